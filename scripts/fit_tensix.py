@@ -48,6 +48,10 @@ class Parameter(NamedTuple):
     step: float
     families: tuple[str, ...] = ()
 
+    def setting(self, value: float) -> str:
+        """As of ``--set``; what is whole is written so, for keys that take nothing else."""
+        return f"{self.key}={int(value) if float(value).is_integer() else value}"
+
 
 PARAMETERS = (
     Parameter("latency_ns", "wormhole", f"{LINK}.latency_ns", 422.0, 6.0),
@@ -101,7 +105,7 @@ class Search:
         """The rows, simulated with these values."""
         chips = {each.chip for each in self._parameters.values()}
         settings = {
-            chip: tuple(f"{self._parameters[name].key}={value:g}" for name, value in values.items()) for chip in chips
+            chip: tuple(self._parameters[name].setting(value) for name, value in values.items()) for chip in chips
         }
         return validate(rows, settings, self._runner)
 

@@ -1,6 +1,7 @@
-"""Patterns of traffic on a fabric: the flows of each chip's workers, as host script ``fabric_traffic`` takes them. Pure.
+"""Patterns of traffic on a fabric: the flows of each chip's workers, as host script ``fabric_traffic`` takes them.
 
-A flow is a mapping: ``way``, ``start``, ``number`` and ``link`` on a line or ring, ``east`` and ``south`` on a mesh.
+Pure.
+A flow is a mapping: ``way``, ``start``, ``number`` and ``link`` on a line or ring, ``ways`` and ``writes`` on a mesh.
 """
 
 from collections import Counter
@@ -12,9 +13,9 @@ Workers = list[list[Flow]]
 
 
 class Line(NamedTuple):
-    """How chips in a line or ring of ``chips`` send. ``is_multicast``: to all chips up to the last, else to that alone. ``ends_only``:
-    interior chips send nothing. ``forward_only``: the first chip's way alone. ``apart``: a worker for each way; else
-    one worker serves both by turns. ``links``: side by side, with workers of their own.
+    """How chips in a line or ring of ``chips`` send. ``is_multicast``: to all chips up to the last, else to that alone.
+    ``ends_only``: interior chips send nothing. ``forward_only``: the first chip's way alone. ``apart``: a worker for
+    each way; else one worker serves both by turns. ``links``: side by side, with workers of their own.
     """
 
     chips: int
@@ -49,15 +50,30 @@ def from_one(chips: int, at: int = 0) -> list[Workers]:
 
 def from_one_on_mesh(rows: int, columns: int) -> list[Workers]:
     """One worker of the first chip to every other chip by turns."""
-    flows = [{"east": column, "south": row} for row in range(rows) for column in range(columns) if row or column]
+    flows = [_over(column, row) for row in range(rows) for column in range(columns) if row or column]
     return [[flows], *([] for _ in range(rows * columns - 1))]
 
 
 def all_on_mesh(rows: int, columns: int) -> list[Workers]:
-    """A worker of every chip to every other chip by turns."""
-    places = [(row, column) for row in range(rows) for column in range(columns)]
-    return [[[{"east": c - column, "south": r - row} for r, c in places if (r, c) != (row, column)]]
-            for row, column in places]  # fmt: skip
+    """A worker of every chip to all others by multicast: along its own row, and over its column along each other row.
+
+    Routers fork straight on and here alone, so a packet goes each way of each row.
+    """
+    found: list[Workers] = []
+    for row in range(rows):
+        for column in range(columns):
+            flows: list[Flow] = []
+            for to in range(rows):
+                down = ("S" if to > row else "N") * abs(to - row)
+                if down:
+                    flows.append({"ways": down, "writes": "0" * (len(down) - 1) + "1"})
+                flows += [
+                    {"ways": down + along, "writes": "0" * len(down) + "1" * len(along)}
+                    for along in ("E" * (columns - 1 - column), "W" * column)
+                    if along
+                ]
+            found.append([flows])
+    return found
 
 
 def busiest(traffic: list[Workers], columns: int = 0) -> int:
@@ -76,10 +92,11 @@ def _links_of(flow: Flow, position: int, size: int, columns: int) -> list[tuple[
         last = flow["start"] + flow["number"] - 1
         return [((position + sign * hop) % size, flow["way"], flow.get("link", 0)) for hop in range(last)]
     row, column = divmod(position, columns)
-    east, south = flow["east"], flow["south"]
-    along = [(row, column + (hop if east > 0 else -hop), "E" if east > 0 else "W") for hop in range(abs(east))]
-    down = [(row + (hop if south > 0 else -hop), column + east, "S" if south > 0 else "N") for hop in range(abs(south))]
-    return [*along, *down]
+    found: list[tuple[object, ...]] = []
+    for way in flow["ways"]:
+        found.append((row, column, way))
+        row, column = row + {"S": 1, "N": -1}.get(way, 0), column + {"E": 1, "W": -1}.get(way, 0)
+    return found
 
 
 def _each_chip(line: Line, reach: Callable[[int], tuple[int, int]]) -> list[Workers]:
@@ -99,3 +116,8 @@ def _each_chip(line: Line, reach: Callable[[int], tuple[int, int]]) -> list[Work
 
 def _flow(way: str, start: int, number: int, link: int) -> Flow:
     return {"way": way, "start": start, "number": number, "link": link}
+
+
+def _over(east: int, south: int) -> Flow:
+    ways = ("E" if east > 0 else "W") * abs(east) + ("S" if south > 0 else "N") * abs(south)
+    return {"ways": ways, "writes": "0" * (len(ways) - 1) + "1"}

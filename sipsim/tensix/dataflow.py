@@ -88,6 +88,11 @@ class Dataflow:
         processor.owed_ps += processor.l1_access_ps * _accesses(len(data))
         processor.memory.write(address, data, processor.engine.now_ps, processor.name)
 
+    def put(self, address: int, data: bytes) -> None:
+        """Store bytes in this L1, in no time: for what other calls have paid."""
+        processor = self._processor
+        processor.memory.write(address, data, processor.engine.now_ps, processor.name)
+
     # --- the NoC --------------------------------------------------------------------------------------------------
 
     def noc_async_write(self, source: int, destination: NocAddress, nbytes: int) -> None:
@@ -190,6 +195,10 @@ class Dataflow:
         if not 0 <= ns < LONGEST_NS:
             raise KernelMisuse(f"{self._processor.name}: instructions take from 0 to {LONGEST_NS:g} ns, not {ns!r}")
         self._processor.spend(ns_to_ps(ns))
+
+    def spend_until(self, ns: float) -> None:
+        """Spend what is left up to a time on instructions."""
+        self._processor.spend_until(ns_to_ps(ns), "a time")
 
     def owe(self, ns: float) -> None:
         """As :meth:`instructions`, but their time passes with the next command or wait."""

@@ -5,8 +5,12 @@ from inspect import iscoroutinefunction, isgeneratorfunction
 from itertools import chain
 from typing import Any
 
+import numpy as np
+
 from sipsim.errors import KernelMisuse
 from sipsim.tensix import programs
+from sipsim.tensix.ccl.collectives import Collectives
+from sipsim.tensix.ccl.tensor import Tensor
 from sipsim.tensix.edm.builder import EriscDataMoverBuilder
 from sipsim.tensix.edm.layout import TerminationMode, WorkerSignal, layout
 from sipsim.tensix.fabric.host import Fabric
@@ -34,6 +38,7 @@ class Metal:
         self._plan = chip.plan
         self.rank: int = chip.session.rank
         self.world_size: int = self._plan.system.n_sips
+        self._ccl = Collectives(chip, self.l1_base(self.workers[0]), self.open_fabric)
 
     @property
     def params(self) -> ChipParams:
@@ -224,10 +229,104 @@ class Metal:
         if not 1 <= nbytes <= params.most_payload_bytes:
             raise KernelMisuse(f"packets of {nbytes} B; they hold 1 to {params.most_payload_bytes} B")
         places = Places(topology, range(self.world_size) if chips is None else chips, columns)
-        base = int(self._plan.params.ethernet.kernel_base) + SEMAPHORE_AREA
+        base = int(self._plan.params.ethernet.kernel_base)  # a router's core runs no program with semaphores
         fabric = Fabric(self._chip, places, num_links, revision, nbytes, base)
         self._chip.fabrics.append(fabric)
         return fabric
+
+    # --- tensors and operations on them ---------------------------------------------------------------------------
+
+    def tensor(self, array: "np.ndarray[Any, Any]", memory: str = "dram", slices: int = 1) -> Tensor:
+        """A tensor of this chip with the elements of an array, in ``dram`` or ``l1``. ``slices`` along the first
+        dimension begin new runs of pages, as an operation takes them.
+
+        Raises:
+            KernelMisuse: for an element type or a memory that there is not, or without room.
+        """
+        return self._ccl.tensor(array, memory, slices)
+
+    def to_numpy(self, tensor: Tensor) -> "np.ndarray[Any, Any]":
+        """The elements of a tensor, when all kernels have ended."""
+        self.finish()
+        return self._ccl.to_numpy(tensor)
+
+    def all_gather(
+        self,
+        tensor: Tensor,
+        dim: int = 0,
+        *,
+        topology: str = "line",
+        num_links: int | None = None,
+        bidirectional: bool = True,
+        num_workers_per_link: int | None = None,
+        chunks_per_sync: int | None = None,
+        fabric: Fabric | None = None,
+    ) -> Tensor:
+        """Enqueue an all-gather: each chip's tensor along a dimension, in the order of the fabric's chips. Every chip
+        of it makes the same calls. Without ``fabric``: that of all chips, which is kept.
+
+        Raises:
+            KernelMisuse: for what does not fit these chips or this tensor.
+        """
+        fabric = fabric or self._ccl.fabric(topology, None, num_links)
+        return self._ccl.all_gather(tensor, dim, fabric, bidirectional, num_workers_per_link, chunks_per_sync)
+
+    def reduce_scatter(
+        self,
+        tensor: Tensor,
+        dim: int = 0,
+        *,
+        topology: str = "line",
+        num_links: int | None = None,
+        bidirectional: bool = True,
+        is_direct: bool | None = None,
+        slice_packets: int = 0,
+        chunks_per_sync: int | None = None,
+        fabric: Fabric | None = None,
+    ) -> Tensor:
+        """Enqueue a reduce-scatter: each chip gets its slice of the sum of all tensors. ``is_direct``: on a ring, each
+        chip sends slices to their owners; None: for small tensors. ``slice_packets``: of each slice that a worker on a
+        ring passes on before it begins with the next packets of all slices; 0: all. Else as :meth:`all_gather`.
+        """
+        fabric = fabric or self._ccl.fabric(topology, None, num_links)
+        return self._ccl.reduce_scatter(tensor, dim, fabric, bidirectional, is_direct, slice_packets, chunks_per_sync)
+
+    def all_reduce(
+        self,
+        tensor: Tensor,
+        dim: int = 0,
+        *,
+        topology: str = "line",
+        num_links: int | None = None,
+        bidirectional: bool = True,
+        chunks_per_sync: int | None = None,
+        fabric: Fabric | None = None,
+    ) -> Tensor:
+        """Enqueue an all-reduce, the sum of all tensors: a reduce-scatter along ``dim`` and an all-gather."""
+        fabric = fabric or self._ccl.fabric(topology, None, num_links)
+        scattered = self._ccl.reduce_scatter(tensor, dim, fabric, bidirectional, None, 0, chunks_per_sync)
+        return self._ccl.all_gather(scattered, dim, fabric, bidirectional, None, chunks_per_sync)
+
+    def all_to_all(
+        self,
+        tensor: Tensor,
+        dim: int = 0,
+        *,
+        topology: str = "line",
+        num_links: int | None = None,
+        bidirectional: bool = True,
+        num_workers_per_link: int | None = None,
+        order: str = "alternate",
+        fabric: Fabric | None = None,
+    ) -> Tensor:
+        """Enqueue an all-to-all: slice ``j`` of chip ``i`` becomes slice ``i`` of chip ``j``. ``order`` of
+        destinations: ``nearest`` first, ``farthest`` first, or ``alternate``, near and far by turns. Else as
+        :meth:`all_gather`.
+        """
+        fabric = fabric or self._ccl.fabric(topology, None, num_links)
+        return self._ccl.all_to_all(tensor, dim, fabric, bidirectional, num_workers_per_link, order)
+
+    # --- running --------------------------------------------------------------------------------------------------
 
     def enqueue_program(self, program: Program) -> None:
         """Start the kernels of a program, when those of the programs before it have ended, servers aside.

@@ -15,7 +15,7 @@ Span = tuple[Annotated[int, Meta(ge=0, lt=64)], Annotated[int, Meta(ge=0, lt=64)
 
 
 class NocParams(Section, frozen=True):
-    """Both NoCs: ``width`` x ``height`` routers each, a torus whose packets go one way in each dimension."""
+    """``is_shared``: packets of all tiles share its links; else each finds them free. Both NoCs: ``width`` x ``height`` routers each, a torus whose packets go one way in each dimension."""
 
     width: Annotated[int, Meta(ge=2, le=64)]
     height: Annotated[int, Meta(ge=2, le=64)]
@@ -23,6 +23,7 @@ class NocParams(Section, frozen=True):
     niu_cycles: Cycles
     flit_bytes: PositiveInt
     packet_flits: PositiveInt
+    is_shared: bool
 
 
 class TensixParams(Section, frozen=True):
@@ -144,7 +145,9 @@ class RevisionParams(Section, frozen=True):
 class FabricParams(Section, frozen=True):
     """The fabric of data movers. ``payload_bytes``: the default of a packet; ``most_payload_bytes``: the longest.
     ``transaction_ids``: NoC writes of a receiver channel on their way. ``copy_bytes``: of a packet, that each Ethernet
-    subsystem stores. ``mux_visit_ns``: of a mux, for a packet. ``revisions``: the last one is the default.
+    subsystem stores. ``mux_visit_ns``: of a mux, for a packet. ``one_server``: one processor
+    serves all channels of a router; else each has one. ``coupled_multicast``: a packet is written here when it can be forwarded.
+    ``revisions``: the last one is the default.
     """
 
     payload_bytes: PositiveInt
@@ -152,6 +155,8 @@ class FabricParams(Section, frozen=True):
     transaction_ids: PositiveInt
     copy_bytes: PositiveInt
     mux_visit_ns: Ns
+    one_server: bool
+    coupled_multicast: bool
     costs: RouterCosts
     revisions: dict[str, RevisionParams]
 
@@ -173,6 +178,29 @@ class LaunchParams(Section, frozen=True):
     start_skew_ns: dict[str, Ns]
 
 
+class CclParams(Section, frozen=True):
+    """The operations on the fabric. ``launch_ns``: from a call until its kernels begin; ``skew_ns``: how much later the
+    other chips do than chip 0, in benches of one call. ``page_ns``: what a worker spends on each page that it sends or
+    writes, besides its commands. ``add_GBps``: at which a worker adds pages. ``packet_bytes``: of a packet's payload.
+    ``read_packets``: that a reader has on their way at once; ``buffer_packets``: that its buffer holds.
+    ``chunks_per_sync``: packets of a relay between increments of its semaphore. ``direct_bytes``: up to which a
+    reduce-scatter on a ring is direct. ``copier_bytes``: from which on, of a link, a worker of its own copies a chip's
+    own slice; null: never.
+    """
+
+    launch_ns: Ns
+    skew_ns: Ns
+    page_ns: Ns
+    add_GBps: Annotated[float, Meta(gt=0, le=1e6)]
+    packet_bytes: PositiveInt
+    read_packets: PositiveInt
+    buffer_packets: PositiveInt
+    ring_chunks_per_sync: PositiveInt
+    line_chunks_per_sync: PositiveInt
+    direct_bytes: Annotated[int, Meta(ge=0)]
+    copier_bytes: Annotated[int, Meta(ge=0)] | None
+
+
 class ChipParams(Section, frozen=True):
     """A chip. ``clock_MHz``: of NoCs and cores."""
 
@@ -186,6 +214,7 @@ class ChipParams(Section, frozen=True):
     fabric: FabricParams
     launch: LaunchParams
     jitter: JitterParams
+    ccl: CclParams
 
     def cycles_ps(self, cycles: int) -> int:
         """So many cycles of the clock."""

@@ -7,6 +7,8 @@ from sipsim.errors import KernelMisuse
 from sipsim.noc.fabric import Fabric
 from sipsim.noc.graph import Route
 from sipsim.noc.transfer import Done
+from sipsim.noc.graph import Route
+from sipsim.noc.transfer import Done
 from sipsim.tensix.floor_plan import Core, FloorPlan, Kind
 from sipsim.tensix.jitter import Jitter
 from sipsim.tensix.log import TileLog
@@ -40,6 +42,7 @@ class Tiles:
         self._log = log
         self._jitter = jitter
         self._memories: dict[Core, TileMemory] = {}
+        self._arrivals_ps: dict[int, int] = {}
         noc = plan.params.noc
         self.packet_bytes = noc.flit_bytes * noc.packet_flits
 
@@ -122,7 +125,7 @@ class Tiles:
     def _start(self, noc: int, src: Core, dst: Core, route: Route, nbytes: int, done: Done) -> None:
         jitter = self._jitter
         delay_ps = 0 if jitter is None else jitter.noc_delay_ps(noc, src, dst, self._engine.now_ps)
-        self._fabric.start(route, nbytes, done, delay_ps=delay_ps)
+        self._carry(route, nbytes, done, delay_ps)
 
     def deliver(
         self, src: Core, core: Core, to: int, data: bytes, by: str, delay_ps: int, arrived: Callable[[int], None]
@@ -143,7 +146,18 @@ class Tiles:
             self._log.noc_write(start_ps, src, core, to, data)
             arrived(self._engine.now_ps + self._graph.between(noc, core, src).latency_ps(REQUEST_BYTES))
 
-        self._fabric.start(self._graph.carrying(noc, src, core), len(data), arrive, delay_ps=delay_ps)
+        self._carry(self._graph.carrying(noc, src, core), len(data), arrive, delay_ps)
+
+    def _carry(self, route: Route, nbytes: int, done: Done, delay_ps: int) -> None:
+        if self._plan.params.noc.is_shared:
+            self._fabric.start(route, nbytes, done, delay_ps=delay_ps)
+            return
+        start_ps = self._engine.now_ps + delay_ps
+        head_ps = start_ps + route.head_ps()
+        # What one tile sends to another keeps its order.
+        tail_ps = max(start_ps + route.latency_ps(nbytes), self._arrivals_ps.get(id(route), 0))
+        self._arrivals_ps[id(route)] = tail_ps
+        self._engine.at(tail_ps, lambda: done(head_ps, tail_ps))
 
     def deliver_increment(
         self, src: Core, core: Core, address: int, by_how_much: int, delay_ps: int, is_behind_writes: bool = False
@@ -161,10 +175,10 @@ class Tiles:
         def arrive(_head_ps: int = 0, _tail_ps: int = 0) -> None:
             value = (memory.word(address) + by_how_much) % 2**32
             memory.write(address, value.to_bytes(ATOMIC_BYTES, "little"), self._engine.now_ps, "a router")
-            self._log.noc_increment(start_ps, src, core, address, value)
+            self._log.noc_increment(self._engine.now_ps, src, core, address, value)
 
         if is_behind_writes:
-            self._fabric.start(self._graph.carrying(noc, src, core), ATOMIC_BYTES, arrive, delay_ps=delay_ps)
+            self._carry(self._graph.carrying(noc, src, core), ATOMIC_BYTES, arrive, delay_ps)
         else:
             self._engine.at(start_ps + self.way_ps(src, core), arrive)
 

@@ -14,10 +14,14 @@ def launch(folder: Path, *flags: object) -> Done:
         return started.end()
 
 
+VARIED = ("--jitter", 5, "--set", "system.chip_params.launch.start_skew_ns={1: 700}")
+
+
+@pytest.mark.parametrize("system", [(), VARIED], ids=["usual", "with jitter and skew"])
 @pytest.mark.parametrize("flags", [(), ("--max-restarts", 2, "--fault", "kill:1@5us")], ids=["as is", "killed"])
-def test_two_processes_do_as_one(tmp_path: Path, flags: tuple[object, ...]) -> None:
-    alone = launch(tmp_path, "--engine", "inproc")
-    done = launch(tmp_path, "--engine", "local", *flags)
+def test_two_processes_do_as_one(tmp_path: Path, system: tuple[object, ...], flags: tuple[object, ...]) -> None:
+    alone = launch(tmp_path, "--engine", "inproc", *system)
+    done = launch(tmp_path, "--engine", "local", *system, *flags)
     assert (alone.exit_code, done.exit_code) == (0, 0), alone.stderr + done.stderr
     assert done.digest == alone.digest
     assert "all as sent" in alone.stdout

@@ -28,8 +28,8 @@ COMMANDS = {
     "noc_fused_unicast_atomic_inc": "fused",
 }
 """NoC messages as published rows name them, and as the host script does."""
-PATTERNS = ("neighbor", "line", "line_forward", "line_one_forward", "one_to_all", "half_ring", "full_ring", "saturate_ring",
-            "line_on_ring", "mesh_one_to_all", "mesh_all")  # fmt: skip
+PATTERNS = ("neighbor", "line", "line_forward", "line_one_forward", "one_to_all", "half_ring", "full_ring",
+            "saturate_ring", "line_on_ring", "line_on_ring_forward", "mesh_one_to_all", "mesh_all")  # fmt: skip
 TESTS_OF_SUMMARY = {
     "NeighborExchangeUnicast": ("neighbor", False),
     "LinearMulticast": ("line", True),
@@ -41,17 +41,20 @@ TESTS_OF_SUMMARY = {
     "FullRingUnicast": ("full_ring", False),
     "HalfRingMulticast": ("half_ring", True),
     "HalfRingUnicast": ("half_ring", False),
+    "MeshMulticast": ("mesh_all", True),
     "SingleSenderMeshUnicastAllDevices": ("mesh_one_to_all", False),
 }
 OLD, NEW = "2025-03", "2025-11"
 PACKETS = 240
 """Over the busiest link in the longer of two runs; half as many in the other."""
-MOST_CHIPS, MOST_LINKS, LEAST_PACKETS = 32, 4, 12
+MOST_CHIPS, MOST_LINKS, LEAST_PACKETS = 32, 4, 24
 
 
 @dataclass(frozen=True)
 class FabricCase(Case):
-    """``pattern``: of ``PATTERNS``. ``apart``: a worker for each way. ``shape``: rows and columns of a mesh, else (1, chips)."""
+    """``pattern``: of ``PATTERNS``. ``apart``: a worker for each way. ``shape``: rows and columns of a mesh, else 1 and
+    chips.
+    """
 
     pattern: str = "line"
     is_multicast: bool = True
@@ -79,7 +82,7 @@ class FabricCase(Case):
 
     def traffic(self) -> list[Workers]:
         """The flows of each chip."""
-        chips, one_way = self.chips, self.pattern in ("line_forward", "line_one_forward")
+        chips, one_way = self.chips, self.pattern.endswith("_forward")
         line = Line(chips, self.is_multicast, self.apart, self.ends_only, one_way, self.links)
         if self.pattern == "mesh_one_to_all":
             return from_one_on_mesh(*self.shape)
@@ -92,7 +95,7 @@ class FabricCase(Case):
             found[0] = [[flow for flow in flows if flow["way"] == "E"] for flows in found[0]]
             found[-1] = [[flow for flow in flows if flow["way"] == "W"] for flows in found[-1]]
             return [[flows for flows in workers if flows] for workers in found]
-        if self.topology == "ring" and self.pattern != "line_on_ring":
+        if self.topology == "ring" and not self.pattern.startswith("line_on_ring"):
             half = chips // 2
             each = {"half_ring": (half, chips - 1 - half), "full_ring": (chips - 1, chips - 1), "saturate_ring": (1, 1)}
             return on_ring(line, *each[self.pattern])
@@ -151,16 +154,14 @@ class FabricBandwidth(Bench[FabricCase]):
         streams = busiest(traffic, columns)
         packets = max(PACKETS // streams // 2, LEAST_PACKETS)
         ended_ns = []
-        sips, settings = "ring_1d" if machine.chip != "wormhole" else "tt_ring", ()
+        sips, setting = ("tt_ring", f"system.sips.num_links={case.links}")
         if case.topology == "mesh":
-            sips, settings = "mesh_2d_no_wrap", (f"system.sips.shape=[{case.shape[1]},{case.shape[0]}]",)
-        elif sips == "tt_ring":
-            settings = (f"system.sips.num_links={case.links}",)
+            sips, setting = "mesh_2d_no_wrap", f"system.sips.shape=[{case.shape[1]},{case.shape[0]}]"
         fabric = {"topology": case.topology, "num_links": case.links, "revision": case.revision, "columns": columns}
         fabric["payload_bytes"] = case.payload_bytes or None
         for count in (packets, 2 * packets):
             asked = {"fabric": fabric, "workers": traffic, "packets": count, "nbytes": nbytes, "command": case.command}
-            told = machine.with_first(*settings).run("fabric_traffic", case.chips, asked, topology=sips)
+            told = machine.with_first(setting).run("fabric_traffic", case.chips, asked, topology=sips)
             ended_ns.append(max(each["ended_ns"] for each in told))
         value = nbytes * packets * streams / (ended_ns[1] - ended_ns[0])
         statistics = ("busiest_link", "busiest_link_avg")
@@ -172,7 +173,8 @@ class FabricBandwidth(Bench[FabricCase]):
     def _golden(self, row: Published, command: str) -> FabricCase | None:
         found = re.fullmatch(r"(mcast|unicast)_([A-Za-z]+?)(?:_\dx\d_mesh)?(_single_worker_unidir)?", row.test)
         chips, links = _whole(row.devices), row.links or 1
-        patterns = {"Linear": "line", "HalfRing": "half_ring", "FullRing": "full_ring", "SaturateChipToChipRing": "saturate_ring",
+        patterns = {"Linear": "line", "HalfRing": "half_ring", "FullRing": "full_ring",
+                    "SaturateChipToChipRing": "saturate_ring",
                     "RingAsLinear": "line_on_ring"}  # fmt: skip
         if found is None or found[2] not in patterns or not 2 <= chips <= MOST_CHIPS or links > MOST_LINKS:
             return None
@@ -181,12 +183,11 @@ class FabricBandwidth(Bench[FabricCase]):
         apart = flags.get("senders_unidirectional") == "1"
         pattern = patterns[found[2]]
         if ends_only and apart:
-            pattern = {"line": "line_one_forward", "line_on_ring": "ring_one_forward"}.get(pattern, pattern)
-        if pattern == "ring_one_forward":
-            return None
+            pattern = {"line": "line_one_forward", "line_on_ring": "line_on_ring_forward"}.get(pattern, pattern)
         shape, sizes = (1, chips), (row.nbytes or 0,)
         is_multicast = found[1] == "mcast"
-        return FabricCase(row.test, sizes=sizes, pattern=pattern, is_multicast=is_multicast, apart=apart, ends_only=ends_only,
+        return FabricCase(row.test, sizes=sizes, pattern=pattern, is_multicast=is_multicast, apart=apart,
+                          ends_only=ends_only,
                           shape=shape, links=links, revision=OLD, command=command)  # fmt: skip
 
     def _summary(self, row: Published, command: str) -> FabricCase | None:
@@ -203,8 +204,13 @@ class FabricBandwidth(Bench[FabricCase]):
         payload = (row.nbytes or 0) if custom else 0
         return FabricCase(row.test, sizes=(row.nbytes or 0,), pattern=pattern, is_multicast=is_multicast,
                           apart=pattern in ("neighbor", "line", "line_forward"), shape=shape, links=row.links or 1,
-                          revision=NEW if is_early or row.architecture != "blackhole" else "2026",
+                          revision=NEW if is_early else newest(row),
                           payload_bytes=payload, command=command)  # fmt: skip
+
+
+def newest(row: Published) -> str:
+    """The revision of the protocol that a row of today measured."""
+    return "2026" if row.architecture == "blackhole" else NEW
 
 
 def _whole(text: str) -> int:

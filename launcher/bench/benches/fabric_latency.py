@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from launcher.bench.base import BENCHES, Bench, Case, Claim, Figure
-from launcher.bench.benches.fabric_bandwidth import COMMANDS, MOST_CHIPS, NEW, OLD
+from launcher.bench.benches.fabric_bandwidth import COMMANDS, MOST_CHIPS, NEW, OLD, newest
 from launcher.bench.machine import Machine
 from launcher.bench.published import Published
 from launcher.run import arguments
@@ -35,14 +35,15 @@ class LatencyCase(Case):
         if self.is_circuit:
             return {"sender": 0, "receiver": 0, "there": {"way": "E", "start": self.chips, "number": 1}}
         if self.topology == "mesh":
-            return {"sender": 0, "receiver": self.hops, "there": {"east": self.hops, "south": 0},
-                    "back": {"east": -self.hops, "south": 0}}  # fmt: skip
+            flows = ({"ways": way * self.hops, "writes": "0" * (self.hops - 1) + "1"} for way in "EW")
+            return {"sender": 0, "receiver": self.hops, **dict(zip(("there", "back"), flows, strict=True))}
         there, back = ({"way": way, "start": self.hops, "number": 1} for way in "EW")
         return {"sender": 0, "receiver": self.hops, "there": there, "back": back}
 
 
 class FabricLatency(Bench[LatencyCase]):
-    """Rows in ns: ``mean_round_trip`` and ``per_hop`` of it; ``net_avg_round_trip_1_hop_each_way`` without the receiver's own
+    """Rows in ns: ``mean_round_trip`` and ``per_hop`` of it; ``net_avg_round_trip_1_hop_each_way`` without the
+    receiver's own
     time; ``slope_per_hop`` of round trips over 1 and more hops.
     """
 
@@ -78,21 +79,23 @@ class FabricLatency(Bench[LatencyCase]):
             return None
         if row.test == "round_trip_slope" and row.statistic == "slope_per_hop" and row.topology in TOPOLOGIES:
             hops = SLOPE_CHIPS // 2 - 1 if row.topology == "mesh" else SLOPE_CHIPS - 1
-            case = LatencyCase(row.test, hops=hops, sizes=(SLOPE_BYTES,), topology=row.topology, chips=SLOPE_CHIPS)
+            case = LatencyCase(row.test, hops=hops, sizes=(SLOPE_BYTES,), topology=row.topology, chips=SLOPE_CHIPS,
+                               revision=newest(row))  # fmt: skip
             return Claim(case, SLOPE_BYTES, row.statistic)
         if row.nbytes is None or not 2 <= chips <= MOST_CHIPS:
             return None
         sizes = (row.nbytes,)
         if row.test in (ONE_LINE, ONE_RING) and row.statistic in ("mean_round_trip", "per_hop"):
             is_ring = row.test == ONE_RING
-            case = LatencyCase(row.test, hops=chips - 1, sizes=sizes, topology="ring" if is_ring else "line", chips=chips,
+            case = LatencyCase(row.test, hops=chips - 1, sizes=sizes, topology="ring" if is_ring else "line",
+                               chips=chips,
                                is_circuit=is_ring, revision=OLD)  # fmt: skip
             return Claim(case, row.nbytes, row.statistic)
         command = COMMANDS.get(row.message.lower())
         if row.test in NET and command in ("write", "fused") and row.statistic == "net_avg_round_trip_1_hop_each_way":
             is_blackhole = row.architecture == "blackhole"
             topology = NET[row.test]
-            case = LatencyCase(row.test, sizes=sizes, topology=topology, chips=4, revision="2026" if is_blackhole else NEW,
+            case = LatencyCase(row.test, sizes=sizes, topology=topology, chips=4, revision=newest(row),
                                command=command, is_half_rate=is_blackhole and chips == HALF_RATE_GALAXY)  # fmt: skip
             return Claim(case, row.nbytes, row.statistic)
         return None

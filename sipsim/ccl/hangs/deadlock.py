@@ -89,9 +89,9 @@ def explain_deadlock(blobs: list[bytes], folder: str = "") -> Explanation:
         "waits": [_facts(wait) for wait in ordered],
         "cycle": [list(wait.task.place) for wait in cycle],
         "others": [task_facts(task) for task in others],
-        "blocked": blocked.facts if blocked else [],
-        "channel_cycle": blocked.cycle if blocked else [],
     }
+    if blocked is not None:
+        facts |= {"blocked": blocked.facts, "channel_cycle": blocked.cycle}
     whole = [headline, *second, *(blocked.lines if blocked else []), *positions]
     whole += ["", "every wait:", *(_wait_text(wait, state) for wait in ordered)]
     whole += ["", "waits-for graph:", *(f"  {_edge_text(wait)}" for wait in ordered)]

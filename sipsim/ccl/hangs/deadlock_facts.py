@@ -65,7 +65,17 @@ class BlockedFacts(TypedDict):
     text: Annotated[str, no_time("What it holds and lacks; may be empty.")]
 
 
-class DeadlockFacts(TypedDict):
+class BlockedChannelsFacts(TypedDict, total=False):
+    """Of chips that tell what is blocked in them."""
+
+    blocked: Annotated[list[BlockedFacts], no_time("Channels that are blocked; those of the cause come first.")]
+    channel_cycle: Annotated[
+        list[str],
+        no_time("Names of channels, each waiting for the next and the last for the first; empty without a cycle."),
+    ]
+
+
+class DeadlockFacts(BlockedChannelsFacts):
     """Who waits for what when nothing can happen any more."""
 
     reason: Annotated[str, no_time("The cycle of waits, or what is missing, in one line.")]
@@ -74,8 +84,3 @@ class DeadlockFacts(TypedDict):
     waits: Annotated[list[WaitFacts], no_time("Every PE that waits on a queue pair; those of the cause come first.")]
     others: Annotated[list[TaskFacts], no_time("Kernels and scripts that wait for something else than a queue pair.")]
     cycle: Annotated[list[list[int]], no_time("SIP, cube and PE of each PE in the cycle; empty without a cycle.")]
-    blocked: Annotated[list[BlockedFacts], no_time("Channels that are blocked; those of the cause come first.")]
-    channel_cycle: Annotated[
-        list[str],
-        no_time("Names of channels, each waiting for the next and the last for the first; empty without a cycle."),
-    ]

@@ -35,6 +35,7 @@ class Fabric:
         self.rank: int = chip.session.rank
         self.position = places.position(self.rank)
         self.size = places.size
+        self.topology = places.topology
         self.num_links = num_links
         self.payload_bytes = payload_bytes
         self._connections: dict[Core, int] = {}
@@ -133,15 +134,15 @@ class Fabric:
         params, revision, places = self._params, self._revision, self._places
         end = params.ethernet.l1_KiB * KIB
         self._vcs = 2 if places.is_ring and revision.avoidance is Avoidance.DATELINE else 1
-        self._flow = FlowControl.FIRST_LEVEL_ACK if self._is_acked_here() else revision.flow_control
         sync = revision.flow_control is FlowControl.SYNC_WORD
         senders = 1 + self._vcs * places.passing
         short = revision.has_short_headers
         return layout(base, end, senders, self._vcs, revision.slots, self.payload_bytes, short, sync)
 
-    def _is_acked_here(self) -> bool:
-        revision = self._revision
-        return revision.flow_control is FlowControl.FIRST_LEVEL_ACK and self._places.is_ring
+    def _is_acked(self) -> bool:
+        """Whether receivers send first-level acknowledgements; with the newer ones on rings alone."""
+        flow = self._revision.flow_control
+        return flow is FlowControl.SYNC_WORD or (flow is FlowControl.FIRST_LEVEL_ACK and self._places.is_ring)
 
     def _make_router(self, way: Way, link: int, near: Neighbours) -> RouterMachine:
         chip, params, at = self._chip, self._params, self._layout
@@ -159,11 +160,11 @@ class Fabric:
             needed = 2 if number == 0 and needs_bubble else 1
             senders.append(SenderChannel(f"{name} sender {number}", number, at.sender(number), fars[vc], needed))
         costs = self._revision.costs or params.fabric.costs
-        is_acked = self._flow is FlowControl.SYNC_WORD or self._flow is FlowControl.FIRST_LEVEL_ACK
-        ids = params.fabric.transaction_ids
-        router = Router(name, way, senders, receivers, fars, costs, is_acked, ids, chip.engine)
+        fabric = params.fabric
+        flags = (self._is_acked(), fabric.transaction_ids, fabric.one_server, fabric.coupled_multicast)
+        router = Router(name, way, senders, receivers, fars, costs, *flags, chip.engine)
         transmitter = chip.transmitter(channel)
-        stored = params.fabric.copy_bytes
+        stored = fabric.copy_bytes
         return RouterMachine(router, core, at, self._contract, chip.tiles, transmitter, chip.engine, stored)
 
     def _check_free(self, core: Core, channel: int) -> None:

@@ -154,19 +154,29 @@ class RouterMachine:
             self._write(target.core, target.address, first, at_ps, handled)
             self._write(target.increment_core, target.increment_address, rest, at_ps + further_ps, handled)
             return at_ps + further_ps
-        if target.is_flushed:
-            flushed = partial(self._flushed, target, handled, further_ps)
-            self._write(target.core, target.address, payload, at_ps, handled, flushed)
-            return None
-        self._write(target.core, target.address, payload, at_ps, handled)
-        self._increment(target, at_ps + further_ps)
-        return at_ps + further_ps
+        increment_ps = at_ps + further_ps
+        if target.core == target.increment_core:
+            # One way of the NoC keeps the order, so that a flush only keeps the router.
+            written = partial(self._flushed, handled, increment_ps) if target.is_flushed else _nothing
+            self._write(target.core, target.address, payload, at_ps, handled, written)
+            self._increment(target, increment_ps)
+        else:
+            written = partial(self._raise, target, handled, increment_ps)
+            self._write(target.core, target.address, payload, at_ps, handled, written)
+        return None if target.is_flushed else increment_ps
 
-    def _flushed(self, target: Target, handled: Handled, further_ps: Ps) -> None:
-        """The write of a packet has arrived; its increment goes out when that was acknowledged."""
-        time_ps = handled.left_ps + further_ps
-        self._increment(target, time_ps)
-        self.router.resume(time_ps)
+    def _flushed(self, handled: Handled, least_ps: Ps) -> None:
+        """The write of a packet has arrived; the router goes on when that was acknowledged."""
+        self.router.resume(max(handled.left_ps, least_ps))
+
+    def _raise(self, target: Target, handled: Handled, increment_ps: Ps) -> None:
+        """The write has arrived on another tile than the increment's, which comes behind it; flushed, when that was
+        acknowledged.
+        """
+        if target.is_flushed:
+            increment_ps = max(increment_ps, handled.left_ps)
+            self.router.resume(increment_ps)
+        self._increment(target, max(increment_ps, self._engine.now_ps))
 
     def _write(
         self,

@@ -12,6 +12,7 @@ route, 2D hop commands, fused write and increment, scatter write).
 import struct
 from collections.abc import Sequence
 from enum import IntEnum, IntFlag
+from itertools import pairwise
 from typing import NamedTuple
 
 from sipsim.errors import KernelMisuse
@@ -138,9 +139,24 @@ def mesh_unicast(east: int, south: int) -> Route:
         KernelMisuse: for what is no distance that a header holds.
     """
     ways = [Way.E if east > 0 else Way.W] * abs(east) + [Way.S if south > 0 else Way.N] * abs(south)
-    if not 1 <= len(ways) <= MOST_HOPS:
-        raise KernelMisuse(f"a packet over {len(ways)} hops; 1 to {MOST_HOPS} can be told")
-    return Route((*(int(way) for way in ways[1:]), int(OPPOSITE[ways[-1]])), None)
+    return path(ways, [False] * (len(ways) - 1) + [True])
+
+
+def path(ways: Sequence[Way], is_written: Sequence[bool]) -> Route:
+    """Over one hop after the other; to those chips on the way that are marked, the last one always.
+
+    Raises:
+        KernelMisuse: for a number of hops that a header does not hold, or a way straight back.
+    """
+    if not 1 <= len(ways) <= MOST_HOPS or len(is_written) != len(ways):
+        raise KernelMisuse(f"a packet over {len(ways)} hops with {len(is_written)} marks; 1 to {MOST_HOPS} can be told")
+    back = next((before for before, way in pairwise(ways) if way is OPPOSITE[before]), None)
+    if back is not None:
+        raise KernelMisuse(f"the route of a packet goes {back.name} and straight back, which routers do not")
+    onward = [*(int(way) for way in ways[1:]), 0]
+    marks = [*is_written[:-1], True]
+    own = [int(OPPOSITE[way]) if mark else 0 for way, mark in zip(ways, marks, strict=True)]
+    return Route(tuple(a | b for a, b in zip(onward, own, strict=True)), None)
 
 
 class Hop(NamedTuple):

@@ -7,12 +7,12 @@ the other senders (fabric_erisc_router.cpp). A visit sees what is there when its
 """
 
 from collections.abc import Sequence
-from functools import partial
 from typing import NamedTuple, Protocol
 
 from sipsim.engine import Engine
 from sipsim.errors import InvariantViolation
 from sipsim.tensix.fabric.channels import FarReceiver, Handled, ReceiverChannel, SenderChannel
+from sipsim.tensix.fabric.loop import Loop
 from sipsim.tensix.fabric.packet import Hop, Way
 from sipsim.tensix.params import RouterCosts
 from sipsim.units import ns_to_ps
@@ -80,7 +80,8 @@ class Machine(Protocol):
 class Router:
     """``name``: unique over the run. ``own``: the way of its link. ``senders`` and ``receivers`` by number and virtual
     channel, ``fars``: the receivers at the far end. ``is_acked``: receivers send first-level acknowledgements.
-    ``transaction_ids``: packets of a receiver whose NoC writes may be on their way.
+    ``transaction_ids``: packets of a receiver whose NoC writes may be on their way. ``has_one_server``: else each
+    channel has a processor of its own. ``couples_multicasts``: a packet is written and forwarded in one step.
     """
 
     machine: Machine
@@ -95,6 +96,8 @@ class Router:
         costs: RouterCosts,
         is_acked: bool,
         transaction_ids: int,
+        has_one_server: bool,
+        couples_multicasts: bool,
         engine: Engine,
     ) -> None:
         self.name = name
@@ -105,13 +108,13 @@ class Router:
         self.is_acked = is_acked
         self._costs = Costs.of(costs)
         self._transaction_ids = transaction_ids
+        self._couples_multicasts = couples_multicasts
         self._engine = engine
-        self._loop: list[Channel] = [senders[0], *receivers, *senders[1:]]
-        self._round_ps = self._costs.round + len(self._loop) * self._costs.look
-        self._begin_ps: Ps = 0
-        self._position = 0
-        self._next: tuple[Ps, int] | None = None
-        self._seq = 0
+        channels: list[Channel] = [senders[0], *receivers, *senders[1:]]
+        parts = [channels] if has_one_server else [[channel] for channel in channels]
+        look, around = self._costs.look, self._costs.round
+        self._loops = [Loop(part, look, around, self._ready_ps, self._visit, engine) for part in parts]
+        self._loop_of = {id(channel): loop for part, loop in zip(parts, self._loops, strict=True) for channel in part}
         self._last: SenderChannel = senders[0]
         self._suspended: ReceiverChannel | None = None
         self.is_open = False
@@ -145,16 +148,9 @@ class Router:
         self.wake()
 
     def wake(self) -> None:
-        """Something may be ready: find the visit that comes next."""
-        if self._suspended is not None:
-            return
-        found = self._next_visit()
-        if found == self._next:
-            return
-        self._next = found
-        self._seq += 1
-        if found is not None:
-            self._engine.at(found[0], partial(self._visit, self._seq))
+        """Something may be ready."""
+        for loop in self._loops:
+            loop.wake()
 
     def resume(self, time_ps: Ps) -> None:
         """What a visit waited for comes at ``time_ps``."""
@@ -162,25 +158,7 @@ class Router:
         assert channel is not None
         self._end_receiver(channel, time_ps)
 
-    # --- the loop -------------------------------------------------------------------------------------------------
-
-    def _next_visit(self) -> tuple[Ps, int] | None:
-        """When the loop comes first to a channel that is ready then, and to which."""
-        look, now_ps = self._costs.look, self._engine.now_ps
-        round_ps = self._round_ps
-        first_ps = self._begin_ps - self._position * look
-        best: tuple[Ps, int] | None = None
-        for index, channel in enumerate(self._loop):
-            visit_ps = first_ps + index * look
-            if index < self._position:
-                visit_ps += round_ps
-            ready_ps = self._ready_ps(channel, visit_ps if visit_ps > now_ps else now_ps)
-            if ready_ps is not None:
-                if ready_ps > visit_ps:
-                    visit_ps += -(-(ready_ps - visit_ps) // round_ps) * round_ps
-                if best is None or visit_ps < best[0]:
-                    best = visit_ps, index
-        return best
+    # --- visits ---------------------------------------------------------------------------------------------------
 
     def _ready_ps(self, channel: Channel, begin_ps: Ps) -> Ps | None:
         """From when on a visit of a channel finds work, not before ``begin_ps``, as far as is known now."""
@@ -196,27 +174,22 @@ class Router:
     def _may_handle(self, channel: ReceiverChannel) -> bool:
         if channel.handled >= channel.arrived or len(channel.open) >= self._transaction_ids:
             return False
-        downstream = channel.downstream
-        return all(downstream[way].free > 0 for way in self.machine.look_into(channel, channel.handled).hop.ways)
+        return self._has_room(channel) or self._may_write_ahead(channel)
 
-    def _visit(self, seq: int) -> None:
-        if seq != self._seq or self._next is None:
-            return
-        begin_ps, index = self._next
-        self._next = None
-        self._position = index + 1
-        channel = self._loop[index]
+    def _has_room(self, channel: ReceiverChannel) -> bool:
+        ways = self.machine.look_into(channel, channel.handled).hop.ways
+        return all(channel.downstream[way].free > 0 for way in ways)
+
+    def _may_write_ahead(self, channel: ReceiverChannel) -> bool:
+        """Whether a multicast may be written here before there is room to forward it."""
+        is_local = self.machine.look_into(channel, channel.handled).hop.is_local
+        return is_local and not self._couples_multicasts and channel.ahead is None
+
+    def _visit(self, channel: Channel, time_ps: Ps) -> None:
         if isinstance(channel, SenderChannel):
-            self._visit_sender(channel, begin_ps + self._costs.look)
+            self._visit_sender(channel, time_ps)
         else:
-            self._visit_receiver(channel, begin_ps + self._costs.look)
-
-    def _go_on(self, time_ps: Ps) -> None:
-        if self._position == len(self._loop):
-            self._position = 0
-            time_ps += self._costs.round
-        self._begin_ps = time_ps
-        self.wake()
+            self._visit_receiver(channel, time_ps)
 
     def _visit_sender(self, channel: SenderChannel, time_ps: Ps) -> None:
         costs = self._costs
@@ -228,13 +201,13 @@ class Router:
         if self.is_open and channel.may_send and self.machine.wire_free_ps(time_ps) <= time_ps:
             time_ps += costs.send
             if channel is not self._last:
-                time_ps += costs.switch
+                time_ps += costs.switch if len(self._loops) == 1 else 0
                 self._last = channel
             self.machine.send_packet(channel, time_ps)
             channel.sent += 1
             channel.far.sent += 1
             time_ps += costs.sent
-        self._go_on(time_ps)
+        self._loop_of[id(channel)].go_on(time_ps)
 
     def _visit_receiver(self, channel: ReceiverChannel, time_ps: Ps) -> None:
         costs = self._costs
@@ -244,18 +217,30 @@ class Router:
             channel.acked += 1
             self.machine.send_credits(channel.vc, NONE, _at(sender, 1), time_ps)
         if self._may_handle(channel):
-            arrived = self.machine.look_into(channel, channel.handled)
-            handled = Handled(arrived.sender)
-            for way in arrived.hop.ways:
-                channel.downstream[way].forwarded += 1
-            end_ps = self.machine.pass_on(channel, arrived, handled, time_ps + costs.forward, costs.further)
-            channel.open.append(handled)
-            channel.handled += 1
+            end_ps = self._handle(channel, time_ps + costs.forward)
             if end_ps is None:
                 self._suspended = channel
                 return
             time_ps = end_ps
         self._end_receiver(channel, time_ps)
+
+    def _handle(self, channel: ReceiverChannel, time_ps: Ps) -> Ps | None:
+        """Write and forward the oldest packet, or write it ahead; when that is done, None if it must be waited for."""
+        arrived = self.machine.look_into(channel, channel.handled)
+        handled, ahead = Handled(arrived.sender), channel.ahead
+        hop, has_room = arrived.hop, self._has_room(channel)
+        if ahead is not None:
+            handled, hop, channel.ahead = ahead, hop._replace(is_local=False), None
+        elif not has_room:
+            hop, channel.ahead = hop._replace(ways=()), handled
+        for way in hop.ways:
+            channel.downstream[way].forwarded += 1
+        further_ps = self._costs.further
+        end_ps = self.machine.pass_on(channel, arrived._replace(hop=hop), handled, time_ps, further_ps)
+        if has_room:
+            channel.open.append(handled)
+            channel.handled += 1
+        return end_ps
 
     def _end_receiver(self, channel: ReceiverChannel, time_ps: Ps) -> None:
         """Tell the far end of all slots whose packets have left, in order."""
@@ -272,7 +257,7 @@ class Router:
                 channel.completed += 1
                 completes_ps = channel.completes_ps
             self.machine.send_credits(channel.vc, completed, NONE, time_ps)
-        self._go_on(time_ps)
+        self._loop_of[id(channel)].go_on(time_ps)
 
 
 def _at(sender: int, count: int) -> Sequence[int]:

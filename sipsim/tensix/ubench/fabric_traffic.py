@@ -17,8 +17,8 @@ from sipsim.tensix.fabric.packet import (
     Target,
     Way,
     increment_of,
-    mesh_unicast,
     multicast,
+    path,
     scatter_to,
     write_and_increment,
     write_to,
@@ -59,7 +59,7 @@ def route_of(flow: dict[str, Any]) -> Route:
     """Of a flow in the settings."""
     if "way" in flow:
         return multicast(flow["start"], flow["number"], Way[flow["way"]])
-    return mesh_unicast(flow["east"], flow["south"])
+    return path([Way[each] for each in flow["ways"]], [mark == "1" for mark in flow["writes"]])
 
 
 def reached(flow: dict[str, Any], position: int, size: int, columns: int) -> list[int]:
@@ -67,7 +67,11 @@ def reached(flow: dict[str, Any], position: int, size: int, columns: int) -> lis
     if "way" in flow:
         sign = 1 if flow["way"] == "E" else -1
         return [(position + sign * hop) % size for hop in range(flow["start"], flow["start"] + flow["number"])]
-    return [position + flow["east"] + flow["south"] * columns]
+    found = []
+    for way, mark in zip(flow["ways"], flow["writes"], strict=True):
+        position += {"E": 1, "W": -1, "S": columns, "N": -columns}[way]
+        found += [position] if mark == "1" else []
+    return found
 
 
 def worker(rank: int, world_size: int, tt: Any) -> None:
@@ -141,11 +145,7 @@ def _targets(command: str, place: tuple[Any, int], nbytes: int, core: Any, semap
 
 def first_way(flow: dict[str, Any]) -> str:
     """Of a flow in the settings."""
-    if "way" in flow:
-        return str(flow["way"])
-    if flow["east"]:
-        return "E" if flow["east"] > 0 else "W"
-    return "S" if flow["south"] > 0 else "N"
+    return str(flow["way"] if "way" in flow else flow["ways"][0])
 
 
 def _numbered(flows_of: Sequence[Sequence[Sequence[Any]]]) -> dict[tuple[int, int, int], int]:

@@ -102,6 +102,7 @@ def test_a_planted_race_is_found_and_repeated(
     assert what.startswith(found)
     again = shlex.split(lines[-1].removeprefix("again: "))
     assert again[:3] == ["ahbm-launch", "--jitter", seed]
+    assert any("--max-sim-time" in word for word in again) is (source is ENDLESS), "or it would not end"
     error = run(*again[1:-1], script).document["error"]
     assert f"{error['kind']}: {error['message']}" == what if error else what.startswith("other results")
 
@@ -123,9 +124,8 @@ def test_what_fails_by_itself_is_no_race(tmp_path: Path, capsys: pytest.CaptureF
 
 RESULTS = """
 def worker(rank, world_size, tt):
-    one, dram = tt.workers[0], tt.dram_cores[0]
+    one, dram, eth = tt.workers[0], tt.dram_cores[0], tt.get_active_ethernet_cores()[0]
     tt.write(one, tt.l1_base(one) - 16, b"below what programs have")
-    tt.write(tt.get_active_ethernet_cores()[0], 0x20000, b"of a data mover")
     {more}
 """
 SOME = 'tt.write(one, 0x30000, b"{text}"); tt.declare_result(one, 0x30000, 2{name})'
@@ -135,6 +135,7 @@ SOME = 'tt.write(one, 0x30000, b"{text}"); tt.declare_result(one, 0x30000, 2{nam
     ("one", "other", "names", "are_same"),
     [
         ("", "", ["workers"], True),
+        ('tt.write(eth, 0x20000, b"a")', 'tt.write(eth, 0x20000, b"b")', ["workers"], True),
         ('tt.write(dram, 64, b"a")', 'tt.write(dram, 64, b"b")', ["DRAM", "workers"], False),
         ('tt.write(one, tt.l1_base(one), b"a")', 'tt.write(one, tt.l1_base(one), b"b")', ["workers"], False),
         ('tt.write(one, tt.l1_base(one) - 64, b"a")', 'tt.write(one, 0x10000, b"b")', ["workers"], True),

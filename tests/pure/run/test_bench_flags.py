@@ -20,7 +20,7 @@ ROW = "A1,wormhole_b0,eth_link_bandwidth_no_edm,test_erisc_bw_uni_dir,1,16,16,GB
 @pytest.mark.parametrize(
     ("flags", "line"),
     [
-        ("", "ahbm-bench: which bench? eth-bandwidth, eth-ping, ring-latency; see ahbm-bench --help"),
+        ("", f"ahbm-bench: which bench? {', '.join(BENCHES.names())}; see ahbm-bench --help"),
         ("eth-bandwith", "ahbm-bench: unknown bench 'eth-bandwith'; did you mean 'eth-bandwidth'?"),
         ("--sizes 16", "ahbm-bench: unknown bench '--sizes'"),
         ("eth-ping --sizes 17", "'17' must be a multiple of 16 bytes"),

@@ -1,0 +1,182 @@
+"""``ahbm-bench ccl``: the time of an operation on the fabric, from the start of its kernels to the end of the last one.
+
+Long messages are not simulated whole. Once a schedule repeats itself, each further round takes the same time, so two
+sizes are run that are whole rounds of it, and what lies behind the longer one is added at the rate between them.
+"""
+
+import argparse
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from launcher.bench.base import BENCHES, Bench, Case, Claim, Figure
+from launcher.bench.machine import KIB, Machine
+from launcher.bench.published import Published
+from launcher.run import arguments
+from sipsim.errors import ConfigError
+
+OPERATIONS = ("all_gather", "reduce_scatter", "all_reduce", "all_to_all")
+CALLS = {"kernel_time": 1, "kernel_time_back_to_back": 8}
+"""Statistics, and the calls that are made for them."""
+LEAST_CHIPS = {"line": 2, "ring": 3}
+MOST_CHIPS, MOST_LINKS, MOST_BYTES = 32, 4, 2**40
+PAGE_BYTES = 2 * KIB
+"""A tile of bf16."""
+MOST_PLAIN_BYTES = 1024 * KIB
+"""Up to which a size is run as it is."""
+CHUNKS = {"line": 20, "ring": 4}
+"""Packets between increments of a relay's semaphore, in runs that are extended: those of long messages."""
+LEAST_ROUNDS, LEAST_ROUNDS_OF_A_RING = 40, 32
+MOST_ROUNDS = 320
+"""Packets of each slice and link in the shorter of two runs, and of all slices: whole chunks each way, and more than a
+relay has on its way. The longer run has twice as many, on a ring half as many again.
+"""
+HALF_RATE_LINK = {"blackhole": "tenstorrent_200g"}
+"""The published Blackhole collectives were run on links of 25 GB/s: 8192 B take 341 ns."""
+
+
+@dataclass(frozen=True)
+class CclCase(Case):
+    """``sizes``: bytes of the tensor that is not divided. ``calls``: 1, or so many back to back."""
+
+    topology: str = "line"
+    chips: int = 2
+    links: int = 1
+    packet_bytes: int = 6144
+    calls: int = 1
+
+    def problem(self) -> str:
+        """Why it cannot be; empty if it can."""
+        if self.test not in OPERATIONS or self.topology not in LEAST_CHIPS:
+            return f"{self.test} on a {self.topology}: there are {', '.join(OPERATIONS)} on line and ring"
+        if not LEAST_CHIPS[self.topology] <= self.chips <= MOST_CHIPS or not 1 <= self.links <= MOST_LINKS:
+            return f"a {self.topology} of {self.chips} chips with {self.links} links"
+        unit = PAGE_BYTES * self.chips
+        wrong = [each for each in self.sizes if each <= 0 or each % unit]
+        return f"{wrong[0]} B: whole pages of {PAGE_BYTES} B on each of {self.chips} chips are needed" if wrong else ""
+
+    @property
+    def steady(self) -> tuple[int, int]:
+        """The sizes of the two runs that longer ones are extended from."""
+        unit = self.chips * self.links * self.packet_bytes
+        if self.topology == "ring":
+            return LEAST_ROUNDS_OF_A_RING * unit, LEAST_ROUNDS_OF_A_RING * unit * 3 // 2
+        least = max(LEAST_ROUNDS, MOST_ROUNDS // self.chips)
+        return least * unit, 2 * least * unit
+
+
+class Ccl(Bench[CclCase]):
+    """Rows ``kernel_time`` and ``kernel_time_back_to_back`` in us."""
+
+    about: ClassVar[str] = "the time of an operation on the fabric"
+    families: ClassVar[tuple[str, ...]] = (
+        "ccl_report_wormhole_b0",
+        "ccl_report_blackhole",
+        "ccl_report_back_to_back",
+        "galaxy_llama_targets",
+        "bh_user_reports",
+    )
+    sizes: ClassVar[tuple[int, ...]] = (64 * KIB, 1024 * KIB)
+    channels: ClassVar[tuple[int, ...]] = (1,)
+    sweeps: ClassVar[bool] = True
+
+    def add_flags(self, group: "argparse._ArgumentGroup") -> None:
+        group.add_argument("--op", type=arguments.names, default=OPERATIONS, help="operations (all)")
+        group.add_argument("--topologies", type=arguments.names, default=("line",), help="line, ring (line)")
+        chips = arguments.list_of(arguments.IntRange(2, MOST_CHIPS))
+        group.add_argument("--chips", type=chips, default=[4], metavar="N[,N...]", help="chips of the fabric (4)")
+        links = arguments.IntRange(1, MOST_LINKS)
+        group.add_argument("--links", type=links, default=1, metavar="N", help="links between neighbours (1)")
+        totals = arguments.list_of(arguments.IntRange(PAGE_BYTES, MOST_BYTES))
+        group.add_argument(
+            "--total", type=totals, default=self.sizes, metavar="BYTES[,...]", help="of the whole tensor"
+        )
+        calls = arguments.IntRange(1, 64)
+        group.add_argument("--calls", type=calls, default=1, metavar="N", help="calls back to back (1)")
+
+    def cases(self, chosen: argparse.Namespace) -> list[CclCase]:
+        cases = [
+            CclCase(op, sizes=tuple(chosen.total), topology=topology, chips=n, links=chosen.links, calls=chosen.calls)
+            for op in chosen.op
+            for topology in chosen.topologies
+            for n in chosen.chips
+        ]
+        for case in cases:
+            if case.problem():
+                raise ConfigError(case.problem())
+        return cases
+
+    def claim(self, row: Published) -> Claim | None:
+        calls, total = CALLS.get(row.statistic), row.total_bytes
+        if calls is None or total is None or row.metric != "us" or not row.devices.isdecimal():
+            return None
+        if row.note and not row.note.startswith("bf16"):
+            return None
+        case = CclCase(
+            row.test,
+            sizes=(total,),
+            topology=row.topology,
+            chips=int(row.devices),
+            links=row.links or 1,
+            packet_bytes=row.nbytes or 0,
+            calls=calls,
+        )
+        if case.problem() or case.packet_bytes < PAGE_BYTES:
+            return None
+        return Claim(case, total, row.statistic)
+
+    def measure(self, case: CclCase, machine: Machine) -> list[Figure]:
+        statistic = "kernel_time" if case.calls == 1 else "kernel_time_back_to_back"
+        known: dict[tuple[int, int, bool], float] = {}
+        figures = []
+        for nbytes in case.sizes:
+            last_ns = _kernel_ns(case, machine, nbytes, case.calls, known)
+            if case.calls > 1:
+                last_ns = (last_ns - _kernel_ns(case, machine, nbytes, 1, known)) / (case.calls - 1)
+            figures.append(Figure(case.test, nbytes, "us", statistic, last_ns / 1000))
+        return figures
+
+
+def _kernel_ns(
+    case: CclCase, machine: Machine, nbytes: int, calls: int, known: dict[tuple[int, int, bool], float]
+) -> float:
+    """Of so many calls. ``known``: what was run, by size, calls and whether it was for an extension."""
+    short, long = case.steady
+    if nbytes <= max(MOST_PLAIN_BYTES, long):
+        return _plain_ns(case, machine, nbytes, calls, False, known)
+    first_ns = _plain_ns(case, machine, short, calls, True, known)
+    second_ns = _plain_ns(case, machine, long, calls, True, known)
+    return second_ns + (nbytes - long) * (second_ns - first_ns) / (long - short)
+
+
+def _plain_ns(
+    case: CclCase, machine: Machine, nbytes: int, calls: int, is_steady: bool, known: dict[tuple[int, int, bool], float]
+) -> float:
+    key = nbytes, calls, is_steady
+    if key not in known:
+        known[key] = run_ns(case, machine, nbytes, calls, is_steady)
+    return known[key]
+
+
+def run_ns(case: CclCase, machine: Machine, nbytes: int, calls: int = 1, is_steady: bool = False) -> float:
+    """The time of the slowest chip in a run of one size. ``is_steady``: with the chunks of long messages."""
+    has_chunks = is_steady and case.test != "all_to_all"
+    chips = replace(machine, link=machine.link or HALF_RATE_LINK.get(machine.chip))
+    settings = f"system.sips.num_links={case.links}", f"system.chip_params.ccl.packet_bytes={case.packet_bytes}"
+    told = chips.with_first(*settings).run(
+        "ccl",
+        case.chips,
+        {
+            "op": case.test,
+            "topology": case.topology,
+            "links": case.links,
+            "packet_bytes": case.packet_bytes,
+            "sizes": [nbytes],
+            "calls": calls,
+            "options": {"chunks_per_sync": CHUNKS[case.topology]} if has_chunks else {},
+        },
+        topology=f"tt_{case.topology}",
+    )
+    return float(max(each["kernel_ns"] for each in told))
+
+
+BENCHES.register("ccl")(Ccl())

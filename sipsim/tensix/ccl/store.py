@@ -1,0 +1,61 @@
+"""Where tensors lie: the same addresses on all chips whose host scripts make the same calls. Nothing is freed but
+scratch.
+"""
+
+from collections.abc import Sequence
+
+from sipsim.dtypes import DType
+from sipsim.errors import KernelMisuse
+from sipsim.tensix.ccl.tensor import Tensor, pages_of
+from sipsim.tensix.floor_plan import FloorPlan
+from sipsim.tensix.params import ChipParams
+
+KIB, MIB = 2**10, 2**20
+ALIGNED = 64
+KEPT_BYTES = 16 * KIB
+"""At the end of a worker's L1: connections to the fabric, and below them the semaphores of operations."""
+BUFFER_BYTES = 512 * KIB
+"""Of a worker's L1, from its first free address on: circular buffers of operations."""
+
+
+class Store:
+    """Of one chip. ``l1_base``: the first address of a worker that programs have."""
+
+    def __init__(self, plan: FloorPlan, params: ChipParams, l1_base: int) -> None:
+        self._cores = {"dram": plan.dram, "l1": plan.workers}
+        self._next = {"dram": 0, "l1": l1_base + BUFFER_BYTES}
+        self._end = {"dram": params.dram.channel_MiB * MIB, "l1": params.tensix.l1_KiB * KIB - KEPT_BYTES}
+        self._scratch: dict[tuple[object, ...], Tensor] = {}
+        self._packet_bytes = params.ccl.packet_bytes
+
+    def make(
+        self, shape: Sequence[int], dtype: DType, memory: str, slices: int = 1, address: int | None = None
+    ) -> Tensor:
+        """A tensor whose slices begin new runs. ``address``: of each of its tiles, None: behind those made before.
+
+        Raises:
+            KernelMisuse: for a memory that there is not, or without room.
+        """
+        if memory not in self._cores:
+            raise KernelMisuse(f"memory {memory!r} of a tensor; there are dram and l1")
+        pages = pages_of(shape, dtype)
+        run = max(self._packet_bytes // pages.page_bytes, 1)
+        base = self._next[memory] if address is None else address
+        slice_pages = pages.number // slices if pages.number % slices == 0 else pages.number
+        found = Tensor(shape, dtype, memory, self._cores[memory], base, run, max(slice_pages, 1))
+        end = base + -(-found.core_bytes // ALIGNED) * ALIGNED
+        if end > self._end[memory]:
+            raise KernelMisuse(f"{found}: {memory} of SIPs has no room for its {found.nbytes} B")
+        if address is None:
+            self._next[memory] = end
+        return found
+
+    def scratch(self, name: str, like: Tensor, slices: int) -> Tensor:
+        """Room for what an operation keeps for itself, the same in every call. It is free when a call begins, as all
+        chips wait for one another then.
+        """
+        key = (name, like.shape, like.dtype, like.memory, slices)
+        found = self._scratch.get(key)
+        if found is None:
+            found = self._scratch[key] = self.make(like.shape, like.dtype, like.memory, slices)
+        return found

@@ -1,0 +1,89 @@
+"""What the two kernels of a worker do, as plain lists: packets to read, to add up, to send or to write. Pure.
+
+A worker serves one link in one direction: its writer is connected to the router there, and what comes over that link
+may raise its semaphores. ``Words`` lie in the L1 of every worker of an operation at the same addresses.
+"""
+
+from typing import NamedTuple
+
+from sipsim.dtypes import DType
+from sipsim.tensix.dataflow import NocAddress
+from sipsim.tensix.fabric.connection import FabricEndpoint
+from sipsim.tensix.fabric.packet import Route
+
+WORD_BYTES = 16
+
+
+class Words(NamedTuple):
+    """Semaphores, by their address. ``ready``: chips that have begun; ``arrived``: chunks that are here for a relay;
+    ``done``: sources all of whose data is here; ``partial``: chunks of the other worker of this chip. ``pushed`` and
+    ``popped``: packets of the circular buffer.
+    """
+
+    ready: int
+    arrived: int
+    done: int
+    partial: int
+    pushed: int
+    popped: int
+
+    @classmethod
+    def at(cls, first: int) -> "Words":
+        """From an address on."""
+        return cls(*(first + number * WORD_BYTES for number in range(len(cls._fields))))
+
+
+class Until(NamedTuple):
+    """Wait until a semaphore is ``value`` or more."""
+
+    word: int
+    value: int
+
+
+class Packet(NamedTuple):
+    """``reads``: places whose bytes are added up. It is written to ``local``, and sent along ``route`` to ``target``.
+    ``signal``: a semaphore there that is raised behind it; ``told``: one of this chip, behind the local write.
+    """
+
+    pages: int
+    nbytes: int
+    reads: tuple[NocAddress, ...]
+    after: tuple[Until, ...] = ()
+    local: NocAddress | None = None
+    route: Route | None = None
+    target: NocAddress | None = None
+    signal: NocAddress | None = None
+    is_flushed: bool = True
+    told: NocAddress | None = None
+
+
+class Buffer(NamedTuple):
+    """The circular buffer of a worker: ``slots`` packets, each with room for ``operands``."""
+
+    base: int
+    slots: int
+    slot_bytes: int
+    operand_bytes: int
+
+    def address(self, number: int) -> int:
+        """Of packet ``number``."""
+        return self.base + number % self.slots * self.slot_bytes
+
+
+class Work(NamedTuple):
+    """Of one worker in one call. ``hellos``: whom it tells that it has begun, with the semaphore there; ``begin``,
+    ``end``: what it waits for before the first packet and behind the last.
+    """
+
+    endpoint: FabricEndpoint | None
+    words: Words
+    buffer: Buffer
+    dtype: DType
+    hellos: tuple[tuple[Route, NocAddress], ...]
+    begin: tuple[Until, ...]
+    packets: tuple[Packet, ...]
+    end: tuple[Until, ...]
+    launch_ns: float
+    page_ns: float
+    add_ns_per_byte: float
+    batch: int

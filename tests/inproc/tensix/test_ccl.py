@@ -1,0 +1,199 @@
+"""Operations on the fabric: elements beside NumPy's, bugs that these show, and long messages by extension."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from runs import run, script_file
+
+from launcher.bench.base import BENCHES
+from launcher.bench.benches.ccl import Ccl, CclCase, run_ns
+from launcher.bench.machine import Machine
+from launcher.bench.published import Published
+from sipsim.tensix.ccl import gather, reduce
+from sipsim.tensix.ccl.work import Packet
+
+SCRIPT = """
+import json
+import sys
+
+import numpy as np
+from sipsim.dtypes import DTYPES
+
+CASES = json.loads(sys.argv[1])
+
+def elements(rank, shape, dtype):
+    return np.random.default_rng(rank).integers(0, 4, size=shape).astype(DTYPES[dtype].numpy)
+
+def expected(op, rank, each, dim):
+    if op == "all_gather":
+        return np.concatenate(each, dim)
+    if op == "all_to_all":
+        return np.concatenate([np.split(one, len(each), dim)[rank] for one in each], dim)
+    total = sum(one.astype(np.int64) for one in each).astype(each[0].dtype)
+    return total if op == "all_reduce" else np.split(total, len(each), dim)[rank]
+
+def worker(rank, world_size, tt):
+    for op, dtype, shape, dim, memory, options in CASES:
+        each = [elements(chip, shape, dtype) for chip in range(world_size)]
+        tensor = tt.tensor(each[rank], memory)
+        result = getattr(tt, op)(tensor, dim, **options)
+        found, right = tt.to_numpy(result), expected(op, rank, each, dim)
+        assert found.shape == right.shape, (op, found.shape)
+        assert np.array_equal(found, right), f"{op} of {dtype} {shape} along {dim} {options}: wrong on chip {rank}"
+"""
+OPS = ("all_gather", "reduce_scatter", "all_reduce", "all_to_all")
+FABRICS = [("line", 2), ("line", 3), ("line", 4), ("line", 8), ("ring", 3), ("ring", 4), ("ring", 8)]
+Case = tuple[str, str, list[int], int, str, dict[str, Any]]
+
+
+def check(tmp_path: Path, topology: str, chips: int, cases: list[Case], *flags: str) -> str:
+    """Run cases on a fabric of so many chips.
+
+    Returns:
+        What went wrong; empty if nothing did.
+    """
+    told = [(*each, {"topology": topology, **more}) for *each, more in cases]
+    machine = ("--chip", "wormhole", "--sips", chips, "--topology", f"tt_{topology}", *flags)
+    done = run(*machine, script_file(tmp_path, SCRIPT), json.dumps(told))
+    error = done.document["error"]
+    return "" if error is None else f"{error['kind']}: {error['message']}"
+
+
+@pytest.mark.parametrize(("topology", "chips"), FABRICS)
+@pytest.mark.parametrize("dtype", ["bf16", "f32", "i32"])
+def test_elements_are_those_of_numpy(tmp_path: Path, topology: str, chips: int, dtype: str) -> None:
+    cases: list[Case] = [(op, dtype, [chips * 3, 2, 40], 0, "dram", {}) for op in OPS]
+    cases += [(op, dtype, [chips * 32, 64], 0, "dram", {}) for op in OPS]
+    assert check(tmp_path, topology, chips, cases) == ""
+
+
+OPTIONS: dict[str, list[Case]] = {
+    "one direction": [(op, "bf16", [256, 64], 0, "dram", {"bidirectional": False}) for op in OPS],
+    "relays of small tensors": [("reduce_scatter", "bf16", [512, 64], 0, "dram", {"is_direct": False})],
+    "slices of two packets": [
+        (
+            "reduce_scatter",
+            "bf16",
+            [1024, 64],
+            0,
+            "dram",
+            {"is_direct": False, "slice_packets": 2, "chunks_per_sync": 3},
+        )
+    ],
+    "tiles along the last dimension": [(op, "bf16", [2, 32, 256], -1, "dram", {}) for op in OPS],
+    "in L1": [(op, "bf16", [256, 32], 0, "l1", {}) for op in OPS],
+    "orders": [
+        ("all_to_all", "bf16", [256, 32], 0, "dram", {"order": order}) for order in ("nearest", "farthest", "alternate")
+    ],
+    "a worker that copies": [
+        (op, "f32", [256, 32], 0, "dram", {"num_workers_per_link": 2}) for op in ("all_gather", "all_to_all")
+    ],
+    "again and again": [("all_reduce", "i32", [128, 32], 0, "dram", {})] * 4,
+}
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_options_change_no_element(tmp_path: Path, name: str) -> None:
+    assert check(tmp_path, "ring", 4, OPTIONS[name]) == ""
+
+
+def test_two_links_share_the_work(tmp_path: Path) -> None:
+    cases: list[Case] = [(op, "bf16", [1024, 64], 0, "dram", {"num_links": 2}) for op in OPS]
+    assert check(tmp_path, "line", 4, cases, "--set", "system.sips.num_links=2") == ""
+
+
+MISTAKES: dict[str, tuple[Case, str]] = {
+    "topology": (("all_gather", "f32", [4, 32], 0, "dram", {"topology": "mesh"}), "there are line and ring"),
+    "dimension": (("all_gather", "f32", [4, 32], 2, "dram", {}), "has no dimension 2"),
+    "rows": (("all_gather", "f32", [4, 30], 1, "dram", {}), "its rows are pages"),
+    "slices": (("reduce_scatter", "f32", [4, 30], 0, "dram", {}), "are not 3 equal slices"),
+    "memory": (("all_gather", "f32", [4, 30], 0, "hbm", {}), "there are dram and l1"),
+    "order": (("all_to_all", "f32", [3, 30], 0, "dram", {"order": "random"}), "order 'random' of destinations"),
+    "chunks": (("reduce_scatter", "f32", [3, 30], 0, "dram", {"chunks_per_sync": 0}), "1 or more"),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_mistakes_are_told(tmp_path: Path, name: str) -> None:
+    case, text = MISTAKES[name]
+    found = check(tmp_path, "line", 3, [case])
+    assert found.startswith("KernelMisuse")
+    assert text in found
+
+
+def _without_signals(packets: list[Packet]) -> list[Packet]:
+    return [each._replace(signal=None) for each in packets]
+
+
+def _swapped(packets: list[Packet]) -> list[Packet]:
+    places = [each.reads for each in reversed(packets)]
+    return [each._replace(reads=reads) for each, reads in zip(packets, places, strict=True)]
+
+
+BUGS: dict[str, tuple[Any, str, str, str, Callable[[list[Packet]], list[Packet]], str]] = {
+    "a gather whose end nobody hears": (gather, "sent", "all_gather", "line", _without_signals, "IpcqDeadlock"),
+    "a relay that is not told": (gather, "relayed", "all_gather", "ring", _without_signals, "IpcqDeadlock"),
+    "sums that are not told": (reduce, "_step", "reduce_scatter", "line", _without_signals, "IpcqDeadlock"),
+    "another slice": (gather, "sent", "all_to_all", "line", _swapped, "wrong on chip"),
+    "sums of another slice": (reduce, "_step", "reduce_scatter", "line", _swapped, "wrong on chip"),
+}
+
+
+@pytest.mark.parametrize("name", BUGS)
+def test_planted_bugs_are_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    module, function, op, topology, bug, sign = BUGS[name]
+    whole = getattr(module, function)
+    monkeypatch.setattr(module, function, lambda *args, **more: bug(whole(*args, **more)))
+    assert sign in check(tmp_path, topology, 4, [(op, "bf16", [1024, 32], 0, "dram", {})])
+
+
+ROW = Published(
+    *("X1", "wormhole_b0", "ccl_report_wormhole_b0", "all_gather", 1, 6144, 1, "us", 1.0, "output", "kernel_time"),
+    topology="line",
+    devices="2",
+    links=1,
+    total_bytes=2**20,
+    note="bf16 tile pages 2048 B",
+)
+
+
+def test_a_row_says_its_case() -> None:
+    claim = Ccl().claim(ROW)
+    assert claim is not None
+    assert claim.case == CclCase(
+        "all_gather", sizes=(2**20,), topology="line", chips=2, links=1, packet_bytes=6144, calls=1
+    )
+
+
+NOT_CLAIMED = [{"test": "all_gather_binary_mult"}, {"topology": ""}, {"devices": "2,4"}, {"total_bytes": None},
+               {"total_bytes": 2**20 + 16}, {"note": "bfp8 pages"}, {"statistic": "device_kernel"}, {"nbytes": None},
+               {"topology": "ring"}, {"metric": "GB/s"}]  # fmt: skip
+
+
+@pytest.mark.parametrize("other", NOT_CLAIMED, ids=str)
+def test_what_is_not_simulated_is_no_claim(other: dict[str, Any]) -> None:
+    assert Ccl().claim(ROW._replace(**other)) is None
+
+
+@pytest.mark.parametrize("test", OPS)
+def test_long_messages_by_extension(test: str) -> None:
+    """Beside a plain run of the size."""
+    case = CclCase(test, topology="line", chips=2)
+    _, long = case.steady
+    nbytes = long * 5 // 4
+    machine = Machine()
+    [figure] = BENCHES.get("ccl").measure(replace(case, sizes=(nbytes,)), machine)
+    assert nbytes > max(long, 2**20)
+    assert figure.value * 1000 == pytest.approx(run_ns(case, machine, nbytes), rel=0.01)
+
+
+def test_calls_back_to_back_take_no_longer_by_and_by() -> None:
+    case = CclCase("all_gather", sizes=(16384,), topology="line", chips=2, calls=8)
+    [figure] = BENCHES.get("ccl").measure(case, Machine())
+    [single] = BENCHES.get("ccl").measure(replace(case, calls=1), Machine())
+    assert figure.statistic == "kernel_time_back_to_back"
+    assert single.value / 2 < figure.value < single.value
