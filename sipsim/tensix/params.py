@@ -15,7 +15,9 @@ Span = tuple[Annotated[int, Meta(ge=0, lt=64)], Annotated[int, Meta(ge=0, lt=64)
 
 
 class NocParams(Section, frozen=True):
-    """``is_shared``: packets of all tiles share its links; else each finds them free. Both NoCs: ``width`` x ``height`` routers each, a torus whose packets go one way in each dimension."""
+    """Both NoCs: ``width`` x ``height`` routers each, a torus whose packets go one way in each dimension.
+    ``is_shared``: packets of all tiles share its links; else each finds them free.
+    """
 
     width: Annotated[int, Meta(ge=2, le=64)]
     height: Annotated[int, Meta(ge=2, le=64)]
@@ -131,8 +133,8 @@ class Slots(Section, frozen=True):
 
 
 class RevisionParams(Section, frozen=True):
-    """A revision of the fabric's protocol. ``flow_control`` holds on lines and meshes. ``slots``: the first that fit.
-    ``costs``: null where they are the fabric's.
+    """A revision of the fabric's protocol. ``flow_control``: first-level acks are sent on rings alone. ``slots``:
+    the first that fit. ``costs``: null where they are the fabric's.
     """
 
     flow_control: FlowControl
@@ -145,9 +147,9 @@ class RevisionParams(Section, frozen=True):
 class FabricParams(Section, frozen=True):
     """The fabric of data movers. ``payload_bytes``: the default of a packet; ``most_payload_bytes``: the longest.
     ``transaction_ids``: NoC writes of a receiver channel on their way. ``copy_bytes``: of a packet, that each Ethernet
-    subsystem stores. ``mux_visit_ns``: of a mux, for a packet. ``one_server``: one processor
-    serves all channels of a router; else each has one. ``coupled_multicast``: a packet is written here when it can be forwarded.
-    ``revisions``: the last one is the default.
+    subsystem stores. ``mux_visit_ns``: of a mux, for a packet. ``one_server``: one processor serves all channels of a
+    router; else each has one. ``coupled_multicast``: a packet is written here when it can be forwarded. ``revisions``:
+    the last one is the default.
     """
 
     payload_bytes: PositiveInt

@@ -7,8 +7,6 @@ from sipsim.errors import KernelMisuse
 from sipsim.noc.fabric import Fabric
 from sipsim.noc.graph import Route
 from sipsim.noc.transfer import Done
-from sipsim.noc.graph import Route
-from sipsim.noc.transfer import Done
 from sipsim.tensix.floor_plan import Core, FloorPlan, Kind
 from sipsim.tensix.jitter import Jitter
 from sipsim.tensix.log import TileLog

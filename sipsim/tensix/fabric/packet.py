@@ -48,8 +48,8 @@ COMMANDS = frozenset(Command)
 
 
 class Target(NamedTuple):
-    """A command and its places. ``increment``: tile, address and value. ``is_flushed``: the increment waits until the
-    writes before it are acknowledged.
+    """A command and its places. ``increment``: tile, address and value. ``is_flushed``: the router waits until the
+    write is acknowledged. ``first_bytes``: of a scattered payload, for the first place.
     """
 
     command: Command

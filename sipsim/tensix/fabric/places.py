@@ -78,5 +78,7 @@ class Places:
         channels = plan.links_to(rank, far)
         if link >= len(channels):
             what = f"{len(channels)} links lead from SIP {rank} to SIP {far}"
-            raise KernelMisuse(f"the fabric wants {link + 1} links side by side, and {what}; give fewer with num_links")
+            raise KernelMisuse(
+                f"the fabric wants {link + 1} links or more side by side, and {what}; give fewer with num_links"
+            )
         return int(channels[link])

@@ -249,7 +249,11 @@ class Router:
             time_ps += self._costs.completion
             completed = [0] * MOST_SENDERS
             while completes_ps is not None and completes_ps <= time_ps:
-                completed[channel.open.popleft().sender] += 1
+                handled = channel.open.popleft()
+                if handled.writes:
+                    what = f"{handled.writes} NoC writes of its packet have not arrived"
+                    raise InvariantViolation(f"a slot of {channel.name} is told free, and {what}")
+                completed[handled.sender] += 1
                 channel.completed += 1
                 completes_ps = channel.completes_ps
             self.machine.send_credits(channel.vc, completed, NONE, time_ps)

@@ -1,47 +1,14 @@
 """The fabric on real chips, end to end: who gets a packet and who does not, with every command, route and revision."""
 
-import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import product
-from pathlib import Path
-from typing import Any
 
 import pytest
-from runs import Run, run
+from fabric_runs import Flow, passed, run_flows
+from runs import Run
 
-from sipsim.tensix.fabric.audit import unsettled
-
-SCRIPT = Path(__file__).resolve().parents[2] / "processes/fabric_flows.py"
 BASE, STRIDE, SEMAPHORES, NBYTES = 0x40000, 0x3000, 0x20000, 64
 REVISIONS = ("2024-11", "2025-03", "2025-11")
-Flow = dict[str, Any]
-
-
-def flags(sips: int, columns: int = 0) -> tuple[object, ...]:
-    shape = ("--topology", "ring_1d")
-    if columns:
-        shape = ("--topology", "mesh_2d_no_wrap", "--shape", f"{columns}x{sips // columns}")
-    return ("--set", "system.chip=wormhole", "--link", "ethernet_100g", "--sips", sips, *shape)
-
-
-def run_flows(
-    sips: int, flows: Sequence[Flow], *more: object, listen: dict[str, list[int]] | None = None, programs: int = 1,
-    **fabric: Any,
-) -> Run:  # fmt: skip
-    asked = {"fabric": fabric, "flows": flows, "listen": listen or {}, "programs": programs}
-    return run(*flags(sips, fabric.get("columns", 0)), *more, SCRIPT, json.dumps(asked))
-
-
-def passed(done: Run) -> Run:
-    assert done.document["status"] == "ok", (done.document["error"], done.outcome.error)
-    assert list(left(done)) == []
-    return done
-
-
-def left(done: Run) -> Iterator[str]:
-    for member in done.members:
-        for fabric in member.chip.fabrics:
-            yield from unsettled(fabric.routers)
 
 
 def data(number: int, nbytes: int) -> bytes:
@@ -102,7 +69,7 @@ def line_flows(sips: int) -> list[Flow]:
 @pytest.mark.parametrize("sips", [2, 4])
 def test_a_packet_comes_to_the_chips_of_its_route_and_to_no_others(sips: int, revision: str) -> None:
     flows = line_flows(sips)
-    check(passed(run_flows(sips, flows, topology="line", revision=revision)), flows)
+    check(passed(run_flows(sips, flows, fabric={"topology": "line", "revision": revision})), flows)
 
 
 @pytest.mark.parametrize("revision", REVISIONS[1:])
@@ -115,7 +82,7 @@ def test_around_a_ring(revision: str) -> None:
         for start in (1, 2, 3)
         for number in range(1, 5 - start)
     ]
-    check(passed(run_flows(4, flows, topology="ring", revision=revision)), flows, is_ring=True)
+    check(passed(run_flows(4, flows, fabric={"topology": "ring", "revision": revision})), flows, is_ring=True)
 
 
 @pytest.mark.parametrize("revision", REVISIONS[1:])
@@ -127,12 +94,14 @@ def test_over_a_mesh(revision: str) -> None:
         for to in range(6)
         if at != to
     ]
-    check(passed(run_flows(6, flows, topology="mesh", columns=3, revision=revision)), flows, columns=3)
+    check(
+        passed(run_flows(6, flows, fabric={"topology": "mesh", "columns": 3, "revision": revision})), flows, columns=3
+    )
 
 
 def test_neighbours_only() -> None:
     flows: list[Flow] = [{"at": at, "way": way, "start": 1} for at, way in ((0, "E"), (1, "E"), (1, "W"), (2, "W"))]
-    check(passed(run_flows(3, flows, topology="neighbor")), flows)
+    check(passed(run_flows(3, flows, fabric={"topology": "neighbor"})), flows)
 
 
 COMMANDS = ("write", "increment", "fused", "fused_no_flush", "scatter")
@@ -146,7 +115,7 @@ def test_every_command(revision: str, command: str) -> None:
         {"at": at, "way": way, "start": start, "number": 3 - start, "command": command, "nbytes": nbytes, "packets": 20}
         for at, way, start, nbytes in ((0, "E", 1, 4352), (2, "W", 2, 50), (0, "E", 2, 64), (2, "W", 1, 1000))
     ]
-    check(passed(run_flows(3, flows, topology="line", revision=revision)), flows)
+    check(passed(run_flows(3, flows, fabric={"topology": "line", "revision": revision})), flows)
 
 
 @pytest.mark.parametrize("command", ["fused", "fused_no_flush"])
@@ -154,14 +123,14 @@ def test_every_command(revision: str, command: str) -> None:
 def test_an_increment_comes_behind_its_write(command: str, nbytes: int) -> None:
     """A kernel that waits for the semaphore looks at the data at once."""
     flows = [{"at": 0, "way": "E", "start": 1, "number": 2, "command": command, "nbytes": nbytes}]
-    check(passed(run_flows(3, flows, topology="line", listen={"1": [0], "2": [0]})), flows)
+    check(passed(run_flows(3, flows, listen={"1": [0], "2": [0]}, fabric={"topology": "line"})), flows)
 
 
 def test_one_program_after_the_other_connects_anew() -> None:
     flows = [
         {"at": at, "way": way, "start": 1, "command": "increment", "packets": 5} for at, way in ((0, "E"), (1, "W"))
     ]
-    check(passed(run_flows(2, flows, topology="line", programs=4)), flows, programs=4)
+    check(passed(run_flows(2, flows, programs=4, fabric={"topology": "line"})), flows, programs=4)
 
 
 @pytest.mark.parametrize("skew_ns", [{"0": 9000}, {"1": 9000}, {"0": 40, "2": 20000}])
@@ -171,4 +140,4 @@ def test_start_skew_only_delays(skew_ns: dict[str, int]) -> None:
     skew = [
         word for sip, ns in skew_ns.items() for word in ("--set", f"system.chip_params.launch.start_skew_ns.{sip}={ns}")
     ]
-    check(passed(run_flows(3, flows, *skew, topology="line")), flows)
+    check(passed(run_flows(3, flows, *skew, fabric={"topology": "line"})), flows)

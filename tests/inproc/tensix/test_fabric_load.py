@@ -1,0 +1,178 @@
+"""The fabric under load: rings without a deadlock and with one that is named, credits that settle, and planted bugs."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from fabric_runs import SCRIPTS, flags, left, passed
+from runs import Run, run
+
+from sipsim.tensix.fabric.channels import ReceiverChannel, SenderChannel
+from sipsim.tensix.fabric.machine import RouterMachine
+from sipsim.tensix.fabric.packet import Hop, Way
+from sipsim.tensix.fabric.places import Places
+
+BUBBLE, DATELINE = "2025-11", "2025-03"
+NO_DATELINE = ("--set", "system.chip_params.fabric.revisions.2025-03.avoidance=none")
+
+
+def run_ring(
+    sips: int, seed: int, packets: int, revision: str, *more: object, nbytes: int = 512, slots: int = 0, **asked: Any
+) -> Run:
+    """Random packets on a ring, some of them with more chips than one. ``slots``: of each channel, few to fill them."""
+    of_revision = f"system.chip_params.fabric.revisions.{revision}.slots=[{{sender: {slots}, receiver: {slots}}}]"
+    few = ("--set", of_revision) if slots else ()
+    knobs = {"seed": seed, "packets": packets, "revision": revision, "nbytes": nbytes, **asked}
+    return run(*flags(sips), *more, *few, SCRIPTS / "fabric_random.py", json.dumps(knobs))
+
+
+# --- rings ------------------------------------------------------------------------------------------------------
+
+CASES = [(3, 2, 1), (4, 8, 2), (5, 4, 3), (8, 2, 4)]
+"""Chips, slots and seed."""
+
+
+@pytest.mark.parametrize("revision", [BUBBLE, DATELINE])
+@pytest.mark.parametrize(("sips", "slots", "seed"), CASES)
+def test_random_packets_come_on_a_ring(sips: int, slots: int, seed: int, revision: str) -> None:
+    passed(run_ring(sips, seed, 480 // sips, revision, slots=slots))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("revision", [BUBBLE, DATELINE])
+@pytest.mark.parametrize("sips", range(3, 9))
+@pytest.mark.parametrize("seed", range(3))
+def test_ten_thousand_random_packets_come_on_rings(sips: int, seed: int, revision: str) -> None:
+    """Six rings and three seeds: 600 each, so more than 10,000 for a revision."""
+    passed(run_ring(sips, seed, 600 // sips, revision, slots=(2, 4, 8)[seed]))
+
+
+def deadlock(done: Run) -> list[str]:
+    error = done.document["error"]
+    assert error is not None, "it has ended"
+    assert error["kind"] == "IpcqDeadlock"
+    cycle: list[str] = error["deadlock"]["channel_cycle"]
+    return cycle
+
+
+@pytest.mark.parametrize(("sips", "slots"), [(3, 2), (4, 8), (6, 2)])
+def test_without_avoidance_a_ring_names_its_cycle(sips: int, slots: int) -> None:
+    done = run_ring(sips, 1, 100, DATELINE, *NO_DATELINE, slots=slots, way="E", reach=0)
+    cycle = deadlock(done)
+    assert len(cycle) % sips == 0
+    assert {name.split()[1] for name in cycle} == {str(sip) for sip in range(sips)}, "all chips are in it"
+    kinds = [name.split()[3] for name in cycle]
+    assert set(kinds) == {"sender", "receiver"}
+    assert done.document["error"]["message"].startswith(f"deadlock: a cycle of {len(cycle)} channels: ")
+    texts = {each["text"] for each in done.document["error"]["deadlock"]["blocked"] if each["name"] in cycle}
+    assert any("slots hold packets, the first for SIP " in text for text in texts)
+
+
+@pytest.mark.parametrize("revision", [BUBBLE, DATELINE])
+def test_the_load_that_blocks_a_ring_passes_with_avoidance(revision: str) -> None:
+    passed(run_ring(4, 1, 100, revision, slots=8, way="E", reach=0))
+
+
+# --- planted bugs -----------------------------------------------------------------------------------------------
+
+
+def bubble_of_one(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(SenderChannel, "may_send", property(lambda self: self.sent < self.written and self.far.free > 0))
+
+
+def no_change_at_the_dateline(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Places, "is_dateline", lambda self, rank, way: False)
+
+
+@pytest.mark.parametrize(
+    ("planted", "revision"),
+    [(bubble_of_one, BUBBLE), (no_change_at_the_dateline, DATELINE)],
+    ids=["bubble needs 1", "dateline not switched"],
+)
+def test_a_ring_whose_avoidance_is_broken_deadlocks(
+    planted: Callable[[pytest.MonkeyPatch], None], revision: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planted(monkeypatch)
+    assert deadlock(run_ring(4, 1, 100, revision, slots=2, way="E", reach=0))
+
+
+def credit_given_twice(patch: pytest.MonkeyPatch) -> None:
+    send = RouterMachine.send_credits
+
+    def twice(self: RouterMachine, vc: int, completed: Any, acked: Any, at_ps: int) -> None:
+        send(self, vc, [2 * each for each in completed], acked, at_ps)
+
+    patch.setattr(RouterMachine, "send_credits", twice)
+
+
+def forwarded_without_a_local_write(patch: pytest.MonkeyPatch) -> None:
+    from sipsim.tensix.fabric import machine
+
+    next_hop = machine.next_hop
+
+    def uncoupled(header: bytes, own: Way) -> Hop:
+        hop = next_hop(header, own)
+        return hop._replace(is_local=False) if hop.ways else hop
+
+    patch.setattr(machine, "next_hop", uncoupled)
+
+
+def completed_before_the_write_has_left(patch: pytest.MonkeyPatch) -> None:
+    """On hardware the next packet could overwrite bytes that the NoC has not read."""
+    early = property(lambda channel: channel.open[0].left_ps if channel.open else None)
+    patch.setattr(ReceiverChannel, "completes_ps", early)
+
+
+def test_a_credit_given_twice_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    credit_given_twice(monkeypatch)
+    error = run_ring(3, 1, 20, BUBBLE).document["error"]
+    assert error["kind"] == "InvariantViolation"
+    assert "packets that were sent to SIP " in error["message"]
+    assert "are told as completed" in error["message"]
+
+
+def test_a_multicast_that_is_not_written_on_its_way_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    passed(run_ring(4, 1, 20, DATELINE, reach=2))
+    forwarded_without_a_local_write(monkeypatch)
+    error = run_ring(4, 1, 20, DATELINE, reach=2).document["error"]
+    assert error["kind"] == "IpcqDeadlock"
+    assert "kernel collect on" in error["message"]
+
+
+def test_a_completion_before_the_write_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    completed_before_the_write_has_left(monkeypatch)
+    error = run_ring(3, 1, 20, BUBBLE).document["error"]
+    assert error["kind"] == "InvariantViolation"
+    assert " is told free, and 1 NoC writes of its packet have not arrived" in error["message"]
+
+
+# --- credits ----------------------------------------------------------------------------------------------------
+
+
+def test_a_lost_credit_is_named_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last completion of a chip that was asked for one says nothing."""
+    send, sent = RouterMachine.send_credits, []
+
+    def lose_one(self: RouterMachine, vc: int, completed: Any, acked: Any, at_ps: int) -> None:
+        sent.append(completed)
+        if len(sent) == 5:
+            return
+        send(self, vc, completed, acked, at_ps)
+
+    monkeypatch.setattr(RouterMachine, "send_credits", lose_one)
+    done = run_ring(3, 1, 6, DATELINE)
+    assert done.document["status"] == "ok", done.document["error"]
+    lines = left(done)
+    assert any("were completed" in line for line in lines)
+    assert any("of their slots were told free" in line for line in lines)
+    assert all(any(line in notice for notice in done.outcome.notices) for line in lines), "and the user is told"
+
+
+def test_looks_that_find_nothing_cost_no_event(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Packets that come 1 us or 1 ms after one another: 50,000 looks of each router more."""
+    events = []
+    for pause_ns in (20_000, 1_000_000):
+        done = passed(run_ring(3, 1, 5, BUBBLE, pause_ns=pause_ns))
+        events.append(sum(member.session.engine.events for member in done.members))
+    assert abs(events[1] - events[0]) < 10, "where the loops stand may differ"
