@@ -141,3 +141,15 @@ def test_start_skew_only_delays(skew_ns: dict[str, int]) -> None:
         word for sip, ns in skew_ns.items() for word in ("--set", f"system.chip_params.launch.start_skew_ns.{sip}={ns}")
     ]
     check(passed(run_flows(3, flows, *skew, fabric={"topology": "line"})), flows)
+
+
+def test_a_revision_of_ones_own() -> None:
+    """Short headers with completions: from a config, by its name."""
+    keys = "flow_control: completions, avoidance: none, has_short_headers: true, costs: null"
+    mine = f"system.chip_params.fabric.revisions.mine={{{keys}, slots: [{{sender: 2, receiver: 3}}]}}"
+    flows = line_flows(3)
+    fabric = {"topology": "line", "revision": "mine"}
+    done = passed(run_flows(3, flows, "--set", mine, fabric=fabric))
+    check(done, flows)
+    (router, *_) = done.members[1].chip.fabrics[0].routers
+    assert ([each.ring.slots for each in router.senders], router.receivers[0].ring.slots) == ([2, 2], 3)
