@@ -42,7 +42,24 @@ PARAMETERS = {
     "hop_cycles": "from a NoC's router to the next",
     "niu_cycles": "between a tile and its router",
     "flit_bytes": "what a NoC moves a cycle",
+    "round_ns": "a router's loop, each time round",
+    "look_ns": "a router's look at a channel, before each visit too",
+    "send_ns": "of a sender channel, before the Ethernet command of a packet",
+    "switch_ns": "the same, if the packet before was another channel's",
+    "sent_ns": "behind that command",
+    "credit_ns": "tell an upstream that slots are free",
+    "forward_ns": "of a receiver channel, before the first NoC command of a packet",
+    "further_ns": "before each further one",
+    "completion_ns": "tell the far end that slots are free",
+    "ack_ns": "a first-level acknowledgement",
+    "fabric.copy_bytes": "of a packet of the fabric, that each Ethernet subsystem stores",
+    "mux_visit_ns": "a mux's own work for a packet",
+    "ccl.launch_ns": "from a call until its kernels begin",
+    "ccl.skew_ns": "how much later than chip 0 the others start, in single calls",
+    "page_ns": "a worker's own work for each page of a packet",
+    "add_GBps": "at which a worker adds pages",
 }
+"""Keys of the chips' files; behind a point, of that section."""
 
 
 def parameters() -> str:
@@ -54,8 +71,11 @@ def parameters() -> str:
     # The link first: DRAM has a latency, too.
     texts = [links[links.index(f"  {name}:") :] + text for text, name in zip(texts, LINKS.values(), strict=True)]
     for key, meaning in PARAMETERS.items():
-        found = [re.search(rf"^ *{key}: (\S+)  # \[([^\]]*)\] source: (.*)$", text, re.MULTILINE) for text in texts]
-        first, second = found
+        section, _, name = key.rpartition(".")
+        own = [text[text.index(f"\n{section}:") :] if section else text for text in texts]
+        first, second = (
+            re.search(rf"^ *{name}: (\S+)  # \[([^\]]*)\] source: (.*)$", text, re.MULTILINE) for text in own
+        )
         assert first, key
         assert second, key
         source = first[3] if first[3] == second[3] else f"{first[3]}; {second[3]}"

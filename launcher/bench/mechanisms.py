@@ -3,6 +3,9 @@
 from itertools import compress
 from typing import NamedTuple
 
+from launcher.bench.benches.ccl import Ccl
+from launcher.bench.benches.fabric_bandwidth import FabricBandwidth
+from launcher.bench.benches.fabric_latency import FabricLatency
 from launcher.bench.machine import LINKS
 from launcher.bench.published import Published
 from launcher.bench.runner import Runner
@@ -12,6 +15,9 @@ RISC = "system.chip_params.risc"
 MOVER = "system.chip_params.data_mover"
 FRAMING = ("preamble_bytes", "header_bytes", "stream_header_bytes", "fcs_bytes", "min_frame_bytes")
 RAW_LINKS = ("seed_ubench", "eth_link_latency_no_edm", "eth_link_bandwidth_no_edm")
+FABRIC, CCL = "system.chip_params.fabric", "system.chip_params.ccl"
+COLLECTIVES = Ccl.families
+FABRICS = (*FabricBandwidth.families, *FabricLatency.families, *COLLECTIVES)
 ALL_ON = "(all are on)"
 
 
@@ -40,6 +46,17 @@ MECHANISMS: dict[str, Mechanism] = {
     "a NoC command takes time": Mechanism(on_every_chip(f"{RISC}.noc_command_ns=0")),
     "packets have 50 B of overhead": Mechanism(on_every_chip(*(f"{{link}}.{key}=0" for key in FRAMING))),
     "a link has latency": Mechanism(on_every_chip("{link}.latency_ns=1")),
+    "one processor serves all channels of a router": Mechanism(on_every_chip(f"{FABRIC}.one_server=false"), FABRICS),
+    "tiles share the NoC": Mechanism(on_every_chip("system.chip_params.noc.is_shared=false"), FABRICS),
+    "a multicast is written and forwarded in one step": Mechanism(
+        on_every_chip(f"{FABRIC}.coupled_multicast=false"), FABRICS
+    ),
+    "another channel's packet costs a switch": Mechanism(on_every_chip(f"{FABRIC}.costs.switch_ns=0"), FABRICS),
+    "a worker spends time on each page": Mechanism(on_every_chip(f"{CCL}.page_ns=0"), COLLECTIVES),
+    "chips begin together (barrier)": Mechanism(on_every_chip(f"{CCL}.has_barrier=false"), COLLECTIVES),
+    "all-to-all sends near and far by turns (nearest first)": Mechanism(
+        on_every_chip(f"{CCL}.all_to_all_order=nearest"), COLLECTIVES
+    ),
 }
 """By name."""
 

@@ -316,14 +316,15 @@ class Metal:
         num_links: int | None = None,
         bidirectional: bool = True,
         num_workers_per_link: int | None = None,
-        order: str = "alternate",
+        order: str | None = None,
         fabric: Fabric | None = None,
     ) -> Tensor:
         """Enqueue an all-to-all: slice ``j`` of chip ``i`` becomes slice ``i`` of chip ``j``. ``order`` of
-        destinations: ``nearest`` first, ``farthest`` first, or ``alternate``, near and far by turns. Else as
-        :meth:`all_gather`.
+        destinations: ``nearest`` first, ``farthest`` first, or ``alternate``, near and far by turns; None: the
+        chip's parameter. Else as :meth:`all_gather`.
         """
         fabric = fabric or self._ccl.fabric(topology, None, num_links)
+        order = order or self._plan.params.ccl.all_to_all_order
         return self._ccl.all_to_all(tensor, dim, fabric, bidirectional, num_workers_per_link, order)
 
     # --- running --------------------------------------------------------------------------------------------------

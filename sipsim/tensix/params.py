@@ -187,7 +187,8 @@ class CclParams(Section, frozen=True):
     ``read_packets``: that a reader has on their way at once; ``buffer_packets``: that its buffer holds.
     ``chunks_per_sync``: packets of a relay between increments of its semaphore. ``direct_bytes``: up to which a
     reduce-scatter on a ring is direct. ``copier_bytes``: from which on, of a link, a worker of its own copies a chip's
-    own slice; null: never.
+    own slice; null: never. ``has_barrier``: all chips of a link's line or ring begin together.
+    ``all_to_all_order``: of destinations.
     """
 
     launch_ns: Ns
@@ -201,6 +202,8 @@ class CclParams(Section, frozen=True):
     line_chunks_per_sync: PositiveInt
     direct_bytes: Annotated[int, Meta(ge=0)]
     copier_bytes: Annotated[int, Meta(ge=0)] | None
+    has_barrier: bool
+    all_to_all_order: str
 
 
 class ChipParams(Section, frozen=True):

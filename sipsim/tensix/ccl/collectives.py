@@ -244,7 +244,8 @@ class Collectives:
                 core = self._chip.plan.floor_plan.workers[2 * link + number]
                 counts = self._counts.setdefault(core, {})
                 crew.workers[link, side] = Worker(link, side, core, words, counts)
-        crew.greet()
+        if self._params.ccl.has_barrier:
+            crew.greet()
         return crew
 
     def _run(self, crew: Crew, tensor: Tensor, own: Sequence[Piece], count: int | None, fabric: Fabric) -> None:

@@ -3,10 +3,11 @@
 Settings: ``fabric`` (arguments of ``tt.open_fabric``), ``workers`` by chip: each has flows, which it serves by turns, a
 packet each; ``packets`` a flow, ``nbytes``, ``command``. A flow goes ``way`` over link ``link``, to ``number`` chips
 from distance ``start`` on, or ``east`` and ``south`` on a mesh. Each flow has bytes and a place of its own at every
-target, which is checked there, as is the number of its last packets. The time is that from the start to the end of a
-chip's workers, who end when the router has taken their last packet.
+target, which is checked there, as is the number of its last packets. The time is that from the start of a chip's
+workers until the last packets of all flows to it have come.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -75,17 +76,14 @@ def reached(flow: dict[str, Any], position: int, size: int, columns: int) -> lis
 
 
 def worker(rank: int, world_size: int, tt: Any) -> None:
-    """One chip: its senders, then the target of all that comes."""
+    """One chip: its senders, and on the same tiles those that wait for what comes."""
     asked = settings()
-    nbytes, packets, flows_of = asked["nbytes"], asked["packets"], asked["workers"]
+    nbytes, packets, command, flows_of = (asked[name] for name in ("nbytes", "packets", "command", "workers"))
     fabric = tt.open_fabric(**asked["fabric"])
-    base = tt.l1_base(tt.workers[0])
-    source, arrivals = base, base + max(nbytes, 16)
-    target_core = tt.workers[len(tt.workers) // HALF]
-    stride = -(-nbytes // 16) * 16
-    numbers, expected = _numbered(flows_of), 0
-    columns = asked["fabric"].get("columns", 0)
-    semaphore_at = tt.l1_base(target_core) - 64
+    columns = asked["fabric"].get("columns", 0) or fabric.size
+    semaphore = tt.l1_base(tt.workers[0])
+    source, arrivals = semaphore + 64, semaphore + 64 + max(nbytes, 16)
+    stride, numbers = -(-nbytes // 16) * 16, _numbered(flows_of)
 
     program = tt.create_program()
     for index, flows in enumerate(flows_of[fabric.position]):
@@ -96,33 +94,28 @@ def worker(rank: int, world_size: int, tt: Any) -> None:
         for flow in flows:
             number = numbers[fabric.position, index, len(made)]
             made.append(Flow(number, links.index((first_way(flow), flow.get("link", 0))), route_of(flow)))
-            place = (target_core, arrivals + number * stride)
-            targets.append(_targets(asked["command"], place, nbytes, target_core, semaphore_at))
+            targets.append(_targets(command, (core, arrivals + number * stride), nbytes, core, semaphore))
         tt.write(core, source, pattern(nbytes, fabric.position))
         config = tt.DataMovementConfig(noc=tt.nearer_noc(core, endpoints[0].router))
         tt.create_kernel(program, send, core, config, (endpoints, made, targets, packets, source, nbytes))
-    coming = []
-    for position, workers in enumerate(flows_of):
-        for index, flows in enumerate(workers):
-            for each, flow in enumerate(flows):
-                if fabric.position in reached(flow, position, fabric.size, columns or fabric.size):
-                    coming.append((numbers[position, index, each], position))
-    expected = len(coming)
+    coming = [
+        (numbers[position, index, each], position, index)
+        for position, workers in enumerate(flows_of)
+        for index, flows in enumerate(workers)
+        for each, flow in enumerate(flows)
+        if fabric.position in reached(flow, position, fabric.size, columns)
+    ]
+    for index, count in sorted(Counter(index for _, _, index in coming).items()):
+        expected = count * _increments(command, packets)
+        tt.create_kernel(program, collect, tt.workers[index], tt.DataMovementConfig(1), (semaphore, expected))
     begin_ns = tt.now_ns()
     tt.enqueue_program(program)
     tt.finish()
-    sent_ns = tt.now_ns()
-    program = tt.create_program()
-    tt.create_kernel(
-        program, collect, target_core, args=(semaphore_at, expected * _increments(asked["command"], packets))
-    )
-    tt.enqueue_program(program)
-    tt.finish()
-    if asked["command"] not in ("increment", "increment_flush"):
-        for number, position in coming:
-            found = tt.read(target_core, arrivals + number * stride, nbytes)
+    if command not in ("increment", "increment_flush"):
+        for number, position, index in coming:
+            found = tt.read(tt.workers[index], arrivals + number * stride, nbytes)
             check(f"flow {number} at chip {fabric.position}", found, pattern(nbytes, position))
-    tell(rank=rank, sent_ns=sent_ns - begin_ns, ended_ns=tt.now_ns() - begin_ns)
+    tell(rank=rank, ended_ns=tt.now_ns() - begin_ns)
 
 
 def _increments(command: str, packets: int) -> int:
