@@ -192,6 +192,8 @@ def pack(route: Route, target: Target, payload_bytes: int, is_short: bool) -> by
     """
     kind = int(target.command) | (_FLUSH if target.is_flushed else 0)
     near, far = target.core, target.increment_core
+    if target.command is Command.SCATTER and not 0 < target.first_bytes < payload_bytes:
+        raise KernelMisuse(f"{target.first_bytes} of {payload_bytes} B for the first place; each of both takes some")
     if not 0 <= target.value <= MOST_VALUE:
         raise KernelMisuse(f"a packet that adds {target.value} to a word; a header holds 0 to {MOST_VALUE}")
     if is_short:

@@ -39,14 +39,14 @@ TARGETS = (
     increment_of(A, 0x20, 7),
     write_and_increment(A, 0x12340, B, 0x40, 2**16 - 1),
     write_and_increment(A, 0x12340, B, 0x40, is_flushed=False),
-    scatter_to((A, 0x1000), (B, 0x2000), 4096),
+    scatter_to((A, 0x1000), (B, 0x2000), 48),
 )
 
 # --- headers ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("nbytes", [0, 1, 4352, 7616])
+@pytest.mark.parametrize("nbytes", [64, 4352, 7616])
 def test_a_long_header_says_all(target: Target, nbytes: int) -> None:
     header = set_sender(pack(unicast(3), target, nbytes, False), 5)
     assert len(header) == LONG_BYTES
@@ -73,6 +73,12 @@ def test_what_a_short_header_has_no_room_for_is_refused(route: Route, target: Ta
 
 
 NO_COMMAND, TOO_LONG = b"\x04" + bytes(47), struct.pack("<BBH", 0, 0, 65) + bytes(44)
+
+
+@pytest.mark.parametrize("first_bytes", [0, 64, 65])
+def test_both_places_of_a_scattered_payload_take_some(first_bytes: int) -> None:
+    with pytest.raises(KernelMisuse, match=f"{first_bytes} of 64 B for the first place; each of both takes some"):
+        pack(unicast(1), scatter_to((A, 0), (B, 0), first_bytes), 64, False)
 
 
 @pytest.mark.parametrize("value", [-1, 2**16])
