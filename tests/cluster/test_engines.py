@@ -14,6 +14,9 @@ from services import CLUSTERS
 SMALL_CUBES = ("--bytes", "4K", "--set", "sip.cube_mesh={w: 2, h: 2}")
 LARGE = ("--topology", "torus_2d", "--no-verify-data", *SMALL_CUBES)
 
+FABRIC = '{"seed": 1, "packets": 10, "nbytes": 256, "revision": "2025-11", "reach": 3}'
+"""Random packets around a ring."""
+
 KINDS = [pytest.param(kind, marks=pytest.mark.cluster(kind)) for kind in CLUSTERS]
 
 
@@ -44,9 +47,12 @@ def test_the_same_digest_on_four_hosts(kind: str, hosts: Hosts):
 
 @pytest.mark.cluster("hosts")
 @pytest.mark.parametrize("kind", KINDS[:1])
-def test_chips_of_tiles_on_four_hosts(kind: str, hosts: Hosts):
+@pytest.mark.parametrize("script", [("tensix_ring.py", 3), ("fabric_random.py", FABRIC)], ids=["ring", "fabric"])
+def test_chips_of_tiles_on_four_hosts(kind: str, script: tuple[str, object], hosts: Hosts):
     """A ring of eight, two on each host."""
-    flags = ("--chip", "wormhole", "--sips", 8, "--topology", "tt_ring", CHECKOUT / "tests/processes/tensix_ring.py", 3)
+    name, argument = script
+    words = (CHECKOUT / "tests/processes" / name, argument)
+    flags = ("--chip", "wormhole", "--sips", 8, "--topology", "tt_ring", *words)
     with CLUSTERS[kind](hosts) as env:
         done = launched_on(hosts, env, *FLAGS[kind], *flags)
         assert done.digest == launched("--engine", "inproc", *flags).digest

@@ -116,13 +116,14 @@ class ReceiverChannel:
 
 
 class Handled:
-    """A packet that a receiver has written or forwarded, and the sender channel that it came from. ``writes``: of the
+    """A packet that ``receiver`` has written or forwarded, and the sender channel that it came from. ``writes``: of the
     NoC, that have not arrived. ``left_ps``: when the last of the others is acknowledged.
     """
 
-    __slots__ = ("left_ps", "sender", "writes")
+    __slots__ = ("left_ps", "receiver", "sender", "writes")
 
-    def __init__(self, sender: int) -> None:
+    def __init__(self, receiver: ReceiverChannel, sender: int) -> None:
+        self.receiver = receiver
         self.sender = sender
         self.writes = 0
         self.left_ps: Ps = 0

@@ -167,7 +167,7 @@ class RouterMachine:
 
     def _flushed(self, handled: Handled, least_ps: Ps) -> None:
         """The write of a packet has arrived; the router goes on when that was acknowledged."""
-        self.router.resume(max(handled.left_ps, least_ps))
+        self.router.resume(handled, max(handled.left_ps, least_ps))
 
     def _raise(self, target: Target, handled: Handled, increment_ps: Ps) -> None:
         """The write has arrived on another tile than the increment's, which comes behind it; flushed, when that was
@@ -175,7 +175,7 @@ class RouterMachine:
         """
         if target.is_flushed:
             increment_ps = max(increment_ps, handled.left_ps)
-            self.router.resume(increment_ps)
+            self.router.resume(handled, increment_ps)
         self._increment(target, max(increment_ps, self._engine.now_ps))
 
     def _write(

@@ -31,6 +31,7 @@ class Way(IntFlag):
 OPPOSITE = {Way.E: Way.W, Way.W: Way.E, Way.N: Way.S, Way.S: Way.N}
 MOST_HOPS = 32
 MOST_SHORT = 15
+MOST_VALUE = 2**16 - 1
 SCATTERED = 2
 """Targets of a scatter write."""
 
@@ -191,6 +192,10 @@ def pack(route: Route, target: Target, payload_bytes: int, is_short: bool) -> by
     """
     kind = int(target.command) | (_FLUSH if target.is_flushed else 0)
     near, far = target.core, target.increment_core
+    if target.command is Command.SCATTER and not 0 < target.first_bytes < payload_bytes:
+        raise KernelMisuse(f"{target.first_bytes} of {payload_bytes} B for the first place; each of both takes some")
+    if not 0 <= target.value <= MOST_VALUE:
+        raise KernelMisuse(f"a packet that adds {target.value} to a word; a header holds 0 to {MOST_VALUE}")
     if is_short:
         if route.short is None or target.command not in (Command.WRITE, Command.INCREMENT):
             raise KernelMisuse("the headers of this revision hold distances up to 15 on a line, writes and increments")

@@ -116,7 +116,6 @@ class Router:
         self._loops = [Loop(part, look, around, self._ready_ps, self._visit, engine) for part in parts]
         self._loop_of = {id(channel): loop for part, loop in zip(parts, self._loops, strict=True) for channel in part}
         self._last: SenderChannel = senders[0]
-        self._suspended: ReceiverChannel | None = None
         self.is_open = False
 
     # --- facts ----------------------------------------------------------------------------------------------------
@@ -152,11 +151,9 @@ class Router:
         for loop in self._loops:
             loop.wake()
 
-    def resume(self, time_ps: Ps) -> None:
-        """What a visit waited for comes at ``time_ps``."""
-        channel, self._suspended = self._suspended, None
-        assert channel is not None
-        self._end_receiver(channel, time_ps)
+    def resume(self, handled: Handled, time_ps: Ps) -> None:
+        """What the visit of a packet's receiver waited for comes at ``time_ps``."""
+        self._end_receiver(handled.receiver, time_ps)
 
     # --- visits ---------------------------------------------------------------------------------------------------
 
@@ -219,7 +216,6 @@ class Router:
         if self._may_handle(channel):
             end_ps = self._handle(channel, time_ps + costs.forward)
             if end_ps is None:
-                self._suspended = channel
                 return
             time_ps = end_ps
         self._end_receiver(channel, time_ps)
@@ -227,7 +223,7 @@ class Router:
     def _handle(self, channel: ReceiverChannel, time_ps: Ps) -> Ps | None:
         """Write and forward the oldest packet, or write it ahead; when that is done, None if it must be waited for."""
         arrived = self.machine.look_into(channel, channel.handled)
-        handled, ahead = Handled(arrived.sender), channel.ahead
+        handled, ahead = Handled(channel, arrived.sender), channel.ahead
         hop, has_room = arrived.hop, self._has_room(channel)
         if ahead is not None:
             handled, hop, channel.ahead = ahead, hop._replace(is_local=False), None

@@ -141,3 +141,32 @@ def test_start_skew_only_delays(skew_ns: dict[str, int]) -> None:
         word for sip, ns in skew_ns.items() for word in ("--set", f"system.chip_params.launch.start_skew_ns.{sip}={ns}")
     ]
     check(passed(run_flows(3, flows, *skew, fabric={"topology": "line"})), flows)
+
+
+def test_a_revision_of_ones_own() -> None:
+    """Short headers with completions: from a config, by its name."""
+    keys = "flow_control: completions, avoidance: none, has_short_headers: true, costs: null"
+    mine = f"system.chip_params.fabric.revisions.mine={{{keys}, slots: [{{sender: 2, receiver: 3}}]}}"
+    flows = line_flows(3)
+    fabric = {"topology": "line", "revision": "mine"}
+    done = passed(run_flows(3, flows, "--set", mine, fabric=fabric))
+    check(done, flows)
+    (router, *_) = done.members[1].chip.fabrics[0].routers
+    assert ([each.ring.slots for each in router.senders], router.receivers[0].ring.slots) == ([2, 2], 3)
+
+
+@pytest.mark.parametrize("off", ["one_server", "coupled_multicast"])
+@pytest.mark.parametrize("revision", REVISIONS[1:])
+def test_a_mechanism_that_is_off_changes_times_alone(off: str, revision: str) -> None:
+    """Flushed packets from all chips to all others, on two virtual channels where there are two."""
+    flows: list[Flow] = [
+        {"at": at, "way": "E", "start": 1, "number": 3, "command": "fused", "nbytes": 2048, "packets": 9}
+        for at in range(4)
+    ]
+    fabric = {"topology": "ring", "revision": revision}
+    ends = []
+    for more in ((), ("--set", f"system.chip_params.fabric.{off}=false")):
+        done = passed(run_flows(4, flows, *more, fabric=fabric))
+        check(done, flows, is_ring=True)
+        ends.append(max(end_ps for *_, end_ps in done.results()))
+    assert ends[1] != ends[0]

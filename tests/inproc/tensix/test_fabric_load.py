@@ -74,6 +74,26 @@ def test_the_load_that_blocks_a_ring_passes_with_avoidance(revision: str) -> Non
     passed(run_ring(4, 1, 100, revision, slots=8, way="E", reach=0))
 
 
+def workers(done: Run) -> list[object]:
+    """What workers of all chips have at the end, but for the words of their connections."""
+    found: list[object] = []
+    for member in done.members:
+        chip = member.chip
+        cores = [chip.metal.workers[index] for index in (0, 1, -1)]
+        found += [chip.tiles.memory(core).read(0x10000, 0x100000) for core in cores]
+    return found
+
+
+@pytest.mark.parametrize("revision", [BUBBLE, DATELINE])
+def test_a_link_that_goes_down_loses_nothing(revision: str) -> None:
+    """Twice in the middle of 80 packets: later, and the same data."""
+    plain = passed(run_ring(4, 1, 20, revision, reach=2))
+    faults = ("--fault", "link:0.E@2us:15us", "--fault", "link:2.W@30us:5us")
+    done = passed(run_ring(4, 1, 20, revision, *faults, reach=2))
+    assert workers(done) == workers(plain)
+    assert max(end_ps for *_, end_ps in done.results()) > max(end_ps for *_, end_ps in plain.results()) + 5_000_000
+
+
 # --- planted bugs -----------------------------------------------------------------------------------------------
 
 

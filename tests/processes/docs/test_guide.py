@@ -15,7 +15,8 @@ from typing import NamedTuple
 import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
-PAGES = [*sorted((ROOT / "docs").glob("*-guide.md")), ROOT / "docs/collectives.md"]
+DOCS = ROOT / "docs"
+PAGES = [*sorted(DOCS.glob("*-guide.md")), DOCS / "collectives.md", DOCS / "fabric.md"]
 GUIDES = {path.name: path.read_text(encoding="utf-8") for path in PAGES}
 CCL = GUIDES["ccl-author-guide.md"]
 COMMANDS = {"ahbm-launch": "launcher", "ahbm-probe": "launcher.cli.probe", "ahbm-races": "launcher.cli.races"}

@@ -1,0 +1,248 @@
+"""Packets, places and layouts of the fabric: what a header says, where a route leads, what lies where."""
+
+import struct
+from itertools import pairwise, product
+
+import pytest
+
+from sipsim.errors import KernelMisuse
+from sipsim.tensix.fabric.layout import CONTROL_BYTES, layout
+from sipsim.tensix.fabric.packet import (
+    LONG_BYTES,
+    MOST_HOPS,
+    OPPOSITE,
+    SHORT_BYTES,
+    Route,
+    Target,
+    Way,
+    check_header,
+    increment_of,
+    mesh_unicast,
+    multicast,
+    nbytes_of,
+    next_hop,
+    pack,
+    scatter_to,
+    set_sender,
+    unicast,
+    unpack,
+    write_and_increment,
+    write_to,
+)
+from sipsim.tensix.fabric.places import Places
+from sipsim.tensix.floor_plan import Core
+from sipsim.tensix.params import Slots
+
+A, B = Core(3, 4), Core(9, 11)
+TARGETS = (
+    write_to(A, 0x12340),
+    increment_of(A, 0x20, 7),
+    write_and_increment(A, 0x12340, B, 0x40, 2**16 - 1),
+    write_and_increment(A, 0x12340, B, 0x40, is_flushed=False),
+    scatter_to((A, 0x1000), (B, 0x2000), 48),
+)
+
+# --- headers ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("nbytes", [64, 4352, 7616])
+def test_a_long_header_says_all(target: Target, nbytes: int) -> None:
+    header = set_sender(pack(unicast(3), target, nbytes, False), 5)
+    assert len(header) == LONG_BYTES
+    found = unpack(header)
+    assert (found.target, found.payload_bytes, found.sender) == (target, nbytes, 5)
+    assert nbytes_of(header) == nbytes
+
+
+@pytest.mark.parametrize("target", TARGETS[:2])
+def test_a_short_header_says_what_it_has_room_for(target: Target) -> None:
+    header = set_sender(pack(multicast(2, 3), target, 64, True), 1)
+    assert len(header) == SHORT_BYTES
+    assert unpack(header)[1:] == (64, 1)
+    assert unpack(header).target == target
+
+
+FAR = [(mesh_unicast(1, 1), TARGETS[0]), (unicast(16), TARGETS[0])]
+
+
+@pytest.mark.parametrize(("route", "target"), [*((unicast(1), target) for target in TARGETS[2:]), *FAR])
+def test_what_a_short_header_has_no_room_for_is_refused(route: Route, target: Target) -> None:
+    with pytest.raises(KernelMisuse, match="the headers of this revision hold distances up to 15 on a line"):
+        pack(route, target, 64, True)
+
+
+NO_COMMAND, TOO_LONG = b"\x04" + bytes(47), struct.pack("<BBH", 0, 0, 65) + bytes(44)
+
+
+@pytest.mark.parametrize("first_bytes", [0, 64, 65])
+def test_both_places_of_a_scattered_payload_take_some(first_bytes: int) -> None:
+    with pytest.raises(KernelMisuse, match=f"{first_bytes} of 64 B for the first place; each of both takes some"):
+        pack(unicast(1), scatter_to((A, 0), (B, 0), first_bytes), 64, False)
+
+
+@pytest.mark.parametrize("value", [-1, 2**16])
+def test_what_no_header_can_add(value: int) -> None:
+    with pytest.raises(KernelMisuse, match=f"a packet that adds {value} to a word; a header holds 0 to 65535"):
+        pack(unicast(1), increment_of(A, 0, value), 0, False)
+
+
+@pytest.mark.parametrize("header", [NO_COMMAND, TOO_LONG], ids=["command", "size"])
+def test_what_is_no_header_is_refused(header: bytes) -> None:
+    with pytest.raises(KernelMisuse, match="its command is 0 to 3, and it has up to 64 B"):
+        check_header(header, 64)
+
+
+def test_a_header_of_the_longest_payload_is_one() -> None:
+    for target in TARGETS:
+        check_header(pack(unicast(1), target, 64, False), 64)
+
+
+# --- routes -----------------------------------------------------------------------------------------------------
+
+
+def delivered(places: Places, at: int, way: Way, header: bytes) -> list[int]:
+    """The chips that a packet comes to, in the order in which it is forwarded."""
+    found, on_their_way = [], [(at, way, header)]
+    while on_their_way:
+        rank, onward, packed = on_their_way.pop(0)
+        rank = places.neighbours(rank)[onward]
+        hop = next_hop(packed, OPPOSITE[onward])
+        if hop.is_local:
+            found.append(rank)
+        on_their_way += [(rank, each, hop.header) for each in hop.ways]
+    return found
+
+
+@pytest.mark.parametrize("is_short", [False, True])
+@pytest.mark.parametrize("size", range(2, 7))
+def test_every_route_of_a_line_leads_to_its_chips(size: int, is_short: bool) -> None:
+    places = Places("line", range(size))
+    for at, (way, sign) in product(range(size), ((Way.E, 1), (Way.W, -1))):
+        room = size - 1 - at if sign > 0 else at
+        for start in range(1, room + 1):
+            for number in range(1, room - start + 2):
+                header = pack(multicast(start, number, way), TARGETS[0], 64, is_short)
+                expected = [at + sign * hop for hop in range(start, start + number)]
+                assert delivered(places, at, way, header) == expected
+
+
+@pytest.mark.parametrize("size", [3, 8])
+def test_a_ring_leads_around_to_the_sender(size: int) -> None:
+    places = Places("ring", range(size))
+    for at, (way, sign) in product(range(size), ((Way.E, 1), (Way.W, -1))):
+        header = pack(multicast(1, size, way), TARGETS[0], 64, False)
+        assert delivered(places, at, way, header) == [(at + sign * hop) % size for hop in range(1, size + 1)]
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(2, 2), (3, 4), (8, 4)])
+def test_every_route_of_a_mesh_leads_to_its_chip(rows: int, columns: int) -> None:
+    places = Places("mesh", range(rows * columns), columns)
+    for at, to in product(range(rows * columns), repeat=2):
+        east, south = to % columns - at % columns, to // columns - at // columns
+        if at != to:
+            first = (Way.E if east > 0 else Way.W) if east else Way.S if south > 0 else Way.N
+            header = pack(mesh_unicast(east, south), TARGETS[0], 64, False)
+            assert delivered(places, at, first, header) == [to]
+
+
+@pytest.mark.parametrize(("start", "number"), [(0, 1), (1, 0), (-1, 3), (MOST_HOPS, 2), (MOST_HOPS + 1, 1)])
+def test_distances_that_no_header_holds(start: int, number: int) -> None:
+    with pytest.raises(KernelMisuse, match="1 to 32 hops can be told"):
+        multicast(start, number)
+
+
+@pytest.mark.parametrize(("east", "south"), [(0, 0), (20, 13), (-33, 0)])
+def test_no_way_on_a_mesh(east: int, south: int) -> None:
+    with pytest.raises(KernelMisuse, match="1 to 32 can be told"):
+        mesh_unicast(east, south)
+
+
+@pytest.mark.parametrize("size", [LONG_BYTES, SHORT_BYTES])
+def test_a_header_without_a_route_leads_nowhere(size: int) -> None:
+    hop = next_hop(bytes(size), Way.W)
+    assert (hop.is_local, hop.ways) == (False, ())
+
+
+# --- places -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("places", "rank", "neighbours"),
+    [
+        (Places("line", [0, 1, 2]), 0, {Way.E: 1}),
+        (Places("line", [0, 1, 2]), 1, {Way.E: 2, Way.W: 0}),
+        (Places("line", [5, 1, 7]), 7, {Way.W: 1}),
+        (Places("ring", [0, 1, 2]), 0, {Way.E: 1, Way.W: 2}),
+        (Places("neighbor", [0, 1]), 1, {Way.W: 0}),
+        (Places("mesh", range(6), 3), 4, {Way.E: 5, Way.W: 3, Way.N: 1}),
+        (Places("mesh", range(9), 3), 4, {Way.E: 5, Way.W: 3, Way.N: 1, Way.S: 7}),
+        (Places("mesh", range(2), 1), 0, {Way.S: 1}),
+    ],
+)
+def test_neighbours(places: Places, rank: int, neighbours: dict[Way, int]) -> None:
+    assert places.neighbours(rank) == neighbours
+
+
+@pytest.mark.parametrize("size", [3, 5])
+def test_one_link_of_a_ring_is_the_dateline_each_way(size: int) -> None:
+    places = Places("ring", range(size))
+    lines = [(rank, way) for rank in range(size) for way in (Way.E, Way.W) if places.is_dateline(rank, way)]
+    assert lines == [(0, Way.W), (size - 1, Way.E)], "both ends of one link"
+
+
+def test_a_passing_channel_is_of_one_receiver() -> None:
+    """What comes over three links into the router of the fourth has a sender channel each."""
+    places = Places("mesh", range(9), 3)
+    for onward in Way:
+        orders = {places.order(onward, came) for came in Way if came is not onward}
+        assert orders == {0, 1, 2}
+    assert Places("ring", range(3)).order(Way.E, Way.W) == 0
+
+
+# --- layouts ----------------------------------------------------------------------------------------------------
+
+CHOICES = (Slots(sender=8, receiver=16), Slots(sender=4, receiver=8), Slots(sender=2, receiver=2))
+BASE = 0x10000
+
+
+@pytest.mark.parametrize(
+    ("room", "senders", "vcs", "expected"),
+    [
+        (24 * 4400, 1, 1, (8, 8, 16)),
+        (24 * 4400 - 1, 1, 1, (4, 4, 8)),
+        (32 * 4400, 2, 1, (8, 8, 16)),
+        (6 * 4400, 2, 1, (2, 2, 2)),
+        (4 * 3 * 4400 + 2 * 8 * 4400, 3, 2, (4, 4, 8)),
+    ],
+)
+def test_the_first_choice_that_fits(room: int, senders: int, vcs: int, expected: tuple[int, int, int]) -> None:
+    """4352 B and 48 B a slot. With two virtual channels all rings are halved."""
+    end = BASE + CONTROL_BYTES + room
+    found = layout(BASE, end, senders, vcs, CHOICES, 4352, False, False)
+    shape = found.shape
+    assert (shape.worker_slots, shape.slots.sender, shape.slots.receiver) == expected
+    assert found.end <= end
+
+
+@pytest.mark.parametrize(
+    ("senders", "vcs", "is_short", "sync"), [(2, 1, True, True), (3, 2, False, False), (4, 1, False, False)]
+)
+def test_nothing_overlaps(senders: int, vcs: int, is_short: bool, sync: bool) -> None:
+    found = layout(BASE, BASE + 2**20, senders, vcs, CHOICES, 100, is_short, sync)
+    words = [(found.hello, 96), (found.credits, 16), (found.connection, 32)]
+    rings = [found.sender(number) for number in range(senders)] + [found.receiver(vc) for vc in range(vcs)]
+    parts = [*words, *((ring.base, ring.slots * ring.slot_bytes) for ring in rings)]
+    for (first, nbytes), (second, _) in pairwise(parts):
+        assert first + nbytes <= second
+    assert (parts[0][0], sum(parts[-1])) == (BASE, found.end)
+    assert rings[0].slot_bytes == (32 if is_short else 48) + 112 + 16 * sync
+    assert all(address % 16 == 0 for ring in rings for address in ring.addresses())
+    assert [rings[0].address(number) for number in (0, rings[0].slots)] == [rings[0].base] * 2
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    with pytest.raises(
+        KernelMisuse, match="3 sender and 2 receiver channels do not fit in the 4096 B of an Ethernet core"
+    ):
+        layout(BASE, BASE + 4096, 3, 2, CHOICES, 4352, False, False)
