@@ -170,3 +170,20 @@ def test_a_mechanism_that_is_off_changes_times_alone(off: str, revision: str) ->
         check(done, flows, is_ring=True)
         ends.append(max(end_ps for *_, end_ps in done.results()))
     assert ends[1] != ends[0]
+
+
+def test_a_credit_of_a_former_connection_counts_for_no_later_one() -> None:
+    """Where credits take longer than to close a connection and to open the next one."""
+    flow = {"start": 1, "command": "increment", "packets": 12}
+    flows: list[Flow] = [{"at": at, "way": way, **flow} for at, way in ((0, "E"), (1, "W"))]
+    slow = ("--set", "system.chip_params.fabric.costs.credit_ns=20000")
+    check(passed(run_flows(2, flows, *slow, fabric={"topology": "line"}, programs=4)), flows, programs=4)
+
+
+def test_a_revision_may_have_a_long_name() -> None:
+    """The hello has room for 96 B, in front of the credits."""
+    name = "a-revision-" * 12
+    keys = "flow_control: completions, avoidance: none, has_short_headers: true, costs: null"
+    mine = f"system.chip_params.fabric.revisions.{name}={{{keys}, slots: [{{sender: 2, receiver: 3}}]}}"
+    flows = line_flows(2)
+    check(passed(run_flows(2, flows, "--set", mine, fabric={"topology": "line", "revision": name})), flows)

@@ -29,22 +29,24 @@ def run_ring(
 
 # --- rings ------------------------------------------------------------------------------------------------------
 
-CASES = [(3, 2, 1), (4, 8, 2), (5, 4, 3), (8, 2, 4)]
+CASES = [(3, 2, 1), (4, 8, 2), (5, 4, 3), (6, 3, 4), (7, 2, 5), (8, 2, 6)]
 """Chips, slots and seed."""
+EACH = 840
+"""Packets of a run, both ways: over 10,000 for all cases and both revisions."""
 
 
 @pytest.mark.parametrize("revision", [BUBBLE, DATELINE])
 @pytest.mark.parametrize(("sips", "slots", "seed"), CASES)
 def test_random_packets_come_on_a_ring(sips: int, slots: int, seed: int, revision: str) -> None:
-    passed(run_ring(sips, seed, 480 // sips, revision, slots=slots))
+    passed(run_ring(sips, seed, EACH // sips // 2, revision, slots=slots))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("revision", [BUBBLE, DATELINE])
 @pytest.mark.parametrize("sips", range(3, 9))
 @pytest.mark.parametrize("seed", range(3))
-def test_ten_thousand_random_packets_come_on_rings(sips: int, seed: int, revision: str) -> None:
-    """Six rings and three seeds: 600 each, so more than 10,000 for a revision."""
+def test_more_random_packets_come_on_a_ring(sips: int, seed: int, revision: str) -> None:
+    """Some 1200 each."""
     passed(run_ring(sips, seed, 600 // sips, revision, slots=(2, 4, 8)[seed]))
 
 
@@ -92,6 +94,16 @@ def test_a_link_that_goes_down_loses_nothing(revision: str) -> None:
     done = passed(run_ring(4, 1, 20, revision, *faults, reach=2))
     assert workers(done) == workers(plain)
     assert max(end_ps for *_, end_ps in done.results()) > max(end_ps for *_, end_ps in plain.results()) + 5_000_000
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("revision", [BUBBLE, DATELINE])
+def test_later_latencies_change_no_data(seed: int, revision: str) -> None:
+    """Orders that a run does not show otherwise: packets, credits, hellos and kernels that come later."""
+    jitter = ("--set", f"system.chip_params.jitter.seed={seed}")
+    assert workers(passed(run_ring(4, 1, 20, revision, *jitter, reach=2))) == workers(
+        passed(run_ring(4, 1, 20, revision, reach=2))
+    )
 
 
 # --- planted bugs -----------------------------------------------------------------------------------------------
