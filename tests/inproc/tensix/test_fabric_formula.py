@@ -1,4 +1,4 @@
-"""A fabric without contention against arithmetic: the study's formula, with what the chip's parameters say of its terms.
+"""A fabric without contention against arithmetic: the study's formula, with terms from the chip's parameters.
 
 Wire and software overlap wholly (an infinite exponent): the slower one sets the pace.
 """
