@@ -10,7 +10,7 @@ import numpy as np
 
 from sipsim.errors import KernelMisuse
 from sipsim.tensix.ccl.crew import SIDES, Crew, Cut, Place, Worker
-from sipsim.tensix.ccl.gather import ORDERS, all_to_all, copies, line_all_gather, ring_all_gather
+from sipsim.tensix.ccl.gather import ORDERS, all_to_all, copies, line_all_gather, mixed, ring_all_gather
 from sipsim.tensix.ccl.kernels import reader, writer
 from sipsim.tensix.ccl.reduce import Streams, direct_reduce_scatter, line_reduce_scatter, ring_reduce_scatter
 from sipsim.tensix.ccl.store import BUFFER_BYTES, KEPT_BYTES, KIB, Store
@@ -258,7 +258,7 @@ class Collectives:
                 continue
             mine = copies(crew.share(own, worker.link)) if worker is self._copier(crew, worker.link) else []
             is_apart = self._is_apart(mine, count)
-            self._add(program, worker, [*worker.packets, *([] if is_apart else mine)], tensor, fabric)
+            self._add(program, worker, mixed(worker.packets, [] if is_apart else mine), tensor, fabric)
             if is_apart:
                 core = self._chip.plan.floor_plan.workers[2 * fabric.num_links + worker.link]
                 helper = Worker(worker.link, worker.side, core, worker.words, {})

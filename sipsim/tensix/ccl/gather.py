@@ -82,6 +82,18 @@ def copies(own: Sequence[Piece]) -> list[Packet]:
     return [Packet(piece.pages, piece.nbytes, piece.places[:1], local=piece.places[-1]) for piece in own]
 
 
+def mixed(packets: Sequence[Packet], own: Sequence[Packet]) -> list[Packet]:
+    """Copies of the own slice among the packets of a worker, evenly: while others have the link, it copies."""
+    found = list[Packet]()
+    done = 0
+    for number, packet in enumerate(packets, 1):
+        found.append(packet)
+        due = number * len(own) // len(packets)
+        found += own[done:due]
+        done = due
+    return [*found, *own[done:]]
+
+
 def sent(pieces: Sequence[Piece], route: Route, signal: NocAddress) -> list[Packet]:
     """Packets from the first to the last place of each piece; the last one raises a semaphore."""
     found = [Packet(each.pages, each.nbytes, each.places[:1], route=route, target=each.places[-1]) for each in pieces]
