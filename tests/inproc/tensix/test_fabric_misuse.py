@@ -131,6 +131,8 @@ def test_the_end_of_anothers_connection(tmp_path: Path) -> None:
         ("fabric = tt.open_fabric(payload_bytes=0)", 2, "packets of 0 B; they hold 1 to 7616 B"),
         ("fabric = tt.open_fabric(); fabric.connect(here, 'N')", 2, "SIP 0 has no router N on link 0; it has E link 0"),
         ("fabric = tt.open_fabric(); fabric.connect((0, 0), 'E')", 2, "tile 0-0 is no worker; Tensix tiles are"),
+        ("fabric = tt.open_fabric(); [fabric.connect(here, fabric.ways()[0]) for _ in range(97)]", 2,
+         "worker 1-1 has 96 connections, and no room for more; connect once, and give the endpoint to every kernel"),
         ("fabric = tt.open_fabric(); start(tt.ethernet_cores_to(1 - rank)[0])", 2, "tile 9-0 is no worker"),
         ("fabric = tt.open_fabric(); program = tt.create_program(); "
          "tt.create_kernel(program, kernel, tt.ethernet_cores_to(1 - rank)[0], args=(0,)); tt.enqueue_program(program)",
@@ -143,6 +145,15 @@ def test_the_end_of_anothers_connection(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_misuse_by_the_host_script(host: str, sips: int, line: str, tmp_path: Path) -> None:
     assert line in line_of(run_one(tmp_path, host, "pass", sips))
+
+
+def test_connections_of_two_fabrics_lie_apart(tmp_path: Path) -> None:
+    """The chip in the middle has a worker that is connected to both. The check fails the host script."""
+    host = """fabrics = [tt.open_fabric(chips=chips) for chips in ([0, 1], [1, 2]) if rank in chips]
+    found = [each.connect(here, way).words for each in fabrics for way in each.ways() for _ in range(2)]
+    assert len({*found}) == 2 * len(fabrics), found"""
+    done = run_one(tmp_path, host, "pass", 3)
+    assert done.document["status"] == "ok", done.document["error"]
 
 
 def test_slots_that_do_not_fit(tmp_path: Path) -> None:
