@@ -39,7 +39,8 @@ class Fabric:
         self._words: ConnectionWords = chip.connections
         self._layout = self._make_layout(base)
         self._contract = f"{revision} {places.topology}, {self._layout.shape.slots.sender} and "
-        self._contract += f"{self._layout.shape.slots.receiver} slots of {payload_bytes} B"
+        self._contract += f"{self._layout.shape.slots.receiver} slots of {payload_bytes} B, "
+        self._contract += f"{num_links} of chips {places.told}"
         self._machines: dict[tuple[Way, int], RouterMachine] = {}
         near = places.neighbours(self.rank)
         for way in near:

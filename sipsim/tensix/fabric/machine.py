@@ -3,6 +3,7 @@
 import struct
 from collections.abc import Callable, Sequence
 from functools import partial
+from hashlib import sha256
 from typing import Final
 
 from sipsim.engine import Engine
@@ -35,6 +36,15 @@ GREETING: Final = b"fabric "
 """How a hello begins."""
 
 
+def hello_of(contract: str) -> bytes:
+    """A hello: what does not fit is cut off, and a hash of all stands for it."""
+    told = GREETING + contract.encode()
+    if len(told) > HELLO_BYTES:
+        cut = f"... {sha256(told).hexdigest()[:8]}".encode()
+        told = told[: HELLO_BYTES - len(cut)] + cut
+    return told.ljust(HELLO_BYTES)
+
+
 def _nothing() -> None:
     """Nobody waits for a write."""
 
@@ -58,7 +68,7 @@ class RouterMachine:
         self.router = router
         self.core = core
         self.layout = layout
-        self._contract = (GREETING + contract.encode())[:HELLO_BYTES].ljust(HELLO_BYTES)
+        self._contract = hello_of(contract)
         self._tiles = tiles
         self._memory: TileMemory = tiles.memory(core)
         self._transmitter = transmitter
@@ -214,7 +224,7 @@ class RouterMachine:
             here, there = (
                 each.removeprefix(GREETING).decode(errors="replace").rstrip() for each in (self._contract, told)
             )
-            what = "both ends of its link must have one flow control"
+            what = "both ends of its link must be of one fabric"
             raise KernelMisuse(f"{self.router.name}: {what}; here is {here}, there {there}")
         self.router.open()
 

@@ -167,10 +167,26 @@ def test_slots_that_do_not_fit(tmp_path: Path) -> None:
 )
 def test_two_ends_that_differ_are_both_named(far: str, tmp_path: Path) -> None:
     line = line_of(run_one(tmp_path, f"fabric = tt.open_fabric() if rank == 0 else tt.open_fabric({far})", "pass", 3))
-    assert "both ends of its link must have one flow control; here is 2025-" in line or "here is 2024-11" in line
+    assert "both ends of its link must be of one fabric; here is 2025-" in line or "here is 2024-11" in line
     assert "2025-11 line, " in line
     told = line.split("here is ")[1].split(", there ")
     assert len({*told}) == 2, line
+
+
+@pytest.mark.parametrize(
+    ("sips", "one", "other", "told"),
+    [
+        (4, "'ring', chips=[1, 2, 3, 0]", "'ring'", ("1 of chips 1-3 0", "1 of chips 0-3")),
+        (2, "num_links=2", "num_links=1", ("2 of chips 0-1", "1 of chips 0-1")),
+        (2, "'mesh', columns=2", "'mesh', chips=[1, 0], columns=2", ("0-1 in 2 columns", "1 0 in 2 columns")),
+    ],
+)
+def test_two_ends_that_count_otherwise_are_both_named(
+    sips: int, one: str, other: str, told: tuple[str, str], tmp_path: Path
+) -> None:
+    line = line_of(run_one(tmp_path, f"fabric = tt.open_fabric({one}) if rank else tt.open_fabric({other})", "", sips))
+    assert "both ends of its link must be of one fabric; here is 2025-11 " in line
+    assert all(each in line for each in told), line
 
 
 def test_a_fabric_that_one_side_opens_ends_in_a_deadlock_that_says_so(tmp_path: Path) -> None:
