@@ -4,7 +4,7 @@ import struct
 from collections.abc import Callable, Sequence
 from functools import partial
 from hashlib import sha256
-from typing import Final
+from typing import Final, NamedTuple
 
 from sipsim.engine import Engine
 from sipsim.errors import KernelMisuse
@@ -49,6 +49,15 @@ def _nothing() -> None:
     """Nobody waits for a write."""
 
 
+class Flush(NamedTuple):
+    """An increment that goes out at ``at_ps``, and behind the writes of the packets ``behind``."""
+
+    target: Target
+    handled: Handled
+    behind: tuple[Handled, ...]
+    at_ps: Ps
+
+
 class RouterMachine:
     """Of the router on tile ``core``. ``contract``: what both ends of the link must agree on, as text.
     ``stored_bytes``: of a packet, in each Ethernet subsystem.
@@ -76,6 +85,7 @@ class RouterMachine:
         self._stored_bytes = stored_bytes
         self._looked: dict[int, tuple[int, Arrived]] = {}
         self._neighbours: dict[Way, RouterMachine] = {}
+        self._flushes: dict[int, Flush] = {}
         self.connection = Connection(f"{router.name} sender 0", router.senders[0], self._to_worker)
         self._notes: dict[int, Callable[[], None]] = {
             layout.hello: self._hello,
@@ -154,8 +164,7 @@ class RouterMachine:
     def _finish(self, target: Target, payload: bytes, at_ps: Ps, further_ps: Ps, handled: Handled) -> Ps | None:
         """The packet's command on this chip."""
         if target.command is Command.INCREMENT:
-            self._increment(target, at_ps)
-            return at_ps
+            return self._increment_alone(target, at_ps, handled)
         if target.command is Command.WRITE:
             self._write(target.core, target.address, payload, at_ps, handled)
             return at_ps
@@ -174,6 +183,32 @@ class RouterMachine:
             written = partial(self._raise, target, handled, increment_ps)
             self._write(target.core, target.address, payload, at_ps, handled, written)
         return None if target.is_flushed else increment_ps
+
+    def _increment_alone(self, target: Target, at_ps: Ps, handled: Handled) -> Ps | None:
+        """Flushed, behind all writes of its receiver that are open."""
+        if not target.is_flushed:
+            self._increment(target, at_ps)
+            return at_ps
+        receiver = handled.receiver
+        flush = Flush(target, handled, (*receiver.open, handled), at_ps)
+        end_ps = self._flush(flush)
+        if end_ps is None:
+            self._flushes[receiver.vc] = flush
+        return end_ps
+
+    def _flush(self, flush: Flush) -> Ps | None:
+        """Issue the increment when all writes before it are acknowledged: when that is, None if it is not known."""
+        if any(each.writes for each in flush.behind):
+            return None
+        at_ps = max(flush.at_ps, *(each.left_ps for each in flush.behind))
+        self._increment(flush.target, at_ps)
+        return at_ps
+
+    def _go_on(self, vc: int) -> None:
+        """A write of a receiver has arrived, for which a flush may wait."""
+        end_ps = self._flush(self._flushes[vc])
+        if end_ps is not None:
+            self.router.resume(self._flushes.pop(vc).handled, end_ps)
 
     def _flushed(self, handled: Handled, least_ps: Ps) -> None:
         """The write of a packet has arrived; the router goes on when that was acknowledged."""
@@ -203,6 +238,8 @@ class RouterMachine:
             handled.writes -= 1
             handled.left_ps = max(handled.left_ps, acknowledged_ps)
             written()
+            if handled.receiver.vc in self._flushes:
+                self._go_on(handled.receiver.vc)
             self.router.wake()
 
         self._tiles.deliver(self.core, core, address, data, self.router.name, at_ps - self._engine.now_ps, arrived)
