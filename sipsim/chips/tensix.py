@@ -35,6 +35,7 @@ from sipsim.tensix.edm.mover import DataMover
 from sipsim.tensix.eth_dataflow import EthDataflow
 from sipsim.tensix.ethernet import Transmitter
 from sipsim.tensix.fabric.audit import blocked, unsettled
+from sipsim.tensix.fabric.connection import ConnectionWords
 from sipsim.tensix.fabric.host import Fabric
 from sipsim.tensix.fabric.router import Router
 from sipsim.tensix.floor_plan import Core, FloorPlan, Kind
@@ -48,7 +49,7 @@ from sipsim.tensix.plan import SIDES, TensixPlan, channel_of, merged
 from sipsim.tensix.processor import Processor
 from sipsim.tensix.programs import KernelSpec
 from sipsim.tensix.results import Results
-from sipsim.tensix.tiles import Tiles
+from sipsim.tensix.tiles import KIB, Tiles
 from sipsim.tensix.wire import EthWrite
 from sipsim.topology.build import build_links
 from sipsim.topology.tenstorrent import port_of
@@ -78,6 +79,7 @@ class TensixChip(Chip):
         self.tiles = Tiles(context.rank, plan.floor_plan, plan.graph, noc, engine, self.log, jitter)
         self._transmitters = {channel: self._transmitter(channel) for channel in plan.links[context.rank]}
         self.fabrics: list[Fabric] = []
+        self.connections = ConnectionWords(plan.params.tensix.l1_KiB * KIB)
         self.declared = Results()
         self.api = self.metal = Metal(self)
         self.launches = Launches(engine, self._make_kernel, self.metal.set_word, self._resume_host, jitter)

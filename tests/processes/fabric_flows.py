@@ -44,6 +44,7 @@ def target(number, flow, core):
     return {
         "write": lambda: write_to(*place),
         "increment": lambda: increment_of(core, semaphore),
+        "increment_flush": lambda: increment_of(core, semaphore, is_flushed=True),
         "fused": lambda: write_and_increment(*place, core, semaphore),
         "fused_no_flush": lambda: write_and_increment(*place, core, semaphore, is_flushed=False),
         "scatter": lambda: scatter_to(place, (core, place[1] + STRIDE // 2), 48),
@@ -54,7 +55,7 @@ def send(endpoint, flows, core, df):
     sender = FabricSender(endpoint, df)
     sender.open()
     for number, flow in flows:
-        nbytes = flow.get("nbytes", 64) if flow.get("command") != "increment" else 0
+        nbytes = flow.get("nbytes", 64) if not flow.get("command", "").startswith("increment") else 0
         for _ in range(flow.get("packets", 1)):
             sender.send(route(flow), target(number, flow, core), SOURCE + number * STRIDE, nbytes)
     sender.close()

@@ -21,6 +21,36 @@ Ps = int
 WORDS: Final = struct.Struct("<IHHII")
 """State, tile, semaphore for credits, semaphore for the end."""
 OPEN, CLOSE = 1, 2
+WORKER_BYTES = 128
+"""At the end of a worker's L1, for each connection."""
+MOST_CONNECTIONS = 96
+"""Of a worker, of all fabrics; below them lie the semaphores of operations (``ccl/store.py``)."""
+
+
+class ConnectionWords:
+    """Where the connections of a chip's workers lie, of all its fabrics. ``end``: of a worker's L1."""
+
+    def __init__(self, end: int) -> None:
+        self._end = end
+        self._counts: dict[Core, int] = {}
+
+    @property
+    def floor(self) -> int:
+        """The lowest address that a connection may have."""
+        return self._end - MOST_CONNECTIONS * WORKER_BYTES
+
+    def take(self, worker: Core) -> int:
+        """The words of one more connection.
+
+        Raises:
+            KernelMisuse: for more than a worker has room for.
+        """
+        count = self._counts.get(worker, 0) + 1
+        if count > MOST_CONNECTIONS:
+            what = f"worker {worker} has {MOST_CONNECTIONS} connections, and no room for more"
+            raise KernelMisuse(f"{what}; connect once, and give the endpoint to every kernel")
+        self._counts[worker] = count
+        return self._end - count * WORKER_BYTES
 
 
 class Connection:

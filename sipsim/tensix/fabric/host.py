@@ -4,7 +4,7 @@ from typing import Any, Final
 
 from sipsim.errors import KernelMisuse
 from sipsim.tensix.fabric.channels import Downstream, FarReceiver, ReceiverChannel, SenderChannel
-from sipsim.tensix.fabric.connection import FabricEndpoint
+from sipsim.tensix.fabric.connection import ConnectionWords, FabricEndpoint
 from sipsim.tensix.fabric.layout import Layout, layout
 from sipsim.tensix.fabric.machine import RouterMachine
 from sipsim.tensix.fabric.mux import Mux, run_mux
@@ -19,8 +19,6 @@ from sipsim.tensix.tiles import KIB
 WAYS: Final = {"forward": Way.E, "backward": Way.W, **{way.name: way for way in Way}}
 MUX_BASE = 8192
 """Of the L1 of a mux, behind the room for semaphores."""
-WORKER_BYTES = 128
-"""At the end of a worker's L1, for each connection."""
 
 
 class Fabric:
@@ -38,10 +36,11 @@ class Fabric:
         self.topology = places.topology
         self.num_links = num_links
         self.payload_bytes = payload_bytes
-        self._connections: dict[Core, int] = {}
+        self._words: ConnectionWords = chip.connections
         self._layout = self._make_layout(base)
         self._contract = f"{revision} {places.topology}, {self._layout.shape.slots.sender} and "
-        self._contract += f"{self._layout.shape.slots.receiver} slots of {payload_bytes} B"
+        self._contract += f"{self._layout.shape.slots.receiver} slots of {payload_bytes} B, "
+        self._contract += f"{num_links} of chips {places.told}"
         self._machines: dict[tuple[Way, int], RouterMachine] = {}
         near = places.neighbours(self.rank)
         for way in near:
@@ -69,7 +68,7 @@ class Fabric:
         if worker not in self._chip.plan.floor_plan.workers:
             raise KernelMisuse(f"tile {worker} is no worker; Tensix tiles are")
         machine = self._machine(direction, link)
-        words = self._words_of(worker)
+        words = self._words.take(worker)
         shape, ring = self._layout.shape, machine.router.senders[0].ring
         is_short = self._revision.has_short_headers
         places = (machine.core, self._layout.connection, ring)
@@ -95,7 +94,7 @@ class Fabric:
         onward = self.connect(core, direction, link)
         base = self._params.tensix.kernel_base + MUX_BASE
         visit_ns = self._params.fabric.mux_visit_ns
-        mux = Mux(f"SIP {self.rank} mux {core}", core, base, onward.words, full, headers, slots, onward, visit_ns,
+        mux = Mux(f"SIP {self.rank} mux {core}", core, base, self._words.floor, full, headers, slots, onward, visit_ns,
                   self._chip.tiles)  # fmt: skip
         noc = self._chip.metal.nearer_noc(core, onward.router)
         program.add(KernelSpec(run_mux, core, DataMovementConfig(noc=noc), (mux,), True))
@@ -103,12 +102,7 @@ class Fabric:
 
     def connect_to_mux(self, mux: Mux, channel: int, worker: Core | tuple[int, int]) -> FabricEndpoint:
         """What the kernel of a client needs for a connection to a channel of a mux."""
-        return mux.endpoint(channel, self._words_of(Core(*worker)))
-
-    def _words_of(self, worker: Core) -> int:
-        """Words of a worker for one more connection."""
-        self._connections[worker] = used = self._connections.get(worker, 0) + 1
-        return int(self._params.tensix.l1_KiB * KIB - used * WORKER_BYTES)
+        return mux.endpoint(channel, self._words.take(Core(*worker)))
 
     @property
     def routers(self) -> list[Router]:

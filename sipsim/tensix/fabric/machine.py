@@ -3,7 +3,8 @@
 import struct
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Final
+from hashlib import sha256
+from typing import Final, NamedTuple
 
 from sipsim.engine import Engine
 from sipsim.errors import KernelMisuse
@@ -35,8 +36,26 @@ GREETING: Final = b"fabric "
 """How a hello begins."""
 
 
+def hello_of(contract: str) -> bytes:
+    """A hello: what does not fit is cut off, and a hash of all stands for it."""
+    told = GREETING + contract.encode()
+    if len(told) > HELLO_BYTES:
+        cut = f"... {sha256(told).hexdigest()[:8]}".encode()
+        told = told[: HELLO_BYTES - len(cut)] + cut
+    return told.ljust(HELLO_BYTES)
+
+
 def _nothing() -> None:
     """Nobody waits for a write."""
+
+
+class Flush(NamedTuple):
+    """An increment that goes out at ``at_ps``, and behind the writes of the packets ``behind``."""
+
+    target: Target
+    handled: Handled
+    behind: tuple[Handled, ...]
+    at_ps: Ps
 
 
 class RouterMachine:
@@ -58,7 +77,7 @@ class RouterMachine:
         self.router = router
         self.core = core
         self.layout = layout
-        self._contract = (GREETING + contract.encode())[:HELLO_BYTES].ljust(HELLO_BYTES)
+        self._contract = hello_of(contract)
         self._tiles = tiles
         self._memory: TileMemory = tiles.memory(core)
         self._transmitter = transmitter
@@ -66,6 +85,7 @@ class RouterMachine:
         self._stored_bytes = stored_bytes
         self._looked: dict[int, tuple[int, Arrived]] = {}
         self._neighbours: dict[Way, RouterMachine] = {}
+        self._flushes: dict[int, Flush] = {}
         self.connection = Connection(f"{router.name} sender 0", router.senders[0], self._to_worker)
         self._notes: dict[int, Callable[[], None]] = {
             layout.hello: self._hello,
@@ -144,8 +164,7 @@ class RouterMachine:
     def _finish(self, target: Target, payload: bytes, at_ps: Ps, further_ps: Ps, handled: Handled) -> Ps | None:
         """The packet's command on this chip."""
         if target.command is Command.INCREMENT:
-            self._increment(target, at_ps)
-            return at_ps
+            return self._increment_alone(target, at_ps, handled)
         if target.command is Command.WRITE:
             self._write(target.core, target.address, payload, at_ps, handled)
             return at_ps
@@ -164,6 +183,32 @@ class RouterMachine:
             written = partial(self._raise, target, handled, increment_ps)
             self._write(target.core, target.address, payload, at_ps, handled, written)
         return None if target.is_flushed else increment_ps
+
+    def _increment_alone(self, target: Target, at_ps: Ps, handled: Handled) -> Ps | None:
+        """Flushed, behind all writes of its receiver that are open."""
+        if not target.is_flushed:
+            self._increment(target, at_ps)
+            return at_ps
+        receiver = handled.receiver
+        flush = Flush(target, handled, (*receiver.open, handled), at_ps)
+        end_ps = self._flush(flush)
+        if end_ps is None:
+            self._flushes[receiver.vc] = flush
+        return end_ps
+
+    def _flush(self, flush: Flush) -> Ps | None:
+        """Issue the increment when all writes before it are acknowledged: when that is, None if it is not known."""
+        if any(each.writes for each in flush.behind):
+            return None
+        at_ps = max(flush.at_ps, *(each.left_ps for each in flush.behind))
+        self._increment(flush.target, at_ps)
+        return at_ps
+
+    def _go_on(self, vc: int) -> None:
+        """A write of a receiver has arrived, for which a flush may wait."""
+        end_ps = self._flush(self._flushes[vc])
+        if end_ps is not None:
+            self.router.resume(self._flushes.pop(vc).handled, end_ps)
 
     def _flushed(self, handled: Handled, least_ps: Ps) -> None:
         """The write of a packet has arrived; the router goes on when that was acknowledged."""
@@ -193,6 +238,8 @@ class RouterMachine:
             handled.writes -= 1
             handled.left_ps = max(handled.left_ps, acknowledged_ps)
             written()
+            if handled.receiver.vc in self._flushes:
+                self._go_on(handled.receiver.vc)
             self.router.wake()
 
         self._tiles.deliver(self.core, core, address, data, self.router.name, at_ps - self._engine.now_ps, arrived)
@@ -214,7 +261,7 @@ class RouterMachine:
             here, there = (
                 each.removeprefix(GREETING).decode(errors="replace").rstrip() for each in (self._contract, told)
             )
-            what = "both ends of its link must have one flow control"
+            what = "both ends of its link must be of one fabric"
             raise KernelMisuse(f"{self.router.name}: {what}; here is {here}, there {there}")
         self.router.open()
 

@@ -50,7 +50,8 @@ COMMANDS = frozenset(Command)
 
 class Target(NamedTuple):
     """A command and its places. ``increment``: tile, address and value. ``is_flushed``: the router waits until the
-    write is acknowledged. ``first_bytes``: of a scattered payload, for the first place.
+    write is acknowledged; without a payload, until all that its receiver has issued are. ``first_bytes``: of a
+    scattered payload, for the first place.
     """
 
     command: Command
@@ -74,7 +75,9 @@ def write_to(core: Core | tuple[int, int], address: int) -> Target:
 
 
 def increment_of(core: Core | tuple[int, int], address: int, value: int = 1, is_flushed: bool = False) -> Target:
-    """Add to a word of a tile."""
+    """Add to a word of a tile; ``is_flushed``: when all writes that the router's receiver has issued have been
+    acknowledged.
+    """
     place = Core(*core)
     return Target(Command.INCREMENT, place, 0, place, address, value, is_flushed)
 

@@ -36,6 +36,18 @@ class Places:
         """The number of chips."""
         return len(self.chips)
 
+    @property
+    def told(self) -> str:
+        """The chips in order, runs as ``first-last``; of a mesh with its columns."""
+        runs = list[list[int]]()
+        for chip in self.chips:
+            if runs and chip == runs[-1][-1] + 1:
+                runs[-1][1:] = [chip]
+            else:
+                runs.append([chip])
+        text = " ".join("-".join(map(str, run)) for run in runs)
+        return f"{text} in {self.columns} columns" if self.topology == "mesh" else text
+
     def position(self, rank: int) -> int:
         """Of a chip.
 

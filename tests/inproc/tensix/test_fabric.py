@@ -20,7 +20,7 @@ def expected(number: int, flow: Flow) -> tuple[bytes, int]:
     command, nbytes = flow.get("command", "write"), flow.get("nbytes", NBYTES)
     semaphore = 0 if command in ("write", "scatter") else flow.get("packets", 1)
     sent = data(number, nbytes)
-    if command == "increment":
+    if command.startswith("increment"):
         return bytes(STRIDE), semaphore
     if command == "scatter":
         return (sent[:48].ljust(STRIDE // 2, b"\0") + sent[48:]).ljust(STRIDE, b"\0"), semaphore
@@ -104,8 +104,8 @@ def test_neighbours_only() -> None:
     check(passed(run_flows(3, flows, fabric={"topology": "neighbor"})), flows)
 
 
-COMMANDS = ("write", "increment", "fused", "fused_no_flush", "scatter")
-OLD = [("2024-11", "write"), ("2024-11", "increment")]
+COMMANDS = ("write", "increment", "increment_flush", "fused", "fused_no_flush", "scatter")
+OLD = [("2024-11", command) for command in COMMANDS[:3]]
 
 
 @pytest.mark.parametrize(("revision", "command"), [*product(REVISIONS[1:], COMMANDS), *OLD])

@@ -131,6 +131,8 @@ def test_the_end_of_anothers_connection(tmp_path: Path) -> None:
         ("fabric = tt.open_fabric(payload_bytes=0)", 2, "packets of 0 B; they hold 1 to 7616 B"),
         ("fabric = tt.open_fabric(); fabric.connect(here, 'N')", 2, "SIP 0 has no router N on link 0; it has E link 0"),
         ("fabric = tt.open_fabric(); fabric.connect((0, 0), 'E')", 2, "tile 0-0 is no worker; Tensix tiles are"),
+        ("fabric = tt.open_fabric(); [fabric.connect(here, fabric.ways()[0]) for _ in range(97)]", 2,
+         "worker 1-1 has 96 connections, and no room for more; connect once, and give the endpoint to every kernel"),
         ("fabric = tt.open_fabric(); start(tt.ethernet_cores_to(1 - rank)[0])", 2, "tile 9-0 is no worker"),
         ("fabric = tt.open_fabric(); program = tt.create_program(); "
          "tt.create_kernel(program, kernel, tt.ethernet_cores_to(1 - rank)[0], args=(0,)); tt.enqueue_program(program)",
@@ -145,6 +147,15 @@ def test_misuse_by_the_host_script(host: str, sips: int, line: str, tmp_path: Pa
     assert line in line_of(run_one(tmp_path, host, "pass", sips))
 
 
+def test_connections_of_two_fabrics_lie_apart(tmp_path: Path) -> None:
+    """The chip in the middle has a worker that is connected to both. The check fails the host script."""
+    host = """fabrics = [tt.open_fabric(chips=chips) for chips in ([0, 1], [1, 2]) if rank in chips]
+    found = [each.connect(here, way).words for each in fabrics for way in each.ways() for _ in range(2)]
+    assert len({*found}) == 2 * len(fabrics), found"""
+    done = run_one(tmp_path, host, "pass", 3)
+    assert done.document["status"] == "ok", done.document["error"]
+
+
 def test_slots_that_do_not_fit(tmp_path: Path) -> None:
     flags = ("--set", "system.chip_params.ethernet.l1_KiB=128")
     line = line_of(run_one(tmp_path, "fabric = tt.open_fabric(payload_bytes=7616)", "pass", 2, *flags))
@@ -156,10 +167,26 @@ def test_slots_that_do_not_fit(tmp_path: Path) -> None:
 )
 def test_two_ends_that_differ_are_both_named(far: str, tmp_path: Path) -> None:
     line = line_of(run_one(tmp_path, f"fabric = tt.open_fabric() if rank == 0 else tt.open_fabric({far})", "pass", 3))
-    assert "both ends of its link must have one flow control; here is 2025-" in line or "here is 2024-11" in line
+    assert "both ends of its link must be of one fabric; here is 2025-" in line or "here is 2024-11" in line
     assert "2025-11 line, " in line
     told = line.split("here is ")[1].split(", there ")
     assert len({*told}) == 2, line
+
+
+@pytest.mark.parametrize(
+    ("sips", "one", "other", "told"),
+    [
+        (4, "'ring', chips=[1, 2, 3, 0]", "'ring'", ("1 of chips 1-3 0", "1 of chips 0-3")),
+        (2, "num_links=2", "num_links=1", ("2 of chips 0-1", "1 of chips 0-1")),
+        (2, "'mesh', columns=2", "'mesh', chips=[1, 0], columns=2", ("0-1 in 2 columns", "1 0 in 2 columns")),
+    ],
+)
+def test_two_ends_that_count_otherwise_are_both_named(
+    sips: int, one: str, other: str, told: tuple[str, str], tmp_path: Path
+) -> None:
+    line = line_of(run_one(tmp_path, f"fabric = tt.open_fabric({one}) if rank else tt.open_fabric({other})", "", sips))
+    assert "both ends of its link must be of one fabric; here is 2025-11 " in line
+    assert all(each in line for each in told), line
 
 
 def test_a_fabric_that_one_side_opens_ends_in_a_deadlock_that_says_so(tmp_path: Path) -> None:

@@ -1,9 +1,10 @@
 """The time of one packet over an idle fabric, by hand from the parameters: the visits of routers, wires and NoCs."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from fabric_runs import passed, run_flows
+from fabric_runs import Flow, passed, run_flows
 from runs import Run
 
 from sipsim.tensix.floor_plan import Core
@@ -15,14 +16,16 @@ COSTS = {"round_ns": 0, "look_ns": LOOK_PS / 1000, "send_ns": 100, "switch_ns": 
 BASE, SEMAPHORE, HEADER, HELLO_BYTES = 0x40000, 0x20000, 48, 96
 
 
-def run_one(hops: int, nbytes: int, number: int = 1, **how: Any) -> Run:
-    """A packet from chip 0 eastwards. All costs but those of ``COSTS``, of wires and of NoCs are off."""
+def run_one(hops: int, nbytes: int, number: int = 1, behind: Sequence[Flow] = (), **how: Any) -> Run:
+    """A packet from chip 0 eastwards, and packets of other flows behind it. All costs but those of ``COSTS``, of wires and of NoCs
+    are off.
+    """
     chip = "system.chip_params"
     given: dict[str, object] = {f"{chip}.fabric.costs.{name}": value for name, value in COSTS.items()}
     given |= {f"{chip}.ethernet.copy_GBps": "null", f"{chip}.risc.noc_command_ns": 0}
     flow = {"at": 0, "way": "E", "start": hops, "number": number, "nbytes": nbytes, **how}
     words = [word for name, value in given.items() for word in ("--set", f"{name}={value}")]
-    return passed(run_flows(4, [flow], *words, fabric={"topology": "line"}, keep_oplog=True))
+    return passed(run_flows(4, [flow, *behind], *words, fabric={"topology": "line"}, keep_oplog=True))
 
 
 def told(done: Run, rank: int, kind: str, address: int) -> tuple[int, Core]:
@@ -97,3 +100,16 @@ def test_an_increment_goes_out_a_command_later_than_its_write(command: str) -> N
     written_ps, router = told(done, 1, "noc.write", BASE)
     added_ps, _ = told(done, 1, "noc.increment", SEMAPHORE)
     assert added_ps == written_ps - hand.noc_ps(router, target, 64) + 7_000 + hand.noc_ps(router, target, 4)
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_flushed_increment_goes_out_when_writes_before_it_are_acknowledged(number: int) -> None:
+    """One that is forwarded, too; its visit begins before."""
+    flush = {"at": 0, "way": "E", "start": 1, "number": number, "command": "increment_flush"}
+    done = run_one(1, 4096, behind=[flush])
+    hand, target, graph = Hand(done), done.members[0].chip.metal.workers[-1], done.prepared.plan.graph
+    written_ps, router = told(done, 1, "noc.write", BASE)
+    noc = min(NOCS, key=lambda each: graph.hops(each, router, target))
+    acked_ps = written_ps + graph.between(noc, target, router).latency_ps(1)
+    added_ps, _ = told(done, 1, "noc.increment", SEMAPHORE + 16)
+    assert added_ps == acked_ps + hand.noc_ps(router, target, 4)

@@ -6,7 +6,8 @@ from itertools import pairwise, product
 import pytest
 
 from sipsim.errors import KernelMisuse
-from sipsim.tensix.fabric.layout import CONTROL_BYTES, layout
+from sipsim.tensix.fabric.layout import CONTROL_BYTES, HELLO_BYTES, layout
+from sipsim.tensix.fabric.machine import hello_of
 from sipsim.tensix.fabric.packet import (
     LONG_BYTES,
     MOST_HOPS,
@@ -182,6 +183,25 @@ def test_a_header_without_a_route_leads_nowhere(size: int) -> None:
 )
 def test_neighbours(places: Places, rank: int, neighbours: dict[Way, int]) -> None:
     assert places.neighbours(rank) == neighbours
+
+
+@pytest.mark.parametrize(
+    ("places", "told"),
+    [
+        (Places("line", [0, 1, 2]), "0-2"),
+        (Places("ring", [3, 0, 1, 5]), "3 0-1 5"),
+        (Places("line", [2, 1, 0]), "2 1 0"),
+        (Places("mesh", range(6), 3), "0-5 in 3 columns"),
+    ],
+)
+def test_what_a_fabric_says_of_its_chips(places: Places, told: str) -> None:
+    assert places.told == told
+
+
+def test_a_hello_that_is_too_long_differs_by_its_hash() -> None:
+    same = "2025-11 line, 8 and 16 slots of 4352 B, 1 of chips " + " ".join(map(str, range(31, 0, -1)))
+    hellos = {hello_of(same + end) for end in (" 0 40", " 0 41")}
+    assert [len(hello) for hello in hellos] == [HELLO_BYTES, HELLO_BYTES]
 
 
 @pytest.mark.parametrize("size", [3, 5])
