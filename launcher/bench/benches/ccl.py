@@ -21,6 +21,8 @@ LEAST_CHIPS = {"line": 2, "ring": 3}
 MOST_CHIPS, MOST_LINKS, MOST_BYTES = 32, 4, 2**40
 PAGE_BYTES = 2 * KIB
 """A tile of bf16."""
+PLAIN_NOTES, OF_TOTALS = ("", "bf16", f"bf16 tile pages {PAGE_BYTES} B", "DRAM"), "total_bytes ="
+"""What a row's note may say of pages and where they are; what it says of its column of bytes changes nothing."""
 MOST_PLAIN_BYTES = 1024 * KIB
 """Up to which a size is run as it is."""
 CHUNKS = {"line": 20, "ring": 4}
@@ -53,6 +55,11 @@ class CclCase(Case):
         unit = PAGE_BYTES * self.chips
         wrong = [each for each in self.sizes if each <= 0 or each % unit]
         return f"{wrong[0]} B: whole pages of {PAGE_BYTES} B on each of {self.chips} chips are needed" if wrong else ""
+
+    @property
+    def farthest(self) -> int:
+        """Hops to the farthest chip."""
+        return self.chips // 2 if self.topology == "ring" else self.chips - 1
 
     @property
     def steady(self) -> tuple[int, int]:
@@ -109,18 +116,18 @@ class Ccl(Bench[CclCase]):
         calls, total = CALLS.get(row.statistic), row.total_bytes
         if calls is None or total is None or row.metric != "us" or not row.devices.isdecimal():
             return None
-        if row.note and not row.note.startswith("bf16"):
-            return None
         case = CclCase(
             row.test,
             sizes=(total,),
             topology=row.topology,
             chips=int(row.devices),
-            links=row.links or 1,
+            links=1 if row.links is None else row.links,
             packet_bytes=row.nbytes or 0,
             calls=calls,
         )
-        if case.problem() or case.packet_bytes < PAGE_BYTES:
+        if case.problem() or case.packet_bytes < PAGE_BYTES or row.channels not in (None, 1, case.links) or row.message:
+            return None
+        if row.hops not in (None, case.farthest) or not _is_plain(row.note, case.packet_bytes):
             return None
         return Claim(case, total, row.statistic)
 
@@ -134,6 +141,13 @@ class Ccl(Bench[CclCase]):
                 last_ns = (last_ns - _kernel_ns(case, machine, nbytes, 1, known)) / (case.calls - 1)
             figures.append(Figure(case.test, nbytes, "us", statistic, last_ns / 1000))
         return figures
+
+
+def _is_plain(note: str, packet_bytes: int) -> bool:
+    """Whether a row's note says nothing but what is simulated: pages of bf16 in DRAM, and that packet."""
+    said, *rest = (each.strip() for each in note.split(";"))
+    known = (*PLAIN_NOTES, f"fabric payload {packet_bytes} B")
+    return all(each.strip() in known for each in said.split(",")) and all(each.startswith(OF_TOTALS) for each in rest)
 
 
 def _kernel_ns(

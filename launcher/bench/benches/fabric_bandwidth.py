@@ -44,6 +44,19 @@ TESTS_OF_SUMMARY = {
     "MeshMulticast": ("mesh_all", True),
     "SingleSenderMeshUnicastAllDevices": ("mesh_one_to_all", False),
 }
+PATTERNS_OF_GOLDEN = {
+    "Linear": "line",
+    "HalfRing": "half_ring",
+    "FullRing": "full_ring",
+    "SaturateChipToChipRing": "saturate_ring",
+    "RingAsLinear": "line_on_ring",
+}
+TOPOLOGY_NAMES = {"line_on_ring": "ring_as_line", "line_on_ring_forward": "ring_as_line"}
+"""Where rows do not call a topology as the fabric does."""
+MESHES = {4: (2, 2), 8: (2, 4), 16: (4, 4), 32: (4, 8)}
+"""Rows and columns, by chips; of other numbers no system is known."""
+STATISTICS = ("busiest_link", "busiest_link_avg")
+MOST_PAYLOAD = 4352
 OLD, NEW = "2025-03", "2025-11"
 PACKETS = 240
 """Over the busiest link in the longer of two runs; half as many in the other."""
@@ -79,6 +92,18 @@ class FabricCase(Case):
         if self.pattern.startswith("mesh"):
             return "mesh"
         return "ring" if "ring" in self.pattern else "line"
+
+    @property
+    def is_simulated(self) -> bool:
+        """Whether its fabric can be: chips of a mesh have one link each way."""
+        least = 3 if self.topology == "ring" else 2
+        return least <= self.chips <= MOST_CHIPS and 1 <= self.links <= (1 if self.topology == "mesh" else MOST_LINKS)
+
+    @property
+    def farthest(self) -> int:
+        """Hops of the longest route."""
+        flows = (flow for workers in self.traffic() for each in workers for flow in each)
+        return max(len(flow["ways"]) if "ways" in flow else flow["start"] + flow["number"] - 1 for flow in flows)
 
     def traffic(self) -> list[Workers]:
         """The flows of each chip."""
@@ -142,11 +167,14 @@ class FabricBandwidth(Bench[FabricCase]):
         ]
 
     def claim(self, row: Published) -> Claim | None:
-        command = COMMANDS.get(row.message.lower())
-        if command is None or row.metric != "GB/s" or row.nbytes is None or row.nbytes < 1:
+        command, nbytes = COMMANDS.get(row.message.lower()), row.nbytes or 0
+        if command is None or row.metric != "GB/s" or row.statistic not in STATISTICS or nbytes < 1:
             return None
         case = self._golden(row, command) if row.family in GOLDEN else self._summary(row, command)
-        return None if case is None else Claim(case, row.nbytes, row.statistic)
+        if case is None or not case.is_simulated or nbytes > (case.payload_bytes or MOST_PAYLOAD):
+            return None
+        is_named = row.topology in ("", TOPOLOGY_NAMES.get(case.pattern, case.topology))
+        return Claim(case, nbytes, row.statistic) if is_named and row.hops in (None, case.farthest) else None
 
     def measure(self, case: FabricCase, machine: Machine) -> list[Figure]:
         (nbytes,) = case.sizes
@@ -164,48 +192,52 @@ class FabricBandwidth(Bench[FabricCase]):
             told = machine.with_first(setting).run("fabric_traffic", case.chips, asked, topology=sips)
             ended_ns.append(max(each["ended_ns"] for each in told))
         value = nbytes * packets * streams / (ended_ns[1] - ended_ns[0])
-        statistics = ("busiest_link", "busiest_link_avg")
-        return [Figure(case.test, nbytes, "GB/s", statistic, value) for statistic in statistics]
+        return [Figure(case.test, nbytes, "GB/s", statistic, value) for statistic in STATISTICS]
 
     def effort(self, case: FabricCase) -> float:
         return float(case.chips * case.links)
 
     def _golden(self, row: Published, command: str) -> FabricCase | None:
-        found = re.fullmatch(r"(mcast|unicast)_([A-Za-z]+?)(?:_\dx\d_mesh)?(_single_worker_unidir)?", row.test)
-        chips, links = _whole(row.devices), row.links or 1
-        patterns = {"Linear": "line", "HalfRing": "half_ring", "FullRing": "full_ring",
-                    "SaturateChipToChipRing": "saturate_ring",
-                    "RingAsLinear": "line_on_ring"}  # fmt: skip
-        if found is None or found[2] not in patterns or not 2 <= chips <= MOST_CHIPS or links > MOST_LINKS:
+        found = re.fullmatch(r"(mcast|unicast)_([A-Za-z]+?)(?:_(\d+)x(\d+)_mesh)?(_single_worker_unidir)?", row.test)
+        chips = whole(row.devices)
+        if found is None or found[2] not in PATTERNS_OF_GOLDEN or not _has_line(found[3], found[4], chips):
             return None
-        flags = dict(re.findall(r"(\w+)=(\d)", row.note))
-        ends_only = flags.get("disable_interior_workers") == "1"
-        apart = flags.get("senders_unidirectional") == "1"
-        pattern = patterns[found[2]]
+        flags, is_alone = dict(re.findall(r"(\w+)=(\d)", row.note)), found[5] is not None
+        ends_only = flags.get("disable_interior_workers", str(int(is_alone))) == "1"
+        apart = flags.get("senders_unidirectional", str(int(is_alone))) == "1"
+        if is_alone and not (ends_only and apart):
+            return None
+        pattern = PATTERNS_OF_GOLDEN[found[2]]
+        if ends_only and not pattern.startswith("line"):
+            return None
         if ends_only and apart:
-            pattern = {"line": "line_one_forward", "line_on_ring": "line_on_ring_forward"}.get(pattern, pattern)
-        shape, sizes = (1, chips), (row.nbytes or 0,)
-        is_multicast = found[1] == "mcast"
-        return FabricCase(row.test, sizes=sizes, pattern=pattern, is_multicast=is_multicast, apart=apart,
-                          ends_only=ends_only,
-                          shape=shape, links=links, revision=OLD, command=command)  # fmt: skip
+            pattern = {"line": "line_one_forward", "line_on_ring": "line_on_ring_forward"}[pattern]
+        return FabricCase(row.test, sizes=(row.nbytes or 0,), pattern=pattern, is_multicast=found[1] == "mcast",
+                          apart=apart, ends_only=ends_only, shape=(1, chips), links=links_of(row),
+                          revision=OLD, command=command)  # fmt: skip
 
     def _summary(self, row: Published, command: str) -> FabricCase | None:
         custom = re.fullmatch(r"CustomMaxPacketSize(Linear|Mesh)\d+K", row.test)
         pattern, is_multicast = TESTS_OF_SUMMARY.get(row.test, ("", False))
         if custom:
             pattern = "one_to_all" if custom[1] == "Linear" else "mesh_one_to_all"
-        counts = [int(each) for each in row.devices.split(",") if each.strip().isdigit()]
-        chips = max(counts, default=8 if pattern.startswith("mesh") else 4)
-        if not pattern or not 2 <= chips <= MOST_CHIPS or (row.links or 1) > MOST_LINKS:
+        is_mesh = pattern.startswith("mesh")
+        chips = max(map(whole, row.devices.split(","))) if row.devices else 8 if is_mesh else 4
+        shape = MESHES.get(chips) if is_mesh else (1, chips)
+        if not pattern or shape is None or not all(map(whole, row.devices.split(",") if row.devices else ())):
             return None
-        shape = (2, chips // 2) if pattern.startswith("mesh") else (1, chips)
         is_early = "early revision" in row.note
         payload = (row.nbytes or 0) if custom else 0
         return FabricCase(row.test, sizes=(row.nbytes or 0,), pattern=pattern, is_multicast=is_multicast,
-                          apart=pattern in ("neighbor", "line", "line_forward"), shape=shape, links=row.links or 1,
+                          apart=pattern in ("neighbor", "line", "line_forward"), shape=shape, links=links_of(row),
                           revision=NEW if is_early else newest(row),
                           payload_bytes=payload, command=command)  # fmt: skip
+
+
+def _has_line(rows: str | None, columns: str | None, chips: int) -> bool:
+    """Whether a mesh has a line or ring of so many chips: a row, a column or its border; 0 leaves a side open."""
+    sides = int(rows or 0), int(columns or 0)
+    return min(sides) == 0 or chips in (*sides, max(2 * sum(sides) - 4, *sides))
 
 
 def newest(row: Published) -> str:
@@ -213,7 +245,13 @@ def newest(row: Published) -> str:
     return "2026" if row.architecture == "blackhole" else NEW
 
 
-def _whole(text: str) -> int:
+def links_of(row: Published) -> int:
+    """Side by side; one where a row says nothing."""
+    return 1 if row.links is None else row.links
+
+
+def whole(text: str) -> int:
+    """A count of a row; 0 where it is none."""
     return int(text) if text.isascii() and text.isdigit() and len(text) < 4 else 0
 
 

@@ -5,7 +5,16 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from launcher.bench.base import BENCHES, Bench, Case, Claim, Figure
-from launcher.bench.benches.fabric_bandwidth import COMMANDS, MOST_CHIPS, NEW, OLD, newest
+from launcher.bench.benches.fabric_bandwidth import (
+    COMMANDS,
+    MOST_CHIPS,
+    MOST_PAYLOAD,
+    NEW,
+    OLD,
+    links_of,
+    newest,
+    whole,
+)
 from launcher.bench.machine import Machine
 from launcher.bench.published import Published
 from launcher.run import arguments
@@ -16,7 +25,9 @@ NET = {"LatencyLinearUnicast": "line", "LatencyRingUnicast": "ring", "LatencyMes
 TOPOLOGIES = ("line", "ring", "mesh")
 HALF_RATE_GALAXY = 32
 """Chips of a Galaxy, whose Blackhole links run at half their rate (TT0689)."""
-SLOPE_BYTES, SLOPE_CHIPS = 16, 8
+SLOPE, SLOPE_BYTES, SLOPE_CHIPS = "round_trip_slope", 16, 8
+NET_STATISTIC = "net_avg_round_trip_1_hop_each_way"
+LEAST_CHIPS = {"line": 2, "ring": 3, "mesh": 4}
 
 
 @dataclass(frozen=True)
@@ -74,43 +85,24 @@ class FabricLatency(Bench[LatencyCase]):
         ]
 
     def claim(self, row: Published) -> Claim | None:
-        chips = int(row.devices) if row.devices.isascii() and row.devices.isdigit() and len(row.devices) < 4 else 0
-        if row.metric != "ns":
+        is_one = links_of(row) == 1 and row.channels in (None, 1)
+        if row.metric != "ns" or not is_one or (row.nbytes or 0) > MOST_PAYLOAD:
             return None
-        if row.test == "round_trip_slope" and row.statistic == "slope_per_hop" and row.topology in TOPOLOGIES:
-            hops = SLOPE_CHIPS // 2 - 1 if row.topology == "mesh" else SLOPE_CHIPS - 1
-            case = LatencyCase(row.test, hops=hops, sizes=(SLOPE_BYTES,), topology=row.topology, chips=SLOPE_CHIPS,
-                               revision=newest(row))  # fmt: skip
-            return Claim(case, SLOPE_BYTES, row.statistic)
-        if row.nbytes is None or not 2 <= chips <= MOST_CHIPS:
-            return None
-        sizes = (row.nbytes,)
-        if row.test in (ONE_LINE, ONE_RING) and row.statistic in ("mean_round_trip", "per_hop"):
-            is_ring = row.test == ONE_RING
-            case = LatencyCase(row.test, hops=chips - 1, sizes=sizes, topology="ring" if is_ring else "line",
-                               chips=chips,
-                               is_circuit=is_ring, revision=OLD)  # fmt: skip
-            return Claim(case, row.nbytes, row.statistic)
-        command = COMMANDS.get(row.message.lower())
-        if row.test in NET and command in ("write", "fused") and row.statistic == "net_avg_round_trip_1_hop_each_way":
-            is_blackhole = row.architecture == "blackhole"
-            topology = NET[row.test]
-            case = LatencyCase(row.test, sizes=sizes, topology=topology, chips=4, revision=newest(row),
-                               command=command, is_half_rate=is_blackhole and chips == HALF_RATE_GALAXY)  # fmt: skip
-            return Claim(case, row.nbytes, row.statistic)
-        return None
+        find = _slope if row.test == SLOPE else _around if row.test in (ONE_LINE, ONE_RING) else _one_hop
+        case = find(row, whole(row.devices))
+        return None if case is None else Claim(case, case.sizes[0], row.statistic)
 
     def measure(self, case: LatencyCase, machine: Machine) -> list[Figure]:
         (nbytes,) = case.sizes
         if case.is_half_rate:
             machine = machine.with_first(f"links.{machine.link_name}.params.bandwidth_GBps=25")
-        if case.test == "round_trip_slope":
+        if case.test == SLOPE:
             near, far = (self._told(case, machine, hops, nbytes)["gross"] for hops in (1, case.hops))
             return [Figure(case.test, nbytes, "ns", "slope_per_hop", (far - near) / (case.hops - 1) / 2)]
         told = self._told(case, machine, case.hops, nbytes)
         hops = case.chips if case.is_circuit else 2 * case.hops
         values = {"mean_round_trip": told["gross"], "per_hop": told["gross"] / hops,
-                  "net_avg_round_trip_1_hop_each_way": told["net"]}  # fmt: skip
+                  NET_STATISTIC: told["net"]}  # fmt: skip
         return [Figure(case.test, nbytes, "ns", statistic, value) for statistic, value in values.items()]
 
     def _told(self, case: LatencyCase, machine: Machine, hops: int, nbytes: int) -> dict[str, float]:
@@ -128,6 +120,42 @@ class FabricLatency(Bench[LatencyCase]):
         told = machine.run("fabric_latency", case.chips, asked, topology=sips)
         gross = next(each["mean_ns"] for each in told if each["sender"])
         return {"gross": gross, "net": gross - sum(each["mean_ns"] for each in told if not each["sender"])}
+
+
+def _slope(row: Published, chips: int) -> LatencyCase | None:
+    chips, nbytes = chips if row.devices else SLOPE_CHIPS, SLOPE_BYTES if row.nbytes is None else row.nbytes
+    is_mesh = row.topology == "mesh"
+    hops = chips // 2 - 1 if is_mesh else chips - 1
+    is_claimed = row.statistic == "slope_per_hop" and row.topology in TOPOLOGIES and row.hops in (None, 1)
+    if not is_claimed or row.message or hops < 2 or chips > MOST_CHIPS or (is_mesh and chips % 2):
+        return None
+    return LatencyCase(row.test, hops=hops, sizes=(nbytes,), topology=row.topology, chips=chips, revision=newest(row))
+
+
+def _around(row: Published, chips: int) -> LatencyCase | None:
+    """To the far end of a line and back, or once around a ring."""
+    topology = "ring" if row.test == ONE_RING else "line"
+    hops = {"mean_round_trip": chips if topology == "ring" else 2 * (chips - 1), "per_hop": 1}.get(row.statistic)
+    if hops is None or row.hops not in (None, hops) or row.topology not in ("", topology) or row.nbytes is None:
+        return None
+    if not LEAST_CHIPS[topology] <= chips <= MOST_CHIPS:
+        return None
+    return LatencyCase(row.test, hops=chips - 1, sizes=(row.nbytes,), topology=topology, chips=chips,
+                       is_circuit=topology == "ring", revision=OLD)  # fmt: skip
+
+
+def _one_hop(row: Published, chips: int) -> LatencyCase | None:
+    """There and back over one hop: it is the same between any two neighbours."""
+    command, topology = COMMANDS.get(row.message.lower()), NET.get(row.test)
+    if topology is None or row.topology not in ("", topology) or command not in ("write", "fused"):
+        return None
+    if row.statistic != NET_STATISTIC or row.hops not in (None, 2) or row.nbytes is None:
+        return None
+    if not LEAST_CHIPS[topology] <= chips <= MOST_CHIPS:
+        return None
+    is_half_rate = row.architecture == "blackhole" and chips == HALF_RATE_GALAXY
+    return LatencyCase(row.test, sizes=(row.nbytes,), topology=topology, chips=4, revision=newest(row),
+                       command=command, is_half_rate=is_half_rate)  # fmt: skip
 
 
 BENCHES.register("fabric-latency")(FabricLatency())

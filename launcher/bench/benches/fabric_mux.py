@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from launcher.bench.base import BENCHES, Bench, Case, Claim, Figure
-from launcher.bench.benches.fabric_bandwidth import NEW, OLD
+from launcher.bench.benches.fabric_bandwidth import MOST_PAYLOAD, NEW, OLD
 from launcher.bench.machine import Machine
 from launcher.bench.published import Published
 from launcher.run import arguments
 
 PACKETS = 40
+STATISTIC = "B/cycle at 1 GHz"
 MOST_CHANNELS, MOST_SLOTS = 16, 64
-MOST_PAYLOAD = 4352
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,11 @@ class FabricMux(Bench[MuxCase]):
         if found is None or row.metric != "GB/s" or row.nbytes is None or not 16 <= row.nbytes <= MOST_PAYLOAD:
             return None
         full, headers, slots = map(int, found.groups())
+        is_plain = row.statistic == STATISTIC and (row.message.lower() or "noc_unicast_write") == "noc_unicast_write"
+        if not is_plain or row.devices not in ("", "2") or row.links not in (None, 1) or (row.hops or 0) > 1:
+            return None
+        if row.channels not in (None, full, full + headers):
+            return None
         if not 1 <= full <= full + headers <= MOST_CHANNELS or not 1 <= slots <= MOST_SLOTS:
             return None
         return Claim(MuxCase(row.test, full, 0, (row.nbytes,), headers, slots, OLD), row.nbytes, row.statistic)
@@ -61,7 +66,7 @@ class FabricMux(Bench[MuxCase]):
             told = machine.run("fabric_mux", 2, asked, topology="tt_line" if machine.chip == "wormhole" else "ring_1d")
             ended_ns.append(told[0]["ended_ns"])
         value = case.channels * PACKETS * nbytes / (ended_ns[1] - ended_ns[0])
-        return [Figure(case.test, nbytes, "GB/s", "B/cycle at 1 GHz", value)]
+        return [Figure(case.test, nbytes, "GB/s", STATISTIC, value)]
 
 
 BENCHES.register("fabric-mux")(FabricMux())
