@@ -17,8 +17,8 @@ BASE, SEMAPHORE, HEADER, HELLO_BYTES = 0x40000, 0x20000, 48, 96
 
 
 def run_one(hops: int, nbytes: int, number: int = 1, behind: Sequence[Flow] = (), **how: Any) -> Run:
-    """A packet from chip 0 eastwards, and packets of other flows behind it. All costs but those of ``COSTS``, of wires and of NoCs
-    are off.
+    """A packet from chip 0 eastwards, and packets of other flows behind it. All costs but those of ``COSTS``, of wires
+    and of NoCs are off.
     """
     chip = "system.chip_params"
     given: dict[str, object] = {f"{chip}.fabric.costs.{name}": value for name, value in COSTS.items()}
