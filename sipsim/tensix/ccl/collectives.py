@@ -13,7 +13,7 @@ from sipsim.tensix.ccl.crew import SIDES, Crew, Cut, Place, Worker
 from sipsim.tensix.ccl.gather import ORDERS, all_to_all, copies, line_all_gather, mixed, ring_all_gather
 from sipsim.tensix.ccl.kernels import reader, writer
 from sipsim.tensix.ccl.reduce import Streams, direct_reduce_scatter, line_reduce_scatter, ring_reduce_scatter
-from sipsim.tensix.ccl.store import BUFFER_BYTES, KEPT_BYTES, KIB, Store
+from sipsim.tensix.ccl.store import BUFFER_BYTES, KEPT_BYTES, KIB, SEMAPHORE_BYTES, Store
 from sipsim.tensix.ccl.tensor import Piece, Tensor, dtype_of, from_pages, pieces, to_pages
 from sipsim.tensix.ccl.work import Buffer, Packet, Words, Work
 from sipsim.tensix.fabric.connection import FabricEndpoint
@@ -200,8 +200,8 @@ class Collectives:
 
     def _reducing(self, crew: Crew, tensor: Tensor, output: Tensor, dim: int) -> Cut:
         size = crew.place.size
-        rooms = [self._store.scratch(name, tensor, size) for name in ("forward", "backward")]
-        scratch, all_of = self._store.scratch("scratch", output, 1), range(output.pages.number)
+        rooms = [self._store.scratch(name, crew.fabric, tensor, size) for name in ("forward", "backward")]
+        scratch, all_of = self._store.scratch("scratch", crew.fabric, output, 1), range(output.pages.number)
 
         @cache
         def cut(number: int) -> list[Piece]:
@@ -212,7 +212,7 @@ class Collectives:
         return cut
 
     def _direct(self, crew: Crew, tensor: Tensor, output: Tensor, dim: int) -> None:
-        place, inbox = crew.place, self._store.scratch("inbox", tensor, crew.place.size)
+        place, inbox = crew.place, self._store.scratch("inbox", crew.fabric, tensor, crew.place.size)
         all_of = range(output.pages.number)
 
         def room(source: int) -> range:
@@ -235,10 +235,12 @@ class Collectives:
 
     def _crew(self, fabric: Fabric, is_both: bool) -> Crew:
         """Workers on both sides of each link plane, with or without a router there."""
+        if fabric.topology not in TOPOLOGIES:
+            raise KernelMisuse(f"a fabric of topology {fabric.topology}; operations take {' or '.join(TOPOLOGIES)}")
         is_ring = fabric.topology == "ring"
         place = Place(fabric.position, fabric.size, is_ring, is_both or not is_ring)
-        crew = Crew(place, fabric.num_links, min(self._ccl.packet_bytes, fabric.payload_bytes), {})
-        words = Words.at(self._params.tensix.l1_KiB * KIB - KEPT_BYTES)
+        crew = Crew(place, fabric.num_links, min(self._ccl.packet_bytes, fabric.payload_bytes), fabric.number, {})
+        words = self._words(fabric)
         for link in range(fabric.num_links):
             for number, side in enumerate(SIDES):
                 core = self._chip.plan.floor_plan.workers[2 * link + number]
@@ -247,6 +249,19 @@ class Collectives:
         if self._params.ccl.has_barrier:
             crew.greet()
         return crew
+
+    def _words(self, fabric: Fabric) -> Words:
+        """The semaphores of a fabric.
+
+        Raises:
+            KernelMisuse: for one whose number has no room, in a system of very many links.
+        """
+        first = self._params.tensix.l1_KiB * KIB - KEPT_BYTES
+        words = Words.at(first, fabric.number)
+        if words.end > first + SEMAPHORE_BYTES:
+            what = f"a fabric whose first link is number {fabric.number} of the system has no room for the semaphores"
+            raise KernelMisuse(f"{what} of operations, which are {SEMAPHORE_BYTES} B; open it on chips of lower rank")
+        return words
 
     def _run(self, crew: Crew, tensor: Tensor, own: Sequence[Piece], count: int | None, fabric: Fabric) -> None:
         """Enqueue the program of a call. ``own``: what is copied on this chip; ``count``: workers a link, of which the

@@ -86,11 +86,12 @@ class Worker:
 
 
 class Crew(NamedTuple):
-    """All workers of a call, by link and side. ``packet_bytes``: of the longest payload."""
+    """All workers of a call, by link and side. ``packet_bytes``: of the longest payload; ``fabric``: its number."""
 
     place: Place
     num_links: int
     packet_bytes: int
+    fabric: int
     workers: dict[tuple[int, Way], Worker]
 
     def toward(self, worker: Worker, way: Way) -> Worker:

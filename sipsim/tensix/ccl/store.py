@@ -12,8 +12,9 @@ from sipsim.tensix.params import ChipParams
 
 KIB, MIB = 2**10, 2**20
 ALIGNED = 64
-KEPT_BYTES = 16 * KIB
-"""At the end of a worker's L1: connections to the fabric, and below them the semaphores of operations."""
+CONNECTION_BYTES, SEMAPHORE_BYTES = 16 * KIB, 16 * KIB
+KEPT_BYTES = CONNECTION_BYTES + SEMAPHORE_BYTES
+"""At the end of a worker's L1: connections to the fabric, and below them the semaphores of operations, by fabric."""
 BUFFER_BYTES = 512 * KIB
 """Of a worker's L1, from its first free address on: circular buffers of operations."""
 
@@ -50,11 +51,11 @@ class Store:
             self._next[memory] = end
         return found
 
-    def scratch(self, name: str, like: Tensor, slices: int) -> Tensor:
-        """Room for what an operation keeps for itself, the same in every call. It is free when a call begins, as all
-        chips wait for one another then.
+    def scratch(self, name: str, fabric: int, like: Tensor, slices: int) -> Tensor:
+        """Room for what an operation on a fabric keeps for itself, the same in every call. It is free when a call
+        begins, as all chips of the fabric wait for one another then.
         """
-        key = (name, like.shape, like.dtype, like.memory, slices)
+        key = (name, fabric, like.shape, like.dtype, like.memory, slices)
         found = self._scratch.get(key)
         if found is None:
             found = self._scratch[key] = self.make(like.shape, like.dtype, like.memory, slices)

@@ -11,13 +11,14 @@ from sipsim.tensix.dataflow import NocAddress
 from sipsim.tensix.fabric.connection import FabricEndpoint
 from sipsim.tensix.fabric.packet import Route
 
-WORD_BYTES = 16
+WORD_BYTES, LOCAL_BYTES, SHARED = 4, 16, 4
 
 
 class Words(NamedTuple):
     """Semaphores, by their address. ``ready``: chips that have begun; ``arrived``: chunks that are here for a relay;
     ``done``: sources all of whose data is here; ``partial``: chunks of the other worker of this chip. ``pushed`` and
-    ``popped``: packets of the circular buffer.
+    ``popped``: packets of the circular buffer, which all fabrics share, as the kernels of a chip's calls follow one
+    another.
     """
 
     ready: int
@@ -28,9 +29,18 @@ class Words(NamedTuple):
     popped: int
 
     @classmethod
-    def at(cls, first: int) -> "Words":
-        """From an address on."""
-        return cls(*(first + number * WORD_BYTES for number in range(len(cls._fields))))
+    def at(cls, first: int, fabric: int) -> "Words":
+        """Those of a fabric, from the address of all of them on. ``fabric``: a number that no other fabric of one of
+        its chips has, as chips tell one another that they have begun while one of them is in a call on another fabric.
+        """
+        behind = first + 2 * LOCAL_BYTES + fabric * SHARED * WORD_BYTES
+        ready, arrived, done, partial = (behind + number * WORD_BYTES for number in range(SHARED))
+        return cls(ready, arrived, done, partial, first, first + LOCAL_BYTES)
+
+    @property
+    def end(self) -> int:
+        """The address behind those of the fabric."""
+        return self.partial + WORD_BYTES
 
 
 class Until(NamedTuple):

@@ -51,6 +51,11 @@ class Fabric:
         for machine in self._machines.values():
             machine.say_hello()
 
+    @property
+    def number(self) -> int:
+        """The same on all its chips, and another one than of any other fabric of the system."""
+        return self._places.first_link(self._chip.plan, self.num_links)
+
     # --- for host scripts -----------------------------------------------------------------------------------------
 
     def ways(self) -> list[Way]:

@@ -94,3 +94,14 @@ class Places:
                 f"the fabric wants {link + 1} links or more side by side, and {what}; give fewer with num_links"
             )
         return int(channels[link])
+
+    def first_link(self, plan: Any, num_links: int) -> int:
+        """The least number of its links among those of the system: all its chips find the same one, and no other fabric
+        does, as a link is of one fabric.
+        """
+        return min(
+            int(plan.links[rank][self.channel(plan, rank, way, link)].number)
+            for rank in self.chips
+            for way in self.neighbours(rank)
+            for link in range(num_links)
+        )
