@@ -63,7 +63,6 @@ PARAMETERS = (
     Parameter("round_ns", "wormhole", f"{COSTS}.round_ns", 120.0, 10.0, FABRIC),
     Parameter("send_ns", "wormhole", f"{COSTS}.send_ns", 20.0, 5.0, FABRIC),
     Parameter("sent_ns", "wormhole", f"{COSTS}.sent_ns", 30.0, 5.0, FABRIC),
-    Parameter("switch_ns", "wormhole", f"{COSTS}.switch_ns", 70.0, 10.0, FABRIC),
     Parameter("forward_ns", "wormhole", f"{COSTS}.forward_ns", 35.0, 5.0, FABRIC),
     Parameter("stored_bytes", "wormhole", f"{CHIP}.fabric.copy_bytes", 512.0, 128.0, FABRIC),
     Parameter("receiver_visit_ns", "wormhole", f"{CHIP}.data_mover.receiver_visit_ns", 0.0, 2.0, RAW_LINKS),

@@ -45,7 +45,6 @@ PARAMETERS = {
     "round_ns": "a router's loop, each time round",
     "look_ns": "a router's look at a channel, before each visit too",
     "send_ns": "of a sender channel, before the Ethernet command of a packet",
-    "switch_ns": "the same, if the packet before was another channel's",
     "sent_ns": "behind that command",
     "credit_ns": "tell an upstream that slots are free",
     "forward_ns": "of a receiver channel, before the first NoC command of a packet",

@@ -51,7 +51,6 @@ MECHANISMS: dict[str, Mechanism] = {
     "a multicast is written and forwarded in one step": Mechanism(
         on_every_chip(f"{FABRIC}.coupled_multicast=false"), FABRICS
     ),
-    "another channel's packet costs a switch": Mechanism(on_every_chip(f"{FABRIC}.costs.switch_ns=0"), FABRICS),
     "a worker spends time on each page": Mechanism(on_every_chip(f"{CCL}.page_ns=0"), COLLECTIVES),
     "chips begin together (barrier)": Mechanism(on_every_chip(f"{CCL}.has_barrier=false"), COLLECTIVES),
     "all-to-all sends near and far by turns (nearest first)": Mechanism(

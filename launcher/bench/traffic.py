@@ -14,15 +14,16 @@ Workers = list[list[Flow]]
 
 class Line(NamedTuple):
     """How chips in a line or ring of ``chips`` send. ``is_multicast``: to all chips up to the last, else to that alone.
-    ``ends_only``: interior chips send nothing. ``forward_only``: the first chip's way alone. ``apart``: a worker for
-    each way; else one worker serves both by turns. ``links``: side by side, with workers of their own.
+    ``ends_only``: interior chips send nothing. ``forward_only``: the first chip's way alone. ``halves``: the first half
+    of the chips send forward, the other backward. ``links``: side by side, each with a worker that serves both ways by
+    turns.
     """
 
     chips: int
     is_multicast: bool
-    apart: bool = True
     ends_only: bool = False
     forward_only: bool = False
+    halves: bool = False
     links: int = 1
 
 
@@ -32,14 +33,33 @@ def on_line(line: Line) -> list[Workers]:
 
     def reach(position: int) -> tuple[int, int]:
         may = not line.ends_only or position in ((0,) if line.forward_only else (0, last))
-        return (last - position if may else 0), (position if may and not line.forward_only else 0)
+        is_first = position < line.chips // 2
+        forward = may and (is_first or not line.halves)
+        backward = may and not line.forward_only and not (is_first and line.halves)
+        return (last - position if forward else 0), (position if backward else 0)
 
     return _each_chip(line, reach)
 
 
-def on_ring(line: Line, forward: int, backward: int) -> list[Workers]:
-    """Every chip to so many chips each way."""
-    return _each_chip(line, lambda _position: (forward, backward))
+def on_ring(line: Line, forward: int, backward: int, by_turns: bool = False) -> list[Workers]:
+    """Every chip to so many chips each way. ``by_turns``: of chips with an even position the other way round."""
+    return _each_chip(
+        line, lambda position: (backward, forward) if by_turns and position % 2 == 0 else (forward, backward)
+    )
+
+
+def through_one_link(line: Line) -> list[Workers]:
+    """On a ring of 4: the link between chips 1 and 2 has, each way, packets of chips 1, 2 and 3 hops before its end, so
+    that all sender channels of its routers are in use.
+    """
+
+    def reach(position: int) -> tuple[int, int]:
+        last = line.chips - 1
+        forward = line.chips if position == last else max(last - position, 0)
+        backward = line.chips if position == 0 else position
+        return (forward if forward > 1 else 0), (backward if backward > 1 else 0)
+
+    return _each_chip(line, reach)
 
 
 def from_one(chips: int, at: int = 0) -> list[Workers]:
@@ -109,7 +129,7 @@ def _each_chip(line: Line, reach: Callable[[int], tuple[int, int]]) -> list[Work
                 if hops:
                     start, number = (1, hops) if line.is_multicast else (hops, 1)
                     flows.append(_flow(way, start, number, link))
-            workers += [[flow] for flow in flows] if line.apart else [flows] if flows else []
+            workers += [flows] if flows else []
         found.append(workers)
     return found
 

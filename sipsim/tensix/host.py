@@ -14,7 +14,7 @@ from sipsim.tensix.ccl.tensor import Tensor
 from sipsim.tensix.edm.builder import EriscDataMoverBuilder
 from sipsim.tensix.edm.layout import TerminationMode, WorkerSignal, layout
 from sipsim.tensix.fabric.host import Fabric
-from sipsim.tensix.fabric.places import Places
+from sipsim.tensix.fabric.places import ROLES, Places
 from sipsim.tensix.floor_plan import Core, Kind
 from sipsim.tensix.noc import NOCS
 from sipsim.tensix.params import ChipParams
@@ -212,11 +212,14 @@ class Metal:
         revision: str | None = None,
         payload_bytes: int | None = None,
         columns: int = 0,
+        spare_slots: Sequence[str] = ROLES,
     ) -> Fabric:
         """Start routers on the Ethernet cores of links between neighbours: a ``line``, ``ring`` or ``mesh`` (of
         ``columns``) of ``chips``, or ``neighbor`` for a line whose routers pass nothing on. Every chip of it does so.
         ``num_links``: side by side. ``revision``: of the protocol, the newest by default. ``payload_bytes``: of the
-        longest packet.
+        longest packet. ``spare_slots``: routers near a dateline (``dateline``, ``upstream``, ``adjacent``) where
+        channels that no packet comes to which makes less than a whole turn give their slots to others; with the last
+        two of them, no packet may make a whole turn.
 
         Raises:
             KernelMisuse: for what does not fit these chips.
@@ -229,8 +232,10 @@ class Metal:
         if not 1 <= nbytes <= params.most_payload_bytes:
             raise KernelMisuse(f"packets of {nbytes} B; they hold 1 to {params.most_payload_bytes} B")
         places = Places(topology, range(self.world_size) if chips is None else chips, columns)
+        if unknown := [role for role in spare_slots if role not in ROLES]:
+            raise KernelMisuse(f"spare_slots has {unknown[0]!r}; give any of {', '.join(ROLES)}")
         base = int(self._plan.params.ethernet.kernel_base)  # a router's core runs no program with semaphores
-        fabric = Fabric(self._chip, places, num_links, revision, nbytes, base)
+        fabric = Fabric(self._chip, places, num_links, revision, nbytes, base, spare_slots)
         self._chip.fabrics.append(fabric)
         return fabric
 

@@ -91,16 +91,14 @@ class DataMoverParams(Section, frozen=True):
 class RouterCosts(Section, frozen=True):
     """What the processor of a router spends. ``round_ns``: each time round its loop. ``look_ns``: on a channel for
     which there is nothing to do, and before each visit. Of a sender channel: ``send_ns`` before the Ethernet command
-    of a packet, and ``switch_ns`` if the last one was another channel's, ``sent_ns`` behind it, ``credit_ns`` on slots
-    that are told to be free. Of a receiver channel: ``forward_ns`` before the first NoC command of a packet,
-    ``further_ns`` before each further one, ``completion_ns`` on telling that slots are free, ``ack_ns`` on a
-    first-level acknowledgement.
+    of a packet, ``sent_ns`` behind it, ``credit_ns`` on slots that are told to be free. Of a receiver channel:
+    ``forward_ns`` before the first NoC command of a packet, ``further_ns`` before each further one, ``completion_ns``
+    on telling that slots are free, ``ack_ns`` on a first-level acknowledgement.
     """
 
     round_ns: Ns
     look_ns: Annotated[float, Meta(gt=0, le=1e6)]
     send_ns: Ns
-    switch_ns: Ns
     sent_ns: Ns
     credit_ns: Ns
     forward_ns: Ns
@@ -134,13 +132,15 @@ class Slots(Section, frozen=True):
 
 class RevisionParams(Section, frozen=True):
     """A revision of the fabric's protocol. ``flow_control``: first-level acks are sent on rings alone. ``slots``:
-    the first that fit. ``costs``: null where they are the fabric's.
+    the first that fit. ``spare_slots``: the same for routers near a dateline, whose idle channels have none; empty
+    where they stay unused. ``costs``: null where they are the fabric's.
     """
 
     flow_control: FlowControl
     avoidance: Avoidance
     has_short_headers: bool
     slots: tuple[Slots, ...]
+    spare_slots: tuple[Slots, ...]
     costs: RouterCosts | None
 
 

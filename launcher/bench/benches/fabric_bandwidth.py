@@ -8,7 +8,17 @@ from typing import ClassVar
 from launcher.bench.base import BENCHES, Bench, Case, Claim, Figure
 from launcher.bench.machine import Machine
 from launcher.bench.published import Published
-from launcher.bench.traffic import Line, Workers, all_on_mesh, busiest, from_one, from_one_on_mesh, on_line, on_ring
+from launcher.bench.traffic import (
+    Line,
+    Workers,
+    all_on_mesh,
+    busiest,
+    from_one,
+    from_one_on_mesh,
+    on_line,
+    on_ring,
+    through_one_link,
+)
 from launcher.run import arguments
 
 GOLDEN = ("fabric_edm_bandwidth_t3k", "fabric_edm_bandwidth_6u", "fabric_edm_bandwidth_wh8", "fabric_edm_bandwidth_bh")
@@ -28,30 +38,42 @@ COMMANDS = {
     "noc_fused_unicast_atomic_inc": "fused",
 }
 """NoC messages as published rows name them, and as the host script does."""
-PATTERNS = ("neighbor", "line", "line_forward", "line_one_forward", "one_to_all", "half_ring", "full_ring",
-            "saturate_ring", "line_on_ring", "line_on_ring_forward", "mesh_one_to_all", "mesh_all")  # fmt: skip
+PATTERNS = ("neighbor", "line", "line_halves", "line_forward", "line_one_forward", "one_to_all", "half_ring",
+            "half_ring_by_turns", "full_ring", "saturate_ring", "line_on_ring", "line_on_ring_halves",
+            "line_on_ring_forward", "mesh_one_to_all", "mesh_all")  # fmt: skip
 TESTS_OF_SUMMARY = {
     "NeighborExchangeUnicast": ("neighbor", False),
     "LinearMulticast": ("line", True),
     "LinearUnicast": ("line", False),
-    "UnidirLinearMulticast": ("line_forward", True),
-    "UnidirLinearUnicast": ("line_forward", False),
+    "UnidirLinearMulticast": ("line_halves", True),
+    "UnidirLinearUnicast": ("line_halves", False),
     "SingleSenderLinearUnicastAllDevices": ("one_to_all", False),
     "FullRingMulticast": ("full_ring", True),
     "FullRingUnicast": ("full_ring", False),
-    "HalfRingMulticast": ("half_ring", True),
-    "HalfRingUnicast": ("half_ring", False),
+    "HalfRingMulticast": ("half_ring_by_turns", True),
+    "HalfRingUnicast": ("half_ring_by_turns", False),
     "MeshMulticast": ("mesh_all", True),
     "SingleSenderMeshUnicastAllDevices": ("mesh_one_to_all", False),
 }
 PATTERNS_OF_GOLDEN = {
     "Linear": "line",
-    "HalfRing": "half_ring",
+    "HalfRing": "half_ring_by_turns",
     "FullRing": "full_ring",
     "SaturateChipToChipRing": "saturate_ring",
     "RingAsLinear": "line_on_ring",
 }
-TOPOLOGY_NAMES = {"line_on_ring": "ring_as_line", "line_on_ring_forward": "ring_as_line"}
+FORWARD_ONLY = {"line": "line_one_forward", "line_on_ring": "line_on_ring_forward"}
+SPARE_SLOTS = {
+    ("HalfRing", "t3k"): ("dateline", "adjacent"),
+    ("HalfRing", "6u"): ("dateline", "upstream", "adjacent"),
+    ("FullRing", ""): ("upstream", "adjacent"),
+    ("SaturateChipToChipRing", ""): ("dateline",),
+    ("RingAsLinear", ""): ("dateline", "upstream"),
+}
+"""What the published test sets by traffic and system (test_fabric_edm_common.hpp of tt-metal)."""
+ALL_SENDERS = 3
+"""Flows that the saturated link of a ring of 4 has each way."""
+TOPOLOGY_NAMES = dict.fromkeys(("line_on_ring", "line_on_ring_halves", "line_on_ring_forward"), "ring_as_line")
 """Where rows do not call a topology as the fabric does."""
 MESHES = {4: (2, 2), 8: (2, 4), 16: (4, 4), 32: (4, 8)}
 """Rows and columns, by chips; of other numbers no system is known."""
@@ -65,19 +87,22 @@ MOST_CHIPS, MOST_LINKS, LEAST_PACKETS = 32, 4, 24
 
 @dataclass(frozen=True)
 class FabricCase(Case):
-    """``pattern``: of ``PATTERNS``. ``apart``: a worker for each way. ``shape``: rows and columns of a mesh, else 1 and
-    chips.
+    """``pattern``: of ``PATTERNS``. ``shape``: rows and columns of a mesh, else 1 and chips. ``spare_slots``: as of
+    ``tt.open_fabric``. ``counted``: flows over a link that a figure counts; None: those of the busiest. ``copies``:
+    packets that are sent for each that it counts.
     """
 
     pattern: str = "line"
     is_multicast: bool = True
-    apart: bool = True
     ends_only: bool = False
     shape: tuple[int, int] = (1, 4)
     links: int = 1
     revision: str = NEW
     payload_bytes: int = 0
     command: str = "write"
+    spare_slots: tuple[str, ...] = ("dateline", "upstream", "adjacent")
+    counted: float | None = None
+    copies: int = 1
 
     @property
     def chips(self) -> int:
@@ -108,7 +133,7 @@ class FabricCase(Case):
     def traffic(self) -> list[Workers]:
         """The flows of each chip."""
         chips, one_way = self.chips, self.pattern.endswith("_forward")
-        line = Line(chips, self.is_multicast, self.apart, self.ends_only, one_way, self.links)
+        line = Line(chips, self.is_multicast, self.ends_only, forward_only=one_way, links=self.links)
         if self.pattern == "mesh_one_to_all":
             return from_one_on_mesh(*self.shape)
         if self.pattern == "mesh_all":
@@ -121,10 +146,13 @@ class FabricCase(Case):
             found[-1] = [[flow for flow in flows if flow["way"] == "W"] for flows in found[-1]]
             return [[flows for flows in workers if flows] for workers in found]
         if self.topology == "ring" and not self.pattern.startswith("line_on_ring"):
+            if self.pattern == "saturate_ring":
+                return through_one_link(line)
             half = chips // 2
-            each = {"half_ring": (half, chips - 1 - half), "full_ring": (chips - 1, chips - 1), "saturate_ring": (1, 1)}
-            return on_ring(line, *each[self.pattern])
-        return on_line(line._replace(ends_only=self.ends_only or self.pattern == "line_one_forward"))
+            hops = (chips - 1, chips - 1) if self.pattern == "full_ring" else (half, chips - 1 - half)
+            return on_ring(line, *hops, by_turns=self.pattern.endswith("_by_turns"))
+        ends_only = self.ends_only or self.pattern == "line_one_forward"
+        return on_line(line._replace(ends_only=ends_only, halves=self.pattern.endswith("_halves")))
 
 
 class FabricBandwidth(Bench[FabricCase]):
@@ -186,12 +214,13 @@ class FabricBandwidth(Bench[FabricCase]):
         if case.topology == "mesh":
             sips, setting = "mesh_2d_no_wrap", f"system.sips.shape=[{case.shape[1]},{case.shape[0]}]"
         fabric = {"topology": case.topology, "num_links": case.links, "revision": case.revision, "columns": columns}
-        fabric["payload_bytes"] = case.payload_bytes or None
+        fabric |= {"payload_bytes": case.payload_bytes or None, "spare_slots": case.spare_slots}
         for count in (packets, 2 * packets):
             asked = {"fabric": fabric, "workers": traffic, "packets": count, "nbytes": nbytes, "command": case.command}
             told = machine.with_first(setting).run("fabric_traffic", case.chips, asked, topology=sips)
             ended_ns.append(max(each["ended_ns"] for each in told))
-        value = nbytes * packets * streams / (ended_ns[1] - ended_ns[0])
+        counted = streams if case.counted is None else case.counted
+        value = nbytes * packets * counted / case.copies / (ended_ns[1] - ended_ns[0])
         return [Figure(case.test, nbytes, "GB/s", statistic, value) for statistic in STATISTICS]
 
     def effort(self, case: FabricCase) -> float:
@@ -204,17 +233,22 @@ class FabricBandwidth(Bench[FabricCase]):
             return None
         flags, is_alone = dict(re.findall(r"(\w+)=(\d)", row.note)), found[5] is not None
         ends_only = flags.get("disable_interior_workers", str(int(is_alone))) == "1"
-        apart = flags.get("senders_unidirectional", str(int(is_alone))) == "1"
-        if is_alone and not (ends_only and apart):
+        one_way = flags.get("senders_unidirectional", str(int(is_alone))) == "1"
+        if is_alone and not (ends_only and one_way):
             return None
         pattern = PATTERNS_OF_GOLDEN[found[2]]
-        if ends_only and not pattern.startswith("line"):
+        is_line = pattern.startswith("line")
+        if ends_only and not is_line:
             return None
-        if ends_only and apart:
-            pattern = {"line": "line_one_forward", "line_on_ring": "line_on_ring_forward"}[pattern]
+        if is_line and one_way:
+            pattern = FORWARD_ONLY[pattern] if ends_only else f"{pattern}_halves"
+        system = "6u" if row.family.endswith("6u") else "t3k"
+        spare_slots = SPARE_SLOTS.get((found[2], system), SPARE_SLOTS.get((found[2], ""), ()))
+        counted = {"full_ring": chips - 1, "saturate_ring": ALL_SENDERS}.get(pattern, 1 if ends_only else chips / 2)
         return FabricCase(row.test, sizes=(row.nbytes or 0,), pattern=pattern, is_multicast=found[1] == "mcast",
-                          apart=apart, ends_only=ends_only, shape=(1, chips), links=links_of(row),
-                          revision=OLD, command=command)  # fmt: skip
+                          ends_only=ends_only, shape=(1, chips), links=links_of(row), revision=OLD, command=command,
+                          spare_slots=spare_slots, counted=counted,
+                          copies=2 if "increment" in command else 1)  # fmt: skip
 
     def _summary(self, row: Published, command: str) -> FabricCase | None:
         custom = re.fullmatch(r"CustomMaxPacketSize(Linear|Mesh)\d+K", row.test)
@@ -229,7 +263,7 @@ class FabricBandwidth(Bench[FabricCase]):
         is_early = "early revision" in row.note
         payload = (row.nbytes or 0) if custom else 0
         return FabricCase(row.test, sizes=(row.nbytes or 0,), pattern=pattern, is_multicast=is_multicast,
-                          apart=pattern in ("neighbor", "line", "line_forward"), shape=shape, links=links_of(row),
+                          shape=shape, links=links_of(row),
                           revision=NEW if is_early else newest(row),
                           payload_bytes=payload, command=command)  # fmt: skip
 

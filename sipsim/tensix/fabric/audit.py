@@ -50,7 +50,7 @@ def _is_stuck(router: Router, sender: SenderChannel) -> bool:
     """Whether its packets cannot be sent, or its slots are all taken by packets that were."""
     if sender.sent < sender.written:
         return not router.is_open or sender.far.free < sender.needed
-    return sender.written - sender.freed >= sender.ring.slots
+    return 0 < sender.ring.slots <= sender.written - sender.freed
 
 
 def _why_not_sent(router: Router, sender: SenderChannel) -> str:

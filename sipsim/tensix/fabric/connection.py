@@ -169,11 +169,27 @@ class FabricSender:
         endpoint, df = self._endpoint, self._df
         self._check(nbytes, target)
         self.wait_for_empty_write_slot()
-        slot = endpoint.ring.address(self._first + self._sent)
-        df.store(self._header, pack(route, target, nbytes, endpoint.is_short))
         if nbytes:
-            df.noc_async_write(source, NocAddress(endpoint.router, slot + endpoint.header_bytes), nbytes)
-        df.noc_async_write(self._header, NocAddress(endpoint.router, slot), endpoint.header_bytes)
+            df.noc_async_write(source, NocAddress(endpoint.router, self._slot + endpoint.header_bytes), nbytes)
+        self._send_header(route, target, nbytes)
+
+    def send_header(self, route: Route, target: Target, nbytes: int) -> None:
+        """As :meth:`send`, with the payload that the next slot has from the packet before: a program that measures
+        routers does not wait for its worker's payloads (``edm_fabric_writer.cpp`` of tt-metal).
+        """
+        self._check(nbytes, target)
+        self.wait_for_empty_write_slot()
+        self._send_header(route, target, nbytes)
+
+    @property
+    def _slot(self) -> int:
+        """The address of the next packet's."""
+        return self._endpoint.ring.address(self._first + self._sent)
+
+    def _send_header(self, route: Route, target: Target, nbytes: int) -> None:
+        endpoint, df = self._endpoint, self._df
+        df.store(self._header, pack(route, target, nbytes, endpoint.is_short))
+        df.noc_async_write(self._header, NocAddress(endpoint.router, self._slot), endpoint.header_bytes)
         df.owe_noc_command()
         self._sent += 1
 
@@ -181,8 +197,7 @@ class FabricSender:
         """As :meth:`send`, for a packet that lies in this L1 with its header in front."""
         endpoint, df = self._endpoint, self._df
         self.wait_for_empty_write_slot()
-        slot = endpoint.ring.address(self._first + self._sent)
-        df.noc_async_write(address, NocAddress(endpoint.router, slot), endpoint.header_bytes + payload_bytes)
+        df.noc_async_write(address, NocAddress(endpoint.router, self._slot), endpoint.header_bytes + payload_bytes)
         df.owe_noc_command()
         self._sent += 1
 

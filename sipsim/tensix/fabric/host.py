@@ -1,5 +1,6 @@
 """The fabric of a chip as its host script opens it: which routers there are, who is joined to whom, who may connect."""
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 from sipsim.errors import KernelMisuse
@@ -8,7 +9,7 @@ from sipsim.tensix.fabric.connection import ConnectionWords, FabricEndpoint
 from sipsim.tensix.fabric.layout import Layout, layout
 from sipsim.tensix.fabric.machine import RouterMachine
 from sipsim.tensix.fabric.mux import Mux, run_mux
-from sipsim.tensix.fabric.packet import Way
+from sipsim.tensix.fabric.packet import OPPOSITE, Way
 from sipsim.tensix.fabric.places import Neighbours, Places
 from sipsim.tensix.fabric.router import Router
 from sipsim.tensix.floor_plan import Core
@@ -22,9 +23,20 @@ MUX_BASE = 8192
 
 
 class Fabric:
-    """Made by ``tt.open_fabric``. ``position``: of this chip among ``size``; ``num_links``: side by side."""
+    """Made by ``tt.open_fabric``. ``position``: of this chip among ``size``; ``num_links``: side by side.
+    ``spare_slots``: the routers near a dateline that use the slots of idle channels for others.
+    """
 
-    def __init__(self, chip: Any, places: Places, num_links: int, revision: str, payload_bytes: int, base: int) -> None:
+    def __init__(
+        self,
+        chip: Any,
+        places: Places,
+        num_links: int,
+        revision: str,
+        payload_bytes: int,
+        base: int,
+        spare_slots: Sequence[str],
+    ) -> None:
         self._chip = chip
         self._places = places
         self._params = chip.plan.params
@@ -38,8 +50,10 @@ class Fabric:
         self.payload_bytes = payload_bytes
         self._words: ConnectionWords = chip.connections
         self._layout = self._make_layout(base)
-        self._contract = f"{revision} {places.topology}, {self._layout.shape.slots.sender} and "
-        self._contract += f"{self._layout.shape.slots.receiver} slots of {payload_bytes} B, "
+        self._spare_slots = tuple(spare_slots) if self._revision.spare_slots and self._vcs > 1 else ()
+        self._contract = f"{revision} {places.topology}, {self._layout.shape.senders[0]} and "
+        self._contract += f"{self._layout.shape.receivers[0]} slots of {payload_bytes} B, "
+        self._contract += "".join(f"{role[:1]} " for role in self._spare_slots)
         self._contract += f"{num_links} of chips {places.told}"
         self._machines: dict[tuple[Way, int], RouterMachine] = {}
         near = places.neighbours(self.rank)
@@ -74,7 +88,7 @@ class Fabric:
             raise KernelMisuse(f"tile {worker} is no worker; Tensix tiles are")
         machine = self._machine(direction, link)
         words = self._words.take(worker)
-        shape, ring = self._layout.shape, machine.router.senders[0].ring
+        shape, ring = machine.layout.shape, machine.router.senders[0].ring
         is_short = self._revision.has_short_headers
         places = (machine.core, self._layout.connection, ring)
         return FabricEndpoint(*places, shape.header_bytes, shape.payload_bytes, is_short, words)
@@ -138,23 +152,32 @@ class Fabric:
         short = revision.has_short_headers
         return layout(base, end, senders, self._vcs, revision.slots, self.payload_bytes, short, sync)
 
+    def _layout_at(self, rank: int, way: Way) -> Layout:
+        """Of the router of a chip's link; both ends of a link must know both."""
+        role = self._places.role(rank, way) if self._spare_slots else ""
+        if role not in self._spare_slots:
+            return self._layout
+        end = self._params.ethernet.l1_KiB * KIB
+        return self._layout.with_spare(self._places.idle(role), self._revision.spare_slots, end)
+
     def _is_acked(self) -> bool:
         """Whether receivers send first-level acknowledgements; with the newer ones on rings alone."""
         flow = self._revision.flow_control
         return flow is FlowControl.SYNC_WORD or (flow is FlowControl.FIRST_LEVEL_ACK and self._places.is_ring)
 
     def _make_router(self, way: Way, link: int, near: Neighbours) -> RouterMachine:
-        chip, params, at = self._chip, self._params, self._layout
+        chip, params, at = self._chip, self._params, self._layout_at(self.rank, way)
+        far = self._layout_at(near[way], OPPOSITE[way])
         channel = self._places.channel(self._chip.plan, self.rank, way, link)
         core, far_rank = Core(*params.ethernet.cores[channel]), near[way]
         self._check_free(core, channel)
         far_channel = chip.plan.links[self.rank][channel].far_channel
         name, far_name = f"SIP {self.rank} eth{channel}", f"SIP {far_rank} eth{far_channel}"
-        fars = [FarReceiver(f"{far_name} receiver {vc}", at.receiver(vc)) for vc in range(at.shape.vcs)]
-        receivers = [ReceiverChannel(f"{name} receiver {vc}", vc, at.receiver(vc)) for vc in range(at.shape.vcs)]
+        fars = [FarReceiver(f"{far_name} receiver {vc}", far.receiver(vc)) for vc in range(self._vcs)]
+        receivers = [ReceiverChannel(f"{name} receiver {vc}", vc, at.receiver(vc)) for vc in range(self._vcs)]
         needs_bubble = self._places.is_ring and self._revision.avoidance is Avoidance.BUBBLE
         senders = []
-        for number in range(at.shape.senders):
+        for number in range(len(at.shape.senders)):
             vc = 0 if number == 0 else (number - 1) // self._places.passing
             needed = 2 if number == 0 and needs_bubble else 1
             senders.append(SenderChannel(f"{name} sender {number}", number, at.sender(number), fars[vc], needed))
@@ -189,7 +212,8 @@ class Fabric:
             for receiver in machine.router.receivers[: 1 if changes_vc else None]:
                 vc = 1 if changes_vc else receiver.vc
                 channel = other.router.senders[1 + vc * self._places.passing + order]
-                self._forward(machine, receiver, onward, other, channel)
+                if channel.ring.slots:
+                    self._forward(machine, receiver, onward, other, channel)
 
     def _forward(
         self,

@@ -19,15 +19,20 @@ SYNC_WORD_BYTES = 16
 """Of a slot, behind its payload, where the flow control is a word a slot."""
 
 
+class Idle(NamedTuple):
+    """Sender channels and virtual channels of receivers of a router that no packet comes to."""
+
+    senders: tuple[int, ...] = ()
+    receivers: tuple[int, ...] = ()
+
+
 class Shape(NamedTuple):
-    """What the routers of a fabric have in common: the numbers of sender channels and of virtual channels, the slots of
-    each ring (``worker_slots``: of sender channel 0), and what a slot holds. ``suffix_bytes``: behind the payload.
+    """The slots of a router's rings, of sender channels by number and of receivers by virtual channel, and what a slot
+    holds. ``suffix_bytes``: behind the payload.
     """
 
-    senders: int
-    vcs: int
-    worker_slots: int
-    slots: Slots
+    senders: tuple[int, ...]
+    receivers: tuple[int, ...]
     payload_bytes: int
     header_bytes: int
     suffix_bytes: int
@@ -36,6 +41,23 @@ class Shape(NamedTuple):
     def slot_bytes(self) -> int:
         """Of one packet."""
         return self.header_bytes + words(self.payload_bytes) + self.suffix_bytes
+
+    @property
+    def slots(self) -> int:
+        """Of all rings."""
+        return sum(self.senders) + sum(self.receivers)
+
+    def with_spare(self, idle: Idle, choices: Sequence[Slots], room: int) -> "Shape":
+        """With the first of ``choices`` that fits into ``room`` slots, for all rings but the worker's; those of idle
+        channels have none. Itself, if there is no such choice.
+        """
+        for slots in choices:
+            passing = [0 if number in idle.senders else slots.sender for number in range(1, len(self.senders))]
+            receivers = [0 if vc in idle.receivers else slots.receiver for vc in range(len(self.receivers))]
+            found = self._replace(senders=(self.senders[0], *passing), receivers=tuple(receivers))
+            if found.slots <= room:
+                return found
+        return self
 
 
 class Layout(NamedTuple):
@@ -61,22 +83,26 @@ class Layout(NamedTuple):
 
     def sender(self, number: int) -> Ring:
         """The ring of a sender channel."""
-        shape, first = self.shape, self.base + CONTROL_BYTES
-        if number == 0:
-            return Ring(first, shape.worker_slots, shape.slot_bytes)
-        before = shape.worker_slots + (number - 1) * shape.slots.sender
-        return Ring(first + before * shape.slot_bytes, shape.slots.sender, shape.slot_bytes)
+        return self._ring(sum(self.shape.senders[:number]), self.shape.senders[number])
 
     def receiver(self, vc: int) -> Ring:
         """The ring of a receiver channel."""
-        slots, nbytes = self.shape.slots.receiver, self.shape.slot_bytes
-        first = self.sender(self.shape.senders).base
-        return Ring(first + vc * slots * nbytes, slots, nbytes)
+        before = sum(self.shape.senders) + sum(self.shape.receivers[:vc])
+        return self._ring(before, self.shape.receivers[vc])
 
     @property
     def end(self) -> int:
         """The first address behind all of it."""
-        return self.receiver(self.shape.vcs).base
+        return self._ring(self.shape.slots, 0).base
+
+    def _ring(self, slots_before: int, slots: int) -> Ring:
+        nbytes = self.shape.slot_bytes
+        return Ring(self.base + CONTROL_BYTES + slots_before * nbytes, slots, nbytes)
+
+    def with_spare(self, idle: Idle, choices: Sequence[Slots], end: int) -> "Layout":
+        """That of a router with idle channels, whose slots others have; ``end``: of the memory."""
+        room = (end - self.base - CONTROL_BYTES) // self.shape.slot_bytes
+        return self._replace(shape=self.shape.with_spare(idle, choices, room))
 
 
 def layout(
@@ -89,20 +115,16 @@ def layout(
     is_short: bool,
     has_sync_word: bool,
 ) -> Layout:
-    """The layout with the first of ``choices`` that fits. With two virtual channels, all rings but the
-    worker's have half the slots.
+    """The layout with the first of ``choices`` that fits. With two virtual channels, all rings have half the slots.
 
     Raises:
         KernelMisuse: when none fits.
     """
     header_bytes = SHORT_BYTES if is_short else LONG_BYTES
+    suffix_bytes = SYNC_WORD_BYTES if has_sync_word else 0
     for slots in choices:
-        worker_slots = max(slots.sender // vcs, 1)
-        if vcs > 1:
-            slots = Slots(sender=max(slots.sender // vcs, 1), receiver=max(slots.receiver // vcs, 1))
-        shape = Shape(
-            senders, vcs, worker_slots, slots, payload_bytes, header_bytes, SYNC_WORD_BYTES if has_sync_word else 0
-        )
+        each = [max(count // vcs, 1) for count in (slots.sender, slots.receiver)]
+        shape = Shape((each[0],) * senders, (each[1],) * vcs, payload_bytes, header_bytes, suffix_bytes)
         found = Layout(base, shape)
         if found.end <= end:
             return found

@@ -4,10 +4,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from sipsim.errors import KernelMisuse
+from sipsim.tensix.fabric.layout import Idle
 from sipsim.tensix.fabric.packet import Way
 
 Neighbours = dict[Way, int]
 TOPOLOGIES = ("line", "ring", "neighbor", "mesh")
+ROLES = ("dateline", "upstream", "adjacent")
+"""Routers near a dateline: on its link, on the other link of a chip at its end, and at the far end of that."""
 
 
 class Places:
@@ -74,6 +77,23 @@ class Places:
         """Whether the link of a chip's router is the one at which packets change their virtual channel."""
         index = self.position(rank)
         return (index == 0 and way is Way.W) or (index == self.size - 1 and way is Way.E)
+
+    def role(self, rank: int, way: Way) -> str:
+        """Of a router of a ring with a dateline, among ``ROLES``; "" for any other."""
+        far = self.neighbours(rank)[way]
+        if self.is_dateline(rank, way):
+            return "dateline"
+        for chip, role in ((rank, "upstream"), (far, "adjacent")):
+            if self.position(chip) in (0, self.size - 1):
+                return role
+        return ""
+
+    def idle(self, role: str) -> Idle:
+        """Channels that no packet comes to which makes less than a whole turn: on the dateline's link nothing is on
+        virtual channel 1 yet, what leaves a chip at its end has changed to that, and nothing on it goes to that chip.
+        """
+        vc_0, vc_1 = 1, 1 + self.passing
+        return {"dateline": Idle((vc_1,), (1,)), "upstream": Idle((vc_0,), (1,)), "adjacent": Idle((vc_1,))}[role]
 
     def order(self, onward: Way, came: Way) -> int:
         """Which of its passing sender channels a router has for what comes over the link to ``came``."""

@@ -2,8 +2,8 @@
 
 A look that finds nothing takes ``look_ns``; a visit that finds work takes that and the costs of its work
 (``RouterCosts``), and its commands go out within it. One packet a visit. Looks that find nothing cost no event: where
-the loop stands follows from the time, and what becomes ready is told. Order of the loop: sender 0, receivers,
-the other senders (fabric_erisc_router.cpp). A visit sees what is there when its look begins.
+the loop stands follows from the time, and what becomes ready is told. Order of the loop: :func:`in_turn`
+(fabric_erisc_router.cpp). A visit sees what is there when its look begins.
 """
 
 from collections.abc import Sequence
@@ -30,7 +30,6 @@ class Costs(NamedTuple):
     round: Ps
     look: Ps
     send: Ps
-    switch: Ps
     sent: Ps
     credit: Ps
     forward: Ps
@@ -110,12 +109,11 @@ class Router:
         self._transaction_ids = transaction_ids
         self._couples_multicasts = couples_multicasts
         self._engine = engine
-        channels: list[Channel] = [senders[0], *receivers, *senders[1:]]
+        channels = in_turn(senders, receivers)
         parts = [channels] if has_one_server else [[channel] for channel in channels]
         look, around = self._costs.look, self._costs.round
         self._loops = [Loop(part, look, around, self._ready_ps, self._visit, engine) for part in parts]
         self._loop_of = {id(channel): loop for part, loop in zip(parts, self._loops, strict=True) for channel in part}
-        self._last: SenderChannel = senders[0]
         self.is_open = False
 
     # --- facts ----------------------------------------------------------------------------------------------------
@@ -197,9 +195,6 @@ class Router:
             channel.credits = 0
         if self.is_open and channel.may_send and self.machine.wire_free_ps(time_ps) <= time_ps:
             time_ps += costs.send
-            if channel is not self._last:
-                time_ps += costs.switch if len(self._loops) == 1 else 0
-                self._last = channel
             self.machine.send_packet(channel, time_ps)
             channel.sent += 1
             channel.far.sent += 1
@@ -254,6 +249,17 @@ class Router:
                 completes_ps = channel.completes_ps
             self.machine.send_credits(channel.vc, completed, NONE, time_ps)
         self._loop_of[id(channel)].go_on(time_ps)
+
+
+def in_turn(senders: Sequence[SenderChannel], receivers: Sequence[ReceiverChannel]) -> list[Channel]:
+    """The order of the loop: the worker's sender channel, then of each virtual channel the receiver, and the senders
+    that others fill.
+    """
+    found: list[Channel] = [senders[0]]
+    passing = (len(senders) - 1) // len(receivers)
+    for vc, receiver in enumerate(receivers):
+        found += [receiver, *senders[1 + vc * passing : 1 + (vc + 1) * passing]]
+    return found
 
 
 def _at(sender: int, count: int) -> Sequence[int]:

@@ -39,14 +39,22 @@ class Flow(NamedTuple):
 
 def send(endpoints: Sequence[FabricEndpoint], flows: Sequence[Flow], targets: Sequence[tuple[Target, Target]],
          packets: int, source: int, nbytes: int, df: Dataflow) -> None:  # fmt: skip
-    """The kernel of a sender. ``targets``: of each flow, for all packets but the last, and for that."""
+    """The kernel of a sender. ``targets``: of each flow, for all packets but the last, and for that. All its packets
+    have one payload, which it writes into each slot once.
+    """
     senders = [FabricSender(endpoint, df) for endpoint in endpoints]
+    unwritten = [endpoint.ring.slots for endpoint in endpoints]
     for sender in senders:
         sender.open()
     for number in range(packets):
         for flow, (target, last) in zip(flows, targets, strict=True):
             to = last if number == packets - 1 else target
-            senders[flow.endpoint].send(flow.route, to, source, nbytes if to.takes_payload else 0)
+            carried = nbytes if to.takes_payload else 0
+            if unwritten[flow.endpoint]:
+                unwritten[flow.endpoint] -= 1
+                senders[flow.endpoint].send(flow.route, to, source, carried)
+            else:
+                senders[flow.endpoint].send_header(flow.route, to, carried)
     for sender in senders:
         sender.close()
 

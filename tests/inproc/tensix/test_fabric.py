@@ -145,7 +145,7 @@ def test_start_skew_only_delays(skew_ns: dict[str, int]) -> None:
 
 def test_a_revision_of_ones_own() -> None:
     """Short headers with completions: from a config, by its name."""
-    keys = "flow_control: completions, avoidance: none, has_short_headers: true, costs: null"
+    keys = "flow_control: completions, avoidance: none, has_short_headers: true, spare_slots: [], costs: null"
     mine = f"system.chip_params.fabric.revisions.mine={{{keys}, slots: [{{sender: 2, receiver: 3}}]}}"
     flows = line_flows(3)
     fabric = {"topology": "line", "revision": "mine"}
@@ -160,7 +160,7 @@ def test_a_revision_of_ones_own() -> None:
 def test_a_mechanism_that_is_off_changes_times_alone(off: str, revision: str) -> None:
     """Flushed packets from all chips to all others, on two virtual channels where there are two."""
     flows: list[Flow] = [
-        {"at": at, "way": "E", "start": 1, "number": 3, "command": "fused", "nbytes": 2048, "packets": 9}
+        {"at": at, "way": "E", "start": 1, "number": 3, "command": "fused", "nbytes": 2048, "packets": 30}
         for at in range(4)
     ]
     fabric = {"topology": "ring", "revision": revision}
@@ -183,7 +183,7 @@ def test_a_credit_of_a_former_connection_counts_for_no_later_one() -> None:
 def test_a_revision_may_have_a_long_name() -> None:
     """The hello has room for 96 B, in front of the credits."""
     name = "a-revision-" * 12
-    keys = "flow_control: completions, avoidance: none, has_short_headers: true, costs: null"
+    keys = "flow_control: completions, avoidance: none, has_short_headers: true, spare_slots: [], costs: null"
     mine = f"system.chip_params.fabric.revisions.{name}={{{keys}, slots: [{{sender: 2, receiver: 3}}]}}"
     flows = line_flows(2)
     check(passed(run_flows(2, flows, "--set", mine, fabric={"topology": "line", "revision": name})), flows)

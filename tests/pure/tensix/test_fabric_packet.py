@@ -229,19 +229,19 @@ BASE = 0x10000
 @pytest.mark.parametrize(
     ("room", "senders", "vcs", "expected"),
     [
-        (24 * 4400, 1, 1, (8, 8, 16)),
-        (24 * 4400 - 1, 1, 1, (4, 4, 8)),
-        (32 * 4400, 2, 1, (8, 8, 16)),
-        (6 * 4400, 2, 1, (2, 2, 2)),
-        (4 * 3 * 4400 + 2 * 8 * 4400, 3, 2, (4, 4, 8)),
+        (24 * 4400, 1, 1, (8, 16)),
+        (24 * 4400 - 1, 1, 1, (4, 8)),
+        (32 * 4400, 2, 1, (8, 16)),
+        (6 * 4400, 2, 1, (2, 2)),
+        (4 * 3 * 4400 + 2 * 8 * 4400, 3, 2, (4, 8)),
     ],
 )
-def test_the_first_choice_that_fits(room: int, senders: int, vcs: int, expected: tuple[int, int, int]) -> None:
+def test_the_first_choice_that_fits(room: int, senders: int, vcs: int, expected: tuple[int, int]) -> None:
     """4352 B and 48 B a slot. With two virtual channels all rings are halved."""
     end = BASE + CONTROL_BYTES + room
     found = layout(BASE, end, senders, vcs, CHOICES, 4352, False, False)
     shape = found.shape
-    assert (shape.worker_slots, shape.slots.sender, shape.slots.receiver) == expected
+    assert (shape.senders, shape.receivers) == ((expected[0],) * senders, (expected[1],) * vcs)
     assert found.end <= end
 
 
@@ -259,6 +259,39 @@ def test_nothing_overlaps(senders: int, vcs: int, is_short: bool, sync: bool) ->
     assert rings[0].slot_bytes == (32 if is_short else 48) + 112 + 16 * sync
     assert all(address % 16 == 0 for ring in rings for address in ring.addresses())
     assert [rings[0].address(number) for number in (0, rings[0].slots)] == [rings[0].base] * 2
+
+
+@pytest.mark.parametrize(
+    ("role", "room", "senders", "receivers"),
+    [
+        ("dateline", 28, (4, 8, 0), (16, 0)),
+        ("dateline", 27, (4, 8, 0), (8, 0)),
+        ("dateline", 19, (4, 4, 4), (8, 8)),
+        ("upstream", 28, (4, 0, 8), (16, 0)),
+        ("adjacent", 28, (4, 8, 0), (8, 8)),
+        ("adjacent", 27, (4, 4, 4), (8, 8)),
+    ],
+)
+def test_spare_slots(role: str, room: int, senders: tuple[int, ...], receivers: tuple[int, ...]) -> None:
+    """Of a ring with two virtual channels, 4 and 8 slots each, near a dateline: the worker keeps its 4, the first of
+    8 and 16 or 8 and 8 that fits is for the others. Rings stay one behind the other.
+    """
+    end = BASE + CONTROL_BYTES + 28 * 4400
+    plain = layout(BASE, end, 3, 2, CHOICES, 4352, False, False)
+    idle = Places("ring", range(4)).idle(role)
+    spare = (Slots(sender=8, receiver=16), Slots(sender=8, receiver=8))
+    found = plain.with_spare(idle, spare, BASE + CONTROL_BYTES + room * 4400)
+    assert (found.shape.senders, found.shape.receivers) == (senders, receivers)
+    rings = [*map(found.sender, range(3)), *map(found.receiver, range(2))]
+    assert [ring.base for ring in rings[1:]] == [ring.end for ring in rings[:-1]]
+    assert rings[-1].end == found.end <= end
+
+
+def test_roles_near_a_dateline() -> None:
+    """Chips 0 and 4 of five are at its ends: their link to each other, their other link, and the far end of that."""
+    places = Places("ring", range(5))
+    found = [[places.role(chip, way) for way in (Way.E, Way.W)] for chip in range(5)]
+    assert found == [["upstream", "dateline"], ["", "adjacent"], ["", ""], ["adjacent", ""], ["dateline", "upstream"]]
 
 
 def test_what_does_not_fit_is_refused() -> None:
