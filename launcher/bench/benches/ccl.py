@@ -70,6 +70,11 @@ class CclCase(Case):
         least = max(LEAST_ROUNDS, MOST_ROUNDS // self.chips)
         return least * unit, 2 * least * unit
 
+    @property
+    def most_plain(self) -> int:
+        """Bytes up to which a size is run as it is."""
+        return max(MOST_PLAIN_BYTES, self.steady[1])
+
 
 class Ccl(Bench[CclCase]):
     """Rows ``kernel_time`` and ``kernel_time_back_to_back`` in us."""
@@ -131,6 +136,13 @@ class Ccl(Bench[CclCase]):
             return None
         return Claim(case, total, row.statistic)
 
+    def effort(self, case: CclCase) -> float:
+        """Bytes that are simulated, on each chip and in each call."""
+        plain = {nbytes for nbytes in case.sizes if nbytes <= case.most_plain}
+        steady = sum(case.steady) if len(plain) < len(case.sizes) else 0
+        calls = case.calls + 1 if case.calls > 1 else 1
+        return float((sum(plain) + steady) * case.chips * calls)
+
     def measure(self, case: CclCase, machine: Machine) -> list[Figure]:
         statistic = "kernel_time" if case.calls == 1 else "kernel_time_back_to_back"
         known: dict[tuple[int, int, bool], float] = {}
@@ -155,7 +167,7 @@ def _kernel_ns(
 ) -> float:
     """Of so many calls. ``known``: what was run, by size, calls and whether it was for an extension."""
     short, long = case.steady
-    if nbytes <= max(MOST_PLAIN_BYTES, long):
+    if nbytes <= case.most_plain:
         return _plain_ns(case, machine, nbytes, calls, False, known)
     first_ns = _plain_ns(case, machine, short, calls, True, known)
     second_ns = _plain_ns(case, machine, long, calls, True, known)

@@ -1,0 +1,93 @@
+"""The rows that a parameter is searched over: those that it can move, and of these a few cheap ones.
+
+What is cheap is told by ``Bench.effort``; nobody looks at an error. The parameters of links are searched over raw
+links, those of routers over the fabric, those of operations over operations. Operations and the fabric depend on the
+links' parameters too, but those are found first.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+
+from launcher.bench.base import BENCHES, Case
+from launcher.bench.fit.parameters import Model, Parameter
+from launcher.bench.mechanisms import RAW_LINKS
+from launcher.bench.published import Published
+from launcher.bench.validation import request_of
+
+SECTIONS = {
+    "": ("eth-bandwidth", "eth-ping", "ring-latency"),
+    "fabric.": ("fabric-bandwidth", "fabric-latency"),
+    "fabric.mux_visit_ns": ("fabric-mux",),
+    "ccl.": ("ccl",),
+}
+"""In the order in which they are searched: the benches whose rows a key can move, by the longest prefix that fits."""
+CASES = {"eth-bandwidth": 8, "fabric-bandwidth": 6, "fabric-latency": 6, "fabric-mux": 4, "ccl": 10}
+"""Of a bench, for a parameter; all cases of other benches."""
+LINE_RATE_BYTES = 2048
+_REVISION = re.compile(r"fabric\.revisions\.(.+)\.costs\.\w+")
+
+
+def section_of(parameter: Parameter) -> str:
+    """Its prefix in ``SECTIONS``."""
+    return max((prefix for prefix in SECTIONS if parameter.key.key.startswith(prefix)), key=len)
+
+
+def rows_for(parameter: Parameter, model: Model, rows: Iterable[Published]) -> list[Published]:
+    """The rows that a parameter is searched over."""
+    movable = [row for row in rows if can_move(parameter, model, row) and not _is_line_rate(row)]
+    benches = sorted({request_of(row).bench for row in movable})
+    own = {bench: [row for row in movable if request_of(row).bench == bench] for bench in benches}
+    return [row for bench in benches for row in cheap(own[bench], CASES.get(bench))]
+
+
+def can_move(parameter: Parameter, model: Model, row: Published) -> bool:
+    """Whether a parameter is searched over a row, if it is cheap."""
+    request = request_of(row)
+    if request.claim is None or request.chip != parameter.key.chip:
+        return False
+    if request.bench not in SECTIONS[section_of(parameter)]:
+        return False
+    return _has_cost(parameter, model, request.claim.case)
+
+
+def _has_cost(parameter: Parameter, model: Model, case: Case) -> bool:
+    """Costs of routers: whether the revision of a case has it, or the fabric's."""
+    revision = getattr(case, "revision", None)
+    if revision is None or ".costs." not in parameter.key.key:
+        return True
+    if found := _REVISION.fullmatch(parameter.key.key):
+        return bool(found[1] == revision)
+    prefix = f"{parameter.key.chip}:fabric.revisions.{revision}.costs."
+    owned = [each.leader for each in model.followers if each.key.name.startswith(prefix)]
+    owned += [each.name for each in model.parameters if each.name.startswith(prefix)]
+    return not owned or parameter.name in owned
+
+
+def _is_line_rate(row: Published) -> bool:
+    """Whether the line rate alone sets it: bandwidth of raw links in one direction, of long messages."""
+    is_one_way = row.family in RAW_LINKS and row.metric == "GB/s" and "bi_dir" not in row.test
+    return is_one_way and (row.nbytes or 0) >= LINE_RATE_BYTES
+
+
+def cheap(rows: Sequence[Published], cases: int | None) -> list[Published]:
+    """The rows of at most so many cases: of the half of them that takes least effort, evenly spread over bytes."""
+    if cases is None:
+        return list(rows)
+    found: dict[Case, list[Published]] = {}
+    for row in sorted(rows, key=lambda row: row.id):
+        found.setdefault(_case(row), []).append(row)
+    by_effort = sorted(found, key=lambda case: _effort(found[case][0]))
+    half = sorted(by_effort[: max((len(found) + 1) // 2, cases)], key=lambda case: sum(case.sizes))
+    last, steps = len(half) - 1, max(cases - 1, 1)
+    chosen = half if len(half) <= cases else [half[last * index // steps] for index in range(cases)]
+    return [row for case in chosen for row in found[case]]
+
+
+def _case(row: Published) -> Case:
+    claim = request_of(row).claim
+    assert claim is not None
+    return claim.case
+
+
+def _effort(row: Published) -> float:
+    return BENCHES.get(request_of(row).bench).effort(_case(row))
