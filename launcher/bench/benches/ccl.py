@@ -32,6 +32,8 @@ MOST_ROUNDS = 320
 """Packets of each slice and link in the shorter of two runs, and of all slices: whole chunks each way, and more than a
 relay has on its way. The longer run has twice as many, on a ring half as many again.
 """
+CALL_BYTES = 128 * KIB
+"""That are simulated in the time of a call and its barrier."""
 HALF_RATE_LINK = {"blackhole": "tenstorrent_200g"}
 """The published Blackhole collectives were run on links of 25 GB/s: 8192 B take 341 ns."""
 
@@ -137,11 +139,11 @@ class Ccl(Bench[CclCase]):
         return Claim(case, total, row.statistic)
 
     def effort(self, case: CclCase) -> float:
-        """Bytes that are simulated, on each chip and in each call."""
+        """Bytes that are simulated on all chips, with what a call without bytes takes as much time as."""
         plain = {nbytes for nbytes in case.sizes if nbytes <= case.most_plain}
-        steady = sum(case.steady) if len(plain) < len(case.sizes) else 0
+        steady = case.steady if len(plain) < len(case.sizes) else ()
         calls = case.calls + 1 if case.calls > 1 else 1
-        return float((sum(plain) + steady) * case.chips * calls)
+        return float(sum(nbytes + CALL_BYTES for nbytes in (*plain, *steady)) * case.chips * calls)
 
     def measure(self, case: CclCase, machine: Machine) -> list[Figure]:
         statistic = "kernel_time" if case.calls == 1 else "kernel_time_back_to_back"

@@ -10,11 +10,14 @@ BYTES_A_CYCLE, CYCLES, PLAIN = "bytes a cycle", "cycles", "plain"
 
 
 class Neutral(NamedTuple):
-    """``amount``: in cycles of the chip's clock, in bytes a cycle, or as the parameter has it; ``reason``: whence."""
+    """``amount``: in cycles of the chip's clock, in bytes a cycle, or as the parameter has it; ``reason``: whence.
+    ``least``: in the parameter's own unit, what the configuration takes.
+    """
 
     amount: float
     of: str
     reason: str
+    least: float = 0.0
 
     def value(self, clock_MHz: float) -> float:
         """In the parameter's own unit: ns, GB/s, or what it counts."""
@@ -24,7 +27,7 @@ class Neutral(NamedTuple):
 
 
 NEUTRAL = {
-    "ethernet.copy_GBps": Neutral(16, BYTES_A_CYCLE, "a port of L1 has 16 B a cycle"),
+    "ethernet.copy_GBps": Neutral(16, BYTES_A_CYCLE, "a port of L1 has 16 B a cycle", 12.5),
     "risc.noc_command_ns": Neutral(40, CYCLES, "eight registers of the NoC's interface are written"),
     "risc.eth_command_ns": Neutral(25, CYCLES, "four registers of a transmit queue are written, one is read"),
     "risc.poll_ns": Neutral(7, CYCLES, "a load of L1, a comparison and a branch"),
@@ -56,10 +59,10 @@ NEUTRAL = {
 """By the last two parts of a key: a revision's own costs begin as the fabric's."""
 
 
-def neutral(key: str, clock_MHz: float) -> float:
-    """The value of a key of a chip's file to begin with.
+def neutral(key: str) -> Neutral:
+    """What a key of a chip's file begins with.
 
     Raises:
         KeyError: for a key that has none; it is to be added above, with its reason.
     """
-    return NEUTRAL[".".join(key.split(".")[-2:])].value(clock_MHz)
+    return NEUTRAL[".".join(key.split(".")[-2:])]

@@ -17,7 +17,7 @@ from launcher.bench.validation import NEAR, Verdict, request_of, run_of, validat
 
 TIGHT = ("~5%", "530-620")
 FAILED = math.log(10)
-BATCH = 4
+BATCH = 2
 """Runs, of which all are done before a try can end."""
 
 

@@ -49,10 +49,11 @@ class Key(NamedTuple):
 
 
 class Parameter(NamedTuple):
-    """``start``: the neutral value; values are searched from ``least`` to ``most``."""
+    """``start``: the neutral value; values are searched from ``least``, not below ``floor``, to ``most``."""
 
     key: Key
     start: float
+    floor: float = 0.0
 
     @property
     def name(self) -> str:
@@ -62,7 +63,8 @@ class Parameter(NamedTuple):
     @property
     def least(self) -> float:
         """The lower bound, a value of its own."""
-        return max(self.rounded(self.start / FACTOR), 1.0 if self.key.unit in WHOLE_UNITS else 0.1)
+        smallest = 1.0 if self.key.unit in WHOLE_UNITS else 0.1
+        return max(self.rounded(self.start / FACTOR), smallest, self.floor)
 
     @property
     def most(self) -> float:
@@ -150,7 +152,7 @@ def model(keys: Iterable[Key]) -> Model:
         ConfigError: as of :func:`project_model`.
     """
     known = {(key.chip, key.path): key for key in keys}
-    parameters = tuple(Parameter(key, _start(key, known)) for key in known.values() if _is_fitted(key))
+    parameters = tuple(_parameter(key, known) for key in known.values() if _is_fitted(key))
     followers = (_follower(key, known) for key in known.values() if not _is_fitted(key))
     return Model(parameters, tuple(each for each in followers if each is not None))
 
@@ -162,12 +164,13 @@ def _is_fitted(key: Key) -> bool:
     return key.source.startswith("fitted")
 
 
-def _start(key: Key, known: Known) -> float:
+def _parameter(key: Key, known: Known) -> Parameter:
     try:
-        value = neutral(key.key, _clock_MHz(key.chip, known))
+        found = neutral(key.key)
     except KeyError:
         raise ConfigError(f"{key.name}: fitted, but without a neutral value in launcher/bench/fit/neutral.py") from None
-    return Parameter(key, 0.0).rounded(value)
+    bare = Parameter(key, found.value(_clock_MHz(key.chip, known)), found.least)
+    return bare._replace(start=bare.rounded(bare.start))
 
 
 def _clock_MHz(chip: str, known: Known) -> float:

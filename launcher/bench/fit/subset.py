@@ -7,6 +7,7 @@ links' parameters too, but those are found first.
 
 import re
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from launcher.bench.base import BENCHES, Case
 from launcher.bench.fit.parameters import Model, Parameter
@@ -21,8 +22,24 @@ SECTIONS = {
     "ccl.": ("ccl",),
 }
 """In the order in which they are searched: the benches whose rows a key can move, by the longest prefix that fits."""
-CASES = {"eth-bandwidth": 8, "fabric-bandwidth": 6, "fabric-latency": 6, "fabric-mux": 4, "ccl": 10}
-"""Of a bench, for a parameter; all cases of other benches."""
+
+
+class Few(NamedTuple):
+    """``cases``: at most so many for a parameter, from the cheapest ``1 / part`` of them, but from two at least."""
+
+    cases: int
+    part: int
+
+
+FEW = {
+    "eth-bandwidth": Few(8, 2),
+    "fabric-bandwidth": Few(4, 3),
+    "fabric-latency": Few(6, 1),
+    "fabric-mux": Few(4, 1),
+    "ccl": Few(8, 3),
+}
+"""By bench; of others all cases."""
+LEAST_POOL = 2
 LINE_RATE_BYTES = 2048
 _REVISION = re.compile(r"fabric\.revisions\.(.+)\.costs\.\w+")
 
@@ -37,7 +54,7 @@ def rows_for(parameter: Parameter, model: Model, rows: Iterable[Published]) -> l
     movable = [row for row in rows if can_move(parameter, model, row) and not _is_line_rate(row)]
     benches = sorted({request_of(row).bench for row in movable})
     own = {bench: [row for row in movable if request_of(row).bench == bench] for bench in benches}
-    return [row for bench in benches for row in cheap(own[bench], CASES.get(bench))]
+    return [row for bench in benches for row in cheap(own[bench], FEW.get(bench))]
 
 
 def can_move(parameter: Parameter, model: Model, row: Published) -> bool:
@@ -69,17 +86,17 @@ def _is_line_rate(row: Published) -> bool:
     return is_one_way and (row.nbytes or 0) >= LINE_RATE_BYTES
 
 
-def cheap(rows: Sequence[Published], cases: int | None) -> list[Published]:
-    """The rows of at most so many cases: of the half of them that takes least effort, evenly spread over bytes."""
-    if cases is None:
+def cheap(rows: Sequence[Published], few: Few | None) -> list[Published]:
+    """The rows of few cases: of the part of them that takes least effort, evenly spread over bytes."""
+    if few is None:
         return list(rows)
     found: dict[Case, list[Published]] = {}
     for row in sorted(rows, key=lambda row: row.id):
         found.setdefault(_case(row), []).append(row)
     by_effort = sorted(found, key=lambda case: _effort(found[case][0]))
-    half = sorted(by_effort[: max((len(found) + 1) // 2, cases)], key=lambda case: sum(case.sizes))
-    last, steps = len(half) - 1, max(cases - 1, 1)
-    chosen = half if len(half) <= cases else [half[last * index // steps] for index in range(cases)]
+    pool = sorted(by_effort[: max(-(-len(found) // few.part), LEAST_POOL)], key=lambda case: sum(case.sizes))
+    last, steps = len(pool) - 1, max(few.cases - 1, 1)
+    chosen = pool if len(pool) <= few.cases else [pool[last * index // steps] for index in range(few.cases)]
     return [row for case in chosen for row in found[case]]
 
 
