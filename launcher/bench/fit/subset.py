@@ -6,10 +6,11 @@ links' parameters too, but those are found first.
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from launcher.bench.base import BENCHES, Case
+from launcher.bench.benches.ccl import CclCase
 from launcher.bench.fit.parameters import Model, Parameter
 from launcher.bench.mechanisms import RAW_LINKS
 from launcher.bench.published import Published
@@ -22,6 +23,26 @@ SECTIONS = {
     "ccl.": ("ccl",),
 }
 """In the order in which they are searched: the benches whose rows a key can move, by the longest prefix that fits."""
+
+
+def _adds(parameter: Parameter, case: CclCase) -> bool:
+    return case.test in ("reduce_scatter", "all_reduce")
+
+
+def _is_one_call(parameter: Parameter, case: CclCase) -> bool:
+    return case.calls == 1
+
+
+def _has_slices_to_copy(parameter: Parameter, case: CclCase) -> bool:
+    return sum(case.sizes) >= parameter.least * case.chips * case.links
+
+
+CONDITIONS: dict[str, Callable[[Parameter, CclCase], bool]] = {
+    "ccl.add_GBps": _adds,
+    "ccl.skew_ns": _is_one_call,
+    "ccl.copier_bytes": _has_slices_to_copy,
+}
+"""Which operations a key of them can move; all of others."""
 
 
 class Few(NamedTuple):
@@ -64,7 +85,11 @@ def can_move(parameter: Parameter, model: Model, row: Published) -> bool:
         return False
     if request.bench not in SECTIONS[section_of(parameter)]:
         return False
-    return _has_cost(parameter, model, request.claim.case)
+    case = request.claim.case
+    condition = CONDITIONS.get(parameter.key.key)
+    if condition and isinstance(case, CclCase):
+        return condition(parameter, case)
+    return _has_cost(parameter, model, case)
 
 
 def _has_cost(parameter: Parameter, model: Model, case: Case) -> bool:

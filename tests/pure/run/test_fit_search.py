@@ -207,6 +207,9 @@ CALL = published(
     metric="us",
     statistic="kernel_time",
 )
+CALLS = CALL._replace(statistic="kernel_time_back_to_back")
+ADDS = CALL._replace(test="all_reduce")
+LONG = CALL._replace(total_bytes=2**20)
 NOBODYS = published(family="seed_ubench", test="strange")
 OWN_ROUND = parameter("fabric.revisions.2025-03.costs.round_ns", 60.0)
 OWN_LOOK = Follower(parameter("fabric.revisions.2025-03.costs.look_ns", 0.0).key, "wormhole:fabric.costs.look_ns", 1.0)
@@ -221,14 +224,18 @@ OWN_LOOK = Follower(parameter("fabric.revisions.2025-03.costs.look_ns", 0.0).key
         ("fabric.costs.round_ns", [LATE]),
         ("fabric.revisions.2025-03.costs.round_ns", [EARLY]),
         ("fabric.mux_visit_ns", []),
-        ("ccl.page_ns", [CALL]),
+        ("ccl.page_ns", [CALL, CALLS, ADDS, LONG]),
+        ("ccl.skew_ns", [CALL, ADDS, LONG]),
+        ("ccl.add_GBps", [ADDS]),
+        ("ccl.copier_bytes", [LONG]),
     ],
 )
 def test_the_rows_that_a_key_can_move(key: str, movable: list[Published]) -> None:
     model = Model((OWN_ROUND,), (OWN_LOOK,))
-    every = [RAW, LINE_RATE, EARLY, LATE, CALL, NOBODYS]
-    assert [row for row in every if can_move(parameter(key, 1.0), model, row)] == movable
-    assert not any(can_move(parameter(key, 1.0), model, row._replace(architecture="blackhole")) for row in every)
+    every = [RAW, LINE_RATE, EARLY, LATE, CALL, CALLS, ADDS, LONG, NOBODYS]
+    own = parameter(key, 2.0**20)
+    assert [row for row in every if can_move(own, model, row)] == movable
+    assert not any(can_move(own, model, row._replace(architecture="blackhole")) for row in every)
 
 
 def test_what_the_line_rate_alone_sets_is_not_looked_at() -> None:
