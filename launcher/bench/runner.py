@@ -58,6 +58,11 @@ class Runner:
         self._pool: ProcessPoolExecutor | None = None
         self._known: dict[Job, Outcome] = {}
 
+    @property
+    def runs(self) -> int:
+        """Jobs that were run."""
+        return len(self._known)
+
     def outcomes(self, jobs: Iterable[Job]) -> dict[Job, Outcome]:
         """The outcome of each job."""
         wanted = dict.fromkeys(jobs)

@@ -11,7 +11,7 @@ from launcher.bench.runner import Job, Runner
 from launcher.bench.validation import validate
 
 pytestmark = pytest.mark.processes
-LAB = '''
+LAB = """
 import os
 from launcher.bench.base import BENCHES, Bench, Figure
 
@@ -29,7 +29,7 @@ class Deadly(Bench):
         return [Figure(case.test, 16, "ns", "time", float(case.channels), str(os.getpid()))]
 
 BENCHES.register("bench_lab.deadly")(Deadly())
-'''
+"""
 
 
 def test_figures_do_not_depend_on_the_number_of_processes() -> None:

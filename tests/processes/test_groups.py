@@ -34,9 +34,7 @@ def test_a_killed_rank_comes_back_with_its_groups(tmp_path):
     assert whole.exit_code == 0, whole.stderr
     rows = json.loads((tmp_path / "out.json").read_text())["runs"]
     middle_ns = max(row["time_ns"] for row in rows) * 6
-    killed = launched(
-        *flags, "--engine", "local", "--fault", f"kill:2@{int(middle_ns)}ns", "--max-restarts", 1, path
-    )
+    killed = launched(*flags, "--engine", "local", "--fault", f"kill:2@{int(middle_ns)}ns", "--max-restarts", 1, path)
     assert killed.exit_code == 0, killed.stderr
     document = json.loads((tmp_path / "out.json").read_text())
     assert [rank["restarts"] for rank in document["ranks"]] == [0, 0, 1, 0]

@@ -207,14 +207,10 @@ class TestOutput:
         with (tmp_path / "out.csv").open(newline="") as file:
             rows = list(csv.DictReader(file))
         assert list(rows[0]) == list(columns_of(RunRow))
-        assert rows == [
-            {key: in_csv(each[key]) for key in columns_of(RunRow)} for each in done.document["runs"]
-        ]
+        assert rows == [{key: in_csv(each[key]) for key in columns_of(RunRow)} for each in done.document["runs"]]
         assert len(rows) == len([line for line in done.stdout.splitlines() if not line.startswith("#")]) == 3
 
-    @pytest.mark.parametrize(
-        ("flag", "engine"), crossed(["--json", "--csv", "--trace-ccl"], ["local", "inproc"])
-    )
+    @pytest.mark.parametrize(("flag", "engine"), crossed(["--json", "--csv", "--trace-ccl"], ["local", "inproc"]))
     def test_standard_output_in_place_of_the_table(self, tmp_path, flag, engine):
         """Nothing else is there, whatever a script prints, and no file of that name is made."""
         body = "print('said'); dist.all_reduce(torch.ones(4, 8))"

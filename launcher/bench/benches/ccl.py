@@ -32,6 +32,8 @@ MOST_ROUNDS = 320
 """Packets of each slice and link in the shorter of two runs, and of all slices: whole chunks each way, and more than a
 relay has on its way. The longer run has twice as many, on a ring half as many again.
 """
+CALL_BYTES = 128 * KIB
+"""That are simulated in the time of a call and its barrier."""
 HALF_RATE_LINK = {"blackhole": "tenstorrent_200g"}
 """The published Blackhole collectives were run on links of 25 GB/s: 8192 B take 341 ns."""
 
@@ -69,6 +71,11 @@ class CclCase(Case):
             return LEAST_ROUNDS_OF_A_RING * unit, LEAST_ROUNDS_OF_A_RING * unit * 3 // 2
         least = max(LEAST_ROUNDS, MOST_ROUNDS // self.chips)
         return least * unit, 2 * least * unit
+
+    @property
+    def most_plain(self) -> int:
+        """Bytes up to which a size is run as it is."""
+        return max(MOST_PLAIN_BYTES, self.steady[1])
 
 
 class Ccl(Bench[CclCase]):
@@ -131,6 +138,13 @@ class Ccl(Bench[CclCase]):
             return None
         return Claim(case, total, row.statistic)
 
+    def effort(self, case: CclCase) -> float:
+        """Bytes that are simulated on all chips, with what a call without bytes takes as much time as."""
+        plain = {nbytes for nbytes in case.sizes if nbytes <= case.most_plain}
+        steady = case.steady if len(plain) < len(case.sizes) else ()
+        calls = case.calls + 1 if case.calls > 1 else 1
+        return float(sum(nbytes + CALL_BYTES for nbytes in (*plain, *steady)) * case.chips * calls)
+
     def measure(self, case: CclCase, machine: Machine) -> list[Figure]:
         statistic = "kernel_time" if case.calls == 1 else "kernel_time_back_to_back"
         known: dict[tuple[int, int, bool], float] = {}
@@ -155,7 +169,7 @@ def _kernel_ns(
 ) -> float:
     """Of so many calls. ``known``: what was run, by size, calls and whether it was for an extension."""
     short, long = case.steady
-    if nbytes <= max(MOST_PLAIN_BYTES, long):
+    if nbytes <= case.most_plain:
         return _plain_ns(case, machine, nbytes, calls, False, known)
     first_ns = _plain_ns(case, machine, short, calls, True, known)
     second_ns = _plain_ns(case, machine, long, calls, True, known)

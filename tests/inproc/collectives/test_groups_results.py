@@ -102,6 +102,7 @@ def test_every_collective_is_checked(tmp_path):
 @pytest.mark.parametrize("name", ["reduce", "gather", "all_to_all"])
 def test_a_wrong_element_is_found(tmp_path, name):
     """One element is changed in the record of a result: of a root, where only that has one."""
+
     def spoil(folder, number, rank, when):
         found = load(folder, number, rank, when)
         if when == "out" and rank == 2 and number == NAMES.index(name):

@@ -156,7 +156,6 @@ def test_rings_of_live_generations_do_not_overlap(case: str) -> None:
     whole(bench, 5)
 
 
-
 @pytest.mark.parametrize("mmu", [{"virtual_rings": True}, {"virtual_rings": False}], ids=str)
 def test_rings_of_later_generations_are_mapped_and_unmapped(mmu: dict[str, Any]) -> None:
     """Where rings have virtual addresses, the sender's MMU translates those of each generation by themselves."""

@@ -76,8 +76,10 @@ REFUSED: list[tuple[Callable[[TL, Operands], object], str]] = [
         "shape (2, nan) is not a shape; give one or more sizes of at least 1",
     ),
     (lambda tl, _: tl.zeros(0, "f32"), "shape 0 is not a shape; give one or more sizes of at least 1"),
-    *((lambda tl, o, key=key: o.f[key], f"a handle of shape [2, 3] has no rows {key.start}:{key.stop}; {ROWS}")
-      for key in (slice(1, 1), slice(0, 3), slice(-1, None), slice(0, 2, 1), slice(0.5, 1))),
+    *(
+        (lambda tl, o, key=key: o.f[key], f"a handle of shape [2, 3] has no rows {key.start}:{key.stop}; {ROWS}")
+        for key in (slice(1, 1), slice(0, 3), slice(-1, None), slice(0, 2, 1), slice(0.5, 1))
+    ),
     (lambda tl, o: tl.join([]), "tl.join takes handles, one or more"),
     (lambda tl, o: tl.join([1]), "tl.join takes handles, not int"),
     (lambda tl, o: tl.join([o.f, o.i]), f"tl.join of f32[2, 3] and i32[2, 3]: {DIFFER} tl.cast(x, 'i32')"),

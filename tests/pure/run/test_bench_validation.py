@@ -17,7 +17,7 @@ from launcher.bench.validation import Verdict, summary, validate
 from sipsim.errors import SimulationError
 
 HEAD = ",".join((*COLUMNS, *FURTHER))
-LINE = "A1,wormhole_b0,fake,line,,16,,ns,100,output,time,ring,\"2,4\",3,65536,WRITE,\"a; b=1\",5%"
+LINE = 'A1,wormhole_b0,fake,line,,16,,ns,100,output,time,ring,"2,4",3,65536,WRITE,"a; b=1",5%'
 
 
 @pytest.mark.parametrize(

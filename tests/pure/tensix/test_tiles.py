@@ -34,9 +34,7 @@ def planned(*settings: str) -> object:
     return CHIPS.get("wormhole").plan(load(overrides=[parse_set(each) for each in settings]))
 
 
-@pytest.mark.parametrize(
-    ("name", "workers", "ethernet", "dram"), [("wormhole", 80, 16, 6), ("blackhole", 140, 14, 8)]
-)
+@pytest.mark.parametrize(("name", "workers", "ethernet", "dram"), [("wormhole", 80, 16, 6), ("blackhole", 140, 14, 8)])
 def test_the_tiles_of_a_chip(name: str, workers: int, ethernet: int, dram: int) -> None:
     plan = FloorPlan(resolved_chip(name)[1])
     assert (len(plan.workers), len(plan.ethernet), len(plan.dram)) == (workers, ethernet, dram)
