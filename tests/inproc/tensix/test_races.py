@@ -115,11 +115,21 @@ def test_the_program_without_the_bug_is_the_same_at_any_seed(
     assert (code, lines[1:]) == (0, ["seeds 1 to 20: the same"])
 
 
-def test_what_fails_by_itself_is_no_race(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code = main([*FLAGS, str(script_file(tmp_path, "def worker(rank, world_size, tt):\n    raise ValueError('no')\n"))])
+@pytest.mark.parametrize(
+    ("line", "exit_code", "failure"),
+    [
+        ("raise ValueError('no')", 5, "exception: ValueError: no"),
+        ("tt.open_fabric('star')", 3, "KernelMisuse: a fabric's topology is "),
+    ],
+)
+def test_what_fails_by_itself_is_no_race(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], line: str, exit_code: int, failure: str
+) -> None:
+    """Its exit code is that of ``ahbm-launch``, so that it is not taken for a mistake in the command line."""
+    code = main([*FLAGS, str(script_file(tmp_path, f"def worker(rank, world_size, tt):\n    {line}\n"))])
     said = capsys.readouterr()
-    assert (code, said.out) == (2, "")
-    assert said.err.startswith("ahbm-races: it fails without jitter, too: exception: ValueError: no")
+    assert (code, said.out) == (exit_code, "")
+    assert said.err.startswith(f"ahbm-races: it fails without jitter, too: {failure}")
 
 
 RESULTS = """
