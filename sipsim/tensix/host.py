@@ -91,7 +91,7 @@ class Metal:
 
     def nearer_noc(self, src: Core, dst: Core) -> int:
         """The NoC whose way from one tile to another is shorter."""
-        return min(NOCS, key=lambda noc: self.noc_hops(noc, src, dst))
+        return int(self._plan.graph.nearer(src, dst))
 
     def drain_ns(self, core: Core, nbytes: int) -> float:
         """Bytes at the rate of the link of an Ethernet core, without framing."""

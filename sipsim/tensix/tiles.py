@@ -11,7 +11,7 @@ from sipsim.tensix.floor_plan import Core, FloorPlan, Kind
 from sipsim.tensix.jitter import Jitter
 from sipsim.tensix.log import TileLog
 from sipsim.tensix.memory import TileMemory
-from sipsim.tensix.noc import NOCS, NocGraph
+from sipsim.tensix.noc import NocGraph
 from sipsim.tensix.processor import Processor
 
 ATOMIC_BYTES = 4
@@ -134,7 +134,7 @@ class Tiles:
         """
         memory = self.memory(core)
         memory.check(to, len(data))
-        noc = self._nearer(src, core)
+        noc = self._graph.nearer(src, core)
         if self._jitter is not None:
             delay_ps = self._jitter.noc_delay_ps(noc, src, core, self._engine.now_ps, delay_ps)
         start_ps = self._engine.now_ps + delay_ps
@@ -165,7 +165,7 @@ class Tiles:
         """
         memory = self.memory(core)
         memory.check(address, ATOMIC_BYTES)
-        noc = self._nearer(src, core)
+        noc = self._graph.nearer(src, core)
         if self._jitter is not None:
             delay_ps = self._jitter.noc_delay_ps(noc, src, core, self._engine.now_ps, delay_ps)
         start_ps = self._engine.now_ps + delay_ps
@@ -182,10 +182,7 @@ class Tiles:
 
     def way_ps(self, src: Core, core: Core) -> int:
         """A word's way from a tile to another, on the NoC whose way is shorter."""
-        return self._graph.between(self._nearer(src, core), src, core).latency_ps(ATOMIC_BYTES)
-
-    def _nearer(self, src: Core, core: Core) -> int:
-        return min(NOCS, key=lambda noc: self._graph.hops(noc, src, core))
+        return self._graph.between(self._graph.nearer(src, core), src, core).latency_ps(ATOMIC_BYTES)
 
     def _nbytes(self, kind: Kind) -> int:
         params = self._plan.params

@@ -54,11 +54,7 @@ class Collectives:
         data, size = to_pages(array, found.pages), found.pages.page_bytes
         for page in range(found.pages.number):
             core, address = found.place(page)
-            self._chip.log.host_wrote(core, address, data[page * size : (page + 1) * size])
-            memory_of = self._chip.tiles.memory(core)
-            memory_of.write(
-                address, data[page * size : (page + 1) * size], self._chip.session.engine.now_ps, "the host"
-            )
+            self._chip.metal.write(core, address, data[page * size : (page + 1) * size])
         return found
 
     def to_numpy(self, tensor: Tensor) -> "np.ndarray[Any, Any]":
