@@ -133,8 +133,10 @@ class TensixChip(Chip):
 
         name, kind = plan.system.links[link.number].name, plan.system.link_kinds[link.number]
         outages, memory = plan.system.outages[link.number], self.tiles.memory(core)
-        jitter = None if self._jitter is None else self._jitter.of_link(channel)
-        return Transmitter(name, kind, outages, plan.params.ethernet, core, memory, self.engine, send, self.log, jitter)
+        drawn = self._jitter
+        jitters = () if drawn is None else (drawn.of_link(channel), drawn.of_credits(channel))
+        params = plan.params.ethernet
+        return Transmitter(name, kind, outages, params, core, memory, self.engine, send, self.log, *jitters)
 
     def receive(self, channel: int, body: bytes) -> None:
         """A message of the far core of a link has arrived.

@@ -165,24 +165,29 @@ class Tiles:
         """
         memory = self.memory(core)
         memory.check(address, ATOMIC_BYTES)
-        noc = self._graph.nearer(src, core)
-        if self._jitter is not None:
-            delay_ps = self._jitter.noc_delay_ps(noc, src, core, self._engine.now_ps, delay_ps)
-        start_ps = self._engine.now_ps + delay_ps
 
         def arrive(_head_ps: int = 0, _tail_ps: int = 0) -> None:
             value = (memory.word(address) + by_how_much) % 2**32
             memory.write(address, value.to_bytes(ATOMIC_BYTES, "little"), self._engine.now_ps, "a router")
             self._log.noc_increment(self._engine.now_ps, src, core, address, value)
 
-        if is_behind_writes:
-            self._carry(self._graph.carrying(noc, src, core), ATOMIC_BYTES, arrive, delay_ps)
-        else:
-            self._engine.at(start_ps + self.way_ps(src, core), arrive)
+        if not is_behind_writes:
+            self.tell(src, core, delay_ps, arrive)
+            return
+        noc = self._graph.nearer(src, core)
+        if self._jitter is not None:
+            delay_ps = self._jitter.noc_delay_ps(noc, src, core, self._engine.now_ps, delay_ps)
+        self._carry(self._graph.carrying(noc, src, core), ATOMIC_BYTES, arrive, delay_ps)
 
-    def way_ps(self, src: Core, core: Core) -> int:
-        """A word's way from a tile to another, on the NoC whose way is shorter."""
-        return self._graph.between(self._graph.nearer(src, core), src, core).latency_ps(ATOMIC_BYTES)
+    def tell(self, src: Core, core: Core, delay_ps: int, told: Callable[[], None]) -> None:
+        """Call ``told`` when a word of a tile reaches another one: ``delay_ps`` from now and the way there on the NoC
+        whose way is shorter, without traffic.
+        """
+        noc = self._graph.nearer(src, core)
+        if self._jitter is not None:
+            delay_ps = self._jitter.noc_delay_ps(noc, src, core, self._engine.now_ps, delay_ps)
+        way_ps = self._graph.between(noc, src, core).latency_ps(ATOMIC_BYTES)
+        self._engine.at(self._engine.now_ps + delay_ps + way_ps, told)
 
     def _nbytes(self, kind: Kind) -> int:
         params = self._plan.params

@@ -201,13 +201,13 @@ class Fabric:
     ) -> None:
         downstream = receiver.downstream[onward] = Downstream(channel)
         machine.join(onward, other)
-        back_ps, engine = self._chip.tiles.way_ps(other.core, machine.core), self._chip.engine
+        tiles, engine = self._chip.tiles, self._chip.engine
 
         def is_free(count: int, at_ps: int) -> None:
             def told() -> None:
                 downstream.freed += count
                 machine.router.wake()
 
-            engine.at(max(at_ps, engine.now_ps) + back_ps, told)
+            tiles.tell(other.core, machine.core, max(at_ps - engine.now_ps, 0), told)
 
         channel.tell_free = is_free
