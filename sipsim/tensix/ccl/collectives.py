@@ -246,13 +246,18 @@ class Collectives:
             crew.greet()
         return crew
 
+    @property
+    def _semaphores(self) -> int:
+        """The address of those of all fabrics."""
+        return int(self._params.tensix.l1_KiB) * KIB - KEPT_BYTES
+
     def _words(self, fabric: Fabric) -> Words:
         """The semaphores of a fabric.
 
         Raises:
             KernelMisuse: for one whose number has no room, in a system of very many links.
         """
-        first = self._params.tensix.l1_KiB * KIB - KEPT_BYTES
+        first = self._semaphores
         words = Words.at(first, fabric.number)
         if words.end > first + SEMAPHORE_BYTES:
             what = f"a fabric whose first link is number {fabric.number} of the system has no room for the semaphores"
@@ -300,6 +305,7 @@ class Collectives:
         lists = tuple(worker.begin), tuple(packets), tuple(worker.end)
         costs = ccl.launch_ns, ccl.page_ns, 1 / ccl.add_GBps
         work = Work(endpoint, worker.words, buffer, tensor.dtype, hellos, *lists, *costs, ccl.read_packets)
+        self._chip.declared.leave_out(worker.core, range(self._semaphores, self._semaphores + SEMAPHORE_BYTES))
         program.add(KernelSpec(writer, worker.core, WRITER, (work,), False))
         if packets:
             program.add(KernelSpec(reader, worker.core, READER, (work,), False))

@@ -4,7 +4,7 @@ from typing import Any, Final
 
 from sipsim.errors import KernelMisuse
 from sipsim.tensix.fabric.channels import Downstream, FarReceiver, ReceiverChannel, SenderChannel
-from sipsim.tensix.fabric.connection import ConnectionWords, FabricEndpoint
+from sipsim.tensix.fabric.connection import WORKER_BYTES, ConnectionWords, FabricEndpoint
 from sipsim.tensix.fabric.layout import Layout, layout
 from sipsim.tensix.fabric.machine import RouterMachine
 from sipsim.tensix.fabric.mux import Mux, run_mux
@@ -73,7 +73,7 @@ class Fabric:
         if worker not in self._chip.plan.floor_plan.workers:
             raise KernelMisuse(f"tile {worker} is no worker; Tensix tiles are")
         machine = self._machine(direction, link)
-        words = self._words.take(worker)
+        words = self._take_words(worker)
         shape, ring = self._layout.shape, machine.router.senders[0].ring
         is_short = self._revision.has_short_headers
         places = (machine.core, self._layout.connection, ring)
@@ -101,13 +101,14 @@ class Fabric:
         visit_ns = self._params.fabric.mux_visit_ns
         mux = Mux(f"SIP {self.rank} mux {core}", core, base, self._words.floor, full, headers, slots, onward, visit_ns,
                   self._chip.tiles)  # fmt: skip
+        self._chip.declared.leave_out(core, mux.addresses)
         noc = self._chip.metal.nearer_noc(core, onward.router)
         program.add(KernelSpec(run_mux, core, DataMovementConfig(noc=noc), (mux,), True))
         return mux
 
     def connect_to_mux(self, mux: Mux, channel: int, worker: Core | tuple[int, int]) -> FabricEndpoint:
         """What the kernel of a client needs for a connection to a channel of a mux."""
-        return mux.endpoint(channel, self._words.take(Core(*worker)))
+        return mux.endpoint(channel, self._take_words(Core(*worker)))
 
     @property
     def routers(self) -> list[Router]:
@@ -118,6 +119,12 @@ class Fabric:
     def cores(self) -> list[Core]:
         """That run them."""
         return [machine.core for machine in self._machines.values()]
+
+    def _take_words(self, worker: Core) -> int:
+        """The words of one more connection, which are no result."""
+        words = self._words.take(worker)
+        self._chip.declared.leave_out(worker, range(words, words + WORKER_BYTES))
+        return words
 
     def _machine(self, direction: str | Way, link: int) -> RouterMachine:
         way = WAYS.get(direction) if isinstance(direction, str) else direction

@@ -30,8 +30,8 @@ class MuxChannel(NamedTuple):
 
 class Mux:
     """On tile ``core``, whose L1 has the channels from ``base`` on: ``slots`` for each of ``full`` channels that hold
-    packets, then of ``headers`` that hold headers alone. ``onward``: where packets are sent to. ``visit_ns``: its own
-    work for a packet.
+    packets, then of ``headers`` that hold headers alone, all at ``addresses``. ``onward``: where packets are sent to.
+    ``visit_ns``: its own work for a packet.
     """
 
     def __init__(
@@ -54,11 +54,13 @@ class Mux:
         self._memory = tiles.memory(core)
         self.channels: list[MuxChannel] = []
         self._notes: dict[int, Callable[[], None]] = {}
+        first = base
         for number in range(full + headers):
             nbytes = onward.header_bytes + (words(onward.payload_bytes) if number < full else 0)
             ring = Ring(base + CONTROL_BYTES, slots, nbytes)
             self._add(f"{name} channel {number}", number, base, ring)
             base = ring.end
+        self.addresses = range(first, base)
         if base > end:
             what = f"a mux of {full} + {headers} channels with {slots} slots"
             raise KernelMisuse(f"{what} needs {base - end} B more of L1 than there are")
