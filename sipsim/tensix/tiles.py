@@ -16,6 +16,7 @@ from sipsim.tensix.processor import Processor
 
 ATOMIC_BYTES = 4
 REQUEST_BYTES = 1
+NO_MEMORY = "has no memory; Tensix, Ethernet and DRAM tiles have one"
 KIB, MIB = 2**10, 2**20
 
 
@@ -54,9 +55,17 @@ class Tiles:
         if memory is None:
             kind = self._plan.kinds.get(core)
             if kind is None:
-                raise KernelMisuse(f"tile {core} has no memory; Tensix, Ethernet and DRAM tiles have one")
+                raise KernelMisuse(f"tile {core} {NO_MEMORY}")
             memory = self._memories[core] = TileMemory(f"{kind.value} {core} of SIP {self._sip}", self._nbytes(kind))
         return memory
+
+    def problem_of(self, core: Core, address: int, nbytes: int) -> str:
+        """Why a tile has no such memory, on this chip or any other; empty where it has."""
+        kind = self._plan.kinds.get(core)
+        if kind is None:
+            return f"tile {core} {NO_MEMORY}"
+        most = self._nbytes(kind)
+        return f"{nbytes} B at 0x{address:x} of tile {core}, which has {most} B" if address + nbytes > most else ""
 
     def in_use(self) -> list[tuple[Core, TileMemory]]:
         """The tiles that were used, in order."""

@@ -13,7 +13,7 @@ from sipsim.tensix.dataflow import Dataflow
 from sipsim.tensix.fabric.channels import FarReceiver, Ring, SenderChannel
 from sipsim.tensix.fabric.connection import Connection, FabricEndpoint, FabricSender
 from sipsim.tensix.fabric.layout import words
-from sipsim.tensix.fabric.packet import nbytes_of
+from sipsim.tensix.fabric.packet import check_header, nbytes_of
 from sipsim.tensix.floor_plan import Core
 from sipsim.tensix.tiles import Tiles
 
@@ -69,8 +69,7 @@ class Mux:
     def endpoint(self, number: int, words_at: int) -> FabricEndpoint:
         """What the client of a channel needs; ``words_at``: of the client's L1, as in :class:`FabricEndpoint`."""
         made, onward = self.channels[number], self._onward
-        payload_bytes = made.channel.ring.slot_bytes - onward.header_bytes
-        most = min(payload_bytes, onward.payload_bytes)
+        most = self._most_bytes(made.channel)
         return onward._replace(
             router=self.core, connection=made.words, ring=made.channel.ring, payload_bytes=most, words=words_at
         )
@@ -112,7 +111,13 @@ class Mux:
 
     def _written(self, channel: SenderChannel, connection: Connection, address: int) -> None:
         connection.written(address)
+        header = self._memory.read(address, self._onward.header_bytes)
+        check_header(header, self._most_bytes(channel), self._tiles.problem_of)
         channel.written += 1
+
+    def _most_bytes(self, channel: SenderChannel) -> int:
+        """Of a payload in a channel."""
+        return min(channel.ring.slot_bytes - self._onward.header_bytes, self._onward.payload_bytes)
 
     def _note(self, address: int, _nbytes: int) -> None:
         found = self._notes.get(address)
