@@ -3,6 +3,7 @@
 from typing import Any, Final
 
 from sipsim.errors import KernelMisuse
+from sipsim.tensix.arguments import whole, worker_tile
 from sipsim.tensix.fabric.channels import Downstream, FarReceiver, ReceiverChannel, SenderChannel
 from sipsim.tensix.fabric.connection import WORKER_BYTES, ConnectionWords, FabricEndpoint
 from sipsim.tensix.fabric.layout import Layout, layout
@@ -69,9 +70,7 @@ class Fabric:
         Raises:
             KernelMisuse: for a direction without a neighbour, a link that does not exist, or a tile that is no worker.
         """
-        worker = Core(*worker)
-        if worker not in self._chip.plan.floor_plan.workers:
-            raise KernelMisuse(f"tile {worker} is no worker; Tensix tiles are")
+        worker = self._worker(worker)
         machine = self._machine(direction, link)
         words = self._take_words(worker)
         shape, ring = self._layout.shape, machine.router.senders[0].ring
@@ -95,7 +94,9 @@ class Fabric:
         Raises:
             KernelMisuse: as :meth:`connect`, and for channels that do not fit.
         """
-        core = Core(*core)
+        core, full, headers = self._worker(core), whole("full", full, 0), whole("headers", headers, 0)
+        whole("channels of a mux (full + headers)", full + headers, 1)
+        slots = whole("slots", slots, 1)
         onward = self.connect(core, direction, link)
         base = self._params.tensix.kernel_base + MUX_BASE
         visit_ns = self._params.fabric.mux_visit_ns
@@ -107,8 +108,15 @@ class Fabric:
         return mux
 
     def connect_to_mux(self, mux: Mux, channel: int, worker: Core | tuple[int, int]) -> FabricEndpoint:
-        """What the kernel of a client needs for a connection to a channel of a mux."""
-        return mux.endpoint(channel, self._take_words(Core(*worker)))
+        """What the kernel of a client needs for a connection to a channel of a mux.
+
+        Raises:
+            KernelMisuse: for a channel that does not exist, or a tile that is no worker.
+        """
+        if not isinstance(mux, Mux):
+            raise KernelMisuse(f"mux={mux!r}: give what create_mux returns")
+        channel = whole("channel of a mux", channel, 0, len(mux.channels) - 1)
+        return mux.endpoint(channel, self._take_words(self._worker(worker)))
 
     @property
     def routers(self) -> list[Router]:
@@ -126,11 +134,15 @@ class Fabric:
         self._chip.declared.leave_out(worker, range(words, words + WORKER_BYTES))
         return words
 
-    def _machine(self, direction: str | Way, link: int) -> RouterMachine:
-        way = WAYS.get(direction) if isinstance(direction, str) else direction
-        machine = None if way is None else self._machines.get((way, link))
+    def _worker(self, tile: Any) -> Core:
+        return worker_tile(tile, self._chip.plan.floor_plan.workers)
+
+    def _machine(self, direction: Any, link: Any) -> RouterMachine:
+        way, link = WAYS.get(direction) if isinstance(direction, str) else direction, whole("link", link, 0)
+        machine = self._machines.get((way, link)) if isinstance(way, Way) else None
         if machine is None:
             there = ", ".join(f"{each.name} link {number}" for each, number in self._machines)
+            direction = direction.name if isinstance(direction, Way) else direction
             raise KernelMisuse(f"SIP {self.rank} has no router {direction} on link {link}; it has {there}")
         return machine
 
