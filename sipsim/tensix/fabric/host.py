@@ -42,6 +42,7 @@ class Fabric:
         self._contract = f"{revision} {places.topology}, {self._layout.shape.slots.sender} and "
         self._contract += f"{self._layout.shape.slots.receiver} slots of {payload_bytes} B, "
         self._contract += f"{num_links} of chips {places.told}"
+        self._muxes: list[Mux] = []
         self._machines: dict[tuple[Way, int], RouterMachine] = {}
         near = places.neighbours(self.rank)
         for way in near:
@@ -92,16 +93,20 @@ class Fabric:
         payload, with ``slots`` each. Clients get their endpoints with :meth:`connect_to_mux`.
 
         Raises:
-            KernelMisuse: as :meth:`connect`, and for channels that do not fit.
+            KernelMisuse: as :meth:`connect`, for channels that do not fit, and for a worker that has a mux.
         """
         core, full, headers = self._worker(core), whole("full", full, 0), whole("headers", headers, 0)
         whole("channels of a mux (full + headers)", full + headers, 1)
         slots = whole("slots", slots, 1)
+        if any(core in fabric.mux_cores for fabric in self._chip.fabrics):
+            raise KernelMisuse(f"worker {core} of SIP {self.rank} has a mux, which never ends; put this one on another")
         onward = self.connect(core, direction, link)
+        onward_name = self._machine(direction, link).router.senders[0].name
         base = self._params.tensix.kernel_base + MUX_BASE
         visit_ns = self._params.fabric.mux_visit_ns
-        mux = Mux(f"SIP {self.rank} mux {core}", core, base, self._words.floor, full, headers, slots, onward, visit_ns,
-                  self._chip.tiles)  # fmt: skip
+        mux = Mux(f"SIP {self.rank} mux {core}", core, base, self._words.floor, full, headers, slots, onward,
+                  onward_name, visit_ns, self._chip.tiles)  # fmt: skip
+        self._muxes.append(mux)
         self._chip.declared.leave_out(core, mux.addresses)
         noc = self._chip.metal.nearer_noc(core, onward.router)
         program.add(KernelSpec(run_mux, core, DataMovementConfig(noc=noc), (mux,), True))
@@ -122,6 +127,16 @@ class Fabric:
     def routers(self) -> list[Router]:
         """Of this chip."""
         return [machine.router for machine in self._machines.values()]
+
+    @property
+    def mux_cores(self) -> list[Core]:
+        """The workers that run muxes."""
+        return [mux.core for mux in self._muxes]
+
+    @property
+    def muxed(self) -> list[SenderChannel]:
+        """The channels of all muxes."""
+        return [each.channel for mux in self._muxes for each in mux.channels]
 
     @property
     def cores(self) -> list[Core]:

@@ -30,8 +30,8 @@ class MuxChannel(NamedTuple):
 
 class Mux:
     """On tile ``core``, whose L1 has the channels from ``base`` on: ``slots`` for each of ``full`` channels that hold
-    packets, then of ``headers`` that hold headers alone, all at ``addresses``. ``onward``: where packets are sent to.
-    ``visit_ns``: its own work for a packet.
+    packets, then of ``headers`` that hold headers alone, all at ``addresses``. ``onward``: where packets are sent to, a
+    channel that messages call ``onward_name``. ``visit_ns``: its own work for a packet.
     """
 
     def __init__(
@@ -44,11 +44,13 @@ class Mux:
         headers: int,
         slots: int,
         onward: FabricEndpoint,
+        onward_name: str,
         visit_ns: float,
         tiles: Tiles,
     ) -> None:
         self.core = core
         self._onward = onward
+        self._onward_name = onward_name
         self._visit_ns = visit_ns
         self._tiles = tiles
         self._memory = tiles.memory(core)
@@ -102,7 +104,7 @@ class Mux:
         return channel.sent < channel.written
 
     def _add(self, name: str, number: int, at: int, ring: Ring) -> None:
-        channel = SenderChannel(name, number, ring, FarReceiver(name, ring), 1)
+        channel = SenderChannel(name, number, ring, FarReceiver(self._onward_name, ring), 1)
         connection = Connection(name, channel, self._tell)
         self.channels.append(MuxChannel(channel, connection, at))
         self._notes[at] = lambda: connection.told(self._memory.read(at, 16))
