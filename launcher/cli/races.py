@@ -12,7 +12,7 @@ from launcher.run.isolation import isolated
 from launcher.run.options import USAGE_EXIT, Usage
 from launcher.run.races import Ended, Race, ended, first_race
 from launcher.run.run import checked, run_checked
-from sipsim.errors import ERROR_KINDS, AhbmError, ConfigError
+from sipsim.errors import ERROR_KINDS, AhbmError
 from sipsim.units import format_time_ps
 
 SEEDS = "1-20"
@@ -25,7 +25,8 @@ HELP = f"""usage: ahbm-races [--seeds N or A-B] [options of ahbm-launch] [--] sc
 
 Runs a script on chips of tiles without jitter and then with one seed after the other ({SEEDS}), and compares what it
 declares as results with tt.declare_result; without any, workers and DRAM. Stops at the first seed with which it fails
-or has others (exit code {ERROR_KINDS["wrong_numbers"]}), and prints the command that repeats it."""
+or has others (exit code {ERROR_KINDS["wrong_numbers"]}), and prints the command that repeats it. A run that fails
+without jitter, too, ends it with the exit code of ahbm-launch; a mistake in the command line with {USAGE_EXIT}."""
 FORBIDDEN = (
     "jitter",
     "json",
@@ -42,7 +43,9 @@ FORBIDDEN = (
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the command line; returns 0, the exit code of wrong numbers where it finds a race, or that of a mistake."""
+    """Run the command line; returns 0, the exit code of wrong numbers where it finds a race, that of a mistake in the
+    command line, or that of a run which fails without jitter, as ``ahbm-launch`` has it.
+    """
     arguments = sys.argv[1:] if argv is None else argv
     return with_safe_output("ahbm-races", lambda: _main(arguments))
 
@@ -95,7 +98,7 @@ def _search(seeds: range, rest: list[str]) -> int:
     usual = _run(rest)
     if usual.failure:
         print(f"ahbm-races: it fails without jitter, too: {usual.failure}", file=sys.stderr)
-        return ConfigError.exit_code
+        return usual.exit_code
     compared = ", ".join(dict.fromkeys(name for _, name in usual.results)) or "nothing"
     print(f"without jitter: ok, ends at {format_time_ps(usual.end_ps)}; compared: {compared}", flush=True)
     given = options.given_options(rest)

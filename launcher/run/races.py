@@ -12,12 +12,13 @@ from launcher.run.results.result import RunOutcome
 
 class Ended(NamedTuple):
     """What a run came to. ``failure``: its kind and message; empty where it ran to its end. ``results``: the hash of
-    each by rank and name. ``end_ps``: the latest end of a rank.
+    each by rank and name. ``end_ps``: the latest end of a rank. ``exit_code``: that of ``ahbm-launch``.
     """
 
     failure: str
     results: Mapping[tuple[int, str], str]
     end_ps: int
+    exit_code: int = 0
 
 
 class Race(NamedTuple):
@@ -32,7 +33,8 @@ def ended(outcome: RunOutcome) -> Ended:
     error = outcome.error
     failure = "" if error is None else f"{error['kind']}: {error['message']}"
     results = {(row["rank"], name): sha for row in outcome.ranks for name, sha in row["results"].items()}
-    return Ended(failure, results, max((row["sim_end_ps"] for row in outcome.ranks), default=0))
+    end_ps = max((row["sim_end_ps"] for row in outcome.ranks), default=0)
+    return Ended(failure, results, end_ps, outcome.exit_code)
 
 
 def first_race(usual: Ended, run: Callable[[int], Ended], seeds: Iterable[int]) -> Race | None:

@@ -35,6 +35,7 @@ from sipsim.tensix.edm.mover import DataMover
 from sipsim.tensix.eth_dataflow import EthDataflow
 from sipsim.tensix.ethernet import Transmitter
 from sipsim.tensix.fabric.audit import blocked, unsettled
+from sipsim.tensix.fabric.channels import SenderChannel
 from sipsim.tensix.fabric.connection import ConnectionWords
 from sipsim.tensix.fabric.host import Fabric
 from sipsim.tensix.fabric.router import Router
@@ -133,8 +134,10 @@ class TensixChip(Chip):
 
         name, kind = plan.system.links[link.number].name, plan.system.link_kinds[link.number]
         outages, memory = plan.system.outages[link.number], self.tiles.memory(core)
-        jitter = None if self._jitter is None else self._jitter.of_link(channel)
-        return Transmitter(name, kind, outages, plan.params.ethernet, core, memory, self.engine, send, self.log, jitter)
+        drawn = self._jitter
+        jitters = () if drawn is None else (drawn.of_link(channel), drawn.of_credits(channel))
+        params = plan.params.ethernet
+        return Transmitter(name, kind, outages, params, core, memory, self.engine, send, self.log, *jitters)
 
     def receive(self, channel: int, body: bytes) -> None:
         """A message of the far core of a link has arrived.
@@ -178,10 +181,13 @@ class TensixChip(Chip):
         return [task for task in self.tasks() if not task.ended]
 
     def blocked(self) -> Iterable[BlockedResource]:
-        return blocked(self._routers())
+        return blocked(self._routers(), self._muxed())
 
     def _routers(self) -> list[Router]:
         return [router for fabric in self.fabrics for router in fabric.routers]
+
+    def _muxed(self) -> list[SenderChannel]:
+        return [channel for fabric in self.fabrics for channel in fabric.muxed]
 
     def waiting(self) -> int:
         """Kernels and the host program that have not ended, servers aside."""
@@ -195,7 +201,10 @@ class TensixChip(Chip):
         sent = sum(transmitter.bytes_sent for transmitter in self._transmitters.values())
         outages = chain.from_iterable(transmitter.outages_used() for transmitter in self._transmitters.values())
         movers = [task for task in self.launches.tasks() if isinstance(task.waits_for, DataMover)]
-        left = (*(f"{task.name} has not ended: {task.waits_for}" for task in movers), *unsettled(self._routers()))
+        left = (
+            *(f"{task.name} has not ended: {task.waits_for}" for task in movers),
+            *unsettled(self._routers(), self._muxed()),
+        )
         return ChipResults(
             memories.hexdigest(),
             self.oplog.sha256(),

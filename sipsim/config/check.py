@@ -5,7 +5,7 @@ which msgspec's own message lacks for the keys of a dictionary. Rules between va
 """
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -165,9 +165,17 @@ def _in_bool(value: Any, kind: inspect.BoolType, path: Path) -> Problem | None:
 
 
 def _in_literal(value: Any, kind: inspect.LiteralType, path: Path) -> Problem | None:
-    if isinstance(value, str) and value in kind.values:
+    return _one_of(value, kind.values, path)
+
+
+def _in_enum(value: Any, kind: inspect.EnumType, path: Path) -> Problem | None:
+    return _one_of(value, [each.value for each in kind.cls], path)
+
+
+def _one_of(value: Any, values: Sequence[Any], path: Path) -> Problem | None:
+    if isinstance(value, str) and value in values:
         return None
-    return _wrong(path, value, f"must be one of: {', '.join(map(str, kind.values))}")
+    return _wrong(path, value, f"must be one of: {', '.join(map(str, values))}")
 
 
 _FINDERS: dict[type, Callable[[Any, Any, Path], Problem | None]] = {
@@ -181,4 +189,5 @@ _FINDERS: dict[type, Callable[[Any, Any, Path], Problem | None]] = {
     inspect.StrType: _in_text,
     inspect.BoolType: _in_bool,
     inspect.LiteralType: _in_literal,
+    inspect.EnumType: _in_enum,
 }

@@ -33,7 +33,8 @@ WORD_BYTES = 16
 class Transmitter:
     """One direction of a link between two Ethernet cores. ``name``: of the link. ``core``, ``memory``: the near one's.
 
-    ``send(arrival_ps, message)``: to the far core's L1, which is as large as this one. ``jitter``: of arrivals, if any.
+    ``send(arrival_ps, message)``: to the far core's L1, which is as large as this one. ``jitter``: of arrivals, if any;
+    ``credit_jitter``: of those of :meth:`send_between`.
     """
 
     def __init__(
@@ -48,6 +49,7 @@ class Transmitter:
         send: Callable[[Ps, EthWrite], None],
         log: TileLog,
         jitter: Delays | None = None,
+        credit_jitter: Delays | None = None,
     ) -> None:
         self._name = name
         self._core = core
@@ -56,6 +58,7 @@ class Transmitter:
         self._send = send
         self._log = log
         self._jitter = jitter
+        self._credit_jitter = credit_jitter
         self._losses = Losses(name, engine)
         self._copy_bps = None if params.copy_GBps is None else gbytes_per_s_to_bps(params.copy_GBps)
         self._copy_bytes = params.copy_bytes
@@ -109,8 +112,11 @@ class Transmitter:
             return
         # The store of a word takes less than a wire's packet, and words keep their order.
         self._between_ps = max(self._between_ps, times.arrival_ps)
-        self._log.eth_send(self._core, 1, 0, destination, len(data), times.tail_left_ps, self._between_ps)
-        self._send(self._between_ps, EthWrite(destination, data))
+        arrival_ps = self._between_ps
+        if self._credit_jitter is not None:
+            arrival_ps = self._credit_jitter.later_ps(arrival_ps)
+        self._log.eth_send(self._core, 1, 0, destination, len(data), times.tail_left_ps, arrival_ps)
+        self._send(arrival_ps, EthWrite(destination, data))
 
     def submit(self, queue: int, source: int, destination: int, nbytes: int) -> None:
         """Put a command into a queue: ``nbytes`` from here to an address there, which are taken now.

@@ -9,6 +9,7 @@ import numpy as np
 
 from sipsim.errors import KernelMisuse
 from sipsim.tensix import programs
+from sipsim.tensix.arguments import one_of, whole
 from sipsim.tensix.ccl.collectives import Collectives
 from sipsim.tensix.ccl.tensor import Tensor
 from sipsim.tensix.edm.builder import EriscDataMoverBuilder
@@ -91,7 +92,7 @@ class Metal:
 
     def nearer_noc(self, src: Core, dst: Core) -> int:
         """The NoC whose way from one tile to another is shorter."""
-        return min(NOCS, key=lambda noc: self.noc_hops(noc, src, dst))
+        return int(self._plan.graph.nearer(src, dst))
 
     def drain_ns(self, core: Core, nbytes: int) -> float:
         """Bytes at the rate of the link of an Ethernet core, without framing."""
@@ -224,18 +225,20 @@ class Metal:
         Raises:
             KernelMisuse: for what does not fit these chips.
         """
-        params = self._plan.params.fabric
-        revision = list(params.revisions)[-1] if revision is None else revision
-        if revision not in params.revisions:
-            raise KernelMisuse(f"revision {revision!r} of the fabric; there are {', '.join(params.revisions)}")
-        nbytes = params.payload_bytes if payload_bytes is None else payload_bytes
-        if not 1 <= nbytes <= params.most_payload_bytes:
-            raise KernelMisuse(f"packets of {nbytes} B; they hold 1 to {params.most_payload_bytes} B")
-        places = Places(topology, range(self.world_size) if chips is None else chips, columns)
-        if unknown := [role for role in spare_slots if role not in ROLES]:
-            raise KernelMisuse(f"spare_slots has {unknown[0]!r}; give any of {', '.join(ROLES)}")
+        params, queues = self._plan.params.fabric, self._plan.params.ethernet.queues
+        if queues != 1:
+            what = f"ethernet.queues={queues}, and its routers keep the second queue for credits"
+            raise KernelMisuse(f"a fabric with {what}; set system.chip_params.ethernet.queues=1")
+        names = list(params.revisions)
+        revision = names[-1] if revision is None else one_of("revision", revision, names)
+        nbytes = params.payload_bytes
+        if payload_bytes is not None:
+            nbytes = whole("payload_bytes", payload_bytes, 1, params.most_payload_bytes)
+        num_links, columns = whole("num_links", num_links, 1), whole("columns", columns, 0)
+        places = Places(topology, range(self.world_size) if chips is None else self._ranks(chips), columns)
+        roles = [one_of("spare_slots", role, ROLES) for role in spare_slots]
         base = int(self._plan.params.ethernet.kernel_base)  # a router's core runs no program with semaphores
-        fabric = Fabric(self._chip, places, num_links, revision, nbytes, base, spare_slots)
+        fabric = Fabric(self._chip, places, num_links, revision, nbytes, base, roles)
         self._chip.fabrics.append(fabric)
         return fabric
 
@@ -273,7 +276,7 @@ class Metal:
         Raises:
             KernelMisuse: for what does not fit these chips or this tensor.
         """
-        fabric = fabric or self._ccl.fabric(topology, None, num_links)
+        fabric = self._fabric(fabric, topology, num_links)
         return self._ccl.all_gather(tensor, dim, fabric, bidirectional, num_workers_per_link, chunks_per_sync)
 
     def reduce_scatter(
@@ -293,7 +296,7 @@ class Metal:
         chip sends slices to their owners; None: for small tensors. ``slice_packets``: of each slice that a worker on a
         ring passes on before it begins with the next packets of all slices; 0: all. Else as :meth:`all_gather`.
         """
-        fabric = fabric or self._ccl.fabric(topology, None, num_links)
+        fabric = self._fabric(fabric, topology, num_links)
         return self._ccl.reduce_scatter(tensor, dim, fabric, bidirectional, is_direct, slice_packets, chunks_per_sync)
 
     def all_reduce(
@@ -308,7 +311,7 @@ class Metal:
         fabric: Fabric | None = None,
     ) -> Tensor:
         """Enqueue an all-reduce, the sum of all tensors: a reduce-scatter along ``dim`` and an all-gather."""
-        fabric = fabric or self._ccl.fabric(topology, None, num_links)
+        fabric = self._fabric(fabric, topology, num_links)
         scattered = self._ccl.reduce_scatter(tensor, dim, fabric, bidirectional, None, 0, chunks_per_sync)
         return self._ccl.all_gather(scattered, dim, fabric, bidirectional, None, chunks_per_sync)
 
@@ -328,8 +331,8 @@ class Metal:
         destinations: ``nearest`` first, ``farthest`` first, or ``alternate``, near and far by turns; None: the
         chip's parameter. Else as :meth:`all_gather`.
         """
-        fabric = fabric or self._ccl.fabric(topology, None, num_links)
-        order = order or self._plan.params.ccl.all_to_all_order
+        fabric = self._fabric(fabric, topology, num_links)
+        order = self._plan.params.ccl.all_to_all_order.value if order is None else order
         return self._ccl.all_to_all(tensor, dim, fabric, bidirectional, num_workers_per_link, order)
 
     # --- running --------------------------------------------------------------------------------------------------
@@ -354,6 +357,19 @@ class Metal:
     def now_ns(self) -> float:
         """The simulated time."""
         return float(self._chip.session.engine.now_ps / PS_PER_NS)
+
+    def _ranks(self, chips: Any) -> list[int]:
+        if not isinstance(chips, Sequence) or isinstance(chips, str):
+            raise KernelMisuse(f"chips={chips!r}: give a list of ranks")
+        return [whole("a rank of chips", each, 0, self.world_size - 1) for each in chips]
+
+    def _fabric(self, fabric: Any, topology: str, num_links: int | None) -> Fabric:
+        """That of an operation."""
+        if fabric is None:
+            return self._ccl.fabric(topology, None, num_links)
+        if not isinstance(fabric, Fabric):
+            raise KernelMisuse(f"fabric={fabric!r}: give what tt.open_fabric returns")
+        return fabric
 
     def _check_worker(self, core: Core) -> None:
         if self._kind(core) is not Kind.TENSIX:

@@ -13,7 +13,7 @@ Jitter only adds latency. That keeps every bound of the conservative synchronisa
   start later sends no sooner for it: each event comes at a draw of 0 or more behind its cause, and the least times
   allow any time behind a cause.
 
-Order is kept where hardware keeps it: messages of one direction of a link arrive as they were sent, and commands of one
+Order is kept where hardware keeps it: messages of one queue of a link arrive as they were sent, and commands of one
 tile to another on one NoC start as they were issued. All other orders may change; that is what it is for. What waits
 until writes have left (``noc_async_writes_flushed``) does not wait for their draws, as if others were in front of them
 on their way.
@@ -77,6 +77,10 @@ class Jitter:
     def of_link(self, channel: int) -> Delays:
         """Of the messages that leave by an Ethernet channel."""
         return Delays(self._draws(f"link {channel}", self._link_ps))
+
+    def of_credits(self, channel: int) -> Delays:
+        """Of the credits of routers that leave by an Ethernet channel, on the queue that messages do not use."""
+        return Delays(self._draws(f"link {channel} credits", self._link_ps))
 
     def noc_delay_ps(self, noc: int, src: Core, dst: Core, now_ps: Ps, delay_ps: Ps = 0) -> Ps:
         """How much later than now a transfer from one tile to another on a NoC starts; without jitter ``delay_ps``."""

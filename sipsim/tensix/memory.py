@@ -26,7 +26,8 @@ class Pin:
 class TileMemory:
     """``nbytes`` of one tile; bytes that were never written are 0. ``name``: for messages.
 
-    ``on_write``: called behind each write. ``watchers``: before these, with its first address and size.
+    ``on_write``: called behind each write. ``watchers``: before these, with its first address and size. ``kept``: the
+    addresses of a router, which no packet is for.
     """
 
     def __init__(self, name: str, nbytes: int) -> None:
@@ -34,6 +35,7 @@ class TileMemory:
         self.nbytes = nbytes
         self._pages: dict[int, bytearray] = {}
         self._pins: deque[Pin] = deque()
+        self.kept = range(0)
         self.on_write: list[Callable[[], None]] = []
         self.watchers: list[Callable[[int, int], None]] = []
 
@@ -100,6 +102,10 @@ class TileMemory:
         """
         if address < 0 or nbytes < 0 or address + nbytes > self.nbytes:
             raise MemoryAccessError(f"{nbytes} bytes at 0x{address:x} of {self.name}, which has {self.nbytes}")
+
+    def is_kept(self, address: int, nbytes: int) -> bool:
+        """Whether some of a range is a router's."""
+        return address < self.kept.stop and self.kept.start < address + nbytes
 
     def pages(self) -> list[tuple[int, bytes]]:
         """What was written, by page, for digests."""

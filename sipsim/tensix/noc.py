@@ -77,6 +77,10 @@ class NocGraph:
         dx, dy = self._distance(noc, src, dst)
         return dx + dy
 
+    def nearer(self, src: Core, dst: Core) -> int:
+        """The NoC whose way from one tile to another is shorter."""
+        return min(NOCS, key=lambda noc: self.hops(noc, src, dst))
+
     def _distance(self, noc: int, src: Core, dst: Core) -> tuple[int, int]:
         params, sign = self._params.noc, 1 if noc == 0 else -1
         return (dst.x - src.x) * sign % params.width, (dst.y - src.y) * sign % params.height

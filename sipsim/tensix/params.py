@@ -180,6 +180,14 @@ class LaunchParams(Section, frozen=True):
     start_skew_ns: dict[str, Ns]
 
 
+class Order(Enum):
+    """Of the destinations of an all-to-all."""
+
+    NEAREST = "nearest"
+    FARTHEST = "farthest"
+    ALTERNATE = "alternate"
+
+
 class CclParams(Section, frozen=True):
     """The operations on the fabric. ``launch_ns``: from a call until its kernels begin; ``skew_ns``: how much later the
     other chips do than chip 0, in benches of one call. ``page_ns``: what a worker spends on each page that it sends or
@@ -203,7 +211,7 @@ class CclParams(Section, frozen=True):
     direct_bytes: Annotated[int, Meta(ge=0)]
     copier_bytes: Annotated[int, Meta(ge=0)] | None
     has_barrier: bool
-    all_to_all_order: str
+    all_to_all_order: Order
 
 
 class ChipParams(Section, frozen=True):

@@ -11,11 +11,12 @@ from sipsim.tensix.floor_plan import Core, FloorPlan, Kind
 from sipsim.tensix.jitter import Jitter
 from sipsim.tensix.log import TileLog
 from sipsim.tensix.memory import TileMemory
-from sipsim.tensix.noc import NOCS, NocGraph
+from sipsim.tensix.noc import NocGraph
 from sipsim.tensix.processor import Processor
 
 ATOMIC_BYTES = 4
 REQUEST_BYTES = 1
+NO_MEMORY = "has no memory; Tensix, Ethernet and DRAM tiles have one"
 KIB, MIB = 2**10, 2**20
 
 
@@ -54,9 +55,17 @@ class Tiles:
         if memory is None:
             kind = self._plan.kinds.get(core)
             if kind is None:
-                raise KernelMisuse(f"tile {core} has no memory; Tensix, Ethernet and DRAM tiles have one")
+                raise KernelMisuse(f"tile {core} {NO_MEMORY}")
             memory = self._memories[core] = TileMemory(f"{kind.value} {core} of SIP {self._sip}", self._nbytes(kind))
         return memory
+
+    def problem_of(self, core: Core, address: int, nbytes: int) -> str:
+        """Why a tile has no such memory, on this chip or any other; empty where it has."""
+        kind = self._plan.kinds.get(core)
+        if kind is None:
+            return f"tile {core} {NO_MEMORY}"
+        most = self._nbytes(kind)
+        return f"{nbytes} B at 0x{address:x} of tile {core}, which has {most} B" if address + nbytes > most else ""
 
     def in_use(self) -> list[tuple[Core, TileMemory]]:
         """The tiles that were used, in order."""
@@ -134,7 +143,7 @@ class Tiles:
         """
         memory = self.memory(core)
         memory.check(to, len(data))
-        noc = self._nearer(src, core)
+        noc = self._graph.nearer(src, core)
         if self._jitter is not None:
             delay_ps = self._jitter.noc_delay_ps(noc, src, core, self._engine.now_ps, delay_ps)
         start_ps = self._engine.now_ps + delay_ps
@@ -165,27 +174,29 @@ class Tiles:
         """
         memory = self.memory(core)
         memory.check(address, ATOMIC_BYTES)
-        noc = self._nearer(src, core)
-        if self._jitter is not None:
-            delay_ps = self._jitter.noc_delay_ps(noc, src, core, self._engine.now_ps, delay_ps)
-        start_ps = self._engine.now_ps + delay_ps
 
         def arrive(_head_ps: int = 0, _tail_ps: int = 0) -> None:
             value = (memory.word(address) + by_how_much) % 2**32
             memory.write(address, value.to_bytes(ATOMIC_BYTES, "little"), self._engine.now_ps, "a router")
             self._log.noc_increment(self._engine.now_ps, src, core, address, value)
 
-        if is_behind_writes:
-            self._carry(self._graph.carrying(noc, src, core), ATOMIC_BYTES, arrive, delay_ps)
-        else:
-            self._engine.at(start_ps + self.way_ps(src, core), arrive)
+        if not is_behind_writes:
+            self.tell(src, core, delay_ps, arrive)
+            return
+        noc = self._graph.nearer(src, core)
+        if self._jitter is not None:
+            delay_ps = self._jitter.noc_delay_ps(noc, src, core, self._engine.now_ps, delay_ps)
+        self._carry(self._graph.carrying(noc, src, core), ATOMIC_BYTES, arrive, delay_ps)
 
-    def way_ps(self, src: Core, core: Core) -> int:
-        """A word's way from a tile to another, on the NoC whose way is shorter."""
-        return self._graph.between(self._nearer(src, core), src, core).latency_ps(ATOMIC_BYTES)
-
-    def _nearer(self, src: Core, core: Core) -> int:
-        return min(NOCS, key=lambda noc: self._graph.hops(noc, src, core))
+    def tell(self, src: Core, core: Core, delay_ps: int, told: Callable[[], None]) -> None:
+        """Call ``told`` when a word of a tile reaches another one: ``delay_ps`` from now and the way there on the NoC
+        whose way is shorter, without traffic.
+        """
+        noc = self._graph.nearer(src, core)
+        if self._jitter is not None:
+            delay_ps = self._jitter.noc_delay_ps(noc, src, core, self._engine.now_ps, delay_ps)
+        way_ps = self._graph.between(noc, src, core).latency_ps(ATOMIC_BYTES)
+        self._engine.at(self._engine.now_ps + delay_ps + way_ps, told)
 
     def _nbytes(self, kind: Kind) -> int:
         params = self._plan.params

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from sipsim.errors import KernelMisuse
+from sipsim.tensix.arguments import one_of, whole, yes_or_no
 from sipsim.tensix.ccl.crew import SIDES, Crew, Cut, Place, Worker
 from sipsim.tensix.ccl.gather import ORDERS, all_to_all, copies, line_all_gather, mixed, ring_all_gather
 from sipsim.tensix.ccl.kernels import reader, writer
@@ -25,6 +26,8 @@ from sipsim.tensix.programs import DataMovementConfig, KernelSpec, Program
 
 READER, WRITER = DataMovementConfig(processor=1, noc=0), DataMovementConfig(processor=0, noc=1)
 TOPOLOGIES = ("line", "ring")
+MOST_WORKERS = 2
+"""Of a link: one that sends, and one that copies."""
 
 
 class Collectives:
@@ -50,15 +53,13 @@ class Collectives:
         Raises:
             KernelMisuse: for an element type or a memory that there is not, or without room.
         """
+        if not isinstance(array, np.ndarray):
+            raise KernelMisuse(f"a {type(array).__name__}, and a tensor is made of an array; give one of NumPy")
         found = self._store.make(array.shape, dtype_of(array), memory, slices)
         data, size = to_pages(array, found.pages), found.pages.page_bytes
         for page in range(found.pages.number):
             core, address = found.place(page)
-            self._chip.log.host_wrote(core, address, data[page * size : (page + 1) * size])
-            memory_of = self._chip.tiles.memory(core)
-            memory_of.write(
-                address, data[page * size : (page + 1) * size], self._chip.session.engine.now_ps, "the host"
-            )
+            self._chip.metal.write(core, address, data[page * size : (page + 1) * size])
         return found
 
     def to_numpy(self, tensor: Tensor) -> "np.ndarray[Any, Any]":
@@ -74,7 +75,8 @@ class Collectives:
         self, tensor: Tensor, dim: int, fabric: Fabric, is_both: bool, workers: int | None, chunks: int | None
     ) -> Tensor:
         """See :meth:`~sipsim.tensix.host.Metal.all_gather`."""
-        crew = self._crew(fabric, is_both)
+        workers, chunks = _workers(workers), _per_sync(chunks)
+        crew = self._crew(fabric, tensor, is_both)
         size, dim = crew.place.size, self._dim(tensor, dim, 1)
         shape = list(tensor.shape)
         shape[dim] *= size
@@ -96,9 +98,8 @@ class Collectives:
         self, tensor: Tensor, dim: int, fabric: Fabric, is_both: bool, workers: int | None, order: str
     ) -> Tensor:
         """See :meth:`~sipsim.tensix.host.Metal.all_to_all`."""
-        if order not in ORDERS:
-            raise KernelMisuse(f"order {order!r} of destinations; there are {', '.join(ORDERS)}")
-        crew = self._crew(fabric, is_both)
+        order, workers = one_of("order", order, ORDERS), _workers(workers)
+        crew = self._crew(fabric, tensor, is_both)
         here, size = crew.place.position, crew.place.size
         dim = self._dim(tensor, dim, size)
         output = self._store.make(tensor.shape, tensor.dtype, tensor.memory, size if dim == 0 else 1)
@@ -124,12 +125,15 @@ class Collectives:
         chunks: int | None,
     ) -> Tensor:
         """See :meth:`~sipsim.tensix.host.Metal.reduce_scatter`."""
-        crew = self._crew(fabric, is_both)
+        group, chunks = whole("slice_packets", group, 0), _per_sync(chunks)
+        crew = self._crew(fabric, tensor, is_both)
         place, dim = crew.place, self._dim(tensor, dim, fabric.size)
         shape = list(tensor.shape)
         shape[dim] //= place.size
         output = self._store.make(shape, tensor.dtype, tensor.memory)
-        if is_direct is None:
+        if is_direct is not None:
+            yes_or_no("is_direct", is_direct)
+        else:
             is_direct = place.is_ring and is_both and tensor.nbytes <= self._ccl.direct_bytes
         if is_direct:
             self._direct(crew, tensor, output, dim)
@@ -146,9 +150,8 @@ class Collectives:
         Raises:
             KernelMisuse: for another topology than a line or a ring.
         """
-        if topology not in TOPOLOGIES:
-            raise KernelMisuse(f"topology {topology!r} of an operation; there are line and ring")
-        links = 1 if num_links is None else num_links
+        one_of("topology", topology, TOPOLOGIES)
+        links = 1 if num_links is None else whole("num_links", num_links, 1)
         key = topology, None if chips is None else tuple(chips), links
         found = self._fabrics.get(key)
         if found is None:
@@ -166,13 +169,8 @@ class Collectives:
     def _chunks(self, crew: Crew, cut: Cut, chunks: int | None) -> int:
         """Packets of a worker between increments, unless told: a slice has two chunks or more, so that a relay begins
         before all of it has come.
-
-        Raises:
-            KernelMisuse: for less than one.
         """
         if chunks is not None:
-            if chunks < 1:
-                raise KernelMisuse(f"chunks_per_sync={chunks}: 1 or more")
             return chunks
         place, ccl = crew.place, self._ccl
         most = ccl.ring_chunks_per_sync if place.is_ring else ccl.line_chunks_per_sync
@@ -187,9 +185,7 @@ class Collectives:
             KernelMisuse: for one that there is not, or whose pages do not divide into slices.
         """
         grid = tensor.pages.grid
-        if not -len(grid) <= dim < len(grid):
-            raise KernelMisuse(f"{tensor} has no dimension {dim}")
-        dim %= len(grid)
+        dim = whole(f"{tensor}: dim", dim, -len(grid), len(grid) - 1) % len(grid)
         if not tensor.pages.is_tiled and dim == len(grid) - 1:
             raise KernelMisuse(
                 f"{tensor}: its rows are pages, and pages are not cut; take another dimension than {dim}"
@@ -233,13 +229,20 @@ class Collectives:
 
         direct_reduce_scatter(crew, cut, source_of)
 
-    def _crew(self, fabric: Fabric, is_both: bool) -> Crew:
+    def _crew(self, fabric: Fabric, tensor: Tensor, is_both: bool) -> Crew:
         """Workers on both sides of each link plane, with or without a router there."""
+        yes_or_no("bidirectional", is_both)
+        if not isinstance(tensor, Tensor):
+            raise KernelMisuse(f"a {type(tensor).__name__}, and operations take tensors; give what tt.tensor returns")
+        packet_bytes = min(self._ccl.packet_bytes, fabric.payload_bytes)
+        if tensor.pages.page_bytes > packet_bytes:
+            what = f"{tensor}: its pages are {tensor.pages.page_bytes} B, and packets of the operation {packet_bytes} B"
+            raise KernelMisuse(f"{what}; give shorter rows, or longer packets (payload_bytes, ccl.packet_bytes)")
         if fabric.topology not in TOPOLOGIES:
             raise KernelMisuse(f"a fabric of topology {fabric.topology}; operations take {' or '.join(TOPOLOGIES)}")
         is_ring = fabric.topology == "ring"
         place = Place(fabric.position, fabric.size, is_ring, is_both or not is_ring)
-        crew = Crew(place, fabric.num_links, min(self._ccl.packet_bytes, fabric.payload_bytes), fabric.number, {})
+        crew = Crew(place, fabric.num_links, packet_bytes, fabric.number, {})
         words = self._words(fabric)
         for link in range(fabric.num_links):
             for number, side in enumerate(SIDES):
@@ -250,13 +253,18 @@ class Collectives:
             crew.greet()
         return crew
 
+    @property
+    def _semaphores(self) -> int:
+        """The address of those of all fabrics."""
+        return int(self._params.tensix.l1_KiB) * KIB - KEPT_BYTES
+
     def _words(self, fabric: Fabric) -> Words:
         """The semaphores of a fabric.
 
         Raises:
             KernelMisuse: for one whose number has no room, in a system of very many links.
         """
-        first = self._params.tensix.l1_KiB * KIB - KEPT_BYTES
+        first = self._semaphores
         words = Words.at(first, fabric.number)
         if words.end > first + SEMAPHORE_BYTES:
             what = f"a fabric whose first link is number {fabric.number} of the system has no room for the semaphores"
@@ -304,6 +312,7 @@ class Collectives:
         lists = tuple(worker.begin), tuple(packets), tuple(worker.end)
         costs = ccl.launch_ns, ccl.page_ns, 1 / ccl.add_GBps
         work = Work(endpoint, worker.words, buffer, tensor.dtype, hellos, *lists, *costs, ccl.read_packets)
+        self._chip.declared.leave_out(worker.core, range(self._semaphores, self._semaphores + SEMAPHORE_BYTES))
         program.add(KernelSpec(writer, worker.core, WRITER, (work,), False))
         if packets:
             program.add(KernelSpec(reader, worker.core, READER, (work,), False))
@@ -316,3 +325,11 @@ class Collectives:
         if found is None:
             found = self._endpoints[key] = fabric.connect(worker.core, worker.side, worker.link)
         return found
+
+
+def _workers(count: int | None) -> int | None:
+    return None if count is None else whole("num_workers_per_link", count, 1, MOST_WORKERS)
+
+
+def _per_sync(chunks: int | None) -> int | None:
+    return None if chunks is None else whole("chunks_per_sync", chunks, 1)

@@ -12,8 +12,9 @@ from sipsim.tensix.ccl.tensor import Piece
 from sipsim.tensix.ccl.work import Packet
 from sipsim.tensix.dataflow import NocAddress
 from sipsim.tensix.fabric.packet import OPPOSITE, Route, Way, multicast, unicast
+from sipsim.tensix.params import Order
 
-ORDERS = ("nearest", "farthest", "alternate")
+ORDERS = tuple(order.value for order in Order)
 
 
 def line_all_gather(crew: Crew, cut: Cut) -> None:

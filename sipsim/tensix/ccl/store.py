@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from sipsim.dtypes import DType
 from sipsim.errors import KernelMisuse
+from sipsim.tensix.arguments import one_of, whole
 from sipsim.tensix.ccl.tensor import Tensor, pages_of
 from sipsim.tensix.floor_plan import FloorPlan
 from sipsim.tensix.params import ChipParams
@@ -37,8 +38,8 @@ class Store:
         Raises:
             KernelMisuse: for a memory that there is not, or without room.
         """
-        if memory not in self._cores:
-            raise KernelMisuse(f"memory {memory!r} of a tensor; there are dram and l1")
+        one_of("memory", memory, self._cores)
+        slices = whole("slices", slices, 1)
         pages = pages_of(shape, dtype)
         run = max(self._packet_bytes // pages.page_bytes, 1)
         base = self._next[memory] if address is None else address

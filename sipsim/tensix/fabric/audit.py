@@ -1,4 +1,4 @@
-"""What routers hold when all is quiet: channels that are blocked, and packets or credits that are missing."""
+"""What routers and muxes hold when all is quiet: channels that are blocked, and packets or credits that are missing."""
 
 from collections.abc import Iterable, Iterator
 
@@ -7,8 +7,14 @@ from sipsim.tensix.fabric.channels import ReceiverChannel, SenderChannel
 from sipsim.tensix.fabric.router import Router
 
 
-def blocked(routers: Iterable[Router]) -> Iterator[BlockedResource]:
-    """The channels that hold packets which cannot go on, with the channels that have no room for them."""
+def blocked(routers: Iterable[Router], muxed: Iterable[SenderChannel] = ()) -> Iterator[BlockedResource]:
+    """The channels that hold packets which cannot go on, with the channels that have no room for them. ``muxed``: the
+    channels of muxes.
+    """
+    for channel in muxed:
+        if channel.sent < channel.written:
+            text = f"{channel.written - channel.sent} of its {channel.ring.slots} slots hold packets"
+            yield BlockedResource(channel.name, channel.far.name, f"{text} that the mux has not sent")
     for router in routers:
         for sender in router.senders:
             if _is_stuck(router, sender):
@@ -21,20 +27,26 @@ def blocked(routers: Iterable[Router]) -> Iterator[BlockedResource]:
                 yield BlockedResource(receiver.name, lacking.name, f"{text}, which has no free slot")
 
 
-def unsettled(routers: Iterable[Router]) -> Iterator[str]:
+def unsettled(routers: Iterable[Router], muxed: Iterable[SenderChannel] = ()) -> Iterator[str]:
     """Where packets or credits are missing once all is quiet: a line each."""
+    for channel in muxed:
+        yield from _unsettled_sender(channel)
     for router in routers:
         for sender in router.senders:
-            if sender.written != sender.sent:
-                yield f"{sender.name} has {sender.written - sender.sent} packets that were not sent"
-            elif sender.freed != sender.sent:
-                yield f"{sender.name} has sent {sender.sent} packets, and {sender.freed} of their slots were told free"
+            yield from _unsettled_sender(sender)
         for receiver in router.receivers:
             if receiver.arrived != receiver.completed:
                 yield f"{receiver.name} has taken {receiver.arrived} packets, and completed {receiver.completed}"
         for far in router.fars:
             if far.sent != far.completed:
                 yield f"{router.name} has sent {far.sent} packets to {far.name}, and {far.completed} were completed"
+
+
+def _unsettled_sender(sender: SenderChannel) -> Iterator[str]:
+    if sender.written != sender.sent:
+        yield f"{sender.name} has {sender.written - sender.sent} packets that were not sent"
+    elif sender.freed != sender.sent:
+        yield f"{sender.name} has sent {sender.sent} packets, and {sender.freed} of their slots were told free"
 
 
 def _lacking(router: Router, receiver: ReceiverChannel) -> SenderChannel | None:

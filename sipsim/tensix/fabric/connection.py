@@ -231,5 +231,5 @@ class FabricSender:
         if not 0 <= nbytes <= endpoint.payload_bytes:
             raise KernelMisuse(f"worker {core}: a payload of {nbytes} B; packets hold up to {endpoint.payload_bytes} B")
         if bool(nbytes) is not target.takes_payload:
-            what = "takes no payload" if nbytes else "needs a payload"
-            raise KernelMisuse(f"worker {core}: command {target.command.name} {what}, and was given {nbytes} B")
+            what = f"command {target.command.name} {target.wanted_payload}, and was given {nbytes} B"
+            raise KernelMisuse(f"worker {core}: {what}")

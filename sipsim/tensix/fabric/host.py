@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from sipsim.errors import KernelMisuse
+from sipsim.tensix.arguments import whole, worker_tile
 from sipsim.tensix.fabric.channels import Downstream, FarReceiver, ReceiverChannel, SenderChannel
-from sipsim.tensix.fabric.connection import ConnectionWords, FabricEndpoint
+from sipsim.tensix.fabric.connection import WORKER_BYTES, ConnectionWords, FabricEndpoint
 from sipsim.tensix.fabric.layout import Layout, layout
 from sipsim.tensix.fabric.machine import RouterMachine
 from sipsim.tensix.fabric.mux import Mux, run_mux
@@ -55,6 +56,7 @@ class Fabric:
         self._contract += f"{self._layout.shape.receivers[0]} slots of {payload_bytes} B, "
         self._contract += "".join(f"{role[:1]} " for role in self._spare_slots)
         self._contract += f"{num_links} of chips {places.told}"
+        self._muxes: list[Mux] = []
         self._machines: dict[tuple[Way, int], RouterMachine] = {}
         near = places.neighbours(self.rank)
         for way in near:
@@ -83,11 +85,9 @@ class Fabric:
         Raises:
             KernelMisuse: for a direction without a neighbour, a link that does not exist, or a tile that is no worker.
         """
-        worker = Core(*worker)
-        if worker not in self._chip.plan.floor_plan.workers:
-            raise KernelMisuse(f"tile {worker} is no worker; Tensix tiles are")
+        worker = self._worker(worker)
         machine = self._machine(direction, link)
-        words = self._words.take(worker)
+        words = self._take_words(worker)
         shape, ring = machine.layout.shape, machine.router.senders[0].ring
         is_short = self._revision.has_short_headers
         places = (machine.core, self._layout.connection, ring)
@@ -107,21 +107,35 @@ class Fabric:
         payload, with ``slots`` each. Clients get their endpoints with :meth:`connect_to_mux`.
 
         Raises:
-            KernelMisuse: as :meth:`connect`, and for channels that do not fit.
+            KernelMisuse: as :meth:`connect`, for channels that do not fit, and for a worker that has a mux.
         """
-        core = Core(*core)
+        core, full, headers = self._worker(core), whole("full", full, 0), whole("headers", headers, 0)
+        whole("channels of a mux (full + headers)", full + headers, 1)
+        slots = whole("slots", slots, 1)
+        if any(core in fabric.mux_cores for fabric in self._chip.fabrics):
+            raise KernelMisuse(f"worker {core} of SIP {self.rank} has a mux, which never ends; put this one on another")
         onward = self.connect(core, direction, link)
+        onward_name = self._machine(direction, link).router.senders[0].name
         base = self._params.tensix.kernel_base + MUX_BASE
         visit_ns = self._params.fabric.mux_visit_ns
-        mux = Mux(f"SIP {self.rank} mux {core}", core, base, self._words.floor, full, headers, slots, onward, visit_ns,
-                  self._chip.tiles)  # fmt: skip
+        mux = Mux(f"SIP {self.rank} mux {core}", core, base, self._words.floor, full, headers, slots, onward,
+                  onward_name, visit_ns, self._chip.tiles)  # fmt: skip
+        self._muxes.append(mux)
+        self._chip.declared.leave_out(core, mux.addresses)
         noc = self._chip.metal.nearer_noc(core, onward.router)
         program.add(KernelSpec(run_mux, core, DataMovementConfig(noc=noc), (mux,), True))
         return mux
 
     def connect_to_mux(self, mux: Mux, channel: int, worker: Core | tuple[int, int]) -> FabricEndpoint:
-        """What the kernel of a client needs for a connection to a channel of a mux."""
-        return mux.endpoint(channel, self._words.take(Core(*worker)))
+        """What the kernel of a client needs for a connection to a channel of a mux.
+
+        Raises:
+            KernelMisuse: for a channel that does not exist, or a tile that is no worker.
+        """
+        if not isinstance(mux, Mux):
+            raise KernelMisuse(f"mux={mux!r}: give what create_mux returns")
+        channel = whole("channel of a mux", channel, 0, len(mux.channels) - 1)
+        return mux.endpoint(channel, self._take_words(self._worker(worker)))
 
     @property
     def routers(self) -> list[Router]:
@@ -129,15 +143,35 @@ class Fabric:
         return [machine.router for machine in self._machines.values()]
 
     @property
+    def mux_cores(self) -> list[Core]:
+        """The workers that run muxes."""
+        return [mux.core for mux in self._muxes]
+
+    @property
+    def muxed(self) -> list[SenderChannel]:
+        """The channels of all muxes."""
+        return [each.channel for mux in self._muxes for each in mux.channels]
+
+    @property
     def cores(self) -> list[Core]:
         """That run them."""
         return [machine.core for machine in self._machines.values()]
 
-    def _machine(self, direction: str | Way, link: int) -> RouterMachine:
-        way = WAYS.get(direction) if isinstance(direction, str) else direction
-        machine = None if way is None else self._machines.get((way, link))
+    def _take_words(self, worker: Core) -> int:
+        """The words of one more connection, which are no result."""
+        words = self._words.take(worker)
+        self._chip.declared.leave_out(worker, range(words, words + WORKER_BYTES))
+        return words
+
+    def _worker(self, tile: Any) -> Core:
+        return worker_tile(tile, self._chip.plan.floor_plan.workers)
+
+    def _machine(self, direction: Any, link: Any) -> RouterMachine:
+        way, link = WAYS.get(direction) if isinstance(direction, str) else direction, whole("link", link, 0)
+        machine = self._machines.get((way, link)) if isinstance(way, Way) else None
         if machine is None:
             there = ", ".join(f"{each.name} link {number}" for each, number in self._machines)
+            direction = direction.name if isinstance(direction, Way) else direction
             raise KernelMisuse(f"SIP {self.rank} has no router {direction} on link {link}; it has {there}")
         return machine
 
@@ -225,13 +259,13 @@ class Fabric:
     ) -> None:
         downstream = receiver.downstream[onward] = Downstream(channel)
         machine.join(onward, other)
-        back_ps, engine = self._chip.tiles.way_ps(other.core, machine.core), self._chip.engine
+        tiles, engine = self._chip.tiles, self._chip.engine
 
         def is_free(count: int, at_ps: int) -> None:
             def told() -> None:
                 downstream.freed += count
                 machine.router.wake()
 
-            engine.at(max(at_ps, engine.now_ps) + back_ps, told)
+            tiles.tell(other.core, machine.core, max(at_ps - engine.now_ps, 0), told)
 
         channel.tell_free = is_free

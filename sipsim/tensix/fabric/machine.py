@@ -20,6 +20,7 @@ from sipsim.tensix.fabric.packet import (
     check_header,
     nbytes_of,
     next_hop,
+    places,
     set_sender,
     unpack,
 )
@@ -32,6 +33,7 @@ Ps = int
 CREDITS: Final = struct.Struct(f"<BB{MOST_SENDERS}B{MOST_SENDERS}Bxx")
 """Virtual channel, a byte that is kept, and by sender channel slots completed and slots acknowledged."""
 
+NOT_YOURS: Final = "kernels write into slots and the words of connections alone"
 GREETING: Final = b"fabric "
 """How a hello begins."""
 
@@ -98,6 +100,7 @@ class RouterMachine:
         for address in router.senders[0].ring.addresses():
             self._notes[address] = partial(self._written_by_worker, address)
         self._memory.watchers.append(self._note)
+        self._memory.kept = range(layout.base, layout.end)
         router.machine = self
 
     def join(self, onward: Way, other: "RouterMachine") -> None:
@@ -130,6 +133,8 @@ class RouterMachine:
         looked = self._looked.get(channel.vc)
         if looked is None or looked[0] != number:
             header = self._memory.read(channel.ring.address(number), self.layout.shape.header_bytes)
+            if header[4] >= len(self.layout.shape.senders):
+                raise KernelMisuse(f"a packet at {channel.name} is of no router: {header.hex()}; {NOT_YOURS}")
             hop = self._hop_of(header, channel)
             for way in hop.ways:
                 if way not in channel.downstream:
@@ -163,6 +168,10 @@ class RouterMachine:
 
     def _finish(self, target: Target, payload: bytes, at_ps: Ps, further_ps: Ps, handled: Handled) -> Ps | None:
         """The packet's command on this chip."""
+        for core, address, nbytes in places(target, len(payload)):
+            if self._tiles.memory(core).is_kept(address, nbytes):
+                what = f"a packet for {nbytes} B at 0x{address:x} of core {core} came to {self.router.name}"
+                raise KernelMisuse(f"{what}, and a router of the fabric has these; {NOT_YOURS}")
         if target.command is Command.INCREMENT:
             return self._increment_alone(target, at_ps, handled)
         if target.command is Command.WRITE:
@@ -267,6 +276,8 @@ class RouterMachine:
 
     def _credits(self) -> None:
         vc, _, *counts = CREDITS.unpack(self._memory.read(self.layout.credits, CREDITS.size))
+        if vc >= len(self.router.fars):
+            raise KernelMisuse(f"{self.router.name}: what was written into its words for credits is none; {NOT_YOURS}")
         self.router.credits_arrived(vc, counts[:MOST_SENDERS], counts[MOST_SENDERS:])
 
     def _connection_word(self) -> None:
@@ -274,7 +285,8 @@ class RouterMachine:
 
     def _written_by_worker(self, address: int) -> None:
         self.connection.written(address)
-        check_header(self._memory.read(address, self.layout.shape.header_bytes), self.layout.shape.payload_bytes)
+        shape = self.layout.shape
+        check_header(self._memory.read(address, shape.header_bytes), shape.payload_bytes, self._tiles.problem_of)
         self.router.packet_written(self.router.senders[0])
 
     def _to_worker(self, core: Core, address: int, value: int, at_ps: Ps) -> None:

@@ -13,7 +13,7 @@ from sipsim.tensix.dataflow import Dataflow
 from sipsim.tensix.fabric.channels import FarReceiver, Ring, SenderChannel
 from sipsim.tensix.fabric.connection import Connection, FabricEndpoint, FabricSender
 from sipsim.tensix.fabric.layout import words
-from sipsim.tensix.fabric.packet import nbytes_of
+from sipsim.tensix.fabric.packet import check_header, nbytes_of
 from sipsim.tensix.floor_plan import Core
 from sipsim.tensix.tiles import Tiles
 
@@ -30,8 +30,8 @@ class MuxChannel(NamedTuple):
 
 class Mux:
     """On tile ``core``, whose L1 has the channels from ``base`` on: ``slots`` for each of ``full`` channels that hold
-    packets, then of ``headers`` that hold headers alone. ``onward``: where packets are sent to. ``visit_ns``: its own
-    work for a packet.
+    packets, then of ``headers`` that hold headers alone, all at ``addresses``. ``onward``: where packets are sent to, a
+    channel that messages call ``onward_name``. ``visit_ns``: its own work for a packet.
     """
 
     def __init__(
@@ -44,21 +44,25 @@ class Mux:
         headers: int,
         slots: int,
         onward: FabricEndpoint,
+        onward_name: str,
         visit_ns: float,
         tiles: Tiles,
     ) -> None:
         self.core = core
         self._onward = onward
+        self._onward_name = onward_name
         self._visit_ns = visit_ns
         self._tiles = tiles
         self._memory = tiles.memory(core)
         self.channels: list[MuxChannel] = []
         self._notes: dict[int, Callable[[], None]] = {}
+        first = base
         for number in range(full + headers):
             nbytes = onward.header_bytes + (words(onward.payload_bytes) if number < full else 0)
             ring = Ring(base + CONTROL_BYTES, slots, nbytes)
             self._add(f"{name} channel {number}", number, base, ring)
             base = ring.end
+        self.addresses = range(first, base)
         if base > end:
             what = f"a mux of {full} + {headers} channels with {slots} slots"
             raise KernelMisuse(f"{what} needs {base - end} B more of L1 than there are")
@@ -67,8 +71,7 @@ class Mux:
     def endpoint(self, number: int, words_at: int) -> FabricEndpoint:
         """What the client of a channel needs; ``words_at``: of the client's L1, as in :class:`FabricEndpoint`."""
         made, onward = self.channels[number], self._onward
-        payload_bytes = made.channel.ring.slot_bytes - onward.header_bytes
-        most = min(payload_bytes, onward.payload_bytes)
+        most = self._most_bytes(made.channel)
         return onward._replace(
             router=self.core, connection=made.words, ring=made.channel.ring, payload_bytes=most, words=words_at
         )
@@ -101,7 +104,7 @@ class Mux:
         return channel.sent < channel.written
 
     def _add(self, name: str, number: int, at: int, ring: Ring) -> None:
-        channel = SenderChannel(name, number, ring, FarReceiver(name, ring), 1)
+        channel = SenderChannel(name, number, ring, FarReceiver(self._onward_name, ring), 1)
         connection = Connection(name, channel, self._tell)
         self.channels.append(MuxChannel(channel, connection, at))
         self._notes[at] = lambda: connection.told(self._memory.read(at, 16))
@@ -110,7 +113,13 @@ class Mux:
 
     def _written(self, channel: SenderChannel, connection: Connection, address: int) -> None:
         connection.written(address)
+        header = self._memory.read(address, self._onward.header_bytes)
+        check_header(header, self._most_bytes(channel), self._tiles.problem_of)
         channel.written += 1
+
+    def _most_bytes(self, channel: SenderChannel) -> int:
+        """Of a payload in a channel."""
+        return min(channel.ring.slot_bytes - self._onward.header_bytes, self._onward.payload_bytes)
 
     def _note(self, address: int, _nbytes: int) -> None:
         found = self._notes.get(address)

@@ -10,7 +10,7 @@ route, 2D hop commands, fused write and increment, scatter write).
 """
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import IntEnum, IntFlag
 from itertools import pairwise
 from typing import NamedTuple
@@ -32,8 +32,9 @@ OPPOSITE = {Way.E: Way.W, Way.W: Way.E, Way.N: Way.S, Way.S: Way.N}
 MOST_HOPS = 32
 MOST_SHORT = 15
 MOST_VALUE = 2**16 - 1
-SCATTERED = 2
-"""Targets of a scatter write."""
+ATOMIC_BYTES = 4
+SHORT_COMMANDS = 2
+"""Writes and increments: what early headers hold."""
 
 
 class Command(IntEnum):
@@ -43,9 +44,6 @@ class Command(IntEnum):
     INCREMENT = 1
     WRITE_AND_INCREMENT = 2
     SCATTER = 3
-
-
-COMMANDS = frozenset(Command)
 
 
 class Target(NamedTuple):
@@ -67,6 +65,11 @@ class Target(NamedTuple):
     def takes_payload(self) -> bool:
         """Whether a payload goes with it."""
         return self.command is not Command.INCREMENT
+
+    @property
+    def wanted_payload(self) -> str:
+        """What it takes, for messages."""
+        return "needs a payload" if self.takes_payload else "takes no payload"
 
 
 def write_to(core: Core | tuple[int, int], address: int) -> Target:
@@ -195,8 +198,8 @@ def pack(route: Route, target: Target, payload_bytes: int, is_short: bool) -> by
     """
     kind = int(target.command) | (_FLUSH if target.is_flushed else 0)
     near, far = target.core, target.increment_core
-    if target.command is Command.SCATTER and not 0 < target.first_bytes < payload_bytes:
-        raise KernelMisuse(f"{target.first_bytes} of {payload_bytes} B for the first place; each of both takes some")
+    if target.command is Command.SCATTER:
+        _check_parts(target.first_bytes, payload_bytes)
     if not 0 <= target.value <= MOST_VALUE:
         raise KernelMisuse(f"a packet that adds {target.value} to a word; a header holds 0 to {MOST_VALUE}")
     if is_short:
@@ -211,25 +214,64 @@ def pack(route: Route, target: Target, payload_bytes: int, is_short: bool) -> by
 
 
 def unpack(header: bytes) -> Header:
-    """The reverse of :func:`pack`, but for the route."""
+    """The reverse of :func:`pack`, but for the route.
+
+    Raises:
+        KernelMisuse: for a command that there is not.
+    """
     first = 0
     if len(header) == LONG_BYTES:
         kind, _, nbytes, sender, _, x, y, first, address, far_x, far_y, value, far = _LONG.unpack(header)
     else:
         kind, _, nbytes, sender, _, x, y, address, far_x, far_y, value, far = _SHORT.unpack(header)
     places = (Core(x, y), address, Core(far_x, far_y), far, value)
+    commands = len(Command) if len(header) == LONG_BYTES else SHORT_COMMANDS
+    if kind & ~_FLUSH >= commands:
+        raise KernelMisuse(f"its command is {kind & ~_FLUSH}, and those of its revision are 0 to {commands - 1}")
     return Header(Target(Command(kind & ~_FLUSH), *places, bool(kind & _FLUSH), first), nbytes, sender)
 
 
-def check_header(header: bytes, most_bytes: int) -> None:
-    """Check what a worker has written in front of a payload.
+def check_header(header: bytes, most_bytes: int, problem_of: Callable[[Core, int, int], str]) -> None:
+    """Check what a worker has written in front of a payload. ``problem_of(core, address, nbytes)``: why a tile of these
+    chips has no such memory; empty where it has.
 
     Raises:
-        KernelMisuse: for what is no header, or one of a payload of more than ``most_bytes``.
+        KernelMisuse: for what is no header of a packet that can be delivered, its route aside.
     """
-    if header[0] & ~_FLUSH not in COMMANDS or nbytes_of(header) > most_bytes:
-        what = f"a packet whose header is {header.hex()} was written into a slot"
-        raise KernelMisuse(f"{what}: its command is 0 to {len(COMMANDS) - 1}, and it has up to {most_bytes} B")
+    try:
+        target, nbytes, _ = unpack(header)
+        _check_payload(target, nbytes, most_bytes)
+        for core, address, part in places(target, nbytes):
+            problem = problem_of(core, address, part)
+            if problem:
+                raise KernelMisuse(problem)
+    except KernelMisuse as misuse:
+        raise KernelMisuse(f"a packet whose header is {header.hex()} was written into a slot: {misuse}") from None
+
+
+def _check_payload(target: Target, nbytes: int, most_bytes: int) -> None:
+    if nbytes > most_bytes:
+        raise KernelMisuse(f"its payload is {nbytes} B, and a slot has room for {most_bytes} B")
+    if bool(nbytes) is not target.takes_payload:
+        raise KernelMisuse(f"its payload is {nbytes} B, and command {target.command.name} {target.wanted_payload}")
+    if target.command is Command.SCATTER:
+        _check_parts(target.first_bytes, nbytes)
+
+
+def _check_parts(first_bytes: int, nbytes: int) -> None:
+    if not 0 < first_bytes < nbytes:
+        raise KernelMisuse(f"{first_bytes} of {nbytes} B for the first place; each of both takes some")
+
+
+def places(target: Target, nbytes: int) -> list[tuple[Core, int, int]]:
+    """What is written or added to: tile, address and bytes."""
+    near, far = (target.core, target.address), (target.increment_core, target.increment_address)
+    return {
+        Command.WRITE: [(*near, nbytes)],
+        Command.INCREMENT: [(*far, ATOMIC_BYTES)],
+        Command.WRITE_AND_INCREMENT: [(*near, nbytes), (*far, ATOMIC_BYTES)],
+        Command.SCATTER: [(*near, target.first_bytes), (*far, nbytes - target.first_bytes)],
+    }[target.command]
 
 
 def set_sender(header: bytes, sender: int) -> bytes:

@@ -26,6 +26,8 @@ class Places:
         least = 3 if topology == "ring" else 2
         if len(chips) < least:
             raise KernelMisuse(f"a {topology} of {len(chips)} chips; it has {least} or more")
+        if topology != "mesh" and columns:
+            raise KernelMisuse(f"columns={columns} of a {topology}; a mesh has columns, leave them out")
         if topology == "mesh" and (columns < 1 or len(chips) % columns):
             raise KernelMisuse(f"a mesh of {len(chips)} chips in {columns} columns; give columns that divide them")
         self.topology = topology

@@ -30,7 +30,9 @@ def run_flows(sips: int, flows: Sequence[Flow], *more: object, fabric: dict[str,
 
 def left(done: Run) -> list[str]:
     """What is missing at the end."""
-    return [line for member in done.members for each in member.chip.fabrics for line in unsettled(each.routers)]
+    return [
+        line for member in done.members for each in member.chip.fabrics for line in unsettled(each.routers, each.muxed)
+    ]
 
 
 def passed(done: Run) -> Run:

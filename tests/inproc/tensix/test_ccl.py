@@ -13,6 +13,7 @@ from launcher.bench.base import BENCHES
 from launcher.bench.benches.ccl import Ccl, CclCase, run_ns
 from launcher.bench.machine import Machine
 from launcher.bench.published import Published
+from sipsim.errors import ConfigError
 from sipsim.tensix.ccl import gather, reduce
 from sipsim.tensix.ccl.work import Packet
 
@@ -92,6 +93,9 @@ OPTIONS: dict[str, list[Case]] = {
     "a worker that copies": [
         (op, "f32", [256, 32], 0, "dram", {"num_workers_per_link": 2}) for op in ("all_gather", "all_to_all")
     ],
+    "direct in one direction": [
+        ("reduce_scatter", "i32", [256, 64], 0, "dram", {"is_direct": True, "bidirectional": False})
+    ],
     "again and again": [("all_reduce", "i32", [128, 32], 0, "dram", {})] * 4,
 }
 
@@ -107,13 +111,37 @@ def test_two_links_share_the_work(tmp_path: Path) -> None:
 
 
 MISTAKES: dict[str, tuple[Case, str]] = {
-    "topology": (("all_gather", "f32", [4, 32], 0, "dram", {"topology": "mesh"}), "there are line and ring"),
-    "dimension": (("all_gather", "f32", [4, 32], 2, "dram", {}), "has no dimension 2"),
+    "topology": (("all_gather", "f32", [4, 32], 0, "dram", {"topology": "mesh"}), "give one of line, ring"),
+    "dimension": (("all_gather", "f32", [4, 32], 2, "dram", {}), "dim=2: give a whole number, -2 to 1"),
     "rows": (("all_gather", "f32", [4, 30], 1, "dram", {}), "its rows are pages"),
     "slices": (("reduce_scatter", "f32", [4, 30], 0, "dram", {}), "are not 3 equal slices"),
-    "memory": (("all_gather", "f32", [4, 30], 0, "hbm", {}), "there are dram and l1"),
-    "order": (("all_to_all", "f32", [3, 30], 0, "dram", {"order": "random"}), "order 'random' of destinations"),
+    "memory": (("all_gather", "f32", [4, 30], 0, "hbm", {}), "give one of dram, l1"),
+    "order": (("all_to_all", "f32", [3, 30], 0, "dram", {"order": "random"}), "order='random': give one of "),
+    "empty order": (("all_to_all", "f32", [3, 30], 0, "dram", {"order": ""}), "order='': give one of nearest, "),
     "chunks": (("reduce_scatter", "f32", [3, 30], 0, "dram", {"chunks_per_sync": 0}), "1 or more"),
+    "chunks of a line": (("all_gather", "f32", [3, 30], 0, "dram", {"chunks_per_sync": "2"}), "chunks_per_sync='2': "),
+    "long rows": (
+        ("all_gather", "f32", [3, 4001], 0, "dram", {}),
+        "its pages are 16004 B, and packets of the operation",
+    ),
+    **{
+        f"{option} {value!r}": ((op, "f32", [3, 30], 0, "dram", {option: value}), f"{option}={value!r}: give {what}")
+        for op, option, values, what in (
+            ("all_gather", "num_workers_per_link", (0, -1, 3, True, "2", 1.5), "a whole number, 1 to 2"),
+            ("all_to_all", "num_workers_per_link", (0, 3, "2"), "a whole number, 1 to 2"),
+            ("all_gather", "num_links", (0, -1, True, "1"), "a whole number, 1 or more"),
+            ("all_reduce", "chunks_per_sync", (-1, True, 1.5), "a whole number, 1 or more"),
+            ("reduce_scatter", "slice_packets", (-1, True, "2"), "a whole number, 0 or more"),
+            ("reduce_scatter", "is_direct", ("x", 0), "True or False"),
+            ("all_gather", "bidirectional", (2, "no"), "True or False"),
+            ("all_gather", "fabric", (3, ""), "what tt.open_fabric returns"),
+        )
+        for value in values
+    },
+    **{
+        f"dimension {dim!r}": (("all_gather", "f32", [4, 32], dim, "dram", {}), f"dim={dim!r}: give a whole number, ")
+        for dim in ("0", None, 0.5, True)
+    },
 }
 
 
@@ -123,6 +151,33 @@ def test_mistakes_are_told(tmp_path: Path, name: str) -> None:
     found = check(tmp_path, "line", 3, [case])
     assert found.startswith("KernelMisuse")
     assert text in found
+
+
+@pytest.mark.parametrize(
+    ("setting", "line"),
+    [
+        ("ccl.all_to_all_order=any", "ccl.all_to_all_order = 'any': must be one of: nearest, farthest, alternate"),
+        (
+            "fabric.revisions.2025-03.avoidance=any",
+            "2025-03.avoidance = 'any': must be one of: none, dateline, bubble",
+        ),
+    ],
+)
+def test_words_of_a_config(tmp_path: Path, setting: str, line: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        check(tmp_path, "line", 2, [], "--set", f"system.chip_params.{setting}")
+    assert line in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("what", "line"), [("[1.0]", "give one of NumPy"), ("np.ones((2, 32), np.int32), slices=0", "slices=0: ")]
+)
+def test_what_no_tensor_is_made_of(tmp_path: Path, what: str, line: str) -> None:
+    source = f"import numpy as np\ndef worker(rank, world_size, tt):\n    tt.tensor({what})\n"
+    error = run("--topology", "n300", script_file(tmp_path, source)).document["error"]
+    assert error["kind"] == "KernelMisuse"
+    assert line in error["message"]
 
 
 def _without_signals(packets: list[Packet]) -> list[Packet]:

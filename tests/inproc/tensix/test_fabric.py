@@ -104,6 +104,12 @@ def test_neighbours_only() -> None:
     check(passed(run_flows(3, flows, fabric={"topology": "neighbor"})), flows)
 
 
+@pytest.mark.parametrize("nbytes", [1, 3, 17])
+def test_packets_of_a_few_bytes(nbytes: int) -> None:
+    flows: list[Flow] = [{"at": 0, "way": "E", "start": 1, "number": 2, "nbytes": nbytes, "packets": 20}]
+    check(passed(run_flows(3, flows, fabric={"topology": "line", "payload_bytes": nbytes})), flows)
+
+
 COMMANDS = ("write", "increment", "increment_flush", "fused", "fused_no_flush", "scatter")
 OLD = [("2024-11", command) for command in COMMANDS[:3]]
 

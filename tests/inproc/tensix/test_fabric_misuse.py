@@ -78,9 +78,9 @@ GOOD = "df.write_bytes(0x30000, pack(unicast(1), TARGET, 64, endpoint.is_short))
         ("unicast(0)", "a packet for 1 chips from distance 0 on; 1 to 32 hops can be told"),
         ("unicast(33)", "1 to 32 hops can be told"),
         (f"fabric.open(); df.write_bytes(0x30000, bytes([9, 0, 64, 0]) + bytes(44)); {WRITE.format(0)}",
-         "was written into a slot: its command is 0 to 3, and it has up to 4352 B"),
+         "was written into a slot: its command is 9, and those of its revision are 0 to 3"),
         (f"fabric.open(); df.write_bytes(0x30000, bytes([0, 0, 1, 17]) + bytes(44)); {WRITE.format(0)}",
-         "it has up to 4352 B"),
+         "its payload is 4353 B, and a slot has room for 4352 B"),
         (f"fabric.open(); df.write_bytes(0x30000, bytes([0, 0, 64]) + bytes(45)); {WRITE.format(0)}; {PAUSE}",
          "a packet at SIP 1 eth1 receiver 0 has no route on"),
         ("df.noc_async_write(0x38000, NocAddress(endpoint.router, endpoint.connection), 16); df.instructions(900)",
@@ -126,9 +126,9 @@ def test_the_end_of_anothers_connection(tmp_path: Path) -> None:
         ("fabric = tt.open_fabric(chips=[1, 2])", 3, "SIP 0 opens a fabric of chips [1, 2], which it is none of"),
         ("fabric = tt.open_fabric(chips=[0, 2, 1, 3])", 4, "and 0 links lead from SIP 0 to SIP 2"),
         ("fabric = tt.open_fabric(num_links=9)", 2, "the fabric wants 3 links or more side by side, and 2 links lead"),
-        ("fabric = tt.open_fabric(revision='2027')", 2, "revision '2027' of the fabric; there are 2024-11, "),
-        ("fabric = tt.open_fabric(payload_bytes=9999)", 2, "packets of 9999 B; they hold 1 to 7616 B"),
-        ("fabric = tt.open_fabric(payload_bytes=0)", 2, "packets of 0 B; they hold 1 to 7616 B"),
+        ("fabric = tt.open_fabric(revision='2027')", 2, "revision='2027': give one of 2024-11, 2025-03, 2025-11"),
+        ("fabric = tt.open_fabric(payload_bytes=9999)", 2, "payload_bytes=9999: give a whole number, 1 to 7616"),
+        ("fabric = tt.open_fabric(payload_bytes=0)", 2, "payload_bytes=0: give a whole number, 1 to 7616"),
         ("fabric = tt.open_fabric(); fabric.connect(here, 'N')", 2, "SIP 0 has no router N on link 0; it has E link 0"),
         ("fabric = tt.open_fabric(); fabric.connect((0, 0), 'E')", 2, "tile 0-0 is no worker; Tensix tiles are"),
         ("fabric = tt.open_fabric(); [fabric.connect(here, fabric.ways()[0]) for _ in range(97)]", 2,
@@ -145,6 +145,59 @@ def test_the_end_of_anothers_connection(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_misuse_by_the_host_script(host: str, sips: int, line: str, tmp_path: Path) -> None:
     assert line in line_of(run_one(tmp_path, host, "pass", sips))
+
+
+WHOLE = "give a whole number, "
+
+
+@pytest.mark.parametrize(
+    ("argument", "line"),
+    [
+        *((f"num_links={each}", f"num_links={each}: {WHOLE}1 or more") for each in ("0", "-1", "True", "'2'", "1.0")),
+        *((f"'mesh', columns={each}", f"columns={each}: {WHOLE}0 or more") for each in ("-1", "True", "'2'", "None")),
+        ("columns=2", "columns=2 of a line; a mesh has columns, leave them out"),
+        *((f"payload_bytes={each}", f"payload_bytes={each}: {WHOLE}1 to 7616") for each in ("-16", "True", "'16'")),
+        ("chips=3", "chips=3: give a list of ranks"),
+        ("chips='01'", "chips='01': give a list of ranks"),
+        ("chips=[0, 5]", f"a rank of chips=5: {WHOLE}0 to 1"),
+        ("chips=[0, '1']", f"a rank of chips='1': {WHOLE}0 to 1"),
+        ("revision=[]", "revision=[]: give one of 2024-11, 2025-03, 2025-11"),
+    ],
+)
+def test_arguments_of_a_fabric(argument: str, line: str, tmp_path: Path) -> None:
+    assert line in line_of(run_one(tmp_path, f"tt.open_fabric({argument})"))
+
+
+@pytest.mark.parametrize(
+    ("call", "line"),
+    [
+        ("connect(here, way, 1)", "SIP 0 has no router E on link 1; it has E link 0"),
+        *((f"connect(here, way, {each})", f"link={each}: {WHOLE}0 or more") for each in ("-1", "True", "'0'", "[]")),
+        ("connect(here, [])", "SIP 0 has no router [] on link 0; it has E link 0"),
+        ("connect(3, way)", "tile 3 is no worker; Tensix tiles are, give one of tt.workers"),
+        ("connect((1,), way)", "tile (1,) is no worker"),
+        *((f"connect_to_mux(mux, {each}, here)", f"channel of a mux={each}: {WHOLE}0 to 1") for each in
+          ("2", "-1", "True", "'0'")),
+        ("connect_to_mux(mux, 0, (0, 0))", "tile 0-0 is no worker"),
+        ("connect_to_mux(None, 0, here)", "mux=None: give what create_mux returns"),
+        ("create_mux(program, (9, 0), way, 1)", "tile 9-0 is no worker"),
+        ("create_mux(program, here, way, 0)", f"channels of a mux (full + headers)=0: {WHOLE}1 or more"),
+        ("create_mux(program, here, way, -1, 2)", f"full=-1: {WHOLE}0 or more"),
+        ("create_mux(program, here, way, 1, '1')", f"headers='1': {WHOLE}0 or more"),
+        ("create_mux(program, here, way, 1, 0, 0)", f"slots=0: {WHOLE}1 or more"),
+    ],
+)  # fmt: skip
+def test_arguments_of_connections_and_muxes(call: str, line: str, tmp_path: Path) -> None:
+    host = f"""fabric, program = tt.open_fabric(), tt.create_program()
+    way = fabric.ways()[0]
+    mux = fabric.create_mux(program, others[0], way, 2)
+    fabric.{call}"""
+    assert line in line_of(run_one(tmp_path, host))
+
+
+def test_both_transmit_queues_are_for_no_fabric(tmp_path: Path) -> None:
+    line = line_of(run_one(tmp_path, LINE, "pass", 2, "--set", "system.chip_params.ethernet.queues=2"))
+    assert "a fabric with ethernet.queues=2, and its routers keep the second queue for credits; set system." in line
 
 
 def test_connections_of_two_fabrics_lie_apart(tmp_path: Path) -> None:

@@ -115,11 +115,21 @@ def test_the_program_without_the_bug_is_the_same_at_any_seed(
     assert (code, lines[1:]) == (0, ["seeds 1 to 20: the same"])
 
 
-def test_what_fails_by_itself_is_no_race(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code = main([*FLAGS, str(script_file(tmp_path, "def worker(rank, world_size, tt):\n    raise ValueError('no')\n"))])
+@pytest.mark.parametrize(
+    ("line", "exit_code", "failure"),
+    [
+        ("raise ValueError('no')", 5, "exception: ValueError: no"),
+        ("tt.open_fabric('star')", 3, "KernelMisuse: a fabric's topology is "),
+    ],
+)
+def test_what_fails_by_itself_is_no_race(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], line: str, exit_code: int, failure: str
+) -> None:
+    """Its exit code is that of ``ahbm-launch``, so that it is not taken for a mistake in the command line."""
+    code = main([*FLAGS, str(script_file(tmp_path, f"def worker(rank, world_size, tt):\n    {line}\n"))])
     said = capsys.readouterr()
-    assert (code, said.out) == (2, "")
-    assert said.err.startswith("ahbm-races: it fails without jitter, too: exception: ValueError: no")
+    assert (code, said.out) == (exit_code, "")
+    assert said.err.startswith(f"ahbm-races: it fails without jitter, too: {failure}")
 
 
 RESULTS = """
@@ -164,3 +174,62 @@ def test_what_counts_as_results(tmp_path: Path, one: str, other: str, names: lis
 def test_results_that_cannot_be(tmp_path: Path, more: str, kind: str) -> None:
     error = run("--topology", "n300", script_file(tmp_path, RESULTS.format(more=more))).document["error"]
     assert error["kind"] == kind
+
+
+OPERATIONS = """
+import numpy as np
+
+def worker(rank, world_size, tt):
+    tensor = tt.tensor(np.full((128, 64), rank + 1, np.int32))
+    for _ in range(2):
+        tt.all_reduce(tensor, 0)
+    tt.finish()
+"""
+CONNECTIONS = """
+from sipsim.tensix.fabric.connection import FabricSender
+from sipsim.tensix.fabric.packet import unicast, write_to
+
+def send(endpoint, df):
+    fabric = FabricSender(endpoint, df)
+    fabric.open()
+    for _ in range(12):
+        fabric.send(unicast(1), write_to((9, 11), 0x40000), 0x30000, 64)
+    fabric.close()
+
+def worker(rank, world_size, tt):
+    fabric = tt.open_fabric()
+    program = tt.create_program()
+    mux = fabric.create_mux(program, tt.workers[3], fabric.ways()[0], 3)
+    for number, core in enumerate(tt.workers[:3]):
+        endpoint = fabric.connect_to_mux(mux, number, core)
+        if rank == 0 and number < 2:
+            tt.create_kernel(program, send, core, args=(endpoint,))
+    {more}
+    tt.enqueue_program(program)
+    tt.finish()
+"""
+
+
+@pytest.mark.parametrize("source", [OPERATIONS, CONNECTIONS.format(more="")], ids=["operations", "a mux"])
+def test_counters_of_the_fabric_are_no_race(tmp_path: Path, capsys: pytest.CaptureFixture[str], source: str) -> None:
+    code, lines = searched(capsys, script_file(tmp_path, source), seeds=8)
+    assert (code, lines[1:]) == (0, ["seeds 1 to 8: the same"])
+
+
+@pytest.mark.parametrize(
+    ("more", "are_same"),
+    [
+        ("tt.write(core, endpoint.words, b'a')", True),
+        ("tt.write(core, endpoint.words + 127, b'a')", True),
+        ("tt.write(core, endpoint.words - 1, b'a')", False),
+        ("tt.write(tt.workers[5], endpoint.words, b'a')", False),
+        ("tt.write(tt.workers[3], mux.addresses[-1], b'a')", True),
+        ("tt.write(tt.workers[3], mux.addresses[-1] + 1, b'a')", False),
+    ],
+)
+def test_what_lies_beside_the_words_of_the_fabric_counts(tmp_path: Path, more: str, are_same: bool) -> None:
+    one, other = (
+        run(*FLAGS, script_file(tmp_path, CONNECTIONS.format(more=each))).document["ranks"][0]["results"]
+        for each in ("", more)
+    )
+    assert (one == other) is are_same

@@ -1,5 +1,6 @@
 """Packets, places and layouts of the fabric: what a header says, where a route leads, what lies where."""
 
+import random
 import struct
 from itertools import pairwise, product
 
@@ -43,6 +44,12 @@ TARGETS = (
     scatter_to((A, 0x1000), (B, 0x2000), 48),
 )
 
+
+def packed(target: Target, nbytes: int) -> bytes:
+    """A long header, to the neighbour."""
+    return pack(unicast(1), target, nbytes, False)
+
+
 # --- headers ----------------------------------------------------------------------------------------------------
 
 
@@ -74,6 +81,15 @@ def test_what_a_short_header_has_no_room_for_is_refused(route: Route, target: Ta
 
 
 NO_COMMAND, TOO_LONG = b"\x04" + bytes(47), struct.pack("<BBH", 0, 0, 65) + bytes(44)
+NO_SHORT_COMMAND = b"\x82\x00\x40" + bytes(29)
+NOT_THERE = Core(60, 60)
+
+
+def problem_of(core: Core, address: int, nbytes: int) -> str:
+    """All tiles but one have memories of 1 MiB."""
+    if core == NOT_THERE:
+        return f"tile {core} has no memory"
+    return "behind the end" if address + nbytes > 2**20 else ""
 
 
 @pytest.mark.parametrize("first_bytes", [0, 64, 65])
@@ -88,15 +104,50 @@ def test_what_no_header_can_add(value: int) -> None:
         pack(unicast(1), increment_of(A, 0, value), 0, False)
 
 
-@pytest.mark.parametrize("header", [NO_COMMAND, TOO_LONG], ids=["command", "size"])
-def test_what_is_no_header_is_refused(header: bytes) -> None:
-    with pytest.raises(KernelMisuse, match="its command is 0 to 3, and it has up to 64 B"):
-        check_header(header, 64)
+@pytest.mark.parametrize(
+    ("header", "line"),
+    [
+        (NO_COMMAND, "its command is 4, and those of its revision are 0 to 3"),
+        (NO_SHORT_COMMAND, "its command is 2, and those of its revision are 0 to 1"),
+        (TOO_LONG, "its payload is 65 B, and a slot has room for 64 B"),
+        (packed(TARGETS[0], 0), "its payload is 0 B, and command WRITE needs a payload"),
+        (packed(TARGETS[1], 64), "its payload is 64 B, and command INCREMENT takes no payload"),
+        (packed(TARGETS[4], 49)[:2] + b"\x30" + packed(TARGETS[4], 49)[3:], "48 of 48 B for the first place"),
+        (packed(write_to(NOT_THERE, 0), 64), "tile 60-60 has no memory"),
+        (packed(increment_of(NOT_THERE, 0), 0), "tile 60-60 has no memory"),
+        (packed(write_to(A, 2**20 - 63), 64), "behind the end"),
+        (packed(increment_of(A, 2**20 - 3), 0), "behind the end"),
+        (packed(write_and_increment(A, 0, B, 2**32 - 1), 64), "behind the end"),
+        (packed(scatter_to((A, 0), (B, 2**20 - 15), 48), 64), "behind the end"),
+    ],
+    ids=lambda each: each if isinstance(each, str) else "",
+)
+def test_what_is_no_header_is_refused(header: bytes, line: str) -> None:
+    with pytest.raises(KernelMisuse, match=f"header is {header.hex()} was written into a slot: {line}"):
+        check_header(header, 64, problem_of)
 
 
 def test_a_header_of_the_longest_payload_is_one() -> None:
     for target in TARGETS:
-        check_header(pack(unicast(1), target, 64, False), 64)
+        check_header(packed(target, 64 * target.takes_payload), 64, problem_of)
+
+
+@pytest.mark.parametrize("size", [LONG_BYTES, SHORT_BYTES])
+def test_any_bytes_are_a_header_or_refused(size: int) -> None:
+    """One or some bytes of a good header are others: most are refused, and some are not."""
+    draw, refused, tries = random.Random(size), 0, 3000
+    for _ in range(tries):
+        target = draw.choice(TARGETS if size == LONG_BYTES else TARGETS[:2])
+        header = bytearray(pack(unicast(3), target, 60 * target.takes_payload, size == SHORT_BYTES))
+        for _ in range(draw.choice((1, 4, size))):
+            header[draw.randrange(size)] = draw.randrange(256)
+        try:
+            check_header(bytes(header), 64, problem_of)
+        except KernelMisuse:
+            refused += 1
+        else:
+            next_hop(bytes(header), Way.W)
+    assert tries // 10 < refused < tries
 
 
 # --- routes -----------------------------------------------------------------------------------------------------
