@@ -11,7 +11,7 @@ from sipsim.tensix.floor_plan import Core, FloorPlan, Kind
 from sipsim.tensix.jitter import Jitter
 from sipsim.tensix.log import TileLog
 from sipsim.tensix.memory import TileMemory
-from sipsim.tensix.noc import NOCS, NocGraph
+from sipsim.tensix.noc import NocGraph
 from sipsim.tensix.processor import Processor
 
 ATOMIC_BYTES = 4
@@ -80,8 +80,9 @@ class Tiles:
             memory.write(to, data, self._engine.now_ps, by.name)
             self._log.noc_write(start_ps, by.core, core, to, data)
             by.writes -= 1
-            back = self._graph.between(by.noc, core, by.core)
-            by.acked_ps = max(by.acked_ps, self._engine.now_ps + back.latency_ps(REQUEST_BYTES))
+            by.acked_ps = max(
+                by.acked_ps, self._engine.now_ps + self._graph.word_ps(by.noc, core, by.core, REQUEST_BYTES)
+            )
             _tell(by)
 
         self._start(by.noc, by.core, core, route, nbytes, arrive)
@@ -142,7 +143,7 @@ class Tiles:
         def arrive(_head_ps: int, _tail_ps: int) -> None:
             memory.write(to, data, self._engine.now_ps, by)
             self._log.noc_write(start_ps, src, core, to, data)
-            arrived(self._engine.now_ps + self._graph.between(noc, core, src).latency_ps(REQUEST_BYTES))
+            arrived(self._engine.now_ps + self._graph.word_ps(noc, core, src, REQUEST_BYTES))
 
         self._carry(self._graph.carrying(noc, src, core), len(data), arrive, delay_ps)
 
@@ -182,10 +183,10 @@ class Tiles:
 
     def way_ps(self, src: Core, core: Core) -> int:
         """A word's way from a tile to another, on the NoC whose way is shorter."""
-        return self._graph.between(self._nearer(src, core), src, core).latency_ps(ATOMIC_BYTES)
+        return self._graph.word_ps(self._nearer(src, core), src, core, ATOMIC_BYTES)
 
     def _nearer(self, src: Core, core: Core) -> int:
-        return min(NOCS, key=lambda noc: self._graph.hops(noc, src, core))
+        return self._graph.nearer(src, core)
 
     def _nbytes(self, kind: Kind) -> int:
         params = self._plan.params
