@@ -46,6 +46,8 @@ class NocGraph:
         self._dram = {Core(*each) for each in params.dram.cores}
         self._routes: dict[tuple[int, Core, Core], Route] = {}
         self._carrying: dict[tuple[int, Core, Core], Route] = {}
+        self._words_ps: dict[tuple[int, Core, Core, int], int] = {}
+        self._nearer: dict[tuple[Core, Core], int] = {}
 
     def carrying(self, noc: int, src: Core, dst: Core) -> Route:
         """:meth:`between` for bytes that are read from the first tile and written to the second: through the channel of
@@ -68,6 +70,20 @@ class NocGraph:
             route = self._routes[noc, src, dst] = self._route(noc, src, dst)
         return route
 
+    def word_ps(self, noc: int, src: Core, dst: Core, nbytes: int) -> int:
+        """The way of a word or less by itself. Kept for each route, as few sizes are asked for."""
+        found = self._words_ps.get((noc, src, dst, nbytes))
+        if found is None:
+            found = self._words_ps[noc, src, dst, nbytes] = self.between(noc, src, dst).latency_ps(nbytes)
+        return found
+
+    def nearer(self, src: Core, dst: Core) -> int:
+        """The NoC whose way is shorter."""
+        found = self._nearer.get((src, dst))
+        if found is None:
+            found = self._nearer[src, dst] = min(NOCS, key=lambda noc: self.hops(noc, src, dst))
+        return found
+
     def route(self, src: Node, dst: Node) -> Route:
         """Between two ports, for what looks at the graph of any chip: no frame goes through this one."""
         return Route(src, 0, (Edge(src, dst, 1, 0, self._bps),))
@@ -76,10 +92,6 @@ class NocGraph:
         """Routers that a packet goes on to."""
         dx, dy = self._distance(noc, src, dst)
         return dx + dy
-
-    def nearer(self, src: Core, dst: Core) -> int:
-        """The NoC whose way from one tile to another is shorter."""
-        return min(NOCS, key=lambda noc: self.hops(noc, src, dst))
 
     def _distance(self, noc: int, src: Core, dst: Core) -> tuple[int, int]:
         params, sign = self._params.noc, 1 if noc == 0 else -1

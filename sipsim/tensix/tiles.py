@@ -89,8 +89,9 @@ class Tiles:
             memory.write(to, data, self._engine.now_ps, by.name)
             self._log.noc_write(start_ps, by.core, core, to, data)
             by.writes -= 1
-            back = self._graph.between(by.noc, core, by.core)
-            by.acked_ps = max(by.acked_ps, self._engine.now_ps + back.latency_ps(REQUEST_BYTES))
+            by.acked_ps = max(
+                by.acked_ps, self._engine.now_ps + self._graph.word_ps(by.noc, core, by.core, REQUEST_BYTES)
+            )
             _tell(by)
 
         self._start(by.noc, by.core, core, route, nbytes, arrive)
@@ -151,7 +152,7 @@ class Tiles:
         def arrive(_head_ps: int, _tail_ps: int) -> None:
             memory.write(to, data, self._engine.now_ps, by)
             self._log.noc_write(start_ps, src, core, to, data)
-            arrived(self._engine.now_ps + self._graph.between(noc, core, src).latency_ps(REQUEST_BYTES))
+            arrived(self._engine.now_ps + self._graph.word_ps(noc, core, src, REQUEST_BYTES))
 
         self._carry(self._graph.carrying(noc, src, core), len(data), arrive, delay_ps)
 
@@ -195,7 +196,7 @@ class Tiles:
         noc = self._graph.nearer(src, core)
         if self._jitter is not None:
             delay_ps = self._jitter.noc_delay_ps(noc, src, core, self._engine.now_ps, delay_ps)
-        way_ps = self._graph.between(noc, src, core).latency_ps(ATOMIC_BYTES)
+        way_ps = self._graph.word_ps(noc, src, core, ATOMIC_BYTES)
         self._engine.at(self._engine.now_ps + delay_ps + way_ps, told)
 
     def _nbytes(self, kind: Kind) -> int:

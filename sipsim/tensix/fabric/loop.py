@@ -31,6 +31,7 @@ class Loop(Generic[Channel]):
         engine: Engine,
     ) -> None:
         self._channels = channels
+        self._numbered = list(enumerate(channels))
         self._look_ps = look_ps
         self._round_ps = round_ps
         self._turn_ps = round_ps + len(channels) * look_ps
@@ -66,19 +67,23 @@ class Loop(Generic[Channel]):
 
     def _next_visit(self) -> tuple[Ps, int] | None:
         """When the loop comes first to a channel that is ready then, and to which."""
-        look_ps, turn_ps, now_ps = self._look_ps, self._turn_ps, self._engine.now_ps
-        first_ps = self._begin_ps - self._position * look_ps
+        look_ps, turn_ps, now_ps, position = self._look_ps, self._turn_ps, self._engine.now_ps, self._position
+        first_ps = self._begin_ps - position * look_ps
         best: tuple[Ps, int] | None = None
-        for index, channel in enumerate(self._channels):
+        for index, channel in self._numbered[position:] + self._numbered[:position]:
             visit_ps = first_ps + index * look_ps
-            if index < self._position:
+            if index < position:
                 visit_ps += turn_ps
             ready_ps = self._ready(channel, visit_ps if visit_ps > now_ps else now_ps)
-            if ready_ps is not None:
-                if ready_ps > visit_ps:
-                    visit_ps += -(-(ready_ps - visit_ps) // turn_ps) * turn_ps
-                if best is None or visit_ps < best[0]:
+            if ready_ps is None:
+                continue
+            if ready_ps > visit_ps:
+                visit_ps += -(-(ready_ps - visit_ps) // turn_ps) * turn_ps
+                if best is None or (visit_ps, index) < best:
                     best = visit_ps, index
+                continue
+            # In the order of looks: none of those behind it comes earlier.
+            return (visit_ps, index) if best is None or (visit_ps, index) < best else best
         return best
 
     def _visit(self, seq: int) -> None:

@@ -85,7 +85,7 @@ class RouterMachine:
         self._transmitter = transmitter
         self._engine = engine
         self._stored_bytes = stored_bytes
-        self._looked: dict[int, tuple[int, Arrived]] = {}
+        self._looked: dict[tuple[int, int], tuple[int, Arrived]] = {}
         self._neighbours: dict[Way, RouterMachine] = {}
         self._flushes: dict[int, Flush] = {}
         self.connection = Connection(f"{router.name} sender 0", router.senders[0], self._to_worker)
@@ -130,7 +130,8 @@ class RouterMachine:
         self._transmitter.send_between(at_ps, self.layout.credits, data)
 
     def look_into(self, channel: ReceiverChannel, number: int) -> Arrived:
-        looked = self._looked.get(channel.vc)
+        slot = channel.vc, number % channel.ring.slots
+        looked = self._looked.get(slot)
         if looked is None or looked[0] != number:
             header = self._memory.read(channel.ring.address(number), self.layout.shape.header_bytes)
             if header[4] >= len(self.layout.shape.senders):
@@ -140,7 +141,7 @@ class RouterMachine:
                 if way not in channel.downstream:
                     what = f"the route of a packet leads {way.name} from {channel.name}, where the fabric has no link"
                     raise KernelMisuse(f"{what}; give it fewer hops")
-            looked = self._looked[channel.vc] = number, Arrived(hop, header[4])
+            looked = self._looked[slot] = number, Arrived(hop, header[4])
         return looked[1]
 
     def _hop_of(self, header: bytes, channel: ReceiverChannel) -> Hop:

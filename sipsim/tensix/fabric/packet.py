@@ -279,14 +279,20 @@ def set_sender(header: bytes, sender: int) -> bytes:
     return header[:4] + bytes((sender,)) + header[5:]
 
 
+def _steps_of(here: int, own: Way) -> tuple[bool, tuple[Way, ...]]:
+    return bool(here & own), tuple(way for way in Way if way & here and way is not own)
+
+
+_STEPS = {(here, own): _steps_of(here, own) for here in range(16) for own in Way}
+"""By a hop's nibble and the way of the receiver's link: whether it writes here, and the ways on."""
+
+
 def next_hop(header: bytes, own: Way) -> Hop:
     """What the receiver that sits at the link to ``own`` does with a packet."""
     if len(header) == LONG_BYTES:
         nibbles = int.from_bytes(header[_ROUTE_AT : _ROUTE_AT + 16], "little")
-        here = Way(nibbles & 15)
-        rest = (nibbles >> 4).to_bytes(16, "little")
-        ways = tuple(way for way in Way if way & here and way is not own)
-        return Hop(bool(here & own), ways, header[:_ROUTE_AT] + rest + header[_ROUTE_AT + 16 :])
+        here, rest = nibbles & 15, (nibbles >> 4).to_bytes(16, "little")
+        return Hop(*_STEPS[here, own], header[:_ROUTE_AT] + rest + header[_ROUTE_AT + 16 :])
     number, start = divmod(header[_HOPS_AT], 16)
     if not number or not start:
         return Hop(False, (), header)

@@ -169,16 +169,12 @@ class Router:
     def _may_handle(self, channel: ReceiverChannel) -> bool:
         if channel.handled >= channel.arrived or len(channel.open) >= self._transaction_ids:
             return False
-        return self._has_room(channel) or self._may_write_ahead(channel)
+        hop = self.machine.look_into(channel, channel.handled).hop
+        return _has_room(channel, hop) or self._may_write_ahead(channel, hop)
 
-    def _has_room(self, channel: ReceiverChannel) -> bool:
-        ways = self.machine.look_into(channel, channel.handled).hop.ways
-        return all(channel.downstream[way].free > 0 for way in ways)
-
-    def _may_write_ahead(self, channel: ReceiverChannel) -> bool:
+    def _may_write_ahead(self, channel: ReceiverChannel, hop: Hop) -> bool:
         """Whether a multicast may be written here before there is room to forward it."""
-        is_local = self.machine.look_into(channel, channel.handled).hop.is_local
-        return is_local and not self._couples_multicasts and channel.ahead is None
+        return hop.is_local and not self._couples_multicasts and channel.ahead is None
 
     def _visit(self, channel: Channel, time_ps: Ps) -> None:
         if isinstance(channel, SenderChannel):
@@ -219,7 +215,7 @@ class Router:
         """Write and forward the oldest packet, or write it ahead; when that is done, None if it must be waited for."""
         arrived = self.machine.look_into(channel, channel.handled)
         handled, ahead = Handled(channel, arrived.sender), channel.ahead
-        hop, has_room = arrived.hop, self._has_room(channel)
+        hop, has_room = arrived.hop, _has_room(channel, arrived.hop)
         if ahead is not None:
             handled, hop, channel.ahead = ahead, hop._replace(is_local=False), None
         elif not has_room:
@@ -260,6 +256,12 @@ def in_turn(senders: Sequence[SenderChannel], receivers: Sequence[ReceiverChanne
     for vc, receiver in enumerate(receivers):
         found += [receiver, *senders[1 + vc * passing : 1 + (vc + 1) * passing]]
     return found
+
+
+def _has_room(channel: ReceiverChannel, hop: Hop) -> bool:
+    """Whether a packet can be forwarded."""
+    downstream = channel.downstream
+    return not hop.ways or all(downstream[way].free > 0 for way in hop.ways)
 
 
 def _at(sender: int, count: int) -> Sequence[int]:

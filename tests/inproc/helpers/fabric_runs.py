@@ -21,6 +21,12 @@ def flags(sips: int, columns: int = 0) -> tuple[object, ...]:
     return ("--set", "system.chip=wormhole", "--link", "ethernet_100g", "--sips", sips, *shape)
 
 
+def slots_of(revision: str, slots: int) -> tuple[str, ...]:
+    """So many slots of each channel; 0: as many as the config has."""
+    of_each = f"system.chip_params.fabric.revisions.{revision}.slots=[{{sender: {slots}, receiver: {slots}}}]"
+    return ("--set", of_each) if slots else ()
+
+
 def run_flows(sips: int, flows: Sequence[Flow], *more: object, fabric: dict[str, Any], keep_oplog: bool = False,
               **asked: Any) -> Run:  # fmt: skip
     """Flows over a fabric that is opened with ``fabric``."""

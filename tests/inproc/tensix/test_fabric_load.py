@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from fabric_runs import SCRIPTS, flags, left, passed
+from fabric_runs import SCRIPTS, flags, left, passed, slots_of
 from runs import Run, run
 
 from sipsim.tensix.fabric.channels import ReceiverChannel, SenderChannel
@@ -21,10 +21,8 @@ def run_ring(
     sips: int, seed: int, packets: int, revision: str, *more: object, nbytes: int = 512, slots: int = 0, **asked: Any
 ) -> Run:
     """Random packets on a ring, some of them with more chips than one. ``slots``: of each channel, few to fill them."""
-    of_revision = f"system.chip_params.fabric.revisions.{revision}.slots=[{{sender: {slots}, receiver: {slots}}}]"
-    few = ("--set", of_revision) if slots else ()
     knobs = {"seed": seed, "packets": packets, "revision": revision, "nbytes": nbytes, **asked}
-    return run(*flags(sips), *more, *few, SCRIPTS / "fabric_random.py", json.dumps(knobs))
+    return run(*flags(sips), *more, *slots_of(revision, slots), SCRIPTS / "fabric_random.py", json.dumps(knobs))
 
 
 # --- rings ------------------------------------------------------------------------------------------------------
