@@ -18,6 +18,13 @@ class DataMovementConfig(NamedTuple):
     noc: int = 0
 
 
+class ComputeConfig(NamedTuple):
+    """The kernel of a worker tile that adds up, on the processors beside those that move data."""
+
+    noc: int = 0
+    processor: int = -1
+
+
 class EthernetConfig(NamedTuple):
     """A kernel of an Ethernet core, whose commands go on NoC ``noc``."""
 
@@ -25,7 +32,7 @@ class EthernetConfig(NamedTuple):
     processor: int = 0
 
 
-Config = DataMovementConfig | EthernetConfig
+Config = DataMovementConfig | ComputeConfig | EthernetConfig
 
 
 class KernelSpec(NamedTuple):

@@ -12,7 +12,7 @@ from sipsim.errors import KernelMisuse
 from sipsim.tensix.arguments import one_of, whole, yes_or_no
 from sipsim.tensix.ccl.crew import SIDES, Crew, Cut, Place, Worker
 from sipsim.tensix.ccl.gather import ORDERS, all_to_all, copies, line_all_gather, mixed, ring_all_gather
-from sipsim.tensix.ccl.kernels import reader, writer
+from sipsim.tensix.ccl.kernels import adder, reader, writer
 from sipsim.tensix.ccl.reduce import Streams, direct_reduce_scatter, line_reduce_scatter, ring_reduce_scatter
 from sipsim.tensix.ccl.store import BUFFER_BYTES, KEPT_BYTES, KIB, SEMAPHORE_BYTES, Store
 from sipsim.tensix.ccl.tensor import Piece, Tensor, dtype_of, from_pages, pieces, to_pages
@@ -22,7 +22,7 @@ from sipsim.tensix.fabric.host import Fabric
 from sipsim.tensix.fabric.packet import Way
 from sipsim.tensix.floor_plan import Core
 from sipsim.tensix.params import CclParams
-from sipsim.tensix.programs import DataMovementConfig, KernelSpec, Program
+from sipsim.tensix.programs import ComputeConfig, DataMovementConfig, KernelSpec, Program
 
 READER, WRITER = DataMovementConfig(processor=1, noc=0), DataMovementConfig(processor=0, noc=1)
 TOPOLOGIES = ("line", "ring")
@@ -316,6 +316,8 @@ class Collectives:
         program.add(KernelSpec(writer, worker.core, WRITER, (work,), False))
         if packets:
             program.add(KernelSpec(reader, worker.core, READER, (work,), False))
+        if work.adds:
+            program.add(KernelSpec(adder, worker.core, ComputeConfig(), (work,), False))
 
     def _endpoint(self, worker: Worker, fabric: Fabric) -> FabricEndpoint | None:
         if worker.side not in fabric.ways():

@@ -1,4 +1,6 @@
-"""The kernels of a worker pair: `reader` fills a circular buffer, `writer` empties it into the fabric."""
+"""The kernels of a worker: `reader` fills a circular buffer, `adder` adds up what is in a place of it, and `writer`
+empties it into the fabric. Each goes on with the next packet while the one behind it has this one.
+"""
 
 from functools import partial
 from typing import Final
@@ -31,6 +33,16 @@ def reader(work: Work, df: Dataflow) -> None:
         df.store(words.pushed, done.to_bytes(4, "little"))
 
 
+def adder(work: Work, df: Dataflow) -> None:
+    """Adds up the operands of each packet."""
+    words, buffer = work.words, work.buffer
+    for number, packet in enumerate(work.packets):
+        df.wait_until(partial(_is_more, df, words.pushed, number), "operands")
+        if len(packet.reads) > 1:
+            _add(work, packet, buffer.address(number), df)
+        df.store(words.summed, (number + 1).to_bytes(4, "little"))
+
+
 def writer(work: Work, df: Dataflow) -> None:
     """Tells the other chips that it has begun, waits for them, and passes the packets on."""
     df.instructions(work.launch_ns)
@@ -42,19 +54,18 @@ def writer(work: Work, df: Dataflow) -> None:
         for route, semaphore in work.hellos:
             fabric.send(route, increment_of(semaphore.core, semaphore.address), 0, 0)
     _wait_for(work.begin, df)
+    filled = words.summed if work.adds else words.pushed
     for number, packet in enumerate(work.packets):
-        df.wait_until(partial(_is_more, df, words.pushed, number), "a page to pass on")
-        address = buffer.address(number)
-        if len(packet.reads) > 1:
-            _add(work, packet, address, df)
+        df.wait_until(partial(_is_more, df, filled, number), "a page to pass on")
         df.owe(work.page_ns * packet.pages)
-        _pass_on(packet, address, fabric, df)
+        _pass_on(packet, buffer.address(number), fabric, df)
         df.store(words.popped, (number + 1).to_bytes(4, "little"))
     _wait_for(work.end, df)
     if fabric is not None:
         fabric.close()
     df.noc_async_write_barrier()
-    df.store(words.pushed, bytes(4))
+    for word in (words.pushed, words.summed):
+        df.store(word, bytes(4))
 
 
 def _pass_on(packet: Packet, address: int, fabric: FabricSender | None, df: Dataflow) -> None:

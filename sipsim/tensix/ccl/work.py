@@ -1,4 +1,4 @@
-"""What the two kernels of a worker do, as plain lists: packets to read, to add up, to send or to write. Pure.
+"""What the kernels of a worker do, as plain lists: packets to read, to add up, to send or to write. Pure.
 
 A worker serves one link in one direction: its writer is connected to the router there, and what comes over that link
 may raise its semaphores. ``Words`` lie in the L1 of every worker of an operation at the same addresses.
@@ -11,14 +11,14 @@ from sipsim.tensix.dataflow import NocAddress
 from sipsim.tensix.fabric.connection import FabricEndpoint
 from sipsim.tensix.fabric.packet import Route
 
-WORD_BYTES, LOCAL_BYTES, SHARED = 4, 16, 4
+WORD_BYTES, LOCAL_BYTES, SHARED, LOCAL = 4, 16, 4, 3
 
 
 class Words(NamedTuple):
     """Semaphores, by their address. ``ready``: chips that have begun; ``arrived``: chunks that are here for a relay;
-    ``done``: sources all of whose data is here; ``partial``: chunks of the other worker of this chip. ``pushed`` and
-    ``popped``: packets of the circular buffer, which all fabrics share, as the kernels of a chip's calls follow one
-    another.
+    ``done``: sources all of whose data is here; ``partial``: chunks of the other worker of this chip. ``pushed``,
+    ``summed`` and ``popped``: packets of the circular buffer, which all fabrics share, as the kernels of a chip's calls
+    follow one another.
     """
 
     ready: int
@@ -26,6 +26,7 @@ class Words(NamedTuple):
     done: int
     partial: int
     pushed: int
+    summed: int
     popped: int
 
     @classmethod
@@ -33,9 +34,10 @@ class Words(NamedTuple):
         """Those of a fabric, from the address of all of them on. ``fabric``: a number that no other fabric of one of
         its chips has, as chips tell one another that they have begun while one of them is in a call on another fabric.
         """
-        behind = first + 2 * LOCAL_BYTES + fabric * SHARED * WORD_BYTES
+        behind = first + LOCAL * LOCAL_BYTES + fabric * SHARED * WORD_BYTES
         ready, arrived, done, partial = (behind + number * WORD_BYTES for number in range(SHARED))
-        return cls(ready, arrived, done, partial, first, first + LOCAL_BYTES)
+        local = (first + number * LOCAL_BYTES for number in range(LOCAL))
+        return cls(ready, arrived, done, partial, *local)
 
     @property
     def end(self) -> int:
@@ -97,3 +99,8 @@ class Work(NamedTuple):
     page_ns: float
     add_ns_per_byte: float
     batch: int
+
+    @property
+    def adds(self) -> bool:
+        """Whether there is anything to add up."""
+        return any(len(packet.reads) > 1 for packet in self.packets)
