@@ -158,7 +158,7 @@ def flags() -> argparse.ArgumentParser:
     parser.add_argument("--csv", type=Path, metavar="FILE", help="published figures, in place of the project's")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write rows as id, kind, measured, simulated, error")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw simulated over measured, as PNG or SVG")
-    parser.add_argument("--page", type=Path, metavar="FILE", help="put all tables into this page")
+    parser.add_argument("--page", type=Path, metavar="FILE", help="put the tables into this page")
     parser.add_argument("--family", **names, help="these families alone")
     parser.add_argument("--rows", **names, help="these rows alone")
     parser.add_argument(
@@ -181,7 +181,7 @@ def main() -> int:
                 "unclaimed": tables.unclaimed(verdicts),
                 "parameters": parameters(),
             }
-            if chosen.mechanisms or chosen.page:
+            if chosen.mechanisms:
                 texts["mechanisms"] = tables.without(without_each(rows, settings, runner))
         write(chosen, verdicts, texts, pyplot)
     except ConfigError as error:
