@@ -4,14 +4,13 @@ from collections.abc import Iterable
 from itertools import compress
 from typing import NamedTuple
 
-from launcher.bench.base import BENCHES
 from launcher.bench.benches.ccl import Ccl
 from launcher.bench.benches.fabric_bandwidth import FabricBandwidth
 from launcher.bench.benches.fabric_latency import FabricLatency
 from launcher.bench.machine import LINKS
 from launcher.bench.published import TO_REPRODUCE, Published
 from launcher.bench.runner import Runner
-from launcher.bench.validation import Settings, Verdict, request_of, validate
+from launcher.bench.validation import Settings, Verdict, effort_of, request_of, validate
 
 RISC = "system.chip_params.risc"
 MOVER = "system.chip_params.data_mover"
@@ -81,7 +80,7 @@ def cheap(rows: Iterable[Published]) -> list[Published]:
     found = []
     for row, request in asked:
         if request.claim is not None:
-            effort = BENCHES.get(request.bench).effort(request.claim.case)
+            effort = effort_of(request)
             efforts.setdefault(request.bench, []).append(effort)
             found.append((row, request.bench, effort))
     most = {bench: sorted(own)[(len(own) - 1) // CHEAP_PART] for bench, own in efforts.items()}

@@ -109,6 +109,12 @@ def run_of(request: Request) -> tuple[object, ...]:
     return request.bench, request.chip, replace(case, sizes=()) if BENCHES.get(request.bench).sweeps else case
 
 
+def effort_of(request: Request) -> float:
+    """What the case of a claim takes, in the unit of its bench."""
+    assert request.claim is not None
+    return BENCHES.get(request.bench).effort(request.claim.case)
+
+
 def _jobs(requests: Iterable[Request], settings: Settings) -> dict[tuple[object, ...], Job]:
     """The job of each run, with all sizes that rows claim of it."""
     claimed = [request for request in requests if request.claim is not None]

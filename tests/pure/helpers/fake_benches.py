@@ -75,7 +75,6 @@ def install(monkeypatch: Any, bench: FakeBench) -> None:
     benches = FakeBenches(fake=bench)
     monkeypatch.setattr("launcher.bench.validation.BENCHES", benches)
     monkeypatch.setattr("launcher.bench.runner.BENCHES", benches)
-    monkeypatch.setattr("launcher.bench.fit.subset.BENCHES", benches)
     monkeypatch.setattr("launcher.bench.fit.subset.SECTIONS", {"": ("fake",)})
 
 

@@ -263,6 +263,8 @@ def test_a_page_gets_its_tables_between_the_lines_that_name_them(
     names = ("rows", "families", "unclaimed", "parameters", "mechanisms")
     path.write_text("\n".join(f"{name}\n<!-- {name} -->\nold\n<!-- end of {name} -->\n" for name in names))
     assert command(f"--rows A1 --page {path}") == 0
+    assert path.read_text().count("old") == 1, "mechanisms take longer, and are asked for"
+    assert command(f"--rows A1 --mechanisms --page {path}") == 0
     page = path.read_text()
     assert "old" not in page
     assert "| A1 | `line` | 16 | ns | 100 | 100 | +0.0 % |" in page
