@@ -139,7 +139,7 @@ class Collectives:
             self._direct(crew, tensor, output, dim)
         else:
             cut = self._reducing(crew, tensor, output, dim)
-            streams = Streams(self._chunks(crew, cut, chunks), group)
+            streams = Streams(chunks or self._most_chunks(crew), group)
             (ring_reduce_scatter if place.is_ring else line_reduce_scatter)(crew, cut, streams)
         self._run(crew, tensor, (), 1, fabric)
         return output
@@ -167,15 +167,18 @@ class Collectives:
         return found
 
     def _chunks(self, crew: Crew, cut: Cut, chunks: int | None) -> int:
-        """Packets of a worker between increments, unless told: a slice has two chunks or more, so that a relay begins
-        before all of it has come.
+        """Packets of an all-gather's worker between increments, unless told: a slice has two chunks or more, so that a
+        relay begins before all of it has come.
         """
         if chunks is not None:
             return chunks
-        place, ccl = crew.place, self._ccl
-        most = ccl.ring_chunks_per_sync if place.is_ring else ccl.line_chunks_per_sync
+        place, most = crew.place, self._most_chunks(crew)
         packets = len(cut(0)) // crew.num_links // (2 if place.is_ring and place.is_both else 1)
         return max(min(most, packets // 2), 1)
+
+    def _most_chunks(self, crew: Crew) -> int:
+        """Packets between increments of reductions (CCL_bandwidth.md of tt-metal), and at most of others."""
+        return self._ccl.ring_chunks_per_sync if crew.place.is_ring else self._ccl.line_chunks_per_sync
 
     @staticmethod
     def _dim(tensor: Tensor, dim: int, slices: int) -> int:
