@@ -20,6 +20,7 @@ from launcher.bench.traffic import (
     through_one_link,
 )
 from launcher.run import arguments
+from sipsim.errors import ConfigError
 
 GOLDEN = ("fabric_edm_bandwidth_t3k", "fabric_edm_bandwidth_6u", "fabric_edm_bandwidth_wh8", "fabric_edm_bandwidth_bh")
 SUMMARY = (
@@ -178,6 +179,8 @@ class FabricBandwidth(Bench[FabricCase]):
         group.add_argument("--payload", type=int, default=0, metavar="BYTES", help="of the longest packet (the chip's)")
 
     def cases(self, chosen: argparse.Namespace) -> list[FabricCase]:
+        if chosen.chips % chosen.rows:
+            raise ConfigError(f"--rows {chosen.rows}: {chosen.chips} chips do not divide into so many")
         shape = (chosen.rows, chosen.chips // chosen.rows)
         return [
             FabricCase(

@@ -18,6 +18,7 @@ from launcher.bench.benches.fabric_bandwidth import (
 from launcher.bench.machine import Machine
 from launcher.bench.published import Published
 from launcher.run import arguments
+from sipsim.errors import ConfigError
 
 SAMPLES = 16
 ONE_LINE, ONE_RING = (f"test_1D_{each}_fabric_latency_on_uncongested_fabric" for each in ("line", "ring"))
@@ -71,10 +72,12 @@ class FabricLatency(Bench[LatencyCase]):
         group.add_argument("--revision", default=NEW, metavar="NAME", help=f"of the fabric's protocol ({NEW})")
 
     def cases(self, chosen: argparse.Namespace) -> list[LatencyCase]:
+        if chosen.hops >= chosen.chips:
+            raise ConfigError(f"--hops {chosen.hops}: {chosen.chips} chips are {chosen.chips - 1} hops long, at most")
         return [
             LatencyCase(
                 f"{chosen.fabric}_latency",
-                hops=min(chosen.hops, chosen.chips - 1),
+                hops=chosen.hops,
                 sizes=(nbytes,),
                 topology=chosen.fabric,
                 chips=chosen.chips,

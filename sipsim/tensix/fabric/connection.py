@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from sipsim.errors import KernelMisuse
 from sipsim.tensix.dataflow import Dataflow, NocAddress
 from sipsim.tensix.fabric.channels import Ring, SenderChannel, nobody
-from sipsim.tensix.fabric.packet import Route, Target, pack
+from sipsim.tensix.fabric.packet import Route, Target, Way, pack
 from sipsim.tensix.floor_plan import Core
 
 Ps = int
@@ -113,7 +113,7 @@ class Connection:
 class FabricEndpoint(NamedTuple):
     """A sender channel 0 as the kernel of a worker needs it. ``router``: its tile. ``connection``: the address of the
     connection's words there. ``words``: of the worker's L1, three times 16 bytes: credits, end, and what is read;
-    then room for a header.
+    then room for a header. ``way``: of the router's link.
     """
 
     router: Core
@@ -123,6 +123,7 @@ class FabricEndpoint(NamedTuple):
     payload_bytes: int
     is_short: bool
     words: int
+    way: Way
 
 
 class FabricSender:
@@ -163,11 +164,11 @@ class FabricSender:
         NoC. The bytes are taken when the NoC command is issued.
 
         Raises:
-            KernelMisuse: for a connection that is not open, a payload that a packet does not hold, or a target that
-                takes none.
+            KernelMisuse: for a connection that is not open, a route another way, a payload that a packet does not hold,
+                or a target that takes none.
         """
         endpoint, df = self._endpoint, self._df
-        self._check(nbytes, target)
+        self._check(route, nbytes, target)
         self.wait_for_empty_write_slot()
         if nbytes:
             df.noc_async_write(source, NocAddress(endpoint.router, self._slot + endpoint.header_bytes), nbytes)
@@ -177,7 +178,7 @@ class FabricSender:
         """As :meth:`send`, with the payload that the next slot has from the packet before: a program that measures
         routers does not wait for its worker's payloads (``edm_fabric_writer.cpp`` of tt-metal).
         """
-        self._check(nbytes, target)
+        self._check(route, nbytes, target)
         self.wait_for_empty_write_slot()
         self._send_header(route, target, nbytes)
 
@@ -222,12 +223,15 @@ class FabricSender:
         df.store(self._header, WORDS.pack(state, *df.core, self._credits, self._ended))
         df.noc_async_write(self._header, NocAddress(endpoint.router, endpoint.connection), WORDS.size)
 
-    def _check(self, nbytes: int, target: Target) -> None:
+    def _check(self, route: Route, nbytes: int, target: Target) -> None:
         endpoint, core = self._endpoint, self._df.core
         if not self._is_open:
             raise KernelMisuse(
                 f"worker {core} sends to router {endpoint.router} without a connection; call open() first"
             )
+        if route.way is not endpoint.way and not endpoint.is_short:
+            what = f"a route that begins {route.way.name}, and the link of router {endpoint.router} goes"
+            raise KernelMisuse(f"worker {core}: {what} {endpoint.way.name}; give way=Way.{endpoint.way.name}")
         if not 0 <= nbytes <= endpoint.payload_bytes:
             raise KernelMisuse(f"worker {core}: a payload of {nbytes} B; packets hold up to {endpoint.payload_bytes} B")
         if bool(nbytes) is not target.takes_payload:

@@ -91,7 +91,7 @@ class Fabric:
         shape, ring = machine.layout.shape, machine.router.senders[0].ring
         is_short = self._revision.has_short_headers
         places = (machine.core, self._layout.connection, ring)
-        return FabricEndpoint(*places, shape.header_bytes, shape.payload_bytes, is_short, words)
+        return FabricEndpoint(*places, shape.header_bytes, shape.payload_bytes, is_short, words, machine.router.own)
 
     def create_mux(
         self,

@@ -107,11 +107,12 @@ def scatter_to(
 
 
 class Route(NamedTuple):
-    """The nibbles of a packet, the first hop first. ``short``: distance to the first target and number of targets, as
-    early headers have it; None where they cannot say it.
+    """The nibbles of a packet, the first hop first; ``way``: of its first link. ``short``: distance to the first target
+    and number of targets, as early headers have it; None where they cannot say it.
     """
 
     nibbles: tuple[int, ...]
+    way: Way
     short: tuple[int, int] | None
 
 
@@ -136,7 +137,7 @@ def multicast(start: int, number: int, way: Way = Way.E) -> Route:
     back = OPPOSITE[way]
     nibbles = [way | (back if hop >= start else 0) for hop in range(1, last)] + [back]
     is_short = max(start, number) <= MOST_SHORT
-    return Route(tuple(int(each) for each in nibbles), (start, number) if is_short else None)
+    return Route(tuple(int(each) for each in nibbles), way, (start, number) if is_short else None)
 
 
 def mesh_unicast(east: int, south: int) -> Route:
@@ -163,7 +164,7 @@ def path(ways: Sequence[Way], is_written: Sequence[bool]) -> Route:
     onward = [*(int(way) for way in ways[1:]), 0]
     marks = [*is_written[:-1], True]
     own = [int(OPPOSITE[way]) if mark else 0 for way, mark in zip(ways, marks, strict=True)]
-    return Route(tuple(a | b for a, b in zip(onward, own, strict=True)), None)
+    return Route(tuple(a | b for a, b in zip(onward, own, strict=True)), ways[0], None)
 
 
 class Hop(NamedTuple):

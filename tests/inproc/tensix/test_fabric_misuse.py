@@ -75,6 +75,8 @@ GOOD = "df.write_bytes(0x30000, pack(unicast(1), TARGET, 64, endpoint.is_short))
          "the route of a packet leads E from SIP 1 eth1 receiver 0, where the fabric has no link; give it fewer hops"),
         ("fabric.open(); fabric.send(mesh_unicast(1, 1), TARGET, 0x30000, 64); df.instructions(9000)",
          "the route of a packet leads S from SIP 1 eth1 receiver 0"),
+        ("fabric.open(); fabric.send(unicast(1, Way.W), TARGET, 0x30000, 64)",
+         "a route that begins W, and the link of router 9-0 goes E; give way=Way.E"),
         ("unicast(0)", "a packet for 1 chips from distance 0 on; 1 to 32 hops can be told"),
         ("unicast(33)", "1 to 32 hops can be told"),
         (f"fabric.open(); df.write_bytes(0x30000, bytes([9, 0, 64, 0]) + bytes(44)); {WRITE.format(0)}",
