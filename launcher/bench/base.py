@@ -84,19 +84,27 @@ AnyCase = TypeVar("AnyCase", bound=Case)
 
 class Bench(ABC, Generic[AnyCase]):
     """``about``: a line for the help. ``families``: of published rows, from which it claims. ``sizes``, ``channels``:
-    what it measures if not told otherwise. ``sweeps``: cases that differ in sizes only are one run, which measures the
-    sizes one after the other; then a figure may depend a little on the sizes before it.
+    of packets and buffers, what it measures if not told otherwise; a bench without them has no such flag. ``sweeps``:
+    cases that differ in sizes only are one run, which measures the sizes one after the other; then a figure may depend
+    a little on the sizes before it.
     """
 
     about: ClassVar[str]
     families: ClassVar[tuple[str, ...]]
-    sizes: ClassVar[tuple[int, ...]]
-    channels: ClassVar[tuple[int, ...]]
+    sizes: ClassVar[tuple[int, ...]] = ()
+    channels: ClassVar[tuple[int, ...]] = ()
     sweeps: ClassVar[bool] = False
 
     @abstractmethod
     def add_flags(self, group: "argparse._ArgumentGroup") -> None:
-        """Its own flags; ``--sizes`` and ``--channels`` are every bench's."""
+        """Its own flags, besides ``--sizes`` and ``--channels``."""
+
+    def check(self, chosen: argparse.Namespace, machine: Machine) -> None:
+        """Check what flags ask of the chips, before anything is started.
+
+        Raises:
+            ConfigError: for what they do not have.
+        """
 
     @abstractmethod
     def cases(self, chosen: argparse.Namespace) -> list[AnyCase]:

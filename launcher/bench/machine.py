@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -13,8 +13,10 @@ from launcher.run.prepare import resolve
 from sipsim.chips.base import kind_of
 from sipsim.chips.tensix import TensixKind
 from sipsim.errors import ConfigError, SimulationError
+from sipsim.registry import unknown_name
 from sipsim.tensix.eth_dataflow import SYNC_BYTES
 from sipsim.tensix.host import SEMAPHORE_AREA
+from sipsim.tensix.params import ChipParams
 from sipsim.tensix.ubench.common import MARK
 
 KIB = 2**10
@@ -56,8 +58,8 @@ class Machine:
         return self.link or LINKS[self.chip]
 
     @cached_property
-    def room(self) -> int:
-        """Bytes of an Ethernet core that the buffers of a script have.
+    def params(self) -> ChipParams:
+        """The parameters of a chip.
 
         Raises:
             ConfigError: for settings that cannot be.
@@ -66,7 +68,16 @@ class Machine:
         resolved = resolve(parse(["--link", self.link_name, *flags]))
         kind = kind_of(resolved)
         assert isinstance(kind, TensixKind)
-        ethernet = kind.params(resolved).ethernet
+        return kind.params(resolved)
+
+    @property
+    def room(self) -> int:
+        """Bytes of an Ethernet core that the buffers of a script have.
+
+        Raises:
+            ConfigError: for settings that cannot be.
+        """
+        ethernet = self.params.ethernet
         return ethernet.l1_KiB * KIB - ethernet.kernel_base - SEMAPHORE_AREA
 
     def check(self) -> None:
@@ -75,7 +86,24 @@ class Machine:
         Raises:
             ConfigError: for those that cannot be.
         """
-        assert self.room
+        assert self.params
+
+    def check_fabric(self, revision: str, sizes: Iterable[int], payload_bytes: int = 0) -> None:
+        """Check what a fabric is opened with, and that the packets fit. ``payload_bytes``: 0, the chip's own.
+
+        Raises:
+            ConfigError: for what the chips do not have.
+        """
+        fabric = self.params.fabric
+        if revision not in fabric.revisions:
+            raise ConfigError(f"--revision: {unknown_name('revision', revision, sorted(fabric.revisions))}")
+        if payload_bytes > fabric.most_payload_bytes:
+            most = fabric.most_payload_bytes
+            raise ConfigError(f"--payload {payload_bytes}: the longest packet of {self.chip} has {most} B")
+        most = payload_bytes or fabric.payload_bytes
+        too_long = [nbytes for nbytes in sizes if nbytes > most]
+        if too_long:
+            raise ConfigError(f"--sizes {too_long[0]}: packets hold up to {most} B of payload")
 
     def check_room(self, buffers: int, nbytes: int) -> None:
         """Check that so many buffers, each with a word behind it, fit.

@@ -3,8 +3,9 @@
 import argparse
 import importlib.util
 from pathlib import Path
+from typing import Any
 
-from launcher.bench.base import BENCHES
+from launcher.bench.base import BENCHES, Bench
 from launcher.bench.machine import LINKS, MOST_BYTES, MOST_CHANNELS, WORD, Machine
 from launcher.engines import ENGINES
 from launcher.run import arguments
@@ -52,19 +53,7 @@ def _parsed(name: str, argv: list[str]) -> argparse.Namespace:
     parser = Parser(prog=f"ahbm-bench {name}", description=bench.about, allow_abbrev=False)
     _add_chips(parser.add_argument_group("the chips"))
     group = parser.add_argument_group("the bench")
-    channels = arguments.list_of(arguments.IntRange(1, MOST_CHANNELS))
-    sizes = arguments.list_of(_packet)
-    shown = ",".join(map(str, bench.sizes))
-    group.add_argument(
-        "--sizes", type=sizes, default=list(bench.sizes), metavar="B[,B...]", help=f"of packets ({shown})"
-    )
-    group.add_argument(
-        "--channels",
-        type=channels,
-        default=list(bench.channels),
-        metavar="N[,N...]",
-        help=f"buffers, or packets at once ({','.join(map(str, bench.channels))})",
-    )
+    _add_sweeps(group, bench)
     group.add_argument(
         "--samples", type=arguments.IntRange(1, MOST_SAMPLES), metavar="N", help="as published, if not given"
     )
@@ -75,8 +64,21 @@ def _parsed(name: str, argv: list[str]) -> argparse.Namespace:
     if problem:
         raise Usage(f"{parser.prog}: {problem}", USAGE_EXIT)
     chosen.bench = name
-    chosen.sizes = sorted(set(chosen.sizes))
+    if bench.sizes:
+        chosen.sizes = sorted(set(chosen.sizes))
     return chosen
+
+
+def _add_sweeps(group: "argparse._ArgumentGroup", bench: Bench[Any]) -> None:
+    counts, sizes = arguments.list_of(arguments.IntRange(1, MOST_CHANNELS)), arguments.list_of(_packet)
+    sweeps: tuple[tuple[str, Any, tuple[int, ...], str, str], ...] = (
+        ("--sizes", sizes, bench.sizes, "B[,B...]", "of packets"),
+        ("--channels", counts, bench.channels, "N[,N...]", "buffers, or packets at once"),
+    )
+    for flag, kind, values, metavar, what in sweeps:
+        if values:
+            shown = ",".join(map(str, values))
+            group.add_argument(flag, type=kind, default=list(values), metavar=metavar, help=f"{what} ({shown})")
 
 
 def _add_chips(group: "argparse._ArgumentGroup") -> None:

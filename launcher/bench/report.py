@@ -37,7 +37,7 @@ class Line(NamedTuple):
     def title(self) -> str:
         """The table that it stands in."""
         figure = self.figure
-        columns = "".join(f", {name} {value}" for name, value in self.case.columns().items())
+        columns = "".join(f", {name} {value}" for name, value in self.case.columns().items() if value is not None)
         return f"{figure.test}: {figure.statistic} in {figure.metric}{columns}"
 
     def document(self) -> dict[str, Any]:

@@ -33,6 +33,7 @@ def _run(argv: list[str]) -> None:
 def _lines(chosen: Namespace) -> list[Line]:
     rows = _published(chosen.csv_in)
     bench, machine = BENCHES.get(chosen.bench), machine_of(chosen)
+    bench.check(chosen, machine)
     known = _claimed(chosen, rows)
     return [
         Line(machine.architecture, case, figure, known.get(_key(case, figure.nbytes, figure.statistic, figure.metric)))

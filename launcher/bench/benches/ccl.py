@@ -19,6 +19,7 @@ CALLS = {"kernel_time": 1, "kernel_time_back_to_back": 8}
 """Statistics, and the calls that are made for them."""
 LEAST_CHIPS = {"line": 2, "ring": 3}
 MOST_CHIPS, MOST_LINKS, MOST_BYTES = 32, 4, 2**40
+TOTALS = (64 * KIB, 1024 * KIB)
 PAGE_BYTES = 2 * KIB
 """A tile of bf16."""
 PLAIN_NOTES, OF_TOTALS = ("", "bf16", f"bf16 tile pages {PAGE_BYTES} B", "DRAM"), "total_bytes ="
@@ -55,8 +56,9 @@ class CclCase(Case):
         if not LEAST_CHIPS[self.topology] <= self.chips <= MOST_CHIPS or not 1 <= self.links <= MOST_LINKS:
             return f"a {self.topology} of {self.chips} chips with {self.links} links"
         unit = PAGE_BYTES * self.chips
-        wrong = [each for each in self.sizes if each <= 0 or each % unit]
-        return f"{wrong[0]} B: whole pages of {PAGE_BYTES} B on each of {self.chips} chips are needed" if wrong else ""
+        wrong = [each for each in self.sizes if not 0 < each <= MOST_BYTES or each % unit]
+        what = f"whole pages of {PAGE_BYTES} B on each of {self.chips} chips, and at most {MOST_BYTES} B in all"
+        return f"{wrong[0]} B: give {what}" if wrong else ""
 
     @property
     def farthest(self) -> int:
@@ -89,8 +91,6 @@ class Ccl(Bench[CclCase]):
         "galaxy_llama_targets",
         "bh_user_reports",
     )
-    sizes: ClassVar[tuple[int, ...]] = (64 * KIB, 1024 * KIB)
-    channels: ClassVar[tuple[int, ...]] = (1,)
     sweeps: ClassVar[bool] = True
 
     def add_flags(self, group: "argparse._ArgumentGroup") -> None:
@@ -100,10 +100,8 @@ class Ccl(Bench[CclCase]):
         group.add_argument("--chips", type=chips, default=[4], metavar="N[,N...]", help="chips of the fabric (4)")
         links = arguments.IntRange(1, MOST_LINKS)
         group.add_argument("--links", type=links, default=1, metavar="N", help="links between neighbours (1)")
-        totals = arguments.list_of(arguments.IntRange(PAGE_BYTES, MOST_BYTES))
-        group.add_argument(
-            "--total", type=totals, default=self.sizes, metavar="BYTES[,...]", help="of the whole tensor"
-        )
+        group.add_argument("--total", type=arguments.list_of(arguments.size), default=TOTALS, metavar="BYTES[,...]",
+                           help=f"of the whole tensor ({','.join(map(str, TOTALS))})")  # fmt: skip
         calls = arguments.IntRange(1, 64)
         group.add_argument("--calls", type=calls, default=1, metavar="N", help="calls back to back (1)")
 

@@ -162,7 +162,6 @@ class FabricBandwidth(Bench[FabricCase]):
     about: ClassVar[str] = "bytes a second over the busiest link of a fabric of data movers"
     families: ClassVar[tuple[str, ...]] = (*GOLDEN, *SUMMARY)
     sizes: ClassVar[tuple[int, ...]] = (16, 2048, 4096)
-    channels: ClassVar[tuple[int, ...]] = (1,)
 
     def add_flags(self, group: "argparse._ArgumentGroup") -> None:
         group.add_argument("--pattern", choices=PATTERNS, default="line", help="which chips send to which (line)")
@@ -176,7 +175,12 @@ class FabricBandwidth(Bench[FabricCase]):
         group.add_argument("--unicast", action="store_true", help="to the last chip alone, not to all on the way")
         group.add_argument("--command", choices=sorted(set(COMMANDS.values())), default="write", help="(write)")
         group.add_argument("--revision", default=NEW, metavar="NAME", help=f"of the fabric's protocol ({NEW})")
-        group.add_argument("--payload", type=int, default=0, metavar="BYTES", help="of the longest packet (the chip's)")
+        group.add_argument(
+            "--payload", type=arguments.size, default=0, metavar="BYTES", help="of the longest packet (the chip's)"
+        )
+
+    def check(self, chosen: argparse.Namespace, machine: Machine) -> None:
+        machine.check_fabric(chosen.revision, chosen.sizes, chosen.payload)
 
     def cases(self, chosen: argparse.Namespace) -> list[FabricCase]:
         if chosen.chips % chosen.rows:

@@ -62,7 +62,6 @@ class FabricLatency(Bench[LatencyCase]):
     about: ClassVar[str] = "the time of one packet at a time over a fabric of data movers"
     families: ClassVar[tuple[str, ...]] = ("fabric_1d_latency", "fabric_latency_summary", "per_hop_forwarding_slope")
     sizes: ClassVar[tuple[int, ...]] = (16, 1024, 4096)
-    channels: ClassVar[tuple[int, ...]] = (1,)
 
     def add_flags(self, group: "argparse._ArgumentGroup") -> None:
         group.add_argument("--fabric", choices=TOPOLOGIES, default="line", help="(line)")
@@ -70,6 +69,9 @@ class FabricLatency(Bench[LatencyCase]):
         group.add_argument("--hops", type=arguments.IntRange(1, MOST_CHIPS), default=1, metavar="N", help="there (1)")
         group.add_argument("--command", choices=("write", "fused"), default="write", help="(write)")
         group.add_argument("--revision", default=NEW, metavar="NAME", help=f"of the fabric's protocol ({NEW})")
+
+    def check(self, chosen: argparse.Namespace, machine: Machine) -> None:
+        machine.check_fabric(chosen.revision, chosen.sizes)
 
     def cases(self, chosen: argparse.Namespace) -> list[LatencyCase]:
         if chosen.hops >= chosen.chips:

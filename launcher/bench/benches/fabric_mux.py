@@ -40,6 +40,9 @@ class FabricMux(Bench[MuxCase]):
             "--slots", type=arguments.IntRange(1, MOST_SLOTS), default=8, metavar="N", help="a channel (8)"
         )
 
+    def check(self, chosen: argparse.Namespace, machine: Machine) -> None:
+        machine.check_fabric(NEW, chosen.sizes)
+
     def cases(self, chosen: argparse.Namespace) -> list[MuxCase]:
         return [MuxCase("mux", channels, 0, (nbytes,), chosen.headers, chosen.slots)
                 for channels in chosen.channels for nbytes in chosen.sizes]  # fmt: skip

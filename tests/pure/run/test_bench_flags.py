@@ -43,6 +43,15 @@ ROW = "A1,wormhole_b0,eth_link_bandwidth_no_edm,test_erisc_bw_uni_dir,1,16,16,GB
         ("eth-ping --set system.chip_params.risc.poll_ns=0", "poll_ns = 0: must be"),
         ("eth-ping --link foo", "unknown link 'foo'"),
         ("eth-ping --json /nowhere/a.json", "/nowhere"),
+        ("fabric-bandwidth --revision 2025-3", "--revision: unknown revision '2025-3'; did you mean '2025-03'?"),
+        ("fabric-latency --revision 2026", "--revision: unknown revision '2026'"),
+        ("fabric-bandwidth --sizes 4K --payload 2K", "--sizes 4096: packets hold up to 2048 B of payload"),
+        ("fabric-bandwidth --payload 1M", "--payload 1048576: the longest packet of wormhole has 7616 B"),
+        ("fabric-mux --sizes 8K", "--sizes 8192: packets hold up to 4352 B of payload"),
+        ("fabric-latency --channels 4", "unknown flag --channels"),
+        ("ccl --sizes 4K", "unknown flag --sizes"),
+        ("ccl --total 3K", "3072 B: give whole pages of 2048 B on each of 4 chips"),
+        ("ccl --total 2048G", "and at most 1099511627776 B in all"),
     ],
 )  # fmt: skip
 def test_a_mistake_is_one_line(flags: str, line: str, capsys: pytest.CaptureFixture[str]) -> None:
