@@ -117,6 +117,9 @@ def prepare(options: Options) -> Prepared:
     """
     resolved = resolve(options)
     kind = kind_of(resolved)
+    if options.trace_ccl is not None and not kind.traces:
+        chip = resolved.topology.system.chip
+        raise ConfigError(f"--trace-ccl: chip {chip} traces no collectives; leave it out, or record with --oplog FILE")
     plan = _plan(kind, resolved)
     if options.script is not None:
         check_script(find_script(options.script, options.as_module))

@@ -183,13 +183,14 @@ NEEDS_SCRIPT = "its SIPs run host scripts only; give a script"
 
 
 class ChipKind(ABC, Generic[PlanType]):
-    """A kind. ``about``: a line for ``--list chips``. ``explains``: whether it has :meth:`explain`. ``Params``: what
-    ``system.chip_params`` may hold; ``rules``: what else must hold of a config with it. ``link``: the preset of its
-    links where a config names none.
+    """A kind. ``about``: a line for ``--list chips``. ``explains``: whether it has :meth:`explain`. ``traces``: whether
+    its collectives can be traced. ``Params``: what ``system.chip_params`` may hold; ``rules``: what else must hold of a
+    config with it. ``link``: the preset of its links where a config names none.
     """
 
     about: ClassVar[str] = ""
     explains: ClassVar[bool] = False
+    traces: ClassVar[bool] = False
     Params: ClassVar[type[Section]] = NoParams
     rules: ClassVar[tuple[Rule, ...]] = ()
     link: ClassVar[str | None] = None

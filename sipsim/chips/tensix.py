@@ -28,6 +28,7 @@ from sipsim.noc.arbitration import ONE_QUEUE
 from sipsim.noc.fabric import Fabric as NocFabric
 from sipsim.record.dump import BlockedResource
 from sipsim.record.oplog import OpLog, oplog_file
+from sipsim.record.usage import Usage
 from sipsim.sync.session import Session
 from sipsim.task import MakeTask, Task
 from sipsim.tensix.dataflow import Dataflow
@@ -76,7 +77,7 @@ class TensixChip(Chip):
         self._log_file = oplog_file(self.oplog, context.artifact_dir) if context.job.oplog else None
         self.log = TileLog(self.oplog, engine)
         self._jitter = jitter = Jitter.of(plan.params.jitter, context.rank)
-        noc = NocFabric(engine, ONE_QUEUE)
+        noc = self._noc = NocFabric(engine, ONE_QUEUE)
         self.tiles = Tiles(context.rank, plan.floor_plan, plan.graph, noc, engine, self.log, jitter)
         self._transmitters = {channel: self._transmitter(channel) for channel in plan.links[context.rank]}
         self.fabrics: list[Fabric] = []
@@ -209,10 +210,18 @@ class TensixChip(Chip):
             memories.hexdigest(),
             self.oplog.sha256(),
             sent,
+            usage=(self._usage(),),
             outages=tuple(outages),
             left=left,
             results=self.declared.digests(self._of_programs()),
         )
+
+    def _usage(self) -> Usage:
+        """Of the whole run; kernels are not counted apart."""
+        links = tuple(transmitter.link_use() for transmitter in self._transmitters.values())
+        inside = ((use.busy_ps, edge.name) for edge, use in self._noc.use().items())
+        busy_ps, busiest = max(inside, default=(0, ""))
+        return Usage(0, self.engine.now_ps, 0, 0, 0, 0, {}, links, busiest, busy_ps)
 
     def _of_programs(self) -> Iterator[tuple[str, Core, TileMemory, int]]:
         kinds = self.plan.floor_plan.kinds

@@ -48,6 +48,13 @@ class TransmitTimes(NamedTuple):
     loss: Loss | None = None
 
 
+class WireUse(NamedTuple):
+    """What a wire took, framing included, and how long it carried that; what was sent again is not counted."""
+
+    nbytes: int
+    busy_ps: Ps
+
+
 class _Wire:
     """The wire of one direction. ``free_ps``: when it could take the next packet, outages aside."""
 
@@ -59,6 +66,7 @@ class _Wire:
         if outages:
             self.retransmitter = Retransmitter(self.latency_ps, self._bandwidth_bps, outages, link.sends_again)
         self._clock = ByteClock(0)
+        self.taken_bytes = 0
 
     @property
     def free_ps(self) -> Ps:
@@ -69,6 +77,7 @@ class _Wire:
         if self._clock.free_ps < now_ps:
             self._clock = ByteClock(now_ps)
         start_ps = self._clock.free_ps
+        self.taken_bytes += nbytes
         self._clock.push(nbytes, self._bandwidth_bps)
         return start_ps
 
@@ -79,6 +88,9 @@ class _Wire:
         """When a packet that is ready then would start."""
         start_ps = max(ready_ps, self.free_ps)
         return start_ps if self.retransmitter is None else self.retransmitter.next_start_ps(start_ps)
+
+    def use(self) -> WireUse:
+        return WireUse(self.taken_bytes, self.drain_ps(self.taken_bytes))
 
     def used(self, link_name: str) -> tuple[OutageUse, ...]:
         return () if self.retransmitter is None else self.retransmitter.used(link_name)
@@ -159,6 +171,10 @@ class TransmitQueue:
         """The earliest time from now on at which it takes a command."""
         return self._starts[-self._accept_ahead] if self.is_busy(queue, now_ps) else now_ps
 
+    def use(self) -> WireUse:
+        """What the wire has been used for so far."""
+        return self._wire.use()
+
     def outages_used(self, link_name: str) -> tuple[OutageUse, ...]:
         """What each outage has cost so far."""
         return self._wire.used(link_name)
@@ -232,6 +248,10 @@ class TransmitQueues:
         if not self.is_busy(queue, now_ps):
             return now_ps
         return next(each.start_ps for each in self._forecast() if each.queue == queue and each.is_first)
+
+    def use(self) -> WireUse:
+        """What the wire has been used for so far."""
+        return self._wire.use()
 
     def outages_used(self, link_name: str) -> tuple[OutageUse, ...]:
         """What each outage has cost so far."""

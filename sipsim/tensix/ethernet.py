@@ -17,6 +17,7 @@ from sipsim.links.losses import Losses
 from sipsim.links.outages import Outage
 from sipsim.links.transmit_queues import TransmitQueue, TransmitQueues, TransmitTimes
 from sipsim.record.outages import OutageUse
+from sipsim.record.usage import LinkUse
 from sipsim.tensix.floor_plan import Core
 from sipsim.tensix.jitter import Delays
 from sipsim.tensix.log import TileLog
@@ -69,7 +70,7 @@ class Transmitter:
             self._one = TransmitQueue(link, params.accept_ahead, outages)
         else:
             self._both = TransmitQueues(link, params.accept_ahead, engine.at, outages)
-        self.bytes_sent = 0
+        self.bytes_sent = self._commands = self._words_bytes = 0
 
     def is_busy(self, queue: int) -> bool:
         """Whether a queue takes no command now.
@@ -95,7 +96,7 @@ class Transmitter:
         Returns:
             When the last byte has left.
         """
-        self.bytes_sent += len(data)
+        self._count(len(data))
         assert self._one is not None, "a router has one queue"
         times = self._one.submit(0, max(time_ps, self._one.free_at_ps(0, time_ps)), len(data))
         assert times is not None, "the queue is free then"
@@ -104,7 +105,8 @@ class Transmitter:
 
     def send_between(self, time_ps: Ps, destination: int, data: bytes) -> None:
         """Put a short command into the queue that the other commands do not use, at ``time_ps``, now or later."""
-        self.bytes_sent += len(data)
+        self._count(len(data))
+        self._words_bytes += len(data)
         assert self._one is not None, "a router has one queue"
         times = self._one.submit_between(time_ps, len(data))
         if times.loss is not None:
@@ -131,7 +133,7 @@ class Transmitter:
             what = f"core {self._core}: transmit queue {queue} is busy"
             raise KernelMisuse(f"{what}; ask eth_txq_is_busy before a command")
         pin = self._memory.pin(source, nbytes, "an Ethernet transmission", self._engine.now_ps)
-        self.bytes_sent += nbytes
+        self._count(nbytes)
         told = partial(self._told, queue, source, message, pin)
         if self._both is not None:
             self._both.submit(queue, self._engine.now_ps, nbytes, told)
@@ -141,11 +143,22 @@ class Transmitter:
             assert times is not None, "it was not busy"
             told(times)
 
+    def link_use(self) -> LinkUse:
+        """What has left over the link so far; the words of :meth:`send_between` are its credits."""
+        queue = self._both or self._one
+        assert queue is not None
+        wire, data_bytes = queue.use(), self.bytes_sent - self._words_bytes
+        return LinkUse(self._name, self._commands, data_bytes, self._words_bytes, wire.nbytes, wire.busy_ps)
+
     def outages_used(self) -> tuple[OutageUse, ...]:
         """What each outage of the link has cost so far, this way."""
         queue = self._both or self._one
         assert queue is not None
         return queue.outages_used(self._name)
+
+    def _count(self, nbytes: int) -> None:
+        self.bytes_sent += nbytes
+        self._commands += 1
 
     def _told(self, queue: int, source: int, message: EthWrite, pin: Pin, times: TransmitTimes) -> None:
         """The times of a command are known."""

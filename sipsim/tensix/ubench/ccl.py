@@ -1,8 +1,8 @@
 """Host script ``ccl``: operations on the fabric, with data that is checked.
 
-For each size, chips begin ``calls`` calls, one behind the other, chip 0 before the others by ``skew_ns``. One call of
-an all-reduce is measured as published reports do, where it takes what its two operations of the same size take: each
-of them begins by itself, and their times are added. Sizes are those of the tensor that is not divided (all-gather: the
+For each size, chips begin ``calls`` calls, one behind the other, chip 0 before the others by ``skew_ns``. With
+``is_split`` an all-reduce is its two operations, each of which begins by itself: published ones take the sum of what
+these take. Sizes are those of the tensor that is not divided (all-gather: the
 result; the others: what each chip has), in bf16, whose pages are tiles.
 """
 
@@ -46,22 +46,22 @@ def expected(op: str, rank: int, world_size: int, rows: int) -> "np.ndarray[Any,
 
 
 def worker(rank: int, world_size: int, tt: Any) -> None:
-    """Run on each chip. Each tells ``kernel_ns`` of each size."""
+    """Run on each chip. Each tells ``kernels_ns`` of each size, a time for each operation that begins by itself."""
     chosen = settings()
     op, begin_ns = chosen["op"], FIRST_NS + (tt.params.ccl.skew_ns if rank else 0)
     fabric = tt.open_fabric(chosen["topology"], num_links=chosen["links"], payload_bytes=chosen["packet_bytes"])
-    steps = PARTS.get(op, (op,)) if chosen["calls"] == 1 else (op,)
+    steps = PARTS.get(op, (op,)) if chosen["is_split"] else (op,)
     for nbytes in chosen["sizes"]:
         rows = nbytes // ROW_BYTES // (world_size if op == "all_gather" else 1)
         result = tt.tensor(elements(rank, rows), slices=1 if op == "all_gather" else world_size)
-        kernel_ns = 0.0
+        kernels_ns = []
         for step in steps:
             begin_at(begin_ns, f"{op} of {nbytes} B", tt)
             result = called(step, result, chosen, fabric, tt)
             tt.finish()
-            kernel_ns += tt.now_ns() - begin_ns
+            kernels_ns.append(tt.now_ns() - begin_ns)
             begin_ns += LEAST_NS + SLOWEST_NS_PER_BYTE * chosen["calls"] * nbytes
-        tell(nbytes=nbytes, rank=rank, kernel_ns=kernel_ns)
+        tell(nbytes=nbytes, rank=rank, kernels_ns=kernels_ns)
         if not np.array_equal(tt.to_numpy(result), expected(op, rank, world_size, rows)):
             raise SimulationError(f"{op} of {nbytes} B: chip {rank} of {world_size} has wrong elements")
 

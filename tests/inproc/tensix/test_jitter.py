@@ -113,6 +113,7 @@ def test_data_are_the_same_with_a_skew() -> None:
         (("--set", f"{LAUNCH}={{1: -1}}"), f"{LAUNCH}.1 = -1: must be at least 0"),
         (("--set", "system.chip_params.jitter.link_ns=-1"), "jitter.link_ns = -1: must be at least 0"),
         (("--chip", "ahbm", "--topology", "ring_1d", "--jitter", "1"), "--jitter 1: chip ahbm has no jitter; "),
+        (("--topology", "n300", "--trace-ccl", "t.csv"), "--trace-ccl: chip wormhole traces no collectives; "),
     ],
 )
 def test_mistakes(flags: tuple[str, ...], line: str) -> None:

@@ -172,6 +172,16 @@ def test_a_message_over_a_link(tmp_path: Path) -> None:
         (35_000, 15_000 + wire_ps + word_ps, 15_000 + wire_ps + word_ps + link.latency_ps),
     ]
     assert [rank["bytes_sent"] for rank in done.document["ranks"]] == [2048 + 16, 16 + 16]
+    whole = done.document["whole_run"]
+    used = {each["name"]: (each["frames"], each["payload_bytes"], each["wire_bytes"]) for each in whole["links"]}
+    frames_bytes = {nbytes: link.wire_bytes(nbytes) for nbytes in (2048, 16)}
+    assert frames_bytes == {2048: 2048 + 2 * 50, 16: 16 + 50}
+    assert used == {
+        "0.E>1.W": (2, 2048 + 16, frames_bytes[2048] + frames_bytes[16]),
+        "1.W>0.E": (2, 16 + 16, 2 * frames_bytes[16]),
+    }
+    assert whole["busiest_link"] == "0.E>1.W"
+    assert whole["busiest_link_utilisation"] * whole["time_ns"] == pytest.approx((wire_ps + word_ps) / 1000)
 
 
 def test_the_mail_does_not_matter(tmp_path: Path) -> None:
