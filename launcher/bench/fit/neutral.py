@@ -1,6 +1,6 @@
 """Where a fit begins: a value for each parameter that comes from what the hardware has to do, not from a fit.
 
-A store or load of L1 or of a register is taken as 5 cycles, the figure of ``risc.l1_access_ns``. None of these values
+A store or load of L1 or of a register is taken as 5 cycles, Wormhole's ``risc.l1_access_ns``. None of these values
 is changed when a fit has found another: a hold-out is worth nothing if it begins with values that saw all rows.
 """
 
@@ -30,18 +30,14 @@ NEUTRAL = {
     "ethernet.copy_GBps": Neutral(16, BYTES_A_CYCLE, "a port of L1 has 16 B a cycle", 12.5),
     "risc.noc_command_ns": Neutral(40, CYCLES, "eight registers of the NoC's interface are written"),
     "risc.eth_command_ns": Neutral(25, CYCLES, "four registers of a transmit queue are written, one is read"),
-    "risc.poll_ns": Neutral(7, CYCLES, "a load of L1, a comparison and a branch"),
-    "risc.l1_access_ns": Neutral(5, CYCLES, "a load or store of L1"),
     "risc.timer_ns": Neutral(20, CYCLES, "two halves of the timer are read and stored"),
     "data_mover.sender_visit_ns": Neutral(30, CYCLES, "six loads and stores: pointers, a counter, a flag"),
-    "data_mover.receiver_visit_ns": Neutral(30, CYCLES, "as a sender's visit"),
     "fabric.copy_bytes": Neutral(1500, PLAIN, "a MAC has the whole of an Ethernet packet before it sends"),
     "fabric.mux_visit_ns": Neutral(100, CYCLES, "a round of the loop and a NoC command"),
     "costs.round_ns": Neutral(60, CYCLES, "calls and branches of a loop over five channels, twelve instructions each"),
     "costs.look_ns": Neutral(12, CYCLES, "two loads of L1, a comparison and a branch"),
     "costs.send_ns": Neutral(25, CYCLES, "an Ethernet command"),
     "costs.sent_ns": Neutral(20, CYCLES, "four loads and stores: pointers and counters"),
-    "costs.credit_ns": Neutral(40, CYCLES, "a NoC command"),
     "costs.forward_ns": Neutral(40, CYCLES, "a NoC command"),
     "costs.further_ns": Neutral(40, CYCLES, "a NoC command"),
     "costs.completion_ns": Neutral(25, CYCLES, "an Ethernet command"),

@@ -58,7 +58,8 @@ class Objective:
             batch = [row for run in worst[first : first + BATCH] for row in run]
             judged = validate(batch, self._model.settings(values), self._runner)
             found.update((each.row.id, loss(each)) for each in judged)
-            if sum(found.values()) >= limit:
+            if math.fsum(found.values()) >= limit:
                 return math.inf
         self._losses.update(found)
-        return sum(found.values())
+        # The order of the runs changes from try to try, and the sum must not.
+        return math.fsum(found.values())

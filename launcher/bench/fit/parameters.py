@@ -198,9 +198,10 @@ def _leader(key: Key, known: Known) -> Key | None:
     said = key.source.removeprefix("assumption: ")
     if key.chip != FIRST and said.startswith((_AT_ITS_CLOCK, _SAME)):
         return known.get((FIRST, key.path))
-    if found := re.match(r"([a-z_]+(?:\.\w+)+):", said):
-        return known.get((key.chip, tuple(found[1].split("."))))
-    if said.startswith("the fabric's"):
+    found = re.match(r"([a-z_]+(?:\.\w+)+):", said)
+    if found and any(chip == key.chip and path[0] == found[1].split(".")[0] for chip, path in known):
+        named = found[1]
+    elif said.startswith("the fabric's"):
         named = f"fabric.costs.{key.path[-1]}"
     elif found := re.match(r"as ([\w.-]*\w)", key.source):
         named = found[1]

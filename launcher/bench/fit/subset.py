@@ -2,7 +2,7 @@
 
 What is cheap is told by ``Bench.effort``; nobody looks at an error. The parameters of links are searched over raw
 links, those of routers over the fabric, those of operations over operations. Operations and the fabric depend on the
-links' parameters too, but those are found first.
+links' parameters too, but those are found first; of a chip without rows of raw links, over the fabric.
 """
 
 import re
@@ -23,6 +23,8 @@ SECTIONS = {
     "ccl.": ("ccl",),
 }
 """In the order in which they are searched: the benches whose rows a key can move, by the longest prefix that fits."""
+WITHOUT_RAW_LINKS = "fabric."
+"""The section whose benches stand for raw links, where a chip has no rows of those."""
 
 
 def _adds(parameter: Parameter, case: CclCase) -> bool:
@@ -72,18 +74,25 @@ def section_of(parameter: Parameter) -> str:
 
 def rows_for(parameter: Parameter, model: Model, rows: Iterable[Published]) -> list[Published]:
     """The rows that a parameter is searched over."""
-    movable = [row for row in rows if can_move(parameter, model, row) and not _is_line_rate(row)]
+    known, section = list(rows), section_of(parameter)
+    movable = _movable(parameter, model, known, section)
+    if not movable and not section:
+        movable = _movable(parameter, model, known, WITHOUT_RAW_LINKS)
     benches = sorted({request_of(row).bench for row in movable})
     own = {bench: [row for row in movable if request_of(row).bench == bench] for bench in benches}
     return [row for bench in benches for row in cheap(own[bench], FEW.get(bench))]
 
 
-def can_move(parameter: Parameter, model: Model, row: Published) -> bool:
-    """Whether a parameter is searched over a row, if it is cheap."""
+def _movable(parameter: Parameter, model: Model, rows: Iterable[Published], section: str) -> list[Published]:
+    return [row for row in rows if can_move(parameter, model, row, section) and not _is_line_rate(row)]
+
+
+def can_move(parameter: Parameter, model: Model, row: Published, section: str) -> bool:
+    """Whether a parameter is searched over a row of a section, if it is cheap."""
     request = request_of(row)
     if request.claim is None or request.chip != parameter.key.chip:
         return False
-    if request.bench not in SECTIONS[section_of(parameter)]:
+    if request.bench not in SECTIONS[section]:
         return False
     case = request.claim.case
     condition = CONDITIONS.get(parameter.key.key)

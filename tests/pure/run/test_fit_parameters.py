@@ -112,6 +112,7 @@ def test_followers_of_a_chip_that_is_not_fitted_stay(tmp_path: Path) -> None:
         ("fabric.costs.sent_ns", "as credits_ns", "there is no key credits_ns"),
         ("fabric.costs.further_ns", "the fabric's", "follows itself"),
         ("fabric.strange_ns", "fitted", "without a neutral value"),
+        ("fabric.costs.sent_ns", "fabric.costs.credits_ns: a credit", "there is no key fabric.costs.credits_ns"),
     ],
 )
 def test_a_source_that_says_nothing_is_refused(key: str, says: str, message: str) -> None:
@@ -150,6 +151,15 @@ def test_the_projects_parameters_are_those_of_its_files_and_few(chip: str) -> No
     own = [each.key.path[-1] for each in PROJECT.parameters if each.key.chip == chip]
     assert own == wanted
     assert 0 < len(own) <= MOST
+
+
+def test_a_file_name_in_a_source_is_no_key() -> None:
+    clock = Key("wormhole", ("clock_MHz",), "1000", "MHz", "a")
+    assert not model([clock, Key("wormhole", ("slots",), "1", "ns", "allocator.cpp: rings")]).followers
+
+
+def test_each_neutral_value_is_of_a_parameter() -> None:
+    assert {".".join(each.key.path[-2:]) for each in PROJECT.parameters} == set(NEUTRAL)
 
 
 def test_the_projects_followers_have_the_values_of_their_parameters() -> None:

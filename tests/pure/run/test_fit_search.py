@@ -10,7 +10,7 @@ from launcher.bench.fit.holdout import by_architecture, document, fit, folds, ho
 from launcher.bench.fit.objective import Objective, loss
 from launcher.bench.fit.parameters import Follower, Key, Model, Parameter
 from launcher.bench.fit.search import Values, searched
-from launcher.bench.fit.subset import Few, can_move, cheap, rows_for
+from launcher.bench.fit.subset import Few, can_move, cheap, rows_for, section_of
 from launcher.bench.machine import Machine
 from launcher.bench.published import Published, default_files, read_published
 from launcher.bench.runner import Runner
@@ -118,6 +118,16 @@ def test_it_tells_what_it_has_cost(bench: FakeBench) -> None:
 def test_a_follower_is_simulated_with_its_parameters_value(bench: FakeBench) -> None:
     model = Model((A,), (Follower(B.key, A.name, 0.5),))
     assert Objective(model, rows(a=8.0, b=4.0), Runner(1)).cost(A.name, {A.name: 8.0}, math.inf) == 0
+
+
+def test_what_values_cost_does_not_depend_on_the_try_before(bench: FakeBench) -> None:
+    """The runs change their order, and the sum of their losses must not."""
+    some = [published(id=str(nbytes), test="one", nbytes=nbytes, value=13.0 * nbytes) for nbytes in range(1, 14)]
+    objective, costs = Objective(MODEL, some, Runner(1)), set[float]()
+    for before in (3.0, 11.0, 13.5, 20.0, 40.0):
+        objective.cost(A.name, {A.name: before, B.name: before**2}, math.inf)
+        costs.add(objective.cost(A.name, {A.name: 15.7, B.name: 9.1}, math.inf))
+    assert len(costs) == 1
 
 
 def test_a_bad_try_ends_early_and_begins_with_the_worst_run(bench: FakeBench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -234,13 +244,20 @@ def test_the_rows_that_a_key_can_move(key: str, movable: list[Published]) -> Non
     model = Model((OWN_ROUND,), (OWN_LOOK,))
     every = [RAW, LINE_RATE, EARLY, LATE, CALL, CALLS, ADDS, LONG, NOBODYS]
     own = parameter(key, 2.0**20)
-    assert [row for row in every if can_move(own, model, row)] == movable
-    assert not any(can_move(own, model, row._replace(architecture="blackhole")) for row in every)
+    section = section_of(own)
+    assert [row for row in every if can_move(own, model, row, section)] == movable
+    assert not any(can_move(own, model, row._replace(architecture="blackhole"), section) for row in every)
 
 
 def test_what_the_line_rate_alone_sets_is_not_looked_at() -> None:
     found = rows_for(parameter("risc.noc_command_ns", 1.0), Model((), ()), [RAW, LINE_RATE])
     assert found == [RAW]
+
+
+def test_without_raw_links_their_keys_are_searched_over_the_fabric() -> None:
+    own = parameter("risc.noc_command_ns", 1.0)
+    assert rows_for(own, Model((), ()), [LATE, CALL]) == [LATE]
+    assert rows_for(own, Model((), ()), [RAW, LATE, CALL]) == [RAW]
 
 
 # --- folds --------------------------------------------------------------------------------------------------
