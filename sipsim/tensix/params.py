@@ -132,16 +132,21 @@ class Slots(Section, frozen=True):
 
 class RevisionParams(Section, frozen=True):
     """A revision of the fabric's protocol. ``flow_control``: first-level acks are sent on rings alone. ``slots``:
-    the first that fit. ``spare_slots``: the same for routers near a dateline, whose idle channels have none; empty
-    where they stay unused. ``costs``: null where they are the fabric's.
+    the first that fit; ``mesh_slots``: those of meshes, if not the same. ``spare_slots``: the same for routers near a
+    dateline, whose idle channels have none; empty where they stay unused. ``costs``: null where they are the fabric's.
     """
 
     flow_control: FlowControl
     avoidance: Avoidance
     has_short_headers: bool
     slots: tuple[Slots, ...]
-    spare_slots: tuple[Slots, ...]
-    costs: RouterCosts | None
+    mesh_slots: tuple[Slots, ...] = ()
+    spare_slots: tuple[Slots, ...] = ()
+    costs: RouterCosts | None = None
+
+    def choices(self, is_mesh: bool) -> tuple[Slots, ...]:
+        """The slots of a fabric, the first that fit."""
+        return self.mesh_slots if is_mesh and self.mesh_slots else self.slots
 
 
 class FabricParams(Section, frozen=True):

@@ -29,12 +29,10 @@ PLAIN_NOTES, OF_TOTALS = ("", "bf16", f"bf16 tile pages {PAGE_BYTES} B", "DRAM")
 """What a row's note may say of pages and where they are; what it says of its column of bytes changes nothing."""
 MOST_PLAIN_BYTES = 1024 * KIB
 """Up to which a size is run as it is."""
-CHUNKS = {"line": 20, "ring": 4}
-"""Packets between increments of a relay's semaphore, in runs that are extended: those of long messages."""
-LEAST_ROUNDS, LEAST_ROUNDS_OF_A_RING = 40, 32
+LEAST_ROUNDS = {"line": 40, "ring": 48}
 MOST_ROUNDS = 320
-"""Packets of each slice and link in the shorter of two runs, and of all slices: whole chunks each way, and more than a
-relay has on its way. The longer run has twice as many, on a ring half as many again.
+"""Packets of each slice and link in the shorter of two runs, at least, and on a line those of all slices: whole chunks
+each way, and more than a relay has on its way. The longer run has twice as many.
 """
 CALL_BYTES = 128 * KIB
 """That are simulated in the time of a call and its barrier."""
@@ -71,10 +69,9 @@ class CclCase(Case):
     @property
     def steady(self) -> tuple[int, int]:
         """The sizes of the two runs that longer ones are extended from."""
-        unit = self.chips * self.links * self.packet_bytes
-        if self.topology == "ring":
-            return LEAST_ROUNDS_OF_A_RING * unit, LEAST_ROUNDS_OF_A_RING * unit * 3 // 2
-        least = max(LEAST_ROUNDS, MOST_ROUNDS // self.chips)
+        unit, least = self.chips * self.links * self.packet_bytes, LEAST_ROUNDS[self.topology]
+        if self.topology == "line":
+            least = max(least, MOST_ROUNDS // self.chips)
         return least * unit, 2 * least * unit
 
     @property
@@ -188,6 +185,8 @@ def _plain_ns(
 
 def run_ns(case: CclCase, machine: Machine, nbytes: int, calls: int = 1, is_steady: bool = False) -> float:
     """The time of the slowest chip in a run of one size. ``is_steady``: with the chunks of long messages."""
+    ccl = machine.params.ccl
+    most = ccl.ring_chunks_per_sync if case.topology == "ring" else ccl.line_chunks_per_sync
     has_chunks = is_steady and case.test != "all_to_all"
     chips = replace(machine, link=machine.link or HALF_RATE_LINK.get(machine.chip))
     settings = f"system.sips.num_links={case.links}", f"system.chip_params.ccl.packet_bytes={case.packet_bytes}"
@@ -202,7 +201,7 @@ def run_ns(case: CclCase, machine: Machine, nbytes: int, calls: int = 1, is_stea
             "sizes": [nbytes],
             "calls": calls,
             "is_split": case.calls == 1,
-            "options": {"chunks_per_sync": CHUNKS[case.topology]} if has_chunks else {},
+            "options": {"chunks_per_sync": most} if has_chunks else {},
         },
         topology=f"tt_{case.topology}",
     )

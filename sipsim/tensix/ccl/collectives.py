@@ -80,7 +80,7 @@ class Collectives:
         size, dim = crew.place.size, self._dim(tensor, dim, 1)
         shape = list(tensor.shape)
         shape[dim] *= size
-        output = self._store.make(shape, tensor.dtype, tensor.memory, size if dim == 0 else 1)
+        output = self._store.make(shape, tensor.dtype, tensor.memory, size if dim == 0 else 1, tensor.pages.is_tiled)
         own = range(tensor.pages.number)
 
         @cache
@@ -102,7 +102,9 @@ class Collectives:
         crew = self._crew(fabric, tensor, is_both)
         here, size = crew.place.position, crew.place.size
         dim = self._dim(tensor, dim, size)
-        output = self._store.make(tensor.shape, tensor.dtype, tensor.memory, size if dim == 0 else 1)
+        output = self._store.make(
+            tensor.shape, tensor.dtype, tensor.memory, size if dim == 0 else 1, tensor.pages.is_tiled
+        )
 
         @cache
         def cut(source: int, to: int) -> list[Piece]:
@@ -130,7 +132,7 @@ class Collectives:
         place, dim = crew.place, self._dim(tensor, dim, fabric.size)
         shape = list(tensor.shape)
         shape[dim] //= place.size
-        output = self._store.make(shape, tensor.dtype, tensor.memory)
+        output = self._store.make(shape, tensor.dtype, tensor.memory, is_tiled=tensor.pages.is_tiled)
         if is_direct is not None:
             yes_or_no("is_direct", is_direct)
         else:

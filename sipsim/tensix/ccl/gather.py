@@ -55,7 +55,7 @@ def relayed(worker: Worker, going: Sequence[Piece], chunks: int, skipped: int | 
         source, target = piece.places[0] if skipped is None else piece.places[-1], piece.places[-1]
         after = () if skipped is None else (worker.further(arrived, (number + skipped) // chunks + 1),)
         signal = worker.address(arrived) if ends_chunk(number, going, chunks) else None
-        found.append(Packet(piece.pages, piece.nbytes, (source,), after, None, hop(worker.side), target, signal, False))
+        found.append(Packet(piece.pages, piece.nbytes, (source,), after, None, hop(worker.side), target, signal))
     return found
 
 

@@ -74,7 +74,7 @@ def _pass_on(packet: Packet, address: int, fabric: FabricSender | None, df: Data
         assert fabric is not None
         target = write_to(packet.target.core, packet.target.address)
         if packet.signal is not None:
-            target = write_and_increment(*packet.target, *packet.signal, is_flushed=packet.is_flushed)
+            target = write_and_increment(*packet.target, *packet.signal)
         fabric.send(packet.route, target, address, packet.nbytes)
     if packet.local is not None:
         df.noc_async_write(address, packet.local, packet.nbytes)

@@ -31,33 +31,33 @@ class Store:
         self._packet_bytes = params.ccl.packet_bytes
 
     def make(
-        self, shape: Sequence[int], dtype: DType, memory: str, slices: int = 1, address: int | None = None
+        self, shape: Sequence[int], dtype: DType, memory: str, slices: int = 1, is_tiled: bool | None = None
     ) -> Tensor:
-        """A tensor whose slices begin new runs. ``address``: of each of its tiles, None: behind those made before.
+        """A tensor whose slices begin new runs. ``is_tiled``: as of :func:`pages_of`.
 
         Raises:
             KernelMisuse: for a memory that there is not, or without room.
         """
         one_of("memory", memory, self._cores)
         slices = whole("slices", slices, 1)
-        pages = pages_of(shape, dtype)
+        pages = pages_of(shape, dtype, is_tiled)
         run = max(self._packet_bytes // pages.page_bytes, 1)
-        base = self._next[memory] if address is None else address
+        base = self._next[memory]
         slice_pages = pages.number // slices if pages.number % slices == 0 else pages.number
-        found = Tensor(shape, dtype, memory, self._cores[memory], base, run, max(slice_pages, 1))
+        found = Tensor(shape, dtype, memory, self._cores[memory], base, run, max(slice_pages, 1), is_tiled)
         end = base + -(-found.core_bytes // ALIGNED) * ALIGNED
         if end > self._end[memory]:
             raise KernelMisuse(f"{found}: {memory} of SIPs has no room for its {found.nbytes} B")
-        if address is None:
-            self._next[memory] = end
+        self._next[memory] = end
         return found
 
     def scratch(self, name: str, fabric: int, like: Tensor, slices: int) -> Tensor:
         """Room for what an operation on a fabric keeps for itself, the same in every call. It is free when a call
         begins, as all chips of the fabric wait for one another then.
         """
-        key = (name, fabric, like.shape, like.dtype, like.memory, slices)
+        is_tiled = like.pages.is_tiled
+        key = (name, fabric, like.shape, like.dtype, like.memory, slices, is_tiled)
         found = self._scratch.get(key)
         if found is None:
-            found = self._scratch[key] = self.make(like.shape, like.dtype, like.memory, slices)
+            found = self._scratch[key] = self.make(like.shape, like.dtype, like.memory, slices, is_tiled)
         return found

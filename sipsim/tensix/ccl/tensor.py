@@ -39,8 +39,9 @@ class Pages(NamedTuple):
         return found
 
 
-def pages_of(shape: Sequence[int], dtype: DType) -> Pages:
-    """How an array of a shape is cut.
+def pages_of(shape: Sequence[int], dtype: DType, is_tiled: bool | None = None) -> Pages:
+    """How an array of a shape is cut. ``is_tiled``: into tiles or rows, as the input of its operation is; None: into
+    tiles, if it has whole ones.
 
     Raises:
         KernelMisuse: for one without elements.
@@ -48,14 +49,16 @@ def pages_of(shape: Sequence[int], dtype: DType) -> Pages:
     if not shape or not all(shape):
         raise KernelMisuse(f"a tensor of shape {tuple(shape)} has no elements")
     *outer, last = shape
-    if outer and outer[-1] % TILE == 0 and last % TILE == 0:
+    has_tiles = bool(outer) and outer[-1] % TILE == 0 and last % TILE == 0
+    if has_tiles and is_tiled is not False:
         return Pages((*outer[:-1], outer[-1] // TILE, last // TILE), TILE * TILE * dtype.itemsize, True)
     return Pages((*outer, 1), last * dtype.itemsize, False)
 
 
 class Tensor:
     """``shape`` of ``dtype`` on one chip; made by ``tt.tensor`` and by the operations. ``base``: the first address, on
-    each of ``cores``; ``run``: pages that lie side by side; ``slice_pages``: pages after which a new run begins.
+    each of ``cores``; ``run``: pages that lie side by side; ``slice_pages``: pages after which a new run begins;
+    ``is_tiled``: as of :func:`pages_of`.
     """
 
     def __init__(
@@ -67,11 +70,12 @@ class Tensor:
         base: int,
         run: int,
         slice_pages: int,
+        is_tiled: bool | None = None,
     ) -> None:
         self.shape = tuple(int(each) for each in shape)
         self.dtype = dtype
         self.memory = memory
-        self.pages = pages_of(self.shape, dtype)
+        self.pages = pages_of(self.shape, dtype, is_tiled)
         self.cores = cores
         self.base = base
         self.run = run

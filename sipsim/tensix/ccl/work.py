@@ -54,7 +54,8 @@ class Until(NamedTuple):
 
 class Packet(NamedTuple):
     """``reads``: places whose bytes are added up. It is written to ``local``, and sent along ``route`` to ``target``.
-    ``signal``: a semaphore there that is raised behind it; ``told``: one of this chip, behind the local write.
+    ``signal``: a semaphore there that is raised behind it and what was sent before it; ``told``: one of this chip,
+    behind the local write.
     """
 
     pages: int
@@ -65,7 +66,6 @@ class Packet(NamedTuple):
     route: Route | None = None
     target: NocAddress | None = None
     signal: NocAddress | None = None
-    is_flushed: bool = True
     told: NocAddress | None = None
 
 

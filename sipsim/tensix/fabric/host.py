@@ -184,7 +184,8 @@ class Fabric:
         sync = revision.flow_control is FlowControl.SYNC_WORD
         senders = 1 + self._vcs * places.passing
         short = revision.has_short_headers
-        return layout(base, end, senders, self._vcs, revision.slots, self.payload_bytes, short, sync)
+        slots = revision.choices(places.topology == "mesh")
+        return layout(base, end, senders, self._vcs, slots, self.payload_bytes, short, sync)
 
     def _layout_at(self, rank: int, way: Way) -> Layout:
         """Of the router of a chip's link; both ends of a link must know both."""

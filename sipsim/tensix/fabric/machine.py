@@ -174,7 +174,10 @@ class RouterMachine:
                 what = f"a packet for {nbytes} B at 0x{address:x} of core {core} came to {self.router.name}"
                 raise KernelMisuse(f"{what}, and a router of the fabric has these; {NOT_YOURS}")
         if target.command is Command.INCREMENT:
-            return self._increment_alone(target, at_ps, handled)
+            if target.is_flushed:
+                return self._increment_flushed(target, at_ps, handled)
+            self._increment(target, at_ps)
+            return at_ps
         if target.command is Command.WRITE:
             self._write(target.core, target.address, payload, at_ps, handled)
             return at_ps
@@ -184,21 +187,37 @@ class RouterMachine:
             self._write(target.increment_core, target.increment_address, rest, at_ps + further_ps, handled)
             return at_ps + further_ps
         increment_ps = at_ps + further_ps
+        if target.is_flushed:
+            return self._finish_flushed(target, payload, at_ps, increment_ps, handled)
         if target.core == target.increment_core:
-            # One way of the NoC keeps the order, so that a flush only keeps the router.
-            written = partial(self._flushed, handled, increment_ps) if target.is_flushed else _nothing
-            self._write(target.core, target.address, payload, at_ps, handled, written)
+            # One way of the NoC keeps the order.
+            self._write(target.core, target.address, payload, at_ps, handled)
             self._increment(target, increment_ps)
         else:
-            written = partial(self._raise, target, handled, increment_ps)
+            written = partial(self._raise, target, increment_ps)
             self._write(target.core, target.address, payload, at_ps, handled, written)
-        return None if target.is_flushed else increment_ps
+        return increment_ps
 
-    def _increment_alone(self, target: Target, at_ps: Ps, handled: Handled) -> Ps | None:
-        """Flushed, behind all writes of its receiver that are open."""
-        if not target.is_flushed:
-            self._increment(target, at_ps)
-            return at_ps
+    def _finish_flushed(
+        self, target: Target, payload: bytes, at_ps: Ps, increment_ps: Ps, handled: Handled
+    ) -> Ps | None:
+        """Write the payload; the increment goes out behind it and behind what packets before it have open."""
+        has_open = any(each.writes for each in handled.receiver.open)
+        if has_open or target.core != target.increment_core:
+            self._write(target.core, target.address, payload, at_ps, handled)
+            return self._increment_flushed(target, increment_ps, handled)
+        # One way of the NoC keeps the order of both, so that the flush only keeps the router.
+        written = partial(self._flushed, handled, increment_ps)
+        self._write(target.core, target.address, payload, at_ps, handled, written)
+        self._increment(target, increment_ps)
+        return None
+
+    def _flushed(self, handled: Handled, least_ps: Ps) -> None:
+        """The write of a packet has arrived; the router goes on when that was acknowledged."""
+        self.router.resume(handled, max(handled.left_ps, least_ps))
+
+    def _increment_flushed(self, target: Target, at_ps: Ps, handled: Handled) -> Ps | None:
+        """Behind all writes of its receiver that are open, those of packets before it, too."""
         receiver = handled.receiver
         flush = Flush(target, handled, (*receiver.open, handled), at_ps)
         end_ps = self._flush(flush)
@@ -220,17 +239,8 @@ class RouterMachine:
         if end_ps is not None:
             self.router.resume(self._flushes.pop(vc).handled, end_ps)
 
-    def _flushed(self, handled: Handled, least_ps: Ps) -> None:
-        """The write of a packet has arrived; the router goes on when that was acknowledged."""
-        self.router.resume(handled, max(handled.left_ps, least_ps))
-
-    def _raise(self, target: Target, handled: Handled, increment_ps: Ps) -> None:
-        """The write has arrived on another tile than the increment's, which comes behind it; flushed, when that was
-        acknowledged.
-        """
-        if target.is_flushed:
-            increment_ps = max(increment_ps, handled.left_ps)
-            self.router.resume(handled, increment_ps)
+    def _raise(self, target: Target, increment_ps: Ps) -> None:
+        """The write has arrived on another tile than the increment's, which comes behind it."""
         self._increment(target, max(increment_ps, self._engine.now_ps))
 
     def _write(

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,11 @@ from launcher.bench.benches.ccl import Ccl, CclCase, run_ns
 from launcher.bench.machine import Machine
 from launcher.bench.published import Published
 from sipsim.errors import ConfigError
-from sipsim.tensix.ccl import gather, reduce
+from sipsim.tensix.ccl import gather, kernels, reduce
 from sipsim.tensix.ccl.work import Packet
+from sipsim.tensix.fabric import machine
+from sipsim.tensix.fabric.machine import Flush
+from sipsim.tensix.fabric.packet import write_and_increment
 
 SCRIPT = """
 import json
@@ -87,6 +91,10 @@ OPTIONS: dict[str, list[Case]] = {
     ],
     "tiles along the last dimension": [(op, "bf16", [2, 32, 256], -1, "dram", {}) for op in OPS],
     "in L1": [(op, "bf16", [256, 32], 0, "l1", {}) for op in OPS],
+    "rows that make whole tiles together": [
+        ("all_gather", "f32", [8, 64], 0, "dram", {}),
+        ("all_gather", "i32", [3, 16, 32], 1, "l1", {}),
+    ],
     "orders": [
         ("all_to_all", "bf16", [256, 32], 0, "dram", {"order": order}) for order in ("nearest", "farthest", "alternate")
     ],
@@ -108,6 +116,33 @@ def test_options_change_no_element(tmp_path: Path, name: str) -> None:
 def test_two_links_share_the_work(tmp_path: Path) -> None:
     cases: list[Case] = [(op, "bf16", [1024, 64], 0, "dram", {"num_links": 2}) for op in OPS]
     assert check(tmp_path, "line", 4, cases, "--set", "system.sips.num_links=2") == ""
+
+
+MANY_LINKS = ("--set", "system.sips.num_links=4")
+CHUNKS_ON_THEIR_WAY: list[Case] = [
+    ("all_gather", "f16", [rows, 3, 32, 96], 3, "dram", {"num_links": 4}) for rows in (36, 40, 48)
+]
+"""Packets of a chunk go to channels of DRAM over a NoC that four links share, and some overtake others."""
+
+
+def test_a_relay_sends_what_has_come(tmp_path: Path) -> None:
+    assert check(tmp_path, "ring", 4, CHUNKS_ON_THEIR_WAY, *MANY_LINKS) == ""
+
+
+def _without_flush(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernels, "write_and_increment", partial(write_and_increment, is_flushed=False))
+
+
+def _flush_of_one_packet(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "Flush", lambda target, its, _behind, at_ps: Flush(target, its, (its,), at_ps))
+
+
+@pytest.mark.parametrize("bug", [_without_flush, _flush_of_one_packet])
+def test_a_relay_that_is_told_too_early_is_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bug: Callable[[pytest.MonkeyPatch], None]
+) -> None:
+    bug(monkeypatch)
+    assert "wrong on chip" in check(tmp_path, "ring", 4, CHUNKS_ON_THEIR_WAY, *MANY_LINKS)
 
 
 MISTAKES: dict[str, tuple[Case, str]] = {

@@ -93,7 +93,7 @@ def test_what_cannot_be_delivered_is_refused_where_it_is_written(
     )
 
 
-@pytest.mark.parametrize("target", [write_to(ROUTER, 0x1A000 - 63), increment_of(ROUTER, 0x1A060, 1)])
+@pytest.mark.parametrize("target", [write_to(ROUTER, 0x1B000 - 63), increment_of(ROUTER, 0x1B060, 1)])
 def test_no_packet_is_for_what_routers_have(tmp_path: Path, target: Target) -> None:
     header = pack(multicast(1, 2), target, 64 * target.takes_payload, False)
     line = sent(tmp_path, header, "2025-11")

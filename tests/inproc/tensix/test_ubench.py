@@ -165,7 +165,7 @@ def test_a_planted_bug_ends_the_run(
 def test_buffers_that_do_not_fit_are_fewer_and_said_so() -> None:
     bench, case = BENCHES.get("eth-bandwidth"), Case("test_erisc_bw_bi_dir", 16, 1, (8192,))
     (figure,) = bench.measure(case, Machine(samples=20))
-    assert figure.note == "9 channels, which fit"
+    assert figure.note == "8 channels, which fit"
     with pytest.raises(ConfigError, match="--sizes 131072: 2 x 131072 B"):
         bench.measure(replace(case, sizes=(131072,)), Machine(samples=1))
 
