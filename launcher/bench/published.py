@@ -112,9 +112,9 @@ def _row(values: dict[str, str]) -> Published:
             value = float(text)
         except ValueError:
             value = math.nan
-        if math.isfinite(value):
+        if math.isfinite(value) and value > 0:
             return value
-        problems.append(f"value {text!r} is no number")
+        problems.append(f"value {text!r} is no number above 0")
         return None
 
     return Published(

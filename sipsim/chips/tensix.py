@@ -205,6 +205,7 @@ class TensixChip(Chip):
         left = (
             *(f"{task.name} has not ended: {task.waits_for}" for task in movers),
             *unsettled(self._routers(), self._muxed()),
+            *chain.from_iterable(fabric.not_closed() for fabric in self.fabrics),
         )
         return ChipResults(
             memories.hexdigest(),

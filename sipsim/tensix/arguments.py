@@ -14,8 +14,11 @@ def whole(name: str, value: Any, least: int, most: int | None = None) -> int:
     Raises:
         KernelMisuse: for anything else.
     """
-    if hasattr(value, "__index__") and not isinstance(value, bool):
-        found = index(value)
+    if not isinstance(value, bool):
+        try:
+            found = index(value)
+        except TypeError:
+            found = least - 1
         if least <= found and (most is None or found <= most):
             return found
     upto = " or more" if most is None else f" to {most}"
@@ -40,9 +43,21 @@ def one_of(name: str, value: Any, choices: Iterable[str]) -> str:
         KernelMisuse: for anything else.
     """
     found = list(choices)
-    if value not in found:
+    if not isinstance(value, str) or value not in found:
         raise KernelMisuse(f"{name}={value!r}: give one of {', '.join(found)}")
-    return str(value)
+    return value
+
+
+def some_of(name: str, value: Any, choices: Iterable[str]) -> list[str]:
+    """Texts that are among others, in their order.
+
+    Raises:
+        KernelMisuse: for anything else, a text by itself too.
+    """
+    found = list(choices)
+    if not isinstance(value, list | tuple | set | frozenset) or not all(each in found for each in value):
+        raise KernelMisuse(f"{name}={value!r}: give a list of some of {', '.join(found)}")
+    return [each for each in found if each in value]
 
 
 def worker_tile(value: Any, workers: Iterable[Core]) -> Core:

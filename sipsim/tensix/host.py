@@ -9,7 +9,7 @@ import numpy as np
 
 from sipsim.errors import KernelMisuse
 from sipsim.tensix import programs
-from sipsim.tensix.arguments import one_of, whole
+from sipsim.tensix.arguments import one_of, some_of, whole
 from sipsim.tensix.ccl.collectives import Collectives
 from sipsim.tensix.ccl.tensor import Tensor
 from sipsim.tensix.edm.builder import EriscDataMoverBuilder
@@ -236,7 +236,7 @@ class Metal:
             nbytes = whole("payload_bytes", payload_bytes, 1, params.most_payload_bytes)
         num_links, columns = whole("num_links", num_links, 1), whole("columns", columns, 0)
         places = Places(topology, range(self.world_size) if chips is None else self._ranks(chips), columns)
-        roles = [one_of("spare_slots", role, ROLES) for role in spare_slots]
+        roles = some_of("spare_slots", spare_slots, ROLES)
         base = int(self._plan.params.ethernet.kernel_base)  # a router's core runs no program with semaphores
         fabric = Fabric(self._chip, places, num_links, revision, nbytes, base, roles)
         self._chip.fabrics.append(fabric)

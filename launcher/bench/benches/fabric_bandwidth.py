@@ -21,6 +21,7 @@ from launcher.bench.traffic import (
 )
 from launcher.run import arguments
 from sipsim.errors import ConfigError
+from sipsim.tensix.fabric.places import ROLES
 
 GOLDEN = ("fabric_edm_bandwidth_t3k", "fabric_edm_bandwidth_6u", "fabric_edm_bandwidth_wh8", "fabric_edm_bandwidth_bh")
 SUMMARY = (
@@ -101,7 +102,7 @@ class FabricCase(Case):
     revision: str = NEW
     payload_bytes: int = 0
     command: str = "write"
-    spare_slots: tuple[str, ...] = ("dateline", "upstream", "adjacent")
+    spare_slots: tuple[str, ...] = ROLES
     counted: float | None = None
     copies: int = 1
 
@@ -197,6 +198,7 @@ class FabricBandwidth(Bench[FabricCase]):
                 revision=chosen.revision,
                 payload_bytes=chosen.payload,
                 command=chosen.command,
+                spare_slots=("dateline",) if chosen.pattern == "saturate_ring" else ROLES,
             )
             for nbytes in chosen.sizes
         ]

@@ -9,12 +9,12 @@ that it has sent is in the router's slots then. Source: pull request 14923 of tt
 import struct
 from collections.abc import Callable
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from sipsim.errors import KernelMisuse
 from sipsim.tensix.dataflow import Dataflow, NocAddress
 from sipsim.tensix.fabric.channels import Ring, SenderChannel, nobody
-from sipsim.tensix.fabric.packet import Route, Target, Way, pack
+from sipsim.tensix.fabric.packet import ATOMIC_BYTES, Command, Route, Target, Way, pack
 from sipsim.tensix.floor_plan import Core
 
 Ps = int
@@ -113,7 +113,7 @@ class Connection:
 class FabricEndpoint(NamedTuple):
     """A sender channel 0 as the kernel of a worker needs it. ``router``: its tile. ``connection``: the address of the
     connection's words there. ``words``: of the worker's L1, three times 16 bytes: credits, end, and what is read;
-    then room for a header. ``way``: of the router's link.
+    then room for a header. ``way``: of the router's link. ``most_hops``: of a packet; None, no fewer than of any.
     """
 
     router: Core
@@ -124,6 +124,7 @@ class FabricEndpoint(NamedTuple):
     is_short: bool
     words: int
     way: Way
+    most_hops: int | None = None
 
 
 class FabricSender:
@@ -223,17 +224,26 @@ class FabricSender:
         df.store(self._header, WORDS.pack(state, *df.core, self._credits, self._ended))
         df.noc_async_write(self._header, NocAddress(endpoint.router, endpoint.connection), WORDS.size)
 
-    def _check(self, route: Route, nbytes: int, target: Target) -> None:
+    def _check(self, route: Any, nbytes: Any, target: Any) -> None:
         endpoint, core = self._endpoint, self._df.core
         if not self._is_open:
             raise KernelMisuse(
                 f"worker {core} sends to router {endpoint.router} without a connection; call open() first"
             )
+        if not isinstance(route, Route) or not isinstance(target, Target) or not isinstance(nbytes, int):
+            what = f"send(route={route!r}, target={target!r}, nbytes={nbytes!r})"
+            raise KernelMisuse(f"worker {core}: {what}; give what unicast, write_to and such return, and whole bytes")
         if route.way is not endpoint.way and not endpoint.is_short:
             what = f"a route that begins {route.way.name}, and the link of router {endpoint.router} goes"
             raise KernelMisuse(f"worker {core}: {what} {endpoint.way.name}; give way=Way.{endpoint.way.name}")
+        if endpoint.most_hops is not None and len(route.nibbles) > endpoint.most_hops:
+            what = f"a route of {len(route.nibbles)} hops on a ring where packets go up to {endpoint.most_hops}"
+            raise KernelMisuse(f"worker {core}: {what}; open_fabric(spare_slots=[]) lets them make whole turns")
         if not 0 <= nbytes <= endpoint.payload_bytes:
             raise KernelMisuse(f"worker {core}: a payload of {nbytes} B; packets hold up to {endpoint.payload_bytes} B")
+        if target.command is not Command.SCATTER and target.increment_address % ATOMIC_BYTES:
+            what = f"a semaphore at 0x{target.increment_address:x} of tile {target.increment_core}"
+            raise KernelMisuse(f"worker {core}: {what}; words are at multiples of {ATOMIC_BYTES}")
         if bool(nbytes) is not target.takes_payload:
             what = f"command {target.command.name} {target.wanted_payload}, and was given {nbytes} B"
             raise KernelMisuse(f"worker {core}: {what}")

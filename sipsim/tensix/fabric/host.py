@@ -19,6 +19,8 @@ from sipsim.tensix.programs import DataMovementConfig, KernelSpec, Program
 from sipsim.tensix.tiles import KIB
 
 WAYS: Final = {"forward": Way.E, "backward": Way.W, **{way.name: way for way in Way}}
+NO_WHOLE_TURNS: Final = {"upstream", "adjacent"}
+"""Roles of routers whose spare slots are those of channels that packets of a whole turn would need."""
 MUX_BASE = 8192
 """Of the L1 of a mux, behind the room for semaphores."""
 
@@ -54,7 +56,8 @@ class Fabric:
         self._spare_slots = tuple(spare_slots) if self._revision.spare_slots and self._vcs > 1 else ()
         self._contract = f"{revision} {places.topology}, {self._layout.shape.senders[0]} and "
         self._contract += f"{self._layout.shape.receivers[0]} slots of {payload_bytes} B, "
-        self._contract += "".join(f"{role[:1]} " for role in self._spare_slots)
+        if self._spare_slots:
+            self._contract += f"spare slots {'+'.join(role[:4] for role in self._spare_slots)}, "
         self._contract += f"{num_links} of chips {places.told}"
         self._muxes: list[Mux] = []
         self._machines: dict[tuple[Way, int], RouterMachine] = {}
@@ -91,7 +94,8 @@ class Fabric:
         shape, ring = machine.layout.shape, machine.router.senders[0].ring
         is_short = self._revision.has_short_headers
         places = (machine.core, self._layout.connection, ring)
-        return FabricEndpoint(*places, shape.header_bytes, shape.payload_bytes, is_short, words, machine.router.own)
+        made = FabricEndpoint(*places, shape.header_bytes, shape.payload_bytes, is_short, words, machine.router.own)
+        return made._replace(most_hops=self.size - 1) if set(self._spare_slots) & NO_WHOLE_TURNS else made
 
     def create_mux(
         self,
@@ -141,6 +145,15 @@ class Fabric:
     def routers(self) -> list[Router]:
         """Of this chip."""
         return [machine.router for machine in self._machines.values()]
+
+    def not_closed(self) -> list[str]:
+        """A line for each connection of a worker that is open; muxes keep theirs."""
+        machines = (machine for machine in self._machines.values() if machine.connection.worker is not None)
+        return [
+            f"worker {machine.connection.worker} has not closed its connection to {machine.connection.name}"
+            for machine in machines
+            if machine.connection.worker not in self.mux_cores
+        ]
 
     @property
     def mux_cores(self) -> list[Core]:

@@ -48,7 +48,7 @@ class Command(IntEnum):
 
 class Target(NamedTuple):
     """A command and its places. ``increment``: tile, address and value. ``is_flushed``: the router waits until the
-    write is acknowledged; without a payload, until all that its receiver has issued are. ``first_bytes``: of a
+    write and all that its receiver has issued before it are acknowledged. ``first_bytes``: of a
     scattered payload, for the first place.
     """
 
@@ -93,7 +93,9 @@ def write_and_increment(
     value: int = 1,
     is_flushed: bool = True,
 ) -> Target:
-    """Write the payload, then add to a word; ``is_flushed``: when the write has been acknowledged."""
+    """Write the payload, then add to a word; ``is_flushed``: when that write, and those that the router's receiver has
+    issued before it, have been acknowledged.
+    """
     place = Core(*semaphore_core)
     return Target(Command.WRITE_AND_INCREMENT, Core(*core), address, place, semaphore, value, is_flushed)
 

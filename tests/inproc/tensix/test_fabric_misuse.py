@@ -77,6 +77,10 @@ GOOD = "df.write_bytes(0x30000, pack(unicast(1), TARGET, 64, endpoint.is_short))
          "the route of a packet leads S from SIP 1 eth1 receiver 0"),
         ("fabric.open(); fabric.send(unicast(1, Way.W), TARGET, 0x30000, 64)",
          "a route that begins W, and the link of router 9-0 goes E; give way=Way.E"),
+        ("fabric.open(); fabric.send(None, TARGET, 0x30000, 64)", "send(route=None, "),
+        ("fabric.open(); fabric.send(unicast(1), TARGET, 0x30000, 1.5)", "nbytes=1.5); give what unicast, write_to"),
+        ("fabric.open(); fabric.send(unicast(1), increment_of((1, 1), 0x40001), 0, 0)",
+         "a semaphore at 0x40001 of tile 1-1; words are at multiples of 4"),
         ("unicast(0)", "a packet for 1 chips from distance 0 on; 1 to 32 hops can be told"),
         ("unicast(33)", "1 to 32 hops can be told"),
         (f"fabric.open(); df.write_bytes(0x30000, bytes([9, 0, 64, 0]) + bytes(44)); {WRITE.format(0)}",
@@ -91,6 +95,26 @@ GOOD = "df.write_bytes(0x30000, pack(unicast(1), TARGET, 64, endpoint.is_short))
 )  # fmt: skip
 def test_misuse_in_a_kernel(kernel: str, line: str, tmp_path: Path) -> None:
     assert line in line_of(run_one(tmp_path, LINE, kernel))
+
+
+WHOLE_TURN = "fabric.open(); fabric.send(unicast(3), TARGET, 0x30000, 64); fabric.close()"
+
+
+@pytest.mark.parametrize(("spare", "may"), [(["dateline"], True), (["upstream"], False), ([], True)])
+def test_a_whole_turn_needs_the_channels_that_others_have(tmp_path: Path, spare: list[str], may: bool) -> None:
+    host = f"fabric = tt.open_fabric('ring', revision='2025-03', spare_slots={spare}); start(here)"
+    done = run_one(tmp_path, host, WHOLE_TURN, 3)
+    if may:
+        assert done.document["error"] is None
+    else:
+        told = "a route of 3 hops on a ring where packets go up to 2; open_fabric(spare_slots=[]) lets them"
+        assert told in line_of(done)
+
+
+def test_a_connection_that_is_left_open_is_told(tmp_path: Path) -> None:
+    done = run_one(tmp_path, LINE, f"fabric.open(); {SEND}; {PAUSE}")
+    assert done.document["error"] is None
+    assert "worker 1-1 has not closed its connection to SIP 0 eth0 sender 0" in "\n".join(done.outcome.notices)
 
 
 def test_no_credit(tmp_path: Path) -> None:
@@ -128,6 +152,8 @@ def test_the_end_of_anothers_connection(tmp_path: Path) -> None:
         ("fabric = tt.open_fabric(chips=[1, 2])", 3, "SIP 0 opens a fabric of chips [1, 2], which it is none of"),
         ("fabric = tt.open_fabric(chips=[0, 2, 1, 3])", 4, "and 0 links lead from SIP 0 to SIP 2"),
         ("fabric = tt.open_fabric(num_links=9)", 2, "the fabric wants 3 links or more side by side, and 2 links lead"),
+        ("fabric = tt.open_fabric(spare_slots='dateline')", 2, "spare_slots='dateline': give a list of some of dateline"),
+        ("fabric = tt.open_fabric(num_links=[1])", 2, "num_links=[1]: give a whole number, 1 or more"),
         ("fabric = tt.open_fabric(revision='2027')", 2, "revision='2027': give one of 2024-11, 2025-03, 2025-11"),
         ("fabric = tt.open_fabric(payload_bytes=9999)", 2, "payload_bytes=9999: give a whole number, 1 to 7616"),
         ("fabric = tt.open_fabric(payload_bytes=0)", 2, "payload_bytes=0: give a whole number, 1 to 7616"),
