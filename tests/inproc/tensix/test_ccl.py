@@ -293,14 +293,34 @@ LONG = [("all_gather", "ring", 4, "wormhole"), ("reduce_scatter", "ring", 4, "wo
 @pytest.mark.slow
 @pytest.mark.parametrize(("test", "topology", "chips", "chip"), LONG)
 def test_long_messages_on_other_fabrics_by_extension(test: str, topology: str, chips: int, chip: str) -> None:
-    """Half as much again as the longer of the two runs. Sums on rings meet channels of DRAM that others use, and no two rounds take
-    the same time there.
+    """Half as much again as the longer of the two runs. Sums on rings meet channels of DRAM that others use, and no
+    two rounds take the same time there.
     """
     links, packet_bytes = (2, 8192) if chip == "blackhole" else (1, 6144)
     case = CclCase(test, topology=topology, chips=chips, links=links, packet_bytes=packet_bytes)
     extended_ns, plain_ns = extended_and_plain_ns(case, Machine(chip=chip), case.steady[1] * 3 // 2)
     is_uneven = topology == "ring" and test in ("reduce_scatter", "all_reduce")
     assert extended_ns == pytest.approx(plain_ns, rel=0.05 if is_uneven else 0.02)
+
+
+def test_additions_take_their_time() -> None:
+    """On a line of two each chip adds one slice to its own, packet by packet, behind which all else hides."""
+    slice_bytes, case = 8 * 2048, CclCase("reduce_scatter", topology="line", chips=2)
+    slow_ns, quick_ns = (
+        run_ns(case, Machine(settings=(f"system.chip_params.ccl.add_GBps={rate}",)), 2 * slice_bytes)
+        for rate in (0.1, 0.2)
+    )
+    assert slow_ns - quick_ns == pytest.approx(slice_bytes / 0.1 - slice_bytes / 0.2, rel=0.01)
+
+
+def test_one_all_reduce_is_the_sum_of_its_operations_and_a_chain_is_not() -> None:
+    """As published: each part by itself, until its slowest chip has ended."""
+    parts_ns = [
+        run_ns(CclCase(op, topology="line", chips=3), Machine(), 49152) for op in ("reduce_scatter", "all_gather")
+    ]
+    whole = CclCase("all_reduce", topology="line", chips=3)
+    assert run_ns(whole, Machine(), 49152) == pytest.approx(sum(parts_ns), rel=0.005)
+    assert run_ns(replace(whole, calls=2), Machine(), 49152, calls=1) != pytest.approx(sum(parts_ns), rel=0.005)
 
 
 def test_calls_back_to_back_take_no_longer_by_and_by() -> None:
