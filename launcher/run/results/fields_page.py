@@ -31,7 +31,7 @@ OPLOG = f"""A line for each operation: its rank, `kind`, start and end in ps of 
 `field=value` for each field of its kind. A rank's lines are in the order of its op log, a receive comes after the send
 of its message, and of the lines that may come next the one that ended first does. `{HOST_WRITE}` and `{HOST_CLEAR}` are
 what the host does to memories; they are no operations and in no digest. Addresses are physical; `h<n>` is a handle of
-the PE."""
+the PE. On chips of tiles the columns of cube and PE are x and y of the tile, in coordinates of NoC 0."""
 
 
 class DocumentPage(NamedTuple):

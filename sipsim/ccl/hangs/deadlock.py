@@ -93,8 +93,9 @@ def explain_deadlock(blobs: list[bytes], folder: str = "") -> Explanation:
     if blocked is not None:
         facts |= {"blocked": blocked.facts, "channel_cycle": blocked.cycle}
     whole = [headline, *second, *(blocked.lines if blocked else []), *positions]
-    whole += ["", "every wait:", *(_wait_text(wait, state) for wait in ordered)]
-    whole += ["", "waits-for graph:", *(f"  {_edge_text(wait)}" for wait in ordered)]
+    if ordered or blocked is None:
+        whole += ["", "every wait:", *(_wait_text(wait, state) for wait in ordered)]
+        whole += ["", "waits-for graph:", *(f"  {_edge_text(wait)}" for wait in ordered)]
     report = [*second, *(blocked.short_lines if blocked else []), *positions]
     return Explanation(headline, "\n".join(report), "\n".join(whole) + "\n", facts)
 
