@@ -63,7 +63,7 @@ def spent(found: Fit, started_s: float) -> str:
 def held_out(chosen: argparse.Namespace, model: Model, rows: list[Published], runner: Runner) -> dict[str, Any]:
     """Judge all folds, and tell of each when it is."""
     started_s, found = time.monotonic(), list[Fold]()
-    for number, fold in enumerate(hold_out(model, rows, chosen.holdout, runner, chosen.probes), 1):
+    for number, fold in enumerate(hold_out(model, rows, chosen.holdout, runner, chosen.probes, chosen.sweeps), 1):
         found.append(fold)
         print(f"fold {number} of {chosen.holdout}: {len(fold.tests)} tests left out; {spent(fold.fit, started_s)}")
         print(shown_values(model, fold.fit.values))
@@ -75,7 +75,7 @@ def held_out(chosen: argparse.Namespace, model: Model, rows: list[Published], ru
 
 def fitted(chosen: argparse.Namespace, model: Model, rows: list[Published], runner: Runner) -> dict[str, Any]:
     """Fit to all rows."""
-    started_s, found = time.monotonic(), fit(model, model.neutral, rows, runner, chosen.probes)
+    started_s, found = time.monotonic(), fit(model, model.neutral, rows, runner, chosen.probes, chosen.sweeps)
     print(shown_values(model, found.values))
     print(spent(found, started_s))
     return found._asdict()
@@ -89,6 +89,9 @@ def flags() -> argparse.ArgumentParser:
         "--family", type=arguments.names, default=(), metavar="NAME[,NAME...]", help="rows of these families alone"
     )
     parser.add_argument("--holdout", type=arguments.IntRange(2), metavar="K", help="judge tests left out, in K folds")
+    parser.add_argument(
+        "--sweeps", type=arguments.IntRange(1), default=1, metavar="N", help="of doubling and halving all (1)"
+    )
     parser.add_argument(
         "--probes", type=arguments.IntRange(0), default=PROBES, metavar="N", help=f"of a golden section ({PROBES})"
     )

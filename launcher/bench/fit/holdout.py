@@ -40,14 +40,17 @@ class Fold(NamedTuple):
     verdicts: list[Verdict]
 
 
-def fit(model: Model, start: Values, rows: Iterable[Published], runner: Runner, probes: int) -> Fit:
-    """The values that rows ask for; section by section, of one chip after the other."""
+def fit(model: Model, start: Values, rows: Iterable[Published], runner: Runner, probes: int, sweeps: int = 1) -> Fit:
+    """The values that rows ask for; section by section, of one chip after the other. ``probes``, ``sweeps``: as of
+    :func:`~launcher.bench.fit.search.searched`.
+    """
     ran, objective = runner.runs, Objective(model, rows, runner)
     values = dict(start)
     for chip in dict.fromkeys(each.key.chip for each in model.parameters):
         for section in SECTIONS:
             own = [each for each in model.parameters if (each.key.chip, section_of(each)) == (chip, section)]
-            values = searched(values, [each for each in own if objective.rows[each.name]], objective.cost, probes)
+            movable = [each for each in own if objective.rows[each.name]]
+            values = searched(values, movable, objective.cost, probes, sweeps)
     shown = {name: [row.id for row in own] for name, own in objective.rows.items()}
     return Fit(values, objective.evaluations, runner.runs - ran, shown)
 
@@ -63,12 +66,14 @@ def _digest(test: Test) -> str:
     return hashlib.sha256("/".join(test).encode()).hexdigest()
 
 
-def hold_out(model: Model, rows: Sequence[Published], count: int, runner: Runner, probes: int) -> Iterator[Fold]:
+def hold_out(
+    model: Model, rows: Sequence[Published], count: int, runner: Runner, probes: int, sweeps: int = 1
+) -> Iterator[Fold]:
     """Each fold, when it is judged. Rows that are not to be reproduced are in none."""
     wanted = [row for row in rows if row.kind == TO_REPRODUCE and row.architecture in CHIPS]
     for left_out in folds(wanted, count):
         ids = {row.id for row in left_out}
-        found = fit(model, model.neutral, [row for row in wanted if row.id not in ids], runner, probes)
+        found = fit(model, model.neutral, [row for row in wanted if row.id not in ids], runner, probes, sweeps)
         tests = sorted({(row.family, row.test) for row in left_out})
         yield Fold(tests, found, validate(left_out, model.settings(found.values), runner))
 

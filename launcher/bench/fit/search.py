@@ -24,10 +24,12 @@ class Point(NamedTuple):
     cost: float
 
 
-def searched(start: Values, parameters: Sequence[Parameter], cost: Cost, probes: int) -> Values:
-    """The values that were found, from ``start`` on. ``probes``: of the golden section, for each parameter."""
+def searched(start: Values, parameters: Sequence[Parameter], cost: Cost, probes: int, sweeps: int = 1) -> Values:
+    """The values that were found, from ``start`` on. ``probes``: of the golden section, for each parameter. ``sweeps``:
+    how often all are doubled or halved, one after the other; what the first ones became depends on the last ones.
+    """
     values = dict(start)
-    for parameter in parameters:
+    for parameter in [*parameters] * sweeps:
         values[parameter.name] = _bracketed(parameter, values, cost).value
     for parameter in parameters:
         values[parameter.name] = _refined(parameter, values, cost, probes).value

@@ -56,6 +56,19 @@ def test_what_is_counted_stays_whole() -> None:
     assert found == {packets.name: 3.0}
 
 
+def test_a_second_sweep_finds_what_hangs_together() -> None:
+    """``a`` can be better when ``b`` is, which is looked at after it."""
+
+    def cost(_name: str, values: dict[str, float], _limit: float) -> float:
+        wanted = 4 * START[A.name] if values[B.name] > START[B.name] else START[A.name]
+        return abs(values[A.name] - wanted) + 100 * abs(values[B.name] - 2 * START[B.name])
+
+    once, twice = (searched(START, [A, B], cost, probes=0, sweeps=sweeps) for sweeps in (1, 2))
+    assert once[A.name] == START[A.name]
+    assert twice[A.name] == 4 * START[A.name]
+    assert once[B.name] == twice[B.name] == 2 * START[B.name]
+
+
 def test_a_value_without_effect_stays() -> None:
     assert searched(START, [A, B], lambda name, values, limit: 1.0, probes=4) == START
 
