@@ -19,6 +19,7 @@ from launcher.bench.machine import Machine
 from launcher.bench.published import Published
 from launcher.run import arguments
 from sipsim.errors import ConfigError
+from sipsim.tensix.fabric.places import ROLES
 
 SAMPLES = 16
 ONE_LINE, ONE_RING = (f"test_1D_{each}_fabric_latency_on_uncongested_fabric" for each in ("line", "ring"))
@@ -116,6 +117,7 @@ class FabricLatency(Bench[LatencyCase]):
             "topology": case.topology,
             "revision": case.revision,
             "columns": case.chips // rows if rows > 1 else 0,
+            "spare_slots": () if case.is_circuit else ROLES,
         }
         asked = {"fabric": fabric, "nbytes": nbytes, "samples": SAMPLES, "command": case.command}
         asked |= LatencyCase(**{**case.__dict__, "hops": hops}).flows()

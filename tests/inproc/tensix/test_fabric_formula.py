@@ -79,6 +79,15 @@ def test_a_hop_of_one_packet_is_the_sum_of_its_parts(nbytes: int) -> None:
     assert figure.value == pytest.approx(hop_ns(nbytes), rel=NEAR)
 
 
+@pytest.mark.parametrize("revision", ["2025-03", LINE])
+def test_a_packet_goes_once_around_a_ring(revision: str) -> None:
+    """All hops are alike, past a dateline too."""
+    case = LatencyCase("once_around", sizes=(16,), topology="ring", chips=4, is_circuit=True, revision=revision)
+    figures = {each.statistic: each.value for each in BENCHES.get("fabric-latency").measure(case, QUICK)}
+    assert figures["mean_round_trip"] == 4 * figures["per_hop"]
+    assert figures["per_hop"] == pytest.approx(hop_ns(16), rel=0.15)
+
+
 @pytest.mark.parametrize("nbytes", [1024, 2048])
 def test_without_room_credits_set_the_pace(nbytes: int) -> None:
     """The difference from the formula names them."""
