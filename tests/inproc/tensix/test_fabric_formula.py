@@ -81,11 +81,11 @@ def test_a_hop_of_one_packet_is_the_sum_of_its_parts(nbytes: int) -> None:
 
 @pytest.mark.parametrize("revision", ["2025-03", LINE])
 def test_a_packet_goes_once_around_a_ring(revision: str) -> None:
-    """All hops are alike, past a dateline too."""
+    """Past a dateline, too; what the worker and acknowledgements take is shared by the hops."""
     case = LatencyCase("once_around", sizes=(16,), topology="ring", chips=4, is_circuit=True, revision=revision)
     figures = {each.statistic: each.value for each in BENCHES.get("fabric-latency").measure(case, QUICK)}
     assert figures["mean_round_trip"] == 4 * figures["per_hop"]
-    assert figures["per_hop"] == pytest.approx(hop_ns(16), rel=0.15)
+    assert hop_ns(16) < figures["per_hop"] < 1.3 * hop_ns(16)
 
 
 @pytest.mark.parametrize("nbytes", [1024, 2048])
