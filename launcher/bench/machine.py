@@ -94,16 +94,15 @@ class Machine:
         Raises:
             ConfigError: for what the chips do not have.
         """
-        fabric = self.params.fabric
+        fabric, most = self.params.fabric, self.params.fabric.most_payload_bytes
         if revision not in fabric.revisions:
             raise ConfigError(f"--revision: {unknown_name('revision', revision, sorted(fabric.revisions))}")
-        if payload_bytes > fabric.most_payload_bytes:
-            most = fabric.most_payload_bytes
+        if payload_bytes > most:
             raise ConfigError(f"--payload {payload_bytes}: the longest packet of {self.chip} has {most} B")
-        most = payload_bytes or fabric.payload_bytes
-        too_long = [nbytes for nbytes in sizes if nbytes > most]
+        held = payload_bytes or fabric.payload_bytes
+        too_long = [nbytes for nbytes in sizes if nbytes > held]
         if too_long:
-            raise ConfigError(f"--sizes {too_long[0]}: packets hold up to {most} B of payload")
+            raise ConfigError(f"--sizes {too_long[0]}: packets hold up to {held} B of payload")
 
     def check_room(self, buffers: int, nbytes: int) -> None:
         """Check that so many buffers, each with a word behind it, fit.

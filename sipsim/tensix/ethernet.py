@@ -145,16 +145,18 @@ class Transmitter:
 
     def link_use(self) -> LinkUse:
         """What has left over the link so far; the words of :meth:`send_between` are its credits."""
-        queue = self._both or self._one
-        assert queue is not None
-        wire, data_bytes = queue.use(), self.bytes_sent - self._words_bytes
+        wire, data_bytes = self._in_use.use(), self.bytes_sent - self._words_bytes
         return LinkUse(self._name, self._commands, data_bytes, self._words_bytes, wire.nbytes, wire.busy_ps)
 
     def outages_used(self) -> tuple[OutageUse, ...]:
         """What each outage of the link has cost so far, this way."""
-        queue = self._both or self._one
-        assert queue is not None
-        return queue.outages_used(self._name)
+        return self._in_use.outages_used(self._name)
+
+    @property
+    def _in_use(self) -> TransmitQueue | TransmitQueues:
+        queues = self._both or self._one
+        assert queues is not None
+        return queues
 
     def _count(self, nbytes: int) -> None:
         self.bytes_sent += nbytes

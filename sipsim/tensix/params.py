@@ -218,6 +218,10 @@ class CclParams(Section, frozen=True):
     has_barrier: bool
     all_to_all_order: Order
 
+    def chunks_per_sync(self, is_ring: bool) -> int:
+        """Of a relay of a long message."""
+        return self.ring_chunks_per_sync if is_ring else self.line_chunks_per_sync
+
 
 class ChipParams(Section, frozen=True):
     """A chip. ``clock_MHz``: of NoCs and cores."""

@@ -185,9 +185,9 @@ def _plain_ns(
 
 def run_ns(case: CclCase, machine: Machine, nbytes: int, calls: int = 1, is_steady: bool = False) -> float:
     """The time of the slowest chip in a run of one size. ``is_steady``: with the chunks of long messages."""
-    ccl = machine.params.ccl
-    most = ccl.ring_chunks_per_sync if case.topology == "ring" else ccl.line_chunks_per_sync
-    has_chunks = is_steady and case.test != "all_to_all"
+    options = {}
+    if is_steady and case.test != "all_to_all":
+        options["chunks_per_sync"] = machine.params.ccl.chunks_per_sync(case.topology == "ring")
     chips = replace(machine, link=machine.link or HALF_RATE_LINK.get(machine.chip))
     settings = f"system.sips.num_links={case.links}", f"system.chip_params.ccl.packet_bytes={case.packet_bytes}"
     told = chips.with_first(*settings).run(
@@ -201,7 +201,7 @@ def run_ns(case: CclCase, machine: Machine, nbytes: int, calls: int = 1, is_stea
             "sizes": [nbytes],
             "calls": calls,
             "is_split": case.calls == 1,
-            "options": {"chunks_per_sync": most} if has_chunks else {},
+            "options": options,
         },
         topology=f"tt_{case.topology}",
     )

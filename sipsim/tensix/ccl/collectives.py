@@ -80,7 +80,7 @@ class Collectives:
         size, dim = crew.place.size, self._dim(tensor, dim, 1)
         shape = list(tensor.shape)
         shape[dim] *= size
-        output = self._store.make(shape, tensor.dtype, tensor.memory, size if dim == 0 else 1, tensor.pages.is_tiled)
+        output = self._store.like(tensor, shape, size if dim == 0 else 1)
         own = range(tensor.pages.number)
 
         @cache
@@ -102,9 +102,7 @@ class Collectives:
         crew = self._crew(fabric, tensor, is_both)
         here, size = crew.place.position, crew.place.size
         dim = self._dim(tensor, dim, size)
-        output = self._store.make(
-            tensor.shape, tensor.dtype, tensor.memory, size if dim == 0 else 1, tensor.pages.is_tiled
-        )
+        output = self._store.like(tensor, tensor.shape, size if dim == 0 else 1)
 
         @cache
         def cut(source: int, to: int) -> list[Piece]:
@@ -132,7 +130,7 @@ class Collectives:
         place, dim = crew.place, self._dim(tensor, dim, fabric.size)
         shape = list(tensor.shape)
         shape[dim] //= place.size
-        output = self._store.make(shape, tensor.dtype, tensor.memory, is_tiled=tensor.pages.is_tiled)
+        output = self._store.like(tensor, shape)
         if is_direct is not None:
             yes_or_no("is_direct", is_direct)
         else:
@@ -180,7 +178,7 @@ class Collectives:
 
     def _most_chunks(self, crew: Crew) -> int:
         """Packets between increments of reductions (CCL_bandwidth.md of tt-metal), and at most of others."""
-        return self._ccl.ring_chunks_per_sync if crew.place.is_ring else self._ccl.line_chunks_per_sync
+        return self._ccl.chunks_per_sync(crew.place.is_ring)
 
     @staticmethod
     def _dim(tensor: Tensor, dim: int, slices: int) -> int:

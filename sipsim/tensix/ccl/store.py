@@ -44,20 +44,23 @@ class Store:
         run = max(self._packet_bytes // pages.page_bytes, 1)
         base = self._next[memory]
         slice_pages = pages.number // slices if pages.number % slices == 0 else pages.number
-        found = Tensor(shape, dtype, memory, self._cores[memory], base, run, max(slice_pages, 1), is_tiled)
+        found = Tensor(shape, dtype, pages, memory, self._cores[memory], base, run, max(slice_pages, 1))
         end = base + -(-found.core_bytes // ALIGNED) * ALIGNED
         if end > self._end[memory]:
             raise KernelMisuse(f"{found}: {memory} of SIPs has no room for its {found.nbytes} B")
         self._next[memory] = end
         return found
 
+    def like(self, other: Tensor, shape: Sequence[int], slices: int = 1) -> Tensor:
+        """A tensor with the type, the memory and the kind of pages of another."""
+        return self.make(shape, other.dtype, other.memory, slices, other.pages.is_tiled)
+
     def scratch(self, name: str, fabric: int, like: Tensor, slices: int) -> Tensor:
         """Room for what an operation on a fabric keeps for itself, the same in every call. It is free when a call
         begins, as all chips of the fabric wait for one another then.
         """
-        is_tiled = like.pages.is_tiled
-        key = (name, fabric, like.shape, like.dtype, like.memory, slices, is_tiled)
+        key = (name, fabric, like.shape, like.dtype, like.memory, slices, like.pages.is_tiled)
         found = self._scratch.get(key)
         if found is None:
-            found = self._scratch[key] = self.make(like.shape, like.dtype, like.memory, slices, is_tiled)
+            found = self._scratch[key] = self.like(like, like.shape, slices)
         return found

@@ -57,25 +57,24 @@ def pages_of(shape: Sequence[int], dtype: DType, is_tiled: bool | None = None) -
 
 class Tensor:
     """``shape`` of ``dtype`` on one chip; made by ``tt.tensor`` and by the operations. ``base``: the first address, on
-    each of ``cores``; ``run``: pages that lie side by side; ``slice_pages``: pages after which a new run begins;
-    ``is_tiled``: as of :func:`pages_of`.
+    each of ``cores``; ``run``: pages that lie side by side; ``slice_pages``: pages after which a new run begins.
     """
 
     def __init__(
         self,
         shape: Sequence[int],
         dtype: DType,
+        pages: Pages,
         memory: str,
         cores: Sequence[Core],
         base: int,
         run: int,
         slice_pages: int,
-        is_tiled: bool | None = None,
     ) -> None:
         self.shape = tuple(int(each) for each in shape)
         self.dtype = dtype
         self.memory = memory
-        self.pages = pages_of(self.shape, dtype, is_tiled)
+        self.pages = pages
         self.cores = cores
         self.base = base
         self.run = run

@@ -113,7 +113,8 @@ class Connection:
 class FabricEndpoint(NamedTuple):
     """A sender channel 0 as the kernel of a worker needs it. ``router``: its tile. ``connection``: the address of the
     connection's words there. ``words``: of the worker's L1, three times 16 bytes: credits, end, and what is read;
-    then room for a header. ``way``: of the router's link. ``most_hops``: of a packet; None, no fewer than of any.
+    then room for a header. ``way``: of the router's link. ``most_hops``: of a route; None: of any that a
+    header holds.
     """
 
     router: Core

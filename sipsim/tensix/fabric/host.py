@@ -93,9 +93,9 @@ class Fabric:
         words = self._take_words(worker)
         shape, ring = machine.layout.shape, machine.router.senders[0].ring
         is_short = self._revision.has_short_headers
-        places = (machine.core, self._layout.connection, ring)
-        made = FabricEndpoint(*places, shape.header_bytes, shape.payload_bytes, is_short, words, machine.router.own)
-        return made._replace(most_hops=self.size - 1) if set(self._spare_slots) & NO_WHOLE_TURNS else made
+        most_hops = self.size - 1 if NO_WHOLE_TURNS & {*self._spare_slots} else None
+        places, way = (machine.core, self._layout.connection, ring), machine.router.own
+        return FabricEndpoint(*places, shape.header_bytes, shape.payload_bytes, is_short, words, way, most_hops)
 
     def create_mux(
         self,

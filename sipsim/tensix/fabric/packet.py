@@ -48,8 +48,8 @@ class Command(IntEnum):
 
 class Target(NamedTuple):
     """A command and its places. ``increment``: tile, address and value. ``is_flushed``: the router waits until the
-    write and all that its receiver has issued before it are acknowledged. ``first_bytes``: of a
-    scattered payload, for the first place.
+    write and all that its receiver has issued before it are acknowledged. ``first_bytes``: of a scattered payload, for
+    the first place.
     """
 
     command: Command

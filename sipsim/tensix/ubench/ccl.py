@@ -2,8 +2,8 @@
 
 For each size, chips begin ``calls`` calls, one behind the other, chip 0 before the others by ``skew_ns``. With
 ``is_split`` an all-reduce is its two operations, each of which begins by itself: published ones take the sum of what
-these take. Sizes are those of the tensor that is not divided (all-gather: the
-result; the others: what each chip has), in bf16, whose pages are tiles.
+these take. Sizes are those of the tensor that is not divided (all-gather: the result; the others: what each chip has),
+in bf16, whose pages are tiles.
 """
 
 from typing import Any

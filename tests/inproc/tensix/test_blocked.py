@@ -40,3 +40,7 @@ def test_channels_of_several_chips_are_one_cycle(tmp_path: Path, monkeypatch: py
     assert error["deadlock"]["channel_cycle"] == names
     assert {each["text"] for each in error["deadlock"]["blocked"]} == {"no credit"}
     assert "kernel kernel on 1-1 waits for the semaphore at 0x20000 to be 1" in done.outcome.error.detail
+    assert done.outcome.long_report is not None
+    _file, report = done.outcome.long_report
+    assert names[0] in report
+    assert "waits-for graph" not in report, "there are no queues that it could be of"

@@ -2,10 +2,11 @@
 
 from collections.abc import Sequence
 from itertools import product
+from pathlib import Path
 
 import pytest
 from fabric_runs import Flow, passed, run_flows
-from runs import Run
+from runs import Run, run, script_file
 
 BASE, STRIDE, SEMAPHORES, NBYTES = 0x40000, 0x3000, 0x20000, 64
 REVISIONS = ("2024-11", "2025-03", "2025-11")
@@ -193,3 +194,52 @@ def test_a_revision_may_have_a_long_name() -> None:
     mine = f"system.chip_params.fabric.revisions.{name}={{{keys}, slots: [{{sender: 2, receiver: 3}}]}}"
     flows = line_flows(2)
     check(passed(run_flows(2, flows, "--set", mine, fabric={"topology": "line", "revision": name})), flows)
+
+
+@pytest.mark.parametrize(("topology", "slots"), [("line", (8, 8)), ("mesh", (7, 11))])
+def test_a_mesh_has_slots_of_its_own(tmp_path: Path, topology: str, slots: tuple[int, int]) -> None:
+    """The first of each list that fits: on a line 24 of the longer slots, on a mesh 39."""
+    nbytes = {"line": 5440, "mesh": 3264}[topology]
+    columns = "columns=2, " if topology == "mesh" else "chips=[0, 1], "
+    opened = f"tt.open_fabric({topology!r}, {columns}payload_bytes={nbytes})"
+    source = f"def worker(rank, world_size, tt):\n    if rank < 2 or {topology == 'mesh'}:\n        {opened}\n"
+    chips = ("--chip", "wormhole", "--sips", 4, "--topology", "mesh_2d_no_wrap")
+    done = run(*chips, script_file(tmp_path, source))
+    assert done.document["error"] is None
+    [fabric] = done.members[0].chip.fabrics
+    assert {
+        (sender.ring.slots, router.receivers[0].ring.slots) for router in fabric.routers for sender in router.senders
+    } == {slots}
+
+
+NEAR_AND_FAR = """
+from sipsim.tensix.fabric.connection import FabricSender
+from sipsim.tensix.fabric.packet import unicast, write_and_increment, write_to
+
+def send(endpoint, near, far, df):
+    fabric = FabricSender(endpoint, df)
+    fabric.open()
+    fabric.send(unicast(1), write_to(far, 0x40000), 0x30000, 4096)
+    fabric.send(unicast(1), write_and_increment(near, 0x40000, near, 0x20000), 0x30000, 16)
+    fabric.close()
+
+def worker(rank, world_size, tt):
+    fabric = tt.open_fabric()
+    near, far = tt.workers[-1], (4, 5)
+    program = tt.create_program()
+    if rank == 0:
+        tt.create_kernel(program, send, near, args=(fabric.connect(near, "forward"), near, far))
+    tt.enqueue_program(program)
+    tt.finish()
+"""
+
+
+def test_a_flushed_increment_is_behind_packets_before_it_to_other_tiles(tmp_path: Path) -> None:
+    """Its own payload is on its tile long before theirs is, as a hop of the NoC is slow."""
+    flags = ("--topology", "n300", "--set", "system.chip_params.noc.hop_cycles=200")
+    done = passed(run(*flags, script_file(tmp_path, NEAR_AND_FAR), keep_oplog=True))
+    records = done.members[1].chip.oplog.records
+    written = [record[2] for record in records if record[0] == "noc.write" and record[6] == 0x40000]
+    [raised] = [record[2] for record in records if record[0] == "noc.increment" and record[6] == 0x20000]
+    assert len(written) == 2
+    assert raised >= max(written)

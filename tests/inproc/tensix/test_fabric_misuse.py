@@ -153,6 +153,7 @@ def test_the_end_of_anothers_connection(tmp_path: Path) -> None:
         ("fabric = tt.open_fabric(chips=[0, 2, 1, 3])", 4, "and 0 links lead from SIP 0 to SIP 2"),
         ("fabric = tt.open_fabric(num_links=9)", 2, "the fabric wants 3 links or more side by side, and 2 links lead"),
         ("fabric = tt.open_fabric(spare_slots='dateline')", 2, "spare_slots='dateline': give a list of some of "),
+        ("fabric = tt.open_fabric(spare_slots=3)", 2, "spare_slots=3: give a list of some of "),
         ("fabric = tt.open_fabric(num_links=[1])", 2, "num_links=[1]: give a whole number, 1 or more"),
         ("fabric = tt.open_fabric(revision='2027')", 2, "revision='2027': give one of 2024-11, 2025-03, 2025-11"),
         ("fabric = tt.open_fabric(payload_bytes=9999)", 2, "payload_bytes=9999: give a whole number, 1 to 7616"),
