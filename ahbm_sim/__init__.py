@@ -4,8 +4,12 @@
 checks that Python finds those of this distribution; ``launcher`` checks it again for programs that import it.
 """
 
+import faulthandler
 import importlib
 import importlib.util
+import os
+import resource
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,6 +19,9 @@ PACKAGES = ("broker", "sipsim", "launcher")
 MARK = f'DISTRIBUTION = "{NAME}"'
 """A line of each package's ``__init__.py``."""
 USAGE_EXIT = 2
+INTERRUPTED_EXIT = 130
+LEAST_MEMORY = 200 << 20
+"""Address space in bytes, for the libraries and a small run."""
 ADVICE = "install ahbm-sim in a virtual environment of its own, and keep folders with that name off PYTHONPATH"
 
 
@@ -50,12 +57,43 @@ def _owner(name: str) -> str:
 
 
 def _start(program: str, module: str, function: str = "main") -> int:
+    _prepare_process()
     found = problem()
     if found is not None:
         print(f"{program}: {found}", file=sys.stderr)
         return USAGE_EXIT
-    code: int = getattr(importlib.import_module(module), function)()
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    if 0 <= limit < LEAST_MEMORY:
+        # Libraries end the process in various ways.
+        text = f"ulimit -v allows this process {limit >> 10} KiB; it needs {LEAST_MEMORY >> 10} to start: raise it"
+        print(f"{program}: {text}", file=sys.stderr)
+        return USAGE_EXIT
+    try:
+        main = getattr(importlib.import_module(module), function)
+    except KeyboardInterrupt:
+        print(f"{program}: interrupted by Ctrl-C", file=sys.stderr)
+        return INTERRUPTED_EXIT
+    code: int = main()
     return code
+
+
+def _prepare_process() -> None:
+    """Make this process fit for a command, before anything is imported that opens a file or starts a thread."""
+    # Requests for a run's state may be sent to a whole process group; before and after a run they are ignored.
+    for signum in (signal.SIGUSR1, signal.SIGUSR2):
+        signal.signal(signum, signal.SIG_IGN)
+    # A file or a socket that is opened under the number of a closed stream would get what is printed.
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
+    if sys.stdout is None:
+        sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115
+    if sys.stderr is None:
+        sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115
+    # A crash in C code, which code of a user may call here, says where.
+    faulthandler.enable(file=2, all_threads=False)
 
 
 def launch() -> int:

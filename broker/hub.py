@@ -47,6 +47,8 @@ from broker.wire import (
     ToBroker,
 )
 
+BAD_MESSAGE = "bad_message"
+"""The kind of ``sipsim.errors.BadMessage``."""
 Out = list[tuple[int, Message]]
 
 
@@ -98,7 +100,7 @@ class Hub:
     def take(self, sender: int, message: ToBroker, now_ns: int = 0) -> Out:
         """Take one fact; returns what must be sent at once, as (destination, message). ``now_ns`` is host time.
 
-        Never raises: a fact that cannot be true ends the run as an internal failure that names the sender.
+        Never raises: a fact that cannot be true ends the run as a failure that names the sender.
         """
         self._now_ns = now_ns
         self._began_ns = self._began_ns or now_ns
@@ -108,7 +110,16 @@ class Hub:
         try:
             return self._dispatch(rank, message)
         except ProtocolError as error:
-            return self._fail(rank, Failed("internal", str(error), "", 0))
+            return self._fail(rank, Failed(BAD_MESSAGE, str(error), error.detail, 0))
+
+    def take_malformed(self, sender: int, why: str, now_ns: int = 0) -> Out:
+        """Take bytes that are no message."""
+        rank = split_address(sender)[0]
+        join = self._membership.joined.get(rank) if sender >= 0 else None
+        who = "the launcher" if sender < 0 else f"rank {rank}" + (f" (pid {join.pid} on {join.host})" if join else "")
+        return self.take(
+            sender, Failed(BAD_MESSAGE, f"{who} has sent the broker a malformed message: {why}", "", 0), now_ns
+        )
 
     def _stale_sender(self, sender: int, is_early: bool, message: ToBroker) -> Out:
         """From a stale incarnation, or from one that the launcher's ``Restart`` has not announced yet."""
@@ -277,8 +288,12 @@ class Hub:
         return [(LAUNCHER, RankResult(sender, result.blob, result.partial)), *self._finish_if_all_answered()]
 
     def _fail(self, sender: int, failed: Failed) -> Out:
-        failure = RankFailed(max(sender, 0), failed.kind, failed.message, failed.detail, failed.now_ps, failed.where)
-        return [(LAUNCHER, failure), *self._abort(f"SIP {sender} failed: {failed.message}")]
+        rank = failed.blames if failed.blames is not None else sender if sender >= 0 else None
+        join = self._membership.joined.get(rank) if rank is not None else None
+        told = failed.kind, failed.message, failed.detail, failed.now_ps, failed.where, join.host if join else ""
+        out = [(LAUNCHER, RankFailed(rank, *told)), *self._abort(f"SIP {sender} failed: {failed.message}")]
+        is_member = sender < 0 or sender in self._membership.joined
+        return out if is_member else [*out, (self._at(sender), Refused("the run ends by its failure"))]
 
     def _lost(self, lost: Lost) -> Out:
         if lost.rank not in self._unanswered and self.phase is not Phase.JOINING:

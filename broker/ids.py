@@ -7,7 +7,7 @@ from typing import Annotated, NamedTuple
 
 from msgspec import Meta
 
-PROTOCOL = 5
+PROTOCOL = 6
 BROKER = -1
 LAUNCHER = -2
 

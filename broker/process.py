@@ -10,7 +10,7 @@ from broker.mail.base import SILENCE_S, BrokerMail, MailOptions, Notice
 from broker.mail.connection_warnings import ConnectionWarnings
 from broker.mail.kinds import mail_for
 from broker.security.keys import BrokerKeys
-from broker.wire import BadFrame, Failed, Message, Ping, decode_for_broker, encode
+from broker.wire import BadFrame, Message, Ping, decode_for_broker, encode
 
 THE_BROKER = "broker"
 """Starts the lines of the broker's log that the launcher shows."""
@@ -63,7 +63,7 @@ def _take(hub: Hub, outbox: "_Outbox", sender: int | None, frame: bytes) -> Out:
     try:
         message = decode_for_broker(frame)
     except BadFrame as error:
-        message = Failed("internal", f"the broker received {error}", "", 0)
+        return hub.take_malformed(sender, str(error), monotonic_ns())
     return hub.take(sender, message, monotonic_ns())
 
 

@@ -142,17 +142,18 @@ NOWHERE = FailureSite()
 
 
 class Failed(Message, tag="failed", frozen=True):
-    """A SIP's simulation failed: ``kind`` is one of the documented error kinds, ``detail`` more lines for people."""
+    """The failure of a SIP: ``kind`` is a documented one, ``detail`` text, ``blames`` another rank to blame, if any."""
 
     kind: Text
     message: Text
     detail: Text
     now_ps: Ps
     where: FailureSite = NOWHERE
+    blames: Rank | None = None
 
 
 class Result(Message, tag="result", frozen=True):
-    """A SIP's outcome, opaque to the broker; ``partial`` after an ``Abort``."""
+    """A SIP's outcome, opaque to the broker, empty if it cannot be told; ``partial`` after an ``Abort`` or failure."""
 
     blob: Blob
     partial: bool
@@ -224,8 +225,7 @@ class SipSync(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_field
     """The synchronisation state of one SIP. ``state``: joining, joined, starting, running, waiting or idle.
 
     ``by`` blocks it (``state`` waiting) or bounds its horizon, sending at ``by_ps`` over ``chain``, which takes
-    ``delay_ps``; None when no SIP does. ``lacks``: packets in flight to it when it was granted.
-    ``quiet_ns``: host time since its last report or ``Progress``.
+    ``delay_ps``; None if none does. ``lacks``: packets in flight to it at the grant. ``quiet_ns``: since it progressed.
     """
 
     rank: Rank
@@ -276,14 +276,15 @@ class RunStarted(Message, tag="run_started", frozen=True):
 
 
 class RankFailed(Message, tag="rank_failed", frozen=True):
-    """To the launcher: the ``Failed`` of one SIP; the first of these is the cause."""
+    """To the launcher: the ``Failed`` by one SIP, on ``host`` by its own name; the first of these is the cause."""
 
-    rank: Rank
+    rank: Rank | None
     kind: Text
     message: Text
     detail: Text
     now_ps: Ps
     where: FailureSite = NOWHERE
+    host: Text = ""
 
 
 class RankResult(Message, tag="rank_result", frozen=True):
@@ -341,7 +342,6 @@ ToSip = Start | Rejoined | Grant | RevokeGrant | End | Leave | Ping | DumpReques
 OfRank = PeerLost | RankFailed | RankResult | RankRecord
 ToLauncher = Status | Sync | RunStarted | OfRank | Deadlock | SimTimeReached | Finished
 _BATCH = b"\x94\xacpacket_batch"
-_UINTS = {0xCC: 1, 0xCD: 2}
 
 
 def source_of(frame: bytes) -> int | None:
@@ -351,7 +351,7 @@ def source_of(frame: bytes) -> int | None:
         return None
     if (first := frame[at - 1]) < 0x80:
         return first
-    found = frame[at : at + (size := _UINTS.get(first, 0))]
+    found = frame[at : at + (size := {0xCC: 1, 0xCD: 2}.get(first, 0))]
     return int.from_bytes(found, "big") if size and len(found) == size else None
 
 

@@ -2,6 +2,6 @@
 
 import sys
 
-from launcher.cli.launch import main
+from ahbm_sim import launch
 
-sys.exit(main())
+sys.exit(launch())

@@ -11,8 +11,12 @@ from dataclasses import replace
 
 from launcher.run.isolation import isolated
 from launcher.run.keywords import command_line, parsed
+from launcher.run.preparing import NO_FOLDER, StoppedEarly
 from launcher.run.results.result import RunOutcome
 from launcher.run.run import checked, run_checked
+from launcher.supervise.signals import StoppedAtOnce
+from sipsim.errors import ConfigError
+from sipsim.record.code_place import working_folder
 
 __all__ = ["RunOutcome", "run"]
 
@@ -41,14 +45,24 @@ def run(
         The outcome, also of a run that fails, is stopped by ``timeout``, or has wrong numbers; see ``exit_code``.
 
     Raises:
-        ConfigError: one line with the flag or key, the value and what is allowed, before anything has started.
+        ConfigError: one line with the flag or key, the value and what is allowed, before anything has started; also
+            when ``timeout`` is reached by then.
         RuntimeError: while another run is under way in this process.
     """
     started_s = time.monotonic()
+    if not working_folder():
+        raise ConfigError(NO_FOLDER)
     argv = command_line(script, script_args, as_module, options)
-    with isolated() as output:
-        prepared, chosen = checked(parsed(argv), argv)
-        outcome = replace(run_checked(prepared, chosen, argv, started_s), output=output())
+    try:
+        with isolated() as output:
+            prepared, chosen = checked(parsed(argv), argv)
+            outcome = replace(run_checked(prepared, chosen, argv, started_s), output=output())
+    except StoppedEarly as stopped:
+        if stopped.signum:
+            signal.raise_signal(stopped.signum)
+        raise ConfigError(str(stopped)) from None
+    except StoppedAtOnce:
+        raise KeyboardInterrupt from None
     if outcome.signal:
         signal.raise_signal(outcome.signal)
     return outcome

@@ -164,7 +164,9 @@ install_into() {
     fi
     [[ $2 == runtime ]] || what='.[test]'
     isolated PIP_CONSTRAINT="$lock" PIP_BUILD_CONSTRAINT="$lock" \
-        "$dir/bin/python" -m pip install --no-input --disable-pip-version-check -c "$lock" -e "$what"
+        "$dir/bin/python" -m pip install --no-input --disable-pip-version-check -c "$lock" -e "$what" || return
+    # pip compiles what it copies, not a checkout; and where PYTHONDONTWRITEBYTECODE is set, no command would.
+    isolated env -u PYTHONDONTWRITEBYTECODE "$dir/bin/python" -m compileall -q ahbm_sim broker sipsim launcher
 }
 
 # merge_locks FIRST SECOND: every pin of FIRST, and those of SECOND that FIRST does not name.

@@ -21,6 +21,7 @@ from sipsim.ccl.bounds.links import bandwidth_bound
 from sipsim.ccl.collectives.base import COLLECTIVES
 from sipsim.ccl.collectives.group import GroupCollective
 from sipsim.host.group_request import tasks_of
+from sipsim.units import ps_to_us
 
 WIDTH, HEIGHT, MARGIN = 820, 480, 64
 COLOURS = ("#1f77b4", "#ff7f0e", "#2ca02c", "#d62728", "#9467bd", "#8c564b", "#e377c2", "#7f7f7f", "#bcbd22", "#17becf")
@@ -130,7 +131,7 @@ def main() -> None:
             "name": "auto" if algorithm == "auto" else run["algorithm"],
             "algorithm": run["algorithm"],
             "bytes": run["bytes"],
-            "time_us": run["time_ns"] / 1000,
+            "time_us": ps_to_us(run["time_ps"]),
             "algbw_GBps": run["algbw_GBps"],
             "busbw_GBps": run["busbw_GBps"],
         }

@@ -20,6 +20,7 @@ from launcher.api import run
 from sipsim.chips.load import load
 from sipsim.config.override import Override
 from sipsim.pe.gemm.array import Product
+from sipsim.units import ns_to_ps, ps_to_us
 
 SHAPES = (
     (256, 2048, 256, "f16", "os"),
@@ -63,7 +64,7 @@ def measured(shape: tuple[int, int, int, str, str], pes: int = PES) -> dict[str,
     components = load(overrides=[Override("pe_gemm.dataflow", dataflow, setting)]).components
     product = Product(m, k, n)
     least = bound(components, product, dtype, dtype)
-    time_ps = round(1000 * (launch["kernels_end_ns"] - launch["kernels_start_ns"]))
+    time_ps = ns_to_ps(launch["kernels_end_ns"]) - ns_to_ps(launch["kernels_start_ns"])
     busy_ns = dict(launch["busy_ns"])
     of_kernels = sum(busy_ns.values())
     of_commands = busy_ns.pop("gemm") / of_kernels
@@ -72,7 +73,7 @@ def measured(shape: tuple[int, int, int, str, str], pes: int = PES) -> dict[str,
     parts.update((name, ns / of_kernels) for name, ns in busy_ns.items())
     return {
         **{"m": m, "k": k, "n": n, "dtype": dtype, "dataflow": dataflow, "pes": pes},
-        "time_us": time_ps / 1e6,
+        "time_us": ps_to_us(time_ps),
         "tflops": 2 * product.macs * pes / time_ps,
         "peak": least.peak_ps / time_ps,
         "bound": least.peak_ps / least.least_ps,

@@ -29,7 +29,7 @@ from sipsim.engine import Engine
 from sipsim.memory.dram.presets import BURST_BYTES, GIB, PRESETS, PSEUDO_CHANNELS
 from sipsim.memory.hbm_controller import HbmController
 from sipsim.memory.store import MemoryStore
-from sipsim.units import PS_PER_NS
+from sipsim.units import PS_PER_NS, ps_to_ns
 
 REQUEST_BYTES = 32
 """A burst, which is a request of the test."""
@@ -128,7 +128,7 @@ def measure(preset: str, refresh: str, offered_GBps: float | None) -> Measured:
             if now_ps >= WARM_PS:
                 probes, latency_ps = probes + 1, latency_ps + took_ps
     stream_GBps = sent * REQUEST_BYTES * 1000 / (UNTIL_PS - WARM_PS)
-    return Measured(stream_GBps, latency_ps / probes / PS_PER_NS if probes else 0)
+    return Measured(stream_GBps, ps_to_ns(latency_ps / probes) if probes else 0)
 
 
 def rows() -> list[dict[str, Any]]:

@@ -25,6 +25,7 @@ from sipsim.ccl.cost.commands import Commands
 from sipsim.ccl.settings import effective_ipcq
 from sipsim.host.group_request import tasks_of
 from sipsim.plan.plan import Plan
+from sipsim.units import PS_PER_NS, ps_to_ns
 
 SYSTEMS = (
     ("--sips", "2"),
@@ -84,9 +85,9 @@ def main() -> int:
     with ThreadPoolExecutor(chosen.jobs) as pool:
         every = pool.map(partial(rows, "bench_latency"), flags)
         for (system, name), bound, runs in zip(asked, bounds, every, strict=True):
-            times = {run["algorithm"]: run["time_ns"] - run["launch_ns"] for run in runs}
-            terms = {term: ps / 1000 for term, ps in bound._asdict().items() if term != "ranks"}
-            found.append(Case(" ".join(system), name, bound.ps / 1000, terms, times))
+            times = {run["algorithm"]: ps_to_ns(PS_PER_NS * (run["time_ns"] - run["launch_ns"])) for run in runs}
+            terms = {term: ps_to_ns(ps) for term, ps in bound._asdict().items() if term != "ranks"}
+            found.append(Case(" ".join(system), name, ps_to_ns(bound.ps), terms, times))
     print(f"{'collective':<15} {'system':<44} {'bound ns':>9} {'way':>7} {'best':>20} {'ns':>9} {'ratio':>6}")
     for case in found:
         print(

@@ -65,7 +65,7 @@ class Mesh:
         self._channels = channels
         arbitration = ONE_QUEUE if channels == 1 else Arbitration(PACKET_BYTES, (1,) * channels)
         buffers = None if depth is None else Buffers(depth, PACKET_BYTES)
-        self._fabric = open_fabric(self._engine, arbitration, buffers, False, False)
+        self._fabric = open_fabric(self._engine, arbitration, buffers, False, None)
 
     def route(self, a: int, b: int) -> Route:
         """From a PE to another."""
@@ -115,7 +115,7 @@ class Mesh:
 def switch_throughput(ports: int, packets: int, seed: int) -> float:
     """Packets an output and packet time of one router, when every input always has packets for random outputs."""
     rng, engine, router = random.Random(seed), Engine(), Node("router", 0, 0)
-    fabric = open_fabric(engine, ONE_QUEUE, Buffers(64, PACKET_BYTES), False, False)
+    fabric = open_fabric(engine, ONE_QUEUE, Buffers(64, PACKET_BYTES), False, None)
     rate, arrived = PACKET_BYTES * 10**12 // PACKET_PS, []
     inputs = [Edge(Node("pe", 0, port), router, 0, 1000, rate) for port in range(ports)]
     outputs = [Edge(router, Node("sram", 0, port), 0, 1000, rate) for port in range(ports)]

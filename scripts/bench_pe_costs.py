@@ -20,6 +20,7 @@ from sipsim.sip.sip import Sip
 from sipsim.task import TaskFailed
 from sipsim.tl.language import TL, run_kernel
 from sipsim.topology.address import PhysAddr
+from sipsim.units import ps_to_ns
 
 MIB = 2**20
 ISSUE = {"pe_cpu.issue_ns": 15}
@@ -130,7 +131,7 @@ def mean_delay_ns(poll: Backpressure, wait_ns: int) -> float:
     while (stop_ps := poll.seen_ps(0, start_ps + 1) - look_ps) < wait_ps:
         start_ps = stop_ps
     waits = [start_ps + (2 * step + 1) * (stop_ps - start_ps) // 200 for step in range(100)]
-    return sum(poll.seen_ps(0, wait) - wait for wait in waits) / len(waits) / 1000
+    return ps_to_ns(sum(poll.seen_ps(0, wait) - wait for wait in waits) / len(waits))
 
 
 def main() -> None:

@@ -88,15 +88,23 @@ def flags() -> argparse.ArgumentParser:
     parser.add_argument(
         "--family", type=arguments.names, default=(), metavar="NAME[,NAME...]", help="rows of these families alone"
     )
-    parser.add_argument("--holdout", type=arguments.IntRange(2), metavar="K", help="judge tests left out, in K folds")
     parser.add_argument(
-        "--sweeps", type=arguments.IntRange(1), default=1, metavar="N", help="of doubling and halving all (1)"
+        "--holdout", type=arguments.IntRange(2, 1000), metavar="K", help="judge tests left out, in K folds"
     )
     parser.add_argument(
-        "--probes", type=arguments.IntRange(0), default=PROBES, metavar="N", help=f"of a golden section ({PROBES})"
+        "--sweeps", type=arguments.IntRange(1, 1000), default=1, metavar="N", help="of doubling and halving all (1)"
+    )
+    parser.add_argument(
+        "--probes",
+        type=arguments.IntRange(0, 1000),
+        default=PROBES,
+        metavar="N",
+        help=f"of a golden section ({PROBES})",
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write values, and the held-out rows")
-    parser.add_argument("--jobs", type=arguments.IntRange(1), metavar="N", help="processes; one a core, if not given")
+    parser.add_argument(
+        "--jobs", type=arguments.IntRange(1, 1024), metavar="N", help="processes; one a core, if not given"
+    )
     return parser
 
 

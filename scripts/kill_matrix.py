@@ -45,6 +45,8 @@ END_S = 60.0
 PAUSE_S = 0.5
 TRIES = 6
 """Runs that are over before their victim is dead are made up for, up to so many a moment."""
+LOCAL = ("--engine", "local")
+AGENTS = ("--engine", "ssh", "--hosts", "a,b", "--bind", "127.0.0.1")
 MARK = "AHBM_KILL_MATRIX"
 SSH = '#!/bin/sh\nwhile case $1 in -o) shift;; -*) true;; *) false;; esac; do shift; done\nshift\nexec sh -c "$*"\n'
 
@@ -64,16 +66,15 @@ class Cell:
 
 
 class Run:
-    """One launch, its temporary folder and its descendants."""
+    """One launch, its temporary folder and its descendants. ``hosts``: ``LOCAL``, ``AGENTS``, or none to resume."""
 
-    def __init__(self, folder: Path, argv: list[str], over_agents: bool) -> None:
+    def __init__(self, folder: Path, argv: list[str], hosts: tuple[str, ...]) -> None:
         self._mark = uuid.uuid4().hex
         self.json = folder / f"{self._mark}.json"
         self._temp = folder / self._mark
         self._temp.mkdir()
         env = {**os.environ, MARK: self._mark, "TMPDIR": str(self._temp), "AHBM_SSH": str(folder / "ssh")}
-        hosts = ["--engine", "ssh", "--hosts", "a,b", "--bind", "127.0.0.1"] if over_agents else ["--engine", "local"]
-        command = [sys.executable, "-m", "launcher", *argv, *hosts, "--json", str(self.json)]
+        command = [sys.executable, "-m", "launcher", *hosts, "--json", str(self.json), *argv]
         pipes: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         self.began_s = time.monotonic()
         self._process = subprocess.Popen(command, cwd=ROOT, env=env, text=True, **pipes)
@@ -97,9 +98,9 @@ class Run:
             time.sleep(0.001)
         return dice.choice(pids)
 
-    def end(self) -> tuple[int, str, str, float]:
+    def end(self, end_s: float = END_S) -> tuple[int, str, str, float]:
         """Exit code, standard output and error, and when the last process had gone."""
-        out, err = self._process.communicate(timeout=END_S)
+        out, err = self._process.communicate(timeout=end_s)
         until_s = time.monotonic() + END_S
         while self.left() and time.monotonic() < until_s:
             time.sleep(0.005)
@@ -156,7 +157,7 @@ class Matrix:
 
     @contextlib.contextmanager
     def _run(self, *flags: str, over_agents: bool) -> Iterator[Run]:
-        run = Run(self._folder, [*self._argv, *flags], over_agents)
+        run = Run(self._folder, [*self._argv, *flags], AGENTS if over_agents else LOCAL)
         try:
             yield run
         finally:

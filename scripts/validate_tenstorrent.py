@@ -165,7 +165,9 @@ def flags() -> argparse.ArgumentParser:
         "--set", action="append", default=[], dest="settings", metavar="CHIP:KEY=VALUE", help="as of ahbm-launch"
     )
     parser.add_argument("--mechanisms", action="store_true", help="simulate without each mechanism, too")
-    parser.add_argument("--jobs", type=arguments.IntRange(1), metavar="N", help="processes; one a core, if not given")
+    parser.add_argument(
+        "--jobs", type=arguments.IntRange(1, 1024), metavar="N", help="processes; one a core, if not given"
+    )
     return parser
 
 

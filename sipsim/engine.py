@@ -78,6 +78,16 @@ class Engine:
         queue = self.env._queue
         return queue[0][0] if queue else None  # type: ignore[return-value]
 
+    def last_local_ps(self) -> Ps | None:
+        """The time of the last event that is no arrival of a packet, or None. It looks at all events."""
+        queue: Any = self.env._queue
+        return max((time_ps for time_ps, priority, _, _ in queue if priority != ARRIVAL), default=None)
+
+    @property
+    def arrivals(self) -> int:
+        """How many events are arrivals of packets. It looks at all events."""
+        return sum(priority == ARRIVAL for _, priority, _, _ in self.env._queue)
+
     def run_before(self, horizon_ps: Ps | None, most_events: int) -> bool:
         """Run the events before ``horizon_ps`` (None: all); whether ``most_events`` were enough."""
         limit = Infinity if horizon_ps is None else horizon_ps

@@ -4,20 +4,63 @@ A failure has a kind from a closed list, one line with a remedy, and a place (ra
 if there is one.
 """
 
+import signal
 from typing import ClassVar
+
+
+class Halt(BaseException):
+    """Ends code of a user from outside: raised where it runs, by what runs it. Never an error of that code."""
+
+
+def pass_on_halt(error: BaseException) -> None:
+    """Raise it again if it is no error of the code that it comes from: a :class:`Halt`, or a Ctrl-C.
+
+    Python raises KeyboardInterrupt for that where its own handler is installed; elsewhere only code does.
+    """
+    is_interrupt = issubclass(type(error), KeyboardInterrupt)
+    if issubclass(type(error), Halt) or (
+        is_interrupt and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    ):
+        raise error
+
+
+def error_text(error: BaseException) -> str:
+    """``ValueError: what it says``: an exception as text, also one whose own methods fail."""
+    name: str = type.__dict__["__name__"].__get__(type(error))
+    try:
+        # Its text may be of a class of its own, too.
+        text = "".join((str(error),))
+    except BaseException as failed:
+        pass_on_halt(failed)
+        return f"{name} (its __str__ raises {type.__dict__['__name__'].__get__(type(failed))})"
+    return f"{name}: {text}" if text else name
+
+
+HOST_MEMORY = "host_memory"
+"""The kind of failure of a process that gets no more memory from its host."""
+NO_MEMORY = "this host gives the process no more memory: see ulimit -v, or use smaller sizes"
 
 
 class AhbmError(Exception):
     """Base of every named failure. ``kind`` is the value of ``error.kind`` in the result file.
 
     ``cube``, ``pe`` and ``direction`` are its place on the SIP, as far as it is known where the error is raised.
+    ``rank``: the SIP that is to blame, where it is not the one that has found it.
     """
 
     kind: ClassVar[str] = "internal"
     exit_code: ClassVar[int] = 4
 
-    def __init__(self, *args: object, cube: int | None = None, pe: int | None = None, direction: str = "") -> None:
+    def __init__(
+        self,
+        *args: object,
+        cube: int | None = None,
+        pe: int | None = None,
+        direction: str = "",
+        rank: int | None = None,
+    ) -> None:
         super().__init__(*args)
+        self.rank = rank
         self.cube = cube
         self.pe = pe
         self.direction = direction
@@ -55,10 +98,14 @@ class IpcqTypeMismatch(SimulationError):
     kind = "IpcqTypeMismatch"
 
 
-class IpcqDeadlock(SimulationError):
-    """F3 and F5 of ADR-0023: no event is left, and kernels or scripts still wait. Of every chip, whatever waits there:
-    programs look for one kind of deadlock.
-    """
+class Deadlock(SimulationError):
+    """No event is left, and kernels or scripts still wait, on chips without IPCQ."""
+
+    kind = "Deadlock"
+
+
+class IpcqDeadlock(Deadlock):
+    """F3 and F5 of ADR-0023: the same on chips whose kernels talk through IPCQ, whatever waits there."""
 
     kind = "IpcqDeadlock"
 
@@ -70,7 +117,9 @@ class IpcqUnreadMessages(SimulationError):
 
 
 class IpcqInUse(SimulationError):
-    """Queue pairs are to be closed whose rings hold unread messages, or on which a send or a receive waits."""
+    """Queue pairs are to be closed, or a row is to start, while rings hold unread messages, or a send or a receive
+    waits.
+    """
 
     kind = "IpcqInUse"
 
@@ -129,6 +178,10 @@ class KernelMisuse(SimulationError):
     kind = "KernelMisuse"
 
 
+class NoSuchCall(KernelMisuse, AttributeError):
+    """A host script on a chip of tiles named a call that is not there; ``hasattr`` knows it as any other."""
+
+
 class LinkLoss(SimulationError):
     """Frames were on a link when it went down, and its kind sends nothing again."""
 
@@ -139,6 +192,14 @@ class NondeterministicReplay(AhbmError):
     """A restarted process did not repeat the packets of its predecessor, so no result can be trusted."""
 
     kind = "nondeterministic"
+
+
+class BadMessage(AhbmError):
+    """A process of the run sent what no process of this version sends: bytes that are no message, or one that
+    contradicts what it had sent before.
+    """
+
+    kind = "bad_message"
 
 
 class OutputError(AhbmError):
@@ -155,6 +216,7 @@ ERROR_KINDS: dict[str, int] = {
             IpcqInvalidDirection,
             IpcqMessageTooLarge,
             IpcqTypeMismatch,
+            Deadlock,
             IpcqDeadlock,
             IpcqUnreadMessages,
             IpcqInUse,
@@ -169,12 +231,14 @@ ERROR_KINDS: dict[str, int] = {
             KernelMisuse,
             LinkLoss,
             NondeterministicReplay,
+            BadMessage,
             OutputError,
         )
     },
     "wrong_numbers": 1,
     "refused": 2,
     "process_died": 4,
+    HOST_MEMORY: 4,
     "lost_packet": 4,
     "host_lost": 4,
     "hung": 4,

@@ -17,6 +17,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from sipsim.errors import error_text, pass_on_halt
+
 Thing = TypeVar("Thing")
 
 
@@ -235,9 +237,9 @@ def _import_module(name: str) -> str:
     before = set(sys.modules)
     try:
         importlib.import_module(name)
-    except (Exception, SystemExit) as error:
-        reason = " ".join(str(error).split())
-        return f"the module cannot be imported: {type(error).__name__}: {reason}; "
+    except BaseException as error:
+        pass_on_halt(error)
+        return f"the module cannot be imported: {' '.join(error_text(error).split())}; "
     for module in sys.modules.keys() - before:
         note_definer(module)
     return ""
@@ -249,7 +251,7 @@ def _is_module(name: str) -> bool:
 
 def unknown_name(what: str, name: str, known: Iterable[str], reason: str = "") -> str:
     """``unknown link 'ethernt'; did you mean 'ethernet'? allowed: ...`` as one line; ``reason`` replaces the hint."""
-    allowed = sorted(known)
+    allowed = sorted(map(str, known))  # keys of a config may be of any type
     near = difflib.get_close_matches(name, allowed, n=1, cutoff=0.5)
     hint = reason or (f"did you mean {near[0]!r}? " if near else "")
     return f"unknown {what} {name!r}; {hint}allowed: {', '.join(allowed) or 'none'}"

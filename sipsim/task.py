@@ -5,11 +5,25 @@ surfaces there. A task is resumed by the part that it waits for, inside that par
 the switch itself.
 """
 
+import inspect
 from collections.abc import Callable
 from types import FrameType
 from typing import Any, Protocol
 
 import greenlet
+
+from sipsim.errors import pass_on_halt
+from sipsim.forks import PROCESS, end_child, refuse_child
+
+NOT_PLAIN = "must be a plain function, without yield or async: called, it would not run"
+
+
+def makes_generator(function: Callable[..., Any]) -> bool:
+    """Whether a call would only make a generator or coroutine, without running it."""
+    return any(
+        makes(function)
+        for makes in (inspect.isgeneratorfunction, inspect.iscoroutinefunction, inspect.isasyncgenfunction)
+    )
 
 
 class TaskFailed(RuntimeError):
@@ -64,6 +78,8 @@ class Task:
 
     def wait(self, what: object) -> Any:
         """Give up the thread until :meth:`resume`, and return its value; from the task itself only."""
+        if PROCESS.is_child:
+            refuse_child()
         self.waits_for = what
         return self._loop.switch()
 
@@ -78,7 +94,15 @@ class Task:
         body, self._body = self._body, _nothing
         try:
             body()
-        except (Exception, SystemExit) as error:
+            if PROCESS.is_child:
+                end_child(None)
+        except BaseException as error:
+            if PROCESS.is_child:
+                end_child(error)
+            pass_on_halt(error)
+            if issubclass(type(error), greenlet.GreenletExit) and self.waits_for is not None:
+                # :meth:`stop`, or the end of the process.
+                raise
             raise TaskFailed(self.name, self.on_pe) from error
         finally:
             self.ended = True

@@ -35,6 +35,16 @@ def us_to_ps(microseconds: int | float) -> int:
     return _scaled(microseconds, PS_PER_US)
 
 
+def ps_to_ns(ps: float) -> float:
+    """Picoseconds as nanoseconds for reports: of a mean only whole ps are meant, so there are three digits at most."""
+    return round(ps) / PS_PER_NS
+
+
+def ps_to_us(ps: float) -> float:
+    """Picoseconds as microseconds for reports, with six digits at most; see :func:`ps_to_ns`."""
+    return round(ps) / PS_PER_US
+
+
 def gbytes_per_s_to_bps(gigabytes_per_s: int | float) -> int:
     """Gigabytes (1e9 bytes) a second to integer bytes a second."""
     return _scaled(gigabytes_per_s, 10**9)

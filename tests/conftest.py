@@ -20,6 +20,7 @@ import select
 import shutil
 import signal
 import stat
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -41,6 +42,18 @@ NO_BYTECODE = "PYTHONDONTWRITEBYTECODE"
 """Not handed on: each of the hundreds of processes that tests start would compile the whole project."""
 END_GRACE_MS = 2000
 """How long a process may still take that was asked to end."""
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A folder on a disk of 64 KiB."""
+    if os.geteuid():
+        pytest.skip("only root can mount a small disk")
+    folder = tmp_path / "disk"
+    folder.mkdir(mode=0o700)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k,mode=700", "tmpfs", folder], check=True)
+    yield folder
+    subprocess.run(["umount", "-l", folder], check=True)
 
 
 # --- what can be left -----------------------------------------------------------------------------------------

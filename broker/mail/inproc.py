@@ -29,6 +29,15 @@ class InprocMail:
         """Remove and return the next (destination, envelope); None when the queue is empty."""
         return self._queue.popleft() if self._queue else None
 
+    @property
+    def last(self) -> tuple[Address, Envelope] | None:
+        """The envelope that was sent last, with its destination, if it is still there."""
+        return self._queue[-1] if self._queue else None
+
+    def drop_last(self) -> None:
+        """Remove it."""
+        self._queue.pop()
+
     def end_of(self, sender: Address) -> "InprocEndpoint":
         """The sending end of one SIP."""
         return InprocEndpoint(self, sender)

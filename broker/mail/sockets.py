@@ -17,6 +17,7 @@ from broker.ids import MAX_FRAME_BYTES
 from broker.mail.base import JOIN_TIMEOUT_S, SILENCE_S, Notice
 from broker.mail.connections import EVENTS, Connection, Listener
 from broker.security.binding import check_bind, is_tcp
+from broker.security.door import Door, with_room
 from broker.security.keys import KeyPair, MemberKeys
 from broker.security.zap import DOMAIN, ZapAuthenticator
 
@@ -131,6 +132,10 @@ class ServerSocket(_Socket):
         super().__init__(context, kind, monitored)
         self._listener = Listener(lambda: self.endpoint)
 
+    def descriptor(self) -> int:
+        """The file descriptor that it listens at, once after it has been bound."""
+        return next(value for event, value in self.events() if event == zmq.EVENT_LISTENING)
+
     @property
     def endpoint(self) -> str:
         """Where it listens, a port that the system chose included."""
@@ -175,7 +180,7 @@ class SocketFactory:
         """
         until_s = time.monotonic() + self._join_timeout_s if self._silence_s is not None else None
         connection = Connection(peer, endpoint, self._keys is not None, until_s, self._join_timeout_s)
-        client = ClientSocket(self._context, kind, self._monitored, connection)
+        client = with_room(lambda: ClientSocket(self._context, kind, self._monitored, connection))
         self._open.append(client)
         with self._all_or_nothing():
             self._prepare(client.socket, endpoint)
@@ -197,7 +202,8 @@ class SocketFactory:
         """
         with self._all_or_nothing():
             check_bind(endpoint, self._keys, plain_loopback=True)
-            if self._keys is not None and self._authenticator is None:
+            assert self._authenticator is None, "a factory listens once"
+            if self._keys is not None:
                 self._authenticator = ZapAuthenticator(self._context, self._members, self._rejected)
             server = ServerSocket(self._context, kind, self._monitored)
             self._open.append(server)
@@ -209,6 +215,9 @@ class SocketFactory:
                 # Without this libzmq accepts every client once the ZAP socket is closed.
                 server.socket.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)
             server.socket.bind(endpoint)
+            if self._authenticator is not None:
+                has_door = self._monitored and is_tcp(endpoint)
+                self._authenticator.start(Door(server.descriptor(), self._shut) if has_door else None)
         return server
 
     def note(self, notices: Iterable[Notice]) -> None:
@@ -230,9 +239,9 @@ class SocketFactory:
         for each in self._open:
             each.close(linger_ms)
         self._open.clear()
-        self._context.term()
         if self._authenticator is not None:
-            self._authenticator.join()
+            self._authenticator.close()
+        self._context.term()
 
     @contextlib.contextmanager
     def _all_or_nothing(self) -> Iterator[None]:
@@ -241,6 +250,10 @@ class SocketFactory:
         except (zmq.ZMQError, ValueError):
             self.close(0)
             raise
+
+    def _shut(self, limit: int) -> None:
+        what = f"strangers hold nearly all of the {limit} files that ulimit -n allows"
+        self.note([Notice("rejected", None, "", f"{what}; who connects now has to wait until some have gone")])
 
     def _rejected(self, address: str, why: str) -> None:
         self.note([Notice("rejected", None, address, f"rejected a connection from {address}: {why}")])

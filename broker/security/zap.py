@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping
 import zmq
 from zmq.utils import z85
 
+from broker.security.door import LOOK_MS, Door
+
 ENDPOINT = "inproc://zeromq.zap.01"
 DOMAIN = "ahbm"
 _VERSION = b"1.0"
@@ -33,16 +35,26 @@ class ZapAuthenticator:
     ) -> None:
         self._names = {z85.decode(key): name.encode() for key, name in members.items()}
         self._on_rejected = on_rejected
+        self._context = context
         # A shadow context: closing the original must not close this socket from another thread than its own.
         self._socket: zmq.Socket[bytes] = zmq.Context.shadow(context.underlying).socket(zmq.REP)
         self._socket.setsockopt(zmq.LINGER, 0)
         self._socket.bind(ENDPOINT)
         self._thread = threading.Thread(target=self._serve, name="zap", daemon=True)
+        self._door: Door | None = None
+
+    def start(self, door: Door | None = None) -> None:
+        """Begin to answer; with the door of the socket whose connections it decides about, which it looks at."""
+        self._door = door
         self._thread.start()
 
-    def join(self) -> None:
-        """Wait for the thread, after the context has been terminated."""
-        self._thread.join()
+    def close(self) -> None:
+        """Terminate the context, all other sockets of which are closed, and wait for the thread."""
+        if self._thread.ident is None:
+            self._socket.close()
+        self._context.term()
+        if self._thread.ident is not None:
+            self._thread.join()
 
     def answer(self, request: list[bytes]) -> list[bytes]:
         """The reply to one request of libzmq."""
@@ -63,11 +75,29 @@ class ZapAuthenticator:
     def _serve(self) -> None:
         try:
             while True:
+                self._watch()
                 self._socket.send_multipart(self.answer(self._socket.recv_multipart()))
         except zmq.ContextTerminated:
             pass
         finally:
             self._socket.close()
+            if self._door is not None:
+                self._door.close()
+
+    def _watch(self) -> None:
+        """Look at the door whenever a connection comes, until there is a request."""
+        while self._door is not None:
+            poller = zmq.Poller()
+            poller.register(self._socket, zmq.POLLIN)
+            # What a shut door keeps out may still wait there.
+            is_shut = self._door.is_shut
+            if not is_shut:
+                poller.register(self._door, zmq.POLLIN)
+            found = dict(poller.poll(LOOK_MS if is_shut else None))
+            if is_shut or self._door.fileno() in found:
+                self._door.look()
+            if self._socket in found:
+                return
 
 
 def member_of(frame: zmq.Frame) -> str | None:

@@ -49,7 +49,11 @@ Ps = int
 
 
 class ProtocolError(RuntimeError):
-    """A message that contradicts an earlier one; carries the last facts of that SIP."""
+    """A message that contradicts an earlier one. ``detail``: the last facts of that SIP, where they say more."""
+
+    def __init__(self, text: str, detail: str = "") -> None:
+        super().__init__(text)
+        self.detail = detail
 
 
 class Quiescent(NamedTuple):
@@ -122,7 +126,7 @@ class TimeSync:
         self._must_exist(rank)
         member = self._members[rank]
         if member.reported and not member.running:
-            raise ProtocolError(f"SIP {rank} reported without a grant; last facts: {list(member.history)}")
+            raise ProtocolError(f"SIP {rank} reported without a grant", f"  last facts: {list(member.history)}")
         member.history.append(report)
         self._note_sent(rank, member, report.sent)
         self._note_taken(rank, member, report)

@@ -41,6 +41,7 @@ from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 from launcher.bench.machine import Machine
 from launcher.bench.published import Published
 from sipsim.registry import Registry
+from sipsim.units import PS_PER_NS, PS_PER_US
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,12 @@ class Figure(NamedTuple):
     value: float
     note: str = ""
 
+    @property
+    def meant(self) -> float:
+        """The value with the digits that are meant: a time has whole ps."""
+        per_ps = {"ns": PS_PER_NS, "us": PS_PER_US}.get(self.metric)
+        return self.value if per_ps is None else round(self.value * per_ps) / per_ps
+
 
 class Claim(NamedTuple):
     """The case that is a row's, and which of its figures."""
@@ -84,16 +91,13 @@ AnyCase = TypeVar("AnyCase", bound=Case)
 
 class Bench(ABC, Generic[AnyCase]):
     """``about``: a line for the help. ``families``: of published rows, from which it claims. ``sizes``, ``channels``:
-    of packets and buffers, what it measures if not told otherwise; a bench without them has no such flag. ``sweeps``:
-    cases that differ in sizes only are one run, which measures the sizes one after the other; then a figure may depend
-    a little on the sizes before it.
+    of packets and buffers, what it measures if not told otherwise; a bench without them has no such flag.
     """
 
     about: ClassVar[str]
     families: ClassVar[tuple[str, ...]]
     sizes: ClassVar[tuple[int, ...]] = ()
     channels: ClassVar[tuple[int, ...]] = ()
-    sweeps: ClassVar[bool] = False
 
     @abstractmethod
     def add_flags(self, group: "argparse._ArgumentGroup") -> None:
@@ -120,7 +124,7 @@ class Bench(ABC, Generic[AnyCase]):
 
     @abstractmethod
     def measure(self, case: AnyCase, machine: Machine) -> list[Figure]:
-        """Simulate a case, with all its sizes.
+        """Simulate a case, each of its sizes in a run of its own: no figure depends on what was measured before.
 
         Raises:
             ConfigError: for settings or sizes that cannot be.

@@ -123,6 +123,12 @@ class Machine:
         """The same with settings that those it has already may overrule."""
         return replace(self, settings=(*settings, *self.settings))
 
+    def run_each(
+        self, sizes: Iterable[int], script: str, sips: int, arguments: Mapping[str, object]
+    ) -> list[dict[str, Any]]:
+        """As :meth:`run`, once for each size, which the script finds in ``sizes``: chips are new each time."""
+        return [told for nbytes in sizes for told in self.run(script, sips, {**arguments, "sizes": [nbytes]})]
+
     def run(
         self, script: str, sips: int, arguments: Mapping[str, object], topology: str = "ring_1d"
     ) -> list[dict[str, Any]]:

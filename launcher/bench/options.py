@@ -8,11 +8,17 @@ from typing import Any
 from launcher.bench.base import BENCHES, Bench
 from launcher.bench.machine import LINKS, MOST_BYTES, MOST_CHANNELS, WORD, Machine
 from launcher.engines import ENGINES
+from launcher.report.destination import STANDARD_OUTPUT
 from launcher.run import arguments
-from launcher.run.options import USAGE_EXIT, Parser, Usage, Version
+from launcher.run.options import USAGE_EXIT, Parser, Usage, Version, closing
 from sipsim.registry import unknown_name
 
 MOST_SAMPLES = 100_000
+EXAMPLES = (
+    "ahbm-bench eth-ping --sizes 16,1K --worker none",
+    "ahbm-bench fabric-latency --hops 3 --command fused --samples 4",
+    "ahbm-bench ccl --op all_reduce --topologies line,ring --chips 4,8 --total 64K",
+)
 DIRECTIONS, WORKERS = ("uni", "bi"), ("none", "ids", "flush")
 
 
@@ -27,7 +33,10 @@ def parse_bench(argv: list[str]) -> argparse.Namespace:
     if not argv:
         raise Usage(f"ahbm-bench: which bench? {', '.join(names)}; see ahbm-bench --help", USAGE_EXIT)
     if argv[0] in ("-h", "--help"):
-        raise Usage(f"usage: ahbm-bench BENCH [options]\n\n{listing}\n\nahbm-bench BENCH --help: its options", 0)
+        end = closing("docs/bench.md", *EXAMPLES)
+        raise Usage(
+            f"usage: ahbm-bench BENCH [options]\n\n{listing}\n\nahbm-bench BENCH --help: its options\n\n{end}", 0
+        )
     parser = Parser(prog="ahbm-bench", add_help=False, allow_abbrev=False)
     if argv[0] == "--version":
         parser.add_argument("--version", action=Version, nargs=0)
@@ -50,12 +59,17 @@ def machine_of(chosen: argparse.Namespace) -> Machine:
 
 def _parsed(name: str, argv: list[str]) -> argparse.Namespace:
     bench = BENCHES.get(name)
-    parser = Parser(prog=f"ahbm-bench {name}", description=bench.about, allow_abbrev=False)
+    parser = Parser(
+        prog=f"ahbm-bench {name}", description=bench.about, allow_abbrev=False, closing=closing("docs/bench.md")
+    )
     _add_chips(parser.add_argument_group("the chips"))
     group = parser.add_argument_group("the bench")
     _add_sweeps(group, bench)
     group.add_argument(
-        "--samples", type=arguments.IntRange(1, MOST_SAMPLES), metavar="N", help="as published, if not given"
+        "--samples",
+        type=arguments.IntRange(1, MOST_SAMPLES),
+        metavar="N",
+        help="measured of each figure (as published)",
     )
     bench.add_flags(group)
     _add_output(parser.add_argument_group("the output"))
@@ -83,16 +97,18 @@ def _add_sweeps(group: "argparse._ArgumentGroup", bench: Bench[Any]) -> None:
 
 def _add_chips(group: "argparse._ArgumentGroup") -> None:
     group.add_argument("--chip", choices=sorted(LINKS), default="wormhole", help="their kind (wormhole)")
-    group.add_argument("--link", metavar="NAME", help="preset of their links; the chip's own, if not given")
+    group.add_argument("--link", metavar="NAME", help="preset of their links (the chip's own)")
     group.add_argument(
         "--set", action="append", default=[], dest="settings", metavar="KEY=VALUE", help="as of ahbm-launch"
     )
     engines = [name for name in ("inproc", "local") if name in ENGINES.names()]
-    group.add_argument("--engine", choices=engines, default="inproc", help="one process for all chips, or one each")
+    group.add_argument(
+        "--engine", choices=engines, default="inproc", help="one process for all chips, or local: one each (inproc)"
+    )
 
 
 def _add_output(group: "argparse._ArgumentGroup") -> None:
-    group.add_argument("--csv-in", type=Path, metavar="FILE", help="published figures, in place of the project's")
+    group.add_argument("--csv-in", type=Path, metavar="FILE", help="published figures (the project's)")
     group.add_argument("--json", type=arguments.output, metavar="FILE", help="write all figures")
     group.add_argument("--csv", type=arguments.output, metavar="FILE", help="write the table as CSV")
     group.add_argument("--plot", type=Path, metavar="FILE", help="draw as PNG, with matplotlib")
@@ -112,6 +128,8 @@ def _problem(chosen: argparse.Namespace) -> str:
         for name in getattr(chosen, flag, ()):
             if name not in allowed:
                 return f"--{flag}: {unknown_name(flag, name, allowed)}"
+    if chosen.plot == STANDARD_OUTPUT:
+        return "--plot -: standard output has the tables; name a file"
     if chosen.plot is not None and importlib.util.find_spec("matplotlib") is None:
         return "--plot: matplotlib is not installed; install it, or use the plot that is printed"
     return ""

@@ -6,6 +6,7 @@ import math
 from pathlib import Path
 from typing import NamedTuple
 
+from sipsim.config.limited_file import read_limited
 from sipsim.config.load import default_dir
 from sipsim.errors import ConfigError
 
@@ -69,13 +70,14 @@ def read_published(path: Path) -> list[Published]:
             without an id or with the same.
     """
     try:
-        if path.stat().st_size > MAX_FILE_BYTES:
+        data = read_limited(path, MAX_FILE_BYTES)
+        if data is None:
             raise ConfigError(f"{path}: larger than {MAX_FILE_BYTES // 2**20} MiB, which no table of figures is")
-        text = path.read_text(encoding="utf-8-sig")
+        text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise ConfigError(f"{path}: is no text in UTF-8") from None
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
     reader = csv.DictReader(io.StringIO(text, newline=""))
     rows, seen = [], dict[str, int]()
     try:

@@ -50,7 +50,7 @@ class Line(NamedTuple):
             "bytes": figure.nbytes,
             "metric": figure.metric,
             "statistic": figure.statistic,
-            "simulated": figure.value,
+            "simulated": figure.meant,
             "published": self.known,
             "error": self.error,
             "id": row.id if row else None,

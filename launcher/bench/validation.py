@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
 from launcher.bench.base import BENCHES, Claim
@@ -105,8 +104,7 @@ def request_of(row: Published) -> Request:
 def run_of(request: Request) -> tuple[object, ...]:
     """Equal for rows that share a run."""
     assert request.claim is not None
-    case = request.claim.case
-    return request.bench, request.chip, replace(case, sizes=()) if BENCHES.get(request.bench).sweeps else case
+    return request.bench, request.chip, request.claim.case
 
 
 def effort_of(request: Request) -> float:
@@ -116,18 +114,12 @@ def effort_of(request: Request) -> float:
 
 
 def _jobs(requests: Iterable[Request], settings: Settings) -> dict[tuple[object, ...], Job]:
-    """The job of each run, with all sizes that rows claim of it."""
-    claimed = [request for request in requests if request.claim is not None]
-    sizes: dict[tuple[object, ...], set[int]] = {}
-    jobs = {}
-    for request in claimed:
-        assert request.claim is not None
-        sizes.setdefault(run_of(request), set()).update(request.claim.case.sizes)
-    for request in claimed:
-        assert request.claim is not None
-        case = replace(request.claim.case, sizes=tuple(sorted(sizes[run_of(request)])))
-        jobs[run_of(request)] = Job(request.bench, case, request.chip, settings.get(request.chip, ()))
-    return jobs
+    """The job of each run."""
+    return {
+        run_of(request): Job(request.bench, request.claim.case, request.chip, settings.get(request.chip, ()))
+        for request in requests
+        if request.claim is not None
+    }
 
 
 def _verdict(row: Published, request: Request, outcome: Outcome | None) -> Verdict:
@@ -138,5 +130,5 @@ def _verdict(row: Published, request: Request, outcome: Outcome | None) -> Verdi
         return Verdict(row, None, reason=outcome.error)
     for figure in outcome.figures:
         if (figure.nbytes, figure.statistic, figure.metric) == (claim.nbytes, claim.statistic, row.metric):
-            return Verdict(row, figure.value)
+            return Verdict(row, figure.meant)
     return Verdict(row, None, claimed=False, reason=f"no figure of {claim.statistic} in {row.metric}")

@@ -1,9 +1,11 @@
 """``ahbm-bench`` runs microbenchmarks on simulated chips, and shows what was published of the hardware beside."""
 
 import importlib
+import io
 import json
 import sys
 from argparse import Namespace
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,20 +28,26 @@ def main(argv: list[str] | None = None) -> int:
 
 def _run(argv: list[str]) -> None:
     chosen = parse_bench(argv)
-    check_files({"--json": chosen.json, "--csv": chosen.csv})
-    _show(chosen, _lines(chosen))
+    check_files({"--json": chosen.json, "--csv": chosen.csv, "--plot": chosen.plot})
+    lines: list[Line] = []
+    try:
+        for line in _lines(chosen):
+            lines.append(line)  # noqa: PERF402 - what is there when a signal comes
+    except KeyboardInterrupt:
+        _show(chosen, lines, "interrupted")
+        raise
+    _show(chosen, lines, "ok")
 
 
-def _lines(chosen: Namespace) -> list[Line]:
+def _lines(chosen: Namespace) -> Iterator[Line]:
     rows = _published(chosen.csv_in)
     bench, machine = BENCHES.get(chosen.bench), machine_of(chosen)
     bench.check(chosen, machine)
     known = _claimed(chosen, rows)
-    return [
-        Line(machine.architecture, case, figure, known.get(_key(case, figure.nbytes, figure.statistic, figure.metric)))
-        for case in bench.cases(chosen)
-        for figure in bench.measure(case, machine)
-    ]
+    for case in bench.cases(chosen):
+        for figure in bench.measure(case, machine):
+            row = known.get(_key(case, figure.nbytes, figure.statistic, figure.metric))
+            yield Line(machine.architecture, case, figure, row)
 
 
 def _claimed(chosen: Namespace, rows: list[Published]) -> dict[tuple[object, ...], Published]:
@@ -61,24 +69,33 @@ def _published(file: Path | None) -> list[Published]:
     return [row for path in ([file] if file else default_files()) for row in read_published(path)]
 
 
-def _show(chosen: Namespace, lines: list[Line]) -> None:
-    if chosen.plot is not None:
-        picture(lines, _pyplot()).savefig(chosen.plot)
+def _show(chosen: Namespace, lines: list[Line], status: str) -> None:
+    """Print and write figures: all of them, or with a ``status`` of ``interrupted`` those of the cases that ended."""
+    if STANDARD_OUTPUT not in (chosen.json, chosen.csv):
+        _print(chosen, lines, status)
     document: dict[str, Any] = {
         "version": VERSION,
         "bench": chosen.bench,
         "chip": chosen.chip,
+        "status": status,
         "figures": [line.document() for line in lines],
     }
     write_file(chosen.json, json.dumps(document, indent=1) + "\n")
     write_file(chosen.csv, csv_text(lines))
-    if STANDARD_OUTPUT in (chosen.json, chosen.csv):
-        return
+    if chosen.plot is not None and lines:
+        drawn = io.BytesIO()
+        picture(lines, _pyplot()).savefig(drawn, format="png")
+        write_file(chosen.plot, drawn.getvalue())
+
+
+def _print(chosen: Namespace, lines: list[Line], status: str) -> None:
     machine = machine_of(chosen)
     print(
         f"# ahbm-bench {VERSION}: {chosen.bench}, chip {chosen.chip}, link {machine.link_name}, engine {chosen.engine}"
     )
     print("\n".join(text for text in (tables(lines), best_channels(lines), plots(lines)) if text))
+    if status != "ok":
+        print(f"# {status}: partial result, of the cases that have ended")
 
 
 def _pyplot() -> Any:

@@ -14,18 +14,34 @@ from msgspec.structs import replace
 from launcher.cli import launch as cli
 from launcher.engines.manual import TICKETS
 from launcher.hosts.bootstrap import sip_address, tcp
+from launcher.processes.descendants import left_line, own_children_ended
 from launcher.processes.environment import RankEnvironment, rank_environment
 from launcher.processes.limits import check_files
 from launcher.processes.ticket import Ticket, read_private
+from launcher.run.options import closing
 from sipsim.errors import ConfigError
 from sipsim.node.process import run_sip
 
-USAGE = """usage: ahbm-broker --tickets DIR [flags of ahbm-launch] [script.py [script args]]
+BROKER_EXAMPLES = closing(
+    "docs/clusters.md",
+    "ahbm-broker --tickets tickets --sips 2",
+    "ahbm-broker --tickets tickets --bind 10.0.0.1 --sips 4 --topology torus_2d",
+    "ahbm-broker --tickets tickets --sips 2 --no-verify-data my_script.py",
+)
+SIP_EXAMPLES = closing(
+    "docs/clusters.md",
+    "ahbm-sip tickets/sip-0.ticket",
+    "ahbm-sip sip-1.ticket",
+    "ahbm-sip --bind 10.0.0.2 sip-1.ticket",
+)
+USAGE = f"""usage: ahbm-broker --tickets DIR [flags of ahbm-launch] [script.py [script args]]
 
 Starts the broker alone and writes DIR/sip-R.ticket for each rank, for its owner only. Take each to where the rank is
 to run and start it there: ahbm-sip sip-R.ticket. The table is printed here. What a script computes elsewhere
 cannot be checked here: give --no-verify-data with one. All SIPs must have joined after an hour, or after
---join-timeout S seconds; ranks that have not are named then."""
+--join-timeout S seconds; ranks that have not are named then.
+
+{BROKER_EXAMPLES}"""
 JOIN_TIMEOUT_S = 3600
 """The time for all SIPs to join unless --join-timeout is given: people start them."""
 
@@ -51,10 +67,16 @@ def broker_main(argv: list[str] | None = None) -> int:
 def sip_main(argv: list[str] | None = None) -> int:
     """``ahbm-sip``; returns 0 after ``End``, 2 with one line for a bad ticket, 4 when the broker is lost."""
     parser = argparse.ArgumentParser(
-        prog="ahbm-sip", description="Simulates one SIP of a run whose broker waits for it.", allow_abbrev=False
+        prog="ahbm-sip",
+        description="Simulates one SIP of a run whose broker waits for it.",
+        allow_abbrev=False,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog=SIP_EXAMPLES,
     )
     parser.add_argument("ticket", type=Path, help="the file that ahbm-broker has written for the rank")
-    parser.add_argument("--bind", default="", metavar="ADDR", help="address of this host at which the others reach it")
+    parser.add_argument(
+        "--bind", default="", metavar="ADDR", help="address of this host at which the others reach it (detected)"
+    )
     arguments = parser.parse_args(argv)
     try:
         ticket = Ticket.from_text(read_private(arguments.ticket), str(arguments.ticket))
@@ -73,7 +95,12 @@ def sip_main(argv: list[str] | None = None) -> int:
         return ConfigError.exit_code
     rank_info = RankEnvironment(spec.rank, plan.system.n_sips, 0, 1, spec.rank, "by-hand", spec.incarnation)
     os.environ.update(rank_environment(rank_info))
+
+    def tell(pids: list[int]) -> None:
+        print(f"ahbm-sip: {left_line(f'rank {spec.rank}', pids)}", file=sys.stderr)
+
     try:
-        return run_sip(spec, plan, job)
+        with own_children_ended(tell):
+            return run_sip(spec, plan, job)
     except KeyboardInterrupt:
         return 130

@@ -1,6 +1,5 @@
 """``ahbm-launch``: from flags to a run, a table and an exit code. Each step is a module of its own."""
 
-import signal
 import sys
 import traceback
 from functools import partial
@@ -10,15 +9,14 @@ from launcher.report.destination import absolute
 from launcher.run import options, prepare
 from launcher.run.listing import listing
 from launcher.run.predict import dry_run
+from launcher.run.preparing import StoppedEarly
 from launcher.run.results import result, table
 from launcher.run.run import checked, process_start_s, run_checked
-from sipsim.errors import ERROR_KINDS, ConfigError
+from sipsim.errors import ERROR_KINDS, HOST_MEMORY, NO_MEMORY, ConfigError, error_text
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run the command line; returns the exit code of DESIGN section 8."""
-    # Before and after the run a request for its state is ignored.
-    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     arguments = sys.argv[1:] if argv is None else argv
     return with_safe_output("ahbm-launch", lambda: _main(arguments))
 
@@ -39,9 +37,15 @@ def _main(arguments: list[str]) -> int:
         print(f"ahbm-launch: {error}", file=sys.stderr)
         result.write_refusal(json_file, arguments, str(error), chosen)
         return error.exit_code
-    except KeyboardInterrupt:
-        print("ahbm-launch: interrupted twice, stopped at once", file=sys.stderr)
-        return ERROR_KINDS["interrupted"]
+    except StoppedEarly as stopped:
+        print(f"ahbm-launch: {stopped}", file=sys.stderr)
+        result.write_refusal(json_file, arguments, str(stopped), chosen, stopped.reason)
+        return ERROR_KINDS[stopped.reason]
+    except MemoryError as error:
+        text = f"{error_text(error)}; {NO_MEMORY}"
+        print(f"ahbm-launch: {HOST_MEMORY}: {text}", file=sys.stderr)
+        result.write_refusal(json_file, arguments, text, chosen, HOST_MEMORY)
+        return ERROR_KINDS[HOST_MEMORY]
     except Exception:
         # Not exit code 1, which means wrong numbers.
         traceback.print_exc()

@@ -12,6 +12,7 @@ from operator import itemgetter
 from launcher.cli.command import run_command, write_file
 from launcher.report.destination import STANDARD_OUTPUT
 from launcher.run.prepare import overrides_of, resolve
+from launcher.run.preparing import preparing
 from launcher.run.probe import heat_map, probe_text
 from launcher.run.probe.fields import (
     CheckedPair,
@@ -32,6 +33,7 @@ from launcher.run.probe.options import MatrixOf, check_most, check_sizes, parse_
 from launcher.run.probe.run import ProbeRun
 from launcher.run.probe.sweep import MOST_MESSAGES, sweep
 from launcher.run.results.result import check_files
+from launcher.supervise.request import RunSettings
 from sipsim import VERSION
 from sipsim.ccl.rules import check_overrides_of_job
 from sipsim.chips.ahbm import Ahbm
@@ -218,7 +220,8 @@ def _check_line(name: str, checked: CheckedPair) -> str:
 
 
 def _resolved(chosen: argparse.Namespace) -> Resolved:
-    resolved = resolve(chosen)
+    with preparing(RunSettings(), None):
+        resolved = resolve(chosen)
     if not isinstance(kind_of(resolved), Ahbm):
         raise ConfigError(
             f"system.chip = {resolved.topology.system.chip}: ahbm-probe sends between PEs of chip ahbm only"

@@ -2,11 +2,12 @@
 
 import re
 import shlex
+import signal
 import sys
 import time
 from collections.abc import Sequence
 
-from launcher.cli.command import with_safe_output
+from launcher.cli.command import until_stopped
 from launcher.run import options
 from launcher.run.isolation import isolated
 from launcher.run.options import USAGE_EXIT, Usage
@@ -21,12 +22,20 @@ SLOWER, SLOWER_PS = 10, 10**9
 """A run with jitter is stopped when it has taken so many times as long as without, and a millisecond: it hangs."""
 STOPPED = "timeout: "
 """The failure of a run that was stopped so."""
+EXAMPLES = options.closing(
+    "docs/tensix-guide.md",
+    "ahbm-races --topology n300 my_script.py",
+    "ahbm-races --seeds 20 --topology n300 my_script.py its own arguments",
+    "ahbm-races --seeds 7-9 --topology t3000 --engine inproc my_script.py",
+)
 HELP = f"""usage: ahbm-races [--seeds N or A-B] [options of ahbm-launch] [--] script.py [script args]
 
 Runs a script on chips of tiles without jitter and then with one seed after the other ({SEEDS}), and compares what it
 declares as results with tt.declare_result; without any, workers and DRAM. Stops at the first seed with which it fails
 or has others (exit code {ERROR_KINDS["wrong_numbers"]}), and prints the command that repeats it. A run that fails
-without jitter, too, ends it with the exit code of ahbm-launch; a mistake in the command line with {USAGE_EXIT}."""
+without jitter, too, ends it with the exit code of ahbm-launch; a mistake in the command line with {USAGE_EXIT}.
+
+{EXAMPLES}"""
 FORBIDDEN = (
     "jitter",
     "json",
@@ -47,7 +56,7 @@ def main(argv: list[str] | None = None) -> int:
     command line, or that of a run which fails without jitter, as ``ahbm-launch`` has it.
     """
     arguments = sys.argv[1:] if argv is None else argv
-    return with_safe_output("ahbm-races", lambda: _main(arguments))
+    return until_stopped("ahbm-races", lambda: _main(arguments))
 
 
 def _main(arguments: list[str]) -> int:
@@ -103,7 +112,18 @@ def _search(seeds: range, rest: list[str]) -> int:
     print(f"without jitter: ok, ends at {format_time_ps(usual.end_ps)}; compared: {compared}", flush=True)
     given = options.given_options(rest)
     limit = [] if "max_sim_ps" in given else [f"--max-sim-time={SLOWER * usual.end_ps + SLOWER_PS}ps"]
-    race = first_race(usual, lambda seed: _run([f"--jitter={seed}", *limit, *rest]), seeds)
+    begun: list[int] = []
+
+    def run_with(seed: int) -> Ended:
+        begun.append(seed)
+        return _run([f"--jitter={seed}", *limit, *rest])
+
+    try:
+        race = first_race(usual, run_with, seeds)
+    except KeyboardInterrupt:
+        if len(begun) > 1:
+            print(f"seeds {begun[0]} to {begun[-2]}: the same; partial result")
+        raise
     if race is None:
         print(f"seeds {seeds[0]} to {seeds[-1]}: the same")
         return 0
@@ -129,7 +149,11 @@ def _run(argv: list[str]) -> Ended:
     argv = ["--engine=inproc", *argv]
     with isolated():
         prepared, chosen = checked(options.parse(argv), argv)
-        return ended(run_checked(prepared, chosen, argv, started_s))
+        outcome = run_checked(prepared, chosen, argv, started_s)
+    if outcome.signal:
+        # The run has noted it for itself; no run has failed, the search is to end.
+        signal.raise_signal(outcome.signal)
+    return ended(outcome)
 
 
 if __name__ == "__main__":

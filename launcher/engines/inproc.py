@@ -1,29 +1,34 @@
 """All SIPs and the broker in this one process: for debuggers, and for tests that shuffle the mail."""
 
+import contextlib
 import os
 import sys
 import time
 from types import FrameType
+from typing import NoReturn
 
 from broker.hub import Hub
 from broker.ids import BROKER, LAUNCHER
 from broker.mail.inproc import InprocMail
-from broker.wire import Stop, Sync, ToLauncher, decode_for_broker, decode_for_launcher, encode
+from broker.wire import Progress, Stop, Sync, ToLauncher, decode_for_broker, decode_for_launcher, encode
 from launcher.engines.base import ENGINES
+from launcher.processes.descendants import left_line, own_children, own_children_ended
+from launcher.processes.process_state import own_state
 from launcher.report.error_facts import FoundFacts
 from launcher.report.explain import explanation
 from launcher.report.outcome import Outcome, RunError
+from launcher.supervise.own_process import kept
 from launcher.supervise.positions import hang_text
 from launcher.supervise.quiet_timer import QuietTimer
 from launcher.supervise.request import Request
-from launcher.supervise.signals import ForcedStop, StopSignals
+from launcher.supervise.signals import ALARM_S, LEAST_ALARM_S, ForcedStop, StopSignals, is_debugged
 from sipsim.ccl.hangs.positions import Positions, explain_positions, running_facts
+from sipsim.forks import watched
 from sipsim.host.script import leave_namespace
 from sipsim.node.process_spec import SipProcessSpec
 from sipsim.node.sip_node import SipNode
 from sipsim.record.artifacts import rank_folder
-
-ALARM_S = 0.5
+from sipsim.record.code_place import code_place, shown
 
 
 class InProcess:
@@ -39,7 +44,9 @@ class InProcess:
         self._delivers = False
         self._deliveries = 0
         self._current = 0
-        self._quiet = QuietTimer(2 * ALARM_S, time.monotonic())
+        self._forked: dict[int, int] = {}
+        self._quiet = QuietTimer(2 * ALARM_S)
+        self._progress: object = None
         self._forced: RunError | None = None
         self.outcome = Outcome(plan.system.n_sips, self._folder)
         self._hub = Hub(plan.system.n_sips, plan.channels, plan.reactions_ps, request.settings.max_sim_ps)
@@ -56,7 +63,8 @@ class InProcess:
         self.outcome.startup_s = began_s - self._request.started_s
         try:
             self._delivers = True
-            self._deliver_all()
+            with kept(self._refuse_to_end):
+                self._deliver_all()
             self._delivers = False
         except ForcedStop:
             if self._request.settings.explain_sync:
@@ -115,6 +123,9 @@ class InProcess:
         """
         if not self._delivers:
             return
+        if self._forced is not None:
+            # Code of a user has caught it.
+            raise ForcedStop
         if self._signals.is_overdue:
             self._force(self._stop_error(self._signals.reason() or "interrupted", frame))
         try:
@@ -123,9 +134,12 @@ class InProcess:
             # The alarm came within a print: the next one will do.
             self._signals.request_status()
         member, settings = self.members[self._current], self._request.settings
-        progress = None if _is_debugged(frame) else (self._deliveries, member.steps)
-        quiet_s = self._quiet.check(progress, time.monotonic())
-        if progress is None or not settings.deadlines or quiet_s < settings.progress_timeout_s:
+        progress = None if is_debugged(frame) else (self._deliveries, member.steps)
+        self._quiet.note(own_state())
+        if progress is None or progress != self._progress:
+            self._quiet.moved()
+        self._progress, quiet_s = progress, self._quiet.quiet_s
+        if not settings.deadlines or quiet_s < settings.progress_timeout_s:
             return
         dump = member.tasks_dump(frame)
         message = hang_text(f"rank {member.rank}", quiet_s, dump.now_ps, dump, "", self._folder)
@@ -133,11 +147,35 @@ class InProcess:
         facts.update(running_facts(dump))  # type: ignore[typeddict-item]
         self._force(RunError("hung", member.rank, message, facts=facts))
 
-    def _force(self, error: RunError) -> None:
-        self._forced = error
+    def _force(self, error: RunError) -> NoReturn:
+        self._forced = self._forced or error
         raise ForcedStop
 
+    def _refuse_to_end(self, call: str) -> NoReturn:
+        """Code of a user would end this process, in which all ranks are."""
+        member, frame = self.members[self._current], sys._getframe()
+        place = code_place(frame)
+        at = f" at {shown(place.file, place.line, self._folder)}" if place.file else ""
+        message = f"rank {member.rank} ended its process before the run was over: {call}{at}"
+        facts = FoundFacts(time_ps=member.tasks_dump(frame).now_ps, file=place.file, line=place.line)
+        self._force(RunError("process_died", member.rank, message, facts=facts))
+
+    def note_fork(self) -> None:
+        """Note the processes that code of the current rank has forked."""
+        for pid in own_children():
+            self._forked.setdefault(pid, self._current)
+
+    def note_left(self, pids: list[int]) -> None:
+        """Code of a user has left these processes running."""
+        left: dict[int | None, list[int]] = {}
+        for pid in pids:
+            left.setdefault(self._forked.get(pid), []).append(pid)
+        for rank, its in left.items():
+            self.outcome.notices.append(left_line("a script or kernel" if rank is None else f"rank {rank}", its))
+
     def _check_signals(self) -> None:
+        if self._forced is not None:
+            raise ForcedStop
         self._answer_status_request()
         if self._request.progress.due():
             leave_namespace()
@@ -148,20 +186,22 @@ class InProcess:
             self.outcome.fail(self._stop_error(reason, None))
             self._mail.send(LAUNCHER, BROKER, encode(Stop(reason)))
 
+    def _take_progress(self) -> None:
+        """Let the broker have what a SIP has just told of its progress: in a long window it would pile up. It overtakes
+        what the SIP sent before, which is no matter: the broker only notes it.
+        """
+        last = self._mail.last
+        if last is None or last[0] != BROKER:
+            return
+        sender, frame = last[1].sender, last[1].frame
+        if isinstance(decode_for_broker(frame), Progress):
+            self._mail.drop_last()
+            self._to_broker(sender, frame)
+
     def _must_end(self) -> bool:
+        self._take_progress()
         self._answer_status_request()
         return self._signals.reason() is not None
-
-
-def _is_debugged(frame: FrameType | None) -> bool:
-    """Whether a debugger traces this thread, or is at its prompt: then time passes without progress."""
-    if sys.gettrace() is not None:
-        return True
-    while frame is not None:
-        if frame.f_globals.get("__name__") == "bdb":
-            return True
-        frame = frame.f_back
-    return False
 
 
 def _spec(rank: int, scratch_dir: str) -> SipProcessSpec:
@@ -173,9 +213,16 @@ def _spec(rank: int, scratch_dir: str) -> SipProcessSpec:
 def run_in_process(request: Request, signals: StopSignals) -> Outcome:
     """All SIPs in this process, for debugging; same results as ``local``."""
     run = InProcess(request, signals, InprocMail())
-    signals.force_interrupt(min(ALARM_S, request.settings.progress_timeout_s / 4), run.on_alarm)
+    every_s = max(LEAST_ALARM_S, min(ALARM_S, request.settings.progress_timeout_s / 4))
+    signals.force_interrupt(every_s, run.on_alarm)
+    streams, folder = (sys.stdout, sys.stderr), os.getcwd()
     try:
-        return run.run()
+        with own_children_ended(run.note_left), watched(run.note_fork):
+            return run.run()
     finally:
+        # Scripts may have changed them, and the result is still to be written.
+        sys.stdout, sys.stderr = streams
+        with contextlib.suppress(OSError):
+            os.chdir(folder)
         for member in run.members:
             member.stop_tasks()

@@ -19,6 +19,7 @@ from launcher.supervise.request import Request
 from launcher.supervise.signals import StopSignals
 from launcher.supervise.watchdog import log
 from sipsim.errors import ConfigError
+from sipsim.files import HINT, Folder, Unsafe
 from sipsim.node.process_spec import SipProcessSpec
 
 WHY = "--engine manual"
@@ -37,6 +38,9 @@ def run_manually(request: Request, signals: StopSignals) -> Outcome:
     folder = Path(path)
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
+        Folder(folder).close()
+    except Unsafe as error:
+        raise ConfigError(f"--tickets {folder}: {error.strerror}; {HINT}") from None
     except OSError as error:
         raise ConfigError(f"--tickets {folder}: cannot be made: {error.strerror}") from None
     return run_processes(request, signals, lambda request, _: ManualHosts(request, folder))
@@ -107,10 +111,11 @@ class ManualHosts:
         if joined and self._missing:
             log(f"joined: {_list(joined)}; missing: {_list(sorted(self._missing))}")
 
-    def close(self, well: bool) -> None:
+    def close(self, well: bool) -> list[Fact]:
         """Remove the tickets."""
         for path in self._written:
             path.unlink(missing_ok=True)
+        return []
 
 
 def _list(ranks: list[int]) -> str:

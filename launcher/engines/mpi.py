@@ -20,6 +20,7 @@ from launcher.report.outcome import Outcome
 from launcher.supervise.request import Request
 from launcher.supervise.signals import StopSignals
 from sipsim.errors import ConfigError
+from sipsim.files import HINT, Folder, Unsafe
 
 WHY = "--engine mpi"
 SHARED = "AHBM_SHARED_DIR"
@@ -48,8 +49,8 @@ class MpiStarter(SingleProcessStarter):
         self._scratch_dir = Path(request.scratch_dir)
         shared = os.environ.get(SHARED)
         self._bootstrap = Path(shared or request.scratch_dir).resolve() / f"bootstrap-{self._scratch_dir.name}.json"
-        if shared and not self._bootstrap.parent.is_dir():
-            raise ConfigError(f"{SHARED}={shared}: no such folder; name one that all hosts see")
+        if shared:
+            _check_shared(shared, self._bootstrap.parent)
 
     def begin(self, boot: Boot) -> None:
         """Start all by one mpiexec."""
@@ -68,6 +69,15 @@ class MpiStarter(SingleProcessStarter):
         """End mpiexec and remove the bootstrap."""
         self._bootstrap.unlink(missing_ok=True)
         end_all(self._running)
+
+
+def _check_shared(shared: str, folder: Path) -> None:
+    if not folder.is_dir():
+        raise ConfigError(f"{SHARED}={shared}: no such folder; name one that all hosts see")
+    try:
+        Folder(folder).close()
+    except Unsafe as error:
+        raise ConfigError(f"{SHARED}={shared}: {error.strerror}; {HINT}") from None
 
 
 def _is_open_mpi(mpiexec: str) -> bool:

@@ -218,13 +218,16 @@ def _line_of_stdin() -> str:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="ahbm-agent",
-        description="Starts the SIPs of one host for ahbm-launch, which starts this agent.",
+        description="Starts the SIPs of one host for ahbm-launch, which starts this agent. "
+        "Documentation: docs/clusters.md of the source; its README.md lists all pages.",
         allow_abbrev=False,
     )
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--stdin", action="store_true", help="the bootstrap is its first line; its end ends the agent")
     source.add_argument("--bootstrap", metavar="FILE", help="the bootstrap is in a file that only its owner can read")
-    parser.add_argument("--bind", default="", metavar="ADDR", help="address of this host at which the others reach it")
+    parser.add_argument(
+        "--bind", default="", metavar="ADDR", help="address of this host at which the others reach it (detected)"
+    )
     return parser
 
 

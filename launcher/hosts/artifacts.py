@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from launcher.hosts.wire import PIECE_BYTES, File, Log
+from sipsim.files import Unsafe, reader
 from sipsim.record.artifacts import is_artifact
 
 
@@ -20,7 +21,7 @@ class AgentArtifacts:
     def logs(self) -> Iterator[Log]:
         """New output in the logs."""
         for path in sorted(self._folder.glob("sip-*.log")):
-            with path.open("rb") as log:
+            with reader(path) as log:
                 log.seek(self._read.get(path.stem, 0))
                 while piece := log.read(PIECE_BYTES):
                     self._read[path.stem] = log.tell()
@@ -29,7 +30,7 @@ class AgentArtifacts:
     def files(self) -> Iterator[File]:
         """Every file in the ranks' artifact folders, whatever its name, piece by piece; an empty file is one piece.
 
-        Links are not followed. A file whose name cannot be sent is named on standard error.
+        Links are not followed. A file that cannot be sent is named on standard error.
         """
         for path in sorted(self._folder.glob("rank-*")):
             for folder, _, names in os.walk(path):
@@ -38,12 +39,16 @@ class AgentArtifacts:
 
     def _pieces(self, path: Path) -> Iterator[File]:
         name = path.relative_to(self._folder).as_posix()
-        if path.is_symlink() or not path.is_file():
+        try:
+            file = reader(path)
+        except Unsafe as error:
+            print(f"ahbm-agent: {name!r} stays on its host: it {error.strerror}", file=sys.stderr)
             return
-        if not is_artifact(name):
-            print(f"ahbm-agent: {name!r} stays on its host: its name is too long, too deep or no text", file=sys.stderr)
-            return
-        with path.open("rb") as file:
+        with file:
+            if not is_artifact(name):
+                why = "its name is too long, too deep or no text"
+                print(f"ahbm-agent: {name!r} stays on its host: {why}", file=sys.stderr)
+                return
             piece = file.read(PIECE_BYTES)
             yield File(name, piece)
             while piece := file.read(PIECE_BYTES):

@@ -81,8 +81,11 @@ class HostPool(Protocol):
     def on_missing(self, ranks: list[int]) -> None:
         """Take the ranks that have not joined yet."""
 
-    def close(self, well: bool) -> None:
-        """End everything on all hosts and wait for it, for a limited time. ``well``: let processes exit first."""
+    def close(self, well: bool) -> list[Fact]:
+        """End everything on all hosts and wait for it, for a limited time. ``well``: let processes exit first.
+
+        Returns the last facts.
+        """
 
 
 PoolFactory = Callable[[Request, ForkServer], HostPool]

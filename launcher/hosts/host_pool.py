@@ -4,6 +4,7 @@ It relays orders to agents, their news to the loop, and output and files of thei
 reports which hosts have joined and which are lost: an agent that is silent for too long, or whose connection ended.
 """
 
+import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -46,6 +47,7 @@ from launcher.supervise.request import Request
 from launcher.supervise.signals import StopSignals
 from launcher.supervise.watchdog import log
 from sipsim.errors import ConfigError
+from sipsim.files import APPEND, open_file
 
 FINISH_S = 1.0
 """For the processes of a successful run to exit by themselves."""
@@ -158,8 +160,9 @@ class AgentHosts:
             self._registry.starter_ended(ending.host, ending.why, now_s, ending.silent)
         return found + self._registry.overdue(now_s, self._starter.can_revive)
 
-    def close(self, well: bool) -> None:
+    def close(self, well: bool) -> list[Fact]:
         """Finish the agents, receive what they still send, and end the starter."""
+        found: list[Fact] = []
         if well:
             self._registry.extend_silence(LEFT_S)
         finishing = [host for host, slot in enumerate(self._registry.slots) if slot.is_up]
@@ -170,13 +173,14 @@ class AgentHosts:
             if self._listening.socket.poll(100):
                 until_s = time.monotonic() + LEFT_S
             now_s = time.monotonic()
-            self._receive_all(now_s)
+            found += self._receive_all(now_s)
             self._probe(now_s)
             self._registry.overdue(now_s, False)
         try:
             self._starter.close()
         finally:
             self._sockets.close(0)
+        return found
 
     # --- from agents ---
 
@@ -201,8 +205,12 @@ class AgentHosts:
                 self._send(name, Finish(0.0))
                 return []
             return self._from(host, message, now_s)
-        except (BadMessage, msgspec.ValidationError):
-            # Only holders of a key of this run get this far; invalid messages of theirs are dropped.
+        except (BadMessage, msgspec.ValidationError) as error:
+            # Only holders of a key of this run get this far; one that was not admitted has no host to lose.
+            host = self._registry.host_of(name)
+            if host is not None:
+                self._registry.slots[host].leave(f"it has sent a malformed message: {error}")
+                self._send(name, Finish(0.0))
             return []
 
     def _hello(self, name: bytes, member: str | None, hello: Hello, now_s: float) -> list[Fact]:
@@ -249,7 +257,7 @@ class AgentHosts:
         path = self._folder / name
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with path.open("ab") as file:
+            with os.fdopen(open_file(path, APPEND), "ab") as file:
                 file.write(data)
         except OSError as error:
             hint = "make room there, or set TMPDIR to another folder"

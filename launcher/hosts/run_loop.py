@@ -29,8 +29,9 @@ from broker.wire import (
     encode,
 )
 from launcher.hosts.base import HostPool, PoolFactory
+from launcher.processes.descendants import left_line
 from launcher.processes.environment import RankEnvironment, rank_environment
-from launcher.processes.fork_server import Ended, ForkServer, News, ProcessMessage, ProcessStarted
+from launcher.processes.fork_server import Ended, ForkServer, News, ProcessesLeft, ProcessMessage, ProcessStarted
 from launcher.processes.names import BROKER_NAME, rank_of, sip_name
 from launcher.processes.process_entry import SimProcessEntry, broker_order, sip_order
 from launcher.report.error_facts import FoundFacts
@@ -46,8 +47,8 @@ from launcher.supervise.facts import (
     Located,
     LogLine,
     ProcessNews,
-    RankStates,
     Revive,
+    Sampled,
     SendToBroker,
     ServerGone,
     Start,
@@ -61,9 +62,11 @@ from launcher.supervise.signals import StopSignals
 from launcher.supervise.supervisor import Supervisor
 from launcher.supervise.watchdog import Watchdog, log
 from sipsim.ccl.hangs.positions import Positions
+from sipsim.errors import BadMessage
 from sipsim.node.process import POSITION_SIGNAL
 from sipsim.node.process_spec import SipProcessSpec
 from sipsim.record.artifacts import rank_folder
+from sipsim.record.code_place import shown
 
 POLL_S = 0.2
 RETRY_S = 0.001
@@ -118,8 +121,10 @@ class _Loop:
                 if self._mail is not None:
                     at_last.callback(self._mail.close)
                 at_last.callback(self._fault_injector.close)
-                at_last.callback(self._server.close)
-                self._pool.close(well=self.outcome.finished and self.outcome.error is None)
+                at_last.callback(self._close_server)
+                last = self._pool.close(well=self.outcome.finished and self.outcome.error is None)
+                for fact in last:
+                    self._note_left(fact)
         self._logs.forward(to_the_end=True)
         self._watchdog.close()
         if self._stop_reason is not None:
@@ -134,6 +139,20 @@ class _Loop:
             self.outcome.notices += self._fault_injector.unfired(end_ps)
         self.outcome.troubles += filter(None, [self._logs.trouble, self._pool.trouble])
         return self.outcome
+
+    def _close_server(self) -> None:
+        for news in self._server.close():
+            self._note_left(ProcessNews(LAUNCHER_HOST, news))
+
+    def _note_left(self, fact: Fact) -> bool:
+        """Whether it is about processes that code of a user has left."""
+        if not isinstance(fact, ProcessNews) or not isinstance(fact.news, ProcessesLeft):
+            return False
+        on = "" if fact.host == LAUNCHER_HOST else self._supervisor.hosts[fact.host].on
+        name, pid = fact.news.name, fact.news.pid
+        by = f"rank {rank_of(name)} (pid {pid}{on})" if name else f"a rank{on}"
+        self.outcome.notices.append(left_line(by, fact.news.left))
+        return True
 
     def _begin(self) -> None:
         for source in (self._server.fileno(), self._signals.fileno, *self._pool.pollables):
@@ -184,14 +203,15 @@ class _Loop:
             self._watchdog.request()
             self._locate(self._living(), self._print_positions)
         if not self._supervisor.over and self._watchdog.check(self._pool.process_states, self._pool.silent_s):
-            self._handle(RankStates(self._watchdog.rank_states()))
+            self._handle(Sampled(self._watchdog.states))
             self._send(SyncRequest())
 
     def _receive(self, frame: bytes) -> None:
         try:
             message = decode_for_launcher(frame)
         except BadFrame as error:
-            self.outcome.fail(RunError("internal", None, f"the broker sent {error}"))
+            what = f"the broker has sent the launcher a malformed message: {error}"
+            self.outcome.fail(RunError(BadMessage.kind, None, what))
             self._supervisor.failed()
             return
         self._note(message)
@@ -224,6 +244,8 @@ class _Loop:
             self._handle(ProcessNews(LAUNCHER_HOST, news))
 
     def _handle(self, fact: Fact) -> None:
+        if self._note_left(fact):
+            return
         if isinstance(fact, ProcessNews):
             if isinstance(fact.news, ProcessMessage):
                 self._note_position(fact.news)
@@ -279,6 +301,7 @@ class _Loop:
             join_timeout_s=settings.join_timeout_s,
         )
         order = sip_order(spec, rank_environment(rank_info))
+        self.outcome.hosts[start.rank] = supervisor.ranks[start.rank].host.name
         self._logs.set_host(sip_name(start.rank), supervisor.ranks[start.rank].host.name)
         self._pool.start(start.host, sip_name(start.rank), start.incarnation, order)
 
@@ -292,7 +315,11 @@ class _Loop:
     def _fail(self, command: Fail) -> None:
         error = command.error
         facts: FoundFacts = {**error.facts, **(self._logs.tail_of(command.log) if command.log else FoundFacts())}
-        self.outcome.fail(RunError(error.kind, error.rank, error.message, error.detail, facts))
+        message, (file, line) = error.message, self._logs.crash_of(command.log)
+        if file and "signal" in facts:
+            facts["file"], facts["line"] = file, line
+            message = f"{message}, in code at {shown(file, line, self._folder)}"
+        self.outcome.fail(RunError(error.kind, error.rank, message, error.detail, facts))
 
     # --- where the code of SIPs is ---
 

@@ -15,6 +15,7 @@ from typing import NamedTuple, Protocol
 from launcher.supervise.facts import HostSpec, describe_exit
 from launcher.supervise.request import Hosts
 from sipsim.errors import ConfigError
+from sipsim.files import APPEND, open_file, reader
 
 Boot = Callable[[int | None], str]
 """Makes the bootstrap of one host's agent, or with None one for all agents."""
@@ -103,7 +104,7 @@ class StarterProcess:
 
     def __init__(self, argv: Sequence[str], output: Path, stdin: str | None = None) -> None:
         self._output = output
-        with output.open("ab") as out:
+        with os.fdopen(open_file(output, APPEND), "ab") as out:
             self.process = subprocess.Popen(
                 argv,
                 stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE,
@@ -124,7 +125,8 @@ class StarterProcess:
 
     def ending(self, host: int | None) -> StarterEnded:
         """The last line of its output, or how it exited."""
-        lines = [line for line in self._output.read_text(errors="replace").splitlines() if line.strip()]
+        with reader(self._output) as output:
+            lines = [line for line in output.read().decode(errors="replace").splitlines() if line.strip()]
         lines = [line for line in lines if any(map(str.isalnum, line))] or lines
         if lines:
             return StarterEnded(host, lines[-1].strip())

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Meta
 
 from broker.wire import BadFrame, Kind, checked
-from launcher.processes.fork_server import News, Ready, SetupFailed, news_from
+from launcher.processes.fork_server import News, ProcessesLeft, Ready, SetupFailed, news_from
 from launcher.processes.names import is_sip_name
 from sipsim.record.artifacts import LONGEST_NAME, NAME_PATTERN
 
@@ -22,6 +22,7 @@ ArtifactName = Annotated[str, Meta(pattern=NAME_PATTERN, max_length=LONGEST_NAME
 Text = Annotated[str, Meta(max_length=2**20)]
 Piece = Annotated[bytes, Meta(max_length=PIECE_BYTES)]
 Seconds = Annotated[float, Meta(ge=0)]
+Sample = tuple[Annotated[str, Meta(max_length=32)], Seconds, Seconds, Seconds]
 Number = Annotated[int, Meta(ge=0, le=2**31)]
 
 
@@ -68,7 +69,8 @@ class ServerNews(_ServerLine, tag="news", frozen=True):
             found = news_from(json.loads(self.line))
         except (ValueError, LookupError, TypeError, RecursionError) as error:
             raise BadMessage(f"no news: {error}") from None
-        if not isinstance(found, Ready | SetupFailed) and not is_sip_name(found.name):
+        is_nobodys = isinstance(found, ProcessesLeft) and not found.name
+        if not isinstance(found, Ready | SetupFailed) and not is_sip_name(found.name) and not is_nobodys:
             raise BadMessage("no news: an agent starts nothing but SIPs")
         return found
 
@@ -88,9 +90,9 @@ class File(_Message, tag="file", frozen=True):
 
 
 class ProcessStates(_Message, tag="process_states", frozen=True):
-    """Status and CPU time of each process, by name."""
+    """The fields of each process's ``ProcessState``, by name."""
 
-    states: Annotated[dict[Name, tuple[Annotated[str, Meta(max_length=32)], Seconds]], Meta(max_length=4096)]
+    states: Annotated[dict[Name, Sample], Meta(max_length=4096)]
 
 
 class Heartbeat(_Message, tag="heartbeat", frozen=True):

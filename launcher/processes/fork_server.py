@@ -17,11 +17,14 @@ import socket
 import sys
 import tempfile
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
 from launcher.processes.children import EXIT_UNCAUGHT, Children, as_child, set_parent_death_signal, set_process_name
+from launcher.processes.descendants import end_session
+from sipsim.files import Folder
 
 SendText = Callable[[str], None]
 CLOSE_S = 5.0
@@ -35,6 +38,7 @@ __all__ = [
     "ProcessEntry",
     "ProcessMessage",
     "ProcessStarted",
+    "ProcessesLeft",
     "Ready",
     "SendText",
     "SetupFailed",
@@ -76,6 +80,15 @@ class NotStarted(NamedTuple):
     why: str
 
 
+class ProcessesLeft(NamedTuple):
+    """A process has exited, by the name "" if that is not known, and has left others running, which were ended."""
+
+    name: str
+    incarnation: int
+    pid: int
+    left: list[int]
+
+
 class ProcessMessage(NamedTuple):
     """A text that a process has sent."""
 
@@ -94,10 +107,11 @@ class SetupFailed(NamedTuple):
     line: str
 
 
-News = ProcessStarted | Ended | NotStarted | ProcessMessage | Ready | SetupFailed
+News = ProcessStarted | Ended | ProcessesLeft | NotStarted | ProcessMessage | Ready | SetupFailed
 _KINDS: dict[str, type[News]] = {
     "started": ProcessStarted,
     "ended": Ended,
+    "left": ProcessesLeft,
     "not_started": NotStarted,
     "message": ProcessMessage,
     "ready": Ready,
@@ -152,7 +166,7 @@ class ForkServer:
     def lines(self) -> list[list[Any]]:
         """News since the last call in wire format, for relays; see :meth:`news`."""
         self.flush()
-        while True:
+        while not self._gone:
             try:
                 data = self._socket.recv(65536)
             except BlockingIOError:
@@ -219,15 +233,19 @@ class ForkServer:
         except OSError:
             self._orders = b""
 
-    def close(self) -> None:
-        """Kill all processes, end the server and wait for it; its folder stays."""
+    def close(self) -> list[News]:
+        """Kill all processes, end the server and wait for it; its last news. Its folder stays."""
         self.order(["leave"])
+        found = []
         while not self.gone:
             if not select.select([self._socket], [], [], CLOSE_S)[0]:
                 os.kill(self.pid, signal.SIGKILL)
-            self.lines()
+            found += self.news()
         self._socket.close()
-        _ = self.status
+        if self.status < 0:
+            # The kernel has killed its processes, but not those that they have started.
+            end_session(self.pid)
+        return found
 
     def abandon(self) -> None:
         """Close the connection as if the owner were killed, and wait until the server has cleaned up."""
@@ -263,8 +281,9 @@ def _serve(control: socket.socket, entry: ProcessEntry, log_dir: str, owner_pid:
     signal.signal(signal.SIGUSR2, signal.SIG_IGN)
     os.setsid()
     try:
-        if not os.path.isdir(log_dir) or os.stat(log_dir).st_uid != os.geteuid():
+        with contextlib.suppress(FileExistsError):
             os.mkdir(log_dir, 0o700)
+        Folder(Path(log_dir)).close()
     except OSError as error:
         control.send(bytes([min(error.errno or errno.EIO, 255)]))
         return 1
@@ -291,6 +310,7 @@ class _Serving:
         self._children = Children(log_dir, private=(control, self._woken, wake, self._messages))
         self._message_out = message_out
         self._closing = False
+        self._is_orphan = False
         self.done = False
 
     def turn(self) -> None:
@@ -302,10 +322,11 @@ class _Serving:
             with contextlib.suppress(BlockingIOError):
                 self._woken.recv(4096)
         self._forward_messages()
-        for name, incarnation, pid, status in self._children.reap():
-            self._send(["ended", name, incarnation, pid, status])
-        if self._closing and not self._children.living:
-            self.done = True
+        for fields in self._children.reap(wait=self._closing):
+            self._send(fields)
+        self.done = self._closing
+        if self.done and self._is_orphan:
+            self._children.remove_folder()
 
     def _handle_orders(self) -> None:
         try:
@@ -315,8 +336,7 @@ class _Serving:
             data = b""
         if not data:
             self._children.kill_all()
-            self._children.remove_folder_at_end()
-            self._closing = self.done = True
+            self._closing = self._is_orphan = True
             return
         *lines, self._buffer = (self._buffer + data).split(b"\n")
         for line in lines:

@@ -11,10 +11,12 @@ import resource
 from collections.abc import Mapping
 from pathlib import Path
 
+from broker.security.door import MARGIN, SPARES
 from sipsim.errors import ConfigError
 from sipsim.plan.base import RunPlan
 
-FILES_OF_A_PROCESS = 32
+FILES_OF_A_PROCESS = 32 + SPARES + MARGIN
+"""With the files that are kept from strangers."""
 FILES_OF_A_PEER = 6
 THREADS = {"zmq": 3, "unix": 1}
 """Of each broker and SIP process, by the kind of mail."""

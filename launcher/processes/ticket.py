@@ -17,6 +17,7 @@ from sipsim import VERSION
 from sipsim.chips.base import plan_of
 from sipsim.config.model import Resolved
 from sipsim.errors import ConfigError
+from sipsim.files import ROOT, Folder, open_named, user_name
 from sipsim.host.script import find_script
 from sipsim.node.process_spec import SipProcessSpec
 from sipsim.plan.base import RunPlan
@@ -27,20 +28,26 @@ Kind = TypeVar("Kind")
 
 
 class Ticket(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """``folder``: the working folder, if it exists there. ``paths``: further import paths."""
+    """``folder``: the working folder, if it exists there. ``paths``: further import paths. ``changes``: the paths of
+    the values that the user has changed.
+    """
 
     version: str
     config: Resolved
     job: Job
     folder: str = ""
     paths: tuple[str, ...] = ()
+    changes: tuple[tuple[str, ...], ...] = ()
     spec: SipProcessSpec | None = None
 
     @staticmethod
     def of(plan: RunPlan, job: Job, spec: SipProcessSpec | None = None) -> "Ticket":
         """The ticket of a run that is prepared in this process."""
         paths = tuple(path for path in sys.path if path and not path.startswith((sys.prefix, sys.base_prefix)))
-        return Ticket(version=VERSION, config=plan.resolved, job=job, folder=os.getcwd(), paths=paths, spec=spec)
+        config, changes = plan.resolved, plan.resolved.reads.paths
+        return Ticket(
+            version=VERSION, config=config, job=job, folder=os.getcwd(), paths=paths, changes=changes, spec=spec
+        )
 
     def text(self) -> str:
         """As JSON."""
@@ -66,7 +73,7 @@ class Ticket(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         sys.path += [path for path in self.paths if path not in sys.path]
         if self.job.script is not None:
             find_script(self.job.script, self.job.as_module)
-        plan = plan_of(self.config)
+        plan = plan_of(self.config.watched(self.changes))
         try:
             source_lines([self.job.collective])
         except UnknownName as error:
@@ -95,13 +102,8 @@ def of_this_version(text: str, kind: type[Kind], where: str, otherwise: str) -> 
 
 def write_private(path: Path, text: str) -> None:
     """Write a file that only its owner can read, whole or not at all."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-            file.write(text)
-        os.replace(beside, path)
-    finally:
-        beside.unlink(missing_ok=True)
+    with Folder(path.parent, is_checked=False) as folder:
+        folder.write(path.name, text.encode())
 
 
 def read_private(path: Path) -> str:
@@ -111,8 +113,13 @@ def read_private(path: Path) -> str:
         ConfigError: when it cannot be read, or is readable by others.
     """
     try:
-        with path.open() as file:
-            mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+        with os.fdopen(open_named(path, os.O_RDONLY | os.O_NONBLOCK)) as file:
+            found = os.fstat(file.fileno())
+            if not stat.S_ISREG(found.st_mode):
+                raise ConfigError(f"{path} is no regular file; name the file that the launcher has written")
+            if found.st_uid not in (os.geteuid(), ROOT):
+                raise ConfigError(f"{path} belongs to {user_name(found.st_uid)}; use one that you have written")
+            mode = stat.S_IMODE(found.st_mode)
             if mode & 0o077:
                 raise ConfigError(f"{path} has mode {mode:04o} and can be read by others; run: chmod 600 {path}")
             return file.read()

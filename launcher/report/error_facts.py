@@ -41,7 +41,7 @@ class FoundFacts(CodeFacts, total=False):
     ranks: Annotated[list[int], no_time("The SIPs that ran on a host that was lost.")]
     missing: Annotated[list[int], no_time("The SIPs that had not joined by the deadline.")]
     direction: Annotated[str, no_time("The direction of the queue pair that the failure is about.")]
-    deadlock: Annotated[DeadlockFacts, no_time("Of an IpcqDeadlock: who waits for what.")]
+    deadlock: Annotated[DeadlockFacts, no_time("Of a deadlock: who waits for what.")]
     positions: Annotated[list[PositionFacts], no_time("Of a run that was stopped: where the code of each task was.")]
     unread: Annotated[list[Unread], no_time("Of IpcqUnreadMessages: the rings that still held messages.")]
     record: Annotated[int, no_time("Of the second pass: the number of the wrong record in its rank's op log, from 1.")]

@@ -8,7 +8,7 @@ from typing import Any
 
 from broker.wire import SipSync, Sync
 from launcher.processes.names import sip_name
-from launcher.report.outcome import Outcome, RunError
+from launcher.report.outcome import LongReport, Outcome, RunError
 from sipsim import VERSION
 from sipsim.errors import ERROR_KINDS
 from sipsim.units import format_time_ps
@@ -61,7 +61,7 @@ def block(outcome: Outcome, log_dir: Path | None = None) -> str:
     if error.detail:
         lines.append(error.detail.rstrip("\n"))
     if outcome.long_report is not None:
-        lines.append(f"  {_where_all_is(outcome.long_report[0], log_dir)}")
+        lines.append(f"  {_where_all_is(outcome.long_report, log_dir)}")
     lines += _later_failures(outcome, error)
     if "last_lines" in facts:
         whole = f" (all of it: {facts['log']})" if "log" in facts else ""
@@ -71,10 +71,9 @@ def block(outcome: Outcome, log_dir: Path | None = None) -> str:
     return "\n".join(lines)
 
 
-def _where_all_is(file: str, log_dir: Path | None) -> str:
-    if log_dir is not None:
-        return f"every wait, with its queue pointers and the waits-for graph: {log_dir / file}"
-    return f"every wait, with its queue pointers and the waits-for graph: give --log-dir DIR, and read DIR/{file}"
+def _where_all_is(report: LongReport, log_dir: Path | None) -> str:
+    where = f"give --log-dir DIR, and read DIR/{report.file}" if log_dir is None else str(log_dir / report.file)
+    return f"{report.what}: {where}"
 
 
 def _is_host_failure(error: RunError) -> bool:

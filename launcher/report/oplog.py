@@ -8,9 +8,11 @@ import heapq
 import re
 from collections.abc import Iterator
 from contextlib import ExitStack
+from io import TextIOWrapper
 from pathlib import Path
 
 from launcher.report.destination import opened
+from sipsim.files import reader
 from sipsim.pe.ipcq_engine import RECV, SEND
 from sipsim.record.oplog import OPLOG_FILE
 
@@ -28,10 +30,13 @@ def write_oplog(folder: str, target: Path) -> str:
     merge = Merge()
     try:
         with ExitStack() as files, opened(target) as out:
-            logs = {rank: _whole(files.enter_context(path.open(newline=""))) for rank, path in sorted(paths.items())}
+            logs = {
+                rank: _whole(files.enter_context(TextIOWrapper(reader(path), newline="")))
+                for rank, path in sorted(paths.items())
+            }
             out.writelines(merge.lines(logs))
     except OSError as error:
-        return f"--oplog {target}: {error.strerror}; the op log is incomplete"
+        return f"--oplog {error.filename or target}: {error.strerror}; the op log is incomplete"
     if merge.unsent:
         ranks = ", ".join(map(str, merge.unsent))
         return f"--oplog {target}: the logs of ranks {ranks} end at receives whose sends were lost with their process"

@@ -4,7 +4,7 @@ The first reported failure is the error of the run; later ones are kept in order
 """
 
 import re
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -25,10 +25,11 @@ from broker.wire import (
 from launcher.report.calls import first_mismatch, missing_call, missing_group
 from launcher.report.error_facts import FoundFacts
 from launcher.report.finished import FinishedRun, finished_runs
-from sipsim.ccl.hangs.deadlock import explain_deadlock
+from sipsim import errors
+from sipsim.ccl.hangs.deadlock import explain_deadlock, kind_of
 from sipsim.ccl.hangs.positions import explain_positions
 from sipsim.ccl.hangs.wait_groups import place_name
-from sipsim.errors import ERROR_KINDS, CollectiveMismatch, InvariantViolation, IpcqUnreadMessages
+from sipsim.errors import ERROR_KINDS, BadMessage, CollectiveMismatch, InvariantViolation, IpcqUnreadMessages
 from sipsim.plan.job import RankOutcome, RunRecord, outcome_from_bytes, record_from_bytes
 from sipsim.record.dump import Unread, dump_from
 from sipsim.record.explanation import Explanation
@@ -38,6 +39,8 @@ INTERRUPTIONS = ("timeout", "interrupted", "terminated")
 _EXITS_OF_THE_PROGRAM = (1, 3, 5)
 """Exit codes of failures that the simulated program may cause."""
 DEADLOCK_FILE = "deadlock.txt"
+EVERY_WAIT = "every wait"
+WITH_QUEUES = f"{EVERY_WAIT}, with its queue pointers and the waits-for graph"
 MOST_UNREAD = 8
 MOST_ALSO = 100
 """Later failures that are kept."""
@@ -55,20 +58,28 @@ class RunError(Struct, frozen=True):
     facts: FoundFacts = {}
 
 
+class LongReport(NamedTuple):
+    """A file for ``--log-dir`` with all that a failure only sums up. ``what``: it has, for a line that names it."""
+
+    file: str
+    text: str
+    what: str
+
+
 class Outcome:
     """The state of a run so far.
 
     ``also``: failures after the first. ``troubles``: other problems, such as a log that could not be written.
-    ``notices``: for the user, without effect on the exit code. ``explanations``: of each row, with ``--explain``.
-    ``host``: the launcher's. ``oom_kills``: out-of-memory kills on it during the run. ``signal``: the one that stopped
-    it, 0 for none. ``folder``: the working folder, for the paths in messages. ``long_report``: name and text of a file
-    for ``--log-dir`` with all that a failure only sums up.
+    ``notices``: for the user, without effect on the exit code. ``without_effect``: the user's changes to the config
+    that nothing has read. ``explanations``: of each row, with ``--explain``. ``host``: the launcher's. ``oom_kills``:
+    out-of-memory kills on it during the run. ``signal``: the one that stopped it, 0 for none. ``hosts``: by rank, the
+    name of its host, where the launcher knows one. ``folder``: the working folder, for the paths in messages.
     """
 
     def __init__(self, size: int, folder: str = "") -> None:
         self._size = size
         self._folder = folder
-        self.long_report: tuple[str, str] | None = None
+        self.long_report: LongReport | None = None
         self.ranks: dict[int, RankOutcome] = {}
         self._records: list[list[RunRecord]] = [[] for _ in range(size)]
         self.cut_short = False
@@ -76,8 +87,10 @@ class Outcome:
         self.also: list[RunError] = []
         self.troubles: list[str] = []
         self.notices: list[str] = []
+        self.without_effect: list[str] = []
         self.explanations: list[Explanation | None] = []
         self.incarnations: dict[int, int] = {}
+        self.hosts: dict[int | None, str] = {}
         self.oom_kills = 0
         self.signal = 0
         self.host = ""
@@ -96,6 +109,8 @@ class Outcome:
                 self._note_result(message)
             case RankFailed():
                 facts: FoundFacts = {**_place_of(message), "time_ps": message.now_ps}
+                if ERROR_KINDS.get(message.kind) == ERROR_KINDS[BadMessage.kind]:
+                    facts["host"] = self.hosts.get(message.rank, "") or message.host
                 # An unknown kind would have no exit code.
                 kind = message.kind if message.kind in ERROR_KINDS else "internal"
                 self.fail(RunError(kind, message.rank, message.message, message.detail, facts))
@@ -115,14 +130,18 @@ class Outcome:
                 pass
 
     def _note_result(self, result: RankResult) -> None:
+        if not result.blob and result.partial:
+            self.cut_short = True
+            return
         try:
             outcome = outcome_from_bytes(result.blob)
         except BadFrame as error:
-            self.fail(RunError("internal", result.rank, f"the result of rank {result.rank} is {error}"))
+            self._fail_message(result.rank, f"the result of rank {result.rank} is {error}")
             return
         if outcome.rank != result.rank or result.rank >= self._size:
-            message = f"rank {result.rank} of {self._size} has sent the result of rank {outcome.rank}"
-            self.fail(RunError("internal", result.rank, message))
+            self._fail_message(
+                result.rank, f"rank {result.rank} of {self._size} has sent the result of rank {outcome.rank}"
+            )
             return
         self.ranks[result.rank] = outcome
         self.cut_short = self.cut_short or result.partial
@@ -134,10 +153,13 @@ class Outcome:
         try:
             known = record_from_bytes(record.blob)
         except BadFrame as error:
-            self.fail(RunError("internal", record.rank, f"what rank {record.rank} has completed is {error}"))
+            self._fail_message(record.rank, f"what rank {record.rank} has completed is {error}")
             return
         if record.rank < self._size and record.index == len(self._records[record.rank]):
             self._records[record.rank].append(known)
+
+    def _fail_message(self, rank: int, message: str) -> None:
+        self.fail(RunError(BadMessage.kind, rank, message, facts={"host": self.hosts.get(rank, "")}))
 
     def finished_runs(self) -> list[FinishedRun]:
         """The collectives that every rank of their group has completed, each with the records of these ranks."""
@@ -157,20 +179,26 @@ class Outcome:
         if mismatch is None or (effect is not None and ERROR_KINDS[effect.kind] not in _EXITS_OF_THE_PROGRAM):
             return
         self.error = RunError(CollectiveMismatch.kind, mismatch.rank, mismatch.message)
-        if effect is not None:
+        if effect is None:
+            return
+        if effect.kind != InvariantViolation.kind:
             raised = f"rank {effect.rank}: {effect.message}\n" if effect.detail and effect.rank is not None else ""
             self.error = replace(self.error, detail=raised + effect.detail)
-            self.also.insert(0, effect)
+        later, self.also = [effect, *self.also], []
+        for each in later:
+            self.fail(each)
 
     def _note_deadlock(self, deadlock: Deadlock) -> None:
         try:
-            found = explain_deadlock(list(deadlock.dumps), self._folder)
+            dumps = list(deadlock.dumps)
+            kind, found = kind_of(dumps), explain_deadlock(dumps, self._folder)
         except BadFrame as error:
             message = f"nothing can happen any more; the waits are unknown, for the state of a SIP is {error}"
-            self.fail(RunError("IpcqDeadlock", None, message))
+            self.fail(RunError(errors.Deadlock.kind, None, message))
             return
-        self.long_report = (DEADLOCK_FILE, found.whole)
-        self.fail(RunError("IpcqDeadlock", None, found.headline, found.report, {"deadlock": found.facts}))
+        what = WITH_QUEUES if found.facts["waits"] else EVERY_WAIT
+        self.long_report = LongReport(DEADLOCK_FILE, found.whole, what)
+        self.fail(RunError(kind, None, found.headline, found.report, {"deadlock": found.facts}))
 
     def _note_limit(self, reached: SimTimeReached) -> None:
         at = re.sub("(?=[a-z])", " ", format_exact_time_ps(reached.limit_ps), count=1)

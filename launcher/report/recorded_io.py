@@ -13,7 +13,8 @@ from launcher.report.outcome import Outcome, RunError
 from sipsim.ccl.collectives.base import COLLECTIVES
 from sipsim.ccl.seeded import NONE_WRONG, Mismatch, compare
 from sipsim.dtypes import DTYPES, DType
-from sipsim.errors import CollectiveMismatch
+from sipsim.errors import CollectiveMismatch, error_text, pass_on_halt
+from sipsim.files import reader
 from sipsim.plan.base import RunPlan
 from sipsim.plan.job import RankOutcome, RunRecord
 from sipsim.record.artifacts import RECORDED_IO, rank_folder
@@ -97,8 +98,9 @@ def _compare_all(outcome: Outcome, run: FinishedRun, results: _Results, folder: 
     ]
     try:
         expected = results.compute(inputs)
-    except Exception as error:
-        outcome.fail(RunError("exception", None, f"{results.whose}() raised {type(error).__name__}: {error}"))
+    except BaseException as error:
+        pass_on_halt(error)
+        outcome.fail(RunError("exception", None, f"{results.whose}() raised {error_text(error)}"))
         return False
     for index, ((rank, number), record) in enumerate(zip(numbers, run.records, strict=True)):
         try:
@@ -142,8 +144,9 @@ def load(folder: str, number: int, rank: int, when: str) -> Array:
     """
     path = _path(folder, number, rank, when)
     try:
-        # Mapped, so that a header with a wrong size takes no memory; nothing is unpickled.
-        mapped = np.lib.format.open_memmap(path, mode="r")
+        with reader(path) as file:
+            # Mapped, so that a header with a wrong size takes no memory; nothing is unpickled.
+            mapped = np.lib.format.open_memmap(f"/proc/self/fd/{file.fileno()}", mode="r")
         if mapped.dtype.kind not in "biuf":
             raise ValueError(f"its elements are {mapped.dtype}")
         return np.array(mapped)

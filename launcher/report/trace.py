@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from launcher.report.destination import opened
+from sipsim.files import reader
 from sipsim.record.trace import TRACE_FILE, TraceLine
 
 T_PS, RANK = TraceLine._fields.index("t_ps"), TraceLine._fields.index("rank")
@@ -18,16 +19,17 @@ def write_trace(folder: str, target: Path) -> str:
     Lines that a killed process has left incomplete are skipped.
     """
     rows = []
-    for path in sorted(Path(folder).glob(f"rank-*/{TRACE_FILE}")):
-        whole = path.read_text(errors="replace").rpartition("\n")[0].splitlines()
-        rows += [(t_ps, rank, index, row) for index, (t_ps, rank, row) in enumerate(_read(whole))]
     try:
+        for path in sorted(Path(folder).glob(f"rank-*/{TRACE_FILE}")):
+            with reader(path) as trace:
+                whole = trace.read().decode(errors="replace").rpartition("\n")[0].splitlines()
+            rows += [(t_ps, rank, index, row) for index, (t_ps, rank, row) in enumerate(_read(whole))]
         with opened(target) as file:
             writer = csv.writer(file, lineterminator="\n")
             writer.writerow(TraceLine._fields)
             writer.writerows(row for *_, row in sorted(rows))
     except OSError as error:
-        return f"--trace-ccl {target}: {error.strerror}; the trace is incomplete"
+        return f"--trace-ccl {error.filename or target}: {error.strerror}; the trace is incomplete"
     return ""
 
 

@@ -8,25 +8,34 @@ from collections.abc import Callable
 from pathlib import Path
 
 from launcher.supervise.request import Hosts
+from sipsim.config.limited_file import read_limited
 from sipsim.units import parse_size_bytes, parse_time_ps
 
 MOST_SLOTS = 4096
+MAX_HOSTS_BYTES = 2**20
+MOST_SIPS = 2048
+MOST_ITERATIONS = 100_000
+MOST_ELEMENTS = 2**40
 _HOST = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]{0,251}[A-Za-z0-9_])?", re.ASCII)
 
 
 class IntRange:
-    """A whole number of at least ``least``, and at most ``most``."""
+    """A whole number of at least ``least``, and at most ``most``: every number of a flag has both."""
 
-    def __init__(self, least: int, most: int | None = None) -> None:
+    def __init__(self, least: int, most: int) -> None:
         self._least = least
         self._most = most
 
     def __call__(self, text: str) -> int:
         number = int(text) if re.fullmatch("-*[0-9]{1,30}", text) and not text.startswith("--") else None
-        if number is None or number < self._least or (self._most is not None and number > self._most):
-            upto = "" if self._most is None else f" and at most {self._most}"
-            raise argparse.ArgumentTypeError(f"{text!r} must be a whole number of at least {self._least}{upto}")
+        if number is None or not self._least <= number <= self._most:
+            allowed = f"a whole number of at least {self._least} and at most {self._most}"
+            raise argparse.ArgumentTypeError(f"{text!r} must be {allowed}")
         return number
+
+
+SIPS = IntRange(1, MOST_SIPS)
+SEED = IntRange(0, 2**64 - 1)
 
 
 def list_of(item: Callable[[str], int]) -> Callable[[str], list[int]]:
@@ -135,10 +144,16 @@ def hosts(text: str) -> Hosts:
 
 def _entries_of_file(path: Path) -> list[str]:
     try:
-        lines = [line.partition("#")[0].strip() for line in path.read_text(encoding="utf-8").splitlines()]
+        data = read_limited(path, MAX_HOSTS_BYTES)
+        text = "" if data is None else data.decode("utf-8")
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not a text file"
         raise argparse.ArgumentTypeError(f"file {str(path)!r} cannot be read: {why}") from None
+    if data is None:
+        raise argparse.ArgumentTypeError(
+            f"file {str(path)!r}: larger than {MAX_HOSTS_BYTES} bytes; it names hosts only"
+        )
+    lines = [line.partition("#")[0].strip() for line in text.splitlines()]
     entries = [line for line in lines if line]
     if not entries:
         raise argparse.ArgumentTypeError(f"file {str(path)!r} names no host; write one HOST or HOST:SIPS a line")

@@ -3,7 +3,7 @@
 import traceback
 from types import FrameType
 
-from sipsim.errors import ConfigError
+from sipsim.errors import ConfigError, error_text
 from sipsim.host.script import SHARED_PACKAGES
 from sipsim.record.code_place import INSTALLED
 from sipsim.registry import is_definer
@@ -18,10 +18,8 @@ def users_error(error: BaseException) -> ConfigError | None:
     if not users:
         return None
     frame, line = users[-1]
-    text = " ".join(str(error).split())
-    what = f"{type(error).__name__}: {text}" if text else type(error).__name__
     code = frame.f_code
-    return ConfigError(f"{code.co_filename}:{line}: {code.co_name} raised {what}")
+    return ConfigError(f"{code.co_filename}:{line}: {code.co_name} raised {' '.join(error_text(error).split())}")
 
 
 def _is_users(frame: FrameType) -> bool:

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from sipsim.host.script import is_shared, submodules
+from sipsim.record.code_place import working_folder
 from sipsim.registry import forget_modules
 
 MOST_BYTES = 2**20
@@ -126,8 +127,10 @@ def _folder() -> Iterator[None]:
     try:
         yield
     finally:
-        if os.getcwd() != before:
-            os.chdir(before)
+        if working_folder() != before:
+            # A run may have deleted it.
+            with contextlib.suppress(OSError):
+                os.chdir(before)
 
 
 @contextlib.contextmanager

@@ -113,8 +113,29 @@ class Options(RunSettings):
         return replace(self, **fields)  # type: ignore[arg-type]
 
 
+def closing(page: str, *examples: str) -> str:
+    """The end of a help text: examples, and where the documentation is."""
+    shown = "".join(f"  {each}\n" for each in examples)
+    examples_text = f"examples:\n{shown}\n" if examples else ""
+    return f"{examples_text}Documentation: {page} of the source; its README.md lists all pages."
+
+
 class Parser(argparse.ArgumentParser):
-    """Raises :class:`Usage` for mistakes, help and the version."""
+    """Raises :class:`Usage` for mistakes, help and the version. ``closing``: the end of the help text.
+
+    The help of a flag ends with its default in parentheses. Where it has none, ``(none)`` or ``(off)`` is added.
+    """
+
+    def __init__(self, *words: Any, closing: str = "", **keywords: Any) -> None:
+        super().__init__(*words, **keywords)
+        self._closing = closing
+
+    def format_help(self) -> str:
+        for action in self._actions:
+            if action.option_strings and action.help and not action.help.endswith(")"):
+                is_answer = isinstance(action, Version | argparse._HelpAction)
+                action.help += "" if is_answer else " (off)" if action.nargs == 0 else " (none)"
+        return f"{super().format_help()}\n{self._closing}".rstrip() + "\n"
 
     def error(self, message: str) -> NoReturn:
         if message.startswith("unrecognized arguments: "):
@@ -222,13 +243,22 @@ def _split_script(argv: list[str]) -> tuple[list[str], str | None, bool, tuple[s
     return argv, None, False, ()
 
 
+EXAMPLES = (
+    "ahbm-launch --sips 4 --topology torus_2d",
+    "ahbm-launch --sips 4 --collective all_reduce --algorithm auto --bytes 64K --explain",
+    "ahbm-launch --sips 4 --set links.ucie.params.retimer_ns=9 my_script.py its own arguments",
+)
+
+
 def launch_parser() -> argparse.ArgumentParser:
     """The parser of the flags of ``ahbm-launch``, without a script and what follows it."""
     parser = Parser(
         prog="ahbm-launch",
         usage="ahbm-launch [options] [--] [script.py | -m module] [script args]",
-        description="Simulate AHBM SIPs, one process each. Without a script it all-reduces seeded data and checks it.",
+        description="Simulate AHBM SIPs, one process each. Without a script it all-reduces seeded data and checks it. "
+        "The default of a flag is in parentheses.",
         allow_abbrev=False,
+        closing=closing("docs/configuring.md, docs/output.md, docs/host-scripts.md and docs/faults.md", *EXAMPLES),
     )
     add_system(parser.add_argument_group("the system"))
     _add_work(parser.add_argument_group("the work"))
@@ -242,17 +272,19 @@ def launch_parser() -> argparse.ArgumentParser:
 
 def add_system(group: "argparse._ArgumentGroup") -> None:
     """The flags that say what is simulated."""
-    group.add_argument("--sips", type=arguments.IntRange(1), metavar="N", help="number of SIPs (= ranks = processes)")
-    group.add_argument("--topology", metavar="NAME", help="how SIPs are joined; see --list topologies")
-    group.add_argument("--cluster", type=Path, metavar="FILE", help="SIPs and links of a UMD cluster descriptor (YAML)")
-    group.add_argument("--chip", metavar="NAME", help="what each SIP is; see --list chips")
-    group.add_argument("--shape", type=arguments.shape, metavar="WxH", help="grid of a two-dimensional topology")
-    group.add_argument("--link", metavar="NAME", help="link between SIPs; see --list links")
+    group.add_argument("--sips", type=arguments.SIPS, metavar="N", help="number of SIPs = ranks = processes (2)")
+    group.add_argument("--topology", metavar="NAME", help="how SIPs are joined; see --list topologies (ring_1d)")
+    group.add_argument("--cluster", type=Path, metavar="FILE", help="SIPs and links of a UMD cluster descriptor")
+    group.add_argument("--chip", metavar="NAME", help="what each SIP is; see --list chips (ahbm)")
+    group.add_argument(
+        "--shape", type=arguments.shape, metavar="WxH", help="grid of a two-dimensional topology (a square)"
+    )
+    group.add_argument("--link", metavar="NAME", help="link between SIPs; see --list links (ucie)")
     group.add_argument(
         "--variant",
         metavar="NAME",
         default=os.environ.get(VARIANT) or None,
-        help=f"of the default config; see --list variants (also {VARIANT}=NAME)",
+        help=f"of the default config; see --list variants; also by {VARIANT}=NAME",
     )
     group.add_argument("--config", type=Path, metavar="FILE", help="YAML that changes topology, components or links")
     group.add_argument("--ccl", type=Path, metavar="FILE", help="YAML that changes ccl.yaml")
@@ -266,24 +298,32 @@ def _add_work(group: "argparse._ArgumentGroup") -> None:
         "--algorithm",
         type=arguments.names,
         metavar="NAME[,NAME...]",
-        help="entries of ccl.yaml (see --list algorithms); all that suit, or auto: the one that costs least",
+        help="entries of ccl.yaml (see --list algorithms); all that suit, or auto: the one that costs least "
+        "(auto; of intercube defaults.algorithm)",
     )
-    group.add_argument("--seed", type=arguments.IntRange(0), default=0, metavar="N", help="seed of the data (0)")
+    group.add_argument("--seed", type=arguments.SEED, default=0, metavar="N", help="seed of the data (0)")
     group.add_argument(
         "--verify-data", action=argparse.BooleanOptionalAction, default=True, help="compare results (yes)"
     )
 
 
 def _add_run(group: "argparse._ArgumentGroup") -> None:
-    group.add_argument("--engine", choices=ENGINES.names(), default="local", help="one process a SIP, or one in all")
+    group.add_argument(
+        "--engine",
+        choices=ENGINES.names(),
+        default="local",
+        help="where SIPs run; local: one process each, inproc: one for all (local)",
+    )
     mails = "; ".join(f"{name}: {kind.about}" for name, kind in MAIL_KINDS.items())
-    group.add_argument("--mail", choices=list(MAIL_KINDS), default="zmq", help=f"between processes ({mails})")
-    group.add_argument("--explain-sync", action="store_true", help="print what SIPs waited for (SIGUSR1: now)")
+    group.add_argument("--mail", choices=list(MAIL_KINDS), default="zmq", help=f"between processes; {mails} (zmq)")
+    group.add_argument(
+        "--explain-sync", action="store_true", help="print what SIPs waited for; SIGUSR1 does so at once"
+    )
     group.add_argument(
         "--check-invariants",
         action="store_true",
         default=os.environ.get("AHBM_CHECK_INVARIANTS") == "1",
-        help="check the queues at every step (also AHBM_CHECK_INVARIANTS=1)",
+        help="check the queues at every step; also by AHBM_CHECK_INVARIANTS=1",
     )
     group.add_argument(
         "--max-sim-time",
@@ -292,7 +332,9 @@ def _add_run(group: "argparse._ArgumentGroup") -> None:
         metavar="T",
         help="stop when simulated time has reached T, such as 30us",
     )
-    group.add_argument("--jitter", type=arguments.IntRange(0), metavar="SEED", help="add latencies (chips of tiles)")
+    group.add_argument(
+        "--jitter", type=arguments.SEED, metavar="SEED", help="seed of added latencies, on chips of tiles"
+    )
     group.add_argument("--dry-run", action="store_true", help="check everything, start nothing, say what it would take")
 
 
@@ -300,7 +342,9 @@ def _add_hosts(group: "argparse._ArgumentGroup") -> None:
     group.add_argument(
         "--hosts", type=arguments.hosts, default=(), metavar="A:N,B:N", help="hosts, and SIPs on each; or @FILE"
     )
-    group.add_argument("--bind", type=arguments.bind, metavar="ADDR", help="address of this machine for other hosts")
+    group.add_argument(
+        "--bind", type=arguments.bind, metavar="ADDR", help="address of this machine for other hosts (detected)"
+    )
 
 
 def _add_failures(group: "argparse._ArgumentGroup") -> None:
@@ -321,7 +365,7 @@ def _add_failures(group: "argparse._ArgumentGroup") -> None:
         default=RunSettings.progress_timeout_s,
         dest="progress_timeout_s",
         metavar="S",
-        help="a SIP without progress is hung then (60)",
+        help="a SIP without progress is hung then: CPU time if it computes, else by the clock (60)",
     )
     group.add_argument(
         "--heartbeat-timeout",
@@ -358,7 +402,7 @@ def _add_output(group: "argparse._ArgumentGroup") -> None:
     group.add_argument("--explain", action="store_true", help="say where the time went, and what a halved cost saves")
     group.add_argument(
         "--explain-reruns",
-        type=arguments.IntRange(0),
+        type=arguments.IntRange(0, 100),
         metavar="N",
         help="run again with so many of the changes that save most (2; 0 for a script)",
     )
@@ -373,10 +417,10 @@ def _add_output(group: "argparse._ArgumentGroup") -> None:
     group.add_argument(
         "--progress",
         action="store_true",
-        help="print how far the run is, every few seconds (a terminal shows it anyway)",
+        help="print how far the run is, every few seconds, as a terminal shows anyway",
     )
     group.add_argument("-q", "--quiet", action="store_true", help="no table")
-    group.add_argument("-v", "--verbose", action="store_true", help="a line a rank as well")
+    group.add_argument("-v", "--verbose", action="store_true", help="all lines below the table, and a line a rank")
 
 
 def _sizes(values: argparse.Namespace) -> tuple[str, tuple[int, ...], tuple[int, ...]]:

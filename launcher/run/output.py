@@ -32,6 +32,10 @@ class SafeStream:
         with self._dropping():
             self._stream.flush()
 
+    def close(self) -> None:
+        """Flush: code that shares this process may close it, and the result is still to be written."""
+        self.flush()
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
 

@@ -1,16 +1,17 @@
 """From options to a plan and a job, everything checked; nothing is started here."""
 
+import os
 import sys
 from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from msgspec import to_builtins
 
 from launcher.run.options import DEFAULT_SIZE, Options
 from sipsim.ccl.groups.select import ALL, AUTO
-from sipsim.chips.base import ChipKind, kind_of
+from sipsim.chips.base import kind_of, planned
 from sipsim.chips.load import load
 from sipsim.config.model import Resolved
 from sipsim.config.override import Override, parse_set
@@ -39,7 +40,9 @@ def resolve(options: Options | Namespace) -> Resolved:
         ConfigError: one line with the file or flag, the key path, the value and what is allowed.
     """
     overrides = overrides_of(options)
-    _let_import_from(Path.cwd(), *(file.resolve().parent for file in (options.config, options.ccl) if file))
+    _let_import_from(
+        Path.cwd(), *(Path(os.path.realpath(file)).parent for file in (options.config, options.ccl) if file)
+    )
     try:
         resolved = load(options.config, options.ccl, overrides, options.variant)
         outages, jitter = getattr(options, "outages", ()), getattr(options, "jitter", None)
@@ -58,7 +61,7 @@ def overrides_of(options: Options | Namespace) -> list[Override]:
     Raises:
         ConfigError: for a ``--set`` that cannot be read.
     """
-    overrides = [*_cluster_overrides(options), *map(parse_set, options.settings)]
+    settings = [parse_set(text) for text in options.settings]
     flags = (
         ("--sips", "system.sips.count", options.sips),
         ("--topology", "system.sips.topology", options.topology),
@@ -67,9 +70,12 @@ def overrides_of(options: Options | Namespace) -> list[Override]:
         ("--link", "system.sips.link", options.link),
         ("--algorithm", ALGORITHM, _one_algorithm(options.algorithm)),
     )
-    return overrides + [
-        Override(path, value, f"{flag} {_text(value)}") for flag, path, value in flags if value is not None
-    ]
+    known = {path: each.origin for each in settings for path in each.paths()}
+    for flag, path, value in flags:
+        if value is not None and path in known:
+            raise ConfigError(f"{known[path]}: {flag} {_text(value)} sets {path}, too; leave one of them out")
+    given = [Override(path, value, f"{flag} {_text(value)}") for flag, path, value in flags if value is not None]
+    return [*_cluster_overrides(options), *settings, *given]
 
 
 def _cluster_overrides(options: Options | Namespace) -> list[Override]:
@@ -83,7 +89,8 @@ def _cluster_overrides(options: Options | Namespace) -> list[Override]:
     if options.topology is not None:
         raise ConfigError(f"--topology {options.topology}: {origin} says how SIPs are joined; leave one of them out")
     cluster = read_cluster(options.cluster)
-    values, chip = cluster.sips(), cluster.chip
+    # The guide's files name no architecture, and are of Wormhole.
+    values, chip = cluster.sips(), cluster.chip or options.chip or WORMHOLE
     if options.sips not in (None, values["count"]):
         raise ConfigError(f"--sips {options.sips}: {origin} has {values['count']} chips; leave --sips out")
     if options.chip in ({WORMHOLE, BLACKHOLE} - {chip}):
@@ -120,22 +127,14 @@ def prepare(options: Options) -> Prepared:
     if options.trace_ccl is not None and not kind.traces:
         chip = resolved.topology.system.chip
         raise ConfigError(f"--trace-ccl: chip {chip} traces no collectives; leave it out, or record with --oplog FILE")
-    plan = _plan(kind, resolved)
+    plan = planned(resolved)
     if options.script is not None:
         check_script(find_script(options.script, options.as_module))
         return Prepared(plan, _script_job(options), options.engine)
     job = kind.job(_request(options), plan)
-    kind.check_overrides_of_job(job, plan, overrides_of(options))
+    with resolved.reads.apart():
+        kind.check_overrides_of_job(job, plan, overrides_of(options))
     return Prepared(plan, job, options.engine)
-
-
-def _plan(kind: ChipKind[Any], resolved: Resolved) -> RunPlan:
-    plan = kind.plan(resolved)
-    if not isinstance(plan, RunPlan):
-        raise ConfigError(f"{type(kind).__name__}.plan returned {plan!r}; must be a RunPlan")
-    # What every process derives, so that what cannot be derived is refused here.
-    _ = plan.channels, plan.reactions_ps, plan.digest
-    return plan
 
 
 def describe(prepared: Prepared) -> str:

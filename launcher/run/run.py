@@ -19,26 +19,35 @@ from launcher.processes.limits import check_limits
 from launcher.processes.oom import kills_since, oom_kills
 from launcher.report import failure
 from launcher.report.oplog import write_oplog
-from launcher.report.outcome import Outcome
+from launcher.report.outcome import Outcome, RunError
 from launcher.report.progress import Progress
 from launcher.report.recorded_io import check_recorded_io
 from launcher.report.second_pass import note_verdicts
 from launcher.report.trace import write_trace
 from launcher.run import run_folder
 from launcher.run.blame import users_error
+from launcher.run.effects import note_effects
 from launcher.run.explain import check_explain, note_explanations, run_again
 from launcher.run.options import Options
 from launcher.run.predict.dry_run import HERE
 from launcher.run.predict.forecaster import Forecaster
 from launcher.run.prepare import Prepared, prepare
+from launcher.run.preparing import Unfinished, limited, preparing
 from launcher.run.results import result
 from launcher.run.results.result import Document, RunOutcome
 from launcher.run.run_folder import RunFolder
-from launcher.run.validate import check_flags, check_system, faults_of, unfired_faults
+from launcher.run.validate import (
+    check_flags,
+    check_system,
+    check_verification,
+    faults_of,
+    unfired_faults,
+    unverified,
+)
 from launcher.supervise.logs import prepare_log_dir, write_error_files
 from launcher.supervise.request import Request
 from launcher.supervise.signals import StopSignals
-from sipsim.errors import ERROR_KINDS, ConfigError
+from sipsim.errors import ERROR_KINDS, ConfigError, pass_on_halt
 from sipsim.faults.plan import FaultPlan
 
 LONGEST_SOCKET_PATH = 107
@@ -55,12 +64,14 @@ def checked(options: Options, argv: list[str]) -> tuple[Prepared, Options]:
     Raises:
         ConfigError: for everything that is known to fail before it starts.
     """
-    try:
-        return _checked(options, argv)
-    except ConfigError:
-        raise
-    except (Exception, SystemExit) as error:
-        raise users_error(error) or error from None
+    with preparing(options, options.timeout_s):
+        try:
+            return _checked(options, argv)
+        except ConfigError:
+            raise
+        except BaseException as error:
+            pass_on_halt(error)
+            raise users_error(error) or error from None
 
 
 def _checked(options: Options, argv: list[str]) -> tuple[Prepared, Options]:
@@ -71,6 +82,7 @@ def _checked(options: Options, argv: list[str]) -> tuple[Prepared, Options]:
     prepared = prepare(options)
     check_system(options, prepared.plan.system.n_sips)
     check_explain(options, prepared)
+    check_verification(options, argv, prepared.plan.resolved)
     faults_of(options, prepared.plan, prepared.job)
     if options.run_dir is not None:
         run_folder.check_new(options.run_dir)
@@ -118,7 +130,7 @@ def run_checked(
         folders = [options.log_dir, kept.folder if kept is not None else None]
         write_error_files(outcome, [folder for folder in folders if folder is not None])
         document = result.build(prepared, options, argv, outcome)
-        show(document)
+        _show(show, document, outcome, options)
         _print_messages(outcome, options)
         code = _write(outcome, options, document)
         status = outcome.status
@@ -126,6 +138,16 @@ def run_checked(
         if kept is not None:
             kept.close(status)
     return RunOutcome(document=document, exit_code=code, signal=outcome.signal)
+
+
+def _show(show: Callable[[Document], None], document: Document, outcome: Outcome, options: Options) -> None:
+    """The table asks an algorithm's ``reference`` how its rows differ."""
+    try:
+        with StopSignals(None) as signals, limited(signals, options):
+            show(document)
+        outcome.signal = outcome.signal or signals.signum
+    except Unfinished as stopped:
+        outcome.troubles.append(f"the table is incomplete: {stopped}")
 
 
 def _print_messages(outcome: Outcome, options: Options) -> None:
@@ -179,7 +201,11 @@ def _run(
             with _kept_apart(prepared, options):
                 outcome = ENGINES.get(prepared.engine)(request, signals)
             if request.job.record_io:
-                check_recorded_io(outcome, prepared.plan, scratch_dir)
+                try:
+                    with limited(signals, options):
+                        check_recorded_io(outcome, prepared.plan, scratch_dir)
+                except Unfinished as stopped:
+                    outcome.fail(RunError(stopped.reason or "hung", None, f"the check of the data: {stopped}"))
             if request.job.explain:
                 note_explanations(outcome, prepared, scratch_dir)
         finally:
@@ -188,6 +214,8 @@ def _run(
             shutil.rmtree(scratch_dir, ignore_errors=True)
     outcome.troubles += troubles
     note_verdicts(outcome)
+    outcome.notices += unverified(options, prepared.plan.resolved)
+    note_effects(prepared, outcome)
     outcome.note_wrong()
     outcome.note_unread(request.job.check_invariants)
     outcome.oom_kills = kills_since(killed, oom_kills())

@@ -9,6 +9,7 @@ SIPs write packet logs beside them.
 import contextlib
 import fcntl
 import os
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,9 @@ from launcher.run.options import Options, Usage, given_options, parse
 from launcher.run.prepare import Prepared
 from sipsim import VERSION
 from sipsim.errors import ConfigError
+from sipsim.files import HINT, READABLE, Folder, Unsafe
 from sipsim.node.sip_node import run_digest
+from sipsim.recovery.packet_log import PACKET_LOGS
 
 SCHEMA = 1
 RUN_FILE = "run.json"
@@ -60,7 +63,12 @@ class RunFolder:
     def __init__(self, folder: Path, flag: str) -> None:
         self.folder = folder
         self._flag = flag
-        self._lock = _locked(folder, flag)
+        self._open = _opened(folder, flag)
+        try:
+            self._lock = _locked(self._open, flag)
+        except ConfigError:
+            self._open.close()
+            raise
         self._saved: SavedRun | None = None
         self._before: SavedRun | None = None
         self._is_new = False
@@ -102,33 +110,45 @@ class RunFolder:
         """
         made = cls(folder, "--resume")
         try:
-            saved = read(folder)
+            saved = read(folder, made._open)
             check_same(folder, saved, prepared)
+            made._check_packet_logs()
             made._before = saved
             made._write(msgspec.structs.replace(saved, status="running", started=saved.started + 1))
         except BaseException:
-            os.close(made._lock)
+            made._release()
             raise
         return made
+
+    def _check_packet_logs(self) -> None:
+        for path in self.folder.glob(PACKET_LOGS):
+            try:
+                os.close(self._open.open(path.name, os.O_RDWR))
+            except OSError as error:
+                raise _cannot_write(path, error, self._flag) from None
 
     def close(self, status: str) -> None:
         """Save the status and release the folder."""
         if self._saved is not None:
             with contextlib.suppress(ConfigError):
                 self._write(msgspec.structs.replace(self._saved, status=status))
-        os.close(self._lock)
+        self._release()
 
     def abandon(self) -> None:
         """Nothing was started: restore the folder as it was."""
         if self._before is not None:
             self._write(self._before)
-            os.close(self._lock)
+            self._release()
             return
         for name in (RUN_FILE, LOCK_FILE):
-            (self.folder / name).unlink(missing_ok=True)
+            self._open.remove(name)
         if self._is_new:
             self.folder.rmdir()
+        self._release()
+
+    def _release(self) -> None:
         os.close(self._lock)
+        self._open.close()
 
     @property
     def n_resumed(self) -> int:
@@ -136,14 +156,10 @@ class RunFolder:
         return self._saved.started - 1 if self._saved is not None else 0
 
     def _write(self, saved: SavedRun) -> None:
-        beside = self.folder / f".{RUN_FILE}.{os.getpid()}"
         try:
-            beside.write_bytes(msgspec.json.format(msgspec.json.encode(saved), indent=1) + b"\n")
-            os.replace(beside, self.folder / RUN_FILE)
+            self._open.write(RUN_FILE, msgspec.json.format(msgspec.json.encode(saved), indent=1) + b"\n", READABLE)
         except OSError as error:
-            with contextlib.suppress(OSError):
-                beside.unlink(missing_ok=True)
-            raise _cannot_write(self.folder, error, self._flag) from None
+            raise _cannot_write(self.folder / RUN_FILE, error, self._flag) from None
         self._saved = saved
 
 
@@ -159,23 +175,23 @@ def check_new(folder: Path) -> None:
             raise ConfigError(f"--run-dir {folder}: is not empty; name an empty folder or a new one{hint}")
     except OSError as error:
         raise _cannot_write(folder, error, "--run-dir") from None
+    if folder.exists():
+        _opened(folder, "--run-dir").close()
     parent = folder if folder.exists() else folder.parent
     if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
         raise ConfigError(f"--run-dir {folder}: cannot be written; name a folder in one that exists")
 
 
-def read(folder: Path) -> SavedRun:
-    """The saved run of a folder.
+def read(folder: Path, opened: Folder | None = None) -> SavedRun:
+    """The saved run of a folder, which may be ``opened`` already.
 
     Raises:
         ConfigError: one line, when there is none, or it cannot be resumed.
     """
     path = folder / RUN_FILE
     try:
-        with path.open("rb") as file:
-            if os.fstat(file.fileno()).st_uid not in (os.geteuid(), 0):
-                raise ConfigError(f"--resume {path}: belongs to another user, whose command line would run as you")
-            data = file.read(LONGEST_FILE)
+        with nullcontext(opened) if opened is not None else Folder(folder) as own:
+            data = own.read(RUN_FILE, LONGEST_FILE)
         version = msgspec.json.decode(data, type=dict[str, Any])
         if version.get("schema") != SCHEMA or version.get("version") != VERSION:
             other = version.get("version")
@@ -183,6 +199,8 @@ def read(folder: Path) -> SavedRun:
         saved = msgspec.json.decode(data, type=SavedRun)
     except FileNotFoundError:
         raise ConfigError(f"--resume {folder}: no {RUN_FILE} there; name the folder of --run-dir") from None
+    except Unsafe as error:
+        raise _unsafe(error, "--resume") from None
     except OSError as error:
         raise ConfigError(f"--resume {path}: cannot be read: {error.strerror}") from None
     except (ValueError, RecursionError) as error:
@@ -228,13 +246,20 @@ def check_same(folder: Path, saved: SavedRun, prepared: Prepared) -> None:
         raise ConfigError(f"--resume {folder}: {what}; restore what the run was begun with")
 
 
-def _locked(folder: Path, flag: str) -> int:
-    """Open and lock the lock file; forks of this process hold the lock too."""
-    path = folder / LOCK_FILE
+def _opened(folder: Path, flag: str) -> Folder:
     try:
-        lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        return Folder(folder)
     except OSError as error:
         raise _cannot_write(folder, error, flag) from None
+
+
+def _locked(folder: Folder, flag: str) -> int:
+    """Open and lock the lock file; forks of this process hold the lock too."""
+    path = folder.path / LOCK_FILE
+    try:
+        lock = folder.open(LOCK_FILE, os.O_RDWR | os.O_CREAT)
+    except OSError as error:
+        raise _cannot_write(path, error, flag) from None
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         os.ftruncate(lock, 0)
@@ -242,13 +267,19 @@ def _locked(folder: Path, flag: str) -> int:
     except BlockingIOError:
         pid = os.pread(lock, 32, 0).decode(errors="replace").strip()
         os.close(lock)
-        raise ConfigError(f"{flag} {folder}: that run is under way, by process {pid}; wait for its end") from None
+        raise ConfigError(f"{flag} {folder.path}: that run is under way, by process {pid}; wait for its end") from None
     except OSError as error:
-        path.unlink(missing_ok=True)
+        folder.remove(LOCK_FILE)
         os.close(lock)
-        raise _cannot_write(folder, error, flag) from None
+        raise _cannot_write(path, error, flag) from None
     return lock
 
 
-def _cannot_write(folder: Path, error: OSError, flag: str) -> ConfigError:
-    return ConfigError(f"{flag} {folder}: cannot be written: {error.strerror}; name a folder with room")
+def _cannot_write(path: Path, error: OSError, flag: str) -> ConfigError:
+    if isinstance(error, Unsafe):
+        return _unsafe(error, flag)
+    return ConfigError(f"{flag} {path}: cannot be written: {error.strerror}; name a folder with room")
+
+
+def _unsafe(error: Unsafe, flag: str) -> ConfigError:
+    return ConfigError(f"{flag} {error.filename}: {error.strerror}; {HINT}")

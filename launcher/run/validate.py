@@ -4,9 +4,11 @@ import os
 import socket
 from collections.abc import Mapping
 
-from launcher.run.options import Options
+from launcher.run.options import Options, given_options
 from launcher.supervise.fault_injector import CUT_PROGRAM
 from sipsim.ccl.groups.select import ALL
+from sipsim.chips.base import kind_of
+from sipsim.config.model import Resolved
 from sipsim.dtypes import DTYPES
 from sipsim.errors import ConfigError
 from sipsim.faults.plan import HOST_KINDS, BadFault, Fault, FaultPlan, RandomFaults, parse_fault
@@ -19,6 +21,7 @@ PS_PER_SIP = 300_000
 LEAST_PS = 1_000_000
 LONGEST_PS = LONGEST_TIME_S * PS_PER_S
 """A collective takes about the sum of these terms; random faults are spread over it."""
+STAYS_THERE = "what ranks record stays on their machines when they are started by hand (ahbm-broker, --engine manual)"
 
 
 def check_flags(options: Options) -> None:
@@ -73,12 +76,35 @@ def _check_records(options: Options) -> None:
         "--explain": (options.explain, "leave it out"),
         "--trace-ccl": (options.trace_ccl is not None, "leave it out"),
         "--oplog": (options.oplog is not None, "leave it out"),
-        "--verify-data": (options.script is not None and options.verify_data, "give --no-verify-data with a script"),
     }
     for flag, (is_chosen, instead) in needed.items():
         if is_chosen:
-            what = "what ranks record stays on their machines when they are started by hand"
-            raise ConfigError(f"{flag}: {what} (ahbm-broker, --engine manual); {instead}")
+            raise ConfigError(f"{flag}: {STAYS_THERE}; {instead}")
+
+
+def check_verification(options: Options, argv: list[str], resolved: Resolved) -> None:
+    """Check the flags of verification, which some chips have not.
+
+    Raises:
+        ConfigError: with the flag and what to do.
+    """
+    if kind_of(resolved).verifies:
+        if options.engine == "manual" and options.script is not None and options.verify_data:
+            raise ConfigError(f"--verify-data: {STAYS_THERE}; give --no-verify-data with a script")
+        return
+    given, chip = given_options(argv), resolved.topology.system.chip
+    if "verify_data" in given and options.verify_data:
+        what = f"chip {chip} has no second pass, and no collectives whose results are compared"
+        raise ConfigError(f"--verify-data: {what}; leave it out, and check the data in the script")
+    if "check_invariants" in given:
+        raise ConfigError(f"--check-invariants: chip {chip} has no IPCQ queues to check; leave it out")
+
+
+def unverified(options: Options, resolved: Resolved) -> list[str]:
+    """A line where ``--no-verify-data`` leaves nothing out."""
+    if options.verify_data or kind_of(resolved).verifies:
+        return []
+    return [f"--no-verify-data leaves nothing out: chip {resolved.topology.system.chip} has no second pass"]
 
 
 def check_system(options: Options, n_sips: int) -> None:

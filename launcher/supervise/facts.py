@@ -1,10 +1,12 @@
 """Facts that a run's supervisor takes besides the broker's messages, and the commands it returns. Plain data."""
 
 import signal
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from broker.wire import Message
 from launcher.processes.fork_server import News
+from launcher.processes.process_state import ProcessState
 from launcher.report.error_facts import FoundFacts
 from launcher.report.outcome import RunError
 from sipsim.record.dump import SipDump
@@ -59,10 +61,10 @@ class BrokerListens(NamedTuple):
     """The broker's endpoint is known."""
 
 
-class RankStates(NamedTuple):
-    """The latest state of each rank's process, as text."""
+class Sampled(NamedTuple):
+    """The latest samples of the run's processes, by name; those that nothing is known of are left out."""
 
-    states: dict[int, str]
+    states: Mapping[str, ProcessState]
 
 
 class Located(NamedTuple):
@@ -123,7 +125,7 @@ class LogLine(NamedTuple):
     text: str
 
 
-Fact = HostJoined | HostGone | ProcessNews | ServerGone | BrokerListens | RankStates | Located | Tick
+Fact = HostJoined | HostGone | ProcessNews | ServerGone | BrokerListens | Sampled | Located | Tick
 Command = Start | Kill | Locate | Revive | SendToBroker | Fail | LogLine
 
 

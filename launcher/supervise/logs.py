@@ -19,12 +19,16 @@ from launcher.report.failure import error_file_of
 from launcher.report.outcome import DEADLOCK_FILE, Outcome
 from launcher.supervise.request import Request
 from sipsim.errors import ConfigError
+from sipsim.files import APPEND, HINT, PRIVATE, READABLE, REWRITE, Folder, Unsafe, open_file, reader
+from sipsim.record.code_place import CRASH, CodeLine, crash_place
 
 LAST_LINES = 20
 LONGEST_LINE = 64 * 1024
 """An unfinished line that is longer is shown in pieces."""
 ERROR_FILE = "error.json"
 READ_BYTES = 2**20
+MOST_CRASH_LINES = 128
+"""The most lines of a crash's report that are kept: Python's has 100 frames."""
 
 
 def log_file(name: str) -> str:
@@ -39,41 +43,39 @@ def prepare_log_dir(folder: Path, n_sips: int) -> None:
     Raises:
         ConfigError: one line with the file that cannot be written.
     """
-    path = folder
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
-        for name in (BROKER_NAME, *map(sip_name, range(n_sips))):
-            path = folder / log_file(name)
-            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
-            os.chmod(path, 0o600)
-        for path in (folder / DEADLOCK_FILE, folder / ERROR_FILE):
-            path.unlink(missing_ok=True)
-        _try_to_write(folder / f".{ERROR_FILE}.{os.getpid()}")
+        with Folder(folder) as own:
+            for name in (BROKER_NAME, *map(sip_name, range(n_sips))):
+                fd = own.open(log_file(name), REWRITE)
+                os.fchmod(fd, PRIVATE)
+                os.close(fd)
+            own.remove(DEADLOCK_FILE)
+            # On a full disk files can be created but not written.
+            own.write(ERROR_FILE, b"\n" * 4096)
+            own.remove(ERROR_FILE)
+    except Unsafe as error:
+        raise ConfigError(f"--log-dir {error.filename}: {error.strerror}; {HINT}") from None
     except OSError as error:
         hint = "name a folder in one that exists, with room, that can be written"
-        raise ConfigError(f"--log-dir {path}: {error.strerror}; {hint}") from None
-
-
-def _try_to_write(path: Path) -> None:
-    """On a full disk files can be created but not written."""
-    try:
-        path.write_bytes(b"\n" * 4096)
-    finally:
-        path.unlink(missing_ok=True)
+        raise ConfigError(f"--log-dir {error.filename or folder}: {error.strerror}; {hint}") from None
 
 
 def write_error_files(outcome: Outcome, folders: Sequence[Path]) -> None:
     """Write ``error.json`` into each folder, and the long report of a deadlock; remove those of an earlier run."""
     document = error_file_of(outcome)
     texts = {ERROR_FILE: "" if document is None else json.dumps(document, indent=1) + "\n", DEADLOCK_FILE: ""}
-    texts |= dict([outcome.long_report] if outcome.long_report is not None else [])
-    for path, text in ((folder / name, text) for folder in folders for name, text in texts.items()):
+    if outcome.long_report is not None:
+        texts[outcome.long_report.file] = outcome.long_report.text
+    for folder in folders:
         try:
-            path.unlink(missing_ok=True)
-            if text:
-                path.write_text(text)
+            with Folder(folder) as own:
+                for name, text in texts.items():
+                    own.remove(name)
+                    if text:
+                        own.write(name, text.encode(), READABLE)
         except OSError as error:
-            outcome.troubles.append(f"{path}: cannot be written: {error.strerror}")
+            outcome.troubles.append(f"{error.filename}: cannot be written: {error.strerror}")
 
 
 class _Log:
@@ -83,13 +85,14 @@ class _Log:
         self.path = folder / f"{name}.log"
         self.host = ""
         self.tail: deque[str] = deque(maxlen=LAST_LINES)
+        self.crash: list[str] = []
         self._read = 0
         self._partial = b""
 
     def new_bytes(self) -> bytes:
         """At most ``READ_BYTES`` of what was appended since the last call."""
         try:
-            with self.path.open("rb") as log:
+            with reader(self.path) as log:
                 log.seek(self._read)
                 new = log.read(READ_BYTES)
         except OSError:
@@ -104,6 +107,11 @@ class _Log:
         self._partial = data[cut:]
         lines = data[:cut].decode(errors="replace").splitlines()
         self.tail.extend(lines)
+        for line in lines:
+            if line.startswith(CRASH):
+                self.crash = [line]
+            elif self.crash and len(self.crash) < MOST_CRASH_LINES:
+                self.crash.append(line)
         return lines
 
 
@@ -148,6 +156,10 @@ class Logs:
             known["log"] = str(self._log_dir / log_file(name))
         return known
 
+    def crash_of(self, name: str) -> CodeLine:
+        """Where the code of a process was that has crashed, as it has written itself; "" and 0 if it has not."""
+        return crash_place(self._logs[name].crash) if name in self._logs else ("", 0)
+
     def _show(self, name: str, log: _Log, lines: list[str]) -> None:
         """With its rank, on standard error; of the broker's output only warnings of refused connections."""
         if name == BROKER_NAME:
@@ -164,7 +176,7 @@ class Logs:
             return
         path = self._log_dir / log_file(name)
         try:
-            with path.open("ab") as file:
+            with os.fdopen(open_file(path, APPEND), "ab") as file:
                 file.write(new)
         except OSError as error:
             self.trouble = f"--log-dir {path}: {error.strerror}; the logs there are incomplete"

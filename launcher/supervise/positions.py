@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple
 
 from broker.wire import BadFrame, SipSync
+from launcher.processes.process_state import NS_PER_S
 from launcher.report.error_facts import FoundFacts
 from launcher.supervise.facts import Located
 from launcher.supervise.ranks import Rank
@@ -15,6 +16,8 @@ ANSWER_S = 2.0
 """A SIP that has not answered by then is inside a long call of C code, or stopped."""
 NO_ANSWER = f"has not told within {ANSWER_S:g} s where its code is: it is stopped, or in a long call of C code"
 CANNOT_ASK = "cannot be asked where its code is: its process was started by hand"
+TOLD_S = 0.5
+"""Shorter waits for a processor are not told."""
 Answers = dict[int, SipDump]
 
 
@@ -76,9 +79,10 @@ def hang_text(label: str, quiet_s: float, now_ps: int, dump: SipDump | None, why
 
 def hang_of(rank: Rank, sip: SipSync, found: Located, doing: str | None, folder: str) -> tuple[str, FoundFacts]:
     """The message and the facts of a rank that has hung; ``doing``: the state of its process, if that is known."""
-    text = hang_text(rank.label, sip.quiet_ns / 1e9, sip.now_ps, found.dump, found.why or NO_ANSWER, folder)
+    text = hang_text(rank.label, sip.quiet_ns / NS_PER_S, sip.now_ps, found.dump, found.why or NO_ANSWER, folder)
     granted = "without a limit" if sip.horizon_ps is None else f"to {format_time_ps(sip.horizon_ps)}"
     now_ps = sip.now_ps if found.dump is None else max(sip.now_ps, found.dump.now_ps)
     facts: FoundFacts = {"host": rank.host.name, "pid": rank.pid, "time_ps": now_ps, "granted_ps": sip.horizon_ps}
-    message = f"{text}; granted {granted}" + (f"; its process {doing}" if doing else "")
+    waited = f", and has waited {rank.quiet.waited_s:.1f} s for a processor" if rank.quiet.waited_s >= TOLD_S else ""
+    message = f"{text}; granted {granted}" + (f"; its process {doing}{waited}" if doing else "")
     return message, {**facts, **running_facts(found.dump)}

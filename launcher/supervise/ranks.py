@@ -1,8 +1,10 @@
 """A supervisor's records of ranks and hosts. They decide nothing."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from broker.wire import SipSync, Sync
+from launcher.processes.process_state import NS_PER_S
+from launcher.supervise.quiet_timer import QuietTimer
 
 
 @dataclass
@@ -25,7 +27,10 @@ class Host:
 
 @dataclass
 class Rank:
-    """A rank and its process. ``kill_reason``: kind and message of the failure for which it is being killed."""
+    """A rank and its process. ``kill_reason``: kind and message of the failure for which it is being killed.
+
+    ``quiet``: what the process has spent since its last progress.
+    """
 
     number: int
     host: Host
@@ -38,6 +43,7 @@ class Rank:
     since_s: float = 0.0
     kill_reason: tuple[str, str] | None = None
     last: SipSync | None = None
+    quiet: QuietTimer = field(default_factory=QuietTimer)
 
     def started(self, incarnation: int, pid: int) -> None:
         """Its process has started."""
@@ -51,7 +57,7 @@ class Rank:
     def next_incarnation(self, now_s: float) -> None:
         """It is about to be restarted."""
         self.incarnation += 1
-        self.pid, self.kill_reason, self.last = None, None, None
+        self.pid, self.kill_reason, self.last, self.quiet = None, None, None, QuietTimer()
         self.ordered, self.answered, self.returning, self.since_s = False, False, True, now_s
 
     def note(self, sip: SipSync) -> None:
@@ -59,6 +65,7 @@ class Rank:
         if sip.incarnation != self.incarnation:
             return
         self.last = sip
+        self.quiet.moved(sip.quiet_ns / NS_PER_S)
         if sip.state != "joining":
             self.returning = False
 

@@ -1,25 +1,36 @@
 """Signal and timeout handling: Ctrl-C, SIGTERM and ``--timeout`` stop a run, SIGUSR1 requests its state.
 
 A signal handler only notes the reason and wakes the loop, so no message is lost half-way. A second Ctrl-C raises
-KeyboardInterrupt. Outside the main thread, where Python handles no signals, only the timeout stops a run.
+:class:`StoppedAtOnce`. Outside the main thread, where Python handles no signals, only the timeout stops a run.
 """
 
 import contextlib
 import signal
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable
 from types import FrameType, TracebackType
 
-_REASONS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated", signal.SIGHUP: "terminated"}
+from sipsim.errors import Halt
 
+REASONS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated", signal.SIGHUP: "terminated"}
+
+SAID = {"interrupted": "interrupted by Ctrl-C", "terminated": "terminated by a signal"}
 FORCE_AFTER_S = 1.0
+ALARM_S = 0.5
+LEAST_ALARM_S = 0.01
+"""Alarms that come faster leave no time for what they interrupt."""
 OnAlarm = Callable[[FrameType | None], None]
 
 
-class ForcedStop(BaseException):
+class ForcedStop(Halt):
     """The run must stop, and its code does not poll: raised in the main thread, in whatever runs there."""
+
+
+class StoppedAtOnce(Halt):
+    """A second Ctrl-C: what is under way is not waited for."""
 
 
 class StopSignals:
@@ -44,7 +55,10 @@ class StopSignals:
         if not self._handles:
             return self
         self._old_fd = signal.set_wakeup_fd(self._wake.fileno(), warn_on_full_buffer=False)
-        for signum in _REASONS:
+        for signum in REASONS:
+            if signum == signal.SIGHUP and signal.getsignal(signum) == signal.SIG_IGN:
+                # By nohup: the run is to outlive its terminal.
+                continue
             self._previous[signum] = signal.signal(signum, self._handle)
         self._previous[signal.SIGUSR1] = signal.signal(signal.SIGUSR1, self._note_status_request)
         return self
@@ -62,16 +76,17 @@ class StopSignals:
         self._wake.close()
 
     def force_interrupt(self, every_s: float, on_alarm: OnAlarm) -> None:
-        """From now on call ``on_alarm`` each ``every_s`` with the frame that runs: for engines that run user code here.
+        """From now on call ``on_alarm`` each ``every_s``, 0 for never, with the frame that runs: for user code here.
 
         It may raise :class:`ForcedStop`, which ends code that does not poll; see :attr:`is_overdue`.
         """
         if not self._handles:
             return
-        self._forces = True
         self._on_alarm = on_alarm
-        self._old_timer = signal.getitimer(signal.ITIMER_REAL)
-        self._previous[signal.SIGALRM] = signal.signal(signal.SIGALRM, self._alarm)
+        if not self._forces:
+            self._forces = True
+            self._old_timer = signal.getitimer(signal.ITIMER_REAL)
+            self._previous[signal.SIGALRM] = signal.signal(signal.SIGALRM, self._alarm)
         signal.setitimer(signal.ITIMER_REAL, every_s, every_s)
 
     @property
@@ -114,16 +129,14 @@ class StopSignals:
 
     def describe(self, reason: str) -> str:
         """The reason as a message."""
-        return {
-            "timeout": f"--timeout {self._timeout_s:g} s reached" if self._timeout_s else "timeout",
-            "interrupted": "interrupted by Ctrl-C",
-            "terminated": "terminated by a signal",
-        }[reason]
+        if reason == "timeout":
+            return f"--timeout {self._timeout_s:g} s reached" if self._timeout_s else "timeout"
+        return SAID[reason]
 
     def _handle(self, signum: int, frame: FrameType | None) -> None:
         if self._noted is not None and signum == signal.SIGINT:
-            raise KeyboardInterrupt
-        self._noted = self._noted or _REASONS[signal.Signals(signum)]
+            raise StoppedAtOnce
+        self._noted = self._noted or REASONS[signal.Signals(signum)]
         self.signum = self.signum or signum
 
     def _note_status_request(self, signum: int, frame: FrameType | None) -> None:
@@ -135,3 +148,14 @@ class StopSignals:
 
     def _alarm(self, signum: int, frame: FrameType | None) -> None:
         self._on_alarm(frame)
+
+
+def is_debugged(frame: FrameType | None) -> bool:
+    """Whether a debugger traces this thread, or is at its prompt: then time passes without progress."""
+    if sys.gettrace() is not None:
+        return True
+    while frame is not None:
+        if frame.f_globals.get("__name__") == "bdb":
+            return True
+        frame = frame.f_back
+    return False

@@ -5,7 +5,7 @@
 
 from collections.abc import Mapping
 
-from broker.wire import Sync
+from broker.wire import SipSync, Sync
 from launcher.processes.names import BROKER_NAME, sip_name
 from launcher.processes.process_state import ProcessState
 from launcher.report.explain import explanation, reason
@@ -59,7 +59,9 @@ class StallDetector:
         if any(not (answers and name == BROKER_NAME) for name in computing):
             return self._moves(now_s)
         still_s = now_s - self._moved_s
-        if self._reported or still_s < STALL_AFTER_S:
+        # One that a person starts, on whatever host, may compute, or be typed: deadlines are for those.
+        is_hidden = answers and any(sip_name(sip.rank) not in pids for sip in _to_move(sync))
+        if self._reported or still_s < STALL_AFTER_S or is_hidden:
             return None
         self._reported = True
         where = "on the hosts that answer" if silent_s else "of the run"
@@ -78,14 +80,18 @@ class StallDetector:
         lines = [f"{name} (pid {pid}): its process is stopped" for name, pid in pids.items() if _stopped(states, name)]
         if sync is None or now_s - self._answered_s >= STALL_AFTER_S:
             return [*lines, f"the broker has not answered for {now_s - self._answered_s:.1f} s"]
-        for sip in sync.sips:
-            if sip.state in ("joining", "starting", "running"):
-                name = sip_name(sip.rank)
-                pid, state = pids.get(name), states.get(name)
-                how = f"its process (pid {pid}) {state.description}" if state else "its process is not known here"
-                since = f"SIP {sip.rank} has been {sip.state} for {sip.since_ns / 1e9:.1f} s"
-                lines.append(f"{since}: {reason(sip)}; {how}")
+        for sip in _to_move(sync):
+            name = sip_name(sip.rank)
+            pid, state = pids.get(name), states.get(name)
+            how = f"its process (pid {pid}) {state.description}" if state else "its process is not known here"
+            since = f"SIP {sip.rank} has been {sip.state} for {sip.since_ns / 1e9:.1f} s"
+            lines.append(f"{since}: {reason(sip)}; {how}")
         return [*lines, *explanation(sync).splitlines()]
+
+
+def _to_move(sync: Sync | None) -> list[SipSync]:
+    """The SIPs whose turn it is."""
+    return [sip for sip in sync.sips if sip.state in ("joining", "starting", "running")] if sync else []
 
 
 def _stopped(states: dict[str, ProcessState], name: str) -> bool:

@@ -7,13 +7,14 @@ not progress in time counts as hung and is named. Errors of the simulation are r
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from broker import wire
 from broker.hub import Phase
 from broker.wire import Lost, PeerLost, RankResult, Restart, Sync, ToLauncher
 from launcher.processes.fork_server import Ended, NotStarted, ProcessStarted
 from launcher.processes.names import BROKER_NAME, rank_of, sip_name
+from launcher.processes.process_state import ProcessState
 from launcher.report.error_facts import FoundFacts
 from launcher.report.outcome import RunError
 from launcher.supervise.facts import (
@@ -30,8 +31,8 @@ from launcher.supervise.facts import (
     Located,
     LogLine,
     ProcessNews,
-    RankStates,
     Revive,
+    Sampled,
     SendToBroker,
     ServerGone,
     Start,
@@ -39,15 +40,16 @@ from launcher.supervise.facts import (
     describe_exit,
     status_facts,
 )
+from launcher.supervise.lost_connections import LostConnections
 from launcher.supervise.placement import next_host, place_blockwise
 from launcher.supervise.positions import hang_of
+from launcher.supervise.quiet_timer import QuietTimer, note_samples
 from launcher.supervise.ranks import Host, Rank, join_status, missing
 from launcher.supervise.request import RunSettings
+from sipsim.node.process import CUT_OFF
 
 GRACE_S = 1.0
 """For messages in flight: of a rank that exited without a result, and of all ranks after a failure."""
-EXPLAIN_S = 3.0
-"""For a lost connection to be explained by an exited process or a lost host."""
 LONGEST_STEP_S = 1.0
 """The most that the clock advances between two facts, so that no deadline passes while the launcher is suspended."""
 
@@ -73,12 +75,12 @@ class Supervisor:
         self._failing = False
         self._give_up_s: float | None = None
         self._unconfirmed: dict[str, tuple[float, Ended]] = {}
-        self._unexplained: dict[PeerLost, float] = {}
+        self._lost_connections = LostConnections(self.ranks)
         self._sync: Sync | None = None
-        self._sync_s = 0.0
+        self._broker_quiet = QuietTimer()
         self._quiet: set[int] = set()
-        self._ending_s: float | None = None
-        self._rank_states: dict[int, str] = {}
+        self._is_ending = False
+        self._states: Mapping[str, ProcessState] = {}
 
     @property
     def over(self) -> bool:
@@ -111,8 +113,10 @@ class Supervisor:
                 message = f"the server that starts the processes (pid {fact.pid}) {describe_exit(fact.status)}"
                 self._give_up_s = self._clock_s
                 return self._fail("process_died", None, message, status_facts(fact.status))
-            case RankStates():
-                self._rank_states = fact.states
+            case Sampled():
+                self._states = fact.states
+                timers = {BROKER_NAME: self._broker_quiet, **{sip_name(rank.number): rank.quiet for rank in self.ranks}}
+                note_samples(timers, fact.states, self._clock_s)
                 return []
             case Located():
                 return self._located(fact)
@@ -133,9 +137,10 @@ class Supervisor:
                 self.finished = True
             case RankResult():
                 self.ranks[message.rank].answered = True
-                self._ending_s = self._clock_s
+                self._ends()
             case PeerLost():
-                return self._peer_lost(message)
+                if not self._failing:
+                    self._lost_connections.note(message, self._clock_s)
             case Sync():
                 return self._note_sync(message)
         return []
@@ -175,11 +180,16 @@ class Supervisor:
         number = rank_of(news.name)
         if number is not None and not self.ranks[number].is_now(news.incarnation, news.pid):
             return []
-        if news.status == 0:
-            # Its result may still be in flight, through the broker.
+        if self._may_have_told(number, news.status):
+            # Its result, or the reason that it has given, may still be in flight, through the broker.
             self._unconfirmed[news.name] = (self._clock_s + GRACE_S, news)
             return []
         return self._died(news)
+
+    def _may_have_told(self, number: int | None, status: int) -> bool:
+        """Whether a process that ends so has sent its result, or before it joined the reason of its end."""
+        has_joined = number is None or (self._began and not self.ranks[number].returning)
+        return status == 0 or (status > 0 and not has_joined)
 
     def _died(self, news: Ended) -> list[Command]:
         number = rank_of(news.name)
@@ -189,7 +199,10 @@ class Supervisor:
             return self._fail("process_died", None, message, facts, BROKER_NAME)
         rank = self.ranks[number]
         why = describe_exit(news.status)
+        is_known = news.status == CUT_OFF or self._may_have_told(number, news.status)
         rank.is_dead, rank.pid = True, None
+        if self._failing and is_known:
+            return [SendToBroker(Lost(number, why))]
         facts |= {"host": rank.host.name, "incarnation": rank.incarnation}
         kind, message = rank.kill_reason or ("process_died", f"rank {number} (pid {news.pid}{rank.host.on}) {why}")
         if self._may_restart():
@@ -210,8 +223,7 @@ class Supervisor:
 
     def _restart(self, ranks: list[Rank]) -> list[Command]:
         """Start the next incarnation of each; the broker is notified of all of them first."""
-        # The deadline for results counts from the last of them.
-        self._ending_s = None
+        self._is_ending = False
         for rank in ranks:
             rank.next_incarnation(self._clock_s)
             self._unconfirmed.pop(sip_name(rank.number), None)
@@ -293,12 +305,9 @@ class Supervisor:
         return commands
 
     def _overdue(self) -> list[Command]:
-        found = self._not_joined()
-        for lost, until_s in list(self._unexplained.items()):
-            explained = self._is_explained(lost)
-            if explained or self._clock_s >= until_s:
-                del self._unexplained[lost]
-                found = found or ([] if explained else self._fail_unexplained_loss(lost.rank, lost.peer, lost.why))
+        found, lost = self._not_joined(), self._lost_connections.overdue(self._clock_s)
+        if lost is not None and not found:
+            found = self._lost_connection(lost)
         return found or self._stuck()
 
     def _not_joined(self) -> list[Command]:
@@ -320,38 +329,27 @@ class Supervisor:
         log = sip_name(late[0].number)
         return self._fail("not_joined", late[0].number, why, facts, log, "\n".join(r.absence for r in waiting))
 
-    def _peer_lost(self, lost: PeerLost) -> list[Command]:
-        if not self._is_explained(lost) and not self._failing:
-            self._unexplained.setdefault(lost, self._clock_s + EXPLAIN_S)
-        return []
-
-    def _is_explained(self, lost: PeerLost) -> bool:
-        """Whether one of the two processes of the connection is known to have exited."""
-        ends = ((self.ranks[lost.rank], lost.incarnation), (self.ranks[lost.peer], lost.peer_incarnation))
-        return any(end.incarnation != incarnation or end.is_dead for end, incarnation in ends)
-
-    def _fail_unexplained_loss(self, rank: int, peer: int, why: str) -> list[Command]:
-        end, other = self.ranks[rank], self.ranks[peer]
-        if rank == peer:
-            message = f"{end.label} is lost: {why}, and neither its process nor its host is known to have ended"
-            return self._fail("peer_lost", rank, message, {"host": end.host.name}, sip_name(rank))
-        message = (
-            f"rank {rank}{end.host.on} has lost its connection to rank {peer}{other.host.on}, "
-            f"and neither process nor host is known to have ended: {why}"
-        )
-        return self._fail("peer_lost", rank, message, {"peer": peer, "host": end.host.name})
+    def _lost_connection(self, lost: PeerLost) -> list[Command]:
+        """A process that has lost the broker cannot go on: it ends itself, unless it is stopped."""
+        rank, has_lost_broker = self.ranks[lost.rank], lost.rank == lost.peer
+        message, facts = self._lost_connections.describe(lost, self._states.get(sip_name(lost.rank)))
+        if has_lost_broker and self._may_restart() and rank.pid is not None:
+            rank.kill_reason = ("peer_lost", message)
+            return [Kill(rank.host.index, rank.number)]
+        return self._fail("peer_lost", lost.rank, message, facts, sip_name(lost.rank) if has_lost_broker else "")
 
     def _note_sync(self, sync: Sync) -> list[Command]:
-        self._sync, self._sync_s = sync, self._clock_s
-        if (sync.last or sync.phase == Phase.ENDING.value) and self._ending_s is None:
-            self._ending_s = self._clock_s
+        self._sync = sync
+        self._broker_quiet.moved()
+        if (sync.last or sync.phase == Phase.ENDING.value) and not self._is_ending:
+            self._ends()
         for sip in sync.sips:
             self.ranks[sip.rank].note(sip)
         if not self._settings.deadlines or self._failing:
             return []
-        limit_ns = self._settings.progress_timeout_s * 1e9
-        quiet = {s.rank for s in sync.sips if s.state in ("starting", "running") and s.quiet_ns > limit_ns}
-        quiet = {rank for rank in quiet if self.ranks[rank].runs_as_known(sync)}
+        limit_s = self._settings.progress_timeout_s
+        running = [self.ranks[sip.rank] for sip in sync.sips if sip.state in ("starting", "running")]
+        quiet = {rank.number for rank in running if rank.quiet.quiet_s > limit_s and rank.runs_as_known(sync)}
         # Twice in a row, since once it may be the broker that was suspended.
         hung, self._quiet = sorted(quiet & self._quiet), quiet
         # Where the code is comes first: afterwards its process is ended.
@@ -361,7 +359,8 @@ class Supervisor:
         rank, sip = self.ranks[fact.rank], self.ranks[fact.rank].last
         if fact.rank not in self._quiet or self._failing or rank.kill_reason is not None or sip is None:
             return []
-        message, facts = hang_of(rank, sip, fact, self._rank_states.get(rank.number), self._folder)
+        state = self._states.get(sip_name(rank.number))
+        message, facts = hang_of(rank, sip, fact, state.description if state else None, self._folder)
         rank.kill_reason = ("hung", message)
         if self._may_restart():
             return [Kill(rank.host.index, rank.number)]
@@ -371,14 +370,20 @@ class Supervisor:
     def _stuck(self) -> list[Command]:
         """A broker that answers no ``SyncRequest``, or a SIP that sends no result at the end."""
         limit_s = self._settings.progress_timeout_s
-        if self._broker_listens and self._clock_s - max(self._sync_s, 0.0) >= limit_s + GRACE_S and self._began:
+        if self._broker_listens and self._broker_quiet.quiet_s >= limit_s + GRACE_S and self._began:
             return self._broker_hung(limit_s)
-        if self._ending_s is not None and self._clock_s - self._ending_s >= limit_s:
-            rank = next((rank for rank in self.ranks if not rank.answered), None)
-            if rank is not None:
-                message = f"{rank.label} has not answered at the end for {limit_s:g} s"
-                return self._fail("hung", rank.number, message, {"host": rank.host.name, "pid": rank.pid})
+        silent = [rank for rank in self.ranks if not rank.answered and rank.quiet.quiet_s >= limit_s]
+        if self._is_ending and silent:
+            rank = silent[0]
+            message = f"{rank.label} has not answered at the end for {limit_s:g} s"
+            return self._fail("hung", rank.number, message, {"host": rank.host.name, "pid": rank.pid})
         return []
+
+    def _ends(self) -> None:
+        """The deadline for results counts from the last of them, or from the end of the simulation."""
+        self._is_ending = True
+        for rank in self.ranks:
+            rank.quiet.moved()
 
     def _broker_hung(self, limit_s: float) -> list[Command]:
         what = f"the broker (pid {self._broker_pid}) has not answered for {limit_s:g} s"

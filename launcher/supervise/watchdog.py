@@ -43,6 +43,11 @@ class Watchdog:
         if self._pids.get(name) == pid:
             del self._pids[name]
 
+    @property
+    def states(self) -> Mapping[str, ProcessState]:
+        """The last known states of the processes, by name."""
+        return self._states
+
     def rank_states(self) -> dict[int, str]:
         """The last known states of the ranks' processes, as text."""
         ranks = ((rank_of(name), state) for name, state in self._states.items())

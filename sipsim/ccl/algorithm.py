@@ -15,6 +15,7 @@ import inspect
 import re
 import sys
 from collections.abc import Callable
+from fractions import Fraction
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -26,13 +27,13 @@ from sipsim.ccl.schedule.steps import ScheduleError
 from sipsim.ccl.tables.base import TABLES
 from sipsim.config.model import AlgorithmEntry
 from sipsim.config.strict_yaml import one_line
-from sipsim.errors import ConfigError
+from sipsim.errors import ConfigError, error_text, pass_on_halt
 from sipsim.record.code_place import raised_at
 from sipsim.source_loader import source_spec
 from sipsim.system.system import System
+from sipsim.task import NOT_PLAIN, makes_generator
 
 OWN_PACKAGE = "sipsim."
-NOT_PLAIN = "must be a plain function, without yield or async: called, it would not run"
 
 
 class Algorithm:
@@ -55,8 +56,6 @@ class Algorithm:
     def _use_module(self, module: ModuleType) -> None:
         self._module = module
         self.kernel: Callable[..., None] = self._hook("kernel", callable, "a function")
-        if makes_generator(self.kernel):
-            raise ConfigError(f"{self._where}: kernel {NOT_PLAIN}")
         self._kernel_args: Callable[..., tuple[Any, ...]] = self._hook("kernel_args", callable, "a function")
         self._topologies: dict[str, int] | None = self._hook(
             "TOPO_NAME_TO_KIND", _is_mapping, "a dict of names to ints", needed=False
@@ -72,6 +71,7 @@ class Algorithm:
         self.wiring: Callable[..., Any] | None = self._hook("wiring", callable, "a function", needed=needs_wiring)
         self._suits: Callable[..., str] | None = self._hook("suits", callable, "a function", needed=False)
         self.collectives: tuple[str, ...] = self._hook("COLLECTIVES", _is_names, "a tuple of names", needs_wiring) or ()
+        self._busiest_link: Callable[..., Any] | None = self._hook("busiest_link", callable, "a function", needed=False)
         self.rank_identical: bool | None = self._hook("RANK_IDENTICAL", _is_flag, "True or False", needed=False)
 
     @property
@@ -97,8 +97,16 @@ class Algorithm:
         suits = self._suits
         return "" if suits is None else str(self._call("suits", lambda: suits(task)))
 
-    def check_task(self, task: Any) -> None:
-        """Make the wiring and the schedule of a task, and check both for all ranks.
+    def busiest_link(self, task: Any) -> Fraction:
+        """No more than the elements over the busiest link, by the formula of a module of this package; 0 without one.
+
+        The tests hold those of this package.
+        """
+        formula = None if self.is_users else self._busiest_link
+        return (formula and formula(task)) or Fraction(0)
+
+    def check_task(self, task: Any) -> str:
+        """Make the wiring and the schedule of a task, and check both for all ranks. Returns the start of their hash.
 
         Raises:
             ConfigError: with the module, and what is wrong: rank and round, or where an exception was raised.
@@ -110,6 +118,8 @@ class Algorithm:
         self._call("wiring", lambda: check_wiring(joined, task.size))
         made = self._call("schedule", lambda: schedule(task))
         self._call("schedule", lambda: check_schedule(made, joined, task.size, units(task.collective.cut, task.size)))
+        flows = [(flow.weight, flow.pieces, *map(flow.steps_of, range(task.size))) for flow in made]
+        return hashlib.sha256(repr((sorted(joined.items()), flows)).encode()).hexdigest()[:8]
 
     def runs_on(self, topology: str) -> bool:
         """Whether it has a code for a SIP topology, or needs none."""
@@ -184,12 +194,11 @@ class Algorithm:
             return hook()
         except ScheduleError as error:
             raise ConfigError(one_line(f"{self._where}: {error}")) from None
-        except (Exception, SystemExit) as error:
+        except BaseException as error:
+            pass_on_halt(error)
             place = raised_at(error)
             where = f" ({place})" if place else ""
-            raise ConfigError(
-                one_line(f"{self._where}: {name} raised {type(error).__name__}: {error}{where}")
-            ) from None
+            raise ConfigError(one_line(f"{self._where}: {name} raised {error_text(error)}{where}")) from None
 
     def neighbour_table(self, system: System, world_size: int) -> NeighbourTable:
         """Every rank's neighbours: the configured table's, after the ``neighbors`` hook changed or replaced them.
@@ -218,8 +227,9 @@ class Algorithm:
         try:
             returned = _call_with_optional(self._neighbors, (rank, world_size, dict(built_in)), system)
             neighbours = built_in if returned is None else dict(returned)
-        except (Exception, SystemExit) as error:
-            raise self._wiring_error(rank, f"raised {type(error).__name__}: {error}") from None
+        except BaseException as error:
+            pass_on_halt(error)
+            raise self._wiring_error(rank, f"raised {error_text(error)}") from None
         for direction, peer in neighbours.items():
             wrong = _wrong_neighbour(direction, peer, rank, world_size)
             if wrong:
@@ -229,19 +239,14 @@ class Algorithm:
     def _wiring_error(self, rank: int, what: str) -> ConfigError:
         return ConfigError(one_line(f"{self._where}: neighbors(rank={rank}) {what}"))
 
-    def source_sha256(self) -> str:
-        """Hash of the module's source, which must be the same on every SIP."""
-        path = self._module.__file__
-        return hashlib.sha256(Path(path).read_bytes() if path else b"").hexdigest()
-
     def _load(self) -> ModuleType:
         try:
             if self.entry.module.endswith(".py"):
                 return load_file(_on_path(self.entry.module), f"_ahbm_algorithm_{self.name}")
             return importlib.import_module(self.entry.module)
-        except (Exception, SystemExit) as error:
-            what = f"cannot be imported: {type(error).__name__}: {error}"
-            raise ConfigError(one_line(f"{self._where}: {what}")) from None
+        except BaseException as error:
+            pass_on_halt(error)
+            raise ConfigError(one_line(f"{self._where}: cannot be imported: {error_text(error)}")) from None
 
     def _hook(self, name: str, fits: Callable[[Any], bool], what: str, needed: bool = True) -> Any:
         if not needed and getattr(self._module, name, None) is None:
@@ -251,6 +256,8 @@ class Algorithm:
         hook = getattr(self._module, name)
         if not fits(hook):
             raise ConfigError(f"{self._where}: {name} must be {what}, not {type(hook).__name__}")
+        if callable(hook) and makes_generator(hook):
+            raise ConfigError(f"{self._where}: {name} {NOT_PLAIN}")
         return hook
 
 
@@ -295,14 +302,6 @@ def _bound_by(statement: ast.stmt) -> set[str]:
             targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
             return {each.id for target in targets for each in ast.walk(target) if isinstance(each, ast.Name)}
     return set()
-
-
-def makes_generator(kernel: Callable[..., Any]) -> bool:
-    """Whether a call would only make a generator or coroutine, without running it."""
-    return any(
-        makes(kernel)
-        for makes in (inspect.isgeneratorfunction, inspect.iscoroutinefunction, inspect.isasyncgenfunction)
-    )
 
 
 def why_not_called(kernel: Callable[..., Any], count: int) -> str:

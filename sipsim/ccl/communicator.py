@@ -1,10 +1,11 @@
 """A communicator: a group of ranks, the algorithm that they run, and the queue pairs that join them."""
 
+from collections.abc import Iterable
 from itertools import product
 from typing import Any, NamedTuple
 
 from sipsim.ccl.algorithm import Algorithm
-from sipsim.ccl.collectives.base import Call
+from sipsim.ccl.collectives.base import COPIES, Layout
 from sipsim.ccl.install import InstallPlan
 from sipsim.system.system import System
 from sipsim.topology.address import PePlace
@@ -30,18 +31,20 @@ class Communicator(NamedTuple):
         """Its PEs on one SIP, by rank."""
         return [place for place in self.pe_of_rank if place.sip == sip]
 
-    def check_holders(self, call: Call, sip: int) -> None:
-        """Check that kernels run on all PEs besides the lead PEs that hold parts of a call's tensors.
+    def check_holders(self, layouts: Iterable[Layout], sip: int) -> None:
+        """Check that kernels run on all PEs besides the lead PEs that hold parts of tensors; on these alone, if the
+        algorithm divides tensors among PEs.
 
         Raises:
-            ValueError: for a part that no kernel would touch.
+            ValueError: for a part that no kernel would touch, or a kernel without a part.
         """
-        for dp in (tensor.dp for tensor in call.tensors() if tensor.dp.num_pes > 1):
-            running = set(self.places_on(sip))
-            if self.algorithm.layout is not None and dp.num_cubes * dp.num_pes != len(running):
+        running = set(self.places_on(sip))
+        is_divided = self.algorithm.layout is not None and self.algorithm.layout[1] != COPIES
+        for dp in layouts:
+            if is_divided and dp.num_cubes * dp.num_pes != len(running):
                 raise ValueError(
                     f"algorithm {self.algorithm.name} runs on {len(running)} PEs, and the tensor lies on "
-                    f"{dp.num_cubes * dp.num_pes}; use DPPolicy(num_pes={len(running) // dp.num_cubes})"
+                    f"{dp.num_cubes * dp.num_pes}; {_instead(len(running), dp.num_cubes)}"
                 )
             for place in product((sip,), range(dp.num_cubes), range(1, dp.num_pes)):
                 if place not in running:
@@ -53,3 +56,8 @@ class Communicator(NamedTuple):
     def kernel_args(self, system: System, sip: int, n_elem: int) -> tuple[Any, ...]:
         """What the algorithm gives its kernel on ``sip``; see :meth:`Algorithm.kernel_args`."""
         return self.algorithm.kernel_args(system, self.world_size, sip, n_elem)
+
+
+def _instead(running: int, n_cubes: int) -> str:
+    pes, rest = divmod(running, n_cubes)
+    return "let as many PEs of each cube take part (rank_per, world_size)" if rest else f"use DPPolicy(num_pes={pes})"

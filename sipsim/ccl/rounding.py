@@ -10,6 +10,7 @@ import numpy as np
 
 from sipsim.ccl.seeded import seeded_values
 from sipsim.dtypes import DTYPES, DType
+from sipsim.errors import pass_on_halt
 
 Array = np.ndarray[Any, Any]
 MOST_ELEMENTS = 256
@@ -31,7 +32,8 @@ def rows_differ(reference: Callable[..., Any], system: Any, ranks: int, shape: t
         with np.errstate(all="ignore"):
             exact = _rows(reference([*whole.astype(EXACT.numpy)], system), cubes)
             rounded = _rows(reference([*(whole / 2**31).astype(dtype.numpy)], system), cubes)
-    except Exception:
+    except BaseException as error:
+        pass_on_halt(error)
         # A reference that cannot take these data is told of where results are compared with it.
         return False
     found: dict[bytes, bytes] = {}

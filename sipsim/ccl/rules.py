@@ -1,6 +1,6 @@
 """Rules for the algorithm that runs: its table, its ranks, its queues and rings."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -27,6 +27,7 @@ from sipsim.ipcq.flits import HEADER_BYTES
 from sipsim.topology.address import MIB
 
 TCM = "tcm"
+RINGS_OF_GROUPS = "collectives over SIPs keep their rings in the TCM"
 NO_CREDITS = "has no effect with credit_return_mode fast_path, whose credits have a wire of their own; use fabric"
 
 
@@ -47,17 +48,30 @@ def check_overrides_of_job(resolved: Resolved, overrides: Sequence[Override], na
     """
     _check_hidden(resolved, overrides, names, OF_A_QUEUE_PAIR.__contains__)
     channel = dotted(knob_path(resolved, "credit_virtual_channel"))
-    given = next((each for each in overrides if channel in _paths(each)), None)
+    given = next((each for each in overrides if channel in each.paths()), None)
     is_used = effective_ipcq(resolved, resolved.ccl.defaults.algorithm).credit_virtual_channel
     modes = {effective_ipcq(resolved, name).credit_return_mode for name in names}
     if given is not None and is_used and modes == {FAST_PATH}:
         raise ConfigError(one_line(f"{given.origin}: {channel} = true: {NO_CREDITS}"))
 
 
+def check_overrides_of_groups(resolved: Resolved, overrides: Sequence[Override]) -> None:
+    """Check the user's overrides for a run of collectives over SIPs alone.
+
+    Raises:
+        ConfigError: with what they do not do.
+    """
+    kind = resolved.ccl.defaults.buffer_kind
+    given = next((each for each in overrides if "defaults.buffer_kind" in each.paths()), None)
+    if given is not None and kind != TCM:
+        what = f"defaults.buffer_kind = {kind}: {RINGS_OF_GROUPS}; leave it out, or name another --collective"
+        raise ConfigError(one_line(f"{given.origin}: {what}"))
+
+
 def _check_hidden(
     resolved: Resolved, overrides: Sequence[Override], names: Sequence[str], concerns: Callable[[str], bool]
 ) -> None:
-    given = {path: override for override in overrides for path in _paths(override)}
+    given = {path: override for override in overrides for path in override.paths()}
     for text, override in given.items():
         section, _, key = text.partition(".")
         if section != "defaults" or not hasattr(AlgorithmEntry, key) or not concerns(key):
@@ -70,15 +84,6 @@ def _check_hidden(
         others = " and all others that run have their own" if len(own) > 1 else ""
         what = f"has no effect, since {path} = {shown(value)}{others}; set {path} instead"
         raise ConfigError(one_line(f"{override.origin}: {what}"))
-
-
-def _paths(override: Override) -> Iterator[str]:
-    """The key paths that it sets."""
-    if isinstance(override.value, dict):
-        for key, value in override.value.items():
-            yield from _paths(Override(f"{override.path}.{key}", value, override.origin))
-    else:
-        yield override.path
 
 
 def known_algorithm(resolved: Resolved) -> Problem | None:

@@ -8,7 +8,8 @@ import msgspec
 from sipsim.ccl.neighbours import OPPOSITE
 from sipsim.ccl.tables.base import TABLES
 from sipsim.config.document import Path
-from sipsim.config.model import AlgorithmEntry, IpcqKnobs, RankPer, Resolved
+from sipsim.config.model import IpcqKnobs, RankPer, Resolved
+from sipsim.config.reads import merged
 from sipsim.registry import unknown_name
 
 
@@ -28,15 +29,16 @@ OF_A_QUEUE_PAIR = frozenset({"n_slots", "slot_size", "credit_return_mode"})
 
 def effective_ipcq(resolved: Resolved, algorithm_name: str) -> IpcqKnobs:
     """The IPCQ settings of an algorithm: its own entry over ``defaults``, key by key."""
-    entry = resolved.ccl.algorithms[algorithm_name]
-    return IpcqKnobs(**{key: getattr(_knob_owner(resolved, entry, key), key) for key in IpcqKnobs.__struct_fields__})
+    entry, defaults = resolved.ccl.algorithms[algorithm_name], resolved.ccl.defaults
+    own = msgspec.structs.asdict(entry)
+    return merged(IpcqKnobs, {key: defaults if own[key] is None else entry for key in IpcqKnobs.__struct_fields__})
 
 
 def pair_ipcq(resolved: Resolved) -> IpcqKnobs:
     """The settings of messages between two ranks: those of a queue pair are of ``defaults``, whatever is wired."""
     defaults = resolved.ccl.defaults
-    own = {key: getattr(defaults, key) for key in sorted(OF_A_QUEUE_PAIR)}
-    return msgspec.structs.replace(effective_ipcq(resolved, defaults.algorithm), **own)
+    every = dict.fromkeys(IpcqKnobs.__struct_fields__, effective_ipcq(resolved, defaults.algorithm))
+    return merged(IpcqKnobs, {**every, **dict.fromkeys(OF_A_QUEUE_PAIR, defaults)})
 
 
 def credit_modes(resolved: Resolved) -> set[str]:
@@ -104,10 +106,6 @@ def canonical_groups(resolved: Resolved) -> list[object]:
     defaults = resolved.ccl.defaults
     every = ((name, entry.module, effective_ipcq(resolved, name)) for name, entry in resolved.ccl.algorithms.items())
     return [defaults.workers, defaults.worker_bytes, defaults.group_KiB, *sorted(every, key=lambda each: each[0])]
-
-
-def _knob_owner(resolved: Resolved, entry: AlgorithmEntry, key: str) -> AlgorithmEntry | IpcqKnobs:
-    return resolved.ccl.defaults if getattr(entry, key) is None else entry
 
 
 def knob_path(resolved: Resolved, key: str) -> Path:

@@ -1,6 +1,6 @@
 """Chip ``ahbm``: a mesh of HBM cubes with PEs that talk through IPCQ; host scripts see a part of PyTorch's API."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 
@@ -67,7 +67,7 @@ class AhbmChip(Chip):
 
     def add_host_task(self, task: Task) -> None:
         self.torch.kernels.host = task
-        self.sip.tasks.append(task)
+        self.sip.tasks[task] = None
 
     def tasks(self) -> list[Task]:
         return list(self.sip.tasks)
@@ -86,7 +86,7 @@ class AhbmChip(Chip):
         return self.torch.distributed.calls
 
     def open_calls(self) -> Iterable[OpenCall]:
-        return self.torch.kernels.open_calls()
+        return self.torch.distributed.open_calls()
 
     def dump(self) -> bytes:
         return dump(self.tasks_dump(), self.sip)
@@ -98,25 +98,24 @@ class AhbmChip(Chip):
                 file.close()
 
     def results(self) -> ChipResults:
-        dist = self.torch.distributed
+        dist, counted = self.torch.distributed, self.sip.usage.so_far_of_parts()
         if self._history_dir is not None:
             sip = self.sip
-            waits = sip.memory_ports.waits or []
             later = sip.generations.installed or []
-            write_history(self._history_dir, sip.recorder, delayed_transfers(sip.fabric), waits, later)
+            write_history(self._history_dir, sip.recorder, delayed_transfers(sip.fabric), sip.memory_waits or [], later)
         return ChipResults(
             memory_sha256=self.torch.space.sha256(),
             oplog_sha256=self.sip.oplog.sha256(),
-            bytes_sent=self.sip.network.ports.bytes_sent,
+            bytes_sent=sum(data for data, _ in counted.sent_bytes.values()),
             runs=tuple(dist.records.runs),
             calls=tuple(dist.calls),
-            unread=tuple(each for pe in self.sip.pes_in_use() for each in pe.ipcq.unread()),
+            unread=tuple(each for pe in self.sip.pes_in_use() for each in pe.ipcq.generations.unread()),
             peak_mib=dist.records.memory.mib,
             usage=self.sip.usage.measured(),
             launches=self.torch.kernels.ended,
             launch_records=tuple(self.torch.kernels.records),
             verdict=self.sip.verdict(),
-            outages=self.sip.network.ports.outages_used(),
+            outages=counted.outages,
         )
 
 
@@ -124,7 +123,7 @@ class Ahbm(ChipKind[Plan]):
     """Its config sections are ``sip``, ``cube``, ``components.yaml`` and ``ccl.yaml``, so it has no ``chip_params``."""
 
     about = "a mesh of HBM cubes with PEs, which talk through IPCQ"
-    explains = traces = True
+    explains = traces = verifies = True
     rules = (*noc_rules.RULES, *memory_rules.RULES, *control_rules.RULES, *ccl_rules.RULES)
 
     def check_overrides(self, resolved: Resolved, overrides: Sequence[Override]) -> None:
@@ -133,6 +132,13 @@ class Ahbm(ChipKind[Plan]):
     def check_overrides_of_job(self, job: Job, plan: Plan, overrides: Sequence[Override]) -> None:
         names = list(dict.fromkeys(chain(*job.algorithms))) or [plan.algorithm.name]
         ccl_rules.check_overrides_of_job(plan.resolved, overrides, names)
+        if job.algorithms:
+            ccl_rules.check_overrides_of_groups(plan.resolved, overrides)
+
+    def without_effect(self, plan: Plan, ran: Collection[str], has_kernels: bool) -> Mapping[tuple[str, ...], str]:
+        if has_kernels or plan.algorithm.name in ran:
+            return {}
+        return {("defaults", "buffer_kind"): ccl_rules.RINGS_OF_GROUPS if ran else "nothing uses the wired queue pairs"}
 
     def ports(self, resolved: Resolved) -> Collection[str]:
         return PORTS
@@ -152,7 +158,10 @@ class Ahbm(ChipKind[Plan]):
         each = "a rank" if job.algorithms else "a cube"
         return f"{job.collective} of {', '.join(map(str, job.n_elems))} elements {each}, {job.dtype}"
 
-    def notes(self, job: Job, plan: Plan) -> list[str]:
+    def notes(self, job: Job, plan: Plan, ran: Collection[str] = ()) -> list[str]:
+        """What is wired before a run says nothing of a script that does not use it."""
+        if job.script is not None and plan.algorithm.name not in ran:
+            return []
         return group_notes(job, plan) if job.algorithms else plan.notes()
 
     def choices(self, job: Job, plan: Plan) -> list[str]:

@@ -184,13 +184,15 @@ NEEDS_SCRIPT = "its SIPs run host scripts only; give a script"
 
 class ChipKind(ABC, Generic[PlanType]):
     """A kind. ``about``: a line for ``--list chips``. ``explains``: whether it has :meth:`explain`. ``traces``: whether
-    its collectives can be traced. ``Params``: what ``system.chip_params`` may hold; ``rules``: what else must hold of a
-    config with it. ``link``: the preset of its links where a config names none.
+    its collectives can be traced. ``verifies``: whether its runs are performed again, or checked otherwise, as
+    ``--verify-data`` and ``--check-invariants`` ask for. ``Params``: what ``system.chip_params`` may hold; ``rules``:
+    what else must hold of a config with it. ``link``: the preset of its links where a config names none.
     """
 
     about: ClassVar[str] = ""
     explains: ClassVar[bool] = False
     traces: ClassVar[bool] = False
+    verifies: ClassVar[bool] = False
     Params: ClassVar[type[Section]] = NoParams
     rules: ClassVar[tuple[Rule, ...]] = ()
     link: ClassVar[str | None] = None
@@ -214,6 +216,12 @@ class ChipKind(ABC, Generic[PlanType]):
             ConfigError: that says why.
         """
         return
+
+    def without_effect(self, plan: PlanType, ran: Collection[str], has_kernels: bool) -> Mapping[tuple[str, ...], str]:
+        """Values that a run has read and that had no effect on it, by their paths: why. ``ran``: the algorithms of its
+        collectives; ``has_kernels``: whether kernels of a script ran, too.
+        """
+        return {}
 
     def ports(self, resolved: Resolved) -> Collection[str] | None:
         """The ports that its SIPs have; None: whatever the topology names."""
@@ -244,8 +252,8 @@ class ChipKind(ABC, Generic[PlanType]):
         """Such a job in a few words."""
         return job.collective
 
-    def notes(self, job: Job, plan: PlanType) -> list[str]:
-        """Lines about a run for the user."""
+    def notes(self, job: Job, plan: PlanType, ran: Collection[str] = ()) -> list[str]:
+        """Lines about a run for the user. ``ran``: the algorithms of the collectives that have ended."""
         return plan.notes()
 
     def choices(self, job: Job, plan: PlanType) -> list[str]:
@@ -283,9 +291,26 @@ def plan_of(resolved: Resolved) -> RunPlan:
         ConfigError: for what cannot run, here without a user's module that the config names.
     """
     try:
-        plan: RunPlan = kind_of(resolved).plan(resolved)
         # Imports users' modules that the plan itself may not need.
-        _ = plan.sources
+        return planned(resolved)
     except UnknownName as error:
         raise ConfigError(f"the run needs what is missing here: {error}") from None
+
+
+def planned(resolved: Resolved) -> RunPlan:
+    """The plan of a checked config, with what every process derives, so that what cannot be derived is refused here.
+
+    Raises:
+        ConfigError: for what cannot run.
+        UnknownName: for a user's module that is missing.
+    """
+    kind, reads = kind_of(resolved), resolved.reads
+    # From now on: what is derived for a run is derived once, and its processes share it.
+    reads.is_counting = True
+    plan = kind.plan(resolved)
+    if not isinstance(plan, RunPlan):
+        raise ConfigError(f"{type(kind).__name__}.plan returned {plan!r}; must be a RunPlan")
+    _ = plan.channels, plan.reactions_ps
+    with reads.apart():
+        _ = plan.digest
     return plan

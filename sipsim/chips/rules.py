@@ -23,7 +23,7 @@ def chip_params_fit_kind(resolved: Resolved) -> Problem | None:
     """``system.chip_params`` are exactly the kind's."""
     kind = kind_of(resolved)
     fitted = convert_part(kind.params_of(resolved.topology.system.chip_params), kind.Params, PARAMS)
-    return Problem((*fitted.paths, CHIP), fitted.text) if isinstance(fitted, Problem) else None
+    return fitted.caused_by(CHIP) if isinstance(fitted, Problem) else None
 
 
 def edges_join_ports_of_chip(resolved: Resolved) -> Problem | None:

@@ -45,7 +45,7 @@ from sipsim.tensix.host import Metal
 from sipsim.tensix.jitter import Jitter
 from sipsim.tensix.launches import Launches
 from sipsim.tensix.log import TileLog
-from sipsim.tensix.memory import TileMemory
+from sipsim.tensix.memory import FAR_END, TileMemory
 from sipsim.tensix.params import ChipParams
 from sipsim.tensix.plan import SIDES, TensixPlan, channel_of, merged
 from sipsim.tensix.processor import Processor
@@ -84,7 +84,7 @@ class TensixChip(Chip):
         self.connections = ConnectionWords(plan.params.tensix.l1_KiB * KIB)
         self.declared = Results()
         self.api = self.metal = Metal(self)
-        self.launches = Launches(engine, self._make_kernel, self.metal.set_word, self._resume_host, jitter)
+        self.launches = Launches(engine, self._make_kernel, self._set_semaphore, self._resume_host, jitter)
 
     # --- kernels --------------------------------------------------------------------------------------------------
 
@@ -106,6 +106,11 @@ class TensixChip(Chip):
             ended()
 
         return processor.make(body, self.loop, self._make_task, spec.is_server)
+
+    def _set_semaphore(self, core: Core, address: int, value: int) -> None:
+        # An acknowledgement of a data mover that has ended may still leave from a word that is 0 already.
+        if self.tiles.memory(core).word(address) != value:
+            self.metal.set_word(core, address, value)
 
     def _resume_host(self) -> None:
         if self.host_task is not None and self.host_task.waits_for is KERNELS:
@@ -149,7 +154,9 @@ class TensixChip(Chip):
         try:
             packet = decode(body)
         except BadFrame as error:
-            raise InvariantViolation(f"a packet on channel {channel} that came here is {error}") from None
+            links = self.plan.system.links
+            sender = links[channel].src if channel < len(links) else None
+            raise InvariantViolation(f"a packet on channel {channel} that came here is {error}", rank=sender) from None
         eth_channel = self.plan.arrivals[self.session.rank].get(channel)
         if eth_channel is None or type(packet) is not EthWrite:
             what = f"a {type(packet).__name__} came on channel {channel}"
@@ -157,7 +164,8 @@ class TensixChip(Chip):
         core = self.plan.floor_plan.ethernet[eth_channel]
         self.log.eth_arrive(core, packet.address, packet.data)
         memory = self.tiles.memory(core)
-        memory.write(packet.address, packet.data, self.engine.now_ps, "the far end of its link")
+        memory.last_arrival = packet.address
+        memory.write(packet.address, packet.data, self.engine.now_ps, FAR_END)
 
     def next_send_bound_ps(self, next_ps: int) -> int:
         """A message leaves because of an event here."""
@@ -293,7 +301,9 @@ class TensixKind(ChipKind[TensixPlan]):
 
     def params(self, resolved: Resolved) -> ChipParams:
         """Those of a checked config."""
-        fitted = convert_part(self.params_of(resolved.topology.system.chip_params), ChipParams, PARAMS)
+        with resolved.reads.apart():
+            given = resolved.topology.system.chip_params
+        fitted = convert_part(self.params_of(given), ChipParams, PARAMS)
         assert not isinstance(fitted, Problem)
         return fitted
 
@@ -302,7 +312,7 @@ class TensixKind(ChipKind[TensixPlan]):
         problem = FloorPlan(params).problem()
         if problem:
             raise ConfigError(f"system.chip_params: {problem}")
-        return TensixPlan(resolved, params)
+        return TensixPlan(resolved, resolved.reads.watched(params, PARAMS))
 
     def build(self, context: ChipContext[TensixPlan]) -> TensixChip:
         return TensixChip(context)

@@ -1,4 +1,4 @@
-"""Converts raw values to the structs of ``model``, or raises one line with the wrong value and what is allowed.
+"""The first of some raw values that does not fit its type, in one line with what is allowed.
 
 msgspec converts. When it fails, a walk over the same types finds the first wrong value with its whole key path,
 which msgspec's own message lacks for the keys of a dictionary. Rules between values are not checked here.
@@ -12,8 +12,6 @@ import msgspec
 from msgspec import inspect
 
 from sipsim.config.document import (
-    SECTION_FILES,
-    Document,
     Path,
     Problem,
     dotted,
@@ -22,27 +20,8 @@ from sipsim.config.document import (
     shown,
     unknown_key,
 )
-from sipsim.config.model import Resolved
 
 Checked = TypeVar("Checked")
-
-
-def convert(document: Document) -> Resolved:
-    """The document as checked structs.
-
-    Raises:
-        ConfigError: the first value that the schema refuses.
-    """
-    raw = {
-        stem: {key: document.values[key] for key in section.__struct_fields__ if key in document.values}
-        for stem, section in SECTION_FILES.items()
-    }
-    try:
-        return msgspec.convert(raw, Resolved)
-    except (msgspec.ValidationError, UnicodeError) as error:
-        problems = (_first_of_file(values, SECTION_FILES[stem]) for stem, values in raw.items())
-        found = next(filter(None, problems), None)
-        raise document.error(found or Problem((), str(error))) from None
 
 
 def convert_part(value: Any, to: type[Checked], path: Path) -> Checked | Problem:
@@ -56,10 +35,6 @@ def convert_part(value: Any, to: type[Checked], path: Path) -> Checked | Problem
 
 def _without_place(error: Exception) -> str:
     return str(error).split(" - at `$")[0]
-
-
-def _first_of_file(values: dict[str, Any], section: type) -> Problem | None:
-    return first_problem(values, inspect.type_info(section), ())
 
 
 def first_problem(value: Any, kind: inspect.Type, path: Path) -> Problem | None:
@@ -86,7 +61,7 @@ def _in_struct(value: Any, kind: inspect.StructType, path: Path) -> Problem | No
     for field in kind.fields:
         if field.required and field.encode_name not in value:
             missing = (*path, field.encode_name)
-            return Problem((missing,), f"{dotted(missing)}: missing; it must be given")
+            return Problem((missing,), f"{dotted(missing)}: missing; it must be given", kind.cls)
     return _first(
         first_problem(value[field.encode_name], field.type, (*path, field.encode_name))
         for field in kind.fields

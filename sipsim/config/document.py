@@ -4,11 +4,12 @@ Plain data under the top-level keys of all config files; which key belongs to wh
 of :class:`~sipsim.config.model.Resolved`.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from typing import Any, NamedTuple
 
 from sipsim.config.model import OF_MODULE, Resolved
+from sipsim.config.reads import Change
 from sipsim.config.section import Renamed, Section, field_types
 from sipsim.config.strict_yaml import one_line
 from sipsim.errors import ConfigError
@@ -35,10 +36,18 @@ def renamed_keys(stems: Iterable[str]) -> dict[str, Renamed]:
 
 
 class Problem(NamedTuple):
-    """A refusal: a text that names the key, and the paths of the values that caused it."""
+    """A refusal: a text that names the key, and the paths of the values that caused it.
+
+    ``lacks``: the struct that lacks the first path, if that is what is wrong.
+    """
 
     paths: tuple[Path, ...]
     text: str
+    lacks: type | None = None
+
+    def caused_by(self, path: Path) -> "Problem":
+        """This problem, with another value that may have caused it."""
+        return self._replace(paths=(*self.paths, path))
 
 
 Rule = Callable[[Resolved], Problem | None]
@@ -52,22 +61,36 @@ Implied = Callable[[Resolved], Iterable[tuple[Path, Any]]]
 
 
 class Document:
-    """Values by key, and the origin of each."""
+    """Values by key, and the origin of each. ``shipped``: those of the default files alone."""
 
     def __init__(self) -> None:
         self.values: dict[str, Any] = {}
+        self.shipped: dict[str, Any] = {}
         self._origins: dict[Path, str] = {}
         self._defaults: dict[str, Any] = {}
         self._default_origins: set[str] = set()
+        self._shipped_origins: set[str] = set()
+
+    def end_shipped(self) -> None:
+        """What is merged from now on is a variant's or a user's."""
+        self.shipped = deepcopy(self.values)
+        self._shipped_origins = set(self._origins.values())
 
     def end_defaults(self) -> None:
         """What is merged from now on is a user's."""
-        self._defaults = deepcopy(self.values)
+        self._defaults = self.shipped if self.values == self.shipped else deepcopy(self.values)
         self._default_origins = set(self._origins.values())
 
     def is_default(self, path: Path) -> bool:
         """Whether the value at ``path`` is that of the defaults."""
-        return bool(_at(self.values, path) == _at(self._defaults, path))
+        return bool(value_at(self.values, path) == value_at(self._defaults, path))
+
+    def changes(self) -> Iterator[Change]:
+        """The values that differ from the default files', but for implied ones."""
+        for path, value in _leaves(self.values, ()):
+            default, origin = value_at(self.shipped, path), self.origin(path)
+            if value != default and origin not in self._shipped_origins:
+                yield Change(path, value, default, origin)
 
     def imply(self, values: Iterable[tuple[Path, Any]]) -> bool:
         """Set each value that is still of the defaults; whether there was one."""
@@ -148,17 +171,27 @@ class Document:
         return mapping
 
 
-def _at(values: Any, path: Path) -> Any:
+def value_at(values: Any, path: Path) -> Any:
+    """The value at a path of keys; None without one."""
     for key in path:
         values = values.get(key) if isinstance(values, dict) else None
     return values
+
+
+def _leaves(value: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """The values without keys of their own, by path."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield from _leaves(item, (*path, key))
+    else:
+        yield path, value
 
 
 def _below(known: Path, path: Path) -> bool:
     return known[: len(path)] == path
 
 
-def dotted(path: Path) -> str:
+def dotted(path: Sequence[str | int]) -> str:
     """A key path as users write it: ``system.sips.custom_links[0].a``."""
     parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
     return "".join(parts).removeprefix(".")

@@ -9,9 +9,22 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
+from msgspec import inspect
+
 import sipsim
-from sipsim.config.check import convert
-from sipsim.config.document import SECTION_FILES, Document, Implied, Rule, Unused, renamed_keys, unknown_key
+from sipsim.config.check import first_problem
+from sipsim.config.document import (
+    SECTION_FILES,
+    Document,
+    Implied,
+    Problem,
+    Rule,
+    Unused,
+    renamed_keys,
+    unknown_key,
+)
+from sipsim.config.example import with_example
 from sipsim.config.model import Resolved
 from sipsim.config.override import Override, apply
 from sipsim.config.strict_yaml import one_line, read_mapping, shown_path
@@ -57,8 +70,27 @@ def load(
     problem = next(filter(None, (rule(resolved) for rule in rules)), None)
     problem = problem or next((each for each in unused(resolved) if not document.is_default(each.paths[0])), None)
     if problem:
-        raise document.error(problem)
-    return resolved
+        raise document.error(with_example(document, problem))
+    changes = list(document.changes())
+    return resolved.watched([change.path for change in changes], changes) if changes else resolved
+
+
+def convert(document: Document) -> Resolved:
+    """The document as checked structs.
+
+    Raises:
+        ConfigError: the first value that the schema refuses.
+    """
+    raw = {
+        stem: {key: document.values[key] for key in section.__struct_fields__ if key in document.values}
+        for stem, section in SECTION_FILES.items()
+    }
+    try:
+        return msgspec.convert(raw, Resolved)
+    except (msgspec.ValidationError, UnicodeError) as error:
+        problems = (first_problem(values, inspect.type_info(SECTION_FILES[stem]), ()) for stem, values in raw.items())
+        found = next(filter(None, problems), None)
+        raise document.error(with_example(document, found or Problem((), str(error)))) from None
 
 
 def default_dir() -> Path:
@@ -89,6 +121,7 @@ def _defaults(variant: str | None = None) -> Document:
         document.values.update(_read(path, keys))
         for key in keys:
             document.expect(key, shown_path(path))
+    document.end_shipped()
     chosen = os.environ.get(VARIANT) if variant is None else variant
     if chosen:
         file = _variant_file(chosen, VARIANT if variant is None else "--variant")

@@ -5,12 +5,14 @@ Units are in the key names: ``_ns`` nanoseconds, ``_mm`` millimetres, ``_GBps`` 
 schema has no defaults of its own, except ``None`` and empty for optional keys.
 """
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from msgspec import Meta, defstruct
-from msgspec.structs import fields
+from msgspec.structs import asdict, fields
 
 from sipsim.config.components import ComponentsFile
+from sipsim.config.reads import Change, Path, Reads, subclass
 from sipsim.config.section import Index, NonNegative, PositiveInt, Section, field_types
 
 Count = Annotated[int, Meta(ge=1, le=2048)]
@@ -27,6 +29,7 @@ Weight = Annotated[int, Meta(ge=1, le=100)]
 NumLinks = Annotated[int, Meta(ge=1, le=6)]
 OutageTime = Annotated[float, Meta(ge=1e-6, le=1e9)]
 RankPer = Literal["pe", "cube", "sip"]
+AllReduce = Literal["elementwise", "intercube"]
 Ranks = Annotated[int, Meta(ge=1, le=2**25)]
 
 
@@ -160,9 +163,13 @@ class IpcqKnobs(Section, frozen=True):
 
 
 class CclDefaults(IpcqKnobs, frozen=True):
-    """``defaults``: the algorithm that runs, and the settings that every algorithm starts from."""
+    """``defaults``: the algorithm that runs, and the settings that every algorithm starts from.
+
+    ``all_reduce``: what a script's ``all_reduce`` of a tensor with a row a cube means.
+    """
 
     algorithm: str
+    all_reduce: AllReduce
     workers: Annotated[int, Meta(ge=1, le=4096)]
     worker_bytes: Annotated[int, Meta(ge=1, le=2**40)]
     group_KiB: Annotated[int, Meta(ge=1, le=2**20)]
@@ -224,6 +231,8 @@ class LinkPreset(Section, frozen=True):
     source: str
     params: dict[str, Any]
 
+    for_readers: ClassVar[tuple[str, ...]] = ("source",)
+
 
 class LinksFile(Section, frozen=True):
     """The whole of ``links.yaml``."""
@@ -232,9 +241,20 @@ class LinksFile(Section, frozen=True):
 
 
 class Resolved(Section, frozen=True):
-    """All four files after overrides. Every process reads it; the digest covers it."""
+    """All four files after overrides. Every process reads it; the digest covers it.
+
+    ``reads``: which of the user's changes were read.
+    """
 
     topology: TopologyFile
     components: ComponentsFile
     ccl: CclFile
     links: LinksFile
+
+    reads: ClassVar[Reads] = Reads()
+
+    def watched(self, paths: Sequence[Path], changes: Sequence[Change] = ()) -> "Resolved":
+        """This config, with ``reads`` of its own for the values at ``paths``."""
+        reads = Reads(paths, changes)
+        kind = subclass(Resolved, {"reads": reads})
+        return kind(**{stem: reads.watched(section) for stem, section in asdict(self).items()})

@@ -6,12 +6,22 @@ whether the value fits, and its message names the flag.
 
 import copy
 import re
+from collections.abc import Iterator
 from functools import cache
 from typing import Any, NamedTuple
 
 from msgspec import inspect
 
-from sipsim.config.document import SECTION_FILES, Document, Path, dotted, renamed_in, renamed_keys, unknown_key
+from sipsim.config.document import (
+    SECTION_FILES,
+    Document,
+    Path,
+    dotted,
+    renamed_in,
+    renamed_keys,
+    unknown_key,
+    value_at,
+)
 from sipsim.config.model import Resolved
 from sipsim.config.section import Renamed
 from sipsim.config.strict_yaml import YamlMistake, one_line, parse_text
@@ -27,6 +37,14 @@ class Override(NamedTuple):
     path: str
     value: Any
     origin: str
+
+    def paths(self) -> Iterator[str]:
+        """The key paths that it sets."""
+        if isinstance(self.value, dict):
+            for key, value in self.value.items():
+                yield from Override(f"{self.path}.{key}", value, self.origin).paths()
+        else:
+            yield self.path
 
 
 def parse_set(text: str) -> Override:
@@ -53,6 +71,9 @@ def apply(document: Document, override: Override) -> None:
     """
     keys = tuple(override.path.split("."))
     kind = _kind_at(document.values, keys, override.origin)
+    if override.value == {} and value_at(document.values, keys):
+        what = "sets nothing: a mapping is merged into the one that is there; set its keys"
+        raise ConfigError(one_line(f"{override.origin}: {what}"))
     document.merge(keys, _spelled_out(copy.deepcopy(override.value), kind), override.origin)
 
 

@@ -24,9 +24,11 @@ class Section(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A mapping in a config file whose keys are exactly the fields.
 
     ``renamed``: the keys that it had in earlier versions; a file or flag with one is refused with what replaces it.
+    ``for_readers``: keys that say something to people, and have no effect on a run.
     """
 
     renamed: ClassVar[dict[str, Renamed]] = {}
+    for_readers: ClassVar[tuple[str, ...]] = ()
 
 
 def field_types(section: type[Section]) -> dict[str, Any]:

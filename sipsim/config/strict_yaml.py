@@ -11,6 +11,7 @@ from typing import Any
 
 import yaml
 
+from sipsim.config.limited_file import read_limited
 from sipsim.errors import ConfigError
 
 MAX_FILE_BYTES = 2**20
@@ -94,11 +95,10 @@ def one_line(text: str) -> str:
 
 def _read_limited(path: Path, shown: str) -> bytes:
     try:
-        with path.open("rb") as file:
-            data = file.read(MAX_FILE_BYTES + 1)
+        data = read_limited(path, MAX_FILE_BYTES)
     except (OSError, ValueError) as error:
         raise ConfigError(f"{shown}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
-    if len(data) > MAX_FILE_BYTES:
+    if data is None:
         raise ConfigError(f"{shown}: larger than {MAX_FILE_BYTES} bytes; a config file is a few KiB")
     return data
 

@@ -81,6 +81,7 @@ class RoutedLaunch(Launch):
         self._done = done
         self._run = run
         self._waiting: list[tuple[Place, int]] = []
+        self._round: Round | None = None
         self._stamped_ps = self._target_ps = 0
         self._margin = 0
         now_ps, skew_ps = self._engine.now_ps, self._path.skew_ps(rank)
@@ -137,9 +138,11 @@ class RoutedLaunch(Launch):
         self._begin(place, self._recorder.span(name, START, now_ps, now_ps, cause, message, self._margin))
 
     def ended(self, place: Place, span: int) -> None:
+        assert self._round is not None
         self._round.answer(place, span)
 
     def _gathered(self, cause: int) -> None:
+        self._round = None  # it refers to this one, and is over
         sent_ps = self._engine.now_ps
         self._engine.at(sent_ps + self._path.host_ps, lambda: self._at_host(sent_ps, cause))
 

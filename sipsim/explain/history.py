@@ -10,6 +10,7 @@ import msgspec
 
 from broker.wire import checked
 from sipsim.errors import OutputError
+from sipsim.files import reader, write_file
 from sipsim.ipcq.messages import Installed
 from sipsim.memory.port import Wait
 from sipsim.noc.delays import Delayed
@@ -44,10 +45,10 @@ def write_history(
     history = History(recorder.rank, recorder.spans or [], recorder.phases, list(delayed), waits, later)
     path = folder / HISTORY_FILE
     try:
-        path.write_bytes(msgspec.msgpack.encode(history, enc_hook=_as_text))
+        write_file(path, msgspec.msgpack.encode(history, enc_hook=_as_text))
     except OSError as error:
         hint = "make room there, set TMPDIR to another folder, or leave --explain out"
-        raise OutputError(f"{path.parent}: the history cannot be written: {error.strerror}; {hint}") from None
+        raise OutputError(f"{path}: the history cannot be written: {error.strerror}; {hint}") from None
 
 
 def read_histories(folders: Sequence[Path]) -> list[History]:
@@ -57,7 +58,12 @@ def read_histories(folders: Sequence[Path]) -> list[History]:
         OSError: when one is missing.
         BadFrame: for a file that is none.
     """
-    return [checked(_DECODER.decode, (each / HISTORY_FILE).read_bytes(), "the history of a rank") for each in folders]
+    return [_read_history(each / HISTORY_FILE) for each in folders]
+
+
+def _read_history(path: Path) -> History:
+    with reader(path) as file:
+        return checked(_DECODER.decode, file.read(), "the history of a rank")
 
 
 def _as_text(fact: Any) -> str:

@@ -3,6 +3,7 @@
 from collections import deque
 from typing import TYPE_CHECKING, NoReturn
 
+from sipsim.errors import Halt
 from sipsim.forecast.times import CommandTimes
 from sipsim.ipcq.messages import IpcqInitEntry
 from sipsim.topology.address import PePlace
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 Ps = int
 
 
-class Uncountable(BaseException):
+class Uncountable(Halt):
     """The commands of a kernel cannot be known before it runs; the text gives the reason.
 
     No ``Exception``, which a kernel could catch: it would go on, and be counted wrong.

@@ -15,7 +15,7 @@ from typing import Any, NoReturn, cast
 import greenlet
 import numpy as np
 
-from sipsim.errors import IpcqInvalidDirection
+from sipsim.errors import IpcqInvalidDirection, error_text, pass_on_halt
 from sipsim.forecast.counted import CountedReceive, CountedTransfer, NoValues, Queue, Uncountable, refuse
 from sipsim.forecast.times import CommandTimes
 from sipsim.ipcq.latch import COPY
@@ -307,10 +307,9 @@ class CountedLaunch:
             if not all(each.dead for each in self._greenlets.values()):
                 raise Uncountable("the kernels wait for each other")
             self.done_ps = max(pe.now_ps + self.times.gather_ps((pe.cube, pe.pe)) for pe in self.pes.values())
-        except Uncountable:
-            raise
-        except (Exception, SystemExit) as error:
-            raise Uncountable(f"a kernel raised {type(error).__name__}") from error
+        except BaseException as error:
+            pass_on_halt(error)
+            raise Uncountable(f"a kernel raised {error_text(error)}") from error
         finally:
             for each in self._greenlets.values():
                 if not each.dead:

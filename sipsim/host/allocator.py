@@ -1,9 +1,9 @@
 """HBM of tensors: physical blocks, virtual ranges, and the return of both when nothing refers to a tensor any more.
 
-The first block that is large enough is taken; virtual addresses are never used again. Memory returns in ``allocate``,
-when there is no room or when as much was made since the last time as was alive then: what Python's full collection
-finds dead at that moment depends on nothing but the program (:mod:`sipsim.host.storage`). A freed tensor is hashed, so
-that ``tensor_sha256`` covers every tensor, and its bytes return to the host.
+The first block that is large enough is taken; virtual addresses are used once in a row. Memory returns at a row start,
+and in ``allocate``, when there is no room or when as much was made since the last time as was alive then: what Python's
+full collection finds dead at that moment depends on nothing but the program (:mod:`sipsim.host.storage`). A freed
+tensor is hashed, so that ``tensor_sha256`` covers every tensor, and its bytes return to the host.
 """
 
 import gc
@@ -28,6 +28,8 @@ from sipsim.topology.address import VIRTUAL_BIT, PhysAddr
 ALIGN_BYTES = 256
 LEAST_MADE_BYTES = 2**28
 """Tensors that are made before dead ones are looked for while there is room."""
+RECORD_BYTES = 512
+"""The host's memory, in bytes, that a block of a tensor takes at least: a smaller block counts as this many."""
 MOST_HOLDERS = 5
 """Tensors that an out-of-memory error lists."""
 
@@ -102,7 +104,7 @@ class AddressSpace:
         holders = dp.holders()
         nbytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize // len(holders)
         places = [place for some in holders for place in some]
-        made_bytes = nbytes * len(places)
+        made_bytes = max(nbytes, RECORD_BYTES) * len(places)
         found = self._find(nbytes, places)
         if found is None or self._made_bytes + made_bytes > self._most_made_bytes:
             self.free_dead()
@@ -142,6 +144,17 @@ class AddressSpace:
         self._made_bytes = 0
         alive = sum(segment.nbytes * len(segment.blocks()) for segment in self._segments)
         self._most_made_bytes = max(LEAST_MADE_BYTES, alive)
+
+    def begin_row(self) -> None:
+        """Free what the program cannot reach, and let new tensors follow what is left, also by virtual addresses: all
+        TLBs are empty now.
+        """
+        self.free_dead()
+        self._next_va = VIRTUAL_BIT
+        if self._segments:
+            last = self._segments[-1]
+            self._next_va = last.va + last.nbytes
+            self._next_va += -self._next_va % ALIGN_BYTES
 
     def live(self) -> list[Allocation]:
         """The tensors that are not freed, in order of creation."""

@@ -6,6 +6,8 @@ All ranks start every iteration at one simulated time, so that none contains the
 It is a host program like a user's script, and uses the same ``torch``.
 """
 
+from functools import partial
+
 import numpy as np
 
 from sipsim.ccl.collectives.base import COLLECTIVES, Array, Call, default_collective
@@ -42,7 +44,7 @@ class CollectiveJob:
         iterations = Iterations(self._job, dist)
         dist.init_process_group(backend="ahbm")
         for n_elem in self._job.n_elems:
-            iterations.run(self._collective, self._buffers(n_elem))
+            iterations.run(self._collective, partial(self._buffers, n_elem))
 
     def _buffers(self, n_elem: int) -> Buffers:
         job, collective = self._job, self._collective

@@ -27,6 +27,10 @@ def collective_job(request: JobRequest, plan: Plan) -> Job:
         return group_job(request, collective, plan, _job(request, collective, ()))
     _check_flags(request, collective, plan)
     dp = job_layout(plan)
+    try:
+        plan.world.check_holders([dp], 0)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
     if request.verify:
         check_contributions(DTYPES[request.dtype], collective.contributions(system.n_sips, dp.parts(ROWS)))
     sizes = collective.elements(1, system.n_sips)
@@ -59,11 +63,11 @@ def _job(request: JobRequest, collective: Collective, n_elems: tuple[int, ...]) 
 
 
 def job_layout(plan: Plan) -> DPPolicy:
-    """Of the job's tensors: a row a cube, or what the algorithm takes, on all PEs."""
+    """The layout of the job's tensors: a row a cube, or what the algorithm takes, on the PEs that it runs on."""
     n_cubes, layout = plan.system.n_cubes, plan.algorithm.layout
     if layout is None or layout[1] == COPIES:
         return DPPolicy(num_cubes=n_cubes)
-    return DPPolicy(*layout, num_cubes=n_cubes, num_pes=plan.system.n_pes)
+    return DPPolicy(*layout, num_cubes=n_cubes, num_pes=max(len(plan.world.places_on(0)) // n_cubes, 1))
 
 
 def _check_flags(request: JobRequest, collective: Collective, plan: Plan) -> None:
@@ -78,11 +82,8 @@ def _check_flags(request: JobRequest, collective: Collective, plan: Plan) -> Non
         if is_given:
             what = f"{collective.name} runs on all SIPs, in one layout"
             raise ConfigError(f"{flag}: {what}; leave it out, or name another --collective")
-    if plan.algorithm.is_schedule:
-        runs = ", ".join(plan.algorithm.collectives)
-        what = f"algorithm {plan.algorithm.name} runs {runs}"
-        wired = ", ".join(plan.catalog.wired)
-        raise ConfigError(f"--collective {collective.name}: {what}; those that are wired before the run: {wired}")
+    if why := plan.why_not_wired:
+        raise ConfigError(f"--collective {collective.name}: {why}")
     if len(request.algorithms) > 1 or ALL in request.algorithms:
         names = ",".join(request.algorithms)
         what = f"the algorithms of {collective.name} are wired before the run"

@@ -1,32 +1,33 @@
 """``torch.distributed`` on the simulated machine: the process group, and collectives that run as kernels.
 
-Each registered collective is a method here, under its name (:mod:`sipsim.ccl.collectives`).
+Each registered collective is a method here (:mod:`sipsim.ccl.collectives`).
 
 ``init_process_group`` takes no IPCQ settings (ADR-0023 D10): algorithm, buffers and wiring come from the config.
 Ranks are SIPs. A collective launches its kernel on the PEs of its communicator on this SIP, and the host
 script waits, in simulated time, until all of them have ended.
 """
 
+import sys
 from collections.abc import Callable, Sequence
 from types import MethodType
 
 from sipsim.ccl.collectives.base import COLLECTIVES, Call, Collective, DeviceTensor
 from sipsim.ccl.collectives.group import GroupCollective
 from sipsim.ccl.groups.process_group import ProcessGroup
-from sipsim.ccl.groups.select import AUTO
 from sipsim.ccl.hangs.diagnostics import pointer_dump
 from sipsim.ccl.seeded import Mismatch
 from sipsim.host.bridge.base import host_call
 from sipsim.host.futures import Outputs
 from sipsim.host.group_runs import GroupRuns
 from sipsim.host.groups import GroupHandle, NonMember, ProcessGroups
-from sipsim.host.kernel_queue import KernelQueue, Work
+from sipsim.host.kernel_queue import KernelQueue, Work, WorkTimes
 from sipsim.host.places import allowed_pes
 from sipsim.host.point_to_point import P2POp, PairRuns, PointToPoint
+from sipsim.host.rows import Row
 from sipsim.host.run_records import RunRecords
 from sipsim.host.torch_names import TorchNames, WorldGroup
 from sipsim.host.views import as_one
-from sipsim.record.calls import GROUPS, WORLD, GroupCall
+from sipsim.record.calls import GROUPS, WORLD, GroupCall, OpenCall
 from sipsim.sip.sip import Sip
 
 BACKEND = "ahbm"
@@ -61,10 +62,12 @@ class Distributed(TorchNames, PointToPoint):
         self._world_group: GroupHandle | None = None
         self.records = RunRecords(sip, recorded_io_dir)
         self.calls: list[GroupCall] = []
+        self._open_row: OpenCall | None = None
         self._pairs = PairRuns(sip, queue, self.records, self.calls.append)
         self.group = WorldGroup(lambda: self._world_group)
-        for name in COLLECTIVES.names():
-            setattr(self, name, self.collective(name))
+        self._has_told_meaning = False
+        for method in map(self.collective, COLLECTIVES.names()):
+            setattr(self, method.__name__, method)
 
     def init_process_group(self, backend: str = BACKEND, **_pytorch_arguments: object) -> None:
         """Join the process group of all SIPs; PyTorch's other arguments are accepted and ignored.
@@ -141,20 +144,42 @@ class Distributed(TorchNames, PointToPoint):
             return self._plan.system.n_sips
         return -1 if isinstance(group, NonMember) else group.group.size
 
-    def is_row_a_cube(self, tensor: DeviceTensor) -> bool:
-        """Whether a tensor has a row on the lead PE of each cube of the SIP, as that of ADR-0032 (D2).
+    def is_intercube(self, tensor: DeviceTensor) -> bool:
+        """Whether ``all_reduce`` of a tensor, without a group or an algorithm, is ``intercube``.
 
-        Or as an algorithm that is wired before the run takes it: every tensor for one of the user's.
+        With ``defaults.all_reduce: intercube`` that of a tensor with a row a cube is. That of every tensor is where the
+        config names a kernel of the user's that is wired before the run: it means what that kernel does. Rank 0 says
+        once what is meant where a reader of the script may expect the other.
         """
-        cubes, dp, wired = self._plan.system.n_cubes, tensor.dp, self._plan.algorithm
-        if (wired.is_users and not wired.is_schedule) or (dp.cube, dp.pe) == wired.layout:
-            return True
-        return (dp.cube, dp.num_cubes, dp.num_pes) == ("row_wise", cubes, 1) and cubes > 1 and tensor.shape[0] == cubes
+        wired, asked = self._plan.algorithm, self._plan.resolved.ccl.defaults.all_reduce == "intercube"
+        is_own = wired.is_users and not wired.is_schedule
+        if not asked and is_own:
+            self._tell_meaning(
+                f"all_reduce runs algorithm {wired.name} of the config, a kernel of yours that is wired "
+                'before the run; for the elementwise one over ranks give the call algorithm="auto"'
+            )
+        elif not asked and self._is_row_a_cube(tensor):
+            self._tell_meaning(
+                "all_reduce of a tensor with a row a cube is elementwise over ranks, as torch's; for the "
+                "sum of all rows of all ranks (ADR-0032) call intercube_all_reduce, or give "
+                "--set defaults.all_reduce=intercube"
+            )
+        return is_own or (asked and self._is_row_a_cube(tensor))
 
-    def runs_all_reduce(self, algorithm: str) -> bool:
-        """Whether the algorithm that a call names, or else the config, is one of ``all_reduce`` over SIPs."""
-        named = self._plan.catalog.get(algorithm) if algorithm not in ("", AUTO) else self._plan.algorithm
-        return "all_reduce" in named.collectives
+    def _tell_meaning(self, line: str) -> None:
+        if not self._has_told_meaning and not self._sip.sip:
+            print(line, file=sys.stderr, flush=True)
+        self._has_told_meaning = True
+
+    def _is_row_a_cube(self, tensor: DeviceTensor) -> bool:
+        """Whether a tensor is that of ADR-0032 (D2), with a row on the lead PE of each cube, or as the wired algorithm
+        takes it.
+        """
+        cubes, dp = self._plan.system.n_cubes, tensor.dp
+        if cubes == 1 or dp.num_cubes != cubes:
+            return False
+        as_adr = (dp.cube, dp.num_pes, tensor.shape[0]) == ("row_wise", 1, cubes)
+        return as_adr or (dp.cube, dp.pe) == self._plan.algorithm.layout
 
     def collective(self, name: str) -> Callable[..., Work | None]:
         """The method of a collective; a dotted name is a module that registers a collective under that name.
@@ -256,10 +281,12 @@ class Distributed(TorchNames, PointToPoint):
         """Run the algorithm that was wired before the run, on the ranks of its wiring."""
         if group is not None and group is not self._world_group:
             raise ValueError(f"{collective.name} runs on all SIPs; a group's collectives are elementwise")
+        if why := self._plan.why_not_wired:
+            raise ValueError(f"{collective.name}: {why}")
         system, wired = self._plan.system, self._world
         layout = wired.algorithm.layout
         collective.check(call, system.n_sips, system.n_cubes, *(() if layout is None else (layout,)))
-        wired.check_holders(call, self._sip.sip)
+        wired.check_holders((tensor.dp for tensor in call.tensors()), self._sip.sip)
         more = wired.kernel_args(system, self._sip.sip, call.n_elem())
         wired.algorithm.check_takes(more, collective.kernel_takes)
         args = (*call.tensors(), *call.values, *more)
@@ -290,14 +317,61 @@ class Distributed(TorchNames, PointToPoint):
     @host_call
     def start_together(self) -> None:
         """Block the host script until the common start of all ranks (``sipsim.io.barrier``)."""
+        self._start_together("the common start of an iteration")
+
+    def _start_together(self, what: str, is_row: bool = False) -> None:
         host = self._queue.host_task()
 
         def start(span: int) -> None:
             host.span = span
             host.resume()
 
-        self._sip.network.barrier.enter(start, host.span)
-        host.wait("the common start of an iteration")
+        self._sip.barrier.enter(start, host.span, is_row)
+        host.wait(what)
+
+    def row(self, name: str) -> Row:
+        """``with torch.ahbm.row(name):`` all ranks begin what is inside together, from the state of time 0, as
+        :meth:`begin_row` says. The collectives inside carry the name.
+
+        Raises:
+            ValueError: for a name that is no line of text, or inside another row.
+            RuntimeError: before ``init_process_group``.
+        """
+        return Row(name, self.records, self._begin_named_row)
+
+    @host_call
+    def _begin_named_row(self, name: str) -> None:
+        everyone = self._member("row", None)
+        everyone.calls += 1
+        text, sips = f"row({name!r})", everyone.group.sips
+        self.calls.append(GroupCall(text))
+        self._open_row = OpenCall(WORLD, sips, everyone.calls, text)
+        self.begin_row()
+        self._open_row = None
+
+    def open_calls(self) -> list[OpenCall]:
+        """The calls that have not ended, in order."""
+        return [*self._queue.open_calls(), *filter(None, [self._open_row])]
+
+    @host_call
+    def begin_row(self) -> None:
+        """Block the host script until the row start of all ranks: all that is under way on any of them ends, and then
+        the machine is as at time 0. Tensors that the script can reach stay where they are.
+
+        Raises:
+            IpcqInUse: while a message was not received.
+        """
+        for work in self._queue.unfinished():
+            work.wait()
+        self._start_together("a row start", is_row=True)
+        self._sip.check_row_start()
+        for group in self._groups.live():
+            if isinstance(group, ProcessGroup):
+                self._runs_of_groups.close(group)
+                self._pairs.close(group)
+                group.rows += 1
+        self._sip.begin_row(self._queue.host_task().span)
+        self._queue.space.begin_row()
 
     def count_from_here(self, iterations: int) -> None:
         """What is used from here on belongs to the next run that is recorded, of so many iterations."""
@@ -307,8 +381,9 @@ class Distributed(TorchNames, PointToPoint):
         self,
         collective: Collective,
         call: Call,
-        works: Sequence[Work],
+        last: Work,
+        times: Sequence[WorkTimes],
         wrong: Mismatch | None = None,
     ) -> None:
-        """Add a completed collective to the records, by its timed iterations."""
-        self.records.add(collective, call, works, wrong)
+        """Add a completed collective to the records, by its last iteration and the times of those that count."""
+        self.records.add(collective, call, last, times, wrong)

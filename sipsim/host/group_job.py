@@ -1,5 +1,7 @@
 """The built-in job of a collective over a group: seeded data, size after size, each result checked exactly."""
 
+from functools import partial
+
 from sipsim.ccl.collectives.base import Call
 from sipsim.ccl.collectives.group import GroupCollective
 from sipsim.ccl.groups.process_group import ProcessGroup
@@ -60,15 +62,11 @@ class GroupJob:
         self._group = next((group for group in made if not isinstance(group, NonMember)), None)
         for n_elem, algorithms in zip(self._job.n_elems, self._job.algorithms, strict=True):
             for algorithm in algorithms:
-                # Tensors of its own, so that no row finds pages in the TLBs that the one before has looked up.
-                self._run_row(iterations, n_elem, algorithm)
+                iterations.run(self._collective, partial(self._buffers, n_elem), self._group, algorithm)
 
-    def _run_row(self, iterations: Iterations, n_elem: int, algorithm: str) -> None:
-        """Its tensors end with it."""
-        buffers = self._buffers(n_elem) if self._sips else None
-        iterations.run(self._collective, buffers, self._group, algorithm)
-
-    def _buffers(self, n_elem: int) -> Buffers:
+    def _buffers(self, n_elem: int) -> Buffers | None:
+        if not self._sips:
+            return None
         job, collective, size = self._job, self._collective, len(self._sips)
         of_source, of_result = collective.elements(n_elem, size)
         data = GroupData(collective, n_elem, self._sips, DTYPES[job.dtype], job.op, job.seed)

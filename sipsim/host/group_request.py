@@ -176,7 +176,8 @@ def _with_algorithms(job: Job, request: JobRequest, collective: GroupCollective,
             by_size.append(tuple(names))
         else:
             by_size.append(tuple(_chosen(name, tasks, plan) for name in request.algorithms or ("",)))
-    notes.update({f"algorithm {name} is left out: {why}": None for name, why in plan.catalog.left_out.items()})
+    # First, as a table without -v may show one note only.
+    notes = {f"algorithm {name} is left out: {why}": None for name, why in plan.catalog.left_out.items()} | notes
     named = set(request.algorithms) - {AUTO}
     is_auto = not named and not (not request.algorithms and collective.name in plan.algorithm.collectives)
     if AUTO in request.algorithms and not is_auto:

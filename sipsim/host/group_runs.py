@@ -45,7 +45,6 @@ class GroupRuns:
         self._sip = sip
         self._plan = sip.plan
         self._queue = queue
-        self._settings = sip.plan.worker_settings
         self._programs: dict[Any, dict[Place, list[Instruction]]] = {}
         self._of_generation: dict[int, list[Work]] = {}
         self._displaced: dict[int, list[Wired]] = {}
@@ -73,13 +72,14 @@ class GroupRuns:
         rank = group.group.rank_of(self._sip.sip)
         assert rank is not None
         collective.check_call(call, group.group.size, rank)
-        task = prepared(collective, call, group.group, self._plan.system.n_pes, self._settings, pes)
+        task = prepared(collective, call, group.group, self._plan.system.n_pes, self._plan.worker_settings, pes)
         chosen = select(self._plan.catalog, task, self._plan.algorithm, algorithm)
         if self._plan.catalog.left_out and algorithm in ("", AUTO):
             self._tell_left_out(rank)
         group.calls += 1
         what = name or f"{collective.name} of {task.task.n_elem} {call.tensors()[0].dtype}"
-        return Ready(call, group, chosen, task, _text(what, group, collective, call, chosen, task))
+        made_of = self._plan.catalog.made_of(chosen, task.task)
+        return Ready(call, group, chosen, task, _text(what, group, collective, call, chosen, task, made_of))
 
     def _tell_left_out(self, rank: int) -> None:
         """By the first rank of a group, and once: the algorithms that ``auto`` goes on without."""
@@ -114,6 +114,8 @@ class GroupRuns:
             for work in [*self._users_before(wired), *self._of_generation.get(wired.generation, ())]:
                 work.wait()
             self._close(wired)
+        for key in [key for key in self._programs if key[0] == group.number]:
+            del self._programs[key]
 
     def _wired(self, ready: Ready) -> Wired:
         knobs = effective_ipcq(self._plan.resolved, ready.algorithm.name)
@@ -181,7 +183,13 @@ class GroupRuns:
 
 
 def _text(
-    what: str, group: ProcessGroup, collective: GroupCollective, call: Call, algorithm: Algorithm, made: Prepared
+    what: str,
+    group: ProcessGroup,
+    collective: GroupCollective,
+    call: Call,
+    algorithm: Algorithm,
+    made: Prepared,
+    made_of: str,
 ) -> str:
     said = ", ".join(filter(None, (call.op if collective.ops else "", *_root(collective, call, group), algorithm.name)))
     return PART.join(
@@ -189,6 +197,7 @@ def _text(
             f"{what} ({said})",
             f"call {group.calls} of {group.name}",
             f"on {places_text(made.places)} with shards of {made.shards.source} and {made.shards.result} elements",
+            *([f"by a wiring and schedule whose hash begins with {made_of}"] if made_of else []),
         )
     )
 

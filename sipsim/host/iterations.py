@@ -1,5 +1,8 @@
-"""The iterations of a row of the built-in job: each on fresh data, from a start common to all ranks, and checked."""
+"""The rows of the built-in job, each from a row start, and their iterations: each on fresh data, from a start common to
+all ranks, and checked.
+"""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -22,7 +25,7 @@ class Buffers(NamedTuple):
 
 
 class Iterations:
-    """Those of one rank, of all rows of its job."""
+    """The iterations of one rank, in all rows of its job. The first row starts at time 0."""
 
     def __init__(self, job: Job, dist: Distributed) -> None:
         self._job = job
@@ -30,27 +33,36 @@ class Iterations:
         self._is_first = True
 
     def run(
-        self, collective: Collective, buffers: Buffers | None, group: ProcessGroup | None = None, algorithm: str = ""
+        self,
+        collective: Collective,
+        make_buffers: Callable[[], Buffers | None],
+        group: ProcessGroup | None = None,
+        algorithm: str = "",
     ) -> None:
-        """Run a row, and add its record. Without ``buffers`` this rank only takes part in the common starts."""
+        """Run a row, and add its record. The buffers are made at its start, and end with it; without any this rank only
+        takes part in the common starts.
+        """
         job, dist = self._job, self._dist
-        works, wrong = [], NONE_WRONG
+        times, wrong = [], NONE_WRONG
+        if not self._is_first:
+            dist.begin_row()
+        self._is_first = False
+        dist.records.row = ""
+        dist.count_from_here(job.warmup + job.iters)
+        buffers = make_buffers()
         for iteration in range(job.warmup + job.iters):
             if buffers is not None:
                 _refresh(buffers)
-            if not self._is_first:
+            if iteration:
                 dist.start_together()
-            self._is_first = False
-            if iteration == 0:
-                dist.count_from_here(job.warmup + job.iters)
             if buffers is None:
                 continue
             work = dist.start_collective(collective, buffers.call, group, algorithm)
             work.wait()
-            works += [work] if iteration >= job.warmup else []
+            times += [work.times] if iteration >= job.warmup else []
             wrong = _sum(wrong, _wrong(buffers))
         if buffers is not None:
-            dist.record(collective, buffers.call, works, wrong if job.verify else None)
+            dist.record(collective, buffers.call, work, times, wrong if job.verify else None)
 
 
 def _refresh(buffers: Buffers) -> None:

@@ -3,7 +3,7 @@
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Sequence
 from itertools import takewhile
-from typing import Any
+from typing import Any, NamedTuple
 
 from sipsim.control.launch import Launch
 from sipsim.host.allocator import AddressSpace
@@ -24,6 +24,13 @@ BEFORE_START = "launch"
 """What kernels wait for before they start, among the words of their commands."""
 
 
+class WorkTimes(NamedTuple):
+    """When a launch that has ended was made and ended, and its kernels, as of :class:`Work`."""
+
+    span_ps: tuple[Ps, Ps]
+    kernels_ps: tuple[Ps, Ps] | None
+
+
 class Work:
     """A launch that was made; ``what`` describes it in deadlock reports, ``name`` in results.
 
@@ -36,7 +43,7 @@ class Work:
     ``before_start_ps``: of all its kernels, from the launch to their starts. ``generation``, ``call``: the queue pairs
     that its kernels use, and the collective that they belong to, as ``PeIpcq.use`` takes them. ``group``: the number
     of its process group, of the ranks ``sips``; ``number``: of the call in the group, from 1; ``text``: of it.
-    ``outputs``: the tensors that it writes.
+    ``outputs``: the tensors that it writes. ``row``: as of a ``RunRecord``.
     """
 
     def __init__(self, launcher: "KernelQueue", name: str, what: str = "a collective") -> None:
@@ -65,6 +72,7 @@ class Work:
         self.workers = self.count = 0
         self.outputs = Outputs(None)
         self.run: int | None = None
+        self.row: str | None = None
         self.on_start: Callable[[], None] | None = None
         self.on_end: Callable[[], None] | None = None
         self.waiter: Task | None = None
@@ -72,6 +80,11 @@ class Work:
     def is_completed(self) -> bool:
         """Whether all its kernels have ended."""
         return self.end_ps is not None
+
+    @property
+    def times(self) -> WorkTimes:
+        """The times of a launch that has ended."""
+        return WorkTimes((self.start_ps, self.end_ps or 0), self.kernels_ps)
 
     def get_future(self) -> Future:
         """The future of the tensors that it writes.
@@ -115,13 +128,13 @@ class Work:
 class KernelQueue:
     """The launches of one SIP, in the order in which the host made them on each PE.
 
-    ``places``: the PEs that a launch runs on unless it names others. ``ended``: how many launches have ended;
-    ``records``: of the first of these.
+    ``space``: where tensors lie. ``places``: the PEs that a launch runs on unless it names others. ``ended``: how many
+    launches have ended; ``records``: of the first of these.
     """
 
     def __init__(self, sip: Sip, space: AddressSpace, places: list[PePlace]) -> None:
         self._sip = sip
-        self._space = space
+        self.space = space
         self.bridge = space.bridge
         self.places = places
         self.records: list[LaunchRecord] = []
@@ -228,7 +241,7 @@ class KernelQueue:
         pe, kernel, begun_ps = self._sip.pe(*place), work.kernel, self._sip.engine.now_ps
         pe.run = work.run
         pe.ipcq.use(work.generation, work.call)
-        tl = TL(self._sip, pe, translation_on(pe, self._space, self._sip.checker is not None))
+        tl = TL(self._sip, pe, translation_on(pe, self.space, self._sip.checker is not None))
         assert kernel is not None
 
         def body() -> None:

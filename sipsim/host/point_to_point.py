@@ -42,7 +42,6 @@ class PairRuns:
         self._queue = queue
         self._records = records
         self._note = note
-        self._settings = sip.plan.worker_settings
         self._knobs = pair_ipcq(self._plan.resolved)
         self._wired: dict[int, set[tuple[Place, Place]]] = {}
         self._works: dict[int, list[Work]] = {}
@@ -59,7 +58,7 @@ class PairRuns:
         if other is None or own == other:
             raise ValueError(f"rank {peer} is this rank" if own == other else f"rank {peer} is not in {group.name}")
         pair = Pair(group, own, other) if sends else Pair(group, other, own)
-        workers = pair_workers(tensor, self._plan.system.n_pes, self._settings, group.pes)
+        workers = pair_workers(tensor, self._plan.system.n_pes, self._plan.worker_settings, group.pes)
         self._wire(pair, list(zip(*workers, strict=True)))
         work = self._work(pair, tensor, tag, places_text(workers.senders))
         here = workers.senders if sends else workers.receivers

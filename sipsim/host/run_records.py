@@ -1,5 +1,6 @@
 """What one rank notes of its collectives: a record each, for results, and their data, for the launcher's check."""
 
+import os
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from pathlib import Path
@@ -9,7 +10,8 @@ import numpy as np
 from sipsim.ccl.collectives.base import Call, Collective, DeviceTensor
 from sipsim.ccl.seeded import Mismatch
 from sipsim.errors import OutputError
-from sipsim.host.kernel_queue import Work
+from sipsim.files import REWRITE, open_file
+from sipsim.host.kernel_queue import Work, WorkTimes
 from sipsim.plan.job import SEND_RECV, RunRecord
 from sipsim.record.resources import PeakMemory
 from sipsim.sip.sip import Sip
@@ -19,7 +21,7 @@ class RunRecords:
     """``runs``: of the collectives that have ended on a SIP, in the order of their ends. ``on_record``: told of each.
 
     ``recorded_io_dir``: where their data go; empty: nowhere. A collective is numbered when it starts, as in the spans
-    and counters of the SIP.
+    and counters of the SIP. ``row``: of those that start now, as of a ``RunRecord``.
     """
 
     def __init__(self, sip: Sip, recorded_io_dir: str) -> None:
@@ -27,12 +29,13 @@ class RunRecords:
         self._recorded_io_dir = recorded_io_dir
         self._started = 0
         self.runs: list[RunRecord] = []
+        self.row: str | None = None
         self.on_record: Callable[[RunRecord], None] = lambda _record: None
         self.memory = PeakMemory()
 
     def note_start(self, work: Work, call: Call) -> None:
         """A collective starts: its source has its values. Those without a row of their own have a number in common."""
-        work.run = self._started
+        work.run, work.row = self._started, self.row
         if work.has_own_row:
             self._started += 1
             self._record_io(work, "in", call.source)
@@ -40,14 +43,19 @@ class RunRecords:
     def note_end(self, work: Work, collective: Collective | None, call: Call) -> None:
         """A collective with a row of its own has ended; None: a message from one rank to another."""
         self._record_io(work, "out", call.result)
-        self.add(collective, call, [work])
+        self.add(collective, call, work, [work.times])
 
     def add(
-        self, collective: Collective | None, call: Call, works: Sequence[Work], wrong: Mismatch | None = None
+        self,
+        collective: Collective | None,
+        call: Call,
+        last: Work,
+        times: Sequence[WorkTimes],
+        wrong: Mismatch | None = None,
     ) -> None:
-        """Add a completed collective, by its timed iterations; sample memory, which is at its peak now."""
+        """Add a completed collective, by its last iteration and the times of all that count; sample memory, which is at
+        its peak now."""
         self.memory.sample()
-        last = works[-1]
         assert last.run is not None
         self._started = max(self._started, last.run + 1)
         sized = call.sized()
@@ -62,8 +70,8 @@ class RunRecords:
                 count=count,
                 nbytes=count * sized.dtype.itemsize,
                 busbw=(busbw.numerator, busbw.denominator),
-                spans_ps=tuple((work.start_ps, work.end_ps or 0) for work in works),
-                kernels_ps=tuple(work.kernels_ps for work in works),
+                spans_ps=tuple([each.span_ps for each in times]),
+                kernels_ps=tuple([each.kernels_ps for each in times]),
                 wrong=wrong.elements if wrong is not None else None,
                 first_wrong=wrong.first if wrong is not None else "",
                 values=call.values,
@@ -74,6 +82,7 @@ class RunRecords:
                 run=last.run,
                 workers=last.workers,
                 in_place=call.source is call.result,
+                row=last.row,
             )
         )
         self.on_record(self.runs[-1])
@@ -86,9 +95,10 @@ class RunRecords:
         n_rows = 1 if work.workers else self._sip.plan.system.n_cubes
         rows = tensor.numpy().reshape(n_rows, -1).view(tensor.dtype.stored)
         try:
-            np.save(path, rows)
+            with os.fdopen(open_file(path, REWRITE), "wb") as file:
+                np.save(file, rows)
         except OSError as error:
-            what = f"{path.parent}: data for the check cannot be written: {error.strerror or error}"
+            what = f"{path}: data for the check cannot be written: {error.strerror or error}"
             raise OutputError(
                 f"{what}; make room there, set TMPDIR to another folder, or give --no-verify-data"
             ) from None

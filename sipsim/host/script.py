@@ -6,24 +6,30 @@ runs all SIPs, each rank has its own copy of the script's modules and its own ra
 """
 
 import importlib.util
+import inspect
+import os
 import random
 import sys
 from collections.abc import Callable, Mapping
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar
 
 import numpy as np
 
-from sipsim.errors import ConfigError
+from sipsim.config.limited_file import read_limited
+from sipsim.config.strict_yaml import one_line
+from sipsim.errors import ConfigError, error_text, pass_on_halt
 from sipsim.host.dp_policy import DPPolicy
 from sipsim.record.code_place import INSTALLED
 from sipsim.registry import is_definer
 from sipsim.source_loader import source_spec
-from sipsim.task import Task
+from sipsim.task import NOT_PLAIN, Task, makes_generator
 
 Worker = Callable[[int, int, Any], object]
 MODULE_NAME = "__ahbm_script__"
+MAX_SCRIPT_BYTES = 16 * 2**20
 SHARED_PACKAGES = ("broker", "sipsim", "launcher", "__main__")
 
 
@@ -36,13 +42,17 @@ def find_script(script: str, as_module: bool) -> Path:
     if as_module:
         try:
             spec = importlib.util.find_spec(script)
-        except (ImportError, ValueError) as error:
-            raise ConfigError(f"-m {script}: cannot be found: {error}") from None
+        except BaseException as error:
+            # The packages that it is in are imported.
+            pass_on_halt(error)
+            raise ConfigError(one_line(f"-m {script}: cannot be found: {error_text(error)}")) from None
         if spec is None or spec.origin is None:
             raise ConfigError(f"-m {script}: no such module; check PYTHONPATH and the name")
+        if not isinstance(spec.loader, SourceFileLoader):
+            raise ConfigError(f"-m {script}: no Python file ({spec.origin}); name a module that defines worker()")
         return Path(spec.origin)
     path = Path(script)
-    if not path.is_file():
+    if not os.path.isfile(path):
         raise ConfigError(f"{script}: no such file; give the path of a Python script that defines worker()")
     return path
 
@@ -54,10 +64,17 @@ def check_script(path: Path) -> None:
         ConfigError: with the line of the mistake.
     """
     try:
-        code = compile(path.read_bytes(), str(path), "exec")
-    except (SyntaxError, ValueError, UnicodeDecodeError) as error:
-        line = f":{error.lineno}" if isinstance(error, SyntaxError) else ""
-        raise ConfigError(f"{path}{line}: not valid Python: {getattr(error, 'msg', error)}") from None
+        source = read_limited(path, MAX_SCRIPT_BYTES)
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
+    if source is None:
+        raise ConfigError(f"{path}: larger than {MAX_SCRIPT_BYTES // 2**20} MiB, which no host script is")
+    try:
+        code = compile(source, str(path), "exec")
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        line = f":{error.lineno}" if isinstance(error, SyntaxError) and error.lineno is not None else ""
+        why = error.msg if isinstance(error, SyntaxError) else str(error) or "it nests too deep"
+        raise ConfigError(one_line(f"{path}{line}: not valid Python: {why}")) from None
     if "worker" not in code.co_names:
         raise ConfigError(f"{path}: defines no worker; a host script defines worker(rank, world_size, torch)")
 
@@ -141,20 +158,24 @@ class ScriptNamespace:
         """Load the script and run its ``worker``; ``sys.exit`` with no or code 0 is a normal end.
 
         Raises:
-            ConfigError: when there is no callable ``worker``.
-            RuntimeError: when the script exits with an error.
+            ConfigError: when there is no ``worker`` that runs when it is called.
         """
         try:
-            self._load_worker()(rank, world_size, torch)
+            result = self._load_worker()(rank, world_size, torch)
         except SystemExit as leaving:
             if leaving.code not in (None, 0):
-                raise RuntimeError(f"the script called sys.exit({leaving.code!r})") from None
+                raise
+            return
+        if inspect.iscoroutine(result):
+            # Of a plain function that wraps another.
+            result.close()
+            raise self._not_plain()
 
     def _load_worker(self) -> Worker:
         """Run the script's top level, between :meth:`enter` and :meth:`leave`; its ``worker``.
 
         Raises:
-            ConfigError: when it defines no callable ``worker``.
+            ConfigError: when it defines no ``worker`` that runs when it is called.
         """
         spec = source_spec(self._name, self._path)
         assert spec.loader is not None
@@ -165,8 +186,13 @@ class ScriptNamespace:
         worker = getattr(module, "worker", None)
         if not callable(worker):
             raise ConfigError(f"{self._path}: worker is not a function; define worker(rank, world_size, torch)")
+        if makes_generator(worker):
+            raise self._not_plain()
         found: Worker = worker
         return found
+
+    def _not_plain(self) -> ConfigError:
+        return ConfigError(f"{self._path}: worker {NOT_PLAIN}")
 
     def _is_own(self, name: str, module: ModuleType, is_new: bool) -> bool:
         """Whether it is this rank's: a module beside the script, or another that it loaded.

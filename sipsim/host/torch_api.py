@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from sipsim.ccl.algorithm import NOT_PLAIN, makes_generator
 from sipsim.config.components import ComponentsFile
 from sipsim.dtypes import DEFAULT_DTYPE, DTYPES, DType, dtype_of
 from sipsim.host.allocator import AddressSpace
@@ -20,6 +19,7 @@ from sipsim.host.places import Numbers, chosen_places
 from sipsim.host.shaped import HostTensor
 from sipsim.host.tensor import Tensor
 from sipsim.sip.sip import Sip
+from sipsim.task import NOT_PLAIN, makes_generator
 
 
 class Torch:
@@ -42,6 +42,7 @@ class Torch:
         self.distributed = Distributed(sip, self.kernels, recorded_io_dir)
         self.distributed.tensors_on(self)
         # What PyTorch has beside the generic names, for scripts that use these.
+        self.ahbm = SimpleNamespace(row=self.distributed.row)
         self.cuda = self.accelerator = SimpleNamespace(Event=self.Event, synchronize=self.synchronize)
 
     if not TYPE_CHECKING:

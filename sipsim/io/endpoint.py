@@ -62,6 +62,6 @@ class Endpoint:
         port.receive(packet)
 
     def _refused(self, channel: int, what: str) -> InvariantViolation:
-        known = self._channels
-        name = known[channel].name if channel < len(known) else f"{channel}, which is none"
-        return InvariantViolation(f"a packet on channel {name} that came to SIP {self._sip} {what}")
+        known = self._channels[channel] if channel < len(self._channels) else None
+        name, sender = (f"{channel}, which is none", None) if known is None else (known.name, known.src)
+        return InvariantViolation(f"a packet on channel {name} that came to SIP {self._sip} {what}", rank=sender)

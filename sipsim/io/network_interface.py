@@ -20,21 +20,20 @@ from sipsim.memory.port import MemoryPorts
 from sipsim.noc.arbitration import COMM, CREDIT
 from sipsim.noc.transport import Transport
 from sipsim.plan.plan import Plan
-from sipsim.record.recorder import Recorder
 from sipsim.sync.session import Session
 
 Ps = int
 
 
 class NetworkInterface:
-    """The parts of SIP ``sip`` that its PEs and its session use: ``messages``, ``credits``, ``barrier``, ``ports``."""
+    """The parts of SIP ``sip`` that its PEs and its session use: ``messages``, ``credits``, ``ports``."""
 
     def __init__(
         self,
         sip: int,
         plan: Plan,
         session: Session,
-        recorder: Recorder,
+        barrier: Barrier,
         fabric: Transport,
         memory_ports: MemoryPorts,
         wire_format: WireFormat,
@@ -50,7 +49,6 @@ class NetworkInterface:
         controls: dict[type, TakeControl] = {}
         interface = Interface(plan, session, fabric, deliveries, controls)
         self.ports, self.receive, router = interface.ports, interface.receive, interface.router
-        self.barrier = Barrier(sip, plan, session, recorder)
         command_bytes = plan.resolved.components.pe_dma.command_bytes
         fetch = Fetch(engine, fabric, graph, memory_ports, wire_format, command_bytes, system.chunk_bytes)
         self.messages = MessageSender(engine, router, graph, fetch, memory_ports, wire_format, overhead_ps)
@@ -70,4 +68,4 @@ class NetworkInterface:
             overhead_ps,
         )
         controls |= {LinkCredit: self.ports.take_link_credit}
-        controls |= {CreditPacket: self.credits.receive, BarrierPacket: self.barrier.receive}
+        controls |= {CreditPacket: self.credits.receive, BarrierPacket: barrier.receive}

@@ -77,6 +77,7 @@ class Backpressure:
 
 def backpressure_of(knobs: IpcqKnobs, cost: PeCpu) -> Backpressure:
     """That of a config."""
-    interval_ps = ns_to_ps(knobs.poll_interval_ns) if knobs.backpressure == "poll" else 0
+    if knobs.backpressure != "poll":
+        return Backpressure(0, wake_ps=ns_to_ps(cost.wakeup_ns))
     most_ps = ns_to_ps(knobs.poll_interval_max_ns or 0)
-    return Backpressure(interval_ps, most_ps, ns_to_ps(cost.poll_ns), ns_to_ps(cost.wakeup_ns))
+    return Backpressure(ns_to_ps(knobs.poll_interval_ns), most_ps, ns_to_ps(cost.poll_ns))

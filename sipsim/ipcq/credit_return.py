@@ -37,10 +37,10 @@ class CreditCarrier(Protocol):
 class CreditReturn:
     """The credit return of one PE, for each queue pair by its own mode (``QueuePair.credit_mode``).
 
-    ``overhead_ps`` is PE_IPCQ's; ``wait_ps`` the longest wait for a message to piggyback on.
+    ``overhead_ps`` is PE_IPCQ's; ``wait_ps()`` the longest wait for a message to piggyback on.
     """
 
-    def __init__(self, engine: Engine, carrier: CreditCarrier, overhead_ps: Ps, wait_ps: Ps) -> None:
+    def __init__(self, engine: Engine, carrier: CreditCarrier, overhead_ps: Ps, wait_ps: Callable[[], Ps]) -> None:
         self._engine = engine
         self._carrier = carrier
         self._overhead_ps = overhead_ps
@@ -74,7 +74,7 @@ class CreditReturn:
         waiting = self._waiting.get(peer)
         if waiting is None:
             waiting = self._waiting[peer] = {}
-            self._engine.at(credit.sent_ps + self._wait_ps, lambda: self._send_alone(peer, waiting))
+            self._engine.at(credit.sent_ps + self._wait_ps(), lambda: self._send_alone(peer, waiting))
         waiting[queue] = credit
 
     def _send_alone(self, peer: Place, waiting: dict[QueuePair, IpcqCreditMetadata]) -> None:

@@ -8,6 +8,7 @@ after the other: messages and credits carry the number, and are matched within i
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from itertools import islice
 
 from sipsim.errors import InvariantViolation, IpcqInUse, IpcqInvalidDirection
 from sipsim.ipcq.messages import IpcqCreditMetadata, IpcqDmaToken, IpcqInitEntry
@@ -198,8 +199,42 @@ class Generations:
         for queue in generation.queues.values():
             del self.queues[queue.direction]
 
+    def check_received(self) -> None:
+        """Check at a row start that all messages that the PE has got or sent were received.
+
+        Raises:
+            IpcqInUse: when one was not.
+        """
+        got = ((self._place, each.sender, each.sender_direction, each.messages) for each in self.unread())
+        queues = self.queues.values()
+        sent = ((each.peer.place, self._place, each.direction, each.my_head - each.peer_tail_cache) for each in queues)
+        for receiver, sender, direction, messages in (*got, *sent):
+            if messages:
+                to, of = (f"rank {sip} cube {cube} PE {pe}" for sip, cube, pe in (receiver, sender))
+                many = "a message" if messages == 1 else f"{messages} messages"
+                text = f"a row starts while {to} has not received {many} that {of} has sent {direction}"
+                _, cube, pe = self._place
+                raise IpcqInUse(f"{text}; receive all that is sent before", cube=cube, pe=pe, direction=direction)
+
+    def go_on_from(self, before: "Generations") -> Iterator[tuple[QueuePair, QueuePair]]:
+        """Each queue pair, and that of the row before, whose pointers it takes over.
+
+        Raises:
+            InvariantViolation: for one that is not idle, or not one of the plan's.
+        """
+        for name, was in before.queues.items():
+            queue = self.queues.get(name)
+            if queue is None or not was.is_idle:
+                raise violation(self._place, f"queue pair {name} is in use at a row start", name)
+            queue.go_on_from(was)
+            yield queue, was
+
     def unread(self) -> Iterator[Unread]:
-        """The messages for generations that were not installed."""
+        """The messages that have arrived and were not received, by ring; then those of generations to be installed."""
+        for queue in self.queues.values():
+            for token in islice(queue.messages.values(), 1):
+                sender = token.src_sip, token.src_cube, token.src_pe
+                yield Unread(sender, token.src_direction, self._place, queue.direction, len(queue.messages))
         for number, tokens in sorted(self._early.items()):
             ways = Counter((token[2:5], token.src_direction) for token in tokens)
             for (sender, direction), count in ways.items():

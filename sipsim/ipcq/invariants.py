@@ -20,8 +20,9 @@ class _Counts:
 
     __slots__ = ("arrived", "credited", "freed", "read", "sent", "slots", "taken")
 
-    def __init__(self) -> None:
-        self.sent = self.arrived = self.taken = self.freed = self.credited = 0
+    def __init__(self, sent: int = 0, received: int = 0) -> None:
+        self.sent = self.credited = sent
+        self.arrived = self.taken = self.freed = received
         self.slots: dict[int, int] = {}
         self.read: set[int] = set()
 
@@ -37,6 +38,10 @@ class InvariantChecker:
         self._engine = engine
         self._memory = memory
         self._counts: dict[tuple[Place, str], _Counts] = {}
+
+    def goes_on(self, place: Place, queue: QueuePair) -> None:
+        """A queue pair begins with these pointers."""
+        self._counts[place, queue.direction] = _Counts(queue.my_head, queue.my_tail)
 
     def sent(self, place: Place, queue: QueuePair, token: IpcqDmaToken) -> None:
         """``my_head`` was incremented for a message, which has not left yet."""

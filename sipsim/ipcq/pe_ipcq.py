@@ -6,9 +6,8 @@ write and the update of ``peer_head_cache`` happen in one step; both are in :met
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from functools import partial
-from itertools import islice
 
 from sipsim.errors import AhbmError, IpcqInvalidDirection, IpcqMessageTooLarge
 from sipsim.ipcq.context import IpcqContext
@@ -17,7 +16,7 @@ from sipsim.ipcq.messages import IpcqCreditMetadata, IpcqDmaToken, IpcqInitEntry
 from sipsim.ipcq.queue_pair import QueuePair
 from sipsim.ipcq.requests import ReceiveRequest, SendRequest
 from sipsim.ipcq.slots import Slots
-from sipsim.record.dump import Place, Unread, Waiting
+from sipsim.record.dump import Place, Waiting
 
 POLL, WAKEUP = "poll", "wakeup"
 """The spans of a wait for the look, or of the wake-up, that sees an event."""
@@ -243,17 +242,23 @@ class PeIpcq:
         if generation.is_closed and not generation.awaits_credits():
             self._forget(generation)
 
+    def go_on_from(self, before: "PeIpcq", cause: int) -> None:
+        """Take over the pointers of the same PE in the row before, of the queue pairs of the plan, by span ``cause``.
+
+        Raises:
+            InvariantViolation: when it was not idle, or has queue pairs that are not the plan's.
+        """
+        now_ps = self._engine.now_ps
+        for queue, was in self.generations.go_on_from(before.generations):
+            if queue.peer_tail_cache > was.peer_tail_cache:
+                # What makes room for the first messages of the row.
+                self._span(self.name, "credit", now_ps, now_ps, cause, queue.direction, queue.peer_tail_cache)
+            if self._checker is not None:
+                self._checker.goes_on(self.place, queue)
+
     def queue(self, direction: str, sending: bool = True) -> QueuePair:
         """The queue pair of a direction; F1 when it is not installed for sending, or for receiving."""
         return self._in_use.queue(direction, sending)
-
-    def unread(self) -> Iterator[Unread]:
-        """The messages that have arrived and were not received, by ring; then those of generations to be installed."""
-        for queue in self.every.values():
-            for token in islice(queue.messages.values(), 1):
-                sender = token.src_sip, token.src_cube, token.src_pe
-                yield Unread(sender, token.src_direction, self.place, queue.direction, len(queue.messages))
-        yield from self.generations.unread()
 
     def _forget(self, generation: Generation) -> None:
         """The last credit of a closed generation has come."""
@@ -291,7 +296,7 @@ class PeIpcq:
         queue.my_head += 1
         if self._checker is not None:
             self._checker.sent(self.place, queue, token)
-        self._data_plane.carry_token(queue, token, read_pa, send.passed)
+        self._data_plane.carry_token(queue, token, read_pa, send.passed if send.is_followed else None)
         if self._feed is not None:
             self._feed.values(token.data)
         send.sent(slot_pa, seq, span, sent_ps)

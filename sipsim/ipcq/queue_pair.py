@@ -86,6 +86,19 @@ class QueuePair:
         self.send_wait = Waiting("send", (self.direction,))
         self.recv_wait = Waiting("recv", (self.direction,))
 
+    def go_on_from(self, before: "QueuePair") -> None:
+        """Begin at the first slots, where ``before``, idle, has served the row before: no message has the number of
+        another one of the run.
+        """
+        self.my_head = self.peer_tail_cache = _whole_rounds(before.my_head, self.peer.n_slots)
+        self.taken = self.my_tail = self.peer_head_cache = _whole_rounds(before.my_tail, self.n_slots)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether all messages were received, and all credits have come."""
+        is_sent, is_received = self.my_head == self.peer_tail_cache, self.peer_head_cache == self.my_tail
+        return is_sent and is_received and not (self.sends or self.posted or self.blocked)
+
     @property
     def is_full(self) -> bool:
         return self.my_head - self.peer_tail_cache >= self.peer.n_slots
@@ -119,3 +132,7 @@ class QueuePair:
     def rx_stop_pa(self) -> int:
         """The first address after the receive ring."""
         return self.my_rx_base_pa + self.n_slots * self.slot_size
+
+
+def _whole_rounds(pointer: int, n_slots: int) -> int:
+    return -(-pointer // n_slots) * n_slots

@@ -29,11 +29,11 @@ class CopyTo(NamedTuple):
 
 class SendRequest(Protocol):
     """A send, which waits while the peer's ring is full. It leaves no sooner than ``start_ps``. ``cause``: the span
-    that released its command; ``reason``: what it waits for. ``passed``: told when its last byte passes PE_DMA.
+    that released its command; ``reason``: what it waits for. ``is_followed``: it is told when it has ``passed``.
     """
 
     source: Source
-    passed: Callable[[IpcqDmaToken, Ps], None] | None
+    is_followed: bool
     start_ps: Ps
     cause: int
     reason: object
@@ -42,6 +42,9 @@ class SendRequest(Protocol):
         """The message leaves for the slot at ``slot_pa`` at ``sent_ps``, now or later, numbered ``seq``; ``span`` is
         the number of the sending.
         """
+
+    def passed(self, token: IpcqDmaToken, passed_ps: Ps) -> None:
+        """Its last byte passes PE_DMA then, now or later."""
 
     def fail(self, error: Exception) -> None:
         """It could not be sent after it had waited."""

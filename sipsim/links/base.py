@@ -142,8 +142,10 @@ LINK_KINDS: Registry[type[AnyLinkKind]] = Registry("link kind", "sipsim.links")
 
 def link_of_preset(resolved: Resolved, name: str) -> AnyLinkKind:
     """The link kind of a preset of ``links.yaml``, with its parameters."""
-    preset = resolved.links.links[name]
-    return msgspec.convert(preset.params, LINK_KINDS.get(preset.kind))
+    with resolved.reads.apart():
+        params = resolved.links.links[name].params
+    made = msgspec.convert(params, LINK_KINDS.get(resolved.links.links[name].kind))
+    return resolved.reads.watched(made, ("links", name, "params"))
 
 
 def links_in_use(resolved: Resolved, links: list[SipLink]) -> list[AnyLinkKind]:

@@ -3,7 +3,7 @@
 from sipsim.config.check import convert_part
 from sipsim.config.document import Path, Problem, Rule, dotted, refused, unregistered
 from sipsim.config.model import Resolved
-from sipsim.errors import ConfigError
+from sipsim.errors import ConfigError, error_text, pass_on_halt
 from sipsim.links.base import LINK_KINDS, AnyLinkKind, link_of_preset, links_in_use
 from sipsim.links.outages import link_outages
 from sipsim.registry import unknown_name
@@ -54,7 +54,7 @@ def link_params_fit_kind(resolved: Resolved) -> Problem | None:
     for name, preset in resolved.links.links.items():
         fitted = convert_part(preset.params, LINK_KINDS.get(preset.kind), ("links", name, "params"))
         if isinstance(fitted, Problem):
-            return Problem((*fitted.paths, ("links", name, "kind")), fitted.text)
+            return fitted.caused_by(("links", name, "kind"))
         try:
             _ = {link_of_preset(resolved, name)}
         except TypeError as error:
@@ -70,8 +70,10 @@ def link_kinds_frame_payloads(resolved: Resolved) -> Problem | None:
         for nbytes in PAYLOADS:
             try:
                 wire_bytes = link_of_preset(resolved, name).wire_bytes(nbytes)
-            except (Exception, SystemExit) as error:
-                return refused(path, resolved.links.links[name].kind, f"wire_bytes({nbytes}) raised {error!r}")
+            except BaseException as error:
+                pass_on_halt(error)
+                what = f"wire_bytes({nbytes}) raised {error_text(error)}"
+                return refused(path, resolved.links.links[name].kind, what)
             if type(wire_bytes) is not int or wire_bytes < max(nbytes, least):
                 what = (
                     f"wire_bytes({nbytes}) is {wire_bytes!r}; must be a whole number of at least {max(nbytes, least)}"

@@ -106,7 +106,7 @@ class HbmController(StreamingPort):
         return (-(-bursts // self._mapping.pseudo_channels) - 1) * self._timings.burst
 
     def claim_read(self, address: int, nbytes: int) -> tuple[Ps, Ps]:
-        now_ps = self.engine.now_ps
+        now_ps = self.engine.now_ps - self.origin_ps
         offset = address & _OFFSET_MASK
         first, end = offset // BURST_BYTES, -(-(offset + nbytes) // BURST_BYTES)
         channels = self._channels(first, end)
@@ -127,11 +127,11 @@ class HbmController(StreamingPort):
         first_ps, span_ps = start_ps - now_ps + burst_ps + self._front_ps, end_ps - start_ps - burst_ps
         if self.waits is not None:
             refresh_ps = _waited_ps(now_ps, placed, numbers or [0] * len(placed))
-            self._note_read(address, nbytes, first_ps, span_ps, refresh_ps, ready_ps)
+            self._note_read(address, nbytes, first_ps, span_ps, refresh_ps, ready_ps - now_ps)
         return first_ps, span_ps
 
     def claim_write(self, address: int, nbytes: int, span_ps: Ps) -> Ps:
-        now_ps = self.engine.now_ps
+        now_ps = self.engine.now_ps - self.origin_ps
         came_ps, offset = now_ps - span_ps, address & _OFFSET_MASK
         first, end = offset // BURST_BYTES, -(-(offset + nbytes) // BURST_BYTES)
         channels = self._channels(first, end)
@@ -145,14 +145,14 @@ class HbmController(StreamingPort):
             )
         end_ps = posted_ps - now_ps + self.least_write_ps
         if posted_ps > now_ps:
-            self.note_wait(False, address, nbytes, now_ps + end_ps, (QUEUE, posted_ps - now_ps))
+            self.note_wait(False, address, nbytes, self.engine.now_ps + end_ps, (QUEUE, posted_ps - now_ps))
         return end_ps
 
     def _note_read(self, address: int, nbytes: int, first_ps: Ps, span_ps: Ps, refresh_ps: Ps, ready_ps: Ps) -> None:
-        """Divide what a read took beyond its terms among its reasons."""
+        """Divide what a read took beyond its terms among its reasons. ``ready_ps``: from now on."""
         wait_ps = first_ps + span_ps - self.least_read_ps - self.read_span_ps(nbytes)
         refresh_ps = min(refresh_ps, wait_ps)
-        rows_ps = min(ready_ps - self.engine.now_ps - self._timings.cl - self._row_ps, wait_ps - refresh_ps)
+        rows_ps = min(ready_ps - self._timings.cl - self._row_ps, wait_ps - refresh_ps)
         reasons = (ROWS, rows_ps), (REFRESH, refresh_ps), (OTHERS, wait_ps - refresh_ps - max(rows_ps, 0))
         self.note_wait(True, address, nbytes, self.engine.now_ps + first_ps + span_ps, *reasons)
 

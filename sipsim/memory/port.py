@@ -71,7 +71,8 @@ class MemoryPort(ABC):
     ``keeps_order``: no write ends before one that began before it.
     ``bandwidth_key``: of its section, where the times of ``read_span_ps`` and ``write_span_ps`` come from.
     ``unused``: keys of its section that have no effect, and the key that has it in place of each.
-    ``waits``: of all accesses so far, if it is a list.
+    ``waits``: of all accesses so far, if it is a list. ``origin_ps``: the row start, from which what comes at fixed
+    times is counted, such as refresh.
     """
 
     Params: ClassVar[type[Section]] = NoParams
@@ -87,6 +88,7 @@ class MemoryPort(ABC):
         self.engine = engine
         self.node: Node | None = None
         self.waits: list[Wait] | None = None
+        self.origin_ps: Ps = 0
         self._store = store
 
     @classmethod
@@ -278,7 +280,7 @@ MEMORY_KINDS: Registry[type[MemoryPort]] = Registry("memory kind", "sipsim.memor
 
 
 class MemoryPorts:
-    """The memory ports of one SIP. ``memories``: the part that serves each space.
+    """The memory ports of one SIP since the row start, which is now. ``memories``: the part that serves each space.
 
     ``check_buses``: checks as in :meth:`MemoryPort.check_buses`. ``waits``: where what accesses waited for is kept.
     """
@@ -289,13 +291,14 @@ class MemoryPorts:
         engine: Engine,
         store: MemoryStore,
         check_buses: bool = False,
-        keep_waits: bool = False,
+        waits: list[Wait] | None = None,
     ) -> None:
         self._memories = memories
         self._engine = engine
         self._store = store
         self._check_buses = check_buses
-        self.waits: list[Wait] | None = [] if keep_waits else None
+        self._origin_ps = engine.now_ps
+        self._waits = waits
         self._ports: dict[tuple[str, Node], MemoryPort] = {}
 
     def at(self, space: str, node: Node) -> MemoryPort:
@@ -305,7 +308,7 @@ class MemoryPorts:
             cost = self._memories[space].memory().cost
             kind = MEMORY_KINDS.get(cost.kind or FIXED_LATENCY)
             port = self._ports[space, node] = kind(cost, self._engine, self._store)
-            port.node, port.waits = node, self.waits
+            port.node, port.waits, port.origin_ps = node, self._waits, self._origin_ps
             if self._check_buses:
                 port.check_buses()
         return port

@@ -26,7 +26,7 @@ def memory_params_fit_kind(resolved: Resolved) -> Problem | None:
         kind = MEMORY_KINDS.get(cost.kind or FIXED_LATENCY)
         fitted = convert_part(cost.params, kind.Params, (*path, "params"))
         if isinstance(fitted, Problem):
-            return Problem((*fitted.paths, (*path, "kind")), fitted.text)
+            return fitted.caused_by((*path, "kind"))
         refusal = kind.refusal(fitted, part.capacity_bytes())
         if refusal is not None:
             where = (*path, "params", refusal.name)

@@ -168,6 +168,7 @@ class Edges(ABC):
                 if share.transfer.due_ps > now + share.leg.way_ps - share.transfer.lead_ps:
                     self._look_sooner(share.transfer, now)
                 self._pass_on(share.transfer, share.hop, now)
+                share.leave()
             else:
                 standing.append((share, stands))
         if len(standing) < len(lane.shares):
@@ -259,6 +260,7 @@ class Edges(ABC):
         self._expect_to_catch_up(transfer, hop, now)
         if others:
             self._call_turn(lane)
+        first.leave()
         return True
 
     def _pass_on(self, transfer: Transfer, hop: int, now: Ps) -> None:

@@ -1,6 +1,7 @@
 """The two fabrics of a SIP, and which of them a config asks for."""
 
 from collections.abc import Iterator
+from typing import Any
 
 from sipsim.engine import Engine
 from sipsim.noc.arbitration import Arbitration
@@ -14,20 +15,21 @@ from sipsim.noc.witness import FabricWitness
 
 
 def open_fabric(
-    engine: Engine, arbitration: Arbitration, buffers: Buffers | None, is_watched: bool, keeps_history: bool
+    engine: Engine, arbitration: Arbitration, buffers: Buffers | None, is_watched: bool, history: list[Any] | None
 ) -> Fabric | BufferedFabric:
     """The fabric of a SIP: one that buffers without limit, or with ``buffers`` one of finite input buffers.
 
-    ``is_watched``: it has a witness of its invariants. ``keeps_history``: :func:`delayed_transfers` can be asked.
+    ``is_watched``: it has a witness of its invariants. ``history``: where its transfers are kept, for
+    :func:`delayed_transfers`; None: nowhere.
     """
     if buffers is None:
         fabric = Fabric(engine, arbitration)
         fabric.witness = FabricWitness(arbitration.chunk_bytes) if is_watched else None
-        fabric.history = [] if keeps_history else None
+        fabric.history = history
         return fabric
     buffered = BufferedFabric(engine, arbitration, buffers)
     buffered.witness = BufferWitness(buffers.depth) if is_watched else None
-    buffered.history = [] if keeps_history else None
+    buffered.history = history
     return buffered
 
 

@@ -138,6 +138,11 @@ class Share:
         self._before = (now, self.served, self.rate)
         transfer.note_share(self)
 
+    def leave(self) -> None:
+        """Its transfer divides the edge no more, and alone refers to it from now on, for what it was: no cycle is left
+        of them."""
+        del self.transfer
+
     def at(self, when: Ps) -> tuple[int, int]:
         """(served, rate) at a time, which may lie before the last change of the rate."""
         since, served, rate = self.since_ps, self.served, self.rate

@@ -2,11 +2,12 @@
 
 import traceback
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from broker.mail.streams import LostPacket
 from broker.wire import NOWHERE, FailureSite
-from sipsim.errors import AhbmError
+from sipsim.errors import HOST_MEMORY, NO_MEMORY, AhbmError, error_text
+from sipsim.record.code_place import if_it_can, raised_at, users_traceback, working_folder
 from sipsim.task import TaskFailed
 from sipsim.units import format_time_ps
 
@@ -16,31 +17,55 @@ _SIMULATOR = tuple(str(Path(__file__).resolve().parents[2] / package) for packag
 
 
 class Failure(NamedTuple):
-    """``kind`` is one of ``sipsim.errors.ERROR_KINDS``; ``detail`` is a traceback or empty."""
+    """``kind`` is one of ``sipsim.errors.ERROR_KINDS``; ``detail`` is a traceback or empty; ``blames``: as in
+    ``broker.wire.Failed``.
+    """
 
     kind: str
     message: str
     detail: str
     where: FailureSite = NOWHERE
+    blames: int | None = None
 
 
 def describe(error: BaseException, rank: int, now_ps: int) -> Failure:
-    """The description of an exception that ended SIP ``rank`` at ``now_ps``."""
+    """The description of an exception that ended SIP ``rank`` at ``now_ps``; whatever the exception's own methods do.
+
+    Not by ``isinstance``, which asks an exception for its ``__class__``.
+    """
     place, cause, on_pe = f"rank {rank}", error, (-1, -1)
-    if isinstance(error, TaskFailed) and error.__cause__ is not None:
-        place, cause, on_pe = f"rank {rank}, {error.place}", error.__cause__, error.on_pe
+    in_task = error if type(error) is TaskFailed else None
+    if in_task is not None and in_task.__cause__ is not None:
+        place, cause, on_pe = f"rank {rank}, {in_task.place}", in_task.__cause__, in_task.on_pe
     when = f"at {format_time_ps(now_ps)}"
-    if isinstance(cause, AhbmError):
-        cube, pe = on_pe if cause.cube is None or cause.pe is None else (cause.cube, cause.pe)
-        where = FailureSite(cube, pe, cause.direction)
-        return Failure(cause.kind, f"{cause} ({place}, {when})", _last_line(cause), where)
-    if isinstance(cause, LostPacket):
-        return Failure("lost_packet", f"{cause} ({place}, {when})", "")
-    text = _sendable(str(cause), LONGEST_MESSAGE)
-    what = f"{type(cause).__name__}: {text}" if text else type(cause).__name__
-    kind = "exception" if isinstance(error, TaskFailed) else "internal"
-    detail = _sendable(_traceback(cause), LONGEST_DETAIL)
-    return Failure(kind, f"{what} ({place}, {when})", detail, FailureSite(*on_pe))
+    if issubclass(type(cause), AhbmError | LostPacket):
+        named = if_it_can(lambda: _named(cause, f"({place}, {when})", on_pe))
+        if named is not None:
+            return named
+    what, kind = error_text(cause), "internal" if in_task is None else "exception"
+    if issubclass(type(cause), SystemExit):
+        what = _exit_text(cause)
+    if issubclass(type(cause), MemoryError):
+        what, kind = f"{what}; {NO_MEMORY}", HOST_MEMORY
+    message = f"{_sendable(what, LONGEST_MESSAGE)} ({place}, {when})"
+    detail = _sendable(users_traceback(cause, kind != HOST_MEMORY), LONGEST_DETAIL)
+    return Failure(kind, message, detail, FailureSite(*on_pe))
+
+
+def _named(cause: Any, at: str, on_pe: tuple[int, int]) -> Failure:
+    """The failure for an error with a kind of its own."""
+    if issubclass(type(cause), LostPacket):
+        return Failure("lost_packet", f"{cause} {at}", "")
+    cube, pe = on_pe if cause.cube is None or cause.pe is None else (cause.cube, cause.pe)
+    where = FailureSite(cube, pe, cause.direction)
+    return Failure(cause.kind, f"{_sendable(str(cause), LONGEST_DETAIL)} {at}", _last_line(cause), where, cause.rank)
+
+
+def _exit_text(leaving: BaseException) -> str:
+    """The text for a SystemExit: the exit code that was asked for, and where."""
+    where = raised_at(leaving)
+    code = if_it_can(lambda: "".join((repr(leaving.code),)))  # type: ignore[attr-defined]
+    return f"sys.exit({'...' if code is None else code}) was called{f' at {where}' if where else ''}"
 
 
 def _sendable(text: str, longest: int) -> str:
@@ -55,14 +80,6 @@ def _last_line(error: BaseException) -> str:
     if not frames:
         return ""
     last = frames[-1]
-    path = Path(last.filename)
-    shown = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+    path, folder = Path(last.filename), working_folder()
+    shown = path.relative_to(folder) if folder and path.is_relative_to(folder) else path
     return _sendable(f"  {shown}:{last.lineno}: {last.line}", LONGEST_MESSAGE)
-
-
-def _traceback(error: BaseException) -> str:
-    """The traceback without the simulator's frames, unless there are no others."""
-    frames = traceback.extract_tb(error.__traceback__)
-    users = [frame for frame in frames if not frame.filename.startswith(_SIMULATOR)]
-    lines = traceback.format_list(users or frames)
-    return "Traceback (most recent call last):\n" + "".join(lines) + "".join(traceback.format_exception_only(error))

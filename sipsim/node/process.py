@@ -12,8 +12,9 @@ from broker.ids import BROKER, address_of
 from broker.mail.base import Disconnected, MailOptions, Notice, SipMail
 from broker.mail.connection_warnings import ConnectionWarnings
 from broker.mail.kinds import mail_for
-from broker.wire import Abort, BadFrame, ConnectionLost, Failed, decode_for_sip, encode
+from broker.wire import Abort, BadFrame, ConnectionLost, Failed, Refused, decode_for_sip, encode
 from sipsim.errors import AhbmError
+from sipsim.forks import watched
 from sipsim.node.failure import describe
 from sipsim.node.process_spec import SipProcessSpec
 from sipsim.node.sip_node import SipNode
@@ -41,7 +42,8 @@ def run_sip(spec: SipProcessSpec, plan: RunPlan, job: Job, tell: Callable[[str],
             _answer_signal(node, tell)
         return node
 
-    return run_client(spec, make)
+    with watched():
+        return run_client(spec, make)
 
 
 def _answer_signal(node: SipNode, tell: Callable[[str], None]) -> None:
@@ -74,10 +76,13 @@ def run_client(spec: SipProcessSpec, make: Make) -> int:
         return window_aborted or abort_received
 
     try:
-        client = make(mail, poll_abort, _colocation(spec.shared_cpu_seed))
+        with watched():
+            # Definitions of a user are made, too.
+            client = make(mail, poll_abort, _colocation(spec.shared_cpu_seed))
     except AhbmError as error:
         failure = describe(error, spec.rank, 0)
         mail.send(BROKER, encode(Failed(failure.kind, failure.message, failure.detail, 0, failure.where)))
+        _await_refusal(mail)
         mail.close()
         return error.exit_code
     warnings = ConnectionWarnings(f"SIP {spec.rank}")
@@ -91,6 +96,13 @@ def run_client(spec: SipProcessSpec, make: Make) -> int:
     client.close_log()
     mail.close()
     return 0
+
+
+def _await_refusal(mail: SipMail) -> None:
+    """Until the broker has the failure: an exit that the launcher hears of first would be told as the cause."""
+    with contextlib.suppress(Disconnected, BadFrame):
+        while not isinstance(decode_for_sip(mail.recv_control()), Refused):
+            pass
 
 
 def _run_loop(client: SyncClient, mail: SipMail, frames: deque[bytes], window_aborted: Callable[[], bool]) -> None:

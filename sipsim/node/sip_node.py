@@ -4,6 +4,7 @@ import contextlib
 import hashlib
 import os
 import socket
+import sys
 import time
 from collections.abc import Callable
 from functools import partial
@@ -71,6 +72,8 @@ class SipNode(SyncClient):
         self._faults = install(self.session.engine, faults)
         if spec.packet_log_dir:
             self.log = PacketLog(spec.packet_log_dir, rank, self._digest)
+            if self.log.notice:
+                print(self.log.notice, file=sys.stderr, flush=True)
 
     def join(self) -> None:
         if self._faults is not None:
@@ -127,7 +130,7 @@ class SipNode(SyncClient):
     def failure(self, error: BaseException) -> Failed:
         now_ps = self.session.engine.now_ps
         found = describe(error, self.rank, now_ps)
-        return Failed(found.kind, found.message, found.detail, now_ps, found.where)
+        return Failed(found.kind, found.message, found.detail, now_ps, found.where, found.blames)
 
     def _host_program(self) -> None:
         if self._namespace is None:
@@ -167,6 +170,7 @@ class SipNode(SyncClient):
             verdict=results.verdict,
             outages=results.outages,
             results=dict(results.results),
+            read=tuple(sorted(self.plan.resolved.reads.seen)),
         )
         return to_bytes(outcome)
 

@@ -9,7 +9,7 @@ from sipsim.dtypes import DTYPES
 from sipsim.memory.block import Block
 from sipsim.pe.commands import Completion, DmaRead, DmaReadBlock, DmaWrite, DmaWriteBlock
 from sipsim.pe.engines import CommandEngine, engine_for
-from sipsim.pe.handles import Array
+from sipsim.pe.handles import Array, Handle
 from sipsim.record.oplog import as_text, record_kind, shape_of
 from sipsim.record.replay.feed import Feed
 from sipsim.record.replay.rules import READ as AS_READ
@@ -67,7 +67,10 @@ class WriteEngine(CommandEngine):
         return completion
 
     def _start(self, completion: Completion) -> None:
-        self._fetch(completion, (completion.command.operand,), self._write)
+        self._fetch(completion, self._write)
+
+    def _operands(self, command: Any) -> tuple[Handle, ...]:
+        return (command.operand,)
 
     def _write(self, completion: Completion) -> None:
         address, operand = completion.command

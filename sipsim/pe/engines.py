@@ -183,33 +183,34 @@ class CommandEngine(ABC):
             task.since_ps = now_ps
         completion.end()
 
-    def _fetch(self, completion: Completion, handles: tuple[Handle, ...], then: Callable[[Completion], None]) -> None:
-        """Bring values that are still in a slot in HBM or SRAM to the PE, one handle after the other, and then ...
+    def _operands(self, command: Any) -> tuple[Handle, ...]:
+        """The handles whose values a command reads."""
+        handles: tuple[Handle, ...] = command.handles
+        return handles
+
+    def _fetch(self, completion: Completion, then: Callable[[Completion], None]) -> None:
+        """Bring operands that are still in a slot in HBM or SRAM to the PE, one after the other, and then ...
 
         The completion's value lists what was fetched: (address, bytes).
         """
-        for handle in handles:
+        for at, handle in enumerate(self._operands(completion.command)):
             if handle.slot_pa is not None:
-                fetched = partial(self._fetched, completion, handle, handles, then)
+                fetched = partial(self._fetched, completion, at, then)
                 self._pe.dma.read(handle.slot_pa, handle.nbytes, fetched, delay_ps=self._delay_ps(completion))
                 return
+            del handle  # the command may end below, and the kernel go on and drop it
         then(completion)
 
-    def _fetched(
-        self,
-        completion: Completion,
-        handle: Handle,
-        handles: tuple[Handle, ...],
-        then: Callable[[Completion], None],
-        _data: bytes,
-    ) -> None:
+    def _fetched(self, completion: Completion, at: int, then: Callable[[Completion], None], _data: bytes) -> None:
+        handle = self._operands(completion.command)[at]
         # Without `latch` the slot may hold a later message by now: the receive has kept the values.
         fetched = handle.slot_pa, handle.nbytes
         completion.value = (*(completion.value or ()), fetched)
         handle.slot_pa = None
+        del handle
         self._fetched_slot(completion, fetched[0])
         try:
-            self._fetch(completion, handles, then)
+            self._fetch(completion, then)
         except AhbmError as error:
             completion.fail(error)
 

@@ -6,7 +6,6 @@ first used, unless it was copied; a slot in the PE's own TCM needs no fetch. Whe
 """
 
 import math
-from collections.abc import Callable
 from functools import partial
 
 import numpy as np
@@ -58,11 +57,15 @@ class Sending(Completion, kw_only=True):
     engine: "SendEngine"
     source: Source
     phase: str
-    passed: Callable[[IpcqDmaToken, int], None] | None = None
+    is_followed: bool = False
 
     def sent(self, slot_pa: int, seq: int, span: int, sent_ps: int) -> None:
         """The message leaves at ``sent_ps``."""
         self.engine.end(self, slot_pa, seq, span, sent_ps)
+
+    def passed(self, token: IpcqDmaToken, passed_ps: int) -> None:
+        """Its last byte passes PE_DMA then."""
+        self.engine.passed(self, token, passed_ps)
 
 
 @engine_for(IpcqSend)
@@ -103,12 +106,11 @@ class SendEngine(IpcqEngine):
             self._claim(sending, source)
             if sending.reads:
                 source.slot_pa = None
-        if sending.reads or self._places is not None:
-            sending.passed = partial(self._passed, sending)
+        sending.is_followed = bool(sending.reads) or self._places is not None
         self._ipcq.send(direction, sending)
         return sending
 
-    def _passed(self, sending: Sending, token: IpcqDmaToken, passed_ps: int) -> None:
+    def passed(self, sending: Sending, token: IpcqDmaToken, passed_ps: int) -> None:
         """The last byte of a message passes PE_DMA then, now or later: its slot is read, and its place free."""
         if self._places is not None:
             wire_bytes = self._wire_format.message_bytes(len(token.data))
@@ -148,6 +150,9 @@ class SendEngine(IpcqEngine):
             seq,
             source if isinstance(source, int) else source.name,
         )
+        # Its values have left, whatever the kernel, which may go on below, does with the handle.
+        del source
+        sending.command = None
         if sending.waiter is None:
             sending.ended = True
         else:

@@ -9,7 +9,7 @@ reduction, between the elements of one vector (64 B by default), take no time of
 
 import math
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -49,9 +49,13 @@ class PeMath:
     """The times of operations by the config."""
 
     def __init__(self, cost: PeMathCost) -> None:
+        self._cost = cost
         self._overhead_ps = ns_to_ps(cost.overhead_ns)
         self._bps = gbytes_per_s_to_bps(cost.bandwidth_GBps)
-        self._special_bps = gbytes_per_s_to_bps(cost.bandwidth_GBps / cost.special_factor)
+
+    @cached_property
+    def _special_bps(self) -> int:
+        return gbytes_per_s_to_bps(self._cost.bandwidth_GBps / self._cost.special_factor)
 
     def latency_ps(self, nbytes: int, is_special: bool = False) -> int:
         """Time of one operation that goes over ``nbytes``, those of all passes."""
@@ -76,7 +80,7 @@ class MathEngine(CommandEngine):
         return completion
 
     def _start(self, completion: Completion) -> None:
-        self._fetch(completion, completion.command.handles, self._work)
+        self._fetch(completion, self._work)
 
     def _work(self, completion: Completion) -> None:
         latency_ps = self._math.latency_ps(*completion.command.work)

@@ -3,8 +3,9 @@
 The result of a command takes its bytes, in whole lines of the TCM, when the command is submitted: a load, an operation,
 a value that the kernel makes itself, a message that is not used in place. A handle that stands for a slot takes none
 until a command has read the slot. Room returns when nothing refers to the handle any more (CPython counts references,
-so that is the same instant in every run), with ``tl.release``, and at the end of the kernel. A handle that is freed
-only by Python's collector of cycles keeps its room until then: when the collector runs depends on the process.
+so that is the same instant in every run), with ``tl.release``, and at the end of the kernel. A command refers to its
+operands until it has ended, a send until its message leaves, and nothing else of ours does. A handle that is freed only
+by Python's collector of cycles keeps its room until then: when the collector runs depends on the process.
 
 Sizes are counted, and no addresses given: which handles a kernel holds at a time is its author's, where each lies is
 the compiler's, which knows all of them and packs them without gaps. An allocator that takes the first gap would make

@@ -5,7 +5,6 @@ PE_CPU issues each command first (:mod:`sipsim.pe.cpu`), and its engine's queue 
 """
 
 from collections.abc import Callable
-from itertools import count
 from typing import Any
 
 from sipsim.ipcq.latch import IN_PLACE
@@ -52,7 +51,7 @@ class _Takes(dict[type, Callable[[Any], Completion]]):
 
 
 class Scheduler:
-    """The commands of one PE over the life of its SIP. ``number_handle()``: the number of the next handle.
+    """The commands of one PE.
 
     ``submit(command)`` hands a command to its engine; its completion has ended already if it takes no time. It blocks
     the kernel that gives it while the engine's queue is full. It raises ``UnknownName`` for a command that no engine
@@ -63,7 +62,6 @@ class Scheduler:
         self._pe = pe
         self._engines = _Engines(sip, pe)
         self._takes = _Takes(self._engines)
-        self.number_handle = count().__next__
         self._is_in_place = sip.plan.ipcq.latch == IN_PLACE
         has_queues = sip.plan.resolved.components.pe_scheduler.queue_depth is not None
         is_free = pe.cpu.is_free_of_cost and not has_queues and pe.room is None

@@ -8,12 +8,13 @@ and neither a view nor a message in its slot is: these lie elsewhere.
 """
 
 import math
+from typing import Any
 
 import numpy as np
 
 from sipsim.pe.commands import Completion, Join, View
 from sipsim.pe.engines import CommandEngine, engine_for
-from sipsim.pe.handles import Array
+from sipsim.pe.handles import Array, Handle
 from sipsim.record.oplog import as_text, record_kind, shape_of
 from sipsim.record.replay.rules import ReplayPe, replays
 from sipsim.task import Task
@@ -39,8 +40,11 @@ class ViewEngine(NoWork):
     def take(self, command: View) -> Completion:
         completion = self._begin(command)
         self._claim(completion, command.operand)
-        self._fetch(completion, (command.operand,), self._view)
+        self._fetch(completion, self._view)
         return completion
+
+    def _operands(self, command: Any) -> tuple[Handle, ...]:
+        return (command.operand,)
 
     def _view(self, completion: Completion) -> None:
         operand, dims, result, first = completion.command

@@ -24,6 +24,7 @@ is enough (:meth:`ChipBounds.egress_ps`). A lookahead that would leave less than
 """
 
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 
 from broker.chains import least_chains, out_channels
 from broker.ids import Channel, pair_delays_ps
@@ -91,8 +92,7 @@ class ChipBounds:
         system = self._system
         return min(
             system.link_kinds[number].latency_ps + system.least_transit_ps - channels[number].delay_ps
-            for number, link in enumerate(system.links)
-            if link.src == sip
+            for number in system.links_from[sip]
         )
 
     def _is_fast(self, link: int) -> bool:
@@ -105,7 +105,7 @@ class ChipBounds:
         ways_ps = system.least_out_ps(link.src_port) + system.least_in_ps(link.dst_port)
         return self._overhead_ps + ways_ps + kind.latency_ps + kind.drain_ps(self._credit_bytes)
 
-    @property
+    @cached_property
     def _least_in_ps(self) -> Ps:
         return min(self._system.least_in_ps(link.dst_port) for link in self._system.links)
 

@@ -96,7 +96,8 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
     :class:`~sipsim.ccl.collectives.base.Call`. ``wrong`` is None where this rank did not check. ``usage``: up to the
     collective's end on this rank. ``group`` of the ranks ``sips``, empty for all; ``call``: its number in the group.
     ``run``: its number on this rank, in the order of starts; None: its index. ``workers``: the PEs of a SIP that a
-    schedule was made for, 0 for an algorithm that is none; ``in_place``: source and result are one tensor.
+    schedule was made for, 0 for an algorithm that is none; ``in_place``: source and result are one tensor. ``row``: the
+    name of the row start that it follows, empty for one of the job; None: it follows what the script did before.
     """
 
     collective: str
@@ -118,6 +119,7 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
     run: int | None = None
     workers: int = 0
     in_place: bool = True
+    row: str | None = None
 
 
 class RankResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -159,7 +161,7 @@ class RankResult(msgspec.Struct, frozen=True, kw_only=True):
 class RankOutcome(RankResult, frozen=True, kw_only=True):
     """What a SIP reports at its end: also its runs, the collectives that it called, messages left unread, what servers
     had left to do, how much its parts were used, in each run of the built-in job, else in all, its first launches, and
-    what its second pass found.
+    what its second pass found; and the paths of the keys of the user that it read.
     """
 
     runs: tuple[RunRecord, ...]
@@ -169,6 +171,7 @@ class RankOutcome(RankResult, frozen=True, kw_only=True):
     usage: tuple[Usage, ...] = ()
     launch_records: tuple[LaunchRecord, ...] = ()
     verdict: Verdict | None = None
+    read: tuple[tuple[str, ...], ...] = ()
 
 
 _OUTCOME = msgspec.json.Decoder(RankOutcome)

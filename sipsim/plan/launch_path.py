@@ -70,6 +70,8 @@ class LaunchPath:
         if given is not None:
             return ns_to_ps(given)
         most_ps = ns_to_ps(self.launch.max_start_skew_ns)
+        if not most_ps:
+            return 0
         drawn = hashlib.sha256(f"start skew {self.launch.start_skew_seed} {rank}".encode()).digest()
         return int.from_bytes(drawn[:8], "big") % (most_ps + 1)
 

@@ -75,7 +75,6 @@ class Plan(RunPlan):
         self.ipcq_overhead_ps = ns_to_ps(resolved.components.pe_ipcq.overhead_ns)
         self.issue_ps = ns_to_ps(resolved.components.pe_cpu.issue_ns)
         self.backpressure = backpressure_of(self.ipcq, resolved.components.pe_cpu)
-        self.piggyback_wait_ps = ns_to_ps(self.ipcq.piggyback_wait_ns)
         self.pe_of_rank: list[PePlace] = self._places()
         self.rank_of: dict[PePlace, int] = {place: rank for rank, place in enumerate(self.pe_of_rank)}
         self.world_size = len(self.pe_of_rank)
@@ -107,6 +106,11 @@ class Plan(RunPlan):
         return Arbitration(knobs.vc_chunk_size, weights)
 
     @cached_property
+    def piggyback_wait_ps(self) -> int:
+        """The longest wait of a credit for a message to go with."""
+        return ns_to_ps(self.ipcq.piggyback_wait_ns)
+
+    @cached_property
     def tcm_ring_bytes(self) -> int:
         """Bytes at the bottom of the TCM's IPCQ region that rings of the plan take on some PE."""
         if self.ipcq.buffer_kind != "tcm":
@@ -118,6 +122,14 @@ class Plan(RunPlan):
     def catalog(self) -> Catalog:
         """The algorithms of the config."""
         return Catalog(self.resolved)
+
+    @property
+    def why_not_wired(self) -> str:
+        """Why no collective of the wired PEs can run, in a few words; empty when some can."""
+        if not self.algorithm.is_schedule:
+            return ""
+        runs, wired = ", ".join(self.algorithm.collectives), ", ".join(self.catalog.wired)
+        return f"algorithm {self.algorithm.name} runs {runs}; those that are wired before the run: {wired}"
 
     @cached_property
     def worker_settings(self) -> WorkerSettings:
@@ -143,7 +155,8 @@ class Plan(RunPlan):
     @cached_property
     def bounds(self) -> ChipBounds:
         """What a SIP promises of the packets of any PE."""
-        modes, credit_bytes = credit_modes(self.resolved), least_credit_bytes(self.resolved)
+        with self.resolved.reads.apart():
+            modes, credit_bytes = credit_modes(self.resolved), least_credit_bytes(self.resolved)
         return ChipBounds(self.system, modes, credit_bytes, self.ipcq_overhead_ps)
 
     @cached_property
@@ -184,16 +197,21 @@ class Plan(RunPlan):
         return self.system.n_cubes
 
     def canonical_view(self) -> dict[str, Any]:
-        """The system and the algorithm that runs."""
-        return {**super().canonical_view(), "algorithm": canonical_algorithm(self.resolved, self.algorithm.name)}
+        """The system, the algorithm that runs, and what ``all_reduce`` means where that is not torch's."""
+        meaning = self.resolved.ccl.defaults.all_reduce
+        view = {**super().canonical_view(), "algorithm": canonical_algorithm(self.resolved, self.algorithm.name)}
+        return view if meaning == "elementwise" else {**view, "all_reduce": meaning}
 
     def digest_lines(self) -> list[str]:
-        """The algorithm's source and all queue pairs; what groups' collectives run with, and its users' sources."""
+        """All queue pairs, what groups' collectives run with, and the sources of users' algorithms.
+
+        The program's version stands for the sources of built-in ones.
+        """
         entries = (f"{tuple(place)} {entries}" for place, entries in sorted(self.entries.items()))
         groups = msgspec.json.encode(canonical_groups(self.resolved), order="sorted").decode()
         modules = sorted({entry.module for entry in self.resolved.ccl.algorithms.values()})
         sources = (f"{module} {source_hash(module)}" for module in modules if not is_own(module))
-        return [self.algorithm.source_sha256(), *entries, groups, *sources]
+        return [*entries, groups, *sources]
 
     def definitions(self) -> list[str]:
         """The parts of a SIP, its memories and the neighbour table, too."""

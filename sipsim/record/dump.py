@@ -99,7 +99,8 @@ class BlockedResource(NamedTuple):
 
 class SipDump(msgspec.Struct, frozen=True):
     """The queues and tasks of one SIP. ``calls``: how many collectives its host script has called, by group;
-    ``open_calls``: those that have not ended. ``blocked``: what is in the chip and blocks there.
+    ``open_calls``: those that have not ended. ``blocked``: what is in the chip and blocks there. ``has_ipcq``: whether
+    it is a chip with queues.
     """
 
     rank: int
@@ -109,6 +110,7 @@ class SipDump(msgspec.Struct, frozen=True):
     calls: dict[int, int] = {}
     open_calls: tuple[OpenCall, ...] = ()
     blocked: tuple[BlockedResource, ...] = ()
+    has_ipcq: bool = False
 
 
 NOT_STARTED = "its start"

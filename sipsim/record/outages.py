@@ -1,8 +1,10 @@
 """What outages of links cost, by counters alone. Plain data, part of a rank's outcome."""
 
+from operator import add
 from typing import Annotated
 
 import msgspec
+from msgspec.structs import astuple
 
 from sipsim.record.fields import no_time, simulated_time
 
@@ -17,3 +19,8 @@ class OutageUse(msgspec.Struct, frozen=True):
     duplicate_packets: Annotated[int, no_time("How many of them had arrived already, and were dropped.")]
     resent_bytes: Annotated[int, no_time("Bytes on the wire of the packets that were sent again.")]
     resent_ps: Annotated[int, simulated_time("How long these bytes keep the link busy, in ps.")]
+
+    def plus(self, other: "OutageUse") -> "OutageUse":
+        """Both together, of the same outage."""
+        mine, its = astuple(self), astuple(other)
+        return OutageUse(*mine[:3], *map(add, mine[3:], its[3:]))

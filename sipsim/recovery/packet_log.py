@@ -1,9 +1,11 @@
 """The log on disk of the packets that one SIP has sent: for peers that restart, and for its own successor.
 
-A file of checksummed records: a batch to a peer, or a mark. A mark at ``t`` means that all packets sent before ``t``
-are above it. A torn record at the end is truncated when the file is opened. The log survives the death of its process,
-not that of its machine: it is never synced. Packets sent after the last flush may be missing; the successor sends
-them again without a comparison.
+A file of records: a batch to a peer, or a mark. A mark at ``t`` means that all packets sent before ``t`` are above it.
+Each record's checksum goes on from that of the record before it, and the first from that of the header, which holds
+plan and rank: so whatever is damaged, missing, repeated or of another file, what is above it is whole, and is what was
+written. The file is cut there when it is opened. The log survives the death of its process, not that of its machine: it
+is never synced. Packets sent after the last flush, or below a cut, are missing; the successor sends them again without
+a comparison.
 
 A successor writes a new file, which starts as a copy and replaces the old one: a predecessor that still runs on a host
 that was cut off then writes to a file that is no longer read.
@@ -18,18 +20,25 @@ from hashlib import blake2b
 from pathlib import Path
 from time import monotonic
 
-from broker.ids import MAX_PS, MAX_RANK
+from broker.ids import MAX_FRAME_BYTES, MAX_PS, MAX_RANK
 from broker.wire import BadFrame, PacketBatch, decode_for_sip
 from sipsim.errors import ConfigError, OutputError
+from sipsim.files import Folder
 
-MAGIC = b"ahbm packets 1 "
-_RECORD = struct.Struct(">IIi")
-"""Bytes of the body, its CRC-32, and the destination; ``_MARK`` for a mark, whose body is a time in ps."""
+PACKET_LOGS = "sip-*.packets"
+"""The names of those of all ranks."""
+MAGIC = b"ahbm packets "
+FORMAT = b"2"
+LONGEST_HEADER = 256
+_HEAD = struct.Struct(">Ii")
+"""Bytes of the body, and the destination; ``_MARK`` for a mark, whose body is a time in ps."""
+_CRC = struct.Struct(">I")
+_RECORD_BYTES = _HEAD.size + _CRC.size
 _KEY = struct.Struct(">IQ")
+FINGERPRINT_BYTES = 8
 _MARK = -1
 _TIME = struct.Struct(">Q")
 FLUSH_BYTES = 2**20
-FLAGS = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 FLUSH_S = 0.2
 """Writing at every mark would dominate the cost of the log."""
 
@@ -38,7 +47,7 @@ class PacketLog:
     """The log of ``rank`` in ``folder``, opened for append. ``plan_digest`` must equal that in the file.
 
     ``logged``: by destination, :func:`fingerprint` of all packets in the file when it was opened. ``logged_ps``: its
-    last mark.
+    last mark. ``notice``: a line about what was cut off then.
 
     Raises:
         ConfigError: when the file is of another plan, or cannot be read or written.
@@ -46,7 +55,10 @@ class PacketLog:
 
     def __init__(self, folder: str, rank: int, plan_digest: str) -> None:
         self._path = Path(folder) / f"sip-{rank}.packets"
-        self._header = MAGIC + plan_digest.encode() + b"\n"
+        self._rank = rank
+        self._header = b"%b%b %b %d\n" % (MAGIC, FORMAT, plan_digest.encode(), rank)
+        self._crc = zlib.crc32(self._header)
+        self.notice = ""
         self.logged: dict[int, list[bytes]] = {}
         self.logged_ps = 0
         self._earliest: dict[int, int] = {}
@@ -55,14 +67,21 @@ class PacketLog:
         self._unwritten_bytes = 0
         self._flushed_s = monotonic()
         try:
-            is_first = not self._path.exists()
-            self._fd = os.open(self._path, FLAGS, 0o600)
+            with Folder(self._path.parent) as own:
+                self._open(own)
         except OSError as error:
-            raise ConfigError(f"{self._path}: the packet log cannot be opened: {error.strerror}") from None
+            raise ConfigError(f"{error.filename}: the packet log cannot be opened: {error.strerror}") from None
+
+    def _open(self, folder: Folder) -> None:
+        name = self._path.name
+        try:
+            self._fd, is_first = folder.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL), True
+        except FileExistsError:
+            self._fd, is_first = folder.open(name, os.O_RDWR), False
         try:
             self._end = self._read_predecessors()
             if not is_first:
-                self._replace_file()
+                self._replace_file(folder)
         except OSError as error:
             os.close(self._fd)
             raise self._output_error(error) from None
@@ -77,7 +96,7 @@ class PacketLog:
     def append(self, dst: int, frame: bytes) -> None:
         """Record an encoded batch to ``dst``."""
         self._put_mark()
-        self._unwritten += (_RECORD.pack(len(frame), zlib.crc32(frame), dst), frame)
+        self._put(dst, frame)
         self._unwritten_bytes += len(frame)
         if self._unwritten_bytes >= FLUSH_BYTES:
             self.flush()
@@ -112,18 +131,30 @@ class PacketLog:
     def _put_mark(self) -> None:
         """Append the last mark; marks before it with no batch between are redundant."""
         if self._mark_ps is not None:
-            body = _TIME.pack(self._mark_ps)
-            self._unwritten += (_RECORD.pack(len(body), zlib.crc32(body), _MARK), body)
+            self._put(_MARK, _TIME.pack(self._mark_ps))
             self._mark_ps = None
 
+    def _put(self, dst: int, body: bytes) -> None:
+        head = _HEAD.pack(len(body), dst)
+        self._crc = zlib.crc32(body, zlib.crc32(head, self._crc))
+        self._unwritten += (head, _CRC.pack(self._crc), body)
+
     def batches(self, dst: int, first: int = 0) -> Iterator[bytes]:
-        """The frames of all batches to ``dst`` that contain packet ``first`` or a later one, in order."""
+        """The frames of all batches to ``dst`` that contain packet ``first`` or a later one, in order.
+
+        Raises:
+            OutputError: when the file was damaged since it was opened.
+        """
         self.flush()
-        for _, to, body in self._records(len(self._header)):
+        at = len(self._header)
+        for at, to, body, _ in self._records():  # noqa: B007
             if to == dst:
                 batch = _decode_batch(body)
                 if batch is not None and batch.first + len(batch.packets) > first:
                     yield body
+        if at != self._end:
+            what = f"the packet log is damaged at byte {at} of {self._end}, and SIP {dst} needs what was sent to it"
+            raise OutputError(f"{self._path}: {what}; begin the run again, or --resume one that was kept")
 
     def close(self) -> None:
         """Write the buffered records and close the file."""
@@ -136,36 +167,44 @@ class PacketLog:
 
     def _read_predecessors(self) -> int:
         """Restore state from the file; the offset at which its last whole record ends."""
-        header = os.pread(self._fd, len(self._header), 0)
-        if header != self._header:
-            if header[: len(MAGIC)] == MAGIC and header.endswith(b"\n"):
-                raise ConfigError(f"{self._path}: the packet log is of another plan; resume with what began the run")
-            if header and not self._header.startswith(header):
-                raise ConfigError(f"{self._path}: not a packet log; move it away")
+        found = os.pread(self._fd, LONGEST_HEADER, 0)
+        if not found.startswith(self._header):
+            if not self._header.startswith(found):
+                raise ConfigError(f"{self._path}: {self._objection(found)}, and what it held is simulated again")
             os.ftruncate(self._fd, 0)
             return os.pwrite(self._fd, self._header, 0)
-        end = len(header)
-        for record_end, dst, body in self._records(end):
+        end = len(self._header)
+        for record_end, dst, body, crc in self._records():
             if not self._restore(dst, body):
                 break
-            end = record_end
+            end, self._crc = record_end, crc
+        size = os.fstat(self._fd).st_size
+        if size > end:
+            what = f"damaged, or torn by a kill, at byte {end} of {size}"
+            self.notice = f"{self._path}: the packet log is {what}; what followed is simulated again"
         return end
 
-    def _replace_file(self) -> None:
-        temporary = self._path.with_name(f".{self._path.name}.{os.getpid()}")
-        fd = os.open(temporary, FLAGS | os.O_TRUNC, 0o600)
-        try:
+    def _objection(self, found: bytes) -> str:
+        """The reason for refusing a file that begins otherwise, and what to do."""
+        header, newline, _ = found.partition(b"\n")
+        words = header.removeprefix(MAGIC).split(b" ")
+        if not header.startswith(MAGIC) or not newline or len(words) != 3:
+            return "not a packet log, or a damaged one; move it away"
+        if words[0] != FORMAT:
+            return "a packet log of another version, or a damaged one; move it away"
+        if words[2] != self._header.split()[-1]:
+            return f"the packet log of another rank than {self._rank}; put the right file there, or move it away"
+        return "the packet log of another plan, or a damaged one; resume with what began the run, or move it away"
+
+    def _replace_file(self, folder: Folder) -> None:
+        with folder.replacing(self._path.name) as fd:
             for at in range(0, self._end, FLUSH_BYTES):
                 os.pwrite(fd, os.pread(self._fd, min(FLUSH_BYTES, self._end - at), at), at)
             if os.fstat(fd).st_size != self._end:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            os.replace(temporary, self._path)
-        except OSError:
-            os.close(fd)
-            temporary.unlink(missing_ok=True)
-            raise
+            own = os.dup(fd)
         os.close(self._fd)
-        self._fd = fd
+        self._fd = own
 
     def _restore(self, dst: int, body: bytes) -> bool:
         if dst == _MARK and len(body) == _TIME.size:
@@ -183,22 +222,25 @@ class PacketLog:
         self._earliest[dst] = min(self._earliest.get(dst, least), least)
         return True
 
-    def _records(self, start: int) -> Iterator[tuple[int, int, bytes]]:
-        """(end, destination, body) of every whole record from offset ``start`` on."""
-        size = os.fstat(self._fd).st_size
-        while start + _RECORD.size <= size:
-            length, crc, dst = _RECORD.unpack(os.pread(self._fd, _RECORD.size, start))
-            body = os.pread(self._fd, length, start + _RECORD.size) if start + _RECORD.size + length <= size else b""
-            if len(body) != length or zlib.crc32(body) != crc:
+    def _records(self) -> Iterator[tuple[int, int, bytes, int]]:
+        """(end, destination, body, checksum) of every whole record."""
+        size, at, crc = os.fstat(self._fd).st_size, len(self._header), zlib.crc32(self._header)
+        while at + _RECORD_BYTES <= size:
+            head = os.pread(self._fd, _RECORD_BYTES, at)
+            at += _RECORD_BYTES
+            length, dst = _HEAD.unpack_from(head)
+            body = os.pread(self._fd, length, at) if length <= min(size - at, MAX_FRAME_BYTES) else b""
+            crc = zlib.crc32(body, zlib.crc32(head[: _HEAD.size], crc))
+            if len(body) != length or _CRC.unpack_from(head, _HEAD.size) != (crc,):
                 return
-            start += _RECORD.size + length
-            yield start, dst, body
+            at += length
+            yield at, dst, body, crc
 
 
 def fingerprint(packet: tuple[int, int, bytes]) -> bytes:
     """64 bits of a packet: BLAKE2b of its channel, arrival and body."""
     channel, arrival_ps, body = packet
-    return blake2b(body, digest_size=8, key=_KEY.pack(channel, arrival_ps)).digest()
+    return blake2b(body, digest_size=FINGERPRINT_BYTES, key=_KEY.pack(channel, arrival_ps)).digest()
 
 
 def _decode_batch(body: bytes) -> PacketBatch | None:

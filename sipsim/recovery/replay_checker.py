@@ -7,7 +7,7 @@ log, a receiver with the packets that it has taken.
 from collections.abc import Sequence
 
 from sipsim.errors import NondeterministicReplay
-from sipsim.recovery.packet_log import fingerprint
+from sipsim.recovery.packet_log import FINGERPRINT_BYTES, fingerprint
 
 Packet = tuple[int, int, bytes]
 
@@ -18,7 +18,7 @@ class ReplayChecker:
     def __init__(self, rank: int, logged: dict[int, list[bytes]]) -> None:
         self._rank = rank
         self._logged = logged
-        self._taken: dict[int, list[bytes]] = {}
+        self._taken: dict[int, bytearray] = {}
 
     def has_sent(self, dst: int, number: int, packet: Packet) -> bool:
         """Whether this packet was sent before a restart, and need not be sent again.
@@ -39,11 +39,12 @@ class ReplayChecker:
         Raises:
             NondeterministicReplay: when one differs from the packet taken under its number before.
         """
-        taken = self._taken.setdefault(src, [])
+        taken = self._taken.setdefault(src, bytearray())
         for number, packet in enumerate(packets, first):
-            if number == len(taken):
-                taken.append(fingerprint(packet))
-            elif fingerprint(packet) != taken[number]:
+            at, found = number * FINGERPRINT_BYTES, fingerprint(packet)
+            if at == len(taken):
+                taken += found
+            elif found != taken[at : at + FINGERPRINT_BYTES]:
                 raise _differs(src, number, self._rank, packet)
 
 

@@ -3,7 +3,10 @@
 It is the ``Model`` of a session, and independent of processes, of the broker's rules, and of the host script.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from itertools import count
+from typing import Any
 
 import greenlet
 
@@ -13,6 +16,8 @@ from sipsim.control.checks import FanOutChecker
 from sipsim.control.fan_out import ControlPath
 from sipsim.control.launch import Begin, DirectLaunch, Launch, RoutedLaunch
 from sipsim.engine import Engine
+from sipsim.errors import InvariantViolation
+from sipsim.io.barrier import Barrier
 from sipsim.io.ipcq_deliveries import Ipcqs
 from sipsim.io.network_interface import NetworkInterface
 from sipsim.ipcq.context import IpcqContext
@@ -22,7 +27,7 @@ from sipsim.ipcq.invariants import InvariantChecker
 from sipsim.ipcq.pe_ipcq import PeIpcq
 from sipsim.memory.mmu.page_table import PageTable
 from sipsim.memory.mmu.pe_mmu import PeMmu
-from sipsim.memory.port import MemoryPorts
+from sipsim.memory.port import MemoryPorts, Wait
 from sipsim.memory.store import MemoryStore
 from sipsim.noc.buffered.depth import buffers_of
 from sipsim.noc.fabrics import open_fabric
@@ -38,7 +43,7 @@ from sipsim.record.recorder import Recorder
 from sipsim.record.replay.second_pass import SecondPass
 from sipsim.record.replay.verdict import Verdict
 from sipsim.sip.generations import SipGenerations, map_rings
-from sipsim.sip.usage_meter import EngineCounters, PeCounters, UsageMeter
+from sipsim.sip.usage_meter import PartCounters, PeCounters, UsageMeter
 from sipsim.sync.session import Session
 from sipsim.task import MakeTask, Task
 from sipsim.topology.address import PePlace
@@ -54,6 +59,7 @@ class Pe:
     def __init__(self, sip: "Sip", cube: int, pe: int) -> None:
         self.cube = cube
         self.pe = pe
+        self.number_handle = sip.handle_numbers[cube, pe].__next__
         self.dma = PeDma(sip, Node("pe", cube, pe), sip.plan.resolved.components.pe_dma)
         self.task: Task | None = None
         self.mmu = self._make_mmu(sip)
@@ -64,7 +70,6 @@ class Pe:
         self.room = KernelRoom(layout, cube, pe, sip.checker is not None) if layout.handles_take_room else None
         scheduler = Scheduler(sip, self)
         self.submit = scheduler.submit
-        self.number_handle = scheduler.number_handle
         self.phase = ""
         self.run: int | None = None
         self.kernel_ps = 0
@@ -97,7 +102,7 @@ class Pe:
     def _make_ipcq(self, sip: "Sip") -> PeIpcq:
         plan = sip.plan
         carrier = sip.network.credits
-        credit_return = CreditReturn(sip.engine, carrier, plan.ipcq_overhead_ps, plan.piggyback_wait_ps)
+        credit_return = CreditReturn(sip.engine, carrier, plan.ipcq_overhead_ps, lambda: plan.piggyback_wait_ps)
         context = IpcqContext(
             sip.engine,
             sip.memory,
@@ -117,6 +122,9 @@ class Pe:
 
 class Sip:
     """The hardware of SIP ``sip`` and its tasks. ``send`` takes packets for other SIPs.
+
+    Parts whose state times depend on are new at each row start (:meth:`begin_row`); so nobody may keep one for longer.
+    ``handle_numbers``: by cube and PE, those of the handles to come.
 
     ``check_invariants`` turns on ``sipsim.ipcq.invariants`` and ``sipsim.noc.witness``. ``keep_spans`` retains spans
     and transfers, for ``sipsim.explain``. ``replays``: there is a second pass (:mod:`sipsim.record.replay`).
@@ -139,31 +147,82 @@ class Sip:
         reactions_ps = plan.reactions_ps
         self.session = Session(sip, self.engine, plan.channels, send, reactions_ps[sip], reactions_ps)
         self.session.model = self
-        buffers = buffers_of(plan.resolved, plan.ipcq.vc_chunk_size)
-        self.fabric = open_fabric(self.engine, plan.arbitration, buffers, check_invariants, keep_spans)
         self.memory = MemoryStore(sip, plan.system.capacities, plan.system.spaces_of_cubes)
         mmu = plan.resolved.components.pe_mmu
         self.page_table = None if mmu is None else PageTable(mmu.page_KiB * BYTES_PER_KIB)
-        self.memory_ports = MemoryPorts(self.graph.memories, self.engine, self.memory, check_invariants, keep_spans)
         self.recorder = Recorder(sip, keep_oplog, keep_spans)
         self.second_pass = self._replay() if replays else None
         self.oplog = self.recorder.oplog
         self.wire_format = WireFormat(plan.ipcq.hw_strict)
-        self.checker = InvariantChecker(self.engine, self.memory) if check_invariants else None
-        self.ipcqs = Ipcqs(self._ipcq_of)
         self.generations = SipGenerations(self, keep_spans)
-        self.network = NetworkInterface(
-            sip, plan, self.session, self.recorder, self.fabric, self.memory_ports, self.wire_format, self.ipcqs
-        )
-        names = {link.src_port: link.name for link in plan.system.links if link.src == sip}
-        self.control = self._make_control()
-        ports = self.network.ports.by_letter
-        self.usage = UsageMeter(self.engine, self.fabric, names, ports, self._lookups, self._engines)
+        self.barrier = Barrier(sip, plan, self.session, self.recorder)
         self.loop = greenlet.getcurrent()
         self.make_task: MakeTask = Task
-        self.tasks: list[Task] = []
-        self._pes: dict[tuple[int, int], Pe] = {}
-        self._wire_ipcqs()
+        self.tasks: dict[Task, None] = {}
+        self.handle_numbers: defaultdict[Place, count[int]] = defaultdict(count)
+        self.memory_waits: list[Wait] | None = [] if keep_spans else None
+        self._transfers: list[Any] | None = [] if keep_spans else None
+        self._is_checked = check_invariants
+        names = {link.src_port: link.name for link in plan.system.links if link.src == sip}
+        self.usage = UsageMeter(self.engine, names, self.recorder, self._counters)
+        self._make_parts()
+        self._map_rings()
+
+    def _make_parts(self) -> None:
+        """All parts whose state times depend on, as they are at time 0 and at each row start."""
+        plan, is_checked = self.plan, self._is_checked
+        buffers = buffers_of(plan.resolved, plan.ipcq.vc_chunk_size)
+        self.fabric = open_fabric(self.engine, plan.arbitration, buffers, is_checked, self._transfers)
+        self.memory_ports = MemoryPorts(self.graph.memories, self.engine, self.memory, is_checked, self.memory_waits)
+        self.checker = InvariantChecker(self.engine, self.memory) if is_checked else None
+        self.ipcqs = Ipcqs(self._ipcq_of)
+        self.network = NetworkInterface(
+            self.sip,
+            plan,
+            self.session,
+            self.barrier,
+            self.fabric,
+            self.memory_ports,
+            self.wire_format,
+            self.ipcqs,
+        )
+        self.control = self._make_control()
+        self._pes: dict[Place, Pe] = {}
+        if self.page_table is not None:
+            # Of MMUs that are no more.
+            self.page_table.on_unmap.clear()
+        for place, entries in plan.entries.items():
+            if place.sip == self.sip and entries:
+                # Messages may arrive before it runs a kernel.
+                self.pe(place.cube, place.pe)
+
+    def check_row_start(self) -> None:
+        """Check at a row start that nothing is under way here, and that all messages that were sent were received.
+
+        Raises:
+            InvariantViolation: while anything is under way.
+            IpcqInUse: when a message was not received.
+        """
+        last_ps = self.engine.last_local_ps()
+        if last_ps is not None:
+            raise InvariantViolation(f"SIP {self.sip}: a row starts while something is under way until {last_ps} ps")
+        for pe in self.pes_in_use():
+            pe.ipcq.generations.check_received()
+
+    def begin_row(self, cause: int) -> None:
+        """A row starts now, by span ``cause``: all parts are as at time 0, and what they count goes on.
+
+        Nothing is under way on any SIP (:meth:`check_row_start`), and the plan's queue pairs alone are open.
+
+        Raises:
+            InvariantViolation: where one is not idle, or there are others.
+        """
+        self.usage.begin_row()
+        before, self._pes = self._pes, {}
+        self._make_parts()
+        for key, pe in before.items():
+            if pe.ipcq.every:
+                self.pe(*key).ipcq.go_on_from(pe.ipcq, cause)
 
     def verdict(self) -> Verdict | None:
         """What the second pass has found, at the end of the run; None without one."""
@@ -206,8 +265,10 @@ class Sip:
         """Start a kernel on a PE now, released by span ``cause``, after the events that are already due."""
         task = self.make_task(f"cube {pe.cube}, PE {pe.pe}", body, self.loop, (pe.cube, pe.pe))
         task.span, task.since_ps = cause, self.engine.now_ps
+        if pe.task is not None:
+            self.tasks.pop(pe.task, None)
         pe.task = task
-        self.tasks.append(task)
+        self.tasks[task] = None
         self.engine.at(self.engine.now_ps, task.resume)
         return task
 
@@ -236,30 +297,32 @@ class Sip:
 
     def waiting(self) -> int:
         """The number of tasks that have not ended, servers aside."""
-        self.tasks = [task for task in self.tasks if not task.ended]
+        self.tasks = {task: None for task in self.tasks if not task.ended}
         return len([task for task in self.tasks if not task.is_server])
 
-    def _lookups(self) -> dict[str, tuple[int, int]]:
-        """Hits and misses of each TLB, by PE."""
-        pes = self.pes_in_use() if self.page_table is not None else []
-        return {f"cube{pe.cube}.pe{pe.pe}": (pe.mmu.hits, pe.mmu.misses) for pe in pes if pe.mmu is not None}
+    def _counters(self) -> PartCounters:
+        """The counters of the parts since the row start."""
+        ports = self.network.ports
+        sent = {letter: (port.bytes_sent, port.credit_bytes) for letter, port in ports.by_letter.items()}
+        return PartCounters(self.fabric.use(), sent, self._lookups(), self._engines(), ports.outages_used())
 
-    def _engines(self) -> EngineCounters:
-        """Counters of each PE that has multiplied, and of the products."""
-        recorder = self.recorder
-        pes = [pe for pe in self.pes_in_use() if pe.units[GEMM].busy_ps] if recorder.composite_ps else []
-        counters = {
+    def _lookups(self) -> dict[Place, tuple[int, int]]:
+        """Hits and misses of each TLB, by cube and PE."""
+        pes = self.pes_in_use() if self.page_table is not None else []
+        return {(pe.cube, pe.pe): (pe.mmu.hits, pe.mmu.misses) for pe in pes if pe.mmu is not None}
+
+    def _engines(self) -> dict[str, PeCounters]:
+        """Counters of each PE that has multiplied."""
+        pes = [pe for pe in self.pes_in_use() if pe.units[GEMM].busy_ps] if self.recorder.composite_ps else []
+        return {
             f"cube{pe.cube}.pe{pe.pe}": PeCounters(
                 {name: unit.busy_ps for name, unit in pe.units.items()}, pe.kernel_ps
             )
             for pe in pes
         }
-        return EngineCounters(counters, dict(recorder.composite_ps), recorder.peak_ps)
 
-    def _wire_ipcqs(self) -> None:
-        """Make the PEs with queue pairs: messages may arrive before they run a kernel."""
+    def _map_rings(self) -> None:
+        """Map the rings of the plan, where MMUs translate their addresses."""
         for place, entries in self.plan.entries.items():
-            if place.sip == self.sip and entries:
-                self.pe(place.cube, place.pe)
-                if self.page_table is not None:
-                    map_rings(self.page_table, place, entries, 0)
+            if place.sip == self.sip and self.page_table is not None:
+                map_rings(self.page_table, place, entries, 0)

@@ -1,18 +1,22 @@
 """Measures the use of a SIP's parts over stretches of the run: counters at their ends, subtracted."""
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import NamedTuple
+from operator import add
+from typing import NamedTuple, TypeVar
 
 from sipsim.engine import Engine
-from sipsim.links.port import Port
 from sipsim.noc.edge_use import EdgeUse
 from sipsim.noc.graph import Edge
-from sipsim.noc.transport import Transport
 from sipsim.pe.unit import GEMM
 from sipsim.record.launches import KernelUse
+from sipsim.record.outages import OutageUse
+from sipsim.record.recorder import Recorder
 from sipsim.record.usage import EngineUse, LinkUse, TlbUse, Usage
 
 Ps = int
+Place = tuple[int, int]
+Key = TypeVar("Key")
+Counts = TypeVar("Counts")
 
 
 class PeCounters(NamedTuple):
@@ -21,58 +25,80 @@ class PeCounters(NamedTuple):
     busy_ps: Mapping[str, Ps]
     kernel_ps: Ps
 
+    def plus(self, other: "PeCounters") -> "PeCounters":
+        """Both together."""
+        return PeCounters(_joined(self.busy_ps, other.busy_ps, add), self.kernel_ps + other.kernel_ps)
 
-class EngineCounters(NamedTuple):
-    """Of the PEs that multiply, by their names; the time of their commands by parts, and at the peak of the arrays."""
 
-    pes: Mapping[str, PeCounters]
-    commands_ps: Mapping[str, Ps]
-    peak_ps: Ps
+class PartCounters(NamedTuple):
+    """The counters of parts: of edges, and of what was sent, data and credits, by port.
+
+    ``lookups``: hits and misses of TLBs, by (cube, PE). ``pes``: of the PEs that multiply, by their names.
+    ``outages``: of the links that leave, in one order.
+    """
+
+    edges: Mapping[Edge, EdgeUse] = {}
+    sent_bytes: Mapping[str, tuple[int, int]] = {}
+    lookups: Mapping[Place, tuple[int, int]] = {}
+    pes: Mapping[str, PeCounters] = {}
+    outages: tuple[OutageUse, ...] = ()
+
+    def plus(self, other: "PartCounters") -> "PartCounters":
+        """Both together."""
+        outages = zip(self.outages, other.outages, strict=True) if self.outages else ()
+        return PartCounters(
+            _joined(self.edges, other.edges, lambda one, more: EdgeUse(*map(add, one, more))),
+            _joined(self.sent_bytes, other.sent_bytes, _pairs_sum),
+            _joined(self.lookups, other.lookups, _pairs_sum),
+            _joined(self.pes, other.pes, PeCounters.plus),
+            tuple(one.plus(more) for one, more in outages) or other.outages,
+        )
 
 
 class _Counters(NamedTuple):
-    """All counters at ``now_ps``: of the kernels of rows, of edges, and of what was sent, data and credits, by port.
+    """All counters at ``now_ps``: of the kernels of rows, and of parts since the start of the run.
 
-    ``lookups``: hits and misses of TLBs, by PE.
+    ``commands_ps``, ``peak_ps``: of composite commands, see :class:`~sipsim.record.recorder.Recorder`.
     """
 
     now_ps: Ps
     of_rows: KernelUse
-    edges: dict[Edge, EdgeUse]
-    sent_bytes: dict[str, tuple[int, int]]
-    lookups: dict[str, tuple[int, int]]
-    engines: EngineCounters
+    parts: PartCounters
+    commands_ps: Mapping[str, Ps]
+    peak_ps: Ps
 
 
-_IDLE = EngineCounters({}, {}, 0)
 _NEW_PE = PeCounters({}, 0)
-_NOTHING = _Counters(0, KernelUse(), {}, {}, {}, _IDLE)
+_NOTHING = _Counters(0, KernelUse(), PartCounters(), {}, 0)
 
 
 class UsageMeter:
-    """The counters of one SIP. ``link_names``: of the links that leave by its ``ports``.
+    """The counters of one SIP. ``link_names``: of the links that leave it, by port.
 
     What is sent is counted by time, whoever sends; kernels are counted by the launch that they belong to, at its end.
-    ``lookups``: reads the hits and misses of each TLB, by PE. ``engines``: reads the counters of engines.
+    ``parts``: reads what the parts have counted since the last row start.
     """
 
     def __init__(
-        self,
-        engine: Engine,
-        fabric: Transport,
-        link_names: Mapping[str, str],
-        ports: Mapping[str, Port],
-        lookups: Callable[[], dict[str, tuple[int, int]]] = dict,
-        engines: Callable[[], EngineCounters] = lambda: _IDLE,
+        self, engine: Engine, link_names: Mapping[str, str], recorder: Recorder, parts: Callable[[], PartCounters]
     ) -> None:
         self._engine = engine
-        self._fabric = fabric
         self._link_names = link_names
-        self._ports = ports
         self._kernels = self._of_rows = KernelUse()
-        self._lookups = lookups
-        self._engines = engines
-        self._marks: list[tuple[int, _Counters]] = []
+        self._recorder = recorder
+        self._parts = parts
+        self._before = PartCounters()
+        self._rows: list[Usage] = []
+        self._iterations: int | None = None
+        self._begin = _NOTHING
+
+    def begin_row(self) -> None:
+        """The parts count from 0 from now on; those that have counted so far are read for the last time."""
+        self._before = self.so_far_of_parts()
+
+    def so_far_of_parts(self) -> PartCounters:
+        """The counters of the parts since the start of the run."""
+        return self._before.plus(self._parts())
 
     def note_launch(self, use: KernelUse, is_of_row: bool) -> None:
         """A launch has ended; ``is_of_row``: it belongs to the row whose stretch this is, and is none beside it."""
@@ -82,34 +108,32 @@ class UsageMeter:
 
     def mark(self, iterations: int) -> None:
         """A stretch with so many equal iterations of a row begins here, and the one before ends; 0: of no row."""
-        if iterations or not self._marks or self._marks[-1][0]:
-            self._marks.append((iterations, self._read()))
+        if not iterations and self._iterations == 0:
+            return
+        now = self._read()
+        if self._iterations:
+            self._rows.append(self._between(self._iterations, self._begin, now))
+        self._iterations, self._begin = iterations, now
 
     def so_far(self) -> Usage | None:
         """The present stretch up to now, if it is of a row."""
-        if not self._marks or not self._marks[-1][0]:
-            return None
-        return self._between(*self._marks[-1], self._read())
+        return self._between(self._iterations, self._begin, self._read()) if self._iterations else None
 
     def measured(self) -> tuple[Usage, ...]:
         """Each stretch of a row, up to now; without any, the whole run, with 0 iterations."""
-        rows = [(at, iterations) for at, (iterations, _) in enumerate(self._marks) if iterations]
-        counters = [*(found for _, found in self._marks), self._read()]
-        if not rows:
-            return (self._between(0, _NOTHING, counters[-1]._replace(of_rows=self._kernels)),)
-        return tuple(self._between(iterations, counters[at], counters[at + 1]) for at, iterations in rows)
+        present = self.so_far()
+        rows = (*self._rows, *([] if present is None else [present]))
+        return rows or (self._between(0, _NOTHING, self._read()._replace(of_rows=self._kernels)),)
 
     def _read(self) -> _Counters:
-        payloads = {letter: (port.bytes_sent, port.credit_bytes) for letter, port in self._ports.items()}
-        return _Counters(
-            self._engine.now_ps, self._of_rows, self._fabric.use(), payloads, self._lookups(), self._engines()
-        )
+        recorder, parts = self._recorder, self.so_far_of_parts()
+        return _Counters(self._engine.now_ps, self._of_rows, parts, dict(recorder.composite_ps), recorder.peak_ps)
 
     def _between(self, iterations: int, begin: _Counters, end: _Counters) -> Usage:
-        none = EdgeUse(0, 0, 0)
+        none, was, now = EdgeUse(0, 0, 0), begin.parts, end.parts
         edges = {
-            edge: EdgeUse(*(after - before for after, before in zip(use, begin.edges.get(edge, none), strict=True)))
-            for edge, use in end.edges.items()
+            edge: EdgeUse(*(after - before for after, before in zip(use, was.edges.get(edge, none), strict=True)))
+            for edge, use in now.edges.items()
         }
         links = {str(edge.src.place): use for edge, use in edges.items() if edge.is_link}
         inside = [(use.busy_ps, edge.name) for edge, use in edges.items() if not edge.is_link]
@@ -124,23 +148,38 @@ class UsageMeter:
             kernels.launch_ps,
             dict(kernels.waited_ps),
             tuple(
-                _link_use(name, links.get(letter, none), begin.sent_bytes.get(letter, (0, 0)), end.sent_bytes[letter])
+                _link_use(name, links.get(letter, none), was.sent_bytes.get(letter, (0, 0)), now.sent_bytes[letter])
                 for letter, name in self._link_names.items()
             ),
             busiest,
             busy_ps,
-            tuple(_tlb_uses(begin.lookups, end.lookups)),
-            _engine_use(begin.engines, end.engines),
+            tuple(_tlb_uses(was.lookups, now.lookups)),
+            _engine_use(begin, end),
         )
 
 
-def _engine_use(before: EngineCounters, after: EngineCounters) -> EngineUse | None:
+def _joined(
+    one: Mapping[Key, Counts], other: Mapping[Key, Counts], plus: Callable[[Counts, Counts], Counts]
+) -> dict[Key, Counts]:
+    """For each key the sum of both mappings' values."""
+    found = dict(one)
+    for key, more in other.items():
+        known = found.get(key)
+        found[key] = more if known is None else plus(known, more)
+    return found
+
+
+def _pairs_sum(one: tuple[int, int], other: tuple[int, int]) -> tuple[int, int]:
+    return one[0] + other[0], one[1] + other[1]
+
+
+def _engine_use(before: _Counters, after: _Counters) -> EngineUse | None:
     """Of the PEs whose PE_GEMM worked meanwhile."""
     commands_ps = {name: ps - before.commands_ps.get(name, 0) for name, ps in after.commands_ps.items()}
     busy_ps: dict[str, Ps] = {}
     pes = kernel_ps = 0
-    for pe, now in after.pes.items():
-        known = before.pes.get(pe, _NEW_PE)
+    for pe, now in after.parts.pes.items():
+        known = before.parts.pes.get(pe, _NEW_PE)
         if now.busy_ps[GEMM] > known.busy_ps.get(GEMM, 0):
             pes += 1
             kernel_ps += now.kernel_ps - known.kernel_ps
@@ -149,12 +188,12 @@ def _engine_use(before: EngineCounters, after: EngineCounters) -> EngineUse | No
     return EngineUse(pes, kernel_ps, busy_ps, commands_ps, after.peak_ps - before.peak_ps) if pes else None
 
 
-def _tlb_uses(before: dict[str, tuple[int, int]], after: dict[str, tuple[int, int]]) -> Iterator[TlbUse]:
+def _tlb_uses(before: Mapping[Place, tuple[int, int]], after: Mapping[Place, tuple[int, int]]) -> Iterator[TlbUse]:
     """Of the PEs that looked something up meanwhile."""
-    for pe, (hits, misses) in after.items():
-        hits_before, misses_before = before.get(pe, (0, 0))
+    for (cube, pe), (hits, misses) in sorted(after.items()):
+        hits_before, misses_before = before.get((cube, pe), (0, 0))
         if (hits, misses) != (hits_before, misses_before):
-            yield TlbUse(pe, hits - hits_before, misses - misses_before)
+            yield TlbUse(f"cube{cube}.pe{pe}", hits - hits_before, misses - misses_before)
 
 
 def _link_use(name: str, use: EdgeUse, before: tuple[int, int], after: tuple[int, int]) -> LinkUse:

@@ -31,10 +31,12 @@ from broker.wire import (
     Result,
     RevokeGrant,
     Start,
+    ToSip,
     decode_for_sip,
     encode,
+    source_of,
 )
-from sipsim.errors import NondeterministicReplay, OutputError
+from sipsim.errors import BadMessage, NondeterministicReplay, OutputError, pass_on_halt
 from sipsim.recovery.packet_log import PacketLog
 from sipsim.sync.session import Session
 
@@ -137,8 +139,9 @@ class SyncClient:
     def handle(self, frame: bytes) -> None:
         """Process one message and run what it permits. A failure is reported to the broker, never raised."""
         try:
-            self._dispatch(frame)
-        except (Exception, SystemExit) as error:
+            self._dispatch(self._decoded(frame))
+        except BaseException as error:
+            pass_on_halt(error)
             self._send(self.failure(error))
             self._answer(partial=True)
 
@@ -167,17 +170,30 @@ class SyncClient:
     def note_progress(self) -> None:
         """Count some events or a host call. Four times a second: report progress to the broker, poll for messages."""
         self._steps += 1
-        now_ns = perf_counter_ns()
-        if now_ns - max(self._progress_ns, self._window_ns) >= PROGRESS_NS:
-            self._send_progress(now_ns)
+        if self._tell_progress():
             self._interrupted()
+
+    def _tell_progress(self) -> bool:
+        """Report progress to the broker if that is due: also while a replay's packets are sent again or taken."""
+        now_ns = perf_counter_ns()
+        is_due = now_ns - max(self._progress_ns, self._window_ns) >= PROGRESS_NS
+        if is_due:
+            self._send_progress(now_ns)
+        return is_due
 
     def _send_progress(self, now_ns: int) -> None:
         self._progress_ns = now_ns
         self._send(Progress(self.session.engine.now_ps, self._steps, self.commands_ended()))
 
-    def _dispatch(self, frame: bytes) -> None:
-        message = decode_for_sip(frame)
+    def _decoded(self, frame: bytes) -> ToSip:
+        try:
+            return decode_for_sip(frame)
+        except BadFrame as error:
+            source = source_of(frame)
+            sender = "the broker, or a process without a key," if source is None else f"rank {source}"
+            raise BadMessage(f"{sender} has sent a malformed message: {error}", rank=source) from None
+
+    def _dispatch(self, message: ToSip) -> None:
         session = self.session
         match message:
             case Grant():
@@ -187,6 +203,7 @@ class SyncClient:
                     self._colocate(message.colocate)
             case PacketBatch():
                 session.take(message)
+                self._tell_progress()
             case RevokeGrant():
                 if session.is_granted and not session.is_ready():
                     self._report(session.return_grant())
@@ -239,6 +256,7 @@ class SyncClient:
         """Send a peer all logged batches from packet ``first`` on; it drops duplicates."""
         for frame in self.log.batches(rank, first) if self.log is not None else ():
             self._post(rank, frame)
+            self._tell_progress()
 
     def _run_window(self) -> None:
         self._begin_window()
@@ -289,10 +307,19 @@ class SyncClient:
         return run_ns, send_ns
 
     def _answer(self, partial: bool) -> None:
-        if not self._answered:
-            self._answered, self.lacks_packets = True, False
-            self._ended_well = not partial
-            self._send(Result(self.outcome(), partial))
+        if self._answered:
+            return
+        self._answered, self.lacks_packets = True, False
+        try:
+            blob = self.outcome()
+        except BaseException as error:
+            # Such as out of memory, which may have been the failure already. The broker must not wait for an answer.
+            pass_on_halt(error)
+            if not partial:
+                self._send(self.failure(error))
+            blob, partial = b"", True
+        self._ended_well = not partial
+        self._send(Result(blob, partial))
 
     def _send(self, message: Message) -> None:
         self._post(BROKER, encode(message))

@@ -124,6 +124,11 @@ class Session:
     def packets_taken(self) -> int:
         return sum(self._in.counts.values())
 
+    @property
+    def packets_arrived(self) -> int:
+        """How many of the packets taken have arrived by now, in simulated time. It looks at all events."""
+        return self.packets_taken - len(self._held) - self.engine.arrivals
+
     def emit(self, channel: int, arrival_ps: Ps, body: bytes) -> None:
         """Send a packet whose last byte arrives at ``arrival_ps``.
 

@@ -98,7 +98,7 @@ class JoinedSips:
     def transit_reaction_ps(self, sip: int) -> int:
         """The least time from an arrival at a SIP to the sending of the same packet on its next link."""
         bounds = []
-        for link, kind in self._leaving_by(sip):
+        for link, kind in self._kinds_from(sip):
             bounds.append(kind.reaction_ps(self.least_transit_ps, self.chunk_bytes))
             _check_bound(link, kind, "reaction_ps", bounds[-1])
         return min(bounds, default=0)
@@ -106,15 +106,17 @@ class JoinedSips:
     def answers_ps(self, sip: int) -> list[Ps]:
         """The least times from an arrival at a port of a SIP to what the port itself sends because of it."""
         bounds = []
-        for link, kind in self._leaving_by(sip):
-            answer_ps = 0 if self.resolved.components.io_port.buffer_packets else kind.answer_ps
+        with self.resolved.reads.apart():
+            has_buffers = bool(self.resolved.components.io_port.buffer_packets)
+        for link, kind in self._kinds_from(sip):
+            answer_ps = 0 if has_buffers else kind.answer_ps
             if answer_ps is not None:
                 _check_bound(link, kind, "answer_ps", answer_ps)
                 bounds.append(answer_ps)
         return bounds
 
-    def _leaving_by(self, sip: int) -> list[tuple[SipLink, AnyLinkKind]]:
-        return [(link, kind) for link, kind in zip(self.links, self.link_kinds, strict=True) if link.src == sip]
+    def _kinds_from(self, sip: int) -> list[tuple[SipLink, AnyLinkKind]]:
+        return [(self.links[number], self.link_kinds[number]) for number in self.links_from[sip]]
 
     def link_of(self, sip: int, port: str) -> AnyLinkKind:
         """The kind of the link behind a port."""
@@ -267,6 +269,14 @@ class JoinedSips:
                         queue.append(source)
             self._hops[dst_sip] = hops
         return hops
+
+    @cached_property
+    def links_from(self) -> list[list[int]]:
+        """By SIP, the numbers of the directed links that leave it."""
+        numbers: list[list[int]] = [[] for _ in range(self.n_sips)]
+        for number, link in enumerate(self.links):
+            numbers[link.src].append(number)
+        return numbers
 
     @cached_property
     def _ports_of(self) -> list[list[str]]:

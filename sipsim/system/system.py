@@ -1,5 +1,6 @@
 """The system of SIPs that are meshes of cubes: sizes, memories, and what follows from the graph of a SIP."""
 
+from collections.abc import Mapping
 from functools import cached_property
 from itertools import product
 from typing import Any
@@ -11,8 +12,21 @@ from sipsim.memory.port import FIXED_LATENCY
 from sipsim.noc.cube_mesh import CubeMeshGraph
 from sipsim.noc.graph import Node, port_node
 from sipsim.noc.grid import PORTS
+from sipsim.noc.parts.base import MemoryPart
 from sipsim.system.joined import JoinedSips
 from sipsim.topology.address import LEAD_PE, TcmMap, tcm_map
+
+
+class _Capacities(dict[str, int]):
+    """Each is asked for when it is first needed."""
+
+    def __init__(self, memories: Mapping[str, MemoryPart]) -> None:
+        super().__init__()
+        self._memories = memories
+
+    def __missing__(self, space: str) -> int:
+        capacity = self[space] = int(self._memories[space].capacity_bytes())
+        return capacity
 
 
 class System(JoinedSips):
@@ -43,7 +57,7 @@ class System(JoinedSips):
     @cached_property
     def capacities(self) -> dict[str, int]:
         """Bytes of each memory, by space: a TCM, one PE's slice of HBM, a cube's SRAM."""
-        return {space: part.capacity_bytes() for space, part in self.graph.memories.items()}
+        return _Capacities(self.graph.memories)
 
     @cached_property
     def spaces_of_cubes(self) -> frozenset[str]:

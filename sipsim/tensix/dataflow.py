@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from sipsim.errors import KernelMisuse
 from sipsim.tensix.floor_plan import Core
+from sipsim.tensix.memory import Watch
 from sipsim.tensix.processor import Looks, Processor
 from sipsim.tensix.tiles import ATOMIC_BYTES, Tiles
 from sipsim.units import PS_PER_NS, ns_to_ps
@@ -208,8 +209,8 @@ class Dataflow:
         """A NoC command of a word, whose effect another call has: its time passes with the next command or wait."""
         self._processor.owed_ps += self._processor.noc_command_ps
 
-    def watch_writes(self, note: Callable[[int, int], None]) -> Callable[[], None]:
-        """Have ``note(address, nbytes)`` called for each write into this L1, by whomever.
+    def watch_writes(self, note: Watch) -> Callable[[], None]:
+        """Have ``note(address, nbytes, writer)`` called for each write into this L1.
 
         Returns:
             What ends it.

@@ -1,13 +1,14 @@
 """The third argument of a host script on these chips: tiles, links, programs. Host calls take no simulated time."""
 
 from collections.abc import Callable, Sequence
-from inspect import iscoroutinefunction, isgeneratorfunction
+from difflib import get_close_matches
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from sipsim.errors import KernelMisuse
+from sipsim.errors import KernelMisuse, NoSuchCall
+from sipsim.task import makes_generator
 from sipsim.tensix import programs
 from sipsim.tensix.arguments import one_of, some_of, whole
 from sipsim.tensix.ccl.collectives import Collectives
@@ -40,6 +41,18 @@ class Metal:
         self.rank: int = chip.session.rank
         self.world_size: int = self._plan.system.n_sips
         self._ccl = Collectives(chip, self.l1_base(self.workers[0]), self.open_fabric)
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            if name.startswith("_"):
+                raise AttributeError(name)
+            known = [each for each in dir(type(self)) if not each.startswith("_")]
+            near = next(iter(get_close_matches(name, known, 1, 0.75)), "")
+            hint = f"did you mean {near!r}?" if near else "torch's names are those of chip ahbm;"
+            chip = self._plan.resolved.topology.system.chip
+            what = f"on chip {chip} the third argument of a host script has no {name!r}"
+            raise NoSuchCall(f"{what}; {hint} it has {', '.join(known)}")
 
     @property
     def params(self) -> ChipParams:
@@ -154,7 +167,7 @@ class Metal:
                 the tile has not.
         """
         core = Core(*core)
-        if isgeneratorfunction(kernel) or iscoroutinefunction(kernel):
+        if makes_generator(kernel):
             what = f"kernel {kernel.__name__} has a yield or is async, so that nothing of it would run"
             raise KernelMisuse(f"{what}; calls of a kernel block by themselves")
         kind = self._kind(core)

@@ -9,6 +9,10 @@ from sipsim.units import format_exact_time_ps
 PAGE_BYTES = 2**16
 NEVER_PS = 2**62
 Ps = int
+Watch = Callable[[int, int, str], None]
+"""Called with the first address of a write, its size, and its writer."""
+FAR_END = "the far end of its link"
+"""The writer of what the link brings."""
 
 
 class Pin:
@@ -26,8 +30,8 @@ class Pin:
 class TileMemory:
     """``nbytes`` of one tile; bytes that were never written are 0. ``name``: for messages.
 
-    ``on_write``: called behind each write. ``watchers``: before these, with its first address and size. ``kept``: the
-    addresses of a router, which no packet is for.
+    ``on_write``: called behind each write. ``watchers``: before these. ``kept``: the addresses of a router, which no
+    packet is for. ``last_arrival``: where what a link has brought last begins.
     """
 
     def __init__(self, name: str, nbytes: int) -> None:
@@ -36,8 +40,9 @@ class TileMemory:
         self._pages: dict[int, bytearray] = {}
         self._pins: deque[Pin] = deque()
         self.kept = range(0)
+        self.last_arrival = -1
         self.on_write: list[Callable[[], None]] = []
-        self.watchers: list[Callable[[int, int], None]] = []
+        self.watchers: list[Watch] = []
 
     def read(self, address: int, nbytes: int) -> bytes:
         """A copy.
@@ -68,9 +73,13 @@ class TileMemory:
         self.check_write(address, len(data), now_ps, writer)
         self._put(address, data)
         for watch in self.watchers:
-            watch(address, len(data))
+            watch(address, len(data), writer)
         for look in tuple(self.on_write):
             look()
+
+    def clear(self, address: int, nbytes: int) -> None:
+        """Set to 0 what programs before have left where something new has its words; nobody sees it as a write."""
+        self._put(address, bytes(nbytes))
 
     def check_write(self, address: int, nbytes: int, now_ps: Ps, writer: str) -> None:
         """Check that a range may be written now.

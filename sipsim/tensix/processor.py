@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any
 
 import greenlet
@@ -32,9 +33,9 @@ class Processor:
         self.engine = engine
         self.noc = noc
         risc = params.risc
-        self.noc_command_ps, self.eth_command_ps = ns_to_ps(risc.noc_command_ns), ns_to_ps(risc.eth_command_ns)
+        self._risc = risc
+        self.noc_command_ps = ns_to_ps(risc.noc_command_ns)
         self.poll_ps, self.l1_access_ps = ns_to_ps(risc.poll_ns), ns_to_ps(risc.l1_access_ns)
-        self.timer_ps = ns_to_ps(risc.timer_ns)
         self.owed_ps: Ps = 0
         self.reads = 0
         self.writes = 0
@@ -43,6 +44,16 @@ class Processor:
         self.unsent: Counter[int] = Counter()
         self.on_arrival: Looks = []
         self.task: Task | None = None
+
+    @cached_property
+    def eth_command_ps(self) -> Ps:
+        """The time, in ps, of an Ethernet command."""
+        return ns_to_ps(self._risc.eth_command_ns)
+
+    @cached_property
+    def timer_ps(self) -> Ps:
+        """The time, in ps, of a look at the timer."""
+        return ns_to_ps(self._risc.timer_ns)
 
     def make(self, kernel: Callable[[], Any], loop: greenlet.greenlet, make_task: MakeTask, is_server: bool) -> Task:
         """The task of a kernel, which starts when it is resumed."""
@@ -82,17 +93,33 @@ class Processor:
 
     def _sleep(self, is_so: Callable[[], bool], what: object, looks: Looks) -> None:
         """Until the end of the look that finds it."""
-        engine, task = self.engine, self.task
-        began_ps = engine.now_ps + self.owed_ps
+        began_ps = self.engine.now_ps + self.owed_ps
         self.owed_ps = 0
+        assert self.task is not None
+        looks.append(_Sleep(self, is_so, looks, began_ps))
+        self.task.wait(what)
+
+
+class _Sleep:
+    """A processor's wait that began then, which ``looks`` refer to until they have found it over. A function would
+    refer to itself, to leave them.
+    """
+
+    __slots__ = ("_began_ps", "_is_so", "_looks", "_processor")
+
+    def __init__(self, processor: Processor, is_so: Callable[[], bool], looks: Looks, began_ps: Ps) -> None:
+        self._processor = processor
+        self._is_so = is_so
+        self._looks = looks
+        self._began_ps = began_ps
+
+    def __call__(self) -> None:
+        """Something has changed: look, and let the processor go on at the end of its look that finds it."""
+        if not self._is_so():
+            return
+        self._looks.remove(self)
+        engine, task, poll_ps = self._processor.engine, self._processor.task, self._processor.poll_ps
         assert task is not None
-
-        def look() -> None:
-            if is_so():
-                looks.remove(look)
-                now_ps = engine.now_ps
-                begin_ps = max(began_ps, now_ps + (began_ps - now_ps) % self.poll_ps)
-                engine.at(begin_ps + self.poll_ps, task.resume)
-
-        looks.append(look)
-        task.wait(what)
+        now_ps = engine.now_ps
+        begin_ps = max(self._began_ps, now_ps + (self._began_ps - now_ps) % poll_ps)
+        engine.at(begin_ps + poll_ps, task.resume)

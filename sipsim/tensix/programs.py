@@ -69,7 +69,7 @@ class Program:
         Raises:
             KernelMisuse: where there is no room left.
         """
-        index = sum(1 for each, _ in self.semaphores if each == core)
+        index = sum(1 for each, address in self.semaphores if each == core and first <= address < end)
         address = first + index * SEMAPHORE_BYTES
         if address + SEMAPHORE_BYTES > end:
             raise KernelMisuse(f"tile {core} has room for {index} semaphores of a program, and all are in use")

@@ -102,7 +102,7 @@ class GemmOps(IpcqOps):
         """
         command = self._gemm("tl.gemm_async", a_ptr, b_ptr, c_ptr, shape, strides, dtype, out_dtype, epilogue)
         future = GemmFuture(self._pe, self._submit(command))
-        self._transfers[future.completion] = ""
+        self._note_transfer(future.completion)
         return future
 
     def _gemm(

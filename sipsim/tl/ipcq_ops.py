@@ -16,6 +16,8 @@ from sipsim.topology.address import SPACES, PhysAddr
 from sipsim.units import format_time_ps
 
 FUTURES = "tl.recv_async, load_async, store_async or gemm_async"
+ENDED_TRANSFERS = 4
+"""So many of a kernel's are kept until there are more."""
 
 
 class IpcqOps(HandleOps):
@@ -30,6 +32,7 @@ class IpcqOps(HandleOps):
         self._here = f"{sip.sip}.{pe.cube}.{pe.pe}"
         self._futures: dict[RecvFuture, None] = {}
         self._transfers: OrderedDict[Completion, str] = OrderedDict()
+        self._most_transfers = ENDED_TRANSFERS
         self._has_ended = False
 
     @property
@@ -155,6 +158,16 @@ class IpcqOps(HandleOps):
         if handle.in_slot is not None:
             self._submit(IpcqRelease(handle)).wait(task)
         handle.is_released, handle.room = True, None
+
+    def _note_transfer(self, completion: Completion, name: str = "") -> None:
+        """The kernel's end waits for a load, a store or a gemm, ``name`` its handle's; not for those that have ended
+        without an error, of which so many as have not ended are kept at most, or a few.
+        """
+        if len(self._transfers) >= self._most_transfers:
+            for each in [each for each in self._transfers if each.ended and each.error is None]:
+                del self._transfers[each]
+            self._most_transfers = 2 * len(self._transfers) + ENDED_TRANSFERS
+        self._transfers[completion] = name
 
     def _check_handle(self, value: object, what: str) -> None:
         """Check that a command may name a handle."""

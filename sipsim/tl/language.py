@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NoReturn, cast
 
 from sipsim.dtypes import DType
 from sipsim.errors import IpcqInvalidDirection, KernelError
-from sipsim.pe.commands import Completion, Delay, DmaRead, DmaReadBlock, DmaWrite, DmaWriteBlock
+from sipsim.pe.commands import Delay, DmaRead, DmaReadBlock, DmaWrite, DmaWriteBlock
 from sipsim.tl.futures import LoadFuture, StoreFuture
 from sipsim.tl.gemm_ops import GemmOps
 from sipsim.tl.math_ops import MathOps
@@ -100,7 +100,7 @@ class TL(GemmOps, MathOps):
         command = self._load_command("tl.load_async", ptr, shape, dtype, stride)
         result = cast(TensorHandle, command.result)
         future = LoadFuture(self._pe, result, self._submit(command))
-        self._note_transfer(future.completion, result)
+        self._note_transfer(future.completion, result.name)
         return future
 
     def store(self, ptr: int, value: TensorHandle, *, stride: int | None = None) -> None:
@@ -125,7 +125,7 @@ class TL(GemmOps, MathOps):
         self._task()
         command = self._store_command("tl.store_async", ptr, value, stride)
         future = StoreFuture(self._pe, value, self._submit(command))
-        self._note_transfer(future.completion, value)
+        self._note_transfer(future.completion, value.name)
         return future
 
     def delay(self, ns: float) -> None:
@@ -147,15 +147,6 @@ class TL(GemmOps, MathOps):
             near = difflib.get_close_matches(name, known, 1, 0.75)
             hint = f"did you mean {near[0]!r}? " if near else ""
             raise AttributeError(f"tl has no operation {name!r}; {hint}it has {', '.join(known)}")
-
-    def _note_transfer(self, completion: Completion, value: TensorHandle) -> None:
-        """The kernel's end waits for a load or store of a value; not for those that have ended without an error."""
-        while self._transfers:
-            first = next(iter(self._transfers))
-            if not first.ended or first.error is not None:
-                break
-            del self._transfers[first]
-        self._transfers[completion] = value.name
 
     def _load_command(
         self, word: str, ptr: int, shape: int | Shape, dtype: object, stride: int | None

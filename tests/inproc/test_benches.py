@@ -95,6 +95,7 @@ def test_a_layer_that_overlaps(capsys: pytest.CaptureFixture[str]) -> None:
     assert sum(told[name] for name in (*rest, "another path than the critical one")) == pytest.approx(beyond, abs=0.005)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "wrong",
     [("(1 / math", "(2 / math"), ("tl.exp(-g) + 1", "tl.exp(-g) + 2"), ("self.y[chunk]) for", "self.x[chunk]) for")],

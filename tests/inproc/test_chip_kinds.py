@@ -68,7 +68,7 @@ def test_a_server_never_counts_as_waiting(tmp_path: Path) -> None:
     """It waits for work when the run ends, and that is no deadlock. A script that waits is one."""
     error = run_script(tmp_path, NEVER, "--sips", 2).outcome.error
     assert error is not None
-    assert error.kind == "IpcqDeadlock"
+    assert error.kind == "Deadlock"
     (wait,) = error.facts["deadlock"]["others"]
     where = {"file": str(tmp_path / "script.py"), "line": 3}
     assert wait == {"rank": 1, "task": "host script", "waits_for": "a number", **where}, "not in the chip"
@@ -108,6 +108,17 @@ def test_sections_of_another_chip_do_not_count(tmp_path: Path) -> None:
         assert run_script(tmp_path, ONE, *pair, *flags).document["digest"] == usual.document["digest"]
     params = f"system.chip_params={json.dumps({**PARAMS, 'cores': 5})}"
     assert run_script(tmp_path, ONE, *pair, "--set", params).document["digest"] != usual.document["digest"]
+
+
+@pytest.mark.parametrize("verifies", [False, True])
+def test_a_run_that_nothing_performs_again_says_so(
+    verifies: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(type(CHIPS.get("lab.ring_chip")), "verifies", verifies)
+    done = run_script(tmp_path, ONE, "--sips", 2)
+    assert done.document["second_pass"] is None
+    said = [line for line in render(done.document, done.prepared).splitlines() if "performed again" in line]
+    assert len(said) == (not verifies)
 
 
 def test_its_built_in_job(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -56,7 +56,13 @@ def test_the_mail_does_not_change_the_results():
 
 @pytest.mark.processes
 def test_the_digest_equals_that_of_local_and_of_restarts():
-    flags = (*SYSTEMS["ring"], *SMALL, "--iters", 4)
-    plain = launched(*flags, "--engine", "inproc").digest
-    assert launched(*flags, "--engine", "local").digest == plain
-    assert launched(*flags, "--engine", "local", "--max-restarts", 2, "--fault", "kill:2@2us").digest == plain
+    """Of rows with several iterations; a rank is killed in an iteration, at a row start, and in a later row."""
+    flags = (*SYSTEMS["piggyback"], *SMALL[:-1], "16,48,16", "--iters", 2)
+    plain = run(*flags).document
+    assert launched(*flags, "--engine", "local").digest == plain["digest"]
+    begin_ns = [told["start_ns"] for told in plain["launches"] if told["rank"] == 1]
+    row_start, later = (f"{each / 1000:.6f}us" for each in (begin_ns[2] - 20, begin_ns[-1] + 100))
+    for fault in ("kill:2@500ns", f"kill:1@{row_start}", f"kill:0@{later}"):
+        restarted = launched(*flags, "--engine", "local", "--max-restarts", 2, "--fault", fault)
+        assert restarted.digest == plain["digest"]
+        assert f"fault {fault.partition('@')[0]}" in restarted.stderr

@@ -68,7 +68,7 @@ OFF = [
     ("hbm.kind=null", "sram.kind=null", "tcm.kind=null"),
     ("pe_mmu=null", "launch=null", "io_cpu=null", "m_cpu=null"),
     ("ucie_port.fdi_to_fdi_ns=4", "ucie_port.flit_bytes=null", "io_port.overhead_ns=2"),
-    ("links.ucie.params.reach_mm=0", "defaults.algorithm=intercube_allreduce"),
+    ("links.ucie.params={reach_mm: 0, flit_bytes: null}", "defaults.algorithm=intercube_allreduce"),
 ]
 """All that the variant ``adr`` changes for UCIe links."""
 OF_ADR = ("fdi_to_fdi_ns=4", "overhead_ns=2", "algorithm=intercube_allreduce")

@@ -188,6 +188,7 @@ RING = {"sips": 4, "topology": "ring_1d", "set": ["sip.cube_mesh.w=2", "sip.cube
 )
 def test_bytes_of_each_link_by_the_algorithm(flags: dict[str, Any], rounds: int) -> None:
     """A ring passes a row on size - 1 times by each link eastwards (and southwards), and nothing the other way."""
+    flags = {**flags, "set": [*flags["set"], "links.ucie.params.flit_bytes=256"]}
     document, _ = explained(**flags, bytes="48K", dtype="i32")
     row = document["runs"][-1]
     row_bytes = row["bytes"] // 4

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import thread_bridge
 from runs import ccl_file, run, script_file
+from sweeps import some
 
 from launcher.engines import inproc
 from launcher.report.failure import block
@@ -23,22 +24,26 @@ def kernel(t_ptr, tl):
 RECV = 9
 
 
-def test_a_wrong_direction_on_every_rank_of_64_sips(tmp_path: Path) -> None:
+@pytest.mark.parametrize("sips", some([12, 64], 12))
+def test_a_wrong_direction_on_every_rank_of_many_sips(tmp_path: Path, sips: int) -> None:
     """Every PE has other pointers. 40 lines at most, the cause and its line in the first one."""
     flags = ccl_file(tmp_path, WRONG, topology="ring_1d", rank_per="cube")
-    done = run("--sips", 64, "--topology", "ring_1d", "--n-elem", 4, *flags)
+    done = run("--sips", sips, "--topology", "ring_1d", "--n-elem", 4, *flags)
     lines = block(done.outcome).splitlines()
     assert len(lines) <= 40
     assert lines[0].startswith(
         "ahbm-launch: IpcqDeadlock: perhaps a wrong direction: "
-        "1024 PEs on SIPs 0 to 63, cubes 0 to 15, PE 0 wait in recv E at "
+        f"{16 * sips} PEs on SIPs 0 to {sips - 1}, cubes 0 to 15, PE 0 wait in recv E at "
     )
-    assert f"/mine.py:{RECV}, with unread messages from W; 1024 PEs wait and nothing can happen any more" in lines[0]
+    assert (
+        f"/mine.py:{RECV}, with unread messages from W; {16 * sips} PEs wait and nothing can happen any more"
+        in lines[0]
+    )
     assert lines[1].startswith("  a cycle: rank 0 cube 0 PE 0 (recv E) -> ")
     waits = done.document["error"]["deadlock"]["waits"]
     assert {(wait["file"], wait["line"]) for wait in waits} == {(str(tmp_path / "mine.py"), RECV)}
-    assert len(waits) == 1024
-    assert done.outcome.long_report[1].count("    here:  my_head=") == 1024
+    assert len(waits) == 16 * sips
+    assert done.outcome.long_report.text.count("    here:  my_head=") == 16 * sips
 
 
 SCRIPT = """

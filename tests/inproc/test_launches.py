@@ -10,6 +10,7 @@ import pytest
 from runs import Run, run, script_file
 
 from launcher.api import run as run_program
+from launcher.run.prepare import describe
 from launcher.run.results.table import render
 from sipsim.record.explanation import Explanation
 
@@ -145,12 +146,44 @@ dist.all_reduce(t)
         assert {"load", "recv"} <= set(found[2]["busy_ns"])
 
 
+@pytest.mark.parametrize(("body", "rows"), [("torch.launch(load, t, 1)", 0), ("dist.all_reduce(t)", 1)])
+def test_a_script_without_collectives_has_no_table_and_no_algorithm(tmp_path: Path, body: str, rows: int) -> None:
+    done = scripted(tmp_path, body)
+    text, algorithm = render(done.document, done.prepared), done.prepared.plan.resolved.ccl.defaults.algorithm
+    assert len(done.document["runs"]) == rows
+    assert ("#wrong" in text) == (algorithm in text) == (rows > 0), text
+    told = {key: done.document[key] for key in done.document.keys() - {"config"}}
+    assert (algorithm in str(told)) == (rows > 0)
+    assert algorithm not in describe(done.prepared)
+
+
 def test_only_the_first_launches_are_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sipsim.host.kernel_queue.MOST_LAUNCHES", 2)
     done = scripted(tmp_path, "for _ in range(5): torch.launch(load, t, 1)")
     assert len(done.document["launches"]) == 2
     assert done.document["ranks"][0]["launches"] == 5
     assert "# 3 more launches, which are not listed\n" in render(done.document, done.prepared)
+
+
+MANY = """
+for name in range(7):
+    kernel = lambda t_ptr, times, tl: load(t_ptr, times, tl)
+    kernel.__name__ = f"kernel_{name}"
+    torch.launch(kernel, t, 1)
+"""
+
+
+@pytest.mark.parametrize("body", [MANY, MANY + "dist.all_reduce(t)", "dist.all_reduce(t)", "pass"])
+def test_at_most_five_lines_below_the_table_the_rest_is_verbose(tmp_path: Path, body: str) -> None:
+    done = scripted(tmp_path, body)
+    short, verbose = (
+        render(done.document, done.prepared, verbose).splitlines()[1 + 3 * bool(done.document["runs"]) :]
+        for verbose in (False, True)
+    )
+    assert len(short) <= 5
+    assert short[-1] == verbose[-1] == f"# digest {done.document['digest']}"
+    assert ("-v)" in "".join(short)) == (body.startswith(MANY))
+    assert sum("launch kernel_" in line for line in verbose) == 7 * body.startswith(MANY)
 
 
 @pytest.mark.parametrize(

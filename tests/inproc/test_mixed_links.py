@@ -20,7 +20,7 @@ PE_TO_W = [1, 0.05, *[1] * 2, *[0.25] * 1, 0.1, 2]
 THROUGH = [2, 0.1, *[1] * 4, *[0.25] * 3, 0.1, 2]
 """From one port to the other: routers 4 to 7."""
 ETHERNET_4096_NS, ETHERNET_16_NS = (4096 + 3 * 50) * 0.08, (16 + 50) * 0.08
-UCIE_4096_NS, UCIE_16_NS = 18 * 256 / 64, 256 / 64
+UCIE_4096_NS, UCIE_16_NS = 4096 / 64, 16 / 64
 
 OVER_ETHERNET = [*PE_TO_E, ETHERNET_NS, *PE_TO_W]
 OVER_UCIE = [*PE_TO_E, UCIE_NS, *PE_TO_W]
@@ -69,8 +69,8 @@ PARITY_NS, CHECK_NS, PARITY_4096_NS, PARITY_16_NS = 40, 7, (4096 + 64) / 8, (16 
     [
         (0, 1, [*PE_TO_E, PARITY_NS, *PE_TO_W], PARITY_4096_NS, PARITY_16_NS),
         (1, 0, [*PE_TO_E, PARITY_NS, *PE_TO_W], PARITY_4096_NS, PARITY_16_NS),
-        (0, 2, [*PE_TO_E, PARITY_NS, *THROUGH, UCIE_NS, *PE_TO_W], PARITY_4096_NS, UCIE_16_NS),
-        (2, 0, [*PE_TO_E, PARITY_NS, *THROUGH, UCIE_NS, *PE_TO_W], PARITY_4096_NS, UCIE_16_NS),
+        (0, 2, [*PE_TO_E, PARITY_NS, *THROUGH, UCIE_NS, *PE_TO_W], PARITY_4096_NS, PARITY_16_NS),
+        (2, 0, [*PE_TO_E, PARITY_NS, *THROUGH, UCIE_NS, *PE_TO_W], PARITY_4096_NS, PARITY_16_NS),
     ],
 )
 def test_a_kind_of_the_users_own(src: int, dst: int, head_ns: list[float], message_ns: float, credit_ns: float) -> None:

@@ -16,6 +16,7 @@ from launcher.run.probe.run import ProbeRun
 from sipsim.plan.probe import ProbePlan
 
 NEAR, FAR = ["--from", "0.0.0", "--to", "0.1.0"], ["--from", "0.0.0", "--to", "1.3.0"]
+FLITS = ("--set", "links.ucie.params.flit_bytes=256")
 
 
 def swept(*words: object) -> dict[str, Any]:
@@ -61,7 +62,7 @@ def test_by_hand_within_a_sip() -> None:
 
 def test_framing_of_a_link_bounds_the_rate() -> None:
     """UCIe: 240 of 256 B are payload."""
-    model = swept(*FAR, "--sweep-bytes", "64:128")["one_message"]
+    model = swept(*FAR, *FLITS, "--sweep-bytes", "64:128")["one_message"]
     assert model["r_inf_GBps"] == pytest.approx(60)
     assert model["bounded_by"] == "link 0.E>1.W, 64 GB/s, of which framing leaves 60 GB/s"
 
@@ -77,7 +78,7 @@ def test_credits_that_meet_in_the_first_round_are_not_counted() -> None:
     ("system", "bounded_by"),
     [
         ([], "tl.recv, to the end of its wait for the credit (fast_path)"),
-        (["--set", "defaults.credit_return_mode=fabric"], "the drain of link 0.E>1.W"),
+        (["--set", "defaults.credit_return_mode=fabric", *FLITS], "the drain of link 0.E>1.W"),
         (
             ["--set", "defaults.n_slots=2", "--link", "ethernet_100g"],
             "the ring's 2 slots: each is free again after a round trip",

@@ -13,6 +13,7 @@ from launcher.run.probe.options import parse_probe
 
 FLITS = {"ucie_port.fdi_to_fdi_ns": 2, "ucie_port.flit_bytes": 256, "ucie_port.flit_overhead_bytes": 16}
 """2 ns from FDI to FDI in place of 4, and flits with 240 B of payload."""
+OF_LINKS = {"links.ucie.params.flit_bytes": 256}
 PE_TO_E = [1, 0.05, *[1] * 5, *[0.25] * 4, 0.05]
 """PE_DMA, its wire, routers 0 1 2 3 7, the wires between them, that to the port."""
 W_TO_PE = [0.05, *[1] * 2, *[0.25] * 1, 0.05, 1]
@@ -59,6 +60,7 @@ def test_between_cubes(nbytes: int, flits: int) -> None:
 )
 def test_between_sips(link: dict[str, Any], lines: list[tuple[str, int]]) -> None:
     """SIPs of one cube: out by E and in by W, a port of 2 ns at either end, 4096 B in 18 flits, 16 B in one."""
+    link = {"flit_bytes": 256, **link}
     chosen = {"sip.cube_mesh": {"w": 1, "h": 1}, **{f"links.ucie.params.{key}": value for key, value in link.items()}}
     latency_ns = sum(ps for _, ps in lines) / 1000
     way_ns = sum(PE_TO_E) + 2 + latency_ns + 2 + sum(W_TO_PE) + PORT_MM
@@ -101,14 +103,18 @@ def test_the_sums_equal_the_simulated_times(dst: tuple[int, int, int], elements:
 
 @pytest.mark.parametrize("flits", [False, True])
 def test_only_links_between_sips_are_told_as_links(flits: bool) -> None:
-    """With flits between cubes, too; and the parts of the path add up. A rank's tensor has four rows of 16 KiB."""
+    """With flits and without; and the parts of the path add up. A rank's tensor has four rows of 16 KiB."""
     outcome = run(
         engine="inproc",
         sips=3,
         bytes="64K",
         explain=True,
         check_invariants=True,
-        set=["sip.cube_mesh.w=2", "sip.cube_mesh.h=2", *(f"{k}={v}" for k, v in FLITS.items() if flits)],
+        set=[
+            "sip.cube_mesh.w=2",
+            "sip.cube_mesh.h=2",
+            *(f"{k}={v}" for k, v in {**FLITS, **OF_LINKS}.items() if flits),
+        ],
     )
     assert outcome.error is None, outcome.error
     row, told = outcome.document["runs"][-1], outcome.document["explain"][-1]
@@ -116,7 +122,7 @@ def test_only_links_between_sips_are_told_as_links(flits: bool) -> None:
     assert [link["name"] for link in row["links"]] == [f"{a}.{p}>{b}.{q}" for a, p, b, q in RING]
     # In two rounds of a ring each SIP sends a row's worth each time: four messages of 4096 B, of 18 flits each.
     assert {link["payload_bytes"] for link in row["links"]} == {0, 2 * 16384}
-    assert {link["wire_bytes"] for link in row["links"]} == {0, 2 * 4 * 18 * 256}
+    assert {link["wire_bytes"] for link in row["links"]} == {0, 2 * 4 * (18 * 256 if flits else 4096)}
     assert sum(part["ps"] for part in told["parts"]) == told["until_ps"] - told["since_ps"]
     keys = {part["part"]: part["keys"] for part in told["parts"]}
     assert keys["ports between cubes"] == ("ucie_port.fdi_to_fdi_ns",)

@@ -13,9 +13,12 @@ import zmq
 from launch import ALL_REDUCE, CHECKOUT, END_S, STAND, Launch, environment, launched, launching, script
 from sweeps import some
 
+from broker.ids import LAUNCHER
 from broker.mail.sockets import SocketFactory
 from broker.security.keys import AgentKeys, JobKeys
 from launcher.hosts.bootstrap import Bootstrap
+from launcher.hosts.wire import Hello, Log, encode
+from sipsim import VERSION
 
 pytestmark = pytest.mark.processes
 
@@ -215,6 +218,55 @@ def test_agents_started_by_another_program_read_the_bootstrap_file(tmp_path):
         assert [each.wait(END_S) for each in agents] == [0, 0]
     assert (done.exit_code, done.digest) == (0, digest_here())
     assert not bootstrap.exists()
+
+
+# --- members that send what is no message ---------------------------------------------------------------------
+
+SENDS = """
+import gc
+from broker.ids import BROKER
+from broker.wire import PacketBatch, Progress, encode
+from sipsim.node.sip_node import SipNode
+
+def sends(to, frame):
+    next(each for each in gc.get_objects() if isinstance(each, SipNode))._mail.send(to, frame)
+"""
+
+
+@pytest.mark.parametrize(
+    "sends",
+    [
+        "sends(BROKER, b'')",
+        "sends(BROKER, encode(Progress(5, 1))[:-1])",
+        "sends(0, encode(PacketBatch(3, 0, ()))[:-1])",
+    ],
+    ids=["empty", "cut short", "to a peer"],
+)
+def test_a_malformed_message_names_the_rank_whose_key_sent_it(sends, tmp_path, ssh):
+    path = script(tmp_path, f"{ALL_REDUCE}\nif rank == 3: {sends}\n{ALL_REDUCE}")
+    path.write_text(SENDS + path.read_text())
+    done = launched(*SMALL, *HOSTS, "--json", tmp_path / "out.json", path, **ssh())
+    error = done.document["error"]
+    assert (done.exit_code, error["kind"], error["rank"], error["host"]) == (4, "bad_message", 3, "b")
+    assert done.own_lines[0].startswith("ahbm-launch: bad_message: rank 3 ")
+    assert "truncated" in done.own_lines[0]
+
+
+def test_an_agent_that_sends_what_is_no_message_is_ended(tmp_path):
+    bootstrap = tmp_path / "bootstrap.json"
+    flags = (*SMALL, "--engine", "k8s", "--hosts", "a,b", "--bind", "127.0.0.1", "--json", tmp_path / "out.json")
+    with launching(*flags, AHBM_BOOTSTRAP=str(bootstrap)) as launch:
+        launch.line(lambda line: str(bootstrap) in line)
+        boot = Bootstrap.from_text(bootstrap.read_text(), "the test")
+        sockets = SocketFactory(boot.keys_of(1), {}, 2.0)
+        agent = sockets.connect(zmq.DEALER, LAUNCHER, boot.launcher, boot.keys_of(1).launcher, b"agent-1/1-1")
+        agent.send(encode(Hello(1, "b", 1, VERSION, "127.0.0.1", str(tmp_path))))
+        agent.send(encode(Log("sip-1", b"words"))[:-1])
+        done = launch.end()
+        sockets.close(0)
+    error = done.document["error"]
+    assert (done.exit_code, error["kind"], error["host"]) == (4, "agent_failed", "b")
+    assert "it has sent a malformed message: " in error["message"]
 
 
 # --- ways that lead nowhere -----------------------------------------------------------------------------------

@@ -6,11 +6,12 @@ import pytest
 from launch import CHECKOUT, Done, launching
 
 SLICES = CHECKOUT / "docs/examples/tensix/slices.py"
+MOVERS = CHECKOUT / "tests/inproc/helpers/data_movers.py"
 
 
-def launch(folder: Path, *flags: object) -> Done:
+def launch(folder: Path, *flags: object, script: tuple[object, ...] = (SLICES,)) -> Done:
     words = ("--set", "system.chip=wormhole", "--link", "ethernet_100g", "--sips", 2, "--topology", "ring_1d")
-    with launching(*words, *flags, "--json", folder / "out.json", SLICES, cwd=folder) as started:
+    with launching(*words, *flags, "--json", folder / "out.json", *script, cwd=folder) as started:
         return started.end()
 
 
@@ -27,3 +28,9 @@ def test_two_processes_do_as_one(tmp_path: Path, system: tuple[object, ...], fla
     assert "all as sent" in alone.stdout
     assert [rank["restarts"] for rank in done.document["ranks"]] == [0, int(bool(flags))]
     assert done.left_files == []
+
+
+def test_data_movers_follow_one_another(tmp_path: Path) -> None:
+    alone, done = (launch(tmp_path, "--engine", engine, script=(MOVERS, 20)) for engine in ("inproc", "local"))
+    assert (alone.exit_code, done.exit_code) == (0, 0), alone.stderr + done.stderr
+    assert done.digest == alone.digest

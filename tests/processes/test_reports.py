@@ -56,7 +56,7 @@ class TestOneDeath:
         done = launched("--sips", "3", "--json", tmp_path / "o.json", path)
         assert done.exit_code == 4
         assert done.own_lines[0].startswith("ahbm-launch: process_died: rank 2 (pid ")
-        assert done.own_lines[0].endswith(f" was killed by {name}")
+        assert f" was killed by {name}" in done.own_lines[0]
         told = error(done)
         assert (told["kind"], told["rank"], told["signal"], told["process"]) == ("process_died", 2, name, "sip-2")
         assert "exit_code" not in told
@@ -138,14 +138,10 @@ class TestShowing:
         assert (tmp_path / "logs/rank-1.log").read_text() == "hello 1\n"
         assert not (tmp_path / "logs/error.json").exists()
 
-    def test_a_log_that_could_not_be_kept(self, tmp_path: Path) -> None:
+    def test_a_log_that_could_not_be_kept(self, tmp_path: Path, small_disk: Path) -> None:
         """The disk fills during the run: the run succeeds, and the loss is reported, also by the exit code."""
-        logs = tmp_path / "logs"
-        path = script(
-            tmp_path,
-            f"kept = Path({str(logs)!r}) / 'rank-1.log'",
-            "if rank == 1: kept.unlink(), kept.symlink_to('/dev/full'), print('lost')",
-        )
+        logs = small_disk / "logs"
+        path = script(tmp_path, "if rank == 1: print('lost' * 20_000)")
         done = launched("--sips", "2", "--json", tmp_path / "o.json", "--log-dir", logs, path)
         assert (done.exit_code, done.document["status"]) == (4, "ok")
         assert done.own_lines == [

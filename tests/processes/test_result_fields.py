@@ -26,9 +26,10 @@ from launcher.run.results import result
 from launcher.run.results.fields_page import DOCUMENTS
 from launcher.run.results.result_fields import LinkCsvRow, ResultDocument, RunRow
 from launcher.supervise.facts import BrokerListens, Fail, HostGone, HostJoined, HostSpec, ProcessNews, Tick
+from launcher.supervise.lost_connections import EXPLAIN_S
 from launcher.supervise.positions import NO_ANSWER, positions_of
 from launcher.supervise.request import RunSettings
-from launcher.supervise.supervisor import EXPLAIN_S, Supervisor
+from launcher.supervise.supervisor import Supervisor
 from sipsim.ccl.hangs.deadlock import explain_deadlock
 from sipsim.record.dump import NOT_STARTED, BlockedResource, SipDump, TaskState
 from sipsim.record.fields import FieldLine, fields_of

@@ -51,7 +51,9 @@ class Checkout:
 
     @property
     def installs(self) -> list[str]:
-        return self.log.read_text().splitlines() if self.log.exists() else []
+        """The calls of its pip."""
+        lines = self.log.read_text().splitlines() if self.log.exists() else []
+        return [line for line in lines if " pip " in line]
 
     def start(self, *words: str) -> "subprocess.Popen[str]":
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}

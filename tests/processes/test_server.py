@@ -180,7 +180,7 @@ def test_a_set_up_comes_before_the_first_start_and_its_error_is_reported(tmp_pat
 
 
 def test_a_process_that_cannot_be_started_is_news(tmp_path):
-    """No descriptor is left for its log; later there is one again."""
+    """No descriptor is left for the folder of its log; later there is one again."""
     server = ForkServer(Programs(a=lambda: 0), str(tmp_path))
     server.set_up("a")
     news_until(server, bool)
@@ -188,7 +188,7 @@ def test_a_process_that_cannot_be_started_is_news(tmp_path):
     resource.prlimit(server.pid, resource.RLIMIT_NOFILE, (1, hard))
     server.start("a", 0, [])
     (news,) = news_until(server, bool)
-    assert news == NotStarted("a", 0, f"Too many open files ({tmp_path}/a.log); raise ulimit -n")
+    assert news == NotStarted("a", 0, f"Too many open files ({tmp_path}); raise ulimit -n")
     resource.prlimit(server.pid, resource.RLIMIT_NOFILE, (soft, hard))
     server.start("a", 1, [])
     assert [event.status for event in news_until(server, all_ended(1)) if isinstance(event, Ended)] == [0]

@@ -91,7 +91,6 @@ class Ccl(Bench[CclCase]):
         "galaxy_llama_targets",
         "bh_user_reports",
     )
-    sweeps: ClassVar[bool] = True
 
     def add_flags(self, group: "argparse._ArgumentGroup") -> None:
         group.add_argument("--op", type=arguments.names, default=OPERATIONS, help="operations (all)")

@@ -23,7 +23,6 @@ class EthBandwidth(Bench[Case]):
     families: ClassVar[tuple[str, ...]] = ("eth_link_bandwidth_no_edm",)
     sizes: ClassVar[tuple[int, ...]] = (16, 128, 256, 512, 1024, 2048, 4096, 8192)
     channels: ClassVar[tuple[int, ...]] = (16,)
-    sweeps: ClassVar[bool] = True
 
     def add_flags(self, group: "argparse._ArgumentGroup") -> None:
         group.add_argument("--directions", type=arguments.names, default=("uni", "bi"), help="uni, bi or both (uni,bi)")
@@ -53,8 +52,7 @@ class EthBandwidth(Bench[Case]):
         assert found is not None
         samples = machine.samples or SAMPLES[found["directions"]]
         machine.check_room(2 if found["directions"] == "bi" else 1, max(case.sizes))
-        told = machine.run("eth_bandwidth", 2, {
-            "sizes": list(case.sizes),
+        told = machine.run_each(case.sizes, "eth_bandwidth", 2, {
             "channels": case.channels,
             "samples": samples,
             "is_bidirectional": found["directions"] == "bi",

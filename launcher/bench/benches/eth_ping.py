@@ -35,7 +35,6 @@ class EthPing(Bench[Case]):
     families: ClassVar[tuple[str, ...]] = ("eth_link_latency_no_edm", "seed_ubench")
     sizes: ClassVar[tuple[int, ...]] = (16, 128, 512, 1024, 2048, 4096, 8192)
     channels: ClassVar[tuple[int, ...]] = (16,)
-    sweeps: ClassVar[bool] = True
 
     def add_flags(self, group: "argparse._ArgumentGroup") -> None:
         group.add_argument(
@@ -63,8 +62,7 @@ class EthPing(Bench[Case]):
         machine.check_room(1, max(case.sizes))
         if found is None:
             return _phases(case.sizes, machine)
-        told = machine.run("eth_bandwidth", 2, {
-            "sizes": list(case.sizes),
+        told = machine.run_each(case.sizes, "eth_bandwidth", 2, {
             "channels": case.channels,
             "samples": 1,
             "is_bidirectional": False,
@@ -74,7 +72,7 @@ class EthPing(Bench[Case]):
 
 
 def _phases(sizes: Sequence[int], machine: Machine) -> list[Figure]:
-    told = machine.run("eth_ping", 2, {"sizes": list(sizes), "samples": machine.samples or SAMPLES})
+    told = machine.run_each(sizes, "eth_ping", 2, {"samples": machine.samples or SAMPLES})
     figures = []
     for nbytes in sizes:
         both = {name: ns for each in told if each["nbytes"] == nbytes for name, ns in each.items()}

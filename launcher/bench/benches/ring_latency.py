@@ -21,7 +21,6 @@ class RingLatency(Bench[Case]):
     families: ClassVar[tuple[str, ...]] = ("seed_ubench",)
     sizes: ClassVar[tuple[int, ...]] = (16, 64, 256, 1024, 2048, 4096, 8192)
     channels: ClassVar[tuple[int, ...]] = (1,)
-    sweeps: ClassVar[bool] = True
 
     def add_flags(self, group: "argparse._ArgumentGroup") -> None:
         hops = arguments.list_of(arguments.IntRange(2, MOST_HOPS))
@@ -42,8 +41,7 @@ class RingLatency(Bench[Case]):
 
     def measure(self, case: Case, machine: Machine) -> list[Figure]:
         machine.check_room(case.channels, max(case.sizes))
-        told = machine.run("ring_latency", case.hops, {
-            "sizes": list(case.sizes),
+        told = machine.run_each(case.sizes, "ring_latency", case.hops, {
             "channels": case.channels,
             "samples": machine.samples or SAMPLES,
             "is_merged": TESTS[case.test],

@@ -9,25 +9,30 @@ from sipsim.dtypes import DEFAULT_DTYPE, DTYPES
 
 def add_collective(group: "argparse._ArgumentGroup") -> None:
     """The flags of the built-in job, which have no effect with a script."""
-    group.add_argument("--collective", metavar="NAME", help="what to run; see --list collectives")
+    group.add_argument("--collective", metavar="NAME", help="what to run; see --list collectives (intercube)")
     group.add_argument(
         "--bytes", type=arguments.list_of(arguments.size), metavar="B[,B...]", help="size of a rank's tensor (64K)"
     )
     group.add_argument(
-        "--n-elem", type=arguments.list_of(arguments.IntRange(1)), metavar="N[,N...]", help="elements a cube, or a rank"
+        "--n-elem",
+        type=arguments.list_of(arguments.IntRange(1, arguments.MOST_ELEMENTS)),
+        metavar="N[,N...]",
+        help="elements a cube, or a rank",
     )
     group.add_argument("-b", type=arguments.size, metavar="MIN", help="sweep: smallest size")
     group.add_argument("-e", type=arguments.size, metavar="MAX", help="sweep: largest size")
-    group.add_argument("-f", type=arguments.IntRange(2), metavar="FACTOR", help="sweep: factor between sizes (2)")
+    factor = arguments.IntRange(2, arguments.MOST_ELEMENTS)
+    group.add_argument("-f", type=factor, metavar="FACTOR", help="sweep: factor between sizes (2)")
     group.add_argument("--dtype", choices=list(DTYPES), default=DEFAULT_DTYPE, help=f"element type ({DEFAULT_DTYPE})")
     group.add_argument("--op", choices=operators(), default="sum", help="reduction (sum)")
     group.add_argument(
         "--group",
         default="",
         metavar="R,R,...",
-        help="SIPs that take part; rows, columns or halves: in parallel",
+        help="SIPs that take part; rows, columns or halves: in parallel (all)",
     )
-    group.add_argument("--root", type=arguments.IntRange(0), metavar="R", help="its rank in the group (0)")
+    root = arguments.IntRange(0, arguments.MOST_SIPS - 1)
+    group.add_argument("--root", type=root, metavar="R", help="its rank in the group (0)")
     group.add_argument("--layout", type=arguments.shape, metavar="CxP", help="cubes and PEs that hold a tensor")
     group.add_argument(
         "--in-place",
@@ -36,5 +41,6 @@ def add_collective(group: "argparse._ArgumentGroup") -> None:
         help="source and result are one tensor (where they can be)",
     )
     group.add_argument("--out-of-place", action="store_false", dest="in_place", default=None, help="two tensors")
-    group.add_argument("-n", "--iters", type=arguments.IntRange(1), default=1, metavar="N", help="timed iterations (1)")
-    group.add_argument("-w", "--warmup", type=arguments.IntRange(0), default=0, metavar="N", help="untimed ones (0)")
+    iters, warmup = (arguments.IntRange(least, arguments.MOST_ITERATIONS) for least in (1, 0))
+    group.add_argument("-n", "--iters", type=iters, default=1, metavar="N", help="timed iterations (1)")
+    group.add_argument("-w", "--warmup", type=warmup, default=0, metavar="N", help="untimed ones (0)")

@@ -19,9 +19,12 @@ from launcher.run.predict.measured_host import measure, measure_beside
 from launcher.run.predict.prediction import Host, predict, read_costs
 from launcher.run.prepare import Prepared
 from sipsim.chips.base import kind_of
+from sipsim.forks import watched
 from sipsim.record.resources import pss_mib
 
 IN_ONE_PROCESS = "inproc"
+END = b"\n"
+"""The last byte of the answer."""
 
 
 class Forecaster:
@@ -39,6 +42,8 @@ class Forecaster:
         parent, loaded_mib, began_s = os.getpid(), pss_mib(), time.monotonic() - started_s
         self._pid = os.fork()
         if self._pid == 0:
+            # Kernels may start others.
+            os.setpgid(0, 0)
             set_parent_death_signal(parent, signal.SIGKILL)
             for end in (self._answer, self._request):
                 os.close(end)
@@ -57,7 +62,8 @@ class Forecaster:
         while not self._has_ended and self._readable(max(deadline_s - time.monotonic(), 0.0)):
             part = os.read(self._answer, 65536)
             self._received += part
-            if not part:
+            if not part or part.endswith(END):
+                # Other processes may hold the pipe open, which kernels have forked.
                 self._has_ended = True
                 self._prediction = _decoded(self._received)
         return self._prediction
@@ -69,8 +75,9 @@ class Forecaster:
 
     def close(self) -> None:
         """End the process."""
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(self._pid, signal.SIGKILL)
+        for kill in (os.kill, os.killpg):
+            with contextlib.suppress(ProcessLookupError):
+                kill(self._pid, signal.SIGKILL)
         os.waitpid(self._pid, 0)
         os.close(self._answer)
         os.close(self._request)
@@ -92,12 +99,14 @@ def _work(prepared: Prepared, is_beside_run: bool, began_s: float, loaded_mib: f
     number = 1 if prepared.engine == IN_ONE_PROCESS else plan.system.n_sips
     round_trip_events = costs.host.round_trip_us / costs.host.event_us
     machine = measure_beside(number, round_trip_events) if is_beside_run else measure(number)
-    forecast = kind_of(plan.resolved).forecast(job, plan)
-    if forecast is not None:
-        host = Host(machine, began_s, loaded_mib)
-        prediction = predict(forecast, job, plan, prepared.engine == IN_ONE_PROCESS, host, costs)
-        with open(answer, "wb") as pipe:
+    with watched():
+        forecast = kind_of(plan.resolved).forecast(job, plan)
+    with open(answer, "wb") as pipe:
+        if forecast is not None:
+            host = Host(machine, began_s, loaded_mib)
+            prediction = predict(forecast, job, plan, prepared.engine == IN_ONE_PROCESS, host, costs)
             pipe.write(msgspec.json.encode(prediction))
+        pipe.write(END)
     return 0
 
 

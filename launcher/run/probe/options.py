@@ -4,13 +4,18 @@ import argparse
 from typing import NamedTuple
 
 from launcher.run import arguments
-from launcher.run.options import USAGE_EXIT, Parser, Usage, Version, add_system
+from launcher.run.options import USAGE_EXIT, Parser, Usage, Version, add_system, closing
 from sipsim.errors import ConfigError
 from sipsim.units import format_size
 
 DEFAULT_BYTES = 4096
 ELEMENT_BYTES = 2
 DEFAULT_SWEEP = "64:64K"
+EXAMPLES = (
+    "ahbm-probe --from 0.0.0 --to 1.3.0 --bytes 4096",
+    "ahbm-probe --from 0.0.0 --to 1.3.0 --sweep-bytes 1K:64K",
+    "ahbm-probe --matrix --sips 9 --topology torus_2d",
+)
 USAGE = """ahbm-probe --from SIP.CUBE.PE --to SIP.CUBE.PE [--short | --sweep-bytes [MIN:MAX]] [options]
        ahbm-probe --matrix [sips | cubes[:SIP,SIP]] [options]"""
 
@@ -35,8 +40,9 @@ def parse_probe(argv: list[str]) -> argparse.Namespace:
         prog="ahbm-probe",
         usage=USAGE,
         description="What one transfer costs, term by term: a raw DMA write, and the send/recv pair of the same bytes. "
-        "Or of all pairs, or of all sizes.",
+        "Or of all pairs, or of all sizes. The default of a flag is in parentheses.",
         allow_abbrev=False,
+        closing=closing("docs/probe.md", *EXAMPLES),
     )
     add_system(parser.add_argument_group("the system"))
     _add_transfer(parser.add_argument_group("the transfer"))
@@ -61,7 +67,7 @@ def _add_transfer(group: "argparse._ArgumentGroup") -> None:
         type=_matrix_of,
         metavar="WHAT",
         help="the pair's time between the lead PEs of all SIPs (sips), or of all cubes of SIP 0 and of SIP 1 (cubes), "
-        "or of others (cubes:2,5)",
+        "or of others, such as cubes:2,5 (none; sips without a value)",
     )
     group.add_argument(
         "--sweep-bytes",
@@ -70,7 +76,7 @@ def _add_transfer(group: "argparse._ArgumentGroup") -> None:
         type=_sizes,
         dest="sizes",
         metavar="MIN:MAX",
-        help=f"bandwidth by size, in steps of two, simulated ({DEFAULT_SWEEP})",
+        help=f"bandwidth by size, in steps of two, simulated (none; {DEFAULT_SWEEP} without a value)",
     )
 
 

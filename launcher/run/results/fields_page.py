@@ -4,6 +4,7 @@ Made from the records that the files are made of (``sipsim.record.fields``). Onl
 """
 
 from collections.abc import Iterator
+from importlib import import_module
 from typing import NamedTuple
 
 from launcher.report.error_facts import ErrorFile
@@ -66,7 +67,9 @@ def page() -> str:
 
 def _oplog() -> Iterator[str]:
     """The kinds of records of the op log, those of users' modules left out."""
+    # What defines kinds is imported by this.
     ENGINES.names()
+    import_module("sipsim.tensix.log")
     yield from ("## `ahbm-launch --oplog`", "", OPLOG, "", "| kind | fields |", "|---|---|")
     for kind, fields in sorted(FIELDS.items()):
         if definer_of(kind).startswith("sipsim."):

@@ -8,6 +8,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import Any, cast
 
 import msgspec
@@ -16,11 +17,14 @@ from launcher.report.destination import STANDARD_OUTPUT, opened
 from launcher.report.error_facts import ErrorFacts
 from launcher.report.failure import error_of
 from launcher.report.finished import FinishedRun
-from launcher.report.outcome import Outcome
+from launcher.report.outcome import INTERRUPTIONS, Outcome
 from launcher.report.second_pass import entry_of
 from launcher.run.options import Options
 from launcher.run.prepare import Prepared
 from launcher.run.results.result_fields import (
+    AS_LEFT,
+    ROW_START,
+    WITH_OUTAGES,
     LaunchRow,
     LinkCsvRow,
     RankRow,
@@ -29,14 +33,17 @@ from launcher.run.results.result_fields import (
     RunRow,
     WholeRun,
 )
+from launcher.run.results.settings import settings_of
 from launcher.run.results.usage import NOT_COUNTED, row_usage
 from sipsim import VERSION
 from sipsim.errors import ConfigError
+from sipsim.files import READABLE, Folder, Unsafe, check_link
 from sipsim.plan.base import RunPlan
 from sipsim.plan.job import RankResult, RunRecord
 from sipsim.record.fields import columns_of
 from sipsim.record.usage import Usage
 from sipsim.topology.base import grid_text
+from sipsim.units import ps_to_ns
 
 SCHEMA = 1
 Document = dict[str, Any]
@@ -110,6 +117,7 @@ def build(prepared: Prepared, options: Options, argv: list[str], outcome: Outcom
         "launches": list(_launches(outcome)),
         "ranks": [_rank(outcome, rank) for rank in sorted(outcome.ranks)],
         "second_pass": entry_of(outcome),
+        "no_effect": outcome.without_effect,
         "sync": {
             "reports": sync.reports if sync else 0,
             "grants": sync.grants if sync else 0,
@@ -165,7 +173,7 @@ def _whole_run(outcome: Outcome) -> WholeRun | None:
         return None
     of_ranks = [each[0] for each in by_rank]
     time_ps = max(each.until_ps for each in of_ranks)
-    return {"time_ns": time_ps / 1000, **row_usage(of_ranks, time_ps)}
+    return {"time_ns": ps_to_ns(time_ps), "time_ps": time_ps, **row_usage(of_ranks, time_ps)}
 
 
 def _usage(outcome: Outcome) -> list[tuple[Usage, ...]]:
@@ -202,7 +210,7 @@ def run_of(run: FinishedRun, plan: RunPlan, used: Sequence[Usage] = ()) -> RunEn
     together = run.records
     first, system = together[0], plan.system
     iterations = iterations_of(together)
-    time_ps = mean_time_ps(iterations)
+    time_ps, times_ps = mean_time_ps(iterations), [end - start for start, end in iterations]
     used = used or [record.usage for record in together if record.usage is not None]
     is_counted = len(used) == len(together)
     algbw = first.nbytes * 1000 / time_ps if time_ps else 0.0
@@ -212,6 +220,9 @@ def run_of(run: FinishedRun, plan: RunPlan, used: Sequence[Usage] = ()) -> RunEn
         "shape": system.shape_text,
         "link": system.link_text,
         "cubes": plan.n_cubes,
+        "settings": settings_of(system.resolved),
+        "row": first.row or None,
+        "state": _state(first, plan),
         "collective": first.collective,
         "algorithm": first.algorithm,
         "dtype": first.dtype,
@@ -219,8 +230,12 @@ def run_of(run: FinishedRun, plan: RunPlan, used: Sequence[Usage] = ()) -> RunEn
         "count": first.count,
         "bytes": first.nbytes,
         "iters": len(first.spans_ps),
-        "time_ns": time_ps / 1000,
-        "launch_ns": mean_launch_ps(together, iterations) / 1000,
+        "time_ns": ps_to_ns(time_ps),
+        "time_ps": round(time_ps),
+        "time_min_ns": ps_to_ns(min(times_ps)),
+        "time_median_ns": ps_to_ns(median(times_ps)),
+        "time_max_ns": ps_to_ns(max(times_ps)),
+        "launch_ns": ps_to_ns(mean_launch_ps(together, iterations)),
         "algbw_GBps": algbw,
         "busbw_GBps": algbw * first.busbw[0] / first.busbw[1],
         "wrong": sum(r.wrong or 0 for r in together),
@@ -228,6 +243,12 @@ def run_of(run: FinishedRun, plan: RunPlan, used: Sequence[Usage] = ()) -> RunEn
         "group": list(run.ranks),
         **(row_usage(used, time_ps, run.ranks) if is_counted else NOT_COUNTED),
     }
+
+
+def _state(record: RunRecord, plan: RunPlan) -> str:
+    if record.row is None:
+        return AS_LEFT
+    return WITH_OUTAGES if plan.system.resolved.topology.system.sips.outages else ROW_START
 
 
 def _launches(outcome: Outcome) -> Iterator[LaunchRow]:
@@ -242,15 +263,15 @@ def _launches(outcome: Outcome) -> Iterator[LaunchRow]:
             "name": told.name,
             "rank": rank,
             "run": None if told.run is None else rows.get((rank, told.run)),
-            "start_ns": told.start_ps / 1000,
-            "end_ns": told.end_ps / 1000,
-            "target_start_ns": None if told.target_ps is None else told.target_ps / 1000,
-            "kernels_start_ns": told.kernels_ps and told.kernels_ps[0] / 1000,
-            "kernels_end_ns": told.kernels_ps and told.kernels_ps[1] / 1000,
-            "late_by_ns": told.late_ps / 1000,
+            "start_ns": ps_to_ns(told.start_ps),
+            "end_ns": ps_to_ns(told.end_ps),
+            "target_start_ns": None if told.target_ps is None else ps_to_ns(told.target_ps),
+            "kernels_start_ns": told.kernels_ps and ps_to_ns(told.kernels_ps[0]),
+            "kernels_end_ns": told.kernels_ps and ps_to_ns(told.kernels_ps[1]),
+            "late_by_ns": ps_to_ns(told.late_ps),
             "pes": told.pes,
             "kernels": told.kernels,
-            "busy_ns": {name: ps / 1000 for name, ps in told.busy_ps.items()},
+            "busy_ns": {name: ps_to_ns(ps) for name, ps in told.busy_ps.items()},
         }
 
 
@@ -283,7 +304,15 @@ def check_files(files: Mapping[str, Path | None]) -> None:
         if other != flag:
             raise ConfigError(f"{flag} {path}: is the file of {other}, too; name another one")
         folder = path.parent
-        if path.is_dir() or not folder.is_dir() or not os.access(path if path.exists() else folder, os.W_OK):
+        try:
+            if path.is_symlink():
+                check_link(path)
+            is_there = path.exists()
+        except Unsafe as error:
+            raise ConfigError(f"{flag} {path}: {error.strerror}; name a file of your own") from None
+        except OSError as error:
+            raise ConfigError(f"{flag} {path}: cannot be written: {error.strerror}; name another file") from None
+        if path.is_dir() or not folder.is_dir() or not os.access(path if is_there else folder, os.W_OK):
             raise ConfigError(f"{flag} {path}: cannot be written; name a file in a folder that exists")
 
 
@@ -297,8 +326,13 @@ def write(options: Options, document: Document) -> None:
         _write_csv(options.csv_links, LINK_COLUMNS, _link_rows(document))
 
 
-def write_refusal(path: Path | None, argv: list[str], message: str, options: Options | None = None) -> None:
-    """Write the result file of a refused run, if possible. ``options``: None for an invalid command line."""
+def write_refusal(
+    path: Path | None, argv: list[str], message: str, options: Options | None = None, kind: str = ConfigError.kind
+) -> None:
+    """Write the result file of a run that was refused, or stopped before it began, if possible.
+
+    ``options``: None for an invalid command line. ``kind``: of the failure.
+    """
     if path is None or path.is_dir():
         return
     document: ResultDocument = {
@@ -321,10 +355,11 @@ def write_refusal(path: Path | None, argv: list[str], message: str, options: Opt
         "launches": [],
         "ranks": [],
         "second_pass": None,
+        "no_effect": [],
         "sync": {"reports": 0, "grants": 0, "mean_window_ps": 0, "costliest_channels": []},
         "wall_s": {"total": 0.0, "startup": 0.0, "simulate": 0.0},
-        "status": "failed",
-        "error": {"kind": ConfigError.kind, "rank": None, "message": message},
+        "status": "interrupted" if kind in INTERRUPTIONS else "failed",
+        "error": {"kind": kind, "rank": None, "message": message},
     }
     # The refusal has been printed already.
     with contextlib.suppress(OSError):
@@ -337,12 +372,8 @@ def _replace(path: Path, text: str) -> None:
         with opened(path) as file:
             file.write(text)
         return
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        beside.write_text(text)
-        os.replace(beside, path)
-    finally:
-        beside.unlink(missing_ok=True)
+    with Folder(path.parent, is_checked=False) as folder:
+        folder.write(path.name, text.encode(), READABLE)
 
 
 def _link_rows(document: Document) -> list[Document]:

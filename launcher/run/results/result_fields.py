@@ -16,6 +16,10 @@ Link = Annotated[str, no_time("The presets of the links between SIPs, joined by 
 Cubes = Annotated[int | None, no_time("Cubes of a SIP; null for a chip without cubes.")]
 
 
+ROW_START, WITH_OUTAGES, AS_LEFT = "row start", "row start, outages as timed", "as the script left it"
+"""States of the machine at the start of a row."""
+
+
 class Measured(TypedDict):
     """A collective that every rank of its group has completed.
 
@@ -57,15 +61,42 @@ class Measured(TypedDict):
     ]
 
 
-class RunRow(Measured, UsageColumns):
+class Begun(TypedDict):
+    """Under which conditions a row was measured, and how far its iterations differ."""
+
+    settings: Annotated[
+        str,
+        no_time(
+            "What the config has besides the defaults, the algorithm aside: key=value, as --set takes each, separated "
+            "by ;, in the order of the config files; empty for the defaults."
+        ),
+    ]
+    row: Annotated[
+        str | None, no_time("The name of the script's row, as torch.ahbm.row was given it; null outside of one.")
+    ]
+    state: Annotated[
+        str,
+        no_time(
+            f"The machine at the row's start: {ROW_START}: as at time 0; {WITH_OUTAGES}: so, but for outages of links, "
+            f"at the times of the run; {AS_LEFT}: with what was before, as outside of torch.ahbm.row."
+        ),
+    ]
+    time_min_ns: Annotated[float, simulated_time("The shortest iteration, in ns.")]
+    time_median_ns: Annotated[float, simulated_time("The median of the iterations, in ns.")]
+    time_max_ns: Annotated[float, simulated_time("The longest iteration, in ns.")]
+
+
+class RunRow(Measured, UsageColumns, Begun):
     """A row of ``--csv``."""
 
 
 class RunEntry(RunRow, UsageRow):
     """An entry of ``runs``: a row of ``--csv``, and what has no place in a table."""
 
+    time_ps: Annotated[int, simulated_time("The same as time_ns, in whole ps.")]
 
-class LinkCsvRow(Measured, LinkRow):
+
+class LinkCsvRow(Measured, LinkRow, Begun):
     """A row of ``--csv-links``: what crosses a link, one way, in a row of the table; of a whole run without rows only
     the keys of the system, the time and the link's have a value.
     """
@@ -75,6 +106,7 @@ class WholeRun(UsageRow):
     """The use of the machine in a run whose rows were not counted apart, with the run as its one iteration."""
 
     time_ns: Annotated[float, simulated_time("The end of the last event of all SIPs, in ns.")]
+    time_ps: Annotated[int, simulated_time("The same, in ps.")]
 
 
 class LaunchRow(TypedDict):
@@ -166,8 +198,13 @@ class ResultDocument(TypedDict):
     launches: Annotated[list[LaunchRow], no_time("What ran on the PEs, rank by rank, in the order of ends.")]
     ranks: Annotated[list[RankRow], no_time("The ranks that have sent their result.")]
     second_pass: Annotated[
-        SecondPassEntry | None, no_time("What the second pass has found; null with --no-verify-data.")
+        SecondPassEntry | None,
+        no_time(
+            "What the second pass has found; null where nothing was performed again: with --no-verify-data, and on "
+            "chips without one."
+        ),
     ]
+    no_effect: Annotated[list[str], no_time("The keys that files or flags changed and no part that ran has read.")]
     sync: Annotated[SyncTotals, no_time("What the synchronisation of SIPs has done.")]
     wall_s: Annotated[WallTimes, no_time("What the run has taken on the host.")]
     status: Annotated[str, no_time("ok, failed or interrupted.")]

@@ -91,7 +91,7 @@ def _link(link: LinkUse, iterations: int, time_ps: float) -> LinkRow:
         "payload_bytes": _per(link.payload_bytes, iterations),
         "credit_bytes": _per(link.credit_bytes, iterations),
         "wire_bytes": _per(link.wire_bytes, iterations),
-        "busy_ps": _per(link.busy_ps, iterations),
+        "busy_ps": round(link.busy_ps / iterations),
         "utilisation": _part(link.busy_ps / iterations, time_ps),
     }
 

@@ -15,7 +15,7 @@ class LinkRow(TypedDict):
         float, no_time("Bytes of frames without data, such as credits, before framing, an iteration.")
     ]
     wire_bytes: Annotated[float, no_time("Bytes on the wire an iteration: data, credits, and the framing of the link.")]
-    busy_ps: Annotated[float, simulated_time("How long these bytes keep the link busy, an iteration, in ps.")]
+    busy_ps: Annotated[int, simulated_time("How long these bytes keep the link busy, an iteration, in ps.")]
     utilisation: Annotated[float, no_time("That time as a part of the row's time.")]
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from launcher.run.results.usage import ENDED
 from sipsim.record.explanation import Explanation, Part, PhaseTime, WhatIf
 from sipsim.units import format_exact_time_ps, format_time_ps
 
@@ -20,16 +21,20 @@ LEAST_TOLD = 0.9
 MOST_CHANGES = 8
 USUAL = ("load", "store", "math", "send", "recv")
 """What kernels wait for, in the order of columns; words of users' commands come after these."""
+MOST_WAITS = 3
+"""How many activities and waits of kernels the short line names."""
 BUSBW = "busbw = algbw x {factor:.4g}: what each rank must send at least in any algorithm; not the traffic of a link"
 
 
-def notes(document: Document) -> Iterator[str]:
-    """The lines on a run: of the last row, and of the whole run where rows were not counted apart."""
+def notes(document: Document, start: str = "") -> Iterator[str]:
+    """The lines on a run: of the last row, and of the whole run where rows were not counted apart.
+
+    ``start``: how rows begin, as text.
+    """
     rows, whole = document["runs"], document["whole_run"]
     yield from _busbw(rows)
-    yield from _launch(rows)
-    yield from _late(document.get("launches", []))
-    yield from _outages(document.get("ranks", []))
+    yield from _launch(rows, start)
+    yield from unusual(document)
     if whole is not None:
         yield from (f"the whole run: {line}" for line in _usage_lines(whole))
     elif rows and rows[-1]["links"] is not None:
@@ -42,6 +47,50 @@ def notes(document: Document) -> Iterator[str]:
         elif rows[-1]["links"] is not None:
             yield from _links(rows[-1]["links"], "in an iteration")
         yield from _rest(rows, max(rank["sim_end_ps"] for rank in document["ranks"]))
+
+
+def brief(document: Document, start: str = "") -> Iterator[str]:
+    """The short form of :func:`notes`: what bounds the run, and the share of the launch."""
+    rows, whole = document["runs"], document["whole_run"]
+    if whole is not None:
+        yield from (f"the whole run: {line}" for line in _brief_usage(whole))
+    elif rows and rows[-1]["links"] is not None:
+        yield from (f"{_of_row(rows)}{line}" for line in _brief_usage(rows[-1]))
+    yield from _launch(rows, start)
+
+
+def unusual(document: Document) -> Iterator[str]:
+    """Lines that only some runs have: late starts and outages."""
+    yield from _late(document.get("launches", []))
+    yield from _outages(document.get("ranks", []))
+
+
+def engine_lines(document: Document) -> Iterator[str]:
+    """A line on the work of the arrays in the last row, or in the whole run."""
+    rows, whole = document["runs"], document["whole_run"]
+    row = whole if whole is not None else rows[-1] if rows else None
+    if row is not None and row.get("engines") is not None:
+        yield f"{_of_row(rows) if whole is None else 'the whole run: '}{_engines(row['engines'])}"
+
+
+def _brief_usage(row: Document) -> Iterator[str]:
+    """A line with the longest waits of kernels, and how busy the busiest link and edge were."""
+    parts = []
+    if row["kernels"]:
+        waits = [(share, name) for name, share in row["kernel_time"].items() if name != ENDED]
+        most = sorted(waits, key=lambda each: -each[0])[:MOST_WAITS]
+        parts += [f"time of {_kernels(row)}: {', '.join(f'{_percent(share)} {name}' for share, name in most)}"]
+    if row["busiest_link"] is not None:
+        parts.append(f"busiest link {row['busiest_link']} {_percent(row['busiest_link_utilisation'])}")
+    if row["busiest_edge"] is not None:
+        busy = _percent(row["busiest_edge_utilisation"])
+        parts.append(f"busiest edge inside a SIP {row['busiest_edge']} {busy}")
+    if parts:
+        yield "; ".join(parts)
+
+
+def _kernels(row: Document) -> str:
+    return "the kernel" if row["kernels"] == 1 else f"{row['kernels']} kernels"
 
 
 def _of_row(rows: list[Document]) -> str:
@@ -63,8 +112,7 @@ def _usage_lines(row: Document) -> Iterator[str]:
         yield f"busiest edge inside a SIP {row['busiest_edge']}, busy {_percent(row['busiest_edge_utilisation'])}"
     if row["kernels"]:
         shares = [f"{_percent(share)} {name}" for name, share in row["kernel_time"].items()]
-        kernels = "the kernel" if row["kernels"] == 1 else f"{row['kernels']} kernels"
-        yield f"time of {kernels}: {', '.join(shares)}"
+        yield f"time of {_kernels(row)}: {', '.join(shares)}"
     if row["engines"] is not None:
         yield _engines(row["engines"])
 
@@ -97,11 +145,16 @@ def _busbw(rows: list[Document]) -> Iterator[str]:
         yield BUSBW.format(factor=rows[-1]["busbw_GBps"] / rows[-1]["algbw_GBps"])
 
 
-def _launch(rows: list[Document]) -> Iterator[str]:
+def _launch(rows: list[Document], start: str) -> Iterator[str]:
+    """A line with the launch's share of a row's time, and the state in which the row begins."""
+    told = [start] if start else []
     if rows and rows[-1].get("launch_ns"):
         row = rows[-1]
         of_row, share = _of_row(rows), _percent(row["launch_ns"] / row["time_ns"])
-        yield f"{of_row}of the time {row['launch_ns'] / 1000:.3f} us ({share}) launch, before and after all kernels"
+        launch_us = row["launch_ns"] / 1000
+        told.insert(0, f"{of_row}of the time {launch_us:.3f} us ({share}) launch, before and after all kernels")
+    if told:
+        yield "; ".join(told)
 
 
 def _late(launches: list[Document]) -> Iterator[str]:
@@ -109,7 +162,8 @@ def _late(launches: list[Document]) -> Iterator[str]:
     if late:
         by = format_time_ps(round(1000 * max(each["late_by_ns"] for each in late)))
         of = f"{len(late)} of {len(launches)} launches" if len(launches) > 1 else "the launch"
-        yield f"kernels of {of} started after the time that IO_CPU had stamped, by {by} at most: launch.start_margin_ns"
+        what = f"kernels of {of} started up to {by} after the common start, as their commands met other traffic"
+        yield f"{what}; data are right and times include it; a greater launch.start_margin_ns starts all together"
 
 
 def _outages(ranks: list[Document]) -> Iterator[str]:

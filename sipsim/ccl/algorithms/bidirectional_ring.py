@@ -38,7 +38,7 @@ def schedule(task: Task) -> Schedule:
         return [_half_way(task)]
     ring, ends = task.group.ring, wiring(task.group)
     if task.collective.name == "all_to_all":
-        return [flow_of(1, 2, shortest_all_to_all(ring), ends)]
+        return [flow_of(1, 2, shortest_all_to_all(ring), ends, True)]
     return [ring_flow(task, path, ends) for path in (ring, ring.reversed)]
 
 

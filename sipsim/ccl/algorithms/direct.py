@@ -19,7 +19,7 @@ from sipsim.ccl.schedule.kernel import kernel, kernel_args
 from sipsim.ccl.schedule.patterns.exchanges import all_pairs, busiest_ring_load, nearest_first, rounds_of_all_pairs
 from sipsim.ccl.schedule.patterns.exchanges import pairs_wiring as wiring
 from sipsim.ccl.schedule.patterns.kinds import EVERY as COLLECTIVES
-from sipsim.ccl.schedule.steps import OWN_FIRST, REPLACE, Schedule, Transfer, flow_of
+from sipsim.ccl.schedule.steps import OWN_FIRST, REPLACE, Schedule, Transfer, flow_of, joined
 
 __all__ = ["COLLECTIVES", "RANK_IDENTICAL", "busiest_link", "kernel", "kernel_args", "schedule", "wiring"]
 
@@ -30,15 +30,15 @@ def schedule(task: Task) -> Schedule:
     """One flow."""
     size = task.size
     pieces = size if task.collective.name == "all_reduce" else 1
+    ends = wiring(task.group)
     if task.collective.has_root:
-        transfers = _with_root(task)
-    elif task.collective.name == "all_to_all":
-        transfers = all_pairs(task, lambda src, dst: (src * size + dst,), 0)
-    else:
-        transfers = all_pairs(task, lambda src, dst: (dst,), 0, OWN_FIRST) if task.collective.combines else []
-        if task.collective.name != "reduce_scatter":
-            transfers += all_pairs(task, lambda src, dst: (src,), rounds_of_all_pairs(task))
-    return [flow_of(1, pieces, transfers, wiring(task.group))]
+        return [flow_of(1, pieces, _with_root(task), ends)]
+    if task.collective.name == "all_to_all":
+        return [flow_of(1, pieces, all_pairs(task, lambda src, dst: (src * size + dst,), 0), ends)]
+    phases = [all_pairs(task, lambda src, dst: (dst,), 0, OWN_FIRST)] if task.collective.combines else []
+    if task.collective.name != "reduce_scatter":
+        phases.append(all_pairs(task, lambda src, dst: (src,), rounds_of_all_pairs(task)))
+    return [flow_of(1, pieces, joined(*phases), ends)]
 
 
 def _with_root(task: Task) -> list[Transfer]:

@@ -22,16 +22,17 @@ from sipsim.ccl.algorithms.intercube_allreduce import (
     Block,
     Tile,
     blocks_of,
-    kernel_args,
     neighbors,
     reduce_to_root,
     reference,
     root_cube,
     tiles_of,
 )
+from sipsim.ccl.algorithms.intercube_allreduce import kernel_args as args_of_phases
 from sipsim.tl.values import Pointer, TensorHandle
 
 if TYPE_CHECKING:
+    from sipsim.system.system import System
     from sipsim.tl.language import TL
 
 __all__ = [
@@ -47,7 +48,14 @@ __all__ = [
 ]
 
 BLOCK_BYTES = 4 * 2**20
-"""The exchange holds the sums of a block, the tiles of a round and their new sums: less than a kernel's 14 MiB."""
+"""The exchange holds the sums of a block, the tiles of a round and their new sums: less than a kernel's 14 MiB. Where
+the TCM has less for kernels, a block is as much smaller."""
+
+
+def kernel_args(world_size: int, n_elem: int, system: "System") -> tuple[int, ...]:
+    """The arguments of :mod:`.intercube_allreduce`, and the bytes of a block."""
+    room_bytes = system.tcm.kernel.size
+    return *args_of_phases(world_size, n_elem, system), min(BLOCK_BYTES, room_bytes * 2 // 7)
 
 
 def kernel(
@@ -56,6 +64,7 @@ def kernel(
     cube_w: int,
     cube_h: int,
     n_sips: int,
+    block_bytes: int,
     sip_rank: int,
     sip_topo_kind: int,
     sip_topo_w: int,
@@ -67,7 +76,7 @@ def kernel(
     x, y = cube % cube_w, cube // cube_w
     is_root = (x, y) == (cube_w - 1, cube_h - 1)
     tiles = tiles_of(t_ptr + cube * n_elem * t_ptr.dtype.itemsize, n_elem, tl)
-    per_block = max(BLOCK_BYTES // (tiles[0][1] * t_ptr.dtype.itemsize), 1)
+    per_block = max(block_bytes // (tiles[0][1] * t_ptr.dtype.itemsize), 1)
     for start in range(0, len(tiles), per_block):
         block = tiles[start : start + per_block]
         totals = [reduce_to_root(*tile, x, y, cube_w, cube_h, tl) for tile in block]

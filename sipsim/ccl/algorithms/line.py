@@ -22,7 +22,7 @@ from sipsim.ccl.schedule.kernel import kernel, kernel_args
 from sipsim.ccl.schedule.patterns.paths import Path, gather, line_all_gather, line_reduce_scatter, scatter
 from sipsim.ccl.schedule.patterns.trees import Tree, path_edges, tree_flow
 from sipsim.ccl.schedule.pipeline import pieces_of
-from sipsim.ccl.schedule.steps import Schedule, Transfer, Wiring, flow_of
+from sipsim.ccl.schedule.steps import Schedule, Sends, Wiring, flow_of, joined
 
 __all__ = ["COLLECTIVES", "RANK_IDENTICAL", "busiest_link", "kernel", "kernel_args", "schedule", "wiring"]
 
@@ -46,26 +46,23 @@ def schedule(task: Task) -> Schedule:
     return [flow_of(1, 1, _transfers(task, line), ends)]
 
 
-def _transfers(task: Task, line: Path) -> list[Transfer]:
+def _transfers(task: Task, line: Path) -> Sends:
     if task.collective.has_root:
-        return _with_root(task, line)
+        return joined(_one_side(task, line, 0), _one_side(task, line.reversed, 1))
     blocks = [(rank,) for rank in line.ranks]
     return (line_reduce_scatter if task.collective.combines else line_all_gather)(line, blocks)
 
 
-def _with_root(task: Task, line: Path) -> list[Transfer]:
+def _one_side(task: Task, path: Path, way: int) -> Sends:
     """One side of the root in even rounds, the other in odd ones."""
-    transfers = []
-    for way, path in enumerate((line, line.reversed)):
-        place = path.ranks.index(task.root)
-        if task.collective.name == "gather":
-            side = path._replace(ranks=path.ranks[: place + 1])
-            found = gather(side, [(rank,) for rank in side.ranks])
-        else:
-            side = path._replace(ranks=path.ranks[place:])
-            found = scatter(side, [(rank,) for rank in side.ranks])
-        transfers += [transfer._replace(round=2 * transfer.round + way) for transfer in found]
-    return transfers
+    place = path.ranks.index(task.root)
+    if task.collective.name == "gather":
+        side = path._replace(ranks=path.ranks[: place + 1])
+        found = gather(side, [(rank,) for rank in side.ranks])
+    else:
+        side = path._replace(ranks=path.ranks[place:])
+        found = scatter(side, [(rank,) for rank in side.ranks])
+    return lambda rank: (transfer._replace(round=2 * transfer.round + way) for transfer in found(rank))
 
 
 def busiest_link(task: Task) -> Fraction | None:

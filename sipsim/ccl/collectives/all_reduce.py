@@ -5,6 +5,7 @@ from typing import Any
 
 from sipsim.ccl.collectives.base import Call, DeviceTensor, Group, collective
 from sipsim.ccl.collectives.group import NcclCollective, every_rank
+from sipsim.ccl.collectives.intercube import Intercube
 from sipsim.ccl.operators import REDUCTIONS
 from sipsim.ccl.schedule.blocks import VECTOR
 
@@ -18,17 +19,17 @@ def all_reduce(
     algorithm: str = "",
     pes: Sequence[int] = (),
 ) -> Any:
-    """Each element becomes its combination over the ranks of a group.
+    """Each element becomes its combination over the ranks of a group, whatever the tensor's shape and layout.
 
-    A tensor with a row on each cube is that of ADR-0032, and runs ``intercube`` in the group of all ranks: unless the
-    call, or the config, names an algorithm of this collective.
+    The config may make a call that names neither a group nor an algorithm ``intercube``, as ADR-0032's scripts mean it
+    (``defaults.all_reduce``, or a kernel of the user's as ``defaults.algorithm``).
 
     Raises:
         RuntimeError: before ``init_process_group``.
         ValueError: another ``op``, a layout with copies, or an algorithm that cannot run this.
     """
-    is_intercube = group is None and dist.is_row_a_cube(tensor) and not dist.runs_all_reduce(algorithm)
-    name = "intercube" if is_intercube else AllReduce.name
+    is_intercube = group is None and not algorithm and dist.is_intercube(tensor)
+    name = Intercube.name if is_intercube else AllReduce.name
     return dist.run_collective(name, Call(tensor, tensor, op), async_op, group, algorithm, pes)
 
 

@@ -104,11 +104,8 @@ class Group(Protocol):
         says. ``pes``: of each cube, which may work for it; empty: those of the group.
         """
 
-    def is_row_a_cube(self, tensor: DeviceTensor) -> bool:
-        """Whether a tensor is laid out as that of ADR-0032."""
-
-    def runs_all_reduce(self, algorithm: str) -> bool:
-        """Whether the named algorithm, or else that of the config, is one of ``all_reduce``."""
+    def is_intercube(self, tensor: DeviceTensor) -> bool:
+        """Whether the config makes an all-reduce of a tensor, without a group or an algorithm, ``intercube``."""
 
 
 class Collective(ABC):
@@ -129,7 +126,8 @@ class Collective(ABC):
     is_default: bool = False
     must_have: ClassVar[tuple[str, ...]] = ("name", "about", "method")
     method: Callable[..., Any]
-    """Called as ``method(group, ...)``; makes a :class:`Call` and hands it to ``group.run_collective``."""
+    """Called as ``method(group, ...)``; makes a :class:`Call` and hands it to ``group.run_collective``. Those of this
+    package are methods of ``torch.distributed`` under their function's name."""
 
     @abstractmethod
     def busbw_factor(self, size: int) -> Fraction:
@@ -175,9 +173,11 @@ class Collective(ABC):
             raise ValueError(f"{self.name}: {what}; with {size} ranks it takes {wanted[0]} and {wanted[1]}")
 
     def _check_layout(self, dp: Layout, layout: tuple[str, str]) -> None:
-        """PEs that share nothing are one PE a cube, however they are named."""
-        is_one = dp.num_pes == 1
-        if dp.cube != layout[0] or is_one != (layout[1] == COPIES) or not (is_one or dp.pe == layout[1]):
+        """One PE a cube shares nothing, however that is named. On how many PEs of a cube an algorithm runs is another
+        matter (``Communicator.check_holders``).
+        """
+        fits = dp.num_pes == 1 or dp.pe == layout[1] != COPIES
+        if dp.cube != layout[0] or not fits:
             have = f"cube={dp.cube!r}, pe={dp.pe!r}, num_pes={dp.num_pes}"
             takes = f"cube={layout[0]!r}, " + ("num_pes=1" if layout[1] == COPIES else f"pe={layout[1]!r} on all PEs")
             raise ValueError(f"{self.name}: the algorithm takes DPPolicy({takes}), and the tensor has {have}")

@@ -6,11 +6,12 @@ from typing import Any
 import numpy as np
 
 from sipsim.ccl.collectives.base import Array, Call, Collective, DeviceTensor, Group, collective
+from sipsim.ccl.operators import REDUCTIONS
 from sipsim.ccl.seeded import PIECE, Seeded, seeded_values
 from sipsim.dtypes import DType
 
 
-def intercube(dist: Group, tensor: DeviceTensor, op: str = "sum", async_op: bool = False) -> Any:
+def intercube_all_reduce(dist: Group, tensor: DeviceTensor, op: str = "sum", async_op: bool = False) -> Any:
     """Every row (one a cube) of every rank becomes the sum of all rows of all ranks (ADR-0032).
 
     Raises:
@@ -29,7 +30,13 @@ class Intercube(Collective):
     ops = ("sum",)
     in_place = True
     is_default = True
-    method = staticmethod(intercube)
+    method = staticmethod(intercube_all_reduce)
+
+    def check(self, call: Call, size: int, n_cubes: int, layout: tuple[str, str] | None = None) -> None:
+        if call.op in REDUCTIONS and call.op not in self.ops:
+            other = f"all_reduce(tensor, op={call.op!r}, algorithm='auto') combines elementwise over ranks"
+            raise ValueError(f"intercube_all_reduce takes op 'sum', not {call.op!r}; {other}")
+        super().check(call, size, n_cubes, layout)
 
     def busbw_factor(self, size: int) -> Fraction:
         return Fraction(2 * (size - 1), size)

@@ -1,15 +1,17 @@
 """The algorithm that costs least for a task, and why, in words."""
 
+from heapq import heappop, heappush
 from typing import NamedTuple
 
 from sipsim.ccl.algorithm import Algorithm
-from sipsim.ccl.cost.estimate import Estimate, estimate
+from sipsim.ccl.cost.estimate import Cost, Estimate, estimate
 from sipsim.ccl.groups.catalog import Catalog
 from sipsim.ccl.groups.launch import Prepared
 from sipsim.units import format_time_ps
 
 MOST_KEPT = 1024
 """Choices that a catalog keeps."""
+BOUNDS = Cost.formula_ps, Cost.own_ps, Cost.links_ps
 HEADS = "algorithm", "estimate", "messages in a row", "busiest link busy"
 
 
@@ -23,28 +25,34 @@ class Choice(NamedTuple):
 def least(catalog: Catalog, made: Prepared) -> Algorithm | None:
     """The algorithm that costs least, the first by name of several; None if none runs the task.
 
-    One whose busiest link alone takes longer than another in all is not looked at any further.
+    Looked at is always the one of the least bound; so one whose worker or whose busiest link alone takes longer than
+    another in all is not estimated.
     """
     task = made.task
     group = task.group.sips
     key = task.collective.name, group, task.n_elem, task.itemsize, task.root, task.in_place, made.places, made.shards
     if key in catalog.chosen:
         return catalog.chosen[key]
-    best: Choice | None = None
-    for algorithm in catalog.able(task):
-        found = estimate(algorithm, made, None if best is None else best.estimate.time_ps)
-        if found is not None and (best is None or found.time_ps < best.estimate.time_ps):
-            best = Choice(algorithm, found)
+    able = catalog.able(task)
+    costs = [Cost(algorithm, made) for algorithm in able]
+    bounds = [(0, number, 0) for number in range(len(able))]
+    times_ps: list[tuple[int, int]] = []
+    while bounds and (not times_ps or bounds[0][0] <= min(times_ps)[0]):
+        bound_ps, number, known = heappop(bounds)
+        if known == len(BOUNDS):
+            times_ps.append((costs[number].estimate().time_ps, number))
+        else:
+            heappush(bounds, (max(bound_ps, BOUNDS[known](costs[number])), number, known + 1))
+    best = able[min(times_ps)[1]] if times_ps else None
     while len(catalog.chosen) >= MOST_KEPT:
         del catalog.chosen[next(iter(catalog.chosen))]
-    catalog.chosen[key] = None if best is None else best.algorithm
-    return catalog.chosen[key]
+    catalog.chosen[key] = best
+    return best
 
 
 def ranked(catalog: Catalog, made: Prepared) -> list[Choice]:
     """All algorithms that run a task, the one that costs least first."""
-    found = [(each, estimate(each, made)) for each in catalog.able(made.task)]
-    choices = [Choice(algorithm, cost) for algorithm, cost in found if cost is not None]
+    choices = [Choice(each, estimate(each, made)) for each in catalog.able(made.task)]
     return sorted(choices, key=lambda choice: choice.estimate.time_ps)
 
 

@@ -4,7 +4,7 @@ The equations are those of :mod:`sipsim.plan.terms`, which lies above and knows 
 that are alike.
 """
 
-from functools import cache, cached_property
+from functools import cache
 
 from sipsim.ccl.schedule.traffic import Port
 from sipsim.config.model import IpcqKnobs
@@ -28,7 +28,7 @@ Ways = tuple[Port, ...]
 """The ports by which a message leaves one SIP after the other."""
 
 
-class Commands:
+class Times:
     """Of a system, with the queue settings ``knobs`` of an algorithm."""
 
     def __init__(self, system: System, knobs: IpcqKnobs) -> None:
@@ -38,25 +38,19 @@ class Commands:
         store = MemoryStore(0, system.capacities, system.spaces_of_cubes)
         self._memories = MemoryPorts(system.graph.memories, Engine(), store)
         self._wire_format = WireFormat(knobs.hw_strict)
-        self._math = PeMath(parts.pe_math)
+        self.math = PeMath(parts.pe_math)
         self._wakes = backpressure_of(knobs, parts.pe_cpu)
         self._ack_bytes, self._command_bytes = parts.pe_dma.ack_bytes, parts.pe_dma.command_bytes
         self._ipcq_ps = ns_to_ps(parts.pe_ipcq.overhead_ns)
         self.issue_ps = ns_to_ps(parts.pe_cpu.issue_ns)
-        self.math_ps = cache(self._math.latency_ps)
-        self.head_ps = cache(self._head_ps)
-        self.drain_ps = cache(self._drain_ps)
-        self.load_ps = cache(self._load_ps)
-        self.link_ps = cache(self._link_ps)
-        self.latch_ps = cache(self._latch_ps)
 
-    @cached_property
+    @property
     def wake_ps(self) -> Ps:
         """From an event to the PE that waits for it: a wake-up, or half an interval of polls and a look."""
         wakes = self._wakes
         return wakes.look_ps + wakes.most_ps // 2 if wakes.polls else wakes.wake_ps
 
-    def _load_ps(self, nbytes: int) -> tuple[Ps, Ps]:
+    def load_ps(self, nbytes: int) -> tuple[Ps, Ps]:
         """Of a load from the HBM beside a PE: from its command to its first bytes, and the time of its bytes."""
         graph, here = self._system.graph, Node("pe", 0, 0)
         there = graph.memory_node(0, 0, "hbm")
@@ -74,7 +68,7 @@ class Commands:
         taken_ps = bottleneck(way.edges, self._wire_format.data_bytes(nbytes), 0, port.write_span_ps(nbytes)).ps
         return way.head_ps() + taken_ps + port.least_write_ps + graph.route(there, here).latency_ps(self._ack_bytes)
 
-    def _latch_ps(self, nbytes: int) -> Ps:
+    def latch_ps(self, nbytes: int) -> Ps:
         """Of the copy of a message out of its slot."""
         if self._knobs.latch != COPY:
             return self.issue_ps if self._knobs.latch == IN_PLACE else 0
@@ -97,20 +91,20 @@ class Commands:
         out = self._system.graph.route(Node("pe", *place), port_node(ways[0][1]))
         return self._ipcq_ps + out.start_ps + out.edges[0].drain_ps(nbytes)
 
-    def _head_ps(self, place: Place, ways: Ways) -> Ps:
+    def head_ps(self, place: Place, ways: Ways) -> Ps:
         """Of a message: from its PE until its head is in the TCM of the PE at the same place at the end."""
         tcm = self._memories.at("tcm", Node("pe", *place))
         pieces = self._pieces(place, ways)
         return self._ipcq_ps + tcm.least_read_ps + sum(piece.head_ps() for piece in pieces) + tcm.least_write_ps
 
-    def _drain_ps(self, place: Place, ways: Ways, nbytes: int) -> Ps:
+    def drain_ps(self, place: Place, ways: Ways, nbytes: int) -> Ps:
         """The time of a message's bytes behind its head."""
         tcm = self._memories.at("tcm", Node("pe", *place))
         edges = [edge for piece in self._pieces(place, ways) for edge in piece.edges]
         wire_bytes = self._wire_format.message_bytes(nbytes)
         return bottleneck(edges, wire_bytes, tcm.read_span_ps(nbytes), tcm.write_span_ps(nbytes)).ps
 
-    def _link_ps(self, way: Port, nbytes: int) -> Ps:
+    def link_ps(self, way: Port, nbytes: int) -> Ps:
         """For how long a message takes the link behind a port."""
         edge = self._system.leaving(way[0], port_node(way[1]), way[1]).edges[-1]
         return edge.drain_ps(self._wire_format.message_bytes(nbytes))
@@ -131,3 +125,16 @@ class Commands:
             found.append(system.leaving(sip, start, port))
             start = port_node(system.far_ends[sip, port].port)
         return [*found, system.graph.route(start, node)]
+
+
+class Commands:
+    """The prices of :class:`Times`, each kept once it was asked for. None refers to this object, so no cycle arises."""
+
+    def __init__(self, system: System, knobs: IpcqKnobs) -> None:
+        times = Times(system, knobs)
+        self.issue_ps, self.wake_ps = times.issue_ps, times.wake_ps
+        self.store_ps, self.edge_ps, self.inside = times.store_ps, times.edge_ps, times.inside
+        self.math_ps = cache(times.math.latency_ps)
+        self.load_ps, self.latch_ps = cache(times.load_ps), cache(times.latch_ps)
+        self.head_ps, self.drain_ps = cache(times.head_ps), cache(times.drain_ps)
+        self.credit_ps, self.link_ps = cache(times.credit_ps), cache(times.link_ps)

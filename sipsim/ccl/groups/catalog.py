@@ -28,7 +28,7 @@ class Catalog:
         self._loaded: dict[str, Algorithm] = {}
         self.chosen: dict[Hashable, Algorithm | None] = {}
         self.left_out: dict[str, str] = {}
-        self._checked: dict[Hashable, str] = {}
+        self._checked: dict[Hashable, tuple[str, str]] = {}
 
     def get(self, name: str) -> Algorithm:
         """One of them.
@@ -107,17 +107,26 @@ class Catalog:
             return ""
         return f"it has {directions} directions, and under hw_strict a PE has registers for {MAX_DIRECTIONS}"
 
-    def _check(self, algorithm: Algorithm, task: Task) -> None:
-        """Check a user's schedule of a task, once for each task; the tests hold those of this package."""
+    def made_of(self, algorithm: Algorithm, task: Task) -> str:
+        """The start of a hash of a user's wiring and schedule of a task, which must be alike on all ranks; else empty.
+
+        Raises:
+            ConfigError: for one that cannot be carried out.
+        """
+        return self._check(algorithm, task) if algorithm.is_users else ""
+
+    def _check(self, algorithm: Algorithm, task: Task) -> str:
+        """Check a user's schedule of a task, once for each task; the tests hold those of this package. Its hash."""
         key = (algorithm.name, *task._replace(group=task.group.sips))  # type: ignore[arg-type]
         if key not in self._checked:
             try:
-                algorithm.check_task(task)
-                wrong = ""
+                checked = "", algorithm.check_task(task)
             except ConfigError as error:
-                wrong = str(error)
+                checked = str(error), ""
             if len(self._checked) >= MOST_CHECKED:
                 self._checked.clear()
-            self._checked[key] = wrong
-        if self._checked[key]:
-            raise ConfigError(self._checked[key])
+            self._checked[key] = checked
+        wrong, made_of = self._checked[key]
+        if wrong:
+            raise ConfigError(wrong)
+        return made_of

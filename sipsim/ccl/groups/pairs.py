@@ -40,8 +40,8 @@ class Pair(NamedTuple):
 
     @property
     def generation(self) -> int:
-        """The number of its queue pairs, which does not depend on the order of calls."""
-        return pair_generation(self.group.number, self.src * self.group.group.size + self.dst)
+        """The number of its queue pairs in this row, which does not depend on the order of calls."""
+        return pair_generation(self.group.number, self.src * self.group.group.size + self.dst, self.group.rows)
 
     def slots(self, knobs: IpcqKnobs) -> tuple[int, int]:
         """Number and bytes of the slots of a ring: at most those of ``knobs``, and as many as have room.

@@ -29,9 +29,9 @@ def wiring_generation(group: int, number: int) -> int:
     return turn * PER_TURN + group * PER_GROUP + place
 
 
-def pair_generation(group: int, number: int) -> int:
-    """The generation of pair ``number``, from 0, of a group by its number."""
-    return group * PER_GROUP + FIRST_PAIR + number
+def pair_generation(group: int, number: int, row: int = 0) -> int:
+    """The generation of pair ``number``, from 0, of a group by its number; in its row ``row`` it is another one."""
+    return row * PER_TURN + group * PER_GROUP + FIRST_PAIR + number
 
 
 class Wired(NamedTuple):
@@ -55,7 +55,7 @@ class Replaced(NamedTuple):
 class ProcessGroup:
     """Group ``number`` of a run, counted alike on all ranks; 0 is that of all SIPs. ``window``: by SIP, its offset in
     the TCM. ``calls``: how many collectives it has run or begun. ``pes``: those of each cube that may work for
-    it, all if empty.
+    it, all if empty. ``rows``: how many rows have started since it was made.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class ProcessGroup:
         self.number = number
         self.group = group
         self.window = window
-        self.calls = 0
+        self.calls = self.rows = 0
         self.pes = pes
         self.window_bytes = window_bytes
         self._room = Room(window_bytes)

@@ -14,6 +14,7 @@ from sipsim.ccl.hangs.deadlock_facts import DeadlockFacts, QueueEnd, WaitFacts
 from sipsim.ccl.hangs.diagnostics import pointers
 from sipsim.ccl.hangs.positions import at, task_entries, task_facts
 from sipsim.ccl.hangs.wait_groups import Entry, describe, folded, place_name, shortened
+from sipsim.errors import Deadlock, IpcqDeadlock
 from sipsim.record.dump import HOST_SCRIPT, Place, QueueState, SipDump, TaskState, dump_from
 from sipsim.units import format_time_ps
 
@@ -29,8 +30,8 @@ class Wait(NamedTuple):
 
 
 class Explanation(NamedTuple):
-    """One line with the likely cause; equal waits folded, a line each; every wait for itself, with its pointers and the
-    waits-for graph; and the same as plain values for the result file.
+    """One line with the likely cause; equal waits folded, a line each; every wait for itself, those on queues with
+    pointers and the waits-for graph; and the same as plain values for the result file.
     """
 
     headline: str
@@ -58,6 +59,11 @@ class _State(NamedTuple):
     cycle: list[Wait]
     unread: Unread
     folder: str
+
+
+def kind_of(blobs: list[bytes]) -> str:
+    """The kind of the failure: that of a chip with queues, if one has any."""
+    return (IpcqDeadlock if any(dump_from(blob).has_ipcq for blob in blobs) else Deadlock).kind
 
 
 def explain_deadlock(blobs: list[bytes], folder: str = "") -> Explanation:
@@ -92,10 +98,12 @@ def explain_deadlock(blobs: list[bytes], folder: str = "") -> Explanation:
     }
     if blocked is not None:
         facts |= {"blocked": blocked.facts, "channel_cycle": blocked.cycle}
-    whole = [headline, *second, *(blocked.lines if blocked else []), *positions]
-    if ordered or blocked is None:
-        whole += ["", "every wait:", *(_wait_text(wait, state) for wait in ordered)]
+    whole = [headline, *second, *(blocked.lines if blocked else []), *positions, "", "every wait:"]
+    if ordered:
+        whole += [_wait_text(wait, state) for wait in ordered]
         whole += ["", "waits-for graph:", *(f"  {_edge_text(wait)}" for wait in ordered)]
+    else:
+        whole += [f"  {place_name(each.place)}: {each.text}" for each in task_entries(others, folder)]
     report = [*second, *(blocked.short_lines if blocked else []), *positions]
     return Explanation(headline, "\n".join(report), "\n".join(whole) + "\n", facts)
 
@@ -104,7 +112,7 @@ def _cause(state: _State, blocked: BlockedChannels | None) -> _Cause:
     """A cycle of channels is what it is; a missing message may have a likelier cause."""
     hint, more = _hints(state)
     if blocked is not None and blocked.cycle:
-        return _Cause(f"deadlock: {blocked.reason}", hint or more, blocked.reason, hint or more)
+        return _Cause(blocked.reason, hint or more, blocked.reason, hint or more)
     if state.cycle:
         reason = _cycle_text(state)
     elif state.roots:

@@ -31,7 +31,7 @@ class SipView(Protocol):
 
 def dump(tasks: SipDump, sip: SipView) -> bytes:
     """A SIP's state for the deadlock report: the dump of its tasks, with its queues."""
-    return msgspec.json.encode(replace(tasks, queues=tuple(queue_states(sip))))
+    return msgspec.json.encode(replace(tasks, queues=tuple(queue_states(sip)), has_ipcq=True))
 
 
 def pointer_dump(sip: SipView) -> str:

@@ -46,4 +46,4 @@ def staggered(flow: Flow, copies: int, lag: int) -> Flow:
         steps = [moved(step, copy) for step in flow.steps_of(rank) for copy in range(copies)]
         return sorted(steps, key=lambda step: step.round)
 
-    return Flow(flow.weight, flow.pieces * copies, steps_of)
+    return Flow(flow.weight, flow.pieces * copies, steps_of, flow.alike)

@@ -16,7 +16,8 @@ several flows on one worker that takes them in one order of (round, tile, flow).
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable
-from functools import cache
+from functools import cache, partial
+from itertools import chain
 from typing import NamedTuple
 
 REPLACE, OWN_FIRST, ARRIVED_FIRST = 0, 1, 2
@@ -46,11 +47,13 @@ class Step(NamedTuple):
 class Flow(NamedTuple):
     """``weight``: its share of the elements, relative to the other flows. ``pieces``: in how many blocks it wants each
     unit of data cut (:mod:`~sipsim.ccl.schedule.blocks`). ``steps_of(rank)``: the steps of a rank of the group.
+    ``alike``: all ranks have the same steps, but for the numbers of their blocks.
     """
 
     weight: int
     pieces: int
     steps_of: Callable[[int], list[Step]]
+    alike: bool = False
 
 
 Schedule = list[Flow]
@@ -80,39 +83,97 @@ class Transfer(NamedTuple):
     combine: int = REPLACE
 
 
-def flow_of(weight: int, pieces: int, transfers: Iterable[Transfer], wiring: Wiring) -> Flow:
+Sends = Callable[[int], Iterable[Transfer]]
+"""The transfers of one rank as ``src``, by rank: what makes no other rank's before somebody asks for them."""
+
+
+def flow_of(
+    weight: int, pieces: int, transfers: Iterable[Transfer] | Sends, wiring: Wiring, alike: bool = False
+) -> Flow:
     """A flow from the transfers of all ranks; those without blocks are left out.
+
+    The steps of one rank are made from what it and the ranks that its directions lead to send, and from no more.
 
     Raises:
         ScheduleError: from ``steps_of``, when a rank sends or receives twice in a round, or in no direction of its own.
     """
 
-    @cache
-    def steps() -> dict[int, list[Step]]:
-        found: defaultdict[int, dict[int, Step]] = defaultdict(dict)
-        for number, src, send, blocks, combine in transfers:
-            if not blocks:
-                continue
-            if (src, send) not in wiring:
-                raise ScheduleError(not_wired(src, "sends", send, number, wiring))
-            dst, recv = wiring[src, send]
-            step = found[src].get(number, Step(number))
-            if step.send:
-                first = wiring[src, step.send][0]
-                what = f"rank {src} sends to ranks {first} and {dst} in round {number} (directions {step.send}, {send})"
-                raise ScheduleError(f"{what}; a rank sends once in a round")
-            found[src][number] = step._replace(send=send, sends=blocks)
-            step = found[dst].get(number, Step(number))
-            if step.recv:
-                first = wiring[dst, step.recv][0]
-                what = (
-                    f"ranks {first} and {src} send to rank {dst} in round {number} (its directions {step.recv}, {recv})"
-                )
-                raise ScheduleError(f"{what}; a rank receives once in a round")
-            found[dst][number] = step._replace(recv=recv, recvs=tuple(map(number_of, blocks)), combine=combine)
-        return {rank: [own[number] for number in sorted(own)] for rank, own in found.items()}
+    sends = transfers if callable(transfers) else _by_sender(transfers, wiring)
+    # No object keeps functions that refer to it: schedules of groups are freed with the last reference to them.
+    sent_by, peers = cache(partial(_sent, sends, wiring)), cache(partial(_peers, wiring))
+    return Flow(weight, pieces, cache(partial(_steps_of, sent_by, peers, wiring)), alike)
 
-    return Flow(weight, pieces, lambda rank: steps().get(rank, []))
+
+def _by_sender(transfers: Iterable[Transfer], wiring: Wiring) -> Sends:
+    """The transfers of each rank, all of which are checked when the first is asked for."""
+
+    @cache
+    def found() -> dict[int, list[Transfer]]:
+        of: defaultdict[int, list[Transfer]] = defaultdict(list)
+        for transfer in transfers:
+            _check_wired(transfer, wiring)
+            of[transfer.src].append(transfer)
+        return of
+
+    return lambda rank: found().get(rank, ())
+
+
+def _check_wired(transfer: Transfer, wiring: Wiring) -> None:
+    if transfer.blocks and (transfer.src, transfer.send) not in wiring:
+        raise ScheduleError(not_wired(transfer.src, "sends", transfer.send, transfer.round, wiring))
+
+
+SentBy = Callable[[int], dict[int, list[Transfer]]]
+Peers = Callable[[], dict[int, dict[int, None]]]
+
+
+def _steps_of(sent_by: SentBy, peers: Peers, wiring: Wiring, rank: int) -> list[Step]:
+    sends: dict[int, Transfer] = {}
+    for transfer in chain(*sent_by(rank).values()):
+        first = sends.setdefault(transfer.round, transfer)
+        if first is not transfer:
+            ends = " and ".join(str(wiring[rank, each.send][0]) for each in (first, transfer))
+            what = f"rank {rank} sends to ranks {ends} in round {first.round}"
+            raise ScheduleError(f"{what} (directions {first.send}, {transfer.send}); a rank sends once in a round")
+    recvs: dict[int, Transfer] = {}
+    for transfer in chain(*(sent_by(src).get(rank, ()) for src in peers().get(rank, ()))):
+        first = recvs.setdefault(transfer.round, transfer)
+        if first is not transfer:
+            ways = ", ".join(wiring[each.src, each.send][1] for each in (first, transfer))
+            what = f"ranks {first.src} and {transfer.src} send to rank {rank} in round {first.round}"
+            raise ScheduleError(f"{what} (its directions {ways}); a rank receives once in a round")
+    return [_step(number, sends.get(number), recvs.get(number), wiring) for number in sorted({*sends, *recvs})]
+
+
+def _sent(sends: Sends, wiring: Wiring, src: int) -> dict[int, list[Transfer]]:
+    """The transfers of a rank, by receiver."""
+    found: defaultdict[int, list[Transfer]] = defaultdict(list)
+    for transfer in sends(src):
+        if transfer.blocks:
+            _check_wired(transfer, wiring)
+            found[wiring[src, transfer.send][0]].append(transfer)
+    return found
+
+
+def _peers(wiring: Wiring) -> dict[int, dict[int, None]]:
+    """For each rank, the ranks whose directions lead to it."""
+    found: defaultdict[int, dict[int, None]] = defaultdict(dict)
+    for (rank, _), (other, _) in wiring.items():
+        found[other][rank] = None
+    return found
+
+
+def _step(number: int, out: Transfer | None, into: Transfer | None, wiring: Wiring) -> Step:
+    step = Step(number) if out is None else Step(number, out.send, out.blocks)
+    if into is None:
+        return step
+    recvs = tuple(map(number_of, into.blocks))
+    return step._replace(recv=wiring[into.src, into.send][1], recvs=recvs, combine=into.combine)
+
+
+def joined(*each: Sends) -> Sends:
+    """All that several functions say of a rank."""
+    return lambda rank: chain(*(sends(rank) for sends in each))
 
 
 def not_wired(rank: int, does: str, direction: str, number: int, wiring: Wiring) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from sipsim.forks import refuse_child
 from sipsim.host.bridge.base import Bridge, Params, Result
 
 
@@ -12,6 +13,7 @@ class GreenletBridge(Bridge):
         return program
 
     def call(self, fn: Callable[Params, Result], *args: Params.args, **kwargs: Params.kwargs) -> Result:
+        refuse_child()
         result = fn(*args, **kwargs)
         self.on_call_end()
         return result

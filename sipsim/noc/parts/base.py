@@ -4,6 +4,7 @@ A new part is one new module in this package, or a new memory one in :mod:`sipsi
 """
 
 from abc import ABC, abstractmethod
+from functools import cached_property
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 import msgspec
@@ -46,9 +47,16 @@ class Part(ABC):
         self.topology = resolved.topology
         self.components = resolved.components
         self.params: Any = msgspec.convert(resolved.components.parts.get(kind, {}), self.Params)
-        cost = self.cost()
-        self.overhead_ps = ns_to_ps(cost.overhead_ns)
-        self.bandwidth_bps = gbytes_per_s_to_bps(cost.bandwidth_GBps)
+
+    @cached_property
+    def overhead_ps(self) -> int:
+        """The time, in ps, that each node adds to a head."""
+        return ns_to_ps(self.cost().overhead_ns)
+
+    @cached_property
+    def bandwidth_bps(self) -> int:
+        """The bandwidth, in bytes a second, of the edges into and out of each node."""
+        return gbytes_per_s_to_bps(self.cost().bandwidth_GBps)
 
     @abstractmethod
     def cost(self) -> Cost:

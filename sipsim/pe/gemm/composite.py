@@ -9,6 +9,7 @@ again. The completion's value: what was fetched before, as of all commands, and 
 import sys
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -163,7 +164,7 @@ class GemmEngine(CommandEngine):
             self._enter(completion, partial(self._start_gemm, self._line()))
         else:
             completion = self._begin(command)
-            self._claim(completion, *self._handles(command))
+            self._claim(completion, *self._operands(command))
             self._enter(completion, self._fetch_handles)
         return completion
 
@@ -187,7 +188,7 @@ class GemmEngine(CommandEngine):
         self._run(completion, Pipeline(cut, stages, moves, completion.start_ps, partial(self._written, completion)))
 
     def _fetch_handles(self, completion: Completion) -> None:
-        self._fetch(completion, self._handles(completion.command), self._start_dot)
+        self._fetch(completion, self._start_dot)
 
     def _start_dot(self, completion: Completion) -> None:
         command: Dot = completion.command
@@ -273,7 +274,7 @@ class GemmEngine(CommandEngine):
             used[part.name] += ps
         self._recorder.peak_ps += self._times.peak_ps(product)
 
-    def _handles(self, command: Dot) -> tuple[Handle, ...]:
+    def _operands(self, command: Any) -> tuple[Handle, ...]:
         return (command.a, command.b) if command.acc is None else (command.a, command.b, command.acc)
 
 

@@ -83,6 +83,7 @@ class EriscDataMoverBuilder:
         params = self._params
         config = MoverConfig(layout, tuple(self._channels), params.sender_visit_ns, params.receiver_visit_ns)
         program.add(KernelSpec(erisc_data_mover, core, EthernetConfig(noc), (config,), True))
+        program.semaphores |= {(core, layout.semaphore(number)): 0 for number in range(layout.channels)}
         self._built_on = core
 
     def _add(

@@ -22,6 +22,10 @@ WORKER_SAYS: Final = {
     True: {WorkerSignal.MESSAGE: Fact.WRITTEN, WorkerSignal.LAST_MESSAGE: Fact.WRITTEN_LAST},
     False: {WorkerSignal.MESSAGE: Fact.READ, WorkerSignal.LAST_MESSAGE: Fact.READ_LAST},
 }
+SIGNALS: Final = (
+    "1 (message), 2 (last one) or 3 (end); signals that the data mover has not taken add up, so end by 2 with the last "
+    "message"
+)
 
 
 class EdmChannel:
@@ -46,13 +50,6 @@ class EdmChannel:
         self._says = WORKER_SAYS[spec.is_sender]
         self._credit = FREED
         self._messages = 0
-        self._do = {
-            Command.CLEAR_SEMAPHORE: self._clear_semaphore,
-            Command.TELL_WORKER: self._tell_worker,
-            Command.SEND: self._send_merged if layout.is_merged else self._send_apart,
-            Command.SEND_ACK_1: self._send_ack_1,
-            Command.SEND_ACK_2: self._send_ack_2,
-        }
 
     # --- facts ----------------------------------------------------------------------------------------------------
 
@@ -89,22 +86,13 @@ class EdmChannel:
             self._messages += 1
         self.state = next_state
         for command in commands:
-            self._do[command]()
+            self._do(command)
         return commands
 
     def clear(self) -> None:
-        """Before the handshake: semaphore and words of flow control.
-
-        Raises:
-            KernelMisuse: for a payload that has come already.
-        """
-        df = self._df
-        sent, _, _, tag = SYNC.unpack(df.peek(self.sync, SYNC_BYTES))
-        if not self.is_sender and sent and tag == TAG:
-            raise too_early(self.name)
-        for address, nbytes in ((self.semaphore, ATOMIC_BYTES), (self.sync, SYNC_BYTES)):
-            if any(df.peek(address, nbytes)):
-                df.store(address, bytes(nbytes))
+        """Before the handshake: the words of flow control, where bytes of earlier programs may lie."""
+        if self._df.peek(self.sync, SYNC_BYTES) != FREE:
+            self._df.store(self.sync, FREE)
 
     def __str__(self) -> str:
         facts = " or ".join(f"{fact.name} ({fact.value})" for fact in self.table[self.state])
@@ -126,11 +114,24 @@ class EdmChannel:
         else:
             found = None
         if found is None:
-            most = f"{workers} with {workers} workers" if spec.num_messages else "1 (message), 2 (last one) or 3 (end)"
-            raise KernelMisuse(f"{self.name}: its worker made its semaphore {value}; it may be {most}")
+            may_be = f"{workers} with {workers} workers" if spec.num_messages else SIGNALS
+            raise KernelMisuse(f"{self.name}: its worker made its semaphore {value}; it may be {may_be}")
         return found
 
     # --- commands -------------------------------------------------------------------------------------------------
+
+    def _do(self, command: Command) -> None:
+        match command:
+            case Command.CLEAR_SEMAPHORE:
+                self._clear_semaphore()
+            case Command.TELL_WORKER:
+                self._tell_worker()
+            case Command.SEND:
+                self._send_message()
+            case Command.SEND_ACK_1:
+                self._send_ack_1()
+            case Command.SEND_ACK_2:
+                self._send_ack_2()
 
     def _clear_semaphore(self) -> None:
         self._df.store(self.semaphore, bytes(ATOMIC_BYTES))
@@ -139,13 +140,12 @@ class EdmChannel:
         for worker in self._tells:
             self._df.noc_semaphore_inc(worker, 1)
 
-    def _send_merged(self) -> None:
+    def _send_message(self) -> None:
         self._credit = SENT
-        self._df.store(self.sync, self._words)
-        self._send(self.buffer, self.spec.message_bytes + SYNC_BYTES)
-
-    def _send_apart(self) -> None:
-        self._credit = SENT
+        if self._is_merged:
+            self._df.store(self.sync, self._words)
+            self._send(self.buffer, self.spec.message_bytes + SYNC_BYTES)
+            return
         self._send(self.buffer, self.spec.message_bytes)
         self._df.store(self.sync, self._words)
         self._send(self.sync, SYNC_BYTES)

@@ -15,6 +15,7 @@ from sipsim.tensix.edm.layout import ChannelSpec, Layout, contract
 from sipsim.tensix.edm.table import Command, Fact, State
 from sipsim.tensix.eth_dataflow import SYNC_BYTES, EthDataflow
 from sipsim.tensix.ethernet import WORD_BYTES
+from sipsim.tensix.memory import FAR_END
 
 HANDSHAKE = struct.Struct("<II8s")
 """The word of the handshake: :data:`HELLO` or :data:`READY`, the number of channels, what both ends must agree on."""
@@ -24,6 +25,13 @@ READY: Final = 0x0EDA7A02
 
 BOOKED: Final = frozenset((Command.SEND, Command.SEND_ACK_2))
 """What a visit has done that takes the time of its own: a message was sent, or a buffer was freed."""
+
+
+class WordPair(NamedTuple):
+    """Addresses of the handshake's words: ``heard``, which the far end writes, and ``said``, which is sent to it."""
+
+    heard: int
+    said: int
 
 
 class MoverConfig(NamedTuple):
@@ -54,9 +62,9 @@ class DataMover:
         self._is_open = False
         self._early: EdmChannel | None = None
         self._leads = config.channels[0].is_sender
-        # A word that the far end writes into, and one that is sent from; behind that of first acknowledgements.
-        self._heard = df.ack_address + SYNC_BYTES
-        self._said = self._heard + SYNC_BYTES
+        # Pairs of a word that the far end writes into and one that is sent from; behind that of first acknowledgements.
+        first = df.ack_address + SYNC_BYTES
+        self._pair, self._other_pair = (WordPair(at, at + SYNC_BYTES) for at in (first, first + 2 * SYNC_BYTES))
 
     def run(self) -> None:
         """Until all channels have ended."""
@@ -74,9 +82,16 @@ class DataMover:
     # --- before traffic -------------------------------------------------------------------------------------------
 
     def _clear(self) -> None:
-        for channel in self._channels:
-            channel.clear()
+        """Bytes of earlier programs go.
+
+        Raises:
+            KernelMisuse: for what has come behind the question of the far end, which was to wait for the answer.
+        """
         df = self._df
+        for channel in self._channels:
+            if self._heard() is not None and channel.arrival == df.last_arrival:
+                raise too_early(channel.name)
+            channel.clear()
         if df.peek(df.ack_address, SYNC_BYTES) != ACK_1:
             df.store(df.ack_address, ACK_1)
 
@@ -88,13 +103,15 @@ class DataMover:
         """
         df = self._df
         if self._leads:
-            if self._word()[0] == READY:
+            if self._word(self._pair)[0] == READY:
                 raise self._misuse("the far end has answered before it was asked")
             self._say(HELLO)
-        df.wait_until(lambda: self._word()[0] in (HELLO, READY) or self._early is not None, self)
+        df.wait_until(lambda: self._heard() is not None or self._early is not None, self)
         if self._early is not None:
             raise too_early(self._early.name)
-        said, channels, agreed = self._word()
+        heard = self._heard()
+        assert heard is not None
+        said, channels, agreed = self._word(heard)
         if said != (READY if self._leads else HELLO):
             raise self._misuse(
                 "both ends ask first; channel 0 must send at one end and receive at the other"
@@ -106,7 +123,7 @@ class DataMover:
                 f"the data mover at the far end, of {channels} channels, is not the mirror of this one: channels, "
                 f"message sizes, numbers of messages and is_merged must be equal; here {self._shown()}"
             )
-        df.store(self._heard, bytes(SYNC_BYTES))
+        df.store(heard.heard, bytes(SYNC_BYTES))
         self._is_open = True
         if not self._leads:
             self._say(READY)
@@ -114,12 +131,19 @@ class DataMover:
             channel.take(Fact.HANDSHAKE_DONE)
 
     def _say(self, what: int) -> None:
-        df = self._df
-        df.store(self._said, HANDSHAKE.pack(what, len(self._channels), self._contract(of_far_end=False)))
-        df.eth_send_packet(0, self._said // WORD_BYTES, self._heard // WORD_BYTES, 1)
+        df, pair = self._df, self._pair
+        if what == HELLO and HANDSHAKE.unpack(df.peek(pair.said, SYNC_BYTES))[0] == READY:
+            # Nobody says of the answer, which the mover before this one gave, that it has left and was seen.
+            pair = self._other_pair
+        df.store(pair.said, HANDSHAKE.pack(what, len(self._channels), self._contract(of_far_end=False)))
+        df.eth_send_packet(0, pair.said // WORD_BYTES, pair.heard // WORD_BYTES, 1)
 
-    def _word(self) -> tuple[int, int, bytes]:
-        what, channels, agreed = HANDSHAKE.unpack(self._df.peek(self._heard, SYNC_BYTES))
+    def _heard(self) -> WordPair | None:
+        """The pair by which the far end has said something."""
+        return next((each for each in (self._pair, self._other_pair) if self._word(each)[0] in (HELLO, READY)), None)
+
+    def _word(self, pair: WordPair) -> tuple[int, int, bytes]:
+        what, channels, agreed = HANDSHAKE.unpack(self._df.peek(pair.heard, SYNC_BYTES))
         return what, channels, agreed
 
     def _contract(self, of_far_end: bool) -> bytes:
@@ -169,7 +193,7 @@ class DataMover:
             marked.discard(number)
         return True
 
-    def _note(self, address: int, nbytes: int) -> None:
+    def _note(self, address: int, nbytes: int, writer: str) -> None:
         """Something was written into this L1."""
         for index in range(bisect_left(self._addresses, address), len(self._addresses)):
             watched = self._addresses[index]
@@ -177,7 +201,9 @@ class DataMover:
                 return
             number = self._of_address[watched]
             self._marked.add(number)
-            if not self._is_open and watched in self._arrivals and self._word()[0] != READY:
+            if self._is_open or writer is not FAR_END or watched not in self._arrivals:
+                continue
+            if self._word(self._pair)[0] != READY:
                 self._early = self._channels[number]
 
 

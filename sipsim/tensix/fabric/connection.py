@@ -20,6 +20,8 @@ from sipsim.tensix.floor_plan import Core
 Ps = int
 WORDS: Final = struct.Struct("<IHHII")
 """State, tile, semaphore for credits, semaphore for the end."""
+CONNECTION_BYTES: Final = 2 * WORDS.size
+"""These, and behind them the packets written so far, from which the next worker goes on."""
 OPEN, CLOSE = 1, 2
 WORKER_BYTES = 128
 """At the end of a worker's L1, for each connection."""

@@ -10,7 +10,7 @@ from sipsim.engine import Engine
 from sipsim.errors import KernelMisuse
 from sipsim.tensix.ethernet import Transmitter
 from sipsim.tensix.fabric.channels import Handled, ReceiverChannel, SenderChannel
-from sipsim.tensix.fabric.connection import Connection
+from sipsim.tensix.fabric.connection import CONNECTION_BYTES, Connection
 from sipsim.tensix.fabric.layout import HELLO_BYTES, Layout, words
 from sipsim.tensix.fabric.packet import (
     Command,
@@ -99,6 +99,7 @@ class RouterMachine:
             self._notes |= dict.fromkeys(receiver.ring.addresses(), arrived)
         for address in router.senders[0].ring.addresses():
             self._notes[address] = partial(self._written_by_worker, address)
+        self._memory.clear(layout.connection, CONNECTION_BYTES)
         self._memory.watchers.append(self._note)
         self._memory.kept = range(layout.base, layout.end)
         router.machine = self
@@ -270,7 +271,7 @@ class RouterMachine:
 
     # --- what is written into its memory --------------------------------------------------------------------------
 
-    def _note(self, address: int, _nbytes: int) -> None:
+    def _note(self, address: int, _nbytes: int, _writer: str) -> None:
         found = self._notes.get(address)
         if found is not None:
             found()

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from sipsim.errors import KernelMisuse
 from sipsim.tensix.dataflow import Dataflow
 from sipsim.tensix.fabric.channels import FarReceiver, Ring, SenderChannel
-from sipsim.tensix.fabric.connection import Connection, FabricEndpoint, FabricSender
+from sipsim.tensix.fabric.connection import CONNECTION_BYTES, Connection, FabricEndpoint, FabricSender
 from sipsim.tensix.fabric.layout import words
 from sipsim.tensix.fabric.packet import check_header, nbytes_of
 from sipsim.tensix.floor_plan import Core
@@ -107,6 +107,7 @@ class Mux:
         channel = SenderChannel(name, number, ring, FarReceiver(self._onward_name, ring), 1)
         connection = Connection(name, channel, self._tell)
         self.channels.append(MuxChannel(channel, connection, at))
+        self._memory.clear(at, CONNECTION_BYTES)
         self._notes[at] = lambda: connection.told(self._memory.read(at, 16))
         for address in ring.addresses():
             self._notes[address] = partial(self._written, channel, connection, address)
@@ -121,7 +122,7 @@ class Mux:
         """Of a payload in a channel."""
         return min(channel.ring.slot_bytes - self._onward.header_bytes, self._onward.payload_bytes)
 
-    def _note(self, address: int, _nbytes: int) -> None:
+    def _note(self, address: int, _nbytes: int, _writer: str) -> None:
         found = self._notes.get(address)
         if found is not None:
             found()

@@ -1,13 +1,14 @@
 """Cluster descriptors, the YAML files in which Tenstorrent's driver (UMD) describes which chips are joined by what.
 
-Keys: ``docs/yaml_schemas/cluster_descriptor.yaml`` of tt-umd; two more that its older files have. A location is
-``[x, y, rack, shelf]``, as its parser reads it, not as the schema says. SIPs are the chips in ascending order of their
-ids, which need not be 0 to n-1, and port ``ethN`` is channel ``N``.
+Keys: ``docs/yaml_schemas/cluster_descriptor.yaml`` of tt-umd; two more that its older files have. The CCL developer
+guide's files say less: chips with their places, those with a host, connections. A location is ``[x, y, rack, shelf]``,
+as its parser reads it, not as the schema says. SIPs are the chips in ascending order of their ids, which need not be 0
+to n-1, and port ``ethN`` is channel ``N``.
 """
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, NoReturn, TypeVar, get_origin
+from typing import Annotated, Any, NamedTuple, NoReturn, TypeVar, get_origin
 
 from msgspec import Meta
 
@@ -24,8 +25,9 @@ MOST_CHIPS = 2048
 """As many as there may be SIPs."""
 Natural = Annotated[int, Meta(ge=0)]
 Channel = Annotated[int, Meta(ge=0, le=15)]
-Arch = Literal["wormhole_b0", "Wormhole", "blackhole", "quasar"]
-SAME_ARCH = {"Wormhole": "wormhole_b0"}
+ARCHS = ("blackhole", "quasar", "wormhole", "wormhole_b0")
+"""In capital or small letters."""
+SAME_ARCH = {"wormhole": "wormhole_b0"}
 CHIPS_OF_ARCH = {"wormhole_b0": WORMHOLE, "blackhole": BLACKHOLE}
 Part = TypeVar("Part")
 
@@ -66,12 +68,12 @@ class Harvesting(Section, frozen=True):
 class Keys(Section, frozen=True):
     """The keys of a file. Those of mappings by chip are its id; what no link needs is kept as it is."""
 
-    arch: dict[str, Arch]
-    chips: dict[str, tuple[Natural, Natural, Natural, Natural]]
     ethernet_connections: tuple[tuple[Any, ...], ...]
-    chips_with_mmio: tuple[dict[str, Natural], ...]
-    harvesting: dict[str, Harvesting]
-    boards: Any
+    arch: dict[str, str] = {}
+    chips: dict[str, tuple[Natural, Natural, Natural, Natural]] = {}
+    chips_with_mmio: tuple[dict[str, Natural], ...] = ()
+    harvesting: dict[str, Harvesting] = {}
+    boards: Any = None
     cluster_id: str | None = None
     chip_unique_ids: dict[str, Natural] = {}
     ethernet_connections_to_remote_devices: tuple[Any, ...] = ()
@@ -98,14 +100,14 @@ class Cluster(NamedTuple):
     keys: Keys
 
     @property
-    def arch(self) -> str:
-        """What all its chips are."""
-        return min(SAME_ARCH.get(arch, arch) for arch in self.keys.arch.values())
+    def arch(self) -> str | None:
+        """What all its chips are; None if the file does not say."""
+        return min(map(_arch, self.keys.arch.values()), default=None)
 
     @property
-    def chip(self) -> str:
-        """The kind of chip that its SIPs are."""
-        return CHIPS_OF_ARCH[self.arch]
+    def chip(self) -> str | None:
+        """The kind of chip that its SIPs are; None if the file does not say."""
+        return None if self.arch is None else CHIPS_OF_ARCH[self.arch]
 
     def location(self, sip: int) -> Location | None:
         """Where the chip of a SIP is; None if the file does not say."""
@@ -137,6 +139,7 @@ class _Reader:
         self._shown = shown_path(path)
         self._keys: Keys = self._as(read_mapping(path), Keys, ())
         self._ids = sorted(self._chip_ids())
+        self._names = set(map(str, self._ids))
         self._sip_of = {chip: sip for sip, chip in enumerate(self._ids)}
 
     def cluster(self) -> Cluster:
@@ -155,22 +158,27 @@ class _Reader:
         return part
 
     def _chip_ids(self) -> Iterator[int]:
-        archs = {SAME_ARCH.get(arch, arch) for arch in self._keys.arch.values()}
-        if not archs:
-            self._refuse("arch: names no chip")
+        keys = self._keys
+        for chip, arch in keys.arch.items():
+            if arch.lower() not in ARCHS:
+                self._refuse(f"arch.{chip} = {shown(arch)}: must be one of: {', '.join(ARCHS)}")
+        archs = {*map(_arch, keys.arch.values())}
         for arch in sorted(archs - CHIPS_OF_ARCH.keys()):
             self._refuse(f"arch: {arch} is not simulated; {' and '.join(CHIPS_OF_ARCH)} are")
         if len(archs) > 1:
             self._refuse(f"arch: chips are {' and '.join(sorted(archs))}; all SIPs of a system are of one kind")
-        if len(self._keys.arch) > MOST_CHIPS:
-            self._refuse(f"arch: {len(self._keys.arch)} chips; must be at most {MOST_CHIPS}")
-        for text in self._keys.arch:
+        name, given = ("arch", list(keys.arch)) if keys.arch else ("chips", list(keys.chips))
+        if not given:
+            self._refuse("arch: names no chip, and neither does chips")
+        if len(given) > MOST_CHIPS:
+            self._refuse(f"{name}: {len(given)} chips; must be at most {MOST_CHIPS}")
+        for text in given:
             if not (text.isascii() and text.isdigit() and len(text) <= 9 and str(int(text)) == text):
-                self._refuse(f"arch: {shown(text)} is no chip id; must be a whole number, such as 0")
+                self._refuse(f"{name}: {shown(text)} is no chip id; must be a whole number, such as 0")
             yield int(text)
 
     def _check_tables(self) -> None:
-        """All keys by chip name chips of ``arch``; locations are of all chips or of none (Blackhole)."""
+        """All keys by chip name chips that there are; locations are of all chips or of none (Blackhole)."""
         keys = self._keys
         by_chip = [name for name, kind in field_types(Keys).items() if get_origin(kind) is dict]
         for name in by_chip:
@@ -187,14 +195,14 @@ class _Reader:
             self._check_chip(path, chip)
 
     def _check_chip(self, path: KeyPath, chip: object) -> None:
-        if str(chip) not in self._keys.arch:
+        if str(chip) not in self._names:
             self._refuse(f"{dotted(path)}: there is no chip {shown(chip)}; chips are {self._chips_text()}")
 
     def _chips_text(self) -> str:
         first, *_, last = [*self._ids, self._ids[-1]]
         is_range = len(self._ids) > 2 and last - first == len(self._ids) - 1
         text = f"{first} to {last}" if is_range else ", ".join(map(str, self._ids))
-        return text if len(text) <= 60 else f"{first}, ... {last}, those of arch"
+        return text if len(text) <= 60 else f"{first}, ... {last}"
 
     def _named(self, chip: int) -> str:
         return f"chip {chip} (SIP {self._sip_of[chip]})"
@@ -230,6 +238,11 @@ class _Reader:
         if missing is not None:
             apart = f"no path from {self._named(self._ids[0])} to {self._named(self._ids[missing])}"
             self._refuse(f"ethernet_connections: {apart}; join all chips")
+
+
+def _arch(name: str) -> str:
+    """An architecture by its newest name."""
+    return SAME_ARCH.get(name.lower(), name.lower())
 
 
 def _chips_of_boards(boards: list[Any]) -> Iterator[tuple[KeyPath, object]]:

@@ -148,7 +148,7 @@ def test_layouts_that_intercube_refuses(tmp_path, source, line):
     """The default algorithm knows PE 0: with eight copies, seven would keep the old values."""
     key = source.partition("=")[0]
     text = SCRIPT.replace("CUBES", str(CUBES)).replace("N)", f"{N})").replace(f'{key}="row_wise"', source)
-    done = run(*FLAGS, script_file(tmp_path, text.replace("dist.all_reduce", "dist.intercube")))
+    done = run(*FLAGS, script_file(tmp_path, text.replace("dist.all_reduce", "dist.intercube_all_reduce")))
     assert done.outcome.error.message.startswith(f"ValueError: {line}")
 
 

@@ -121,11 +121,13 @@ class Costs:
         return float(self.link["fdi_to_fdi_ns"] + self.link["retimers"] * self.link["retimer_ns"])
 
     def _on_the_link(self, nbytes: int) -> int:
-        """Ethernet: 50 B more a packet of up to 1500. UCIe: flits of 256 B that hold 240."""
+        """Ethernet: 50 B more a packet of up to 1500. UCIe: flits of 256 B that hold 240, or none."""
         if "max_payload_bytes" in self.link:
             framing = sum(self.link[f"{part}_bytes"] for part in ("preamble", "header", "stream_header", "fcs", "gap"))
             return nbytes + up(nbytes, self.link["max_payload_bytes"]) * int(framing)
         flit = self.link["flit_bytes"]
+        if flit is None:
+            return nbytes
         return int(up(nbytes, flit - self.link["flit_overhead_bytes"]) * flit)
 
     def message(self, leg: str, back: str, nbytes: int) -> int:
@@ -235,6 +237,7 @@ OTHER_COSTS = {
     "tcm.write_latency_ns": 1.6,
     "pe_dma.ack_bytes": 24,
     "pe_dma.command_bytes": 40,
+    "links.ucie.params.flit_bytes": 256,
 }
 """Each part another, so that none can stand in for its neighbour."""
 

@@ -36,6 +36,10 @@ CASES = {
         'dist.all_reduce(zeros(8), op="max" if odd else "sum", algorithm="ring")',
         f"{WORLD}rank 0 calls {SUM}, rank 2 all_reduce of 8 f32 (max, ring){SAME}",
     ),
+    "algorithm, whose queue pairs others have not": (
+        'dist.all_reduce(zeros(4096 if odd else 8), algorithm="one_shot" if odd else "ring")',
+        f"{WORLD}rank 0 calls {SUM}, rank 2 all_reduce of 4096 f32 (sum, one_shot){SAME}",
+    ),
     "root": (
         'dist.broadcast(zeros(8), src=1 if odd else 3, algorithm="tree")',
         f"{WORLD}rank 0 calls broadcast of 8 f32 (root 3, tree), rank 2 broadcast of 8 f32 (root 1, tree){SAME}",
@@ -168,6 +172,7 @@ def test_calls_that_differ(tmp_path, case):
     done = run_groups(tmp_path, SETUP + _indented(body))
     error = done.outcome.error
     assert (done.outcome.exit_code, error.kind, error.message) == (3, "CollectiveMismatch", message)
+    assert "InvariantViolation" not in [each.kind for each in done.outcome.also]
 
 
 def _indented(body: str) -> str:

@@ -1,10 +1,7 @@
 """Several collectives in flight, groups at a time, and compute beside a collective: times by events."""
 
-from pathlib import Path
-
 import pytest
-from group_runs import MESH, rows, run_groups
-from runs import run, script_file
+from group_runs import rows, run_groups
 
 SETUP = """
     one = dict(dp=DPPolicy("row_wise", "row_wise", 1, 1))
@@ -145,14 +142,6 @@ ALTERNATING = """
 def test_algorithms_alternate_within_a_group_in_flight(tmp_path, end):
     told = rows(run_groups(tmp_path, SETUP + ALTERNATING.format(end=end), "--check-invariants"))
     assert [(wrong, checked) for _, _, wrong, checked in told] == [(0, True)] * 16
-
-
-def test_the_script_of_the_readme(tmp_path):
-    """It asserts that the time of both is less than the sum."""
-    readme = (Path(__file__).parents[3] / "README.md").read_text()
-    source = readme[readme.index("### Collectives, groups and overlap") :].split("```")[1].removeprefix("python\n")
-    done = run("--sips", 4, *MESH, script_file(tmp_path, source))
-    assert {tuple(group) for _, group, _, _ in rows(done)} == {(0, 1), (2, 3)}
 
 
 FUTURES = """

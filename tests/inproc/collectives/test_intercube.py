@@ -155,7 +155,7 @@ def test_rows_of_pes_are_the_same_bits(tmp_path: Path, algorithm: str) -> None:
     [
         (HIERARCHICAL, "pe='replicate', num_pes=2", "takes DPPolicy(cube='row_wise', num_pes=1), and the tensor has"),
         (HIERARCHICAL, "pe='column_wise', num_pes=2", "takes DPPolicy(cube='row_wise', num_pes=1), and the tensor has"),
-        ("intercube_per_pe", "num_pes=1", "takes DPPolicy(cube='row_wise', pe='column_wise' on all PEs), and"),
+        ("intercube_per_pe", "num_pes=1", "the tensor lies on 4; use DPPolicy(num_pes=4)"),
         ("intercube_per_pe", "pe='row_wise', num_pes=4", "pe='column_wise' on all PEs), and the tensor has"),
         ("intercube_per_pe_rows", "pe='row_wise', num_pes=2", "the tensor lies on 8; use DPPolicy(num_pes=4)"),
         ("intercube_per_pe_rows", "cube='column_wise', pe='row_wise', num_pes=4", "and the tensor has cube='column_w"),
@@ -163,7 +163,7 @@ def test_rows_of_pes_are_the_same_bits(tmp_path: Path, algorithm: str) -> None:
 )
 def test_other_layouts_are_refused(tmp_path: Path, algorithm: str, dp: str, says: str) -> None:
     source = SCRIPT.replace("num_cubes=6", f"num_cubes=4, {dp}").replace("(6, N)", "(16, 96)")
-    source = source.replace("DTYPE", "'f32'").replace("dist.all_reduce", "dist.intercube")
+    source = source.replace("DTYPE", "'f32'").replace("dist.all_reduce", "dist.intercube_all_reduce")
     done = run(*flags(algorithm, 2), "--set", "cube.pes=4", script_file(tmp_path, source))
     assert done.outcome.error is not None
     assert says in done.outcome.error.message

@@ -2,8 +2,9 @@
 
 Messages arrive in any order that keeps each pair's own, some twice. Processes are killed between messages and within a
 window, alone or a whole host with its logs, before they have joined and after they have answered; others stop for a
-while; the last record of a log may be half written. The launcher notices an exit late, and its ``Restart`` may arrive
-after the new process's ``Join``. Everything may be killed at once and resumed. Not a test.
+while; the last record of a log may be half written, or a bit of any record flipped. The launcher notices an exit late,
+and its ``Restart`` may arrive after the new process's ``Join``. Everything may be killed at once and resumed. Not a
+test.
 """
 
 import random
@@ -31,6 +32,7 @@ from broker.wire import (
     encode,
 )
 from sipsim.engine import Engine
+from sipsim.errors import Halt
 from sipsim.recovery.packet_log import PacketLog
 from sipsim.sync import session as session_module
 from sipsim.sync.client import SyncClient
@@ -44,7 +46,7 @@ class Caught(AssertionError):
     """A stall, a failed rank or a run without an end."""
 
 
-class Killed(BaseException):
+class Killed(Halt):
     """The process was killed within a window."""
 
 
@@ -269,9 +271,13 @@ class FaultyRun:
         if entirely and not self._faults.keep_logs:
             log._path.unlink()
         elif self._rng.random() < self._faults.torn:
-            with log._path.open("r+b") as file:
-                size = file.seek(0, 2)
-                file.truncate(size - self._rng.randint(0, min(size, 60)))
+            data = log._path.read_bytes()
+            header = len(log._header)
+            if self._rng.random() < 0.5 or len(data) <= header:
+                log._path.write_bytes(data[: len(data) - self._rng.randint(0, min(len(data), 60))])
+            else:
+                at = self._rng.randrange(header, len(data))
+                log._path.write_bytes(data[:at] + bytes([data[at] ^ 1 << self._rng.randrange(8)]) + data[at + 1 :])
 
     def _resume(self) -> None:
         """Launcher, broker and all SIPs are killed; a new launcher finds the logs."""

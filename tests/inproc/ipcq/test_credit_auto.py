@@ -19,7 +19,7 @@ LINE = {
     "system.sips": {"count": 3, "topology": "mesh_2d_no_wrap", "shape": [3, 1], "links": {"1.W": "ethernet_100g"}},
     "defaults.credit_return_mode": "auto",
 }
-IPCQ_NS, TCM_WRITE_NS, UCIE_NS, FLIT_NS, ETHERNET_NS = 1, 1, 10, 256 / 64, 500
+IPCQ_NS, TCM_WRITE_NS, UCIE_NS, ETHERNET_NS = 1, 1, 10, 500
 OUT_BY_E = [1, 0.05, *[1] * 5, *[0.25] * 4, 0.1, 2]
 """PE_DMA, its wire, routers 0 1 2 3 7, the wires between them, the port's wire, the port. In by E is the same."""
 OUT_BY_W = [1, 0.05, *[1] * 2, *[0.25] * 1, 0.1, 2]
@@ -38,8 +38,8 @@ def ethernet_ns(nbytes: int) -> float:
 @pytest.mark.parametrize(
     ("src", "dst", "mode", "way_ns", "drain_ns", "credit_ns"),
     [
-        ("1.0.0", "2.0.0", "fast_path", NEXT + UCIE_NS, FLIT_NS, IPCQ_NS + NEXT + UCIE_NS + FLIT_NS),
-        ("2.0.0", "1.0.0", "fast_path", NEXT + UCIE_NS, FLIT_NS, IPCQ_NS + NEXT + UCIE_NS + FLIT_NS),
+        ("1.0.0", "2.0.0", "fast_path", NEXT + UCIE_NS, 64 / 64, IPCQ_NS + NEXT + UCIE_NS + 16 / 64),
+        ("2.0.0", "1.0.0", "fast_path", NEXT + UCIE_NS, 64 / 64, IPCQ_NS + NEXT + UCIE_NS + 16 / 64),
         ("0.0.0", "1.0.0", "fabric", NEXT + ETHERNET_NS, ethernet_ns(64), LEFT_THE_PE_NS),
         ("1.0.0", "0.0.0", "fabric", NEXT + ETHERNET_NS, ethernet_ns(64), LEFT_THE_PE_NS),
         ("0.0.0", "2.0.0", "fabric", FAR + ETHERNET_NS + UCIE_NS, ethernet_ns(64), LEFT_THE_PE_NS),

@@ -1,9 +1,9 @@
 """Credits between SIPs in the three modes, to the picosecond: to the next SIP, and through one that is between.
 
-A line of SIPs of one cube, joined by UCIe: a flit takes 4 ns, the link 10. From PE 0 of the last one to PE 0 of SIP 0,
-W all the way: PE 1, two routers, port 2, wires 0.05 + 0.25 + 0.1; the link; in by E: port 2, five routers, PE 1, wires
-0.1 + 4 * 0.25 + 0.05. What passes through a SIP has four routers and both ports, wires 0.1 + 3 * 0.25 + 0.1, and
-another link.
+A line of SIPs of one cube, joined by UCIe of 64 GB/s: a credit of 16 B takes 0.25 ns, the link 10. From PE 0 of the
+last one to PE 0 of SIP 0, W all the way: PE 1, two routers, port 2, wires 0.05 + 0.25 + 0.1; the link; in by E: port 2,
+five routers, PE 1, wires 0.1 + 4 * 0.25 + 0.05. What passes through a SIP has four routers and both ports, wires
+0.1 + 3 * 0.25 + 0.1, and another link.
 """
 
 import pytest
@@ -14,9 +14,9 @@ from sipsim.ccl.install import PePlace
 from sipsim.node.sip_node import SipNode
 from sipsim.tl.language import TL
 
-OUT_BY_W, IN_BY_E, LINK, FLIT, THROUGH = 5_400, 9_150, 10_000, 4_000, 8_950
-IPCQ, PE, OUT_OF_PE = 1_000, 1_000, 250
-DIRECT = IPCQ + OUT_BY_W + LINK + IN_BY_E + FLIT
+OUT_BY_W, IN_BY_E, LINK, CREDIT, THROUGH = 5_400, 9_150, 10_000, 250, 8_950
+IPCQ, PE = 1_000, 1_000
+DIRECT = IPCQ + OUT_BY_W + LINK + IN_BY_E + CREDIT
 WAYS = {2: DIRECT, 3: DIRECT + THROUGH + LINK}
 """From the step in which a slot is freed to the credit's arrival, by the number of SIPs in the line."""
 TAKE_PS = 1_000_000
@@ -67,10 +67,10 @@ class Ends:
 @pytest.mark.parametrize("sips", WAYS)
 @pytest.mark.parametrize(
     ("mode", "blocked_ps", "later_ps"),
-    [("fast_path", None, 0), ("fabric", IPCQ + PE + OUT_OF_PE, 0), ("piggyback", 0, 100_000)],
+    [("fast_path", None, 0), ("fabric", IPCQ + PE + CREDIT, 0), ("piggyback", 0, 100_000)],
 )
 def test_a_credit_alone_takes_the_whole_way(sips: int, mode: str, blocked_ps: int | None, later_ps: int) -> None:
-    """Over the links, its flit's time once, however many SIPs it passes. On its own wire it takes as long, and so does
+    """Over the links, its 16 B once, however many SIPs it passes. On its own wire it takes as long, and so does
     recv.
     """
     ends = Ends(sips, mode, "recv")
@@ -83,26 +83,26 @@ def test_a_credit_alone_takes_the_whole_way(sips: int, mode: str, blocked_ps: in
 
 @pytest.mark.parametrize("sips", WAYS)
 def test_a_credit_over_the_fabric_waits_on_the_links_with_data(sips: int) -> None:
-    """4096 B take the same route before: the credit's flit is right behind theirs on the last link, in every SIP."""
+    """4096 B take the same route before: the credit is right behind them on the last link, in every SIP."""
     ends = Ends(sips, "fabric", "1024", "recv")
     token_ps = data_arrival(ends)
-    assert ends.credits == [(token_ps + FLIT, 1)]
+    assert ends.credits == [(token_ps + CREDIT, 1)]
     free = Ends(sips, "fast_path", "1024", "recv")
     assert free.credits == [(TAKE_PS + WAYS[sips], 1)]
     assert free.credits < ends.credits
 
 
 def data_arrival(ends: Ends) -> int:
-    """The arrival of the last byte of 4096 at PE 0 of SIP 0: 18 flits of 240 B of payload, and the route."""
-    way_ps = WAYS[len(ends.sips)] - FLIT
-    return TAKE_PS + way_ps + 18 * FLIT
+    """The arrival of the last byte of 4096 at PE 0 of SIP 0: 64 ns at 64 GB/s, and the route."""
+    way_ps = WAYS[len(ends.sips)] - CREDIT
+    return TAKE_PS + way_ps + 64_000
 
 
 @pytest.mark.parametrize("sips", WAYS)
 def test_a_credit_is_piggybacked_over_links(sips: int) -> None:
-    """No credit is sent alone: it arrives with the message, whose write is included."""
+    """No credit is sent alone: it arrives with the message of 64 B, 1 ns, whose write is included."""
     ends = Ends(sips, "piggyback", "recv", "pause", "16")
-    arrived_ps = TAKE_PS + 10_000 + WAYS[sips] + 1_000
+    arrived_ps = TAKE_PS + 10_000 + WAYS[sips] - CREDIT + 1_000 + 1_000
     assert ends.received == [TAKE_PS]
     assert ends.credits == [(arrived_ps, 1)]
     assert ends.sent == [0, arrived_ps]

@@ -226,6 +226,7 @@ def _caught(mutate: Callable[[pytest.MonkeyPatch], None], seed: int, folder: Pat
             return True
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "mutate",
     [

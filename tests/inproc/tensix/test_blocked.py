@@ -35,12 +35,13 @@ def test_channels_of_several_chips_are_one_cycle(tmp_path: Path, monkeypatch: py
     error = done.document["error"]
     assert done.outcome.error is not None
     names = [channel(sip) for sip in (0, 1, 2)]
-    assert (error["kind"], done.outcome.exit_code) == ("IpcqDeadlock", 3)
-    assert error["message"].startswith(f"deadlock: a cycle of 3 channels: {' -> '.join([*names, names[0]])}; ")
+    assert (error["kind"], done.outcome.exit_code) == ("Deadlock", 3)
+    assert error["message"].startswith(f"a cycle of 3 channels: {' -> '.join([*names, names[0]])}; ")
     assert error["deadlock"]["channel_cycle"] == names
     assert {each["text"] for each in error["deadlock"]["blocked"]} == {"no credit"}
     assert "kernel kernel on 1-1 waits for the semaphore at 0x20000 to be 1" in done.outcome.error.detail
     assert done.outcome.long_report is not None
-    _file, report = done.outcome.long_report
+    _file, report, what = done.outcome.long_report
     assert names[0] in report
-    assert "waits-for graph" not in report, "there are no queues that it could be of"
+    assert report.count("kernel kernel on 1-1 waits for the semaphore at 0x20000 to be 1") == 1 + 3, "each one by one"
+    assert "graph" not in report + what, "there are no queues that it could be of"

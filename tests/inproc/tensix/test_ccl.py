@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from runs import run, script_file
+from sweeps import some
 
 from launcher.bench.base import BENCHES
 from launcher.bench.benches.ccl import Ccl, CclCase, run_ns
@@ -68,8 +69,13 @@ def check(tmp_path: Path, topology: str, chips: int, cases: list[Case], *flags: 
     return "" if error is None else f"{error['kind']}: {error['message']}"
 
 
-@pytest.mark.parametrize(("topology", "chips"), FABRICS)
-@pytest.mark.parametrize("dtype", ["bf16", "f32", "i32"])
+ELEMENTS = [(*fabric, dtype) for fabric in FABRICS for dtype in ("bf16", "f32", "i32")]
+
+
+@pytest.mark.parametrize(
+    ("topology", "chips", "dtype"),
+    some(ELEMENTS, ("line", 3, "bf16"), ("ring", 4, "bf16"), ("line", 2, "f32"), ("ring", 3, "i32"), names=3),
+)
 def test_elements_are_those_of_numpy(tmp_path: Path, topology: str, chips: int, dtype: str) -> None:
     cases: list[Case] = [(op, dtype, [chips * 3, 2, 40], 0, "dram", {}) for op in OPS]
     cases += [(op, dtype, [chips * 32, 64], 0, "dram", {}) for op in OPS]
@@ -108,7 +114,9 @@ OPTIONS: dict[str, list[Case]] = {
 }
 
 
-@pytest.mark.parametrize("name", OPTIONS)
+@pytest.mark.parametrize(
+    "name", some(OPTIONS, "one direction", "slices of two packets", "in L1", "a worker that copies")
+)
 def test_options_change_no_element(tmp_path: Path, name: str) -> None:
     assert check(tmp_path, "ring", 4, OPTIONS[name]) == ""
 
@@ -137,6 +145,7 @@ def _flush_of_one_packet(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "Flush", lambda target, its, _behind, at_ps: Flush(target, its, (its,), at_ps))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bug", [_without_flush, _flush_of_one_packet])
 def test_a_relay_that_is_told_too_early_is_seen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bug: Callable[[pytest.MonkeyPatch], None]
@@ -225,9 +234,9 @@ def _swapped(packets: list[Packet]) -> list[Packet]:
 
 
 BUGS: dict[str, tuple[Any, str, str, str, Callable[[list[Packet]], list[Packet]], str]] = {
-    "a gather whose end nobody hears": (gather, "sent", "all_gather", "line", _without_signals, "IpcqDeadlock"),
-    "a relay that is not told": (gather, "relayed", "all_gather", "ring", _without_signals, "IpcqDeadlock"),
-    "sums that are not told": (reduce, "_step", "reduce_scatter", "line", _without_signals, "IpcqDeadlock"),
+    "a gather whose end nobody hears": (gather, "sent", "all_gather", "line", _without_signals, "Deadlock"),
+    "a relay that is not told": (gather, "relayed", "all_gather", "ring", _without_signals, "Deadlock"),
+    "sums that are not told": (reduce, "_step", "reduce_scatter", "line", _without_signals, "Deadlock"),
     "another slice": (gather, "sent", "all_to_all", "line", _swapped, "wrong on chip"),
     "sums of another slice": (reduce, "_step", "reduce_scatter", "line", _swapped, "wrong on chip"),
 }
@@ -276,7 +285,7 @@ def extended_and_plain_ns(case: CclCase, machine: Machine, nbytes: int) -> tuple
     return figure.value * 1000, run_ns(case, machine, nbytes)
 
 
-@pytest.mark.parametrize("test", OPS)
+@pytest.mark.parametrize("test", some(OPS, "all_to_all"))
 def test_long_messages_by_extension(test: str) -> None:
     case = CclCase(test, topology="line", chips=2)
     extended_ns, plain_ns = extended_and_plain_ns(case, Machine(), case.steady[1] * 5 // 4)

@@ -3,7 +3,7 @@
 A planted bug is a changed table or method of the product; the run must end with an error that names it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -218,6 +218,39 @@ def test_workers_may_end_a_channel_without_a_message(tmp_path: Path) -> None:
     done = passed(run(*PAIR, script_file(tmp_path, source)))
     assert all(task.ended for member in done.members for task in member.chip.tasks())
     assert [rank["bytes_sent"] for rank in done.document["ranks"]] == [16, 16], "the handshake"
+
+
+MOVERS = Path(__file__).resolve().parents[1] / "helpers/data_movers.py"
+
+
+OUTAGE = ("--fault", "link:1.eth0@2us:5us", "--jitter", 7)
+
+
+@pytest.mark.parametrize(
+    ("flags", "seeds"),
+    [((), range(10)), (("--jitter", None), (*range(10), 250)), (OUTAGE, range(506, 510))],
+    ids=["usual", "jitter", "an outage"],
+)
+def test_a_data_mover_does_not_mind_what_was_before_it(flags: tuple[object, ...], seeds: Sequence[int]) -> None:
+    """Two to four of them, one after the other on one link, drawn from a seed (250: an answer seen late; 508: bytes as
+    of a payload that has come too early).
+    """
+    for seed in seeds:
+        drawn = [seed if flag is None else flag for flag in flags]
+        done = passed(run("--topology", "n300", *drawn, MOVERS, seed))
+        assert all(task.ended for member in done.members for task in member.chip.tasks()), seed
+
+
+def test_an_end_behind_a_message_that_was_not_taken_is_refused(tmp_path: Path) -> None:
+    """A reader that says that it has read, and at once that the channel ends, where 2 with the read would do."""
+    source = PROGRAM.format(knobs=BY_WORKER).replace(
+        "        if message != NOT_SAID:\n",
+        "        signal = 1\n        if message == COUNT - 1:\n"
+        "            df.noc_semaphore_inc(df.get_noc_addr(x, y, edm_semaphore), 3)\n        if message != NOT_SAID:\n",
+    )
+    error = run(*PAIR, script_file(tmp_path, source)).document["error"]
+    assert error["kind"] == "KernelMisuse"
+    assert "channel 0 of the data mover on 1-0 (receiver)" in error["message"]
 
 
 def test_a_semaphore_may_be_part_of_a_longer_write(tmp_path: Path) -> None:
@@ -438,7 +471,7 @@ def told(done: Run) -> str:
 def test_a_deadlock_names_what_channels_wait_for(tmp_path: Path) -> None:
     """The reader takes the third message and does not say so, and waits for the last one."""
     done = run_program(tmp_path, "NOT_SAID = 2")
-    assert done.document["error"]["kind"] == "IpcqDeadlock"
+    assert done.document["error"]["kind"] == "Deadlock"
     assert "channel 0 (receiver) after 2 messages, in READING: READ (the worker has read the payload)" in told(done)
     assert "channel 0 (sender) after 4 messages, in LAST_AHEAD: ACK_2 (the receiver's buffer is free)" in told(done)
     assert "kernel reader on 4-1 of rank 1 waits for the semaphore at" in done.document["error"]["message"], (
@@ -449,7 +482,7 @@ def test_a_deadlock_names_what_channels_wait_for(tmp_path: Path) -> None:
 def test_a_deadlock_names_the_handshake(tmp_path: Path) -> None:
     source = PROGRAM.format(knobs="").replace("is_sender = sends is (rank == 0)", "is_sender = False")
     done = run(*PAIR, script_file(tmp_path, source))
-    assert done.document["error"]["kind"] == "IpcqDeadlock"
+    assert done.document["error"]["kind"] == "Deadlock"
     assert "the handshake with the data mover at the far end" in told(done)
 
 

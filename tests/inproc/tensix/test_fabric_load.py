@@ -51,7 +51,7 @@ def test_more_random_packets_come_on_a_ring(sips: int, seed: int, revision: str)
 def deadlock(done: Run) -> list[str]:
     error = done.document["error"]
     assert error is not None, "it has ended"
-    assert error["kind"] == "IpcqDeadlock"
+    assert error["kind"] == "Deadlock"
     cycle: list[str] = error["deadlock"]["channel_cycle"]
     return cycle
 
@@ -64,7 +64,7 @@ def test_without_avoidance_a_ring_names_its_cycle(sips: int, slots: int) -> None
     assert {name.split()[1] for name in cycle} == {str(sip) for sip in range(sips)}, "all chips are in it"
     kinds = [name.split()[3] for name in cycle]
     assert set(kinds) == {"sender", "receiver"}
-    assert done.document["error"]["message"].startswith(f"deadlock: a cycle of {len(cycle)} channels: ")
+    assert done.document["error"]["message"].startswith(f"a cycle of {len(cycle)} channels: ")
     texts = {each["text"] for each in done.document["error"]["deadlock"]["blocked"] if each["name"] in cycle}
     assert any("slots hold packets, the first for SIP " in text for text in texts)
 
@@ -167,7 +167,7 @@ def test_a_multicast_that_is_not_written_on_its_way_is_seen(monkeypatch: pytest.
     passed(run_ring(4, 1, 20, DATELINE, reach=2))
     forwarded_without_a_local_write(monkeypatch)
     error = run_ring(4, 1, 20, DATELINE, reach=2).document["error"]
-    assert error["kind"] == "IpcqDeadlock"
+    assert error["kind"] == "Deadlock"
     assert "kernel collect on" in error["message"]
 
 

@@ -42,9 +42,9 @@ def check_cycle(size: int, count: int, seed: int, revision: str, folder: Path) -
     done = run_load(drawn(size, count, seed), revision, folder, *none, *slots_of(revision, SLOTS[seed]))
     error = done.document["error"]
     assert error is not None, "it has ended"
-    assert error["kind"] == "IpcqDeadlock"
+    assert error["kind"] == "Deadlock"
     cycle = error["deadlock"]["channel_cycle"]
-    assert error["message"].startswith(f"deadlock: a cycle of {len(cycle)} channels: ")
+    assert error["message"].startswith(f"a cycle of {len(cycle)} channels: ")
     assert {name.split()[1] for name in cycle} == {str(sip) for sip in range(size)}
 
 

@@ -275,7 +275,7 @@ def test_a_fabric_that_one_side_opens_ends_in_a_deadlock_that_says_so(tmp_path: 
     many = f"fabric.open(); [{SEND} for _ in range(9)]; fabric.close()"
     done = run_one(tmp_path, "fabric = tt.open_fabric() if rank == 0 else None; start(here)", many)
     error = done.document["error"]
-    assert error["kind"] == "IpcqDeadlock"
+    assert error["kind"] == "Deadlock"
     (blocked,) = error["deadlock"]["blocked"]
     assert (blocked["name"], blocked["waits_for"]) == ("SIP 0 eth0 sender 0", "SIP 1 eth1 receiver 0")
     assert blocked["text"] == "the far end of the link has not opened the fabric"

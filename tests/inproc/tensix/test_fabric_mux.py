@@ -55,6 +55,22 @@ def test_packets_that_are_left_in_a_mux_are_told(tmp_path: Path, more: str, line
     assert [notice for notice in done.outcome.notices if "mux" in notice] == [f"rank 0: {line}" for line in lines]
 
 
+DIRT = """
+        def dirt(address, df):
+            df.write_bytes(address, bytes([7]) * 2**16)
+        before = tt.create_program()
+        tt.create_kernel(before, dirt, core, args=(tt.l1_base(core),))
+        tt.enqueue_program(before)
+        tt.finish()
+"""
+
+
+def test_a_mux_does_not_mind_what_was_in_its_memory(tmp_path: Path) -> None:
+    source = SCRIPT.format(packets=3, more=BEGUN, is_open=True).replace("\n        muxes, ", f"{DIRT}\n        muxes, ")
+    done = run(*flags(2), script_file(tmp_path, source))
+    assert (done.document["status"], left(done)) == ("ok", []), done.document["error"]
+
+
 def test_slots_that_a_mux_has_not_told_free_are_told() -> None:
     ring = Ring(0, 8, 64)
     channel = SenderChannel("a mux channel 0", 0, ring, FarReceiver("a router", ring), 1)
@@ -66,7 +82,7 @@ def test_slots_that_a_mux_has_not_told_free_are_told() -> None:
 @pytest.mark.parametrize("is_open", [False, True], ids=["a router that waits", "a mux that was not begun"])
 def test_a_deadlock_names_the_channels_of_a_mux(tmp_path: Path, is_open: bool) -> None:
     error = run_mux(tmp_path, 99, "pass" if is_open else BEGUN, is_open).document["error"]
-    assert error["kind"] == "IpcqDeadlock"
+    assert error["kind"] == "Deadlock"
     muxed = [each for each in error["deadlock"]["blocked"] if "mux" in each["name"]]
     assert [each["name"] for each in muxed] == [f"SIP 0 mux 1-1 channel {channel}" for channel in (0, 1)]
     assert {each["waits_for"] for each in muxed} == {"SIP 0 eth0 sender 0"}

@@ -211,7 +211,7 @@ def test_a_deadlock_names_kernels_and_what_they_wait_for(tmp_path: Path) -> None
     source = LINK.replace("    df.eth_receiver_channel_done(3)\n", "")
     error = run_script(tmp_path, source, sips=2).outcome.error
     assert error is not None
-    assert error.kind == "IpcqDeadlock"
+    assert error.kind == "Deadlock"
     assert "kernel sender on 9-0 waits for the receiver of channel 3 to be done" in error.detail + error.message
 
 
@@ -268,7 +268,7 @@ def worker(rank, world_size, tt):
 """
     error = run_script(tmp_path, source).outcome.error
     assert error is not None
-    assert error.kind == "IpcqDeadlock"
+    assert error.kind == "Deadlock"
     assert "kernel late on 1-1 waits for the programs before its own" in error.message + error.detail
 
 
@@ -344,13 +344,29 @@ def test_misuse_is_named(tmp_path: Path, core: str, call: str, kind: str, messag
             "[tt.create_kernel(program, print, tt.workers[0]) for _ in range(2)]",
             "processor 0 of tile 1-1 has a kernel in this program",
         ),
+        (
+            "tt.distributed.init_process_group('ahbm')",
+            "torch's names are those of chip ahbm; it has DataMovementConfig,",
+        ),
+        (
+            "tt.create_progam()",
+            "on chip wormhole the third argument of a host script has no 'create_progam'; did you "
+            "mean 'create_program'?",
+        ),
     ],
 )
 def test_misuse_by_the_host_is_named(tmp_path: Path, call: str, message: str) -> None:
     source = f"def worker(rank, world_size, tt):\n    program = tt.create_program()\n    {call}\n"
-    error = run_script(tmp_path, source).document["error"]
-    assert error["kind"] == "KernelMisuse"
+    done = run_script(tmp_path, source)
+    error = done.document["error"]
+    assert (error["kind"], error["message"].count("\n")) == ("KernelMisuse", 0)
     assert message in error["message"]
+    assert "Traceback" not in done.outcome.error.detail
+
+
+def test_a_script_may_ask_whether_there_is_a_call(tmp_path: Path) -> None:
+    source = "def worker(rank, world_size, tt):\n    assert not hasattr(tt, 'distributed') and hasattr(tt, 'finish')\n"
+    passed(run_script(tmp_path, source))
 
 
 @pytest.mark.parametrize(

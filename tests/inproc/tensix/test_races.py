@@ -82,7 +82,7 @@ def searched(capsys: pytest.CaptureFixture[str], script: Path, seeds: int = 20) 
 @pytest.mark.parametrize(
     ("source", "compared", "found"),
     [
-        (EQUALITY, "workers", "IpcqDeadlock: kernel producer on 1-1 of rank "),
+        (EQUALITY, "workers", "Deadlock: kernel producer on 1-1 of rank "),
         (ENDLESS, "workers", "timeout: simulated time has reached "),
         (NO_ASSERT, "rows", "other results: rows of rank "),
         (UNFENCED, "rows", "exception: AssertionError"),
@@ -107,12 +107,43 @@ def test_a_planted_race_is_found_and_repeated(
     assert f"{error['kind']}: {error['message']}" == what if error else what.startswith("other results")
 
 
-@pytest.mark.parametrize(("source", "mend"), [(EQUALITY, AT_LEAST), (UNFENCED, FENCED)], ids=["equality", "unfenced"])
+@pytest.mark.parametrize(
+    ("source", "mend"),
+    [
+        pytest.param(EQUALITY, AT_LEAST, id="equality", marks=pytest.mark.slow),
+        pytest.param(UNFENCED, FENCED, id="unfenced"),
+    ],
+)
 def test_the_program_without_the_bug_is_the_same_at_any_seed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], source: str, mend: tuple[str, str]
 ) -> None:
     code, lines = searched(capsys, script_file(tmp_path, source.replace(*mend)))
     assert (code, lines[1:]) == (0, ["seeds 1 to 20: the same"])
+
+
+STOPS_ITSELF = """
+import os, signal
+from pathlib import Path
+
+def worker(rank, world_size, tt):
+    if rank == 0:
+        runs = Path({runs!r})
+        runs.write_text(runs.read_text() + "x" if runs.exists() else "x")
+        if len(runs.read_text()) == {at}:
+            os.kill(os.getpid(), signal.{name})
+"""
+
+
+@pytest.mark.parametrize(("at", "told"), [(1, 0), (2, 1), (4, 2)], ids=["without jitter", "first seed", "third seed"])
+@pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), ("SIGTERM", 143)])
+def test_a_signal_is_no_race(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], at: int, told: int, name: str, code: int
+) -> None:
+    """It comes while a run has it noted for itself; what was found by then is kept."""
+    script = script_file(tmp_path, STOPS_ITSELF.format(runs=str(tmp_path / "runs"), at=at, name=name))
+    ended, lines = searched(capsys, script)
+    assert (ended, len(lines)) == (code, told)
+    assert lines[1:] == (["seeds 1 to 2: the same; partial result"] if at == 4 else [])
 
 
 @pytest.mark.parametrize(

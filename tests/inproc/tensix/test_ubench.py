@@ -1,11 +1,13 @@
 """Microbenchmarks on simulated chips: figures by hand where only the link takes time, and what checks them."""
 
 import json
+import signal
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from sweeps import some
 
 from launcher.bench.base import BENCHES, Case, Figure
 from launcher.bench.machine import Machine
@@ -170,7 +172,7 @@ def test_buffers_that_do_not_fit_are_fewer_and_said_so() -> None:
         bench.measure(replace(case, sizes=(131072,)), Machine(samples=1))
 
 
-@pytest.mark.parametrize("chip", ["wormhole", "blackhole"])
+@pytest.mark.parametrize("chip", some(["wormhole", "blackhole"], "blackhole"))
 def test_every_bench_runs_on_every_chip(chip: str, capsys: pytest.CaptureFixture[str]) -> None:
     for flags in (
         ["eth-bandwidth", "--samples", "8", "--channels", "1,4"], ["eth-ping"], ["ring-latency", "--hops", "3"],
@@ -192,3 +194,36 @@ def test_figures_go_to_files(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert "TT0011" in capsys.readouterr().out
     assert main([*flags[:5], "--json", "-"]) == 0
     assert json.loads(capsys.readouterr().out) == document
+
+
+@pytest.mark.parametrize(("signum", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_keeps_the_cases_that_have_ended(
+    signum: signal.Signals,
+    code: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """It comes with the second of two cases."""
+    simulate = Machine.run
+    scripts: list[str] = []
+
+    def run(self: Machine, script: str, *more: Any, **how: Any) -> list[dict[str, Any]]:
+        scripts.append(script)
+        if len(scripts) == 2:
+            signal.raise_signal(signum)
+        return simulate(self, script, *more, **how)
+
+    flags = ["eth-ping", "--sizes", "16", "--worker", "none", "--samples", "1"]
+    assert main([*flags, "--json", str(tmp_path / "all.json")]) == 0
+    monkeypatch.setattr(Machine, "run", run)
+    capsys.readouterr()
+    assert main([*flags, "--json", str(tmp_path / "some.json")]) == code
+    told = capsys.readouterr()
+    whole, part = (json.loads((tmp_path / f"{name}.json").read_text()) for name in ("all", "some"))
+    assert (whole.pop("status"), part.pop("status")) == ("ok", "interrupted")
+    kept = len(part["figures"])
+    assert 0 < kept < len(whole["figures"])
+    assert part == {**whole, "figures": whole["figures"][:kept]}
+    assert told.out.splitlines()[-1].startswith("# interrupted: partial result")
+    assert (told.err.count("\n"), told.err.startswith("ahbm-bench: ")) == (1, True)

@@ -13,6 +13,7 @@ import pytest
 from launch import CHECKOUT, END_S, Done, environment, launched, temporary_folder
 
 from launcher.processes import limits
+from sipsim.errors import NO_MEMORY
 
 pytestmark = pytest.mark.processes
 
@@ -68,7 +69,7 @@ class TestOpenFiles:
     """By the launcher's own limit: 64 is enough for few SIPs; for many it is refused before anything starts."""
 
     def test_few_are_enough_for_few(self, digest: str) -> None:
-        assert under(("prlimit", "--nofile=64:64"), *SMALL).digest == digest
+        assert under(("prlimit", "--nofile=72:72"), *SMALL).digest == digest
 
     def test_the_soft_limit_is_raised(self, digest: str) -> None:
         assert under(("prlimit", "--nofile=20:4096"), *SMALL).digest == digest
@@ -76,7 +77,7 @@ class TestOpenFiles:
     def test_too_few_for_many(self, tmp_path: Path) -> None:
         many = ("--sips", "64", "--topology", "torus_2d", *SMALL[2:])
         done = under(("prlimit", "--nofile=64:64"), *many, json_file=tmp_path / "o.json")
-        line = "64 SIPs need 96 open files in one process, and ulimit -n allows 64; raise it, or use fewer --sips"
+        line = "64 SIPs need 120 open files in one process, and ulimit -n allows 64; raise it, or use fewer --sips"
         assert (done.exit_code, done.stdout, done.made_files) == (2, "", False)
         assert done.stderr == f"ahbm-launch: {line}\n"
         assert done.document["error"] == {"kind": "config", "rank": None, "message": line}
@@ -161,8 +162,8 @@ class TestMemory:
     def test_no_more_addresses(self, tmp_path: Path) -> None:
         done = under(("prlimit", "--as=1000000000"), *SMALL, self.script(tmp_path))
         assert (done.exit_code, done.stderr.splitlines()[0]) == (
-            5,
-            "ahbm-launch: exception: MemoryError (rank 1, host script, at 0 ps)",
+            4,
+            f"ahbm-launch: host_memory: MemoryError; {NO_MEMORY} (rank 1, host script, at 0 ps)",
         )
 
 
@@ -213,7 +214,7 @@ class TestFullDisk:
 
     def test_a_result(self) -> None:
         done = under((), *SMALL, "--json", "/dev/full")
-        line = "the result file cannot be written: [Errno 28] No space left on device"
+        line = "the result file cannot be written: [Errno 28] No space left on device: '/dev/full'"
         assert (done.exit_code, done.stderr) == (4, f"ahbm-launch: {line}\n")
         assert "# digest " in done.stdout
 

@@ -141,7 +141,7 @@ def test_a_dump_without_a_request_is_dropped() -> None:
 def test_a_failure_is_reported_first_and_aborts_the_others() -> None:
     hub = running()
     out = hub.handle(1, Failed("exception", "ZeroDivisionError", "traceback", 77))
-    assert out[0] == (LAUNCHER, RankFailed(1, "exception", "ZeroDivisionError", "traceback", 77))
+    assert out[0] == (LAUNCHER, RankFailed(1, "exception", "ZeroDivisionError", "traceback", 77, host="here"))
     assert {0, 2} <= set(aborts(out[1:]))
     assert set(aborts(out).values()) == {"SIP 1 failed: ZeroDivisionError"}
     assert to_launcher(answer_all(hub, 1, 0)) == [RankResult(1, b"r1", True), RankResult(0, b"r0", True)]
@@ -152,8 +152,36 @@ def test_a_second_failure_is_reported_and_aborts_no_sip_again() -> None:
     hub = running()
     hub.handle(1, Failed("exception", "first", "", 0))
     assert hub.handle(2, Failed("exception", "second", "", 0)) == [
-        (LAUNCHER, RankFailed(2, "exception", "second", "", 0))
+        (LAUNCHER, RankFailed(2, "exception", "second", "", 0, host="here"))
     ]
+
+
+def test_a_failure_before_the_join_is_acknowledged_after_it_was_told() -> None:
+    """The process exits then: what its exit says would be less."""
+    out = joining(0, 2).handle(1, Failed("config", "a damaged file", "", 0))
+    assert out[0] == (LAUNCHER, RankFailed(1, "config", "a damaged file", "", 0))
+    assert [type(message) for to, message in out if to == 1] == [Refused]
+    assert set(aborts(out)) == {0, 2}
+
+
+def test_a_failure_blames_the_rank_that_caused_it() -> None:
+    (_, failure), *rest = running().handle(1, Failed("bad_message", "m", "", 0, blames=2))
+    assert isinstance(failure, RankFailed)
+    assert failure.rank == 2
+    assert 1 in aborts(rest), "the sender has not ended by itself"
+
+
+@pytest.mark.parametrize(
+    ("sender", "rank", "who"),
+    [(1, 1, "rank 1 (pid 101 on here)"), (9, 9, "rank 9"), (LAUNCHER, None, "the launcher")],
+)
+def test_bytes_that_are_no_message_name_their_sender(sender: int, rank: int | None, who: str) -> None:
+    (to, failure), *rest = running().take_malformed(sender, "cut short")
+    assert (to, isinstance(failure, RankFailed)) == (LAUNCHER, True)
+    assert (failure.kind, failure.rank) == ("bad_message", rank)
+    assert failure.message.startswith(f"{who} has sent ")
+    assert failure.message.endswith(": cut short")
+    assert set(aborts(rest)) == {0, 1, 2}
 
 
 def test_reports_after_a_failure_grant_nothing() -> None:
@@ -272,7 +300,7 @@ def test_a_fact_that_cannot_be_true_is_a_failure_never_an_exception(sender: int,
     (to, failure), *rest = out
     assert to == LAUNCHER
     assert isinstance(failure, RankFailed)
-    assert (failure.kind, failure.rank) == ("internal", max(sender, 0))
+    assert (failure.kind, failure.rank) == ("bad_message", sender if sender >= 0 else None)
     assert error in failure.message
     unanswered = {0, 1, 2} - ({sender} if isinstance(fact, Result) else set())
     assert set(aborts(rest)) == unanswered
@@ -356,7 +384,7 @@ def test_a_record_is_passed_on() -> None:
 @pytest.mark.parametrize("message", [Record(0, b""), Progress(0, 0)])
 def test_news_of_nobody_end_the_run(message: Message) -> None:
     assert [m.kind for m in to_launcher(running().handle(LAUNCHER, message)) if isinstance(m, RankFailed)] == [
-        "internal"
+        "bad_message"
     ]
 
 

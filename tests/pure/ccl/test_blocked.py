@@ -70,7 +70,7 @@ class TestCycleOfChannels:
         blobs = [msgspec.json.encode(each) for each in dumps(ring(4, senders_first=True), (WORKER,))]
         told = explain_deadlock(blobs, "/home/a")
         assert told.headline == (
-            "deadlock: a cycle of 8 channels: SIP 0 eth1 sender 1 -> SIP 1 eth0 receiver 0 -> SIP 1 eth1 sender 1 -> "
+            "a cycle of 8 channels: SIP 0 eth1 sender 1 -> SIP 1 eth0 receiver 0 -> SIP 1 eth1 sender 1 -> "
             "4 more -> SIP 0 eth0 receiver 0 -> SIP 0 eth1 sender 1; nothing can happen any more, at 1.500 ns"
         )
         lines = told.report.splitlines()

@@ -28,7 +28,7 @@ SCHEDULES = {
     "rank 0 sends to ranks 1 and 2 in round 3 (directions to1, to2); a rank sends once in a round": flow(
         Transfer(3, 0, "to1", (0,)), Transfer(3, 0, "to2", (0,))
     ),
-    "ranks 2 and 1 send to rank 0 in round 3 (its directions to2, to1); a rank receives once in a round": flow(
+    "ranks 1 and 2 send to rank 0 in round 3 (its directions to1, to2); a rank receives once in a round": flow(
         Transfer(3, 2, "to0", (0,)), Transfer(3, 1, "to0", (0,))
     ),
     "rank 2 sends in direction 'to1' in round 3, which its wiring() does not join; directions of rank 2: to0": flow(

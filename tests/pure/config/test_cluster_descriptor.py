@@ -8,6 +8,8 @@ import pytest
 import yaml
 from msgspec import convert
 
+from launcher.run.options import parse
+from launcher.run.prepare import resolve
 from sipsim.config.model import Sips
 from sipsim.config.strict_yaml import MAX_FILE_BYTES
 from sipsim.errors import ConfigError
@@ -76,6 +78,7 @@ def test_ids_are_numbers_not_text(write: Write) -> None:
     assert read_cluster(write(keys(9, 10, 200, ethernet_connections=turned))).sips() == made.sips()
 
 
+PLACES = {2: [0, 0, 0, 0], 5: [1, 0, 0, 0]}
 KEPT: dict[str, Any] = {
     "cluster_id": "here",
     "chip_unique_ids": {2: 14521741482},
@@ -102,6 +105,26 @@ def test_optional_keys_are_kept(write: Write) -> None:
     assert cluster.location(0) is None
 
 
+def test_the_guides_file_says_less(write: Write) -> None:
+    """Chips with places, the one with a host, and their connection: no architecture, harvesting or boards."""
+    told = {"chips": PLACES, "chips_with_mmio": [{2: 0}], "ethernet_connections": [[end(2, 8), end(5, 0)]]}
+    cluster = read_cluster(write(told))
+    assert (cluster.arch, cluster.chip, cluster.location(1)) == (None, None, Location(1, 0, 0, 0))
+    assert cluster.sips() == read_cluster(write({**pair(), **told})).sips()
+
+
+@pytest.mark.parametrize(("flags", "chip"), [([], "wormhole"), (["--chip", "blackhole"], "blackhole")])
+def test_its_chips_are_those_of_wormhole_unless_a_flag_says(flags: list[str], chip: str, write: Write) -> None:
+    path = write({"chips": PLACES, "ethernet_connections": [[end(2, 8), end(5, 0)]]})
+    assert resolve(parse(["--cluster", str(path), *flags])).topology.system.chip == chip
+
+
+@pytest.mark.parametrize(("name", "arch"), [("wormhole", "wormhole_b0"), ("Blackhole", "blackhole")])
+def test_names_of_architectures_are_in_any_case(name: str, arch: str, write: Write) -> None:
+    for each in (name, name.lower(), name.upper()):
+        assert read_cluster(write(keys(0, arch=each))).arch == arch
+
+
 def test_one_chip(write: Write) -> None:
     assert read_cluster(write(keys(0))).sips() == {"topology": "custom", "count": 1, "custom_links": []}
 
@@ -111,16 +134,23 @@ ALLOWED = (
     "chips, chips_with_mmio, cluster_id, ethernet_connections, ethernet_connections_to_remote_devices, harvesting, "
     "io_device_type"
 )
-PLACES = {2: [0, 0, 0, 0], 5: [1, 0, 0, 0]}
 MISTAKES: list[tuple[dict[str, Any], str]] = [
     (
         {**pair(), "ethernet_conections": []},
         f"unknown key 'ethernet_conections'; did you mean 'ethernet_connections'? allowed: {ALLOWED}",
     ),
-    ({key: value for key, value in pair().items() if key != "harvesting"}, "harvesting: missing; it must be given"),
-    (keys(), "arch: names no chip"),
+    ({"arch": {0: "blackhole"}}, "ethernet_connections: missing; it must be given"),
+    (keys(), "arch: names no chip, and neither does chips"),
+    (
+        {"chips": {"x": [0, 0, 0, 0]}, "ethernet_connections": []},
+        "chips: 'x' is no chip id; must be a whole number, such as 0",
+    ),
+    (
+        {"chips": PLACES, "ethernet_connections": [[end(2, 0), end(3, 0)]]},
+        "ethernet_connections[0][1].chip: there is no chip 3; chips are 2, 5",
+    ),
     (keys(0, arch="quasar"), "arch: quasar is not simulated; wormhole_b0 and blackhole are"),
-    (keys(0, arch="gray"), "arch.0 = 'gray': must be one of: Wormhole, blackhole, quasar, wormhole_b0"),
+    (keys(0, arch="gray"), "arch.0 = 'gray': must be one of: blackhole, quasar, wormhole, wormhole_b0"),
     (
         {**pair(), "arch": {2: "blackhole", 5: "Wormhole"}},
         "arch: chips are blackhole and wormhole_b0; all SIPs of a system are of one kind",

@@ -161,6 +161,7 @@ def one_line_or_fine(config: Path | None, overrides: Sequence[Override] = (), te
 
 @settings(max_examples=300, deadline=None)
 @example([("links.ucie", {5: 1})])
+@example([("links", None), ("links", {0: None}), ("links.ucie.params", None)])
 @given(st.lists(st.tuples(some_paths, json_like), max_size=4))
 def test_random_overrides_raise_config_errors_only(items: list[tuple[str, Any]]) -> None:
     one_line_or_fine(None, [Override(path, value, "--set x") for path, value in items])

@@ -10,9 +10,8 @@ from sipsim.ccl.rules import check_overrides_of_job
 from sipsim.chips.base import CHIPS
 from sipsim.chips.load import RULES, load
 from sipsim.chips.rules import chip_rules_hold
-from sipsim.config.check import convert
 from sipsim.config.document import SECTION_FILES
-from sipsim.config.load import _defaults
+from sipsim.config.load import _defaults, convert
 from sipsim.config.override import Override, apply, parse_set
 from sipsim.errors import ConfigError
 from sipsim.links.rules import link_kinds_frame_payloads
@@ -91,12 +90,14 @@ ONE_SET = [
     ("wire=[1, 2]", "wire = [1, 2]: must be a mapping; allowed: ns_per_mm"),
     ("links=3", "links = 3: must be a mapping of names to entries"),
     ("links.x=3", "links.x = 3: must be a mapping; allowed: kind, params, source"),
-    ("links.x={kind: ucie}", "links.x.source: missing; it must be given"),
     (
         "algorithms.x={module: m, topology: none, root_cube: middle}",
         "algorithms.x.root_cube = 'middle': must be a whole number, or auto, or null",
     ),
-    ("algorithms.x={module: m}", "algorithms.x.topology: missing; it must be given"),
+    (
+        "algorithms.x={module: m}",
+        "algorithms.x.topology: missing; it must be given, such as --set 'algorithms.x={topology: ring_1d}'",
+    ),
     (
         "algorithms.x={module: m, topology: none, n_slot: 3}",
         "unknown key 'n_slot' in algorithms.x; did you mean 'n_slots'? allowed: backpressure, buffer_kind, "
@@ -190,10 +191,6 @@ ONE_SET = [
         "links.ucie.kind: unknown link kind 'ucei'; did you mean 'ucie'? allowed: ethernet, ucie",
     ),
     (
-        "links.ucie.kind=ethernet",
-        "links.ucie.params.bandwidth_GBps: missing; it must be given",
-    ),
-    (
         "links.ethernet_100g.params.packet_overhead_bytes=50",
         "key 'packet_overhead_bytes' in links.ethernet_100g.params is now preamble_bytes, header_bytes, "
         "stream_header_bytes, fcs_bytes and gap_bytes; their sum is the old value; min_frame_bytes: 0 and forwarding: "
@@ -240,7 +237,7 @@ ONE_SET = [
     ),
     ("links.ucie.params.flit_bytes=1", "links.ucie.params.flit_bytes = 1: must be at least 2, or null"),
     (
-        "links.ucie.params.flit_overhead_bytes=256",
+        "links.ucie.params={flit_bytes: 256, flit_overhead_bytes: 256}",
         "links.ucie.params: flit_overhead_bytes must be less than flit_bytes (256)",
     ),
     (
@@ -284,7 +281,11 @@ ONE_SET = [
     ("cube.noc.routers.w=3", "cube.pes = 8: must be at most 6, one PE a router (cube.noc.routers is 3x2)"),
     ("sram.kind=banked", f"sram.kind: unknown memory kind 'banked'; did you mean 'banked_sram'? allowed: {MEMORIES}"),
     ("hbm.params={banks: 4}", "unknown key 'banks' in hbm.params; allowed: none"),
-    ("hbm={kind: hbm_controller}", "hbm.params.preset: missing; it must be given"),
+    (
+        "hbm={kind: hbm_controller}",
+        "hbm.params.preset: missing; it must be given, such as --set 'hbm={kind: hbm_controller, params: {preset: "
+        "hbm3_6400}}'",
+    ),
     (
         "hbm={kind: hbm_controller, params: {preset: hbm3_640}}",
         "hbm.params.preset = 'hbm3_640': unknown HBM preset 'hbm3_640'; did you mean 'hbm3_6400'? "
@@ -311,7 +312,11 @@ ONE_SET = [
         "sram={kind: banked_sram, params: {banks: 8, interleave_bytes: 48, bank_bandwidth_GBps: 32}}",
         "sram.params.interleave_bytes = 48: address bits choose the bank, so it must be a power of two, such as 32",
     ),
-    ("tcm={kind: tcm_ports}", "tcm.params.bandwidth_GBps: missing; it must be given"),
+    (
+        "tcm={kind: tcm_ports}",
+        "tcm.params.bandwidth_GBps: missing; it must be given, such as --set 'tcm={kind: tcm_ports, params: "
+        "{bandwidth_GBps: 128}}'",
+    ),
     (
         "tcm={kind: tcm_ports, params: {bandwidth_GBps: 64, ports: two}}",
         "tcm.params.ports = 'two': must be one of: read_and_write, shared",

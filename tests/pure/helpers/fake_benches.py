@@ -25,10 +25,9 @@ class FakeBench(Bench[LineCase]):
     sizes: ClassVar[tuple[int, ...]] = (16,)
     channels: ClassVar[tuple[int, ...]] = (1,)
 
-    def __init__(self, value: Callable[[LineCase, int, Machine], float], sweeps: bool = False) -> None:
+    def __init__(self, value: Callable[[LineCase, int, Machine], float]) -> None:
         self.ran: list[tuple[LineCase, str, tuple[str, ...]]] = []
         self._value = value
-        self.sweeps = sweeps  # type: ignore[misc]
 
     def add_flags(self, group: _ArgumentGroup) -> None:
         """None."""

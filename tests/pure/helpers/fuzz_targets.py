@@ -39,7 +39,7 @@ from sipsim.config.override import parse_set
 from sipsim.config.strict_yaml import YamlMistake, parse_text
 from sipsim.errors import ConfigError
 from sipsim.faults.plan import BadFault, RandomFaults, parse_fault
-from sipsim.io.barrier import BarrierPacket
+from sipsim.io.barrier import BarrierPacket, Counts
 from sipsim.ipcq.messages import IpcqCreditMetadata, IpcqDmaToken
 from sipsim.ipcq.payloads import CreditPacket, PeCredit, PeMessage
 from sipsim.links.frames import Frame
@@ -198,8 +198,13 @@ def _a_log() -> bytes:
 
 def log_of(*records: tuple[int, bytes]) -> bytes:
     """A log with whole records in it, whatever they hold."""
-    made = (struct.pack(">IIi", len(body), zlib.crc32(body), dst) + body for dst, body in records)
-    return b"ahbm packets 1 d\n" + b"".join(made)
+    made = b"ahbm packets 2 d 0\n"
+    crc = zlib.crc32(made)
+    for dst, body in records:
+        head = struct.pack(">Ii", len(body), dst)
+        crc = zlib.crc32(head + body, crc)
+        made += head + struct.pack(">I", crc) + body
+    return made
 
 
 def _take_dump(blob: bytes) -> None:
@@ -273,7 +278,11 @@ KEPT = {
 }
 CREDIT = IpcqCreditMetadata(5, 2**63, 1, 2, 3, "global_E")
 TOKEN = IpcqDmaToken(2**63 + 5, 7, 0, 2, 3, "global_E", b"data", "f16", (16, 128), 10**9, (CREDIT, CREDIT))
-PACKETS = [CreditPacket(1, 2, CREDIT), Frame(1, 16, 10, PeCredit(2, 3, CREDIT)), BarrierPacket(True, 9)]
+PACKETS = [
+    CreditPacket(1, 2, CREDIT),
+    Frame(1, 16, 10, PeCredit(2, 3, CREDIT)),
+    BarrierPacket(2, True, 9, Counts(4, 3)),
+]
 PACKETS += [Frame(1, 4096, MOST, PeMessage(2, 3, TOKEN)), Frame(0, 0, 0, PeMessage(0, 0, TOKEN._replace(credits=())))]
 RECORD = RunRecord(
     collective="all_reduce", algorithm="a", dtype="f16", op="sum", count=1, nbytes=2, busbw=(3, 2), spans_ps=((0, 5),),
@@ -322,7 +331,7 @@ def targets() -> dict[str, Target]:
     """All of them, by name."""
     frames = tuple(map(wire.encode, MESSAGES))
     tags = tuple(type(message).__struct_config__.tag.encode() for message in MESSAGES)  # type: ignore[union-attr]
-    states = ["process_states", {"sip-0": ["running", 0.05]}]
+    states = ["process_states", {"sip-0": ["running", 0.05, 0.0, 1.0]}]
     agents = [["heartbeat"], ["leaving", "x"], ["log", "sip-0", b"line"], states, ["finish", 1.5]]
     agents += [["order", '["killall"]'], ["news", '["started", "sip-0", 0, 5]']]
     return {

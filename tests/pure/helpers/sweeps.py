@@ -13,12 +13,17 @@ def batches(count: int, size: int, ordinary: int = 1) -> list[Any]:
     return some(starts, *starts[:ordinary])
 
 
-def some(values: Iterable[Any], *ordinary: Any) -> list[Any]:
-    """The values of one parameter, of which all but ``ordinary`` are slow."""
+def some(values: Iterable[Any], *ordinary: Any, names: int = 1) -> list[Any]:
+    """The values of one parameter, or of ``names`` together; all but ``ordinary`` are slow."""
     found = list(values)
     assert ordinary
     assert all(each in found for each in ordinary), f"{ordinary} are not all among {found}"
-    return [each if each in ordinary else pytest.param(each, marks=pytest.mark.slow) for each in found]
+    return [
+        each
+        if each in ordinary
+        else pytest.param(*(each if isinstance(each, tuple) and names > 1 else (each,)), marks=pytest.mark.slow)
+        for each in found
+    ]
 
 
 def crossed(*axes: Iterable[Any], ordinary: Sequence[tuple[Any, ...]] = ()) -> list[Any]:

@@ -182,7 +182,7 @@ def test_messages_that_come_before_their_generation_are_delivered_by_its_install
     part(bench, 1, PAIR[0])
     kernel(bench, PAIR[0], send(3, 1, 2))
     bench.run()
-    (held,) = bench.ipcq(1, 0).unread()
+    (held,) = bench.ipcq(1, 0).generations.unread()
     assert (held.sender, held.sender_direction, held.messages) == ((0, 0, 0), "E#1", 3)
     assert held.receiver_direction == "generation 1, not installed"
     part(bench, 1, PAIR[1])
@@ -207,7 +207,7 @@ def test_credits_with_an_early_message_are_not_held() -> None:
     kernel(bench, PAIR[1], lambda tl: tl.send("W", src_addr=tcm(1, 0), shape=1, dtype="i32"))
     bench.engine.run_before(2 * 10**6, 10**6)
     assert bench.queue(0, 0, "E").peer_tail_cache == 1
-    assert [each.messages for each in bench.ipcq(0, 0).unread()] == [1]
+    assert [each.messages for each in bench.ipcq(0, 0).generations.unread()] == [1]
 
 
 # --- closing --------------------------------------------------------------------------------------------------

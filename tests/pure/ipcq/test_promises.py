@@ -82,10 +82,11 @@ OUT_BY_W, IN_BY_E = ps(1, 2 * 1, 2, 0.05, 0.25, 0.1), ps(2, 5 * 1, 1, 0.1, 4 * 0
 
 @pytest.mark.parametrize(
     ("link", "latency_ns", "chunk_ns", "credit_ns"),
-    [("ucie", 10, 256 / 64, 256 / 64), ("ethernet_100g", 500, 51 / 12.5, 66 / 12.5)],
+    [("ucie", 10, 0.016, 16 / 64), ("ethernet_100g", 500, 51 / 12.5, 66 / 12.5)],
 )
 def test_a_receive_only_sip_sends_only_credits(link: str, latency_ns: float, chunk_ns: float, credit_ns: float) -> None:
-    """PE_IPCQ and the whole path of 16 bytes, less the pair's least delay: a chunk of one byte over the link.
+    """PE_IPCQ and the whole path of 16 bytes, less the pair's least delay: a chunk of one byte over the link (of UCIe
+    without flits 15.6 ps, rounded up).
 
     So it is of the plan's own queue pairs; others could be of any PE.
     """
@@ -111,13 +112,14 @@ def far_and_near(settings: dict[str, Any], far: bool) -> Plan:
 def test_egress_counts_the_route_between_two_ports_for_through_traffic(
     settings: dict[str, Any], chunk_ns: float | None
 ) -> None:
-    """From W to E four routers; a chunk, which is in the lookahead already, is not counted twice.
+    """From W to E four routers; a chunk (a flit), which is in the lookahead already, is not counted twice.
 
     Control packets allow no egress to a SIP with a far pair, or with none to another SIP.
     """
     between_ports = ps(2, 4 * 1, 2, 0.1, 3 * 0.25, 0.1)
     gained = 0 if chunk_ns is None else between_ports - ps(chunk_ns)
     assert gained < NEAREST
+    settings = {"links.ucie.params.flit_bytes": 256, **settings}
     plan = far_and_near(settings, far=True)
     assert (plan.control_ps, plan.egress_ps) == ([0, TO_W, 0], [0, NEAREST, 0])
     assert plan.reactions_ps == [0, gained, 0]

@@ -116,6 +116,12 @@ def test_an_invalid_body_raises(body: bytes) -> None:
     assert "is not the body of a packet: " in refused(IN, body)
 
 
+def test_an_invalid_body_names_the_sip_that_sent_it() -> None:
+    with pytest.raises(InvariantViolation) as caught:
+        received(IN, b"")
+    assert describe(caught.value, 0, NOW_PS).blames == PLAN.channels[IN].src != 0
+
+
 @pytest.mark.parametrize("packet", [MESSAGE, LATE_CREDIT, CreditPacket(PLACE.cube, PLACE.pe, CREDIT)])
 @pytest.mark.parametrize("value", [-1, 2**64 - 1, True, None, 0.5, "1" * (MOST_CALL_CHARS + 1), b"", [[1]], {}])
 def test_an_invalid_field_raises(packet: Frame | CreditPacket, value: object) -> None:

@@ -1,8 +1,12 @@
 """Tasks: blocking code, resumed by the part that it waits for."""
 
+import signal
+from typing import Any
+
 import greenlet
 import pytest
 
+from sipsim.errors import Halt
 from sipsim.task import Task, TaskFailed
 
 
@@ -52,7 +56,13 @@ def test_a_task_that_ends_returns_to_the_loop() -> None:
     assert order == ["a0", "b0", "a1", "b1"]
 
 
-@pytest.mark.parametrize("error", [ValueError("no"), SystemExit(3)])
+class Odd(BaseException):
+    """No ``Exception``."""
+
+
+@pytest.mark.parametrize(
+    "error", [ValueError("no"), SystemExit(3), GeneratorExit(), Odd(), greenlet.GreenletExit()], ids=repr
+)
 def test_an_exception_surfaces_in_the_loop_with_its_cause(error: BaseException) -> None:
     def body() -> None:
         task.wait("its end")
@@ -65,6 +75,27 @@ def test_an_exception_surfaces_in_the_loop_with_its_cause(error: BaseException) 
     assert caught.value.__cause__ is error
     assert caught.value.place == "cube 3, PE 0"
     assert task.ended
+
+
+@pytest.mark.parametrize("handler", [signal.SIG_IGN, signal.default_int_handler])
+def test_a_keyboard_interrupt_is_an_exception_of_the_code_unless_python_makes_it_of_ctrl_c(handler: Any) -> None:
+    def body() -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGINT, handler)
+    try:
+        with pytest.raises(TaskFailed if handler is signal.SIG_IGN else KeyboardInterrupt):
+            task_of(body).resume()
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_what_ends_code_from_outside_is_no_exception_of_it() -> None:
+    def body() -> None:
+        raise Halt
+
+    with pytest.raises(Halt):
+        task_of(body).resume()
 
 
 def test_a_task_left_waiting_has_no_effect() -> None:

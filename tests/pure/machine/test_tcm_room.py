@@ -1,8 +1,10 @@
 """``tcm_layout.handles_take_room``: what a kernel holds fills its PE's TCM, and returns when the kernel drops it."""
 
 import gc
+import random
 import re
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -189,6 +191,174 @@ def test_a_message_takes_room_unless_it_stays_in_its_slot(latch: str | None, kin
         note()
 
     assert used_by(kernel, bench) == [kept, named, 0]
+
+
+WORDS: dict[str, Callable[[TL, TensorHandle], object]] = {
+    "send": lambda tl, x: tl.send("E", x),
+    "several sends": lambda tl, x: [tl.send("E", x[512 * part : 512 * (part + 1)]) for part in range(6)],
+    "store": lambda tl, x: tl.store(tcm(0, 0), x),
+    "store to hbm": lambda tl, x: tl.store(hbm(0, 0), x),
+    "add": lambda tl, x: x + x,
+    "sum": lambda tl, x: tl.sum(x),
+    "cast": lambda tl, x: x.to("f16"),
+    "rearrange": lambda tl, x: tl.trans(tl.reshape(x, (64, 64))),
+    "view": lambda tl, x: tl.reshape(x, (64, 64)),
+    "part": lambda tl, x: x[0:64],
+    "join": lambda tl, x: tl.join([x + 1, x + 2]),
+    "dot": lambda tl, x: tl.dot(tl.reshape(x, (64, 64)), tl.reshape(x, (64, 64))),
+}
+"""What a kernel may do with a message of 4096 elements."""
+
+
+@pytest.mark.parametrize("depth", [None, 16])
+@pytest.mark.parametrize(("latch", "kind"), [(None, "tcm"), ("copy", "hbm"), ("in_place", "tcm"), ("in_place", "hbm")])
+@pytest.mark.parametrize("word", WORDS)
+def test_what_a_word_took_returns_before_the_next_word(word: str, latch: str | None, kind: str, depth: int) -> None:
+    """At once: neither the command nor what waits for its end holds a handle that the kernel has dropped. Collections
+    of cycles do not count.
+    """
+    more = {"latch": latch, "buffer_kind": kind, "slot_size": 2**14, "n_slots": 2}
+    bench = bench_of(pe_scheduler__queue_depth=depth, **{f"defaults__{key}": value for key, value in more.items()})
+    count = 6 if word == "several sends" else 1 if "send" in word else 0
+
+    def other(tl: TL) -> None:
+        tl.send("W", tl.load(hbm(1, 0), 4096, "f32"))
+        for _ in range(count):
+            tl.release(tl.recv("W", 4096 if count == 1 else 512, "f32"))
+
+    def kernel(tl: TL, note: Callable[[], None]) -> None:
+        WORDS[word](tl, tl.recv("E", 4096, "f32"))
+        note()
+
+    bench.kernel(1, 0, other)
+    gc.disable()
+    try:
+        assert used_by(kernel, bench) == [0, 0]
+    finally:
+        gc.enable()
+
+
+N = 4096
+
+
+class Mixed:
+    """Words drawn by chance, between messages to a peer that does the same. ``held``: messages of N elements, which
+    alone take ``room`` whenever nothing is under way.
+    """
+
+    def __init__(self, tl: TL, rng: random.Random, way: str, room: KernelRoom) -> None:
+        self.tl, self.rng, self.room = tl, rng, room
+        self.cube = tl.program_id(1)
+        self.held: list[Any] = [tl.load(hbm(self.cube, 0), N, "f32")]
+        self.later: list[Any] = []
+        self.words: list[Callable[[Any], object]] = [
+            lambda x: self.held.append(tl.load(hbm(self.cube, 0), N, "f32")),
+            lambda x: (tl.load_async(hbm(self.cube, 0), N, "f32"), tl.delay(10**6)),
+            lambda x: self.later.append(tl.load_async(hbm(self.cube, 0), N, "f32")),
+            lambda x: self.later.append(tl.store_async(hbm(self.cube, 2**16), x)),
+            lambda x: (tl.store_async(tcm(self.cube, 0), x), tl.delay(10**6)),
+            lambda x: self.later.append(
+                tl.gemm_async(
+                    *(hbm(self.cube, 2**16 * at) for at in (1, 2, 3)), (16, 16, 16), dtype="f32", out_dtype="f32"
+                )
+            ),
+            lambda x: self.held.append(x + self.rng.choice(self.held)),
+            lambda x: self.held.append(tl.join([x[0 : N // 2] + 1, x[N // 2 : N] + 2])),
+            lambda x: self.held.append(tl.reshape(tl.trans(tl.reshape(x, (64, 64))), N)),
+            lambda x: tl.dot(tl.reshape(x, (64, 64)), tl.reshape(self.rng.choice(self.held), (64, 64))),
+            lambda x: self.held.append(x),
+            lambda x: len(self.held) > 1 and self.held.pop(self.rng.randrange(len(self.held))),
+            lambda x: self.later and tl.wait(self.later.pop(0)),
+            *(partial(lambda word, x: word(tl, x), word) for name, word in WORDS.items() if "send" not in name),
+        ]
+        self.sends: list[Callable[[Any], object]] = [
+            lambda x: tl.send(way, x),
+            lambda x: tl.send(way, tl.reshape(x, (64, 64))[0:64]),
+            lambda x: tl.send(way, x * 2),
+            lambda x: tl.send(way, src_addr=hbm(self.cube, 0), shape=N, dtype="f32"),
+        ]
+        self.receives: list[Callable[[Any], object]] = [
+            lambda x: self.held.append(tl.recv(way, N, "f32")),
+            lambda x: tl.recv(way, N, "f32"),
+            lambda x: tl.release(tl.recv(way, N, "f32")),
+            lambda x: self.held.append(tl.recv(way, N, "f32", dst_addr=hbm(self.cube, 2**18))),
+            lambda x: self.later.append(tl.recv_async(way, N, "f32")),
+            lambda x: self.held.append(tl.recv(None, N, "f32") if not self.later else tl.recv(way, N, "f32")),
+        ]
+
+    def run(self, messages: list[bool], is_first: bool) -> None:
+        """``messages``: whether the first of the two sends. None waits for a room that the other one holds."""
+        for first_sends in messages:
+            for _ in range(self.rng.randrange(4)):
+                self._do(self.words)
+            self._do(self.sends if first_sends == is_first else self.receives)
+        while self.later:
+            self.tl.wait(self.later.pop())
+        self.held.clear()
+        self._check()
+
+    def _do(self, words: list[Callable[[Any], object]]) -> None:
+        self.rng.choice(words)(self.rng.choice(self.held))
+        if not self.later:
+            self._check()
+
+    def _check(self) -> None:
+        rooms = [each.room for each in self.held]
+        taken = {each for room in rooms for each in (room if isinstance(room, tuple) else (room,)) if each is not None}
+        assert {each._number for each in taken} == set(self.room._held)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_what_any_words_took_returns(seed: int) -> None:
+    """As soon as the kernel has dropped it, after any words, with any settings."""
+    rng = random.Random(seed)
+    messages = [rng.random() < 0.5 for _ in range(8)]
+    drawn = {
+        "pe_scheduler__queue_depth": rng.choice([None, 1, 16]),
+        "defaults__latch": rng.choice([None, "copy", "in_place"]),
+        "defaults__buffer_kind": rng.choice(["tcm", "sram", "hbm"]),
+        "defaults__credit_return_mode": rng.choice(["fast_path", "fabric"]),
+        "defaults__backpressure": rng.choice(["sleep", "poll"]),
+        "defaults__virtual_channels": rng.random() < 0.5,
+    }
+    bench = bench_of(defaults__slot_size=2**14, defaults__n_slots=9, **drawn)
+    ended = []
+    for cube, way in enumerate("EW"):
+
+        def kernel(tl: TL, cube: int = cube, way: str = way) -> None:
+            room = bench.sip.pe(cube, 0).room
+            assert room is not None
+            Mixed(tl, random.Random(f"{seed} {cube}"), way, room).run(messages, cube == 0)
+            ended.append(cube)
+
+        bench.kernel(cube, 0, kernel)
+    gc.disable()
+    try:
+        bench.run()
+    finally:
+        gc.enable()
+    assert sorted(ended) == [0, 1], drawn
+
+
+@pytest.mark.parametrize("depth", [None, 16])
+def test_messages_of_many_times_the_tcm_pass_it(depth: int | None) -> None:
+    """There and back, and what was loaded for them."""
+    bench = bench_of(
+        pe_scheduler__queue_depth=depth, defaults__latch="copy", defaults__slot_size=MIB, defaults__n_slots=1
+    )
+
+    def other(tl: TL) -> None:
+        for _ in range(20):
+            tl.send("W", tl.recv("W", MIB // 4, "f32"))
+
+    def kernel(tl: TL, note: Callable[[], None]) -> None:
+        for _ in range(20):
+            tl.send("E", mib(tl))
+            tl.store(hbm(0, 0), tl.recv("E", MIB // 4, "f32"))
+        note()
+
+    bench.kernel(1, 0, other)
+    assert used_by(kernel, bench) == [0, 0]
 
 
 def test_a_message_copied_to_an_address_is_held_too() -> None:

@@ -16,8 +16,17 @@ def test_only_rejections_are_written() -> None:
 def test_the_number_of_lines_is_limited() -> None:
     out = io.StringIO()
     warnings = ConnectionWarnings("broker", out)
-    for _ in range(3 * MOST):
-        warnings.write([Notice("rejected", None, "tcp://a:1", "rejection")])
+    for number in range(3 * MOST):
+        warnings.write([Notice("rejected", None, "tcp://a:1", f"rejection {number}")])
     lines = out.getvalue().splitlines()
     assert len(lines) == MOST + 1
     assert lines[-1] == f"broker: {MOST} were rejected; further ones are not reported"
+
+
+def test_what_comes_again_and_again_is_counted() -> None:
+    out = io.StringIO()
+    warnings = ConnectionWarnings("broker", out)
+    for _ in range(200):
+        warnings.write([Notice("rejected", None, "tcp://a:1", "rejection")])
+    lines = out.getvalue().splitlines()
+    assert lines == ["broker: rejection", "broker: rejection (10 times)", "broker: rejection (100 times)"]

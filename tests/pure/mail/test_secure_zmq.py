@@ -707,9 +707,9 @@ def authenticator(workdir: Path) -> Iterator[Authenticator]:
     context: zmq.Context[Any] = zmq.Context()
     rejected: list[tuple[str, str]] = []
     made = ZapAuthenticator(context, {KEYS.sips[1].public: "1"}, lambda where, why: rejected.append((where, why)))
+    made.start()
     yield made, rejected
-    context.term()
-    made.join()
+    made.close()
 
 
 def test_the_authenticator_accepts_a_key_and_names_its_owner(authenticator: Authenticator) -> None:

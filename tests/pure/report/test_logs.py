@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from launcher.report.outcome import Outcome, RunError
+from launcher.report.outcome import LongReport, Outcome, RunError
 from launcher.report.progress import Progress
+from launcher.supervise import logs
 from launcher.supervise.logs import LAST_LINES, Logs, prepare_log_dir, write_error_files
 from launcher.supervise.request import Request, RunSettings
 from sipsim.errors import ConfigError
@@ -174,13 +175,13 @@ class TestKeeping:
             assert "\n" not in str(caught.value)
 
     def test_a_disk_that_is_full_at_once(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(Path, "write_bytes", _full)
+        monkeypatch.setattr(os, "replace", _full)
         with pytest.raises(ConfigError, match="No space left on device; name a folder"):
             prepare_log_dir(tmp_path, 1)
 
-    def test_a_disk_that_fills(self, tmp_path: Path) -> None:
+    def test_a_disk_that_fills(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """The run continues, its lines are shown, and the loss is reported once."""
-        (tmp_path / "rank-0.log").symlink_to("/dev/full")
+        monkeypatch.setattr(logs, "open_file", lambda *_: os.open("/dev/full", os.O_WRONLY))
         bench = Bench(tmp_path, log_dir=tmp_path)
         bench.write("sip-0", b"one\n")
         assert bench.shown() == ["[rank 0] one"]
@@ -211,7 +212,7 @@ class TestErrorFiles:
     def test_the_long_report_of_a_deadlock(self, tmp_path: Path) -> None:
         seen = Outcome(2)
         seen.fail(RunError("IpcqDeadlock", None, "x"))
-        seen.long_report = ("deadlock.txt", "every wait")
+        seen.long_report = LongReport("deadlock.txt", "every wait", "all of it")
         write_error_files(seen, [tmp_path])
         assert (tmp_path / "deadlock.txt").read_text() == "every wait"
         prepare_log_dir(tmp_path, 2)
@@ -224,8 +225,8 @@ class TestErrorFiles:
         seen = Outcome(2)
         seen.fail(RunError("hung", 1, "x"))
         write_error_files(seen, [tmp_path / "gone"])
-        assert seen.troubles == [f"{tmp_path}/gone/error.json: cannot be written: No such file or directory"]
+        assert seen.troubles == [f"{tmp_path}/gone: cannot be written: No such file or directory"]
 
 
-def _full(*_: object) -> None:
+def _full(*_: object, **__: object) -> None:
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

@@ -77,10 +77,11 @@ class TestFailures:
         seen = outcome(result(0, RUN), result(1, RUN, partial=True))
         assert (seen.complete, seen.cut_short) == (True, True)
 
-    def test_a_deadlock_is_explained(self) -> None:
-        dumps = tuple(msgspec.json.encode(SipDump(rank, 1000, (), ())) for rank in range(2))
+    @pytest.mark.parametrize(("has_ipcq", "kind"), [(True, "IpcqDeadlock"), (False, "Deadlock")])
+    def test_a_deadlock_is_explained(self, has_ipcq: bool, kind: str) -> None:
+        dumps = tuple(msgspec.json.encode(SipDump(rank, 1000, (), (), has_ipcq=has_ipcq)) for rank in range(2))
         seen = outcome(Deadlock(dumps))
-        assert (seen.error.kind, seen.error.rank, seen.exit_code) == ("IpcqDeadlock", None, 3)
+        assert (seen.error.kind, seen.error.rank, seen.exit_code) == (kind, None, 3)
         assert "nothing can happen any more, at 1.000 ns" in seen.error.message
 
     @pytest.mark.parametrize(
@@ -156,6 +157,7 @@ class TestKinds:
             2: ["config", "refused"],
             3: [
                 "CollectiveMismatch",
+                "Deadlock",
                 "InvariantViolation",
                 "IpcqDeadlock",
                 "IpcqInUse",
@@ -174,7 +176,9 @@ class TestKinds:
             ],
             4: [
                 "agent_failed",
+                "bad_message",
                 "host_lost",
+                "host_memory",
                 "hung",
                 "internal",
                 "lost_packet",
@@ -212,7 +216,7 @@ class TestInvalidMessages:
     @pytest.mark.parametrize("blob", [b"", b"{}", b"\xff", b"[" * 100_000])
     def test_a_result_that_is_none(self, blob: bytes) -> None:
         error = self.noted(RankResult(1, blob, False))
-        assert (error.kind, error.rank) == ("internal", 1)
+        assert (error.kind, error.rank) == ("bad_message", 1)
         assert error.message.startswith("the result of rank 1 is not the outcome of a rank: ")
 
     @pytest.mark.parametrize(("sender", "rank"), [(1, 0), (2, 2), (4095, 4095)])
@@ -220,12 +224,22 @@ class TestInvalidMessages:
         error = self.noted(RankResult(sender, to_bytes(rank_outcome(rank)), False))
         assert error.message == f"rank {sender} of 2 has sent the result of rank {rank}"
 
+    @pytest.mark.parametrize(
+        ("hosts", "told", "host"), [({}, "node-7", "node-7"), ({1: "b"}, "node-7", "b"), ({1: ""}, "", "")]
+    )
+    def test_the_host_of_a_process_that_failed(self, hosts: dict[int | None, str], told: str, host: str) -> None:
+        seen = Outcome(2)
+        seen.hosts |= hosts
+        seen.note(RankFailed(1, "bad_message", "m", "", 1, host=told))
+        assert seen.error is not None
+        assert seen.error.facts["host"] == host
+
     def test_a_kind_of_failure_that_is_none(self) -> None:
         assert self.noted(RankFailed(0, "no such kind", "m", "", 1)).kind == "internal"
 
     def test_a_dump_that_is_none(self) -> None:
         error = self.noted(Deadlock((b"", b"{}")))
-        assert error.kind == "IpcqDeadlock"
+        assert error.kind == "Deadlock"
         assert "the waits are unknown, for the state of a SIP is not the dump of a SIP: " in error.message
 
     def test_a_frame_that_is_no_message_of_the_broker(self) -> None:
@@ -234,7 +248,8 @@ class TestInvalidMessages:
         loop: Any = SimpleNamespace(outcome=outcome, _supervisor=SimpleNamespace(failed=lambda: told.append("failed")))
         _Loop._receive(loop, b"\xc1")
         assert outcome.error is not None
-        assert outcome.error.message.startswith(f"the broker sent not a message of protocol {PROTOCOL}: ")
+        assert (outcome.error.kind, outcome.error.rank) == ("bad_message", None)
+        assert f"not a message of protocol {PROTOCOL}: " in outcome.error.message
         assert told == ["failed"]
 
 
@@ -273,7 +288,7 @@ class TestRecords:
     @pytest.mark.parametrize("blob", [b"", b"{}", b"[1]"])
     def test_other_bytes_fail_the_run(self, blob: bytes) -> None:
         seen = outcome(RankRecord(1, 0, blob))
-        assert (seen.error.kind, seen.error.rank) == ("internal", 1)
+        assert (seen.error.kind, seen.error.rank) == ("bad_message", 1)
         assert seen.error.message.startswith("what rank 1 has completed is not the record of a collective")
 
     def test_a_rank_that_does_not_exist_changes_nothing(self) -> None:

@@ -8,7 +8,7 @@ from outcomes import rank_outcome
 
 from broker.wire import RankFailed, SipSync, Sync
 from launcher.report.failure import MOST_ALSO, block, error_file_of, error_of
-from launcher.report.outcome import Outcome, RunError
+from launcher.report.outcome import LongReport, Outcome, RunError
 from launcher.run.results.result import _rank
 
 DEATH = "rank 1 (pid 7) was killed by SIGKILL"
@@ -117,11 +117,11 @@ class TestTheBlock:
     )
     def test_a_long_report_is_in_a_file(self, log_dir: Path | None, where: str) -> None:
         made = outcome(RunError("IpcqDeadlock", None, "a cycle", "  4 PEs wait"))
-        made.long_report = ("deadlock.txt", "every wait")
+        made.long_report = LongReport("deadlock.txt", "every wait", "all of it")
         assert block(made, log_dir).splitlines() == [
             "ahbm-launch: IpcqDeadlock: a cycle",
             "  4 PEs wait",
-            f"  every wait, with its queue pointers and the waits-for graph: {where}",
+            f"  all of it: {where}",
         ]
 
     def test_an_interruption_is_no_failure_of_a_kind(self) -> None:

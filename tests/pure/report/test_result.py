@@ -196,7 +196,7 @@ class TestFiles:
         assert rows[0] == list(result.RUN_COLUMNS)
         of_table = [{**made["runs"][0], "group": "0 1"}[name] for name in result.RUN_COLUMNS]
         assert rows[1:] == [["" if value is None else str(value) for value in of_table]]
-        assert set(made["runs"][0]) - set(rows[0]) == {"engines", "links", "kernel_time", "tlbs"}
+        assert set(made["runs"][0]) - set(rows[0]) == {"engines", "links", "kernel_time", "tlbs", "time_ps"}
         assert sorted(os.listdir(tmp_path)) == ["a.csv", "a.json"]
 
     def test_neither(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

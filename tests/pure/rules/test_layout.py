@@ -18,13 +18,13 @@ ROOT = Path(__file__).resolve().parents[3]
 
 LAYERS = ("launcher", "sipsim", "broker")
 
-FILE_LINES = 400
 FUNCTION_LINES = 50
-"""Both are the first forbidden count; a function's docstring counts, its decorators do not."""
+"""The first forbidden count; a function's docstring counts, its decorators do not."""
 
 TOP_LEVEL = re.compile(
     r"ahbm_sim|broker|sipsim|launcher|configs|tests|scripts|docs|\.ci|\.gitignore"
-    r"|pyproject\.toml|README\.md|ARCHITECTURE\.md|LICENSE|constraints[\w-]*\.txt"
+    r"|pyproject\.toml|README\.md|ARCHITECTURE\.md|CHANGELOG\.md|CONTRIBUTING\.md|SECURITY\.md|CITATION\.cff|LICENSE|NOTICE"
+    r"|\.pre-commit-config\.yaml|constraints[\w-]*\.txt"
 )
 
 SLEEPS = {"time.sleep", "asyncio.sleep"}
@@ -82,12 +82,10 @@ def names_used(tree: ast.Module) -> Iterator[tuple[ast.expr, str]]:
 # --- the rules ------------------------------------------------------------------------------------------------
 
 
-def files_and_functions_are_small(root: Path) -> list[str]:
-    """Files and functions stay below their limits."""
+def functions_are_small(root: Path) -> list[str]:
+    """Functions stay below their limit."""
     found = []
-    for where, tree, text in sources(root, *LAYERS):
-        if (lines := len(text.splitlines())) >= FILE_LINES:
-            found.append(f"{where} has {lines} lines")
+    for where, tree, _ in sources(root, *LAYERS):
         for node in ast.walk(tree):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 lines = (node.end_lineno or node.lineno) - node.lineno + 1
@@ -216,17 +214,14 @@ def _hash_calls(tree: ast.AST) -> Iterator[int]:
         yield from _hash_calls(node)
 
 
-def architecture_names_every_file(root: Path) -> list[str]:
-    """Each package file but ``__init__.py`` is named in ARCHITECTURE.md, and each path named there exists."""
+def architecture_names_what_exists(root: Path) -> list[str]:
+    """Each path of a package file that ARCHITECTURE.md names exists."""
     page = root / "ARCHITECTURE.md"
     if not page.is_file():
         return ["ARCHITECTURE.md is missing"]
     named = set(re.findall(rf"(?<![\w/.])(?:{'|'.join(LAYERS)})/[\w/]+\.py\b", page.read_text(encoding="utf-8")))
     there = {where for where, _, _ in sources(root, *LAYERS)}
-    wanted = {where for where in there if not where.endswith("/__init__.py")}
-    return [f"ARCHITECTURE.md names {path}, which does not exist" for path in sorted(named - there)] + [
-        f"ARCHITECTURE.md does not name {path}" for path in sorted(wanted - named)
-    ]
+    return [f"ARCHITECTURE.md names {path}, which does not exist" for path in sorted(named - there)]
 
 
 # --- planted violations ---------------------------------------------------------------------------------------
@@ -246,8 +241,7 @@ SOUND = {
     "constraints.txt": "# made\nbuilder==2\nsome.lib==4.0\ntester==9.1\n",
     "constraints-oldest.txt": "some-lib==3.1\n",
     "README.md": "",
-    "ARCHITECTURE.md": "broker/wire.py what\nbroker/mail/peer_mail.py\nsipsim/a.py\nsipsim/host/api.py\n"
-    "launcher/cli.py\n",
+    "ARCHITECTURE.md": "broker/wire.py what\n",
     "broker/__init__.py": DOC,
     "broker/wire.py": DOC + "import random as r\nX = r.Random(7)\nclass _P:\n def __hash__(self):\n  return hash(1)\n",
     "broker/mail/peer_mail.py": DOC + "import time\nfrom broker import wire\nSTART_S = time.monotonic()\n",
@@ -261,8 +255,7 @@ SOUND = {
 LONG_METHOD = "class _C:\n  def f(self):\n" + "    pass\n" * (FUNCTION_LINES - 1)
 
 PLANTED: list[tuple[Rule, str, str]] = [
-    (files_and_functions_are_small, "sipsim/a.py", DOC + "X = 1\n" * (FILE_LINES - 1)),
-    (files_and_functions_are_small, "broker/wire.py", DOC + LONG_METHOD),
+    (functions_are_small, "broker/wire.py", DOC + LONG_METHOD),
     (public_things_have_docstrings, "launcher/cli.py", "X = 1\n"),
     (public_things_have_docstrings, "sipsim/a.py", DOC + "def f():\n    pass\n"),
     (top_level_is_fixed, "notes.md", ""),
@@ -278,9 +271,7 @@ PLANTED: list[tuple[Rule, str, str]] = [
     (nothing_depends_on_clock_or_chance, "sipsim/a.py", DOC + "def _f(x):\n    return hash(x)\n"),
     (nothing_depends_on_clock_or_chance, "sipsim/a.py", DOC + "from time import perf_counter_ns as t\nX = t()\n"),
     (no_deadline_is_of_wall_time, "launcher/cli.py", DOC + "from time import time as now\nEND_S = now() + 1\n"),
-    (architecture_names_every_file, "sipsim/new.py", DOC),
-    (architecture_names_every_file, "ARCHITECTURE.md", SOUND["ARCHITECTURE.md"] + "sipsim/gone.py\n"),
-    (architecture_names_every_file, "ARCHITECTURE.md", ""),
+    (architecture_names_what_exists, "ARCHITECTURE.md", SOUND["ARCHITECTURE.md"] + "sipsim/gone.py\n"),
 ]
 
 RULES = list(dict.fromkeys(rule for rule, _, _ in PLANTED))

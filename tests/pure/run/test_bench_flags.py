@@ -39,6 +39,8 @@ ROW = "A1,wormhole_b0,eth_link_bandwidth_no_edm,test_erisc_bw_uni_dir,1,16,16,GB
         ("ring-latency --sizes 16K --channels 16", "--sizes 16384: 16 x 16384 B, each with a word of 16 B, are"),
         ("eth-bandwidth --sizes 128K --directions bi", "--sizes 131072: 2 x 131072 B"),
         ("eth-ping --csv-in /nowhere.csv", "/nowhere.csv: cannot be read"),
+        ("eth-ping --csv-in /dev/zero", "/dev/zero: larger than 16 MiB"),
+        ("eth-ping --plot -", "--plot -: standard output has the tables; name a file"),
         ("eth-ping --set no_key=1", "unknown key 'no_key'"),
         ("eth-ping --set system.chip_params.risc.poll_ns=0", "poll_ns = 0: must be"),
         ("eth-ping --link foo", "unknown link 'foo'"),

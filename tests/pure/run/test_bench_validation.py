@@ -66,14 +66,6 @@ def test_rows_of_one_case_share_a_run_and_others_do_not(monkeypatch: pytest.Monk
     )
 
 
-def test_a_bench_that_sweeps_has_all_sizes_in_one_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    bench = FakeBench(lambda case, nbytes, machine: float(nbytes), sweeps=True)
-    install(monkeypatch, bench)
-    verdicts = validate([published(id="A1", nbytes=32), published(id="A2"), published(id="A3", links=2)])
-    assert [verdict.simulated for verdict in verdicts] == [32, 16, 16]
-    assert [case.sizes for case, _, _ in bench.ran if case.links == 1] == [(16, 32)]
-
-
 def fails_on_two_links(case: LineCase, nbytes: int, machine: Machine) -> float:
     """As a case with a deadlock, and one with a bug."""
     if case.links == 2:

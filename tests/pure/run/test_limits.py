@@ -22,10 +22,10 @@ def plan_of(words: str) -> Plan:
 @pytest.mark.parametrize(
     ("words", "files", "far", "near"),
     [
-        ("--sips 1", 33, 33, 32),
-        ("--sips 4", 44, 36, 44),
-        ("--sips 16 --topology torus_2d", 56, 48, 56),
-        ("--sips 64 --topology torus_2d", 96, 96, 56),
+        ("--sips 1", 57, 57, 56),
+        ("--sips 4", 68, 60, 68),
+        ("--sips 16 --topology torus_2d", 80, 72, 80),
+        ("--sips 64 --topology torus_2d", 120, 120, 80),
     ],
 )
 def test_files(words: str, files: int, far: int, near: int) -> None:

@@ -1,16 +1,26 @@
 """The flags: what each becomes, what is refused and in which words, and where ours end and a script's begin."""
 
+import argparse
 import inspect
+import re
+from collections.abc import Callable
+from contextlib import redirect_stdout, suppress
+from io import StringIO
 from pathlib import Path
 
 import pytest
 
+from launcher.bench.base import BENCHES
+from launcher.cli import bench, by_hand, launch, probe, races
 from launcher.run import options
-from launcher.run.options import Options, Usage, parse
+from launcher.run.options import Options, Usage, launch_parser, parse
 from launcher.run.probe.options import parse_probe
+from sipsim.chips.load import load
 from sipsim.dtypes import DEFAULT_DTYPE
 from sipsim.host.torch_api import Torch
 from sipsim.plan.job import Job
+
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def refusal(*argv: str) -> str:
@@ -118,19 +128,27 @@ class TestValues:
 
 
 class TestRefusals:
+    def test_every_number_has_a_most(self) -> None:
+        found = []
+        for action in launch_parser()._actions:
+            if action.nargs is None and not action.choices and isinstance(_numbers(action, "3"), int | float):
+                found.append(action.dest)
+                assert _numbers(action, "9" * 20) is None, action.dest
+        assert {"sips", "seed", "iters", "warmup", "n_elem", "bytes", "f", "root", "jitter", "timeout_s"} <= {*found}
+
     @pytest.mark.parametrize(
         ("argv", "line"),
         [
-            ("--sips 0", "argument --sips: '0' must be a whole number of at least 1"),
-            ("--sips -1", "argument --sips: '-1' must be a whole number of at least 1"),
-            ("--sips 2.0", "argument --sips: '2.0' must be a whole number of at least 1"),
-            ("--sips ٣", "argument --sips: '٣' must be a whole number of at least 1"),
+            ("--sips 0", "argument --sips: '0' must be a whole number of at least 1 and at most 2048"),
+            ("--sips -1", "argument --sips: '-1' must be a whole number of at least 1 and at most 2048"),
+            ("--sips 2.0", "argument --sips: '2.0' must be a whole number of at least 1 and at most 2048"),
+            ("--sips ٣", "argument --sips: '٣' must be a whole number of at least 1 and at most 2048"),
             ("--sips", "argument --sips: expected one argument"),
-            ("--iters 0", "argument -n/--iters: '0' must be a whole number of at least 1"),
-            ("--warmup -1", "argument -w/--warmup: '-1' must be a whole number of at least 0"),
-            ("--seed x", "argument --seed: 'x' must be a whole number of at least 0"),
-            ("--n-elem 3,0", "argument --n-elem: '0' must be a whole number of at least 1"),
-            ("--n-elem 3,", "argument --n-elem: '' must be a whole number of at least 1"),
+            ("--iters 0", "argument -n/--iters: '0' must be a whole number of at least 1 and at most 100000"),
+            ("--warmup -1", "argument -w/--warmup: '-1' must be a whole number of at least 0 and at most 100000"),
+            ("--seed x", "argument --seed: 'x' must be a whole number of at least 0 and at most 18446744073709551615"),
+            ("--n-elem 3,0", "argument --n-elem: '0' must be a whole number of at least 1 and at most 1099511627776"),
+            ("--n-elem 3,", "argument --n-elem: '' must be a whole number of at least 1 and at most 1099511627776"),
             ("--shape 3", "argument --shape: '3' is not a shape; write WIDTHxHEIGHT, such as 3x2"),
             ("--shape 0x2", "argument --shape: '0x2' is not a shape; write WIDTHxHEIGHT, such as 3x2"),
             ("--shape 2x3x4", "argument --shape: '2x3x4' is not a shape; write WIDTHxHEIGHT, such as 3x2"),
@@ -194,7 +212,7 @@ class TestRefusals:
             ("--bytes -1", "argument --bytes: '-1': a size must be positive, such as 1"),
             ("--bytes 1K,-4M", "argument --bytes: '-4M': a size must be positive, such as 4M"),
             ("-b -1K -e 4K", "argument -b: '-1K': a size must be positive, such as 1K"),
-            ("--n-elem -3,4", "argument --n-elem: '-3' must be a whole number of at least 1"),
+            ("--n-elem -3,4", "argument --n-elem: '-3' must be a whole number of at least 1 and at most 1099511627776"),
             ("--bytes 1K --n-elem 3", "give one of --bytes, --n-elem and -b/-e"),
             ("--bytes 1K -b 1K -e 2K", "give one of --bytes, --n-elem and -b/-e"),
             ("-b 1K", "a sweep needs -b MIN and -e MAX, with MIN at most MAX"),
@@ -386,3 +404,62 @@ def test_one_default_type() -> None:
     assert parse([]).dtype == Job().dtype == DEFAULT_DTYPE == "f16"
     for make in (Torch.zeros, Torch.empty, Torch.ones, Torch.full):
         assert inspect.signature(make).parameters["dtype"].default == DEFAULT_DTYPE
+
+
+def _numbers(action: argparse.Action, text: str) -> object:
+    """A flag's value, or the first of its list; None for one that is refused."""
+    try:
+        value = getattr(launch_parser().parse_args([action.option_strings[-1], text]), action.dest)
+    except Usage:
+        return None
+    return value[0] if isinstance(value, list) else value
+
+
+def help_of(main: Callable[[list[str]], object], *words: str) -> str:
+    """What a command prints with ``--help``."""
+    with redirect_stdout(StringIO()) as out, suppress(SystemExit):
+        main([*words, "--help"])
+    return out.getvalue()
+
+
+COMMANDS = {
+    "ahbm-launch": launch.main,
+    "ahbm-probe": probe.main,
+    "ahbm-bench": bench.main,
+    "ahbm-races": races.main,
+    "ahbm-broker": by_hand.broker_main,
+    "ahbm-sip": by_hand.sip_main,
+}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_has_three_examples_and_names_the_pages(name: str) -> None:
+    text = help_of(COMMANDS[name])
+    assert len(re.findall(rf"^  {name} .", text.partition("examples:")[2], re.MULTILINE)) == 3
+    for page in re.findall(r"docs/[\w-]+\.md", text.partition("Documentation:")[2]) or ["none"]:
+        assert (ROOT / page).is_file()
+
+
+@pytest.mark.parametrize(
+    ("main", "words"),
+    [(launch.main, ()), (probe.main, ()), *((bench.main, (name,)) for name in BENCHES.names())],
+)
+def test_help_ends_each_flag_with_its_default(main: Callable[[list[str]], object], words: tuple[str, ...]) -> None:
+    flags = re.split(r"\n  (?=-)", help_of(main, *words).partition("examples:")[0].partition("Documentation:")[0])[1:]
+    for flag in flags:
+        if not flag.startswith(("-h", "--version")):
+            assert flag.split("\n\n")[0].rstrip().endswith(")"), flag
+
+
+def test_examples_are_command_lines_and_stated_defaults_those_of_the_config() -> None:
+    for example in options.EXAMPLES:
+        parse(example.split()[1:])
+    text, system = " ".join(help_of(launch.main).split()), load().topology.system
+    for value in (system.sips.count, system.sips.topology, system.sips.link, system.chip):
+        assert f"({value})" in text
+    for action in launch_parser()._actions:
+        if action.dest == "variant":
+            continue  # of the environment
+        if isinstance(action.default, str) and action.default not in ("", argparse.SUPPRESS):
+            assert action.help is not None
+            assert f"({action.default})" in action.help

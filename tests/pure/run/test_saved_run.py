@@ -75,8 +75,9 @@ class TestBeginning:
         if exists:
             folder.mkdir()
         monkeypatch.setattr(run_folder.os, function, _full)
+        file = {"replace": "run.json", "pwrite": "lock"}[function]
         line = refused(RunFolder.begin, folder, ARGV, prepared())
-        assert line == f"--run-dir {folder}: cannot be written: No space left on device; name a folder with room"
+        assert line == f"--run-dir {folder}/{file}: cannot be written: No space left on device; name a folder with room"
         assert folder.exists() is exists
         assert not exists or list(folder.iterdir()) == []
 
@@ -202,5 +203,5 @@ class TestCommandLines:
         assert line.startswith(f"--resume {folder}: run.json: argument --sips: 'x' must be a whole number")
 
 
-def _full(*_: object) -> None:
+def _full(*_: object, **__: object) -> None:
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

@@ -9,6 +9,7 @@ import pytest
 from broker.security.keys import JobKeys
 from launcher.processes.ticket import Ticket, read_private, write_private
 from sipsim.chips.load import load
+from sipsim.config.override import Override
 from sipsim.errors import ConfigError
 from sipsim.node.process_spec import SipProcessSpec
 from sipsim.plan.job import Job
@@ -36,6 +37,15 @@ def test_a_ticket_makes_the_same_plan(plan: Plan, in_folder: Path):
     prepared, told = Ticket.from_text(ticket.text()).prepare()
     assert (prepared.digest, told) == (plan.digest, job)
     assert Path.cwd() == in_folder
+
+
+@pytest.mark.default_costs
+def test_a_ticket_knows_what_the_user_has_changed(in_folder: Path):
+    plan = Plan(load(None, None, [Override("pe_gemm.rows", 64, "--set"), Override("router.overhead_ns", 2, "--set")]))
+    prepared, _ = Ticket.from_text(Ticket.of(plan, Job(n_elems=(8,))).text()).prepare()
+    reads = prepared.resolved.reads
+    assert reads.paths == plan.resolved.reads.paths == (("router", "overhead_ns"), ("pe_gemm", "rows"))
+    assert reads.seen == {("router", "overhead_ns")}
 
 
 def test_launch_parameters_and_keys_are_included(plan: Plan):

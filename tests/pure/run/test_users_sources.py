@@ -12,6 +12,7 @@ from launcher.processes.ticket import Ticket
 from launcher.run.isolation import isolated
 from launcher.run.prepare import Prepared
 from launcher.run.run_folder import RunFolder, check_same, read
+from sipsim.ccl.algorithm import source_hash
 from sipsim.chips.base import plan_of
 from sipsim.chips.load import load
 from sipsim.config.override import Override
@@ -108,6 +109,23 @@ def test_the_source_of_an_algorithm_that_a_call_may_name_is_covered_and_not_run(
     seen.append(digest(entry))
     assert seen[0] == seen[1]
     assert len(set(seen)) == 3
+
+
+def test_the_source_of_the_algorithm_that_runs_is_covered() -> None:
+    use: Use = {"algorithms.own": {"module": "users/plain.py", "topology": "none"}, "defaults.algorithm": "own"}
+    seen = []
+    for source in (ALGORITHM, ALGORITHM, f"{ALGORITHM}#"):
+        Path("users/plain.py").write_text(source)
+        seen.append(digest(use))
+    assert seen[0] == seen[1] != seen[2]
+
+
+def test_the_version_stands_for_the_source_of_a_built_in_algorithm() -> None:
+    """Else a comment in the product would move the digest of every plan."""
+    plan = planned({})[0]
+    hashes = {source_hash(entry.module) for entry in plan.resolved.ccl.algorithms.values()}
+    assert len(hashes) > 1
+    assert not any(each in line for each in hashes for line in plan.digest_lines())
 
 
 @pytest.mark.parametrize(

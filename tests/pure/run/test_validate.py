@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from launcher.run.options import Options, parse
-from launcher.run.prepare import prepare
-from launcher.run.validate import check_flags, check_system, faults_of, span_ps
+from launcher.run.prepare import prepare, resolve
+from launcher.run.validate import check_flags, check_system, check_verification, faults_of, span_ps, unverified
 from sipsim.errors import ConfigError
 from sipsim.faults.plan import FaultPlan, parse_fault
 from sipsim.plan.job import Job
@@ -30,6 +30,16 @@ def refused(action: Any, *args: Any) -> str:
         action(*args)
     assert "\n" not in str(caught.value)
     return str(caught.value)
+
+
+def verification(words: str) -> str:
+    """Why flags of verification are refused; empty where they are not."""
+    chosen = options(words)
+    try:
+        check_verification(chosen, words.split(), resolve(chosen))
+    except ConfigError as error:
+        return str(error)
+    return ""
 
 
 class TestEngines:
@@ -63,7 +73,6 @@ class TestEngines:
         [
             ("--explain", "leave it out"),
             ("--trace-ccl t.csv", "leave it out"),
-            ("--verify-data s.py", "give --no-verify-data with a script"),
         ],
     )
     def test_what_ranks_record_stays_where_they_are_started_by_hand(self, words: str, instead: str) -> None:
@@ -72,6 +81,23 @@ class TestEngines:
             f"(ahbm-broker, --engine manual); {instead}"
         )
         check_flags(options(words, "ssh"))
+
+    def test_what_a_second_pass_takes_stays_there_too(self) -> None:
+        assert "give --no-verify-data with a script" in verification("--engine manual s.py")
+        for words in ("--engine manual --no-verify-data s.py", "--engine manual --chip wormhole s.py", "s.py"):
+            assert verification(words) == ""
+
+    @pytest.mark.parametrize("flag", ["--verify-data", "--check-invariants"])
+    def test_a_chip_that_verifies_nothing_refuses_to(self, flag: str) -> None:
+        assert verification(f"--chip wormhole {flag} s.py").startswith(f"{flag}: chip wormhole has no ")
+        assert verification(f"{flag} s.py") == ""
+
+    @pytest.mark.parametrize(
+        ("words", "count"), [("--chip wormhole --no-verify-data", 1), ("--no-verify-data", 0), ("--chip wormhole", 0)]
+    )
+    def test_a_chip_that_verifies_nothing_says_that_nothing_is_left_out(self, words: str, count: int) -> None:
+        chosen = options(f"{words} s.py")
+        assert len(unverified(chosen, resolve(chosen))) == count
 
     @pytest.mark.parametrize("words", ["", "--no-verify-data s.py", "--csv-links l.csv --json r.json"])
     def test_by_hand_all_else_goes(self, words: str) -> None:

@@ -27,6 +27,7 @@ from broker.wire import (
     Stop,
     SyncRequest,
     ToBroker,
+    encode,
 )
 from sipsim.node.failure import describe
 
@@ -38,7 +39,7 @@ class Reporting(Dummy):
 
     def failure(self, error: Exception) -> Failed:
         found = describe(error, self.rank, self.session.engine.now_ps)
-        return Failed(found.kind, found.message, "", 0)
+        return Failed(found.kind, found.message, "", 0, blames=found.blames)
 
 
 @pytest.fixture
@@ -75,6 +76,13 @@ def test_an_invalid_batch_is_reported_once(client: Reporting, message: PacketBat
     assert client.received == []
 
 
+@pytest.mark.parametrize("cut", [1, 5, 8])
+def test_a_batch_that_is_cut_short_blames_its_sender(client: Reporting, cut: int) -> None:
+    client.handle(encode(batch(0, 30))[:-cut])
+    failed, _ = (told for told in client.mail.to_broker if isinstance(told, Failed | Result))
+    assert (failed.kind, failed.blames) == ("bad_message", PEER)
+
+
 def test_a_duplicate_is_dropped(client: Reporting) -> None:
     told = client.gets(batch(0, 30), batch(0, 30), Grant(50, ((PEER, 1),)))
     assert [type(each) for each in told] == [Report]
@@ -107,7 +115,7 @@ def test_a_launcher_message_from_a_sip_is_refused(message: ToBroker) -> None:
     hub = running()
     failures = [sent for to, sent in hub.handle(1, message) if to == LAUNCHER]
     error = f"SIP 1 sent {type(message).__name__}, which only the launcher may send"
-    assert failures == [RankFailed(1, "internal", error, "", 0)]
+    assert failures == [RankFailed(1, "bad_message", error, "", 0, host="here")]
 
 
 @pytest.mark.parametrize("endpoint", ["", "tcp://elsewhere:1"])

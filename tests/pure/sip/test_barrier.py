@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 from hardware import config
 
-from sipsim.engine import Engine
+from sipsim.engine import ARRIVAL, Engine
 from sipsim.errors import InvariantViolation
-from sipsim.io.barrier import Barrier, BarrierPacket
+from sipsim.io.barrier import AGAIN, END, START, Barrier, BarrierPacket, Counts
 from sipsim.links.frames import decode
 from sipsim.plan.plan import Plan
 from sipsim.record.recorder import Recorder
@@ -17,11 +17,21 @@ TREE = PLAN.barrier_tree
 
 
 class Session:
-    """Keeps what is sent: (channel, arrival, packet)."""
+    """Keeps what is sent: (channel, arrival, packet). ``others``: packets sent and arrived besides the barrier's."""
 
     def __init__(self) -> None:
         self.engine = Engine()
         self.sent: list[tuple[int, int, Any]] = []
+        self.others = Counts()
+        self.arrived = 0
+
+    @property
+    def packets_sent(self) -> int:
+        return self.others.sent + len(self.sent)
+
+    @property
+    def packets_arrived(self) -> int:
+        return self.others.arrived + self.arrived
 
     def emit(self, channel: int, arrival_ps: int, body: bytes) -> None:
         self.sent.append((channel, arrival_ps, decode(body)))
@@ -49,9 +59,9 @@ def test_the_latest_end_goes_up_once_all_ends_of_a_subtree_are_known() -> None:
             if step == "own":
                 made.enter(lambda _span: None, 3)
             else:
-                made.receive(TREE.channels[2, 1], BarrierPacket(False, 700))
+                made.receive(TREE.channels[2, 1], BarrierPacket(END, False, 700))
         cause = 3 if steps[-1] == "own" else 1
-        assert session.sent == [(TREE.channels[1, 0], TREE.hop_ps[1, 0], BarrierPacket(False, 700, 0, cause))]
+        assert session.sent == [(TREE.channels[1, 0], TREE.hop_ps[1, 0], BarrierPacket(END, False, 700, span=cause))]
 
 
 def test_the_root_sends_the_start() -> None:
@@ -59,10 +69,10 @@ def test_the_root_sends_the_start() -> None:
     started: list[int] = []
     for latest_ps in (700, 10**6):
         made.enter(lambda _span: started.append(session.engine.now_ps), 0)
-        made.receive(TREE.channels[4, 0], BarrierPacket(False, 5))
-        made.receive(TREE.channels[1, 0], BarrierPacket(False, latest_ps))
-        start = BarrierPacket(True, latest_ps + TREE.gap_ps)
-        assert [packet[:2] for *_, packet in session.sent[-2:]] == [start[:2], start[:2]]
+        made.receive(TREE.channels[4, 0], BarrierPacket(END, False, 5))
+        made.receive(TREE.channels[1, 0], BarrierPacket(END, False, latest_ps))
+        start = BarrierPacket(START, False, latest_ps + TREE.gap_ps)
+        assert [packet[:3] for *_, packet in session.sent[-2:]] == [start[:3], start[:3]]
         session.engine.run_before(None, 1)
         assert started[-1] == start.time_ps
 
@@ -70,13 +80,21 @@ def test_the_root_sends_the_start() -> None:
 @pytest.mark.parametrize(
     ("sip", "way", "packet"),
     [
-        (1, (0, 1), BarrierPacket(True, 9)),
-        (1, (0, 1), BarrierPacket(False, 9)),
-        (1, (2, 1), BarrierPacket(True, 9)),
-        (2, (3, 2), BarrierPacket(False, 9)),
-        (0, (1, 0), BarrierPacket(False, 2**63 - 1)),
+        (1, (0, 1), BarrierPacket(START, False, 9)),
+        (1, (0, 1), BarrierPacket(AGAIN, True, 0)),
+        (1, (0, 1), BarrierPacket(END, False, 9)),
+        (1, (2, 1), BarrierPacket(START, False, 9)),
+        (2, (3, 2), BarrierPacket(END, False, 9)),
+        (0, (1, 0), BarrierPacket(END, False, 2**63 - 1)),
     ],
-    ids=["start of no round", "end from the parent", "start from a child", "no edge of the tree", "too late"],
+    ids=[
+        "start of no round",
+        "round of none",
+        "end from the parent",
+        "start from a child",
+        "no edge of the tree",
+        "too late",
+    ],
 )
 def test_a_packet_that_does_not_fit_is_refused(sip: int, way: tuple[int, int], packet: BarrierPacket) -> None:
     made, session = barrier(sip)
@@ -88,6 +106,65 @@ def test_a_packet_that_does_not_fit_is_refused(sip: int, way: tuple[int, int], p
 
 def test_a_second_end_of_one_round_is_refused() -> None:
     made, _ = barrier(0)
-    made.receive(TREE.channels[1, 0], BarrierPacket(False, 5))
+    made.receive(TREE.channels[1, 0], BarrierPacket(END, False, 5))
     with pytest.raises(InvariantViolation):
-        made.receive(TREE.channels[1, 0], BarrierPacket(False, 5))
+        made.receive(TREE.channels[1, 0], BarrierPacket(END, False, 5))
+
+
+@pytest.mark.parametrize(("is_row", "kind"), [(True, START), (False, AGAIN)])
+def test_an_iteration_and_a_row_start_do_not_meet(is_row: bool, kind: int) -> None:
+    made, _ = barrier(1)
+    made.enter(lambda _span: None, 0, is_row)
+    made.receive(TREE.channels[2, 1], BarrierPacket(END, is_row, 5))
+    with pytest.raises(InvariantViolation):
+        made.receive(TREE.channels[0, 1], BarrierPacket(kind, not is_row, 9))
+
+
+def rounds(root: Barrier, session: Session, counts: list[tuple[int, int]]) -> list[int]:
+    """What SIP 0 sends to its two neighbours after each round, of which one counts (sent, arrived), the other none."""
+    told = []
+    for each in counts:
+        for src, subtree in ((1, Counts(*each)), (4, Counts())):
+            session.arrived += 1
+            root.receive(TREE.channels[src, 0], BarrierPacket(END, True, 5, subtree))
+        kinds = {packet.kind for *_, packet in session.sent[-2:]}
+        told += kinds
+    return told
+
+
+@pytest.mark.parametrize(
+    ("counts", "told"),
+    [
+        ([(0, 0), (0, 0)], [AGAIN, START]),
+        ([(7, 7), (7, 7)], [AGAIN, START]),
+        ([(7, 6), (7, 7), (7, 7)], [AGAIN, AGAIN, START]),
+        ([(7, 7), (8, 8), (8, 8)], [AGAIN, AGAIN, START]),
+        ([(7, 6), (7, 6), (7, 7), (9, 9), (9, 9)], [AGAIN, AGAIN, AGAIN, AGAIN, START]),
+    ],
+    ids=["nothing", "all arrived", "one on its way", "one in between", "long"],
+)
+def test_a_row_starts_when_two_rounds_have_counted_alike(counts: list[tuple[int, int]], told: list[int]) -> None:
+    made, session = barrier(0)
+    made.enter(lambda _span: None, 0, is_row=True)
+    assert rounds(made, session, counts) == told
+
+
+def test_a_round_of_a_row_start_ends_when_no_own_event_is_left() -> None:
+    """Also one that an event on the way has made; and packets that are to come do not count."""
+    made, session = barrier(2)
+    engine = session.engine
+    engine.at(50, lambda: engine.at(90, lambda: None))
+    engine.at(60, lambda: None)
+    engine.at(500, lambda: None, ARRIVAL)
+    made.enter(lambda _span: None, 0, is_row=True)
+    engine.run_before(400, 100)
+    assert [(arrival, packet.time_ps) for _, arrival, packet in session.sent] == [(90 + TREE.hop_ps[2, 1], 90)]
+
+
+def test_a_packet_that_comes_between_the_last_round_and_the_start_is_seen() -> None:
+    made, session = barrier(0)
+    made.enter(lambda _span: None, 0, is_row=True)
+    rounds(made, session, [(1, 1), (1, 1)])
+    session.others = Counts(0, 1)
+    with pytest.raises(InvariantViolation, match="under way"):
+        session.engine.run_before(None, 100)

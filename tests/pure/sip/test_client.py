@@ -7,22 +7,25 @@ from dummy_sip import RUN_NS, SEND_NS, START, Clock, Dummy
 
 from broker.wire import (
     Abort,
-    BadFrame,
     Dump,
     DumpRequest,
     End,
+    Failed,
     Grant,
     Leave,
     Message,
     PacketBatch,
+    Progress,
     Refused,
     Rejoined,
     Report,
     Result,
     encode,
 )
+from sipsim.errors import BadMessage
 from sipsim.recovery.packet_log import PacketLog
 from sipsim.sync import session as session_module
+from sipsim.sync.client import PROGRESS_NS
 
 
 @pytest.fixture
@@ -135,7 +138,7 @@ def test_an_early_end_returns_a_partial_result(client: Dummy, message: Message) 
 def test_an_invalid_frame_is_reported_not_raised(client: Dummy, frame: bytes) -> None:
     client.handle(frame)
     failed, result = client.mail.to_broker
-    assert failed.message.startswith(BadFrame.__name__)
+    assert failed.message.startswith(BadMessage.__name__)
     assert result == Result(b"outcome", True)
 
 
@@ -226,3 +229,35 @@ def test_a_restarted_peer_gets_its_packets_within_a_window(tmp_path: Path, clock
     assert not sip.handle_within_window(encode(Grant(None, ())))
     assert not sip.handle_within_window(b"no message")
     sip.log.close()
+
+
+def test_a_peer_that_needs_a_damaged_log_is_told_as_such(client: Dummy, tmp_path: Path) -> None:
+    client.mail.reconnect_peer = lambda *_: None
+    client.log = PacketLog(str(tmp_path), 0, "d")
+    client.gets(START, Grant(25, ()))
+    client.log.flush()
+    with (tmp_path / "sip-0.packets").open("r+b") as file:
+        file.truncate(file.seek(0, 2) - 1)
+    failed, *_ = client.gets(Rejoined(1, "again", 1))
+    assert isinstance(failed, Failed)
+    assert failed.message.startswith(f"OutputError('{tmp_path}/sip-0.packets: the packet log is damaged at byte ")
+    client.log.close()
+
+
+@pytest.mark.parametrize("way", ["sent again", "taken"])
+def test_packets_of_a_replay_are_progress(way: str, client: Dummy, tmp_path: Path) -> None:
+    """A SIP that sends its whole log to a peer, or takes all that peers have logged, is in no window."""
+    client.mail.reconnect_peer = lambda *_: None
+    client.log = PacketLog(str(tmp_path), 0, "d")
+    client.gets(START, Grant(25, ()))
+    for number in range(6):
+        client.log.append(1, encode(PacketBatch(0, 2 + number, ((0, 90, b"x"),))))
+    real, slow = client.mail.send, PROGRESS_NS // 4
+    client.mail.send = lambda to, frame: (setattr(client.clock, "now_ns", client.clock.now_ns + slow), real(to, frame))
+    if way == "sent again":
+        told = client.gets(Rejoined(1, "again", 1))
+    else:
+        client.session.take = lambda _batch: setattr(client.clock, "now_ns", client.clock.now_ns + slow)
+        told = client.gets(*(PacketBatch(1, number, ((1, 90, b"x"),)) for number in range(6)))
+    assert {type(message) for message in told} == {Progress}
+    client.log.close()

@@ -1,12 +1,14 @@
 """From an exception in a SIP to the line and the traceback that a user reads."""
 
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from broker.mail.streams import LostPacket
 from sipsim.ccl.install import pair_rings
-from sipsim.errors import ConfigError, IpcqInvalidDirection, MemoryAccessError
+from sipsim.errors import ERROR_KINDS, ConfigError, IpcqInvalidDirection, MemoryAccessError
 from sipsim.node.failure import Failure, describe
 from sipsim.task import TaskFailed
 
@@ -40,6 +42,49 @@ class TestNamedErrors:
         assert found == Failure("lost_packet", "packet 3 came, 2 was next (rank 1, at 999 ps)", "")
 
 
+def refuses(*_: object) -> Any:
+    raise SystemExit("nothing is told")
+
+
+HOSTILE: dict[str, dict[str, Any]] = {
+    "its text": {"__str__": refuses, "__repr__": refuses},
+    "its text is none": {"__str__": lambda _: 3},
+    "its text is of a class of its own": {"__str__": lambda _: Text("told")},
+    "its class": {"__class__": property(refuses)},
+    "its traceback": {
+        "__traceback__": property(refuses),
+        "__cause__": property(refuses),
+        "__notes__": property(refuses),
+    },
+    "all": dict.fromkeys(("__str__", "__repr__", "__format__", "__eq__", "__hash__", "__getattribute__"), refuses),
+}
+"""Methods and attributes of an exception that fail."""
+
+
+class Text(str):
+    __str__ = __repr__ = __format__ = encode = __len__ = refuses
+    __slots__ = ()
+
+
+class Nameless(type):
+    """The classes that it makes have no name."""
+
+    __name__ = __module__ = property(refuses)  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize("kind", [type, Nameless])
+@pytest.mark.parametrize("base", [Exception, BaseException, ConfigError, SystemExit, MemoryError])
+@pytest.mark.parametrize("attributes", HOSTILE.values(), ids=HOSTILE.keys())
+def test_an_exception_that_cannot_be_told_is_still_a_failure_with_its_place(
+    kind: type, base: type[BaseException], attributes: dict[str, Any]
+) -> None:
+    hostile = kind("Hostile", (base,), attributes)
+    found = describe(in_task(hostile("told")), 2, 1_234_000)
+    assert found.kind in {getattr(base, "kind", "exception"), "host_memory" if base is MemoryError else "exception"}
+    assert found.message.endswith("(rank 2, cube 3, PE 0, at 1.234 us)")
+    assert re.match(r"Hostile|told|sys\.exit", found.message)
+
+
 class TestTracebacks:
     def test_an_exception_in_a_task(self) -> None:
         found = describe(in_task(ValueError("no")), 1, 5000)
@@ -51,6 +96,19 @@ class TestTracebacks:
 
     def test_an_exception_without_a_message(self) -> None:
         assert describe(in_task(KeyboardInterrupt()), 1, 0).message.startswith("KeyboardInterrupt (rank 1, ")
+
+    @pytest.mark.parametrize("code", [3, "no licence", None])
+    def test_an_exit_says_its_code_and_place(self, code: object) -> None:
+        found = describe(in_task(SystemExit(code)), 0, 0)
+        assert found.kind == "exception"
+        assert f"sys.exit({code!r})" in found.message
+        assert re.search(r"test_failure\.py:[0-9]+ ", found.message)
+
+    def test_a_host_without_memory_is_no_error_of_the_code(self) -> None:
+        found = describe(in_task(MemoryError("64 GiB")), 0, 0)
+        assert (found.kind, ERROR_KINDS[found.kind]) == ("host_memory", 4)
+        assert "64 GiB" in found.message
+        assert "test_failure.py" in found.detail
 
     def test_frames_of_the_simulator_are_left_out(self) -> None:
         """The user's code calls the simulator, which calls the user's, where it fails."""

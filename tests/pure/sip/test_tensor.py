@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from sipsim.dtypes import DTYPES, dtype_of
 from sipsim.errors import MemoryAccessError, OutOfMemoryError
+from sipsim.host import allocator
 from sipsim.host.allocator import ALIGN_BYTES, LEAST_MADE_BYTES, AddressSpace
 from sipsim.host.dp_policy import DPPolicy
 from sipsim.host.shaped import HostTensor
@@ -364,3 +365,13 @@ def test_types_by_their_names(given_type: object, name: str) -> None:
 def test_unknown_types(given_type: object) -> None:
     with pytest.raises(TypeError, match="is not available; allowed: f16, bf16, f32, i32, i8"):
         dtype_of(given_type)
+
+
+def test_tensors_of_few_bytes_count_as_what_they_take_of_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(allocator, "LEAST_MADE_BYTES", 64 * allocator.RECORD_BYTES)
+    addresses = AddressSpace(MemoryStore(2, {"tcm": 0, "hbm": 2**20, "sram": 0}), 2, 2**20)
+    alive = []
+    for _ in range(300):
+        allocate(addresses, 1, 4)
+        alive.append(len(addresses.live()))
+    assert max(alive) <= 64 + 1

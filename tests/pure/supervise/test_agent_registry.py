@@ -212,7 +212,7 @@ FROM_AGENT = [
     ServerNews.of(["started", "sip-1", 0, 17]),
     Log("sip-1", b"words\n"),
     File("rank-1/recorded_io/0-1-in.npy", b"\0"),
-    ProcessStates({"sip-1": ("sleeping", 1.2)}),
+    ProcessStates({"sip-1": ("sleeping", 1.2, 0.1, 3.5)}),
     Heartbeat(),
     Leaving("because"),
 ]

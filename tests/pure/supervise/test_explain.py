@@ -235,6 +235,16 @@ def test_after_a_suspension_of_the_launcher_there_is_no_stall() -> None:
     assert stall.check(None, {}, {}, 41.0) is None
 
 
+@pytest.mark.parametrize("state", ["joining", "starting", "running"])
+def test_one_that_a_person_starts_may_be_typed_or_compute(state: str) -> None:
+    """No host tells anything of its process, so nobody can say that it does not move."""
+    for known in ({}, {"sip-0": 20}):
+        stall, standing = StallDetector(0.0), sync(sip(0, state), sip(1, state))
+        for second in range(1, 30):
+            assert stall.note_sync(standing, float(second)) is None
+            assert stall.check(standing, {"broker": 10, **known}, ASLEEP, float(second)) is None
+
+
 def test_a_join_is_progress() -> None:
     stall = StallDetector(0.0)
     for second in range(1, 10):

@@ -1,9 +1,8 @@
-"""Requests for the place of code: who has answered, and when a request ends. And the timer of runs without progress."""
+"""Requests for the place of code: who has answered, and when a request ends."""
 
 import pytest
 
 from launcher.supervise.positions import ANSWER_S, Answers, PositionRequests, positions_of
-from launcher.supervise.quiet_timer import QuietTimer
 from sipsim.record.dump import SipDump, TaskState, dump_as_text
 
 SPINNING = TaskState((1, 2, 3), "cube 2, PE 3", "", "", (), "/home/a/mine.py", 31)
@@ -78,16 +77,3 @@ def test_positions_with_ranks_that_are_silent() -> None:
         {"rank": 0, "unknown": "is silent"},
         {"rank": 2, "unknown": "is silent; its process is stopped"},
     ]
-
-
-def test_quiet_time_counts_from_the_last_progress() -> None:
-    timer = QuietTimer(1.0, 0.0)
-    assert [timer.check(progress, 0.5 * at) for at, progress in enumerate("aaabbb", start=1)] == [
-        0.0, 0.5, 1.0, 0.0, 0.5, 1.0,
-    ]  # fmt: skip
-
-
-def test_a_process_that_was_suspended_was_not_quiet() -> None:
-    timer = QuietTimer(1.0, 0.0)
-    timer.check("a", 0.5)
-    assert timer.check("a", 3600.0) == 1.0

@@ -4,10 +4,13 @@ from collections import Counter
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from broker import wire
 from broker.wire import Lost, PeerLost, RankResult, Restart, SipSync, Sync
 from launcher.processes.fork_server import Ended, NotStarted, ProcessStarted
+from launcher.processes.process_state import ProcessState
 from launcher.report.outcome import RunError
 from launcher.supervise.facts import (
     BrokerListens,
@@ -22,17 +25,19 @@ from launcher.supervise.facts import (
     Located,
     LogLine,
     ProcessNews,
-    RankStates,
     Revive,
+    Sampled,
     SendToBroker,
     ServerGone,
     Start,
     Tick,
 )
+from launcher.supervise.lost_connections import EXPLAIN_S
 from launcher.supervise.placement import next_host, place_blockwise
 from launcher.supervise.positions import NO_ANSWER
 from launcher.supervise.request import RunSettings
-from launcher.supervise.supervisor import EXPLAIN_S, GRACE_S, Supervisor
+from launcher.supervise.supervisor import GRACE_S, Supervisor
+from sipsim.node.process import CUT_OFF
 from sipsim.record.dump import SipDump, TaskState
 
 ONE_HOST = [HostSpec()]
@@ -84,8 +89,14 @@ class Run:
         until_s = self.now_s + seconds
         while self.now_s < until_s - 1e-9:
             self.now_s = min(self.now_s + step_s, until_s)
-            found += self.take(Tick())
+            found += self.take(Sampled({})) + self.take(Tick())
         return found
+
+    def quiet(self, rank: int, seconds: float, **changes: Any) -> list[Command]:
+        """A rank of which only the broker knows makes no progress for so long; the commands after the last message."""
+        commands = self.after(seconds)
+        assert commands == []
+        return self.sync(sip_state(rank, "running", seconds, **changes))
 
     def sync(self, *changed: SipSync, last: bool = False) -> list[Command]:
         sips = {rank: sip_state(rank) for rank in range(len(self.supervisor.ranks))} | {s.rank: s for s in changed}
@@ -206,6 +217,34 @@ def test_the_death_of_the_server_is_the_end_at_once():
     error = the_failure(run.take(ServerGone(77, -9)))
     assert error.message == "the server that starts the processes (pid 77) was killed by SIGKILL"
     assert run.supervisor.over
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_what_a_process_that_has_not_joined_has_told_comes_before_its_exit(again: bool):
+    """Its reason comes through the broker, and the exit may be heard of first."""
+    run = Run(max_restarts=1).begin(joined=again)
+    if again:
+        *_, start = run.ends(1, -9)
+        run.started(start)
+    assert run.ends(1, 2, incarnation=int(again)) == []
+    run.supervisor.failed()
+    assert run.after(GRACE_S + 0.2) == [SendToBroker(Lost(1, "ended with exit code 2"))]
+
+
+@pytest.mark.parametrize(("status", "is_shown"), [(CUT_OFF, False), (3, True), (-9, True)])
+def test_after_a_failure_a_rank_that_has_lost_the_broker_is_no_other_death(status: int, is_shown: bool):
+    run = Run().begin()
+    run.supervisor.failed()
+    found = run.ends(1, status)
+    assert [error.rank for error in failures(found)] == [1] * is_shown
+    assert any(isinstance(each, SendToBroker) for each in found)
+
+
+def test_a_process_that_has_not_joined_and_told_nothing_has_died():
+    run = Run().begin(joined=False)
+    assert run.ends(1, 1) == []
+    error = the_failure(run.after(GRACE_S + 0.2))
+    assert (error.kind, error.rank, error.facts["exit_code"]) == ("process_died", 1, 1)
 
 
 # --- hosts ----------------------------------------------------------------------------------------------------
@@ -358,8 +397,8 @@ def test_a_suspended_launcher_has_missed_nothing():
 
 def test_a_rank_without_progress_is_hung_by_the_second_message():
     run = Run(hosts=TWO, progress_timeout_s=10.0).begin()
-    run.take(RankStates({1: "computes"}))
-    assert run.sync(sip_state(1, "running", 10.5)) == []
+    assert run.quiet(1, 10.5) == []
+    run.take(Sampled({"sip-1": ProcessState("running", 11.0)}))
     assert run.sync(sip_state(1, "running", 11.5)) == [Locate(1)]
     commands = run.take(Located(1, SPINNING))
     error = the_failure(commands)
@@ -388,7 +427,7 @@ def test_a_rank_without_progress_is_hung_by_the_second_message():
 )
 def test_a_hung_rank_that_does_not_tell_its_place(answer: Located, what: str):
     run = Run(progress_timeout_s=10.0).begin()
-    run.sync(sip_state(1, "running", 10.5))
+    run.quiet(1, 10.5)
     run.sync(sip_state(1, "running", 11.5))
     error = the_failure(run.take(answer))
     assert error.message.startswith("rank 1 (pid 1001) has made no progress for 11.5 s at 5.000 ns: ")
@@ -398,7 +437,7 @@ def test_a_hung_rank_that_does_not_tell_its_place(answer: Located, what: str):
 
 def test_a_rank_that_moves_while_it_is_asked_is_not_hung():
     run = Run(progress_timeout_s=10.0).begin()
-    run.sync(sip_state(1, "running", 10.5))
+    run.quiet(1, 10.5)
     assert run.sync(sip_state(1, "running", 11.5)) == [Locate(1)]
     assert run.sync(sip_state(1, "running", 0.1)) == []
     assert run.take(Located(1, SPINNING)) == []
@@ -406,20 +445,21 @@ def test_a_rank_that_moves_while_it_is_asked_is_not_hung():
 
 def test_a_suspended_broker_is_no_hang():
     run = Run(progress_timeout_s=10.0).begin()
-    run.sync(sip_state(1, "running", 10.5))
+    assert run.quiet(1, 10.5) == []
     assert run.sync(sip_state(1, "running", 0.1)) == []
-    assert run.sync(sip_state(1, "running", 10.5)) == []
+    assert run.quiet(1, 10.5) == []
 
 
 @pytest.mark.parametrize("state", ["waiting", "idle", "joined"])
 def test_a_waiting_rank_is_not_hung(state: str):
     run = Run(progress_timeout_s=10.0).begin()
+    run.after(10.5)
     assert [command for _ in range(3) for command in run.sync(sip_state(1, state, 99.0))] == []
 
 
 def test_with_a_budget_a_hung_rank_is_killed_and_started_again():
     run = Run(progress_timeout_s=10.0, max_restarts=1).begin()
-    run.sync(sip_state(1, "running", 10.5))
+    run.quiet(1, 10.5)
     assert run.sync(sip_state(1, "running", 11.5)) == [Locate(1)]
     assert run.take(Located(1, SPINNING)) == [Kill(0, 1)]
     run.sync(sip_state(1, "running", 12.5))
@@ -428,6 +468,93 @@ def test_with_a_budget_a_hung_rank_is_killed_and_started_again():
     assert isinstance(notice, LogLine)
     assert "has made no progress" in notice.text
     assert rest == [SendToBroker(Restart(1, 1)), Start(0, 1, 1)]
+
+
+class Process:
+    """A process, and how its time is spent."""
+
+    def __init__(self) -> None:
+        self.state = ProcessState("sleeping", 0.0, 0.0, 500.0)
+
+    def spends(self, computed_s: float, blocked_s: float, waited_s: float) -> ProcessState:
+        """The next sample."""
+        _, cpu_s, before_s, at_s = self.state
+        status = "running" if computed_s + waited_s > blocked_s else "sleeping"
+        passed_s = computed_s + blocked_s + waited_s
+        self.state = ProcessState(status, cpu_s + computed_s, before_s + waited_s, at_s + passed_s)
+        return self.state
+
+
+def seconds_to_hang(most_s: int, *times: tuple[float, float, float], limit_s: float = 10.0) -> tuple[int, float]:
+    """After how many seconds a rank without progress is asked where it is, and what it had spent by then.
+
+    ``times``: in turn, what its process computed, was blocked and waited for a processor in each second.
+    """
+    run, process, spent_s = Run(progress_timeout_s=limit_s).begin(), Process(), 0.0
+    run.take(Sampled({"sip-1": process.state}))
+    for second in range(1, most_s):
+        computed_s, blocked_s, waited_s = times[second % len(times)]
+        spent_s += computed_s + blocked_s
+        run.now_s += 1.0
+        broker = ProcessState("sleeping", 0.0, 0.0, run.now_s)
+        run.take(Sampled({"sip-1": process.spends(computed_s, blocked_s, waited_s), "broker": broker}))
+        if run.sync(sip_state(1, "running", second)):
+            return second, spent_s
+    return most_s, spent_s
+
+
+@pytest.mark.parametrize("share", [1.0, 0.5, 0.1, 0.01])
+def test_a_rank_that_only_computes_is_hung_by_its_cpu_time(share: float):
+    """Twice: the second message must say so too."""
+    second, spent_s = seconds_to_hang(3000, (share, 0.0, 1.0 - share))
+    assert 10.0 < spent_s <= 10.0 + 2 * share + 1e-6
+    assert second == pytest.approx(spent_s / share)
+
+
+@pytest.mark.parametrize("computed_s", [0.0, 0.003, 0.4])
+def test_a_rank_that_is_blocked_is_hung_by_the_clock(computed_s: float):
+    assert seconds_to_hang(100, (computed_s, 1.0 - computed_s, 0.0))[0] == 12
+
+
+def test_a_rank_that_never_gets_a_processor_is_not_hung():
+    assert seconds_to_hang(1000, (0.0, 0.0, 1.0)) == (1000, 0.0)
+
+
+SHARES = st.tuples(*[st.integers(0, 10)] * 3).filter(any).map(lambda parts: tuple(part / sum(parts) for part in parts))
+
+
+@given(st.lists(SHARES, min_size=1, max_size=5), st.integers(1, 20))
+def test_no_rank_is_hung_before_it_has_spent_its_time(times: list[tuple[float, float, float]], limit_s: int):
+    second, spent_s = seconds_to_hang(100, *times, limit_s=limit_s)
+    assert second == 100 or spent_s > limit_s
+    # A sample that finds it ready to run counts what it has computed.
+    assert second < 100 or sum(c if c + w > b else c + b for c, b, w in times) / len(times) * 95 <= limit_s + 2
+
+
+def test_another_rank_that_stands_costs_a_computing_one_nothing():
+    run, stands, computes = Run(progress_timeout_s=2.0, max_restarts=9).begin(), Process(), Process()
+    asked: list[Command] = []
+    for second in range(9):
+        run.now_s += 1.0
+        states = {"sip-2": stands.spends(0.0, 1.0, 0.0), "sip-1": computes.spends(0.1, 0.0, 0.9)}
+        run.take(Sampled({**states, "broker": ProcessState("sleeping", 0.0, 0.0, run.now_s)}))
+        asked += run.sync(*(sip_state(rank, "running", second) for rank in (1, 2)))
+    assert set(asked) == {Locate(2)}
+
+
+@pytest.mark.parametrize("name", ["broker", "sip-1"])
+def test_one_that_computes_its_last_message_is_not_hung_by_the_clock(name: str):
+    """The broker's answer, a rank's result."""
+    run, process = Run(progress_timeout_s=10.0).begin(), Process()
+    run.sync(last=True)
+    for rank in (0, 2, 3) if name == "sip-1" else range(4):
+        run.note(RankResult(rank, b"", False))
+    found: list[Command] = []
+    for second in range(1, 100):
+        run.now_s += 1.0
+        found += run.take(Sampled({name: process.spends(0.1, 0.0, 0.9)})) + run.take(Tick())
+        found += run.sync(sip_state(1, "idle", second)) if name == "sip-1" else []
+    assert found == []
 
 
 def test_an_unexplained_lost_connection_is_reported_with_both_ends():
@@ -440,6 +567,36 @@ def test_an_unexplained_lost_connection_is_reported_with_both_ends():
         "rank 0 on a has lost its connection to rank 3 on b, and neither process nor host is known to have ended: "
         "no answer"
     )
+
+
+STOPPED = {"sip-3": ProcessState("stopped", 1.0)}
+
+
+def test_a_process_that_is_stopped_and_lost_is_named_with_its_state():
+    """It does not answer the heartbeats of its peers either; they may find that first."""
+    run = Run(hosts=TWO).begin()
+    run.note(PeerLost(0, 3, "no answer"))
+    run.after(0.5)
+    run.note(PeerLost(3, 3, "no answer"))
+    assert run.after(EXPLAIN_S - 0.1) == []
+    run.take(Sampled(STOPPED))
+    run.now_s += 0.2
+    error = the_failure(run.take(Tick()))
+    assert (error.kind, error.rank, error.facts["host"]) == ("peer_lost", 3, "b")
+    assert error.message.endswith("; its process is stopped")
+
+
+def test_a_process_that_has_lost_the_broker_is_started_again():
+    run = Run(hosts=TWO, max_restarts=1).begin()
+    for rank in (0, 1, 2, 3):
+        run.note(PeerLost(rank, 3, "no answer"))
+    assert run.after(EXPLAIN_S + 0.2) == [Kill(1, 3)]
+    notice, *rest = run.ends(3, -9)
+    assert isinstance(notice, LogLine)
+    assert rest == [SendToBroker(Restart(3, 1)), Start(1, 3, 1)]
+    run.started(Start(1, 3, 1))
+    run.sync(sip_state(3, "running", incarnation=1))
+    assert run.after(2 * EXPLAIN_S) == [], "what its peers have lost is explained"
 
 
 def test_a_lost_connection_of_a_replaced_process_is_ignored():
@@ -525,8 +682,8 @@ def test_a_rank_that_does_not_answer_at_the_end_is_hung():
     run = Run(progress_timeout_s=10.0).begin()
     run.sync(last=True)
     run.note(RankResult(0, b"", False))
-    for _ in range(9):
-        assert run.after(1.0) + run.sync() == []
+    for second in range(1, 10):
+        assert run.after(1.0) + run.sync(sip_state(1, "idle", second)) == []
     error = the_failure(run.after(1.5))
     assert (error.kind, error.rank) == ("hung", 1)
 

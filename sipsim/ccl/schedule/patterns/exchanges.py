@@ -1,12 +1,13 @@
 """Between all pairs of ranks, straight over the route of fewest links."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from fractions import Fraction
+from functools import cache
 
 from sipsim.ccl.collectives.group import Task
 from sipsim.ccl.group import Group, pairwise_wiring, towards
 from sipsim.ccl.schedule.patterns.paths import Blocks
-from sipsim.ccl.schedule.steps import REPLACE, Transfer, Wiring
+from sipsim.ccl.schedule.steps import REPLACE, Sends, Transfer, Wiring
 
 FEW_BYTES = 2048
 """A link carries them in as long as its latency."""
@@ -17,9 +18,7 @@ def pairs_wiring(group: Group) -> Wiring:
     return pairwise_wiring({(a, b) for b in range(group.size) for a in range(b)})
 
 
-def all_pairs(
-    task: Task, blocks_of: Callable[[int, int], Blocks], first: int, combine: int = REPLACE
-) -> list[Transfer]:
+def all_pairs(task: Task, blocks_of: Callable[[int, int], Blocks], first: int, combine: int = REPLACE) -> Sends:
     """In a round a rank sends to the rank so many behind it as all do: to neighbours in a ring first, so that what
     comes from the farthest is taken last. ``blocks_of``: source and destination.
 
@@ -28,15 +27,22 @@ def all_pairs(
     """
     size = task.size
     shifts = sorted(range(1, size), key=lambda shift: (min(shift, size - shift), shift))
-    pairs = [(turn, rank, (rank + shift) % size) for rank in range(size) for turn, shift in enumerate(shifts, 1)]
-    if task.n_elem * task.itemsize > FEW_BYTES:
-        return [Transfer(first + turn, src, towards(dst), blocks_of(src, dst), combine) for turn, src, dst in pairs]
-    far = [(task.group.distances[src][dst], turn, src, dst) for turn, src, dst in pairs]
-    numbers = {turn: number for number, turn in enumerate(sorted({each[:2] for each in far}), 1)}
-    return [
-        Transfer(first + numbers[links, turn], src, towards(dst), blocks_of(src, dst), combine)
-        for links, turn, src, dst in far
-    ]
+    few = task.n_elem * task.itemsize <= FEW_BYTES
+
+    @cache
+    def numbers() -> dict[tuple[int, int], int]:
+        far = {(links(src, shift), turn) for turn, shift in enumerate(shifts, 1) for src in range(size)}
+        return {key: number for number, key in enumerate(sorted(far), 1)}
+
+    def links(src: int, shift: int) -> int:
+        return task.group.distances[src][(src + shift) % size]
+
+    def sends(src: int) -> Iterator[Transfer]:
+        for turn, shift in enumerate(shifts, 1):
+            number, dst = numbers()[links(src, shift), turn] if few else turn, (src + shift) % size
+            yield Transfer(first + number, src, towards(dst), blocks_of(src, dst), combine)
+
+    return sends
 
 
 def rounds_of_all_pairs(task: Task) -> int:

@@ -5,6 +5,7 @@ A *first axis* is the one whose paths are used first in a reduce-scatter, and la
 
 from collections.abc import Sequence
 from fractions import Fraction
+from functools import cache
 from math import lcm
 
 from sipsim.ccl.collectives.group import Task
@@ -18,7 +19,7 @@ from sipsim.ccl.schedule.patterns.paths import (
     ring_reduce_scatter,
 )
 from sipsim.ccl.schedule.patterns.trees import Edge, Tree, path_edges
-from sipsim.ccl.schedule.steps import Flow, Transfer, Wiring, flow_of
+from sipsim.ccl.schedule.steps import Flow, Sends, Wiring, flow_of, joined
 
 Axis = list[Path]
 """The rows of a grid, or its columns: one path for each."""
@@ -36,13 +37,13 @@ def grid_flow(task: Task, axes: Sequence[Axis], weight: int, wiring: Wiring) -> 
         phases += [(index, True) for index in range(len(axes))]
     if task.collective.name != "reduce_scatter":
         phases += [(index, False) for index in reversed(range(len(axes)))]
-    transfers: list[Transfer] = []
+    sends: list[Sends] = []
     first = 0
     for index, combines in phases:
-        for path in axes[index]:
-            transfers += _along(path, _blocks(path, axes[index + 1 :]), combines, first)
+        sends.append(_along(axes[index], axes[index + 1 :], combines, first))
         first += rounds_of(axes[index][0])
-    return flow_of(weight, task.size if task.collective.cut == VECTOR else 1, transfers, wiring)
+    pieces, closed = task.size if task.collective.cut == VECTOR else 1, all(axis[0].closed for axis in axes)
+    return flow_of(weight, pieces, joined(*sends), wiring, closed)
 
 
 def rounds_of(path: Path) -> int:
@@ -61,10 +62,18 @@ def _blocks(path: Path, later: Sequence[Axis]) -> list[Blocks]:
     return owned
 
 
-def _along(path: Path, blocks: list[Blocks], combines: bool, first: int) -> list[Transfer]:
-    if path.closed:
-        return (ring_reduce_scatter if combines else ring_all_gather)(path, blocks, first)
-    return (line_reduce_scatter if combines else line_all_gather)(path, blocks, first)
+def _along(axis: Axis, later: Sequence[Axis], combines: bool, first: int) -> Sends:
+    """A reduce-scatter or an all-gather along all paths of an axis."""
+    places = {rank: place for place, path in enumerate(axis) for rank in path.ranks}
+
+    @cache
+    def along(place: int) -> Sends:
+        path = axis[place]
+        if path.closed:
+            return (ring_reduce_scatter if combines else ring_all_gather)(path, _blocks(path, later), first)
+        return (line_reduce_scatter if combines else line_all_gather)(path, _blocks(path, later), first)
+
+    return lambda rank: along(places[rank])(rank)
 
 
 def link_share(task: Task, axis: Axis) -> Fraction:

@@ -7,7 +7,7 @@ from sipsim.ccl.schedule.blocks import VECTOR
 from sipsim.ccl.schedule.patterns import paths
 from sipsim.ccl.schedule.patterns.paths import Path
 from sipsim.ccl.schedule.pipeline import pieces_of, staggered
-from sipsim.ccl.schedule.steps import Flow, Transfer, Wiring, flow_of
+from sipsim.ccl.schedule.steps import Flow, Sends, Wiring, flow_of, joined
 
 
 def ring_flow(task: Task, ring: Path, wiring: Wiring) -> Flow:
@@ -15,7 +15,7 @@ def ring_flow(task: Task, ring: Path, wiring: Wiring) -> Flow:
     if task.collective.cut == VECTOR and task.collective.has_root:
         return _chain(task, ring, wiring)
     pieces = task.size if task.collective.cut == VECTOR else 1
-    return flow_of(1, pieces, _transfers(task, ring), wiring)
+    return flow_of(1, pieces, _transfers(task, ring), wiring, not task.collective.has_root)
 
 
 def busiest_ring_link(task: Task) -> Fraction:
@@ -40,7 +40,7 @@ def _chain(task: Task, ring: Path, wiring: Wiring) -> Flow:
     return staggered(flow_of(1, 1, transfers, wiring), copies, 1)
 
 
-def _transfers(task: Task, ring: Path) -> list[Transfer]:
+def _transfers(task: Task, ring: Path) -> Sends:
     name, blocks = task.collective.name, [(rank,) for rank in ring.ranks]
     if name == "gather":
         path = _ending_at(ring, task.root)
@@ -50,10 +50,10 @@ def _transfers(task: Task, ring: Path) -> list[Transfer]:
         return paths.scatter(path, [(rank,) for rank in path.ranks])
     if name == "all_to_all":
         return paths.ring_all_to_all(ring)
-    transfers = paths.ring_reduce_scatter(ring, blocks) if task.collective.combines else []
+    phases = [paths.ring_reduce_scatter(ring, blocks)] if task.collective.combines else []
     if name != "reduce_scatter":
-        transfers += paths.ring_all_gather(ring, blocks, task.size - 1 if transfers else 0)
-    return transfers
+        phases.append(paths.ring_all_gather(ring, blocks, task.size - 1 if phases else 0))
+    return joined(*phases)
 
 
 def _ending_at(ring: Path, root: int) -> Path:

@@ -1,0 +1,162 @@
+"""Processes that others have left running: found by the kernel's lists of children, and ended.
+
+A process that loses its parent becomes a child of its nearest ancestor that is a subreaper. psutil would look at all
+processes of the host.
+"""
+
+import contextlib
+import ctypes
+import os
+import select
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+PR_SET_CHILD_SUBREAPER, PR_GET_CHILD_SUBREAPER = 36, 37
+BY_ITSELF_S = 0.1
+"""For a process that ends when its parent has, such as one that reads from a pipe."""
+AFTER_TERM_S = 0.5
+MOST_LISTED = 8
+AFTER_KILL_S = 2.0
+"""More than the kernel needs, unless a process waits for a broken disk."""
+
+
+def adopt_orphans(wanted: bool = True) -> bool:
+    """Whether processes that lose their parent become children of this one from now on; what it was before."""
+    before, libc = ctypes.c_int(), ctypes.CDLL(None)
+    libc.prctl(PR_GET_CHILD_SUBREAPER, ctypes.byref(before), 0, 0, 0)
+    libc.prctl(PR_SET_CHILD_SUBREAPER, int(wanted), 0, 0, 0)
+    return bool(before.value)
+
+
+def children_of(pid: int, thread: int | None = None) -> list[int]:
+    """The children of a process, those that have exited included; of one of its threads, if it is named."""
+    found: list[int] = []
+    for task in [Path(f"/proc/{pid}/task/{thread}")] if thread is not None else _tasks(pid):
+        with contextlib.suppress(OSError, ValueError):
+            found += map(int, (task / "children").read_text().split())
+    return found
+
+
+def with_descendants(pids: Iterable[int]) -> list[int]:
+    """These processes and all below them."""
+    found = list(pids)
+    for pid in found:
+        found += [child for child in children_of(pid) if child not in found]
+    return found
+
+
+def running(pids: Iterable[int]) -> list[int]:
+    """The processes that have not exited; children of this process that have exited are reaped."""
+    found = []
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            # Not a child of this process: an orphan that is just being handed on, or one further down.
+            with contextlib.suppress(ChildProcessError):
+                if os.waitpid(pid, os.WNOHANG)[0]:
+                    continue
+            if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX":
+                found.append(pid)
+    return found
+
+
+def end_all(find: Callable[[], list[int]]) -> list[int]:
+    """End the processes that ``find`` finds, running ones, until it finds none; those that did not end by themselves.
+
+    By SIGTERM, and a moment later by SIGKILL.
+    """
+    if not find():
+        return []
+    _await_ends(find(), BY_ITSELF_S)
+    told = find()
+    _signal(told, signal.SIGTERM)
+    _await_ends(told, AFTER_TERM_S if told else 0.0)
+    until_s = time.monotonic() + AFTER_KILL_S
+    while (left := find()) and time.monotonic() < until_s:
+        told += [pid for pid in left if pid not in told]
+        _signal(left, signal.SIGKILL)
+        _await_ends(left, AFTER_KILL_S)
+    return told
+
+
+def end_session(session: int) -> None:
+    """End all processes of a session, such as those that a killed server has left."""
+    end_all(lambda: running(pid for pid in _all_pids() if _session_of(pid) == session))
+
+
+@contextlib.contextmanager
+def own_children_ended(tell: Callable[[list[int]], None]) -> Iterator[None]:
+    """At its end, processes that this thread has started meanwhile are ended, with all below them; ``tell`` gets them.
+
+    Not the helpers of ``multiprocessing``, which live as long as this process.
+    """
+    me, kept = os.getpid(), set(own_children())
+    before = adopt_orphans()
+    try:
+        yield
+    finally:
+        if os.getpid() == me:
+            told = end_all(lambda: running(with_descendants({*own_children()} - kept - _helpers())))
+            adopt_orphans(before)
+            if told:
+                tell(told)
+
+
+def left_line(by: str, pids: list[int]) -> str:
+    """The line for the user about processes that code of ``by`` has left, and that were ended."""
+    listed = ", ".join(map(str, pids[:MOST_LISTED])) + (", ..." if len(pids) > MOST_LISTED else "")
+    what = f"a process (pid {listed})" if len(pids) == 1 else f"{len(pids)} processes (pids {listed})"
+    return f"{by} left {what} running: ended; code must wait for the processes that it starts"
+
+
+def own_children() -> list[int]:
+    """The children of this thread, and of ended ones."""
+    return children_of(os.getpid(), threading.get_native_id())
+
+
+def _helpers() -> set[int]:
+    parts = ("resource_tracker", "_resource_tracker", "_pid"), ("forkserver", "_forkserver", "_forkserver_pid")
+    loaded = ((sys.modules.get(f"multiprocessing.{module}"), helper, pid) for module, helper, pid in parts)
+    return {number for module, helper, pid in loaded if (number := getattr(getattr(module, helper, None), pid, None))}
+
+
+def _await_ends(pids: list[int], most_s: float) -> None:
+    """Wait until all have exited, or the time is up."""
+    handles, until_s = [], time.monotonic() + most_s
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            handles.append(os.pidfd_open(pid))
+    try:
+        for handle in handles:
+            poll = select.poll()
+            poll.register(handle, select.POLLIN)
+            poll.poll(max(until_s - time.monotonic(), 0.0) * 1000)
+    finally:
+        for handle in handles:
+            os.close(handle)
+
+
+def _signal(pids: Iterable[int], signum: int) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, signum)
+
+
+def _tasks(pid: int) -> list[Path]:
+    try:
+        return list(Path(f"/proc/{pid}/task").iterdir())
+    except OSError:
+        return []
+
+
+def _all_pids() -> list[int]:
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+
+
+def _session_of(pid: int) -> int:
+    with contextlib.suppress(OSError):
+        return os.getsid(pid)
+    return -1

@@ -1,0 +1,66 @@
+"""Which of the user's changes to the config had no effect on a run, in a line for the user."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import takewhile
+
+from launcher.report.outcome import Outcome
+from launcher.run.prepare import Prepared
+from sipsim.chips.base import kind_of
+from sipsim.config.document import dotted
+from sipsim.config.example import flow
+from sipsim.config.load import variants
+from sipsim.config.reads import Change, Path
+from sipsim.config.strict_yaml import shown_path
+
+MOST_SHOWN = 8
+UNREAD = "no part that ran reads it"
+
+
+def note_effects(prepared: Prepared, outcome: Outcome) -> None:
+    """Add a line about the changes without effect on a run that has come to its end."""
+    if outcome.error is not None or not outcome.complete or outcome.cut_short:
+        return
+    reads = prepared.plan.system.resolved.reads
+    changes = [each for each in reads.changes if each.path not in reads.for_readers]
+    seen = {path for rank in outcome.ranks.values() for path in rank.read}
+    unread = dict.fromkeys((each.path for each in changes if each.path not in seen), UNREAD)
+    why = {**unread, **_read_in_vain(prepared, outcome)}
+    found = list(_shown([each for each in changes if each.path in why], changes, why))
+    outcome.without_effect = [dotted(each.path) for each in changes if each.path in why]
+    if found:
+        more = f", and {len(found) - MOST_SHOWN} more (--json)" if len(found) > MOST_SHOWN else ""
+        outcome.notices.append(f"no effect on this run: {', '.join(found[:MOST_SHOWN])}{more}")
+
+
+def _read_in_vain(prepared: Prepared, outcome: Outcome) -> Mapping[Path, str]:
+    """The chip's reasons why values that were read had no effect, by path."""
+    plan = prepared.plan
+    ran = {run.records[0].algorithm for run in outcome.finished_runs()}
+    ranks = outcome.ranks.values()
+    # Not all launches are recorded.
+    own = (rank.launches - sum(each.run is not None for each in rank.launch_records) for rank in ranks)
+    return kind_of(plan.resolved).without_effect(plan, ran, any(own))
+
+
+def _shown(found: Sequence[Change], changes: Sequence[Change], why: Mapping[Path, str]) -> Iterator[str]:
+    """The texts for the changes in ``found``: one for a section all of whose changes are there, one for a variant."""
+    files = {shown_path(file): name for name, file in variants().items()}
+    for name in dict.fromkeys(files[each.origin] for each in changes if each.origin in files):
+        if all(each.path in why for each in changes if files.get(each.origin) == name):
+            yield f"variant {name} ({UNREAD})"
+    told: set[Path] = set()
+    for each in found:
+        if each.origin in files or each.path in told:
+            continue
+        alike = {other.path for other in found if why[other.path] == why[each.path]}
+        inside = _beside(each.path, [other.path for other in changes], alike)
+        told.update(inside)
+        whole = dotted([keys[0] for keys in takewhile(lambda keys: len({*keys}) == 1, zip(*inside, strict=False))])
+        what = f"{len(inside)} keys; " if len(inside) > 1 else ""
+        yield f"{whole}{'' if what else f'={flow(each.value)}'} ({what}{why[each.path]})"
+
+
+def _beside(path: Path, changed: Sequence[Path], alike: set[Path]) -> list[Path]:
+    """The changes of the widest section of a key in which all are alike."""
+    sections = ([other for other in changed if other[:length] == path[:length]] for length in range(1, len(path)))
+    return next((inside for inside in sections if alike.issuperset(inside)), [path])

@@ -1,0 +1,5 @@
+"""An algorithm without ``kernel_args``."""
+
+
+def kernel(t_ptr, tl):
+    pass

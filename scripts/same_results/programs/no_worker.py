@@ -1,0 +1,5 @@
+"""A script without a worker."""
+
+
+def work(rank):
+    pass

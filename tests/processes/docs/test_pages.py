@@ -1,0 +1,263 @@
+"""README and the pages of ``docs`` are true: their files are written, their commands run and print what they show.
+
+A fenced block is ``console`` (commands after ``$``, each with its whole output), ``sh`` (commands that must succeed,
+whatever they print), a file (``python`` or ``yaml`` that begins with ``# NAME``, ``, continued`` where it adds to one),
+or ``text``, which is shown and not run. Blocks of a section run in order, in a folder of their own, with the files of
+all sections before. The default config is in force, as for users.
+
+``python tests/processes/docs/test_pages.py --refresh [PAGE...]`` runs all pages, or those named, and writes what comes
+out into their console blocks.
+"""
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import unicodedata
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+GENERATED = {"docs/result-fields.md", "docs/validation.md"}
+PATHS = [ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")]
+PATHS += sorted((ROOT / "docs").rglob("*.md"))
+PAGES = {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in PATHS}
+COMMANDS = {
+    "ahbm-launch": "launcher",
+    "ahbm-probe": "launcher.cli.probe",
+    "ahbm-bench": "launcher.cli.bench",
+    "ahbm-races": "launcher.cli.races",
+    "python": "",
+}
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+FILE_NAME = re.compile(r"# ([\w./]+?)(, continued)?\n")
+MASKED = (
+    (re.compile(r"\bpid \d+"), "pid N"),
+    (re.compile(r"\b\d+(\.\d+)? s\b"), "T s"),
+    (re.compile(r"\bhost [\w.-]+"), "host H"),
+    (re.compile(r"\b\d+ MiB in\b"), "N MiB in"),
+    (re.compile(r" beside what else loads this host \(.*?\)"), ""),
+    (re.compile(r"at [\d.]+ \w+ of simulated time, granted to [\d.]+ \w+"), "at T, granted to T"),
+)
+"""Pids, wall times, host names, memory of the host, and where a killed process stood when it was last heard of."""
+
+pytestmark = [pytest.mark.processes, pytest.mark.default_costs]
+
+
+class Block(NamedTuple):
+    """A fenced block: its kind, its text, where that starts in the page, and the heading above it."""
+
+    kind: str
+    body: str
+    start: int
+    section: str
+
+
+class Shown(NamedTuple):
+    """A command of a page, and the output that the page shows."""
+
+    command: str
+    output: str
+
+
+def blocks(text: str) -> list[Block]:
+    """All fenced blocks, in order. A ``#`` inside a block is no heading."""
+    inside = [found.span() for found in BLOCK.finditer(text)]
+    headings = [
+        (found.start(), found[1])
+        for found in HEADING.finditer(text)
+        if not any(first <= found.start() < last for first, last in inside)
+    ]
+    return [
+        Block(found[1], found[2], found.start(2), [name for at, name in headings if at < found.start()][-1])
+        for found in BLOCK.finditer(text)
+    ]
+
+
+def write_file(block: Block, folder: Path) -> None:
+    """Write the file that a block shows, or add to it."""
+    found = FILE_NAME.match(block.body)
+    assert found is not None, f"a file without a name: {block.body[:60]!r}"
+    path = folder / found[1]
+    path.parent.mkdir(exist_ok=True)
+    assert path.exists() == bool(found[2]), f"{found[1]} is shown twice, or continued before it is shown"
+    with path.open("a") as file:
+        file.write(f"\n\n{block.body[found.end() :]}" if found[2] else block.body)
+
+
+def shown_in(block: Block) -> list[Shown]:
+    """The commands of a block that runs, each with the output below it."""
+    if block.kind == "sh":
+        return [Shown(line, "") for line in block.body.splitlines() if line and not line.startswith("#")]
+    assert block.body.startswith("$ "), block.body
+    parts = re.split(r"^\$ ", block.body, flags=re.MULTILINE)[1:]
+    return [Shown(*part.split("\n", 1)) for part in parts]
+
+
+def run(command: str, folder: Path, bin_folder: Path) -> "subprocess.CompletedProcess[str]":
+    """A command to its end, with both outputs as one."""
+    inherited = {name: value for name, value in os.environ.items() if name != "AHBM_CHECK_INVARIANTS"}
+    path = f"{bin_folder}:{os.environ.get('PATH', os.defpath)}"
+    more = {"PATH": path, "PYTHONSAFEPATH": "1", "PYTHONUNBUFFERED": "1", "LC_ALL": "C.UTF-8", "COLUMNS": "80"}
+    return subprocess.run(
+        ["sh", "-c", command],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        cwd=folder,
+        env={**inherited, **more},
+        timeout=120,
+    )
+
+
+def make_folder(folder: Path) -> tuple[Path, Path]:
+    """A folder to work in, with the files that pages name by their path in the checkout, and one of the commands."""
+    bin_folder, here = folder / "bin", folder / "here"
+    bin_folder.mkdir()
+    here.mkdir()
+    for name, module in COMMANDS.items():
+        script = bin_folder / name
+        words = f"-m {module}" if module else ""
+        script.write_text(f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec "{sys.executable}" {words} "$@"\n')
+        script.chmod(0o755)
+    (here / "scripts").mkdir()
+    (here / "docs").symlink_to(ROOT / "docs")
+    for path in (ROOT / "scripts").glob("*"):
+        (here / "scripts" / path.name).symlink_to(path)
+    for name in COMMANDS:
+        (here / "scripts" / name).unlink(missing_ok=True)
+        (here / "scripts" / name).symlink_to(bin_folder / name)
+    return here, bin_folder
+
+
+def masked(output: str) -> str:
+    """An output without what differs from run to run."""
+    for pattern, instead in MASKED:
+        output = pattern.sub(instead, output)
+    return output
+
+
+def play(text: str, section: str) -> list[tuple[Block, list[Shown], list["subprocess.CompletedProcess[str]"]]]:
+    """Write the files of a page up to and in a section, and run the section's commands where they stand."""
+    played = []
+    with tempfile.TemporaryDirectory(prefix="page-") as folder:
+        here, bin_folder = make_folder(Path(folder))
+        every = blocks(text)
+        last = max(index for index, block in enumerate(every) if block.section == section)
+        for block in every[: last + 1]:
+            if block.kind in ("python", "yaml"):
+                write_file(block, here)
+            elif block.kind in ("console", "sh") and block.section == section:
+                shown = shown_in(block)
+                played.append((block, shown, [run(each.command, here, bin_folder) for each in shown]))
+    return played
+
+
+def sections(text: str) -> list[str]:
+    """The headings under which there are commands."""
+    return list(dict.fromkeys(block.section for block in blocks(text) if block.kind in ("console", "sh")))
+
+
+SECTIONS = [(page, section) for page, text in PAGES.items() for section in sections(text)]
+
+
+@pytest.mark.parametrize(("page", "section"), SECTIONS)
+def test_commands_print_what_the_page_shows(page: str, section: str) -> None:
+    for block, shown, ran in play(PAGES[page], section):
+        for each, done in zip(shown, ran, strict=True):
+            if block.kind == "sh":
+                assert done.returncode == 0, f"$ {each.command}\n{done.stdout}"
+            else:
+                assert masked(done.stdout) == masked(each.output), f"$ {each.command}"
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_block_has_a_kind_and_every_file_is_used(page: str) -> None:
+    every = blocks(PAGES[page])
+    assert {block.kind for block in every} <= {"console", "sh", "python", "yaml", "text"}
+    commands = "\n".join(shown.command for b in every if b.kind in ("console", "sh") for shown in shown_in(b))
+    files = [block for block in every if block.kind in ("python", "yaml")]
+    sources = "\n".join(block.body for block in files)
+    for name in (FILE_NAME.match(block.body)[1] for block in files):  # type: ignore[index]
+        stem = name.partition(".")[0].replace("/", ".")
+        is_used = rf"(module: {name})|(kind: {stem})|(from {stem} import)|(import {stem})"
+        assert name in commands or re.search(is_used, sources), name
+
+
+def anchors(text: str) -> set[str]:
+    """The names by which headings of a page can be linked to."""
+    plain = [re.sub(r"[`*]", "", found[1]).strip().lower() for found in HEADING.finditer(text)]
+    kept = ["".join(each for each in name if each in " -_" or unicodedata.category(each)[0] in "LN") for name in plain]
+    return {name.replace(" ", "-") for name in kept}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_resolve(page: str) -> None:
+    for target in LINK.findall(BLOCK.sub("", PAGES[page])):
+        if re.match(r"https?:", target):
+            continue
+        name, _, anchor = target.partition("#")
+        path = (ROOT / page).parent / name if name else ROOT / page
+        assert path.exists(), f"{page}: {target}"
+        if anchor:
+            assert anchor in anchors(path.read_text(encoding="utf-8")), f"{page}: {target}"
+
+
+def test_every_page_is_reached_from_the_readme() -> None:
+    reached, new = set(), {"README.md"}
+    while new:
+        reached |= new
+        links = {
+            os.path.normpath((Path(page).parent / target.partition("#")[0]).as_posix())
+            for page in new
+            for target in LINK.findall(PAGES[page])
+        }
+        new = (links & PAGES.keys()) - reached
+    assert reached == PAGES.keys()
+
+
+def test_guides_name_every_operation_setting_and_table() -> None:
+    from sipsim.ccl.tables.base import TABLES
+    from sipsim.config.model import IpcqKnobs
+    from sipsim.tl.language import TL
+
+    operations = [name for name in dir(TL) if not name.startswith("_")]
+    rows = [line for text in PAGES.values() for line in text.splitlines() if line.startswith("| `")]
+    for name in operations:
+        assert any(re.search(rf"`{name}\b", row.split("|")[1]) for row in rows), name
+    for name in IpcqKnobs.__struct_fields__:
+        assert any(f"`{name}`" in row for row in rows), name
+    for name in TABLES.names():
+        assert f"\n{name} " in PAGES["docs/ccl-author-guide.md"], name
+
+
+def refreshed(text: str) -> str:
+    """A page with what its commands print now; what differs only in what is masked stays."""
+    changes: list[tuple[Block, str]] = []
+    for block, shown, ran in (played for section in sections(text) for played in play(text, section)):
+        if block.kind == "sh":
+            continue
+        lines = []
+        for each, done in zip(shown, ran, strict=True):
+            kept = each.output if masked(each.output) == masked(done.stdout) else done.stdout
+            lines.append(f"$ {each.command}\n{kept}" + ("" if kept.endswith("\n") or not kept else "\n"))
+        changes.append((block, "".join(lines)))
+    for block, body in sorted(changes, reverse=True, key=lambda change: change[0].start):
+        text = text[: block.start] + body + text[block.start + len(block.body) :]
+    return text
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] != ["--refresh"] or not set(sys.argv[2:]) <= set(PAGES):
+        sys.exit(f"usage: python tests/processes/docs/test_pages.py --refresh [{' '.join(PAGES)}]")
+    for name in sys.argv[2:] or [name for name in PAGES if name not in GENERATED]:
+        before = PAGES[name]
+        new = refreshed(before)
+        print(f"{name}: {'as it was' if new == before else 'refreshed; read git diff'}", flush=True)
+        (ROOT / name).write_text(new, encoding="utf-8")
