@@ -15,6 +15,8 @@ pytestmark = pytest.mark.processes
 
 RUN = ("--sips", "4", "--topology", "torus_2d", "--bytes", "64K", "--set", "sip.cube_mesh={w: 2, h: 2}", "-n", "3")
 KILL = ("--fault", "kill:1@8us")
+WITH_RECORDS = (0, 2, 3)
+"""A rank that is killed at once may have flushed nothing: its log is then the header alone."""
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +47,9 @@ def exchanged(folder: Path) -> None:
 
 
 def in_the_middle(data: bytes) -> bytes:
-    middle = len(data) // 2
+    """A bit of the records flipped; the header is whole."""
+    header = data.index(b"\n") + 1
+    middle = (header + len(data)) // 2
     return data[:middle] + bytes([data[middle] ^ 4]) + data[middle + 1 :]
 
 
@@ -55,7 +59,7 @@ SURVIVED: dict[str, Callable[[Path], None]] = {
     "empty": changed(lambda _: b"", 3),
     "torn header": changed(lambda data: data[:20]),
     "torn": changed(lambda data: data[:-7]),
-    "all flipped": lambda folder: [changed(in_the_middle, rank)(folder) for rank in range(4)] and None,
+    "all flipped": lambda folder: [changed(in_the_middle, rank)(folder) for rank in WITH_RECORDS] and None,
     "longer": changed(lambda data: data + data[-40:]),
 }
 REFUSED: dict[str, tuple[Callable[[Path], None], str]] = {
@@ -73,7 +77,7 @@ def test_what_is_damaged_is_simulated_again(damage: str, kept: tuple[Path, str],
     done = launched("--resume", folder)
     assert (done.exit_code, done.digest) == (0, digest), done.stderr
     told = {line.split()[1].rstrip("]") for line in done.stderr.splitlines() if "the packet log is damaged" in line}
-    assert told == {"torn": {"0"}, "longer": {"0"}, "all flipped": set("0123")}.get(damage, set())
+    assert told == {"torn": {"0"}, "longer": {"0"}, "all flipped": set(map(str, WITH_RECORDS))}.get(damage, set())
 
 
 @pytest.mark.parametrize("damage", REFUSED)
