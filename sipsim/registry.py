@@ -13,7 +13,7 @@ import hashlib
 import importlib
 import pkgutil
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -249,9 +249,15 @@ def _is_module(name: str) -> bool:
     return "." in name
 
 
+def nearest(name: str, known: Sequence[str]) -> str:
+    """The known name that an unknown one is a slip of, or the one that begins with it; empty where there is none."""
+    longer = [each for each in known if each.startswith(name)]
+    return next(iter(difflib.get_close_matches(name, known, 1, 0.7)), longer[0] if len(longer) == 1 else "")
+
+
 def unknown_name(what: str, name: str, known: Iterable[str], reason: str = "") -> str:
     """``unknown link 'ethernt'; did you mean 'ethernet'? allowed: ...`` as one line; ``reason`` replaces the hint."""
     allowed = sorted(map(str, known))  # keys of a config may be of any type
-    near = difflib.get_close_matches(name, allowed, n=1, cutoff=0.5)
-    hint = reason or (f"did you mean {near[0]!r}? " if near else "")
+    near = nearest(name, allowed)
+    hint = reason or (f"did you mean {near!r}? " if near else "")
     return f"unknown {what} {name!r}; {hint}allowed: {', '.join(allowed) or 'none'}"

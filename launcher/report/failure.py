@@ -59,7 +59,8 @@ def block(outcome: Outcome, log_dir: Path | None = None) -> str:
     if _is_host_failure(error):
         lines += [f"  {line}" for line in (_memory(facts), _when(facts)) if line]
     if error.detail:
-        lines.append(error.detail.rstrip("\n"))
+        *before, last = error.detail.rstrip("\n").split("\n")
+        lines += before if before and error.message.startswith(last) else [*before, last]
     if outcome.long_report is not None:
         lines.append(f"  {_where_all_is(outcome.long_report, log_dir)}")
     lines += _later_failures(outcome, error)

@@ -1,7 +1,6 @@
 """The flags of ``ahbm-launch``. What they mean for a run is decided elsewhere."""
 
 import argparse
-import difflib
 import os
 import re
 import sys
@@ -22,6 +21,7 @@ from launcher.supervise.request import RunSettings
 from sipsim import VERSION
 from sipsim.config.load import VARIANT
 from sipsim.faults.plan import is_outage
+from sipsim.registry import nearest
 
 DEFAULT_BYTES = 64 * 1024
 DEFAULT_SIZE = "the default size"
@@ -143,8 +143,8 @@ class Parser(argparse.ArgumentParser):
             known = [s for action in self._actions for s in action.option_strings if s.startswith("--")]
             # All letters are alike: another one is no better guess than any.
             is_word = flag.startswith("--")
-            near = difflib.get_close_matches(flag.split("=")[0], known, n=1, cutoff=0.5) if is_word else []
-            hint = f"did you mean {near[0]}?" if near else f"see {self.prog} --help"
+            near = nearest(flag.split("=")[0], known) if is_word else ""
+            hint = f"did you mean {near}?" if near else f"see {self.prog} --help"
             message = f"unknown flag {flag}; {hint}"
         raise Usage(f"{self.prog}: {message}", USAGE_EXIT)
 

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from msgspec import to_builtins
 
 from launcher.run.options import DEFAULT_SIZE, Options
+from sipsim.ccl.groups.catalog import Catalog
 from sipsim.ccl.groups.select import ALL, AUTO
 from sipsim.chips.base import kind_of, planned
 from sipsim.chips.load import load
@@ -51,8 +52,14 @@ def resolve(options: Options | Namespace) -> Resolved:
         return load(options.config, options.ccl, [*overrides, *more], options.variant) if more else resolved
     except ConfigError as error:
         # The flag is of that name, so the user has set no key of another.
-        flag = f"--algorithm {_one_algorithm(options.algorithm)}: {ALGORITHM}: "
-        raise ConfigError(str(error).replace(flag, "--algorithm: ")) from None
+        name = _one_algorithm(options.algorithm)
+        flag = f"--algorithm {name}: {ALGORITHM}: "
+        text = str(error).replace(flag, "--algorithm: ")
+        if text.startswith("--algorithm: unknown"):
+            rest = [each for each in overrides if ALGORITHM not in each.paths()]
+            catalog = Catalog(load(options.config, options.ccl, rest, options.variant))
+            text = f"--algorithm: {catalog.unknown(str(name), getattr(options, 'collective', None))}"
+        raise ConfigError(text) from None
 
 
 def overrides_of(options: Options | Namespace) -> list[Override]:

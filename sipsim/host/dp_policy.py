@@ -87,16 +87,17 @@ class DPPolicy:
             ValueError: when rows or columns cannot be split equally, or there are no columns.
         """
         sizes = list(shape)
-        for layout, axis, what in ((ROWS, 0, "rows"), (COLUMNS, -1, "columns")):
+        for layout, axis, what in ((ROWS, 0, "row"), (COLUMNS, -1, "column")):
             parts = self.parts(layout)
             if layout == COLUMNS and parts > 1 and len(shape) < 2:
                 raise ValueError(
                     f"a tensor of shape {shape} has no columns to split; give it two sizes, or split its rows"
                 )
             if shape[axis] % parts:
+                has = f"{shape[axis]} {what}{'s' * (shape[axis] != 1)}"
                 raise ValueError(
-                    f"a tensor of shape {shape} has {shape[axis]} {what}, which {self._sharers(layout)} cannot share "
-                    f"equally; use a multiple of {parts} {what}, or another DPPolicy(num_cubes=..., num_pes=...)"
+                    f"a tensor of shape {shape} has {has}, which {self._sharers(layout)} cannot share equally; "
+                    f"use a multiple of {parts} {what}s, or another DPPolicy(num_cubes=..., num_pes=...)"
                 )
             sizes[axis] //= parts
         return tuple(sizes)

@@ -1,7 +1,6 @@
 """The object that host scripts get as ``torch``: the implemented part of PyTorch's API."""
 
 from collections.abc import Callable
-from difflib import get_close_matches
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -18,6 +17,7 @@ from sipsim.host.kernel_queue import KernelQueue, Work
 from sipsim.host.places import Numbers, chosen_places
 from sipsim.host.shaped import HostTensor
 from sipsim.host.tensor import Tensor
+from sipsim.registry import nearest
 from sipsim.sip.sip import Sip
 from sipsim.task import NOT_PLAIN, makes_generator
 
@@ -49,7 +49,7 @@ class Torch:
 
         def __getattr__(self, name: str) -> NoReturn:
             types = {str(each): long for long, each in vars(Torch).items() if isinstance(each, DType)}
-            near = types.get(name) or next(iter(get_close_matches(name, dir(Torch), 1, 0.75)), "")
+            near = types.get(name) or nearest(name, dir(Torch))
             raise AttributeError(f"torch has no {name!r} here" + (f"; did you mean torch.{near}?" if near else ""))
 
     @host_call

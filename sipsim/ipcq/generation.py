@@ -18,6 +18,7 @@ from sipsim.record.dump import Place, Unread
 
 class Generation:
     """``rank`` and ``world_size`` are those of the wiring; the rank is None where the PE takes no part.
+    ``algorithm``: the entry of ``ccl.yaml`` that wires it, for messages; empty for a group's.
 
     ``queues``: by short name. ``by_peer_rx``: those that send, by the ring that they send to. ``receive_ways``: the
     short names of those that receive. ``last_polled_dir``: of these, the one that served the last receive without a
@@ -25,6 +26,7 @@ class Generation:
     """
 
     __slots__ = (
+        "_algorithm",
         "_rx_bases",
         "_rx_queues",
         "by_peer_rx",
@@ -37,8 +39,11 @@ class Generation:
         "world_size",
     )
 
-    def __init__(self, number: int, entries: Iterable[IpcqInitEntry], rank: int | None, world_size: int) -> None:
+    def __init__(
+        self, number: int, entries: Iterable[IpcqInitEntry], rank: int | None, world_size: int, algorithm: str = ""
+    ) -> None:
         self.number = number
+        self._algorithm = algorithm
         self.rank = rank
         self.world_size = world_size
         self.queues = {entry.direction: QueuePair(entry, number) for entry in entries}
@@ -61,9 +66,10 @@ class Generation:
             able = (d for d, q in self.queues.items() if (q.can_send if sending else q.can_receive))
             installed = ", ".join(sorted(able))
             in_use = f" in generation {self.number}" if self.number else ""
+            by = f"; algorithms.{self._algorithm} wires them, by topology or neighbors()" if self._algorithm else ""
             what = "" if queue is None else " for sending" if sending else " for receiving"
             raise IpcqInvalidDirection(
-                f"direction {direction!r} is not installed{what}; installed{in_use}: {installed or 'none'}",
+                f"direction {direction!r} is not installed{what}; installed{in_use}: {installed or 'none'}{by}",
                 direction=str(direction),
             )
         return queue

@@ -23,7 +23,8 @@ POLL, WAKEUP = "poll", "wakeup"
 
 
 class PeIpcq:
-    """All queue pairs of one PE. ``entries``, ``rank``, ``world_size``: those that the plan makes, generation 0.
+    """All queue pairs of one PE. ``entries``, ``rank``, ``world_size``: those that the plan makes, generation 0,
+    for its ``algorithm``, which is named where a direction is missing.
 
     A kernel sees those of the generation in use (:meth:`use`): ``queues`` by short name, its ``rank`` and
     ``world_size``. ``call``: the collective that the kernel belongs to, as text.
@@ -36,9 +37,11 @@ class PeIpcq:
         context: IpcqContext,
         rank: int | None = None,
         world_size: int = 0,
+        algorithm: str = "",
     ) -> None:
         self.place = place
-        self.generations = Generations(place, Generation(0, entries, rank, world_size), context.closed)
+        first = Generation(0, entries, rank, world_size, algorithm)
+        self.generations = Generations(place, first, context.closed)
         self._in_use = self.generations.live[0]
         self.queues = self._in_use.queues
         self.call = ""

@@ -117,7 +117,9 @@ class Pe:
             sip.generations.closed,
         )
         place = PePlace(sip.sip, self.cube, self.pe)
-        return PeIpcq(place[:3], plan.entries_of(place), context, plan.rank_of.get(place), plan.world_size)
+        return PeIpcq(
+            place[:3], plan.entries_of(place), context, plan.rank_of.get(place), plan.world_size, plan.algorithm.name
+        )
 
 
 class Sip:

@@ -1,13 +1,13 @@
 """The third argument of a host script on these chips: tiles, links, programs. Host calls take no simulated time."""
 
 from collections.abc import Callable, Sequence
-from difflib import get_close_matches
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
 from sipsim.errors import KernelMisuse, NoSuchCall
+from sipsim.registry import nearest
 from sipsim.task import makes_generator
 from sipsim.tensix import programs
 from sipsim.tensix.arguments import one_of, some_of, whole
@@ -48,7 +48,7 @@ class Metal:
             if name.startswith("_"):
                 raise AttributeError(name)
             known = [each for each in dir(type(self)) if not each.startswith("_")]
-            near = next(iter(get_close_matches(name, known, 1, 0.75)), "")
+            near = nearest(name, known)
             hint = f"did you mean {near!r}?" if near else "torch's names are those of chip ahbm;"
             chip = self._plan.resolved.topology.system.chip
             what = f"on chip {chip} the third argument of a host script has no {name!r}"

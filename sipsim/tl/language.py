@@ -4,7 +4,6 @@ One ``TL`` belongs to one run of a kernel on one PE. Sources: ADR-0023 D4 (send,
 language; a block there is a tensor of pointers, and here a pointer, a shape and a stride).
 """
 
-import difflib
 import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NoReturn, cast
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, NoReturn, cast
 from sipsim.dtypes import DType
 from sipsim.errors import IpcqInvalidDirection, KernelError
 from sipsim.pe.commands import Delay, DmaRead, DmaReadBlock, DmaWrite, DmaWriteBlock
+from sipsim.registry import nearest
 from sipsim.tl.futures import LoadFuture, StoreFuture
 from sipsim.tl.gemm_ops import GemmOps
 from sipsim.tl.math_ops import MathOps
@@ -144,8 +144,8 @@ class TL(GemmOps, MathOps):
 
         def __getattr__(self, name: str) -> NoReturn:
             known = [each for each in dir(type(self)) if not each.startswith("_")]
-            near = difflib.get_close_matches(name, known, 1, 0.75)
-            hint = f"did you mean {near[0]!r}? " if near else ""
+            near = nearest(name, known)
+            hint = f"did you mean {near!r}? " if near else ""
             raise AttributeError(f"tl has no operation {name!r}; {hint}it has {', '.join(known)}")
 
     def _load_command(

@@ -55,9 +55,14 @@ def resolve_shape(sips: Sips) -> Shape:
     if side * side == sips.count:
         return (side, side)
     width, height = _nearest_to_square(sips.count)
+    shape = f"--shape {width}x{height}"
+    fitting = (
+        f"add {shape}"
+        if height > 1
+        else f"take --sips {max(2, round(sips.count**0.5)) ** 2}, {shape} or --topology ring_1d"
+    )
     raise ConfigError(
-        f"{sips.topology} needs a perfect square of SIPs or a shape, and {sips.count} is no square; "
-        f"add --shape {width}x{height}"
+        f"{sips.topology} needs a perfect square of SIPs or a shape, and {sips.count} is no square; {fitting}"
     )
 
 

@@ -467,7 +467,9 @@ class TestKernelsThatBreakARule:
         done = run(*RING, *flags, "--n-elem", 8, "--no-verify-data")
         exit_code, kind, line = failure(done)
         assert (exit_code, kind, done.outcome.error.rank) == (3, "IpcqInvalidDirection", 0)
-        assert line.startswith("direction 'global_N' is not installed; installed: E, S, global_E, global_W (rank 0, ")
+        assert line.startswith(
+            "direction 'global_N' is not installed; installed: E, S, global_E, global_W; algorithms."
+        )
         assert "(rank 0, cube 0, PE 0, at " in line
         assert done.outcome.error.detail == f"  {tmp_path / 'mine.py'}:7: tl.send('global_N', value)"
 

@@ -30,14 +30,14 @@ class Catalog:
         self.left_out: dict[str, str] = {}
         self._checked: dict[Hashable, tuple[str, str]] = {}
 
-    def get(self, name: str) -> Algorithm:
-        """One of them.
+    def get(self, name: str, collective: str | None = None) -> Algorithm:
+        """One of them. ``collective``: what it is to run, for :meth:`unknown`.
 
         Raises:
             ConfigError: for an unknown name, a module that cannot be loaded, or settings that a schedule cannot have.
         """
         if name not in self._entries:
-            raise ConfigError(unknown_algorithm(name, self._entries))
+            raise ConfigError(self.unknown(name, collective))
         if name not in self._loaded:
             algorithm = Algorithm(name, self._entries[name])
             if algorithm.is_schedule:
@@ -46,6 +46,10 @@ class Catalog:
                     raise ConfigError(problem.text)
             self._loaded[name] = algorithm
         return self._loaded[name]
+
+    def unknown(self, name: str, collective: str | None) -> str:
+        """What is wrong with a name that no entry has, with those that run the collective, else with all."""
+        return unknown_algorithm(name, [each.name for each in self.of(collective or "")] or self._entries)
 
     @cached_property
     def _usable(self) -> list[Algorithm]:

@@ -23,7 +23,7 @@ def select(catalog: Catalog, made: Prepared, configured: Algorithm, named: str =
     if not named and collective in configured.collectives:
         named = configured.name
     if named not in ("", AUTO):
-        algorithm = catalog.get(named)
+        algorithm = catalog.get(named, collective)
         why = catalog.why_not(algorithm, task) if algorithm.is_schedule else "it is wired before the run, for all SIPs"
         if why:
             able = ", ".join(each.name for each in catalog.able(task)) or "none"

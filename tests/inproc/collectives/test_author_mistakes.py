@@ -47,7 +47,7 @@ def test_invalid_operations_raise(tmp_path, body: str, kind: str, says: str) -> 
 ADDRESS, OFFSET = "is not an address; give an int, in bytes", "is not an offset; give an int, in bytes"
 SHAPE = "is not a shape; give one or more sizes of at least 1"
 DTYPE, SPACE = "is not known; allowed: f16, bf16, f32, i32, i8", "is not known; allowed: tcm, hbm, sram"
-DIRECTION = "is not installed; installed: E, W"
+DIRECTION = "is not installed; installed: E, W; algorithms.mine wires them, by topology or neighbors()"
 AXIS = "does not exist; 0 is PE in its cube, 1 cube in its SIP, 2 SIP"
 ARGUMENTS = [
     ("tl.load('x', 4)", f"'x' {ADDRESS}"),

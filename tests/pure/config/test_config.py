@@ -331,7 +331,10 @@ def test_latest_flag_is_named_after_a_reset(line_of: LineOf) -> None:
     shape = Override("system.sips.topology", "torus_2d", "--topology torus_2d")
     twice = [Override("system.sips.count", count, f"--sips {count}") for count in (4, 5)]
     line = line_of(overrides=[twice[0], shape, twice[1]])
-    assert line == ("--sips 5: torus_2d needs a perfect square of SIPs or a shape, and 5 is no square; add --shape 5x1")
+    assert line == (
+        "--sips 5: torus_2d needs a perfect square of SIPs or a shape, and 5 is no square; take --sips 4, "
+        "--shape 5x1 or --topology ring_1d"
+    )
 
 
 def test_a_replaced_mapping_forgets_old_origins(line_of: LineOf, write: Write) -> None:

@@ -139,8 +139,7 @@ ONE_SET = [
     ),
     (
         "parts={scratch: {KiB: 4}}",
-        "parts.scratch: unknown part 'scratch'; did you mean 'sram'? allowed: hbm, io, io_cpu, m_cpu, pe, router, "
-        "sram, ucie",
+        "parts.scratch: unknown part 'scratch'; allowed: hbm, io, io_cpu, m_cpu, pe, router, sram, ucie",
     ),
     (
         f"launch={{{LAUNCH}, start_skew_ns: {{}}}}",
@@ -171,7 +170,7 @@ ONE_SET = [
     ),
     (
         "system.sips.links={0.N: ethernet_100g}",
-        "system.sips.links 0.N: unknown port '0.N'; did you mean '0.W'? allowed: 0.E, 0.W, 1.E, 1.W",
+        "system.sips.links 0.N: unknown port '0.N'; allowed: 0.E, 0.W, 1.E, 1.W",
     ),
     (
         "system.sips.links={0.E: ethernet_100g, 1.W: ucie}",
@@ -179,7 +178,7 @@ ONE_SET = [
     ),
     (
         "system.sips.outages=[{port: 0.N, at_us: 1, for_us: 2}]",
-        "system.sips.outages[0].port: unknown port '0.N'; did you mean '0.W'? allowed: 0.E, 0.W, 1.E, 1.W",
+        "system.sips.outages[0].port: unknown port '0.N'; allowed: 0.E, 0.W, 1.E, 1.W",
     ),
     (
         "system.sips.outages=[{port: 1.W, at_us: 1, for_us: 2}]",

@@ -132,7 +132,8 @@ MISTAKES = [
     ),
     (
         sips("mesh_2d_no_wrap", 7),
-        "mesh_2d_no_wrap needs a perfect square of SIPs or a shape, and 7 is no square; add --shape 7x1",
+        "mesh_2d_no_wrap needs a perfect square of SIPs or a shape, and 7 is no square; take --sips 9, --shape 7x1 or "
+        "--topology ring_1d",
     ),
     (
         sips("custom", 2, custom=(edge("0E-2W"),)),

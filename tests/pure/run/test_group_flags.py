@@ -36,6 +36,11 @@ MISUSES = [
     ("--collective all_reduce --algorithm all,ring", "--algorithm: all is all that there are; name it alone"),
     ("--collective all_reduce --algorithm intercube_allreduce", "cannot run this all_reduce: it is wired before"),
     ("--collective all_reduce --algorithm intercube_allreduce", "those that can: "),
+    (
+        "--collective all_reduce --algorithm rign",
+        "did you mean 'ring'? allowed: bidirectional_ring, direct, double_tree, halv",
+    ),
+    ("--collective all_reduce --algorithm rign", "halving_doubling, line, multidim_ring"),
     ("--collective intercube --algorithm ring", "algorithm ring runs all_reduce"),
     ("--algorithm ring,intercube_allreduce", "they have no collective in common; name those of one"),
     ("--algorithm ring,auto x.py", "--algorithm ring,auto: a script names an algorithm in each call; give one here"),

@@ -253,6 +253,8 @@ def test_rows_that_cannot_be_shared(cube: str, pe: str, who: str, rows: int) -> 
         f"a tensor of shape (11, 3) has 11 rows, which {who} cannot share equally; use a multiple of {rows} rows, or "
         f"another DPPolicy(num_cubes=..., num_pes=...)"
     )
+    with pytest.raises(ValueError, match="has 1 row, which"):
+        made(cube, pe, rows=1)
 
 
 @pytest.mark.parametrize(
