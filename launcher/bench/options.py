@@ -59,9 +59,8 @@ def machine_of(chosen: argparse.Namespace) -> Machine:
 
 def _parsed(name: str, argv: list[str]) -> argparse.Namespace:
     bench = BENCHES.get(name)
-    parser = Parser(
-        prog=f"ahbm-bench {name}", description=bench.about, allow_abbrev=False, closing=closing("docs/bench.md")
-    )
+    end = closing("docs/bench.md", *EXAMPLES)
+    parser = Parser(prog=f"ahbm-bench {name}", description=bench.about, allow_abbrev=False, closing=end)
     _add_chips(parser.add_argument_group("the chips"))
     group = parser.add_argument_group("the bench")
     _add_sweeps(group, bench)

@@ -373,7 +373,7 @@ def _add_failures(group: "argparse._ArgumentGroup") -> None:
         default=RunSettings.heartbeat_timeout_s,
         dest="heartbeat_timeout_s",
         metavar="S",
-        help=f"a host that is silent for so long is lost ({SILENCE_S:g}); longer on lossy networks",
+        help=f"a host that is silent for so long is lost; longer on lossy networks ({SILENCE_S:g})",
     )
     group.add_argument("--no-timeouts", action="store_false", dest="deadlines", help="no deadlines: for debuggers")
     group.add_argument(

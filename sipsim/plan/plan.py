@@ -269,11 +269,15 @@ class Plan(RunPlan):
         ]
 
     def notes(self) -> list[str]:
-        """The algorithm, its number of ranks and its neighbour table."""
-        name, table = self.algorithm.name, self.algorithm.entry.topology
-        ranks = "1 rank" if self.world_size == 1 else f"{self.world_size} ranks"
+        """The algorithm, how many of its places take part, and its neighbour table, if it has one.
+
+        They are no ranks here: a rank is a SIP for all who read this line.
+        """
+        name, topology = self.algorithm.name, self.algorithm.entry.topology
+        table = "" if TABLES.get(topology).self_wired else f", neighbour table {topology}"
+        count = f"{self.world_size} participant{'s' * (self.world_size != 1)}"
         per = {"pe": "PE", "cube": "cube", "sip": "SIP"}[effective_rank_per(self.resolved, name)]
-        return [f"algorithm {name}: {ranks}, a {per} each, neighbour table {table}"]
+        return [f"algorithm {name}: {count}, a {per} each{table}"]
 
     def data_channels(self) -> list[Channel]:
         """Those of the links, with lookaheads that far credits keep."""

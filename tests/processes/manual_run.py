@@ -24,7 +24,8 @@ class ByHand:
         self.broker = self._run("broker_main", "--bind", "127.0.0.1", "--tickets", self.folder, *argv)
         assert self.broker.stderr is not None
         self.said = []
-        while not self.said or f"sip-{2}.ticket" not in self.said[-1]:
+        last = int(argv[argv.index("--sips") + 1]) - 1  # type: ignore[call-overload]
+        while not self.said or f"sip-{last}.ticket" not in self.said[-1]:
             line = self.broker.stderr.readline()
             assert line, f"the broker ended: {self.said}"
             self.said.append(line)

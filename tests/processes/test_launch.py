@@ -116,7 +116,7 @@ class TestADefaultRun:
             r"#       size        count   type  redop         time     algbw     busbw  #wrong",
             r"#        \(B\)   \(elements\)                       \(us\)    \(GB/s\)    \(GB/s\)",
             r"       65536        32768    f16    sum        \d+\.\d{3} +\d+\.\d{3} +\d+\.\d{3}       0",
-            r"# algorithm intercube_allreduce: 64 ranks, a cube each, neighbour table none",
+            r"# algorithm intercube_allreduce: 64 participants, a cube each",
             r"# time of 64 kernels: \d+\.\d % recv, \d+\.\d % load, \d+\.\d % store; busiest link 0\.E>1\.W \d+\.\d %; "
             r"busiest edge inside a SIP sip\d\.cube\d+\.\S+>cube\d+\.\S+ \d+\.\d %",
             r"# digest [0-9a-f]{64}",
@@ -269,7 +269,7 @@ class TestOutput:
         )
         assert re.fullmatch(
             r"would run intercube of 2048 elements a cube, f16 on 4 SIPs, torus_2d 2x2, link ucie, 16 cubes each, "
-            r"\d+ channels, engine local; algorithm intercube_allreduce: 64 ranks, a cube each, neighbour table none; "
+            r"\d+ channels, engine local; algorithm intercube_allreduce: 64 participants, a cube each; "
             r"plan [0-9a-f]{16}",
             line,
         )

@@ -2,8 +2,9 @@
 
 A fenced block is ``console`` (commands after ``$``, each with its whole output), ``sh`` (commands that must succeed,
 whatever they print), a file (``python`` or ``yaml`` that begins with ``# NAME``, ``, continued`` where it adds to one),
-or ``text``, which is shown and not run. Blocks of a section run in order, in a folder of their own, with the files of
-all sections before. The default config is in force, as for users.
+or ``text``, which is shown and not run; the output of a command in it has a test of its own (``SHOWN``). Blocks of a
+section run in order, in a folder of their own, with the files of all sections before. The default config is in force,
+as for users.
 
 ``python tests/processes/docs/test_pages.py --refresh [PAGE...]`` runs all pages, or those named, and writes what comes
 out into their console blocks.
@@ -11,6 +12,7 @@ out into their console blocks.
 
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -36,6 +38,11 @@ BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 FILE_NAME = re.compile(r"# ([\w./]+?)(, continued)?\n")
+SHOWN = {
+    "docs/clusters.md": ["$ ahbm-broker --tickets tickets --bind 10.0.0.1 --sips 2"],
+    "docs/output.md": ["ahbm-launch: 82%, simulated", "$ ahbm-launch --sips 2 --bytes 8M & sleep 2; kill -USR1 $!"],
+}
+"""How the text blocks begin that show an output, by page. Two tests below run them."""
 MASKED = (
     (re.compile(r"\bpid \d+"), "pid N"),
     (re.compile(r"\b\d+(\.\d+)? s\b"), "T s"),
@@ -188,6 +195,61 @@ def test_every_block_has_a_kind_and_every_file_is_used(page: str) -> None:
         stem = name.partition(".")[0].replace("/", ".")
         is_used = rf"(module: {name})|(kind: {stem})|(from {stem} import)|(import {stem})"
         assert name in commands or re.search(is_used, sources), name
+
+
+def outputs_in_text(page: str) -> list[Block]:
+    """The text blocks of a page with more in them than commands."""
+    every = [block for block in blocks(PAGES[page]) if block.kind == "text"]
+    return [block for block in every if not all(line.startswith("$ ") for line in block.body.splitlines())]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_no_output_is_shown_that_no_test_prints(page: str) -> None:
+    shown = outputs_in_text(page)
+    assert len(shown) == len(SHOWN.get(page, []))
+    for block, start in zip(shown, SHOWN.get(page, []), strict=True):
+        assert block.body.startswith(start)
+
+
+def shape(line: str) -> str:
+    """A line without its numbers and its time, and with single spaces."""
+    return " ".join(re.sub(r"\d+(\.\d+)?", "N", line).partition(", at ")[0].split())
+
+
+def test_the_progress_and_the_state_of_a_run_look_as_shown() -> None:
+    """Of a longer run, which prints its progress and then gets the signal. Where each SIP and PE stands differs."""
+    from launch import launching
+
+    progress, state = (block.body.splitlines() for block in outputs_in_text("docs/output.md"))
+    varies = re.compile(r"  \d+    \w+|  \d+ PEs ")
+    wanted = {shape(line) for line in progress + state[1:] if not varies.match(line)}
+    with launching("--sips", 2, "--bytes", "64M", "--progress") as launch:
+        lines = [launch.line(lambda line: "%, simulated" in line)]
+        launch.process.send_signal(signal.SIGUSR1)
+        while "host script waits" not in lines[-1]:
+            lines.append(launch.line(lambda line: True))
+        launch.process.send_signal(signal.SIGINT)
+        launch.end()
+    assert wanted <= {shape(line) for line in lines}
+    for place in re.finditer(r" (\w+)(?: \w+)? at (\S+):(\d+)", "\n".join(state).replace("tl.", "")):
+        source = (ROOT / "sipsim/ccl" / place[2]).read_text().splitlines()
+        assert place[1] == "MathOp" or place[1] in source[int(place[3]) - 1], place[0]
+
+
+def test_the_broker_and_its_ranks_start_by_hand_as_shown(tmp_path: Path) -> None:
+    """On an address of this machine; a port and the folder are those of the run."""
+    from launch import END_S
+    from manual_run import by_hand
+
+    command, *lines = outputs_in_text("docs/clusters.md")[0].body.splitlines()
+    argv = command.split()[2:]
+    assert argv[:4] == ["--tickets", "tickets", "--bind", "10.0.0.1"]
+    run_of = re.compile(r"tcp://[\d.]+:\d+|\S*/tickets/")
+    with by_hand(tmp_path, *argv[4:]) as run:
+        assert [run_of.sub("X", line.rstrip("\n")) for line in run.said] == [run_of.sub("X", line) for line in lines]
+        ends = [(sip, sip.communicate(timeout=END_S)) for sip in [run.start(0), run.start(1)]]
+        run.broker.communicate(timeout=END_S)
+    assert [sip.returncode for sip in (run.broker, *(sip for sip, _ in ends))] == [0, 0, 0], ends
 
 
 def anchors(text: str) -> set[str]:
