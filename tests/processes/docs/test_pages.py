@@ -10,6 +10,7 @@ as for users.
 out into their console blocks.
 """
 
+import importlib.metadata
 import os
 import re
 import signal
@@ -253,7 +254,7 @@ def test_the_broker_and_its_ranks_start_by_hand_as_shown(tmp_path: Path) -> None
 
 def anchors(text: str) -> set[str]:
     """The names by which headings of a page can be linked to."""
-    plain = [re.sub(r"[`*]", "", found[1]).strip().lower() for found in HEADING.finditer(text)]
+    plain = [re.sub(r"[`*]", "", found[1]).strip().lower() for found in HEADING.finditer(BLOCK.sub("", text))]
     kept = ["".join(each for each in name if each in " -_" or unicodedata.category(each)[0] in "LN") for name in plain]
     return {name.replace(" ", "-") for name in kept}
 
@@ -281,6 +282,19 @@ def test_every_page_is_reached_from_the_readme() -> None:
         }
         new = (links & PAGES.keys()) - reached
     assert reached == PAGES.keys()
+
+
+def test_shares_in_the_prose_of_the_readme_are_those_of_its_outputs() -> None:
+    text = PAGES["README.md"]
+    named = set(re.findall(r"\d+\.\d %", BLOCK.sub("", text)))
+    assert named
+    assert named <= set(re.findall(r"\d+\.\d %", "".join(block.body for block in blocks(text))))
+
+
+def test_the_installed_package_has_its_licence() -> None:
+    """It is installed from a wheel, whose licences are those of every other."""
+    files = importlib.metadata.files("ahbm-sim") or []
+    assert {path.name for path in files if "licenses" in path.parts} == {"LICENSE", "NOTICE"}
 
 
 def test_guides_name_every_operation_setting_and_table() -> None:
