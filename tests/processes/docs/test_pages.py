@@ -284,8 +284,11 @@ def test_every_page_is_reached_from_the_readme() -> None:
     assert reached == PAGES.keys()
 
 
-def test_shares_in_the_prose_of_the_readme_are_those_of_its_outputs() -> None:
+def test_figures_in_the_prose_of_the_readme_are_those_of_its_outputs_and_of_the_validation() -> None:
     text = PAGES["README.md"]
+    rows = re.findall(r"\| all \| (\d+) \| \d+ \| (\d+) \|", PAGES["docs/validation.md"])
+    published, within = (sum(map(int, column)) for column in zip(*rows, strict=True))
+    assert f"{published} published figures: {within} come within 15 %" in text
     named = set(re.findall(r"\d+\.\d %", BLOCK.sub("", text)))
     assert named
     assert named <= set(re.findall(r"\d+\.\d %", "".join(block.body for block in blocks(text))))
