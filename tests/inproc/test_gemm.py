@@ -8,7 +8,6 @@ import pytest
 from explained import explained
 from launch import launched
 from runs import run, script_file
-from shuffled_mail import ShuffledInprocMail
 from sweeps import some
 
 from sipsim.pe.gemm.array import Product, SystolicArray
@@ -39,7 +38,7 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Any:
 def test_the_same_digest_whatever_the_mail_and_the_engine():
     one = run("--sips", 1, "--check-invariants", *SMALL)
     assert one.outcome.error is None, one.outcome.error
-    assert run("--sips", 1, *SMALL, office=ShuffledInprocMail(3)).document["digest"] == one.document["digest"]
+    assert run("--sips", 1, *SMALL, mail_seed=3).document["digest"] == one.document["digest"]
     assert launched("--sips", 1, "--engine", "local", *SMALL).digest == one.document["digest"]
 
 

@@ -6,7 +6,6 @@ import msgspec
 import pytest
 from launch import launched
 from runs import Run, run, script_file
-from shuffled_mail import ShuffledInprocMail
 from sweeps import crossed
 
 from launcher import api
@@ -60,7 +59,7 @@ def test_the_same_digest_whatever_the_mail_and_the_engine(rings):
     flags = (*SMALL, *mmu(4, 3, rings), "--bytes", "48K")
     one = run(*flags)
     assert one.outcome.error is None
-    assert run(*flags, office=ShuffledInprocMail(3)).document["digest"] == one.document["digest"]
+    assert run(*flags, mail_seed=3).document["digest"] == one.document["digest"]
     assert launched(*flags, "--engine", "local").digest == one.document["digest"]
 
 
