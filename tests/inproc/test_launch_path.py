@@ -5,7 +5,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from launch import launched
 from launch_flags import launch_flags, launch_settings
 from runs import Run, run, script_file
 from sweeps import batches
@@ -204,12 +203,6 @@ class TestRows:
         assert usual.document["digest"] == shuffled.document["digest"]
         assert usual.document["launches"] == shuffled.document["launches"]
         assert any(each["late_by_ns"] for each in usual.document["launches"])
-
-    @pytest.mark.processes
-    def test_the_digest_is_that_of_processes(self, tmp_path: Path) -> None:
-        flags = (*self.FLAGS, *launch_flags(max_start_skew_ns=300), "--json", tmp_path / "out.json")
-        assert launched(*flags).document["digest"] == run(*flags).document["digest"]
-
 
 class TestExplain:
     @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import sys
 import pytest
 from launch import CHECKOUT, END_S, Done, environment, launched, launching, script, temporary_folder
 from runs import run
-from sweeps import crossed, some
+from sweeps import crossed
 
 from launcher.run.results.result_fields import RankRow, ResultDocument, RunEntry, RunRow
 from sipsim.ccl.collectives.base import COLLECTIVES
@@ -39,18 +39,6 @@ RANK_KEYS = [
     "run_s", "send_s", "wait_s",
 ]
 # fmt: on
-
-SYSTEMS = {
-    "1": ("--sips", "1"),
-    "2": ("--sips", "2"),
-    "3": ("--sips", "3"),
-    "9 in a torus": ("--sips", "9", "--topology", "torus_2d"),
-    "4 in a torus": TORUS,
-    "4 over ethernet": (*TORUS, "--link", "ethernet_100g"),
-    "4 over ucie": (*TORUS, "--link", "ucie"),
-    "6 in a mesh": ("--sips", "6", "--topology", "mesh_2d_no_wrap", "--shape", "3x2"),
-}
-
 
 @pytest.fixture(scope="module")
 def done(tmp_path_factory: pytest.TempPathFactory) -> Done:
@@ -114,44 +102,6 @@ class TestADefaultRun:
     def test_the_digest_is_that_of_every_repetition_and_of_one_process(self, done, repetitions):
         digests = {launched(*TORUS).digest for _ in range(repetitions)}
         assert digests == {done.document["digest"]} == {run(*TORUS).document["digest"]}
-
-
-@pytest.mark.parametrize("system", some(SYSTEMS, "1", "4 over ethernet", "6 in a mesh"))
-def test_systems(tmp_path, system):
-    flags = (*SYSTEMS[system], *SMALL, "--bytes", "4K")
-    done = launched(*flags, "--json", tmp_path / "out.json")
-    alike = run(*flags)
-    assert (done.exit_code, done.stderr) == (0, "")
-    assert len({each["pid"] for each in done.document["ranks"]}) == done.document["sips"]
-    assert done.document["digest"] == alike.document["digest"]
-    assert done.document["runs"] == alike.document["runs"]
-    for here, there in zip(done.document["ranks"], alike.document["ranks"], strict=True):
-        for key in ("sim_end_ps", "events", "packets_sent", "packets_received", "bytes_sent", "oplog_sha256"):
-            assert here[key] == there[key], key
-
-
-PE_COSTS = [
-    "pe_cpu.issue_ns=15",
-    "pe_cpu.wakeup_ns=30",
-    "pe_cpu.poll_ns=5",
-    "pe_scheduler.queue_depth=2",
-    "tcm_layout.handles_take_room=true",
-    "defaults.poll_interval_max_ns=80",
-]
-
-
-@pytest.mark.parametrize(("latch", "backpressure"), crossed(["copy", "in_place"], ["sleep", "poll"]))
-def test_costs_of_a_pe_are_the_same_in_one_process(latch, backpressure):
-    settings = [*PE_COSTS, f"defaults.latch={latch}", f"defaults.backpressure={backpressure}"]
-    flags = (*TORUS, *SMALL, "--bytes", "48K", "--check-invariants", *(f"--set={each}" for each in settings))
-    digests = {launched(*flags, "--engine", engine).digest for engine in ("local", "inproc")}
-    assert len(digests) == 1
-
-
-def test_groups_with_several_algorithms_are_the_same_in_one_process():
-    flags = (*TORUS, *SMALL, "--collective", "all_gather", "--algorithm", "ring,direct", "--group", "rows")
-    digests = {launched(*flags, "--bytes", "8K", "--engine", engine).digest for engine in ("local", "inproc")}
-    assert len(digests) == 1
 
 
 @pytest.mark.default_costs
@@ -312,6 +262,7 @@ BAD = {
 
 
 class TestRefusals:
+    @pytest.mark.fault
     @pytest.mark.parametrize("mistake", BAD)
     def test_one_line_and_nothing_is_started(self, tmp_path, mistake):
         flags, words = BAD[mistake]
@@ -332,6 +283,7 @@ class TestRefusals:
 
 
 class TestTemporaryFolder:
+    @pytest.mark.fault
     def test_one_whose_name_is_too_long_for_sockets(self):
         with temporary_folder() as temp:
             deep = temp / ("x" * 90)
@@ -342,6 +294,7 @@ class TestTemporaryFolder:
             assert len(done.stderr.splitlines()) == 1
             assert os.listdir(deep) == []
 
+    @pytest.mark.fault
     def test_none_that_can_be_written(self, tmp_path):
         """Python tries several places; here none of them is writable."""
         code = "import sys, tempfile\ntempfile.tempdir = '/no/such/folder'\nfrom launcher.cli.launch import main\n"
@@ -374,6 +327,7 @@ def launch_in(temp: object, **env: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(command, env=env, cwd=CHECKOUT, capture_output=True, text=True, timeout=END_S)
 
 
+@pytest.mark.fault
 def test_two_launches_at_once_do_not_know_each_other(tmp_path):
     script = tmp_path / "meet.py"
     script.write_text(
