@@ -196,8 +196,9 @@ def _list(**left: list[str]) -> str:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add ``--all``."""
+    """Add ``--all`` and ``--refresh``."""
     parser.addoption("--all", action="store_true", help="also run the tests that are marked slow")
+    parser.addoption("--refresh", action="store_true", help="write transcripts anew in place of comparing them")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

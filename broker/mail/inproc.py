@@ -1,5 +1,6 @@
 """Mail within one process. Frames are bytes here too, so that one process and many run the same code."""
 
+import random
 from collections import deque
 
 from broker.mail.base import Address
@@ -41,6 +42,25 @@ class InprocMail:
     def end_of(self, sender: Address) -> "InprocEndpoint":
         """The sending end of one SIP."""
         return InprocEndpoint(self, sender)
+
+
+class ShuffledInprocMail(InprocMail):
+    """Mail in a seeded random order that keeps only each ordered pair's own order: the worst legal mail."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        self._random = random.Random(seed)
+        self._pairs: dict[tuple[Address, Address], deque[Envelope]] = {}
+
+    def send(self, sender: Address, to: Address, frame: bytes) -> None:
+        self._pairs.setdefault((sender, to), deque()).append(Envelope(sender, frame))
+
+    def next(self) -> tuple[Address, Envelope] | None:
+        waiting = [pair for pair, queue in self._pairs.items() if queue]
+        if not waiting:
+            return None
+        pair = self._random.choice(waiting)
+        return pair[1], self._pairs[pair].popleft()
 
 
 class InprocEndpoint:

@@ -1,8 +1,10 @@
-"""The kinds of mail between processes, by the scheme of an endpoint. A kind is one row here."""
+"""The kinds of mail: between processes, by the scheme of an endpoint, and within one. A kind is one row here."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from broker.mail.base import BrokerMail, LauncherMail, SipMail
+from broker.mail.inproc import InprocMail, ShuffledInprocMail
 from broker.mail.unix_mail import UnixBroker, UnixLauncher, UnixSipMail
 from broker.mail.zmq_mail import ZmqBroker, ZmqLauncher, ZmqSipMail
 
@@ -25,6 +27,51 @@ MAIL_KINDS = {
     "zmq": MailKind("ZeroMQ, on one host or many", ("ipc", "tcp"), ZmqSipMail, ZmqBroker, ZmqLauncher),
     "unix": MailKind("Unix datagrams, on one host", ("unix",), UnixSipMail, UnixBroker, UnixLauncher),
 }
+
+
+class SeededMailKind(NamedTuple):
+    """A kind of mail within one process, named ``KIND:SEED``."""
+
+    about: str
+    make: Callable[[int], InprocMail]
+
+
+SEEDED_MAIL_KINDS = {
+    "shuffled": SeededMailKind("in a random order that keeps only that of each pair, one process", ShuffledInprocMail),
+}
+MAX_MAIL_SEED = 2**64 - 1
+
+
+def is_seeded(name: str) -> bool:
+    """Whether a name that :func:`check_mail` accepts is of mail within one process."""
+    return name not in MAIL_KINDS
+
+
+def check_mail(name: str) -> None:
+    """Check the name of a kind of mail.
+
+    Raises:
+        ValueError: one line with what is allowed.
+    """
+    kind, _, seed = name.partition(":")
+    if kind in SEEDED_MAIL_KINDS:
+        is_number = seed.isascii() and seed.isdigit() and len(seed) <= 20
+        if not is_number or int(seed) > MAX_MAIL_SEED:
+            allowed = f"a whole number of at least 0 and at most {MAX_MAIL_SEED}, such as {kind}:7"
+            raise ValueError(f"{name!r}: the seed of {kind} must be {allowed}")
+    elif name not in MAIL_KINDS:
+        raise ValueError(f"{name!r} is no kind of mail; allowed: {', '.join(mail_names())}")
+
+
+def mail_names() -> list[str]:
+    """The names of all kinds of mail, as :func:`check_mail` accepts them."""
+    return [*MAIL_KINDS, *(f"{kind}:SEED" for kind in SEEDED_MAIL_KINDS)]
+
+
+def inproc_mail(name: str) -> InprocMail:
+    """The mail within one process for a name: seeded mail, else mail in the order of sending."""
+    kind, _, seed = name.partition(":")
+    return SEEDED_MAIL_KINDS[kind].make(int(seed)) if is_seeded(name) else InprocMail()
 
 
 def mail_for(endpoint: str) -> MailKind:

@@ -1,4 +1,4 @@
-"""All SIPs and the broker in this one process: for debuggers, and for tests that shuffle the mail."""
+"""All SIPs and the broker in this one process: for debuggers, and for mail in a shuffled order."""
 
 import contextlib
 import os
@@ -10,6 +10,7 @@ from typing import NoReturn
 from broker.hub import Hub
 from broker.ids import BROKER, LAUNCHER
 from broker.mail.inproc import InprocMail
+from broker.mail.kinds import inproc_mail
 from broker.wire import Progress, Stop, Sync, ToLauncher, decode_for_broker, decode_for_launcher, encode
 from launcher.engines.base import ENGINES
 from launcher.processes.descendants import left_line, own_children, own_children_ended
@@ -212,7 +213,7 @@ def _spec(rank: int, scratch_dir: str) -> SipProcessSpec:
 @ENGINES.register("inproc")
 def run_in_process(request: Request, signals: StopSignals) -> Outcome:
     """All SIPs in this process, for debugging; same results as ``local``."""
-    run = InProcess(request, signals, InprocMail())
+    run = InProcess(request, signals, inproc_mail(request.settings.mail))
     every_s = max(LEAST_ALARM_S, min(ALARM_S, request.settings.progress_timeout_s / 4))
     signals.force_interrupt(every_s, run.on_alarm)
     streams, folder = (sys.stdout, sys.stderr), os.getcwd()

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
+from broker.mail.kinds import check_mail
 from launcher.supervise.request import Hosts
 from sipsim.config.limited_file import read_limited
 from sipsim.units import parse_size_bytes, parse_time_ps
@@ -82,6 +83,15 @@ def size(text: str) -> int:
 def output(text: str) -> Path:
     """A file to write, or ``-`` for standard output."""
     return Path(text)
+
+
+def mail(text: str) -> str:
+    """The name of a kind of mail."""
+    try:
+        check_mail(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return text
 
 
 def shape(text: str) -> tuple[int, int]:

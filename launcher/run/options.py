@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 from broker.ids import MAX_INCARNATION
 from broker.mail.base import SILENCE_S
-from broker.mail.kinds import MAIL_KINDS
+from broker.mail.kinds import MAIL_KINDS, SEEDED_MAIL_KINDS, is_seeded
 from broker.mail.sockets import HEARTBEAT_MS
 from launcher.engines import ENGINES
 from launcher.report.destination import STANDARD_OUTPUT
@@ -107,6 +107,11 @@ class Options(RunSettings):
             "--trace-ccl": self.trace_ccl,
             "--oplog": self.oplog,
         }
+
+    @property
+    def named_mail(self) -> str | None:
+        """The kind of mail, in results; None for that of one process in the order of sending."""
+        return self.mail if self.engine != "inproc" or is_seeded(self.mail) else None
 
     def changed(self, **fields: object) -> "Options":
         """These options with some fields replaced."""
@@ -314,8 +319,12 @@ def _add_run(group: "argparse._ArgumentGroup") -> None:
         default="local",
         help="where SIPs run; local: one process each, inproc: one for all (local)",
     )
-    mails = "; ".join(f"{name}: {kind.about}" for name, kind in MAIL_KINDS.items())
-    group.add_argument("--mail", choices=list(MAIL_KINDS), default="zmq", help=f"between processes; {mails} (zmq)")
+    abouts = {name: kind.about for name, kind in MAIL_KINDS.items()}
+    abouts |= {f"{name}:SEED": kind.about for name, kind in SEEDED_MAIL_KINDS.items()}
+    mails = "; ".join(f"{name}: {about}" for name, about in abouts.items())
+    group.add_argument(
+        "--mail", type=arguments.mail, default="zmq", metavar="NAME", help=f"how messages travel; {mails} (zmq)"
+    )
     group.add_argument(
         "--explain-sync", action="store_true", help="print what SIPs waited for; SIGUSR1 does so at once"
     )

@@ -4,6 +4,7 @@ import os
 import socket
 from collections.abc import Mapping
 
+from broker.mail.kinds import is_seeded
 from launcher.run.options import Options, given_options
 from launcher.supervise.fault_injector import CUT_PROGRAM
 from sipsim.ccl.groups.select import ALL
@@ -48,6 +49,8 @@ def check_flags(options: Options) -> None:
             raise ConfigError(
                 f"{flag}: --engine local (the default) has this host only; give one with hosts, such as --engine ssh"
             )
+    if is_seeded(options.mail) and options.engine != "inproc":
+        raise ConfigError(f"--mail {options.mail}: is mail within one process; give --engine inproc with it")
     _check_records(options)
     if options.script is not None and (len(options.algorithm or ()) > 1 or options.algorithm == (ALL,)):
         names = ",".join(options.algorithm or ())

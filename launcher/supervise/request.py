@@ -18,7 +18,7 @@ class RunSettings:
     """How the processes of a run are placed, supervised and logged. The command line's options are one.
 
     ``hosts``: names, and how many SIPs each takes (None: its share). ``bind``: this machine's address for them.
-    ``mail``: one of ``broker.mail.kinds.MAIL_KINDS``, for engines with more than one process.
+    ``mail``: a name that ``broker.mail.kinds.check_mail`` accepts; with one process, only seeded mail has a meaning.
     ``deadlines``: whether silence is a failure at all. ``heartbeat_timeout_s``: that of another host.
     ``max_restarts``: how many lost processes of a run are replaced. ``run_dir``, ``resume``: the folder of packet logs
     of a new run, and of one that is resumed. ``faults``: specs of ``sipsim.faults.plan``.

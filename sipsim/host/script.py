@@ -30,7 +30,7 @@ from sipsim.task import NOT_PLAIN, Task, makes_generator
 Worker = Callable[[int, int, Any], object]
 MODULE_NAME = "__ahbm_script__"
 MAX_SCRIPT_BYTES = 16 * 2**20
-SHARED_PACKAGES = ("broker", "sipsim", "launcher", "__main__")
+SHARED_PACKAGES = ("ahbm_sim", "broker", "sipsim", "launcher", "__main__")
 
 
 def find_script(script: str, as_module: bool) -> Path:

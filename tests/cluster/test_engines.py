@@ -72,6 +72,7 @@ def test_many_sips_on_four_hosts(kind: str, sips: int, hosts: Hosts, tell: Calla
     tell(f"{sips} SIPs on 4 hosts, {kind}: started in {done.document['wall_s']['startup']:.2f} s")
 
 
+@pytest.mark.fault
 @pytest.mark.cluster("hosts")
 @pytest.mark.parametrize("kind", KINDS[:1])
 def test_hosts_that_know_themselves_by_a_loopback_address(kind: str):

@@ -31,6 +31,7 @@ def reached(hosts: Hosts) -> Iterator[dict[str, str]]:
 
 @pytest.mark.cluster("ssh")
 class TestLinks:
+    @pytest.mark.fault
     @pytest.mark.slow
     def test_one_that_is_down_for_longer_than_the_heartbeats_wait(self, hosts: Hosts, reached: dict[str, str]):
         """Without a budget it ends the run, even if it comes back."""
@@ -46,6 +47,7 @@ class TestLinks:
         assert took_s < GONE_S + 3
         nothing_left(hosts, FENCED_WITHIN_S)
 
+    @pytest.mark.fault
     @pytest.mark.slow
     @pytest.mark.parametrize(("percent", "heartbeat_s"), [(1, 2), (10, 10)])
     def test_one_that_loses_packets(self, percent: int, heartbeat_s: int, hosts: Hosts, reached: dict[str, str]):
@@ -61,6 +63,7 @@ class TestLinks:
 
 @pytest.mark.cluster("ssh")
 class TestSsh:
+    @pytest.mark.fault
     def test_a_host_key_that_has_changed(self, hosts: Hosts, reached: dict[str, str]):
         known = hosts.folder / "ssh/known_hosts"
         lines = known.read_text().splitlines()
@@ -71,6 +74,7 @@ class TestSsh:
         known.write_text("\n".join(lines) + "\n")
         assert_no_agent(hosts, reached, "Host key verification failed.")
 
+    @pytest.mark.fault
     def test_a_host_that_asks_for_a_password(self, hosts: Hosts, reached: dict[str, str]):
         """The launcher neither prompts nor waits."""
         folder = hosts.folder / "ssh"
@@ -122,6 +126,7 @@ def assert_no_agent(hosts: Hosts, env: dict[str, str], words: str) -> None:
     assert words in first
 
 
+@pytest.mark.fault
 @pytest.mark.cluster("ssh")
 def test_hosts_with_ipv6_alone():
     if os.path.exists("/proc/sys/net/ipv6/conf/all/disable_ipv6"):
@@ -131,6 +136,7 @@ def test_hosts_with_ipv6_alone():
         pytest.skip("this kernel has no IPv6")
 
 
+@pytest.mark.fault
 @pytest.mark.cluster("slurm")
 def test_more_ranks_than_processors(monkeypatch: pytest.MonkeyPatch):
     """An agent a node is all that Slurm starts, whatever a node has."""

@@ -93,6 +93,7 @@ HAPPENS: dict[str, tuple[Callable[[Host], None], str]] = {
 """What, and as what it is told."""
 
 
+@pytest.mark.fault
 @pytest.mark.parametrize("what", some(HAPPENS, "cut", "agent"))
 def test_a_host_that_is_lost_is_named_in_time(what: str, site: Site):
     happen, kind = HAPPENS[what]
@@ -108,6 +109,7 @@ def test_a_host_that_is_lost_is_named_in_time(what: str, site: Site):
     left(site, what)
 
 
+@pytest.mark.fault
 @pytest.mark.parametrize("what", some(HAPPENS, "agent"))
 def test_with_restarts_the_digest_is_the_same(what: str, site: Site, digest: str):
     """Hosts that are cut off have tests below."""
@@ -131,6 +133,7 @@ def left(site: Site, what: str) -> None:
     nothing_left(site.hosts, FENCED_WITHIN_S)
 
 
+@pytest.mark.fault
 def test_a_host_that_comes_back_is_too_late(site: Site, digest: str):
     """Its processes are the old incarnation: their messages are dropped, and they exit soon."""
     with site.launching("--max-restarts", 3) as launch:
@@ -154,6 +157,7 @@ def test_two_hosts_one_after_the_other(site: Site, digest: str):
     assert {rank["host"] for rank in done.document["ranks"]} == {"h2", "h4"}
 
 
+@pytest.mark.fault
 def test_a_short_cut_is_survived(site: Site, digest: str):
     with site.launching() as launch:
         launch.round(UNDER_WAY)
@@ -163,6 +167,7 @@ def test_a_short_cut_is_survived(site: Site, digest: str):
     assert [rank["restarts"] for rank in done.document["ranks"]] == [0] * 4
 
 
+@pytest.mark.fault
 def test_lost_packets_are_survived(site: Site):
     """Each loss that TCP does not see at once costs it 0.2 s, so a short run: the default one.
 

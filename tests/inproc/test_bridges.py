@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 import thread_bridge
 from runs import Run, run, script_file
-from shuffled_mail import ShuffledInprocMail
 
 import launcher.api
 from launcher.engines import inproc
@@ -79,7 +78,7 @@ class Bridges:
             patch.setattr(inproc, "SipNode", make)
             # A bridge of the package would lie there.
             patch.setattr(failure, "_SIMULATOR", (*failure._SIMULATOR, thread_bridge.__file__))
-            return run(*FLAGS, script_file(self._folder, f"{source}\n"), 7, office=ShuffledInprocMail(mail_seed))
+            return run(*FLAGS, script_file(self._folder, f"{source}\n"), 7, mail_seed=mail_seed)
 
     @contextlib.contextmanager
     def in_threads(self) -> Iterator[None]:

@@ -10,7 +10,6 @@ from program_runs import Settings, check, run_program
 from random_flags import drawn
 from random_programs import Program, random_program
 from runs import run as run_once
-from shuffled_mail import ShuffledInprocMail
 from sweeps import batches, crossed, some
 
 from launcher.api import run
@@ -45,7 +44,7 @@ def test_data_are_the_same_and_the_path_adds_up(seed: int) -> None:
 def test_times_do_not_depend_on_the_mail(depths: tuple[int, Any], mode: str) -> None:
     settings = f"router.buffer_packets={depths[0]}", f"io_port.buffer_packets={depths[1]}"
     flags = [*SMALL, *_set(*settings, f"defaults.credit_return_mode={mode}")]
-    made = [run_once(*flags, office=None if seed < 0 else ShuffledInprocMail(seed)) for seed in range(-1, 2)]
+    made = [run_once(*flags, mail_seed=None if seed < 0 else seed) for seed in range(-1, 2)]
     assert all(each.results() == made[0].results() for each in made)
 
 

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 from runs import Run, run, script_file
-from shuffled_mail import ShuffledInprocMail
 
 from launcher.run.prepare import describe
 from launcher.run.results.table import render
@@ -36,7 +35,7 @@ NEVER = "def worker(rank, world_size, chip):\n    if rank == 1:\n        chip.re
 WRONG = "def worker(rank, world_size, chip):\n    chip.send(1 - rank, 9, 0)\n"
 
 
-def run_script(folder: Path, source: str, *flags: object, **how: ShuffledInprocMail) -> Run:
+def run_script(folder: Path, source: str, *flags: object, **how: int) -> Run:
     return run(*CHIP, *flags, script_file(folder, source), **how)
 
 
@@ -56,7 +55,7 @@ def test_a_number_from_core_to_core(tmp_path: Path) -> None:
 def test_the_mail_does_not_matter(tmp_path: Path, topology: str) -> None:
     runs = [run_script(tmp_path, LAPS, "--sips", 4, "--topology", topology)]
     runs += [
-        run_script(tmp_path, LAPS, "--sips", 4, "--topology", topology, office=ShuffledInprocMail(seed))
+        run_script(tmp_path, LAPS, "--sips", 4, "--topology", topology, mail_seed=seed)
         for seed in range(5)
     ]
     assert {done.document["status"] for done in runs} == {"ok"}

@@ -3,7 +3,6 @@
 import pytest
 from launch import launched
 from runs import Run, run, script_file
-from shuffled_mail import ShuffledInprocMail
 
 FLAGS = ("--sips", 4, "--set", "sip.cube_mesh.w=2", "--set", "sip.cube_mesh.h=1")
 CASES = {
@@ -51,7 +50,7 @@ def test_calls_that_differ(tmp_path, case, verify):
 @pytest.mark.parametrize("seed", range(3))
 def test_the_message_does_not_depend_on_the_mail(tmp_path, seed):
     tensor, *calls = CASES["count"]
-    check(run(*FLAGS, script(tmp_path, tensor), office=ShuffledInprocMail(seed)), *calls)
+    check(run(*FLAGS, script(tmp_path, tensor), mail_seed=seed), *calls)
 
 
 def test_the_traceback_of_a_script_that_fails_on_it_is_kept(tmp_path):

@@ -3,7 +3,6 @@
 import pytest
 from launch import launched
 from runs import Run, run
-from shuffled_mail import ShuffledInprocMail
 from sweeps import some
 
 SMALL = ("--set", "sip.cube_mesh.w=2", "--set", "sip.cube_mesh.h=1", "--n-elem", "16")
@@ -51,7 +50,7 @@ def test_the_mail_does_not_change_the_results():
     flags = (*SYSTEMS["mesh"], *SMALL, "--iters", 3)
     plain = run(*flags).results()
     for seed in range(3):
-        assert run(*flags, office=ShuffledInprocMail(seed)).results() == plain
+        assert run(*flags, mail_seed=seed).results() == plain
 
 
 @pytest.mark.processes

@@ -6,7 +6,6 @@ import pytest
 from explained import check_path, explained
 from random_flags import drawn
 from runs import run as run_once
-from shuffled_mail import ShuffledInprocMail
 from sweeps import batches, crossed
 
 from launcher.api import run
@@ -35,7 +34,7 @@ def test_data_are_those_of_the_ideal_machine_and_the_path_adds_up(seed: int) -> 
 @pytest.mark.parametrize("latch", ["copy", "in_place"])
 def test_results_do_not_depend_on_the_mail(latch: str) -> None:
     flags = (*TORUS, "--set", f"defaults.latch={latch}")
-    first, *others = (run_once(*flags, office=ShuffledInprocMail(seed)) for seed in range(5))
+    first, *others = (run_once(*flags, mail_seed=seed) for seed in range(5))
     assert all(each.results() == first.results() for each in others)
     assert all(each.document["runs"] == first.document["runs"] for each in others)
 

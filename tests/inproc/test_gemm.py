@@ -6,9 +6,7 @@ from typing import Any
 
 import pytest
 from explained import explained
-from launch import launched
 from runs import run, script_file
-from shuffled_mail import ShuffledInprocMail
 from sweeps import some
 
 from sipsim.pe.gemm.array import Product, SystolicArray
@@ -33,14 +31,6 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Any:
     yield bench_gemm
     for name in ("bench_gemm", "benches.gemm", "benches"):
         sys.modules.pop(name, None)
-
-
-@pytest.mark.processes
-def test_the_same_digest_whatever_the_mail_and_the_engine():
-    one = run("--sips", 1, "--check-invariants", *SMALL)
-    assert one.outcome.error is None, one.outcome.error
-    assert run("--sips", 1, *SMALL, office=ShuffledInprocMail(3)).document["digest"] == one.document["digest"]
-    assert launched("--sips", 1, "--engine", "local", *SMALL).digest == one.document["digest"]
 
 
 def planted(monkeypatch: pytest.MonkeyPatch, operand: int) -> None:

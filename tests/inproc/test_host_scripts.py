@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 from launch import launched
 from runs import Run, ccl_file, run, script_file
-from shuffled_mail import ShuffledInprocMail
 
 from sipsim.errors import ConfigError
 from sipsim.host.script import ScriptNamespace
@@ -313,7 +312,7 @@ dist.all_reduce(torch.ones(4, 8))
         body = "if rank == 3:\n    1 / 0\ndist.all_reduce(torch.ones(4, 8))\nraise ValueError('late')"
         assert "ZeroDivisionError: division by zero (rank 3," in failure(run_worker(tmp_path, body))[2]
         for seed in range(5):
-            done = run(*RING, tmp_path / "script.py", office=ShuffledInprocMail(seed))
+            done = run(*RING, tmp_path / "script.py", mail_seed=seed)
             assert "ZeroDivisionError: division by zero (rank 3," in failure(done)[2]
 
     def test_earlier_collectives_are_reported(self, tmp_path):
@@ -387,7 +386,7 @@ class TestIsolationOfRanks:
     def test_the_order_of_the_mail_does_not_change_the_results(self, tmp_path):
         plain = run(*RING, stateful(tmp_path)).results()
         for seed in range(2):
-            assert run(*RING, stateful(tmp_path), office=ShuffledInprocMail(seed)).results() == plain
+            assert run(*RING, stateful(tmp_path), mail_seed=seed).results() == plain
 
     @pytest.mark.processes
     def test_the_digest_equals_that_of_local(self, tmp_path):
@@ -505,7 +504,7 @@ class TestKernelsThatBreakARule:
     @pytest.mark.parametrize("seed", range(3))
     def test_the_failed_rank_is_reported_not_those_that_only_stop(self, tmp_path, seed):
         flags = ccl_file(tmp_path, kernel("if at == (3, 2):\n        tl.load(t_ptr, 10**6)\n"))
-        done = run(*RING, *flags, "--no-verify-data", office=ShuffledInprocMail(seed))
+        done = run(*RING, *flags, "--no-verify-data", mail_seed=seed)
         assert (done.outcome.error.kind, done.outcome.error.rank) == ("MemoryAccessError", 3)
 
 
@@ -592,7 +591,7 @@ class TestDeadlocks:
     def test_the_explanation_does_not_depend_on_the_mail(self, tmp_path, seed):
         plain = run_worker(tmp_path, self.SKIPS)
         path = str(tmp_path / "script.py")
-        shuffled = run(*RING, path, office=ShuffledInprocMail(seed))
+        shuffled = run(*RING, path, mail_seed=seed)
         assert shuffled.outcome.error.message == plain.outcome.error.message
         assert shuffled.outcome.error.detail == plain.outcome.error.detail
 

@@ -5,10 +5,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from launch import launched
 from launch_flags import launch_flags, launch_settings
 from runs import Run, run, script_file
-from shuffled_mail import ShuffledInprocMail
 from sweeps import batches
 
 from launcher.api import run as run_program
@@ -200,17 +198,11 @@ class TestRows:
         """With skews and late starts, which move what meets what."""
         changes = {"max_start_skew_ns": 900, "start_skew_seed": seed, "start_margin_ns": 60}
         flags = (*self.FLAGS, "--topology", "torus_2d", *launch_flags(**changes))
-        usual, shuffled = run(*flags), run(*flags, office=ShuffledInprocMail(seed))
+        usual, shuffled = run(*flags), run(*flags, mail_seed=seed)
         assert usual.outcome.error is None
         assert usual.document["digest"] == shuffled.document["digest"]
         assert usual.document["launches"] == shuffled.document["launches"]
         assert any(each["late_by_ns"] for each in usual.document["launches"])
-
-    @pytest.mark.processes
-    def test_the_digest_is_that_of_processes(self, tmp_path: Path) -> None:
-        flags = (*self.FLAGS, *launch_flags(max_start_skew_ns=300), "--json", tmp_path / "out.json")
-        assert launched(*flags).document["digest"] == run(*flags).document["digest"]
-
 
 class TestExplain:
     @pytest.mark.parametrize(

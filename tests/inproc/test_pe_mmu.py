@@ -4,9 +4,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from launch import launched
 from runs import Run, run, script_file
-from shuffled_mail import ShuffledInprocMail
 from sweeps import crossed
 
 from launcher import api
@@ -52,16 +50,6 @@ def test_lookups_of_each_pe_in_the_result():
         for cube in range(4):
             row, accesses = rows[f"sip{member.rank}.cube{cube}.pe0"], sum(each[3] == cube for each in records)
             assert (row["misses"], row["hits"]) == (2, accesses - 2)
-
-
-@pytest.mark.processes
-@pytest.mark.parametrize("rings", [False, True])
-def test_the_same_digest_whatever_the_mail_and_the_engine(rings):
-    flags = (*SMALL, *mmu(4, 3, rings), "--bytes", "48K")
-    one = run(*flags)
-    assert one.outcome.error is None
-    assert run(*flags, office=ShuffledInprocMail(3)).document["digest"] == one.document["digest"]
-    assert launched(*flags, "--engine", "local").digest == one.document["digest"]
 
 
 # --- explanations ---------------------------------------------------------------------------------------------

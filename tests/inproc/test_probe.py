@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from launch_flags import launch_flags
 
 from launcher.cli.probe import main, probe
-from launcher.engines.inproc import InProcess
 from launcher.run.probe.options import parse_probe
 
 MOST_OVERHEAD_PS = 100_000
@@ -233,90 +232,3 @@ def test_short_fits_a_screen(capsys: pytest.CaptureFixture[str], mode: str) -> N
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) <= 24
     assert max(map(len, lines)) <= 100
-
-
-HERE = ["--from", "0.0.0", "--to"]
-
-
-@pytest.mark.parametrize(
-    ("words", "line"),
-    [
-        ([*HERE, "9.0.0"], "--to 9.0.0: there is no such PE; the last SIP, cube and PE are 1.15.7"),
-        (
-            ["--from", "0.16.0", "--to", "0.0.0"],
-            "--from 0.16.0: there is no such PE; the last SIP, cube and PE are 1.15.7",
-        ),
-        ([*HERE, "0.0.0"], "--to 0.0.0: the same PE as --from; name another"),
-        (["--from", "0.0", "--to", "0.0.0"], "argument --from: '0.0' is not a PE; write SIP.CUBE.PE, such as 0.3.0"),
-        (["--to", "0.0.0"], "the following arguments are required: --from"),
-        (
-            [*HERE, "0.1.0", "--bytes", "8K"],
-            "--bytes 8192: a message must fit a slot of 4096; raise defaults.slot_size",
-        ),
-        ([*HERE, "0.1.0", "--bytes", "3"], "--bytes 3: must be a multiple of 2, the size of an element"),
-        (["--short"], "the following arguments are required: --from, --to"),
-        ([*HERE, "1.0.0", "--short", "--matrix"], "give one of --matrix and --short: each is an output of its own"),
-        (
-            [*HERE, "1.0.0", "--short", "--sweep-bytes"],
-            "give one of --sweep-bytes and --short: each is an output of its own",
-        ),
-        (
-            ["--matrix", "cubes", "--sweep-bytes", "2:4"],
-            "give one of --matrix and --sweep-bytes: each is an output of its own",
-        ),
-        (["--matrix", "--to", "0.0.0"], "--to: --matrix shows all pairs; leave --to out"),
-        ([*HERE, "1.0.0", "--matrix"], "--from: --matrix shows all pairs; leave --from and --to out"),
-        (["--matrix", "pes"], "argument --matrix: 'pes' must be sips, cubes, or cubes:SIP,SIP such as cubes:2,5"),
-        (["--matrix", "sips:0"], "argument --matrix: 'sips:0' must be sips, cubes, or cubes:SIP,SIP such as cubes:2,5"),
-        (["--matrix", "cubes:1,1"], "argument --matrix: 'cubes:1,1': the same SIP twice; name two, such as cubes:2,5"),
-        (["--matrix", "cubes:1,2"], "--matrix cubes:1,2: there is no SIP 2; SIPs are 0 to 1"),
-        (["--matrix", "--sips", "1"], "--matrix sips: one SIP has no pairs; give --sips 2, or --matrix cubes"),
-        (["--matrix", "--sips", "129"], "--matrix sips: 129 SIPs; it needs 2 to 128, or --matrix cubes"),
-        (
-            ["--matrix", "cubes", "--sips", "1", "--set", "sip.cube_mesh={w: 1, h: 1}"],
-            "--matrix cubes: one SIP of one cube has no pairs; give --sips 2 or more cubes",
-        ),
-        (["--matrix", "--bytes", "8K"], "--bytes 8192: a message must fit a slot of 4096; raise defaults.slot_size"),
-        (["--matrix", "--bytes", "3"], "--bytes 3: must be a multiple of 2, the size of an element"),
-        (["--matrix", "--svg", "/no/x"], "--svg /no/x: cannot be written; name a file in a folder that exists"),
-        ([*HERE, "1.0.0", "--svg", "x.svg"], "--svg: draws --matrix; give that too"),
-        ([*HERE, "1.0.0", "--csv", "x.csv"], "--csv: is for --matrix and --sweep-bytes; use --json"),
-        ([*HERE, "1.0.0", "--json", "/no/x"], "--json /no/x: cannot be written; name a file in a folder that exists"),
-        (
-            [*HERE, "1.0.0", "--sweep-bytes", "2:4", "--bytes", "2"],
-            "--bytes: --sweep-bytes gives the sizes; leave --bytes out",
-        ),
-        (
-            [*HERE, "1.0.0", "--sweep-bytes", "64"],
-            "argument --sweep-bytes: '64' is not a range of sizes; write MIN:MAX, such as 64:64K",
-        ),
-        (
-            [*HERE, "1.0.0", "--sweep-bytes", "64:x"],
-            "argument --sweep-bytes: 'x' is not a size; write bytes or a number with K, M or G, such as 64K",
-        ),
-        (
-            [*HERE, "1.0.0", "--sweep-bytes", "64:32"],
-            "argument --sweep-bytes: '64:32': 64 is more than 32; write MIN:MAX, such as 64:64K",
-        ),
-        ([*HERE, "1.0.0", "--sweep-bytes", "3:8"], "--sweep-bytes 3: must be a multiple of 2, the size of an element"),
-        (
-            [*HERE, "1.0.0", "--sweep-bytes", "64:1G"],
-            "--sweep-bytes 1073741824: is sent as messages of 4096 B (slot_size), 4096 at most; give at most 16M",
-        ),
-        ([*HERE, "9.0.0", "--sweep-bytes"], "--to 9.0.0: there is no such PE; the last SIP, cube and PE are 1.15.7"),
-        ([*HERE, "0.1.0", "--byte", "3"], "unknown flag --byte; did you mean --bytes?"),
-        (
-            [*HERE, "0.1.0", "--set", "router.overhead_n=3"],
-            "--set router.overhead_n=3: unknown key 'overhead_n' in router; did you mean 'overhead_ns'? "
-            "allowed: bandwidth_GBps, buffer_packets, overhead_ns, packet_bytes",
-        ),
-    ],
-)
-def test_usage_errors_are_one_line(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, words: list[str], line: str
-) -> None:
-    """Before anything is simulated."""
-    monkeypatch.setattr(InProcess, "run", lambda _self: pytest.fail("it ran"))
-    assert main(words) == 2
-    told = capsys.readouterr()
-    assert (told.out, told.err) == ("", f"ahbm-probe: {line}\n")

@@ -12,7 +12,6 @@ from unittest.mock import patch
 import pytest
 from random_rows import drawn, drawn_bench, last_row, measured
 from runs import Run, run, script_file
-from shuffled_mail import ShuffledInprocMail
 from sweeps import some
 
 from launcher.bench.base import BENCHES
@@ -160,7 +159,7 @@ def test_the_mail_does_not_change_row_starts() -> None:
     flags = (*LAST_CREDITS, "--bytes", "16K,24K,8K", "--iters", 2)
     plain = run(*flags).results()
     for seed in range(3):
-        assert run(*flags, office=ShuffledInprocMail(seed)).results() == plain
+        assert run(*flags, mail_seed=seed).results() == plain
 
 
 # --- planted faults are seen ----------------------------------------------------------------------------------

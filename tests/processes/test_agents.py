@@ -144,6 +144,7 @@ def test_a_sip_that_is_killed_is_started_again_on_its_host(tmp_path, ssh):
     assert [rank["restarts"] for rank in done.document["ranks"]] == [0, 0, 0, 1]
 
 
+@pytest.mark.fault
 @pytest.mark.parametrize("who", some(["agent", "server", "launcher"], "server", "launcher"))
 def test_nothing_is_left_after_a_kill(who, tmp_path, ssh):
     """Every process is waited for, and the temporary folders are checked."""
@@ -163,6 +164,7 @@ def test_nothing_is_left_after_a_kill(who, tmp_path, ssh):
         assert f"the server that starts the processes (pid {run.servers[1]}) was killed by SIGKILL" in first
 
 
+@pytest.mark.fault
 def test_an_agent_that_is_stopped_is_a_host_that_is_lost(tmp_path, ssh):
     path = script(tmp_path, f"{STAND}\n{ALL_REDUCE}")
     with launching(*SMALL, *HOSTS, "--json", tmp_path / "out.json", path, **ssh()) as launch:
@@ -323,6 +325,7 @@ def test_a_bootstrap_that_others_can_read_is_refused(tmp_path):
     assert (done.returncode, done.stderr) == (2, said)
 
 
+@pytest.mark.fault
 @pytest.mark.parametrize(
     ("env", "said"),
     [

@@ -30,6 +30,7 @@ def test_the_same_digest_and_nothing_is_left(tmp_path):
     assert list(run.folder.iterdir()) == []
 
 
+@pytest.mark.fault
 def test_a_ticket_is_for_one_process(tmp_path):
     with by_hand(tmp_path, *SMALL) as run:
         twins = [run.start(1), run.start(1)]

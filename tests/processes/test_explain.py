@@ -1,4 +1,4 @@
-"""``--explain`` from the command line: exit codes, what is refused, and Ctrl-C in a run with a change."""
+"""``--explain`` from the command line: exit codes, and Ctrl-C in a run with a change."""
 
 import json
 import os
@@ -26,23 +26,6 @@ def test_the_explanation_is_the_same_on_every_engine(engine: str, tmp_path: Path
     (told,), (row,) = document["explain"], document["runs"]
     assert told["what_if"][0]["rerun_saved_ps"] is not None
     assert sum(part["ps"] for part in told["parts"]) == told["until_ps"] - told["since_ps"] == row["time_ns"] * 1000
-
-
-@pytest.mark.parametrize(
-    ("flags", "line"),
-    [
-        (("--explain-reruns", 3), "--explain-reruns 3: there is no explanation without --explain; add it"),
-        (("--explain", "-q"), "--explain: with -q there is no table to show it below; add --json FILE, or leave"),
-        (("--explain", "--csv", "-"), "--explain: with --csv - there is no table"),
-        (("--csv", "a.csv", "--csv-links", "a.csv"), "--csv-links a.csv: is the file of --csv, too; name another one"),
-        (("--csv-links", "/nowhere/a.csv"), "--csv-links /nowhere/a.csv: cannot be written"),
-    ],
-)
-def test_what_makes_no_sense_is_refused(flags: tuple[object, ...], line: str) -> None:
-    done = launched(*SMALL, *flags)
-    assert (done.exit_code, done.stdout) == (2, "")
-    assert done.stderr.startswith(f"ahbm-launch: {line}")
-    assert len(done.stderr.splitlines()) == 1
 
 
 def test_ctrl_c_in_a_run_with_a_change_is_told_by_the_exit_code(tmp_path: Path) -> None:

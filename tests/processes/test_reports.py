@@ -138,6 +138,7 @@ class TestShowing:
         assert (tmp_path / "logs/rank-1.log").read_text() == "hello 1\n"
         assert not (tmp_path / "logs/error.json").exists()
 
+    @pytest.mark.fault
     def test_a_log_that_could_not_be_kept(self, tmp_path: Path, small_disk: Path) -> None:
         """The disk fills during the run: the run succeeds, and the loss is reported, also by the exit code."""
         logs = small_disk / "logs"
@@ -150,6 +151,7 @@ class TestShowing:
 
 
 class TestFaults:
+    @pytest.mark.fault
     @pytest.mark.parametrize(
         ("fault", "kind", "says"),
         [
@@ -170,6 +172,7 @@ class TestFaults:
         assert error(done)["time_ps"] < (10**6 if not fault.startswith("mute") else 1.2 * 10**6)
         assert error(done)["last_lines"] == [f"fault {fault} is injected"]
 
+    @pytest.mark.fault
     @pytest.mark.parametrize(
         "fault",
         some(
@@ -191,6 +194,7 @@ class TestFaults:
         assert [rank["restarts"] for rank in done.document["ranks"]] == [0, 0, 0, 1]
         assert " has not joined within 5 s, --join-timeout; started again (1 of --max-restarts 1)" in done.stderr
 
+    @pytest.mark.fault
     def test_the_next_incarnation_has_its_own(self, tmp_path: Path, digest: str) -> None:
         faults = ("--fault", "kill:2@2us", "--fault", "kill:2@1us#1")
         done = launched(*FOUR, "--max-restarts", "2", "--json", tmp_path / "o.json", *faults)
@@ -226,6 +230,7 @@ class TestResuming:
             f"ahbm-launch: --resume {kept}: that run has succeeded, nothing is left to do; begin another one"
         ]
 
+    @pytest.mark.fault
     def test_after_the_launchers_own(self, tmp_path: Path, digest: str) -> None:
         kept = tmp_path / "kept"
         with launching(*FOUR, "-n", "1", "--run-dir", kept, "--fault", "launcher@0") as launch:
@@ -234,6 +239,7 @@ class TestResuming:
         again = launched("--resume", kept)
         assert (again.exit_code, again.digest) == (0, digest)
 
+    @pytest.mark.fault
     def test_not_while_it_runs(self, tmp_path: Path) -> None:
         kept = tmp_path / "kept"
         path = script(tmp_path, "print('stands')", "while rank == 1: pass")
@@ -304,6 +310,7 @@ def worker(rank, world_size, torch):
 
 
 class TestRefusals:
+    @pytest.mark.fault
     @pytest.mark.parametrize(
         "words",
         [

@@ -179,6 +179,7 @@ def test_a_set_up_comes_before_the_first_start_and_its_error_is_reported(tmp_pat
     assert [event.status for event in rest if isinstance(event, Ended)] == [0]
 
 
+@pytest.mark.fault
 def test_a_process_that_cannot_be_started_is_news(tmp_path):
     """No descriptor is left for the folder of its log; later there is one again."""
     server = ForkServer(Programs(a=lambda: 0), str(tmp_path))

@@ -183,7 +183,7 @@ class ResultDocument(TypedDict):
         dict[str, Any] | None, no_time("The config with every flag applied; its keys are explained in configs/*.yaml.")
     ]
     engine: Annotated[str | None, no_time("Where the SIPs ran, as --list engines names it.")]
-    mail: Annotated[str | None, no_time("How messages travelled; null with --engine inproc.")]
+    mail: Annotated[str | None, no_time("How messages travelled; null with --engine inproc, but for shuffled:SEED.")]
     sips: Sips | None
     topology: Topology | None
     shape: Shape

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from launch import launched
 from runs import Run, ccl_file, run, script_file
-from shuffled_mail import ShuffledInprocMail
 from sweeps import crossed
 
 from sipsim.topology.address import OFFSET_BITS, PhysAddr
@@ -115,7 +114,7 @@ def test_tensors_and_rings_share_every_slice_of_hbm_without_a_byte_of_overlap(tm
 @pytest.mark.processes
 def test_the_same_digest_whatever_the_mail_and_the_engine(tmp_path):
     one = run(*words(tmp_path))
-    assert run(*words(tmp_path), office=ShuffledInprocMail(5)).document["digest"] == one.document["digest"]
+    assert run(*words(tmp_path), mail_seed=5).document["digest"] == one.document["digest"]
     assert launched(*words(tmp_path, N, "--engine", "local")).digest == one.document["digest"]
 
 

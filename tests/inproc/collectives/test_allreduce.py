@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from runs import Run, ccl_file, run, sums_of
-from shuffled_mail import ShuffledInprocMail
 from sweeps import crossed, some
 
 from sipsim.errors import ConfigError
@@ -198,7 +197,7 @@ def test_a_sender_waits_for_a_slow_receiver_behind_a_link(tmp_path, waits):
     np.testing.assert_array_equal(plain.tensor(1), plain.tensor(0))
     assert len(set(plain.tensor(0)[0].tolist())) > 20
     for seed in SHUFFLES:
-        assert run(*flags, office=ShuffledInprocMail(seed)).results() == plain.results()
+        assert run(*flags, mail_seed=seed).results() == plain.results()
 
 
 MEET = """
@@ -224,7 +223,7 @@ def test_packets_that_arrive_at_one_time_are_in_canonical_order(tmp_path):
     assert ends[0::2] == ends[1::2]
     assert len(set(ends)) == 4
     for seed in SHUFFLES:
-        assert run(*flags, office=ShuffledInprocMail(seed)).results() == plain.results(), f"seed {seed}"
+        assert run(*flags, mail_seed=seed).results() == plain.results(), f"seed {seed}"
 
 
 def test_no_sender_waits_with_wide_rings(waits):
@@ -265,7 +264,7 @@ def test_the_order_of_the_mail_does_not_change_results(system):
     plain = run(*MAILS[system])
     assert_all_sums(plain)
     for seed in SHUFFLES:
-        shuffled = run(*MAILS[system], office=ShuffledInprocMail(seed))
+        shuffled = run(*MAILS[system], mail_seed=seed)
         assert shuffled.results() == plain.results(), f"seed {seed}"
         assert shuffled.document["digest"] == plain.document["digest"], f"seed {seed}"
         assert shuffled.document["runs"] == plain.document["runs"], f"seed {seed}"
@@ -273,7 +272,7 @@ def test_the_order_of_the_mail_does_not_change_results(system):
 
 def test_shuffled_mail_changes_the_grants():
     """Otherwise the test above would compare a run with itself."""
-    grants = {run(*TORUS, office=ShuffledInprocMail(seed)).document["sync"]["grants"] for seed in range(4)}
+    grants = {run(*TORUS, mail_seed=seed).document["sync"]["grants"] for seed in range(4)}
     assert len(grants) > 1
 
 

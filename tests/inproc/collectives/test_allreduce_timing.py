@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 import pytest
 from hardware import config, records_of
-from shuffled_mail import ShuffledInprocMail
 from sweeps import crossed
 
+from broker.mail.inproc import ShuffledInprocMail
 from launcher.engines.inproc import InProcess
 from launcher.report.progress import Progress
 from launcher.supervise.request import Request

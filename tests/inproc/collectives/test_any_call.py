@@ -8,7 +8,6 @@ from group_runs import HEAD
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from runs import Run, run, script_file
-from shuffled_mail import ShuffledInprocMail
 
 from sipsim.ccl.algorithm import Algorithm
 from sipsim.ccl.collectives.base import COLLECTIVES, NO_OP
@@ -97,7 +96,7 @@ def simulated(folder: Path, case: Case, mail_seed: int) -> Run:
     }
     flags = [word for key, value in knobs.items() for word in ("--set", f"{key}={value}")]
     script = script_file(folder, IMPORTS + HEAD + CALL.format(case=case))
-    return run(*case["system"], *flags, "--variant", "ideal", script, office=ShuffledInprocMail(mail_seed))
+    return run(*case["system"], *flags, "--variant", "ideal", script, mail_seed=mail_seed)
 
 
 def check(folder: Path, case: Case) -> None:

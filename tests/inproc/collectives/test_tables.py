@@ -7,7 +7,6 @@ slot by slot, so that the number of elements decides how often a ring is filled.
 import numpy as np
 import pytest
 from runs import Run, ccl_file, run, script_file
-from shuffled_mail import ShuffledInprocMail
 from sweeps import crossed, some
 
 from sipsim.errors import ConfigError
@@ -217,7 +216,7 @@ def test_the_order_of_the_mail_does_not_change_results(tmp_path, system: str) ->
     plain = run(*words)
     assert_right(plain)
     for seed in (1, 2, 3):
-        assert run(*words, office=ShuffledInprocMail(seed)).results() == plain.results()
+        assert run(*words, mail_seed=seed).results() == plain.results()
 
 
 def test_the_process_group_stays_sips(tmp_path) -> None:
@@ -396,7 +395,7 @@ def test_a_sip_without_ranks_forwards_for_the_others(tmp_path) -> None:
     ]
     assert {len(member.chip.sip.pes_in_use()) for member in plain.members[2:]} == {0}
     for seed in (1, 2, 3):
-        assert run(*small(5), *line, *words, script, office=ShuffledInprocMail(seed)).results() == plain.results()
+        assert run(*small(5), *line, *words, script, mail_seed=seed).results() == plain.results()
 
 
 @pytest.mark.parametrize(

@@ -14,11 +14,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 from random_systems import Automaton, Outcome, System
-from shuffled_mail import ShuffledInprocMail
 
 from broker.hub import Hub, Phase
 from broker.ids import BROKER, LAUNCHER, PROTOCOL, address_of, split_address
-from broker.mail.inproc import Envelope
+from broker.mail.inproc import Envelope, ShuffledInprocMail
 from broker.wire import (
     Deadlock,
     Failed,

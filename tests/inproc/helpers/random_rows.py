@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 from runs import Run, run, script_file
 
-from broker.mail.inproc import InprocMail
 from launcher.bench.base import Case
 from launcher.bench.benches.ccl import OPERATIONS, CclCase
 from launcher.bench.benches.eth_ping import ROUND_TRIP
@@ -199,7 +198,7 @@ def drawn_bench(seed: int) -> DrawnBench:
 
 def measured(folder: Path, flags: tuple[str, ...], rows: list[dict[str, Any]], *more: str) -> list[Any]:
     """All that the last of these rows has measured."""
-    done = run(*flags, *more, script_file(folder, SCRIPT), json.dumps(rows), office=InprocMail())
+    done = run(*flags, *more, script_file(folder, SCRIPT), json.dumps(rows))
     return last_row(done, f"row {rows[-1]['name']}")
 
 

@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 from random_systems import Automaton, Outcome, System
-from shuffled_mail import ShuffledInprocMail
 
 from broker.hub import Hub, Phase
 from broker.ids import BROKER, LAUNCHER, MAX_PS, PROTOCOL
+from broker.mail.inproc import ShuffledInprocMail
 from broker.wire import (
     Abort,
     Deadlock,

@@ -1,4 +1,4 @@
-"""Whole runs in this process: a command line, an in-process mail of the test's choice, and their results.
+"""Whole runs in this process: a command line and its results.
 
 Does what ``launcher.run.run`` does around an engine, without signals, terminal and clock.
 """
@@ -10,7 +10,7 @@ from unittest.mock import patch
 
 import numpy as np
 
-from broker.mail.inproc import InprocMail
+from broker.mail.kinds import inproc_mail
 from launcher.engines.inproc import InProcess
 from launcher.report.oplog import write_oplog
 from launcher.report.outcome import Outcome
@@ -89,19 +89,20 @@ class Run(NamedTuple):
         return [(told.tensor_sha256, told.oplog_sha256, told.sim_end_ps) for told in ranks]
 
 
-def run(*argv: object, office: InprocMail | None = None, keep_oplog: bool = False) -> Run:
-    """Run a command line of ``ahbm-launch``.
+def run(*argv: object, mail_seed: int | None = None, keep_oplog: bool = False) -> Run:
+    """Run a command line of ``ahbm-launch``; with ``mail_seed``, with shuffled mail.
 
     Raises:
         ConfigError: when it would be refused.
     """
-    words = [str(word) for word in argv]
+    shuffled = [] if mail_seed is None else ["--engine", "inproc", "--mail", f"shuffled:{mail_seed}"]
+    words = [*shuffled, *map(str, argv)]
     chosen = options.parse(words)
     prepared = prepare.prepare(chosen)
     with tempfile.TemporaryDirectory() as run_dir:
         job, settings = prepared.job, RunSettings(max_sim_ps=chosen.max_sim_ps)
         request = Request(prepared.plan, job, run_dir, 0.0, Progress(quiet=True), settings)
-        engine = InProcess(request, Undisturbed(), office or InprocMail(), keep_oplog)
+        engine = InProcess(request, Undisturbed(), inproc_mail(chosen.mail), keep_oplog)
         freed = FreedTensors()
         with freed.watch():
             outcome = engine.run()

@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 from hardware import WiredPlan
 from runs import Undisturbed
-from shuffled_mail import ShuffledInprocMail
 
+from broker.mail.inproc import ShuffledInprocMail
 from launcher.engines.inproc import InProcess
 from launcher.report.progress import Progress
 from launcher.supervise.request import Request

@@ -6,62 +6,68 @@ five routers, PE 1, wires 0.1 + 4 * 0.25 + 0.05. What passes through a SIP has f
 0.1 + 3 * 0.25 + 0.1, and another link.
 """
 
-import pytest
-from hardware import WiredPlan, config, records_of, tcm
-from sips import pause, run_sips, spawn
+from typing import Any, NamedTuple
 
-from sipsim.ccl.install import PePlace
-from sipsim.node.sip_node import SipNode
-from sipsim.tl.language import TL
+import pytest
+
+from ahbm_sim.testing import simulate
 
 OUT_BY_W, IN_BY_E, LINK, CREDIT, THROUGH = 5_400, 9_150, 10_000, 250, 8_950
 IPCQ, PE = 1_000, 1_000
 DIRECT = IPCQ + OUT_BY_W + LINK + IN_BY_E + CREDIT
 WAYS = {2: DIRECT, 3: DIRECT + THROUGH + LINK}
 """From the step in which a slot is freed to the credit's arrival, by the number of SIPs in the line."""
-TAKE_PS = 1_000_000
 
 
-class Ends:
-    """PE 0 of SIP 0 sends two messages into one slot; PE 0 of the last SIP runs ``then`` from 1 us on."""
+class Ends(NamedTuple):
+    """From the start of the last SIP's receive: when the credit freed the sender's one slot, when the receive ended.
+    ``packets``: how many that SIP sent, until the second message was received, too.
+    """
 
-    def __init__(self, sips: int, mode: str, *then: str, **defaults: object) -> None:
-        line = {"system.sips.count": sips, "system.sips.topology": "mesh_2d_no_wrap", "system.sips.shape": [sips, 1]}
-        knobs = {"credit_return_mode": mode, "n_slots": 1, "virtual_channels": False, **defaults}
-        settings = {**line, "sip.cube_mesh": {"w": 1, "h": 1}, **{f"defaults.{k}": v for k, v in knobs.items()}}
-        places = [PePlace(0, 0, 0), PePlace(sips - 1, 0, 0)]
-        self.then = then
-        self.credits: list[tuple[int, int]] = []
-        plan = WiredPlan(config(settings), places, {0: {"away": 1}, 1: {"home": 0}})
-        self.engine = run_sips(plan, self.start)
-        assert self.engine.outcome.error is None, self.engine.outcome.error.message
-        self.sips = [member.chip.sip for member in self.engine.members]
-        self.sent = [record.end_ps for record in records_of(self.sips[0], "ipcq.send")]
-        self.received = [record.end_ps for record in records_of(self.sips[-1], "ipcq.recv")]
+    credited_ps: int
+    received_ps: int
+    packets: int
 
-    def start(self, member: SipNode) -> None:
-        sip = member.chip.sip
-        if member.rank == 0:
-            ipcq, real = sip.pe(0, 0).ipcq, sip.pe(0, 0).ipcq.credit
 
-            def noted(credit: object) -> None:
-                self.credits.append((sip.engine.now_ps, credit.consumer_seq))  # type: ignore[attr-defined]
-                real(credit)  # type: ignore[arg-type]
+def ends(sips: int, mode: str, *then: str) -> Ends:
+    """PE 0 of SIP 0 sends two messages into one slot; PE 0 of the last SIP runs ``then`` from about 1 us on: ``recv``,
+    ``pause`` for 10 ns, or the elements of a message that it sends back.
+    """
+    first, last = (0, 0, 0), (sips - 1, 0, 0)
 
-            ipcq.credit = noted  # type: ignore[method-assign,assignment]
-            spawn(sip, 0, 0, lambda tl: [tl.send("away", src_addr=tcm(0, 0), shape=16, dtype="i32") for _ in "12"])
-        elif member.rank == member.plan.system.n_sips - 1:
-            spawn(sip, 0, 0, lambda tl: self.receive(member, tl))
+    def send(tl: Any) -> None:
+        for value in [tl.zeros(16, "i32") for _ in range(2)]:
+            tl.send("away", value)
+        for step in filter(str.isdigit, then):
+            tl.recv("away", int(step), "i32")
 
-    def receive(self, member: SipNode, tl: TL) -> None:
-        pause(member.chip.sip, 0, 0, TAKE_PS)
-        for step in self.then:
-            if step == "recv":
-                tl.recv("home", 16, "i32")
-            elif step == "pause":
-                pause(member.chip.sip, 0, 0, 10_000)
+    def receive(tl: Any) -> None:
+        values = {step: tl.zeros(int(step), "i32") for step in then if step.isdigit()}
+        tl.delay(1_000)
+        for step in then:
+            if step in values:
+                tl.send("home", values[step])
             else:
-                tl.send("home", src_addr=tcm(0, 0, sip=member.rank), shape=int(step), dtype="i32")
+                tl.recv("home", 16, "i32") if step == "recv" else tl.delay(10)
+        tl.delay(1_000)
+        tl.recv("home", 16, "i32")
+
+    knobs = {"credit_return_mode": mode, "n_slots": 1, "virtual_channels": False}
+    done = simulate(
+        {first: send, last: receive},
+        wires={(first, "away"): last, (last, "home"): first},
+        sips=sips,
+        cubes=(1, 1),
+        topology="mesh_2d_no_wrap",
+        shape=f"{sips}x1",
+        set={f"defaults.{key}": value for key, value in knobs.items()},
+        mail=0,
+        check_invariants=True,
+    )
+    assert done.error is None, done.error
+    (received, _), (_, blocked) = done.ops("ipcq.recv", last), done.ops("ipcq.send", first)
+    since = received.start_ps
+    return Ends(blocked.end_ps - since, received.end_ps - since, done.document["ranks"][-1]["packets_sent"])
 
 
 @pytest.mark.parametrize("sips", WAYS)
@@ -73,37 +79,19 @@ def test_a_credit_alone_takes_the_whole_way(sips: int, mode: str, blocked_ps: in
     """Over the links, its 16 B once, however many SIPs it passes. On its own wire it takes as long, and so does
     recv.
     """
-    ends = Ends(sips, mode, "recv")
-    arrived_ps = TAKE_PS + later_ps + WAYS[sips]
-    assert ends.received == [TAKE_PS + (WAYS[sips] if blocked_ps is None else blocked_ps)]
-    assert ends.credits == [(arrived_ps, 1)]
-    assert ends.sent == [0, arrived_ps]
-    assert ends.sips[-1].session.packets_sent == 1
+    received_ps = WAYS[sips] if blocked_ps is None else blocked_ps
+    assert ends(sips, mode, "recv") == Ends(later_ps + WAYS[sips], received_ps, 2)
 
 
 @pytest.mark.parametrize("sips", WAYS)
 def test_a_credit_over_the_fabric_waits_on_the_links_with_data(sips: int) -> None:
-    """4096 B take the same route before: the credit is right behind them on the last link, in every SIP."""
-    ends = Ends(sips, "fabric", "1024", "recv")
-    token_ps = data_arrival(ends)
-    assert ends.credits == [(token_ps + CREDIT, 1)]
-    free = Ends(sips, "fast_path", "1024", "recv")
-    assert free.credits == [(TAKE_PS + WAYS[sips], 1)]
-    assert free.credits < ends.credits
-
-
-def data_arrival(ends: Ends) -> int:
-    """The arrival of the last byte of 4096 at PE 0 of SIP 0: 64 ns at 64 GB/s, and the route."""
-    way_ps = WAYS[len(ends.sips)] - CREDIT
-    return TAKE_PS + way_ps + 64_000
+    """4096 B, 64 ns, take the same route before: the credit is right behind them on the last link, in every SIP."""
+    assert ends(sips, "fabric", "1024", "recv").credited_ps == WAYS[sips] + 64_000
+    assert ends(sips, "fast_path", "1024", "recv").credited_ps == WAYS[sips]
 
 
 @pytest.mark.parametrize("sips", WAYS)
 def test_a_credit_is_piggybacked_over_links(sips: int) -> None:
     """No credit is sent alone: it arrives with the message of 64 B, 1 ns, whose write is included."""
-    ends = Ends(sips, "piggyback", "recv", "pause", "16")
-    arrived_ps = TAKE_PS + 10_000 + WAYS[sips] - CREDIT + 1_000 + 1_000
-    assert ends.received == [TAKE_PS]
-    assert ends.credits == [(arrived_ps, 1)]
-    assert ends.sent == [0, arrived_ps]
-    assert ends.sips[-1].session.packets_sent == 1
+    arrived_ps = 10_000 + WAYS[sips] - CREDIT + 1_000 + 1_000
+    assert ends(sips, "piggyback", "recv", "pause", "16") == Ends(arrived_ps, 0, 2)

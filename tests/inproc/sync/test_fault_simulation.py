@@ -256,6 +256,7 @@ def test_a_missing_rule_is_caught(mutate: Callable[[pytest.MonkeyPatch], None], 
 # --- a program that is not deterministic ----------------------------------------------------------------------
 
 
+@pytest.mark.fault
 def test_a_nondeterministic_program_is_named(tmp_path: Path) -> None:
     """The restarted device behaves differently. The first different packet is found, by its sender or its receiver."""
 

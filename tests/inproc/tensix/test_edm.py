@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 from runs import Run, run, script_file
-from shuffled_mail import ShuffledInprocMail
 
 from sipsim.tensix.edm import channel as channel_module
 from sipsim.tensix.edm.channel import EdmChannel
@@ -47,7 +46,7 @@ def test_pings_go_around(name: str, sips: int, chip: str) -> None:
 def test_the_mail_does_not_matter() -> None:
     plain = passed(run(*PAIR, EXAMPLES / "slices.py")).document["digest"]
     for seed in range(4):
-        done = passed(run(*PAIR, EXAMPLES / "slices.py", office=ShuffledInprocMail(seed)))
+        done = passed(run(*PAIR, EXAMPLES / "slices.py", mail_seed=seed))
         assert done.document["digest"] == plain
 
 

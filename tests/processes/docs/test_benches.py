@@ -1,4 +1,4 @@
-"""The benches and the fuzzer run and write their documented rows. Their speed is not tested."""
+"""The benches run and write their documented rows. Their speed is not tested."""
 
 import importlib.util
 import json
@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fuzz_targets import targets
 from launch import environment
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -105,34 +104,6 @@ def test_grid_of_collectives(tmp_path: Path) -> None:
     lines = ran.stdout.splitlines()
     assert len(lines) == 3 + len({row["algorithm"] for row in rows})
     assert lines[-1].startswith(f"{sum(row['cases'] for row in rows)} cases in {len(rows)} cells, 0 wrong")
-
-
-def fuzzed(*words: str) -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, str(ROOT / "scripts/fuzz.py"), *words]
-    return subprocess.run(command, capture_output=True, text=True, env=environment("/tmp"), timeout=120)
-
-
-def test_fuzz_without_atheris(tmp_path: Path) -> None:
-    """Also where it is installed: the interpreter ignores installed packages."""
-    command = [sys.executable, "-S", str(ROOT / "scripts/fuzz.py"), "--target", "wire"]
-    ran = subprocess.run(command, capture_output=True, text=True, env=environment("/tmp"), timeout=120, cwd=tmp_path)
-    assert (ran.returncode, ran.stdout) == (2, "")
-    assert ran.stderr == "fuzz: atheris is not installed; pip install 'ahbm-sim[fuzz]'\n"
-
-
-def test_fuzz_knows_its_targets() -> None:
-    source = (ROOT / "scripts/fuzz.py").read_text()
-    named = [word for line in source.splitlines() if line.startswith("TARGETS ") for word in line.split('"')[1::2]]
-    assert sorted(named) == sorted(targets())
-
-
-@pytest.mark.skipif(importlib.util.find_spec("atheris") is None, reason="atheris, an optional extra, is not installed")
-def test_fuzz_counts_what_it_tries() -> None:
-    ran = fuzzed("--target", "packets,fault", "--seconds", "1")
-    assert ran.returncode == 0, ran.stderr
-    rows = [line.split() for line in ran.stdout.splitlines()[1:]]
-    assert [(row[0], row[-1]) for row in rows] == [("packets", "nothing"), ("fault", "nothing")]
-    assert all(int(row[1]) > 0 for row in rows)
 
 
 def test_edm(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ pytestmark = pytest.mark.processes
 
 
 class TestAKilledProcess:
+    @pytest.mark.fault
     def test_a_sip(self, tmp_path):
         done = kill_standing(tmp_path, "sip-1")
         assert done.exit_code == 4
@@ -28,6 +29,7 @@ class TestAKilledProcess:
         assert first.endswith(") was killed by SIGKILL")
         assert "  | stands" in done.stderr
 
+    @pytest.mark.fault
     def test_the_broker(self, tmp_path):
         done = kill_standing(tmp_path, "broker")
         assert done.exit_code == 4
@@ -35,6 +37,7 @@ class TestAKilledProcess:
         assert done.own_lines[0].startswith("ahbm-launch: process_died: the broker (pid ")
         assert done.own_lines[0].endswith(") was killed by SIGKILL")
 
+    @pytest.mark.fault
     def test_the_server(self, tmp_path):
         done = kill_standing(tmp_path, "server")
         assert done.exit_code == 4
@@ -43,12 +46,14 @@ class TestAKilledProcess:
         assert first.startswith("ahbm-launch: process_died: the server that starts the processes (pid ")
         assert first.endswith(") was killed by SIGKILL")
 
+    @pytest.mark.fault
     def test_the_launcher(self, tmp_path):
         """No report is possible; but every process has exited, and the folder with the sockets is removed."""
         done = kill_standing(tmp_path, "launcher")
         assert done.exit_code == -signal.SIGKILL
         assert done.document is None
 
+    @pytest.mark.fault
     def test_a_sip_by_itself(self, tmp_path):
         path = script(tmp_path, f"{ALL_REDUCE}\nif rank == 2: os.kill(os.getpid(), signal.SIGKILL)\n{ALL_REDUCE}")
         done = launched(*RING, "--json", tmp_path / "out.json", path)
@@ -59,6 +64,7 @@ class TestAKilledProcess:
         # The others were stopped in good order and told what they had.
         assert {each["rank"] for each in done.document["ranks"]} >= {0, 1}
 
+    @pytest.mark.fault
     @pytest.mark.parametrize("code", [7, 0])
     def test_a_script_that_leaves_its_process(self, tmp_path, code):
         """Not even a clean exit is a normal end of a rank."""
@@ -86,6 +92,7 @@ class TestAStop:
         assert done.stdout.splitlines()[-1] == "# interrupted: partial result, no digest"
         assert [each["rank"] for each in done.document["ranks"]] == [0, 2]
 
+    @pytest.mark.fault
     @pytest.mark.parametrize(
         ("signum", "code", "kind", "line"),
         [
@@ -104,6 +111,7 @@ class TestAStop:
         assert re.fullmatch(r"  ranks 0 to 2: host script runs at \S+/script\.py:5", places)
         assert done.stdout.splitlines()[-1] == "# interrupted: partial result, no digest"
 
+    @pytest.mark.fault
     def test_a_signal_to_the_whole_group(self, tmp_path):
         """As Ctrl-C on a terminal: the whole group gets it, and the processes leave it to the launcher."""
         path = script(tmp_path, f"{STAND}\n{ALL_REDUCE}")
@@ -116,6 +124,7 @@ class TestAStop:
         assert done.left_files == []
         assert_partial(done, "interrupted", "interrupted")
 
+    @pytest.mark.fault
     def test_a_second_ctrl_c_does_not_wait(self, tmp_path):
         path = script(tmp_path, f"{STAND}\n{ALL_REDUCE}")
         with launching(*RING, path) as launch:

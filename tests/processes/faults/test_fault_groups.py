@@ -68,12 +68,14 @@ def digest() -> str:
 class TestOpenFiles:
     """By the launcher's own limit: 64 is enough for few SIPs; for many it is refused before anything starts."""
 
+    @pytest.mark.fault
     def test_few_are_enough_for_few(self, digest: str) -> None:
         assert under(("prlimit", "--nofile=72:72"), *SMALL).digest == digest
 
     def test_the_soft_limit_is_raised(self, digest: str) -> None:
         assert under(("prlimit", "--nofile=20:4096"), *SMALL).digest == digest
 
+    @pytest.mark.fault
     def test_too_few_for_many(self, tmp_path: Path) -> None:
         many = ("--sips", "64", "--topology", "torus_2d", *SMALL[2:])
         done = under(("prlimit", "--nofile=64:64"), *many, json_file=tmp_path / "o.json")
@@ -104,6 +106,7 @@ class TestProcesses:
                 folder.rmdir()
             assert not folder.exists(), f"{folder} is left"
 
+    @pytest.mark.fault
     def test_too_few(self, cgroup: Path) -> None:
         (cgroup / "pids.max").write_text("12")
         enter = ("sh", "-c", f'echo $$ > {cgroup}/cgroup.procs && exec "$@"', "sh")
@@ -112,6 +115,7 @@ class TestProcesses:
         what = f"4 SIPs need 19 processes and threads, and {cgroup}/pids.max allows 12"
         assert done.stderr == f"ahbm-launch: {what}; raise it, or use fewer --sips\n"
 
+    @pytest.mark.fault
     def test_just_enough(self, cgroup: Path, digest: str) -> None:
         """The number in the message is enough."""
         (cgroup / "pids.max").write_text(str(limits.processes_needed(4, "zmq")))
@@ -147,6 +151,7 @@ class TestMemory:
         finally:
             folder.rmdir()
 
+    @pytest.mark.fault
     def test_the_kernels_victim(self, cgroup: Path, tmp_path: Path) -> None:
         enter = ("sh", "-c", f'echo $$ > {cgroup}/cgroup.procs && exec "$@"', "sh")
         done = under(enter, *SMALL, "--json", tmp_path / "o.json", self.script(tmp_path))
@@ -159,6 +164,7 @@ class TestMemory:
             == "  perhaps by the kernel's out-of-memory killer, which killed a process on this host during the run"
         )
 
+    @pytest.mark.fault
     def test_no_more_addresses(self, tmp_path: Path) -> None:
         done = under(("prlimit", "--as=1000000000"), *SMALL, self.script(tmp_path))
         assert (done.exit_code, done.stderr.splitlines()[0]) == (
@@ -170,6 +176,7 @@ class TestMemory:
 class TestFullDisk:
     """``/dev/full``, or a limit to the size of files, after which writing fails as on a full disk."""
 
+    @pytest.mark.fault
     @pytest.mark.parametrize("flags", [("--max-restarts", "1"), ("--run-dir",)])
     def test_packets_that_cannot_be_kept(self, tmp_path: Path, flags: tuple[str, ...]) -> None:
         where = (tmp_path / "kept",) if flags == ("--run-dir",) else ()
@@ -183,12 +190,14 @@ class TestFullDisk:
         )
         assert "Traceback" not in done.stderr
 
+    @pytest.mark.fault
     def test_a_trace(self, tmp_path: Path) -> None:
         done = under((), *SMALL, "--trace-ccl", "/dev/full", json_file=tmp_path / "o.json")
         assert (done.exit_code, done.document["status"]) == (4, "ok")
         line = "--trace-ccl /dev/full: No space left on device; the trace is incomplete"
         assert done.stderr == f"ahbm-launch: {line}\n"
 
+    @pytest.mark.fault
     def test_a_trace_of_a_rank(self, tmp_path: Path) -> None:
         flags = (*SMALL, "--bytes", "4M", "--trace-ccl", tmp_path / "trace.csv")
         done = under(("prlimit", "--fsize=60000"), *flags, json_file=tmp_path / "o.json")
@@ -200,6 +209,7 @@ class TestFullDisk:
         )
         assert "Traceback" not in done.stderr
 
+    @pytest.mark.fault
     def test_data_to_be_checked(self, tmp_path: Path) -> None:
         """The disk is full, the script is correct."""
         (tmp_path / "script.py").write_text(ALL_REDUCE)
@@ -212,12 +222,14 @@ class TestFullDisk:
         assert "; make room there, set TMPDIR to another folder, or give --no-verify-data (rank " in first
         assert "Traceback" not in done.stderr
 
+    @pytest.mark.fault
     def test_a_result(self) -> None:
         done = under((), *SMALL, "--json", "/dev/full")
         line = "the result file cannot be written: [Errno 28] No space left on device: '/dev/full'"
         assert (done.exit_code, done.stderr) == (4, f"ahbm-launch: {line}\n")
         assert "# digest " in done.stdout
 
+    @pytest.mark.fault
     def test_the_table(self, tmp_path: Path, digest: str) -> None:
         with open("/dev/full", "wb") as full:
             done = under((), *SMALL, json_file=tmp_path / "o.json", stdout=full.fileno())
@@ -227,6 +239,7 @@ class TestFullDisk:
 
 
 class TestClosedOutput:
+    @pytest.mark.fault
     def test_a_terminal_that_is_closed(self, tmp_path: Path) -> None:
         """Its processes get SIGHUP, and writing to it is an error from then on."""
         (tmp_path / "script.py").write_text(STAND)
@@ -248,6 +261,7 @@ class TestClosedOutput:
         told = json.loads((tmp_path / "o.json").read_text())
         assert (told["status"], told["error"]["kind"]) == ("interrupted", "terminated")
 
+    @pytest.mark.fault
     def test_standard_error_that_is_closed(self, tmp_path: Path) -> None:
         """``2>&1 | head``: the exit code is the failure's all the same."""
         ours, theirs = os.pipe()

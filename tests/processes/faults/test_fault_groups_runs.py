@@ -35,6 +35,7 @@ def digest() -> str:
     return launched(*SMALL).digest
 
 
+@pytest.mark.fault
 def test_variables_of_other_launchers_are_ignored(digest: str, tmp_path: Path) -> None:
     """Ranks come from the launcher; a script finds the correct ones."""
     assert launched(*SMALL, **OTHERS).digest == digest
@@ -88,6 +89,7 @@ WRONG: dict[str, tuple[Callable[[dict[str, Any]], None], int, str]] = {
 """What is changed in the ticket of rank 1; exit code and words."""
 
 
+@pytest.mark.fault
 def test_foreign_connections_are_reported_and_the_run_succeeds(tmp_path: Path, digest: str) -> None:
     """All of them connect to one broker, before the SIPs of the run do."""
     with by_hand(tmp_path, *SMALL) as run:
@@ -107,6 +109,7 @@ def test_foreign_connections_are_reported_and_the_run_succeeds(tmp_path: Path, d
     assert (run.broker.returncode, table.splitlines()[-1]) == (0, f"# digest {digest}")
 
 
+@pytest.mark.fault
 def test_a_rank_with_another_model_is_refused_by_name(tmp_path: Path) -> None:
     def slower(ticket: dict[str, Any]) -> None:
         ticket["config"]["components"]["wire"]["ns_per_mm"] = 0.5
@@ -122,6 +125,7 @@ def test_a_rank_with_another_model_is_refused_by_name(tmp_path: Path) -> None:
     assert "give all SIPs the same config, algorithm and script" in first
 
 
+@pytest.mark.fault
 def test_a_ticket_of_a_run_that_is_over(tmp_path: Path) -> None:
     """Nothing listens any more; reported after the join timeout."""
     with by_hand(tmp_path, *SMALL, "--join-timeout", "1") as run:
@@ -146,6 +150,7 @@ GARBAGE = (
 SILENT = 300
 
 
+@pytest.mark.fault
 def test_garbage_and_silence_at_the_port_of_a_run(tmp_path: Path, digest: str) -> None:
     with by_hand(tmp_path, *SMALL) as run:
         host, port = place(json.loads(run.ticket(0).read_text())["spec"]["broker"])
@@ -231,6 +236,7 @@ def slow_way(to: tuple[str, int]) -> Iterator[SlowWay]:
         way.close()
 
 
+@pytest.mark.fault
 def test_twenty_milliseconds_to_the_broker_change_no_result(tmp_path: Path) -> None:
     little = (*SMALL, "--bytes", "256")
     with by_hand(tmp_path, *little) as run:
@@ -261,6 +267,7 @@ def worker(rank, world_size, torch):
 """
 
 
+@pytest.mark.fault
 def test_a_program_that_does_something_else_the_second_time(tmp_path: Path) -> None:
     """Its numbers depend on its process id. The replay detects it, and no number of restarts hides it."""
     (tmp_path / "script.py").write_text(OTHERWISE)
@@ -287,6 +294,7 @@ def ssh(tmp_path: Path) -> dict[str, str]:
     return {"AHBM_SSH": str(path)}
 
 
+@pytest.mark.fault
 def test_hosts_that_speak_ipv6(ssh: dict[str, str], digest: str) -> None:
     try:
         socket.create_server(("::1", 0), family=socket.AF_INET6).close()
@@ -304,6 +312,7 @@ def test_an_address_of_another_machine(ssh: dict[str, str], tmp_path: Path) -> N
     assert done.stderr == f"ahbm-launch: {what}\n"
 
 
+@pytest.mark.fault
 def test_another_host_with_few_open_files(ssh: dict[str, str], tmp_path: Path) -> None:
     """It reports it at set-up, before anything runs."""
     flags = ("--engine", "ssh", "--hosts", "a,b", "--bind", "127.0.0.1", "--json", tmp_path / "o.json")

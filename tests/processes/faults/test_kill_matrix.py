@@ -7,7 +7,7 @@ import pytest
 from launch import CHECKOUT
 
 # One worker runs it all, so that the matrix is filled once.
-pytestmark = [pytest.mark.processes, pytest.mark.xdist_group("kill matrix")]
+pytestmark = [pytest.mark.fault, pytest.mark.processes, pytest.mark.xdist_group("kill matrix")]
 
 SCRIPT = CHECKOUT / "scripts" / "kill_matrix.py"
 sys.path.insert(0, str(SCRIPT.parent))

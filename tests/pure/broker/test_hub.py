@@ -282,6 +282,7 @@ def test_a_join_from_the_address_of_another_rank_is_refused() -> None:
     assert hub.phase is Phase.JOINING
 
 
+@pytest.mark.fault
 @pytest.mark.parametrize(
     ("sender", "fact", "error"),
     [

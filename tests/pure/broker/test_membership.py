@@ -27,6 +27,7 @@ def test_ranks_join_in_any_order() -> None:
     assert members.endpoints() == ("tcp://alpha:0", "tcp://alpha:1", "tcp://alpha:2")
 
 
+@pytest.mark.fault
 @pytest.mark.parametrize(
     ("join", "line"),
     [

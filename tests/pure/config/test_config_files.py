@@ -56,6 +56,7 @@ BAD_FILES = [
 ]  # fmt: skip
 
 
+@pytest.mark.fault
 @pytest.mark.parametrize(("content", "line"), BAD_FILES, ids=[line[:60] for _, line in BAD_FILES])
 def test_bad_file(line_of: LineOf, write: Write, content: bytes, line: str) -> None:
     assert line_of(write("bad.yaml", content)) == line

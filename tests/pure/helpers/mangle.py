@@ -1,6 +1,6 @@
 """Valid bytes made a little wrong: a value inside MessagePack or JSON replaced, dropped, doubled; or the bytes.
 
-Not a test. For ``tests/pure/rules/test_fuzz.py`` and ``scripts/fuzz.py``.
+Not a test. For ``tests/pure/rules/test_fuzz.py``.
 """
 
 import json

@@ -11,12 +11,11 @@ from pathlib import Path
 
 import pytest
 from mail_ends import END_S, SIZES, Ends, frame_of, in_thread, launcher_frames, workdir
-from shuffled_mail import ShuffledInprocMail
 
 from broker.ids import BROKER, LAUNCHER
 from broker.mail import sockets, unix_mail
-from broker.mail.inproc import InprocMail
-from broker.mail.kinds import MAIL_KINDS, mail_for
+from broker.mail.inproc import InprocMail, ShuffledInprocMail
+from broker.mail.kinds import MAIL_KINDS, check_mail, inproc_mail, is_seeded, mail_for
 from broker.mail.unix_mail import PIECE_BYTES
 from broker.mail.zmq_mail import ZmqSipMail
 from broker.security.keys import JobKeys
@@ -71,6 +70,20 @@ def test_the_shuffle_depends_on_its_seed_only() -> None:
         orders.append(receive_all(mail))
     assert orders[0] == orders[1]
     assert orders[0] != orders[2]
+
+
+def test_the_name_of_shuffled_mail_has_its_seed() -> None:
+    first, named = ShuffledInprocMail(7), inproc_mail("shuffled:7")
+    assert (is_seeded("shuffled:7"), is_seeded("zmq")) == (True, False)
+    assert send_everything(first) == send_everything(named)
+    assert receive_all(first) == receive_all(named)
+    assert type(inproc_mail("zmq")) is InprocMail
+
+
+@pytest.mark.parametrize("name", ["shuffled", "shuffled:", "shuffled:-1", "shuffled:x", f"shuffled:{2**64}", "zmq:1"])
+def test_other_names_are_refused(name: str) -> None:
+    with pytest.raises(ValueError, match="seed of" if name.startswith("shuffled") else "zmq, unix, shuffled:SEED"):
+        check_mail(name)
 
 
 def test_every_pair_can_be_delivered_first() -> None:

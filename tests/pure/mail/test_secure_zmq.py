@@ -209,6 +209,7 @@ def test_the_first_process_of_an_address_keeps_it(over_tcp: Ends, plain: Ends, k
     assert ends.broker.receive() == (0, b"still I")
 
 
+@pytest.mark.fault
 def test_a_second_launcher_is_refused(ends: Ends) -> None:
     broker, first = ends.open_broker(), ends.open_launcher()
     first.send(BROKER, b"first")
@@ -254,6 +255,7 @@ def test_a_routing_id_without_its_key_is_rejected(ends: Ends, name: bytes) -> No
         bare.context.destroy(0)
 
 
+@pytest.mark.fault
 @pytest.mark.parametrize("parts", [0, 2, 3, 300])
 def test_a_message_that_is_not_one_frame_is_dropped(ends: Ends, parts: int) -> None:
     broker = ends.open_broker()
@@ -372,6 +374,7 @@ def test_a_wait_for_data_ends_when_the_broker_is_lost(ends: Ends) -> None:
     ends.broker = None
 
 
+@pytest.mark.fault
 def test_a_lost_broker_stays_lost_though_it_could_be_reached_again(over_tcp: Ends) -> None:
     over_tcp.open_broker()
     sip = joins(over_tcp)
@@ -533,6 +536,7 @@ class Wire:
         self._stopped.close()
 
 
+@pytest.mark.fault
 def test_a_connection_that_falls_silent_is_lost(over_tcp: Ends) -> None:
     over_tcp.open_broker()
     wire = Wire(port_of(over_tcp.at("broker")))
@@ -564,6 +568,7 @@ GARBAGE = {
 }
 
 
+@pytest.mark.fault
 @pytest.mark.parametrize("what", GARBAGE)
 def test_garbage_at_the_port_disturbs_no_other_connection(over_tcp: Ends, what: str) -> None:
     over_tcp.open_broker()
@@ -580,6 +585,7 @@ def test_garbage_at_the_port_disturbs_no_other_connection(over_tcp: Ends, what: 
     joins(over_tcp, 1)
 
 
+@pytest.mark.fault
 def test_three_hundred_silent_connections_block_no_sip(over_tcp: Ends) -> None:
     over_tcp.open_broker()
     with contextlib.ExitStack() as silent:
@@ -603,6 +609,7 @@ def test_a_frame_over_the_limit_costs_its_sender_the_connection(over_tcp: Ends, 
     assert ends.broker.receive() == (1, b"still here")
 
 
+@pytest.mark.fault
 def test_a_claim_of_two_gigabytes_costs_its_sender_the_connection(plain: Ends) -> None:
     """Without keys, so that the handshake can be written by hand: greeting, READY, then a long frame's header."""
     plain.open_broker()
@@ -650,6 +657,7 @@ def test_another_program_at_the_brokers_port_is_reported(over_tcp: Ends) -> None
     assert "another program" in notice.text
 
 
+@pytest.mark.fault
 @pytest.mark.parametrize("keys", [True, False], ids=["keys", "no keys"])
 def test_a_port_in_use_is_an_error_that_leaves_nothing(keys: bool, over_tcp: Ends) -> None:
     over_tcp.open_broker()

@@ -240,6 +240,7 @@ def test_a_sip_without_a_broker_gives_up_with_an_error(left: bool, unix: Ends, m
         Path(path).unlink(missing_ok=True)
 
 
+@pytest.mark.fault
 def test_a_new_broker_replaces_the_file_of_a_dead_one(unix: Ends) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as dead:
         dead.bind("broker")

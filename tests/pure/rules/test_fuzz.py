@@ -1,6 +1,6 @@
 """Whatever decodes bytes of others ends in acceptance or in its own error, in bounded memory and in bounded steps.
 
-The targets are those of ``fuzz_targets.py``; ``scripts/fuzz.py`` searches them for longer, and what was found is here.
+The targets are those of ``fuzz_targets.py``.
 """
 
 import random
@@ -20,6 +20,7 @@ from launcher.hosts.wire import Order, ServerNews, encode
 from sipsim.record.dump import SipDump, TaskState
 
 TARGETS = targets()
+pytestmark = pytest.mark.fault
 MOST_BYTES = 16 * 2**20
 MOST_LINES = 1_000_000
 LONGEST = 20_000

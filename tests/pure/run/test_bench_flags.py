@@ -17,53 +17,6 @@ HEAD = ",".join(COLUMNS)
 ROW = "A1,wormhole_b0,eth_link_bandwidth_no_edm,test_erisc_bw_uni_dir,1,16,16,GB/s,0.28,output,per_direction"
 
 
-@pytest.mark.parametrize(
-    ("flags", "line"),
-    [
-        ("", f"ahbm-bench: which bench? {', '.join(BENCHES.names())}; see ahbm-bench --help"),
-        ("eth-bandwith", "ahbm-bench: unknown bench 'eth-bandwith'; did you mean 'eth-bandwidth'?"),
-        ("--sizes 16", "ahbm-bench: unknown bench '--sizes'"),
-        ("eth-ping --sizes 17", "'17' must be a multiple of 16 bytes"),
-        ("eth-ping --sizes 0", "must be at least 1 byte"),
-        ("eth-ping --sizes -16", "a size must be positive"),
-        ("eth-ping --sizes 16,", "argument --sizes: '' is not a size"),
-        ("eth-ping --sizes 1M", "at most 131072"),
-        ("eth-ping --channels 0", "'0' must be a whole number of at least 1 and at most 32"),
-        ("eth-ping --samples 0", "'0' must be a whole number of at least 1"),
-        ("eth-ping --chip ahbm", "argument --chip: invalid choice: 'ahbm'"),
-        ("eth-ping --engine ssh", "argument --engine: invalid choice: 'ssh'"),
-        ("eth-ping --worker id", "--worker: unknown worker 'id'; did you mean 'ids'?"),
-        ("eth-bandwidth --directions both", "--directions: unknown directions 'both'"),
-        ("eth-ping --directions uni", "unknown flag --directions"),
-        ("ring-latency --hops 1", "'1' must be a whole number of at least 2"),
-        ("ring-latency --sizes 16K --channels 16", "--sizes 16384: 16 x 16384 B, each with a word of 16 B, are"),
-        ("eth-bandwidth --sizes 128K --directions bi", "--sizes 131072: 2 x 131072 B"),
-        ("eth-ping --csv-in /nowhere.csv", "/nowhere.csv: cannot be read"),
-        ("eth-ping --csv-in /dev/zero", "/dev/zero: larger than 16 MiB"),
-        ("eth-ping --plot -", "--plot -: standard output has the tables; name a file"),
-        ("eth-ping --set no_key=1", "unknown key 'no_key'"),
-        ("eth-ping --set system.chip_params.risc.poll_ns=0", "poll_ns = 0: must be"),
-        ("eth-ping --link foo", "unknown link 'foo'"),
-        ("eth-ping --json /nowhere/a.json", "/nowhere"),
-        ("fabric-bandwidth --revision 2025-3", "--revision: unknown revision '2025-3'; did you mean '2025-03'?"),
-        ("fabric-latency --revision 2026", "--revision: unknown revision '2026'"),
-        ("fabric-bandwidth --sizes 4K --payload 2K", "--sizes 4096: packets hold up to 2048 B of payload"),
-        ("fabric-bandwidth --payload 1M", "--payload 1048576: the longest packet of wormhole has 7616 B"),
-        ("fabric-mux --sizes 8K", "--sizes 8192: packets hold up to 4352 B of payload"),
-        ("fabric-latency --channels 4", "unknown flag --channels"),
-        ("ccl --sizes 4K", "unknown flag --sizes"),
-        ("ccl --total 3K", "3072 B: give whole pages of 2048 B on each of 4 chips"),
-        ("ccl --total 2048G", "and at most 1099511627776 B in all"),
-    ],
-)  # fmt: skip
-def test_a_mistake_is_one_line(flags: str, line: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(flags.split()) == 2
-    told = capsys.readouterr()
-    assert told.out == ""
-    assert told.err.count("\n") == 1
-    assert line in told.err
-
-
 def test_without_matplotlib_a_picture_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(Usage, match="--plot: matplotlib is not installed"):

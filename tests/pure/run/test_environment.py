@@ -45,6 +45,7 @@ def test_the_bootstrap_overrides_variables_of_other_launchers():
     assert node_rank({"SLURM_NODEID": "3", "PMI_RANK": "1"}, 2, names=("PMI_RANK",)) == 1
 
 
+@pytest.mark.fault
 @pytest.mark.parametrize(
     ("environ", "said"),
     [
@@ -159,6 +160,7 @@ def test_what_is_no_bootstrap_is_one_line(text: str):
         Bootstrap.from_text(text, "the file")
 
 
+@pytest.mark.fault
 def test_another_version_is_refused():
     with pytest.raises(ConfigError, match=r"^it was written by version 0\.0, this is .*; install one version$"):
         Bootstrap.from_text('{"version": "0.0", "unknown": 1}', "it")

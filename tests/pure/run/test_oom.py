@@ -12,11 +12,13 @@ def write(root: Path, name: str, text: str) -> None:
     (root / name).write_text(text)
 
 
+@pytest.mark.fault
 def test_the_kernels_own(tmp_path: Path) -> None:
     write(tmp_path, "proc/vmstat", "pgfault 5\noom_kill 3\noom_kill_other 9\n")
     assert oom_kills(tmp_path) == 3
 
 
+@pytest.mark.fault
 @pytest.mark.parametrize(
     ("cgroup", "file"),
     [

@@ -52,6 +52,10 @@ class TestEngines:
             f"{words.split()[0]}: --engine inproc has no processes of SIPs; use another engine, such as local"
         )
 
+    def test_shuffled_mail_is_within_one_process(self) -> None:
+        assert "--engine inproc" in refused(check_flags, options("--mail shuffled:7"))
+        check_flags(options("--mail shuffled:7 --engine inproc"))
+
     @pytest.mark.parametrize("words", ["--hosts a:2", "--bind 127.0.0.1", "--fault cut:a@1s", "--fault agent:a@1s"])
     def test_local_has_one_host(self, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("AHBM_CUT", "cut")

@@ -56,6 +56,7 @@ def batch(first: int, arrival_ps: int, channel: int = 1, src: int = PEER) -> Pac
     return PacketBatch(src, first, ((channel, arrival_ps, b"x"),))
 
 
+@pytest.mark.fault
 @pytest.mark.parametrize(
     ("message", "kind", "text"),
     [
@@ -83,6 +84,7 @@ def test_a_batch_that_is_cut_short_blames_its_sender(client: Reporting, cut: int
     assert (failed.kind, failed.blames) == ("bad_message", PEER)
 
 
+@pytest.mark.fault
 def test_a_duplicate_is_dropped(client: Reporting) -> None:
     told = client.gets(batch(0, 30), batch(0, 30), Grant(50, ((PEER, 1),)))
     assert [type(each) for each in told] == [Report]
@@ -97,6 +99,7 @@ def test_the_channels_used_here() -> None:
 # --- stale incarnations ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.fault
 def test_a_stale_incarnation_is_refused() -> None:
     """Processes of a host that was cut off and is back have the address of their incarnation."""
     hub = running()
@@ -128,6 +131,7 @@ def test_a_lost_connection_to_a_stale_endpoint_is_ignored(endpoint: str) -> None
 # --- stale files ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.fault
 def test_a_broker_replaces_a_stale_socket_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with socket.socket(socket.AF_UNIX) as dead:

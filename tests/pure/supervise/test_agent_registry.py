@@ -64,6 +64,7 @@ def test_an_agent_serves_the_host_of_its_node_rank():
     assert (registry.host_of(b"id-1"), registry.host_of(b"id-9")) == (1, None)
 
 
+@pytest.mark.fault
 @pytest.mark.parametrize(
     ("member", "message", "host", "why"),
     [

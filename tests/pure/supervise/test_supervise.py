@@ -389,6 +389,7 @@ def test_a_rank_that_has_joined_again_is_not_missing():
     assert run.after(20) == []
 
 
+@pytest.mark.fault
 def test_a_suspended_launcher_has_missed_nothing():
     run = Run(join_timeout_s=5.0).begin(joined=False)
     run.now_s += 3600
