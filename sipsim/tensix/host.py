@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from sipsim.errors import KernelMisuse, NoSuchCall
-from sipsim.task import makes_generator
+from sipsim.task import makes_generator, why_not_called
 from sipsim.tensix import programs
 from sipsim.tensix.arguments import Count, Natural, Within, any_whole, checked, one_of, some_of, whole, worker_tile
 from sipsim.tensix.ccl.collectives import Collectives
@@ -187,6 +187,8 @@ class Metal:
         if makes_generator(kernel):
             what = f"kernel {kernel.__name__} has a yield or is async, so that nothing of it would run"
             raise KernelMisuse(f"{what}; calls of a kernel block by themselves")
+        if problem := why_not_called(kernel, len(args) + 1):
+            raise KernelMisuse(f"kernel {problem}, the {len(args)} of args and the dataflow")
         kind = self._check_kind(core, "runs no kernels; Tensix and Ethernet tiles do", *WITH_L1)
         if config is None:
             config = programs.EthernetConfig() if kind is Kind.ETHERNET else programs.DataMovementConfig()

@@ -228,10 +228,21 @@ class TestRefusals:
             ("-x", "unknown flag -x; see ahbm-launch --help"),
             ("-w=1 -sips", "unknown flag -sips; see ahbm-launch --help"),
             ("-m", "-m needs the name of a module"),
+            ("--log-dir=", "--log-dir: its value is empty; give one, or leave the flag out"),
+            ("--log-dir= --sips 4", "--log-dir: its value is empty; give one, or leave the flag out"),
         ],
     )
     def test_one_line(self, argv: str, line: str) -> None:
         assert refusal(*argv.split()) == line
+
+    @pytest.mark.parametrize("flag", ["--log-dir", "--group", "--collective", "--variant", "--json", "--set"])
+    def test_an_empty_value(self, flag: str) -> None:
+        assert refusal(flag, "") == refusal(flag, "", "--sips", "2")
+        assert refusal(flag, "").startswith(f"{flag}: its value is empty")
+
+    def test_a_switch_of_the_environment(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("AHBM_CHECK_INVARIANTS", "yes")
+        assert refusal() == "AHBM_CHECK_INVARIANTS=yes: give 1 or 0, or unset it"
 
     @pytest.mark.parametrize("argv", ["--dtype f64", "--op median", "--engine ray", "--list everything"])
     def test_a_name_that_is_none(self, argv: str) -> None:
