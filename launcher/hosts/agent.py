@@ -219,9 +219,8 @@ def _line_of_stdin() -> str:
     while (byte := os.read(0, 1)) not in (b"", b"\n"):
         line += byte
         if len(line) > MAX_BOOTSTRAP_BYTES:
-            raise ConfigError(
-                f"the standard input: its first line is longer than {MAX_BOOTSTRAP_BYTES} B, no bootstrap"
-            )
+            what = f"its first line is longer than {MAX_BOOTSTRAP_BYTES} B"
+            raise ConfigError(f"the standard input holds no bootstrap of ahbm-launch: {what}")
     return line.decode(errors="replace")
 
 

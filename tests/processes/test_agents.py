@@ -347,7 +347,7 @@ def test_a_bootstrap_that_is_none(tmp_path):
 def test_a_bootstrap_that_does_not_end(tmp_path):
     done = agent("--stdin", stdin="x" * (2**20 + 1), temp=tmp_path)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-    assert "holds no bootstrap: its first line does not end" in done.stderr
+    assert "holds no bootstrap of ahbm-launch: its first line is longer than" in done.stderr
 
 
 def test_the_end_of_the_standard_input_is_the_agents_end(tmp_path):
