@@ -26,6 +26,19 @@ def makes_generator(function: Callable[..., Any]) -> bool:
     )
 
 
+def why_not_called(function: Callable[..., Any], count: int) -> str:
+    """Why a function of a user cannot be called with ``count`` values; empty when it can."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return ""
+    try:
+        signature.bind(*[None] * count)
+    except TypeError:
+        return f"{getattr(function, '__name__', 'it')}{signature} cannot take {count} values"
+    return ""
+
+
 class TaskFailed(RuntimeError):
     """An exception in a task's code, which is ``__cause__``. ``place`` names the task.
 

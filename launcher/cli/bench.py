@@ -28,7 +28,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def _run(argv: list[str]) -> None:
     chosen = parse_bench(argv)
-    check_files({"--json": chosen.json, "--csv": chosen.csv, "--plot": chosen.plot})
+    check_files({"--json": chosen.json, "--csv": chosen.csv, "--plot": chosen.plot}, {"--csv-in": chosen.csv_in})
     lines: list[Line] = []
     try:
         for line in _lines(chosen):
@@ -66,7 +66,12 @@ def _key(case: Case, nbytes: int, statistic: str, metric: str) -> tuple[object, 
 
 
 def _published(file: Path | None) -> list[Published]:
-    return [row for path in ([file] if file else default_files()) for row in read_published(path)]
+    rows = [row for path in ([file] if file else default_files()) for row in read_published(path)]
+    left_out = [row for row in rows if row.problem]
+    if left_out:
+        more = f", and {len(left_out) - 1} more" if len(left_out) > 1 else ""
+        print(f"ahbm-bench: {file}: left out: row {left_out[0].id!r}, {left_out[0].problem}{more}", file=sys.stderr)
+    return rows
 
 
 def _show(chosen: Namespace, lines: list[Line], status: str) -> None:

@@ -56,7 +56,10 @@ def main(argv: list[str] | None = None) -> int:
 
 def _run(argv: list[str]) -> None:
     chosen = parse_probe(argv)
-    check_files({"--json": chosen.json, "--csv": chosen.csv, "--svg": chosen.svg})
+    check_files(
+        {"--json": chosen.json, "--csv": chosen.csv, "--svg": chosen.svg},
+        {"--config": chosen.config, "--ccl": chosen.ccl},
+    )
     _answer(chosen)
 
 

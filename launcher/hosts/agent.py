@@ -49,6 +49,8 @@ STATES_EVERY = 4
 """Process states are sent with each fourth sign of life."""
 LINGER_MS = 2000
 EXIT_LOST = 4
+MAX_BOOTSTRAP_BYTES = 2**20
+"""Of keys of all hosts together: some 300 B each."""
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -208,10 +210,17 @@ def _bootstrap(arguments: argparse.Namespace) -> Bootstrap:
 
 
 def _line_of_stdin() -> str:
-    """The first line and not a byte more: standard input stays open; its end means that the launcher has exited."""
-    line = b""
+    """The first line and not a byte more: standard input stays open; its end means that the launcher has exited.
+
+    Raises:
+        ConfigError: for one that is longer than a bootstrap can be.
+    """
+    line = bytearray()
     while (byte := os.read(0, 1)) not in (b"", b"\n"):
         line += byte
+        if len(line) > MAX_BOOTSTRAP_BYTES:
+            what = f"its first line is longer than {MAX_BOOTSTRAP_BYTES} B"
+            raise ConfigError(f"the standard input holds no bootstrap of ahbm-launch: {what}")
     return line.decode(errors="replace")
 
 

@@ -1,6 +1,7 @@
 """The flags of ``ahbm-launch``. What they mean for a run is decided elsewhere."""
 
 import argparse
+import itertools
 import os
 import re
 import sys
@@ -113,6 +114,12 @@ class Options(RunSettings):
         """The kind of mail, in results; None for that of one process in the order of sending."""
         return self.mail if self.engine != "inproc" or is_seeded(self.mail) else None
 
+    @property
+    def inputs(self) -> dict[str, Path | None]:
+        """The files that are read, by what names them."""
+        script = None if self.script is None or self.as_module else Path(self.script)
+        return {"--config": self.config, "--ccl": self.ccl, "--cluster": self.cluster, "the script": script}
+
     def changed(self, **fields: object) -> "Options":
         """These options with some fields replaced."""
         return replace(self, **fields)  # type: ignore[arg-type]
@@ -162,6 +169,10 @@ class Parser(argparse.ArgumentParser):
                 words[-1] += f"={word}" if words[-1].startswith("--") else word
             else:
                 words.append(word)
+        for word, following in itertools.pairwise([*words, None]):
+            flag, has_value, value = (word or "").partition("=")
+            if flag in takes_value and not (value if has_value else following != ""):
+                self.error(f"{flag}: its value is empty; give one, or leave the flag out")
         return super().parse_known_args(words, namespace)
 
     def print_help(self, file: object = None) -> NoReturn:
@@ -248,11 +259,20 @@ def _split_script(argv: list[str]) -> tuple[list[str], str | None, bool, tuple[s
     return argv, None, False, ()
 
 
+CHECK_INVARIANTS = "AHBM_CHECK_INVARIANTS"
 EXAMPLES = (
     "ahbm-launch --sips 4 --topology torus_2d",
     "ahbm-launch --sips 4 --collective all_reduce --algorithm auto --bytes 64K --explain",
     "ahbm-launch --sips 4 --set links.ucie.params.retimer_ns=9 my_script.py its own arguments",
 )
+
+
+def _switch(variable: str) -> bool:
+    """Whether a variable of the environment is 1, which is 0 or empty else."""
+    value = os.environ.get(variable, "")
+    if value not in ("", "0", "1"):
+        raise Usage(f"ahbm-launch: {variable}={value}: give 1 or 0, or unset it", USAGE_EXIT)
+    return value == "1"
 
 
 def launch_parser() -> argparse.ArgumentParser:
@@ -331,8 +351,8 @@ def _add_run(group: "argparse._ArgumentGroup") -> None:
     group.add_argument(
         "--check-invariants",
         action="store_true",
-        default=os.environ.get("AHBM_CHECK_INVARIANTS") == "1",
-        help="check the queues at every step; also by AHBM_CHECK_INVARIANTS=1",
+        default=_switch(CHECK_INVARIANTS),
+        help=f"check the queues at every step; also by {CHECK_INVARIANTS}=1",
     )
     group.add_argument(
         "--max-sim-time",

@@ -31,7 +31,7 @@ from sipsim.errors import ConfigError, error_text, pass_on_halt
 from sipsim.record.code_place import raised_at
 from sipsim.source_loader import source_spec
 from sipsim.system.system import System
-from sipsim.task import NOT_PLAIN, makes_generator
+from sipsim.task import NOT_PLAIN, makes_generator, why_not_called
 
 OWN_PACKAGE = "sipsim."
 
@@ -302,19 +302,6 @@ def _bound_by(statement: ast.stmt) -> set[str]:
             targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
             return {each.id for target in targets for each in ast.walk(target) if isinstance(each, ast.Name)}
     return set()
-
-
-def why_not_called(kernel: Callable[..., Any], count: int) -> str:
-    """Why a kernel cannot be called with ``count`` values, ``tl`` the last; empty when it can."""
-    try:
-        signature = inspect.signature(kernel)
-    except (TypeError, ValueError):
-        return ""
-    try:
-        signature.bind(*[None] * count)
-    except TypeError:
-        return f"{getattr(kernel, '__name__', 'kernel')}{signature} cannot take {count} values"
-    return ""
 
 
 def _wrong_neighbour(direction: object, peer: object, rank: int, world_size: int) -> str:

@@ -4,7 +4,7 @@ A kind is a file of parameters, ``configs/chips/NAME.yaml``, and a line in a mod
 """
 
 import hashlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import chain
 from typing import Any, ClassVar
@@ -26,6 +26,7 @@ from sipsim.links.base import links_in_use
 from sipsim.links.frames import decode, encode
 from sipsim.noc.arbitration import ONE_QUEUE
 from sipsim.noc.fabric import Fabric as NocFabric
+from sipsim.record.calls import GroupCall
 from sipsim.record.dump import BlockedResource
 from sipsim.record.oplog import OpLog, oplog_file
 from sipsim.record.usage import Usage
@@ -81,6 +82,7 @@ class TensixChip(Chip):
         self.tiles = Tiles(context.rank, plan.floor_plan, plan.graph, noc, engine, self.log, jitter)
         self._transmitters = {channel: self._transmitter(channel) for channel in plan.links[context.rank]}
         self.fabrics: list[Fabric] = []
+        self.called: list[GroupCall] = []
         self.connections = ConnectionWords(plan.params.tensix.l1_KiB * KIB)
         self.declared = Results()
         self.api = self.metal = Metal(self)
@@ -189,6 +191,9 @@ class TensixChip(Chip):
     def shown_in_dumps(self) -> list[Task]:
         return [task for task in self.tasks() if not task.ended]
 
+    def calls(self) -> Sequence[GroupCall]:
+        return self.called
+
     def blocked(self) -> Iterable[BlockedResource]:
         return blocked(self._routers(), self._muxed())
 
@@ -219,6 +224,7 @@ class TensixChip(Chip):
             memories.hexdigest(),
             self.oplog.sha256(),
             sent,
+            calls=tuple(self.calls()),
             usage=(self._usage(),),
             outages=tuple(outages),
             left=left,

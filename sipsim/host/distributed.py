@@ -26,7 +26,7 @@ from sipsim.host.point_to_point import P2POp, PairRuns, PointToPoint
 from sipsim.host.rows import Row
 from sipsim.host.run_records import RunRecords
 from sipsim.host.torch_names import TorchNames, WorldGroup
-from sipsim.host.views import as_one
+from sipsim.host.views import as_one, device_tensor
 from sipsim.record.calls import GROUPS, WORLD, GroupCall, OpenCall
 from sipsim.sip.sip import Sip
 
@@ -111,6 +111,8 @@ class Distributed(TorchNames, PointToPoint):
         if not self._initialized:
             return
         leaves = group is None or group is self._world_group
+        if not leaves and not isinstance(group, NonMember):
+            _process_group(group)
         for each in self._groups.live() if group is None or leaves else [group]:
             if isinstance(each, ProcessGroup) and self._groups.is_live(each):
                 self._runs_of_groups.close(each)
@@ -127,7 +129,7 @@ class Distributed(TorchNames, PointToPoint):
         """This SIP's number, or its rank in a group; -1 outside of it."""
         if group is None:
             return self._sip.sip
-        return -1 if isinstance(group, NonMember) else group.group.sips.index(self._sip.sip)
+        return -1 if isinstance(group, NonMember) else _process_group(group).group.sips.index(self._sip.sip)
 
     @host_call
     def pointer_dump(self) -> str:
@@ -142,7 +144,7 @@ class Distributed(TorchNames, PointToPoint):
         """The number of SIPs, or of ranks of a group; -1 outside of it."""
         if group is None:
             return self._plan.system.n_sips
-        return -1 if isinstance(group, NonMember) else group.group.size
+        return -1 if isinstance(group, NonMember) else _process_group(group).group.size
 
     def is_intercube(self, tensor: DeviceTensor) -> bool:
         """Whether ``all_reduce`` of a tensor, without a group or an algorithm, is ``intercube``.
@@ -151,6 +153,7 @@ class Distributed(TorchNames, PointToPoint):
         config names a kernel of the user's that is wired before the run: it means what that kernel does. Rank 0 says
         once what is meant where a reader of the script may expect the other.
         """
+        device_tensor("all_reduce", tensor)
         wired, asked = self._plan.algorithm, self._plan.resolved.ccl.defaults.all_reduce == "intercube"
         is_own = wired.is_users and not wired.is_schedule
         if not asked and is_own:
@@ -209,12 +212,14 @@ class Distributed(TorchNames, PointToPoint):
         """
         if isinstance(group, NonMember):
             return None
+        if not isinstance(algorithm, str):
+            raise TypeError(f"{name}: algorithm={algorithm!r}: give the name of one, or auto")
         collective = COLLECTIVES.get(name)
         work = Work(self._queue, name)
         work.has_own_row = True
-        call = call._replace(source=as_one(call.source), result=as_one(call.result))
+        call = call._replace(source=as_one(name, call.source), result=as_one(name, call.result))
         work.outputs = Outputs(call.result)
-        self._launch(work, collective, call, group, algorithm, tuple(pes))
+        self._launch(work, collective, call, group, algorithm, allowed_pes(self._plan, pes))
         if async_op:
             return work
         work.wait()
@@ -260,7 +265,7 @@ class Distributed(TorchNames, PointToPoint):
         pes: tuple[int, ...],
     ) -> None:
         chosen = self._member(collective.name, group)
-        pes = allowed_pes(self._plan, pes) or chosen.pes
+        pes = pes or chosen.pes
         name = "" if work.name == collective.name else work.name
         ready = self._runs_of_groups.ready(collective, call, chosen, algorithm, pes, name)
         self._note_call(work, chosen.number, chosen.group.sips, chosen.calls, ready.text, ready.algorithm.name)
@@ -387,3 +392,14 @@ class Distributed(TorchNames, PointToPoint):
     ) -> None:
         """Add a completed collective to the records, by its last iteration and the times of those that count."""
         self.records.add(collective, call, last, times, wrong)
+
+
+def _process_group(group: object) -> ProcessGroup:
+    """A group that a call is given.
+
+    Raises:
+        ValueError: for anything else.
+    """
+    if not isinstance(group, ProcessGroup):
+        raise ValueError(f"{group!r} is no group; give what new_group returns")
+    return group

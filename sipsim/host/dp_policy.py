@@ -32,6 +32,7 @@ class DPPolicy:
 
     Raises:
         ValueError: for a layout that does not exist.
+        TypeError: for a number of cubes or PEs that is no whole number.
     """
 
     cube: str = ROWS
@@ -44,6 +45,8 @@ class DPPolicy:
             if value not in LAYOUTS:
                 raise ValueError(f"DPPolicy {name}={value!r} is not available; allowed: {', '.join(LAYOUTS)}")
         for name, count in (("num_cubes", self.num_cubes), ("num_pes", self.num_pes)):
+            if not isinstance(count, int) or isinstance(count, bool):
+                raise TypeError(f"DPPolicy {name}={count!r}: give a whole number")
             if count < 1:
                 raise ValueError(f"DPPolicy {name}={count}: must be at least 1")
 

@@ -31,8 +31,9 @@ def allowed_pes(plan: Plan, pes: Sequence[int]) -> tuple[int, ...]:
         ValueError: for one that does not exist or is named twice.
         TypeError: for what is no whole number.
     """
-    n_pes = plan.system.n_pes
-    return tuple(_numbers("pes", list(pes), n_pes, "a cube", (), "a collective")) if len(pes) else ()
+    if isinstance(pes, tuple | list | range) and not pes:
+        return ()
+    return tuple(_numbers("pes", pes, plan.system.n_pes, "a cube", (), "a collective"))
 
 
 def _numbers(

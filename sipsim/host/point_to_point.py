@@ -16,6 +16,7 @@ from sipsim.host.bridge.base import host_call
 from sipsim.host.futures import Outputs
 from sipsim.host.kernel_queue import KernelQueue, Work
 from sipsim.host.run_records import RunRecords
+from sipsim.host.views import device_tensor
 from sipsim.plan.job import SEND_RECV
 from sipsim.record.calls import PART, GroupCall
 from sipsim.record.launches import places_text
@@ -53,6 +54,7 @@ class PairRuns:
         Raises:
             ValueError: for a peer that is not in the group, or this rank itself.
         """
+        device_tensor("send" if sends else "recv", tensor)
         own, other = group.group.rank_of(self._sip.sip), group.group.rank_of(peer)
         assert own is not None
         if other is None or own == other:
@@ -173,14 +175,16 @@ class PointToPoint:
         Raises:
             TypeError: for an operation that is neither ``isend`` nor ``irecv``.
         """
+        if not isinstance(p2p_op_list, list | tuple) or not all(isinstance(each, P2POp) for each in p2p_op_list):
+            raise TypeError(f"batch_isend_irecv: {p2p_op_list!r}: give a list of P2POp")
         rank, found = self.get_rank(), {}
         for index, each in enumerate(p2p_op_list):
             name = getattr(each.op, "__name__", "")
             if name not in ("isend", "irecv"):
                 raise TypeError(f"batch_isend_irecv: {each.op!r} is neither isend nor irecv")
             group = self._member("batch_isend_irecv", each.group)
-            ends = (rank, each.peer) if name == "isend" else (each.peer, rank)
-            found[turn(*ends, group.group.system.n_sips), group.number, index] = each
+            src, dst = (rank, each.peer) if name == "isend" else (each.peer, rank)
+            found[turn(src, dst, group.group.system.n_sips), group.number, index] = each
         started = {
             index: each.op(each.tensor, each.peer, each.group, each.tag)
             for (_, _, index), each in sorted(found.items(), key=itemgetter(0))

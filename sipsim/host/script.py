@@ -25,7 +25,7 @@ from sipsim.host.dp_policy import DPPolicy
 from sipsim.record.code_place import INSTALLED
 from sipsim.registry import is_definer
 from sipsim.source_loader import source_spec
-from sipsim.task import NOT_PLAIN, Task, makes_generator
+from sipsim.task import NOT_PLAIN, Task, makes_generator, why_not_called
 
 Worker = Callable[[int, int, Any], object]
 MODULE_NAME = "__ahbm_script__"
@@ -188,6 +188,8 @@ class ScriptNamespace:
             raise ConfigError(f"{self._path}: worker is not a function; define worker(rank, world_size, torch)")
         if makes_generator(worker):
             raise self._not_plain()
+        if problem := why_not_called(worker, 3):
+            raise ConfigError(f"{self._path}: {problem}; define worker(rank, world_size, torch)")
         found: Worker = worker
         return found
 

@@ -1,6 +1,7 @@
 """What all tensors have: sizes that follow from a shape, a type and a layout. And arrays of the host."""
 
 from math import prod
+from operator import index
 from typing import Any, Protocol
 
 import numpy as np
@@ -14,6 +15,10 @@ class Divided(Protocol):
     """A layout, as far as sizes need it."""
 
     def cube_blocks(self) -> int: ...
+
+
+NO_NUMBERS = "OUSMm"
+"""Kinds of NumPy's types whose elements are objects, texts or times."""
 
 
 class Shaped:
@@ -52,13 +57,28 @@ class HostTensor:
         return self.array
 
 
+def whole(name: str, value: Any) -> int:
+    """A whole number that a call of a tensor is given.
+
+    Raises:
+        TypeError: for anything else.
+    """
+    try:
+        return index(value)
+    except TypeError:
+        raise TypeError(f"{name}={value!r}: give a whole number") from None
+
+
 def array_for(shape: tuple[int, ...], source: Any) -> Array:
     """The elements of another tensor, for one of ``shape``.
 
     Raises:
+        TypeError: for what is no tensor of numbers.
         ValueError: when the shapes differ.
     """
-    array: Array = source.numpy()
+    array: Array | None = source.numpy() if hasattr(source, "numpy") else None
+    if array is None or array.dtype.kind in NO_NUMBERS:
+        raise TypeError(f"cannot copy {source!r} into a tensor; give a tensor, such as torch.from_numpy(array)")
     if tuple(array.shape) != shape:
         raise ValueError(f"cannot copy a tensor of shape {tuple(array.shape)} into one of {shape}")
     return array

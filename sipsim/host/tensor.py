@@ -16,7 +16,7 @@ from sipsim.host.allocator import AddressSpace
 from sipsim.host.bridge.base import host_call
 from sipsim.host.dp_policy import DPPolicy
 from sipsim.host.ops.tensor_math import Device, TensorMath
-from sipsim.host.shaped import HostTensor, array_for
+from sipsim.host.shaped import NO_NUMBERS, HostTensor, array_for, whole
 from sipsim.host.storage import Segment
 from sipsim.host.views import Addressed, TensorView
 from sipsim.memory.store import MemoryStore
@@ -79,7 +79,13 @@ class Tensor(TensorMath, Addressed):
 
     @host_call
     def fill_(self, value: float) -> "Tensor":
-        """Set every element, converted as by :meth:`copy_`."""
+        """Set every element, converted as by :meth:`copy_`.
+
+        Raises:
+            TypeError: for what is no number.
+        """
+        if np.ndim(value) or np.asarray(value).dtype.kind in NO_NUMBERS:
+            raise TypeError(f"fill_({value!r}): give a number")
         return self.copy_(HostTensor(np.full(self.shape, value)))
 
     @host_call
@@ -124,7 +130,7 @@ class Tensor(TensorMath, Addressed):
         """
         if dim != 0:
             raise ValueError(f"narrow(dim={dim}): views are of rows, dim 0")
-        return TensorView(self, start, length)
+        return TensorView(self, whole("narrow: start", start), whole("narrow: length", length))
 
     def chunk(self, chunks: int) -> list[TensorView]:
         """The rows in so many equal parts, as views.
@@ -132,6 +138,7 @@ class Tensor(TensorMath, Addressed):
         Raises:
             ValueError: when the rows cannot be shared equally, or a part is no view.
         """
+        chunks = whole("chunk: chunks", chunks)
         if chunks < 1 or self.shape[0] % chunks:
             raise ValueError(f"chunk({chunks}): {self.shape[0]} rows cannot be shared equally")
         rows = self.shape[0] // chunks

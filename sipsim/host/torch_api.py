@@ -15,11 +15,11 @@ from sipsim.host.dp_policy import DPPolicy
 from sipsim.host.events import Event
 from sipsim.host.kernel_queue import KernelQueue, Work
 from sipsim.host.places import Numbers, chosen_places
-from sipsim.host.shaped import HostTensor
+from sipsim.host.shaped import NO_NUMBERS, HostTensor
 from sipsim.host.tensor import Tensor
 from sipsim.registry import nearest
 from sipsim.sip.sip import Sip
-from sipsim.task import NOT_PLAIN, makes_generator
+from sipsim.task import NOT_PLAIN, makes_generator, why_not_called
 
 
 class Torch:
@@ -59,7 +59,9 @@ class Torch:
         ``dtype``: f16 if none is named, as on the command line, and not PyTorch's f32.
         """
         dims = tuple(shape[0]) if len(shape) == 1 and isinstance(shape[0], tuple | list) else tuple(shape)
-        policy = dp or DPPolicy(num_cubes=self._sip.plan.system.n_cubes)
+        policy = DPPolicy(num_cubes=self._sip.plan.system.n_cubes) if dp is None else dp
+        if not isinstance(policy, DPPolicy):
+            raise TypeError(f"dp={policy!r}: give a DPPolicy, such as DPPolicy(num_cubes=1)")
         if not dims or not all(isinstance(d, int) and d >= 1 for d in dims):
             raise ValueError(f"shape {dims} is not a shape; give one or more sizes of at least 1")
         system = self._sip.plan.system
@@ -83,8 +85,15 @@ class Torch:
 
     @host_call
     def from_numpy(self, array: "np.ndarray[Any, Any]") -> HostTensor:
-        """A host tensor over a NumPy array."""
-        return HostTensor(np.asarray(array))
+        """A host tensor over a NumPy array.
+
+        Raises:
+            TypeError: for what is no array of numbers.
+        """
+        found = np.asarray(array)
+        if found.dtype.kind in NO_NUMBERS:
+            raise TypeError(f"from_numpy({array!r}): give an array of numbers")
+        return HostTensor(found)
 
     @host_call
     def launch(
@@ -110,6 +119,8 @@ class Torch:
             raise TypeError(f"torch.launch needs a function kernel(*args, tl), not {kernel!r}")
         if makes_generator(kernel):
             raise TypeError(f"torch.launch: the kernel {NOT_PLAIN}")
+        if problem := why_not_called(kernel, len(args) + 1):
+            raise TypeError(f"torch.launch: {problem}, the {len(args)} that are given and tl")
         if any(isinstance(arg, HostTensor) for arg in args):
             raise TypeError("torch.launch: a tensor on the host has no address; copy_ it into one of torch.zeros")
         places = chosen_places(self._sip.plan, self._sip.sip, cubes, pes)

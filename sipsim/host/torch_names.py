@@ -134,7 +134,7 @@ class TorchNames:
             ValueError: when the ranks cannot be shared equally.
         """
         ranks = list(group.sips) if isinstance(group, NonMember) else self.get_process_group_ranks(group)
-        if not ranks or not group_size or len(ranks) % group_size:
+        if not isinstance(group_size, int) or group_size < 1 or not ranks or len(ranks) % group_size:
             raise ValueError(f"new_subgroups: group_size={group_size}: must divide the {len(ranks)} ranks")
         starts = range(0, len(ranks), group_size)
         made = [self.new_group(ranks[start : start + group_size], **how) for start in starts]

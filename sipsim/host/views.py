@@ -162,6 +162,25 @@ class TensorList(Shaped, Addressed):
         return np.stack([each.numpy() for each in self.tensors])
 
 
-def as_one(tensor: Any) -> Any:
-    """A list of tensors as one; anything else as it is."""
+def device_tensor(name: str, tensor: Any) -> Any:
+    """A tensor that a call is given.
+
+    Raises:
+        TypeError: for anything else.
+    """
+    if not isinstance(tensor, Shaped) or isinstance(tensor, HostTensor):
+        kind = type(tensor).__name__
+        raise TypeError(f"{name}: a {kind}, and it takes tensors of the device; give what torch.zeros returns")
+    return tensor
+
+
+def as_one(name: str, tensor: Any) -> Any:
+    """What a collective is given: a list of tensors as one, a tensor or None as it is.
+
+    Raises:
+        TypeError: for anything else.
+        ValueError: for a list that cannot be one.
+    """
+    for each in tensor if isinstance(tensor, list | tuple) else () if tensor is None else (tensor,):
+        device_tensor(name, each)
     return TensorList(tensor) if isinstance(tensor, list | tuple) else tensor

@@ -81,13 +81,13 @@ class MessageSender:
             way.depart(message, nbytes, number, overhead_ps + tcm_ps + later_ps, span_ps)
             if passed is not None:
                 tail_ps += later_ps
-                passing_ps = max(tail_ps, tail_ps - span_ps + way.route.edges[0].drain_ps(nbytes))
+                passing_ps = max(tail_ps, tail_ps - span_ps + way.route.first_drain_ps(nbytes))
                 passed(token, now + passing_ps)
             return
 
         def go(head_ps: Ps, tail_ps: Ps) -> None:
             if passed is not None:
-                drain_ps = 0 if source is not None else way.route.edges[0].drain_ps(nbytes)
+                drain_ps = 0 if source is not None else way.route.first_drain_ps(nbytes)
                 passed(token, tail_ps + drain_ps)
             behind_pe.depart(message, nbytes, number, tail_ps - self._engine.now_ps, tail_ps - head_ps)
 

@@ -124,6 +124,10 @@ class Route(NamedTuple):
         """The drain over the bottleneck, paid once."""
         return max((e.drain_ps(payload_bytes) for e in self.edges), default=0)
 
+    def first_drain_ps(self, payload_bytes: int) -> int:
+        """The drain over the first edge: of a part that sends to itself none."""
+        return self.edges[0].drain_ps(payload_bytes) if self.edges else 0
+
     def latency_ps(self, payload_bytes: int) -> int:
         """The timing contract of DESIGN section 5: an uncontended transfer without the memory's write latency."""
         return self.head_ps() + bottleneck(self.edges, payload_bytes).ps

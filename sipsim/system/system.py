@@ -122,12 +122,12 @@ class System(JoinedSips):
     def least_egress_ps(self) -> int:
         """Least time from the start of the last chunk on the wire into a PE to its end at a port, one router between.
 
-        A message of one chunk starts then as a whole, and takes its time on the link.
+        That chunk may be a byte that a slow memory sends for long: its head is on the link before it is known here.
         """
         paths = (
             self.graph.route(Node("pe", self.graph.port_cube(port), LEAD_PE), port_node(port)).edges
             for port in {link.src_port for link in self.links}
         )
         ends = ((edges[0], edges[-1]) for edges in paths)
-        heads = ((sum(e.wire_ps + e.overhead_ps for e in pair), pair[0].drain_ps(self.chunk_bytes)) for pair in ends)
-        return min((head_ps + chunk_ps for head_ps, chunk_ps in heads), default=2**62)
+        heads = ((sum(e.wire_ps + e.overhead_ps for e in pair), pair[0].drain_ps(1)) for pair in ends)
+        return min((head_ps + byte_ps for head_ps, byte_ps in heads), default=2**62)

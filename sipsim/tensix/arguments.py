@@ -1,11 +1,169 @@
 """Arguments of host scripts, checked: what is wrong is one line that says what to give. Pure."""
 
-from collections.abc import Iterable
+import math
+from collections.abc import Callable, Iterable, Mapping
+from functools import wraps
+from inspect import isfunction, signature
 from operator import index
-from typing import Any
+from reprlib import repr as shown
+from types import NoneType, UnionType
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from sipsim.errors import KernelMisuse
 from sipsim.tensix.floor_plan import Core
+
+Api = TypeVar("Api", bound=type)
+Check = Callable[[str, Any], Any]
+"""What a value is, by the name of its parameter; raises ``KernelMisuse``."""
+Natural = Annotated[int, 0]
+"""A whole number from 0 on."""
+Count = Annotated[int, 1]
+"""A whole number from 1 on."""
+Within = Annotated[int, None]
+"""A whole number in a range that the method checks, as it depends on more."""
+
+
+def checked(name: str) -> Callable[[Api], Api]:
+    """A class of calls for host scripts, ``name`` in messages: the arguments of its public methods are checked by their
+    annotations, before anything is done with them. What a text may be is for the methods.
+    """
+
+    def of(cls: Api) -> Api:
+        methods = {each: found for each, found in vars(cls).items() if isfunction(found) and not each.startswith("_")}
+        hints = {each: get_type_hints(method, include_extras=True) for each, method in methods.items()}
+        makers: dict[Any, str] = {}
+        for each, found in hints.items():
+            makers.setdefault(found.get("return"), f"{name}.{each}")
+        for each, method in methods.items():
+            setattr(cls, each, _checked(f"{name}.{each}", method, hints[each], makers))
+        return cls
+
+    return of
+
+
+def _checked(
+    name: str, method: Callable[..., Any], hints: Mapping[str, Any], makers: Mapping[Any, str]
+) -> Callable[..., Any]:
+    parameters = signature(method)
+    checks = {each: _check_of(hints.get(each), makers) for each in parameters.parameters}
+    wanted = ", ".join(list(parameters.parameters)[1:])
+
+    @wraps(method)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            bound = parameters.bind(*args, **kwargs)
+        except TypeError as error:
+            raise KernelMisuse(f"{name}: {error}; it takes ({wanted})") from None
+        for each, value in bound.arguments.items():
+            check = checks[each]
+            if check is not None:
+                try:
+                    bound.arguments[each] = check(each, value)
+                except KernelMisuse as error:
+                    raise KernelMisuse(f"{name}: {error}") from None
+        return method(*bound.args, **bound.kwargs)
+
+    return call
+
+
+def _check_of(hint: Any, makers: Mapping[Any, str]) -> Check | None:
+    """The check of an annotation; None where the method checks by itself."""
+    kinds = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+    check = _check_of_kinds([kind for kind in kinds if kind is not NoneType], makers)
+    if check is None or NoneType not in kinds:
+        return check
+    known = check
+    return lambda name, value: None if value is None else known(name, value)
+
+
+def _check_of_kinds(kinds: list[Any], makers: Mapping[Any, str]) -> Check | None:
+    if Core in kinds:
+        return None if any(get_origin(kind) is Iterable for kind in kinds) else tile
+    if len(kinds) == 1:
+        if get_origin(kinds[0]) is Annotated:
+            _, least = get_args(kinds[0])
+            return None if least is None else lambda name, value: whole(name, value, least)
+        kind = get_origin(kinds[0]) or kinds[0]
+        if kind in _PLAIN:
+            return _PLAIN[kind]
+    if not all(isinstance(kind, type) and kind.__module__.startswith("sipsim.") for kind in kinds):
+        return None
+    names = " or ".join(kind.__name__ for kind in kinds)
+    what = next((f"what {makers[kind]} returns" for kind in kinds if kind in makers), f"a {names}")
+
+    def is_one(name: str, value: Any) -> Any:
+        if not isinstance(value, tuple(kinds)):
+            raise KernelMisuse(f"{name}={shown(value)}: give {what}")
+        return value
+
+    return is_one
+
+
+def any_whole(name: str, value: Any) -> int:
+    """A whole number, of any sign.
+
+    Raises:
+        KernelMisuse: for anything else.
+    """
+    try:
+        if not isinstance(value, bool):
+            return index(value)
+    except TypeError:
+        pass
+    raise KernelMisuse(f"{name}={shown(value)}: give a whole number")
+
+
+def _number(name: str, value: Any) -> float:
+    try:
+        found = math.nan if isinstance(value, bool | str | bytes) else float(value)
+    except (TypeError, ValueError, OverflowError):
+        found = math.nan
+    if not math.isfinite(found):
+        raise KernelMisuse(f"{name}={shown(value)}: give a number")
+    return found
+
+
+def _bytes(name: str, value: Any) -> bytes:
+    if not isinstance(value, bytes | bytearray | memoryview):
+        raise KernelMisuse(f"{name}={shown(value)}: give bytes, such as array.tobytes()")
+    return bytes(value)
+
+
+def _several(name: str, value: Any) -> tuple[Any, ...]:
+    if not isinstance(value, tuple | list):
+        raise KernelMisuse(f"{name}={shown(value)}: give a tuple, ({shown(value)},) for one")
+    return tuple(value)
+
+
+def _function(name: str, value: Any) -> Any:
+    if not callable(value):
+        raise KernelMisuse(f"{name}={shown(value)}: give a function")
+    return value
+
+
+def tile(name: str, value: Any) -> Core:
+    """A pair of coordinates, whether a tile is there or not.
+
+    Raises:
+        KernelMisuse: for anything else.
+    """
+    if not isinstance(value, tuple | list) or len(value) != len(Core._fields):
+        raise KernelMisuse(f"{name}={shown(value)}: give a tile, (x, y)")
+    return Core(*(any_whole(f"{name}: a coordinate", each) for each in value))
+
+
+def tiles(name: str, value: Any) -> tuple[Core, ...]:
+    """A pair of coordinates, or several.
+
+    Raises:
+        KernelMisuse: for anything else.
+    """
+    if not isinstance(value, Iterable) or isinstance(value, str | bytes | Mapping):
+        raise KernelMisuse(f"{name}={shown(value)}: give a tile, (x, y), or several")
+    given = tuple(value)
+    if given and not any(isinstance(each, Iterable) for each in given):
+        return (tile(name, given),)
+    return tuple(tile(name, each) for each in given)
 
 
 def whole(name: str, value: Any, least: int, most: int | None = None) -> int:
@@ -36,6 +194,17 @@ def yes_or_no(name: str, value: Any) -> bool:
     return value
 
 
+_PLAIN: dict[Any, Check] = {
+    int: any_whole,
+    float: _number,
+    bool: yes_or_no,
+    bytes: _bytes,
+    tuple: _several,
+    Callable: _function,
+}
+"""By what an annotation is."""
+
+
 def one_of(name: str, value: Any, choices: Iterable[str]) -> str:
     """A text that is among others.
 
@@ -60,14 +229,12 @@ def some_of(name: str, value: Any, choices: Iterable[str]) -> list[str]:
     return [each for each in found if each in value]
 
 
-def worker_tile(value: Any, workers: Iterable[Core]) -> Core:
+def worker_tile(core: Core, workers: Iterable[Core]) -> Core:
     """A tile that is a worker.
 
     Raises:
         KernelMisuse: for anything else.
     """
-    found = Core(*value) if isinstance(value, tuple | list) and len(value) == len(Core._fields) else None
-    if found is None or found not in workers:
-        told = value if found is None else found
-        raise KernelMisuse(f"tile {told} is no worker; Tensix tiles are, give one of tt.workers")
-    return found
+    if core not in workers:
+        raise KernelMisuse(f"tile {core} is no worker; Tensix tiles are, give one of tt.workers")
+    return core

@@ -8,9 +8,9 @@ import numpy as np
 
 from sipsim.errors import KernelMisuse, NoSuchCall
 from sipsim.registry import nearest
-from sipsim.task import makes_generator
+from sipsim.task import makes_generator, why_not_called
 from sipsim.tensix import programs
-from sipsim.tensix.arguments import one_of, some_of, whole
+from sipsim.tensix.arguments import Count, Natural, Within, any_whole, checked, one_of, some_of, whole, worker_tile
 from sipsim.tensix.ccl.collectives import Collectives
 from sipsim.tensix.ccl.tensor import Tensor
 from sipsim.tensix.edm.builder import EriscDataMoverBuilder
@@ -24,10 +24,13 @@ from sipsim.tensix.programs import KernelSpec, Program
 from sipsim.tensix.tiles import ATOMIC_BYTES, KIB
 from sipsim.units import PS_PER_NS, drain_ps
 
+WITH_L1 = Kind.TENSIX, Kind.ETHERNET
+MOST_OF_WORD = 2 ** (8 * ATOMIC_BYTES) - 1
 SEMAPHORE_AREA = 4096
 """Of the L1 that a kernel has, for semaphores and, on Ethernet cores, for words of flow control."""
 
 
+@checked("tt")
 class Metal:
     """One chip as its host program sees it; ``rank`` of ``world_size`` chips."""
 
@@ -90,13 +93,23 @@ class Metal:
             raise KernelMisuse(f"no link leads from core {core} of SIP {self.rank}")
         return link.far_sip, cores[link.far_channel]
 
-    def ethernet_cores_to(self, rank: int, skip_reserved: bool = True) -> list[Core]:
-        """The Ethernet cores whose links lead to a chip; entry ``i`` is the other end of its entry ``i`` to here."""
+    def ethernet_cores_to(self, rank: Within, skip_reserved: bool = True) -> list[Core]:
+        """The Ethernet cores whose links lead to a chip; entry ``i`` is the other end of its entry ``i`` to here.
+
+        Raises:
+            KernelMisuse: for a rank that there is not.
+        """
+        whole("rank", rank, 0, self.world_size - 1)
         cores = self._plan.floor_plan.ethernet
         return [cores[channel] for channel in self._plan.links_to(self.rank, rank, not skip_reserved)]
 
     def channel_of(self, core: Core) -> int:
-        """The channel of an Ethernet core."""
+        """The channel of an Ethernet core.
+
+        Raises:
+            KernelMisuse: for another tile.
+        """
+        self._check_kind(core, "has no channel; give an Ethernet core", Kind.ETHERNET)
         return int(self._plan.floor_plan.ethernet.index(core))
 
     def noc_hops(self, noc: int, src: Core, dst: Core) -> int:
@@ -113,36 +126,41 @@ class Metal:
         return float(drain_ps(nbytes, self._plan.system.link_kinds[link.number].bandwidth_bps) / PS_PER_NS)
 
     def l1_base(self, core: Core) -> int:
-        """The first address of a tile's L1 that programs have."""
+        """The first address of a tile's L1 that programs have.
+
+        Raises:
+            KernelMisuse: for a tile without L1.
+        """
         params = self._plan.params
-        of_kind = params.ethernet if self._kind(Core(*core)) is Kind.ETHERNET else params.tensix
+        kind = self._check_kind(core, "has no L1; Tensix and Ethernet tiles do", *WITH_L1)
+        of_kind = params.ethernet if kind is Kind.ETHERNET else params.tensix
         return int(of_kind.kernel_base) + SEMAPHORE_AREA
 
     # --- memory ---------------------------------------------------------------------------------------------------
 
-    def set_word(self, core: Core, address: int, value: int) -> None:
+    def set_word(self, core: Core, address: Natural, value: Within) -> None:
         """A semaphore of a tile, for a program that starts."""
-        self.write(core, address, value.to_bytes(ATOMIC_BYTES, "little"))
+        self.write(core, address, whole("value", value, 0, MOST_OF_WORD).to_bytes(ATOMIC_BYTES, "little"))
 
-    def write(self, core: Core, address: int, data: bytes) -> None:
+    def write(self, core: Core, address: Natural, data: bytes) -> None:
         """Bytes into the memory of a tile."""
-        core = Core(*core)
         self._chip.log.host_wrote(core, address, data)
         self._chip.tiles.memory(core).write(address, data, self._chip.session.engine.now_ps, "the host")
 
-    def read(self, core: Core, address: int, nbytes: int) -> bytes:
+    def read(self, core: Core, address: Natural, nbytes: Natural) -> bytes:
         """Bytes of the memory of a tile."""
-        data: bytes = self._chip.tiles.memory(Core(*core)).read(address, nbytes)
+        data: bytes = self._chip.tiles.memory(core).read(address, nbytes)
         return data
 
-    def declare_result(self, core: Core, address: int, nbytes: int, name: str = "") -> None:
+    def declare_result(self, core: Core, address: Natural, nbytes: Natural, name: str = "") -> None:
         """Bytes of a tile that are a result of the run at its end: ``ahbm-races`` compares these, and with none
         declared all that programs have in workers and in DRAM.
 
         Raises:
             KernelMisuse: for a name that another result has.
         """
-        core = Core(*core)
+        if not isinstance(name, str):
+            raise KernelMisuse(f"name={name!r}: give a text")
         self._chip.declared.declare(name, core, self._chip.tiles.memory(core), address, nbytes)
 
     # --- programs -------------------------------------------------------------------------------------------------
@@ -166,30 +184,29 @@ class Metal:
             KernelMisuse: for a tile that runs no kernels, a config of another kind of tile, a processor or a NoC that
                 the tile has not.
         """
-        core = Core(*core)
         if makes_generator(kernel):
             what = f"kernel {kernel.__name__} has a yield or is async, so that nothing of it would run"
             raise KernelMisuse(f"{what}; calls of a kernel block by themselves")
-        kind = self._kind(core)
-        if kind not in (Kind.TENSIX, Kind.ETHERNET):
-            raise KernelMisuse(f"tile {core} runs no kernels; Tensix and Ethernet tiles do")
+        if problem := why_not_called(kernel, len(args) + 1):
+            raise KernelMisuse(f"kernel {problem}, the {len(args)} of args and the dataflow")
+        kind = self._check_kind(core, "runs no kernels; Tensix and Ethernet tiles do", *WITH_L1)
         if config is None:
             config = programs.EthernetConfig() if kind is Kind.ETHERNET else programs.DataMovementConfig()
         if (kind is Kind.ETHERNET) is not isinstance(config, programs.EthernetConfig):
             raise KernelMisuse(f"tile {core} is of kind {kind.value}, and {type(config).__name__} is not for it")
         most = 1 if kind is Kind.ETHERNET else self._plan.params.tensix.processors
-        if not 0 <= config.processor < most or config.noc not in NOCS:
+        if not 0 <= any_whole("processor", config.processor) < most or any_whole("noc", config.noc) not in NOCS:
             what = f"processor {config.processor} and NoC {config.noc}"
             raise KernelMisuse(f"tile {core} has no {what}; it has processors 0 to {most - 1}, and NoCs 0 and 1")
         program.add(KernelSpec(kernel, core, config, tuple(args), is_server))
 
-    def create_semaphore(self, program: Program, core: Core, initial: int = 0) -> int:
+    def create_semaphore(self, program: Program, core: Core, initial: Within = 0) -> int:
         """The address of a new semaphore of a tile, which is ``initial`` when the program starts.
 
         Raises:
-            KernelMisuse: for more than a tile has room for.
+            KernelMisuse: for more than a tile has room for, and for what a word does not hold.
         """
-        core = Core(*core)
+        whole("initial", initial, 0, MOST_OF_WORD)
         end = self.l1_base(core)
         first = end - (SEMAPHORE_AREA // 2 if self._kind(core) is Kind.ETHERNET else SEMAPHORE_AREA)
         return program.add_semaphore(core, first, end, initial)
@@ -209,8 +226,7 @@ class Metal:
             KernelMisuse: for channels or pages that do not fit, or another word for the termination.
         """
         modes = TerminationMode.__members__
-        if termination not in modes:
-            raise KernelMisuse(f"termination {termination!r}: {' or '.join(modes)}")
+        one_of("termination", termination, modes)
         ethernet = self._plan.params.ethernet
         base = int(ethernet.kernel_base) + SEMAPHORE_AREA
         space = layout(base, ethernet.l1_KiB * KIB, num_channels, page_bytes, is_merged)
@@ -222,10 +238,10 @@ class Metal:
         self,
         topology: str = "line",
         chips: Sequence[int] | None = None,
-        num_links: int = 1,
+        num_links: Count = 1,
         revision: str | None = None,
-        payload_bytes: int | None = None,
-        columns: int = 0,
+        payload_bytes: Within | None = None,
+        columns: Natural = 0,
         spare_slots: Sequence[str] = ROLES,
     ) -> Fabric:
         """Start routers on the Ethernet cores of links between neighbours: a ``line``, ``ring`` or ``mesh`` (of
@@ -247,7 +263,6 @@ class Metal:
         nbytes = params.payload_bytes
         if payload_bytes is not None:
             nbytes = whole("payload_bytes", payload_bytes, 1, params.most_payload_bytes)
-        num_links, columns = whole("num_links", num_links, 1), whole("columns", columns, 0)
         places = Places(topology, range(self.world_size) if chips is None else self._ranks(chips), columns)
         roles = some_of("spare_slots", spare_slots, ROLES)
         base = int(self._plan.params.ethernet.kernel_base)  # a router's core runs no program with semaphores
@@ -257,7 +272,7 @@ class Metal:
 
     # --- tensors and operations on them ---------------------------------------------------------------------------
 
-    def tensor(self, array: "np.ndarray[Any, Any]", memory: str = "dram", slices: int = 1) -> Tensor:
+    def tensor(self, array: "np.ndarray[Any, Any]", memory: str = "dram", slices: Count = 1) -> Tensor:
         """A tensor of this chip with the elements of an array, in ``dram`` or ``l1``. ``slices`` along the first
         dimension begin new runs of pages, as an operation takes them.
 
@@ -274,13 +289,13 @@ class Metal:
     def all_gather(
         self,
         tensor: Tensor,
-        dim: int = 0,
+        dim: Within = 0,
         *,
         topology: str = "line",
-        num_links: int | None = None,
+        num_links: Count | None = None,
         bidirectional: bool = True,
-        num_workers_per_link: int | None = None,
-        chunks_per_sync: int | None = None,
+        num_workers_per_link: Within | None = None,
+        chunks_per_sync: Count | None = None,
         fabric: Fabric | None = None,
     ) -> Tensor:
         """Enqueue an all-gather: each chip's tensor along a dimension, in the order of the fabric's chips. Every chip
@@ -290,19 +305,22 @@ class Metal:
             KernelMisuse: for what does not fit these chips or this tensor.
         """
         fabric = self._fabric(fabric, topology, num_links)
-        return self._ccl.all_gather(tensor, dim, fabric, bidirectional, num_workers_per_link, chunks_per_sync)
+        found = self._ccl.all_gather(tensor, dim, fabric, bidirectional, num_workers_per_link, chunks_per_sync)
+        return self._ccl.note(
+            "all_gather", tensor, dim, found, fabric, bidirectional=bidirectional, chunks_per_sync=chunks_per_sync
+        )
 
     def reduce_scatter(
         self,
         tensor: Tensor,
-        dim: int = 0,
+        dim: Within = 0,
         *,
         topology: str = "line",
-        num_links: int | None = None,
+        num_links: Count | None = None,
         bidirectional: bool = True,
         is_direct: bool | None = None,
-        slice_packets: int = 0,
-        chunks_per_sync: int | None = None,
+        slice_packets: Natural = 0,
+        chunks_per_sync: Count | None = None,
         fabric: Fabric | None = None,
     ) -> Tensor:
         """Enqueue a reduce-scatter: each chip gets its slice of the sum of all tensors. ``is_direct``: on a ring, each
@@ -310,33 +328,38 @@ class Metal:
         ring passes on before it begins with the next packets of all slices; 0: all. Else as :meth:`all_gather`.
         """
         fabric = self._fabric(fabric, topology, num_links)
-        return self._ccl.reduce_scatter(tensor, dim, fabric, bidirectional, is_direct, slice_packets, chunks_per_sync)
+        found = self._ccl.reduce_scatter(tensor, dim, fabric, bidirectional, is_direct, slice_packets, chunks_per_sync)
+        options = {"bidirectional": bidirectional, "is_direct": is_direct, "slice_packets": slice_packets}
+        return self._ccl.note("reduce_scatter", tensor, dim, found, fabric, **options, chunks_per_sync=chunks_per_sync)
 
     def all_reduce(
         self,
         tensor: Tensor,
-        dim: int = 0,
+        dim: Within = 0,
         *,
         topology: str = "line",
-        num_links: int | None = None,
+        num_links: Count | None = None,
         bidirectional: bool = True,
-        chunks_per_sync: int | None = None,
+        chunks_per_sync: Count | None = None,
         fabric: Fabric | None = None,
     ) -> Tensor:
         """Enqueue an all-reduce, the sum of all tensors: a reduce-scatter along ``dim`` and an all-gather."""
         fabric = self._fabric(fabric, topology, num_links)
         scattered = self._ccl.reduce_scatter(tensor, dim, fabric, bidirectional, None, 0, chunks_per_sync)
-        return self._ccl.all_gather(scattered, dim, fabric, bidirectional, None, chunks_per_sync)
+        found = self._ccl.all_gather(scattered, dim, fabric, bidirectional, None, chunks_per_sync)
+        return self._ccl.note(
+            "all_reduce", tensor, dim, found, fabric, bidirectional=bidirectional, chunks_per_sync=chunks_per_sync
+        )
 
     def all_to_all(
         self,
         tensor: Tensor,
-        dim: int = 0,
+        dim: Within = 0,
         *,
         topology: str = "line",
-        num_links: int | None = None,
+        num_links: Count | None = None,
         bidirectional: bool = True,
-        num_workers_per_link: int | None = None,
+        num_workers_per_link: Within | None = None,
         order: str | None = None,
         fabric: Fabric | None = None,
     ) -> Tensor:
@@ -346,7 +369,8 @@ class Metal:
         """
         fabric = self._fabric(fabric, topology, num_links)
         order = self._plan.params.ccl.all_to_all_order.value if order is None else order
-        return self._ccl.all_to_all(tensor, dim, fabric, bidirectional, num_workers_per_link, order)
+        found = self._ccl.all_to_all(tensor, dim, fabric, bidirectional, num_workers_per_link, order)
+        return self._ccl.note("all_to_all", tensor, dim, found, fabric, bidirectional=bidirectional)
 
     # --- running --------------------------------------------------------------------------------------------------
 
@@ -376,17 +400,21 @@ class Metal:
             raise KernelMisuse(f"chips={chips!r}: give a list of ranks")
         return [whole("a rank of chips", each, 0, self.world_size - 1) for each in chips]
 
-    def _fabric(self, fabric: Any, topology: str, num_links: int | None) -> Fabric:
+    def _fabric(self, fabric: Fabric | None, topology: str, num_links: int | None) -> Fabric:
         """That of an operation."""
         if fabric is None:
             return self._ccl.fabric(topology, None, num_links)
-        if not isinstance(fabric, Fabric):
-            raise KernelMisuse(f"fabric={fabric!r}: give what tt.open_fabric returns")
         return fabric
 
     def _check_worker(self, core: Core) -> None:
-        if self._kind(core) is not Kind.TENSIX:
-            raise KernelMisuse(f"tile {core} is no worker; Tensix tiles are")
+        worker_tile(core, self._plan.floor_plan.workers)
+
+    def _check_kind(self, core: Core, problem: str, *kinds: Kind) -> Kind:
+        kind = self._kind(core)
+        if kind not in kinds:
+            raise KernelMisuse(f"tile {core} {problem}")
+        assert kind is not None
+        return kind
 
     def _kind(self, core: Core) -> Kind | None:
         kind: Kind | None = self._plan.floor_plan.kinds.get(core)

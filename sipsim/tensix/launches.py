@@ -62,6 +62,7 @@ class Launches:
 
     def enqueue(self, program: Program) -> None:
         """Start a program, now or when it may."""
+        program.is_enqueued = True
         tasks = {}
         for spec in program.kernels:
             place = spec.core, spec.config.processor

@@ -51,13 +51,17 @@ class Program:
 
     kernels: list[KernelSpec] = field(default_factory=list)
     semaphores: dict[tuple[Core, int], int] = field(default_factory=dict)
+    is_enqueued: bool = False
 
     def add(self, spec: KernelSpec) -> None:
         """Add a kernel.
 
         Raises:
-            KernelMisuse: on a processor that has one.
+            KernelMisuse: on a processor that has one, and to a program that was enqueued.
         """
+        if self.is_enqueued:
+            what = f"kernel {spec.kernel.__name__} comes after its program was enqueued"
+            raise KernelMisuse(f"{what}; create it before, or in a program of its own")
         place = spec.core, spec.config.processor
         if any((each.core, each.config.processor) == place for each in self.kernels):
             raise KernelMisuse(f"processor {spec.config.processor} of tile {spec.core} has a kernel in this program")

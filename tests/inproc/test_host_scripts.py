@@ -158,6 +158,12 @@ class TestShape:
         assert (exit_code, kind) == (2, "config")
         assert "script.py: worker must be a plain function" in line
 
+    @pytest.mark.parametrize("worker", ["def worker(): pass", "worker = lambda rank: None", "def worker(*, a): pass"])
+    def test_a_worker_that_takes_something_else_is_refused(self, tmp_path, worker):
+        exit_code, kind, line = failure(run(*RING, script_file(tmp_path, worker)))
+        assert (exit_code, kind) == (2, "config")
+        assert "; define worker(rank, world_size, torch)" in line
+
     def test_imports_from_its_folder_even_later(self, tmp_path):
         script_file(tmp_path, "VALUE = 5\n", "beside_early.py")
         (tmp_path / "more").mkdir()
@@ -252,6 +258,38 @@ class TestErrorsOfTheApi:
                 "torch.zeros(4, 8).copy_(torch.from_numpy(torch.zeros(4, 4).numpy()))",
                 "ValueError: cannot copy a tensor of shape (4, 4) into one of (4, 8)",
             ),
+            *(
+                (
+                    call,
+                    f"TypeError: {name}: a NoneType, and it takes tensors of the device; give what torch.zeros returns",
+                )
+                for name, call in (
+                    ("all_reduce", "dist.all_reduce(None)"),
+                    ("broadcast", "dist.broadcast([None], 0)"),
+                    ("all_gather", "dist.all_gather([torch.ones(4, 8), None], torch.ones(4, 8))"),
+                    ("send", "dist.send(None, 1)"),
+                )
+            ),
+            (
+                "dist.all_gather([torch.ones(4, 8)] * 4, None)",
+                "ValueError: all_gather: rank 0 of the group gives no source, and needs one",
+            ),
+            ("dist.all_reduce(torch.ones(4, 8), algorithm=3)", "TypeError: all_reduce: algorithm=3: give the name"),
+            (
+                "dist.all_reduce(torch.ones(4, 8), pes='x')",
+                "TypeError: a collective: pes='x': give a number or several",
+            ),
+            ("dist.batch_isend_irecv([3])", "TypeError: batch_isend_irecv: [3]: give a list of P2POp"),
+            ("dist.get_rank('x')", "ValueError: 'x' is no group; give what new_group returns"),
+            ("dist.destroy_process_group(3)", "ValueError: 3 is no group; give what new_group returns"),
+            ("dist.new_subgroups(-1)", "ValueError: new_subgroups: group_size=-1: must divide the 4 ranks"),
+            ("DPPolicy(num_cubes=1.5)", "TypeError: DPPolicy num_cubes=1.5: give a whole number"),
+            ("torch.zeros(4, 8, dp='row_wise')", "TypeError: dp='row_wise': give a DPPolicy"),
+            ("torch.zeros(4, 8).fill_(None)", "TypeError: fill_(None): give a number"),
+            ("torch.zeros(4, 8).copy_(None)", "TypeError: cannot copy None into a tensor; give a tensor"),
+            ("torch.from_numpy(['x'])", "TypeError: from_numpy(['x']): give an array of numbers"),
+            ("torch.zeros(4, 8).narrow(0, 0.5, 1)", "TypeError: narrow: start=0.5: give a whole number"),
+            ("torch.zeros(4, 8).chunk(None)", "TypeError: chunk: chunks=None: give a whole number"),
         ],
     )
     def test_each_is_an_exception_that_says_what_is_allowed(self, tmp_path, body, line):

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import msgspec
 
-from launcher.report.destination import STANDARD_OUTPUT, opened
+from launcher.report.destination import STANDARD_OUTPUT, absolute, opened
 from launcher.report.error_facts import ErrorFacts
 from launcher.report.failure import error_of
 from launcher.report.finished import FinishedRun
@@ -287,22 +287,28 @@ def check_writable(options: Options) -> None:
     Raises:
         ConfigError: naming the flag and the file.
     """
-    check_files(options.files)
+    check_files(options.files, options.inputs)
 
 
-def check_files(files: Mapping[str, Path | None]) -> None:
-    """Check that a file can be written, for each flag that names one.
+def check_files(files: Mapping[str, Path | None], inputs: Mapping[str, Path | None]) -> None:
+    """Check that a file can be written, for each flag that names one. ``inputs``: files that are read, by their flags.
 
     Raises:
         ConfigError: naming the flag and the file.
     """
     taken: dict[Path, str] = {}
+    read = [(flag, path) for flag, path in inputs.items() if path is not None]
     for flag, path in files.items():
-        if path is None or path == STANDARD_OUTPUT:
+        if path is None:
             continue
-        other = taken.setdefault(path.absolute(), flag)
+        other = taken.setdefault(absolute(path), flag)
         if other != flag:
             raise ConfigError(f"{flag} {path}: is the file of {other}, too; name another one")
+        if path == STANDARD_OUTPUT:
+            continue
+        for what, each in read:
+            if _is_same(path, each):
+                raise ConfigError(f"{flag} {path}: would overwrite the file of {what}; name another one")
         folder = path.parent
         try:
             if path.is_symlink():
@@ -314,6 +320,13 @@ def check_files(files: Mapping[str, Path | None]) -> None:
             raise ConfigError(f"{flag} {path}: cannot be written: {error.strerror}; name another file") from None
         if path.is_dir() or not folder.is_dir() or not os.access(path if is_there else folder, os.W_OK):
             raise ConfigError(f"{flag} {path}: cannot be written; name a file in a folder that exists")
+
+
+def _is_same(one: Path, other: Path) -> bool:
+    try:
+        return one.samefile(other)
+    except (OSError, ValueError):
+        return False
 
 
 def write(options: Options, document: Document) -> None:
@@ -331,9 +344,10 @@ def write_refusal(
 ) -> None:
     """Write the result file of a run that was refused, or stopped before it began, if possible.
 
-    ``options``: None for an invalid command line. ``kind``: of the failure.
+    ``options``: None for an invalid command line. ``kind``: of the failure. A file that the command line names twice is
+    left alone: it may be what was to be read.
     """
-    if path is None or path.is_dir():
+    if path is None or os.path.isdir(path) or sum(_is_same(path, Path(word.split("=")[-1])) for word in argv) > 1:
         return
     document: ResultDocument = {
         "schema": SCHEMA,

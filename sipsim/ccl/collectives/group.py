@@ -97,10 +97,14 @@ class GroupCollective(Collective):
         tensors = call.tensors()
         if not tensors:
             raise ValueError(f"{self.name} needs a tensor")
+        root = call.values[0] if self.has_root else 0
+        for what, tensor, has in (("source", call.source, self.holds), ("result", call.result, self.needs)):
+            if tensor is None and any(has(unit, rank, size, root) for unit in range(units(self.cut, size))):
+                raise ValueError(f"{self.name}: rank {rank} of the group gives no {what}, and needs one")
         if call.op == "avg" and not tensors[0].dtype.is_float:
             raise ValueError(f"{self.name}: op 'avg' needs a floating type, not {tensors[0].dtype}")
-        for tensor in tensors:
-            self._check_shards(tensor)
+        for each in tensors:
+            self._check_shards(each)
         if call.source is not None and call.result is not None:
             self._check_pair(call.source, call.result, size)
             self._check_memory(call.source, call.result, size, rank)

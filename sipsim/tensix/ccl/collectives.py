@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from sipsim.errors import KernelMisuse
-from sipsim.tensix.arguments import one_of, whole, yes_or_no
+from sipsim.record.calls import PART, GroupCall
+from sipsim.tensix.arguments import one_of, whole
 from sipsim.tensix.ccl.crew import SIDES, Crew, Cut, Place, Worker
 from sipsim.tensix.ccl.gather import ORDERS, all_to_all, copies, line_all_gather, mixed, ring_all_gather
 from sipsim.tensix.ccl.kernels import adder, reader, writer
@@ -75,7 +76,7 @@ class Collectives:
         self, tensor: Tensor, dim: int, fabric: Fabric, is_both: bool, workers: int | None, chunks: int | None
     ) -> Tensor:
         """See :meth:`~sipsim.tensix.host.Metal.all_gather`."""
-        workers, chunks = _workers(workers), _per_sync(chunks)
+        workers = _workers(workers)
         crew = self._crew(fabric, tensor, is_both)
         size, dim = crew.place.size, self._dim(tensor, dim, 1)
         shape = list(tensor.shape)
@@ -125,15 +126,12 @@ class Collectives:
         chunks: int | None,
     ) -> Tensor:
         """See :meth:`~sipsim.tensix.host.Metal.reduce_scatter`."""
-        group, chunks = whole("slice_packets", group, 0), _per_sync(chunks)
         crew = self._crew(fabric, tensor, is_both)
         place, dim = crew.place, self._dim(tensor, dim, fabric.size)
         shape = list(tensor.shape)
         shape[dim] //= place.size
         output = self._store.like(tensor, shape)
-        if is_direct is not None:
-            yes_or_no("is_direct", is_direct)
-        else:
+        if is_direct is None:
             is_direct = place.is_ring and is_both and tensor.nbytes <= self._ccl.direct_bytes
         if is_direct:
             self._direct(crew, tensor, output, dim)
@@ -151,13 +149,27 @@ class Collectives:
             KernelMisuse: for another topology than a line or a ring.
         """
         one_of("topology", topology, TOPOLOGIES)
-        links = 1 if num_links is None else whole("num_links", num_links, 1)
+        links = num_links or 1
         key = topology, None if chips is None else tuple(chips), links
         found = self._fabrics.get(key)
         if found is None:
             nbytes = self._ccl.packet_bytes
             found = self._fabrics[key] = self._open_fabric(topology, chips, links, payload_bytes=nbytes)
         return found
+
+    def note(self, name: str, tensor: Tensor, dim: int, result: Tensor, fabric: Fabric, **options: object) -> Tensor:
+        """Note a call by what all chips of its fabric must give alike, and return its result.
+
+        Chips write into each other's results, so these lie at one address.
+        """
+        what = f"{name} of {'x'.join(map(str, tensor.shape))} {tensor.dtype}"
+        given = *(f"{option}={value}" for option, value in options.items()), f"slices of {tensor.slice_pages} pages"
+        place = f"from {tensor.memory} to 0x{result.base:x}"
+        text = PART.join((what, f"dim={dim % len(tensor.shape)}", *given, place))
+        is_of_all = fabric.size == self._chip.plan.system.n_sips
+        call = GroupCall(text) if is_of_all else GroupCall(text, fabric.number + 1, tuple(fabric.chips))
+        self._chip.called.append(call)
+        return result
 
     # --- parts ----------------------------------------------------------------------------------------------------
 
@@ -234,9 +246,6 @@ class Collectives:
 
     def _crew(self, fabric: Fabric, tensor: Tensor, is_both: bool) -> Crew:
         """Workers on both sides of each link plane, with or without a router there."""
-        yes_or_no("bidirectional", is_both)
-        if not isinstance(tensor, Tensor):
-            raise KernelMisuse(f"a {type(tensor).__name__}, and operations take tensors; give what tt.tensor returns")
         packet_bytes = min(self._ccl.packet_bytes, fabric.payload_bytes)
         if tensor.pages.page_bytes > packet_bytes:
             what = f"{tensor}: its pages are {tensor.pages.page_bytes} B, and packets of the operation {packet_bytes} B"
@@ -334,7 +343,3 @@ class Collectives:
 
 def _workers(count: int | None) -> int | None:
     return None if count is None else whole("num_workers_per_link", count, 1, MOST_WORKERS)
-
-
-def _per_sync(chunks: int | None) -> int | None:
-    return None if chunks is None else whole("chunks_per_sync", chunks, 1)

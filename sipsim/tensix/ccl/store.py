@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from sipsim.dtypes import DType
 from sipsim.errors import KernelMisuse
-from sipsim.tensix.arguments import one_of, whole
+from sipsim.tensix.arguments import one_of
 from sipsim.tensix.ccl.tensor import Tensor, pages_of
 from sipsim.tensix.floor_plan import FloorPlan
 from sipsim.tensix.params import ChipParams
@@ -39,7 +39,6 @@ class Store:
             KernelMisuse: for a memory that there is not, or without room.
         """
         one_of("memory", memory, self._cores)
-        slices = whole("slices", slices, 1)
         pages = pages_of(shape, dtype, is_tiled)
         run = max(self._packet_bytes // pages.page_bytes, 1)
         base = self._next[memory]

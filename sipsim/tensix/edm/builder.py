@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable
 
 from sipsim.errors import KernelMisuse
+from sipsim.tensix.arguments import Natural, checked, tiles
 from sipsim.tensix.edm.layout import ChannelBufferInterface, ChannelSpec, Layout, TerminationMode
 from sipsim.tensix.edm.mover import MoverConfig, erisc_data_mover
 from sipsim.tensix.ethernet import WORD_BYTES
@@ -13,6 +14,7 @@ from sipsim.tensix.programs import EthernetConfig, KernelSpec, Program
 Workers = Core | tuple[int, int] | Iterable[Core | tuple[int, int]]
 
 
+@checked("edm_builder")
 class EriscDataMoverBuilder:
     """Channels of one data mover: added in order, as many as ``layout`` has room for, then built once.
 
@@ -41,7 +43,7 @@ class EriscDataMoverBuilder:
         return self._layout.buffer_bytes
 
     def add_sender_channel(
-        self, worker_semaphore_address: int, num_messages: int, worker_coords: Workers, message_bytes: int
+        self, worker_semaphore_address: Natural, num_messages: int, worker_coords: Workers, message_bytes: int
     ) -> ChannelBufferInterface:
         """A channel that sends over the link what workers write into its buffer: ``num_messages`` of
         ``message_bytes`` each; ``num_messages`` is 0 where the worker ends the channel.
@@ -55,7 +57,7 @@ class EriscDataMoverBuilder:
         return self._add(True, worker_semaphore_address, num_messages, worker_coords, message_bytes)
 
     def add_receiver_channel(
-        self, worker_semaphore_address: int, num_messages: int, worker_coords: Workers, message_bytes: int
+        self, worker_semaphore_address: Natural, num_messages: int, worker_coords: Workers, message_bytes: int
     ) -> ChannelBufferInterface:
         """A channel that receives what workers read out of its buffer; else as :meth:`add_sender_channel`.
 
@@ -89,7 +91,7 @@ class EriscDataMoverBuilder:
     def _add(
         self, is_sender: bool, semaphore: int, num_messages: int, coords: Workers, message_bytes: int
     ) -> ChannelBufferInterface:
-        layout, number, workers = self._layout, len(self._channels), _cores(coords)
+        layout, number, workers = self._layout, len(self._channels), tiles("worker_coords", coords)
         self._check(num_messages, workers, message_bytes)
         self._channels.append(ChannelSpec(is_sender, semaphore, num_messages, workers, message_bytes))
         return ChannelBufferInterface(layout.buffer(number), layout.semaphore(number))
@@ -115,11 +117,3 @@ class EriscDataMoverBuilder:
             raise KernelMisuse(f"num_messages is {num_messages}; with WORKER_INITIATED the worker ends it, so it is 0")
         if not counts and len(workers) > 1:
             raise KernelMisuse(f"{len(workers)} workers of a channel with WORKER_INITIATED; only one can end it")
-
-
-def _cores(coords: Workers) -> tuple[Core, ...]:
-    """One pair of coordinates, or several."""
-    given = tuple(coords)
-    if len(given) == 2 and all(isinstance(each, int) for each in given):
-        return (Core(*given),)  # type: ignore[arg-type]
-    return tuple(Core(*each) for each in given)  # type: ignore[misc]

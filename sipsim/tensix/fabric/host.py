@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from sipsim.errors import KernelMisuse
-from sipsim.tensix.arguments import whole, worker_tile
+from sipsim.tensix.arguments import Count, Natural, Within, checked, whole, worker_tile
 from sipsim.tensix.fabric.channels import Downstream, FarReceiver, ReceiverChannel, SenderChannel
 from sipsim.tensix.fabric.connection import WORKER_BYTES, ConnectionWords, FabricEndpoint
 from sipsim.tensix.fabric.layout import Layout, layout
@@ -25,6 +25,7 @@ MUX_BASE = 8192
 """Of the L1 of a mux, behind the room for semaphores."""
 
 
+@checked("fabric")
 class Fabric:
     """Made by ``tt.open_fabric``. ``position``: of this chip among ``size``; ``num_links``: side by side.
     ``spare_slots``: the routers near a dateline that use the slots of idle channels for others.
@@ -71,6 +72,11 @@ class Fabric:
             machine.say_hello()
 
     @property
+    def chips(self) -> list[int]:
+        """Their ranks, in order."""
+        return self._places.chips
+
+    @property
     def number(self) -> int:
         """The same on all its chips, and another one than of any other fabric of the system."""
         return self._places.first_link(self._chip.plan, self.num_links)
@@ -81,7 +87,7 @@ class Fabric:
         """The directions in which this chip has a neighbour."""
         return list(dict.fromkeys(way for way, _ in self._machines))
 
-    def connect(self, worker: Core | tuple[int, int], direction: str | Way, link: int = 0) -> FabricEndpoint:
+    def connect(self, worker: Core | tuple[int, int], direction: str | Way, link: Natural = 0) -> FabricEndpoint:
         """What the kernel of a worker needs for a connection to sender channel 0 of the router of a link. Several
         workers may be given one, and be connected one after the other.
 
@@ -102,10 +108,10 @@ class Fabric:
         program: Program,
         core: Core | tuple[int, int],
         direction: str | Way,
-        full: int,
-        headers: int = 0,
-        slots: int = 8,
-        link: int = 0,
+        full: Natural,
+        headers: Natural = 0,
+        slots: Count = 8,
+        link: Natural = 0,
     ) -> Mux:
         """Put a mux on a worker into a program: ``full`` channels for packets and ``headers`` for packets without
         payload, with ``slots`` each. Clients get their endpoints with :meth:`connect_to_mux`.
@@ -113,9 +119,8 @@ class Fabric:
         Raises:
             KernelMisuse: as :meth:`connect`, for channels that do not fit, and for a worker that has a mux.
         """
-        core, full, headers = self._worker(core), whole("full", full, 0), whole("headers", headers, 0)
+        core = self._worker(core)
         whole("channels of a mux (full + headers)", full + headers, 1)
-        slots = whole("slots", slots, 1)
         if any(core in fabric.mux_cores for fabric in self._chip.fabrics):
             raise KernelMisuse(f"worker {core} of SIP {self.rank} has a mux, which never ends; put this one on another")
         onward = self.connect(core, direction, link)
@@ -130,14 +135,12 @@ class Fabric:
         program.add(KernelSpec(run_mux, core, DataMovementConfig(noc=noc), (mux,), True))
         return mux
 
-    def connect_to_mux(self, mux: Mux, channel: int, worker: Core | tuple[int, int]) -> FabricEndpoint:
+    def connect_to_mux(self, mux: Mux, channel: Within, worker: Core | tuple[int, int]) -> FabricEndpoint:
         """What the kernel of a client needs for a connection to a channel of a mux.
 
         Raises:
             KernelMisuse: for a channel that does not exist, or a tile that is no worker.
         """
-        if not isinstance(mux, Mux):
-            raise KernelMisuse(f"mux={mux!r}: give what create_mux returns")
         channel = whole("channel of a mux", channel, 0, len(mux.channels) - 1)
         return mux.endpoint(channel, self._take_words(self._worker(worker)))
 
@@ -176,11 +179,11 @@ class Fabric:
         self._chip.declared.leave_out(worker, range(words, words + WORKER_BYTES))
         return words
 
-    def _worker(self, tile: Any) -> Core:
-        return worker_tile(tile, self._chip.plan.floor_plan.workers)
+    def _worker(self, core: Core | tuple[int, int]) -> Core:
+        return worker_tile(Core(*core), self._chip.plan.floor_plan.workers)
 
-    def _machine(self, direction: Any, link: Any) -> RouterMachine:
-        way, link = WAYS.get(direction) if isinstance(direction, str) else direction, whole("link", link, 0)
+    def _machine(self, direction: Any, link: int) -> RouterMachine:
+        way = WAYS.get(direction) if isinstance(direction, str) else direction
         machine = self._machines.get((way, link)) if isinstance(way, Way) else None
         if machine is None:
             there = ", ".join(f"{each.name} link {number}" for each, number in self._machines)

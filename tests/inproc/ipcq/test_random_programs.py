@@ -69,6 +69,20 @@ def test_rare_cases() -> None:
     run_one(7631, 1, ("tcm", "poll", "piggyback"))
 
 
+@pytest.mark.default_costs
+@pytest.mark.parametrize(
+    ("seed", "sips", "mode"),
+    [
+        pytest.param(1000723, 1, ("tcm", "sleep", "fabric"), id="to itself behind a fetch"),
+        pytest.param(1001299, 1, ("tcm", "sleep", "fabric"), id="to itself at once"),
+        pytest.param(1000002, 3, ("tcm", "sleep", "fast_path"), id="from a slow memory over Ethernet"),
+        pytest.param(1000325, 2, ("hbm", "poll", "fast_path"), id="from a slow memory over UCIe"),
+    ],
+)
+def test_rare_cases_of_the_default_costs(seed: int, sips: int, mode: tuple[str, str, str]) -> None:
+    run_one(seed, sips, mode)
+
+
 @pytest.mark.parametrize("seed", range(8))
 def test_the_result_does_not_depend_on_mail_timing(seed: int) -> None:
     """Receives from any direction and all: end times and op logs are the same."""

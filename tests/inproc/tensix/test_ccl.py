@@ -197,6 +197,45 @@ def test_mistakes_are_told(tmp_path: Path, name: str) -> None:
     assert text in found
 
 
+DIFFERENT = """
+import numpy as np
+
+def worker(rank, world_size, tt):
+    x = tt.tensor(np.full((128, 32), 1, np.float32))
+    tt.to_numpy({call})
+"""
+OTHER_CALLS = {
+    "shape": ("tt.all_reduce(tt.tensor(np.ones((64, 32 + 32 * rank), 'f4')))", "64x32 f32", "64x64 f32"),
+    "dtype": ("tt.reduce_scatter(tt.tensor(np.ones((64, 32), ['f4', 'i4'][rank])))", "64x32 f32", "64x32 i32"),
+    "dimension": ("tt.all_gather(x, dim=rank)", "dim=0", "dim=1"),
+    "directions": ("tt.all_gather(x, bidirectional=not rank)", "bidirectional=True", "bidirectional=False"),
+    "chunks": ("tt.all_reduce(x, chunks_per_sync=1 + rank)", "chunks_per_sync=1", "chunks_per_sync=2"),
+    "slices": ("tt.all_to_all(tt.tensor(np.ones((128, 32), 'f4'), slices=1 + rank))", "of 4 pages", "of 2 pages"),
+    "memory": ("tt.all_gather(tt.tensor(np.ones((64, 32), 'f4'), ['dram', 'l1'][rank]))", "from dram", "from l1"),
+    "tensors before": (
+        "tt.all_to_all(([tt.tensor(np.ones((64, 32), 'f4')) for _ in range(rank)], x)[1])",
+        "to 0x",
+        "to 0x",
+    ),
+    "operation": ("[tt.all_gather, tt.all_reduce][rank](x)", "calls all_gather", "rank 1 all_reduce"),
+}
+
+
+@pytest.mark.parametrize("name", OTHER_CALLS)
+def test_chips_that_make_other_calls_are_told(tmp_path: Path, name: str) -> None:
+    """What each gives, whether sums were wrong, or the run came to its end in another way, or in none."""
+    call, *told = OTHER_CALLS[name]
+    error = run("--topology", "n300", script_file(tmp_path, DIFFERENT.format(call=call))).document["error"]
+    assert error["kind"] == "CollectiveMismatch"
+    assert all(each in error["message"] for each in ("rank 0 calls", "rank 1", *told))
+
+
+def test_a_chip_that_makes_fewer_calls_is_told(tmp_path: Path) -> None:
+    call = "x if rank else tt.all_gather(x)"
+    error = run("--topology", "n300", script_file(tmp_path, DIFFERENT.format(call=call))).document["error"]
+    assert error["kind"] in {"Deadlock", "CollectiveMismatch"}
+
+
 @pytest.mark.parametrize(
     ("setting", "line"),
     [

@@ -546,7 +546,7 @@ BUILD = "edm.generate_edm_kernel(program, core)"
         ("tt.edm_builder(0, 16)", "a data mover has 1 to 32 channels, not 0"),
         ("tt.edm_builder(2, 100)", "a page of 100 B; Ethernet moves multiples of 16 B"),
         ("tt.edm_builder(2, 2**17)", "2 buffers of at least a page of 131072 B do not fit"),
-        ("tt.edm_builder(2, 16, 'COUNT')", "termination 'COUNT': MESSAGE_COUNT_REACHED or WORKER_INITIATED"),
+        ("tt.edm_builder(2, 16, 'COUNT')", "termination='COUNT': give one of MESSAGE_COUNT_REACHED, WORKER_INITIATED"),
         (f"{ADD}; {ADD}", "this data mover has 1 channels, and all of them are in use"),
         (BUILD, "the data mover for core 9-0 was given 0 of its 1 channels"),
         (f"{ADD}; edm.generate_edm_kernel(program, here)", "needs an Ethernet core with a link; 1-1 is none"),

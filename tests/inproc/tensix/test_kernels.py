@@ -352,6 +352,35 @@ def test_misuse_is_named(tmp_path: Path, core: str, call: str, kind: str, messag
             "on chip wormhole the third argument of a host script has no 'create_progam'; did you "
             "mean 'create_program'?",
         ),
+        ("tt.write(tt.workers[0], 0x20000, None)", "tt.write: data=None: give bytes, such as array.tobytes()"),
+        ("tt.write('1-1', 0x20000, b'')", "tt.write: core='1-1': give a tile, (x, y)"),
+        ("tt.read((1, 1.5), 0x20000, 4)", "core: a coordinate=1.5: give a whole number"),
+        ("tt.read(tt.workers[0], 0x20000)", "tt.read: missing a required argument: 'nbytes'; it takes (core, address,"),
+        ("tt.read(tt.workers[0], 0x20000, True)", "nbytes=True: give a whole number, 0 or more"),
+        ("tt.all_reduce(None)", "tt.all_reduce: tensor=None: give what tt.tensor returns"),
+        ("tt.all_reduce(op='max')", "tt.all_reduce: missing a required argument: 'tensor'"),
+        ("tt.create_kernel(None, print, tt.workers[0])", "program=None: give what tt.create_program returns"),
+        ("tt.create_kernel(program, None, tt.workers[0])", "kernel=None: give a function"),
+        ("tt.create_kernel(program, print, tt.workers[0], args='ab')", "args='ab': give a tuple, ('ab',) for one"),
+        ("tt.create_kernel(program, print, tt.workers[0], 'x')", "config='x': give a DataMovementConfig or "),
+        ("tt.create_kernel(program, print, tt.workers[0], is_server='no')", "is_server='no': give True or False"),
+        (
+            "tt.create_kernel(program, print, tt.workers[0], tt.DataMovementConfig(True))",
+            "processor=True: give a whole number",
+        ),
+        (
+            "tt.enqueue_program(program) or tt.create_kernel(program, print, tt.workers[0])",
+            "kernel print comes after its program was enqueued",
+        ),
+        ("tt.create_semaphore(program, tt.workers[0], -1)", "initial=-1: give a whole number, 0 to 4294967295"),
+        ("tt.ethernet_cores_to(9)", "rank=9: give a whole number, 0 to 0"),
+        ("tt.channel_of(tt.workers[0])", "tile 1-1 has no channel; give an Ethernet core"),
+        ("tt.l1_base(tt.dram_cores[0])", "tile 0-0 has no L1; Tensix and Ethernet tiles do"),
+        ("tt.declare_result(tt.workers[0], 0x20000, 4, name=3)", "name=3: give a text"),
+        (
+            "tt.edm_builder(1, 1024).add_sender_channel('x', 1, tt.workers[0], 1024)",
+            "edm_builder.add_sender_channel: worker_semaphore_address='x': give a whole number, 0 or more",
+        ),
     ],
 )
 def test_misuse_by_the_host_is_named(tmp_path: Path, call: str, message: str) -> None:

@@ -9,6 +9,7 @@ from launcher.bench.options import parse_bench
 from launcher.bench.published import COLUMNS, Published, default_files, read_published
 from launcher.bench.report import LEAST_POINTS, Line, best_channels, csv_text, plots, tables
 from launcher.bench.validation import NEAR, Verdict, request_of, summary
+from launcher.cli import bench
 from launcher.cli.bench import main
 from launcher.run.options import Usage
 from sipsim.errors import ConfigError
@@ -40,6 +41,16 @@ def test_a_bad_file_is_one_line(lines: list[str], line: str, tmp_path: Path) -> 
         read_published(path)
     assert line in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_rows_that_are_left_out_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "figures.csv"
+    path.write_text("\n".join([HEAD, ROW, "B2", "C3"]))
+    bench._published(path)
+    assert (
+        capsys.readouterr().err
+        == f"ahbm-bench: {path}: left out: row 'B2', value '' is no number above 0, and 1 more\n"
+    )
 
 
 def test_bytes_that_are_no_text_are_one_line(tmp_path: Path) -> None:

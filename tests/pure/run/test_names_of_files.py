@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from launcher.run import options, prepare
-from launcher.run.results.result import check_files
+from launcher.run.results.result import check_files, write_refusal
 from sipsim.errors import ConfigError
 from sipsim.host.script import find_script
 
@@ -27,4 +27,23 @@ def test_a_script_with_a_name_that_is_too_long() -> None:
 
 def test_a_result_file_with_a_name_that_is_too_long(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="--json"):
-        check_files({"--json": tmp_path / LONG})
+        check_files({"--json": tmp_path / LONG}, {})
+    write_refusal(tmp_path / LONG, [], "no such thing")
+
+
+def test_a_result_does_not_overwrite_what_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor does the record of a refusal, whichever flag it is for."""
+    monkeypatch.chdir(tmp_path)
+    script = tmp_path / "s.py"
+    script.write_text("")
+    for argv in (["--json", "s.py", "s.py"], ["--csv=./s.py", "--config", "s.py"], ["--oplog", "s.py", "--ccl=s.py"]):
+        chosen = options.parse(argv)
+        with pytest.raises(ConfigError, match=r"^--\w+ s.py: would overwrite the file of "):
+            check_files(chosen.files, chosen.inputs)
+        write_refusal(Path("s.py"), argv, "no such thing")
+    assert script.read_text() == ""
+
+
+def test_two_results_on_standard_output() -> None:
+    with pytest.raises(ConfigError, match=r"^--csv -: is the file of --json, too"):
+        check_files({"--json": Path("-"), "--csv": Path("-")}, {})

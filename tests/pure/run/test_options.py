@@ -136,6 +136,15 @@ class TestRefusals:
                 assert _numbers(action, "9" * 20) is None, action.dest
         assert {"sips", "seed", "iters", "warmup", "n_elem", "bytes", "f", "root", "jitter", "timeout_s"} <= {*found}
 
+    @pytest.mark.parametrize("flag", ["--log-dir", "--group", "--collective", "--variant", "--json", "--set"])
+    def test_an_empty_value(self, flag: str) -> None:
+        assert refusal(flag, "") == refusal(flag, "", "--sips", "2")
+        assert refusal(flag, "").startswith(f"{flag}: its value is empty")
+
+    def test_a_switch_of_the_environment(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("AHBM_CHECK_INVARIANTS", "yes")
+        assert refusal() == "AHBM_CHECK_INVARIANTS=yes: give 1 or 0, or unset it"
+
     @pytest.mark.parametrize("argv", ["--dtype f64", "--op median", "--engine ray", "--list everything"])
     def test_a_name_that_is_none(self, argv: str) -> None:
         line = refusal(*argv.split())
