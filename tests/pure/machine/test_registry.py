@@ -60,7 +60,7 @@ def test_a_module_that_is_gone_is_forgotten(widgets: Registry[str], tmp_path: Pa
 
 MISTAKES = [
     ("plian", "unknown widget 'plian'; did you mean 'plain'? allowed: plain"),
-    ("plumber", "unknown widget 'plumber'; allowed: plain"),
+    ("claim", "unknown widget 'claim'; allowed: plain"),
     ("pl", "unknown widget 'pl'; did you mean 'plain'? allowed: plain"),
     (
         "shop.none",
