@@ -26,12 +26,13 @@ from sipsim.links.base import links_in_use
 from sipsim.links.frames import decode, encode
 from sipsim.noc.arbitration import ONE_QUEUE
 from sipsim.noc.fabric import Fabric as NocFabric
-from sipsim.record.calls import GroupCall
+from sipsim.record.calls import GroupCall, OpenCall
 from sipsim.record.dump import BlockedResource
 from sipsim.record.oplog import OpLog, oplog_file
 from sipsim.record.usage import Usage
 from sipsim.sync.session import Session
 from sipsim.task import MakeTask, Task
+from sipsim.tensix.ccl.called import Called
 from sipsim.tensix.dataflow import Dataflow
 from sipsim.tensix.edm.mover import DataMover
 from sipsim.tensix.eth_dataflow import EthDataflow
@@ -82,7 +83,7 @@ class TensixChip(Chip):
         self.tiles = Tiles(context.rank, plan.floor_plan, plan.graph, noc, engine, self.log, jitter)
         self._transmitters = {channel: self._transmitter(channel) for channel in plan.links[context.rank]}
         self.fabrics: list[Fabric] = []
-        self.called: list[GroupCall] = []
+        self.called = Called()
         self.connections = ConnectionWords(plan.params.tensix.l1_KiB * KIB)
         self.declared = Results()
         self.api = self.metal = Metal(self)
@@ -192,7 +193,10 @@ class TensixChip(Chip):
         return [task for task in self.tasks() if not task.ended]
 
     def calls(self) -> Sequence[GroupCall]:
-        return self.called
+        return self.called.calls
+
+    def open_calls(self) -> Iterable[OpenCall]:
+        return self.called.open_calls()
 
     def blocked(self) -> Iterable[BlockedResource]:
         return blocked(self._routers(), self._muxed())

@@ -60,8 +60,8 @@ class Launches:
         """Whether a kernel of a tile has not ended."""
         return any(place[0] == core for place in chain(self._running, *(launch.tasks for launch in self._queue)))
 
-    def enqueue(self, program: Program) -> None:
-        """Start a program, now or when it may."""
+    def enqueue(self, program: Program) -> list[Task]:
+        """Start a program, now or when it may; its tasks."""
         program.is_enqueued = True
         tasks = {}
         for spec in program.kernels:
@@ -70,6 +70,7 @@ class Launches:
             tasks[place].waits_for = BEFORE
         self._queue.append(_Launch(program, tasks))
         self._start_next()
+        return list(tasks.values())
 
     def _ended(self, place: Place) -> None:
         """The kernel at a place has ended: what follows comes as an event, as its task still runs."""

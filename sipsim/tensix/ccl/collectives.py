@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from sipsim.errors import KernelMisuse
-from sipsim.record.calls import PART, GroupCall
+from sipsim.record.calls import PART, WORLD
+from sipsim.task import Task
 from sipsim.tensix.arguments import one_of, whole
 from sipsim.tensix.ccl.crew import SIDES, Crew, Cut, Place, Worker
 from sipsim.tensix.ccl.gather import ORDERS, all_to_all, copies, line_all_gather, mixed, ring_all_gather
@@ -45,6 +46,7 @@ class Collectives:
         self._fabrics: dict[tuple[object, ...], Fabric] = {}
         self._endpoints: dict[tuple[int, int, Way], FabricEndpoint] = {}
         self._counts: dict[Core, dict[int, int]] = {}
+        self._tasks: list[Task] = []
 
     # --- tensors --------------------------------------------------------------------------------------------------
 
@@ -167,8 +169,8 @@ class Collectives:
         place = f"from {tensor.memory} to 0x{result.base:x}"
         text = PART.join((what, f"dim={dim % len(tensor.shape)}", *given, place))
         is_of_all = fabric.size == self._chip.plan.system.n_sips
-        call = GroupCall(text) if is_of_all else GroupCall(text, fabric.number + 1, tuple(fabric.chips))
-        self._chip.called.append(call)
+        self._chip.called.note(text, WORLD if is_of_all else fabric.number + 1, tuple(fabric.chips), self._tasks)
+        self._tasks = []
         return result
 
     # --- parts ----------------------------------------------------------------------------------------------------
@@ -299,7 +301,7 @@ class Collectives:
                 helper = Worker(worker.link, worker.side, core, worker.words, {})
                 self._add(program, helper, mine, tensor, None)
             worker.settle()
-        self._chip.launches.enqueue(program)
+        self._tasks += self._chip.launches.enqueue(program)
 
     def _is_apart(self, mine: Sequence[Packet], count: int | None) -> bool:
         least = self._ccl.copier_bytes
