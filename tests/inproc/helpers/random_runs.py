@@ -95,9 +95,9 @@ class SyncClient:
         self.rank = rank
         self._rng = rng = random.Random(system.seed * 8 + rank)
         self._mail = mail
-        self.engine = parts.engine()
+        self.engine = PacedEngine()
         self.engine.pace = rng.choice((1, 2, 3, 50))
-        reactions = parts.reactions(system)
+        reactions = system.reactions_ps
         self.session = parts.session(rank, self.engine, system.channels, self._send_batch, reactions[rank], reactions)
         self.device = Automaton(rank, system, _Inside(self.session))
         self.session.model = self
@@ -136,12 +136,8 @@ class SyncClient:
     def send(self, message: Message) -> None:
         self._mail.send(self.rank, BROKER, encode(message))
 
-    def mail_name(self, parcel: PacketBatch) -> int:
-        """The sender whose frames keep their order: all of one SIP's."""
-        return parcel.src
-
     def _send_batch(self, dst: int, parcel: PacketBatch) -> None:
-        self._mail.send(self.mail_name(parcel), dst, encode(parcel))
+        self._mail.send(parcel.src, dst, encode(parcel))
 
     def deliver(self, frame: bytes) -> None:
         message = decode_for_sip(frame)
@@ -249,12 +245,9 @@ def _less(promise_ps: int, by_ps: int) -> int:
 
 
 class Parts(NamedTuple):
-    """The parts of a run; ``reactions`` are given to hub and sessions, ``tamper`` may change the hub."""
+    """The parts of a run; ``tamper`` may change the hub."""
 
     session: type[Session] = Session
-    engine: type[PacedEngine] = PacedEngine
-    client: type[SyncClient] = SyncClient
-    reactions: Callable[[System], list[int]] = lambda system: system.reactions_ps
     tamper: Callable[[Hub, System], None] = lambda _hub, _system: None
 
 
@@ -263,10 +256,10 @@ class _Run:
         self._rng = random.Random(system.seed + 7)
         self._chop = self._rng.choice((0.0, 0.4, 0.9))
         self._hasty = self._rng.choice((1.0, 0.5, 0.1))
-        self.hub = Hub(system.size, system.channels, parts.reactions(system))
+        self.hub = Hub(system.size, system.channels, system.reactions_ps)
         parts.tamper(self.hub, system)
         self._mail = ShuffledInprocMail(system.seed)
-        self.clients = [parts.client(rank, system, self._mail, parts) for rank in range(system.size)]
+        self.clients = [SyncClient(rank, system, self._mail, parts) for rank in range(system.size)]
         self.received: list[Any] = []
 
     def play(self) -> None:

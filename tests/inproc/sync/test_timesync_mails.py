@@ -5,8 +5,7 @@ it switches to another one that is ready, in a seeded order. So a wait that neve
 sleeps. Both kinds must give the reference's traces. Varied are the sizes of batches, of packets and of the pieces that
 a frame travels in, and actors that run only when no other one can, so that their queues fill.
 
-Not a test of processes or of speed. Bugs are planted in Unix mail; ZeroMQ's sockets are not ours to break. ``main``
-prints in how many systems each is caught.
+Not a test of processes or of speed. ``tests/mutants.toml`` has bugs of Unix mail; ZeroMQ's sockets are not ours.
 
 A mail's close gives up after some seconds in production; here it waits for as long as any actor can go on, so that
 frames left at the end of a good run are a stall.
@@ -16,7 +15,6 @@ import os
 import random
 import select
 import tempfile
-from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -400,115 +398,3 @@ def test_queues_fill_and_frames_travel_in_pieces() -> None:
         for seed in range(SYSTEMS):
             through_sockets(random_system(seed), "unix")
     assert min(counts.values()) > SYSTEMS, counts
-
-
-# --- planted bugs ---------------------------------------------------------------------------------------------
-
-
-class SecondPieceLost(unix_mail._Sender):
-    def send(self, frame: bytes) -> bool:
-        size = unix_mail.PIECE_BYTES
-        return super().send(frame[:size] + frame[2 * size :])
-
-
-class Overtakes(unix_mail._Sender):
-    """Sends a short frame at once, even while others wait for room."""
-
-    def send(self, frame: bytes) -> bool:
-        queue, self._queue = self._queue, deque()
-        try:
-            gone = super().send(frame)
-        finally:
-            self._queue = queue + self._queue
-        return gone and not self._queue
-
-
-class LostWithoutRoom(unix_mail._Sender):
-    def flush(self) -> bool:
-        super().flush()
-        self._queue.clear()
-        return True
-
-
-class NeverTriedAgain(unix_mail._Sender):
-    def send(self, frame: bytes) -> bool:
-        super().send(frame)
-        return True
-
-
-class _OneHeap(dict[bytes, bytearray]):
-    def setdefault(self, _name: bytes, parts: bytearray | None = None) -> bytearray | None:  # type: ignore[override]
-        return super().setdefault(b"", parts)
-
-    def pop(self, _name: bytes) -> bytearray:  # type: ignore[override]
-        return super().pop(b"")
-
-    def __contains__(self, _name: object) -> bool:
-        return super().__contains__(b"")
-
-
-class OneHeap(unix_mail._Receiver):
-    """Joins pieces in order of receipt, ignoring their senders."""
-
-    def __init__(self, path: str) -> None:
-        super().__init__(path)
-        self._parts = _OneHeap()
-
-
-class WaitsForCommands(unix_mail.UnixSipMail):
-    """A SIP that lacks packets waits for control frames."""
-
-    def recv_data(self) -> bytes:
-        return self.recv_control()
-
-
-PLANTED: dict[str, type] = {
-    "a long frame loses its second piece": SecondPieceLost,
-    "a frame overtakes those that wait for room": Overtakes,
-    "a frame for which there is no room is lost": LostWithoutRoom,
-    "a queue is never flushed again": NeverTriedAgain,
-    "pieces of several senders are mixed": OneHeap,
-    "a SIP that lacks packets waits for commands": WaitsForCommands,
-}
-
-
-@contextmanager
-def planted(bug: type) -> Iterator[None]:
-    """The bug in place of its base class."""
-    with pytest.MonkeyPatch.context() as patch:
-        if bug is WaitsForCommands:
-            patch.setitem(MAIL_KINDS, "unix", MAIL_KINDS["unix"]._replace(sip=WaitsForCommands))
-        else:
-            patch.setattr(unix_mail, bug.__base__.__name__, bug)
-        yield
-
-
-def catch(system: System, expected: Outcome) -> str | None:
-    """The symptom of a bug on one system, or None. Only named failures count."""
-    try:
-        return first_difference(through_sockets(system, "unix"), expected)
-    except NAMED_FAILURES as failure:
-        return f"{type(failure).__name__}: {failure}"
-
-
-@pytest.mark.parametrize("name", PLANTED)
-def test_planted_bug_is_caught(name: str) -> None:
-    with planted(PLANTED[name]):
-        for seed in range(SYSTEMS):
-            system = random_system(seed)
-            if catch(system, reference(system)) is not None:
-                return
-    pytest.fail(f"no system of {SYSTEMS} shows: {name}")
-
-
-def main() -> None:
-    """Print, for every planted bug, in how many of the systems it is caught, and how."""
-    for name, bug in PLANTED.items():
-        with planted(bug):
-            systems = [random_system(seed) for seed in range(SYSTEMS)]
-            caught = [how for system in systems if (how := catch(system, reference(system))) is not None]
-        print(f"{len(caught):5d}  {name:50s} {sorted({how[:60] for how in caught})[:4]}")
-
-
-if __name__ == "__main__":
-    main()

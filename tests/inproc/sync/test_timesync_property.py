@@ -2,7 +2,7 @@
 
 Each system runs once through the real hub, sessions and engines under shuffled mail (``random_runs``); the trace of
 every SIP must equal the reference's, and the run must end in the right way. Everything follows from the seed. That this
-finds bugs is shown by ``test_timesync_mutants``.
+finds bugs is shown by ``tests/mutants.toml``.
 
 A grant to a horizon that equals N cannot change a result: nothing runs, the SIP reports again, and so on for ever.
 The harness therefore rejects a grant that lets nothing run.

@@ -16,9 +16,7 @@ from sipsim.dtypes import DTYPES
 from sipsim.pe.gemm.array import Product, SystolicArray
 from sipsim.pe.gemm.division import CYCLES, DMA_IN, DMA_OUT, EPILOGUE, FETCH, FILL, OTHERS, PARTS, STORE, Division
 from sipsim.pe.gemm.pipeline import Pipeline
-from sipsim.pe.gemm.tiling import Tiling, Token
-from sipsim.pe.gemm.tilings import Tilings
-from sipsim.pe.unit import FETCH_STORE, GEMM, MATH, Unit
+from sipsim.pe.unit import FETCH_STORE, GEMM, MATH
 
 NS = 1000
 PORTS = {"tcm.kind": "tcm_ports", "tcm.params": {"bandwidth_GBps": 128, "ports": "read_and_write"}}
@@ -257,44 +255,6 @@ def test_with_a_queue_one_product_follows_the_other(monkeypatch):
     assert found[0][OTHERS] == 0
     assert found[1][OTHERS] == first.end_ps - second.start_ps
     assert [sum(parts) for parts in found] == [each.end_ps - each.start_ps for each in (first, second)]
-
-
-# --- planted bugs ---------------------------------------------------------------------------------------------
-
-
-SHARED = {
-    "a unit that is always free": (Unit, "take", lambda unit, from_ps, ps: from_ps),
-    "a fetch that does not wait for a store": (Pipeline, "_when_free", lambda pipeline, move, before: move(before)),
-}
-
-
-@pytest.mark.parametrize("name", SHARED)
-def test_two_stages_on_one_unit_are_seen(name, monkeypatch):
-    monkeypatch.setattr(*SHARED[name])
-    with pytest.raises(AssertionError, match="two pieces of work on one unit"):
-        units_of_two_products(monkeypatch)
-
-
-def no_fill(token: Token) -> Token:
-    return token._replace(fill_cycles=0)
-
-
-def fill_of_each(token: Token) -> Token:
-    """Also of those that are not the last of their fold."""
-    return token._replace(fill_cycles=62)
-
-
-@pytest.mark.parametrize("wrong", [no_fill, fill_of_each])
-def test_a_fill_that_is_wrong_is_seen(wrong, monkeypatch):
-    get = Tilings.get
-
-    def planted(kept: Tilings, *key: Any) -> Tiling:
-        found = get(kept, *key)
-        return found._replace(tokens=tuple(wrong(each) for each in found.tokens))
-
-    monkeypatch.setattr(Tilings, "get", planted)
-    with pytest.raises(AssertionError, match="cycles are not those of the array"):
-        parts_and_cycles(Case(64, 1000, 40), {}, (), "os", monkeypatch)
 
 
 def test_a_pipeline_that_ends_leaves_nothing_behind(monkeypatch):

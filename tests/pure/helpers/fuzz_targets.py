@@ -1,4 +1,4 @@
-"""What decodes bytes that others wrote, and the only error that it may answer with. For tests and ``scripts/fuzz.py``.
+"""What decodes bytes that others wrote, and the only error that it may answer with. For tests.
 
 Not a test. A target takes bytes and does with them all that a process does before it believes them; whatever it raises
 besides the error that it documents is a bug. What is accepted must survive being told again.

@@ -13,7 +13,7 @@ from later import ABOVE, later
 from pair_times import arrival_ps, put
 
 from sipsim.errors import CollectiveMismatch, InvariantViolation, IpcqInUse, IpcqInvalidDirection
-from sipsim.ipcq.generation import ClosedGenerations, Generations
+from sipsim.ipcq.generation import ClosedGenerations
 from sipsim.ipcq.pe_ipcq import PeIpcq
 from sipsim.memory.store import MemoryStore
 from sipsim.record.replay.feed import Arrival
@@ -416,47 +416,3 @@ def test_a_message_of_another_call_names_both(count: int) -> None:
     with pytest.raises(CollectiveMismatch) as caught:
         bench.run()
     assert str(caught.value).startswith(f"rank 0 called {ONE}, rank 0 called {OTHER}; every rank must make the same")
-
-
-# --- planted bugs ---------------------------------------------------------------------------------------------
-
-
-def ignores_the_generation_at_arrival(patch: pytest.MonkeyPatch) -> None:
-    real = PeIpcq.arrive
-    patch.setattr(PeIpcq, "arrive", lambda ipcq, token: real(ipcq, token._replace(generation=0)))
-
-
-def ignores_the_generation_of_a_credit(patch: pytest.MonkeyPatch) -> None:
-    """The credit goes to the latest generation that sends to that ring."""
-    real = PeIpcq.credit
-
-    def credit(ipcq: PeIpcq, metadata: Any) -> None:
-        latest = max(n for n, each in ipcq.generations.live.items() if metadata.dst_rx_base_pa in each.by_peer_rx)
-        real(ipcq, metadata._replace(generation=latest))
-
-    patch.setattr(PeIpcq, "credit", credit)
-
-
-def delivers_in_another_order(patch: pytest.MonkeyPatch) -> None:
-    real = Generations.install
-    patch.setattr(Generations, "install", lambda *args: real(*args)[::-1])
-
-
-@pytest.mark.parametrize(
-    ("plant", "test"),
-    [
-        (ignores_the_generation_at_arrival, lambda: test_a_kernel_names_the_queue_pairs_of_its_generation("tcm")),
-        (ignores_the_generation_of_a_credit, lambda: test_the_same_addresses_serve_a_later_generation("fabric")),
-        (
-            delivers_in_another_order,
-            lambda: test_messages_that_come_before_their_generation_are_delivered_by_its_install("fabric"),
-        ),
-    ],
-)
-def test_a_planted_bug_is_caught(
-    monkeypatch: pytest.MonkeyPatch, plant: Callable[[pytest.MonkeyPatch], None], test: Callable[[], None]
-) -> None:
-    test()
-    plant(monkeypatch)
-    with pytest.raises((AssertionError, InvariantViolation)):
-        test()
