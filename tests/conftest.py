@@ -29,6 +29,7 @@ from typing import Any
 
 import psutil
 import pytest
+from hypothesis import HealthCheck, settings
 
 HAS_FDS = os.path.isdir("/proc/self/fd")
 HAS_CHILDREN = os.path.exists(f"/proc/self/task/{os.getpid()}/children")
@@ -271,7 +272,15 @@ _SESSION = pytest.StashKey[_Session]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Move to a temporary directory that belongs to the session, and mark all that it will start."""
+    """Move to a temporary directory that belongs to the session, and mark all that it will start.
+
+    Hypothesis draws the same examples in every ordinary run, and new ones with ``--all``; no test has a deadline.
+    """
+    fresh = config.getoption("all", default=False)
+    settings.register_profile(
+        "ahbm", deadline=None, derandomize=not fresh, suppress_health_check=[HealthCheck.too_slow]
+    )
+    settings.load_profile("ahbm")
     config.stash[_SESSION] = _Session(getattr(config, "workerinput", {}).get("workerid", ""))
 
 

@@ -114,7 +114,7 @@ def test_links_of_two_rates(first: str, last: str) -> None:
     assert told["pair"]["simulated_ps"] == told["pair"]["sum_ps"] == round(by_hand_ns * 1000)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     st.integers(1, 2048),
     st.integers(1, 4),

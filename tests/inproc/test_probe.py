@@ -96,7 +96,7 @@ MEMORIES = st.fixed_dictionaries(
 PLACES = st.tuples(st.integers(0, 2), st.integers(0, 15), st.integers(0, 7))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     PLACES,
     PLACES,

@@ -94,7 +94,7 @@ def test_what_bounds_messages_one_after_another(system: list[str], bounded_by: s
     assert (rate["bounded_by"], rate["off_ps"]) == (bounded_by, 0)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     st.tuples(st.integers(0, 15), st.integers(0, 7)),
     st.tuples(st.integers(0, 2), st.integers(0, 15), st.integers(0, 7)),

@@ -72,7 +72,7 @@ def test_between_sips(link: dict[str, Any], lines: list[tuple[str, int]]) -> Non
     assert shown == [(end + what, ps) for end in ends for what, ps in lines]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.tuples(st.integers(0, 2), st.integers(0, 15), st.integers(0, 7)),
     st.integers(1, 2048),

@@ -156,7 +156,7 @@ tables = st.integers(1, 6).flatmap(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(tables)
 def test_any_table_is_paired_one_to_one_or_refused(table: NeighbourTable) -> None:
     """Each ring has one sender, which names its rank."""

@@ -180,7 +180,7 @@ def test_the_first_wait_by_hand() -> None:
     assert [r.end_ps for r in bench.records("ipcq.send")] == [0, 0, 55_800]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.sampled_from([1, 2, 4, 8]),
     st.lists(st.integers(1, 64).map(lambda words: 4 * words), min_size=1, max_size=20),

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from chunk_exact.switching import Switching
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from mesh_traffic import CHUNK_PS, LOADS, compared, meeting, workload
 from plain_fabric import (
@@ -49,7 +49,6 @@ def through_shared(start: int, nbytes: int, vc: int) -> Journey:
 # --- alone ----------------------------------------------------------------------------------------------------
 
 
-@settings(deadline=None)
 @given(routes, amounts, st.integers(0, 10**9), st.integers(0, 10**4), st.integers(0, 100))
 def test_alone_it_takes_exactly_the_contract(way: Route, nbytes: int, start: int, delay: int, percent: int) -> None:
     """Whatever the chunks, and in one event."""
@@ -59,7 +58,6 @@ def test_alone_it_takes_exactly_the_contract(way: Route, nbytes: int, start: int
     assert engine.events == 2, "its start, which is the test's, and its end"
 
 
-@settings(deadline=None)
 @given(routes, routes, amounts, st.integers(0, 10**9))
 def test_cut_anywhere_it_arrives_the_same(first: Route, second: Route, nbytes: int, start: int) -> None:
     """Over two fabrics, as between two SIPs, and in one."""
