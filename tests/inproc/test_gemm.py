@@ -19,7 +19,6 @@ GEMM = str(SCRIPTS / "benches" / "gemm.py")
 SMALL = (GEMM, "--m", 128, "--k", 200, "--n", 100, "--cubes", 2, "--pes", 2)
 WIDE = (GEMM, "--m", 64, "--k", 300, "--n", 300, "--cubes", 1, "--pes", 2)
 
-pytestmark = pytest.mark.default_costs
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[3]
 QUICK = ["--repeat", "1", "--hops", "40", "--until", "4000", "--windows", "8", "--events", "20"]
 ROW = {"tool", "transport", "pattern", "members", "ops_per_s", "us_each", "cpu_us_each"}
 
-pytestmark = [pytest.mark.processes, pytest.mark.default_costs]
+pytestmark = pytest.mark.processes
 
 
 def bench(name: str, folder: Path, *words: str) -> "tuple[subprocess.CompletedProcess[str], list[dict[str, Any]]]":
