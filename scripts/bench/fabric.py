@@ -165,7 +165,7 @@ def measure(chosen: argparse.Namespace) -> dict[str, Any]:
     table = Table("load:<26", "wait:9.2f", "channels:9.2f", "ideal:9.2f", title="cycles over an empty mesh")
     for row in waits:
         table.row(row["load"], row["wait_cycles"], row["with_channels"], row["ideal"])
-    table = Table("\nflows:<41", "share of the edge:<18")
+    table = Table("flows:<40", "shares:<32", title="\nshares of an edge")
     for row in shared:
         table.row(row["of"], "".join(f"{share:>8.1%}" for share in row["shares"]))
     table = Table("4 KiB behind 256 KiB:<26", "alone:9.1f", "one queue:9.1f", "channels:9.1f", title="\nns")

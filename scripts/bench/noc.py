@@ -169,7 +169,7 @@ def measure(chosen: argparse.Namespace) -> dict[str, Any]:
     table = Table("ports:<20", "measured:9.1%", "theory:9.1%", title="\na switch beside theory (Karol et al. 1987)")
     for row in some("switch"):
         table.row(row["ports"], row["of_edge"], row["theory"])
-    table = Table("published:<20", "what:<1", title=" ")
+    table = Table("figure:<20", "what:<1", title="\npublished")
     for row in some("published"):
         figures = row["figure"] if isinstance(row["figure"], tuple) else (row["figure"],)
         table.row(" to ".join(f"{each:.1%}" for each in figures), f"{row['of']} ({row['source']})")

@@ -50,6 +50,15 @@ def test_the_command_lists_the_benches(capsys: pytest.CaptureFixture[str]) -> No
     assert "rung is none of ring, phold, step, work" in capsys.readouterr().err
 
 
+def test_a_claim_that_does_not_hold_is_exit_code_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = tmp_path / "rows.json"
+    words = ["hbm", "--targets", "1", "--json", str(out)]
+    assert kit.main(words, "") == 0
+    monkeypatch.setattr(importlib.import_module("bench.hbm"), "WITHIN", 0.0)
+    assert kit.main(words, "") == 1
+    assert len(json.loads(out.read_text())["rows"]) == 1
+
+
 def test_sync(tmp_path: Path) -> None:
     """Every pattern over every mail; a member that counts operations it has not done would change the sums."""
     ran, rows = script(tmp_path, "bench", "sync", *QUICK, "--members", "2,3")
