@@ -91,18 +91,19 @@ def main(words: Sequence[str], about: str | None) -> int:
     if name not in known:
         print(f"bench: there is no bench {name}; there are {', '.join(known)}", file=sys.stderr)
         return 2
+    document = document_of(name, *flags)
+    holds = getattr(importlib.import_module(f"bench.{name}"), "holds", None)
+    return 0 if holds is None or holds(document) else 1
+
+
+def document_of(name: str, *flags: str) -> Any:
+    """What a bench measures with these flags; written to the file of ``--json``, too."""
     bench = importlib.import_module(f"bench.{name}")
     chosen = parser_of(name, bench, "--quick" in flags).parse_args(flags)
     document = bench.measure(chosen)
     if chosen.json is not None:
         chosen.json.write_text(json.dumps(document, indent=1) + "\n")
-    return 0 if not hasattr(bench, "holds") or bench.holds(document) else 1
-
-
-def document_of(name: str, *flags: str) -> Any:
-    """What a bench measures with these flags."""
-    bench = importlib.import_module(f"bench.{name}")
-    return bench.measure(parser_of(name, bench, "--quick" in flags).parse_args(flags))
+    return document
 
 
 # --- the table ----------------------------------------------------------------------------------------------------
