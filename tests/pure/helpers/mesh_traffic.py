@@ -3,13 +3,16 @@
 import random
 from typing import Any, NamedTuple
 
-from hardware import config, system_of
+from hardware import system_of
 from plain_fabric import Journey, travel
 
+from sipsim.chips.load import load
+from sipsim.config.override import Override
 from sipsim.noc.arbitration import Arbitration
 from sipsim.noc.graph import Node, Route
 
-GRAPH = system_of(config({"system.sips.count": 1})).graph
+GRAPH = system_of(load(overrides=[Override("system.sips.count", 1, "")], variant="adr")).graph
+"""Without the costs of parts, which would hide what sharing an edge costs."""
 CUBES, PES = 16, 8
 CHUNK_BYTES = 256
 CHUNK_PS = 4000
