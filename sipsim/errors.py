@@ -4,7 +4,9 @@ A failure has a kind from a closed list, one line with a remedy, and a place (ra
 if there is one.
 """
 
+import contextlib
 import signal
+import sys
 from typing import ClassVar
 
 
@@ -22,6 +24,12 @@ def pass_on_halt(error: BaseException) -> None:
         is_interrupt and signal.getsignal(signal.SIGINT) is signal.default_int_handler
     ):
         raise error
+
+
+def note(line: str) -> None:
+    """Print a line for the user on standard error; it is lost where a script has closed it or its disk is full."""
+    with contextlib.suppress(OSError, ValueError):
+        print(line, file=sys.stderr, flush=True)
 
 
 def error_text(error: BaseException) -> str:

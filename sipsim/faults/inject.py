@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 
 from sipsim.engine import Engine
+from sipsim.errors import note
 from sipsim.faults.plan import JOIN_PS, Fault
 
 Ps = int
@@ -36,7 +37,7 @@ class FaultHook:
         """Execute the faults due at ``now_ps``, once all events before it have run. ``JOIN_PS``: before joining."""
         while self._pending and self._pending[0].at_ps <= now_ps:
             fault = self._pending.pop(0)
-            print(f"fault {fault} is injected", file=sys.stderr, flush=True)
+            note(f"fault {fault} is injected")
             if fault.kind == "mute":
                 self.mute = True
             elif fault.kind == "slow":

@@ -7,7 +7,6 @@ Ranks are SIPs. A collective launches its kernel on the PEs of its communicator 
 script waits, in simulated time, until all of them have ended.
 """
 
-import sys
 from collections.abc import Callable, Sequence
 from types import MethodType
 
@@ -16,6 +15,7 @@ from sipsim.ccl.collectives.group import GroupCollective
 from sipsim.ccl.groups.process_group import ProcessGroup
 from sipsim.ccl.hangs.diagnostics import pointer_dump
 from sipsim.ccl.seeded import Mismatch
+from sipsim.errors import note
 from sipsim.host.bridge.base import host_call
 from sipsim.host.futures import Outputs
 from sipsim.host.group_runs import GroupRuns
@@ -171,7 +171,7 @@ class Distributed(TorchNames, PointToPoint):
 
     def _tell_meaning(self, line: str) -> None:
         if not self._has_told_meaning and not self._sip.sip:
-            print(line, file=sys.stderr, flush=True)
+            note(line)
         self._has_told_meaning = True
 
     def _is_row_a_cube(self, tensor: DeviceTensor) -> bool:

@@ -1,6 +1,5 @@
 """Runs collectives of process groups on one SIP: chooses the algorithm, wires it when it is needed, launches it."""
 
-import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -16,6 +15,7 @@ from sipsim.ccl.groups.select import AUTO, select
 from sipsim.ccl.groups.workers import Place
 from sipsim.ccl.schedule.program import Instruction
 from sipsim.ccl.settings import effective_ipcq
+from sipsim.errors import note
 from sipsim.host.kernel_queue import KernelQueue, Work
 from sipsim.record.calls import PART
 from sipsim.record.launches import places_text
@@ -85,7 +85,7 @@ class GroupRuns:
         """By the first rank of a group, and once: the algorithms that ``auto`` goes on without."""
         for name, why in self._plan.catalog.left_out.items():
             if rank == 0 and name not in self._told:
-                print(f"algorithm {name} is left out: {why}", file=sys.stderr, flush=True)
+                note(f"algorithm {name} is left out: {why}")
             self._told.add(name)
 
     def launch(self, work: Work, ready: Ready) -> None:

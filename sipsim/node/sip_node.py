@@ -4,7 +4,6 @@ import contextlib
 import hashlib
 import os
 import socket
-import sys
 import time
 from collections.abc import Callable
 from functools import partial
@@ -17,6 +16,7 @@ from broker.mail.base import Mail
 from broker.wire import Failed, Join, Record
 from sipsim import VERSION
 from sipsim.chips.base import ChipContext, kind_of
+from sipsim.errors import note
 from sipsim.faults.inject import install
 from sipsim.faults.plan import FaultPlan
 from sipsim.host.bridge.base import Bridge
@@ -73,7 +73,7 @@ class SipNode(SyncClient):
         if spec.packet_log_dir:
             self.log = PacketLog(spec.packet_log_dir, rank, self._digest)
             if self.log.notice:
-                print(self.log.notice, file=sys.stderr, flush=True)
+                note(self.log.notice)
 
     def join(self) -> None:
         if self._faults is not None:

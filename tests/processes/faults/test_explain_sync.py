@@ -69,6 +69,7 @@ def test_at_the_end(mail: str) -> None:
     assert re.search(r"cost most.*\n(  \d\.[EW]>\d\.[EW]  \d+\.\d+ s\n){3}$", done.stderr)
 
 
+@pytest.mark.ideal
 def test_at_the_end_in_one_process() -> None:
     done = launched("--sips", 2, "--engine", "inproc", "--explain-sync")
     assert (done.exit_code, done.stderr.count(HEAD)) == (0, 1)
