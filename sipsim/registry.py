@@ -250,7 +250,7 @@ def _is_module(name: str) -> bool:
 
 
 def nearest(name: str, known: Sequence[str]) -> str:
-    """The known name that an unknown one is a slip of, or the one that begins with it; empty where there is none."""
+    """The known name that is most like a mistyped one, else the only one that begins with it; empty without either."""
     longer = [each for each in known if each.startswith(name)]
     return next(iter(difflib.get_close_matches(name, known, 1, 0.7)), longer[0] if len(longer) == 1 else "")
 
