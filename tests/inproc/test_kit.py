@@ -114,7 +114,7 @@ def test_parts_of_a_price() -> None:
     whole, link = expect_ps(WEST, FAR, 64, sips=2), {"links.ucie.params.retimer_ns": 9}
     assert 0 < expect_ps(WEST, FAR, 64, parts=["credit"], sips=2) < whole
     assert expect_ps(WEST, FAR, 64, sips=2, set=link) > whole
-    with pytest.raises(AssertionError, match="no term is of wire; this pair has .*, wires"):
+    with pytest.raises(AssertionError, match=r"no term is of wire; this pair has .*, wires"):
         expect_ps(WEST, FAR, 64, parts=["wire", "drain"], sips=2)
     with pytest.raises(AssertionError, match="there is no such PE"):
         expect_ps(WEST, FAR, 64, sips=1)
