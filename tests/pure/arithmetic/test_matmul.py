@@ -109,7 +109,7 @@ def test_integers_beyond_what_f64_adds_exactly() -> None:
     assert matmul(a, b, DTYPES["i32"]) == wrapped(300 * (2**31 - 1) * (2**30 + 1), "i32")
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(
     st.sampled_from([*DTYPES]),
     st.sampled_from(["fractions", "digits", "wide"]),

@@ -74,6 +74,7 @@ def test_a_receive_only_ring_is_in_the_declared_opposite() -> None:
     assert paired(table, WITH_UP) == {(0, "Up"): (1, "Down")}
 
 
+@pytest.mark.ideal
 def test_the_plan_pairs_by_the_opposites_of_the_entry() -> None:
     settings = {"system.sips.count": 1, "algorithms.intercube_allreduce.opposites": {"Down": "Up"}}
     table = {0: {"Up": 1, "Down": 1}, 1: {"Up": 0, "Down": 0}}
@@ -156,7 +157,7 @@ tables = st.integers(1, 6).flatmap(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(tables)
 def test_any_table_is_paired_one_to_one_or_refused(table: NeighbourTable) -> None:
     """Each ring has one sender, which names its rank."""

@@ -71,13 +71,13 @@ def test_results_are_those_of_the_definition(name: str, collective: str) -> None
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "collective"), CASES)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(data=st.data())
 def test_results_of_any_call(name: str, collective: str, data: st.DataObject) -> None:
     check_any_call(name, collective, data)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(case=st.sampled_from(CASES), data=st.data())
 def test_results_of_some_calls(case: tuple[str, str], data: st.DataObject) -> None:
     check_any_call(*case, data)

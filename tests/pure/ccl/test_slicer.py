@@ -60,14 +60,14 @@ def check(shape: tuple[int, ...], dim: int, ranks: int, workers: int, message: i
         assert ends(of_ranks, n_slots)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(data=st.data())
 def test_any_tensor(data: st.DataObject) -> None:
     any_tensor(data)
 
 
 @pytest.mark.slow
-@settings(max_examples=2000, deadline=None)
+@settings(max_examples=2000)
 @given(data=st.data())
 def test_many_tensors(data: st.DataObject) -> None:
     any_tensor(data)

@@ -160,7 +160,7 @@ def one_line_or_fine(config: Path | None, overrides: Sequence[Override] = (), te
     assert len(line) < 2000
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @example([("links.ucie", {5: 1})])
 @example([("links", None), ("links", {0: None}), ("links.ucie.params", None)])
 @given(st.lists(st.tuples(some_paths, json_like), max_size=4))
@@ -168,7 +168,7 @@ def test_random_overrides_raise_config_errors_only(items: list[tuple[str, Any]])
     one_line_or_fine(None, [Override(path, value, "--set x") for path, value in items])
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @example("a\nb")
 @given(st.text(max_size=60) | st.tuples(real_paths, st.text(max_size=20)).map("=".join))
 def test_random_set_texts_raise_config_errors_only(text: str) -> None:
@@ -193,7 +193,7 @@ yaml_bits = st.lists(
 ).map("".join)  # fmt: skip
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(
     st.binary(max_size=80) | yaml_bits.map(str.encode) | st.text(max_size=60).map(lambda t: t.encode(errors="replace"))
 )
@@ -202,7 +202,7 @@ def test_random_files_raise_config_errors_only(garbage_file: Path, content: byte
     one_line_or_fine(garbage_file)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @example({"links": {"a\nb": 3}})
 @given(st.dictionaries(st.sampled_from(sorted({*TOP_LEVEL.split(", "), "x"})), json_like, max_size=3))
 def test_random_mappings_in_files_raise_config_errors_only(garbage_file: Path, values: dict[str, Any]) -> None:
@@ -213,6 +213,7 @@ def test_random_mappings_in_files_raise_config_errors_only(garbage_file: Path, v
 numbers = st.floats(allow_nan=False, allow_infinity=False, min_value=0, max_value=1e6)
 
 
+@pytest.mark.ideal
 @given(numbers)
 def test_any_allowed_number_is_kept(value: float) -> None:
     assert load(overrides=sets(f"hbm.read_latency_ns={value!r}")).components.hbm.read_latency_ns == value

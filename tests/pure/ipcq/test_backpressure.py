@@ -92,6 +92,7 @@ def seen_after_ps(mode: str, wait_ps: int) -> int:
     return bench.records("ipcq.recv")[0].end_ps - RETURN_PS - max(wait_ps, HERE_PS)
 
 
+@pytest.mark.ideal
 @pytest.mark.parametrize(
     ("wait_ps", "seen_at_ps"),
     [(HERE_PS, 30_000), (30_000, 30_000), (30_001, 70_000), (70_001, 150_000), (150_001, 230_000), (10**6, 1_030_000)],
@@ -101,6 +102,7 @@ def test_waits_of_a_machine(wait_ps: int, seen_at_ps: int) -> None:
     assert seen_after_ps("sleep", wait_ps) == 30_000
 
 
+@pytest.mark.ideal
 def test_poll_wins_short_waits_and_loses_long_ones() -> None:
     """The mean over waits that are spread over an interval: 70 ns is the crossing."""
 
@@ -113,6 +115,7 @@ def test_poll_wins_short_waits_and_loses_long_ones() -> None:
     assert mean_ps(30, 70) < seen_after_ps("sleep", 50_000) < mean_ps(70, 150)
 
 
+@pytest.mark.ideal
 @pytest.mark.parametrize("mode", ["sleep", "poll"])
 def test_a_message_that_is_there_costs_nothing_to_see(mode: str) -> None:
     bench = costly(mode)
@@ -127,6 +130,7 @@ def test_a_message_that_is_there_costs_nothing_to_see(mode: str) -> None:
     assert bench.records("ipcq.recv")[0].end_ps == HERE_PS + RETURN_PS
 
 
+@pytest.mark.ideal
 @pytest.mark.parametrize(("mode", "late_ps"), [("sleep", 30_000), ("poll", None)])
 def test_a_blocked_send_sees_its_credit_later(mode: str, late_ps: int | None) -> None:
     """One slot; its message is taken at once, as the receiver is late. The credit is back at 100,000 + 15,800."""
@@ -150,6 +154,7 @@ def test_a_blocked_send_sees_its_credit_later(mode: str, late_ps: int | None) ->
     assert put_at == [seen_ps]
 
 
+@pytest.mark.ideal
 def test_a_posted_receive_needs_no_core() -> None:
     """A future whose kernel does not wait is served at once by PE_IPCQ; one that is waited for wakes its kernel."""
     bench = costly("sleep")

@@ -21,6 +21,7 @@ from sipsim.topology.address import MIB, PhysAddr
 # --- times ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.ideal
 @pytest.mark.parametrize("kind", ["tcm", "hbm", "sram"])
 @pytest.mark.parametrize("nbytes", [4, 64, 4096])
 def test_a_pair_takes_the_sum(kind: str, nbytes: int) -> None:
@@ -41,6 +42,7 @@ def test_a_pair_takes_the_sum(kind: str, nbytes: int) -> None:
     assert PhysAddr.decode(sent.fields["addr"]).space == kind
 
 
+@pytest.mark.ideal
 @pytest.mark.parametrize("kind", ["hbm", "sram"])
 def test_a_message_is_written_to_the_memory_of_its_ring(kind: str) -> None:
     """A ring in HBM or SRAM is behind that memory's own port: its wire, its overhead and its bandwidth count, not the
@@ -54,11 +56,13 @@ def test_a_message_is_written_to_the_memory_of_its_ring(kind: str) -> None:
     assert bench.records("ipcq.recv")[0].end_ps == arrival_ps(64, kind) + 6_040 + 3_000 + RETURN_PS
 
 
+@pytest.mark.ideal
 def test_the_credit_of_a_pair_is_the_path_of_16_bytes() -> None:
     bench = pair_bench()
     assert bench.queue(0, 0, "E").credit_ps == bench.queue(1, 0, "W").credit_ps == CREDIT_PS
 
 
+@pytest.mark.ideal
 def test_a_send_behind_a_send_waits_on_the_edge_out_of_the_pe() -> None:
     """Both heads leave at once: the second is a drain later."""
     bench = pair_bench()
@@ -88,6 +92,7 @@ def pointers(bench: Bench) -> tuple[int, int, int, int]:
     return sender.my_head, sender.peer_tail_cache, receiver.peer_head_cache, receiver.my_tail
 
 
+@pytest.mark.ideal
 def test_pointers_after_each_step() -> None:
     """One message: sent, arrived, taken, freed."""
     bench = pair_bench({"defaults.n_slots": 1})
@@ -159,6 +164,7 @@ def hand_times(count: int, n_slots: int, first_recv_ps: int) -> tuple[list[int],
     return sent, freed
 
 
+@pytest.mark.ideal
 @pytest.mark.parametrize("n_slots", [1, 2, 8])
 @pytest.mark.parametrize("first_recv_ps", [0, 40_000, 1_000_000])
 def test_a_sender_waits_exactly_until_the_credit(n_slots: int, first_recv_ps: int) -> None:
@@ -171,6 +177,7 @@ def test_a_sender_waits_exactly_until_the_credit(n_slots: int, first_recv_ps: in
     assert [r.end_ps for r in bench.records("ipcq.recv")] == freed
 
 
+@pytest.mark.ideal
 def test_the_first_wait_by_hand() -> None:
     """Two slots: the third send leaves when the first message, arrived at 17,550, has been taken at 40,000 and its
     credit has come, at 55,800.
@@ -180,7 +187,7 @@ def test_the_first_wait_by_hand() -> None:
     assert [r.end_ps for r in bench.records("ipcq.send")] == [0, 0, 55_800]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.sampled_from([1, 2, 4, 8]),
     st.lists(st.integers(1, 64).map(lambda words: 4 * words), min_size=1, max_size=20),
@@ -232,6 +239,7 @@ def test_the_source_may_be_overwritten_after_the_send() -> None:
     assert [handle.array[0] for handle in got] == [7, 8]
 
 
+@pytest.mark.ideal
 def test_a_blocked_send_reads_its_source_when_it_resumes() -> None:
     """The snapshot is of the step that increments my_head, 55,800 ps; the source changes at 55,799 and 55,801."""
     bench = pair_bench({"defaults.n_slots": 1})

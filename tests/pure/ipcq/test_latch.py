@@ -53,6 +53,7 @@ def credits_of(bench: Bench, receiver: Callable[[TL], object], messages: int = 1
     return seen
 
 
+@pytest.mark.ideal
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("posted", [False, True])
 def test_a_copy_is_made_before_the_credit(kind: str, posted: bool) -> None:
@@ -82,6 +83,7 @@ def _twice(handle: TensorHandle) -> TensorHandle:
     return handle + handle
 
 
+@pytest.mark.ideal
 def test_copies_are_made_one_after_the_other() -> None:
     """Two futures for two messages, which arrive 1 ns apart: the second copy begins when the first has ended."""
     bench = bench_of("copy", "hbm")
@@ -105,6 +107,7 @@ FIRST_USES: dict[str, tuple[Callable[[TL, TensorHandle], object], int | None]] =
 }
 
 
+@pytest.mark.ideal
 @pytest.mark.parametrize("name", FIRST_USES)
 @pytest.mark.parametrize("later_ps", [0, 5_000])
 def test_a_slot_of_the_tcm_is_credited_after_its_first_reading(name: str, later_ps: int) -> None:
@@ -126,6 +129,7 @@ def test_a_slot_of_the_tcm_is_credited_after_its_first_reading(name: str, later_
     assert got == [here_ps, list(range(16))]
 
 
+@pytest.mark.ideal
 @pytest.mark.parametrize("kind", ["hbm", "sram"])
 @pytest.mark.parametrize("name", ["add", "store"])
 def test_a_far_slot_is_credited_when_it_is_in_the_pe(kind: str, name: str) -> None:
@@ -143,6 +147,7 @@ def test_a_far_slot_is_credited_when_it_is_in_the_pe(kind: str, name: str) -> No
     assert last.end_ps - last.start_ps == MATH_PS
 
 
+@pytest.mark.ideal
 @pytest.mark.parametrize("kind", ["hbm", "sram"])
 def test_a_far_slot_that_is_sent_on_is_credited_when_it_is_in_the_pe(kind: str) -> None:
     bench = bench_of("in_place", kind)
@@ -150,6 +155,7 @@ def test_a_far_slot_that_is_sent_on_is_credited_when_it_is_in_the_pe(kind: str) 
     assert seen[0] == (arrival_ps(BYTES, kind) + IPCQ_PS + load_ps(kind) + RETURN_PS, 1)
 
 
+@pytest.mark.ideal
 def test_slots_are_credited_in_order() -> None:
     """The second message is read first: its slot waits for the first one's, and one credit frees both."""
     bench = bench_of("in_place")
@@ -165,6 +171,7 @@ def test_slots_are_credited_in_order() -> None:
     assert credits_of(bench, receiver, 2) == [(released_ps + RETURN_PS, 2)]
 
 
+@pytest.mark.ideal
 def test_a_copy_to_an_address_waits_for_the_slot_before_it() -> None:
     bench = bench_of("in_place")
 
@@ -178,6 +185,7 @@ def test_a_copy_to_an_address_waits_for_the_slot_before_it() -> None:
     assert credits_of(bench, receiver, 2) == [(copied_ps + 10_000 + RETURN_PS, 2)]
 
 
+@pytest.mark.ideal
 def test_messages_of_any_direction_are_used_in_place_too() -> None:
     bench = bench_of("in_place")
     seen = credits_of(bench, lambda tl: tl.release(tl.recv(shape=16, dtype="i32")))
@@ -202,6 +210,7 @@ def test_a_released_handle_is_named_no_more(latch: str | None) -> None:
     assert said == ["handle h0 was given to tl.release; no command can name it any more"] * 4
 
 
+@pytest.mark.ideal
 def test_a_slot_that_is_in_use_holds_its_sender_back() -> None:
     """One slot: the second message leaves when the first is named, and is not written over it."""
     bench = bench_of("in_place", n_slots=1)
@@ -244,6 +253,7 @@ def test_an_early_credit_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
         credits_of(bench, lambda tl: _twice(tl.recv("W", 16, "i32")))
 
 
+@pytest.mark.ideal
 def test_the_example_of_a_ring_in_hbm() -> None:
     """What was credited before it was read is credited after."""
     before, after = bench_of(None, "hbm"), bench_of("in_place", "hbm")

@@ -31,6 +31,7 @@ def later(bench: Bench, cube: int, time_ps: int) -> None:
         bench.pause(cube, 0, time_ps)
 
 
+@pytest.mark.ideal
 @pytest.mark.parametrize(
     ("since_ps", "wakeup_ps"),
     [
@@ -61,6 +62,7 @@ def test_a_recv_polls_every_interval(since_ps: int, wakeup_ps: int) -> None:
     assert (received.start_ps, received.end_ps) == (since_ps, wakeup_ps + RETURN_PS)
 
 
+@pytest.mark.ideal
 @pytest.mark.parametrize(
     ("since_ps", "sent_ps"), [(0, 40_000), (3_349, 43_349), (3_350, 33_350), (3_351, 33_351), (35_800, 35_800)]
 )
@@ -84,6 +86,7 @@ def test_a_blocked_send_polls_every_interval(since_ps: int, sent_ps: int) -> Non
     assert [r.end_ps for r in bench.records("ipcq.send")] == [0, sent_ps]
 
 
+@pytest.mark.ideal
 def test_a_stale_credit_does_not_shift_the_polls() -> None:
     """Two credits: a stale one, which frees no slot, and one that does; the poll is due at 120,004."""
     bench = poll_bench(n_slots=1)
@@ -108,6 +111,7 @@ def test_a_stale_credit_does_not_shift_the_polls() -> None:
     assert [r.end_ps for r in bench.records("ipcq.send")] == [4, 120_004], "credit at 115,800"
 
 
+@pytest.mark.ideal
 def test_futures_poll_from_the_time_of_their_post() -> None:
     """The messages arrive at 17,550 and 18,550; one future polls at 20,000, the other at 23,000, in order."""
     bench = poll_bench()
@@ -126,6 +130,7 @@ def test_futures_poll_from_the_time_of_their_post() -> None:
     assert [r.end_ps for r in bench.records("ipcq.recv")] == [20_000 + RETURN_PS, 23_000 + RETURN_PS]
 
 
+@pytest.mark.ideal
 def test_a_recv_without_a_direction_polls() -> None:
     """From 2,000 ps on, every 10 ns: at 22,000."""
     bench = poll_bench()
@@ -140,6 +145,7 @@ def test_a_recv_without_a_direction_polls() -> None:
     assert bench.records("ipcq.recv")[0].end_ps == 22_000 + RETURN_PS
 
 
+@pytest.mark.ideal
 @pytest.mark.parametrize("returned", ["fast_path", "fabric", "piggyback"])
 def test_empty_polls_cost_no_events(returned: str) -> None:
     """As many for a wait of a microsecond as for one of a second, and two more than with sleep: the two late polls."""

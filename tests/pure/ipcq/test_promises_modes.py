@@ -100,6 +100,7 @@ def run_mode(folder: Path, system: str, mode: str, link: str, *flags: object) ->
     return run(*ccl_file(folder, source), *shape, *SMALL, *chosen, *flags)
 
 
+@pytest.mark.ideal
 @pytest.mark.parametrize(("system", "mode"), crossed(SYSTEMS, MODES))
 @pytest.mark.parametrize("link", ["ucie", "ethernet_100g"])
 def test_promises_are_kept_and_tight(
@@ -169,6 +170,7 @@ def test_slow_parts_of_a_pe_are_in_the_promise(tmp_path: Path, mode: str) -> Non
     assert done.document["status"] == "ok", done.document["error"]
 
 
+@pytest.mark.ideal
 @pytest.mark.parametrize("tight", TIGHT, ids="-".join)
 def test_promises_of_sending_sips_are_exact(tmp_path: Path, tight: tuple[str, str]) -> None:
     """With promises at any time, each SIP has a packet that leaves exactly at its promise.
@@ -186,6 +188,7 @@ def test_promises_of_sending_sips_are_exact(tmp_path: Path, tight: tuple[str, st
     raise AssertionError(f"by SIP, it could have been later by {least}")
 
 
+@pytest.mark.ideal
 @pytest.mark.parametrize("tight", TIGHT, ids="-".join)
 def test_a_promise_that_is_late_is_detected(tmp_path: Path, tight: tuple[str, str]) -> None:
     """Every SIP assumes that its route to a port is longer: by more than the port that it uses is farther than the

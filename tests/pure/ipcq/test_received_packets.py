@@ -160,7 +160,7 @@ loads = st.builds(PeMessage, near, near, tokens) | st.builds(PeCredit, near, nea
 frames = st.builds(Frame, near, size, size, loads)
 
 
-@settings(derandomize=True, deadline=None, database=None, max_examples=300)
+@settings(derandomize=True, database=None, max_examples=300)
 @given(st.sampled_from([IN, OUT, 0, 1, 5, 2**20]), frames | st.builds(CreditPacket, near, near, credits_))
 @example(IN, MESSAGE._replace(dst_sip=2))
 @example(IN, MESSAGE._replace(nbytes=0, **of(data=b"")))

@@ -77,6 +77,7 @@ FETCH_PS = {
 }
 
 
+@pytest.mark.ideal
 @pytest.mark.parametrize("place", FETCH_PS)
 @pytest.mark.parametrize("count", [1, 16, 1024])
 def test_a_message_is_fetched_first(place: str, count: int) -> None:
@@ -107,6 +108,7 @@ def two_sends(
     return run(bench, sender)
 
 
+@pytest.mark.ideal
 @pytest.mark.parametrize(("first", "second"), [("hbm", "tcm"), ("hbm", "sram"), ("sram", "tcm"), ("hbm", "hbm")])
 def test_a_message_does_not_overtake_one_that_is_fetched(first: str, second: str) -> None:
     """It leaves the PE right behind the fetched one's last byte, and arrives a drain after it."""
@@ -117,6 +119,7 @@ def test_a_message_does_not_overtake_one_that_is_fetched(first: str, second: str
     assert seen == [(first_ps, 1), (first_ps + drain_ps(64), 2)]
 
 
+@pytest.mark.ideal
 @pytest.mark.parametrize("pause_ps", [5_000, 300_000, 590_000, 610_000, 620_000])
 def test_a_message_does_not_use_the_gaps_of_a_slow_fetch(pause_ps: int) -> None:
     """From an HBM of 8 GB/s the bytes of the first come with gaps between them, from 108,200 to 620,200 ps; a small
@@ -131,6 +134,7 @@ def test_a_message_does_not_use_the_gaps_of_a_slow_fetch(pause_ps: int) -> None:
     assert seen == [(first_ps, 1), (max(first_ps + drain_ps(64), own_ps), 2)]
 
 
+@pytest.mark.ideal
 @pytest.mark.parametrize("pause_ps", [105_000, 107_000, 110_000, 130_000, 139_000])
 def test_a_message_leaves_after_the_last_byte_of_a_single_chunk(pause_ps: int) -> None:
     """256 B come from 108,200 to 140,200 ps, and need the wire out of the PE for the last 4,000 of them."""
@@ -140,6 +144,7 @@ def test_a_message_leaves_after_the_last_byte_of_a_single_chunk(pause_ps: int) -
     assert seen == [(first_ps, 1), (max(first_ps + drain_ps(64), pause_ps + arrival_ps(64)), 2)]
 
 
+@pytest.mark.ideal
 @pytest.mark.parametrize("ahead", [1, 4])
 def test_a_fetched_message_does_not_overtake_those_that_wait_for_the_tcm(ahead: int) -> None:
     """At 8 GB/s the TCM gives out 1 KiB in 128,000 ps, so that the last of those ahead leaves long after the fetch; the
@@ -159,6 +164,7 @@ def test_a_fetched_message_does_not_overtake_those_that_wait_for_the_tcm(ahead: 
     assert seen[-1][0] == arrival_ps(64) + ahead * 128_000 + 8_000
 
 
+@pytest.mark.ideal
 def test_one_after_the_other_is_as_fast_as_alone() -> None:
     """Once a fetched message is through, nothing is left behind."""
     bench = pair_bench()
@@ -166,6 +172,7 @@ def test_one_after_the_other_is_as_fast_as_alone() -> None:
     assert seen == [(arrival_ps(64) + near_fetch_ps("hbm"), 1), (10**6 + arrival_ps(64), 2)]
 
 
+@pytest.mark.ideal
 def test_a_fetch_does_not_wait_for_the_one_before_it() -> None:
     """Two fetches at once: the second one is a drain behind the first."""
     bench = pair_bench()
@@ -173,6 +180,7 @@ def test_a_fetch_does_not_wait_for_the_one_before_it() -> None:
     assert two_sends(bench, hbm(0, 0), hbm(0, 4096), (16, 16)) == [(first_ps, 1), (first_ps + drain_ps(64), 2)]
 
 
+@pytest.mark.ideal
 def test_pe_dma_keeps_one_order_for_all_peers() -> None:
     """PE_DMA keeps one order: a message for another peer waits for a fetch too."""
     places = [PePlace(0, 0, 0), PePlace(0, 1, 0), PePlace(0, 0, 4)]
@@ -292,6 +300,7 @@ def with_a_received_handle(kind: str, body: Any) -> list[tuple[int, int]]:
     return seen
 
 
+@pytest.mark.ideal
 @pytest.mark.parametrize("kind", ["tcm", "hbm", "sram"])
 def test_a_slot_is_read_when_its_values_are_first_used(kind: str) -> None:
     """Once: the second sum finds them in the PE, also as the other operand."""
@@ -305,6 +314,7 @@ def test_a_slot_is_read_when_its_values_are_first_used(kind: str) -> None:
     with_a_received_handle(kind, body)
 
 
+@pytest.mark.ideal
 @pytest.mark.parametrize("comes_first", [True, False])
 def test_either_operand_is_read(comes_first: bool) -> None:
     def body(tl: TL, handle: TensorHandle, since: Any) -> None:
@@ -315,6 +325,7 @@ def test_either_operand_is_read(comes_first: bool) -> None:
     with_a_received_handle("hbm", body)
 
 
+@pytest.mark.ideal
 @pytest.mark.parametrize("kind", ["tcm", "hbm", "sram"])
 def test_a_store_reads_the_slot_first(kind: str) -> None:
     def body(tl: TL, handle: TensorHandle, since: Any) -> None:
@@ -326,6 +337,7 @@ def test_a_store_reads_the_slot_first(kind: str) -> None:
     with_a_received_handle(kind, body)
 
 
+@pytest.mark.ideal
 @pytest.mark.parametrize("kind", ["tcm", "hbm", "sram"])
 @pytest.mark.parametrize("used", [False, True])
 def test_a_send_forwards_a_slot(kind: str, used: bool) -> None:
@@ -356,6 +368,7 @@ def test_a_send_forwards_a_slot(kind: str, used: bool) -> None:
 # --- flits ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.ideal
 @pytest.mark.parametrize(
     ("nbytes", "flits"), [(4, 1), (52, 1), (56, 2), (112, 2), (116, 3), (172, 3), (176, 4), (4096, 1 + 68)]
 )
@@ -366,6 +379,7 @@ def test_a_message_fills_flits(nbytes: int, flits: int) -> None:
     assert [time_ps for time_ps, _ in seen] == [arrival_ps(64 * flits)]
 
 
+@pytest.mark.ideal
 def test_a_fetch_fills_plain_flits() -> None:
     """56 B are one flit to the PE, from an HBM of 8 GB/s, and two from the PE."""
     bench = pair_bench({"defaults.hw_strict": True, "hbm.bandwidth_GBps": 8})
@@ -374,6 +388,7 @@ def test_a_fetch_fills_plain_flits() -> None:
     assert [time_ps for time_ps, _ in seen] == [IPCQ_PS + fetch_ps + WAY_PS - PE_PS + WRITE_PS["tcm"]]
 
 
+@pytest.mark.ideal
 @pytest.mark.parametrize(("nbytes", "flits"), [(4, 1), (60, 1), (64, 2), (120, 2), (124, 3), (4096, 69)])
 def test_loads_and_stores_fill_flits_of_their_own(nbytes: int, flits: int) -> None:
     """60 B each, without a message's metadata; commands and acknowledgements are headers of 16 B."""
@@ -392,6 +407,7 @@ def test_loads_and_stores_fill_flits_of_their_own(nbytes: int, flits: int) -> No
     assert ends == [loaded_ps, loaded_ps + store_ps("hbm", 64 * flits)]
 
 
+@pytest.mark.ideal
 def test_credits_are_headers() -> None:
     bench = pair_bench({"defaults.hw_strict": True})
     bench.kernel(0, 0, lambda tl: send_i32(tl, tcm(0, 0)))
@@ -419,6 +435,7 @@ def hand_times(count: int, nbytes: int, n_slots: int, blocked_ps: int) -> tuple[
     return sent, ended
 
 
+@pytest.mark.ideal
 @pytest.mark.parametrize("n_slots", [1, 2, 8, 64])
 @pytest.mark.parametrize("nbytes", [4, 64, 1024, 4096])
 @pytest.mark.parametrize(("mode", "blocked_ps"), [("fast_path", RETURN_PS), ("fabric", IPCQ_PS + PE_PS + drain_ps(16))])

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from buffered_traffic import DEEP, FarEnd, buffered, watched
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from plain_fabric import Journey, alone, amounts, edge, flits, route, routes, travel
 
@@ -36,7 +36,6 @@ def tails(journeys: list[Journey], depth: int, arbitration: Arbitration = CHUNK)
 # --- alone ----------------------------------------------------------------------------------------------------
 
 
-@settings(deadline=None)
 @given(st.integers(1, 10**5), st.integers(0, 10**9), st.integers(100, 5000), st.integers(0, 10**9))
 def test_parts_of_a_drain_add_up_and_are_longer_for_a_longer_one(nbytes: int, total: int, size: int, more: int) -> None:
     """And the last packet takes at least as long as its bytes of the whole, so that an end is told in time."""
@@ -48,7 +47,6 @@ def test_parts_of_a_drain_add_up_and_are_longer_for_a_longer_one(nbytes: int, to
     assert parts.part_ps(count - 1) >= total * min(size, nbytes) // nbytes
 
 
-@settings(deadline=None)
 @given(routes, amounts, st.integers(64, 3000), st.integers(0, 100), st.integers(0, 5000), st.integers(0, 10**6))
 def test_alone_it_takes_the_timing_contract(
     way: Route, nbytes: int, chunk: int, percent: int, delay_ps: int, span_ps: int

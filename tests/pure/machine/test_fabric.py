@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from plain_fabric import (
     Journey,
@@ -34,7 +34,6 @@ NETWORKS = 600
 times = st.integers(0, 10**9)
 
 
-@settings(deadline=None)
 @given(routes, amounts, times, st.integers(0, 10**4), st.integers(0, 100))
 def test_alone_it_takes_exactly_the_contract(way: Route, nbytes: int, start: int, delay: int, percent: int) -> None:
     """Every wire and every node once, the bottleneck's drain once, in one event whatever the number of hops."""
@@ -44,7 +43,6 @@ def test_alone_it_takes_exactly_the_contract(way: Route, nbytes: int, start: int
     assert engine.events == 2, "its start, which is the test's, and its end"
 
 
-@settings(deadline=None)
 @given(routes, amounts, st.integers(0, 10**7))
 def test_a_train_from_a_link_continues_as_in_one_fabric(way: Route, nbytes: int, span: int) -> None:
     """Its tail is here and its head was here ``span`` earlier: what it still has to pay is the rest of the head's way,
@@ -57,7 +55,6 @@ def test_a_train_from_a_link_continues_as_in_one_fabric(way: Route, nbytes: int,
     assert tail == head + max(span, way.drain_ps(nbytes))
 
 
-@settings(deadline=None)
 @given(routes, routes, amounts, times)
 def test_cut_anywhere_it_arrives_the_same(first: Route, second: Route, nbytes: int, start: int) -> None:
     """Over two fabrics, from one to the other when the last byte is there, as between two SIPs; and in one."""

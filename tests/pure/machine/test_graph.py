@@ -87,6 +87,7 @@ def test_its_latency_by_hand() -> None:
     assert route.latency_ps(4096) == 16_920 + 89_000 + 204_800
 
 
+@pytest.mark.ideal
 def test_the_route_to_a_port_by_hand() -> None:
     """From PE 0 of the south-east cube to port E, in the middle of the E side, at cube 11.
 
@@ -153,7 +154,7 @@ def test_the_node_of_an_address(address: PhysAddr, node: Node) -> None:
 meshes = st.fixed_dictionaries({"w": st.integers(1, 4), "h": st.integers(1, 4)})
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(meshes, meshes, st.data())
 def test_every_route_of_any_sip(cubes: dict[str, int], routers: dict[str, int], data: st.DataObject) -> None:
     """Every node is reached from every node by a chain of adjacent nodes, X before Y. Where the chain turns no corner

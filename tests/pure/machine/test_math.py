@@ -297,6 +297,7 @@ def test_a_delay_keeps_the_kernel_and_follows_what_it_has_issued() -> None:
 # --- blocks ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.ideal
 def test_blocks_are_loaded_and_stored() -> None:
     """Rows of 3 elements, 10 apart; and the time of 24 B in one piece, where no memory knows addresses."""
     bench = pair_bench()

@@ -256,6 +256,7 @@ def test_a_message_in_its_slot_is_not_joined(latch: str | None) -> None:
     bench.run()
 
 
+@pytest.mark.ideal
 @pytest.mark.parametrize("latch", ["in_place", None])
 def test_operands_in_a_slot_are_fetched_first(latch: str | None) -> None:
     """A message in HBM whose first use is a view, which takes the time of the fetch; then none is left."""

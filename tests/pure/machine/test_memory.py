@@ -45,7 +45,7 @@ near_edges = st.sampled_from(EDGES).flatmap(lambda edge: st.integers(max(edge - 
 ranges = st.tuples(near_edges | st.integers(0, CAPACITY), near_edges | st.integers(0, CAPACITY)).map(sorted)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.tuples(ranges, st.integers(1, 255)), max_size=8), st.lists(ranges, min_size=1, max_size=4))
 def test_like_a_bytearray(writes: list[tuple[list[int], int]], reads: list[list[int]]) -> None:
     """Any sequence of writes and reads."""

@@ -65,6 +65,7 @@ def bench(*settings: dict[str, object]) -> Bench:
     return memory_bench(BANKED, *settings)
 
 
+@pytest.mark.ideal
 @pytest.mark.parametrize(
     ("settings", "offset", "ends_ps"),
     [
@@ -87,6 +88,7 @@ def test_writes_of_two_pes(settings: dict[str, object], offset: int, ends_ps: tu
     assert made.sip.memory.read(at("sram", offset), 64) == bytes([2]) * 64
 
 
+@pytest.mark.ideal
 def test_a_read_waits_for_a_write() -> None:
     """PE 1's command comes at 3 + 2 * 5 + 17 + 0.25 = 30.25 ns; it reads from 46 to 66, and finds what PE 0 wrote. Its
     64 B take 17 + 2 * 5 + 3 + 1 ns.
@@ -99,6 +101,7 @@ def test_a_read_waits_for_a_write() -> None:
     assert found == [(66_000 + 31_000, bytes([1]) * 64)]
 
 
+@pytest.mark.ideal
 def test_another_cube_has_another_port() -> None:
     """The banks of one cube are not those of the other."""
     made = bench()
@@ -107,6 +110,7 @@ def test_another_cube_has_another_port() -> None:
     assert one == other == [46_000 + 25_250]
 
 
+@pytest.mark.ideal
 @pytest.mark.parametrize(("slot", "end_ps"), [(0, 67_000 + 35_250), (1, 56_000 + 35_250)], ids=["same", "other"])
 def test_a_message_occupies_the_bank_of_its_slot(slot: int, end_ps: int) -> None:
     """A message of 64 B from PE 0 comes to its slot at 1 + 26 = 27 ns. PE 2 writes to that bank: its 64 B come at
@@ -121,6 +125,7 @@ def test_a_message_occupies_the_bank_of_its_slot(slot: int, end_ps: int) -> None
     assert ends == [end_ps]
 
 
+@pytest.mark.ideal
 def test_the_usual_kind_counts_for_the_digest_as_none() -> None:
     def canonical(**sram: object) -> str:
         return WiredPlan(config({**ONE_SIP, **{f"sram.{key}": value for key, value in sram.items()}}), [], {}).digest

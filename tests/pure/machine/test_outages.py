@@ -156,7 +156,7 @@ FRAMES = st.lists(
 GAPS = st.lists(st.tuples(st.integers(1, 60_000), st.integers(1, 50_000)), min_size=1, max_size=4)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(FRAMES, GAPS, st.sampled_from([0, 1, 500, 9_000, 40_000]))
 def test_as_step_by_step(frames: list[tuple[int, list[int]]], gaps: list[tuple[int, int]], latency_ps: int) -> None:
     """The times of each frame, and what went again after each outage."""
@@ -181,7 +181,7 @@ def test_as_step_by_step(frames: list[tuple[int, list[int]]], gaps: list[tuple[i
     assert [each.duplicate_packets for each in of.used("")] == by_steps.duplicates
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     st.lists(st.tuples(st.integers(0, 9000), st.integers(1, 4), st.integers(1, 5)), min_size=1, max_size=20),
     GAPS,

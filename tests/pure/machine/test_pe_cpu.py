@@ -59,6 +59,7 @@ def test_a_thousand_sends_take_a_thousand_issues() -> None:
     assert sent_ps(bench_with(**ring), 1000) == [ISSUE_PS * (number + 1) for number in range(1000)]
 
 
+@pytest.mark.ideal
 @pytest.mark.parametrize("depth", [1, 2, 5])
 def test_a_send_waits_for_a_place(depth: int) -> None:
     """PE_DMA passes 4 KiB in 64 ns, after 2 ns of PE_IPCQ and PE_DMA; a place is free when its message has passed."""
@@ -74,6 +75,7 @@ def test_a_send_waits_for_a_place(depth: int) -> None:
     assert sent_ps(bench_with(15, depth, defaults__n_slots=16), 12, 4096) == expected
 
 
+@pytest.mark.ideal
 @pytest.mark.parametrize("issue_ps", [0, ISSUE_PS])
 @pytest.mark.parametrize("depth", [1, 2, 5])
 def test_a_place_is_free_when_what_is_fetched_has_passed(depth: int, issue_ps: int) -> None:
@@ -111,6 +113,7 @@ COMMANDS = {
 }
 
 
+@pytest.mark.ideal
 @pytest.mark.parametrize("name", COMMANDS)
 @pytest.mark.parametrize("times", [1, 3])
 def test_a_command_reaches_its_engine_after_its_issue(name: str, times: int) -> None:
@@ -135,6 +138,7 @@ def test_a_command_reaches_its_engine_after_its_issue(name: str, times: int) -> 
     assert [record.start_ps for record in bench.records(kind)] == [end - time_ps for end in ends]
 
 
+@pytest.mark.ideal
 def test_a_kernel_of_all_commands() -> None:
     """Send, load, add, store, one after the other. The load is issued while the send leaves; nothing else overlaps."""
     bench = bench_with()
@@ -157,6 +161,7 @@ def test_a_kernel_of_all_commands() -> None:
     assert np.frombuffer(bench.sip.memory.read(tcm(0, 64), 64), "<f4").tolist() == [2.0 * n for n in range(16)]
 
 
+@pytest.mark.ideal
 def test_a_message_that_comes_during_the_issue_is_taken_at_its_end() -> None:
     """It arrives at 17,550 + 15,000; the receive is issued from 25,000 to 40,000, and its credit comes after that."""
     bench = bench_with()
@@ -223,6 +228,7 @@ def two_loads(tl: TL) -> None:
     assert given[0].ended
 
 
+@pytest.mark.ideal
 def test_loads_and_stores_share_a_queue() -> None:
     bench = bench_with(0, 4)
 
@@ -252,6 +258,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.ideal
 @pytest.mark.parametrize("name", REFUSED)
 @pytest.mark.parametrize("behind_a_store", [False, True])
 @pytest.mark.parametrize("depth", [None, 1, 16])
@@ -277,6 +284,7 @@ def test_a_refused_command_leaves_its_queue_as_it_was(depth: int | None, behind_
     assert len(bench.records("dma_write")) == behind_a_store
 
 
+@pytest.mark.ideal
 @pytest.mark.parametrize("depth", [1, 2, 16])
 @pytest.mark.parametrize("behind", [0, 1, 3])
 def test_a_command_that_cannot_start_ends_with_its_error_and_the_queue_goes_on(

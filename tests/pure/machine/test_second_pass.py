@@ -332,6 +332,7 @@ def overlapping(tl: TL) -> None:
     tl.wait(large)
 
 
+@pytest.mark.ideal
 def test_writes_at_the_same_time_are_no_error() -> None:
     """The record of the large one finds the small one's bytes. Then as if these had been there first: its record finds
     others, too. What is there then is known, so neither a later load nor the end of the run differ."""
@@ -369,6 +370,7 @@ def test_what_writes_at_the_same_time_have_left_is_known() -> None:
     assert verdict.difference.record.startswith("dma_read ")
 
 
+@pytest.mark.ideal
 def test_a_later_write_orders_its_own_bytes_again() -> None:
     bench = bench_of()
     memory = bench.sip.memory

@@ -208,7 +208,7 @@ OUTAGES = st.sampled_from(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(SUBMITTED, st.integers(1, 4), OUTAGES)
 @example([(0, 0, 9000), (1, 5, 9000), (0, 0, 1), (1, 3, 16)], 4, [])
 def test_two_queues_share_the_wire_fairly(
@@ -245,7 +245,7 @@ def test_two_queues_share_the_wire_fairly(
         assert clock.called <= 2 * len(submitted), "an event a command, and one for each that put it off"
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(SUBMITTED, st.integers(1, 4), OUTAGES)
 def test_one_queue_is_as_two_with_nothing_in_the_other(
     submitted: list[tuple[int, int, int]], accept_ahead: int, outages: list[tuple[int, int]]

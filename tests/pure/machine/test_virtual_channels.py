@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from chunk_exact.switching import Switching
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from mesh_traffic import CHUNK_PS, LOADS, compared, meeting, workload
 from plain_fabric import (
@@ -49,7 +49,6 @@ def through_shared(start: int, nbytes: int, vc: int) -> Journey:
 # --- alone ----------------------------------------------------------------------------------------------------
 
 
-@settings(deadline=None)
 @given(routes, amounts, st.integers(0, 10**9), st.integers(0, 10**4), st.integers(0, 100))
 def test_alone_it_takes_exactly_the_contract(way: Route, nbytes: int, start: int, delay: int, percent: int) -> None:
     """Whatever the chunks, and in one event."""
@@ -59,7 +58,6 @@ def test_alone_it_takes_exactly_the_contract(way: Route, nbytes: int, start: int
     assert engine.events == 2, "its start, which is the test's, and its end"
 
 
-@settings(deadline=None)
 @given(routes, routes, amounts, st.integers(0, 10**9))
 def test_cut_anywhere_it_arrives_the_same(first: Route, second: Route, nbytes: int, start: int) -> None:
     """Over two fabrics, as between two SIPs, and in one."""
@@ -221,6 +219,7 @@ def test_the_chunk_exact_simulation_is_nothing_but_chunks() -> None:
 MEETINGS = [(2, 300, 1.0), (3, 200, 0.98), (5, 150, 0.94)]
 
 
+@pytest.mark.ideal
 @pytest.mark.parametrize(("count", "seeds", "wanted"), MEETINGS)
 def test_transfers_that_meet_end_within_a_chunk(count: int, seeds: int, wanted: float) -> None:
     """Two always, three and five nearly always."""
@@ -326,6 +325,7 @@ RULES = [
 """What is replaced, and meetings (how many, seed) that are exact to a chunk without that."""
 
 
+@pytest.mark.ideal
 @pytest.mark.parametrize(("place", "name", "mutant", "meetings"), RULES, ids=["as it is", "past", "changes"])
 def test_rates_of_the_past_reach_edges_downstream(
     place: Any, name: str, mutant: Any, meetings: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.fault
 MOST_BYTES = 16 * 2**20
 MOST_LINES = 1_000_000
 LONGEST = 20_000
-QUICK = settings(derandomize=True, deadline=None, database=None, max_examples=100)
+QUICK = settings(derandomize=True, database=None, max_examples=100)
 DEEPER = b"[" * 100_000
 QUEUELESS = TaskState((7, 0, 0), "", "", "recv", ("E",))
 FOUND: list[tuple[str, bytes]] = [

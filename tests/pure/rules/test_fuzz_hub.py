@@ -74,7 +74,7 @@ def run_of(seed: int) -> Phase:
 def test_the_hub_never_raises() -> None:
     reached: Counter[Phase] = Counter()
 
-    @settings(derandomize=True, deadline=None, database=None, max_examples=400)
+    @settings(derandomize=True, database=None, max_examples=400)
     @given(st.integers(0, 2**32))
     def check(seed: int) -> None:
         reached[run_of(seed)] += 1
