@@ -1,8 +1,8 @@
-"""A test kit for kernels, collectives and commands: runs small systems in this process, and commands in others.
+"""A test kit for kernels, collectives and commands, on ``launcher.api``, the commands and the op log alone.
 
-``simulate`` runs a kernel on each place that it is given and returns what came out; ``expect_ps`` is what a transfer
-costs by ``ahbm-probe``; ``launched`` is a command as a process; ``session`` plays commands and writes what they say.
-The kit stands on ``launcher.api``, the commands and the op log alone. A place is (SIP, cube, PE).
+:func:`simulate` runs kernels in this process and returns what came out, :func:`expect_ps` returns the price of a
+transfer by ``ahbm-probe``, :func:`launched` runs a command as a process, and :func:`session` plays a transcript of
+commands. A place is (SIP, cube, PE).
 """
 
 import importlib
@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import chdir, redirect_stderr, redirect_stdout
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -33,7 +33,7 @@ Kernel = Callable[..., object]
 Array = np.ndarray[Any, Any]
 
 MODULE = "ahbm_sim_testing_wiring.py"
-"""A name without a folder, since it is in the digest."""
+"""The file of the module that wires the kernels. It has no folder in its name, since the digest has the name."""
 WIRING = """
 def kernel(tl): pass
 def kernel_args(world_size, n_elem): return ()
@@ -46,7 +46,7 @@ def worker(rank, world_size, torch): _under_way[-1].work(rank, torch)
 
 
 class Op(NamedTuple):
-    """A line of the op log. Times in ps; ``fields`` by name, whole numbers as ints."""
+    """A record of the op log. Times are in ps. ``fields``: the others by name, whole numbers as ints."""
 
     kind: str
     place: Place
@@ -56,11 +56,12 @@ class Op(NamedTuple):
 
 
 class Done(NamedTuple):
-    """What came out of a run in this process.
+    """The outcome of a run in this process.
 
-    ``error``: ``kind``, ``message`` and more; None without one. ``values``: what each kernel that has ended returned.
-    ``data``: at the end, the rows that were given. ``log``: the op log in causal order. ``document``: the result, as
-    ``--json`` writes it; empty if the run was refused. ``output``: what the command would print besides the table.
+    ``error``: ``kind``, ``message`` and more, as the result file has it; None without an error. ``values``: what each
+    kernel that has ended returned. ``data``: the given rows as the kernels have left them. ``log``: the op log in
+    causal order. ``document``: all that ``--json`` writes; empty if the run was refused. ``output``: what the command
+    would print besides the table.
     """
 
     exit_code: int
@@ -82,18 +83,19 @@ class Done(NamedTuple):
         return None if self.error is None else str(self.error["kind"])
 
     def ops(self, kind: str, at: Place | None = None) -> list[Op]:
-        """The lines of a kind, at one place or at all."""
+        """The records of a kind, at one place or at all."""
         return [op for op in self.log if op.kind == kind and at in (None, op.place)]
 
     def op(self, kind: str, at: Place | None = None) -> Op:
-        """The one line of a kind; an AssertionError when there are none or several."""
+        """The one record of a kind; an AssertionError when there is none, or several."""
         found = self.ops(kind, at)
-        assert len(found) == 1, f"{len(found)} lines of {kind}, not one"
+        there = ", ".join(sorted({op.kind for op in self.log if at in (None, op.place)}))
+        assert len(found) == 1, f"{len(found)} records of {kind}, not one; kinds in this log: {there or 'none'}"
         return found[0]
 
 
 class Exit(NamedTuple):
-    """A command that has ended. ``document``: what ``--json FILE`` wrote; empty without one."""
+    """The outcome of a command. ``document``: what ``--json`` wrote; empty if it wrote none, or to a named file."""
 
     exit_code: int
     stdout: str
@@ -102,7 +104,7 @@ class Exit(NamedTuple):
 
 
 class _System:
-    """The kernels of the simulation that is under way, which its script finds here, and what they leave."""
+    """The kernels and rows of a simulation for its script, which leaves here what they return and hold at the end."""
 
     def __init__(self, kernels: Mapping[Place, Kernel], data: Mapping[Place, Any], dtype: str, cubes: int, pes: int):
         self.kernels = dict(kernels)
@@ -116,7 +118,7 @@ class _System:
         return (place[0] * self.n_cubes + place[1]) * self.n_pes + place[2]
 
     def work(self, rank: int, torch: Any) -> None:
-        """The script of a SIP: its data, one launch of all its kernels, its data again."""
+        """The script of a SIP: write its rows, launch all its kernels together, read its rows."""
         tensor, length = None, max((len(row) for row in self.given.values()), default=0)
         if length:
             rows = np.zeros((self.n_cubes * self.n_pes, length), np.float64)
@@ -142,12 +144,18 @@ class _System:
         if kernel is None:
             return
         own: list[Any] = []
-        if pointers and len(inspect.signature(kernel).parameters) > 1:
+        if pointers and _takes_pointer(kernel):
             own = [pointers[0] + (place[1] * self.n_pes + place[2]) * length * pointers[0].dtype.itemsize]
         self.values[place] = kernel(*own, tl)
 
 
+def _takes_pointer(kernel: Kernel) -> bool:
+    needed = [each for each in inspect.signature(kernel).parameters.values() if each.default is each.empty]
+    return len(needed) > 1
+
+
 _under_way: list[_System] = []
+"""The system of the simulation that runs, which its script finds here."""
 
 
 def simulate(
@@ -163,18 +171,25 @@ def simulate(
     mail: int | None = None,
     **flags: Any,
 ) -> Done:
-    """Run a kernel on each place, all launched at the same time. Raises nothing that the run does: see :class:`Done`.
+    """Run a kernel on each place, all launched at the same time, with the engine ``inproc``.
 
-    ``wires``: the neighbour of a place in a direction; by default each place has the next of ``kernels`` to its ``E``,
-    and that has it to its ``W``. ``data``: a row of numbers in the HBM of a place, kept as ``dtype``. ``cubes``: width
-    and height of a SIP's mesh; ``pes``: PEs a cube. ``set``: config values by key path. ``mail``: the seed of shuffled
-    mail. ``flags``: further keywords of ``launcher.api.run``.
+    An error of the run is not raised: see :class:`Done`.
+
+    ``wires``: the neighbour of a place in a direction; by default each place of ``kernels`` has the next one to its
+    ``E``, which has it to its ``W``. ``data``: a row of numbers in the HBM of a place, kept as ``dtype``. ``cubes``:
+    width and height of a SIP's mesh; ``pes``: PEs a cube. ``set``: config values by key path. ``mail``: the seed of
+    shuffled mail. ``flags``: further keywords of ``launcher.api.run``.
+
+    Raises:
+        ValueError: for a place that the system does not have.
     """
     system = _System(kernels, data or {}, dtype, cubes[0] * cubes[1], pes)
+    joined = _row([*kernels]) if wires is None else wires
+    _check_places([*kernels, *(data or {}), *(each for each, _ in joined), *joined.values()], sips, system)
     table: dict[int, dict[str, int]] = {}
-    for (place, direction), neighbour in (_row([*kernels]) if wires is None else wires).items():
+    for (place, direction), neighbour in joined.items():
         table.setdefault(system.rank(place), {})[direction] = system.rank(neighbour)
-    flags = {"engine": "inproc", "mail": None if mail is None else f"shuffled:{mail}", **flags}
+    seed = None if mail is None else f"shuffled:{mail}"
     with tempfile.TemporaryDirectory() as folder:
         wiring, ccl, script, oplog = (Path(folder, name) for name in (MODULE, "ccl.yaml", "script.py", "oplog"))
         wiring.write_text(WIRING.format(table=table))
@@ -184,7 +199,7 @@ def simulate(
         _under_way.append(system)
         try:
             settings = _settings(cubes, pes, set)
-            outcome = run(script, sips=sips, ccl=ccl, set=settings, oplog=oplog, **flags)
+            outcome = run(script, engine="inproc", mail=seed, sips=sips, ccl=ccl, set=settings, oplog=oplog, **flags)
         except ConfigError as error:
             return Done(error.exit_code, {"kind": error.kind, "message": str(error)}, {}, {}, (), {}, "")
         finally:
@@ -192,6 +207,16 @@ def simulate(
         log = tuple(_ops(oplog.read_text().splitlines())) if oplog.exists() else ()
     ran = outcome.exit_code, outcome.error, system.values, system.data, log, outcome.document, outcome.output
     return Done(*ran)
+
+
+def _check_places(places: Iterable[Place], sips: int, system: _System) -> None:
+    sizes = sips, system.n_cubes, system.n_pes
+    for place in places:
+        if len(place) != len(sizes) or not all(0 <= number < size for number, size in zip(place, sizes, strict=True)):
+            there = ", ".join(
+                f"{what} 0 to {size - 1}" for what, size in zip(("SIPs", "cubes", "PEs"), sizes, strict=True)
+            )
+            raise ValueError(f"{place}: the system has {there}; name a place in it, (SIP, cube, PE), or make it larger")
 
 
 def _settings(cubes: tuple[int, int], pes: int, more: Mapping[str, object] | None) -> list[str]:
@@ -215,18 +240,22 @@ def expect_ps(
     src: Place,
     dst: Place,
     nbytes: int,
-    what: str = "pair",
+    what: Literal["pair", "raw_dma"] = "pair",
     parts: Sequence[str] | None = None,
     cubes: tuple[int, int] = (2, 1),
     pes: int = 1,
     set: Mapping[str, object] | None = None,
     **flags: object,
 ) -> int:
-    """The price of a transfer of ``nbytes`` by ``ahbm-probe``, in ps; an AssertionError if the command refuses.
+    """The price of a transfer of ``nbytes`` by ``ahbm-probe``, in ps.
 
-    ``what``: ``pair`` (``tl.send`` to the end of ``tl.recv``) or ``raw_dma``. ``parts``: only terms of these parts or
-    kinds, such as ``["data"]`` or ``["drain", "wire"]``. The system is that of :func:`simulate`; ``flags`` are further
-    ones of the command, such as ``sips``.
+    ``what``: ``pair`` (``tl.send`` to the end of ``tl.recv``) or ``raw_dma``. ``parts``: only the terms of these parts
+    or kinds, such as ``["data"]`` or ``["drain", "wires"]``. ``cubes``, ``pes`` and ``set`` are those of
+    :func:`simulate`; ``flags`` are further ones of the command, such as ``sips``.
+
+    Raises:
+        AssertionError: when the command refuses, with what it says, and for a part that no term has: one that
+            costs nothing has none.
     """
     places = [f"--{name}={'.'.join(map(str, place))}" for name, place in (("from", src), ("to", dst))]
     words = [*places, f"--bytes={nbytes}", "--json=-"]
@@ -235,13 +264,22 @@ def expect_ps(
     code, stdout, stderr = _said("ahbm-probe", words)
     assert code == 0, stderr
     terms = json.loads(stdout)[what]["terms"]
+    known = {term[key] for term in terms for key in ("part", "kind")}
+    missing = {*(parts or ())} - known
+    assert not missing, f"no term is of {', '.join(sorted(missing))}; this {what} has {', '.join(sorted(known))}"
     return sum(term["ps"] for term in terms if parts is None or {term["part"], term["kind"]} & {*parts})
 
 
 def launched(
     *args: object, command: str = "ahbm-launch", cwd: Path | None = None, timeout_s: float = 120, **environ: str
 ) -> Exit:
-    """Run a command as a process of its own, and wait for it. ``environ``: added to its environment."""
+    """Run a command with its ``args`` as a process of its own, and wait for it. ``environ``: added to its environment.
+
+    Without ``--json`` among ``args``, a temporary file takes the result for :attr:`Exit.document`.
+
+    Raises:
+        subprocess.TimeoutExpired: when it has not ended after ``timeout_s``; it is killed then.
+    """
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "document.json")
         words = [str(arg) for arg in args]
@@ -261,11 +299,12 @@ def launched(
 
 
 def session(text: str, folder: Path) -> str:
-    """Play a transcript in this process and return it as it should be: equal to ``text`` if the commands still say so.
+    """Play the commands of a transcript in this process, and return the transcript with what they say now.
 
-    A line ``$ COMMAND`` is played in ``folder``; behind it stand its standard output (lines after ``| ``), its standard
-    error (``! ``) and, unless it is 0, its exit code (``= ``), which are written anew. Lines with four spaces below
-    ``@ FILE`` are that file, which is written first. All other lines stay.
+    The return value equals ``text`` if they say what it has. A line ``$ COMMAND`` is played in ``folder``. The lines
+    below it are written anew: standard output behind ``| ``, standard error behind ``! ``, and the exit code behind
+    ``= `` unless it is 0. Lines with four spaces below ``@ FILE`` are written to that file in ``folder``. All other
+    lines stay as they are. ``FOLDER`` stands for the name of ``folder``.
     """
     out: list[str] = []
     file: Path | None = None

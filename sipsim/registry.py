@@ -250,9 +250,9 @@ def _is_module(name: str) -> bool:
 
 
 def nearest(name: str, known: Sequence[str]) -> str:
-    """The known name that an unknown one is a slip of, or the one that begins with it; empty where there is none."""
+    """The only known name that begins with an unknown one, else the one that is most like it; empty without either."""
     longer = [each for each in known if each.startswith(name)]
-    return next(iter(difflib.get_close_matches(name, known, 1, 0.7)), longer[0] if len(longer) == 1 else "")
+    return longer[0] if len(longer) == 1 else next(iter(difflib.get_close_matches(name, known, 1, 0.7)), "")
 
 
 def unknown_name(what: str, name: str, known: Iterable[str], reason: str = "") -> str:

@@ -196,7 +196,7 @@ def _list(**left: list[str]) -> str:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add ``--all`` and ``--refresh``."""
+    """Add the flags ``--all`` and ``--refresh``."""
     parser.addoption("--all", action="store_true", help="also run the tests that are marked slow")
     parser.addoption("--refresh", action="store_true", help="write transcripts anew in place of comparing them")
 

@@ -1,8 +1,9 @@
-"""Planted bugs, each a changed text of the product that a test must see: ``python -m tests.mutants [NAME...]``.
+"""Plants known bugs and checks that a test sees each: ``python -m tests.mutants [NAME...]``.
 
-``mutants.toml`` has the rows. Each is applied to a copy of the tree below a temporary folder, where its tests run: at
-least one must fail. With names, only rows whose name contains one of them. The exit code is the number of rows that no
-test has seen, or that do not apply any more. It runs by hand, and at night.
+A row of ``mutants.toml`` is a bug: a text of the product, and what replaces it. Each is planted in a copy of the tree
+below a temporary folder, where its tests run; at least one must fail. NAME chooses the rows whose name contains it. The
+exit code is the number of rows that no test sees, or whose text is not in the product any more (at most 100); 101 for a
+NAME of no row. It runs by hand, and at night.
 """
 
 import os
@@ -23,10 +24,12 @@ TESTS_FAILED = 1
 
 HANGS = -1
 LONGEST_S = 900
+MOST_MISSED = 100
+NO_ROW = MOST_MISSED + 1
 
 
 class Mutant(NamedTuple):
-    """``old`` stands once in ``file`` and becomes ``new``; ``tests``: words for pytest."""
+    """A planted bug: ``old``, which stands once in ``file``, becomes ``new``. ``tests``: arguments of pytest."""
 
     name: str
     file: str
@@ -52,7 +55,7 @@ def copied(folder: Path) -> Path:
 
 
 def tested(tree: Path, tests: Sequence[str]) -> int:
-    """pytest's exit code for some tests of a tree."""
+    """pytest's exit code for some tests of a tree; ``HANGS`` when they take too long."""
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "--hypothesis-seed=1"]
     environ = {**os.environ, "PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"}
     try:
@@ -64,22 +67,30 @@ def tested(tree: Path, tests: Sequence[str]) -> int:
 
 
 def problem(mutant: Mutant, tree: Path, without: Callable[[Path, tuple[str, ...]], int]) -> str:
-    """Why a mutant is not seen, in a line; empty if it is. ``without``: :func:`tested`, for the tree as it is."""
+    """Why no test sees a mutant, in a line; empty if one does. ``without``: :func:`tested`, for the tree as it is."""
     path = tree / mutant.file
-    text = path.read_text()
+    text = path.read_text() if path.is_file() else ""
     if text.count(mutant.old) != 1:
-        return f"the old text stands {text.count(mutant.old)} times in {mutant.file}"
+        return f"its old text stands {text.count(mutant.old)} times in {mutant.file}; correct the row"
     if code := without(tree, tuple(mutant.tests)):
-        return f"its tests end with {code} without it"
+        return f"its tests do not pass without it: {_ended(code)}"
     path.write_text(text.replace(mutant.old, mutant.new))
     code = tested(tree, mutant.tests)
     path.write_text(text)
-    return "" if code == TESTS_FAILED else f"its tests end with {code}"
+    return "" if code == TESTS_FAILED else f"no test fails: {_ended(code)}"
+
+
+def _ended(code: int) -> str:
+    return f"they took more than {LONGEST_S} s" if code == HANGS else f"pytest's exit code is {code}"
 
 
 def main(names: list[str]) -> int:
-    """Run the rows; the number of those that no test has seen."""
-    chosen = [each for each in mutants() if not names or any(name in each.name for name in names)]
+    """Run the rows, and return the exit code."""
+    rows = mutants()
+    if unknown := [name for name in names if not any(name in each.name for each in rows)]:
+        print(f"no row of {TABLE.name} has {unknown[0]!r} in its name", file=sys.stderr)
+        return NO_ROW
+    chosen = [each for each in rows if not names or any(name in each.name for name in names)]
     missed, without = 0, cache(tested)
     with tempfile.TemporaryDirectory(prefix="ahbm-mutants-") as folder:
         tree = copied(Path(folder))
@@ -88,7 +99,7 @@ def main(names: list[str]) -> int:
             missed += bool(why)
             print(f"{'MISSED' if why else 'seen  '}  {mutant.name}{f': {why}' if why else ''}", flush=True)
     print(f"{len(chosen) - missed} of {len(chosen)} seen")
-    return min(missed, 100)
+    return min(missed, MOST_MISSED)
 
 
 if __name__ == "__main__":

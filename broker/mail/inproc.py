@@ -51,8 +51,10 @@ class ShuffledInprocMail(InprocMail):
         super().__init__()
         self._random = random.Random(seed)
         self._pairs: dict[tuple[Address, Address], deque[Envelope]] = {}
+        self._last_pair: tuple[Address, Address] | None = None
 
     def send(self, sender: Address, to: Address, frame: bytes) -> None:
+        self._last_pair = sender, to
         self._pairs.setdefault((sender, to), deque()).append(Envelope(sender, frame))
 
     def next(self) -> tuple[Address, Envelope] | None:
@@ -61,6 +63,16 @@ class ShuffledInprocMail(InprocMail):
             return None
         pair = self._random.choice(waiting)
         return pair[1], self._pairs[pair].popleft()
+
+    @property
+    def last(self) -> tuple[Address, Envelope] | None:
+        if self._last_pair is None or not (queue := self._pairs[self._last_pair]):
+            return None
+        return self._last_pair[1], queue[-1]
+
+    def drop_last(self) -> None:
+        assert self._last_pair is not None
+        self._pairs[self._last_pair].pop()
 
 
 class InprocEndpoint:

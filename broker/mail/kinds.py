@@ -1,4 +1,7 @@
-"""The kinds of mail: between processes, by the scheme of an endpoint, and within one. A kind is one row here."""
+"""The kinds of mail: between processes, found by the scheme of an endpoint, and within one process, found by name.
+
+A kind is one row here.
+"""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -30,7 +33,7 @@ MAIL_KINDS = {
 
 
 class SeededMailKind(NamedTuple):
-    """A kind of mail within one process, named ``KIND:SEED``."""
+    """A kind of mail within one process, which a user names as ``KIND:SEED``. ``make`` takes the seed."""
 
     about: str
     make: Callable[[int], InprocMail]
@@ -43,7 +46,7 @@ MAX_MAIL_SEED = 2**64 - 1
 
 
 def is_seeded(name: str) -> bool:
-    """Whether a name that :func:`check_mail` accepts is of mail within one process."""
+    """Whether a name that :func:`check_mail` accepts is one of seeded mail, which stays within one process."""
     return name not in MAIL_KINDS
 
 
@@ -60,16 +63,17 @@ def check_mail(name: str) -> None:
             allowed = f"a whole number of at least 0 and at most {MAX_MAIL_SEED}, such as {kind}:7"
             raise ValueError(f"{name!r}: the seed of {kind} must be {allowed}")
     elif name not in MAIL_KINDS:
-        raise ValueError(f"{name!r} is no kind of mail; allowed: {', '.join(mail_names())}")
+        raise ValueError(f"{name!r} is no kind of mail; allowed: {', '.join(mail_abouts())}")
 
 
-def mail_names() -> list[str]:
-    """The names of all kinds of mail, as :func:`check_mail` accepts them."""
-    return [*MAIL_KINDS, *(f"{kind}:SEED" for kind in SEEDED_MAIL_KINDS)]
+def mail_abouts() -> dict[str, str]:
+    """What each kind of mail is, by its name as a user writes it."""
+    seeded = {f"{name}:SEED": kind.about for name, kind in SEEDED_MAIL_KINDS.items()}
+    return {name: kind.about for name, kind in MAIL_KINDS.items()} | seeded
 
 
 def inproc_mail(name: str) -> InprocMail:
-    """The mail within one process for a name: seeded mail, else mail in the order of sending."""
+    """The mail within one process for a name of :func:`check_mail`; in the order of sending unless it is seeded."""
     kind, _, seed = name.partition(":")
     return SEEDED_MAIL_KINDS[kind].make(int(seed)) if is_seeded(name) else InprocMail()
 

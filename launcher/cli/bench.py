@@ -66,11 +66,16 @@ def _key(case: Case, nbytes: int, statistic: str, metric: str) -> tuple[object, 
 
 
 def _published(file: Path | None) -> list[Published]:
-    rows = [row for path in ([file] if file else default_files()) for row in read_published(path)]
-    left_out = [row for row in rows if row.problem]
-    if left_out:
-        more = f", and {len(left_out) - 1} more" if len(left_out) > 1 else ""
-        print(f"ahbm-bench: {file}: left out: row {left_out[0].id!r}, {left_out[0].problem}{more}", file=sys.stderr)
+    """Published figures of a file, or of those that come with the project; rows that cannot be read are named."""
+    rows: list[Published] = []
+    for path in [file] if file else default_files():
+        found = read_published(path)
+        left_out = [row for row in found if row.problem]
+        if left_out:
+            more = f" (and {len(left_out) - 1} more)" if len(left_out) > 1 else ""
+            what = f"row {left_out[0].id!r} is left out{more}: {left_out[0].problem}; correct it"
+            print(f"ahbm-bench: {path}: {what}", file=sys.stderr)
+        rows += found
     return rows
 
 

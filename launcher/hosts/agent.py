@@ -50,7 +50,7 @@ STATES_EVERY = 4
 LINGER_MS = 2000
 EXIT_LOST = 4
 MAX_BOOTSTRAP_BYTES = 2**20
-"""Of keys of all hosts together: some 300 B each."""
+"""The longest first line: the keys of all hosts take some 300 B each."""
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -213,7 +213,7 @@ def _line_of_stdin() -> str:
     """The first line and not a byte more: standard input stays open; its end means that the launcher has exited.
 
     Raises:
-        ConfigError: for one that is longer than a bootstrap can be.
+        ConfigError: for a line that is longer than a bootstrap can be.
     """
     line = bytearray()
     while (byte := os.read(0, 1)) not in (b"", b"\n"):

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 from broker.ids import MAX_INCARNATION
 from broker.mail.base import SILENCE_S
-from broker.mail.kinds import MAIL_KINDS, SEEDED_MAIL_KINDS, is_seeded
+from broker.mail.kinds import is_seeded, mail_abouts
 from broker.mail.sockets import HEARTBEAT_MS
 from launcher.engines import ENGINES
 from launcher.report.destination import STANDARD_OUTPUT
@@ -111,12 +111,12 @@ class Options(RunSettings):
 
     @property
     def named_mail(self) -> str | None:
-        """The kind of mail, in results; None for that of one process in the order of sending."""
+        """The kind of mail as results name it; None where one process delivers in the order of sending."""
         return self.mail if self.engine != "inproc" or is_seeded(self.mail) else None
 
     @property
     def inputs(self) -> dict[str, Path | None]:
-        """The files that are read, by what names them."""
+        """The files that the run reads, by the flag that names them."""
         script = None if self.script is None or self.as_module else Path(self.script)
         return {"--config": self.config, "--ccl": self.ccl, "--cluster": self.cluster, "the script": script}
 
@@ -194,6 +194,9 @@ def parse(argv: list[str]) -> Options:
     """
     own, script, as_module, script_args = _split_script(argv)
     values = launch_parser().parse_args(own)
+    switch = os.environ.get(CHECK_INVARIANTS, "")
+    if switch not in ("", "0", "1"):
+        raise Usage(f"ahbm-launch: {CHECK_INVARIANTS}={switch}: give 1 or 0, or unset it", USAGE_EXIT)
     if script is not None:
         _check_script_flags(own)
     source, sizes, n_elems = _sizes(values)
@@ -267,14 +270,6 @@ EXAMPLES = (
 )
 
 
-def _switch(variable: str) -> bool:
-    """Whether a variable of the environment is 1, which is 0 or empty else."""
-    value = os.environ.get(variable, "")
-    if value not in ("", "0", "1"):
-        raise Usage(f"ahbm-launch: {variable}={value}: give 1 or 0, or unset it", USAGE_EXIT)
-    return value == "1"
-
-
 def launch_parser() -> argparse.ArgumentParser:
     """The parser of the flags of ``ahbm-launch``, without a script and what follows it."""
     parser = Parser(
@@ -339,9 +334,7 @@ def _add_run(group: "argparse._ArgumentGroup") -> None:
         default="local",
         help="where SIPs run; local: one process each, inproc: one for all (local)",
     )
-    abouts = {name: kind.about for name, kind in MAIL_KINDS.items()}
-    abouts |= {f"{name}:SEED": kind.about for name, kind in SEEDED_MAIL_KINDS.items()}
-    mails = "; ".join(f"{name}: {about}" for name, about in abouts.items())
+    mails = "; ".join(f"{name}: {about}" for name, about in mail_abouts().items())
     group.add_argument(
         "--mail", type=arguments.mail, default="zmq", metavar="NAME", help=f"how messages travel; {mails} (zmq)"
     )
@@ -351,7 +344,7 @@ def _add_run(group: "argparse._ArgumentGroup") -> None:
     group.add_argument(
         "--check-invariants",
         action="store_true",
-        default=_switch(CHECK_INVARIANTS),
+        default=os.environ.get(CHECK_INVARIANTS) == "1",
         help=f"check the queues at every step; also by {CHECK_INVARIANTS}=1",
     )
     group.add_argument(

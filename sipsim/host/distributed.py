@@ -395,7 +395,7 @@ class Distributed(TorchNames, PointToPoint):
 
 
 def _process_group(group: object) -> ProcessGroup:
-    """A group that a call is given.
+    """The argument of a call that needs a process group, checked.
 
     Raises:
         ValueError: for anything else.

@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from sipsim.host.shaped import whole
+
 LAYOUTS = ("row_wise", "column_wise", "replicate")
 ROWS, COLUMNS, COPIES = LAYOUTS
 
@@ -45,9 +47,7 @@ class DPPolicy:
             if value not in LAYOUTS:
                 raise ValueError(f"DPPolicy {name}={value!r} is not available; allowed: {', '.join(LAYOUTS)}")
         for name, count in (("num_cubes", self.num_cubes), ("num_pes", self.num_pes)):
-            if not isinstance(count, int) or isinstance(count, bool):
-                raise TypeError(f"DPPolicy {name}={count!r}: give a whole number")
-            if count < 1:
+            if whole(f"DPPolicy {name}", count) < 1:
                 raise ValueError(f"DPPolicy {name}={count}: must be at least 1")
 
     def holders(self) -> list[list[Place]]:

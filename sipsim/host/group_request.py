@@ -189,7 +189,7 @@ def _with_algorithms(job: Job, request: JobRequest, collective: GroupCollective,
 
 def _chosen(name: str, tasks: list[Prepared], plan: Plan) -> str:
     if name == ALL:
-        raise ConfigError("--algorithm: all is all that there are; name it alone")
+        raise ConfigError("--algorithm: all names every algorithm; give it alone")
     try:
         chosen = [select(plan.catalog, each, plan.algorithm, name).name for each in tasks]
     except (ValueError, ConfigError) as error:

@@ -1,5 +1,6 @@
 """What all tensors have: sizes that follow from a shape, a type and a layout. And arrays of the host."""
 
+from contextlib import suppress
 from math import prod
 from operator import index
 from typing import Any, Protocol
@@ -11,14 +12,14 @@ from sipsim.dtypes import DType
 Array = np.ndarray[Any, Any]
 
 
+NO_NUMBERS = "OUSMm"
+"""Kinds of NumPy's types whose elements are objects, texts or times."""
+
+
 class Divided(Protocol):
     """A layout, as far as sizes need it."""
 
     def cube_blocks(self) -> int: ...
-
-
-NO_NUMBERS = "OUSMm"
-"""Kinds of NumPy's types whose elements are objects, texts or times."""
 
 
 class Shaped:
@@ -58,15 +59,15 @@ class HostTensor:
 
 
 def whole(name: str, value: Any) -> int:
-    """A whole number that a call of a tensor is given.
+    """A whole number that a script gives, of Python or NumPy.
 
     Raises:
-        TypeError: for anything else.
+        TypeError: for anything else, a bool too.
     """
-    try:
-        return index(value)
-    except TypeError:
-        raise TypeError(f"{name}={value!r}: give a whole number") from None
+    with suppress(TypeError):
+        if not isinstance(value, bool):
+            return index(value)
+    raise TypeError(f"{name}={value!r}: give a whole number")
 
 
 def array_for(shape: tuple[int, ...], source: Any) -> Array:

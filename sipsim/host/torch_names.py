@@ -10,6 +10,7 @@ from sipsim.host.bridge.base import host_call
 from sipsim.host.dp_policy import DPPolicy
 from sipsim.host.groups import GroupHandle, GroupMember, NonMember
 from sipsim.host.kernel_queue import Work
+from sipsim.host.shaped import whole
 
 
 class WorldGroup:
@@ -131,13 +132,14 @@ class TorchNames:
         Every rank of the run calls it; on those outside of ``group`` the first equals ``NON_GROUP_MEMBER``.
 
         Raises:
+            TypeError: for a size that is no whole number.
             ValueError: when the ranks cannot be shared equally.
         """
+        size = 0 if group_size is None else whole("new_subgroups: group_size", group_size)
         ranks = list(group.sips) if isinstance(group, NonMember) else self.get_process_group_ranks(group)
-        if not isinstance(group_size, int) or group_size < 1 or not ranks or len(ranks) % group_size:
+        if size < 1 or not ranks or len(ranks) % size:
             raise ValueError(f"new_subgroups: group_size={group_size}: must divide the {len(ranks)} ranks")
-        starts = range(0, len(ranks), group_size)
-        made = [self.new_group(ranks[start : start + group_size], **how) for start in starts]
+        made = [self.new_group(ranks[start : start + size], **how) for start in range(0, len(ranks), size)]
         own = (each for each in made if not isinstance(each, NonMember))
         return next(own, GroupMember.NON_GROUP_MEMBER), made
 

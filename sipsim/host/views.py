@@ -163,19 +163,19 @@ class TensorList(Shaped, Addressed):
 
 
 def device_tensor(name: str, tensor: Any) -> Any:
-    """A tensor that a call is given.
+    """The argument of a call that needs a tensor of the device, checked. ``name``: the call's.
 
     Raises:
         TypeError: for anything else.
     """
     if not isinstance(tensor, Shaped) or isinstance(tensor, HostTensor):
         kind = type(tensor).__name__
-        raise TypeError(f"{name}: a {kind}, and it takes tensors of the device; give what torch.zeros returns")
+        raise TypeError(f"{name} takes tensors of the device, not a {kind}; give what torch.zeros returns")
     return tensor
 
 
 def as_one(name: str, tensor: Any) -> Any:
-    """What a collective is given: a list of tensors as one, a tensor or None as it is.
+    """The source or result of a collective as one tensor: a list becomes one, a tensor or None stays as it is.
 
     Raises:
         TypeError: for anything else.

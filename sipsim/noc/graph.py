@@ -125,7 +125,7 @@ class Route(NamedTuple):
         return max((e.drain_ps(payload_bytes) for e in self.edges), default=0)
 
     def first_drain_ps(self, payload_bytes: int) -> int:
-        """The drain over the first edge: of a part that sends to itself none."""
+        """The drain over the first edge; 0 for a part that sends to itself, whose route has no edge."""
         return self.edges[0].drain_ps(payload_bytes) if self.edges else 0
 
     def latency_ps(self, payload_bytes: int) -> int:

@@ -269,9 +269,9 @@ class Plan(RunPlan):
         ]
 
     def notes(self) -> list[str]:
-        """The algorithm, how many of its places take part, and its neighbour table, if it has one.
+        """The algorithm, how many PEs take part, and its neighbour table, if it has one.
 
-        They are no ranks here: a rank is a SIP for all who read this line.
+        The line does not call them ranks: to its reader a rank is a SIP.
         """
         name, topology = self.algorithm.name, self.algorithm.entry.topology
         table = "" if TABLES.get(topology).self_wired else f", neighbour table {topology}"

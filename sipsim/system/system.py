@@ -122,7 +122,8 @@ class System(JoinedSips):
     def least_egress_ps(self) -> int:
         """Least time from the start of the last chunk on the wire into a PE to its end at a port, one router between.
 
-        That chunk may be a byte that a slow memory sends for long: its head is on the link before it is known here.
+        It counts the drain of one byte, not of a chunk: a short message from a slow memory has its head on the link
+        before its last chunk is known here.
         """
         paths = (
             self.graph.route(Node("pe", self.graph.port_cube(port), LEAD_PE), port_node(port)).edges

@@ -14,7 +14,7 @@ from sipsim.tensix.floor_plan import Core
 
 Api = TypeVar("Api", bound=type)
 Check = Callable[[str, Any], Any]
-"""What a value is, by the name of its parameter; raises ``KernelMisuse``."""
+"""Takes the name and the value of a parameter; returns the value as the method needs it, or raises ``KernelMisuse``."""
 Natural = Annotated[int, 0]
 """A whole number from 0 on."""
 Count = Annotated[int, 1]
@@ -24,8 +24,9 @@ Within = Annotated[int, None]
 
 
 def checked(name: str) -> Callable[[Api], Api]:
-    """A class of calls for host scripts, ``name`` in messages: the arguments of its public methods are checked by their
-    annotations, before anything is done with them. What a text may be is for the methods.
+    """A decorator of a class whose public methods are calls of host scripts: it checks their arguments by their
+    annotations before the method runs. ``name``: what scripts call the object, for messages. Texts, sequences and
+    arrays are not checked; the method does that.
     """
 
     def of(cls: Api) -> Api:
@@ -142,7 +143,7 @@ def _function(name: str, value: Any) -> Any:
 
 
 def tile(name: str, value: Any) -> Core:
-    """A pair of coordinates, whether a tile is there or not.
+    """A pair of coordinates. Whether a tile is there is for the caller to check.
 
     Raises:
         KernelMisuse: for anything else.
@@ -202,7 +203,7 @@ _PLAIN: dict[Any, Check] = {
     tuple: _several,
     Callable: _function,
 }
-"""By what an annotation is."""
+"""The checks of plain types, by annotation."""
 
 
 def one_of(name: str, value: Any, choices: Iterable[str]) -> str:

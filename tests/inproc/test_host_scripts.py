@@ -265,7 +265,7 @@ class TestErrorsOfTheApi:
             *(
                 (
                     call,
-                    f"TypeError: {name}: a NoneType, and it takes tensors of the device; give what torch.zeros returns",
+                    f"TypeError: {name} takes tensors of the device, not a NoneType; give what torch.zeros returns",
                 )
                 for name, call in (
                     ("all_reduce", "dist.all_reduce(None)"),
@@ -287,6 +287,8 @@ class TestErrorsOfTheApi:
             ("dist.get_rank('x')", "ValueError: 'x' is no group; give what new_group returns"),
             ("dist.destroy_process_group(3)", "ValueError: 3 is no group; give what new_group returns"),
             ("dist.new_subgroups(-1)", "ValueError: new_subgroups: group_size=-1: must divide the 4 ranks"),
+            ("dist.new_subgroups('2')", "TypeError: new_subgroups: group_size='2': give a whole number"),
+            ("DPPolicy(num_cubes=True)", "TypeError: DPPolicy num_cubes=True: give a whole number"),
             ("DPPolicy(num_cubes=1.5)", "TypeError: DPPolicy num_cubes=1.5: give a whole number"),
             ("torch.zeros(4, 8, dp='row_wise')", "TypeError: dp='row_wise': give a DPPolicy"),
             ("torch.zeros(4, 8).fill_(None)", "TypeError: fill_(None): give a number"),

@@ -63,6 +63,28 @@ def test_any_wiring() -> None:
 
 
 @pytest.mark.parametrize(
+    "where",
+    [
+        {"kernels": {(1, 0, 0): send}},
+        {"kernels": {WEST: send}, "data": {(1, 0, 0): [1]}},
+        {"kernels": {WEST: send}, "wires": {(WEST, "E"): (0, 0, 1)}},
+        {"kernels": {WEST: send}, "wires": {((0, 2, 0), "E"): WEST}},
+    ],
+)
+def test_a_place_that_is_not_there_is_refused(where: Any) -> None:
+    """Not ignored, nor taken for another place whose number it has."""
+    with pytest.raises(ValueError, match="the system has SIPs 0 to 0, cubes 0 to 1, PEs 0 to 0"):
+        simulate(**where)
+
+
+def test_only_a_parameter_without_a_default_takes_the_pointer() -> None:
+    def kernel(tl: Any, value: int = 3) -> int:
+        return value * int(tl.program_id(1))
+
+    assert simulate({EAST: kernel}, pes=2, data={EAST: [1]}).values == {EAST: 3}
+
+
+@pytest.mark.parametrize(
     ("kernel", "settings", "code", "kind"),
     [
         (send, {"cube.pez": 1}, 2, "config"),
@@ -93,6 +115,8 @@ def test_parts_of_a_price() -> None:
     whole, link = expect_ps(WEST, FAR, 64, sips=2), {"links.ucie.params.retimer_ns": 9}
     assert 0 < expect_ps(WEST, FAR, 64, parts=["credit"], sips=2) < whole
     assert expect_ps(WEST, FAR, 64, sips=2, set=link) > whole
+    with pytest.raises(AssertionError, match=r"no term is of wire; this pair has .*, wires"):
+        expect_ps(WEST, FAR, 64, parts=["wire", "drain"], sips=2)
     with pytest.raises(AssertionError, match="there is no such PE"):
         expect_ps(WEST, FAR, 64, sips=1)
 

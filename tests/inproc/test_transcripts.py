@@ -1,6 +1,6 @@
-"""Commands and what they say, line by line: ``transcripts/*.txt``, by the default config.
+"""What commands print and refuse, line by line: the transcripts in ``transcripts/*.txt``, with the default config.
 
-``pytest tests/inproc/test_transcripts.py --refresh`` writes them anew; the diff is to be read.
+``./scripts/test tests/inproc/test_transcripts.py --refresh`` writes them anew; read the diff.
 """
 
 import gc
@@ -18,10 +18,12 @@ def test_commands_say_what_they_said(
     file: Path, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    thresholds = gc.get_threshold()
+    thresholds = gc.get_threshold()  # ahbm-launch sets others
     text = file.read_text()
-    played = session(text, tmp_path)
-    gc.set_threshold(*thresholds)
+    try:
+        played = session(text, tmp_path)
+    finally:
+        gc.set_threshold(*thresholds)
     if request.config.getoption("refresh"):
         file.write_text(played)
     else:

@@ -291,7 +291,7 @@ def check_writable(options: Options) -> None:
 
 
 def check_files(files: Mapping[str, Path | None], inputs: Mapping[str, Path | None]) -> None:
-    """Check that a file can be written, for each flag that names one. ``inputs``: files that are read, by their flags.
+    """Check that the file of each flag can be written, and is none of ``inputs``, which are read.
 
     Raises:
         ConfigError: naming the flag and the file.
@@ -345,9 +345,10 @@ def write_refusal(
     """Write the result file of a run that was refused, or stopped before it began, if possible.
 
     ``options``: None for an invalid command line. ``kind``: of the failure. A file that the command line names twice is
-    left alone: it may be what was to be read.
+    left as it is: the second name may be that of an input.
     """
-    if path is None or os.path.isdir(path) or sum(_is_same(path, Path(word.split("=")[-1])) for word in argv) > 1:
+    values = (word.partition("=")[2] if word.startswith("--") and "=" in word else word for word in argv)
+    if path is None or os.path.isdir(path) or sum(_is_same(path, Path(value)) for value in values) > 1:
         return
     document: ResultDocument = {
         "schema": SCHEMA,

@@ -31,7 +31,7 @@ class Catalog:
         self._checked: dict[Hashable, tuple[str, str]] = {}
 
     def get(self, name: str, collective: str | None = None) -> Algorithm:
-        """One of them. ``collective``: what it is to run, for :meth:`unknown`.
+        """The algorithm of a name. ``collective``: what it is to run, for the message about an unknown name.
 
         Raises:
             ConfigError: for an unknown name, a module that cannot be loaded, or settings that a schedule cannot have.
@@ -48,7 +48,7 @@ class Catalog:
         return self._loaded[name]
 
     def unknown(self, name: str, collective: str | None) -> str:
-        """What is wrong with a name that no entry has, with those that run the collective, else with all."""
+        """The message about a name that no entry has. It lists the algorithms that run the collective, else all."""
         return unknown_algorithm(name, [each.name for each in self.of(collective or "")] or self._entries)
 
     @cached_property

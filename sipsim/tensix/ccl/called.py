@@ -8,7 +8,7 @@ from sipsim.task import Task
 
 
 class Called:
-    """Of one chip; ``calls``: all of them, in order."""
+    """The operations that the host script of one chip has called; ``calls``: all, in order."""
 
     def __init__(self) -> None:
         self.calls: list[GroupCall] = []
@@ -16,14 +16,14 @@ class Called:
         self._open: list[tuple[OpenCall, Sequence[Task]]] = []
 
     def note(self, text: str, group: int, chips: tuple[int, ...], tasks: Sequence[Task]) -> None:
-        """Note a call of the chips of a group; ``tasks``: its kernels on this one."""
+        """Note a call that all chips of a group make; ``tasks``: its kernels on this chip."""
         self._counts[group] += 1
         self.calls.append(GroupCall(text, group, () if group == WORLD else chips))
         self._open = [each for each in self._open if _runs(each[1])]
         self._open.append((OpenCall(group, chips, self._counts[group], text), tasks))
 
     def open_calls(self) -> Iterable[OpenCall]:
-        """Those that have not ended."""
+        """The calls whose kernels have not all ended."""
         return [call for call, tasks in self._open if _runs(tasks)]
 
 

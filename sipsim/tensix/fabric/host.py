@@ -73,7 +73,7 @@ class Fabric:
 
     @property
     def chips(self) -> list[int]:
-        """Their ranks, in order."""
+        """The ranks of the fabric's chips, in its order."""
         return self._places.chips
 
     @property

@@ -6,7 +6,7 @@ Tested: order, whole frames, and receivers that are slow, late or gone. What onl
 
 import contextlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -60,6 +60,21 @@ def test_shuffled_mail_keeps_each_pair_in_order_and_loses_nothing(seed: int) -> 
     for pair in PAIRS:
         assert [m for m in received if m[:2] == pair] == [m for m in sent if m[:2] == pair]
     assert mail.next() is None
+
+
+@pytest.mark.parametrize("make", [InprocMail, lambda: ShuffledInprocMail(3)], ids=["plain", "shuffled"])
+def test_the_last_envelope_can_be_dropped(make: Callable[[], InprocMail]) -> None:
+    """Progress is reported by the clock, and dropped at once: the order of what stays is that without it."""
+    mail, without = make(), make()
+    assert mail.last is None
+    for each in (mail, without):
+        send_everything(each)
+    mail.send(0, 7, b"progress")
+    assert mail.last is not None
+    assert (mail.last[0], mail.last[1].sender, mail.last[1].frame) == (7, 0, b"progress")
+    mail.drop_last()
+    assert receive_all(mail) == receive_all(without)
+    assert mail.last is None
 
 
 def test_the_shuffle_depends_on_its_seed_only() -> None:

@@ -49,7 +49,7 @@ def test_rows_that_are_left_out_are_named(tmp_path: Path, capsys: pytest.Capture
     bench._published(path)
     assert (
         capsys.readouterr().err
-        == f"ahbm-bench: {path}: left out: row 'B2', value '' is no number above 0, and 1 more\n"
+        == f"ahbm-bench: {path}: row 'B2' is left out (and 1 more): value '' is no number above 0; correct it\n"
     )
 
 

@@ -80,6 +80,12 @@ BAD = {
 }
 
 
+def test_a_wrong_switch_of_the_environment_is_refused_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AHBM_CHECK_INVARIANTS", "yes")
+    with pytest.raises(ConfigError, match="AHBM_CHECK_INVARIANTS=yes"):
+        parsed(words(sips=2))
+
+
 @pytest.mark.parametrize(("keywords", "said"), BAD.values(), ids=BAD)
 def test_what_is_refused(keywords: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError) as caught:

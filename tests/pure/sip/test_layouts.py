@@ -221,6 +221,10 @@ def _pas(segment: Any) -> list[int]:
     return [block.pa for block in segment.blocks()]
 
 
+def test_numbers_of_numpy_are_numbers() -> None:
+    assert DPPolicy(num_cubes=np.int64(2), num_pes=np.int64(3)) == DPPolicy(num_cubes=2, num_pes=3)
+
+
 # --- mistakes -------------------------------------------------------------------------------------------------
 
 
