@@ -154,7 +154,11 @@ def test_a_blocked_send_reads_its_source_when_it_resumes() -> None:
     bench, got = queue_bench(n_slots=1), list[int]()
     for time_ps, value in ((0, 1), (1, 2), (55_799, 3), (55_801, 4)):
         bench.engine.at(time_ps, lambda v=value: put(bench, tcm(0, 0), [v] * 16, "<i4"))  # type: ignore[misc]
-    sender = lambda tl: [send_i32(tl, tcm(0, 0)) for _ in range(2)]  # noqa: E731
+
+    def sender(tl: TL) -> None:
+        for _ in range(2):
+            send_i32(tl, tcm(0, 0))
+
     run_pair(bench, sender, lambda tl: got.extend(recv_i32(tl)[0] for _ in range(2)), 40_000)
     assert got == [1, 3]
 
