@@ -39,11 +39,8 @@ def ethernet_ns(nbytes: int) -> float:
     ("src", "dst", "mode", "way_ns", "drain_ns", "credit_ns"),
     [
         ("1.0.0", "2.0.0", "fast_path", NEXT + UCIE_NS, 64 / 64, IPCQ_NS + NEXT + UCIE_NS + 16 / 64),
-        ("2.0.0", "1.0.0", "fast_path", NEXT + UCIE_NS, 64 / 64, IPCQ_NS + NEXT + UCIE_NS + 16 / 64),
         ("0.0.0", "1.0.0", "fabric", NEXT + ETHERNET_NS, ethernet_ns(64), LEFT_THE_PE_NS),
-        ("1.0.0", "0.0.0", "fabric", NEXT + ETHERNET_NS, ethernet_ns(64), LEFT_THE_PE_NS),
         ("0.0.0", "2.0.0", "fabric", FAR + ETHERNET_NS + UCIE_NS, ethernet_ns(64), LEFT_THE_PE_NS),
-        ("2.0.0", "0.0.0", "fabric", FAR + ETHERNET_NS + UCIE_NS, ethernet_ns(64), LEFT_THE_PE_NS),
         ("0.0.0", "0.0.1", "fast_path", NEAR, 64 / 64, IPCQ_NS + NEAR + 16 / 64),
     ],
 )
