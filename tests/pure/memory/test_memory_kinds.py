@@ -3,9 +3,10 @@
 import random
 
 import pytest
-from hardware import Bench
+from hardware import ONE_SIP, Bench, WiredPlan, config
 from memory_bench import at, memory_bench, reads, writes
 
+from sipsim.memory.port import FIXED_LATENCY
 from sipsim.noc.graph import Node
 
 LATENCIES: dict[str, object] = {
@@ -85,13 +86,33 @@ def test_a_read_of_banks(nbytes: int, banks: int, in_banks_ps: int) -> None:
 @pytest.mark.parametrize(("offset", "waits_ps"), [(0, 11_000), (256, 11_000), (64, 0)], ids=["same", "same", "other"])
 def test_bank_conflicts_cost(offset: int, waits_ps: int) -> None:
     """Two PEs read 64 B of banks that need 16 ns for it. PE 1's command is a router and 5 ns behind, and its bank is
-    busy for another 11 ns if it is the same.
+    busy for another 11 ns if it is the same. Banks of another cube are others.
     """
     made = bench(banked(rate=4))
     first, second = reads(made, at("sram"), 64), reads(made, at("sram", offset), 64, pe=1)
+    elsewhere = writes(made, at("sram", cube=1), 64, cube=1)
     made.run()
     assert first == [SHORT_PS + 6_000 + WAY_PS + 1_000]
     assert second == [SHORT_PS + 5_000 + waits_ps + 6_000 + WAY_PS + 5_000 + 1_000]
+    assert elsewhere == [WAY_PS + 16_000 + 4_000 + SHORT_PS]
+
+
+@pytest.mark.parametrize(("slot", "waits_ps"), [(0, 7_000), (1, 0)], ids=["same bank", "other bank"])
+def test_a_message_occupies_the_bank_of_its_slot(slot: int, waits_ps: int) -> None:
+    """Its first byte is there at 26 ns, and the bank needs 16 ns. PE 2's 64 B begin to come at 35 ns."""
+    made = bench(banked(rate=4), {"defaults.buffer_kind": "sram", "defaults.slot_size": 64})
+    made.kernel(0, 0, lambda tl: tl.send("E", src_addr=0, shape=16, dtype="f32"))
+    made.kernel(0, 1, lambda tl: tl.recv("W", 16, "f32"))
+    ends = writes(made, made.queue(0, 1, "W").my_rx_base_pa + 64 * (slot + 4), 64, pe=2)
+    assert only(made, ends) == WAY_PS + 10_000 + waits_ps + 16_000 + 4_000 + SHORT_PS + 10_000
+
+
+def test_the_usual_kind_counts_for_the_digest_as_none() -> None:
+    def digest(settings: dict[str, object]) -> str:
+        return WiredPlan(config({**ONE_SIP, **settings}), [], {}).digest
+
+    assert digest({"sram.kind": FIXED_LATENCY}) == digest({"sram.kind": None}) == digest({})
+    assert digest(banked()) != digest({})
 
 
 @pytest.mark.parametrize(("nbytes", "rate"), [(12 << 20, 128), (4096, 64), (64, 32)])
