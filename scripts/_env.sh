@@ -4,7 +4,6 @@
 
 # Not 1 to 5: those say how a run ended (scripts/ahbm-launch shares its exit code with ahbm-launch).
 SETUP_FAILED=69
-SETUP_LOG_LINES=20
 
 # help_if_asked ARGS...: the comment at the top of the script, with exit status 0, if an argument asks for it.
 help_if_asked() {
@@ -62,59 +61,28 @@ fresh() {
 }
 
 # ensure_env DIR KIND: DIR under `root`; KIND is runtime, test or oldest.
-#
-# Whoever uses an environment has a shared lock on its directory, through descriptor 8, for as long as it runs; who
-# changes it needs that lock alone. So no run has its packages replaced while it runs.
 ensure_env() {
-    local venv=$root/$1 kind=$2 id
-    id=$(identity "$kind") || die "cannot read what $1 is made from"
-    in_use "$1" && fresh "$venv" "$kind" "$id" && return
-    exec 8<&-
+    local venv=$root/$1 id
+    id=$(identity "$2") || die "cannot read what $1 is made from"
+    fresh "$venv" "$2" "$id" && return
     (
         # The lock is on the checkout's directory itself: it leaves no file. pip inherits it, so a set-up
         # whose script was killed still keeps others out until its pip has ended.
         if command -v flock >/dev/null; then
             flock -n 9 || { say "waiting for another set-up of $1"; flock 9; }
         fi
-        fresh "$venv" "$kind" "$id" && exit
-        if [[ -d $venv ]] && command -v flock >/dev/null; then
-            exec 7<"$venv"
-            flock -n 7 || die "$1 must be updated, and is in use by $(users_of "$venv"): wait for its end, or end it"
-        fi
-        set_up "$1" "$kind" "$id"
+        fresh "$venv" "$2" "$id" || set_up "$1" "$2" "$id"
     ) 9<"$root" || exit
-    in_use "$1"
-}
-
-# in_use DIR: take the shared lock of an environment that exists; descriptor 8 stays open, also in what is executed.
-in_use() {
-    local venv=$root/$1
-    [[ -d $venv ]] || return
-    exec 8<"$venv" || die "cannot read $1"
-    command -v flock >/dev/null || return 0
-    flock -n -s 8 || { say "waiting for another set-up of $1"; flock -s 8; }
-}
-
-# users_of VENV: the processes that have its lock, in words.
-users_of() {
-    local fd pid pids=''
-    for fd in /proc/[0-9]*/fd/8; do
-        [[ $(readlink -- "$fd" 2>/dev/null) == "$1" ]] || continue
-        pid=${fd#/proc/}
-        pids+=", ${pid%%/*}"
-    done
-    if [[ -n $pids ]]; then printf 'process %s' "${pids#, }"; else printf 'a process'; fi
 }
 
 set_up() {
-    local dir=$1 kind=$2 id=$3 venv=$root/$1 old='' log made
+    local dir=$1 kind=$2 id=$3 venv=$root/$1 old='' made
     [[ -r $venv/.ahbm-stamp ]] && old=$(<"$venv/.ahbm-stamp")
     # A refresh takes no extra away.
     [[ $kind == runtime && $old == 'test'$'\n'* ]] && kind='test'
     made=$(printf '%s\n' "$old" | sed -n 2p)
-    log=$(mktemp "${TMPDIR:-/tmp}/ahbm-setup.XXXXXX") || die "cannot write a log in ${TMPDIR:-/tmp}"
-    trap 'rm -f -- "$log"; exit 130' INT
-    trap 'rm -f -- "$log"; exit 143' TERM
+    trap 'exit 130' INT
+    trap 'exit 143' TERM
 
     # Only a finished set-up of ours, or an environment that someone else made, is kept and updated in place.
     if [[ -e $venv/.ahbm-made && ( ! -x $venv/bin/python || $made != "$root" ) ]]; then
@@ -126,29 +94,24 @@ set_up() {
     else
         find_python_for "$kind" || die "$why_no_python"
         say "setting up $dir (first use)"
-        mkdir -- "$venv" && : >"$venv/.ahbm-made" || die "cannot write $dir"
-        isolated "$python" -I -m venv -- "$venv" >"$log" 2>&1 || failed "venv" "$log"
-        printf '*\n' >"$venv/.gitignore"
+        mkdir -- "$venv" && : >"$venv/.ahbm-made" && printf '*\n' >"$venv/.gitignore" || die "cannot write $dir"
+        isolated "$python" -I -m venv -- "$venv" >"$venv/setup.log" 2>&1 || failed "venv" "$dir"
     fi
 
     # Without a stamp an interrupted set-up is not taken for a finished one.
     rm -f -- "$venv/.ahbm-stamp"
-    if ! install_into "$dir" "$kind" >>"$log" 2>&1; then
-        # pip failed by itself. To add an extra changed none of the pins that were there, so the environment
-        # still is what it was; else it is kept for the next try, but not taken for finished.
-        if [[ ${old#*$'\n'} == "$id" ]]; then printf '%s\n' "$old" >"$venv/.ahbm-stamp"
-        elif [[ -n $old ]]; then printf '%s\nunfinished\n' "$old" >"$venv/.ahbm-stamp"
-        fi
-        failed "pip" "$log"
+    if ! install_into "$dir" "$kind" >"$venv/setup.log" 2>&1; then
+        # pip failed by itself, and has undone what it began: the environment is what it was.
+        [[ -z $old ]] || printf '%s\n' "$old" >"$venv/.ahbm-stamp"
+        failed "pip" "$dir"
     fi
     printf '%s\n' "$kind" "$id" >"$venv/.ahbm-stamp"
-    rm -f -- "$log"
 }
 
-# failed WHAT LOG
+# failed WHAT DIR
 failed() {
-    tail -n "$SETUP_LOG_LINES" -- "$2" >&2
-    die "setting up failed: $1 (its last lines are above, all of them in $2)"
+    tail -n 20 -- "$root/$2/setup.log" >&2
+    die "setting up failed: $1 (its last lines are above, all of them in $2/setup.log)"
 }
 
 isolated() { env -u PYTHONHOME -u PYTHONPATH -u PIP_TARGET -u PIP_PREFIX PIP_USER=0 "$@" </dev/null; }

@@ -8,7 +8,7 @@ first session also fails for what a worker has left.
 The temporary directory (``tempfile`` and ``TMPDIR``) belongs to the session, so that other programs on the machine are
 not mistaken for a test's; ``tmp_path`` stays where pytest puts it. Without ``/proc`` only the socket files are checked.
 
-Tests marked ``default_costs`` or ``cluster`` run with the default config, all others with its variant ``adr``.
+Tests run with the default config, those marked ``ideal`` with its variant ``adr``.
 
 Tests marked ``slow`` run with ``--all``, with ``-m`` or when they are named by ``FILE::TEST``.
 """
@@ -37,8 +37,7 @@ MARK = "AHBM_TEST_SESSION"
 CHECK = "AHBM_CHECK_INVARIANTS"
 """Checks invariants in every run of a test, also in processes that it starts."""
 VARIANT = "AHBM_VARIANT"
-"""Tests have the variant ``adr`` of the config, whose times are sums that can be written down, unless they are marked
-``default_costs``."""
+"""The variant ``adr``, whose times are sums that can be written down, is for tests that are marked ``ideal``."""
 NO_BYTECODE = "PYTHONDONTWRITEBYTECODE"
 """Not handed on: each of the hundreds of processes that tests start would compile the whole project."""
 END_GRACE_MS = 2000
@@ -254,7 +253,8 @@ class _Session:
         names = ("TMPDIR", "PYTEST_DEBUG_TEMPROOT", MARK, CHECK, VARIANT, NO_BYTECODE)
         self.first = (tempfile.tempdir, {name: os.environ.get(name) for name in names})
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(self.temp.parent))
-        os.environ.update({"TMPDIR": str(self.temp), MARK: self.mark, CHECK: "1", VARIANT: "adr"})
+        os.environ.update({"TMPDIR": str(self.temp), MARK: self.mark, CHECK: "1"})
+        os.environ.pop(VARIANT, None)
         os.environ.pop(NO_BYTECODE, None)
         tempfile.tempdir = str(self.temp)
 
@@ -309,9 +309,9 @@ def leaves_nothing_behind(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def costs(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The default config for a test that is marked ``default_costs``, and on clusters."""
-    if any(map(request.node.get_closest_marker, ("default_costs", "cluster"))):
-        monkeypatch.delenv(VARIANT)
+    """The variant ``adr`` for a test that is marked ``ideal``."""
+    if request.node.get_closest_marker("ideal"):
+        monkeypatch.setenv(VARIANT, "adr")
 
 
 @pytest.fixture(autouse=True)

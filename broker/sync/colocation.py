@@ -5,7 +5,7 @@ briefly that running in parallel would save less than the wakes cost, all are fa
 """
 
 WAKES_NS = 10_000
-"""What the wakes of a window cost. On a two-core KVM guest, 2026-11, patterns of ``scripts/bench_sync.py`` in which
+"""What the wakes of a window cost. On a two-core KVM guest, 2026-11, patterns of ``scripts/bench sync`` in which
 SIPs could have saved 10 us a window by running in parallel took as long in both placements."""
 SMOOTHING = 16
 FEWEST_REPORTS = 32

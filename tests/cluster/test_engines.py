@@ -28,7 +28,6 @@ def _has_engine(request: pytest.FixtureRequest) -> None:
 
 
 @pytest.mark.processes
-@pytest.mark.default_costs
 @pytest.mark.parametrize("engine", ["inproc", "local"])
 def test_the_digest_on_one_machine(engine: str):
     assert launched(*DEFAULT, "--engine", engine).digest == DIGEST

@@ -97,6 +97,7 @@ def bridges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bridges:
     return Bridges(tmp_path, monkeypatch)
 
 
+@pytest.mark.ideal
 @pytest.mark.parametrize("mail_seed", range(3))
 def test_same_digest(bridges: Bridges, mail_seed: int) -> None:
     greenlets, threads = bridges.run(WHOLE, False), bridges.run(WHOLE, True, mail_seed)
@@ -107,6 +108,7 @@ def test_same_digest(bridges: Bridges, mail_seed: int) -> None:
     assert [bridge.thread.is_alive() for bridge in bridges.made] == [False, False]
 
 
+@pytest.mark.ideal
 @pytest.mark.parametrize("body", FAILING.values(), ids=FAILING)
 def test_same_error(bridges: Bridges, body: str) -> None:
     """Its kind, its line, the user's frames of its traceback, and what the ranks had done."""

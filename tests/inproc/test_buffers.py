@@ -27,6 +27,7 @@ def buffered(seed: int) -> dict[str, Any]:
     return {**flags, "set": [*flags["set"], *depths]}
 
 
+@pytest.mark.ideal
 @pytest.mark.parametrize("seed", SEEDS)
 def test_data_are_the_same_and_the_path_adds_up(seed: int) -> None:
     """With every check on, at any depth. Tensors do not depend on when messages come: each queue keeps their order."""
@@ -84,6 +85,7 @@ def test_alone_a_message_takes_the_sum_of_its_parts(src: int, dst: int, nbytes: 
     assert pair["simulated_ps"] == pair["sum_ps"]
 
 
+@pytest.mark.ideal
 def test_shallow_buffers_cost_time_and_deep_ones_none() -> None:
     """A packet of 256 B takes 4 ns on an edge, and its credit comes back two wires and an overhead later, 2.1 ns at
     most. So one packet does not keep an edge busy, and two do."""

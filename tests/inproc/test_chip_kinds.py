@@ -39,6 +39,7 @@ def run_script(folder: Path, source: str, *flags: object, **how: int) -> Run:
     return run(*CHIP, *flags, script_file(folder, source), **how)
 
 
+@pytest.mark.ideal
 def test_a_number_from_core_to_core(tmp_path: Path) -> None:
     """Over core 0's port E and the link of 10 ns to port W at core 1, on to core 2, and 30 ns of the server.
 

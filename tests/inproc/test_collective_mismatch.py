@@ -40,6 +40,7 @@ def check(done: Run, usual, other):
     assert (done.outcome.exit_code, error.kind, error.message) == (3, "CollectiveMismatch", line(usual, other))
 
 
+@pytest.mark.ideal
 @pytest.mark.parametrize("verify", ["--verify-data", "--no-verify-data"])
 @pytest.mark.parametrize("case", CASES)
 def test_calls_that_differ(tmp_path, case, verify):
@@ -47,6 +48,7 @@ def test_calls_that_differ(tmp_path, case, verify):
     check(run(*FLAGS, verify, script(tmp_path, tensor)), *calls)
 
 
+@pytest.mark.ideal
 @pytest.mark.parametrize("seed", range(3))
 def test_the_message_does_not_depend_on_the_mail(tmp_path, seed):
     tensor, *calls = CASES["count"]
@@ -66,6 +68,7 @@ def worker(rank, world_size, torch):
     assert 'raise ValueError("a shape that nobody else has")' in error.detail
 
 
+@pytest.mark.ideal
 def test_calls_that_were_started_and_not_waited_for(tmp_path):
     source = """
 def worker(rank, world_size, torch):
@@ -89,6 +92,7 @@ def worker(rank, world_size, torch):
     assert run(*FLAGS, script_file(tmp_path, source)).outcome.error.kind == "IpcqDeadlock"
 
 
+@pytest.mark.ideal
 @pytest.mark.processes
 @pytest.mark.parametrize("flags", [(), ("--no-verify-data",)], ids=["verify", "no verify"])
 def test_with_a_process_for_each_rank(tmp_path, flags):

@@ -28,6 +28,7 @@ def test_the_skew_of_a_size_is_not_in_the_next():
     assert first == second == times(run(*MESH, "--bytes", "64K", "--no-verify-data"))[0]
 
 
+@pytest.mark.ideal
 @pytest.mark.parametrize("system", some(SYSTEMS, "one", "torus", "ethernet", "piggyback"))
 def test_all_iterations_take_the_same_time(system):
     """With several sizes, iterations and warmup; the figure of one alone is the same."""

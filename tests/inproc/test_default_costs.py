@@ -12,7 +12,6 @@ from launcher.api import run
 from launcher.cli.probe import probe
 from launcher.run.probe.options import parse_probe
 
-pytestmark = pytest.mark.default_costs
 SEEDS = batches(200, 1, ordinary=2)
 TORUS = ("--sips", 4, "--topology", "torus_2d", "--bytes", "32K", "--set", "sip.cube_mesh={w: 2, h: 2}")
 MOST_OVERHEAD_PS = 100_000
@@ -74,6 +73,7 @@ OF_ADR = ("fdi_to_fdi_ns=4", "overhead_ns=2", "algorithm=intercube_allreduce")
 """What it has of its own, besides costs that are off."""
 
 
+@pytest.mark.ideal
 def test_each_cost_off_by_name_gives_the_machine_of_the_adrs() -> None:
     """Each group changes the time, or is of a part that this run does not wait for; all together give that variant."""
     flags: dict[str, Any] = {"sips": 2, "bytes": ["32K"], "engine": "inproc"}

@@ -33,7 +33,6 @@ def behind_the_point(number: object) -> int:
     return max(-Decimal(str(number)).normalize().as_tuple().exponent, 0)  # type: ignore[operator]
 
 
-@pytest.mark.default_costs
 def test_means_of_iterations_are_whole_ps(tmp_path: Path) -> None:
     done = run(*FLAGS)
     (row,) = done.document["runs"]

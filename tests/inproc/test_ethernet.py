@@ -26,6 +26,7 @@ def params(preset: str, values: dict[str, Any]) -> dict[str, Any]:
     return {f"links.{preset}.params.{key}": value for key, value in values.items()}
 
 
+@pytest.mark.ideal
 @pytest.mark.parametrize("fields", [AS_BEFORE, {**AS_BEFORE, **ONE_SUM}], ids=["by part", "one sum"])
 @pytest.mark.parametrize(
     ("words", "link", "times_ps"),
@@ -63,6 +64,7 @@ CREDIT_NS = PADDED_NS + 16 / NOC_GBPS
 """A credit of 16 B is one padded frame, which the port stores before it enters the SIP behind the link."""
 
 
+@pytest.mark.ideal
 @pytest.mark.parametrize(
     ("nbytes", "next_ns", "far_ns"),
     [
@@ -99,6 +101,7 @@ def test_probe_shows_what_is_stored() -> None:
     ]
 
 
+@pytest.mark.ideal
 @pytest.mark.parametrize(("first", "last"), [("ethernet_100g", "ethernet_400g"), ("ethernet_400g", "ethernet_100g")])
 def test_links_of_two_rates(first: str, last: str) -> None:
     """3000 B, two frames. From 100G to 400G: the head is stored for a frame of either, and all has come by the slow
@@ -114,6 +117,7 @@ def test_links_of_two_rates(first: str, last: str) -> None:
     assert told["pair"]["simulated_ps"] == told["pair"]["sum_ps"] == round(by_hand_ns * 1000)
 
 
+@pytest.mark.ideal
 @settings(max_examples=30)
 @given(
     st.integers(1, 2048),

@@ -143,12 +143,12 @@ assert first.elapsed_time(second) > 0
 }
 
 
+@pytest.mark.ideal
 @pytest.mark.parametrize("case", CASES)
 def test_in_a_script(tmp_path: Path, case: str) -> None:
     scripted(tmp_path, CASES[case])
 
 
-@pytest.mark.default_costs
 def test_the_way_of_a_launch_counts(tmp_path: Path) -> None:
     """An event stands where the host knows of the end, as ``end_ns`` of the result does."""
     body = "first.record()\nlaunch(4, 1)\nsecond.record()\nsecond.synchronize()"

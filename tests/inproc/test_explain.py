@@ -20,6 +20,7 @@ TOLERANCE = 0.1
 OF_WHOLE = 0.01
 
 
+@pytest.mark.ideal
 @pytest.mark.parametrize("seed", SEEDS)
 def test_the_parts_of_the_path_add_up_to_the_time(seed: int) -> None:
     check_path(*explained(**drawn(seed)))
@@ -28,6 +29,7 @@ def test_the_parts_of_the_path_add_up_to_the_time(seed: int) -> None:
 COSTS = ["pe_cpu.issue_ns=15", "pe_scheduler.queue_depth=2", "pe_cpu.wakeup_ns=30", "pe_cpu.poll_ns=5"]
 
 
+@pytest.mark.ideal
 @pytest.mark.parametrize("seed", SEEDS[:6])
 def test_the_parts_add_up_with_the_costs_of_a_pe(seed: int) -> None:
     """With issue, queues, wake-ups, polls that back off and latches; what PE_CPU takes is a part with its own key."""
@@ -39,7 +41,6 @@ def test_the_parts_add_up_with_the_costs_of_a_pe(seed: int) -> None:
     assert keys["pe_cpu.issue_ns"] == "PE_CPU, issue of a command"
 
 
-@pytest.mark.default_costs
 def test_waiting_for_shared_edges_and_links_has_their_names() -> None:
     """Messages of all PEs of a SIP leave by one link: what they wait for has parts of its own, hardly any is left."""
     small = ["sip.cube_mesh={w: 2, h: 1}"]
@@ -98,6 +99,7 @@ def _with_memories(seed: int, memories: list[str]) -> Explanation:
     return told
 
 
+@pytest.mark.ideal
 def test_a_memory_that_is_slower_than_the_route_bounds_the_bytes() -> None:
     _, told = explained(sips=1, bytes="64K", set=SLOW_MEMORIES, reruns=6)
     keys = {part.part: part.keys for part in told.parts}
@@ -107,6 +109,7 @@ def test_a_memory_that_is_slower_than_the_route_bounds_the_bytes() -> None:
     assert run_saved == pytest.approx(predicted, rel=TOLERANCE)
 
 
+@pytest.mark.ideal
 @pytest.mark.parametrize("seed", SEEDS[:5])
 def test_they_do_where_launches_take_time(seed: int) -> None:
     draw = random.Random(f"{seed} launches")
@@ -130,6 +133,7 @@ def unlike(changes: list[WhatIf], time_ps: int) -> list[str]:
     ]
 
 
+@pytest.mark.ideal
 @pytest.mark.parametrize(
     ("first", "runs"),
     [(0, 3), *(pytest.param(*each, marks=pytest.mark.slow) for each in ((0, 5), (5, 51), (56, 48)))],
@@ -160,6 +164,7 @@ MUTANTS = {
 }
 
 
+@pytest.mark.ideal
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_wrong_graph_predicts_what_no_run_confirms(name: str) -> None:
     seed, mutant = MUTANTS[name]
@@ -224,6 +229,7 @@ def kernel(t_ptr, n, tl):
 """
 
 
+@pytest.mark.ideal
 def test_a_shared_edge_is_named_with_who_was_there(tmp_path: Any) -> None:
     """Cubes 0 and 1 of a row send to 2 and 3: both over the wire from cube 1 to cube 2."""
     (tmp_path / "flows.py").write_text(TWO_FLOWS)
@@ -238,6 +244,7 @@ def test_a_shared_edge_is_named_with_who_was_there(tmp_path: Any) -> None:
     assert drains_ps == pytest.approx(8 * 2048 / 64 * 1000, rel=0.2), "eight messages of 2 KiB over one wire"
 
 
+@pytest.mark.ideal
 def test_the_time_of_kernels_is_all_accounted_for() -> None:
     document, told = explained(**RING, bytes="16K")
     row = document["runs"][-1]

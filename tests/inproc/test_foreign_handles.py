@@ -54,7 +54,6 @@ def worker(rank, world_size, torch):
 """
 
 
-@pytest.mark.default_costs
 @pytest.mark.parametrize("receive", ["tl.release(tl.recv('W', 64, 'f16'))", "tl.release(tl.recv(None, 64, 'f16'))"])
 @pytest.mark.parametrize("memory", ["tcm", "hbm", "sram"])
 def test_what_is_released_is_explained(tmp_path: Path, receive: str, memory: str) -> None:

@@ -19,17 +19,16 @@ GEMM = str(SCRIPTS / "benches" / "gemm.py")
 SMALL = (GEMM, "--m", 128, "--k", 200, "--n", 100, "--cubes", 2, "--pes", 2)
 WIDE = (GEMM, "--m", 64, "--k", 300, "--n", 300, "--cubes", 1, "--pes", 2)
 
-pytestmark = pytest.mark.default_costs
 
 
 @pytest.fixture
 def bench(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """``scripts/bench_gemm.py``."""
+    """``scripts/bench gemm``."""
     monkeypatch.syspath_prepend(str(SCRIPTS))
-    import bench_gemm
+    from bench import gemm
 
-    yield bench_gemm
-    for name in ("bench_gemm", "benches.gemm", "benches"):
+    yield gemm
+    for name in ("benches.gemm", "benches"):
         sys.modules.pop(name, None)
 
 
@@ -82,7 +81,7 @@ def rows_told(bench: Any, shapes: Any) -> list[dict[str, Any]]:
         assert 0 < gap < 1
         if gap <= bench.MOST_MISSING:
             continue
-        assert all(name in bench.shown(row) for name in shown)
+        assert all(name in bench.shown_parts(row) for name in shown)
         idle = sum(share for name, share in shown.items() if name not in WHILE_OPERANDS_STREAM[: 2 + (not is_of_array)])
         if is_of_array:
             assert idle == pytest.approx(gap, abs=FEW), row
@@ -94,7 +93,7 @@ def rows_told(bench: Any, shapes: Any) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize(("step", "count"), [pytest.param(1, 20, marks=pytest.mark.slow), (4, 5)])
 def test_what_is_missing_of_the_bound_is_told(bench, step, count):
-    """Of every row of ``scripts/bench_gemm.py``, or of every fourth one."""
+    """Of every row of ``scripts/bench gemm``, or of every fourth one."""
     rows = rows_told(bench, bench.SHAPES[::step])
     assert len(rows) == count
     missing = [row["bound_by"] for row in rows if 1 - row["reached"] > bench.MOST_MISSING]

@@ -54,6 +54,7 @@ def failure(done: Run) -> tuple[int, str, str]:
 
 
 class TestShape:
+    @pytest.mark.ideal
     @pytest.mark.parametrize("sips", [1, 2, 4])
     def test_the_documented_script(self, tmp_path, sips):
         done = run("--sips", sips, script_file(tmp_path, DOCUMENTED))
@@ -177,6 +178,7 @@ class TestShape:
 
 
 class TestCollectives:
+    @pytest.mark.ideal
     def test_several(self, tmp_path):
         body = """
 a, b = torch.full((4, 8), rank + 1, dtype="i32"), torch.ones((8, 4), dtype="f16")
@@ -191,6 +193,7 @@ dist.all_reduce(a)
         # No row a cube, but two: an all-reduce over the SIPs.
         assert (done.tensor(1, 1) == 4).all()
 
+    @pytest.mark.ideal
     def test_started_and_waited_for_later(self, tmp_path):
         body = """
 a, b = torch.full((4, 8), rank + 1, dtype="i32"), torch.ones((4, 8), dtype="i32")
@@ -226,6 +229,7 @@ dist.init_process_group(backend="ahbm", world_size=4, rank=rank, init_method="en
 
 
 class TestErrorsOfTheApi:
+    @pytest.mark.ideal
     @pytest.mark.parametrize(
         ("body", "line"),
         [
@@ -313,6 +317,7 @@ dist.all_reduce(torch.ones(4, 8))
 """
     TOP = "def inner(key):\n    return {'a': 1}[key]\n"
 
+    @pytest.mark.ideal
     def test_a_traceback_of_the_users_frames_only(self, tmp_path):
         done = run_worker(tmp_path, self.BODY.format("'b'"), top=self.TOP)
         exit_code, kind, line = failure(done)
@@ -337,6 +342,7 @@ dist.all_reduce(torch.ones(4, 8))
         assert f'"{tmp_path / "script.py"}", line 1' in done.outcome.error.detail
         assert "/sipsim/" not in done.outcome.error.detail
 
+    @pytest.mark.ideal
     def test_in_a_kernel(self, tmp_path):
         done = run(*RING, *ccl_file(tmp_path, kernel("if at == (1, 3):\n        tl.load(t_ptr, 1)\n        1 / 0")))
         exit_code, kind, line = failure(done)
@@ -510,6 +516,7 @@ class TestKernelsThatBreakARule:
         assert "(rank 0, cube 0, PE 0, at " in line
         assert done.outcome.error.detail == f"  {tmp_path / 'mine.py'}:7: tl.send('global_N', value)"
 
+    @pytest.mark.ideal
     def test_a_send_larger_than_a_slot(self, tmp_path):
         body = "if at == (2, 1):\n        tl.send('W', src_addr=t_ptr + 4096 * at[1], shape=2048)"
         flags = ccl_file(tmp_path, kernel(body), slot_size=4095)
@@ -534,6 +541,7 @@ class TestKernelsThatBreakARule:
         strict = ccl_file(tmp_path, kernel(body), strict_validation="true")
         assert failure(run(*RING, *strict, "--n-elem", 8))[:2] == (3, "IpcqTypeMismatch")
 
+    @pytest.mark.ideal
     def test_an_address_outside_the_tensor(self, tmp_path):
         exit_code, kind, line = failure(run(*RING, *ccl_file(tmp_path, kernel("tl.load(t_ptr, 9)")), "--n-elem", 8))
         assert (exit_code, kind) == (3, "MemoryAccessError")
@@ -554,6 +562,7 @@ def without_lines(text):
 class TestDeadlocks:
     SKIPS = "if rank != 2:\n    dist.all_reduce(torch.ones(4, 8))"
 
+    @pytest.mark.ideal
     def test_a_rank_that_skips_the_collective(self, tmp_path):
         done = run_worker(tmp_path, self.SKIPS)
         exit_code, kind, line = failure(done)
@@ -577,6 +586,7 @@ class TestDeadlocks:
         assert whole.count("peer_tail_cache=") == 2 * 12
         assert whole.count(" -> ") == 12
 
+    @pytest.mark.ideal
     def test_every_waiting_pe_is_reported_once(self, tmp_path):
         done = run_worker(tmp_path, self.SKIPS)
         error = done.outcome.error
@@ -613,6 +623,7 @@ class TestDeadlocks:
         assert "; 1 PE waits and nothing" in line
         assert "missing: a send by rank 0 cube 0 PE 0, which waits for nothing, to rank 0 cube 1 PE 0" in line
 
+    @pytest.mark.ideal
     def test_a_script_that_waits_for_what_its_rank_never_started(self, tmp_path):
         """Both ranks of a pair wait in different collectives: the second of one has no partner."""
         body = "dist.all_reduce(torch.ones(4, 8))\nif rank == 1:\n    dist.all_reduce(torch.ones(4, 8))"

@@ -66,6 +66,7 @@ def test_twice_the_bandwidth_of_pe_math_saves_what_it_says(tmp_path: Path, setti
     assert change.saved_ps == saved_ps > 0
 
 
+@pytest.mark.ideal
 def test_the_forecast_counts_every_command(tmp_path: Path) -> None:
     small = "--sips", 1, "--dtype", "bf16", "--n-elem", 1024, "--set", "sip.cube_mesh={w: 2, h: 1}"
     argv = [*small, "--no-verify-data", *ccl_file(tmp_path, KERNEL, rank_per="cube", topology="ring_1d")]

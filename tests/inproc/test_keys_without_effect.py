@@ -18,7 +18,7 @@ from launcher.run import options, prepare
 from launcher.run.effects import note_effects
 from sipsim.errors import ConfigError
 
-pytestmark = [pytest.mark.default_costs, pytest.mark.xdist_group("keys")]
+pytestmark = pytest.mark.xdist_group("keys")
 
 CUBES = ("sip.cube_mesh={w: 2, h: 1}", "cube={pes: 2, noc: {routers: {w: 2, h: 1}}}")
 OF_CONFIG = ("settings", "sips", "topology", "shape", "link", "cubes")

@@ -23,6 +23,7 @@ def receive(tl: Any) -> list[int]:
     return values
 
 
+@pytest.mark.ideal
 @pytest.mark.parametrize("place", [EAST, FAR])
 def test_a_message_arrives_with_its_bytes_and_at_its_price(place: Place) -> None:
     """Between any PEs; the message is made first, by PE_MATH."""

@@ -62,6 +62,7 @@ def times(launch: dict[str, Any]) -> Any:
 
 
 class TestTimes:
+    @pytest.mark.ideal
     def test_one_pe(self, tmp_path: Path) -> None:
         (launch,) = scripted(tmp_path, "torch.launch(load, t)")
         assert times(launch) == [0, START, START + LOAD, START + LOAD + GATHER]
@@ -74,6 +75,7 @@ class TestTimes:
         start = HOST + TAKE + TO_CUBE + 2 * 50 + (TO_PE + farther) + 32 / 16
         assert times(launch) == [0, start, start, start + OF_PE + 2 * 30 + OF_CUBE + 20 + HOST]
 
+    @pytest.mark.ideal
     def test_a_whole_mesh(self, tmp_path: Path) -> None:
         """To cube 15: 23 routers with 16 pitches, 6 crossings. All start at once. IO_CPU has work from the first
         answer on, that of cube 0, until it has taken 16."""
@@ -84,12 +86,14 @@ class TestTimes:
         assert times(launch) == [0, start, start, start + OF_PE + 30 + OF_CUBE + 16 * 20 + HOST]
         assert (launch["kernels"], launch["late_by_ns"]) == (16, 0)
 
+    @pytest.mark.ideal
     def test_a_margin_that_is_too_short_is_visible(self, tmp_path: Path) -> None:
         (launch,) = scripted(tmp_path, "torch.launch(load, t)", start_margin_ns=10)
         assert times(launch) == [0, START, START + LOAD, START + LOAD + GATHER]
         assert launch["target_start_ns"] == HOST + TAKE + 10
         assert launch["late_by_ns"] == pytest.approx(TO_CUBE + 50 + TO_PE - 10)
 
+    @pytest.mark.ideal
     def test_a_margin_that_is_long_is_waited_for(self, tmp_path: Path) -> None:
         (launch,) = scripted(tmp_path, "torch.launch(load, t)", start_margin_ns=1000)
         start = HOST + TAKE + 1000
@@ -110,6 +114,7 @@ class TestTimes:
 
 
 class TestEvents:
+    @pytest.mark.ideal
     @pytest.mark.parametrize(
         ("body", "cubes", "pes"), [("cubes=3", 1, 1), ("pes=0", 16, 16), ("pes=range(8)", 16, 128)]
     )
@@ -183,6 +188,7 @@ class TestSkew:
 class TestRows:
     FLAGS = ("--sips", 4, *SMALL, "--check-invariants", "--bytes", "4K", "-n", 2)
 
+    @pytest.mark.ideal
     def test_the_time_contains_the_launch(self) -> None:
         """On each SIP the same launch: 4 cubes of a PE each. Without it the row takes as long as its kernels."""
         free, routed = (run(*self.FLAGS, *flags).document["runs"][0] for flags in ((), launch_flags()))
@@ -205,6 +211,7 @@ class TestRows:
         assert any(each["late_by_ns"] for each in usual.document["launches"])
 
 class TestExplain:
+    @pytest.mark.ideal
     @pytest.mark.parametrize(
         "changes", [{}, {"start_margin_ns": 0}, {"start_margin_ns": 900}, {"max_start_skew_ns": 90}]
     )
@@ -240,6 +247,7 @@ class TestExplain:
 
 
 class TestForecast:
+    @pytest.mark.ideal
     def test_it_contains_the_launch(self, capsys: pytest.CaptureFixture[str]) -> None:
         from launcher.run import options, prepare
         from sipsim.forecast.job import forecast
@@ -298,6 +306,7 @@ def test_a_wrong_config_is_one_line(settings: list[str], line: str) -> None:
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.ideal
 def test_without_a_launch_section_it_takes_no_time() -> None:
     settings = [*launch_flags(), "--set", "launch=null", "--set", "io_cpu=null", "--set", "m_cpu=null"]
     assert run(*settings).document["digest"] == run().document["digest"]

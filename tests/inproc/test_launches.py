@@ -59,6 +59,7 @@ def load_ns() -> float:
 
 
 class TestOrder:
+    @pytest.mark.ideal
     def test_disjoint_launches_run_beside_each_other(self, tmp_path: Path) -> None:
         body = """
 first = torch.launch(load, t, 3, cubes=0, async_op=True)
@@ -68,6 +69,7 @@ second.wait()
 """
         assert times_of(scripted(tmp_path, body)) == [("load", 0, 2), ("load", 0, 3)]
 
+    @pytest.mark.ideal
     def test_on_a_pe_launches_keep_their_order(self, tmp_path: Path) -> None:
         """The third waits for the second, whose other PE is still taken, though its own PE is idle by then."""
         body = """
@@ -79,10 +81,12 @@ for work in works:
         starts_and_ends = [(start, end) for _, start, end in times_of(scripted(tmp_path, body))]
         assert starts_and_ends == [(0, 1), (0, 3), (3, 4), (4, 6)]
 
+    @pytest.mark.ideal
     def test_without_places_launches_follow_each_other(self, tmp_path: Path) -> None:
         body = "for _ in range(3): torch.launch(load, t, 1, async_op=True)"
         assert times_of(scripted(tmp_path, body)) == [("load", 0, 1), ("load", 1, 2), ("load", 2, 3)]
 
+    @pytest.mark.ideal
     def test_beside_and_one_after_the_other_data_are_equal(self, tmp_path: Path) -> None:
         both = "[torch.launch(add, t, 2, cubes=cube, async_op={}) for cube in range(4)]"
         beside, serial = (scripted(tmp_path, both.format(is_async)) for is_async in (True, False))
@@ -112,6 +116,7 @@ dist.all_reduce(torch.ones((4, 64)))
 work.wait()
 """
 
+    @pytest.mark.ideal
     def test_a_row_is_its_collective_alone(self, tmp_path: Path) -> None:
         """A launch beside it, longer than it or not, is none of its kernels."""
         alone = scripted(tmp_path, "dist.all_reduce(torch.ones((4, 64)))").document["runs"][0]
@@ -129,6 +134,7 @@ work.wait()
             lines = list(csv.DictReader(file))
         assert {line["run"] for line in lines} == {"0", "1"}
 
+    @pytest.mark.ideal
     def test_every_launch_has_its_busy_times(self, tmp_path: Path) -> None:
         body = """
 a = torch.launch(load, t, 3, cubes=0, async_op=True)
@@ -146,6 +152,7 @@ dist.all_reduce(t)
         assert {"load", "recv"} <= set(found[2]["busy_ns"])
 
 
+@pytest.mark.ideal
 @pytest.mark.parametrize(("body", "rows"), [("torch.launch(load, t, 1)", 0), ("dist.all_reduce(t)", 1)])
 def test_a_script_without_collectives_has_no_table_and_no_algorithm(tmp_path: Path, body: str, rows: int) -> None:
     done = scripted(tmp_path, body)
@@ -206,6 +213,7 @@ def test_what_is_no_pe_is_told_in_one_line(tmp_path: Path, places: str, line: st
     assert "\n" not in error.message
 
 
+@pytest.mark.ideal
 def test_the_explanation_of_a_row_leaves_out_what_runs_beside_it(tmp_path: Path) -> None:
     """The launch on PE 3 ends within the row; it is in no phase of the row, and saves nothing where it gets faster."""
     alone = "    dist.all_reduce(torch.ones((4, 64)))\n"

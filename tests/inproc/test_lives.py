@@ -48,7 +48,6 @@ def unchecked(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     gc.enable()
 
 
-@pytest.mark.default_costs
 @pytest.mark.parametrize(
     ("name", "is_long"),
     [

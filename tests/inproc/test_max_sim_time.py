@@ -48,6 +48,7 @@ def test_a_run_that_ends_before_it_is_unchanged(whole):
     assert run(*SMALL, "--max-sim-time", f"{end_ps}ps").document["status"] == "interrupted"
 
 
+@pytest.mark.ideal
 def test_the_report_says_where_every_kernel_is():
     part = run(*SMALL, "--max-sim-time", "2us")
     assert part.outcome.error.message == "simulated time has reached 2 us (--max-sim-time)"

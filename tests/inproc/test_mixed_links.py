@@ -27,6 +27,7 @@ OVER_UCIE = [*PE_TO_E, UCIE_NS, *PE_TO_W]
 OVER_BOTH = [*PE_TO_E, ETHERNET_NS, *THROUGH, UCIE_NS, *PE_TO_W]
 
 
+@pytest.mark.ideal
 @pytest.mark.parametrize(
     ("src", "dst", "head_ns", "message_ns", "credit_ns"),
     [
@@ -64,6 +65,7 @@ PARITY = {
 PARITY_NS, CHECK_NS, PARITY_4096_NS, PARITY_16_NS = 40, 7, (4096 + 64) / 8, (16 + 1) / 8
 
 
+@pytest.mark.ideal
 @pytest.mark.parametrize(
     ("src", "dst", "head_ns", "message_ns", "credit_ns"),
     [

@@ -80,6 +80,7 @@ def probed(nbytes: int, latency_ns: float, down_ns: float = 0, up_ns: float = 0)
     return told_ps
 
 
+@pytest.mark.ideal
 @pytest.mark.parametrize(
     ("latency_ns", "down_ns", "from_ns"),
     [
@@ -131,6 +132,7 @@ def test_without_go_back_n_the_loss_is_named() -> None:
     assert run(*ALL_REDUCE, "--set", "links.ethernet_100g.params.go_back_n=false", *late).outcome.error is None
 
 
+@pytest.mark.ideal
 @pytest.mark.parametrize(
     ("flags", "message"),
     [

@@ -29,6 +29,7 @@ def time_ns(done: Run) -> float:
     return row["time_ns"]
 
 
+@pytest.mark.ideal
 def test_the_first_touch_of_a_tensor_costs_a_walk_and_the_next_nothing():
     """All PEs load at the start, all walk at once: one walk on the path. With a warm-up the TLBs hold all pages."""
     without = time_ns(run(*SMALL, *OFF))
@@ -93,6 +94,7 @@ def test_the_parts_of_the_path_add_up_and_walks_have_a_price(rings, kind, ways):
     assert sum(part.ps for part in told.parts if part.part == WALKS) == sum(s.end_ps - s.start_ps for s in misses)
 
 
+@pytest.mark.ideal
 def test_a_run_confirms_what_half_a_walk_saves():
     told = explained(2, mmu(4, 2, True)[1])
     walks = next(each for each in told.what_if if each.name == "pe_mmu.walk_ns")

@@ -24,6 +24,7 @@ def sums(told: dict[str, Any]) -> tuple[int, int]:
     return told["raw_dma"]["sum_ps"], told["pair"]["sum_ps"]
 
 
+@pytest.mark.ideal
 def test_sums_within_a_sip() -> None:
     """Cube 0 to 1: 14,550 ps of way, 64 B a nanosecond, 1 ns of TCM, 14,800 back for 16 B; PE_IPCQ 1 ns a side."""
     told = probed("--from", "0.0.0", "--to", "0.1.0", "--bytes", 4096)
@@ -31,6 +32,7 @@ def test_sums_within_a_sip() -> None:
     assert told["overhead_ps"] == 2_000
 
 
+@pytest.mark.ideal
 def test_sums_across_sips() -> None:
     """SIP 0 to SIP 1 of a ring over Ethernet: the link's 500 ns each way, its framing once each way, and nothing else
     that differs between a raw DMA and a pair but PE_IPCQ.
@@ -157,6 +159,7 @@ def test_a_copy_within_a_memory_that_reads_and_writes_by_turns(kind: str, params
     assert pair["sum_ps"] == pair["simulated_ps"]
 
 
+@pytest.mark.ideal
 def test_the_printed_terms_add_up(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """Every term on a line of its own, whose figures add up to the sum below them."""
     file = tmp_path / "probe.json"
@@ -174,7 +177,6 @@ def test_the_printed_terms_add_up(capsys: pytest.CaptureFixture[str], tmp_path: 
     assert lines[-1].split()[-1] == "2.000"
 
 
-@pytest.mark.default_costs
 @pytest.mark.parametrize("flags", [[], ["--short"]])
 def test_a_sum_to_which_a_memory_adds_says_so(capsys: pytest.CaptureFixture[str], flags: list[str]) -> None:
     """The receiver's copy waits for the write of the same bytes before it."""
@@ -209,6 +211,7 @@ def test_names_say_which_sip(link: str) -> None:
     assert places == [*out, *reversed(out)]
 
 
+@pytest.mark.ideal
 def test_kinds_by_hand(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """Cube 0 to 1 of a SIP: 7 routers and 2 ports; the screen shows these sums, and fits one."""
     file = tmp_path / "probe.json"

@@ -87,6 +87,7 @@ def test_files_hold_the_numbers_that_are_shown(
     assert told < tooltips
 
 
+@pytest.mark.ideal
 def test_a_part_that_no_sum_contains_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     """The port of a user's link delays what arrives: the simulated time has it, the sum has not."""
     params = "params: {bandwidth_GBps: 8, latency_ns: 40, check_ns: 7}"

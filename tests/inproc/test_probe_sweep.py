@@ -34,6 +34,7 @@ def test_a_size_of_one_message_takes_what_the_pair_takes(ends: list[str], mode: 
         assert point["GBps"] == point["bytes"] * 1000 / point["time_ps"]
 
 
+@pytest.mark.ideal
 def test_a_larger_size_is_sent_as_messages_of_a_slot(monkeypatch: pytest.MonkeyPatch) -> None:
     """10000 B: two messages of 4096 B and the rest, in one simulated run."""
     ran: list[list[int]] = []
@@ -49,6 +50,7 @@ def test_a_larger_size_is_sent_as_messages_of_a_slot(monkeypatch: pytest.MonkeyP
     assert (point["messages"], point["time_ps"]) == (3, 32_350 + 10_000 * 1000 // 64)
 
 
+@pytest.mark.ideal
 def test_by_hand_within_a_sip() -> None:
     """Cube 0 to 1: 32,350 ps and 64 B a nanosecond; half of that rate at the size that needs 32,350 ps to drain."""
     told = swept(*NEAR, "--sweep-bytes")
@@ -60,6 +62,7 @@ def test_by_hand_within_a_sip() -> None:
     assert rate["bounded_by"] == "the drain of sip0.cube0.pe0>sip0.cube0.router0"
 
 
+@pytest.mark.ideal
 def test_framing_of_a_link_bounds_the_rate() -> None:
     """UCIe: 240 of 256 B are payload."""
     model = swept(*FAR, *FLITS, "--sweep-bytes", "64:128")["one_message"]
@@ -67,6 +70,7 @@ def test_framing_of_a_link_bounds_the_rate() -> None:
     assert model["bounded_by"] == "link 0.E>1.W, 64 GB/s, of which framing leaves 60 GB/s"
 
 
+@pytest.mark.ideal
 def test_credits_that_meet_in_the_first_round_are_not_counted() -> None:
     """A credit takes eight times as long as a message of 2 B; the first ones come closer together than those later."""
     system = ["--set", "defaults.credit_return_mode=fabric", "--set", "ucie_port.bandwidth_GBps=7"]
@@ -74,6 +78,7 @@ def test_credits_that_meet_in_the_first_round_are_not_counted() -> None:
     assert (rate["bounded_by"], rate["off_ps"]) == ("the ring's 8 slots: each is free again after a round trip", 0)
 
 
+@pytest.mark.ideal
 @pytest.mark.parametrize(
     ("system", "bounded_by"),
     [
@@ -94,6 +99,7 @@ def test_what_bounds_messages_one_after_another(system: list[str], bounded_by: s
     assert (rate["bounded_by"], rate["off_ps"]) == (bounded_by, 0)
 
 
+@pytest.mark.ideal
 @settings(max_examples=25)
 @given(
     st.tuples(st.integers(0, 15), st.integers(0, 7)),

@@ -18,8 +18,6 @@ from launcher.run.results.table import render
 from sipsim.io.barrier import Barrier
 from sipsim.sip.sip import Sip
 
-pytestmark = pytest.mark.default_costs
-
 FEW = range(4)
 MANY = range(100, 100 + int(os.environ.get("AHBM_TEST_ROWS", "60")))
 """More can be drawn by this environment variable."""

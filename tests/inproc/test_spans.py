@@ -115,6 +115,7 @@ def check_kernels(spans: Spans) -> int:
     return kernels
 
 
+@pytest.mark.ideal
 @pytest.mark.parametrize("name", some(RUNS, *FEW))
 def test_no_picosecond_is_without_a_cause(name: str) -> None:
     spans = spans_of(run(*RUNS[name], keep_oplog=True))

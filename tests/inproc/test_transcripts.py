@@ -13,7 +13,6 @@ from ahbm_sim.testing import session
 FILES = sorted((Path(__file__).parent / "transcripts").glob("*.txt"))
 
 
-@pytest.mark.default_costs
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_commands_say_what_they_said(
     file: Path, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch

@@ -33,6 +33,7 @@ def totals(told: dict[str, Any]) -> tuple[int, int, int]:
     return told["raw_dma"]["simulated_ps"], told["pair"]["simulated_ps"], told["pair"]["sum_ps"]
 
 
+@pytest.mark.ideal
 @pytest.mark.parametrize(("nbytes", "flits"), [(2, 1), (240, 1), (242, 2), (4096, 18)])
 def test_between_cubes(nbytes: int, flits: int) -> None:
     """One crossing by the E of cube 0, and one back by the W of cube 1, for 16 B in a flit. Both are the slowest."""
@@ -47,6 +48,7 @@ def test_between_cubes(nbytes: int, flits: int) -> None:
     ]
 
 
+@pytest.mark.ideal
 @pytest.mark.parametrize(
     ("link", "lines"),
     [
@@ -101,6 +103,7 @@ def test_the_sums_equal_the_simulated_times(dst: tuple[int, int, int], elements:
         assert told["raw_dma"]["simulated_ps"] in (told["raw_dma"]["sum_ps"], None)
 
 
+@pytest.mark.ideal
 @pytest.mark.parametrize("flits", [False, True])
 def test_only_links_between_sips_are_told_as_links(flits: bool) -> None:
     """With flits and without; and the parts of the path add up. A rank's tensor has four rows of 16 KiB."""

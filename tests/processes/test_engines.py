@@ -18,7 +18,7 @@ from launch import CHECKOUT, Done, launching
 from launch_flags import launch_flags
 from sweeps import crossed
 
-pytestmark = [pytest.mark.processes, pytest.mark.default_costs]
+pytestmark = pytest.mark.processes
 
 HERE = Path(__file__).parent
 HELPERS = CHECKOUT / "tests/inproc/helpers"

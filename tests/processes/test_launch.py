@@ -104,7 +104,6 @@ class TestADefaultRun:
         assert digests == {done.document["digest"]} == {run(*TORUS).document["digest"]}
 
 
-@pytest.mark.default_costs
 def test_what_no_process_has_read_is_told(tmp_path):
     """Routers are read when the plan is made, before the SIPs are forked; hbm and pe_math in a SIP; PE_GEMM nowhere."""
     keys = ("router.overhead_ns=2", "pe_math.overhead_ns=2", "hbm.params.front_end_ns=9", "pe_gemm.rows=64")

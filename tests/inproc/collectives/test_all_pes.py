@@ -134,6 +134,7 @@ def test_cubes_with_copies_of_all_rows_are_refused(tmp_path):
     assert done.outcome.error.message.startswith(line)
 
 
+@pytest.mark.ideal
 @pytest.mark.parametrize(
     ("source", "line"),
     [

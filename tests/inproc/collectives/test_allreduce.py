@@ -88,6 +88,7 @@ def test_data_differ_between_ranks_and_have_no_zero():
     assert len(set(row.tolist())) > 60
 
 
+@pytest.mark.ideal
 def test_a_custom_topology_is_refused_by_the_algorithm(tmp_path):
     config = tmp_path / "star.yaml"
     links = [f"{{a: 0, a_port: {port}, b: {peer}, b_port: N}}" for port, peer in (("E", 1), ("W", 2))]
@@ -276,6 +277,7 @@ def test_shuffled_mail_changes_the_grants():
     assert len(grants) > 1
 
 
+@pytest.mark.ideal
 def test_iterations_and_warmup():
     alike = (*TORUS, *SMALL, "--n-elem", 32)
     once, thrice, warm = (run(*alike, *more) for more in ((), ("--iters", 3), ("--iters", 3, "--warmup", 2)))
@@ -346,6 +348,7 @@ def accesses(done: Run, kind: str) -> Counter[int]:
     return Counter(record[3] for record in done.members[0].chip.sip.oplog.records if record[0] == kind)
 
 
+@pytest.mark.ideal
 @pytest.mark.parametrize("system", some(["ring of 3", "torus 3x2", "mesh 3x2"], "ring of 3", "torus 3x2"))
 def test_the_order_of_additions_is_the_same(system: str, tmp_path: Path) -> None:
     script = tmp_path / "script.py"
@@ -375,7 +378,6 @@ def test_a_shard_of_several_blocks(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     assert_all_sums(done)
 
 
-@pytest.mark.default_costs
 def test_the_sums_of_a_block_fit_a_small_tcm() -> None:
     """A shard of 1.5 MiB, and 1 MiB for kernels."""
     done = run("--sips", 2, *ROW, *FUSED, "--set", "tcm_layout.kernel_MiB=1", "--bytes", "3M")

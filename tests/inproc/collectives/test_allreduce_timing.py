@@ -242,6 +242,7 @@ OTHER_COSTS = {
 """Each part another, so that none can stand in for its neighbour."""
 
 
+@pytest.mark.ideal
 @pytest.mark.parametrize("other", [{}, OTHER_COSTS], ids=["default costs", "other costs"])
 @pytest.mark.parametrize("link", ["ethernet_100g", "ucie"])
 def test_the_all_reduce_takes_the_sum_of_its_legs(link: str, other: dict[str, Any]) -> None:
@@ -331,6 +332,7 @@ def one_message(tmp_path: Path, settings: dict[str, Any], n_elem: int, last_sip:
     return run, seen
 
 
+@pytest.mark.ideal
 @pytest.mark.parametrize(("bottleneck", "n_elem", "last_sip"), crossed(BOTTLENECKS, [1, 121, 751, 2048], [3, 1, 2]))
 def test_a_message_between_sips_takes_what_one_fabric_would(
     tmp_path: Path, bottleneck: str, n_elem: int, last_sip: int
@@ -352,6 +354,7 @@ def test_a_message_between_sips_takes_what_one_fabric_would(
     assert received.end_ps == seen[0] + ipcq + back.latency_ps(16)
 
 
+@pytest.mark.ideal
 def test_end_to_end_by_hand(tmp_path: Path) -> None:
     """The route itself, which the test above relies on: from cube 2 by cube 3 out by E; in by W at cube 2
     of the next SIP and by its cube 3 out by E; in by W at cube 2 of the last, E to 3, N to 1.

@@ -15,7 +15,6 @@ from sipsim.ccl.groups.launch import Prepared
 from sipsim.host.group_request import tasks_of
 from sipsim.plan.plan import Plan
 
-pytestmark = pytest.mark.default_costs
 SYSTEMS = ("--topology ring_1d --sips 5", "--topology torus_2d --shape 4x3 --sips 12", "--topology ring_1d --sips 32")
 SYSTEMS += ("--topology mesh_2d_no_wrap --shape 3x3 --sips 9",)
 SIZES = "1K", "96K", "8M"

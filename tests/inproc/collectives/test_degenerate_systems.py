@@ -21,7 +21,6 @@ def flags(algorithm: str, mesh: str, pes: int, sips: list[str]) -> list[str]:
     return ["--algorithm", algorithm, "--n-elem", "12", *sips, *shape, *mesh_keys]
 
 
-@pytest.mark.default_costs
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_algorithms_run_on_the_least_systems(algorithm: str) -> None:
     for (mesh, pes), sips in product(CUBES, SIPS):
@@ -30,7 +29,6 @@ def test_algorithms_run_on_the_least_systems(algorithm: str) -> None:
         assert [(row["checked"], row["wrong"]) for row in done.document["runs"]] == [(True, 0)], (mesh, pes, sips)
 
 
-@pytest.mark.default_costs
 @pytest.mark.parametrize("algorithm", [name for name in ALGORITHMS if name.startswith("intercube")])
 @pytest.mark.parametrize("rank_per", ["pe", "cube", "sip"])
 def test_other_ranks_of_a_wiring_run_or_are_refused(algorithm: str, rank_per: str) -> None:

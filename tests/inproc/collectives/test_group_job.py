@@ -78,7 +78,6 @@ def test_a_row_does_not_depend_on_the_algorithms_beside_it() -> None:
     assert waits["time_ns"] > alone[0][0]["time_ns"], "with fast_path a receive waits for its credit"
 
 
-@pytest.mark.default_costs
 def test_credits_of_a_schedule_are_smaller_than_those_of_the_wired_algorithm() -> None:
     """They arrive earlier than its own would: no earlier than their channel promises."""
     sizes = ("--set", "algorithms.intercube_allreduce_fused.ipcq_credit_size_bytes=4096")
@@ -106,7 +105,6 @@ def test_links_of_several_kinds_have_no_bound() -> None:
     assert bound_of(prepare(parse([*flags, *mixed]))) is None
 
 
-@pytest.mark.default_costs
 @pytest.mark.parametrize(("name", "system"), crossed(NAMES, [("--sips", 3), ("--sips", 4, "--topology", "torus_2d")]))
 def test_no_call_with_few_bytes_is_faster_than_its_bound(name: str, system: tuple[object, ...]) -> None:
     """And the best is near to it: one command loads what lies side by side and one stores it, receives are issued
@@ -120,7 +118,6 @@ def test_no_call_with_few_bytes_is_faster_than_its_bound(name: str, system: tupl
     assert bound.ps / 1000 < min(times) < 1.3 * bound.ps / 1000
 
 
-@pytest.mark.default_costs
 def test_receives_of_few_bytes_are_issued_while_the_first_message_is_under_way() -> None:
     """Three of seven are more than are issued before the sends: behind the first arrival they would take 45 ns."""
     warm = ("--set", "hbm.params.refresh=none", "-w", 2)
@@ -243,7 +240,6 @@ def test_auto_says_what_it_chose_and_why() -> None:
 
 @pytest.mark.parametrize("system", some([(4, "2x1"), (4, "2x2"), (6, "2x2")], (4, "2x1")), ids=str)
 @pytest.mark.parametrize("collective", some(["all_reduce", "broadcast"], "broadcast"))
-@pytest.mark.default_costs
 def test_estimates_are_near_the_times(collective: str, system: tuple[int, str]) -> None:
     """Of every algorithm, without the launch: within a third, and the chosen one close to the best."""
     from sipsim.ccl.cost.choice import ranked

@@ -37,6 +37,7 @@ STATE = """
 """
 
 
+@pytest.mark.ideal
 @pytest.mark.parametrize("times", some([30, 100, 200, 1000], 30))
 def test_groups_leave_nothing(tmp_path, monkeypatch, times):
     """Sizes of all that a rank keeps by group, queue pair or ring, and the host's memory, do not grow."""

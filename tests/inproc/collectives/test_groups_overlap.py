@@ -62,6 +62,7 @@ DISJOINT = """
 """
 
 
+@pytest.mark.ideal
 def test_disjoint_groups_take_as_long_as_one(tmp_path):
     done = run_groups(tmp_path, SETUP + DISJOINT)
     times = [row["time_ns"] for row in done.document["runs"][2:]]

@@ -100,6 +100,7 @@ def values_of(sips: int, n: int, dtype: str) -> list[Any]:
     return [np.random.default_rng(rank).standard_normal((6, n)).astype(DTYPES[dtype].numpy) for rank in range(sips)]
 
 
+@pytest.mark.ideal
 @pytest.mark.parametrize(
     ("algorithm", "dtype", "system"),
     crossed(BOTH, ["f16", "bf16", "f32"], [(5, "ring_1d"), (6, "torus_2d 3x2"), (3, "mesh_2d_no_wrap 3x1")]),
@@ -139,6 +140,7 @@ def test_tensors_over_all_pes(algorithm: str, sips: int, topology: str, mesh: st
     right(run(*words, "--n-elem", f"{pes},{pes * 333}", "--dtype", "f32", "--check-invariants"))
 
 
+@pytest.mark.ideal
 @pytest.mark.parametrize("algorithm", PER_PE)
 def test_rows_of_pes_are_the_same_bits(tmp_path: Path, algorithm: str) -> None:
     """Random floats on 3 SIPs of 2 cubes of 4 PEs; checked against the reference."""
@@ -234,7 +236,6 @@ def test_bytes_over_each_link(algorithm: str, topology: str, part: float) -> Non
     assert {link["payload_bytes"] for link in links} == {part * row_bytes}
 
 
-@pytest.mark.default_costs
 @pytest.mark.parametrize("topology", ["ring_1d", "torus_2d"])
 def test_the_bound_holds_and_names_its_resource(topology: str) -> None:
     mesh = ("--set", "sip.cube_mesh={w: 2, h: 1}")

@@ -3,8 +3,6 @@
 import pytest
 from runs import Run, ccl_file, run, script_file
 
-pytestmark = pytest.mark.default_costs
-
 FLAGS = ("--sips", 3, "--set", "sip.cube_mesh={w: 2, h: 1}", "--set", "cube.pes=2")
 LAYOUTS = {
     "a row a cube": "(2, 8), dp=DPPolicy(num_cubes=2)",

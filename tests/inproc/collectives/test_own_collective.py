@@ -124,6 +124,7 @@ def test_what_is_refused(flags: list[str], tmp_path: Path, body: str, message: s
     assert message in failure(run(*flags, script(tmp_path, body)))
 
 
+@pytest.mark.ideal
 def test_a_kernel_that_takes_other_arguments_is_refused(flags: list[str]) -> None:
     with pytest.raises(ConfigError) as caught:
         run(*map(str, SMALL), "--collective", "lab.scatter", "--n-elem", 8)

@@ -275,6 +275,7 @@ class TestGivenData:
         backwards = sum(row for block in reversed(given) for row in block[::-1])
         assert compare(done.tensor(0), backwards).elements > 20
 
+    @pytest.mark.ideal
     @pytest.mark.parametrize("system", [("--sips", 2), ("--sips", 5), SIZES[4]], ids=["ring", "odd", "torus"])
     def test_nans_are_right(self, tmp_path, system):
         done = run(*SMALL, *system, script_file(tmp_path, NANS))
@@ -282,6 +283,7 @@ class TestGivenData:
         assert np.isnan(done.tensor(0)[:, :32]).sum() >= 24 * 4
         assert not np.isnan(done.tensor(0)[:, 32:]).any()
 
+    @pytest.mark.ideal
     @pytest.mark.parametrize("system", [("--sips", 4), SIZES[4]], ids=["ring", "torus"])
     def test_another_order_of_additions(self, tmp_path, system):
         script = script_file(tmp_path, GIVEN)

@@ -398,6 +398,7 @@ def test_a_sip_without_ranks_forwards_for_the_others(tmp_path) -> None:
         assert run(*small(5), *line, *words, script, mail_seed=seed).results() == plain.results()
 
 
+@pytest.mark.ideal
 @pytest.mark.parametrize(
     ("call", "kind", "message"),
     [

@@ -37,7 +37,6 @@ def test_sizes_that_nothing_divides(machine, size, dtype):
         np.testing.assert_array_equal(done.tensor(rank), np.broadcast_to(sums_of(done), (4, n_elem)))
 
 
-@pytest.mark.default_costs
 @pytest.mark.parametrize("dtype", NEW)
 def test_on_the_default_machine(dtype):
     """Its HBM has rows and buses, its transfers lines and flits."""

@@ -35,6 +35,7 @@ def ethernet_ns(nbytes: int) -> float:
     return (nbytes + 50) * 0.08
 
 
+@pytest.mark.ideal
 @pytest.mark.parametrize(
     ("src", "dst", "mode", "way_ns", "drain_ns", "credit_ns"),
     [

@@ -70,6 +70,7 @@ def ends(sips: int, mode: str, *then: str) -> Ends:
     return Ends(blocked.end_ps - since, received.end_ps - since, done.document["ranks"][-1]["packets_sent"])
 
 
+@pytest.mark.ideal
 @pytest.mark.parametrize("sips", WAYS)
 @pytest.mark.parametrize(
     ("mode", "blocked_ps", "later_ps"),
@@ -83,6 +84,7 @@ def test_a_credit_alone_takes_the_whole_way(sips: int, mode: str, blocked_ps: in
     assert ends(sips, mode, "recv") == Ends(later_ps + WAYS[sips], received_ps, 2)
 
 
+@pytest.mark.ideal
 @pytest.mark.parametrize("sips", WAYS)
 def test_a_credit_over_the_fabric_waits_on_the_links_with_data(sips: int) -> None:
     """4096 B, 64 ns, take the same route before: the credit is right behind them on the last link, in every SIP."""
@@ -90,6 +92,7 @@ def test_a_credit_over_the_fabric_waits_on_the_links_with_data(sips: int) -> Non
     assert ends(sips, "fast_path", "1024", "recv").credited_ps == WAYS[sips]
 
 
+@pytest.mark.ideal
 @pytest.mark.parametrize("sips", WAYS)
 def test_a_credit_is_piggybacked_over_links(sips: int) -> None:
     """No credit is sent alone: it arrives with the message of 64 B, 1 ns, whose write is included."""

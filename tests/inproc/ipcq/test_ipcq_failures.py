@@ -190,6 +190,7 @@ def test_kernel_errors_are_named(tmp_path: Path, what: str) -> None:
     assert "(rank 1, cube 1, PE 0, at " in error["message"]
 
 
+@pytest.mark.ideal
 def test_a_future_of_one_kernel_takes_no_message_of_the_next(tmp_path: Path) -> None:
     """The first kernel leaves futures; the message of the second would complete one, and its recv would wait."""
     kernels = """

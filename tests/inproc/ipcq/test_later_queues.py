@@ -155,6 +155,7 @@ def far_pair(both_ways: bool) -> tuple[WiredPlan, Callable[[SipNode], None]]:
     return plan, lambda member: groups.start(member, 1, US, kernel)
 
 
+@pytest.mark.ideal
 @pytest.mark.parametrize("mail_seed", range(3))
 def test_a_far_pair_takes_the_sum_of_the_probe(mail_seed: int) -> None:
     """Message and credit, four hops each way; the answer is sent when the first message's credit has left."""

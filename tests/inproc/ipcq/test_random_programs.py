@@ -63,7 +63,6 @@ def test_rare_cases() -> None:
     run_one(7631, 1, "tcm", "poll", "piggyback")
 
 
-@pytest.mark.default_costs
 @pytest.mark.parametrize(
     ("seed", "sips", "mode"),
     [

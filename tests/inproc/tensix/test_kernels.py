@@ -160,6 +160,7 @@ def worker(rank, world_size, tt):
 """
 
 
+@pytest.mark.ideal
 def test_a_message_over_a_link(tmp_path: Path) -> None:
     """15 ns for the command; 2048 B in two frames at 12.5 GB/s and 500 ns; then the word of flow control behind it."""
     done = passed(run_script(tmp_path, LINK, sips=2, keep_oplog=True))

@@ -1,5 +1,6 @@
 """The benches run and write their documented rows. Their speed is not tested."""
 
+import importlib
 import importlib.util
 import json
 import subprocess
@@ -10,24 +11,57 @@ from typing import Any
 import pytest
 from launch import environment
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "scripts"))
+from bench import kit
+
 ROOT = Path(__file__).resolve().parents[3]
 QUICK = ["--repeat", "1", "--hops", "40", "--until", "4000", "--windows", "8", "--events", "20"]
 ROW = {"tool", "transport", "pattern", "members", "ops_per_s", "us_each", "cpu_us_each"}
 
-pytestmark = [pytest.mark.processes, pytest.mark.default_costs]
+pytestmark = pytest.mark.processes
 
 
-def bench(name: str, folder: Path, *words: str) -> "tuple[subprocess.CompletedProcess[str], list[dict[str, Any]]]":
-    """Run a bench to its end; what it printed, and its rows."""
+def script(folder: Path, name: str, *words: str) -> "tuple[subprocess.CompletedProcess[str], list[dict[str, Any]]]":
+    """Run a script to its end; what it printed, and its rows."""
     out = folder / "rows.json"
-    command = [sys.executable, str(ROOT / "scripts" / f"{name}.py"), *words, "--json", str(out)]
+    command = [sys.executable, str(ROOT / "scripts" / name), *words, "--json", str(out)]
     ran = subprocess.run(command, capture_output=True, text=True, env=environment("/tmp"), timeout=120)
     return ran, json.loads(out.read_text())["rows"] if out.is_file() else []
 
 
+@pytest.mark.parametrize("name", kit.benches())
+@pytest.mark.parametrize("flags", [[], ["--quick"]], ids=["usual", "quick"])
+def test_every_bench_has_flags_and_a_measure(name: str, flags: list[str]) -> None:
+    bench = importlib.import_module(f"bench.{name}")
+    chosen = vars(kit.parser_of(name, bench, bool(flags)).parse_args(flags))
+    assert callable(bench.measure)
+    assert {key: type(chosen[key]) for key in bench.FLAGS} == {
+        key: type(each.usual) for key, each in bench.FLAGS.items()
+    }
+
+
+def test_the_command_lists_the_benches(capsys: pytest.CaptureFixture[str]) -> None:
+    assert kit.main([], "") == 0
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == list(kit.benches())
+    assert kit.main(["fabrik"], "") == 2
+    assert "fabric" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        kit.main(["sync", "--patterns", "ring,rung"], "")
+    assert "rung is none of ring, phold, step, work" in capsys.readouterr().err
+
+
+def test_a_claim_that_does_not_hold_is_exit_code_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = tmp_path / "rows.json"
+    words = ["hbm", "--targets", "1", "--json", str(out)]
+    assert kit.main(words, "") == 0
+    monkeypatch.setattr(importlib.import_module("bench.hbm"), "WITHIN", 0.0)
+    assert kit.main(words, "") == 1
+    assert len(json.loads(out.read_text())["rows"]) == 1
+
+
 def test_sync(tmp_path: Path) -> None:
     """Every pattern over every mail; a member that counts operations it has not done would change the sums."""
-    ran, rows = bench("bench_sync", tmp_path, *QUICK, "--members", "2,3")
+    ran, rows = script(tmp_path, "bench", "sync", *QUICK, "--members", "2,3")
     assert ran.returncode == 0, ran.stderr
     assert all(row.keys() >= ROW for row in rows)
     ours = {(row["transport"], row["pattern"], row["members"]) for row in rows if row["tool"] == "ahbm"}
@@ -45,14 +79,14 @@ def test_sync(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(importlib.util.find_spec("helics") is not None, reason="HELICS is installed here")
 def test_sync_reports_missing_tools(tmp_path: Path) -> None:
-    ran, rows = bench("bench_sync", tmp_path, *QUICK, "--vs", "helics")
+    ran, rows = script(tmp_path, "bench", "sync", *QUICK, "--vs", "helics")
     assert (ran.returncode, ran.stdout, rows) == (2, "", [])
-    assert ran.stderr == "bench_sync: HELICS is not installed here; pip install helics\n"
+    assert ran.stderr == "bench sync: HELICS is not installed here; pip install helics\n"
 
 
 @pytest.mark.skipif(importlib.util.find_spec("helics") is None, reason="HELICS, an optional extra, is not installed")
 def test_sync_against_helics(tmp_path: Path) -> None:
-    ran, rows = bench("bench_sync", tmp_path, *QUICK, "--members", "2", "--vs", "helics", "--cores", "ipc")
+    ran, rows = script(tmp_path, "bench", "sync", *QUICK, "--members", "2", "--vs", "helics", "--cores", "ipc")
     assert ran.returncode == 0, ran.stderr
     assert {row["pattern"] for row in rows if row["tool"] == "helics"} == {"ring", "phold", "step", "work"}
     assert all("vs_helics_fastest" in row for row in rows if row["tool"] == "ahbm")
@@ -60,7 +94,7 @@ def test_sync_against_helics(tmp_path: Path) -> None:
 
 def test_ipcq(tmp_path: Path) -> None:
     """The row to watch and its two figures; a pair takes the events of the design, three for the fast path."""
-    ran, rows = bench("bench_ipcq", tmp_path, "--repeat", "1", "--messages", "60")
+    ran, rows = script(tmp_path, "bench", "ipcq", "--repeat", "1", "--messages", "60")
     assert ran.returncode == 0, ran.stderr
     told = json.loads((tmp_path / "rows.json").read_text())
     assert rows[0]["what"] == "stream"
@@ -71,7 +105,7 @@ def test_ipcq(tmp_path: Path) -> None:
 
 
 def test_speedup(tmp_path: Path) -> None:
-    ran, rows = bench("bench_speedup", tmp_path, "--repeat", "1", "--sips", "2,3", "--bytes", "64K")
+    ran, rows = script(tmp_path, "bench", "speedup", "--repeat", "1", "--sips", "2,3", "--bytes", "64K")
     assert ran.returncode == 0, ran.stderr
     assert [(row["sips"], row["engine"], row["mail"]) for row in rows] == [
         (sips, engine, mail)
@@ -85,7 +119,7 @@ def test_speedup(tmp_path: Path) -> None:
 
 def test_gemm(tmp_path: Path) -> None:
     """Parts of the time add up; what is missing of the bound is told where it is more than a tenth."""
-    ran, rows = bench("bench_gemm", tmp_path, "--shapes", "2")
+    ran, rows = script(tmp_path, "bench", "gemm", "--shapes", "2")
     assert ran.returncode == 0, ran.stderr
     lines = ran.stdout.splitlines()
     assert len(lines) == 1 + len(rows) == 3
@@ -97,7 +131,7 @@ def test_gemm(tmp_path: Path) -> None:
 def test_grid_of_collectives(tmp_path: Path) -> None:
     """A cell has its cases, on whole numbers and on any; a ``-`` where an algorithm does not run."""
     where = "--sips", "2,3", "--topologies", "line,custom", "--collective", "reduce_scatter", "--cases", "4"
-    ran, rows = bench("ccl_grid", tmp_path, *where)
+    ran, rows = script(tmp_path, "ccl_grid.py", *where)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert {row["column"] for row in rows} == {"line 2", "line 3", "custom 2", "custom 3"}
     assert all((row["cases"], row["wrong"]) == (4, 0) for row in rows if row["algorithm"] != "halving_doubling")
@@ -108,7 +142,7 @@ def test_grid_of_collectives(tmp_path: Path) -> None:
 
 def test_edm(tmp_path: Path) -> None:
     """An event a packet at the far end of a link; with data movers more, and their rate is below that of the wire."""
-    ran, rows = bench("bench_edm", tmp_path, "--packets", "64", "--channels", "2")
+    ran, rows = script(tmp_path, "bench", "edm", "--packets", "64", "--channels", "2")
     assert ran.returncode == 0, ran.stderr
     raw, edm = rows
     assert (raw["how"], edm["how"]) == ("raw", "edm")

@@ -54,7 +54,7 @@ MASKED = (
 )
 """Pids, wall times, host names, memory of the host, and where a killed process stood when it was last heard of."""
 
-pytestmark = [pytest.mark.processes, pytest.mark.default_costs]
+pytestmark = pytest.mark.processes
 
 
 class Block(NamedTuple):

@@ -18,7 +18,7 @@ DRAWN = ("multidim_ring", "intercube_per_pe_rows")
 OTHERS = {"system"}
 """Drawn by hand: the README's picture of the machine, no algorithm's."""
 
-pytestmark = [pytest.mark.processes, pytest.mark.default_costs]
+pytestmark = pytest.mark.processes
 TRACE = """rank,cube,pe,t_ps,op,dir,nbytes,run,start_ps,peer,phase
 0,0,0,1000,send,E,64,0,1000,1.0.0,
 0,0,1,1500,send,E,64,0,1000,1.0.1,

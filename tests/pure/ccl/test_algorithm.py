@@ -145,6 +145,7 @@ def test_a_topology_that_it_does_not_run_on(load: Load) -> None:
     assert str(caught.value) == message
 
 
+@pytest.mark.ideal
 def test_on_a_topology_that_it_does_not_run_on_it_is_not_wired_and_its_calls_are_refused() -> None:
     """Collectives over groups run there all the same."""
     settings = {
@@ -182,6 +183,7 @@ def test_a_root_cube_that_is_refused(load: Load, source: str, line: str) -> None
     assert str(caught.value) == line
 
 
+@pytest.mark.ideal
 def test_the_plan_checks_the_root_cube() -> None:
     with pytest.raises(ConfigError, match=r"^algorithms\.intercube_allreduce\.root_cube = 0: must be null or 15, "):
         Plan(config({"algorithms.intercube_allreduce.root_cube": 0}))
@@ -409,6 +411,7 @@ def test_the_first_wrong_rank_is_named(load: Load) -> None:
         load(source).neighbour_table(system(), 8)
 
 
+@pytest.mark.ideal
 @pytest.mark.parametrize(
     "settings", [{"rank_per": "sip"}, {"rank_per": "pe"}, {"world_size": 16}, {"rank_per": "pe", "world_size": 32}]
 )

@@ -74,6 +74,7 @@ def test_a_receive_only_ring_is_in_the_declared_opposite() -> None:
     assert paired(table, WITH_UP) == {(0, "Up"): (1, "Down")}
 
 
+@pytest.mark.ideal
 def test_the_plan_pairs_by_the_opposites_of_the_entry() -> None:
     settings = {"system.sips.count": 1, "algorithms.intercube_allreduce.opposites": {"Down": "Up"}}
     table = {0: {"Up": 1, "Down": 1}, 1: {"Up": 0, "Down": 0}}

@@ -128,6 +128,7 @@ def test_each_ring_has_one_sender_and_faces_its_opposite(name: str, size: int) -
             assert pairs[ring] == sender
 
 
+@pytest.mark.ideal
 @pytest.mark.parametrize(("name", "size"), EVERY)
 @pytest.mark.parametrize("per_cube", [1, 4])
 def test_installed_queue_pairs_have_two_ends(name: str, size: int, per_cube: int) -> None:
@@ -200,6 +201,7 @@ PER = [
 ]
 
 
+@pytest.mark.ideal
 @pytest.mark.parametrize(("topology", "rank_per", "kind", "count"), PER)
 @pytest.mark.parametrize("world_size", [None, 1, 2])
 def test_places_of_a_plan(topology: str, rank_per: str | None, kind: str, count: int, world_size: int | None) -> None:

@@ -33,6 +33,7 @@ def sets(*texts: str) -> list[Override]:
 TENSTORRENT = [f"tenstorrent_{rate}" for rate in ("100g", "200g", "400g")]
 
 
+@pytest.mark.ideal
 def test_defaults_load() -> None:
     resolved = load()
     assert resolved.topology.system.sips.count == 2
@@ -42,7 +43,6 @@ def test_defaults_load() -> None:
     assert sorted(resolved.links.links) == ["ethernet_100g", "ethernet_400g", *TENSTORRENT, "ucie"]
 
 
-@pytest.mark.default_costs
 def test_the_variant_lies_between_the_defaults_and_the_flags(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fused, plain = "intercube_allreduce_fused", ALLREDUCE
     assert load().ccl.defaults.algorithm == fused
@@ -140,7 +140,6 @@ def test_missing_default_file_is_named(line_of: LineOf, here: Path, monkeypatch:
     assert line_of() == "configs/topology.yaml: cannot be read: No such file or directory"
 
 
-@pytest.mark.default_costs
 @pytest.mark.parametrize(
     ("stem", "old", "new", "line"),
     [
@@ -165,7 +164,6 @@ def test_invalid_default_file_is_named(
     assert line in line_of()
 
 
-@pytest.mark.default_costs
 def test_missing_section_of_a_default_file(line_of: LineOf, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     copy_defaults(here)
     (here / "configs" / "topology.yaml").write_text("system: {sips: {count: 2, topology: ring_1d, link: ucie}}\n")

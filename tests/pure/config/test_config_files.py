@@ -213,6 +213,7 @@ def test_random_mappings_in_files_raise_config_errors_only(garbage_file: Path, v
 numbers = st.floats(allow_nan=False, allow_infinity=False, min_value=0, max_value=1e6)
 
 
+@pytest.mark.ideal
 @given(numbers)
 def test_any_allowed_number_is_kept(value: float) -> None:
     assert load(overrides=sets(f"hbm.read_latency_ns={value!r}")).components.hbm.read_latency_ns == value

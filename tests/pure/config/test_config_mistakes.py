@@ -33,7 +33,6 @@ SINGLE_RULES = [*(rule for rule in RULES if rule not in NOT_SINGLE), *CHIPS.get(
 REFUSED = re.compile(r"^\$ ahbm-launch --set (.*)\n! ahbm-launch: --set (.*)$", re.MULTILINE)
 
 
-@pytest.mark.default_costs
 def test_every_rule_has_a_refusal() -> None:
     """A new rule needs one in the transcript."""
     fired = set()
@@ -116,7 +115,6 @@ def test_a_channel_for_credits_that_none_takes() -> None:
 UNUSED = "hbm.read_latency_ns = 50: has no effect with hbm.kind = hbm_controller; set hbm.params.front_end_ns, or "
 
 
-@pytest.mark.default_costs
 @pytest.mark.parametrize(
     ("settings", "told"),
     [
@@ -147,7 +145,6 @@ def test_one_that_the_variant_uses() -> None:
         load(variant="ideal", overrides=sets("hbm.read_latency_ns=50", CONTROLLER))
 
 
-@pytest.mark.default_costs
 def test_one_of_a_file(tmp_path: Path) -> None:
     """A copy of the default file with another value elsewhere is no mistake."""
     path = tmp_path / "mine.yaml"
@@ -165,6 +162,7 @@ algorithms:
 """
 
 
+@pytest.mark.ideal
 @pytest.mark.parametrize(
     ("settings", "line"),
     [

@@ -72,6 +72,7 @@ def write_ps(rows: int, row_bytes: int, bench: Bench) -> int:
     return found[0]
 
 
+@pytest.mark.ideal
 def test_one_token_takes_the_sum_of_its_stages(monkeypatch):
     """16 x 16 x 16: both pieces come at once; fetch 1 ns without ports; 16 steps + 62 - 1 cycles; a cast of 1 KiB at 64
     GB/s and 1 ns; store 1 ns; write."""
@@ -88,6 +89,7 @@ def test_one_token_takes_the_sum_of_its_stages(monkeypatch):
     assert sum(parts) == span_ps(bench)
 
 
+@pytest.mark.ideal
 def test_the_first_piece_takes_what_a_load_of_it_takes(monkeypatch):
     """A of one byte, B of a row of 32: both come at once, and nothing hides them."""
     found = parts_of(monkeypatch)

@@ -67,6 +67,7 @@ def divided(monkeypatch: pytest.MonkeyPatch, case: Case, settings: dict[str, Any
     return found
 
 
+@pytest.mark.ideal
 @pytest.mark.parametrize(("case", "settings", "epilogue", "waited", "needed"), CASES)
 def test_the_largest_part_saves_most(case, settings, epilogue, waited, needed, monkeypatch):
     """Both: of the parts beside the array's, and of those of the way."""

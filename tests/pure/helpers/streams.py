@@ -3,7 +3,7 @@ test.
 
 A PE's messages of one channel leave one after the other: the head of each comes when the tail of the one before it has
 passed. Some are trains that a memory gives out slowly, or announced long before they leave. For tests with the default
-config (``default_costs``).
+config.
 """
 
 import random

@@ -95,6 +95,7 @@ def test_a_recv_polls_every_interval(
     assert (received.start_ps, received.end_ps) == (since_ps, seen_ps + RETURN_PS)
 
 
+@pytest.mark.ideal
 @pytest.mark.parametrize(
     ("settings", "since_ps", "sent_ps"),
     [

@@ -39,6 +39,7 @@ def run(bench: Bench, sends: int, receiver: Callable[[TL], object], start_ps: in
 # --- fabric ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.ideal
 @pytest.mark.parametrize(("kind", "credit_bytes"), [("tcm", 16), ("hbm", 1), ("sram", 64)])
 def test_recv_ends_when_the_credit_has_left_the_pe(credit_bytes: int, kind: str) -> None:
     """The credit arrives as on its own wire: at the PE, for rings in any memory."""
@@ -58,6 +59,7 @@ def answer_first(tl: TL) -> None:
     recv_i32(tl)
 
 
+@pytest.mark.ideal
 def test_a_credit_and_its_recv_wait_behind_data() -> None:
     """The head of the credit reaches the edge at 22,000, and leaves at 86,000. On its own wire it arrives at 35,800."""
     bench = queue_bench(credit_return_mode="fabric", virtual_channels=False)
@@ -68,6 +70,7 @@ def test_a_credit_and_its_recv_wait_behind_data() -> None:
     assert run(free, 1, answer_first) == [(START_PS + RETURN_PS, 1)]
 
 
+@pytest.mark.ideal
 def test_data_waits_behind_a_credit() -> None:
     """The credit has the edge out of the PE from 22,000 for 250 ps; a message of 64 B whose head arrives 100 ps later
     waits 150 ps, and stays behind it: each edge on the way serves the credit first.
@@ -88,6 +91,7 @@ def test_data_waits_behind_a_credit() -> None:
     assert bench.ends("ipcq.recv")[1] == START_PS + 100 + arrival_ps(64) + 150 + OUT_PS
 
 
+@pytest.mark.ideal
 def test_a_pe_may_be_its_own_neighbour() -> None:
     """A ring of one: the credit has no edge to leave by."""
     for mode, end_ps in (("fast_path", 5_000), ("fabric", 5_000), ("piggyback", 3_000)):
@@ -110,6 +114,7 @@ WAIT_PS = 100_000
 PIGGYBACK = {**ONE_SIP, "defaults.credit_return_mode": "piggyback"}
 
 
+@pytest.mark.ideal
 def test_a_credit_is_piggybacked_on_the_next_message() -> None:
     """recv returns at once; the credit arrives with the answer, and none is sent alone later."""
     bench = queue_bench(credit_return_mode="piggyback", n_slots=1)
@@ -126,6 +131,7 @@ def test_a_credit_is_piggybacked_on_the_next_message() -> None:
     assert bench.ends("ipcq.send") == [0, START_PS + 5_000, ridden_ps]
 
 
+@pytest.mark.ideal
 @pytest.mark.parametrize("wait_ns", [0, 100, 250])
 def test_a_credit_without_a_message_is_sent_alone(wait_ns: int) -> None:
     """After ``piggyback_wait_ns``, over the fabric, with its own 16 B."""
@@ -134,6 +140,7 @@ def test_a_credit_without_a_message_is_sent_alone(wait_ns: int) -> None:
     assert seen == [(START_PS + wait_ns * 1000 + RETURN_PS, 1)]
 
 
+@pytest.mark.ideal
 def test_credits_of_one_ring_are_sent_as_one() -> None:
     """Three receives at 20,000, 50,000 and 119,000 ps: one credit for all, a wait after the first of them. Another at
     121,000 waits anew.
@@ -152,6 +159,7 @@ def test_credits_of_one_ring_are_sent_as_one() -> None:
     ]
 
 
+@pytest.mark.ideal
 def test_the_wait_restarts_after_a_piggyback() -> None:
     """A credit is piggybacked at 21,000; the next one is of 30,000 and is sent at 130,000, not at 120,000."""
     bench = queue_bench(credit_return_mode="piggyback")
@@ -200,6 +208,7 @@ def test_a_credit_is_not_piggybacked_to_another_peer() -> None:
     assert time_ps > WAIT_PS
 
 
+@pytest.mark.ideal
 def test_a_stale_credit_does_not_resume_a_send() -> None:
     """A credit sent alone is overtaken by a later, piggybacked one: it frees nothing, and the send stays blocked."""
     bench = queue_bench(credit_return_mode="fast_path", n_slots=1)

@@ -60,6 +60,7 @@ def exchange(bench: Bench, generation: int, *counts: int) -> list[Any]:
 # --- names and places -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.ideal
 @pytest.mark.parametrize("kind", ["tcm", "hbm", "sram"])
 def test_a_kernel_names_the_queue_pairs_of_its_generation(kind: str) -> None:
     """By short names; logs have the full ones. Rings lie in the TCM whatever the plan's do, and times follow."""
@@ -242,6 +243,7 @@ def test_a_closed_generation_is_known_until_its_last_credit(mode: str) -> None:
     assert list(bench.ipcq(1, 0).generations.live) == [0]
 
 
+@pytest.mark.ideal
 @pytest.mark.parametrize("mode", MODES)
 def test_the_same_addresses_serve_a_later_generation(mode: str) -> None:
     """Its first message comes while the receiver has not closed the earlier one; numbers begin at 0 again, and credits

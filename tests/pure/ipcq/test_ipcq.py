@@ -21,6 +21,7 @@ from sipsim.topology.address import MIB, PhysAddr
 # --- times ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.ideal
 @pytest.mark.parametrize("kind", ["tcm", "hbm", "sram"])
 def test_a_pair_takes_the_sum(kind: str) -> None:
     """Send returns at once; recv at IPCQ + way + drain + write + IPCQ + credit. Other buffers change times, never data.
@@ -38,6 +39,7 @@ def test_a_pair_takes_the_sum(kind: str) -> None:
     assert PhysAddr.decode(sent.fields["addr"]).space == kind
 
 
+@pytest.mark.ideal
 @pytest.mark.parametrize("kind", ["hbm", "sram"])
 def test_a_message_is_written_to_the_memory_of_its_ring(kind: str) -> None:
     """A ring in HBM or SRAM is behind that memory's own port: its wire, its overhead and its bandwidth count, not the
@@ -57,6 +59,7 @@ def pointers(bench: Bench) -> tuple[int, int, int, int]:
     return sender.my_head, sender.peer_tail_cache, receiver.peer_head_cache, receiver.my_tail
 
 
+@pytest.mark.ideal
 def test_pointers_after_each_step() -> None:
     """One message: sent, arrived, taken, freed."""
     bench = queue_bench(n_slots=1)
@@ -103,6 +106,7 @@ def run_messages(bench: Bench, sizes: list[int], first_recv_ps: int) -> list[lis
     return [handle.array.tolist() for handle in got]
 
 
+@pytest.mark.ideal
 def test_the_first_wait_by_hand() -> None:
     """Two slots: the third send leaves when the first message, arrived at 17,550, has been taken at 40,000 and its
     credit has come, at 55,800. How long series take is in ``test_sends``.
@@ -149,6 +153,7 @@ def test_the_source_may_be_overwritten_after_the_send() -> None:
     assert got == [7, 8]
 
 
+@pytest.mark.ideal
 def test_a_blocked_send_reads_its_source_when_it_resumes() -> None:
     """The snapshot is of the step that increments my_head, 55,800 ps; the source changes at 55,799 and 55,801."""
     bench, got = queue_bench(n_slots=1), list[int]()

@@ -39,6 +39,7 @@ def bench_of(latch: str | None, kind: str = "tcm", n_slots: int = 8) -> Bench:
     return queue_bench(latch=latch, buffer_kind=kind, n_slots=n_slots)
 
 
+@pytest.mark.ideal
 @pytest.mark.parametrize("kind", ["tcm", "hbm", "sram"])
 @pytest.mark.parametrize("posted", [False, True])
 def test_a_copy_is_made_before_the_credit(kind: str, posted: bool) -> None:
@@ -61,6 +62,7 @@ def _twice(handle: TensorHandle) -> TensorHandle:
     return handle + handle
 
 
+@pytest.mark.ideal
 def test_copies_are_made_one_after_the_other() -> None:
     """Two futures for two messages, which arrive 1 ns apart: the second copy begins when the first has ended."""
     first_ps, copy_ps = arrival_ps(BYTES, "hbm"), load_ps("hbm") + WRITE_PS["tcm"]
@@ -83,6 +85,7 @@ FIRST_USES: dict[str, tuple[Callable[[TL, TensorHandle], object], int | None]] =
 }
 
 
+@pytest.mark.ideal
 @pytest.mark.parametrize("name", FIRST_USES)
 @pytest.mark.parametrize("later_ps", [0, 5_000])
 def test_a_slot_of_the_tcm_is_credited_after_its_first_reading(name: str, later_ps: int) -> None:
@@ -103,6 +106,7 @@ def test_a_slot_of_the_tcm_is_credited_after_its_first_reading(name: str, later_
     assert got == [here_ps, [0] * 16]
 
 
+@pytest.mark.ideal
 @pytest.mark.parametrize("kind", ["hbm", "sram"])
 @pytest.mark.parametrize(("name", "before_ps"), [("add", 0), ("store", 0), ("send", IPCQ_PS)])
 def test_a_far_slot_is_credited_when_it_is_in_the_pe(kind: str, name: str, before_ps: int) -> None:
@@ -112,6 +116,7 @@ def test_a_far_slot_is_credited_when_it_is_in_the_pe(kind: str, name: str, befor
     assert credits_of(bench, 1, lambda tl: use(tl, tl.recv("W", 16, "i32")))[0] == credited
 
 
+@pytest.mark.ideal
 def test_slots_are_credited_in_order() -> None:
     """The second message is read first: its slot waits for the first one's, and one credit frees both."""
     bench = bench_of("in_place")
@@ -126,6 +131,7 @@ def test_slots_are_credited_in_order() -> None:
     assert credits_of(bench, 2, receiver) == [(released_ps + RETURN_PS, 2)]
 
 
+@pytest.mark.ideal
 def test_a_copy_to_an_address_waits_for_the_slot_before_it() -> None:
     bench = bench_of("in_place")
 
@@ -139,6 +145,7 @@ def test_a_copy_to_an_address_waits_for_the_slot_before_it() -> None:
     assert credits_of(bench, 2, receiver) == [(copied_ps + 10_000 + RETURN_PS, 2)]
 
 
+@pytest.mark.ideal
 def test_messages_of_any_direction_are_used_in_place_too() -> None:
     seen = credits_of(bench_of("in_place"), 1, lambda tl: tl.release(tl.recv(shape=16, dtype="i32")))
     assert seen == [(arrival_ps(BYTES) + RETURN_PS, 1)]
@@ -161,6 +168,7 @@ def test_a_released_handle_is_named_no_more(latch: str | None) -> None:
     assert said == ["handle h0 was given to tl.release; no command can name it any more"] * 4
 
 
+@pytest.mark.ideal
 def test_a_slot_that_is_in_use_holds_its_sender_back() -> None:
     """One slot: the second message leaves when the first is named, and is not written over it."""
     bench, got = bench_of("in_place", n_slots=1), list[int]()

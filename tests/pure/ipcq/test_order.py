@@ -14,7 +14,6 @@ PLACES = [PePlace(0, cube, pe) for cube in range(2) for pe in range(PES)]
 PAIRS = {pe: {"E": PES + pe} for pe in range(PES)} | {PES + pe: {"W": pe} for pe in range(PES)}
 
 
-@pytest.mark.default_costs
 @pytest.mark.parametrize("memory", ["tcm", "sram", "hbm"])
 @pytest.mark.parametrize(("mix", "seed"), [((4, 16, 16, 64, 256, 1024), 2), ((4, 16, 1024, 1024, 16), 1)])
 def test_messages_of_mixed_sizes_arrive_in_order(memory: str, mix: tuple[int, ...], seed: int) -> None:

@@ -53,6 +53,7 @@ TORUS = {"system.sips.topology": "torus_2d"}
 MESH = {"system.sips.topology": "mesh_2d_no_wrap", "system.sips.count": 4, "system.sips.shape": [2, 2]}
 
 
+@pytest.mark.ideal
 @pytest.mark.parametrize(
     ("settings", "egress_ps"),
     [
@@ -80,6 +81,7 @@ LINE = {"system.sips.topology": "mesh_2d_no_wrap", "system.sips.count": 3, "syst
 OUT_BY_W, IN_BY_E = ps(1, 2 * 1, 2, 0.05, 0.25, 0.1), ps(2, 5 * 1, 1, 0.1, 4 * 0.25, 0.05)
 
 
+@pytest.mark.ideal
 @pytest.mark.parametrize(
     ("link", "latency_ns", "chunk_ns", "credit_ns"),
     [("ucie", 10, 0.016, 16 / 64), ("ethernet_100g", 500, 0.05 + 1 + 0.1 + 2 + 0.016, 66 / 12.5)],
@@ -105,6 +107,7 @@ def far_and_near(settings: dict[str, Any], far: bool) -> Plan:
     return WiredPlan(config({**ONE_CUBE, **LINE, **settings}), places, table)
 
 
+@pytest.mark.ideal
 @pytest.mark.parametrize(
     ("settings", "chunk_ns"),
     [({}, 4), ({"links.ucie.params.bandwidth_GBps": 40}, 6.4), ({"links.ucie.params.bandwidth_GBps": 7}, None)],
@@ -146,6 +149,7 @@ LATER = {"slow chip", "ethernet_100g", "one cube over ethernet"}
 """Over this link every packet leaves later than its promise; over others some leave exactly then."""
 
 
+@pytest.mark.ideal
 @pytest.mark.parametrize("system", ALL_REDUCES)
 def test_every_packet_keeps_the_promise_that_is_in_force(monkeypatch: pytest.MonkeyPatch, system: str) -> None:
     """None leaves sooner, and a promise cannot be later, for some leave at the very time; it is later than an event."""
@@ -183,6 +187,7 @@ def kernel(t_ptr, n_elem, n_cubes, sip_rank, kind, w, h, tl):
 """
 
 
+@pytest.mark.ideal
 @pytest.mark.parametrize("link", ["ucie", "ethernet_100g"])
 def test_a_promise_made_during_through_traffic_is_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, link: str

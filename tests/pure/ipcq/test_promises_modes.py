@@ -98,6 +98,7 @@ def run_mode(folder: Path, system: str, mode: str, link: str, *flags: object) ->
     return run(*ccl_file(folder, source), *shape, *SMALL, *chosen, *flags)
 
 
+@pytest.mark.ideal
 @pytest.mark.parametrize(("system", "mode"), crossed(SYSTEMS, MODES))
 @pytest.mark.parametrize("link", ["ucie", "ethernet_100g"])
 def test_promises_are_kept_and_tight(
@@ -167,6 +168,7 @@ def test_slow_parts_of_a_pe_are_in_the_promise(tmp_path: Path, mode: str) -> Non
     assert done.document["status"] == "ok", done.document["error"]
 
 
+@pytest.mark.ideal
 @pytest.mark.parametrize("tight", TIGHT, ids="-".join)
 def test_promises_of_sending_sips_are_exact(tmp_path: Path, tight: tuple[str, str]) -> None:
     """With promises at any time, each SIP has a packet that leaves exactly at its promise.

@@ -31,6 +31,7 @@ def two_futures(tl: TL) -> None:
     assert [tl.wait(future).array[0] for future in futures] == [0, 1]
 
 
+@pytest.mark.ideal
 def test_futures_return_their_slots_while_the_kernel_runs() -> None:
     """Two receives one after the other need two credits' time; two futures need one, and the second message's drain."""
     one = run_pair(pair_bench(), 2, lambda tl: [recv_i32(tl) for _ in range(2)])
@@ -53,6 +54,7 @@ def test_futures_may_be_waited_for_in_any_order() -> None:
     assert seen == [3, 2, 0, 1]
 
 
+@pytest.mark.ideal
 def test_is_completed_is_whether_wait_would_not_block() -> None:
     """False until the credit is out: 33,350."""
     asked: list[tuple[int, bool]] = []
@@ -83,6 +85,7 @@ def test_a_future_keeps_its_message_while_its_slot_is_written_again() -> None:
     assert seen == [0, 1, 2]
 
 
+@pytest.mark.ideal
 def test_an_arrived_message_is_taken_when_the_receive_is_posted() -> None:
     """At 50,000, by ``recv_async``: its credit is out at 65,800, whenever it is waited for, and again."""
 
@@ -187,6 +190,7 @@ def test_directions_are_served_in_turn(mode: str, counts: tuple[int, int, int], 
     assert seen == expected
 
 
+@pytest.mark.ideal
 def test_recv_without_a_direction_returns_the_first_arrival() -> None:
     """From PE 3 alone, later than the receive: at the very arrival."""
     seen: list[str] = []
@@ -267,6 +271,7 @@ def address_of(kind: str) -> int:
     return PhysAddr(0, 1, 0, kind, 4096 if kind != "sram" else 8 * 2**20).encode()
 
 
+@pytest.mark.ideal
 @pytest.mark.parametrize("ring", ["tcm", "hbm", "sram"])
 @pytest.mark.parametrize("to", ["tcm", "hbm", "sram"])
 def test_a_slot_is_free_when_it_has_been_copied(ring: str, to: str) -> None:
@@ -301,6 +306,7 @@ def test_futures_copy_in_order() -> None:
     run_pair(bench := queue_bench(), 2, receiver)
 
 
+@pytest.mark.ideal
 def test_a_message_of_another_size_is_not_copied() -> None:
     """A larger one would be written over what lies behind."""
     address = address_of("tcm")

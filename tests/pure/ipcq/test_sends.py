@@ -79,6 +79,7 @@ FETCH_PS = {
 }
 
 
+@pytest.mark.ideal
 @pytest.mark.parametrize("place", FETCH_PS)
 def test_a_message_is_fetched_first(place: str) -> None:
     """A command to the memory, its read, and the route to the PE, which the bytes pass without a stop: one drain.
@@ -108,6 +109,7 @@ def two_sends(
     return run(bench, sender)
 
 
+@pytest.mark.ideal
 @pytest.mark.parametrize(("first", "second"), [("hbm", "tcm"), ("hbm", "sram"), ("sram", "tcm"), ("hbm", "hbm")])
 def test_a_message_does_not_overtake_one_that_is_fetched(first: str, second: str) -> None:
     """It leaves the PE right behind the fetched one's last byte, and arrives a drain after it."""
@@ -118,6 +120,7 @@ def test_a_message_does_not_overtake_one_that_is_fetched(first: str, second: str
     assert seen == [(first_ps, 1), (first_ps + drain_ps(64), 2)]
 
 
+@pytest.mark.ideal
 @pytest.mark.parametrize(
     ("count", "tail_ps", "pause_ps"),
     [
@@ -137,6 +140,7 @@ def test_a_message_does_not_use_the_gaps_of_a_slow_fetch(count: int, tail_ps: in
     assert seen == [(first_ps, 1), (max(first_ps + drain_ps(64), pause_ps + arrival_ps(64)), 2)]
 
 
+@pytest.mark.ideal
 @pytest.mark.parametrize("ahead", [1, 4])
 def test_a_fetched_message_does_not_overtake_those_that_wait_for_the_tcm(ahead: int) -> None:
     """At 8 GB/s the TCM gives out 1 KiB in 128,000 ps, so that the last of those ahead leaves long after the fetch; the
@@ -156,6 +160,7 @@ def test_a_fetched_message_does_not_overtake_those_that_wait_for_the_tcm(ahead: 
     assert seen[-1][0] == arrival_ps(64) + ahead * 128_000 + 8_000
 
 
+@pytest.mark.ideal
 def test_pe_dma_keeps_one_order_for_all_peers() -> None:
     """PE_DMA keeps one order: a message for another peer waits for a fetch too."""
     places = [PePlace(0, 0, 0), PePlace(0, 1, 0), PePlace(0, 0, 4)]
@@ -266,6 +271,7 @@ USES: dict[str, tuple[Any, int]] = {
 }
 
 
+@pytest.mark.ideal
 @pytest.mark.parametrize("kind", ["tcm", "hbm", "sram"])
 @pytest.mark.parametrize("name", USES)
 def test_a_slot_is_read_when_its_values_are_first_used(kind: str, name: str) -> None:
@@ -281,6 +287,7 @@ def test_a_slot_is_read_when_its_values_are_first_used(kind: str, name: str) -> 
     with_a_received_handle(kind, body)
 
 
+@pytest.mark.ideal
 @pytest.mark.parametrize("kind", ["tcm", "hbm", "sram"])
 @pytest.mark.parametrize("used", [False, True])
 def test_a_send_forwards_a_slot(kind: str, used: bool) -> None:
@@ -311,6 +318,7 @@ def test_a_send_forwards_a_slot(kind: str, used: bool) -> None:
 # --- flits ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.ideal
 @pytest.mark.parametrize(
     ("nbytes", "flits"), [(4, 1), (52, 1), (56, 2), (112, 2), (116, 3), (172, 3), (176, 4), (4096, 1 + 68)]
 )
@@ -321,6 +329,7 @@ def test_a_message_fills_flits(nbytes: int, flits: int) -> None:
     assert [time_ps for time_ps, _ in seen] == [arrival_ps(64 * flits)]
 
 
+@pytest.mark.ideal
 def test_a_fetch_fills_plain_flits() -> None:
     """56 B are one flit to the PE, from an HBM of 8 GB/s, and two from the PE."""
     bench = pair_bench({"defaults.hw_strict": True, "hbm.bandwidth_GBps": 8})
@@ -329,6 +338,7 @@ def test_a_fetch_fills_plain_flits() -> None:
     assert [time_ps for time_ps, _ in seen] == [IPCQ_PS + fetch_ps + WAY_PS - PE_PS + WRITE_PS["tcm"]]
 
 
+@pytest.mark.ideal
 @pytest.mark.parametrize(("nbytes", "flits"), [(4, 1), (60, 1), (64, 2), (120, 2), (124, 3), (4096, 69)])
 def test_loads_and_stores_fill_flits_of_their_own(nbytes: int, flits: int) -> None:
     """60 B each, without a message's metadata; commands and acknowledgements are headers of 16 B."""
@@ -338,6 +348,7 @@ def test_loads_and_stores_fill_flits_of_their_own(nbytes: int, flits: int) -> No
     assert [*bench.ends("dma_read"), *bench.ends("dma_write")] == [loaded_ps, loaded_ps + store_ps("hbm", 64 * flits)]
 
 
+@pytest.mark.ideal
 def test_credits_are_headers() -> None:
     bench = run_pair(queue_bench(hw_strict=True), 1, recv_i32)
     assert bench.ends("ipcq.recv") == [arrival_ps(128) + RETURN_PS]
@@ -362,6 +373,7 @@ def hand_times(count: int, nbytes: int, n_slots: int, late_ps: int, blocked_ps: 
     return sent, ended
 
 
+@pytest.mark.ideal
 @pytest.mark.parametrize("n_slots", [1, 2, 8, 64])
 @pytest.mark.parametrize(("nbytes", "late_ps"), [(4, 0), (64, 40_000), (1024, 0), (4096, 1_000_000)])
 @pytest.mark.parametrize(("mode", "blocked_ps"), [("fast_path", RETURN_PS), ("fabric", IPCQ_PS + PE_PS + drain_ps(16))])

@@ -1,6 +1,5 @@
-"""``scripts/bench_noc.py``: throughput at saturation rises with the depth of buffers, and is what theory gives."""
+"""``scripts/bench noc``: throughput at saturation rises with the depth of buffers, and is what theory gives."""
 
-import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -8,23 +7,18 @@ from typing import Any
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "scripts"))
-import bench_noc
+from bench import kit, noc
 
 
-@pytest.mark.parametrize(("ports", "theory"), bench_noc.KAROL.items())
+@pytest.mark.parametrize(("ports", "theory"), noc.KAROL.items())
 def test_a_saturated_switch_of_fifos_has_the_throughput_of_theory(ports: int, theory: float) -> None:
     """Within 2 %: an output takes its inputs in turn, where the theory draws one."""
-    assert bench_noc.switch_throughput(ports, 2000, 1) == pytest.approx(theory, rel=0.02)
+    assert noc.switch_throughput(ports, 2000, 1) == pytest.approx(theory, rel=0.02)
 
 
-def test_throughput_rises_with_depth_towards_the_ideal(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = tmp_path / "rows.json"
-    monkeypatch.setattr(sys, "argv", ["bench_noc.py", "--packets", "150", "--seeds", "1", "--json", str(path)])
-    assert bench_noc.main() == 0
+def test_throughput_rises_with_depth_towards_the_ideal(capsys: pytest.CaptureFixture[str]) -> None:
+    rows: list[dict[str, Any]] = kit.document_of("noc", "--packets", "150", "--seeds", "1")["rows"]
     assert "2 - sqrt 2" in capsys.readouterr().out
-    rows: list[dict[str, Any]] = json.loads(path.read_text())["rows"]
     got = [row["of_ideal"] for row in rows if row["what"] == "throughput" and row["channels"] == 1]
     assert got == sorted(set(got)), "1, 2, 4, 8, 64 packets, no limit"
     assert got[0] < 0.5 < 0.586 < got[2] < 0.85 < got[-1] < 1.05

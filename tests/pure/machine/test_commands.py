@@ -64,6 +64,7 @@ def kernel(bench: Bench, body: Callable[[MoreTL], None], cube: int = 0) -> None:
     bench.sip.spawn(pe, lambda: body(tl))
 
 
+@pytest.mark.ideal
 def test_an_operation_of_ones_own() -> None:
     """640 B: 3 ns and 20 ns; then a load sees them, and the next word starts when this one has ended."""
     bench = pair_bench()
@@ -84,6 +85,7 @@ def test_an_operation_of_ones_own() -> None:
     assert [each.start_ps for each in bench.records("dma_read")] == [26_250]
 
 
+@pytest.mark.ideal
 def test_an_engine_is_of_one_pe_and_keeps_its_state() -> None:
     """Two commands at once on a PE, one after the other on its engine; another PE has an engine of its own."""
     bench = pair_bench()
@@ -113,6 +115,7 @@ def test_a_command_that_no_engine_takes() -> None:
 # --- completions ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.ideal
 def test_a_send_with_room_has_ended_when_it_is_submitted() -> None:
     """The kernel goes on without a switch: the events are its start, and the message's end and write at the slot."""
     bench = pair_bench()
@@ -129,6 +132,7 @@ def test_a_send_with_room_has_ended_when_it_is_submitted() -> None:
     assert bench.engine.events == 3
 
 
+@pytest.mark.ideal
 def test_sends_that_wait_leave_in_order() -> None:
     """Commands that nobody waits for yet: of three for a ring of one slot the second leaves with the first's credit,
     and the third with the second's, of whose values it sees what was written meanwhile."""
@@ -185,6 +189,7 @@ def test_a_failed_command_raises_in_the_kernel_that_waits() -> None:
 # --- records ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.ideal
 def test_values_that_a_kernel_makes_are_recorded() -> None:
     """Up to 32 bytes themselves, more by their hash; and as they are now, whatever becomes of the array."""
     bench = pair_bench()

@@ -1,9 +1,8 @@
 """Shared edges of real SIPs: what an edge carries, what each flow gets of it, and how waits grow with the load.
 
-The traffic and its figures are those of ``scripts/bench_fabric.py``, which prints what is asserted here.
+The traffic and its figures are those of ``scripts/bench fabric``, which prints what is asserted here.
 """
 
-import json
 import random
 import sys
 from pathlib import Path
@@ -18,14 +17,14 @@ from sipsim.noc.grid import PORTS
 from sipsim.system.system import System
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "scripts"))
-import bench_fabric
+from bench import fabric, kit
 
 EQUAL = Arbitration(256, (1, 1))
 
 # --- a mesh under load ----------------------------------------------------------------------------------------
 
 LOADS = [
-    *((ONE_QUEUE, load, 2000) for load in bench_fabric.IDEAL_CYCLES),
+    *((ONE_QUEUE, load, 2000) for load in fabric.IDEAL_CYCLES),
     (EQUAL, 0.4, 2000),
     (EQUAL, 0.6, 500),
     pytest.param(EQUAL, 0.6, 2000, marks=pytest.mark.slow),
@@ -40,8 +39,8 @@ def test_waits_on_a_mesh_under_load_are_those_of_an_ideal_one(
     """Uniform random single flits on 4x4 routers: at 0.4, 0.6 and 0.8 a node and cycle they wait 0.51, 1.16 and 3.13
     cycles on an ideal mesh, measured apart; more than a fifth off is wrong.
     """
-    wait = bench_fabric.Mesh().wait_cycles(load, cycles, 1, arbitration)
-    assert wait == pytest.approx(bench_fabric.IDEAL_CYCLES[load], rel=0.2)
+    wait = fabric.Mesh().wait_cycles(load, cycles, 1, arbitration)
+    assert wait == pytest.approx(fabric.IDEAL_CYCLES[load], rel=0.2)
 
 
 # --- shares ---------------------------------------------------------------------------------------------------
@@ -51,7 +50,7 @@ def test_waits_on_a_mesh_under_load_are_those_of_an_ideal_one(
 @pytest.mark.parametrize("pes", [(0, 4), (0, 1, 2, 4)], ids=len)
 def test_flows_of_one_channel_share_an_edge_evenly(pes: tuple[int, ...], arbitration: Arbitration) -> None:
     """From different PEs of a cube to the next."""
-    got = bench_fabric.shares([(pe, COMM) for pe in pes], arbitration)
+    got = fabric.shares([(pe, COMM) for pe in pes], arbitration)
     assert got == [pytest.approx(1 / len(pes), rel=0.02)] * len(pes)
 
 
@@ -62,7 +61,7 @@ def test_flows_of_one_channel_share_an_edge_evenly(pes: tuple[int, ...], arbitra
 def test_channels_share_an_edge_by_their_weights(weights: tuple[int, ...], wanted: float, nbytes: int) -> None:
     """Whatever the length of the messages; a third channel that sends nothing takes nothing."""
     arbitration = Arbitration(256 if nbytes != 1000 else 125, weights)
-    got = bench_fabric.shares([(0, COMPUTE), (4, COMM)], arbitration, nbytes, window=64 if nbytes < 4096 else 8)
+    got = fabric.shares([(0, COMPUTE), (4, COMM)], arbitration, nbytes, window=64 if nbytes < 4096 else 8)
     assert got == [pytest.approx(wanted, rel=0.02), pytest.approx(1 - wanted, rel=0.02)]
 
 
@@ -72,17 +71,16 @@ def test_a_short_message_waits_no_more_than_a_turn_an_edge(chunk_bytes: int, tur
     """64 B behind 256 KiB on the same route share one edge with it: they wait for as many of their own drains as the
     other channel has turns, not for the train.
     """
-    graph = system_of(config(bench_fabric.PAIR)).graph
+    graph = system_of(config(fabric.PAIR)).graph
     route = graph.route(Node("pe", 0, 0), Node("pe", 1, 0))
     turn_ps = turns * route.drain_ps(chunk_bytes)
     waits = [
-        bench_fabric.message_ps(route, Arbitration(chunk_bytes, (turns, 1)), 10**6 + at, 2**18, 64)
-        - route.latency_ps(64)
+        fabric.message_ps(route, Arbitration(chunk_bytes, (turns, 1)), 10**6 + at, 2**18, 64) - route.latency_ps(64)
         for at in range(0, turn_ps, max(turn_ps // 7, 1))
     ]
     assert max(waits) <= turn_ps
     assert max(waits) == pytest.approx(turns * route.drain_ps(64), abs=2)
-    assert bench_fabric.message_ps(route, ONE_QUEUE, 10**6, 2**18, 64) > 3 * 10**6
+    assert fabric.message_ps(route, ONE_QUEUE, 10**6, 2**18, 64) > 3 * 10**6
 
 
 # --- what an edge carries -------------------------------------------------------------------------------------
@@ -148,14 +146,12 @@ def test_edges_of_a_sip_carry_no_more_than_their_bandwidth(unlike: bool) -> None
 # --- the bench ------------------------------------------------------------------------------------------------
 
 
-def test_the_bench_prints_and_writes_its_rows(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_the_bench_prints_and_returns_its_rows(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A row a load, a set of flows, and a route; a message is quicker with channels."""
-    monkeypatch.setattr(sys, "argv", ["bench_fabric", "--cycles", "50", "--json", str(tmp_path / "rows.json")])
-    monkeypatch.setattr(bench_fabric, "SHARES", bench_fabric.SHARES[:1])
-    assert bench_fabric.main() == 0
-    rows = json.loads((tmp_path / "rows.json").read_text())["rows"]
+    monkeypatch.setattr(fabric, "SHARES", fabric.SHARES[:1])
+    rows = kit.document_of("fabric", "--cycles", "50")["rows"]
     assert [row["what"] for row in rows] == ["wait"] * 3 + ["share"] + ["message"] * 2
     assert all(row["alone_ns"] < row["channels_ns"] < row["one_queue_ns"] for row in rows if row["what"] == "message")
     assert "between cubes" in capsys.readouterr().out

@@ -87,6 +87,7 @@ def test_its_latency_by_hand() -> None:
     assert route.latency_ps(4096) == 16_920 + 89_000 + 204_800
 
 
+@pytest.mark.ideal
 def test_the_route_to_a_port_by_hand() -> None:
     """From PE 0 of the south-east cube to port E, in the middle of the E side, at cube 11.
 

@@ -283,6 +283,7 @@ def test_what_takes_no_time() -> None:
 # --- blocks ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.ideal
 def test_blocks_are_loaded_and_stored() -> None:
     """Rows of 3 elements, 10 apart; and the time of 24 B in one piece, where no memory knows addresses."""
     bench = pair_bench()

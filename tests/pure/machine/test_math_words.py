@@ -206,6 +206,7 @@ def test_room_of_parts() -> None:
     assert seen == [2, 1, 0]
 
 
+@pytest.mark.ideal
 @pytest.mark.parametrize("latch", ["in_place", None])
 def test_operands_in_a_slot_are_fetched_first(latch: str | None) -> None:
     """A message in HBM, which cannot be joined, and whose first use is a view, which takes the time of the fetch; then

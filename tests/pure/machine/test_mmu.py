@@ -214,6 +214,7 @@ def counts(bench: Bench, cube: int = 0, pe: int = 0) -> tuple[int, int]:
     return mmu.hits, mmu.misses
 
 
+@pytest.mark.ideal
 def test_the_first_load_of_a_page_walks() -> None:
     """A walk of no time counts and costs nothing."""
     times, bench = load_times([(0, 64), (64, 64), (PAGE - 64, 64), (PAGE, 64), (0, 64)])
@@ -225,6 +226,7 @@ def test_the_first_load_of_a_page_walks() -> None:
     assert (times, counts(bench)) == ([LOAD_64_PS] * 2, (1, 1))
 
 
+@pytest.mark.ideal
 @pytest.mark.parametrize(
     ("start", "nbytes", "pages"),
     [(0, PAGE, 1), (4, PAGE, 2), (PAGE - 4, 4, 1), (PAGE - 4, 8, 2), (PAGE, 3 * PAGE, 3), (8, 3 * PAGE, 4)],
@@ -237,6 +239,7 @@ def test_a_lookup_for_each_page_that_a_load_touches(start: int, nbytes: int, pag
     assert counts(bench) == (pages, pages)
 
 
+@pytest.mark.ideal
 @pytest.mark.parametrize("walk_ps", [0, WALK_PS])
 @pytest.mark.parametrize("stores", [0, 1, 3])
 def test_a_walk_begins_when_what_came_before_is_issued(stores: int, walk_ps: int) -> None:
@@ -353,6 +356,7 @@ def test_rings_have_virtual_addresses_only_where_they_are_asked_for() -> None:
     assert all(va + nbytes <= other for (va, nbytes), (other, _) in pairwise(found))
 
 
+@pytest.mark.ideal
 def test_sends_go_through_the_tlb_of_the_sender() -> None:
     """Eight slots of a page each: eight walks, and then the first slots again, whose pages are there."""
     bench, times = mmu_bench(virtual_rings=True, tlb_entries=8), list[int]()

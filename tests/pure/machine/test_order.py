@@ -13,8 +13,6 @@ from sipsim.noc.arbitration import Arbitration
 from sipsim.noc.fabric import Fabric
 from sipsim.noc.transfer import Transfer
 
-pytestmark = pytest.mark.default_costs
-
 
 class Case(NamedTuple):
     """Arguments of ``journey``, the last two of one stream. ``late_ps``: how much an end may be put off."""

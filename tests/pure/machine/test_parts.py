@@ -77,6 +77,7 @@ def test_from_another_cube_and_back() -> None:
     assert {edge.bandwidth_bps for edge in back.edges[:1]} == {48 * 10**9}
 
 
+@pytest.mark.ideal
 def test_each_port_serves_in_turn_and_all_pes_see_the_same_bytes() -> None:
     """Three PEs store 48 B at a time: 0 and 1 by router 0, where 1 waits for 0, and 5 by router 3. Then 5 loads.
 

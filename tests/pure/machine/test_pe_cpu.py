@@ -43,6 +43,7 @@ def bench_with(issue_ns: float = 15, depth: int | None = None, **more: Any) -> B
     return pair_bench({**settings, **{key.replace("__", "."): value for key, value in more.items()}})
 
 
+@pytest.mark.ideal
 @pytest.mark.parametrize("issue_ps", [0, ISSUE_PS])
 @pytest.mark.parametrize("depth", [None, 1, 2, 5])
 @pytest.mark.parametrize("every", [1, 3, 99])
@@ -85,6 +86,7 @@ COMMANDS: dict[str, tuple[Callable[[TL, TensorHandle], object], str, int]] = {
 }
 
 
+@pytest.mark.ideal
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_command_reaches_its_engine_after_its_issue(name: str) -> None:
     """Each of three, after that of the values: its issue, and then its own time."""
@@ -102,6 +104,7 @@ def test_a_command_reaches_its_engine_after_its_issue(name: str) -> None:
     assert [(each.start_ps, each.end_ps) for each in bench.records(kind)] == [(end - time_ps, end) for end in ends]
 
 
+@pytest.mark.ideal
 def test_a_message_that_comes_during_the_issue_is_taken_at_its_end() -> None:
     """It arrives at 17,550 + 15,000; the receive is issued from 25,000 to 40,000, and its credit comes after that."""
     bench = run_pair(bench_with(), 1, lambda tl: tl.recv("W", 16, "i32"), 25_000)
@@ -159,6 +162,7 @@ def two_loads(tl: TL) -> None:
     assert given[0].ended
 
 
+@pytest.mark.ideal
 def test_loads_and_stores_share_a_queue() -> None:
     assert run_pair(bench_with(0, 4), two_loads).ends("dma_read") == [NEAR_LOAD_PS, NEAR_LOAD_PS + READ_PS["tcm"]]
 
@@ -184,6 +188,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.ideal
 @pytest.mark.parametrize("name", REFUSED)
 @pytest.mark.parametrize("behind_a_store", [False, True])
 @pytest.mark.parametrize("depth", [None, 1, 16])
@@ -208,6 +213,7 @@ def test_a_refused_command_leaves_its_queue_as_it_was(depth: int | None, behind_
     assert len(bench.records("dma_write")) == behind_a_store
 
 
+@pytest.mark.ideal
 @pytest.mark.parametrize("depth", [1, 2, 16])
 @pytest.mark.parametrize("behind", [0, 1, 3])
 def test_a_command_that_cannot_start_ends_with_its_error_and_the_queue_goes_on(

@@ -306,6 +306,7 @@ def overlapping(tl: TL) -> None:
     tl.wait(large)
 
 
+@pytest.mark.ideal
 def test_writes_at_the_same_time_are_no_error() -> None:
     """The record of the large one finds the small one's bytes. Then as if these had been there first: its record finds
     others, too. What is there then is known, so neither a later load nor the end of the run differ."""

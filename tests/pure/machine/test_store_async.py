@@ -22,6 +22,7 @@ def stored(bench: Bench, offset: int) -> list[int]:
     return list(memoryview(bench.sip.memory.read(hbm(0, offset), 64)).cast("i"))
 
 
+@pytest.mark.ideal
 def test_the_kernel_goes_on_and_its_end_waits() -> None:
     bench = bench_with_data()
     seen: list[tuple[int, bool]] = []
@@ -44,6 +45,7 @@ def test_the_kernel_goes_on_and_its_end_waits() -> None:
     assert stored(bench, 0) == list(range(16))
 
 
+@pytest.mark.ideal
 def test_wait_blocks_until_the_acknowledgement_and_returns_the_value() -> None:
     bench = bench_with_data()
 
@@ -91,6 +93,7 @@ def test_the_error_of_a_store_is_raised_once(is_waited_for: bool, more: int, mon
     assert len(bench.records("dma_write")) == more
 
 
+@pytest.mark.ideal
 def test_a_release_waits_for_the_stores_of_its_handle() -> None:
     """PE_DMA reads a value from its room until then."""
     bench = bench_with_data()

@@ -45,6 +45,7 @@ def holds_192_mib(tl: TL) -> None:
     _held = [tl.load(hbm(0, 0), MIB // 4, "f32") for _ in range(192)]
 
 
+@pytest.mark.ideal
 def test_192_mib_do_not_fit_16() -> None:
     """Without the cost they do. The largest handles are named, with the lines that made them."""
     run_pair(pair_bench(), holds_192_mib)

@@ -219,6 +219,7 @@ def test_the_chunk_exact_simulation_is_nothing_but_chunks() -> None:
 MEETINGS = [(2, 300, 1.0), (3, 200, 0.98), (5, 150, 0.94)]
 
 
+@pytest.mark.ideal
 @pytest.mark.parametrize(("count", "seeds", "wanted"), MEETINGS)
 def test_transfers_that_meet_end_within_a_chunk(count: int, seeds: int, wanted: float) -> None:
     """Two always, three and five nearly always."""
@@ -324,6 +325,7 @@ RULES = [
 """What is replaced, and meetings (how many, seed) that are exact to a chunk without that."""
 
 
+@pytest.mark.ideal
 @pytest.mark.parametrize(("place", "name", "mutant", "meetings"), RULES, ids=["as it is", "past", "changes"])
 def test_rates_of_the_past_reach_edges_downstream(
     place: Any, name: str, mutant: Any, meetings: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch

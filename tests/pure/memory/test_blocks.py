@@ -62,6 +62,7 @@ def write_ps(made: Bench, block: Block) -> int:
     return end_ps
 
 
+@pytest.mark.ideal
 @pytest.mark.parametrize(
     ("settings", "space", "rows", "row_bytes", "pitch", "read_end_ps", "write_end_ps"),
     [
@@ -101,6 +102,7 @@ def test_a_read_and_a_write(
     assert write_end_ps in (None, write_ps(bench(settings), block))
 
 
+@pytest.mark.ideal
 @pytest.mark.parametrize("settings", [FAST, BUS, BANKS, DRAM, PORTS], ids=["fixed", "bus", "banks", "dram", "tcm"])
 @pytest.mark.parametrize("space", ["hbm", "sram", "tcm"])
 @pytest.mark.parametrize(("rows", "row_bytes", "pitch"), [(1, 4096, 9999), (64, 64, 64)])
@@ -117,6 +119,7 @@ def test_a_block_in_one_piece_takes_what_the_piece_does(
     assert [read_ps(bench(settings), block), write_ps(bench(settings), block)] == ends
 
 
+@pytest.mark.ideal
 def test_rows_of_many_dram_rows_take_longer_than_one_piece() -> None:
     """Their rows lie in few pseudo channels, and each needs another row of a bank."""
     scattered, whole = Block(at("hbm"), 64, 64, 8192), Block(at("hbm"), 64, 64, 64)
@@ -131,6 +134,7 @@ def test_rows_of_many_dram_rows_take_longer_than_one_piece() -> None:
     assert sum(ps for _, ps in wait.parts) == scattered_ps - alone_ps
 
 
+@pytest.mark.ideal
 def test_bytes_are_gathered_and_scattered() -> None:
     made = bench(FAST)
     pattern = bytes(range(200))
@@ -148,6 +152,7 @@ def test_bytes_are_gathered_and_scattered() -> None:
     assert made.sip.memory.read(at("sram", 65_525), 160) == expected
 
 
+@pytest.mark.ideal
 @pytest.mark.parametrize("is_read", [True, False])
 def test_a_block_ends_within_its_memory(is_read: bool) -> None:
     made = bench({**FAST, "cube.hbm_MiB_per_pe": 1})

@@ -273,6 +273,7 @@ def test_the_witness_sees_two_accesses_at_a_time() -> None:
         witness.took(150, 160)
 
 
+@pytest.mark.ideal
 def test_a_read_through_the_fabric_streams() -> None:
     """PE 0 and its slice: 3 + 5 + 17 ns each way, 16 B of command in 0.25 ns, 64 ns for 4 KiB at the route's 64 GB/s,
     while the slice needs 38.75.

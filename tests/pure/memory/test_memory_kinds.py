@@ -52,6 +52,7 @@ def only(made: Bench, ends: list[int]) -> int:
     return end_ps
 
 
+@pytest.mark.ideal
 @pytest.mark.parametrize(("rate", "bytes_ps"), [(128, 64_000), (64, 64_000), (32, 128_000), (8, 512_000)])
 def test_an_access_takes_the_slower_of_memory_and_route(rate: float, bytes_ps: int) -> None:
     made = bench(slow_hbm(rate))
@@ -60,6 +61,7 @@ def test_an_access_takes_the_slower_of_memory_and_route(rate: float, bytes_ps: i
     assert only(made, writes(made, at("hbm"), 4096)) == WAY_PS + bytes_ps + 20_000 + SHORT_PS
 
 
+@pytest.mark.ideal
 def test_reads_and_writes_share_one_bandwidth() -> None:
     """At 32 GB/s: the write's data come from 25 ns on and take until 153; the read's command comes behind them, at
     89.25.
@@ -71,6 +73,7 @@ def test_reads_and_writes_share_one_bandwidth() -> None:
     assert read == [WAY_PS + 128_000 + 40_000 + WAY_PS + 128_000]
 
 
+@pytest.mark.ideal
 @pytest.mark.parametrize(
     ("nbytes", "banks", "in_banks_ps"),
     [(64, 4, 0), (256, 4, 0), (4096, 4, 15 * 4_000), (4096, 1, 63 * 4_000), (4096, 64, 0)],
@@ -83,6 +86,7 @@ def test_a_read_of_banks(nbytes: int, banks: int, in_banks_ps: int) -> None:
     assert only(made, reads(made, at("sram"), nbytes)) == SHORT_PS + 6_000 + WAY_PS + bytes_ps
 
 
+@pytest.mark.ideal
 @pytest.mark.parametrize(("offset", "waits_ps"), [(0, 11_000), (256, 11_000), (64, 0)], ids=["same", "same", "other"])
 def test_bank_conflicts_cost(offset: int, waits_ps: int) -> None:
     """Two PEs read 64 B of banks that need 16 ns for it. PE 1's command is a router and 5 ns behind, and its bank is
@@ -115,6 +119,7 @@ def test_the_usual_kind_counts_for_the_digest_as_none() -> None:
     assert digest(banked()) != digest({})
 
 
+@pytest.mark.ideal
 @pytest.mark.parametrize(("nbytes", "rate"), [(12 << 20, 128), (4096, 64), (64, 32)])
 def test_a_pe_reads_and_writes_its_own_tcm_at_the_bandwidth_of_its_ports(nbytes: int, rate: int) -> None:
     made = bench(tcm(rate))
@@ -124,6 +129,7 @@ def test_a_pe_reads_and_writes_its_own_tcm_at_the_bandwidth_of_its_ports(nbytes:
     assert only(made, writes(made, at("tcm"), nbytes)) == took_ps
 
 
+@pytest.mark.ideal
 @pytest.mark.parametrize(("ports", "write_ps"), [("read_and_write", 33_000), ("shared", 65_000)])
 def test_accesses_share_the_ports_of_a_tcm(ports: str, write_ps: int) -> None:
     """At 128 GB/s 4 KiB take 32 ns: two reads take turns, a write has a port of its own or does not."""
@@ -136,6 +142,7 @@ def test_accesses_share_the_ports_of_a_tcm(ports: str, write_ps: int) -> None:
     assert second == [65_000 if ports == "read_and_write" else 97_000]
 
 
+@pytest.mark.ideal
 def test_a_load_lands_in_the_tcm_and_a_store_comes_from_there() -> None:
     """At 32 GB/s the TCM is the slowest of all: 128 ns for 4 KiB, and 1 ns of latency besides, each way."""
     made = bench(tcm(32))
@@ -144,6 +151,7 @@ def test_a_load_lands_in_the_tcm_and_a_store_comes_from_there() -> None:
     assert only(made, writes(made, at("sram"), 4096)) == 1_000 + WAY_PS + 128_000 + 4_000 + SHORT_PS
 
 
+@pytest.mark.ideal
 def test_a_message_takes_the_ports_of_both_tcms() -> None:
     """From PE 0 to PE 1: 3 + 5 + 5 + 3 ns of way, 1 of PE_IPCQ, 1 of each TCM; 4 KiB through ports of 32 GB/s."""
     made = bench(tcm(32), {"defaults.slot_size": 4096})
@@ -154,6 +162,7 @@ def test_a_message_takes_the_ports_of_both_tcms() -> None:
     assert made.ends("ipcq.recv") == [1_000 + 1_000 + 16_000 + 128_000 + 1_000 + credit_ps]
 
 
+@pytest.mark.ideal
 def test_a_copy_takes_the_port_of_each_end_once() -> None:
     """From the SRAM to the PE's TCM: what passes PE_DMA is not written to the TCM on the way."""
     made = bench(tcm(32), banked(rate=1024))
@@ -173,6 +182,7 @@ def test_a_read_finds_what_was_written_before_its_first_byte_leaves() -> None:
     assert found == [b"\2" * 512]
 
 
+@pytest.mark.ideal
 def test_an_uncontended_read_costs_as_many_events_as_with_a_fixed_latency() -> None:
     """One for each transfer, and one for the memory."""
     events = []
@@ -184,6 +194,7 @@ def test_an_uncontended_read_costs_as_many_events_as_with_a_fixed_latency() -> N
     assert events == [events[0]] * 3
 
 
+@pytest.mark.ideal
 @pytest.mark.parametrize(
     "settings",
     [tcm(20), tcm(20, "shared"), slow("tcm", 3), banked_tcm(1), banked_tcm(4), banked_tcm(64)],

@@ -132,6 +132,7 @@ def test_this_host_beside_a_run(monkeypatch: pytest.MonkeyPatch, number: int, pa
 class TestDryRun:
     SMALL = ("--set", "sip.cube_mesh.w=2", "--set", "sip.cube_mesh.h=2", "--sips", "2", "--n-elem", "64")
 
+    @pytest.mark.ideal
     def test_the_built_in_job(self) -> None:
         line = expectation(prepare(parse([*self.SMALL])), None, 0.0)
         assert "58 commands of kernels" in line

@@ -11,8 +11,6 @@ from launcher.run.options import parse
 from launcher.run.prepare import resolve
 from launcher.run.results.settings import SEPARATOR, settings_of
 
-pytestmark = pytest.mark.default_costs
-
 PRESET = """
 links: {mine: {kind: ucie, source: "of; mine", params: {bandwidth_GBps: 32, fdi_to_fdi_ns: 2, reach_mm: 1,
   ns_per_mm: 0.01, retimers: 0, retimer_ns: 0, flit_bytes: null, flit_overhead_bytes: 0}}}

@@ -39,7 +39,6 @@ def test_a_ticket_makes_the_same_plan(plan: Plan, in_folder: Path):
     assert Path.cwd() == in_folder
 
 
-@pytest.mark.default_costs
 def test_a_ticket_knows_what_the_user_has_changed(in_folder: Path):
     plan = Plan(load(None, None, [Override("pe_gemm.rows", 64, "--set"), Override("router.overhead_ns", 2, "--set")]))
     prepared, _ = Ticket.from_text(Ticket.of(plan, Job(n_elems=(8,))).text()).prepare()

@@ -88,6 +88,7 @@ def digest(use: Use, name: str = "one", source: str = SOURCE) -> str:
         return run_digest(plan.digest, job)
 
 
+@pytest.mark.ideal
 @pytest.mark.parametrize("use", USES.values(), ids=USES)
 def test_the_source_of_what_is_used_is_covered(use: Use) -> None:
     first, again, other = digest(use), digest(use), digest(use, source=f"{SOURCE}# another\n")
@@ -162,6 +163,7 @@ def test_classes_of_one_name_in_two_modules_are_two_kinds() -> None:
     assert [view[0] for view in views] == ["users.one", "users.two"]
 
 
+@pytest.mark.ideal
 @pytest.mark.parametrize("use", USES.values(), ids=USES)
 def test_a_module_that_is_missing_elsewhere_is_one_line(use: Use) -> None:
     Path("users/one.py").write_text(SOURCE)

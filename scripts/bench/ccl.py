@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """Sweeps of a collective over sizes, algorithms side by side, as nccl-tests has them: table, CSV and plot.
 
 One run of ``ahbm-launch`` has all algorithms and sizes; ``auto`` is a second one. The plot is busbw over size on
@@ -7,13 +6,11 @@ logarithmic axes, a line an algorithm, and the bound of the system as a broken l
 
 import argparse
 import csv
-import json
 import math
+import shlex
 from html import escape
 from pathlib import Path
 from typing import Any
-
-from benches.rows import rows as rows_of_run
 
 from launcher.run.options import parse
 from launcher.run.prepare import prepare
@@ -23,6 +20,22 @@ from sipsim.ccl.collectives.group import GroupCollective
 from sipsim.host.group_request import tasks_of
 from sipsim.units import ps_to_us
 
+from .kit import Flag, Table, launch
+
+FLAGS = {
+    "collective": Flag("all_reduce", "all_reduce", "what is swept"),
+    "sips": Flag(4, 4, "SIPs of the system"),
+    "topology": Flag("torus_2d", "torus_2d", "their topology"),
+    "shape": Flag("", "", "its shape"),
+    "first": Flag("1K", "1K", "smallest size"),
+    "last": Flag("1M", "16K", "largest size"),
+    "factor": Flag(4, 4, "factor between sizes"),
+    "warmup": Flag(1, 1, "iterations before the timed one"),
+    "algorithm": Flag("all", "all", "names, or all that suit"),
+    "flags": Flag("", "", "more flags of ahbm-launch, as one word"),
+    "csv": Flag("", "", "a file for the rows"),
+    "plot": Flag("", "", "an SVG file for busbw over size"),
+}
 WIDTH, HEIGHT, MARGIN = 820, 480, 64
 COLOURS = ("#1f77b4", "#ff7f0e", "#2ca02c", "#d62728", "#9467bd", "#8c564b", "#e377c2", "#7f7f7f", "#bcbd22", "#17becf")
 MESSAGE_BYTES = 16384
@@ -49,20 +62,18 @@ def flags_of(chosen: argparse.Namespace) -> list[str]:
     """The flags of both runs."""
     flags = ["--collective", chosen.collective, "--sips", str(chosen.sips), "--topology", chosen.topology]
     flags += ["--shape", chosen.shape] if chosen.shape else []
-    flags += ["-b", chosen.b, "-e", chosen.e, "-f", str(chosen.f), "-w", str(chosen.warmup), "-n", "1"]
-    return [*flags, "--engine", "inproc", "--no-verify-data", *chosen.flags]
+    flags += ["-b", chosen.first, "-e", chosen.last, "-f", str(chosen.factor), "-w", str(chosen.warmup), "-n", "1"]
+    return [*flags, "--engine", "inproc", "--no-verify-data", *shlex.split(chosen.flags)]
 
 
-def table(rows: list[Row], bounds: dict[int, float]) -> str:
+def show(rows: list[Row], bounds: dict[int, float], title: str) -> None:
     """A line a size, a column an algorithm: time and busbw."""
     names = list(dict.fromkeys(row["name"] for row in rows))
-    head = "".join(f" {name[:18]:>19}" for name in names)
-    lines = ["time in us, busbw in GB/s", f"{'bytes':>10} {'bound':>9}{head}"]
+    heads = (f"{name[:18]}:>19" for name in names)
+    table = Table("bytes:10", "bound:9.2f", *heads, title=f"{title}\ntime in us, busbw in GB/s")
     for nbytes in dict.fromkeys(row["bytes"] for row in rows):
         cells = {row["name"]: f"{row['time_us']:.2f} {row['busbw_GBps']:.2f}" for row in rows if row["bytes"] == nbytes}
-        bound = f"{bounds[nbytes]:.2f}" if nbytes in bounds else "-"
-        lines.append(f"{nbytes:>10} {bound:>9}" + "".join(f" {cells.get(name, '-'):>19}" for name in names))
-    return "\n".join(lines)
+        table.row(nbytes, bounds.get(nbytes), *map(cells.get, names))
 
 
 def plot(rows: list[Row], bounds: dict[int, float], title: str) -> str:
@@ -108,23 +119,8 @@ def size_text(nbytes: int) -> str:
     return str(nbytes)
 
 
-def main() -> None:
-    """Run, print, write."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--collective", default="all_reduce")
-    parser.add_argument("--sips", type=int, default=4)
-    parser.add_argument("--topology", default="torus_2d")
-    parser.add_argument("--shape")
-    parser.add_argument("-b", default="1K", help="smallest size (1K)")
-    parser.add_argument("-e", default="1M", help="largest size (1M)")
-    parser.add_argument("-f", type=int, default=4, help="factor between sizes (4)")
-    parser.add_argument("-w", "--warmup", type=int, default=1)
-    parser.add_argument("--algorithm", default="all", help="names, or all that suit (all)")
-    parser.add_argument("--json", type=Path, metavar="FILE")
-    parser.add_argument("--csv", type=Path, metavar="FILE")
-    parser.add_argument("--plot", type=Path, metavar="FILE.svg")
-    parser.add_argument("flags", nargs="*", help="more flags of ahbm-launch, after --")
-    chosen = parser.parse_args()
+def measure(chosen: argparse.Namespace) -> dict[str, Any]:
+    """Run, print, write the other files."""
     flags = flags_of(chosen)
     rows = [
         {
@@ -136,22 +132,16 @@ def main() -> None:
             "busbw_GBps": run["busbw_GBps"],
         }
         for algorithm in (chosen.algorithm, "auto")
-        for run in rows_of_run("bench_ccl", [*flags, "--algorithm", algorithm])
+        for run in launch(*flags, "--algorithm", algorithm)["runs"]
     ]
     bounds = bounds_of([*flags, "--algorithm", "auto"])
     title = f"{chosen.collective}, {chosen.sips} SIPs, {chosen.topology}"
-    print(f"{title}\n{table(rows, bounds)}")
-    if chosen.json is not None:
-        document = {"rows": rows, "bound_busbw_GBps": bounds, "flags": flags}
-        chosen.json.write_text(json.dumps(document, indent=1) + "\n")
-    if chosen.csv is not None:
-        with chosen.csv.open("w", newline="") as file:
+    show(rows, bounds, title)
+    if chosen.csv:
+        with open(chosen.csv, "w", newline="") as file:
             writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
             writer.writeheader()
             writer.writerows(rows)
-    if chosen.plot is not None:
-        chosen.plot.write_text(plot(rows, bounds, title))
-
-
-if __name__ == "__main__":
-    main()
+    if chosen.plot:
+        Path(chosen.plot).write_text(plot(rows, bounds, title))
+    return {"rows": rows, "bound_busbw_GBps": bounds, "flags": flags}

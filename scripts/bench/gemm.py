@@ -1,4 +1,4 @@
-"""Matrix products on PEs against what bounds them: stall-free cycles of the array, and memory. ``--json FILE``.
+"""Matrix products on PEs against what bounds them: stall-free cycles of the array, and memory.
 
 Each row is a run of ``scripts/benches/gemm.py`` on the PEs of a cube. ``bound`` is the part of the peak that the
 product can reach at most: by the array, whose cycles are SCALE-Sim's, by memory, ``bandwidth x intensity`` with each
@@ -9,9 +9,6 @@ walks, issue.
 """
 
 import argparse
-import json
-import sys
-from pathlib import Path
 from typing import Any
 
 from benches.gemm import bound
@@ -21,6 +18,8 @@ from sipsim.chips.load import load
 from sipsim.config.override import Override
 from sipsim.pe.gemm.array import Product
 from sipsim.units import ns_to_ps, ps_to_us
+
+from .kit import SCRIPTS, Flag, Table
 
 SHAPES = (
     (256, 2048, 256, "f16", "os"),
@@ -45,8 +44,9 @@ SHAPES = (
     (64, 1024, 64, "f16", "is"),
 )
 """M, K, N of each PE, type, dataflow."""
+FLAGS = {"shapes": Flag(len(SHAPES), 1, "only the last shapes")}
 PES = 8
-SCRIPT = Path(__file__).parent / "benches" / "gemm.py"
+SCRIPT = SCRIPTS / "benches" / "gemm.py"
 MOST_MISSING = 0.10
 LEAST_SHOWN = 0.005
 
@@ -84,30 +84,20 @@ def measured(shape: tuple[int, int, int, str, str], pes: int = PES) -> dict[str,
     }
 
 
-def shown(row: dict[str, Any]) -> str:
-    """A line of the table."""
-    first = f"{row['m']:>5}{row['k']:>6}{row['n']:>6} {row['dtype']:>5} {row['dataflow']:>3}{row['time_us']:>10.3f}"
-    shares = f"{row['peak']:>8.1%}{row['bound']:>8.1%} {row['bound_by']:<10}{row['reached']:>8.1%}{row['loaded']:>8.2f}"
+def shown_parts(row: dict[str, Any]) -> str:
+    """The parts of the time, where much of the bound is missing."""
     parts = sorted(row["parts"].items(), key=lambda each: -each[1])
-    told = ", ".join(f"{name} {share:.1%}" for name, share in parts if share >= LEAST_SHOWN)
-    return f"{first}{shares}  {told if 1 - row['reached'] > MOST_MISSING else ''}".rstrip()
+    text = ", ".join(f"{name} {share:.1%}" for name, share in parts if share >= LEAST_SHOWN)
+    return text if 1 - row["reached"] > MOST_MISSING else ""
 
 
-def main() -> int:
-    """The command."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--json", metavar="FILE", help="write the rows as JSON")
-    parser.add_argument("--shapes", type=int, default=len(SHAPES), metavar="N", help="only the last N shapes")
-    chosen = parser.parse_args()
-    print("    M     K     N  type flow   time us    peak   bound by        reached  loaded  parts of the time")
-    rows = []
+def measure(chosen: argparse.Namespace) -> dict[str, Any]:
+    """A row for each shape."""
+    sizes, shares = ("M:5", "K:5", "N:5", "type:>5", "flow:>4"), ("peak:7.1%", "bound:7.1%", "by:<9", "reached:7.1%")
+    table, rows = Table(*sizes, "time us:9.3f", *shares, "loaded:7.2f", "parts of the time:<1"), []
     for shape in SHAPES[-chosen.shapes :]:
-        rows.append(measured(shape))
-        print(shown(rows[-1]), flush=True)
-    if chosen.json:
-        Path(chosen.json).write_text(json.dumps({"rows": rows}, indent=2), encoding="utf-8")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+        row = measured(shape)
+        keys = ("time_us", "peak", "bound", "bound_by", "reached", "loaded")
+        table.row(*shape, *(row[key] for key in keys), shown_parts(row))
+        rows.append(row)
+    return {"rows": rows}

@@ -15,16 +15,10 @@ throughput. ``published``: other networks, the same mechanism.
 """
 
 import argparse
-import json
 import random
 import statistics
-import sys
-import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from sipsim.chips.load import load
 from sipsim.config.override import Override
@@ -35,6 +29,13 @@ from sipsim.noc.cube_mesh import CubeMeshGraph
 from sipsim.noc.fabrics import open_fabric
 from sipsim.noc.graph import Edge, Node, Route
 
+from .fabric import MESH
+from .kit import Flag, Table, cpu_s
+
+FLAGS = {
+    "packets": Flag(1000, 60, "length of the traffic, in packet times"),
+    "seeds": Flag(2, 1, "runs of each throughput"),
+}
 NODES = 16
 PACKET_BYTES = 256
 PACKET_PS = 4000
@@ -42,7 +43,6 @@ IDEAL = 15 / 16
 DEPTHS: tuple[int | None, ...] = (1, 2, 4, 8, 64, None)
 LOADS = (0.2, 0.4, 0.5, 0.6)
 EVENTS = 10**9
-MESH = {"cube.noc.routers": {"w": 4, "h": 4}, "cube.pes": NODES, "sip.cube_mesh": {"w": 1, "h": 1}, "wire.ns_per_mm": 0}
 
 KAROL = {2: 0.7500, 3: 0.6825, 4: 0.6553, 8: 0.6184}
 """Throughput of a saturated switch with FIFO input queues, by its ports: Karol, Hluchyj, Morgan, "Input Versus Output
@@ -132,9 +132,9 @@ def rows(packets: int, seeds: int) -> Iterator[dict[str, Any]]:
     """One row a measurement."""
     for channels, depths in ((1, DEPTHS), (2, (4,))):
         for depth in depths:
-            begin = time.process_time()
-            got = [Mesh(depth, channels).throughput(packets, seed) for seed in range(seeds)]
-            cpu_s = time.process_time() - begin
+            took_s, got = cpu_s(
+                lambda d=depth, c=channels: [Mesh(d, c).throughput(packets, seed) for seed in range(seeds)]  # type: ignore[misc]
+            )
             mean = statistics.mean(got)
             yield {
                 "what": "throughput",
@@ -142,7 +142,7 @@ def rows(packets: int, seeds: int) -> Iterator[dict[str, Any]]:
                 "channels": channels,
                 "of_edge": mean,
                 "of_ideal": mean / IDEAL,
-                "cpu_us_a_packet": cpu_s * 1e6 / (mean * packets * NODES * seeds),
+                "cpu_us_a_packet": took_s * 1e6 / (mean * packets * NODES * seeds),
             }
     for depth in DEPTHS:
         waits = {str(part): Mesh(depth).wait(part, packets, 0) for part in LOADS}
@@ -156,46 +156,30 @@ def rows(packets: int, seeds: int) -> Iterator[dict[str, Any]]:
         yield {"what": "published", "of": what, "figure": figure, "source": source}
 
 
-def show(made: list[dict[str, Any]]) -> None:
-    """The rows as tables."""
-    print(f"{'packets of buffer':<20}{'channels':>9}{'of edge':>9}{'of ideal':>10}{'CPU us a packet':>17}")
-    for row in (row for row in made if row["what"] == "throughput"):
-        shares = f"{row['of_edge']:>9.1%}{row['of_ideal']:>10.1%}"
-        print(f"{_depth(row):<20}{row['channels']:>9}{shares}{row['cpu_us_a_packet']:>17.0f}")
-    print("\nswitch of n ports   measured   theory (Karol, Hluchyj, Morgan 1987, table I)")
-    for row in (row for row in made if row["what"] == "switch"):
-        print(f"{row['ports']:<20}{row['of_edge']:>8.1%}{row['theory']:>9.1%}")
-    print("\npublished")
-    for row in (row for row in made if row["what"] == "published"):
-        figure = row["figure"]
-        text = f"{figure:.1%}" if isinstance(figure, float) else " to ".join(f"{each:.0%}" for each in figure)
-        print(f"{text:<14}{row['of']} ({row['source']})")
-    loads = "".join(f"{part:>9.0%}" for part in LOADS)
-    print(f"\n{'packets of buffer':<20}{loads}   of ideal: packet times on the way")
-    for row in (row for row in made if row["what"] == "wait"):
-        print(f"{_depth(row):<20}" + "".join(f"{row['waits'][str(part)]:>9.2f}" for part in LOADS))
-    print(f"\n{'packets of buffer':<20}{'to slow end':>12}{'other':>9}   ns: 16 KiB, then 256 B elsewhere")
-    for row in (row for row in made if row["what"] == "blocked"):
-        print(f"{_depth(row):<20}{row['slow_ns']:>12.1f}{row['other_ns']:>9.1f}")
-
-
-def _depth(row: dict[str, Any]) -> str:
-    return "unlimited" if row["depth"] is None else str(row["depth"])
-
-
-def main() -> int:
-    """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--packets", type=int, default=1000, help="length of the traffic, in packet times (1000)")
-    parser.add_argument("--seeds", type=int, default=2, help="runs of each throughput (2)")
-    parser.add_argument("--json", type=Path, help="write the rows")
-    chosen = parser.parse_args()
+def measure(chosen: argparse.Namespace) -> dict[str, Any]:
+    """Measure, and print a table for each kind of row."""
     made = list(rows(chosen.packets, chosen.seeds))
-    show(made)
-    if chosen.json:
-        chosen.json.write_text(json.dumps({"rows": made}, indent=1) + "\n")
-    return 0
 
+    def some(what: str) -> list[dict[str, Any]]:
+        return [{**row, "depth": row.get("depth") or "unlimited"} for row in made if row["what"] == what]
 
-if __name__ == "__main__":
-    sys.exit(main())
+    table = Table("packets of buffer:<20", "channels:9", "of edge:9.1%", "of ideal:9.1%", "CPU us a packet:16.0f")
+    for row in some("throughput"):
+        table.row(str(row["depth"]), row["channels"], row["of_edge"], row["of_ideal"], row["cpu_us_a_packet"])
+    table = Table("ports:<20", "measured:9.1%", "theory:9.1%", title="\na switch beside theory (Karol et al. 1987)")
+    for row in some("switch"):
+        table.row(row["ports"], row["of_edge"], row["theory"])
+    table = Table("figure:<20", "what:<1", title="\npublished")
+    for row in some("published"):
+        figures = row["figure"] if isinstance(row["figure"], tuple) else (row["figure"],)
+        table.row(" to ".join(f"{each:.1%}" for each in figures), f"{row['of']} ({row['source']})")
+    loads = (f"{part:.0%}:9.2f" for part in LOADS)
+    table = Table("packets of buffer:<20", *loads, title="\npacket times on the way, by load")
+    for row in some("wait"):
+        table.row(str(row["depth"]), *row["waits"].values())
+    table = Table(
+        "packets of buffer:<20", "to slow end:12.1f", "other:9.1f", title="\n16 KiB, then 256 B elsewhere: ns"
+    )
+    for row in some("blocked"):
+        table.row(str(row["depth"]), row["slow_ns"], row["other_ns"])
+    return {"rows": made}

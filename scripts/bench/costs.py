@@ -2,12 +2,10 @@
 
 Each row is a run in this process, on cubes 0 and 1 of one SIP if not said otherwise. Times are simulated, from the
 launch to the end of its last kernel, without the launch and page walks but in their own rows; a run that fails is shown
-by its error. ``--only TEXT`` picks rows, and ``--json FILE`` writes them.
+by its error.
 """
 
 import argparse
-import json
-import sys
 import tempfile
 import textwrap
 from pathlib import Path
@@ -15,6 +13,9 @@ from typing import Any, NamedTuple
 
 import launcher.api
 
+from .kit import Flag
+
+FLAGS = {"only": Flag("", "message of 2", "rows with this text")}
 SMALL = ("sip.cube_mesh.w=2", "sip.cube_mesh.h=1")
 SCRIPT = """
 from sipsim.dtypes import DTYPES
@@ -175,7 +176,7 @@ CASES = (
 )
 
 
-def outcome(case: Case, variant: str, folder: str) -> str:
+def outcome(case: Case, variant: str | None, folder: str) -> str:
     """The time of the launch on the rank where it took longest, or the error."""
     script = Path(folder, "script.py")
     body = textwrap.indent(textwrap.dedent(case.body).strip(), "    ")
@@ -195,29 +196,21 @@ def outcome(case: Case, variant: str, folder: str) -> str:
     return f"{max(each['end_ns'] for each in launches):,.3f} ns"
 
 
-def all_reduce(variant: str) -> str:
+def all_reduce(variant: str | None) -> str:
     """The default job with 1 MiB on four SIPs."""
     run = launcher.api.run(engine="inproc", sips=4, bytes=["1M"], variant=variant).runs[0]
     return f"{run['time_ns']:,.3f} ns"
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--only", default="", metavar="TEXT", help="rows with this text")
-    parser.add_argument("--json", type=Path, metavar="FILE")
-    chosen = parser.parse_args()
+def measure(chosen: argparse.Namespace) -> list[dict[str, str]]:
+    """Run the cases with this text; errors are as long as a line, so each variant has one."""
     with tempfile.TemporaryDirectory() as folder:
-        cases = [case for case in CASES if chosen.only in case.name]
-        rows = [(case.name, outcome(case, "ideal", folder), outcome(case, "", folder)) for case in cases]
-    last = "all-reduce of 1 MiB on four SIPs in a ring"
-    if chosen.only in last:
-        rows.append((last, all_reduce("ideal"), all_reduce("")))
-    for name, ideal, default in rows:
-        print(f"{name}\n    ideal    {ideal}\n    default  {default}")
-    if chosen.json:
-        chosen.json.write_text(json.dumps([dict(zip(("run", "ideal", "default"), row, strict=True)) for row in rows]))
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+        runs = {case.name: (lambda variant, case=case: outcome(case, variant, folder)) for case in CASES}
+        runs["all-reduce of 1 MiB on four SIPs in a ring"] = all_reduce
+        rows = []
+        for name, run in runs.items():
+            if chosen.only in name:
+                row = {"run": name, "ideal": run("ideal"), "default": run(None)}
+                print(f"{name}\n    ideal    {row['ideal']}\n    default  {row['default']}", flush=True)
+                rows.append(row)
+    return rows

@@ -1,26 +1,23 @@
-"""What a PE's costs change: each run with the cost off and on, and where polling begins to lose. ``--json FILE``.
+"""What a PE's costs change: each run with the cost off and on, and where polling begins to lose.
 
 Two neighbouring cubes of one SIP, simulated times only. The crossing is that of ``sipsim/ipcq/backpressure.py``; the
 table below it has waits of one length, and the mean over the interval between two looks in which they end.
 """
 
 import argparse
-import json
-import tempfile
 from collections.abc import Callable
-from functools import partial
-from pathlib import Path
 from typing import Any
-
-from bench_ipcq import plan
 
 from sipsim.errors import TcmFull
 from sipsim.ipcq.backpressure import Backpressure, backpressure_of
 from sipsim.sip.sip import Sip
 from sipsim.task import TaskFailed
-from sipsim.tl.language import TL, run_kernel
+from sipsim.tl.language import TL
 from sipsim.topology.address import PhysAddr
 from sipsim.units import ps_to_ns
+
+from ._pair import Kernel, finish, plan, start
+from .kit import Flag, Table
 
 MIB = 2**20
 ISSUE = {"pe_cpu.issue_ns": 15}
@@ -32,26 +29,17 @@ LOOP = {
 }
 MANY_SLOTS = {"defaults.n_slots": 1024, "defaults.slot_size": 1024}
 HBM_RING = {"defaults.buffer_kind": "hbm"}
-Kernel = Callable[[TL], object]
+FLAGS = {"runs": Flag(7, 4, "only the first runs")}
 
 
-class Bench:
-    """Kernels on PE 0 of cubes 0 and 1, with some settings."""
+def started(settings: dict[str, Any], *kernels: Kernel) -> Sip:
+    """A SIP with an op log, whose rules are checked."""
+    return start(plan(settings), *kernels, keep_oplog=True, check_invariants=True)
 
-    def __init__(self, folder: str, settings: dict[str, Any]) -> None:
-        self.plan = plan(folder, settings)
-        self.sip = Sip(0, self.plan, lambda _dst, _batch: None, keep_oplog=True, check_invariants=True)
 
-    def run(self, *kernels: Kernel) -> None:
-        for cube, kernel in enumerate(kernels):
-            pe = self.sip.pe(cube, 0)
-            tl = TL(self.sip, pe, lambda address, _nbytes: address)
-            self.sip.spawn(pe, partial(run_kernel, kernel, (), tl))
-        self.sip.engine.run_before(None, 10**7)
-
-    def ends_ns(self, kind: str) -> list[float]:
-        """When the commands of a kind ended."""
-        return [record[2] / 1000 for record in self.sip.oplog.records if record[0] == kind]
+def ends_ns(sip: Sip, kind: str) -> list[float]:
+    """When the commands of a kind ended."""
+    return [record[2] / 1000 for record in sip.oplog.records if record[0] == kind]
 
 
 def hbm(cube: int) -> int:
@@ -69,10 +57,11 @@ def nothing(tl: TL) -> None:
     """A cube that takes no part."""
 
 
-def sends(folder: str, settings: dict[str, Any]) -> str:
-    bench = Bench(folder, {**MANY_SLOTS, **settings})
-    bench.run(thousand_sends, nothing)
-    return f"{bench.ends_ns('ipcq.send')[-1]:,.0f} ns"
+def sends(settings: dict[str, Any]) -> str:
+    """When the last send has ended."""
+    sip = started({**MANY_SLOTS, **settings}, thousand_sends, nothing)
+    finish(sip)
+    return f"{ends_ns(sip, 'ipcq.send')[-1]:,.0f} ns"
 
 
 def one_send(tl: TL) -> None:
@@ -86,14 +75,16 @@ def posted_and_stored(tl: TL) -> None:
     tl.store(hbm(1) + MIB, tl.wait(future))
 
 
-def credit(folder: str, settings: dict[str, Any]) -> str:
+def credit(settings: dict[str, Any]) -> str:
     """When the slot's credit is back, after the message was there."""
-    bench, seen = Bench(folder, settings), []
-    sender, arrive = bench.sip.pe(0, 0).ipcq, bench.sip.pe(1, 0).ipcq.arrive
-    real = sender.credit
-    sender.credit = lambda each: (seen.append(bench.sip.engine.now_ps), real(each))  # type: ignore
-    bench.sip.pe(1, 0).ipcq.arrive = lambda each: (seen.append(bench.sip.engine.now_ps), arrive(each))  # type: ignore
-    bench.run(one_send, posted_and_stored)
+    sip, seen = started(settings, one_send, posted_and_stored), []
+    sender, receiver = sip.pe(0, 0).ipcq, sip.pe(1, 0).ipcq
+
+    def seen_by(method: Callable[[Any], object]) -> Callable[[Any], object]:
+        return lambda each: (seen.append(sip.engine.now_ps), method(each))
+
+    sender.credit, receiver.arrive = seen_by(sender.credit), seen_by(receiver.arrive)  # type: ignore[method-assign]
+    finish(sip)
     return f"{(seen[1] - seen[0]) / 1000:,.1f} ns"
 
 
@@ -102,18 +93,19 @@ def holds_192_mib(tl: TL) -> None:
     _held = [tl.load(hbm(0), MIB // 4, "f32") for _ in range(192)]
 
 
-def held(folder: str, settings: dict[str, Any]) -> str:
-    bench = Bench(folder, settings)
+def held(settings: dict[str, Any]) -> str:
+    """How many handles have room."""
+    sip = started(settings, holds_192_mib, nothing)
     try:
-        bench.run(holds_192_mib, nothing)
+        finish(sip)
     except TaskFailed as failure:
         if isinstance(failure.__cause__, TcmFull):
-            return f"TcmFull at handle {len(bench.ends_ns('dma_read'))}"
+            return f"TcmFull at handle {len(ends_ns(sip, 'dma_read'))}"
         raise
-    return f"{len(bench.ends_ns('dma_read'))} MiB held"
+    return f"{len(ends_ns(sip, 'dma_read'))} MiB held"
 
 
-RUNS: list[tuple[str, Callable[[str, dict[str, Any]], str], dict[str, Any], dict[str, Any]]] = [
+RUNS: list[tuple[str, Callable[[dict[str, Any]], str], dict[str, Any], dict[str, Any]]] = [
     ("1,000 sends of 1 KiB: the last one leaves", sends, {}, ISSUE),
     ("the same, a queue of 16 sends", sends, {}, {**ISSUE, "pe_scheduler.queue_depth": 16}),
     ("recv_async, ring in TCM: credit back (copy)", credit, {}, {"defaults.latch": "copy"}),
@@ -134,30 +126,20 @@ def mean_delay_ns(poll: Backpressure, wait_ns: int) -> float:
     return ps_to_ns(sum(poll.seen_ps(0, wait) - wait for wait in waits) / len(waits))
 
 
-def main() -> None:
-    """Print both tables."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", metavar="FILE")
-    args = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        rows = [{"run": name, "off": run(folder, off), "on": run(folder, on)} for name, run, off, on in RUNS]
-        loop = plan(folder, {**LOOP, "defaults.backpressure": "poll"})
-    print(f"{'run':<52}{'off':>16}{'on':>24}")
-    for row in rows:
-        print(f"{row['run']:<52}{row['off']:>16}{row['on']:>24}")
+def measure(chosen: argparse.Namespace) -> dict[str, Any]:
+    """Both tables."""
+    table, rows = Table("run:<51", "off:>16", "on:>24"), []
+    for name, run, off, on in RUNS[: chosen.runs]:
+        rows.append({"run": name, "off": run(off), "on": run(on)})
+        table.row(*rows[-1].values())
+    loop, sleep_ns = plan({**LOOP, "defaults.backpressure": "poll"}), LOOP["pe_cpu.wakeup_ns"]
     poll = backpressure_of(loop.ipcq, loop.resolved.components.pe_cpu)
-    crossing = poll.crossing_ps(LOOP["pe_cpu.wakeup_ns"] * 1000)
+    crossing = poll.crossing_ps(sleep_ns * 1000)
     crossing_ns = None if crossing is None else crossing / 1000
-    print(f"\npoll beats sleep for waits of up to {crossing_ns:g} ns, and loses in the mean for longer ones")
-    print(f"{'wait (ns)':>10}{'poll, one wait (ns)':>22}{'poll, mean (ns)':>18}{'sleep (ns)':>12}")
-    waits = []
+    title = f"\npoll beats sleep for waits of up to {crossing_ns:g} ns, and loses in the mean for longer ones"
+    table, waits = Table("wait (ns):10", "poll, one wait:16.1f", "poll, mean:12.1f", "sleep:8", title=title), []
     for wait_ns in WAITS_NS:
         one, mean = (poll.seen_ps(0, wait_ns * 1000) - wait_ns * 1000) / 1000, mean_delay_ns(poll, wait_ns)
-        waits.append({"wait_ns": wait_ns, "poll_ns": one, "poll_mean_ns": mean, "sleep_ns": LOOP["pe_cpu.wakeup_ns"]})
-        print(f"{wait_ns:>10}{one:>22.1f}{mean:>18.1f}{LOOP['pe_cpu.wakeup_ns']:>12}")
-    if args.json:
-        Path(args.json).write_text(json.dumps({"runs": rows, "crossing_ns": crossing_ns, "waits": waits}, indent=1))
-
-
-if __name__ == "__main__":
-    main()
+        waits.append({"wait_ns": wait_ns, "poll_ns": one, "poll_mean_ns": mean, "sleep_ns": sleep_ns})
+        table.row(*waits[-1].values())
+    return {"runs": rows, "crossing_ns": crossing_ns, "waits": waits}

@@ -8,16 +8,10 @@ two cubes and on a link between two SIPs.
 """
 
 import argparse
-import json
 import random
 import statistics
-import sys
-import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from sipsim.chips.load import load
 from sipsim.config.override import Override
@@ -29,6 +23,9 @@ from sipsim.noc.graph import Node, Route
 from sipsim.plan.plan import Plan
 from sipsim.system.system import System
 
+from .kit import Flag, Table, cpu_s
+
+FLAGS = {"cycles": Flag(4000, 200, "length of the mesh's traffic")}
 CYCLE_PS = 1000
 FLIT_BYTES = 64
 IDEAL_CYCLES = {0.4: 0.51, 0.6: 1.16, 0.8: 3.13}
@@ -135,11 +132,11 @@ def wait_rows(cycles: int) -> list[dict[str, Any]]:
     """One row a load."""
     mesh, rows = Mesh(), []
     for load_, ideal in IDEAL_CYCLES.items():
-        began = time.process_time()
-        found = {name: mesh.wait_cycles(load_, cycles, 1, how) for name, how in (("one", ONE_QUEUE), ("many", EQUAL))}
-        cpu_s = time.process_time() - began
-        row = {"load": load_, "wait_cycles": found["one"], "with_channels": found["many"], "ideal": ideal}
-        rows.append({"what": "wait", **row, "cpu_s": cpu_s})
+        took_s, found = cpu_s(
+            lambda load_=load_: [mesh.wait_cycles(load_, cycles, 1, how) for how in (ONE_QUEUE, EQUAL)]  # type: ignore[misc]
+        )
+        row = {"load": load_, "wait_cycles": found[0], "with_channels": found[1], "ideal": ideal}
+        rows.append({"what": "wait", **row, "cpu_s": took_s})
     return rows
 
 
@@ -162,34 +159,16 @@ def message_rows() -> list[dict[str, Any]]:
     return rows
 
 
-def show(rows: list[dict[str, Any]]) -> None:
-    """The rows as tables."""
-    print(f"{'load':<28}{'wait':>9}{'channels':>10}{'ideal':>9}   cycles over an empty mesh")
-    for row in rows:
-        if row["what"] == "wait":
-            print(f"{row['load']:<28}{row['wait_cycles']:>9.2f}{row['with_channels']:>10.2f}{row['ideal']:>9.2f}")
-    print(f"\n{'flows':<40}share of the edge")
-    for row in rows:
-        if row["what"] == "share":
-            print(f"{row['of']:<40}" + "".join(f"{share:>8.1%}" for share in row["shares"]))
-    print(f"\n{'4 KiB behind 256 KiB':<28}{'alone':>9}{'one queue':>11}{'channels':>10}   ns")
-    for row in rows:
-        if row["what"] == "message":
-            print(f"{row['on']:<28}{row['alone_ns']:>9.1f}{row['one_queue_ns']:>11.1f}{row['channels_ns']:>10.1f}")
-
-
-def main() -> int:
-    """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--cycles", type=int, default=4000, help="length of the mesh's traffic (4000)")
-    parser.add_argument("--json", type=Path, help="write the rows")
-    chosen = parser.parse_args()
-    rows = [*wait_rows(chosen.cycles), *share_rows(), *message_rows()]
-    show(rows)
-    if chosen.json:
-        chosen.json.write_text(json.dumps({"rows": rows}, indent=1) + "\n")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+def measure(chosen: argparse.Namespace) -> dict[str, Any]:
+    """The three tables."""
+    waits, shared, messages = wait_rows(chosen.cycles), share_rows(), message_rows()
+    table = Table("load:<26", "wait:9.2f", "channels:9.2f", "ideal:9.2f", title="cycles over an empty mesh")
+    for row in waits:
+        table.row(row["load"], row["wait_cycles"], row["with_channels"], row["ideal"])
+    table = Table("flows:<40", "shares:<32", title="\nshares of an edge")
+    for row in shared:
+        table.row(row["of"], "".join(f"{share:>8.1%}" for share in row["shares"]))
+    table = Table("4 KiB behind 256 KiB:<26", "alone:9.1f", "one queue:9.1f", "channels:9.1f", title="\nns")
+    for row in messages:
+        table.row(row["on"], row["alone_ns"], row["one_queue_ns"], row["channels_ns"])
+    return {"rows": [*waits, *shared, *messages]}

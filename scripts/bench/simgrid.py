@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """A ring all-reduce here and in SimGrid: simulated times, and wall time a message.
 
 Here: ``--algorithm ring`` with ``--variant ideal``, which has the costs of commands off by name. There: the same
@@ -10,14 +9,20 @@ system's Python), raw model ``CM02`` without corrections. Both are set against 2
 import argparse
 import json
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
+from .kit import Flag, Table, command, launch
+
 SYSTEM_PYTHON = "/usr/bin/python3"
 MISSING = "SimGrid is not here: install Debian's python3-simgrid, or name its interpreter with --python; left out"
 NEAR = 0.05
+FLAGS = {
+    "sips": Flag((4, 8, 16), (4,), "numbers of SIPs"),
+    "bytes": Flag(2**20, 2**16, "bytes of a rank's tensor"),
+    "python": Flag(SYSTEM_PYTHON, SYSTEM_PYTHON, "the interpreter with SimGrid"),
+}
 RING = """
 import json, sys, time
 from simgrid import Actor, Engine, Mailbox
@@ -47,21 +52,11 @@ RAW = (
 )
 
 
-def launched(*flags: str) -> dict[str, Any]:
-    """The document of a run."""
-    words = [sys.executable, "-m", "launcher", *flags, "--json", "-"]
-    found: dict[str, Any] = json.loads(subprocess.run(words, capture_output=True, text=True, check=True).stdout)
-    return found
-
-
 def latency_ns() -> float:
     """From PE to PE of neighbouring SIPs: the data's terms but for the drain."""
-    words = ["--sips", "4", "--variant", "ideal", "--from", "0.8.0", "--to", "1.8.0", "--bytes", "4096", "--json", "-"]
-    done = subprocess.run([sys.executable, "-m", "launcher.cli.probe", *words], capture_output=True, text=True)
-    if done.returncode:
-        raise SystemExit(f"bench_simgrid: {done.stderr.strip()}")
-    terms = json.loads(done.stdout)["pair"]["terms"]
-    return sum(term["ps"] for term in terms if term["part"] == "data" and term["kind"] != "drain") / 1000
+    flags = "--sips 4 --variant ideal --from 0.8.0 --to 1.8.0 --bytes 4096"
+    terms = command("ahbm-probe", *flags.split()).document["pair"]["terms"]
+    return float(sum(term["ps"] for term in terms if term["part"] == "data" and term["kind"] != "drain") / 1000)
 
 
 def simgrid(python: str, n: int, nbytes: int, bytes_per_ns: float, latency: float) -> dict[str, float] | None:
@@ -83,26 +78,20 @@ def simgrid(python: str, n: int, nbytes: int, bytes_per_ns: float, latency: floa
         words = [python, str(program), str(platform), *(f"--cfg={each}" for each in RAW), str(n), str(nbytes)]
         done = subprocess.run(words, capture_output=True, text=True)
     if done.returncode:
-        raise SystemExit(f"bench_simgrid: {done.stderr.strip()}")
+        raise SystemExit(f"bench simgrid: {done.stderr.strip()}")
     found: dict[str, float] = json.loads(done.stdout)
     return found
 
 
-def main() -> int:
-    """Print the table; 1 if a time is not near the formula."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--sips", default="4,8,16", help="numbers of SIPs (4,8,16)")
-    parser.add_argument("--bytes", type=int, default=2**20, help="of a rank's tensor (1048576)")
-    parser.add_argument("--python", default=SYSTEM_PYTHON, help=f"the interpreter with SimGrid ({SYSTEM_PYTHON})")
-    parser.add_argument("--json", type=Path, metavar="FILE")
-    chosen = parser.parse_args()
-    latency, rows, is_near = latency_ns(), [], True
-    print(f"L = {latency:.3f} ns from PE to PE; flags: --variant ideal --algorithm ring --engine inproc")
-    head = f"{'SIPs':>5} {'formula us':>11} {'here us':>9} {'off':>7} {'SimGrid us':>11} {'off':>7}"
-    print(f"{head} {'wall a message':>15}")
-    for n in map(int, chosen.sips.split(",")):
-        flags = ("--sips", str(n), "--algorithm", "ring", "--variant", "ideal", "--bytes", str(chosen.bytes))
-        document = launched(*flags, "--engine", "inproc", "--no-verify-data")
+def measure(chosen: argparse.Namespace) -> dict[str, Any]:
+    """A row for each number of SIPs: times here and there, each beside the formula."""
+    latency, rows = latency_ns(), []
+    title = f"L = {latency:.3f} ns from PE to PE; flags: --variant ideal --algorithm ring --engine inproc"
+    here, there_heads = ("formula us:11.3f", "here us:9.3f", "off:7.2%"), ("SimGrid us:11.3f", "off:7.2%")
+    table = Table("SIPs:5", *here, *there_heads, "wall a message:>14", title=title)
+    for n in chosen.sips:
+        flags = ("--sips", n, "--algorithm", "ring", "--variant", "ideal", "--bytes", chosen.bytes)
+        document = launch(*flags, "--engine", "inproc", "--no-verify-data")
         run = document["runs"][0]
         link = max(run["links"], key=lambda each: each["payload_bytes"])
         bytes_per_ns = link["payload_bytes"] * 1000 / link["busy_ps"]
@@ -112,20 +101,18 @@ def main() -> int:
         messages = sum(rank["packets_sent"] for rank in document["ranks"]) / 2
         row = {"sips": n, "formula_ns": formula, "time_ns": run["time_ns"], "off": off, "simgrid": there}
         row["wall_us_a_message"] = document["wall_s"]["simulate"] * 1e6 / messages
-        text = f"{n:>5} {formula / 1000:>11.3f} {run['time_ns'] / 1000:>9.3f} {off:>7.2%}"
+        cells: tuple[Any, ...] = (None, None, None)
         if there is not None:
             of_simgrid = there["wall_s"] * 1e6 / (2 * n * (n - 1))
-            text += f" {there['time_ns'] / 1000:>11.3f} {there['time_ns'] / formula - 1:>7.2%}"
-            text += f" {row['wall_us_a_message'] / of_simgrid:>14.1f}x"
-        print(text)
+            ratio = f"{row['wall_us_a_message'] / of_simgrid:.1f}x"
+            cells = (there["time_ns"] / 1000, there["time_ns"] / formula - 1, ratio)
+        table.row(n, formula / 1000, run["time_ns"] / 1000, off, *cells)
         rows.append(row)
-        is_near = is_near and abs(off) <= NEAR
     if any(row["simgrid"] is None for row in rows):
         print(MISSING)
-    if chosen.json is not None:
-        chosen.json.write_text(json.dumps({"latency_ns": latency, "rows": rows}, indent=1) + "\n")
-    return 0 if is_near else 1
+    return {"latency_ns": latency, "rows": rows}
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+def holds(document: dict[str, Any]) -> bool:
+    """Each time is near the formula."""
+    return all(abs(row["off"]) <= NEAR for row in document["rows"])

@@ -1,16 +1,13 @@
-"""HELICS (https://helics.org) under the patterns of ``bench_sync.py``: what its time synchronisation costs.
+"""HELICS (https://helics.org) under the patterns of ``sync.py``: what its time synchronisation costs.
 
 The broker and every member are processes of their own: this file again, run by the same interpreter. A member is a
 message federate with one global endpoint. Times are whole ns here and seconds (ns / 1e9) for HELICS, which rounds
 them to its base unit, 1 ns. A message carries the time it is due at, so that one that comes at another time is seen.
-``SETTINGS`` are the fastest of HELICS 3.6.1 that deliver every message at its time. By itself it prints one line:
-
-    python scripts/bench_sync_helics.py --core ipc --pattern ring --members 4 --size 1000
+``SETTINGS`` are the fastest of HELICS 3.6.1 that deliver every message at its time.
 """
 
 import argparse
 import contextlib
-import importlib.metadata
 import json
 import os
 import random
@@ -64,14 +61,6 @@ class Measured(NamedTuple):
     late: int
 
 
-def available() -> str | None:
-    """The version of HELICS, or None when it is not installed."""
-    try:
-        return importlib.metadata.version("helics")
-    except importlib.metadata.PackageNotFoundError:
-        return None
-
-
 def measure(
     pattern: str, members: int, core: str, hops_or_until: int, events: int = 0, seed: int = 0, tuned: bool = False
 ) -> Measured:
@@ -102,7 +91,7 @@ def measure(
 
 def spawn(job: Job, noise: IO[bytes], rank: int, broker_pid: int) -> subprocess.Popen[bytes]:
     """A member, or the broker (-1). What it tells comes through its stdout, all that HELICS prints goes to noise."""
-    command = [sys.executable, __file__, "--job", json.dumps({**vars(job), "rank": rank, "broker_pid": broker_pid})]
+    command = [sys.executable, "-P", __file__, json.dumps({**vars(job), "rank": rank, "broker_pid": broker_pid})]
     return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=noise)
 
 
@@ -291,23 +280,5 @@ def simpy_events(count: int) -> Generator[None, None, None]:
         yield
 
 
-def main() -> None:
-    """One run from the command line, or the part of a child."""
-    parser = argparse.ArgumentParser(description="HELICS in one pattern; size: hops (ring) or ns; events: in 500 ns")
-    parser.add_argument("--core", choices=["zmq", "tcp", "ipc"], default="ipc")
-    parser.add_argument("--pattern", choices=SETTINGS, default="ring")
-    for name, number in (("--members", 4), ("--size", 1000), ("--events", 0), ("--seed", 0)):
-        parser.add_argument(name, type=int, default=number)
-    parser.add_argument("--tuned", action="store_true", help="the fastest settings that are exact, any policy")
-    parser.add_argument("--job", help=argparse.SUPPRESS)
-    a = parser.parse_args()
-    if a.job:
-        return run_child(Job(**json.loads(a.job)))
-    got = measure(a.pattern, a.members, a.core, a.size, a.events, a.seed, a.tuned)
-    wall, member, broker = (1e6 * s / got.ops for s in (got.wall_s, got.member_cpu_s, got.broker_cpu_s))
-    print(f"{a.core} {a.pattern} N={a.members}: {got.ops} ops, {wall:.1f} us each, {1e6 / wall:.0f} ops/s, ", end="")
-    print(f"CPU us per op: {member:.1f} members + {broker:.1f} broker, late {got.late}")
-
-
 if __name__ == "__main__":
-    main()
+    run_child(Job(**json.loads(sys.argv[1])))

@@ -1,4 +1,4 @@
-"""The HBM controller against a cycle-level DRAM model: bandwidth and latency of one 64 bit channel. ``--json FILE``.
+"""The HBM controller against a cycle-level DRAM model: bandwidth and latency of one 64 bit channel.
 
 The figures to reach are those of Ramulator 2.1's latency-throughput test: a stream of reads at an offered rate, and
 beside it a probe that reads at random addresses, the next one when the last is back. Where the controller's queue is
@@ -18,10 +18,7 @@ Random numbers are seeded, so every run prints the same.
 
 import argparse
 import heapq
-import json
 import random
-import sys
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from sipsim.config.components import MemoryCost
@@ -30,6 +27,8 @@ from sipsim.memory.dram.presets import BURST_BYTES, GIB, PRESETS, PSEUDO_CHANNEL
 from sipsim.memory.hbm_controller import HbmController
 from sipsim.memory.store import MemoryStore
 from sipsim.units import PS_PER_NS, ps_to_ns
+
+from .kit import Flag, Table
 
 REQUEST_BYTES = 32
 """A burst, which is a request of the test."""
@@ -64,10 +63,11 @@ TARGETS = (
     Target("hbm4_8000", "all_bank", None, 55.5),
     *(Target("hbm4_8000", "none", rate, rate, ns) for rate, ns in ((0.7, 94), (26.3, 98), (51.9, 101), (60.9, 102))),
 )
+FLAGS = {"targets": Flag(len(TARGETS), 2, "only the first targets")}
 
 
 class Measured(NamedTuple):
-    """Of the stream, GB/s; of the probe, ns from request to last byte."""
+    """Bandwidth of the stream in GB/s, and latency of the probe in ns, from request to last byte."""
 
     stream_GBps: float
     probe_ns: float
@@ -100,7 +100,7 @@ def stream_address(preset: str, number: int) -> int:
     return (((row * device.banks_per_group + bank) * in_row + column) * line_bytes + in_line * REQUEST_BYTES) % GIB
 
 
-def measure(preset: str, refresh: str, offered_GBps: float | None) -> Measured:
+def measured(preset: str, refresh: str, offered_GBps: float | None) -> Measured:
     """The stream at a rate and the probe; without a rate as fast as the queue allows, and no probe."""
     port, draw = channel(preset, refresh), random.Random(1)
     front_ps = PRESETS[preset].front_end
@@ -131,40 +131,24 @@ def measure(preset: str, refresh: str, offered_GBps: float | None) -> Measured:
     return Measured(stream_GBps, ps_to_ns(latency_ps / probes) if probes else 0)
 
 
-def rows() -> list[dict[str, Any]]:
-    """Each target with what was measured and by how much it differs, of the stream's rate and of the latency."""
-    found = []
-    for target in TARGETS:
-        measured = measure(target.preset, target.refresh, target.offered_GBps)
-        stream_error = measured.stream_GBps / target.stream_GBps - 1
-        latency_error = None if target.latency_ns is None else measured.probe_ns / target.latency_ns - 1
+def measure(chosen: argparse.Namespace) -> dict[str, Any]:
+    """Each target with what was measured and by how much it differs, in the stream's rate and in the latency."""
+    stream, probe = ("target:9.2f", "stream:9.2f", "error:7.1%"), ("target:9.0f", "probe:9.1f", "error:7.1%")
+    heads = "preset:<10", "refresh:<8", "offered:8.1f", *stream, *probe
+    table, rows = Table(*heads, title="the stream in GB/s, the latency of the probe in ns"), []
+    for target in TARGETS[: chosen.targets]:
+        got = measured(target.preset, target.refresh, target.offered_GBps)
+        stream_error = got.stream_GBps / target.stream_GBps - 1
+        latency_error = None if target.latency_ns is None else got.probe_ns / target.latency_ns - 1
         errors = {"stream_error": stream_error, "latency_error": latency_error}
-        found.append({"target": target._asdict(), "measured": measured._asdict(), **errors})
-    return found
-
-
-def main() -> int:
-    """Print the table; 1 if a figure is further from its target than 10 %."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--json", metavar="FILE", help="write the figures")
-    options = parser.parse_args()
-    print("                     offered       stream, GB/s          latency of the probe, ns")
-    print("preset     refresh    GB/s    target measured  error      target measured  error")
-    found = rows()
-    for row in found:
-        target, measured = row["target"], row["measured"]
-        offered = "-" if target["offered_GBps"] is None else f"{target['offered_GBps']:.1f}"
-        line = f"{target['preset']:10} {target['refresh']:8} {offered:>6} {target['stream_GBps']:9.2f}"
-        line += f" {measured['stream_GBps']:8.2f} {100 * row['stream_error']:5.1f} %"
-        if target["latency_ns"] is not None:
-            line += f" {target['latency_ns']:11d} {measured['probe_ns']:8.1f} {100 * row['latency_error']:5.1f} %"
-        print(line)
-    for name in dict.fromkeys(target.preset for target in TARGETS):
+        rows.append({"target": target._asdict(), "measured": got._asdict(), **errors})
+        probe_ns = None if target.latency_ns is None else got.probe_ns
+        table.row(*target[:4], got.stream_GBps, stream_error, target.latency_ns, probe_ns, latency_error)
+    for name in dict.fromkeys(target.preset for target in TARGETS[: chosen.targets]):
         print(f"# {name}: front end {PRESETS[name].front_end / PS_PER_NS:g} ns of each latency")
-    if options.json:
-        Path(options.json).write_text(json.dumps({"rows": found}, indent=2) + "\n")
-    return int(any(abs(row[key] or 0) > WITHIN for row in found for key in ("stream_error", "latency_error")))
+    return {"rows": rows}
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+def holds(document: dict[str, Any]) -> bool:
+    """No figure is further from its target than 10 %."""
+    return all(abs(row[key] or 0) <= WITHIN for row in document["rows"] for key in ("stream_error", "latency_error"))

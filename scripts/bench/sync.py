@@ -25,31 +25,42 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable, Generator
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import zmq
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from broker.ids import BROKER, PROTOCOL, Channel
 from broker.mail.base import SipMail
 from broker.mail.kinds import MAIL_KINDS, MailKind
 from broker.process import run_broker
 from broker.wire import Failed, Finished, Join, RankFailed, RankResult, StatusRequest, decode_for_launcher, encode
-from launcher.run.run import OBJECTS_BETWEEN_COLLECTIONS
 from sipsim.engine import Engine
 from sipsim.node.process import run_client
 from sipsim.node.process_spec import SipProcessSpec
 from sipsim.sync.client import SyncClient
 from sipsim.sync.session import Session
 
+from . import _helics
+from .kit import Flag, Table
+
 LOOKAHEAD_PS = 500_000
 MEAN_PS = 500_000
 MESSAGES = 4
 DEADLINE_S = 120.0
 PATTERNS = ("ring", "phold", "step", "work")
+MAIL = tuple(MAIL_KINDS)
+FLAGS = {
+    "patterns": Flag(PATTERNS, PATTERNS, "which patterns", PATTERNS),
+    "members": Flag((2, 4, 8), (2, 4), "numbers of members"),
+    "mail": Flag(MAIL, MAIL, "kinds of our mail", MAIL),
+    "vs": Flag("nothing", "nothing", "run the same with HELICS", ("nothing", "helics", "helics-tuned")),
+    "cores": Flag(("zmq", "tcp", "ipc"), ("ipc",), "cores of HELICS", ("zmq", "tcp", "ipc")),
+    "hops": Flag(4000, 200, "hops of the ring and of pings"),
+    "until": Flag(400_000, 20_000, "simulated ns of phold"),
+    "windows": Flag(1000, 50, "windows of step and work, each member"),
+    "events": Flag(1000, 100, "SimPy events a window of work"),
+    "repeat": Flag(5, 1, "runs a row"),
+}
 
 
 class Task(NamedTuple):
@@ -265,10 +276,8 @@ def run_unsynchronised(task: Task) -> Cost:
 
 def run_helics(task: Task, core: str, tuned: bool) -> Cost:
     """The same with HELICS."""
-    import bench_sync_helics
-
     size = task.size * 500 if task.pattern in ("step", "work") else task.size
-    got = bench_sync_helics.measure(task.pattern, task.members, core, size, task.events, task.seed, tuned)
+    got = _helics.measure(task.pattern, task.members, core, size, task.events, task.seed, tuned)
     return Cost(got.ops, got.wall_s, got.member_cpu_s, got.broker_cpu_s, got.late)
 
 
@@ -329,6 +338,7 @@ def entries(chosen: argparse.Namespace) -> list[Entry]:
         (("floor", "zmq", "ping", 2), lambda _seed: ping_router(chosen.hops)),
         (("floor", "unix", "ping", 2), lambda _seed: ping_unix(chosen.hops)),
     ]
+    is_tuned = chosen.vs == "helics-tuned"
     for pattern in chosen.patterns:
         size = {"ring": chosen.hops, "phold": chosen.until}.get(pattern, chosen.windows)
         for members in chosen.members:
@@ -339,8 +349,8 @@ def entries(chosen: argparse.Namespace) -> list[Entry]:
                 if pattern == "work":
                     alone = lambda seed, t=task: run_unsynchronised(t._replace(seed=seed))  # noqa: E731
                     found.append((("floor", mail, pattern, members), alone))
-            for core in chosen.cores if chosen.vs else ():
-                theirs = lambda seed, t=task, c=core, v=chosen.vs: run_helics(t._replace(seed=seed), c, v != "helics")  # noqa: E731
+            for core in chosen.cores if chosen.vs != "nothing" else ():
+                theirs = lambda seed, t=task, c=core: run_helics(t._replace(seed=seed), c, is_tuned)  # noqa: E731
                 found.append((("helics", core, pattern, members), theirs))
     return found
 
@@ -382,45 +392,23 @@ def compare(rows: list[dict[str, Any]]) -> None:
                 row["overhead"] = 1 - floor["us_each"] / row["us_each"]
 
 
-def print_table(rows: list[dict[str, Any]]) -> None:
-    """For people."""
-    names = f"{'pattern':<8}{'N':>3}  {'tool':<7}{'mail':<5}"
-    print(f"{names}{'ops/s':>10}{'us each':>9}{'CPU us':>8}{'members':>9}{'broker':>8}")
+def show(rows: list[dict[str, Any]]) -> None:
+    """The rows, with their ratios after them."""
+    costs = ("us each:8.1f", "CPU us:7.1f", "members:8.1f", "broker:7.1f")
+    table = Table("pattern:<7", "N:3", "tool:<7", "mail:<5", "ops/s:9.0f", *costs)
+    keys = ("pattern", "members", "tool", "transport", "ops_per_s", "us_each", "cpu_us_each")
     for row in rows:
-        cells = f"{row['pattern']:<8}{row['members']:>3}  {row['tool']:<7}{row['transport']:<5}"
-        costs = f"{row['ops_per_s']:>10.0f}{row['us_each']:>9.1f}{row['cpu_us_each']:>8.1f}"
-        cpu = f"{row['member_cpu_us_each']:>9.1f}{row['broker_cpu_us_each']:>8.1f}"
-        ratios = "".join(f"  x{ratio:.1f} of helics {core}" for core, ratio in row.get("vs_helics", {}).items())
-        ratios += f"  {row['late']} messages late" if row["late"] else ""
-        overhead = f"  overhead {100 * row['overhead']:.1f} % of wall" if "overhead" in row else ""
-        print(cells + costs + cpu + ratios + overhead)
+        more = "".join(f"  x{ratio:.1f} of helics {core}" for core, ratio in row.get("vs_helics", {}).items())
+        more += f"  {row['late']} messages late" if row["late"] else ""
+        more += f"  overhead {100 * row['overhead']:.1f} % of wall" if "overhead" in row else ""
+        table.row(*(row[key] for key in keys), row["member_cpu_us_each"], row["broker_cpu_us_each"], more=more)
 
 
-def words(text: str) -> list[str]:
-    """A list with commas."""
-    return text.split(",")
-
-
-def main() -> int:
-    """Measure, print, write."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--patterns", type=words, default=list(PATTERNS), help="some of ring,phold,step,work")
-    parser.add_argument("--members", type=lambda t: [int(n) for n in words(t)], default=[2, 4, 8], help="2,4,8")
-    parser.add_argument("--mail", type=words, default=list(MAIL_KINDS), help="kinds of our mail (all)")
-    parser.add_argument("--vs", choices=["helics", "helics-tuned"], help="run the same with HELICS")
-    parser.add_argument("--cores", type=words, default=["zmq", "tcp", "ipc"], help="cores of HELICS (zmq,tcp,ipc)")
-    parser.add_argument("--hops", type=int, default=4000, help="of the ring and of pings (4000)")
-    parser.add_argument("--until", type=int, default=400_000, help="simulated ns of phold (400000)")
-    parser.add_argument("--windows", type=int, default=1000, help="of step and work, each member (1000)")
-    parser.add_argument("--events", type=int, default=1000, help="SimPy events a window of work (1000)")
-    parser.add_argument("--repeat", type=int, default=5, help="runs a row (5)")
-    parser.add_argument("--json", type=Path, help="write the rows")
-    chosen = parser.parse_args()
-    if chosen.vs and importlib.util.find_spec("helics") is None:
-        print("bench_sync: HELICS is not installed here; pip install helics", file=sys.stderr)
-        return 2
-    # As in the processes that ahbm-launch starts.
-    gc.set_threshold(OBJECTS_BETWEEN_COLLECTIONS)
+def measure(chosen: argparse.Namespace) -> dict[str, Any]:
+    """A row for each tool, transport, pattern and number of members."""
+    if chosen.vs != "nothing" and importlib.util.find_spec("helics") is None:
+        print("bench sync: HELICS is not installed here; pip install helics", file=sys.stderr)
+        raise SystemExit(2)
     gc.freeze()
     todo = entries(chosen)
     costs: dict[tuple[str, str, str, int], list[Cost]] = {name: [] for name, _ in todo}
@@ -429,11 +417,5 @@ def main() -> int:
             costs[name].append(run(seed))
     rows = [row_of(name, measured) for name, measured in costs.items()]
     compare(rows)
-    print_table(rows)
-    if chosen.json:
-        chosen.json.write_text(json.dumps({"rows": rows}, indent=1) + "\n")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    show(rows)
+    return {"rows": rows}
