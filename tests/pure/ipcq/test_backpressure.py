@@ -60,6 +60,7 @@ def test_the_crossing_is_where_the_mean_delay_passes_a_wake_up(first: int, most:
         assert is_slower == (crossing is not None and start >= crossing)
 
 
+@pytest.mark.ideal
 @pytest.mark.parametrize(
     ("settings", "sent_ps", "since_ps", "seen_ps"),
     [
@@ -128,6 +129,7 @@ def two_sends(tl: TL, bench: Bench, pause_ps: int) -> None:
     send_i32(tl, tcm(0, 0))
 
 
+@pytest.mark.ideal
 def test_a_stale_credit_does_not_shift_the_polls() -> None:
     """Two credits: a stale one, which frees no slot, and one that does; the poll is due at 120,004."""
     bench = pair_bench({**POLL, "defaults.n_slots": 1})
@@ -137,6 +139,7 @@ def test_a_stale_credit_does_not_shift_the_polls() -> None:
     assert bench.ends("ipcq.send") == [4, 120_004], "credit at 115,800"
 
 
+@pytest.mark.ideal
 def test_futures_poll_from_the_time_of_their_post() -> None:
     """The messages arrive at 17,550 and 18,550; one future polls at 20,000, the other at 23,000, in order. Where waits
     sleep, a posted receive needs no core: PE_IPCQ serves it at once.
@@ -159,6 +162,7 @@ def test_futures_poll_from_the_time_of_their_post() -> None:
     assert ends(SLEEP) == [HERE_PS + RETURN_PS, HERE_PS + 1_000 + RETURN_PS]
 
 
+@pytest.mark.ideal
 @pytest.mark.parametrize("returned", ["fast_path", "fabric", "piggyback"])
 def test_empty_polls_cost_no_events(returned: str) -> None:
     """As many for a wait of a microsecond as for one of a second, and two more than with sleep: the two late polls."""

@@ -329,6 +329,7 @@ def test_writes_at_the_same_time_are_no_error() -> None:
     assert (verdict.difference, verdict.races) == (None, 2)
 
 
+@pytest.mark.ideal
 @pytest.mark.parametrize("later_write", [False, True])
 def test_what_writes_at_the_same_time_have_left_is_known(later_write: bool) -> None:
     """Bytes that change after both have ended are an error, whichever of them was first. A later write orders its own

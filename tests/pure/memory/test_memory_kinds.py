@@ -101,6 +101,7 @@ def test_bank_conflicts_cost(offset: int, waits_ps: int) -> None:
     assert elsewhere == [WAY_PS + 16_000 + 4_000 + SHORT_PS]
 
 
+@pytest.mark.ideal
 @pytest.mark.parametrize(("slot", "waits_ps"), [(0, 7_000), (1, 0)], ids=["same bank", "other bank"])
 def test_a_message_occupies_the_bank_of_its_slot(slot: int, waits_ps: int) -> None:
     """Its first byte is there at 26 ns, and the bank needs 16 ns. PE 2's 64 B begin to come at 35 ns."""
@@ -111,6 +112,7 @@ def test_a_message_occupies_the_bank_of_its_slot(slot: int, waits_ps: int) -> No
     assert only(made, ends) == WAY_PS + 10_000 + waits_ps + 16_000 + 4_000 + SHORT_PS + 10_000
 
 
+@pytest.mark.ideal
 def test_the_usual_kind_counts_for_the_digest_as_none() -> None:
     def digest(settings: dict[str, object]) -> str:
         return WiredPlan(config({**ONE_SIP, **settings}), [], {}).digest
