@@ -93,6 +93,7 @@ def run_pair(
     if receiver is not None:
         bench.kernel(1, 0, late)
     bench.run()
+    assert not bench.sip.waiting(), "a kernel waits for ever"
     return bench
 
 
