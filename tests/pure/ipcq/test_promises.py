@@ -1,4 +1,5 @@
-"""Promises and reactions: what the plan derives, what a run keeps, and what the broker makes of them.
+"""Promises and reactions: what the plan derives and what a run keeps. What the broker makes of them is a model in
+``pure/broker/test_timesync.py``.
 
 The sums are written out from the config, term by term, in nanoseconds.
 """
@@ -11,9 +12,6 @@ from hardware import WiredPlan, config
 from runs import ccl_file, run
 from watched import Watched
 
-from broker.ids import MAX_PS, Channel
-from broker.sync.timesync import Bound, TimeSync
-from broker.wire import Grant, Report
 from sipsim.ccl.install import PePlace
 from sipsim.plan.plan import Plan
 
@@ -204,21 +202,3 @@ def test_a_promise_made_during_through_traffic_is_kept(
     # UCIe rounds up the two bytes here to a flit, as the one byte of the lookahead; of Ethernet that counts less.
     assert min(watched.slacks) == 0 if link == "ucie" else min(watched.slacks) > 0
     assert max(watched.gains) == NEAREST
-
-
-# --- what the broker makes of them ----------------------------------------------------------------------------
-
-
-def told(next_ps=None, held_ps=None, sent=(), taken=(), promise_ps=None) -> Report:
-    return Report(0, next_ps, held_ps, sent, taken, 0, promise_ps)
-
-
-def test_a_chain_adds_the_reactions_of_its_inner_sips() -> None:
-    channels = [Channel(0, 1, 10, "a"), Channel(1, 2, 20, "b"), Channel(2, 0, 40, "c")]
-    sync = TimeSync(3, channels, [1000, 300, 7000])
-    sync.report(1, told(promise_ps=MAX_PS))
-    sync.report(2, told(promise_ps=MAX_PS))
-    assert sync.report(0, told(next_ps=5)) == [(0, Grant(5 + 10 + 300 + 20 + 7000 + 40, ()))]
-    assert sync.bound(1) == Bound(0, 5, 10, ["a"])
-    assert sync.bound(2) == Bound(0, 5, 330, ["a", "b"])
-    assert sync.bound(0) == Bound(0, 5, 7370, ["a", "b", "c"])
