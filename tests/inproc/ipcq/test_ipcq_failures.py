@@ -216,17 +216,14 @@ UNREAD = f"{SENDER}    for turn in range(7): tl.recv('back', n, 'f16')"
 UNREAD_TEXT = "3 messages were sent and never received: 3 from rank 0 cube 1 PE 0 (there) to rank 1 cube 1 PE 0 (back)"
 
 
-def test_unread_messages_are_an_error_with_the_checker(tmp_path: Path) -> None:
-    """By number, sender and receiver."""
+def test_unread_messages_are_an_error_with_the_checker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By number, sender and receiver; without it they are a notice."""
     done = run_kernels(tmp_path, UNREAD, "--check-invariants")
     error = done.document["error"]
     assert (done.outcome.exit_code, error["kind"], error["message"]) == (3, "IpcqUnreadMessages", UNREAD_TEXT)
     assert (error["rank"], error["cube"], error["pe"], error["direction"]) == (1, 1, 0, "back")
     ring = {"sender": (0, 1, 0), "sender_direction": "there", "receiver": (1, 1, 0), "receiver_direction": "back"}
     assert error["unread"] == [{**ring, "messages": 3}]
-
-
-def test_unread_messages_are_a_notice_without_the_checker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("AHBM_CHECK_INVARIANTS")
     done = run_kernels(tmp_path, UNREAD)
     assert (done.outcome.exit_code, done.document["status"]) == (0, "ok")
