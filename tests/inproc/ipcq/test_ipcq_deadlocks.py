@@ -62,7 +62,7 @@ def test_a_handle_that_is_never_used_is_named() -> None:
     def keeps(tl: Any) -> None:
         _kept = [tl.recv("a", 1, "i32") for _ in range(3)]
 
-    done = deadlock(lambda tl: send(tl, "b", 3), keeps, lambda tl: None, latch="in_place")
+    done = deadlock(lambda tl: send(tl, "b", 3), keeps, nothing, latch="in_place")
     assert done.error is not None
     assert done.error["message"].startswith(
         f"{NAMES[B]} has received 2 of the 2 slots of its ring a into handles that no command has named: h0, h1 "
@@ -71,37 +71,48 @@ def test_a_handle_that_is_never_used_is_named() -> None:
     )
 
 
-def test_a_cycle_of_futures() -> None:
-    """Each waits for a future before it sends, two across SIPs. A future that is not waited for is not reported."""
+def waits_before_it_sends(before: str, after: str, other: str) -> Callable[..., None]:
+    """With a future that it waits for, and one of another direction, which is not reported."""
 
-    def kernel(before: str, after: str, other: str) -> Callable[..., None]:
-        def body(tl: Any) -> None:
-            future = later(tl, before)
-            later(tl, other)
-            tl.wait(future)
-            send(tl, after)
+    def body(tl: Any) -> None:
+        future = later(tl, before)
+        later(tl, other)
+        tl.wait(future)
+        send(tl, after)
 
-        return body
-
-    done = deadlock(kernel("c", "b", "b"), kernel("a", "c", "c"), kernel("b", "a", "a"))
-    assert reason(done) == f"a cycle: {NAMES[A]} (recv c) -> {NAMES[C]} (recv b) -> {NAMES[B]} (recv a) -> {NAMES[A]}"
-    assert len(told(done)["waits"]) == 3
+    return body
 
 
-def test_a_cycle_through_receives_from_any_direction() -> None:
-    """All three receive from any direction. Each has two edges in the report."""
-    done = deadlock(take, take, take)
-    assert reason(done).startswith("a cycle: rank 0 cube 0 PE 0 (recv b) -> rank 0 cube 1 PE 0 (recv a) -> ")
-    assert len(told(done)["waits"]) == 6
-    assert "; 3 PEs wait and nothing can happen any more, at " in done.output
+def nothing(tl: Any) -> None:
+    """Ends at once."""
 
 
-def test_a_pe_with_another_sender_is_in_no_cycle() -> None:
-    """A waits for B or C, and B for A; but C has ended, and could have sent to A. That is what is missing."""
-    done = deadlock(take, lambda tl: take(tl, "a"), lambda _tl: None)
-    assert reason(done) == f"missing: a send by {NAMES[C]}, which waits for nothing, to {NAMES[A]} (its recv b or c)"
-    assert told(done)["cycle"] == []
-    assert f"  {NAMES[B]}: recv a; peer {NAMES[A]}" in PLACE.sub("", done.output), "and who follows from it"
+AROUND = f"a cycle: {NAMES[A]} (recv {{}}) -> {NAMES[C]} (recv {{}}) -> {NAMES[B]} (recv {{}}) -> {NAMES[A]}"
+CYCLES = {
+    "of futures, two across SIPs": (
+        *((waits_before_it_sends(*"cbb"), waits_before_it_sends(*"acc"), waits_before_it_sends(*"baa")), TRIANGLE),
+        *(AROUND.format(*"cba"), 3),
+    ),
+    # Each has two edges in the report.
+    "of receives from any direction": ((take, take, take), TRIANGLE, f"a cycle: {NAMES[A]} (recv b) -> {NAMES[B]}", 6),
+    # Against the sense of a unidirectional ring: any direction means those that receive.
+    "of receives from those that send": ((take, take, take), ONE_WAY, AROUND.format(*"WWW"), 3),
+    # A waits for B or C, and B for A; but C has ended, and could have sent to A.
+    "none, where there is another sender": (
+        *((take, lambda tl: take(tl, "a"), nothing), TRIANGLE),
+        f"missing: a send by {NAMES[C]}, which waits for nothing, to {NAMES[A]} (its recv b or c)",
+        3,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CYCLES)
+def test_a_cycle_is_named(name: str) -> None:
+    kernels, wires, expected, waits = CYCLES[name]
+    done = deadlock(*kernels, wires=wires)
+    assert reason(done).startswith(expected)
+    assert len(told(done)["waits"]) == waits
+    assert (told(done)["cycle"] == []) == expected.startswith("missing")
 
 
 def test_a_future_without_a_send() -> None:
@@ -112,7 +123,7 @@ def test_a_future_without_a_send() -> None:
         for future in reversed(futures):
             tl.wait(future)
 
-    done = deadlock(two, lambda tl: send(tl, "a"), lambda _tl: None)
+    done = deadlock(two, lambda tl: send(tl, "a"), nothing)
     assert reason(done) == f"missing: a send by {NAMES[B]}, which waits for nothing, to {NAMES[A]} (its recv b)"
     assert "unread" not in done.output
     (wait,) = told(done)["waits"]
@@ -123,28 +134,21 @@ def test_messages_without_a_receive() -> None:
     """A waits for B by name; C has sent to A twice, and A to B, which is B's affair. A receive from any direction asks
     for all.
     """
-    done = deadlock(lambda tl: [send(tl, "b"), take(tl, "b")], lambda _tl: None, lambda tl: send(tl, "a", 2))
+    done = deadlock(lambda tl: [send(tl, "b"), take(tl, "b")], nothing, lambda tl: send(tl, "a", 2))
     assert "recv b; unread messages from c; peer " in PLACE.sub("", done.output)
     assert len(re.findall("(?m)^  rank .* unread messages", done.output)) == 1
-    drained = deadlock(lambda tl: [take(tl) for _ in range(3)], lambda _tl: None, lambda tl: send(tl, "a", 2))
+    drained = deadlock(lambda tl: [take(tl) for _ in range(3)], nothing, lambda tl: send(tl, "a", 2))
     assert "unread" not in drained.output
 
 
 def test_a_sender_whose_peer_waits_for_another() -> None:
     """B fills A's ring and is blocked; A waits for C, which has ended: C's send is missing, and A has messages."""
-    done = deadlock(lambda tl: take(tl, "c"), lambda tl: send(tl, "a", 3), lambda _tl: None)
+    done = deadlock(lambda tl: take(tl, "c"), lambda tl: send(tl, "a", 3), nothing)
     assert reason(done) == f"missing: a send by {NAMES[C]}, which waits for nothing, to {NAMES[A]} (its recv c)"
     assert "perhaps a wrong direction: rank 0 cube 0 PE 0 waits in recv c at " in done.output
     lines = PLACE.sub("", done.output)
     assert f"  {NAMES[A]}: recv c; unread messages from b; peer {NAMES[C]}" in lines
     assert f"  {NAMES[B]}: send a; peer {NAMES[A]}" in lines
-
-
-def test_any_direction_means_those_that_receive() -> None:
-    """In a unidirectional ring each waits for the one before it: a circle against the ring's sense, along W alone."""
-    done = deadlock(take, take, take, wires=ONE_WAY)
-    assert reason(done) == f"a cycle: {NAMES[A]} (recv W) -> {NAMES[C]} (recv W) -> {NAMES[B]} (recv W) -> {NAMES[A]}"
-    assert len(told(done)["waits"]) == 3
 
 
 @pytest.mark.parametrize("mode", ["fast_path", "fabric", "piggyback", "auto"])
@@ -157,5 +161,5 @@ def test_the_report_does_not_depend_on_the_mode(mode: str, backpressure: str) ->
 
     wires = {(A, "c"): C, (C, "a"): A}
     keys = {"credit_return_mode": mode, "backpressure": backpressure}
-    done = deadlock(kernel("c"), lambda _tl: None, kernel("a"), wires=wires, **keys)
+    done = deadlock(kernel("c"), nothing, kernel("a"), wires=wires, **keys)
     assert reason(done) == f"a cycle: {NAMES[A]} (send c) -> {NAMES[C]} (send a) -> {NAMES[A]}"

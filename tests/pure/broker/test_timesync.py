@@ -1,4 +1,4 @@
-"""The broker's decision, fact by fact; reactions are in ``test_promises``, whole runs in ``test_timesync_property``."""
+"""The broker's decision, fact by fact and against a model with reactions; whole runs: ``test_timesync_property``."""
 
 import random
 

@@ -23,7 +23,7 @@ from sipsim.tl.language import TL, run_kernel
 from sipsim.topology.address import PePlace, PhysAddr
 
 MOST_EVENTS = 1_000_000
-Kernel = Callable[[TL], None]
+Kernel = Callable[[TL], object]
 
 ONE_SIP = {"system.sips.count": 1, "sip.cube_mesh": {"w": 2, "h": 1}}
 SHAPED = {"torus_2d", "mesh_2d_no_wrap"}
@@ -112,6 +112,10 @@ class Bench:
 
     def records(self, kind: str) -> list[Record]:
         return records_of(self.sip, kind)
+
+    def ends(self, kind: str) -> list[int]:
+        """When each record of a kind ended."""
+        return [record.end_ps for record in self.records(kind)]
 
 
 def records_of(sip: Sip, kind: str) -> list[Record]:

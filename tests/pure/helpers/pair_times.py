@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from hardware import Bench
+from hardware import Bench, pair_bench, tcm
 
 from sipsim.ipcq.pe_ipcq import PeIpcq
 from sipsim.tl.language import TL
@@ -63,6 +63,40 @@ def put(bench: Bench, address: int, values: Any, dtype: str = "<f4") -> None:
     bench.sip.memory.write(address, np.array(values, dtype).tobytes())
 
 
+def queue_bench(**defaults: object) -> Bench:
+    """The pair, with other values below ``defaults``."""
+    return pair_bench({f"defaults.{name}": value for name, value in defaults.items()})
+
+
+def run_pair(
+    bench: Bench,
+    sender: int | Callable[[TL], Any],
+    receiver: Callable[[TL], Any] | None = None,
+    late_ps: int = 0,
+) -> Bench:
+    """Run a kernel on each PE of the pair, the receiver's from ``late_ps`` on; or send so many messages of 64 B without
+    pause, each full of its own number.
+    """
+
+    def numbered(tl: TL) -> None:
+        for index in range(sender if isinstance(sender, int) else 0):
+            put(bench, tcm(0, 0), [index] * 16, "<i4")
+            send_i32(tl, tcm(0, 0))
+
+    def late(tl: TL) -> None:
+        if late_ps:
+            bench.pause(1, 0, late_ps)
+        if receiver is not None:
+            receiver(tl)
+
+    bench.kernel(0, 0, numbered if isinstance(sender, int) else sender)
+    if receiver is not None:
+        bench.kernel(1, 0, late)
+    bench.run()
+    assert not bench.sip.waiting(), "a kernel waits for ever"
+    return bench
+
+
 def send_i32(tl: TL, address: int, count: int = 16) -> None:
     tl.send("E", src_addr=address, shape=count, dtype="i32")
 
@@ -82,4 +116,13 @@ def note_credits(bench: Bench, ipcq: PeIpcq) -> list[tuple[int, int]]:
         credit(metadata)
 
     ipcq.credit = record  # type: ignore[method-assign]
+    return seen
+
+
+def credits_of(
+    bench: Bench, sender: int | Callable[[TL], Any], receiver: Callable[[TL], Any], late_ps: int = 0
+) -> list[tuple[int, int]]:
+    """Run the pair; (time, consumer_seq) of each credit that arrives at the sender."""
+    seen = note_credits(bench, bench.ipcq(0, 0))
+    run_pair(bench, sender, receiver, late_ps)
     return seen

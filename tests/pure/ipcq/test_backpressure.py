@@ -1,6 +1,7 @@
-"""A wake-up and a poll cost PE_CPU; a poll loop that backs off beats sleep for short waits and loses for long ones.
+"""A wait that sleeps is woken by PE_CPU; one that polls ends at the first poll at or after the event, counted from the
+start of the wait. A poll loop that backs off beats sleep for short waits and loses for long ones.
 
-The pair and its times are those of ``pair_times``.
+The pair and its times are those of ``pair_times``; a poll interval is 10 ns.
 """
 
 from itertools import pairwise
@@ -9,13 +10,17 @@ import pytest
 from hardware import Bench, pair_bench, tcm
 from hypothesis import given
 from hypothesis import strategies as st
-from pair_times import RETURN_PS, arrival_ps, recv_i32, send_i32
+from pair_times import RETURN_PS, arrival_ps, queue_bench, recv_i32, run_pair, send_i32
 
 from sipsim.ipcq.backpressure import Backpressure
+from sipsim.ipcq.messages import IpcqCreditMetadata
 from sipsim.tl.language import TL
 
-WAKE_NS, LOOK_NS, FIRST_NS, MOST_NS = 30, 5, 10, 80
 HERE_PS = arrival_ps(64)
+"""A message that is sent at 0 arrives at 17,550 ps."""
+POLL = {"defaults.backpressure": "poll", "defaults.poll_interval_ns": 10}
+COSTS = {"defaults.poll_interval_max_ns": 80, "pe_cpu.wakeup_ns": 30, "pe_cpu.poll_ns": 5}
+COSTLY_POLL, SLEEP = {**POLL, **COSTS}, {**COSTS, "defaults.backpressure": "sleep"}
 
 
 def looks_ps(first_ps: int, most_ps: int, until_ps: int) -> list[int]:
@@ -55,118 +60,127 @@ def test_the_crossing_is_where_the_mean_delay_passes_a_wake_up(first: int, most:
         assert is_slower == (crossing is not None and start >= crossing)
 
 
-def test_the_crossing_of_the_proposed_values() -> None:
-    """Looks at 0, 10, 30, 70, 150 and then every 80 ns; 80 is the first interval of at least 2 * (30 - 5) ns."""
-    pressure = Backpressure(FIRST_NS, MOST_NS, LOOK_NS)
-    assert pressure.crossing_ps(WAKE_NS) == 70
-    assert pressure.crossing_ps(LOOK_NS) == 0, "a wake-up as short as a look"
-    assert pressure.crossing_ps(10**6) is None, "no interval is as long"
-    assert Backpressure(FIRST_NS, 0, LOOK_NS).crossing_ps(WAKE_NS) is None, "a loop that does not back off"
-
-
-def costly(mode: str, n_slots: int = 8) -> Bench:
-    return pair_bench(
-        {
-            "defaults.n_slots": n_slots,
-            "defaults.backpressure": mode,
-            "defaults.poll_interval_ns": FIRST_NS,
-            "defaults.poll_interval_max_ns": MOST_NS,
-            "pe_cpu.wakeup_ns": WAKE_NS,
-            "pe_cpu.poll_ns": LOOK_NS,
-        }
-    )
-
-
-def seen_after_ps(mode: str, wait_ps: int) -> int:
-    """How long after its message's arrival a recv that has waited for ``wait_ps`` goes on."""
-    bench = costly(mode)
-    bench.kernel(1, 0, lambda tl: [recv_i32(tl)])
+@pytest.mark.ideal
+@pytest.mark.parametrize(
+    ("settings", "sent_ps", "since_ps", "seen_ps"),
+    [
+        # A poll at the time of the arrival sees it, one a picosecond before does not.
+        (POLL, 0, 0, 20_000),
+        (POLL, 0, 7_549, 27_549),
+        (POLL, 0, 7_550, 17_550),
+        (POLL, 0, 7_551, 17_551),
+        # Looks at 10, 30, 70, 150 ns and then every 80.
+        (COSTLY_POLL, 30_000 - HERE_PS, 0, 30_000 + 5_000),
+        (COSTLY_POLL, 70_001 - HERE_PS, 0, 150_000 + 5_000),
+        (COSTLY_POLL, 10**6 - HERE_PS, 0, 1_030_000 + 5_000),
+        (SLEEP, 10**6 - HERE_PS, 0, 10**6 + 30_000),
+        # What is there costs nothing to see.
+        (POLL, 0, HERE_PS, HERE_PS),
+        (COSTLY_POLL, 0, HERE_PS, HERE_PS),
+        (SLEEP, 0, HERE_PS + 1, HERE_PS + 1),
+    ],
+)
+@pytest.mark.parametrize("direction", ["W", None])
+def test_a_recv_polls_every_interval(
+    settings: dict[str, object], sent_ps: int, since_ps: int, seen_ps: int, direction: str | None
+) -> None:
+    bench = pair_bench(settings)
 
     def sender(tl: TL) -> None:
-        if wait_ps > HERE_PS:
-            bench.pause(0, 0, wait_ps - HERE_PS)
+        if sent_ps:
+            bench.pause(0, 0, sent_ps)
         send_i32(tl, tcm(0, 0))
 
-    bench.kernel(0, 0, sender)
-    bench.run()
-    return bench.records("ipcq.recv")[0].end_ps - RETURN_PS - max(wait_ps, HERE_PS)
+    run_pair(bench, sender, lambda tl: tl.recv(direction, 16, "i32"), since_ps)
+    (received,) = bench.records("ipcq.recv")
+    assert (received.start_ps, received.end_ps) == (since_ps, seen_ps + RETURN_PS)
 
 
 @pytest.mark.ideal
 @pytest.mark.parametrize(
-    ("wait_ps", "seen_at_ps"),
-    [(HERE_PS, 30_000), (30_000, 30_000), (30_001, 70_000), (70_001, 150_000), (150_001, 230_000), (10**6, 1_030_000)],
+    ("settings", "since_ps", "sent_ps"),
+    [
+        (POLL, 0, 120_000),
+        (POLL, 5_799, 125_799),
+        (POLL, 5_800, 115_800),
+        (POLL, 116_000, 116_000),
+        (COSTLY_POLL, 0, 150_000 + 5_000),
+        (SLEEP, 0, 115_800 + 30_000),
+    ],
 )
-def test_waits_of_a_machine(wait_ps: int, seen_at_ps: int) -> None:
-    assert seen_after_ps("poll", wait_ps) == seen_at_ps - wait_ps + 5_000
-    assert seen_after_ps("sleep", wait_ps) == 30_000
-
-
-@pytest.mark.ideal
-def test_poll_wins_short_waits_and_loses_long_ones() -> None:
-    """The mean over waits that are spread over an interval: 70 ns is the crossing."""
-
-    def mean_ps(start_ns: int, stop_ns: int) -> float:
-        waits = range(start_ns * 1000 + 1, stop_ns * 1000, 2_000)
-        return sum(seen_after_ps("poll", wait) for wait in waits) / len(waits)
-
-    assert mean_ps(30, 70) == pytest.approx(40_000 / 2 + 5_000, abs=1_000)
-    assert mean_ps(70, 150) == pytest.approx(80_000 / 2 + 5_000, abs=1_000)
-    assert mean_ps(30, 70) < seen_after_ps("sleep", 50_000) < mean_ps(70, 150)
-
-
-@pytest.mark.ideal
-@pytest.mark.parametrize("mode", ["sleep", "poll"])
-def test_a_message_that_is_there_costs_nothing_to_see(mode: str) -> None:
-    bench = costly(mode)
-    bench.kernel(0, 0, lambda tl: send_i32(tl, tcm(0, 0)))
-
-    def receiver(tl: TL) -> None:
-        bench.pause(1, 0, HERE_PS)
-        recv_i32(tl)
-
-    bench.kernel(1, 0, receiver)
-    bench.run()
-    assert bench.records("ipcq.recv")[0].end_ps == HERE_PS + RETURN_PS
-
-
-@pytest.mark.ideal
-@pytest.mark.parametrize(("mode", "late_ps"), [("sleep", 30_000), ("poll", None)])
-def test_a_blocked_send_sees_its_credit_later(mode: str, late_ps: int | None) -> None:
-    """One slot; its message is taken at once, as the receiver is late. The credit is back at 100,000 + 15,800."""
-    bench = costly(mode, n_slots=1)
-    put_at: list[int] = []
+def test_a_blocked_send_polls_every_interval(settings: dict[str, object], since_ps: int, sent_ps: int) -> None:
+    """One slot; its message is taken at 100,000 ps, and its credit is back at 115,800."""
+    bench, sent = pair_bench({**settings, "defaults.n_slots": 1}), list[int]()
 
     def sender(tl: TL) -> None:
         send_i32(tl, tcm(0, 0))
+        if since_ps:
+            bench.pause(0, 0, since_ps)
         send_i32(tl, tcm(0, 0))
-        put_at.append(bench.engine.now_ps)
+        sent.append(bench.engine.now_ps)
 
-    def receiver(tl: TL) -> None:
-        bench.pause(1, 0, 100_000)
-        recv_i32(tl)
+    run_pair(bench, sender, recv_i32, 100_000)
+    assert sent == [sent_ps]
 
-    bench.kernel(0, 0, sender)
-    bench.kernel(1, 0, receiver)
-    bench.run()
-    event_ps = 100_000 + RETURN_PS
-    seen_ps = event_ps + late_ps if late_ps is not None else 150_000 + 5_000
-    assert put_at == [seen_ps]
+
+def two_sends(tl: TL, bench: Bench, pause_ps: int) -> None:
+    bench.pause(0, 0, pause_ps)
+    send_i32(tl, tcm(0, 0))
+    send_i32(tl, tcm(0, 0))
 
 
 @pytest.mark.ideal
-def test_a_posted_receive_needs_no_core() -> None:
-    """A future whose kernel does not wait is served at once by PE_IPCQ; one that is waited for wakes its kernel."""
-    bench = costly("sleep")
-    bench.kernel(0, 0, lambda tl: [send_i32(tl, tcm(0, 0)) for _ in range(2)])
+def test_a_stale_credit_does_not_shift_the_polls() -> None:
+    """Two credits: a stale one, which frees no slot, and one that does; the poll is due at 120,004."""
+    bench = pair_bench({**POLL, "defaults.n_slots": 1})
+    sender, base = bench.ipcq(0, 0), bench.queue(1, 0, "W").my_rx_base_pa
+    bench.engine.at(50_001, lambda: sender.credit(IpcqCreditMetadata(0, base, 0, 1, 0, "W")))
+    run_pair(bench, lambda tl: two_sends(tl, bench, 4), recv_i32, 100_000)
+    assert bench.ends("ipcq.send") == [4, 120_004], "credit at 115,800"
 
-    def receiver(tl: TL) -> None:
-        futures = [tl.recv_async("W", 16, "i32") for _ in range(2)]
-        bench.pause(1, 0, HERE_PS + 500)
-        for each in futures:
-            tl.wait(each)
 
-    bench.kernel(1, 0, receiver)
+@pytest.mark.ideal
+def test_futures_poll_from_the_time_of_their_post() -> None:
+    """The messages arrive at 17,550 and 18,550; one future polls at 20,000, the other at 23,000, in order. Where waits
+    sleep, a posted receive needs no core: PE_IPCQ serves it at once.
+    """
+
+    def ends(settings: dict[str, object]) -> list[int]:
+        bench = pair_bench(settings)
+
+        def receiver(tl: TL) -> None:
+            first = tl.recv_async("W", 16, "i32")
+            bench.pause(1, 0, 3_000)
+            second = tl.recv_async("W", 16, "i32")
+            bench.pause(1, 0, 20_000)
+            tl.wait(second)
+            tl.wait(first)
+
+        return run_pair(bench, 2, receiver).ends("ipcq.recv")
+
+    assert ends(POLL) == [20_000 + RETURN_PS, 23_000 + RETURN_PS]
+    assert ends(SLEEP) == [HERE_PS + RETURN_PS, HERE_PS + 1_000 + RETURN_PS]
+
+
+@pytest.mark.ideal
+@pytest.mark.parametrize("returned", ["fast_path", "fabric", "piggyback"])
+def test_empty_polls_cost_no_events(returned: str) -> None:
+    """As many for a wait of a microsecond as for one of a second, and two more than with sleep: the two late polls."""
+
+    def events(mode: str, wait_ps: int) -> int:
+        bench = queue_bench(n_slots=1, backpressure=mode, poll_interval_ns=0.7, credit_return_mode=returned)
+        run_pair(bench, lambda tl: two_sends(tl, bench, wait_ps), lambda tl: [recv_i32(tl) for _ in range(2)])
+        return bench.engine.events
+
+    asleep, polling = events("sleep", 10**6), events("poll", 10**6)
+    assert polling == events("poll", 10**12)
+    assert asleep < polling <= asleep + 3
+
+
+def test_polling_ends_with_the_run() -> None:
+    """A recv without a message: the event queue becomes empty, so a deadlock is detected."""
+    bench: Bench = pair_bench(POLL)
+    bench.kernel(1, 0, recv_i32)
     bench.run()
-    ends = [HERE_PS + RETURN_PS, HERE_PS + 1_000 + RETURN_PS]
-    assert [each.end_ps for each in bench.records("ipcq.recv")] == ends
+    assert bench.engine.events == 1
+    assert bench.sip.waiting() == 1

@@ -14,7 +14,6 @@ from pair_times import arrival_ps, put
 
 from sipsim.errors import CollectiveMismatch, InvariantViolation, IpcqInUse, IpcqInvalidDirection
 from sipsim.ipcq.generation import ClosedGenerations
-from sipsim.ipcq.pe_ipcq import PeIpcq
 from sipsim.memory.store import MemoryStore
 from sipsim.record.replay.feed import Arrival
 from sipsim.record.replay.second_pass import SecondPass
@@ -26,9 +25,9 @@ TABLE = {0: {"E": 1}, 1: {"W": 0}}
 MODES = ("fast_path", "fabric", "piggyback", "auto")
 
 
-def part(bench: Bench, generation: int, place: PePlace, table: Any = TABLE) -> None:
+def part(bench: Bench, generation: int, place: PePlace) -> None:
     """Install one PE's part of a generation, as its own rank would."""
-    entries = later(bench.plan, PAIR, table)[place]
+    entries = later(bench.plan, PAIR, TABLE)[place]
     bench.ipcq(place.cube, place.pe).install(generation, entries, PAIR.index(place), len(PAIR))
 
 
@@ -38,22 +37,24 @@ def whole(bench: Bench, generation: int) -> None:
 
 def kernel(bench: Bench, place: PePlace, body: Callable[[TL], object], generation: int = 1, call: str = "") -> None:
     bench.ipcq(place.cube, place.pe).use(generation, call)
-    bench.kernel(place.cube, place.pe, lambda tl: body(tl) and None)
+    bench.kernel(place.cube, place.pe, body)
 
 
-def send(*counts: int) -> Callable[[TL], None]:
-    def body(tl: TL) -> None:
-        for count in counts:
-            tl.send("E", src_addr=tcm(0, 0), shape=count, dtype="i32")
-
-    return body
+def send(*counts: int) -> Callable[[TL], object]:
+    return lambda tl: [tl.send("E", src_addr=tcm(0, 0), shape=count, dtype="i32") for count in counts]
 
 
-def receive(got: list[Any], *counts: int, way: str | None = "W") -> Callable[[TL], None]:
-    def body(tl: TL) -> None:
-        got.extend(tl.recv(way, count, "i32").array.tolist() for count in counts)
+def receive(got: list[Any], *counts: int, way: str | None = "W") -> Callable[[TL], object]:
+    return lambda tl: got.extend(tl.recv(way, count, "i32").array.tolist() for count in counts)
 
-    return body
+
+def exchange(bench: Bench, generation: int, *counts: int) -> list[Any]:
+    """What one PE of the pair sends and the other receives."""
+    got: list[Any] = []
+    kernel(bench, PAIR[0], send(*counts), generation)
+    kernel(bench, PAIR[1], receive(got, *counts), generation)
+    bench.run()
+    return got
 
 
 # --- names and places -----------------------------------------------------------------------------------------
@@ -68,11 +69,11 @@ def test_a_kernel_names_the_queue_pairs_of_its_generation(kind: str) -> None:
     whole(bench, 3)
     got: list[Any] = []
 
-    def both(tl: TL) -> None:
+    def first(tl: TL) -> None:
         got.append((tl.rank(), tl.world_size(), tl.has_direction("E"), tl.has_direction("W"), tl.ipcq_slots("E")))
         send(16)(tl)
 
-    kernel(bench, PAIR[0], both, 3)
+    kernel(bench, PAIR[0], first, 3)
     kernel(bench, PAIR[1], receive(got, 16, way=None), 3)
     bench.run()
     assert got == [(0, 2, True, False, (8, 4096)), list(range(16))]
@@ -110,17 +111,8 @@ def test_a_direction_that_a_generation_lacks_is_refused_with_its_name() -> None:
         bench.run()
 
 
-@pytest.mark.parametrize("number", [2, 5])
-def test_a_kernel_cannot_run_with_what_is_not_there(number: int) -> None:
-    bench = pair_bench()
-    whole(bench, 2)
-    bench.sip.close(2)
-    state = "closed" if number == 2 else "not installed"
-    with pytest.raises(InvariantViolation, match=f"is to run with generation {number}, which is {state} at"):
-        bench.ipcq(0, 0).use(number)
-
-
 def test_a_number_is_used_once() -> None:
+    """And a kernel cannot run with one that is closed or not installed."""
     bench = pair_bench()
     whole(bench, 2)
     for _ in range(2):
@@ -128,9 +120,11 @@ def test_a_number_is_used_once() -> None:
             whole(bench, 2)
         if 2 in bench.sip.generations.live:
             bench.sip.close(2)
-    for number in (2, 3):
+    for number, state in ((2, "closed"), (3, "not installed")):
         with pytest.raises(InvariantViolation, match=f"generation {number} is to be closed, and rank 0 has not"):
             bench.sip.close(number)
+        with pytest.raises(InvariantViolation, match=f"is to run with generation {number}, which is {state} at"):
+            bench.ipcq(0, 0).use(number)
     with pytest.raises(InvariantViolation, match="generation 0 is or was in use"):
         whole(bench, 0)
 
@@ -161,15 +155,11 @@ def test_rings_of_live_generations_do_not_overlap(case: str) -> None:
 def test_rings_of_later_generations_are_mapped_and_unmapped(mmu: dict[str, Any]) -> None:
     """Where rings have virtual addresses, the sender's MMU translates those of each generation by themselves."""
     bench = pair_bench({"pe_mmu": {"page_KiB": 64, "tlb_entries": 4, "walk_ns": 50, **mmu}})
-    got: list[Any] = []
     for generation in (1, 2):
         whole(bench, generation)
         assert bench.ipcq(0, 0).every[f"E#{generation}"].has_va is mmu["virtual_rings"]
-        kernel(bench, PAIR[0], send(4), generation)
-        kernel(bench, PAIR[1], receive(got, 4), generation)
-        bench.run()
+        assert len(exchange(bench, generation, 4)) == 1
         bench.sip.close(generation)
-    assert len(got) == 2
 
 
 # --- early messages -------------------------------------------------------------------------------------------
@@ -197,14 +187,12 @@ def test_messages_that_come_before_their_generation_are_delivered_by_its_install
 
 def test_credits_with_an_early_message_are_not_held() -> None:
     """Piggybacked credits may be of another generation, whose sender waits for them."""
-    both = {0: {"E": 1}, 1: {"W": 0}}
     bench = pair_bench({"defaults.credit_return_mode": "piggyback", "defaults.piggyback_wait_ns": 10**6})
-    got: list[Any] = []
     kernel(bench, PAIR[0], send(1), 0)
-    kernel(bench, PAIR[1], receive(got, 1), 0)
+    kernel(bench, PAIR[1], receive([], 1), 0)
     bench.engine.run_before(10**6, 10**6)
     assert bench.queue(0, 0, "E").peer_tail_cache == 0
-    part(bench, 1, PAIR[1], both)
+    part(bench, 1, PAIR[1])
     kernel(bench, PAIR[1], lambda tl: tl.send("W", src_addr=tcm(1, 0), shape=1, dtype="i32"))
     bench.engine.run_before(2 * 10**6, 10**6)
     assert bench.queue(0, 0, "E").peer_tail_cache == 1
@@ -214,43 +202,28 @@ def test_credits_with_an_early_message_are_not_held() -> None:
 # --- closing --------------------------------------------------------------------------------------------------
 
 
-def unread(bench: Bench) -> None:
-    kernel(bench, PAIR[0], send(1))
-
-
-def posted(bench: Bench) -> None:
-    kernel(bench, PAIR[1], receive([], 1))
-
-
-def posted_to_any(bench: Bench) -> None:
-    kernel(bench, PAIR[1], receive([], 1, way=None))
-
-
-def a_send_waits(bench: Bench) -> None:
-    kernel(bench, PAIR[0], send(*[1] * 9))
-
-
 @pytest.mark.parametrize(
-    ("begin", "place", "what"),
+    ("place", "body", "closed", "what"),
     [
-        (unread, PAIR[1], "W#1 of rank 0 cube 1 PE 0 is closed while its ring holds 1 message that"),
-        (posted, PAIR[1], "W#1 of rank 0 cube 1 PE 0 is closed while a receive is posted"),
-        (posted_to_any, PAIR[1], "W#1 of rank 0 cube 1 PE 0 is closed while a receive is posted"),
-        (a_send_waits, PAIR[0], "E#1 of rank 0 cube 0 PE 0 is closed while a send waits"),
+        (PAIR[0], send(1), PAIR[1], "W#1 of rank 0 cube 1 PE 0 is closed while its ring holds 1 message that"),
+        (PAIR[1], receive([], 1), PAIR[1], "W#1 of rank 0 cube 1 PE 0 is closed while a receive is posted"),
+        (PAIR[1], receive([], 1, way=None), PAIR[1], "W#1 of rank 0 cube 1 PE 0 is closed while a receive is posted"),
+        (PAIR[0], send(*[1] * 9), PAIR[0], "E#1 of rank 0 cube 0 PE 0 is closed while a send waits"),
     ],
+    ids=["unread", "posted", "posted to any", "a send waits"],
 )
-def test_a_generation_in_use_is_not_closed(begin: Callable[[Bench], None], place: PePlace, what: str) -> None:
+def test_a_generation_in_use_is_not_closed(
+    place: PePlace, body: Callable[[TL], object], closed: PePlace, what: str
+) -> None:
     bench = pair_bench()
     whole(bench, 1)
-    begin(bench)
+    kernel(bench, place, body)
     bench.run()
     with pytest.raises(IpcqInUse, match=what):
-        bench.ipcq(place.cube, place.pe).close(1)
+        bench.ipcq(closed.cube, closed.pe).close(1)
     with pytest.raises(IpcqInUse):
         bench.sip.close(1)
-    assert not any(
-        generation.is_closed for pe in bench.sip.pes_in_use() for generation in pe.ipcq.generations.live.values()
-    )
+    assert not any(each.is_closed for pe in bench.sip.pes_in_use() for each in pe.ipcq.generations.live.values())
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -303,42 +276,24 @@ def test_the_same_addresses_serve_a_later_generation(mode: str) -> None:
     assert (verdict.difference, verdict.races, verdict.stopped) == (None, 0, "")
 
 
-def test_what_comes_for_a_closed_generation_is_refused_by_name() -> None:
+def test_what_comes_for_a_generation_that_is_gone_is_refused_by_name() -> None:
+    """A message, and a credit."""
     bench = pair_bench()
     whole(bench, 4)
-    kernel(bench, PAIR[0], send(1), 4)
-    late = bench.ipcq(1, 0)
-    arrived: list[Any] = []
-    bench.sip.ipcqs[1, 0].arrive = arrived.append  # type: ignore[method-assign]
-    bench.run()
-    (token,) = arrived
-    bench.sip.generations.closed.add(4)
-    del late.generations.live[4]
+    came: list[Any] = []
+    sender, receiver = bench.ipcq(0, 0), bench.ipcq(1, 0)
+    arrive, credit = receiver.arrive, sender.credit
+    receiver.arrive = lambda token: came.append(token) or arrive(token)  # type: ignore[func-returns-value,method-assign]
+    sender.credit = lambda each: came.append(each) or credit(each)  # type: ignore[func-returns-value,method-assign]
+    exchange(bench, 4, 1)
+    bench.sip.close(4)
+    message, returned = came
     with pytest.raises(
         InvariantViolation, match=r"of generation 4 from E#4 of rank 0 cube 0 PE 0 arrived at .* closed"
     ):
-        PeIpcq.arrive(late, token)
-
-
-def test_a_credit_of_a_generation_that_is_gone_is_refused_by_name() -> None:
-    bench = pair_bench()
-    whole(bench, 1)
-    got: list[Any] = []
-    came: list[Any] = []
-    sender = bench.ipcq(0, 0)
-    real = sender.credit
-
-    def note(credit: Any) -> None:
-        came.append(credit)
-        real(credit)
-
-    sender.credit = note  # type: ignore[method-assign]
-    kernel(bench, PAIR[0], send(1))
-    kernel(bench, PAIR[1], receive(got, 1))
-    bench.run()
-    bench.sip.close(1)
-    with pytest.raises(InvariantViolation, match="of generation 1 from W#1 of rank 0 cube 1 PE 0 arrived at"):
-        real(came[0])
+        arrive(message)
+    with pytest.raises(InvariantViolation, match="of generation 4 from W#4 of rank 0 cube 1 PE 0 arrived at"):
+        credit(returned)
 
 
 def test_nothing_grows_by_a_thousand_generations() -> None:
@@ -347,9 +302,7 @@ def test_nothing_grows_by_a_thousand_generations() -> None:
     sizes = []
     for generation in range(1, 1001):
         whole(bench, generation)
-        kernel(bench, PAIR[0], send(1), generation)
-        kernel(bench, PAIR[1], receive([], 1), generation)
-        bench.run()
+        exchange(bench, generation, 1)
         bench.sip.close(generation)
         for pe in bench.sip.pes_in_use():
             pe.ipcq.use()

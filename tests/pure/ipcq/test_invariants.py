@@ -1,6 +1,6 @@
 """The checker alone, step by step, on queue pairs whose pointers are set by hand: each of its messages.
 
-Whole runs with a broken part are in ``inproc/test_ipcq_failures.py``.
+Whole runs with a broken part are in ``inproc/ipcq/test_ipcq_failures.py``.
 """
 
 from collections.abc import Callable

@@ -1,4 +1,5 @@
-"""Promises and reactions: what the plan derives, what a run keeps, and what the broker makes of them.
+"""Promises and reactions: what the plan derives and what a run keeps. What the broker makes of them is a model in
+``pure/broker/test_timesync.py``.
 
 The sums are written out from the config, term by term, in nanoseconds.
 """
@@ -11,9 +12,6 @@ from hardware import WiredPlan, config
 from runs import ccl_file, run
 from watched import Watched
 
-from broker.ids import MAX_PS, Channel
-from broker.sync.timesync import Bound, TimeSync
-from broker.wire import Grant, Report
 from sipsim.ccl.install import PePlace
 from sipsim.plan.plan import Plan
 
@@ -164,46 +162,6 @@ def test_every_packet_keeps_the_promise_that_is_in_force(monkeypatch: pytest.Mon
     assert min(watched.gains) < max(watched.gains), "and by less where something is on its way"
 
 
-NEVER_PS = """
-TOPO_NAME_TO_KIND = {"ring_1d": 0, "mesh_2d_no_wrap": 2}
-
-def kernel_args(world_size, n_elem, system):
-    return n_elem, system.n_sips, system.n_cubes
-
-def neighbors(rank, world_size, built_in, system):
-    size = system.n_sips * system.n_cubes
-    return {f"to{k}": (rank + k * system.n_cubes) % size for k in range(1, system.n_sips)}
-
-def kernel(t_ptr, n_elem, n_sips, n_cubes, sip_rank, kind, w, h, tl):
-    shard = t_ptr + tl.program_id(1) * n_elem * 2
-    for turn in range(12):
-        for k in range(1, n_sips):
-            tl.send(f"to{k}", src_addr=shard, shape=1 + (turn * 37 + k * 11 + sip_rank) % n_elem)
-        for k in range(1, n_sips):
-            tl.recv(f"to{n_sips - k}", 1 + (turn * 37 + k * 11 + (sip_rank - k) % n_sips) % n_elem, "f16")
-"""
-
-
-@pytest.mark.parametrize("link", ["ucie", "ethernet_100g"])
-@pytest.mark.parametrize("shape", [("ring_1d", 5, "5x1"), ("mesh_2d_no_wrap", 4, "4x1")], ids=["ring", "mesh"])
-def test_through_traffic_keeps_the_promise_in_force(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, link: str, shape: tuple[str, int, str]
-) -> None:
-    """Each PE sends to its twin on every SIP. The route between two ports takes longer than a window, so
-    that reports come when something is on it.
-    """
-    watched = Watched(monkeypatch)
-    topology, sips, size = shape
-    flags = ["--topology", topology, "--sips", sips, *(["--shape", size] if topology != "ring_1d" else [])]
-    flags += ["--link", link, "--n-elem", 300, "--set", "sip.cube_mesh.w=3", "--set", "sip.cube_mesh.h=1"]
-    done = run(*ccl_file(tmp_path, NEVER_PS), *flags, "--no-verify-data")
-    assert done.document["status"] == "ok"
-    packets = sum(each["packets_sent"] for each in done.document["ranks"])
-    assert packets > 2 * 12 * 3 * sips * (sips - 1), "of a message and its credit, some are sent on"
-    assert len(watched.slacks) == packets
-    assert min(watched.slacks) >= 0
-
-
 THROUGH = """
 TOPO_NAME_TO_KIND = {"mesh_2d_no_wrap": 2}
 
@@ -244,75 +202,3 @@ def test_a_promise_made_during_through_traffic_is_kept(
     # UCIe rounds up the two bytes here to a flit, as the one byte of the lookahead; of Ethernet that counts less.
     assert min(watched.slacks) == 0 if link == "ucie" else min(watched.slacks) > 0
     assert max(watched.gains) == NEAREST
-
-
-# --- what the broker makes of them ----------------------------------------------------------------------------
-
-
-def told(next_ps=None, held_ps=None, sent=(), taken=(), promise_ps=None) -> Report:
-    return Report(0, next_ps, held_ps, sent, taken, 0, promise_ps)
-
-
-@pytest.mark.parametrize(
-    ("next_ps", "held_ps", "flight_ps", "promise_ps", "next_send_bound_ps"),
-    [
-        (5, None, None, 1000, 1000),
-        (5, 40, None, 1000, 47),
-        (5, None, 60, 1000, 67),
-        (5, 40, 60, 1000, 47),
-        (5, 60, 40, 1000, 47),
-        (5, 40, 60, 43, 43),
-        (5, None, 60, 66, 66),
-        (5, 3, None, 1000, 10),
-        (45, 40, None, 1000, 47),
-        (None, None, 60, MAX_PS, 67),
-        (None, 40, None, MAX_PS, 47),
-        (5, 40, 60, 4, 5),
-        (45, 40, None, 0, 40),
-        (45, None, 39, 0, 39),
-        (5, 40, 60, None, 5),
-        (45, 60, 40, None, 40),
-        (5, None, None, MAX_PS, None),
-        (None, None, None, MAX_PS, None),
-    ],
-)
-def test_next_send_bound_by_hand(
-    next_ps: int | None,
-    held_ps: int | None,
-    flight_ps: int | None,
-    promise_ps: int | None,
-    next_send_bound_ps: int | None,
-) -> None:
-    """X = max(N, min(P, held + R, flight + R)) with R = 7, and N without a promise; while it runs and before."""
-    channels = [Channel(0, 1, 1, "a"), Channel(1, 2, 10, "b"), Channel(3, 1, 1, "keeps it")]
-    for keeps_ps in (0, 10**6):
-        sync = TimeSync(4, channels, [0, 7, 0, 0])
-        sync.report(0, told(sent=() if flight_ps is None else ((1, 1, flight_ps),)))
-        sync.report(1, told(next_ps, held_ps, promise_ps=promise_ps))
-        sync.report(3, told(next_ps=keeps_ps, promise_ps=MAX_PS))
-        sync.report(2, told())
-        assert sync.bound(2) == (None if next_send_bound_ps is None else Bound(1, next_send_bound_ps, 10, ["b"]))
-        assert sync.horizon_ps(2) == (None if next_send_bound_ps is None else next_send_bound_ps + 10)
-
-
-def test_a_chain_adds_the_reactions_of_its_inner_sips() -> None:
-    channels = [Channel(0, 1, 10, "a"), Channel(1, 2, 20, "b"), Channel(2, 0, 40, "c")]
-    sync = TimeSync(3, channels, [1000, 300, 7000])
-    sync.report(1, told(promise_ps=MAX_PS))
-    sync.report(2, told(promise_ps=MAX_PS))
-    assert sync.report(0, told(next_ps=5)) == [(0, Grant(5 + 10 + 300 + 20 + 7000 + 40, ()))]
-    assert sync.bound(1) == Bound(0, 5, 10, ["a"])
-    assert sync.bound(2) == Bound(0, 5, 330, ["a", "b"])
-    assert sync.bound(0) == Bound(0, 5, 7370, ["a", "b", "c"])
-
-
-def test_a_running_sips_reaction_counts_from_packets_in_flight() -> None:
-    sync = TimeSync(3, [Channel(0, 1, 10, "a"), Channel(1, 2, 10, "b")], [0, 30, 0])
-    sync.report(0, told(next_ps=0))
-    sync.report(1, told(next_ps=1, promise_ps=500))
-    assert sync.report(2, told(next_ps=60)) == [(0, Grant(None, ())), (1, Grant(10, ()))], "2 by 0 by way of 1 at 50"
-    assert sync.report(0, told(next_ps=300, sent=((1, 1, 45),))) == [(0, Grant(None, ())), (2, Grant(85, ()))]
-    assert sync.is_running(1)
-    assert sync.bound(2) == Bound(1, 75, 10, ["b"])
-    assert sync.report(1, told(next_ps=11, held_ps=45, taken=((0, 1),), promise_ps=70)) == [(1, Grant(310, ()))]
-    assert sync.bound(2) == Bound(1, 70, 10, ["b"])

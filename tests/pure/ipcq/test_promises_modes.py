@@ -4,7 +4,6 @@
 the promise could not be later.
 """
 
-from functools import cached_property
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,6 @@ from runs import Run, ccl_file, run, script_file
 from sweeps import crossed, some
 from watched import Watched, short_windows
 
-from sipsim.plan.plan import Plan
 from sipsim.sync.session import Session
 
 SEEDS = range(12)
@@ -186,29 +184,6 @@ def test_promises_of_sending_sips_are_exact(tmp_path: Path, tight: tuple[str, st
         if set(least.values()) == {0}:
             return
     raise AssertionError(f"by SIP, it could have been later by {least}")
-
-
-@pytest.mark.ideal
-@pytest.mark.parametrize("tight", TIGHT, ids="-".join)
-def test_a_promise_that_is_late_is_detected(tmp_path: Path, tight: tuple[str, str]) -> None:
-    """Every SIP assumes that its route to a port is longer: by more than the port that it uses is farther than the
-    nearest one. A run fails by name.
-    """
-    real = Plan.egress_ps.func  # type: ignore[attr-defined]
-    longer = cached_property(lambda plan: [egress_ps + 6_000 for egress_ps in real(plan)])
-    longer.__set_name__(Plan, "egress_ps")
-    errors = []
-    for seed in SEEDS:
-        with pytest.MonkeyPatch.context() as patch:
-            short_windows(patch, seed)
-            patch.setattr(Plan, "egress_ps", longer)
-            error = run_mode(tmp_path, *tight, "ucie").document["error"]
-        if error is not None:
-            errors.append(error)
-            assert error["kind"] == "InvariantViolation"
-            if "let the broker count on sending nothing before" in error["message"]:
-                return
-    raise AssertionError(f"not found, but {errors}")
 
 
 FETCHED = """

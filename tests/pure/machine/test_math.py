@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from hardware import Bench, hbm, pair_bench, tcm
+from pair_times import run_pair
 
 from sipsim.arithmetic.operations import cast
 from sipsim.dtypes import DTYPES
@@ -40,8 +41,7 @@ def computed(kernel: Callable[..., TensorHandle], *arrays: Array, bench: Bench |
         ]
         found.append(kernel(tl, *handles))
 
-    bench.kernel(0, 0, body)
-    bench.run()
+    run_pair(bench, body)
     [handle] = found
     return handle
 
@@ -260,6 +260,7 @@ def test_times(word: str) -> None:
 
 
 def test_what_takes_no_time() -> None:
+    """And a delay, which keeps the kernel and follows what it has issued: a store, which goes on meanwhile."""
     bench = pair_bench({"pe_cpu.issue_ns": 15})
     seen: list[int] = []
 
@@ -268,30 +269,15 @@ def test_what_takes_no_time() -> None:
         start_ps = bench.engine.now_ps
         x[:, None], x[None], tl.reshape(x, 16), tl.cast(x, "f32"), tl.broadcast_to(x, (4, 4)), tl.cdiv(7, 2)
         seen.append(bench.engine.now_ps - start_ps)
-
-    bench.kernel(0, 0, kernel)
-    bench.run()
-    assert seen == [0]
-    assert TL.cdiv(7, 2) == 4
-
-
-def test_a_delay_keeps_the_kernel_and_follows_what_it_has_issued() -> None:
-    """A store is issued for 15 ns, and goes on meanwhile."""
-    bench = pair_bench({"pe_cpu.issue_ns": 15})
-    seen: list[int] = []
-
-    def kernel(tl: TL) -> None:
-        x = tl.full(16, 1, "f32")
-        start_ps = bench.engine.now_ps
         tl.store_async(tcm(0, 0), x)
         tl.delay(2.5)
         seen.append(bench.engine.now_ps - start_ps)
 
-    bench.kernel(0, 0, kernel)
-    bench.run()
-    assert seen == [15_000 + 2_500]
+    run_pair(bench, kernel)
+    assert seen == [0, 15_000 + 2_500]
     [record] = bench.records("delay")
     assert record.end_ps - record.start_ps == record.fields["ps"] == 2_500
+    assert TL.cdiv(7, 2) == 4
 
 
 # --- blocks ------------------------------------------------------------------------------------------------------
@@ -313,8 +299,7 @@ def test_blocks_are_loaded_and_stored() -> None:
         assert tl.wait(whole).array.tolist() == matrix[:2].tolist()
         tl.store(hbm(0, 4 * 50), tl.wait(later), stride=7)
 
-    bench.kernel(0, 0, kernel)
-    bench.run()
+    run_pair(bench, kernel)
     matrix[3:5, 1:4] = 2 * matrix[1:3, 2:5]
     matrix.reshape(-1)[50:53], matrix.reshape(-1)[57:60] = matrix[0, :3], matrix[1, :3]
     assert bench.sip.memory.read(hbm(0, 0), 240) == matrix.tobytes()
@@ -324,7 +309,5 @@ def test_blocks_are_loaded_and_stored() -> None:
     }  # fmt: skip
     [piece] = bench.records("dma_read")
     assert piece.fields["nbytes"] == 80
-    alone = pair_bench()
-    alone.kernel(0, 0, lambda tl: tl.store(tcm(0, 0), tl.load(hbm(0, 0), 6, "f32")))
-    alone.run()
-    assert first.end_ps - first.start_ps == alone.records("dma_read")[0].end_ps
+    alone = run_pair(pair_bench(), lambda tl: tl.load(hbm(0, 0), 6, "f32"))
+    assert [first.end_ps - first.start_ps] == alone.ends("dma_read")

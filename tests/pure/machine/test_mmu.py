@@ -1,11 +1,11 @@
 """PE_MMU: page tables as the host maps them, the TLB's order, the time of misses, faults, rings by virtual address."""
 
-from collections.abc import Callable, Iterator
-from itertools import pairwise, product
+from collections.abc import Callable
+from itertools import product
 from typing import Any, NamedTuple
 
 import pytest
-from hardware import ONE_SIP, Bench, WiredPlan, config, pair_bench
+from hardware import Bench, pair_bench
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -36,21 +36,6 @@ VA = VIRTUAL_BIT
 
 
 # --- the TLB --------------------------------------------------------------------------------------------------
-
-ORDERS = {
-    "the least recently used leaves": (2, "ABCA", "...."),
-    "a use makes it recent": (2, "ABACABB", "..h.h.h"),
-    "one entry": (1, "AABBA", ".h.h."),
-    "as many as fit": (3, "ABCABCCBA", "...hhhhhh"),
-    "one more than fits, in turn, never hits": (3, "ABCDABCD", "........"),
-}
-
-
-@pytest.mark.parametrize("name", ORDERS)
-def test_which_entry_leaves(name: str) -> None:
-    entries, uses, hits = ORDERS[name]
-    tlb = Tlb(entries)
-    assert "".join(".h"[tlb.touch((0, ord(use)))] for use in uses) == hits
 
 
 @given(st.integers(1, 5), st.lists(st.tuples(st.integers(0, 2), st.integers(0, 3)) | st.integers(0, 2), max_size=60))
@@ -184,12 +169,15 @@ def translated(translate: Callable[[int, int], int], address: int, nbytes: int) 
 
 
 def mmu_bench(**changes: Any) -> Bench:
-    places = [PePlace(0, 0, 0), PePlace(0, 1, 0)]
-    chosen = {**ONE_SIP, "pe_mmu": {**MMU, **changes}}
-    return Bench(WiredPlan(config(chosen), places, {0: {"E": 1}, 1: {"W": 0}}))
+    return pair_bench({"pe_mmu": {**MMU, **changes}})
 
 
-def on_mmu(bench: Bench, cube: int, pe: int, body: Callable[[TL], None]) -> None:
+def table_of(bench: Bench) -> PageTable:
+    assert bench.sip.page_table is not None
+    return bench.sip.page_table
+
+
+def on_mmu(bench: Bench, cube: int, pe: int, body: Callable[[TL], object]) -> None:
     """Start a kernel whose addresses the PE's MMU translates."""
     part = bench.sip.pe(cube, pe)
     assert part.mmu is not None
@@ -228,11 +216,14 @@ def counts(bench: Bench, cube: int = 0, pe: int = 0) -> tuple[int, int]:
 
 @pytest.mark.ideal
 def test_the_first_load_of_a_page_walks() -> None:
+    """A walk of no time counts and costs nothing."""
     times, bench = load_times([(0, 64), (64, 64), (PAGE - 64, 64), (PAGE, 64), (0, 64)])
     cold, warm = LOAD_64_PS + WALK_PS, LOAD_64_PS
     assert times == [cold, warm, warm, cold, warm]
     assert counts(bench) == (3, 2)
     assert bench.sip.recorder.waited_ps["cube0.pe0"] == {"TLB miss": 2 * WALK_PS, "dma_read": 5 * LOAD_64_PS}
+    times, bench = load_times([(0, 64), (0, 64)], walk_ns=0)
+    assert (times, counts(bench)) == ([LOAD_64_PS] * 2, (1, 1))
 
 
 @pytest.mark.ideal
@@ -249,28 +240,11 @@ def test_a_lookup_for_each_page_that_a_load_touches(start: int, nbytes: int, pag
 
 
 @pytest.mark.ideal
-def test_more_pages_than_entries_never_hit_in_turn() -> None:
-    """Five pages, four entries: the one that comes next has just left."""
-    times, bench = load_times([(page * PAGE, 64) for page in range(5)] * 3)
-    assert set(times) == {LOAD_64_PS + WALK_PS}
-    assert counts(bench) == (0, 15)
-    times, bench = load_times([(page * PAGE, 64) for page in range(5)] * 3, tlb_entries=5)
-    assert times == [LOAD_64_PS + WALK_PS] * 5 + [LOAD_64_PS] * 10
-
-
-@pytest.mark.ideal
-def test_a_walk_of_no_time_counts_and_costs_nothing() -> None:
-    times, bench = load_times([(0, 64), (0, 64)], walk_ns=0)
-    assert (times, counts(bench)) == ([LOAD_64_PS] * 2, (1, 1))
-
-
-@pytest.mark.ideal
 @pytest.mark.parametrize("walk_ps", [0, WALK_PS])
 @pytest.mark.parametrize("stores", [0, 1, 3])
 def test_a_walk_begins_when_what_came_before_is_issued(stores: int, walk_ps: int) -> None:
     """PE_CPU issues the stores, walks, and issues the load; each span starts when its cause ends."""
-    settings = {**ONE_SIP, "pe_mmu": {**MMU, "walk_ns": walk_ps // 1000}, "pe_cpu.issue_ns": ISSUE_PS // 1000}
-    bench = Bench(WiredPlan(config(settings), [PePlace(0, 0, 0)], {}))
+    bench = pair_bench({"pe_mmu": {**MMU, "walk_ns": walk_ps // 1000}, "pe_cpu.issue_ns": ISSUE_PS // 1000})
     spans = bench.sip.recorder.spans = list[Span]()
     tensor, began_ps = a_tensor(bench, PAGE), list[int]()
 
@@ -312,11 +286,8 @@ def test_each_word_that_has_an_address() -> None:
         tl.send("E", src_addr=tensor.va + 2 * PAGE, shape=16, dtype="i32")
         tl.recv("E", 16, "i32", dst_addr=tensor.va + 3 * PAGE)
 
-    def answer(tl: TL) -> None:
-        tl.send("W", tl.recv("W", 16, "i32"))
-
     on_mmu(bench, 0, 0, sender)
-    on_mmu(bench, 1, 0, answer)
+    on_mmu(bench, 1, 0, lambda tl: tl.send("W", tl.recv("W", 16, "i32")))
     bench.run()
     assert counts(bench) == (0, 4)
     assert counts(bench, 1) == (0, 0)
@@ -326,8 +297,7 @@ def test_each_word_that_has_an_address() -> None:
 def test_an_unmapped_page_leaves_the_tlb() -> None:
     """Mapped again at the same address, it is another page: it must be walked for."""
     bench = mmu_bench()
-    table = bench.sip.page_table
-    assert table is not None
+    table = table_of(bench)
     pas = [PhysAddr(0, 0, 0, "hbm", offset).encode() for offset in (0, 8192)]
     seen = list[int]()
 
@@ -351,11 +321,10 @@ def test_an_unmapped_page_leaves_the_tlb() -> None:
 
 def test_a_tensor_that_is_freed_during_the_walk_is_a_fault() -> None:
     bench = mmu_bench()
-    table = bench.sip.page_table
-    assert table is not None
+    table = table_of(bench)
     table.map(MmuMapMsg(None, None, entry(0, PhysAddr(0, 0, 0, "hbm", 0).encode()), "tensor 7"))
     bench.engine.at(WALK_PS // 2, lambda: table.unmap(MmuUnmapMsg(None, None, (VA,))))
-    on_mmu(bench, 0, 0, lambda tl: tl.load(VA, 4, "i32") and None)
+    on_mmu(bench, 0, 0, lambda tl: tl.load(VA, 4, "i32"))
     with pytest.raises(MmuFault, match=r"for cube 0, PE 0; tensor 7 at 0x\w+ to 0x\w+ was freed"):
         bench.run()
     assert bench.engine.now_ps == WALK_PS
@@ -366,7 +335,7 @@ def test_an_access_over_the_shards_of_two_pes_is_an_error_as_without(offset: int
     """Two PEs with a page each."""
     bench = mmu_bench()
     tensor = a_tensor(bench, 2 * PAGE, DPPolicy("row_wise", "row_wise", 1, 2))
-    on_mmu(bench, 0, 0, lambda tl: tl.load(tensor.va + offset, nbytes // 4, "i32") and None)
+    on_mmu(bench, 0, 0, lambda tl: tl.load(tensor.va + offset, nbytes // 4, "i32"))
     with pytest.raises(MemoryAccessError, match=f"^{nbytes} bytes at virtual address 0x\\w+ are not within one shard"):
         bench.run()
 
@@ -374,17 +343,14 @@ def test_an_access_over_the_shards_of_two_pes_is_an_error_as_without(offset: int
 # --- rings by virtual address ---------------------------------------------------------------------------------
 
 
-def rings(bench: Bench) -> Iterator[tuple[int, int]]:
-    for entries in bench.plan.entries.values():
-        yield from ((entry.peer.rx_base_va, entry.peer.n_slots * entry.peer.slot_size) for entry in entries)
-
-
 def test_rings_have_virtual_addresses_only_where_they_are_asked_for() -> None:
-    assert [va for va, _ in rings(mmu_bench())] == [0, 0]
-    assert [va for va, _ in rings(pair_bench())] == [0, 0]
-    found = sorted(rings(mmu_bench(virtual_rings=True)))
-    assert found[0][0] >= RING_VA_BASE
-    assert all(va + nbytes <= other for (va, nbytes), (other, _) in pairwise(found))
+    def rings(bench: Bench) -> list[tuple[int, int]]:
+        peers = [entry.peer for entries in bench.plan.entries.values() for entry in entries]
+        return sorted((peer.rx_base_va, peer.n_slots * peer.slot_size) for peer in peers)
+
+    assert [va for bench in (mmu_bench(), pair_bench()) for va, _ in rings(bench)] == [0] * 4
+    (low, nbytes), (high, _) = rings(mmu_bench(virtual_rings=True))
+    assert RING_VA_BASE <= low <= low + nbytes <= high
 
 
 @pytest.mark.ideal
@@ -398,12 +364,8 @@ def test_sends_go_through_the_tlb_of_the_sender() -> None:
             tl.send("E", src_addr=PhysAddr(0, 0, 0, "tcm", 0).encode(), shape=16, dtype="i32")
             times.append(bench.engine.now_ps - began_ps)
 
-    def receiver(tl: TL) -> None:
-        for _ in range(10):
-            tl.recv("W", 16, "i32")
-
     on_mmu(bench, 0, 0, sender)
-    on_mmu(bench, 1, 0, receiver)
+    on_mmu(bench, 1, 0, lambda tl: [tl.recv("W", 16, "i32") for _ in range(10)])
     bench.run()
     assert times == [WALK_PS] * 8 + [0, 0]
     assert (counts(bench), counts(bench, 1)) == ((2, 8), (0, 0))
@@ -425,9 +387,7 @@ def test_a_send_that_waits_takes_the_page_of_its_own_slot() -> None:
 
 def test_a_ring_that_is_not_mapped_is_a_fault_of_the_send() -> None:
     bench = mmu_bench(virtual_rings=True)
-    table = bench.sip.page_table
-    assert table is not None
-    table.unmap(MmuUnmapMsg(0, 0, (bench.queue(0, 0, "E").peer.rx_base_va,)))
+    table_of(bench).unmap(MmuUnmapMsg(0, 0, (bench.queue(0, 0, "E").peer.rx_base_va,)))
     on_mmu(bench, 0, 0, lambda tl: tl.send("E", src_addr=PhysAddr(0, 0, 0, "tcm", 0).encode(), shape=1, dtype="i32"))
     with pytest.raises(MmuFault, match=r"PE 0; the ring that E of 0\.0\.0 sends to at 0xc\w+ to 0xc\w+ was freed"):
         bench.run()

@@ -3,6 +3,7 @@
 The pair and its times are those of ``pair_times``; an issue takes 15 ns.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from pair_times import (
     math_ps,
     near_fetch_ps,
     put,
+    run_pair,
     store_ps,
 )
 
@@ -41,138 +43,71 @@ def bench_with(issue_ns: float = 15, depth: int | None = None, **more: Any) -> B
     return pair_bench({**settings, **{key.replace("__", "."): value for key, value in more.items()}})
 
 
-def sent_ps(bench: Bench, count: int, nbytes: int = 64) -> list[int]:
-    """When a kernel's sends leave, one right after the other."""
-
-    def sender(tl: TL) -> None:
-        for _ in range(count):
-            tl.send("E", src_addr=tcm(0, 0), shape=nbytes // 4, dtype="i32")
-
-    bench.kernel(0, 0, sender)
-    bench.run()
-    return [record.end_ps for record in bench.records("ipcq.send")]
-
-
-def test_a_thousand_sends_take_a_thousand_issues() -> None:
-    ring = {"defaults__n_slots": 1024, "defaults__slot_size": 64}
-    assert sent_ps(bench_with(0, **ring), 1000) == [0] * 1000
-    assert sent_ps(bench_with(**ring), 1000) == [ISSUE_PS * (number + 1) for number in range(1000)]
-
-
-@pytest.mark.ideal
-@pytest.mark.parametrize("depth", [1, 2, 5])
-def test_a_send_waits_for_a_place(depth: int) -> None:
-    """PE_DMA passes 4 KiB in 64 ns, after 2 ns of PE_IPCQ and PE_DMA; a place is free when its message has passed."""
-    passed: list[int] = []
-    expected: list[int] = []
-    clock = 0
-    for number in range(12):
-        clock += ISSUE_PS
-        if number >= depth:
-            clock = max(clock, passed[number - depth])
-        expected.append(clock)
-        passed.append(max(clock + IPCQ_PS + PE_PS, passed[-1] if passed else 0) + drain_ps(4096))
-    assert sent_ps(bench_with(15, depth, defaults__n_slots=16), 12, 4096) == expected
-
-
 @pytest.mark.ideal
 @pytest.mark.parametrize("issue_ps", [0, ISSUE_PS])
-@pytest.mark.parametrize("depth", [1, 2, 5])
-def test_a_place_is_free_when_what_is_fetched_has_passed(depth: int, issue_ps: int) -> None:
-    """Each third message is fetched from HBM: its last byte passes PE_DMA as it comes, and a message from the TCM that
-    is sent meanwhile passes behind it. Fetches of several at a time follow each other, as their bytes do."""
+@pytest.mark.parametrize("depth", [None, 1, 2, 5])
+@pytest.mark.parametrize("every", [1, 3, 99])
+def test_a_place_is_free_when_what_is_fetched_has_passed(depth: int | None, issue_ps: int, every: int) -> None:
+    """A send leaves after its issue, when there is a place. PE_DMA passes 4 KiB in 64 ns, after 2 ns of PE_IPCQ and
+    PE_DMA. One of ``every`` messages is fetched from HBM: its last byte passes PE_DMA as it comes, and a message from
+    the TCM that is sent meanwhile passes behind it. Fetches of several at a time follow each other, as their bytes do.
+    """
     bench = bench_with(issue_ps // 1000, depth, defaults__n_slots=16)
     spans = bench.sip.recorder.spans = list[Span]()
-    sources = [hbm(0, 0) if number % 3 == 0 else tcm(0, 0) for number in range(12)]
+    sources = [hbm(0, 0) if number % every == 0 else tcm(0, 0) for number in range(1, 13)]
 
     def sender(tl: TL) -> None:
         for address in sources:
             tl.send("E", src_addr=address, shape=1024, dtype="i32")
 
-    bench.kernel(0, 0, sender)
-    bench.run()
+    run_pair(bench, sender)
     passed, expected, clock, drain = list[int](), list[int](), 0, drain_ps(4096)
     for number, address in enumerate(sources):
         clock += issue_ps
-        if number >= depth:
+        if depth and number >= depth:
             clock = max(clock, passed[number - depth])
         expected.append(clock)
         here_ps = clock + IPCQ_PS + PE_PS + (near_fetch_ps("hbm") if address == hbm(0, 0) else 0)
         passed.append(max(here_ps, passed[-1] if passed else 0) + drain)
-    assert [record.end_ps for record in bench.records("ipcq.send")] == expected
+    assert bench.ends("ipcq.send") == expected
     for each in spans:
         cause_ps = spans[each.cause[1] - 1].end_ps if each.cause[1] else 0
         assert (each.end_ps if each.is_wait else each.start_ps) == cause_ps, each
 
 
 NEAR_LOAD_PS = load_ps("hbm")
-COMMANDS = {
-    "load from the own TCM": (lambda tl: tl.load(tcm(0, 0), 16, "f32"), "dma_read", READ_PS["tcm"]),
-    "load from HBM": (lambda tl: tl.load(hbm(0, 0), 16, "f32"), "dma_read", NEAR_LOAD_PS),
-    "recv": (lambda tl: tl.recv("W", 16, "f32"), "ipcq.recv", RETURN_PS),
+COMMANDS: dict[str, tuple[Callable[[TL, TensorHandle], object], str, int]] = {
+    "send": (lambda tl, x: tl.send("E", src_addr=tcm(0, 0), shape=16, dtype="f32"), "ipcq.send", 0),
+    "load from the own TCM": (lambda tl, x: tl.load(tcm(0, 0), 16, "f32"), "dma_read", READ_PS["tcm"]),
+    "load from HBM": (lambda tl, x: tl.load(hbm(0, 0), 16, "f32"), "dma_read", NEAR_LOAD_PS),
+    "store": (lambda tl, x: tl.store(tcm(0, 64), x), "dma_write", WRITE_PS["tcm"]),
+    "add": (lambda tl, x: x + x, "math", math_ps()),
+    "recv": (lambda tl, x: tl.recv("W", 16, "i32"), "ipcq.recv", RETURN_PS),
 }
 
 
 @pytest.mark.ideal
 @pytest.mark.parametrize("name", COMMANDS)
-@pytest.mark.parametrize("times", [1, 3])
-def test_a_command_reaches_its_engine_after_its_issue(name: str, times: int) -> None:
-    """Each of several: its issue, and then its own time."""
+def test_a_command_reaches_its_engine_after_its_issue(name: str) -> None:
+    """Each of three, after that of the values: its issue, and then its own time."""
     word, kind, time_ps = COMMANDS[name]
     bench = bench_with()
-    cube = 1 if kind == "ipcq.recv" else 0
-
-    def receiver(tl: TL) -> None:
-        if cube:
-            bench.pause(1, 0, 10**6)
-        for _ in range(times):
-            word(tl)
-
-    if cube:
-        bench.kernel(0, 0, lambda tl: [tl.send("E", src_addr=tcm(0, 0), shape=16, dtype="f32") for _ in range(times)])
-    bench.kernel(cube, 0, receiver)
-    bench.run()
-    first_ps = 10**6 if cube else 0
-    ends = [first_ps + (number + 1) * (ISSUE_PS + time_ps) for number in range(times)]
-    assert [record.end_ps for record in bench.records(kind)] == ends
-    assert [record.start_ps for record in bench.records(kind)] == [end - time_ps for end in ends]
-
-
-@pytest.mark.ideal
-def test_a_kernel_of_all_commands() -> None:
-    """Send, load, add, store, one after the other. The load is issued while the send leaves; nothing else overlaps."""
-    bench = bench_with()
-    put(bench, hbm(0, 0), range(16))
 
     def kernel(tl: TL) -> None:
-        tl.send("E", src_addr=tcm(0, 0), shape=16, dtype="f32")
-        values = tl.load(hbm(0, 0), 16, "f32")
-        tl.store(tcm(0, 64), values + values)
+        x = TensorHandle(tl, np.ones(16, "<f4"), F32)
+        for _ in range(3):
+            word(tl, x)
 
-    bench.kernel(0, 0, kernel)
-    bench.run()
-    loaded_ps = 2 * ISSUE_PS + NEAR_LOAD_PS
-    added_ps = loaded_ps + ISSUE_PS + math_ps()
-    stored_ps = added_ps + ISSUE_PS + WRITE_PS["tcm"]
-    assert [each.end_ps for each in bench.records("ipcq.send")] == [ISSUE_PS]
-    assert [each.end_ps for each in bench.records("dma_read")] == [loaded_ps]
-    assert [each.end_ps for each in bench.records("math")] == [added_ps]
-    assert [each.end_ps for each in bench.records("dma_write")] == [stored_ps]
-    assert np.frombuffer(bench.sip.memory.read(tcm(0, 64), 64), "<f4").tolist() == [2.0 * n for n in range(16)]
+    late_ps = 10**6 if name == "recv" else 0
+    run_pair(bench, *((3, kernel, late_ps) if late_ps else (kernel,)))
+    ends = [late_ps + ISSUE_PS + number * (ISSUE_PS + time_ps) for number in (1, 2, 3)]
+    assert [(each.start_ps, each.end_ps) for each in bench.records(kind)] == [(end - time_ps, end) for end in ends]
 
 
 @pytest.mark.ideal
 def test_a_message_that_comes_during_the_issue_is_taken_at_its_end() -> None:
     """It arrives at 17,550 + 15,000; the receive is issued from 25,000 to 40,000, and its credit comes after that."""
-    bench = bench_with()
-    bench.kernel(0, 0, lambda tl: tl.send("E", src_addr=tcm(0, 0), shape=16, dtype="i32"))
-
-    def receiver(tl: TL) -> None:
-        bench.pause(1, 0, 25_000)
-        tl.recv("W", 16, "i32")
-
-    bench.kernel(1, 0, receiver)
-    bench.run()
+    bench = run_pair(bench_with(), 1, lambda tl: tl.recv("W", 16, "i32"), 25_000)
     assert 25_000 < ISSUE_PS + arrival_ps(64) < 40_000
     assert [(each.start_ps, each.end_ps) for each in bench.records("ipcq.recv")] == [(40_000, 40_000 + RETURN_PS)]
 
@@ -201,8 +136,7 @@ def several(bench: Bench, sizes: list[int], admitted: list[int]) -> list[tuple[i
         for each in given:
             each.wait(tl._task())
 
-    bench.kernel(0, 0, kernel)
-    bench.run()
+    run_pair(bench, kernel)
     return [(each.start_ps, each.end_ps) for each in bench.records("math")]
 
 
@@ -230,11 +164,7 @@ def two_loads(tl: TL) -> None:
 
 @pytest.mark.ideal
 def test_loads_and_stores_share_a_queue() -> None:
-    bench = bench_with(0, 4)
-
-    bench.kernel(0, 0, two_loads)
-    bench.run()
-    assert [each.end_ps for each in bench.records("dma_read")] == [NEAR_LOAD_PS, NEAR_LOAD_PS + READ_PS["tcm"]]
+    assert run_pair(bench_with(0, 4), two_loads).ends("dma_read") == [NEAR_LOAD_PS, NEAR_LOAD_PS + READ_PS["tcm"]]
 
 
 def test_loads_and_stores_of_a_kernel_are_under_way_until_they_end() -> None:
@@ -277,8 +207,7 @@ def test_a_refused_command_leaves_its_queue_as_it_was(depth: int | None, behind_
         times.append(bench.engine.now_ps)
         assert tl.load(hbm(0, 0), 16, "f32").array.tolist() == list(range(16))
 
-    bench.kernel(0, 0, kernel)
-    bench.run()
+    run_pair(bench, kernel)
     assert times == [store_ps("hbm") if behind_a_store and depth == 1 else 0]
     assert len(bench.records("dma_read")) == 1
     assert len(bench.records("dma_write")) == behind_a_store
@@ -310,12 +239,9 @@ def test_a_command_that_cannot_start_ends_with_its_error_and_the_queue_goes_on(
                 refused.wait(task)
             errors.append(str(caught.value))
 
-    bench.kernel(0, 0, kernel)
-    bench.run()
+    run_pair(bench, kernel)
     assert len(errors) == 2
-    assert [each.end_ps for each in bench.records("dma_read")] == [
-        (number + 1) * NEAR_LOAD_PS for number in range(behind + 2)
-    ]
+    assert bench.ends("dma_read") == [(number + 1) * NEAR_LOAD_PS for number in range(behind + 2)]
 
 
 def test_an_engine_that_lets_commands_overtake_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -334,10 +260,5 @@ def test_an_engine_that_lets_commands_overtake_is_found(monkeypatch: pytest.Monk
 
 def test_costs_that_are_off_cost_no_event() -> None:
     """The events of a send are its start, the message's end and its write; its issue adds the kernel's end."""
-    events = []
-    for issue_ns in (0, 15):
-        bench = bench_with(issue_ns)
-        bench.kernel(0, 0, lambda tl: tl.send("E", src_addr=tcm(0, 0), shape=16, dtype="i32"))
-        bench.run()
-        events.append(bench.engine.events)
-    assert events == [3, 4]
+    ran = [run_pair(bench_with(issue_ns), 1) for issue_ns in (0, 15)]
+    assert [bench.engine.events for bench in ran] == [3, 4]

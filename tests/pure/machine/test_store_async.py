@@ -2,7 +2,7 @@
 
 import pytest
 from hardware import Bench, hbm, pair_bench, tcm
-from pair_times import load_ps, math_ps, put, store_ps
+from pair_times import load_ps, math_ps, put, run_pair, store_ps
 
 from sipsim.errors import KernelError, MemoryAccessError
 from sipsim.pe.dma import PeDma
@@ -57,16 +57,14 @@ def test_wait_blocks_until_the_acknowledgement_and_returns_the_value() -> None:
         doubled = values + values
         tl.wait(tl.store_async(hbm(0, 64), doubled))
 
-    bench.kernel(0, 0, kernel)
-    bench.run()
+    run_pair(bench, kernel)
     assert stored(bench, 64) == list(range(0, 32, 2))
 
 
 def test_only_a_handle_can_be_stored() -> None:
     bench = pair_bench()
-    bench.kernel(0, 0, lambda tl: tl.store_async(hbm(0, 0), 7))
     with pytest.raises(KernelError, match=r"^tl\.store_async takes an address and a handle, not int; "):
-        bench.run()
+        run_pair(bench, lambda tl: tl.store_async(hbm(0, 0), 7))
 
 
 @pytest.mark.parametrize("is_waited_for", [False, True])
@@ -106,6 +104,5 @@ def test_a_release_waits_for_the_stores_of_its_handle() -> None:
         tl.release(values)
         assert bench.engine.now_ps == LOAD_PS + STORE_PS
 
-    bench.kernel(0, 0, kernel)
-    bench.run()
+    run_pair(bench, kernel)
     assert stored(bench, 0) == list(range(16))

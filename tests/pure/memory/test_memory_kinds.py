@@ -3,9 +3,10 @@
 import random
 
 import pytest
-from hardware import Bench
+from hardware import ONE_SIP, Bench, WiredPlan, config
 from memory_bench import at, memory_bench, reads, writes
 
+from sipsim.memory.port import FIXED_LATENCY
 from sipsim.noc.graph import Node
 
 LATENCIES: dict[str, object] = {
@@ -53,14 +54,9 @@ def only(made: Bench, ends: list[int]) -> int:
 
 @pytest.mark.ideal
 @pytest.mark.parametrize(("rate", "bytes_ps"), [(128, 64_000), (64, 64_000), (32, 128_000), (8, 512_000)])
-def test_a_read_takes_the_slower_of_memory_and_route(rate: float, bytes_ps: int) -> None:
+def test_an_access_takes_the_slower_of_memory_and_route(rate: float, bytes_ps: int) -> None:
     made = bench(slow_hbm(rate))
     assert only(made, reads(made, at("hbm"), 4096)) == SHORT_PS + 40_000 + WAY_PS + bytes_ps
-
-
-@pytest.mark.ideal
-@pytest.mark.parametrize(("rate", "bytes_ps"), [(128, 64_000), (64, 64_000), (32, 128_000), (8, 512_000)])
-def test_a_write_takes_the_slower_of_memory_and_route(rate: float, bytes_ps: int) -> None:
     made = bench(slow_hbm(rate))
     assert only(made, writes(made, at("hbm"), 4096)) == WAY_PS + bytes_ps + 20_000 + SHORT_PS
 
@@ -94,13 +90,35 @@ def test_a_read_of_banks(nbytes: int, banks: int, in_banks_ps: int) -> None:
 @pytest.mark.parametrize(("offset", "waits_ps"), [(0, 11_000), (256, 11_000), (64, 0)], ids=["same", "same", "other"])
 def test_bank_conflicts_cost(offset: int, waits_ps: int) -> None:
     """Two PEs read 64 B of banks that need 16 ns for it. PE 1's command is a router and 5 ns behind, and its bank is
-    busy for another 11 ns if it is the same.
+    busy for another 11 ns if it is the same. Banks of another cube are others.
     """
     made = bench(banked(rate=4))
     first, second = reads(made, at("sram"), 64), reads(made, at("sram", offset), 64, pe=1)
+    elsewhere = writes(made, at("sram", cube=1), 64, cube=1)
     made.run()
     assert first == [SHORT_PS + 6_000 + WAY_PS + 1_000]
     assert second == [SHORT_PS + 5_000 + waits_ps + 6_000 + WAY_PS + 5_000 + 1_000]
+    assert elsewhere == [WAY_PS + 16_000 + 4_000 + SHORT_PS]
+
+
+@pytest.mark.ideal
+@pytest.mark.parametrize(("slot", "waits_ps"), [(0, 7_000), (1, 0)], ids=["same bank", "other bank"])
+def test_a_message_occupies_the_bank_of_its_slot(slot: int, waits_ps: int) -> None:
+    """Its first byte is there at 26 ns, and the bank needs 16 ns. PE 2's 64 B begin to come at 35 ns."""
+    made = bench(banked(rate=4), {"defaults.buffer_kind": "sram", "defaults.slot_size": 64})
+    made.kernel(0, 0, lambda tl: tl.send("E", src_addr=0, shape=16, dtype="f32"))
+    made.kernel(0, 1, lambda tl: tl.recv("W", 16, "f32"))
+    ends = writes(made, made.queue(0, 1, "W").my_rx_base_pa + 64 * (slot + 4), 64, pe=2)
+    assert only(made, ends) == WAY_PS + 10_000 + waits_ps + 16_000 + 4_000 + SHORT_PS + 10_000
+
+
+@pytest.mark.ideal
+def test_the_usual_kind_counts_for_the_digest_as_none() -> None:
+    def digest(settings: dict[str, object]) -> str:
+        return WiredPlan(config({**ONE_SIP, **settings}), [], {}).digest
+
+    assert digest({"sram.kind": FIXED_LATENCY}) == digest({"sram.kind": None}) == digest({})
+    assert digest(banked()) != digest({})
 
 
 @pytest.mark.ideal
@@ -139,17 +157,11 @@ def test_a_load_lands_in_the_tcm_and_a_store_comes_from_there() -> None:
 def test_a_message_takes_the_ports_of_both_tcms() -> None:
     """From PE 0 to PE 1: 3 + 5 + 5 + 3 ns of way, 1 of PE_IPCQ, 1 of each TCM; 4 KiB through ports of 32 GB/s."""
     made = bench(tcm(32), {"defaults.slot_size": 4096})
-    arrived: list[int] = []
     made.kernel(0, 0, lambda tl: tl.send("E", src_addr=at("tcm"), shape=1024, dtype="f32"))
-
-    def receive(tl: object) -> None:
-        tl.recv("W", 1024, "f32")  # type: ignore[attr-defined]
-        arrived.append(made.engine.now_ps)
-
-    made.kernel(0, 1, receive)
+    made.kernel(0, 1, lambda tl: tl.recv("W", 1024, "f32"))
     made.run()
     credit_ps = 1_000 + 16_000 + 250
-    assert arrived == [1_000 + 1_000 + 16_000 + 128_000 + 1_000 + credit_ps]
+    assert made.ends("ipcq.recv") == [1_000 + 1_000 + 16_000 + 128_000 + 1_000 + credit_ps]
 
 
 @pytest.mark.ideal
