@@ -25,7 +25,7 @@ END_S = 20
 """Nobody needs as long; only for a test not to hang."""
 
 
-ALL_REDUCE = "dist.all_reduce(torch.ones(4, 8))"
+ALL_REDUCE = "dist.intercube_all_reduce(torch.ones(4, 8))"
 STAND = "print('stands', os.getpid(), flush=True); os.read(os.pipe()[0], 1)"
 """Lines for :func:`script`; who stands waits for ever and has told its pid. To be the first line: SIPs do not end a
 collective at the same time, and one that stands in the middle of a window may keep another from ending it at all."""
