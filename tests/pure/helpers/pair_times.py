@@ -21,8 +21,7 @@ WRITE_PS = {"tcm": 1_000, "hbm": 20_000, "sram": 5_000}
 READ_PS = {"tcm": 1_000, "hbm": 99_000, "sram": 5_000}
 NEAR_PS = 3_100
 """PE 1, 0.5 mm, a router of 1, 0.5 mm, and the port of the HBM or SRAM beside it 1; or back."""
-CREDIT_PS = WAY_PS + 250
-RETURN_PS = IPCQ_PS + CREDIT_PS
+RETURN_PS = IPCQ_PS + WAY_PS + 250
 """From the step in which recv takes a message to the credit's arrival; on its own wire recv blocks for it."""
 
 

@@ -179,7 +179,7 @@ def test_empty_polls_cost_no_events(returned: str) -> None:
 
 def test_polling_ends_with_the_run() -> None:
     """A recv without a message: the event queue becomes empty, so a deadlock is detected."""
-    bench: Bench = pair_bench(POLL)
+    bench = pair_bench(POLL)
     bench.kernel(1, 0, recv_i32)
     bench.run()
     assert bench.engine.events == 1
