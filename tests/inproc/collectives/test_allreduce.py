@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from runs import Run, ccl_file, run, sums_of
 from sweeps import some
@@ -43,13 +43,13 @@ WIRED = ("intercube_allreduce", "intercube_allreduce_fused", *INTERCUBE, *PER_PE
 
 
 @st.composite
-def jobs(draw: st.DrawFn) -> list[Any]:
-    """The command line of an all-reduce: any algorithm that is wired before the run, on any system."""
-    name = draw(st.sampled_from(WIRED), "algorithm")
+def jobs(draw: st.DrawFn, name: str) -> list[Any]:
+    """The command line of an all-reduce by an algorithm that is wired before the run, on any system."""
     refused = ("line",) if name not in INTERCUBE else ()
     system = draw(st.sampled_from([each for each in SYSTEMS if each not in refused]), "system")
-    w, h = draw(st.sampled_from([(1, 1), (2, 1), (1, 3), (2, 2), (3, 2)]), "mesh")
-    pes = draw(st.sampled_from([1, 2, 3, 8] if w * h < 3 else [1, 2]), "PEs")
+    meshes = [(1, 1), (2, 1), (1, 3), (2, 2), (3, 2)]
+    w, h = draw(st.sampled_from(meshes[:3] if system == "torus 3x3" else meshes), "mesh")
+    pes = draw(st.sampled_from([1, 2, 3] if w * h < 3 else [1, 2]), "PEs")
     slots, size = draw(st.sampled_from([(1, 24), (2, 24), (1, 64), (2, 256), (8, 4096)]), "slots")
     kind = draw(st.sampled_from(["tcm", "hbm", "sram"]), "memory of the rings")
     keys: dict[str, object] = {"n_slots": slots, "slot_size": size, "buffer_kind": kind}
@@ -63,8 +63,9 @@ def jobs(draw: st.DrawFn) -> list[Any]:
     values |= {f"algorithms.{name}.{key}": value for key, value in keys.items()}
     if name.startswith("intercube_allreduce") and draw(st.booleans(), "latch in place"):
         values["defaults.latch"] = "in_place"
-    rows = [1, 7, 25, 257, *([4097] if size > 64 else [])]
-    elements = draw(st.sampled_from(rows), "elements") * (pes if name in PER_PE else 1)
+    elements = draw(st.sampled_from([1, 25, 257, 1030 if size > 64 else 130]), "elements") * (
+        pes if name in PER_PE else 1
+    )
     words = [*SYSTEMS[system], "--algorithm", name, "--n-elem", elements, "--check-invariants"]
     words += ["--dtype", draw(st.sampled_from(sorted(DTYPES)), "type")]
     words += ["--link", draw(st.sampled_from(["ucie", "ethernet_100g", "ethernet_400g"]), "link")]
@@ -87,27 +88,30 @@ def assert_all_sums(done: Run) -> None:
             assert (queue.my_head, queue.my_tail) == (queue.peer_tail_cache, queue.peer_head_cache)
 
 
-def check(job: list[Any], mail_seed: int) -> None:
+def check(algorithm: str, data: st.DataObject) -> None:
     """An all-reduce is right, and no order of the mail changes a tensor, an op log, a time or the digest."""
-    done, other = run(*job), run(*job, mail_seed=mail_seed)
+    job = data.draw(jobs(algorithm))
+    done, other = run(*job), run(*job, mail_seed=data.draw(st.integers(0, 1000), "mail"))
     assert_all_sums(done)
     assert other.results() == done.results()
     assert (other.document["digest"], other.document["runs"]) == (done.document["digest"], done.document["runs"])
 
 
 @pytest.mark.default_costs
-@settings(max_examples=25)
-@given(job=jobs(), mail_seed=st.integers(0, 1000))
-def test_every_element_is_the_sum(job: list[Any], mail_seed: int) -> None:
-    check(job, mail_seed)
+@pytest.mark.parametrize("algorithm", WIRED)
+@settings(max_examples=5, phases=[Phase.generate])
+@given(data=st.data())
+def test_every_element_is_the_sum(algorithm: str, data: st.DataObject) -> None:
+    check(algorithm, data)
 
 
 @pytest.mark.slow
 @pytest.mark.default_costs
-@settings(max_examples=500, suppress_health_check=[HealthCheck.too_slow])
-@given(job=jobs(), mail_seed=st.integers(0, 1000))
-def test_every_element_is_the_sum_on_many_systems(job: list[Any], mail_seed: int) -> None:
-    check(job, mail_seed)
+@pytest.mark.parametrize("algorithm", WIRED)
+@settings(max_examples=100, phases=[Phase.generate])
+@given(data=st.data())
+def test_every_element_is_the_sum_on_many_systems(algorithm: str, data: st.DataObject) -> None:
+    check(algorithm, data)
 
 
 @pytest.fixture

@@ -1,9 +1,11 @@
 """The intercube algorithms on the machine: bits, layouts, operators, bytes. That they are right: ``test_allreduce``."""
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hardware import records_of
 from runs import Run, ccl_file, run, script_file
 from sweeps import crossed
 
@@ -139,15 +141,32 @@ def test_refused(words: list[Any], says: str) -> None:
     assert says in str(caught.value)
 
 
-@pytest.mark.parametrize(("topology", "part"), [("ring_1d", 3 / 4), ("torus_2d", 3 / 8)], ids=["ring_1d", "torus_2d"])
+@pytest.mark.parametrize(
+    ("sips", "topology", "part"),
+    [(3, "ring_1d", 2 / 3), (4, "ring_1d", 3 / 4), (4, "torus_2d", 3 / 8), (9, "torus_2d", 4 / 9)],
+)
 @pytest.mark.parametrize("algorithm", BOTH)
-def test_bytes_over_each_link(algorithm: str, topology: str, part: float) -> None:
-    """The formula of the modules' docstrings."""
-    done = right(run(*flags(algorithm, 4, topology), "--bytes", "128K"))
-    row_bytes = 2**17 // 4
+def test_bytes_over_each_link(algorithm: str, sips: int, topology: str, part: float) -> None:
+    """``(n-1)/n`` of a row a direction of a ring; ``(w-1)/w * (1 + 1/h) / 2`` of one of a torus."""
+    words = flags(algorithm, sips, topology, n_slots=2, slot_size=64)
+    done = right(run(*words, "--n-elem", 16 * 36 * 4, "--dtype", "f32"))
     links = done.document["runs"][0]["links"]
-    assert len(links) == (8 if topology == "ring_1d" else 16)
-    assert {link["payload_bytes"] for link in links} == {part * row_bytes}
+    assert len(links) == sips * (2 if topology == "ring_1d" else 4)
+    sent = Counter[str]()
+    for link in links:
+        sent[link["name"].split(">")[0][-1]] += link["payload_bytes"]
+    assert sent == dict.fromkeys(sent, pytest.approx(part * 16 * 36 * 4 * 4 * sips))
+
+
+def test_every_link_of_the_mesh_carries_the_same() -> None:
+    """``(1 + 1/W) / 2`` of a row in each direction of a square mesh of one SIP."""
+    words = flags(HIERARCHICAL, 1, mesh="4x4", rank_per="cube", n_slots=2, slot_size=64)
+    done = right(run(*words, "--n-elem", 16 * 16 * 4, "--dtype", "f32", keep_oplog=True))
+    sent: Counter[tuple[int, str]] = Counter()
+    for record in records_of(done.members[0].chip.sip, "ipcq.send"):
+        sent[record.cube, record.fields["dir"]] += record.fields["nbytes"]
+    assert len(sent) == 48
+    assert set(sent.values()) == {16 * 16 * 4 * 4 * 5 // 8}
 
 
 @pytest.mark.default_costs
