@@ -26,7 +26,7 @@ from sipsim.ccl.install import (
     pair_rings,
     places_in_order,
 )
-from sipsim.ccl.neighbours import OPPOSITE, NeighbourTable, reverse_direction
+from sipsim.ccl.neighbours import OPPOSITE, NeighbourTable
 from sipsim.ccl.settings import effective_ipcq
 from sipsim.config.model import IpcqKnobs
 from sipsim.errors import ConfigError
@@ -39,39 +39,41 @@ from sipsim.topology.address import MIB, PePlace, PhysAddr
 EASTWARD = {rank: {"E": (rank + 1) % 3} for rank in range(3)}
 BOTH_WAYS = {rank: {"E": (rank + 1) % 3, "W": (rank - 1) % 3} for rank in range(3)}
 
-
 WITH_UP = {**OPPOSITE, "Up": "Down", "Down": "Up"}
-
-
-def paired(table: NeighbourTable, opposite: dict[str, str] = OPPOSITE) -> dict[tuple[int, str], tuple[int, str]]:
-    rings = pair_rings(table, opposite=opposite)
-    return {tuple(sender): tuple(ring) for sender, ring in rings.items()}  # type: ignore[misc]
 
 
 # --- which ring faces which -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("order", ["EW", "WE"])
+TORUS = {r: {"E": r ^ 1, "W": r ^ 1, "N": r ^ 2, "S": r ^ 2} for r in range(4)}
+PAIRED = {
+    "E faces W of the same peer (ADR-0025)": ("0E1 0W1 1E0 1W0", "0E-1W 0W-1E 1E-0W 1W-0E"),
+    "in any order of the keys": ("0W1 0E1 1E0 1W0", "0E-1W 0W-1E 1E-0W 1W-0E"),
+    "a declared opposite": ("0U1 0D1 1U0 1D0", "0U-1D 0D-1U 1U-0D 1D-0U"),
+    "a receive-only ring in the declared opposite": ("0U1 1", "0U-1D"),
+    "in the same direction, without an opposite": ("0x1 1", "0x-1x"),
+    "names without opposites, and E that leads to a peer's S": ("0l1 0E2 1p0 2S0", "0l-1p 1p-0l 0E-2S 2S-0E"),
+    "an opposite that leads elsewhere": ("0E1 1W2 1N0 2E1", "0E-1N 1W-2E 1N-0E 2E-1W"),
+    "one way, received in the opposite": ("0E1 1E2 2E0", "0E-1W 1E-2W 2E-0W"),
+    "a torus of four": (
+        " ".join(f"{r}{d}{TORUS[r][d]}" for r in TORUS for d in "EWNS"),
+        " ".join(f"{r}{d}-{TORUS[r][d]}{OPPOSITE[d]}" for r in TORUS for d in "EWNS"),
+    ),
+}
+"""A table, ``0E1`` for rank 0's E that leads to rank 1, and where each sends: ``0E-1W``."""
+
+
 @pytest.mark.parametrize("prefix", ["", "global_"])
-def test_two_ranks_in_a_ring(order: str, prefix: str) -> None:
-    """ADR-0025: both directions lead to the same peer, and E must face W, in any order of the tables' keys."""
-    e, w = prefix + "E", prefix + "W"
-    table = {0: {prefix + d: 1 for d in order}, 1: {prefix + d: 0 for d in order}}
-    assert paired(table) == {(0, e): (1, w), (0, w): (1, e), (1, e): (0, w), (1, w): (0, e)}
-
-
-def test_declared_opposites_pair_a_third_dimension_of_size_two() -> None:
-    table = {0: {"Up": 1, "Down": 1}, 1: {"Up": 0, "Down": 0}}
-    with pytest.raises(ConfigError, match="two senders for one receive ring"):
-        paired(table)
-    up, down = "Up", "Down"
-    assert paired(table, WITH_UP) == {(0, up): (1, down), (0, down): (1, up), (1, up): (0, down), (1, down): (0, up)}
-
-
-def test_a_receive_only_ring_is_in_the_declared_opposite() -> None:
-    table = {0: {"Up": 1}, 1: {}}
-    assert paired(table) == {(0, "Up"): (1, "Up")}
-    assert paired(table, WITH_UP) == {(0, "Up"): (1, "Down")}
+@pytest.mark.parametrize("case", PAIRED)
+def test_which_ring_faces_which(case: str, prefix: str) -> None:
+    words, expected = PAIRED[case]
+    table: NeighbourTable = {int(word[0]): {} for word in words.split()}
+    for rank, way, peer in (word for word in words.split() if len(word) == 3):
+        table[int(rank)][prefix + way] = int(peer)
+    opposite = {prefix + way: prefix + back for way, back in {"U": "D", "D": "U"}.items()} | OPPOSITE
+    found = pair_rings(table, opposite=opposite)
+    ends = [f"{one.rank}{one.direction}-{other.rank}{other.direction}" for one, other in found.items()]
+    assert sorted(end.replace(prefix, "") for end in ends) == sorted(expected.split())
 
 
 def test_the_plan_pairs_by_the_opposites_of_the_entry() -> None:
@@ -94,31 +96,6 @@ def test_a_pairing_by_dict_order_is_detected(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(sipsim.ccl.install, "reverse_direction", first_that_leads_back)
     with pytest.raises(ConfigError, match="two senders for one receive ring"):
         pair_rings({0: {"E": 1, "W": 1}, 1: {"E": 0, "W": 0}})
-
-
-def test_two_ranks_in_a_torus_of_four() -> None:
-    """Two by two: E and W lead to one neighbour, N and S to the other."""
-    table = {r: {"E": r ^ 1, "W": r ^ 1, "N": r ^ 2, "S": r ^ 2} for r in range(4)}
-    assert paired(table) == {(r, d): (table[r][d], OPPOSITE[d]) for r in range(4) for d in "EWNS"}
-
-
-def test_no_opposite_but_another_direction_back() -> None:
-    """A tree's names have no opposites, and E may lead to a peer's S."""
-    table = {0: {"left": 1, "E": 2}, 1: {"parent": 0}, 2: {"S": 0}}
-    expected = {(0, "left"): (1, "parent"), (1, "parent"): (0, "left"), (0, "E"): (2, "S"), (2, "S"): (0, "E")}
-    assert paired(table) == expected
-
-
-def test_the_opposite_must_point_back() -> None:
-    """1's W leads elsewhere; its N leads back."""
-    table = {0: {"E": 1}, 1: {"W": 2, "N": 0}, 2: {"E": 1}}
-    assert paired(table) == {(0, "E"): (1, "N"), (1, "W"): (2, "E"), (1, "N"): (0, "E"), (2, "E"): (1, "W")}
-
-
-def test_one_way_rings_receive_in_the_opposite() -> None:
-    """No direction leads back."""
-    assert paired(EASTWARD) == {(0, "E"): (1, "W"), (1, "E"): (2, "W"), (2, "E"): (0, "W")}
-    assert reverse_direction(EASTWARD, 0, 1, "E") is None
 
 
 @pytest.mark.parametrize(
