@@ -54,6 +54,7 @@ PAIRED = {
     "in the same direction, without an opposite": ("0x1 1", "0x-1x"),
     "names without opposites, and E that leads to a peer's S": ("0l1 0E2 1p0 2S0", "0l-1p 1p-0l 0E-2S 2S-0E"),
     "an opposite that leads elsewhere": ("0E1 1W2 1N0 2E1", "0E-1N 1W-2E 1N-0E 2E-1W"),
+    "the opposite before another that leads back": ("0E1 1N0 1W0", "0E-1W 1N-0S 1W-0E"),
     "one way, received in the opposite": ("0E1 1E2 2E0", "0E-1W 1E-2W 2E-0W"),
     "a torus of four": (
         " ".join(f"{r}{d}{TORUS[r][d]}" for r in TORUS for d in "EWNS"),
