@@ -24,7 +24,6 @@ from sipsim.ccl.install import (
     check_rings_disjoint,
     install,
     pair_rings,
-    places_in_order,
 )
 from sipsim.ccl.neighbours import OPPOSITE, NeighbourTable
 from sipsim.ccl.settings import effective_ipcq
@@ -276,25 +275,6 @@ def test_a_pe_has_registers_for_eight_directions(strict: bool) -> None:
         "hw_strict: rank 0 has 9 directions (W, d1, d2, d3, d4, d5, d6, d7, d8), and a PE has registers for 8 "
         "(ADR-0023 D17); use fewer, or set hw_strict to false"
     )
-
-
-# --- which PEs take part --------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("rank_per", "size", "expected"),
-    [
-        ("sip", 3, [(0, 0, 0), (1, 0, 0), (2, 0, 0)]),
-        ("sip", 2, [(0, 0, 0), (1, 0, 0)]),
-        ("cube", 6, [(0, 0, 0), (0, 1, 0), (1, 0, 0), (1, 1, 0), (2, 0, 0), (2, 1, 0)]),
-        ("cube", 3, [(0, 0, 0), (0, 1, 0), (1, 0, 0)]),
-        ("pe", 5, [(0, 0, 0), (0, 0, 1), (0, 1, 0), (0, 1, 1), (1, 0, 0)]),
-    ],
-)
-def test_places_in_order(rank_per: str, size: int, expected: list[tuple[int, int, int]]) -> None:
-    """By SIP, then cube, then PE; the first ``world_size``."""
-    system = system_of(config({"system.sips.count": 3, "sip.cube_mesh": {"w": 2, "h": 1}, "cube.pes": 2}))
-    assert places_in_order(system, rank_per, size) == [PePlace(*place) for place in expected]  # type: ignore[arg-type]
 
 
 # --- I3 and I4 ------------------------------------------------------------------------------------------------
