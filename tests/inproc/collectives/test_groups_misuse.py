@@ -109,33 +109,17 @@ CASES |= {
         ("tag", "zeros(8), 0, tag=3", "8 f32 from rank 0 to rank 2, tag 3"),
     )
 }
-LAST = "ranks disagree on call 1 of the group of all ranks: "
 ALONE = {
-    "a broadcast from its root": (
-        "0",
-        "dist.broadcast(zeros(8), src=0)",
-        "broadcast of 8 f32 (root 0, direct)",
-        (0, 1),
-    ),
-    "a scatter from its root": (
-        "2",
-        "dist.scatter(zeros(2), zeros(8), src=2)",
-        "scatter of 2 f32 (root 2, direct)",
-        (2, 0),
-    ),
-    "a reduce from another than its root": (
-        "1",
-        "dist.reduce(zeros(8), dst=0)",
-        "reduce of 8 f32 (sum, root 0, direct)",
-        (1, 0),
-    ),
+    "a broadcast from its root": (0, "dist.broadcast(zeros(8), src=0)", "broadcast of 8 f32 (root 0, direct)", 1),
+    "a scatter from its root": (2, "dist.scatter(zeros(2), zeros(8), src=2)", "scatter of 2 f32 (root 2, direct)", 0),
+    "a reduce from another": (1, "dist.reduce(zeros(8), dst=0)", "reduce of 8 f32 (sum, root 0, direct)", 0),
 }
 CASES |= {
     f"{what} that no other rank calls": (
-        f"if rank == {who}:\n    {call}",
-        f"{LAST}rank {ranks[0]} calls {told}, and rank {ranks[1]} does not{SAME}",
+        f"if rank == {rank}:\n    {call}",
+        f"{WORLD}rank {rank} calls {told}, and rank {other} does not{SAME}",
     )
-    for what, (who, call, told, ranks) in ALONE.items()
+    for what, (rank, call, told, other) in ALONE.items()
 }
 CASES |= {
     "a last call in a group": (
