@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from launch import launched
 from runs import Run, ccl_file, run, script_file
 from sweeps import crossed
 
@@ -93,8 +92,10 @@ def check(done: Run, n=N) -> None:
 @pytest.mark.parametrize(("kind", "mode"), crossed(["tcm", "hbm", "sram"], ["fast_path", "fabric", "piggyback"]))
 def test_a_ring_all_reduce_over_the_pes_of_each_cube(tmp_path, kind, mode):
     settings = ("--set", f"defaults.buffer_kind={kind}", "--set", f"defaults.credit_return_mode={mode}")
-    done = run(*words(tmp_path, N, "--check-invariants", *settings))
+    argv = words(tmp_path, N, "--check-invariants", *settings)
+    done = run(*argv)
     check(done)
+    assert run(*argv, mail_seed=5).document["digest"] == done.document["digest"]
     assert {(sip, cube) for sip, cube, _ in done.prepared.plan.pe_of_rank} == {(s, c) for s in range(2) for c in (0, 1)}
     assert all(len(entries) == 2 for entries in done.prepared.plan.entries.values())
 
@@ -111,44 +112,26 @@ def test_tensors_and_rings_share_every_slice_of_hbm_without_a_byte_of_overlap(tm
     check(run(*words(tmp_path, n, "--set", "defaults.buffer_kind=hbm", "--check-invariants", *small)), n)
 
 
-@pytest.mark.processes
-def test_the_same_digest_whatever_the_mail_and_the_engine(tmp_path):
-    one = run(*words(tmp_path))
-    assert run(*words(tmp_path), mail_seed=5).document["digest"] == one.document["digest"]
-    assert launched(*words(tmp_path, N, "--engine", "local")).digest == one.document["digest"]
-
-
-def test_parts_where_no_kernel_runs_are_refused(tmp_path):
-    """An all-reduce over SIPs would have to write all copies."""
-    source = SCRIPT.replace("CUBES", str(CUBES)).replace("N)", f"{N})").replace('pe="row_wise"', 'pe="replicate"')
-    done = run(*FLAGS, script_file(tmp_path, source))
-    assert done.outcome.error.message.startswith(
-        "ValueError: all_reduce: 8 PEs have copies of the tensor; it takes row_wise ones (rank 0, host script"
-    )
-
-
-def test_cubes_with_copies_of_all_rows_are_refused(tmp_path):
-    source = SCRIPT.replace("CUBES", str(CUBES)).replace("N)", f"{N})").replace('cube="row_wise"', 'cube="replicate"')
-    done = run(*FLAGS, script_file(tmp_path, source))
-    line = "ValueError: all_reduce: 2 cubes have copies of the tensor; it takes row_wise ones"
-    assert done.outcome.error.message.startswith(line)
+COPIES = "have copies of the tensor; it takes row_wise ones"
 
 
 @pytest.mark.ideal
 @pytest.mark.parametrize(
-    ("source", "line"),
+    ("call", "layout", "line"),
     [
-        ('pe="replicate"', "algorithm intercube_allreduce runs no kernel on PE 1 of cube 0, where a part of"),
-        ('cube="replicate"', "intercube needs a row a cube: the tensor's cubes have copies of all rows"),
-        ('cube="column_wise"', "intercube needs a row a cube: the tensor's cubes have columns of it"),
-        ('pe="column_wise"', "intercube needs a row a cube: the tensor's PEs have columns of it"),
+        ("all_reduce", 'pe="replicate"', f"all_reduce: 8 PEs {COPIES}"),
+        ("all_reduce", 'cube="replicate"', f"all_reduce: 2 cubes {COPIES}"),
+        ("intercube", 'pe="replicate"', "algorithm intercube_allreduce runs no kernel on PE 1 of cube 0, where a part"),
+        ("intercube", 'cube="replicate"', "intercube needs a row a cube: the tensor's cubes have copies of all rows"),
+        ("intercube", 'cube="column_wise"', "intercube needs a row a cube: the tensor's cubes have columns of it"),
+        ("intercube", 'pe="column_wise"', "intercube needs a row a cube: the tensor's PEs have columns of it"),
     ],
 )
-def test_layouts_that_intercube_refuses(tmp_path, source, line):
-    """The default algorithm knows PE 0: with eight copies, seven would keep the old values."""
-    key = source.partition("=")[0]
-    text = SCRIPT.replace("CUBES", str(CUBES)).replace("N)", f"{N})").replace(f'{key}="row_wise"', source)
-    done = run(*FLAGS, script_file(tmp_path, text.replace("dist.all_reduce", "dist.intercube_all_reduce")))
+def test_layouts_that_are_refused(tmp_path, call, layout, line):
+    """An all-reduce over SIPs would have to write all copies; that of the ADR knows PE 0 of each cube."""
+    key = layout.partition("=")[0]
+    text = SCRIPT.replace("CUBES", str(CUBES)).replace("N)", f"{N})").replace(f'{key}="row_wise"', layout)
+    done = run(*FLAGS, script_file(tmp_path, text.replace("all_reduce", call.replace("cube", "cube_all_reduce"))))
     assert done.outcome.error.message.startswith(f"ValueError: {line}")
 
 

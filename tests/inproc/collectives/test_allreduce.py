@@ -1,17 +1,20 @@
-"""The default job, every SIP in this process: each element of each rank is the sum, on many systems.
+"""The default job, every SIP in this process: each element of each rank is the sum, on any system.
 
 The sums are checked here, with whole numbers, besides the job's own check.
 """
 
 from collections import Counter
-from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
 from runs import Run, ccl_file, run, sums_of
-from sweeps import crossed, some
+from sweeps import some
 
+from sipsim.dtypes import DTYPES
 from sipsim.errors import ConfigError
 from sipsim.task import Task
 
@@ -19,33 +22,96 @@ SMALL = ("--set", "sip.cube_mesh.w=2", "--set", "sip.cube_mesh.h=2")
 ROW = (*SMALL[:2], "--set", "sip.cube_mesh.h=1")
 TORUS = ("--sips", 4, "--topology", "torus_2d")
 SHUFFLES = range(6)
+LINE = [{"a": sip, "a_port": "E", "b": sip + 1, "b_port": "W"} for sip in range(2)]
 
 SYSTEMS = {
     "one": ("--sips", 1),
     "ring of 2": ("--sips", 2),
     "ring of 3": ("--sips", 3),
-    "ring of 4": ("--sips", 4),
+    "ring of 5": ("--sips", 5),
     "torus 2x2": TORUS,
     "torus 3x3": ("--sips", 9, "--topology", "torus_2d"),
     "torus 3x2": ("--sips", 6, "--topology", "torus_2d", "--shape", "3x2"),
     "torus 1x4": ("--sips", 4, "--topology", "torus_2d", "--shape", "1x4"),
     "mesh 2x2": ("--sips", 4, "--topology", "mesh_2d_no_wrap"),
     "mesh 3x2": ("--sips", 6, "--topology", "mesh_2d_no_wrap", "--shape", "3x2"),
+    "line": ("--sips", 3, "--topology", "custom", "--set", f"system.sips.custom_links={LINE}"),
 }
+INTERCUBE = ("intercube_pipelined", "intercube_hierarchical")
+PER_PE = ("intercube_per_pe", "intercube_per_pe_rows")
+WIRED = ("intercube_allreduce", "intercube_allreduce_fused", *INTERCUBE, *PER_PE)
+
+
+@st.composite
+def jobs(draw: st.DrawFn, name: str) -> list[Any]:
+    """The command line of an all-reduce by an algorithm that is wired before the run, on any system."""
+    refused = ("line",) if name not in INTERCUBE else ()
+    system = draw(st.sampled_from([each for each in SYSTEMS if each not in refused]), "system")
+    meshes = [(1, 1), (2, 1), (1, 3), (2, 2), (3, 2)]
+    w, h = draw(st.sampled_from(meshes[:3] if system == "torus 3x3" else meshes), "mesh")
+    pes = draw(st.sampled_from([1, 2, 3] if w * h < 3 else [1, 2]), "PEs")
+    slots, size = draw(st.sampled_from([(1, 24), (2, 24), (1, 64), (2, 256), (8, 4096)]), "slots")
+    kind = draw(st.sampled_from(["tcm", "hbm", "sram"]), "memory of the rings")
+    keys: dict[str, object] = {"n_slots": slots, "slot_size": size, "buffer_kind": kind}
+    keys["credit_return_mode"] = draw(st.sampled_from(["fast_path", "fabric", "piggyback"]), "credits")
+    keys["hw_strict"] = size == 64
+    if name in INTERCUBE:
+        keys["rank_per"] = draw(st.sampled_from(["cube", "pe"]), "workers")
+    if name == "intercube_pipelined":
+        keys["root_cube"] = draw(st.sampled_from([*range(w * h), "auto", "null"]), "root")
+    values = {"sip.cube_mesh": f"{{w: {w}, h: {h}}}", "cube.pes": pes}
+    values |= {f"algorithms.{name}.{key}": value for key, value in keys.items()}
+    if name.startswith("intercube_allreduce") and draw(st.booleans(), "latch in place"):
+        values["defaults.latch"] = "in_place"
+    elements = draw(st.sampled_from([1, 25, 257, 1030 if size > 64 else 130]), "elements") * (
+        pes if name in PER_PE else 1
+    )
+    words = [*SYSTEMS[system], "--algorithm", name, "--n-elem", elements, "--check-invariants"]
+    words += ["--dtype", draw(st.sampled_from(sorted(DTYPES)), "type")]
+    words += ["--link", draw(st.sampled_from(["ucie", "ethernet_100g", "ethernet_400g"]), "link")]
+    words += draw(st.sampled_from([[], ["--variant", "adr"], ["--variant", "ideal"]]), "variant")
+    return [*words, *(word for key, value in values.items() for word in ("--set", f"{key}={value}"))]
 
 
 def assert_all_sums(done: Run) -> None:
-    """Every element of every rank is right, the job reports it, and no queue holds a message."""
+    """Every element of every rank is right, the job reports it, and no queue holds a message or lacks a credit."""
     assert done.outcome.error is None, done.outcome.error.message
-    row = sums_of(done)
+    assert (done.document["status"], len(done.outcome.ranks)) == ("ok", done.document["sips"])
+    assert all((each["wrong"], each["checked"]) == (0, True) for each in done.document["runs"])
     for member in done.members:
-        np.testing.assert_array_equal(done.tensor(member.rank), np.broadcast_to(row, done.tensor(member.rank).shape))
-    assert [(each["wrong"], each["checked"]) for each in done.document["runs"]] == [(0, True)] * len(
-        done.document["runs"]
-    )
-    assert done.document["status"] == "ok"
-    for member in done.members:
-        assert all(pe.ipcq.queues[d].is_empty for pe in member.chip.sip.pes_in_use() for d in pe.ipcq.queues)
+        of_rank = done.tensor(member.rank)
+        if len(of_rank) == done.prepared.plan.system.n_cubes:  # not a row a PE
+            np.testing.assert_array_equal(of_rank, np.broadcast_to(sums_of(done), of_rank.shape))
+        assert b'"tasks":[]' in member.chip.dump()
+        for queue in (queue for pe in member.chip.sip.pes_in_use() for queue in pe.ipcq.queues.values()):
+            assert queue.is_empty
+            assert (queue.my_head, queue.my_tail) == (queue.peer_tail_cache, queue.peer_head_cache)
+
+
+def check(algorithm: str, data: st.DataObject) -> None:
+    """An all-reduce is right, and no order of the mail changes a tensor, an op log, a time or the digest."""
+    job = data.draw(jobs(algorithm))
+    done, other = run(*job), run(*job, mail_seed=data.draw(st.integers(0, 1000), "mail"))
+    assert_all_sums(done)
+    assert other.results() == done.results()
+    assert (other.document["digest"], other.document["runs"]) == (done.document["digest"], done.document["runs"])
+
+
+@pytest.mark.default_costs
+@pytest.mark.parametrize("algorithm", WIRED)
+@settings(max_examples=5, phases=[Phase.generate])
+@given(data=st.data())
+def test_every_element_is_the_sum(algorithm: str, data: st.DataObject) -> None:
+    check(algorithm, data)
+
+
+@pytest.mark.slow
+@pytest.mark.default_costs
+@pytest.mark.parametrize("algorithm", WIRED)
+@settings(max_examples=100, phases=[Phase.generate])
+@given(data=st.data())
+def test_every_element_is_the_sum_on_many_systems(algorithm: str, data: st.DataObject) -> None:
+    check(algorithm, data)
 
 
 @pytest.fixture
@@ -62,18 +128,7 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return seen
 
 
-@pytest.mark.parametrize(
-    ("system", "kernel"),
-    crossed(SYSTEMS, [*product(["intercube_allreduce"], ["f16", "f32", "i32"]), ("intercube_allreduce_fused", "f16")]),
-)
-def test_every_element_is_the_sum(system, kernel):
-    algorithm, dtype = kernel
-    done = run(*SYSTEMS[system], *SMALL, "--set", f"defaults.algorithm={algorithm}", "--dtype", dtype, "--n-elem", 2500)
-    assert_all_sums(done)
-    assert len(done.outcome.ranks) == done.document["sips"]
-
-
-@pytest.mark.parametrize("system", ["one", "ring of 2", "ring of 3", "torus 2x2"])
+@pytest.mark.parametrize("system", ["one", "torus 2x2"])
 def test_the_default_job_on_the_default_cubes(system):
     done = run(*SYSTEMS[system])
     assert_all_sums(done)
@@ -84,96 +139,29 @@ def test_the_default_job_on_the_default_cubes(system):
 def test_data_differ_between_ranks_and_have_no_zero():
     """Otherwise a sum could be right by accident."""
     done = run(*TORUS, *SMALL, "--dtype", "i32", "--n-elem", 64, "--iters", 1)
-    row = sums_of(done)
-    assert len(set(row.tolist())) > 60
-
-
-@pytest.mark.ideal
-def test_a_custom_topology_is_refused_by_the_algorithm(tmp_path):
-    config = tmp_path / "star.yaml"
-    links = [f"{{a: 0, a_port: {port}, b: {peer}, b_port: N}}" for port, peer in (("E", 1), ("W", 2))]
-    config.write_text(f"system: {{sips: {{topology: custom, count: 3, custom_links: [{', '.join(links)}]}}}}\n")
-    with pytest.raises(ConfigError) as caught:
-        run("--config", config)
-    line = str(caught.value)
-    assert "\n" not in line
-    assert line == (
-        "system.sips.topology = custom: algorithm intercube_allreduce does not run on it; "
-        "allowed: mesh_2d_no_wrap, ring_1d, torus_2d"
-    )
+    assert len(set(sums_of(done).tolist())) > 60
 
 
 @pytest.mark.parametrize(
-    ("system", "mesh"), crossed(["one", "ring of 3", "mesh 2x2"], [(1, 1), (2, 1), (1, 3), (2, 2), (3, 2)])
+    ("fast", "slow"),
+    [
+        ("defaults.buffer_kind=tcm", "defaults.buffer_kind=hbm"),
+        ("defaults.n_slots=8", "defaults.n_slots=1"),
+        ("system.sips.link=ucie", "system.sips.link=ethernet_100g"),
+    ],
 )
-def test_cube_meshes(system, mesh):
-    sizes = [f"--set=sip.cube_mesh.{side}={cubes}" for side, cubes in zip("wh", mesh, strict=True)]
-    done = run(*SYSTEMS[system], *sizes, "--n-elem", 20)
-    assert_all_sums(done)
-    assert done.tensor(0).shape == (mesh[0] * mesh[1], 20)
+def test_a_slower_machine_changes_times_and_not_data(fast, slow):
+    done = [run(*TORUS, *SMALL, "--set", setting, "--n-elem", 20000) for setting in (fast, slow)]
+    assert [each[0] for each in done[0].results()] == [each[0] for each in done[1].results()]
+    assert done[0].document["runs"][0]["time_ns"] < done[1].document["runs"][0]["time_ns"]
 
 
-@pytest.mark.parametrize("kind", ["tcm", "hbm", "sram"])
-def test_rings_in_each_memory(kind):
-    done = run(*TORUS, *SMALL, "--set", f"defaults.buffer_kind={kind}", "--n-elem", 5000)
-    assert_all_sums(done)
-    spaces = {entry.peer.buffer_kind for entries in done.prepared.plan.entries.values() for entry in entries}
-    assert spaces == {kind}
-
-
-def test_the_memory_of_the_rings_changes_times_and_not_data():
-    tcm, hbm = (run(*TORUS, *SMALL, "--set", f"defaults.buffer_kind={kind}", "--n-elem", 64) for kind in ("tcm", "hbm"))
-    assert [each[0] for each in tcm.results()] == [each[0] for each in hbm.results()]
-    assert [each[2] for each in tcm.results()] != [each[2] for each in hbm.results()]
-
-
-@pytest.mark.parametrize(
-    ("system", "link"),
-    crossed(["ring of 3", "torus 2x2", "mesh 2x2"], ["ucie", "ethernet_100g", "ethernet_400g"]),
-)
-def test_links(system, link):
-    assert_all_sums(run(*SYSTEMS[system], *SMALL, "--link", link, "--n-elem", 3000))
-
-
-def test_a_slower_link_takes_longer():
-    ucie, ethernet = (run(*TORUS, *SMALL, "--link", link).document["runs"][0] for link in ("ucie", "ethernet_100g"))
-    assert ethernet["time_ns"] > ucie["time_ns"]
-
-
-@pytest.mark.parametrize("dtype", ["f16", "f32", "i32"])
-def test_a_single_element(dtype):
-    assert_all_sums(run(*TORUS, *SMALL, "--n-elem", 1, "--dtype", dtype))
-
-
-@pytest.mark.parametrize(("system", "n_elem"), crossed(["ring of 3", "mesh 2x2"], [11, 12, 13, 25, 37]))
-def test_shards_that_tiles_do_not_divide(system, n_elem):
-    done = run(*SYSTEMS[system], *SMALL, "--n-elem", n_elem, "--set", "defaults.slot_size=24", keep_oplog=True)
-    assert_all_sums(done)
+@pytest.mark.parametrize("n_elem", [11, 37])
+def test_shards_that_tiles_do_not_divide(n_elem):
+    """A message is a slot, and what is left."""
+    done = run(*SYSTEMS["mesh 2x2"], *SMALL, "--n-elem", n_elem, "--set", "defaults.slot_size=24", keep_oplog=True)
     sends = [record[9] for record in done.members[0].chip.sip.oplog.records if record[0] == "ipcq.send"]
     assert set(sends) == ({24, 2 * n_elem % 24} - {0} if n_elem >= 12 else {2 * n_elem})
-
-
-def test_the_default_slots_with_a_remainder():
-    assert_all_sums(run("--sips", 2, *SMALL, "--n-elem", 2 * 2048 + 1))
-
-
-def test_a_mebibyte_goes_more_than_once_round_the_rings():
-    done = run(*TORUS, "--bytes", "1M")
-    assert_all_sums(done)
-    pes = [pe for member in done.members for pe in member.chip.sip.pes_in_use()]
-    queues = [queue for pe in pes for queue in pe.ipcq.queues.values()]
-    assert max(queue.my_head for queue in queues) == 16
-    assert {queue.n_slots for queue in queues} == {8}
-
-
-@pytest.mark.parametrize(
-    "system", some(["ring of 2", "ring of 3", "torus 2x2", "torus 3x2", "mesh 2x2"], "ring of 2", "torus 3x2")
-)
-def test_one_small_slot_makes_senders_wait(system, waits):
-    knobs = ("--set", "defaults.n_slots=1", "--set", "defaults.slot_size=32")
-    done = run(*SYSTEMS[system], *SMALL, *knobs, "--n-elem", 200)
-    assert_all_sums(done)
-    assert waits.count("send E") > 10 * done.document["sips"]
 
 
 STREAM = """
@@ -199,6 +187,13 @@ def test_a_sender_waits_for_a_slow_receiver_behind_a_link(tmp_path, waits):
     assert len(set(plain.tensor(0)[0].tolist())) > 20
     for seed in SHUFFLES:
         assert run(*flags, mail_seed=seed).results() == plain.results()
+
+
+def test_no_sender_waits_with_wide_rings(waits):
+    """A sender waits for a full ring only."""
+    run("--sips", 2, *SMALL, "--n-elem", 16)
+    assert not [what for what in waits if what.startswith("send")]
+    assert "recv W" in waits
 
 
 MEET = """
@@ -227,57 +222,12 @@ def test_packets_that_arrive_at_one_time_are_in_canonical_order(tmp_path):
         assert run(*flags, mail_seed=seed).results() == plain.results(), f"seed {seed}"
 
 
-def test_no_sender_waits_with_wide_rings(waits):
-    """The counterpart of the tests above: a sender waits for a full ring only."""
-    assert_all_sums(run("--sips", 2, *SMALL, "--n-elem", 16))
-    assert not [what for what in waits if what.startswith("send")]
-    assert "recv W" in waits
-
-
-def test_slots_change_times_and_not_data():
-    many, one = (run(*TORUS, *SMALL, "--set", f"defaults.n_slots={n}", "--n-elem", 20000) for n in (8, 1))
-    assert [each[0] for each in many.results()] == [each[0] for each in one.results()]
-    assert many.document["runs"][0]["time_ns"] < one.document["runs"][0]["time_ns"]
-
-
-def test_every_message_was_received_and_every_credit_came_back():
-    done = run(*TORUS, *SMALL, "--set", "defaults.n_slots=2", "--set", "defaults.slot_size=64", "--n-elem", 500)
-    moved = 0
-    for member in done.members:
-        assert b'"tasks":[]' in member.chip.dump()
-        for queue in (q for pe in member.chip.sip.pes_in_use() for q in pe.ipcq.queues.values()):
-            moved += queue.my_head
-            assert queue.my_head == queue.peer_tail_cache
-            assert queue.my_tail == queue.peer_head_cache
-    assert moved > 100
-
-
-MAILS = {
-    "torus": (*TORUS, *SMALL, "--n-elem", 300),
-    "ring of 2": ("--sips", 2, *SMALL, "--n-elem", 300),
-    "full rings": (*TORUS, *SMALL, "--set", "defaults.n_slots=1", "--set", "defaults.slot_size=64", "--n-elem", 100),
-    "mesh": ("--sips", 6, "--topology", "mesh_2d_no_wrap", "--shape", "3x2", *SMALL, "--n-elem", 40),
-}
-
-
-@pytest.mark.parametrize("system", some(MAILS, "full rings", "mesh"))
-def test_the_order_of_the_mail_does_not_change_results(system):
-    plain = run(*MAILS[system])
-    assert_all_sums(plain)
-    for seed in SHUFFLES:
-        shuffled = run(*MAILS[system], mail_seed=seed)
-        assert shuffled.results() == plain.results(), f"seed {seed}"
-        assert shuffled.document["digest"] == plain.document["digest"], f"seed {seed}"
-        assert shuffled.document["runs"] == plain.document["runs"], f"seed {seed}"
-
-
 def test_shuffled_mail_changes_the_grants():
-    """Otherwise the test above would compare a run with itself."""
+    """Otherwise shuffled runs would be compared with themselves."""
     grants = {run(*TORUS, mail_seed=seed).document["sync"]["grants"] for seed in range(4)}
     assert len(grants) > 1
 
 
-@pytest.mark.ideal
 def test_iterations_and_warmup():
     alike = (*TORUS, *SMALL, "--n-elem", 32)
     once, thrice, warm = (run(*alike, *more) for more in ((), ("--iters", 3), ("--iters", 3, "--warmup", 2)))
@@ -292,17 +242,10 @@ def test_iterations_and_warmup():
 
 def test_a_sweep_of_sizes():
     done = run(*TORUS, *SMALL, "-b", 64, "-e", "4K", "-f", 4)
-    assert [each["bytes"] for each in done.document["runs"]] == [64, 256, 1024, 4096]
     assert_all_sums(done)
+    assert [each["bytes"] for each in done.document["runs"]] == [64, 256, 1024, 4096]
     times = [each["time_ns"] for each in done.document["runs"]]
-    assert times == sorted(times)
-    assert times[0] < times[-1]
-
-
-def test_bandwidths_are_those_of_nccl_tests():
-    result = run(*TORUS, *SMALL, "--bytes", "1K").document["runs"][0]
-    assert result["algbw_GBps"] == pytest.approx(1024 / result["time_ns"])
-    assert result["busbw_GBps"] == pytest.approx(result["algbw_GBps"] * 2 * 3 / 4)
+    assert times == sorted(set(times))
 
 
 def test_seeds_change_data_and_digest_and_nothing_else():
@@ -311,7 +254,6 @@ def test_seeds_change_data_and_digest_and_nothing_else():
     for one, other in zip(first.results(), second.results(), strict=True):
         assert one[0] != other[0]
         assert one[1:] == other[1:]
-    assert run(*TORUS, *SMALL, "--n-elem", 32, "--seed", 1).document["digest"] == first.document["digest"]
 
 
 def test_without_verification_data_move_and_the_digest_stays():
@@ -320,9 +262,12 @@ def test_without_verification_data_move_and_the_digest_stays():
     assert [each["checked"] for each in unchecked.document["runs"]] == [False]
 
 
-def test_too_many_contributions_for_the_type_are_refused():
-    flags = ("--sips", 9, "--topology", "torus_2d", "--set", "sip.cube_mesh.w=16", "--set", "sip.cube_mesh.h=16")
-    with pytest.raises(ConfigError, match="2304 contributions cannot be summed exactly in f16; use --dtype f32"):
+@pytest.mark.parametrize(
+    ("flags", "count"),
+    [(("--sips", 17, "--dtype", "bf16"), 272), (("--sips", 9, "--set", "sip.cube_mesh={w: 16, h: 16}"), 2304)],
+)
+def test_too_many_contributions_for_the_type_are_refused(flags, count):
+    with pytest.raises(ConfigError, match=f"^{count} contributions cannot be summed exactly in .*; use --dtype f32"):
         run(*flags, "--n-elem", 1)
 
 
@@ -348,25 +293,20 @@ def accesses(done: Run, kind: str) -> Counter[int]:
     return Counter(record[3] for record in done.members[0].chip.sip.oplog.records if record[0] == kind)
 
 
-@pytest.mark.ideal
 @pytest.mark.parametrize("system", some(["ring of 3", "torus 3x2", "mesh 3x2"], "ring of 3", "torus 3x2"))
 def test_the_order_of_additions_is_the_same(system: str, tmp_path: Path) -> None:
+    """And each cube reads and writes its shard once."""
     script = tmp_path / "script.py"
     script.write_text(RANDOM_DATA)
     both = [run(*SYSTEMS[system], *SMALL, *which, script, keep_oplog=True) for which in (FUSED, PLAIN)]
     hashes = [[rank.tensor_sha256 for rank in done.outcome.ranks.values()] for done in both]
     assert hashes[0] == hashes[1]
     assert [done.document["runs"][0]["wrong"] for done in both] == [0, 0]
-    fused, plain = (done.document["runs"][0]["time_ns"] for done in both)
-    assert fused < plain
-
-
-def test_each_cube_reads_and_writes_its_shard_once() -> None:
-    fused, plain = (run("--sips", 2, *SMALL, *which, "--n-elem", 5000, keep_oplog=True) for which in (FUSED, PLAIN))
+    fused, plain = both
+    assert fused.document["runs"][0]["time_ns"] < plain.document["runs"][0]["time_ns"]
     once = dict.fromkeys(range(4), TILES)
     assert (accesses(fused, "dma_read"), accesses(fused, "dma_write")) == (once, once)
-    assert accesses(plain, "dma_read")[ROOT] == 3 * TILES
-    assert accesses(plain, "dma_write")[ROOT] == 2 * TILES
+    assert (accesses(plain, "dma_read")[ROOT], accesses(plain, "dma_write")[ROOT]) == (3 * TILES, 2 * TILES)
 
 
 def test_a_shard_of_several_blocks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -374,12 +314,10 @@ def test_a_shard_of_several_blocks(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     (tmp_path / "small_blocks.py").write_text(source.replace("BLOCK_BYTES = 4 * 2**20", "BLOCK_BYTES = 8192"))
     monkeypatch.syspath_prepend(tmp_path)
     module = ("--set", "algorithms.intercube_allreduce_fused.module=small_blocks")
-    done = run("--sips", 3, *SMALL, *FUSED, *module, "--n-elem", 20_000)
-    assert_all_sums(done)
+    assert_all_sums(run("--sips", 3, *SMALL, *FUSED, *module, "--n-elem", 20_000))
 
 
+@pytest.mark.default_costs
 def test_the_sums_of_a_block_fit_a_small_tcm() -> None:
     """A shard of 1.5 MiB, and 1 MiB for kernels."""
-    done = run("--sips", 2, *ROW, *FUSED, "--set", "tcm_layout.kernel_MiB=1", "--bytes", "3M")
-    assert done.outcome.error is None
-    assert_all_sums(done)
+    assert_all_sums(run("--sips", 2, *ROW, *FUSED, "--set", "tcm_layout.kernel_MiB=1", "--bytes", "3M"))

@@ -5,44 +5,21 @@ below, router by router; how a leg becomes a time, and how legs follow one anoth
 runs in one process over the real hub, sessions and mail.
 """
 
-import sys
-import time
-from collections.abc import Callable
 from itertools import pairwise
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 from hardware import config, records_of
+from runs import run
 from sweeps import crossed
 
-from broker.mail.inproc import ShuffledInprocMail
-from launcher.engines.inproc import InProcess
-from launcher.report.progress import Progress
-from launcher.supervise.request import Request
-from launcher.supervise.signals import StopSignals
+from ahbm_sim.testing import expect_ps, simulate
 from sipsim.config.components import Node as NodeCost
 from sipsim.config.model import Resolved
-from sipsim.ipcq.messages import IpcqDmaToken
-from sipsim.noc.graph import Node
-from sipsim.plan.job import Job
-from sipsim.plan.plan import Plan
 
 N_ELEM = 2048
 SLOT_BYTES = 2 * N_ELEM
 """The default 64 KiB: 4096 B of f16 a cube, one slot."""
-
-
-def in_process(settings: dict[str, Any], job: Job, prepare: Callable[[InProcess], None] | None = None) -> InProcess:
-    """A run to its end, op logs kept."""
-    request = Request(Plan(config(settings)), job, "", time.monotonic(), Progress(quiet=True))
-    with StopSignals(None) as attention:
-        run = InProcess(request, attention, ShuffledInprocMail(1), keep_oplog=True)
-        if prepare is not None:
-            prepare(run)
-        outcome = run.run()
-    assert outcome.error is None, outcome.error and outcome.error.message
-    return run
 
 
 # --- legs -----------------------------------------------------------------------------------------------------
@@ -242,55 +219,26 @@ OTHER_COSTS = {
 """Each part another, so that none can stand in for its neighbour."""
 
 
-@pytest.mark.ideal
 @pytest.mark.parametrize("other", [{}, OTHER_COSTS], ids=["default costs", "other costs"])
 @pytest.mark.parametrize("link", ["ethernet_100g", "ucie"])
 def test_the_all_reduce_takes_the_sum_of_its_legs(link: str, other: dict[str, Any]) -> None:
     """64 KiB on four SIPs: the time of the run, and the end of every cube of every SIP, to the picosecond."""
-    settings = {"system.sips.count": 4, "system.sips.topology": "torus_2d", "system.sips.link": link, **other}
-    run = in_process(settings, Job(n_elems=(N_ELEM,)))
-    expected = all_reduce(Costs(config(settings), link), SLOT_BYTES)
-    for member in run.members:
+    costs = [word for key, value in other.items() for word in ("--set", f"{key}={value}")]
+    done = run("--sips", 4, "--topology", "torus_2d", "--link", link, *costs, "--n-elem", N_ELEM, keep_oplog=True)
+    expected = all_reduce(Costs(config(other), link), SLOT_BYTES)
+    for member in done.members:
         writes = records_of(member.chip.sip, "dma_write")
         partial, total = [record for record in writes if record.cube == 15]
         assert (partial.start_ps, total.end_ps) == (expected.reduced, expected.exchanged)
         others = {(r.cube % 4, r.cube // 4): r.end_ps for r in writes if r.cube != 15}
         assert others == {cube: end for cube, end in expected.ends.items() if cube != (3, 3)}
-    (timed,) = run.outcome.ranks[0].runs
+    (timed,) = done.outcome.ranks[0].runs
     assert timed.wrong == 0
     ((start_ps, end_ps),) = timed.spans_ps
     assert end_ps - start_ps == max(expected.ends.values()) == expected.ends[0, 0]
 
 
 # --- one message ----------------------------------------------------------------------------------------------
-
-MODULE = """
-TOPO_NAME_TO_KIND = {{"custom": 0, "ring_1d": 0, "torus_2d": 0}}
-SENDER, RECEIVER = {sender}, {receiver}
-
-def kernel_args(world_size, n_elem, system):
-    return n_elem, system.n_cubes
-
-def neighbors(rank, world_size, built_in):
-    return {{SENDER: {{"there": RECEIVER}}, RECEIVER: {{"back": SENDER}}}}.get(rank, {{}})
-
-def kernel(t_ptr, n_elem, n_cubes, sip_rank, kind, w, h, tl):
-    rank = sip_rank * n_cubes + tl.program_id(1)
-    if rank == SENDER:
-        tl.send("there", src_addr=t_ptr + tl.program_id(1) * n_elem * 2, shape=n_elem)
-    if rank == RECEIVER:
-        tl.recv("back", n_elem, "f16")
-"""
-CUBES = 4
-FIRST, LAST = 2, 1
-"""The sender's cube and the receiver's, in a 2x2 mesh whose E and W ports sit on the lower row, cubes 3 and 2."""
-
-
-def line(sips: int) -> dict[str, Any]:
-    """SIPs joined E to W, one behind the other."""
-    cables = [{"a": i, "a_port": "E", "b": i + 1, "b_port": "W"} for i in range(sips - 1)]
-    return {"system.sips.count": sips, "system.sips.topology": "custom", "system.sips.custom_links": cables}
-
 
 ON_CHIP = {"router.bandwidth_GBps": 5, "ucie_port.bandwidth_GBps": 3}
 FREE = {f"{part}.overhead_ns": 0 for part in ("router", "io_port", "pe_dma", "pe_ipcq", "hbm", "sram")} | {
@@ -305,67 +253,43 @@ BOTTLENECKS = {
     "a chip that costs nothing": {"system.sips.link": "ethernet_400g", **FREE},
     "a slow UCIe": {"system.sips.link": "ucie", "links.ucie.params.bandwidth_GBps": 7, "defaults.vc_chunk_size": 64},
 }
+MESH: dict[str, Any] = {"cubes": (2, 2), "pes": 8}
+"""SIPs of 2x2 cubes, whose E and W ports sit on the lower row, cubes 3 and 2."""
 
 
-def one_message(tmp_path: Path, settings: dict[str, Any], n_elem: int, last_sip: int) -> tuple[InProcess, list[int]]:
-    """From cube ``FIRST`` of SIP 0 to cube ``LAST`` of another; the run, and when the message was seen there."""
-    file = tmp_path / "one_message.py"
-    file.write_text(MODULE.format(sender=FIRST, receiver=last_sip * CUBES + LAST))
-    algorithm = {"algorithms.one": {"module": str(file), "topology": "none"}, "defaults.algorithm": "one"}
-    seen: list[int] = []
-
-    def watch(run: InProcess) -> None:
-        sip = run.members[last_sip].chip.sip
-        ipcq = sip.ipcqs[LAST, 0]
-        arrive = ipcq.arrive
-
-        def noted(token: IpcqDmaToken) -> None:
-            seen.append(sip.engine.now_ps)
-            arrive(token)
-
-        ipcq.arrive = noted  # type: ignore[method-assign]
-
-    everything = {"sip.cube_mesh": {"w": 2, "h": 2}, **settings, **algorithm}
-    run = in_process(everything, Job(n_elems=(n_elem,), verify=False), watch)
-    for name in [name for name in sys.modules if name.startswith("_ahbm_algorithm_one")]:
-        del sys.modules[name]
-    return run, seen
+def line(sips: int) -> dict[str, Any]:
+    """SIPs joined E to W, one behind the other."""
+    cables = [{"a": i, "a_port": "E", "b": i + 1, "b_port": "W"} for i in range(sips - 1)]
+    return {"system.sips.topology": "custom", "system.sips.custom_links": cables}
 
 
-@pytest.mark.ideal
 @pytest.mark.parametrize(("bottleneck", "n_elem", "last_sip"), crossed(BOTTLENECKS, [1, 121, 751, 2048], [3, 1, 2]))
-def test_a_message_between_sips_takes_what_one_fabric_would(
-    tmp_path: Path, bottleneck: str, n_elem: int, last_sip: int
-) -> None:
-    """From the sender's HBM to the next SIP, and through one and two that forward it: the fetch, the head's
-    latency from end to end, links and all, and the narrowest part's drain once; then the write. And the receiver's
-    credit: its whole way back, for 16 B.
+def test_a_message_between_sips_takes_what_one_fabric_would(bottleneck: str, n_elem: int, last_sip: int) -> None:
+    """From the sender's HBM to the next SIP, and through one and two that forward it: the fetch's command, the HBM's
+    read and the way to the PE, and then what a message from the PE takes, with the narrowest part's drain once.
     """
-    run, seen = one_message(tmp_path, {**line(last_sip + 1), **BOTTLENECKS[bottleneck]}, n_elem, last_sip)
-    system, parts = run.members[0].plan.system, run.members[0].plan.resolved.components
-    src, dst = Node("pe", FIRST, 0), Node("pe", LAST, 0)
-    there, back = system.end_to_end(0, src, last_sip, dst), system.end_to_end(last_sip, dst, 0, src)
-    ipcq, memory = ps(parts.pe_ipcq.overhead_ns), Node("hbm", FIRST, 0)
-    command_ps = system.graph.route(src, memory).latency_ps(parts.pe_dma.command_bytes)
-    from_hbm = system.graph.route(memory, src).then(there._replace(start_ps=0))
-    fetched = ipcq + command_ps + ps(parts.hbm.read_latency_ns)
-    assert seen == [fetched + from_hbm.latency_ps(2 * n_elem) + ps(parts.tcm.write_latency_ns)]
-    (received,) = records_of(run.members[last_sip].chip.sip, "ipcq.recv")
-    assert received.end_ps == seen[0] + ipcq + back.latency_ps(16)
+    src, dst, settings = (0, 2, 0), (last_sip, 1, 0), {**line(last_sip + 1), **BOTTLENECKS[bottleneck]}
+    kernels = {
+        src: lambda at, tl: tl.send("there", src_addr=at, shape=n_elem, dtype="f16"),
+        dst: lambda tl: tl.recv("back", n_elem, "f16"),
+    }
+    wires, data = {(src, "there"): dst, (dst, "back"): src}, {src: [1] * n_elem}
+    done = simulate(kernels, wires=wires, data=data, dtype="f16", sips=last_sip + 1, set=settings, **MESH)
+    costs = Costs(config(BOTTLENECKS[bottleneck]), settings["system.sips.link"])
+    fetch_ps = costs.transfer(TO_HBM, costs.command) + costs.hbm_read
+    fetch_ps += costs.transfer(FROM_HBM, 0) - ps(costs.nodes["p"].overhead_ns)
+    took_ps = done.op("ipcq.recv").end_ps - done.op("ipcq.send").start_ps
+    assert took_ps == fetch_ps + expect_ps(src, dst, 2 * n_elem, sips=last_sip + 1, set=settings, **MESH)
 
 
-@pytest.mark.ideal
-def test_end_to_end_by_hand(tmp_path: Path) -> None:
-    """The route itself, which the test above relies on: from cube 2 by cube 3 out by E; in by W at cube 2
-    of the next SIP and by its cube 3 out by E; in by W at cube 2 of the last, E to 3, N to 1.
-
-    Before it the fetch: a command to the HBM, its read, and the way to the PE, whose cycle counts once.
+def test_end_to_end_by_hand() -> None:
+    """The price itself, which the test above relies on: from cube 2 by cube 3 out by E; in by W at cube 2 of the next
+    SIP and by its cube 3 out by E; in by W at cube 2 of the last, E to 3, N to 1.
     """
     settings = {**line(3), "system.sips.link": "ethernet_100g"}
-    _, seen = one_message(tmp_path, settings, 2048, 2)
-    costs = Costs(config(settings), "ethernet_100g")
-    out = f"{FROM_HBM} r0 r1 r2 r3 r7 uE  uW r4 r5 r6 r7 ioE"
+    costs = Costs(config({}), "ethernet_100g")
+    out = "pe r0 r1 r2 r3 r7 uE  uW r4 r5 r6 r7 ioE"
     through = "ioW r4 r5 r6 r7 uE  uW r4 r5 r6 r7 ioE"
     into = "ioW r4 r5 r6 r7 uE  uW r4 r5 r6 r2 uN  uS r6 r5 r4 r0 pe"
-    fetch = costs.ipcq + costs.transfer(TO_HBM, costs.command) + costs.hbm_read
-    assert seen == [fetch + costs.transfer(f"{out} {through} {into}", 4096) + costs.tcm_write]
+    told = expect_ps((0, 2, 0), (2, 1, 0), 4096, parts=["data"], sips=3, set=settings, **MESH)
+    assert told == costs.transfer(f"{out} {through} {into}", 4096) + costs.tcm_write

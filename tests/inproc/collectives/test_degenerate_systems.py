@@ -1,13 +1,11 @@
 """Every algorithm on systems of one SIP, one cube, one PE, and rows and columns of one."""
 
-import contextlib
 from itertools import product
 
 import pytest
 from runs import run
 
 from sipsim.chips.load import load
-from sipsim.errors import ConfigError
 
 ALGORITHMS = sorted(load().ccl.algorithms)
 CUBES = [("1x1", 1), ("2x1", 1), ("1x2", 3)]
@@ -21,19 +19,10 @@ def flags(algorithm: str, mesh: str, pes: int, sips: list[str]) -> list[str]:
     return ["--algorithm", algorithm, "--n-elem", "12", *sips, *shape, *mesh_keys]
 
 
+@pytest.mark.default_costs
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_algorithms_run_on_the_least_systems(algorithm: str) -> None:
     for (mesh, pes), sips in product(CUBES, SIPS):
         done = run(*flags(algorithm, mesh, pes, sips))
         assert done.outcome.error is None, (mesh, pes, sips)
         assert [(row["checked"], row["wrong"]) for row in done.document["runs"]] == [(True, 0)], (mesh, pes, sips)
-
-
-@pytest.mark.parametrize("algorithm", [name for name in ALGORITHMS if name.startswith("intercube")])
-@pytest.mark.parametrize("rank_per", ["pe", "cube", "sip"])
-def test_other_ranks_of_a_wiring_run_or_are_refused(algorithm: str, rank_per: str) -> None:
-    """Refused is before anything starts."""
-    for mesh, pes in CUBES:
-        words = [*flags(algorithm, mesh, pes, ["--sips", "2"]), "--set", f"algorithms.{algorithm}.rank_per={rank_per}"]
-        with contextlib.suppress(ConfigError):
-            assert run(*words).outcome.error is None, (mesh, pes)

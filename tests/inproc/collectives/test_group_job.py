@@ -35,6 +35,25 @@ def test_all_algorithms_of_a_collective(name: str) -> None:
     assert algorithms == [each for names in done.prepared.job.algorithms for each in names]
 
 
+BUS = dict.fromkeys(NAMES, lambda n: (n - 1) / n) | {
+    "all_reduce": lambda n: 2 * (n - 1) / n,
+    "broadcast": lambda n: 1,
+    "reduce": lambda n: 1,
+}
+"""Bus bandwidth over algorithm bandwidth with ``n`` ranks, as nccl-tests defines it."""
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_busbw_is_that_of_nccl_tests(name: str) -> None:
+    """By the size of the group, not of the system; the algorithm bandwidth is the whole's bytes by the time."""
+    for groups in ("0,1", "0,1,2", "4,3,2,1,0"):
+        words = ("--sips", 5, *SMALL, "--collective", name, "--group", groups, "--n-elem", 30)
+        (row,) = run(*words).document["runs"]
+        size = len(row["group"])
+        assert row["algbw_GBps"] == pytest.approx(row["bytes"] / row["time_ns"])
+        assert row["busbw_GBps"] == pytest.approx(row["algbw_GBps"] * BUS[name](size)), (name, size)
+
+
 @pytest.mark.parametrize(
     "flags",
     [

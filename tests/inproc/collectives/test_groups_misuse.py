@@ -15,51 +15,48 @@ SAME = "; every rank must make the same calls in the same order"
 WORLD = "ranks disagree on call 1 of the group of all ranks: "
 GROUP = "ranks disagree on call 1 of group 1 of ranks 1 to 3: "
 SUM = "all_reduce of 8 f32 (sum, ring)"
-CASES = {
+ODD = {
     "collective": (
         'dist.broadcast(zeros(8), algorithm="direct") if odd else dist.all_reduce(zeros(8), algorithm="ring")',
-        f"{WORLD}rank 0 calls {SUM}, rank 2 broadcast of 8 f32 (root 0, direct){SAME}",
+        "broadcast of 8 f32 (root 0, direct)",
     ),
-    "size": (
-        'dist.all_reduce(zeros(12 if odd else 8), algorithm="ring")',
-        f"{WORLD}rank 0 calls {SUM}, rank 2 all_reduce of 12 f32 (sum, ring){SAME}",
-    ),
+    "size": ('dist.all_reduce(zeros(12 if odd else 8), algorithm="ring")', "all_reduce of 12 f32 (sum, ring)"),
     "size, with more messages": (
         'dist.all_reduce(zeros(40000 if odd else 8), algorithm="ring")',
-        f"{WORLD}rank 0 calls {SUM}, rank 2 all_reduce of 40000 f32 (sum, ring){SAME}",
+        "all_reduce of 40000 f32 (sum, ring)",
     ),
     "type of the same size": (
         'dist.all_reduce(zeros(8, "i32" if odd else "f32"), algorithm="ring")',
-        f"{WORLD}rank 0 calls {SUM}, rank 2 all_reduce of 8 i32 (sum, ring){SAME}",
+        "all_reduce of 8 i32 (sum, ring)",
     ),
     "operator": (
         'dist.all_reduce(zeros(8), op="max" if odd else "sum", algorithm="ring")',
-        f"{WORLD}rank 0 calls {SUM}, rank 2 all_reduce of 8 f32 (max, ring){SAME}",
-    ),
-    "algorithm, whose queue pairs others have not": (
-        'dist.all_reduce(zeros(4096 if odd else 8), algorithm="one_shot" if odd else "ring")',
-        f"{WORLD}rank 0 calls {SUM}, rank 2 all_reduce of 4096 f32 (sum, one_shot){SAME}",
-    ),
-    "root": (
-        'dist.broadcast(zeros(8), src=1 if odd else 3, algorithm="tree")',
-        f"{WORLD}rank 0 calls broadcast of 8 f32 (root 3, tree), rank 2 broadcast of 8 f32 (root 1, tree){SAME}",
+        "all_reduce of 8 f32 (max, ring)",
     ),
     "algorithm": (
         'dist.all_reduce(zeros(8), algorithm="bidirectional_ring" if odd else "ring")',
-        f"{WORLD}rank 0 calls {SUM}, rank 2 all_reduce of 8 f32 (sum, bidirectional_ring){SAME}",
+        "all_reduce of 8 f32 (sum, bidirectional_ring)",
+    ),
+    "algorithm, whose queue pairs others have not": (
+        'dist.all_reduce(zeros(4096 if odd else 8), algorithm="one_shot" if odd else "ring")',
+        "all_reduce of 4096 f32 (sum, one_shot)",
+    ),
+    "order of two calls": (
+        "calls = [dist.all_reduce, dist.broadcast]\n"
+        'for call in reversed(calls) if odd else calls:\n    call(zeros(8), algorithm="ring")',
+        "broadcast of 8 f32 (root 0, ring)",
+    ),
+}
+CASES = {what: (body, f"{WORLD}rank 0 calls {SUM}, rank 2 {call}{SAME}") for what, (body, call) in ODD.items()}
+CASES |= {
+    "root": (
+        'dist.broadcast(zeros(8), src=1 if odd else 3, algorithm="tree")',
+        f"{WORLD}rank 0 calls broadcast of 8 f32 (root 3, tree), rank 2 broadcast of 8 f32 (root 1, tree){SAME}",
     ),
     "layout": (
         'dist.all_reduce(zeros(8, dp=DPPolicy(num_cubes=2)) if odd else zeros(8), algorithm="ring")',
         f"{WORLD}rank 0 calls {SUM}, on cube 0, PE 0 with shards of 8 and 8 elements, "
         f"rank 2 {SUM}, on cubes 0-1, PE 0 with shards of 4 and 4 elements{SAME}",
-    ),
-    "order of two calls": (
-        """
-        calls = [dist.all_reduce, dist.broadcast]
-        for call in reversed(calls) if odd else calls:
-            call(zeros(8), algorithm="ring")
-        """,
-        f"{WORLD}rank 0 calls {SUM}, rank 2 broadcast of 8 f32 (root 0, ring){SAME}",
     ),
     "in a group": (
         """
@@ -112,33 +109,17 @@ CASES |= {
         ("tag", "zeros(8), 0, tag=3", "8 f32 from rank 0 to rank 2, tag 3"),
     )
 }
-LAST = "ranks disagree on call 1 of the group of all ranks: "
 ALONE = {
-    "a broadcast from its root": (
-        "0",
-        "dist.broadcast(zeros(8), src=0)",
-        "broadcast of 8 f32 (root 0, direct)",
-        (0, 1),
-    ),
-    "a scatter from its root": (
-        "2",
-        "dist.scatter(zeros(2), zeros(8), src=2)",
-        "scatter of 2 f32 (root 2, direct)",
-        (2, 0),
-    ),
-    "a reduce from another than its root": (
-        "1",
-        "dist.reduce(zeros(8), dst=0)",
-        "reduce of 8 f32 (sum, root 0, direct)",
-        (1, 0),
-    ),
+    "a broadcast from its root": (0, "dist.broadcast(zeros(8), src=0)", "broadcast of 8 f32 (root 0, direct)", 1),
+    "a scatter from its root": (2, "dist.scatter(zeros(2), zeros(8), src=2)", "scatter of 2 f32 (root 2, direct)", 0),
+    "a reduce from another": (1, "dist.reduce(zeros(8), dst=0)", "reduce of 8 f32 (sum, root 0, direct)", 0),
 }
 CASES |= {
     f"{what} that no other rank calls": (
-        f"if rank == {who}:\n    {call}",
-        f"{LAST}rank {ranks[0]} calls {told}, and rank {ranks[1]} does not{SAME}",
+        f"if rank == {rank}:\n    {call}",
+        f"{WORLD}rank {rank} calls {told}, and rank {other} does not{SAME}",
     )
-    for what, (who, call, told, ranks) in ALONE.items()
+    for what, (rank, call, told, other) in ALONE.items()
 }
 CASES |= {
     "a last call in a group": (
@@ -272,14 +253,15 @@ def test_calls_on_pes_of_their_own_may_cross(tmp_path):
     assert run_groups(tmp_path, SETUP + _indented(body)).outcome.error is None
 
 
-def test_a_rank_that_fails_before_it_makes_a_group_is_told_with_its_failure(tmp_path):
-    body = "if odd:\n    raise ValueError('no')\ndist.new_group([0])"
-    error = run_groups(tmp_path, SETUP + _indented(body)).outcome.error
-    assert error.message.startswith("ValueError: no (rank 2, host script")
-
-
-def test_a_rank_that_fails_before_it_receives_is_told_with_its_failure(tmp_path):
-    body = "if rank == 0:\n    dist.send(zeros(8), 2)\nif odd:\n    raise ValueError('no')"
+@pytest.mark.parametrize(
+    "body",
+    [
+        "if odd:\n    raise ValueError('no')\ndist.new_group([0])",
+        "if rank == 0:\n    dist.send(zeros(8), 2)\nif odd:\n    raise ValueError('no')",
+    ],
+    ids=["before it makes a group", "before it receives"],
+)
+def test_a_rank_that_fails_before_is_told_with_its_failure(tmp_path, body):
     error = run_groups(tmp_path, SETUP + _indented(body)).outcome.error
     assert error.message.startswith("ValueError: no (rank 2, host script")
 

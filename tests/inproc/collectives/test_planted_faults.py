@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from runs import Run, ccl_file, run, script_file
-from sweeps import crossed, some
+from sweeps import crossed
 
 from sipsim.ccl.seeded import compare, seeded_rows
 from sipsim.dtypes import DTYPES
@@ -75,61 +75,21 @@ def faulty(t_ptr, n_elem, rank, tl, args):
         real.kernel(*args)
 """
 
+NO_FAULT = "faulty = lambda *a: real.kernel(*a[4])"
+ALL = "all"
+FAULTS = {
+    "none": (NO_FAULT, []),
+    "a SIP left out": (DROPPED_SIP, ALL),
+    "a cube left out": (DROPPED_CUBE, ALL),
+    "the last bit of one element": (CHANGED_ELEMENT, [2]),
+    "one rank with a stale result": (STALE_RANK, [2]),
+}
 SIZES = {4: ("--sips", 4, "--topology", "torus_2d"), 16: ("--sips", 16, "--topology", "torus_2d")}
 WRONG_NUMBERS = re.compile(r"rank (\d+): (\d+) wrong; first wrong at \[(\d+), (\d+)\]: expected (\S+), got (\S+)")
 
 
 def run_faulty(folder: Path, fault: str, *flags: object) -> Run:
     return run(*ccl_file(folder, REAL + fault), *SMALL, "--n-elem", N_ELEM, *flags)
-
-
-def assert_reported(done: Run, ranks: list[int], elements: int, first: list[int]) -> None:
-    """Exit code 1, and for each of ``ranks`` the count, the first wrong index, and the two values there."""
-    assert (done.outcome.exit_code, done.document["status"]) == (1, "failed")
-    error = done.outcome.error
-    assert (error.kind, error.rank) == ("wrong_numbers", ranks[0])
-    lines = [error.message, *error.detail.splitlines()]
-    reported = [WRONG_NUMBERS.fullmatch(line.strip()) for line in lines]
-    assert all(reported), lines
-    assert [int(found[1]) for found in reported] == ranks
-    for found in reported:
-        assert (int(found[2]), [int(found[3]), int(found[4])]) == (elements, first)
-        got = done.tensor(int(found[1]))[tuple(first)]
-        assert found[6] == f"{got}"
-        assert found[5] != found[6]
-    assert done.document["error"]["message"] == error.message
-    assert sum(each["wrong"] for each in done.document["runs"]) == elements * len(ranks)
-
-
-@pytest.mark.parametrize(("sips", "dtype"), crossed(SIZES, DTYPES))
-class TestEveryTypeAndSize:
-    def test_without_a_fault_nothing_is_reported(self, tmp_path, sips, dtype):
-        done = run_faulty(tmp_path, "faulty = lambda *a: real.kernel(*a[4])", *SIZES[sips], "--dtype", dtype)
-        assert (done.outcome.exit_code, done.outcome.error) == (0, None)
-
-    def test_a_sip_left_out(self, tmp_path, sips, dtype):
-        done = run_faulty(tmp_path, DROPPED_SIP, *SIZES[sips], "--dtype", dtype)
-        assert done.outcome.error is not None
-        assert done.outcome.error.kind == "wrong_numbers"
-        # The sum of a SIP's cubes may be zero in an element, so not all of them need be wrong; all rows are alike.
-        wrong = {np.count_nonzero(done.tensor(rank)[0] != expected_row(done)) for rank in range(sips)}
-        assert wrong == {done.document["runs"][0]["wrong"] // sips // 4}
-        assert wrong.pop() >= N_ELEM - 2
-
-    def test_a_cube_left_out(self, tmp_path, sips, dtype):
-        done = run_faulty(tmp_path, DROPPED_CUBE, *SIZES[sips], "--dtype", dtype)
-        assert_reported(done, list(range(sips)), 4 * N_ELEM, [0, 0])
-
-    def test_the_last_bit_of_one_element(self, tmp_path, sips, dtype):
-        done = run_faulty(tmp_path, CHANGED_ELEMENT, *SIZES[sips], "--dtype", dtype)
-        assert_reported(done, [2], 1, [1, 4])
-
-    def test_one_rank_with_a_stale_result(self, tmp_path, sips, dtype):
-        done = run_faulty(tmp_path, STALE_RANK, *SIZES[sips], "--dtype", dtype)
-        # Of few contributions of bf16, one may equal the sum by chance.
-        wrong = np.count_nonzero(done.tensor(2) != expected_row(done))
-        assert wrong >= 4 * N_ELEM - 1
-        assert_reported(done, [2], wrong, [0, 0])
 
 
 def expected_row(done: Run) -> np.ndarray:
@@ -139,19 +99,43 @@ def expected_row(done: Run) -> np.ndarray:
     return np.sum(rows, axis=(0, 1)).astype(dtype.numpy)
 
 
-@pytest.mark.parametrize(
-    "fault", some([DROPPED_CUBE, CHANGED_ELEMENT, STALE_RANK], CHANGED_ELEMENT), ids=["cube", "element", "stale"]
-)
-def test_on_the_default_cubes(tmp_path, fault):
-    done = run(*ccl_file(tmp_path, REAL + fault), *SIZES[16], "--n-elem", N_ELEM)
-    assert done.outcome.exit_code == 1
-    assert WRONG_NUMBERS.fullmatch(done.outcome.error.message)
+def assert_reported(done: Run, ranks: list[int]) -> None:
+    """For each of ``ranks``, and no other, the count, the first wrong index, and the two values there."""
+    sips, right = done.document["sips"], expected_row(done)
+    wrong = {rank: np.argwhere(done.tensor(rank) != right) for rank in range(sips)}
+    assert [rank for rank, found in wrong.items() if len(found)] == ranks
+    assert sum(each["wrong"] for each in done.document["runs"]) == sum(map(len, wrong.values()))
+    error = done.outcome.error
+    if not ranks:
+        assert (done.outcome.exit_code, error) == (0, None)
+        return
+    assert (done.outcome.exit_code, done.document["status"], error.kind, error.rank) == (
+        *(1, "failed", "wrong_numbers"),
+        ranks[0],
+    )
+    for rank, line in zip(ranks, [error.message, *error.detail.splitlines()], strict=True):
+        found, first = WRONG_NUMBERS.fullmatch(line.strip()), tuple(wrong[rank][0])
+        assert found is not None, line
+        values = f"{right[first[1]]}", f"{done.tensor(rank)[first]}"
+        assert found.groups() == (*map(str, (rank, len(wrong[rank]), *first)), *values)
+        assert values[0] != values[1]
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize(("sips", "dtype"), crossed(SIZES, DTYPES))
+def test_a_fault_is_reported(tmp_path, fault, sips, dtype):
+    source, ranks = FAULTS[fault]
+    done = run_faulty(tmp_path, source, *SIZES[sips], "--dtype", dtype)
+    assert_reported(done, list(range(sips)) if ranks is ALL else ranks)
+    # The sum of a SIP's cubes may be zero in an element, so not all of them need be wrong.
+    if ranks:
+        of_rank = done.document["runs"][0]["wrong"] // (sips if ranks is ALL else 1)
+        assert of_rank == 1 if source is CHANGED_ELEMENT else of_rank >= 4 * (N_ELEM - 2)
 
 
 @pytest.mark.parametrize("more", ["--iters=2", "--warmup=1"])
 def test_the_last_iteration_did_nothing(tmp_path, more):
-    done = run_faulty(tmp_path, STALE_SECOND_TIME, *SIZES[4], more)
-    assert_reported(done, [0, 1, 2, 3], 4 * N_ELEM, [0, 0])
+    assert_reported(run_faulty(tmp_path, STALE_SECOND_TIME, *SIZES[4], more), [0, 1, 2, 3])
 
 
 def test_an_iteration_did_nothing_and_the_next_was_right(tmp_path):
@@ -208,19 +192,19 @@ import numpy as np
 def worker(rank, world_size, torch):
     dist = torch.distributed
     dist.init_process_group(backend="ahbm")
-    dp = DPPolicy(num_cubes=4)
-    init = np.random.default_rng(rank).standard_normal((4, 64)).astype(np.float16)
-    tensor = torch.zeros((4, 64), dtype="f16", dp=dp)
-    tensor.copy_(torch.from_numpy(init))
+    init = np.random.default_rng(rank).standard_normal((4, 64))
+    init = (init * 50 if DTYPE == "i8" else init).astype(np.float32)
+    tensor = torch.zeros((4, 64), dtype=DTYPE, dp=DPPolicy(num_cubes=4))
+    tensor.copy_(torch.from_numpy(init.astype(tensor.dtype.numpy)))
     dist.all_reduce(tensor, op="sum")
 """
 
 NANS = GIVEN.replace(
     "    tensor =",
-    """    init.view("u2")[:, :8] = 0x7E01 + np.arange(32).reshape(4, 8) + 32 * rank
+    """    init.view("u4")[:, :8] = 0x7FC10000 + (np.arange(32).reshape(4, 8) + 32 * rank << 16)
     init[:, 8:16] = np.inf if rank % 2 else -np.inf
     init[rank % 4, 16:24] = np.nan
-    init[:, 24:32] = 60000 if rank % 2 else -60000
+    init[:, 24:32] = LARGE if rank % 2 else -LARGE
     tensor =""",
 )
 """NaNs with payloads in every row or in one a rank, sums of both infinities, and sums that overflow to them."""
@@ -252,9 +236,14 @@ def kernel(*args):
     if (tl.program_id(2), tl.program_id(1)) == (3, 2):
         at = t_ptr + 2 * n_elem * t_ptr.dtype.itemsize
         values = tl.load(at, n_elem).array.copy()
-        values.view("u2")[17] ^= 1
+        values.view(f"u{values.itemsize}")[17] ^= 1
         tl.store(at, TensorHandle(tl, values, t_ptr.dtype))
 """
+
+
+def given(folder: Path, *flags: object, source: str = GIVEN, dtype: str = "f16") -> Run:
+    text = source.replace("LARGE", "60000" if dtype == "f16" else "3e38").replace("DTYPE", repr(dtype))
+    return run(*SMALL, *flags, script_file(folder, text))
 
 
 class TestGivenData:
@@ -266,51 +255,42 @@ class TestGivenData:
         ids=["ring of 2", "ring of 5", "torus", "mesh"],
     )
     def test_the_kernel_keeps_its_documented_order(self, tmp_path, system):
-        done = run(*SMALL, *system, script_file(tmp_path, GIVEN))
+        done = given(tmp_path, *system)
         (result,) = done.document["runs"]
         assert (result["wrong"], result["checked"], done.outcome.exit_code) == (0, True, 0)
         # The data are such that the order matters: a plain sum has other bits.
         sips = done.document["sips"]
-        given = [np.random.default_rng(rank).standard_normal((4, 64)).astype(np.float16) for rank in range(sips)]
-        backwards = sum(row for block in reversed(given) for row in block[::-1])
+        given_rows = [np.random.default_rng(rank).standard_normal((4, 64)).astype(np.float16) for rank in range(sips)]
+        backwards = sum(row for block in reversed(given_rows) for row in block[::-1])
         assert compare(done.tensor(0), backwards).elements > 20
 
-    @pytest.mark.ideal
-    @pytest.mark.parametrize("system", [("--sips", 2), ("--sips", 5), SIZES[4]], ids=["ring", "odd", "torus"])
-    def test_nans_are_right(self, tmp_path, system):
-        done = run(*SMALL, *system, script_file(tmp_path, NANS))
+    @pytest.mark.parametrize(
+        ("system", "dtype"), [(("--sips", 2), "f16"), (("--sips", 5), "bf16"), (SIZES[4], "f16")], ids=str
+    )
+    def test_nans_are_right(self, tmp_path, system, dtype):
+        done = given(tmp_path, *system, source=NANS, dtype=dtype)
         assert [(each["wrong"], each["checked"]) for each in done.document["runs"]] == [(0, True)]
-        assert np.isnan(done.tensor(0)[:, :32]).sum() >= 24 * 4
-        assert not np.isnan(done.tensor(0)[:, 32:]).any()
+        assert np.isnan(done.tensor(0)[:, :32].astype("f4")).sum() >= 24 * 4
+        assert not np.isnan(done.tensor(0)[:, 32:].astype("f4")).any()
 
-    @pytest.mark.ideal
     @pytest.mark.parametrize("system", [("--sips", 4), SIZES[4]], ids=["ring", "torus"])
     def test_another_order_of_additions(self, tmp_path, system):
-        script = script_file(tmp_path, GIVEN)
-        done = run(*SMALL, *system, *ccl_file(tmp_path, OWN_COPY + OTHER_WAY_ROUND), script)
+        """Without a reference it is not checked."""
+        source = OWN_COPY + OTHER_WAY_ROUND
+        done = given(tmp_path, *system, *ccl_file(tmp_path, source))
         assert (done.outcome.exit_code, done.outcome.error.kind) == (1, "wrong_numbers")
-        assert WRONG_NUMBERS.fullmatch(done.outcome.error.message)
         # Only last bits differ, which a tolerance would let pass.
-        right = run(*SMALL, *system, script)
-        assert right.outcome.exit_code == 0
+        right = given(tmp_path, *system)
         for rank in range(4):
             np.testing.assert_allclose(done.tensor(rank), right.tensor(rank), rtol=0.02, atol=0.1)
+        unchecked = given(tmp_path, *system, *ccl_file(tmp_path, source + "\ndel reference\n", "unchecked"))
+        assert (unchecked.outcome.exit_code, unchecked.document["runs"][0]["checked"]) == (0, False)
 
-    def test_one_flipped_bit(self, tmp_path):
-        flags = ccl_file(tmp_path, OWN_COPY + FLIPPED_BIT)
-        done = run(*SMALL, *SIZES[4], *flags, script_file(tmp_path, GIVEN))
-        assert done.outcome.exit_code == 1
+    @pytest.mark.parametrize("dtype", ["f16", "bf16", "i8"])
+    def test_one_flipped_bit(self, tmp_path, dtype):
+        """And an unchanged copy is right."""
+        done = given(tmp_path, *SIZES[4], *ccl_file(tmp_path, OWN_COPY + FLIPPED_BIT), dtype=dtype)
+        assert (done.outcome.exit_code, done.outcome.error.detail) == (1, "")
         found = WRONG_NUMBERS.fullmatch(done.outcome.error.message)
         assert [int(found[group]) for group in (1, 2, 3, 4)] == [3, 1, 2, 17]
-        assert done.outcome.error.detail == ""
-
-    def test_an_unchanged_copy_is_right(self, tmp_path):
-        """So the two tests above detect their change, not the copy."""
-        done = run(*SMALL, *SIZES[4], *ccl_file(tmp_path, OWN_COPY), script_file(tmp_path, GIVEN))
-        assert done.outcome.exit_code == 0
-
-    def test_an_algorithm_without_a_reference_is_not_checked(self, tmp_path):
-        flags = ccl_file(tmp_path, OWN_COPY + OTHER_WAY_ROUND + "\ndel reference\n")
-        done = run(*SMALL, *SIZES[4], *flags, script_file(tmp_path, GIVEN))
-        assert done.outcome.exit_code == 0
-        assert [each["checked"] for each in done.document["runs"]] == [False]
+        assert given(tmp_path, *SIZES[4], *ccl_file(tmp_path, OWN_COPY, "copy"), dtype=dtype).outcome.exit_code == 0

@@ -63,94 +63,68 @@ def ring_of(ranks: int) -> list[QueueState]:
     ]
 
 
-class TestCycles:
-    def test_receivers_in_a_cycle(self) -> None:
-        tasks = [waits((rank, 3, 0), "recv", "global_W") for rank in range(3)]
-        line, report, whole, facts = explain_deadlock(blobs(ring_of(3), tasks, 3))
-        assert line == (
-            "a cycle: rank 0 cube 3 PE 0 (recv global_W) -> rank 2 cube 3 PE 0 (recv global_W) -> "
-            "rank 1 cube 3 PE 0 (recv global_W) -> rank 0 cube 3 PE 0, all at a/mine.py:31; "
-            "3 PEs wait and nothing can happen any more, at 1.500 ns"
-        )
-        assert report == "  3 PEs on SIPs 0 to 2, cube 3, PE 0: recv global_W at a/mine.py:31"
-        assert whole.splitlines()[:4] == [line, report, "", "every wait:"]
-        assert whole.splitlines()[4:13:3] == [
-            f"  rank {rank} cube 3 PE 0 waits in recv global_W at a/mine.py:31, "
-            f"peer rank {(rank - 1) % 3} cube 3 PE 0: message 0 has not arrived"
-            for rank in (0, 2, 1)
-        ]
-        assert [(wait["file"], wait["line"]) for wait in facts["waits"]] == [("/home/a/mine.py", 31)] * 3
+A, B, C, D = (0, 0, 0), (0, 1, 0), (1, 0, 0), (1, 1, 0)
+OUTSIDE = [queue((0, 2, 0), "E", (0, 3, 0), 0, 2), queue((0, 3, 0), "W", (0, 2, 0), 2, 0)]
 
-    def test_senders_into_full_rings(self) -> None:
-        tasks = [waits((rank, 3, 0), "send", "global_E") for rank in range(2)]
-        line, _, whole, _facts = explain_deadlock(blobs(ring_of(2), tasks, 2))
-        assert whole.splitlines()[4].endswith(": 1 of its ring's 4 slots are full")
-        assert line.startswith(
-            "a cycle: rank 0 cube 3 PE 0 (send global_E) -> rank 1 cube 3 PE 0 (send global_E) -> rank 0 cube 3 PE 0"
-        )
 
-    def test_steps_at_different_lines(self) -> None:
-        tasks = [waits((rank, 3, 0), "recv", "global_W", line=30 + rank) for rank in range(2)]
-        line = explain_deadlock(blobs(ring_of(2), tasks, 2), "/home").headline
-        assert line.startswith(
-            "a cycle: rank 0 cube 3 PE 0 (recv global_W at a/mine.py:30) -> "
-            "rank 1 cube 3 PE 0 (recv global_W at a/mine.py:31) -> rank 0 cube 3 PE 0; 2 PEs wait"
-        )
+def all_wait(ranks: int, op: str, direction: str) -> list[TaskState]:
+    return [waits((rank, 3, 0), op, direction) for rank in range(ranks)]
 
-    def test_a_pe_that_waits_for_the_cycle_is_not_in_it(self) -> None:
-        queues = [
-            *ring_of(3),
-            queue((0, 2, 0), "E", (0, 3, 0), 0, 2),
-            queue((0, 3, 0), "W", (0, 2, 0), 2, 0),
-        ]
-        tasks = [waits((0, 2, 0), "recv", "E"), *(waits((rank, 3, 0), "recv", "global_W") for rank in range(3))]
-        line, report, whole, _facts = explain_deadlock(blobs(queues, tasks, 3))
-        assert "; 4 PEs wait" in line
-        assert "cube 2" not in line
-        assert len([text for text in whole.splitlines() if " waits in " in text]) == 4
-        last = "  rank 0 cube 2 PE 0: recv E at a/mine.py:31; peer rank 0 cube 3 PE 0: message 0 has not arrived"
-        assert report.splitlines() == ["  3 PEs on SIPs 0 to 2, cube 3, PE 0: recv global_W at a/mine.py:31", last]
 
-    def test_of_two_cycles_the_one_with_the_least_place_is_reported(self) -> None:
-        a, b, c, d = (0, 0, 0), (0, 1, 0), (1, 0, 0), (1, 1, 0)
-        queues = [queue(x, "E", y, 0, 0) for x, y in ((a, b), (b, a), (c, d), (d, c))]
-        line = explain_deadlock(blobs(queues, [waits(place, "recv", "E") for place in (d, c, b, a)], 2)).headline
-        assert "a cycle: rank 0 cube 0 PE 0 (recv E) -> rank 0 cube 1 PE 0 (recv E) -> rank 0 cube 0 PE 0" in line
+CYCLES = {
+    "receivers": (ring_of(3), all_wait(3, "recv", "global_W"), [(0, 3, 0), (2, 3, 0), (1, 3, 0)]),
+    "senders into full rings": (ring_of(2), all_wait(2, "send", "global_E"), [(0, 3, 0), (1, 3, 0)]),
+    "a PE that waits for the cycle is not in it": (
+        [*ring_of(3), *OUTSIDE],
+        [waits((0, 2, 0), "recv", "E"), *all_wait(3, "recv", "global_W")],
+        [(0, 3, 0), (2, 3, 0), (1, 3, 0)],
+    ),
+    "of two cycles the one with the least place": (
+        [queue(x, "E", y, 0, 0) for x, y in ((A, B), (B, A), (C, D), (D, C))],
+        [waits(place, "recv", "E") for place in (D, C, B, A)],
+        [A, B],
+    ),
+    "a PE that waits for itself": ([queue(A, "E", A, 0, 0)], [waits(A, "recv", "E")], [A]),
+}
+REASONS = {
+    "a missing send": (3, [waits((rank, 3, 0), "recv", "global_W") for rank in (0, 2)], "a send by rank 1 cube 3 PE 0"),
+    "a missing recv": (3, [waits((0, 3, 0), "send", "global_E")], "a recv by rank 1 cube 3 PE 0"),
+    # 0 waits for 1, 1 for 2, 2 for 3, which does not wait: only the last is the cause.
+    "a chain has one root": (4, all_wait(3, "recv", "global_E"), "a send by rank 3 cube 3 PE 0"),
+}
 
-    def test_a_pe_that_waits_for_itself(self) -> None:
-        here = (0, 0, 0)
-        line = explain_deadlock(blobs([queue(here, "E", here, 0, 0)], [waits(here, "recv", "E")], 1)).headline
-        assert line.startswith("a cycle: rank 0 cube 0 PE 0 (recv E) -> rank 0 cube 0 PE 0, all at a/mine.py:31; 1 PE ")
 
-    def test_none(self) -> None:
-        assert cycle_of([]) == []
+@pytest.mark.parametrize("case", CYCLES)
+def test_cycles(case: str) -> None:
+    queues, tasks, cycle = CYCLES[case]
+    told = explain_deadlock(blobs(queues, tasks, 1 + max(each.place[0] for each in queues)))
+    assert [tuple(place) for place in told.facts["cycle"]] == cycle
+    ends = [f"rank {sip} cube {cube} PE {pe}" for sip, cube, pe in cycle]
+    named = [part.partition(" (")[0].partition(",")[0] for part in told.headline.split(": ")[1].split(" -> ")]
+    assert (told.headline[:9], named) == ("a cycle: ", [*ends, ends[0]])
+    assert [(wait["file"], wait["line"]) for wait in told.facts["waits"]] == [("/home/a/mine.py", 31)] * len(tasks)
+    assert told.whole.count(" waits in ") == len(tasks)
+
+
+def test_steps_at_different_lines() -> None:
+    tasks = [waits((rank, 3, 0), "recv", "global_W", line=30 + rank) for rank in range(2)]
+    line = explain_deadlock(blobs(ring_of(2), tasks, 2), "/home").headline
+    assert "rank 0 cube 3 PE 0 (recv global_W at a/mine.py:30) -> rank 1" in line
+
+
+def test_none() -> None:
+    assert cycle_of([]) == []
 
 
 class TestMissingPeer:
-    def test_a_missing_send(self) -> None:
-        tasks = [waits((rank, 3, 0), "recv", "global_W") for rank in (0, 2)]
-        line, report, whole, _facts = explain_deadlock(blobs(ring_of(3), [*tasks, host(0), host(2)], 3))
-        assert line == (
-            "missing: a send by rank 1 cube 3 PE 0, which waits for nothing, to rank 2 cube 3 PE 0 "
-            "(its recv global_W at a/mine.py:31); 2 PEs wait and nothing can happen any more, at 1.500 ns"
-        )
-        assert report.splitlines() == [
-            "  2 PEs on SIPs 0, 2, cube 3, PE 0: recv global_W at a/mine.py:31",
-            "  ranks 0, 2: host script waits for a collective at a/script.py:7",
-            "  rank 1: its script has ended",
-        ]
-        assert whole.splitlines()[-3:] == [
-            "waits-for graph:",
-            "  rank 2 cube 3 PE 0 -> rank 1 cube 3 PE 0 (recv global_W)",
-            "  rank 0 cube 3 PE 0 -> rank 2 cube 3 PE 0 (recv global_W)",
-        ]
-
-    def test_a_missing_recv(self) -> None:
-        line = explain_deadlock(blobs(ring_of(3), [waits((0, 3, 0), "send", "global_E")], 3)).headline
-        assert line.startswith(
-            "missing: a recv by rank 1 cube 3 PE 0, which waits for nothing, of what rank 0 cube 3 PE 0 sends global_E "
-            "at a/mine.py:31; "
-        )
+    @pytest.mark.parametrize("case", REASONS)
+    def test_the_peer_that_waits_for_nothing_is_named(self, case: str) -> None:
+        ranks, tasks, missing = REASONS[case]
+        told = explain_deadlock(blobs(ring_of(ranks), [*tasks, host(0)], ranks))
+        assert told.headline.startswith(f"missing: {missing}, which waits for nothing")
+        assert (told.facts["cycle"], len(told.facts["waits"])) == ([], len(tasks))
+        assert "  rank 0: host script waits for a collective at a/script.py:7" in told.report.splitlines()
+        assert told.report.endswith("its script has ended")
 
     def test_the_pointers_of_both_ends(self) -> None:
         told = explain_deadlock(blobs(ring_of(3), [waits((2, 3, 0), "recv", "global_W")], 3))
@@ -197,14 +171,6 @@ class TestMissingPeer:
         assert line.startswith("rank 0 cube 1 PE 0 waits for Fill, which nothing will end; 2 PEs wait")
         assert report.splitlines()[0] == "  2 PEs on SIPs 0 to 1, cube 1, PE 0: waits for Fill"
         assert facts["waits"] == []
-
-    def test_a_chain_has_one_root(self) -> None:
-        """0 waits for 1, 1 for 2, 2 for 3, which does not wait: only the last is the cause."""
-        tasks = [waits((rank, 3, 0), "recv", "global_E") for rank in (0, 1, 2)]
-        line, _, whole, _facts = explain_deadlock(blobs(ring_of(4), tasks, 4))
-        assert line.startswith("missing: a send by rank 3 cube 3 PE 0")
-        named = [text.split(" waits")[0].strip() for text in whole.splitlines() if " waits in " in text]
-        assert named == [f"rank {rank} cube 3 PE 0" for rank in (2, 0, 1)]
 
 
 class TestHints:

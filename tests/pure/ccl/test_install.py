@@ -24,9 +24,8 @@ from sipsim.ccl.install import (
     check_rings_disjoint,
     install,
     pair_rings,
-    places_in_order,
 )
-from sipsim.ccl.neighbours import OPPOSITE, NeighbourTable, reverse_direction
+from sipsim.ccl.neighbours import OPPOSITE, NeighbourTable
 from sipsim.ccl.settings import effective_ipcq
 from sipsim.config.model import IpcqKnobs
 from sipsim.errors import ConfigError
@@ -39,39 +38,42 @@ from sipsim.topology.address import MIB, PePlace, PhysAddr
 EASTWARD = {rank: {"E": (rank + 1) % 3} for rank in range(3)}
 BOTH_WAYS = {rank: {"E": (rank + 1) % 3, "W": (rank - 1) % 3} for rank in range(3)}
 
-
 WITH_UP = {**OPPOSITE, "Up": "Down", "Down": "Up"}
-
-
-def paired(table: NeighbourTable, opposite: dict[str, str] = OPPOSITE) -> dict[tuple[int, str], tuple[int, str]]:
-    rings = pair_rings(table, opposite=opposite)
-    return {tuple(sender): tuple(ring) for sender, ring in rings.items()}  # type: ignore[misc]
 
 
 # --- which ring faces which -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("order", ["EW", "WE"])
+TORUS = {r: {"E": r ^ 1, "W": r ^ 1, "N": r ^ 2, "S": r ^ 2} for r in range(4)}
+PAIRED = {
+    "E faces W of the same peer (ADR-0025)": ("0E1 0W1 1E0 1W0", "0E-1W 0W-1E 1E-0W 1W-0E"),
+    "in any order of the keys": ("0W1 0E1 1E0 1W0", "0E-1W 0W-1E 1E-0W 1W-0E"),
+    "a declared opposite": ("0U1 0D1 1U0 1D0", "0U-1D 0D-1U 1U-0D 1D-0U"),
+    "a receive-only ring in the declared opposite": ("0U1 1", "0U-1D"),
+    "in the same direction, without an opposite": ("0x1 1", "0x-1x"),
+    "names without opposites, and E that leads to a peer's S": ("0l1 0E2 1p0 2S0", "0l-1p 1p-0l 0E-2S 2S-0E"),
+    "an opposite that leads elsewhere": ("0E1 1W2 1N0 2E1", "0E-1N 1W-2E 1N-0E 2E-1W"),
+    "the opposite before another that leads back": ("0E1 1N0 1W0", "0E-1W 1N-0S 1W-0E"),
+    "one way, received in the opposite": ("0E1 1E2 2E0", "0E-1W 1E-2W 2E-0W"),
+    "a torus of four": (
+        " ".join(f"{r}{d}{TORUS[r][d]}" for r in TORUS for d in "EWNS"),
+        " ".join(f"{r}{d}-{TORUS[r][d]}{OPPOSITE[d]}" for r in TORUS for d in "EWNS"),
+    ),
+}
+"""A table, ``0E1`` for rank 0's E that leads to rank 1, and where each sends: ``0E-1W``."""
+
+
 @pytest.mark.parametrize("prefix", ["", "global_"])
-def test_two_ranks_in_a_ring(order: str, prefix: str) -> None:
-    """ADR-0025: both directions lead to the same peer, and E must face W, in any order of the tables' keys."""
-    e, w = prefix + "E", prefix + "W"
-    table = {0: {prefix + d: 1 for d in order}, 1: {prefix + d: 0 for d in order}}
-    assert paired(table) == {(0, e): (1, w), (0, w): (1, e), (1, e): (0, w), (1, w): (0, e)}
-
-
-def test_declared_opposites_pair_a_third_dimension_of_size_two() -> None:
-    table = {0: {"Up": 1, "Down": 1}, 1: {"Up": 0, "Down": 0}}
-    with pytest.raises(ConfigError, match="two senders for one receive ring"):
-        paired(table)
-    up, down = "Up", "Down"
-    assert paired(table, WITH_UP) == {(0, up): (1, down), (0, down): (1, up), (1, up): (0, down), (1, down): (0, up)}
-
-
-def test_a_receive_only_ring_is_in_the_declared_opposite() -> None:
-    table = {0: {"Up": 1}, 1: {}}
-    assert paired(table) == {(0, "Up"): (1, "Up")}
-    assert paired(table, WITH_UP) == {(0, "Up"): (1, "Down")}
+@pytest.mark.parametrize("case", PAIRED)
+def test_which_ring_faces_which(case: str, prefix: str) -> None:
+    words, expected = PAIRED[case]
+    table: NeighbourTable = {int(word[0]): {} for word in words.split()}
+    for rank, way, peer in (word for word in words.split() if len(word) == 3):
+        table[int(rank)][prefix + way] = int(peer)
+    opposite = {prefix + way: prefix + back for way, back in {"U": "D", "D": "U"}.items()} | OPPOSITE
+    found = pair_rings(table, opposite=opposite)
+    ends = [f"{one.rank}{one.direction}-{other.rank}{other.direction}" for one, other in found.items()]
+    assert sorted(end.replace(prefix, "") for end in ends) == sorted(expected.split())
 
 
 @pytest.mark.ideal
@@ -97,49 +99,18 @@ def test_a_pairing_by_dict_order_is_detected(monkeypatch: pytest.MonkeyPatch) ->
         pair_rings({0: {"E": 1, "W": 1}, 1: {"E": 0, "W": 0}})
 
 
-def test_two_ranks_in_a_torus_of_four() -> None:
-    """Two by two: E and W lead to one neighbour, N and S to the other."""
-    table = {r: {"E": r ^ 1, "W": r ^ 1, "N": r ^ 2, "S": r ^ 2} for r in range(4)}
-    assert paired(table) == {(r, d): (table[r][d], OPPOSITE[d]) for r in range(4) for d in "EWNS"}
-
-
-def test_no_opposite_but_another_direction_back() -> None:
-    """A tree's names have no opposites, and E may lead to a peer's S."""
-    table = {0: {"left": 1, "E": 2}, 1: {"parent": 0}, 2: {"S": 0}}
-    expected = {(0, "left"): (1, "parent"), (1, "parent"): (0, "left"), (0, "E"): (2, "S"), (2, "S"): (0, "E")}
-    assert paired(table) == expected
-
-
-def test_the_opposite_must_point_back() -> None:
-    """1's W leads elsewhere; its N leads back."""
-    table = {0: {"E": 1}, 1: {"W": 2, "N": 0}, 2: {"E": 1}}
-    assert paired(table) == {(0, "E"): (1, "N"), (1, "W"): (2, "E"), (1, "N"): (0, "E"), (2, "E"): (1, "W")}
-
-
-def test_one_way_rings_receive_in_the_opposite() -> None:
-    """No direction leads back."""
-    assert paired(EASTWARD) == {(0, "E"): (1, "W"), (1, "E"): (2, "W"), (2, "E"): (0, "W")}
-    assert reverse_direction(EASTWARD, 0, 1, "E") is None
+TWO = "two senders for one receive ring: "
 
 
 @pytest.mark.parametrize(
     ("table", "message"),
     [
-        (
-            {0: {"E": 2}, 1: {"E": 2}, 2: {}},
-            "two senders for one receive ring: rank 0 E and rank 1 E both lead to rank 2 W; "
-            "give each a direction of its own (ADR-0025 D6)",
-        ),
+        ({0: {"E": 2}, 1: {"E": 2}, 2: {}}, f"{TWO}rank 0 E and rank 1 E both lead to rank 2 W; give each a direction"),
         (
             {0: {"a": 1, "b": 1}, 1: {"c": 0}},
-            "two senders for one receive ring: rank 0 a and rank 0 b both lead to rank 1 c; "
-            "give each a direction of its own (ADR-0025 D6)",
+            f"{TWO}rank 0 a and rank 0 b both lead to rank 1 c; give each a direction",
         ),
-        (
-            {0: {"E": 1}, 1: {}, 2: {"W": 0}},
-            "I3: rank 0 sends E to rank 1, but receives there from rank 2; "
-            "make neighbours mutual, or use another direction name",
-        ),
+        ({0: {"E": 1}, 1: {}, 2: {"W": 0}}, "I3: rank 0 sends E to rank 1, but receives there from rank 2; make neigh"),
         ({0: {"E": 2}, 1: {}}, "rank 0, direction E: there is no rank 2; ranks are 0 to 1"),
         ({0: {"E": -1}, 1: {}}, "rank 0, direction E: there is no rank -1; ranks are 0 to 1"),
     ],
@@ -147,7 +118,7 @@ def test_one_way_rings_receive_in_the_opposite() -> None:
 def test_tables_that_cannot_be_paired(table: NeighbourTable, message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         pair_rings(table)
-    assert str(caught.value) == message
+    assert str(caught.value).startswith(message)
 
 
 tables = st.integers(1, 6).flatmap(
@@ -307,25 +278,6 @@ def test_a_pe_has_registers_for_eight_directions(strict: bool) -> None:
     )
 
 
-# --- which PEs take part --------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("rank_per", "size", "expected"),
-    [
-        ("sip", 3, [(0, 0, 0), (1, 0, 0), (2, 0, 0)]),
-        ("sip", 2, [(0, 0, 0), (1, 0, 0)]),
-        ("cube", 6, [(0, 0, 0), (0, 1, 0), (1, 0, 0), (1, 1, 0), (2, 0, 0), (2, 1, 0)]),
-        ("cube", 3, [(0, 0, 0), (0, 1, 0), (1, 0, 0)]),
-        ("pe", 5, [(0, 0, 0), (0, 0, 1), (0, 1, 0), (0, 1, 1), (1, 0, 0)]),
-    ],
-)
-def test_places_in_order(rank_per: str, size: int, expected: list[tuple[int, int, int]]) -> None:
-    """By SIP, then cube, then PE; the first ``world_size``."""
-    system = system_of(config({"system.sips.count": 3, "sip.cube_mesh": {"w": 2, "h": 1}, "cube.pes": 2}))
-    assert places_in_order(system, rank_per, size) == [PePlace(*place) for place in expected]  # type: ignore[arg-type]
-
-
 # --- I3 and I4 ------------------------------------------------------------------------------------------------
 
 Change = Callable[[IpcqInitEntry, InstallPlan], IpcqInitEntry]
@@ -335,56 +287,45 @@ def peer_changed(entry: IpcqInitEntry, **changes: object) -> IpcqInitEntry:
     return entry._replace(peer=entry.peer._replace(**changes))  # type: ignore[arg-type]
 
 
+def to_ring(entry: IpcqInitEntry, base: int) -> IpcqInitEntry:
+    return peer_changed(entry, rx_base_pa=base)
+
+
 def moved(entry: IpcqInitEntry, kind: str) -> IpcqInitEntry:
     return entry._replace(my_rx_base_pa=PhysAddr.decode(entry.my_rx_base_pa)._replace(space=kind).encode())
 
 
+NO_RING = "I3: .* sends to .*, where no ring faces it"
 VIOLATIONS: dict[str, tuple[NeighbourTable, Change, str]] = {
-    "another PE's ring": (
+    "another PE's ring": (BOTH_WAYS, lambda e, plan: to_ring(e, plan[PePlace(0, 0, 2)][1].my_rx_base_pa), NO_RING),
+    "the wrong ring of the PE": (
         BOTH_WAYS,
-        lambda e, plan: peer_changed(e, rx_base_pa=plan[PePlace(0, 0, 2)][1].my_rx_base_pa),
-        r"I3: E of \(0, 0, 0\) sends to \(0, 0, 1\), where no ring faces it",
+        lambda e, plan: to_ring(e, plan[PePlace(0, 0, 1)][0].my_rx_base_pa),
+        NO_RING,
     ),
-    "the wrong ring of the right PE": (
-        BOTH_WAYS,
-        lambda e, plan: peer_changed(e, rx_base_pa=plan[PePlace(0, 0, 1)][0].my_rx_base_pa),
-        r"I3: E of \(0, 0, 0\) sends to \(0, 0, 1\), where no ring faces it",
-    ),
-    "within a ring": (
-        BOTH_WAYS,
-        lambda e, plan: peer_changed(e, rx_base_pa=e.peer.rx_base_pa + 4096),
-        r"I3: E of \(0, 0, 0\) sends to \(0, 0, 1\), where no ring faces it",
-    ),
-    "another peer": (
-        BOTH_WAYS,
-        lambda e, plan: peer_changed(e, pe=2),
-        r"I3: E of \(0, 0, 0\) sends to \(0, 0, 2\), where no ring faces it",
-    ),
-    "more slots than there are": (
+    "within a ring": (BOTH_WAYS, lambda e, plan: to_ring(e, e.peer.rx_base_pa + 4096), NO_RING),
+    "another peer": (BOTH_WAYS, lambda e, plan: peer_changed(e, pe=2), NO_RING),
+    "more slots": (
         BOTH_WAYS,
         lambda e, plan: peer_changed(e, n_slots=16),
-        r"I3: E of \(0, 0, 0\) takes the ring W of \(0, 0, 1\) for another size",
+        "I3: .* takes the ring W of .* for another size",
     ),
     "two senders": (
         {0: {"E": 1, "W": 1}, 1: {"E": 0, "W": 0}},
-        lambda e, plan: peer_changed(e, rx_base_pa=plan[PePlace(0, 0, 0)][1].peer.rx_base_pa),
-        r"I3: E of \(0, 0, 0\) and W of \(0, 0, 0\) write to one ring",
+        lambda e, plan: to_ring(e, plan[PePlace(0, 0, 0)][1].peer.rx_base_pa),
+        "I3: .* and W of .* write to one ring",
     ),
     "no sender": (
         EASTWARD,
         lambda e, plan: e._replace(can_send=False),
-        r"I3: no rank sends to the receive-only ring E of \(0, 0, 0\)",
+        "I3: no rank sends to the receive-only ring E of",
     ),
     "a peer's ring elsewhere": (
         BOTH_WAYS,
         lambda e, plan: peer_changed(e, buffer_kind="hbm"),
-        r"I4: E of \(0, 0, 0\) has a ring in hbm, and its group's are in tcm",
+        "I4: .* ring in hbm, and",
     ),
-    "a ring elsewhere": (
-        EASTWARD,
-        lambda e, plan: moved(e, "sram"),
-        r"I4: E of \(0, 0, 0\) has a ring in sram, and its group's are in tcm",
-    ),
+    "a ring elsewhere": (EASTWARD, lambda e, plan: moved(e, "sram"), "I4: .* ring in sram, and its group's are in tcm"),
 }
 
 
@@ -396,8 +337,9 @@ def test_ends_that_do_not_agree(what: str) -> None:
     check_endpoints(plan, "tcm")
     entries = plan[PePlace(0, 0, 0)]
     entries[0] = change(entries[0], plan)
-    with pytest.raises(ConfigError, match=f"^{message}$"):
+    with pytest.raises(ConfigError, match=f"^{message}") as refused:
         check_endpoints(plan, "tcm")
+    assert "E of (0, 0, 0)" in str(refused.value)
 
 
 def test_a_group_in_another_memory() -> None:

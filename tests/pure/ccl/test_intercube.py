@@ -1,12 +1,10 @@
-"""Trees, units and schedules of the intercube algorithms: their results, their order, no deadlock, their bytes."""
+"""Units, order and reference of the intercube algorithms. What members do on the machine: ``inproc/collectives``."""
 
 from collections import Counter
 from typing import Any
-from unittest.mock import patch
 
 import numpy as np
 import pytest
-from intercube_members import Exchanged, StuckError
 
 from sipsim.ccl.intercube import schedule as schedule_module
 from sipsim.ccl.intercube.exchange import Exchange
@@ -38,29 +36,10 @@ def exchange(grid: Grid, rotates: bool, n_slots: int, slot_size: int = 64, root:
     return Exchange(grid, 1, last if root is None else root, slot_size, n_slots, rotates)
 
 
-def floats(grid: Grid, n_elem: int, seed: int = 0) -> Array:
-    sizes = [axis.size for axis in grid.axes]
-    return np.random.default_rng(seed).standard_normal((*sizes, n_elem)).astype(np.float32)
-
-
 def by_sip(rows: Array) -> Array:
     """From the order of axes to (SIPs, cubes, PEs, elements)."""
     pes, cube_w, cube_h, sip_w, sip_h, n_elem = rows.shape
     return rows.transpose(4, 3, 2, 1, 0, 5).reshape(sip_w * sip_h, cube_w * cube_h, pes, n_elem)
-
-
-@pytest.mark.parametrize("grid", GRIDS, ids=str)
-@pytest.mark.parametrize("rotates", [False, True])
-@pytest.mark.parametrize("n_slots", [1, 2, 8])
-def test_all_members_end_with_the_reference(grid: Grid, rotates: bool, n_slots: int) -> None:
-    """Bit for bit, in random orders of who runs; floats of one order only."""
-    made = exchange(grid, rotates, n_slots)
-    for n_elem, seed in ((1, 1), (17, 2), (701, 3)):
-        rows = floats(grid, n_elem, seed)
-        wanted = made.combined(by_sip(rows), None, "sum")
-        done = Exchanged(grid, rows, made.units(n_elem, ITEM, 0, True), n_slots, "sum", seed)
-        done.run()
-        assert {row.tobytes() for row in rows.reshape(-1, n_elem)} == {wanted.tobytes()}
 
 
 @pytest.mark.parametrize("grid", GRIDS, ids=str)
@@ -80,65 +59,6 @@ def test_of_zeros_the_second_wins_as_on_pe_math(op: str, zeros: tuple[float, flo
     made = exchange(Grid(1, 2, 1, 1, 1, True), False, 2, root=0)
     got = made.combined(np.array(zeros, np.float32).reshape(1, 2, 1, 1), None, op)
     assert np.signbit(got) == np.signbit(zeros[1])
-
-
-@pytest.mark.parametrize("root", range(6))
-def test_any_cube_may_be_the_root(root: int) -> None:
-    grid = Grid(1, 3, 2, 3, 1, True)
-    made, rows = exchange(grid, False, 1, root=root), floats(grid, 90)
-    wanted = made.combined(by_sip(rows), None, "sum")
-    Exchanged(grid, rows, made.units(90, ITEM, 0, True), 1, "sum", root).run()
-    assert {row.tobytes() for row in rows.reshape(-1, 90)} == {wanted.tobytes()}
-
-
-def test_without_parts_of_rounds_one_slot_deadlocks() -> None:
-    """What the proof rests on: no more messages of a label than slots. Two rows of chains that fill each other."""
-    grid = Grid(1, 1, 1, 4, 1, True)
-    made, rows = exchange(grid, True, 1), floats(grid, 400)
-    units = [unit._replace(first_round=0) for unit in made.units(400, ITEM, 0, True)]
-    Exchanged(grid, rows.copy(), units, 1, "sum", 0).run()
-    real = schedule_module.schedule
-
-    def receives_last(axes: Any, places: Any, some: Any, n_slots: int) -> Any:
-        steps = real(axes, places, some, 1 << 20)
-        return [part for step in steps for part in (step._replace(receives=[]), step._replace(sends=[]))]
-
-    with patch("intercube_members.schedule", receives_last), pytest.raises(StuckError):
-        Exchanged(grid, rows.copy(), units, 1, "sum", 0).run()
-
-
-@pytest.mark.parametrize(
-    ("sizes", "wraps", "share"),
-    [
-        ((4, 1), True, {"global_E": 3 / 4, "global_W": 3 / 4}),
-        ((3, 1), True, {"global_E": 2 / 3, "global_W": 2 / 3}),
-        ((2, 2), True, {"global_E": 3 / 8, "global_W": 3 / 8, "global_N": 3 / 8, "global_S": 3 / 8}),
-        ((3, 3), True, {"global_E": 4 / 9, "global_S": 4 / 9}),
-    ],
-)
-@pytest.mark.parametrize("rotates", [False, True])
-def test_bytes_over_each_link_between_sips(sizes: tuple[int, int], wraps: bool, share: Any, rotates: bool) -> None:
-    """``(n-1)/n`` of a row a direction of a ring; ``(w-1)/w * (1 + 1/h) / 2`` of one of a torus."""
-    grid = Grid(1, 2, 2, *sizes, wraps)
-    n_elem = 16 * 36 * 4
-    made, rows = exchange(grid, rotates, 2), floats(grid, n_elem)
-    done = Exchanged(grid, rows, made.units(n_elem, ITEM, 0, True), 2, "sum", 0)
-    done.run()
-    for direction, part in share.items():
-        for sip_x in range(sizes[0]):
-            sent = sum(n for (places, way), n in done.bytes_sent.items() if way == direction and places[3] == sip_x)
-            assert sent == pytest.approx(part * n_elem * ITEM * sizes[1])
-
-
-def test_every_link_of_the_mesh_carries_the_same() -> None:
-    """``(1 + 1/W) / 2`` of a row in each direction of a square mesh of one SIP."""
-    grid = Grid(1, 4, 4, 1, 1, False)
-    n_elem = 16 * 16 * 4
-    made, rows = exchange(grid, True, 2), floats(grid, n_elem)
-    done = Exchanged(grid, rows, made.units(n_elem, ITEM, 0, True), 2, "sum", 0)
-    done.run()
-    assert len(done.bytes_sent) == 48
-    assert set(done.bytes_sent.values()) == {n_elem * ITEM * 5 // 8}
 
 
 @pytest.mark.parametrize("lane", range(8))

@@ -244,17 +244,6 @@ def test_the_same_wiring_has_the_same_digest_and_another_has_another() -> None:
     assert canonical(topology="ring_1d", rank_per="pe", world_size=256) == canonical(topology="ring_1d")
 
 
-def test_rank_and_world_size_of_a_kernel() -> None:
-    """``tl.rank`` counts places, not cubes or SIPs."""
-    places = [PePlace(0, 1, 2), PePlace(0, 0, 0), PePlace(0, 1, 0)]
-    bench = Bench(WiredPlan(config(ONE_SIP), places, {rank: {} for rank in range(3)}))
-    seen: dict[int, tuple[int, int]] = {}
-    for rank, place in enumerate(places):
-        bench.kernel(place.cube, place.pe, lambda tl, rank=rank: seen.update({rank: (tl.rank(), tl.world_size())}))
-    bench.run()
-    assert seen == {0: (0, 3), 1: (1, 3), 2: (2, 3)}
-
-
 @pytest.mark.parametrize("word", [TL.rank, TL.world_size])
 def test_rank_of_a_pe_without_one_is_an_error(word: object) -> None:
     bench = Bench(WiredPlan(config(ONE_SIP), [PePlace(0, 0, 0)], {0: {}}))

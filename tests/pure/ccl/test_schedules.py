@@ -4,6 +4,7 @@ Programs of all workers of all ranks are carried out, tile by tile, with rings o
 """
 
 from collections import Counter
+from itertools import product
 
 import numpy as np
 import pytest
@@ -132,49 +133,21 @@ def test_the_operands_of_an_exchange_stand_in_one_order() -> None:
     assert len({result.tobytes() for result in results}) == 1
 
 
-FORMULAS = [
-    ("ring", "ring of 5"),
-    ("ring", "torus 3x2"),
-    ("bidirectional_ring", "ring of 2"),
-    ("bidirectional_ring", "ring of 5"),
-    ("bidirectional_ring", "ring of 8"),
-    ("multidim_ring", "ring of 5"),
-    ("multidim_ring", "line of 6"),
-    ("multidim_ring", "column of a torus"),
-    ("multidim_ring", "corner of a torus"),
-    ("multidim_ring", "torus 2x2"),
-    ("multidim_ring", "torus 3x2"),
-    ("multidim_ring", "torus 3x3"),
-    ("multidim_ring", "rows of a torus"),
-    ("multidim_ring", "mesh 3x2"),
-    ("multidim_ring", "mesh 3x3"),
-    ("recursive_doubling", "ring of 2"),
-    ("recursive_doubling", "ring of 8"),
-    ("halving_doubling", "ring of 8"),
-    ("one_shot", "ring of 5"),
-    ("one_shot", "ring of 8"),
-    ("direct", "ring of 2"),
-    ("direct", "ring of 5"),
-    ("direct", "ring of 8"),
-    ("line", "line of 2"),
-    ("line", "line of 6"),
-]
-
-
-@pytest.mark.parametrize(("name", "where"), FORMULAS)
+@pytest.mark.parametrize("name", [name for name, module in MODULES.items() if hasattr(module, "busiest_link")])
 @pytest.mark.parametrize("n_elem", [2**7 * 3**3 * 5 * 7, 24])
-def test_the_busiest_link_carries_what_the_formula_says(name: str, where: str, n_elem: int) -> None:
-    """A number that all cuts divide, and one that they do not, short enough for other ways."""
-    module, group, told = MODULES[name], GROUPS[where](), 0
-    for collective in module.COLLECTIVES:
-        for root in {0, group.size // 2}:
+def test_the_busiest_link_carries_what_the_formula_says(name: str, n_elem: int) -> None:
+    """A number that all cuts divide, and one that they do not, short enough for other ways; in any group."""
+    module, told = MODULES[name], 0
+    for where, group_in in GROUPS.items():
+        group = group_in()
+        for collective, root in product(module.COLLECTIVES, {0, group.size // 2}):
             task = task_of(collective, group, n_elem, root)
             formula = module.busiest_link(task)
-            counted = link_elements(task, module.schedule(task), module.wiring(group))
-            if formula is not None:
-                told += 1
+            if formula is not None and not getattr(module, "suits", lambda _task: "")(task):
+                counted = link_elements(task, module.schedule(task), module.wiring(group))
                 slack = 0 if n_elem > 100 else 4 * group.size
-                assert abs(max(counted.values()) - formula) <= slack, (collective, root)
+                assert abs(max(counted.values(), default=0) - formula) <= slack, (where, collective, root)
+                told += 1
     assert told, "the module has a formula for no case here"
 
 

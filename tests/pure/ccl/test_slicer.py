@@ -60,20 +60,9 @@ def check(shape: tuple[int, ...], dim: int, ranks: int, workers: int, message: i
         assert ends(of_ranks, n_slots)
 
 
-@settings(max_examples=80)
+@settings(max_examples=100)
 @given(data=st.data())
 def test_any_tensor(data: st.DataObject) -> None:
-    any_tensor(data)
-
-
-@pytest.mark.slow
-@settings(max_examples=2000)
-@given(data=st.data())
-def test_many_tensors(data: st.DataObject) -> None:
-    any_tensor(data)
-
-
-def any_tensor(data: st.DataObject) -> None:
     shape = tuple(data.draw(st.lists(st.integers(1, 9), min_size=1, max_size=4), "shape"))
     n_slots = data.draw(st.integers(1, 8), "slots")
     check(
