@@ -180,8 +180,8 @@ class TestOutput:
         assert rows[0].keys() == rows[1].keys()
         keys = ("sips", "topology", "shape", "link", "cubes", "iters", "algorithm")
         assert [[row[key] for key in keys] for row in rows] == [
-            ["2", "ring_1d", "", "ucie", "4", "1", "intercube_allreduce"],
-            ["4", "torus_2d", "2x2", "ethernet_100g", "4", "2", "intercube_allreduce"],
+            ["2", "ring_1d", "", "ucie", "4", "1", "intercube_allreduce_fused"],
+            ["4", "torus_2d", "2x2", "ethernet_100g", "4", "2", "intercube_allreduce_fused"],
         ]
 
     def test_quiet(self, tmp_path):
@@ -194,13 +194,13 @@ class TestOutput:
         assert (done.exit_code, done.stderr, done.made_files) == (0, "", False)
         line, expected = done.stdout.splitlines()
         assert re.fullmatch(
-            r"about [\d.]+ s of wall time(?: beside .* by itself\))?, \d+ MiB in 7 processes, 464 commands of kernels, "
+            r"about [\d.]+ s of wall time(?: beside .* by itself\))?, \d+ MiB in 7 processes, 452 commands of kernels, "
             r"about \d+\.\d{3} us of simulated time",
             expected,
         )
         assert re.fullmatch(
             r"would run intercube of 2048 elements a cube, f16 on 4 SIPs, torus_2d 2x2, link ucie, 16 cubes each, "
-            r"\d+ channels, engine local; algorithm intercube_allreduce: 64 ranks, a cube each, neighbour table none; "
+            r"\d+ channels, engine local; algorithm intercube_allreduce_fused: 64 participants, a cube each; "
             r"plan [0-9a-f]{16}",
             line,
         )

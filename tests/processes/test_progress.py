@@ -1,5 +1,6 @@
 """What a run shows before its end: rows as they finish, lines of progress; and a run that stops at a simulated time."""
 
+import re
 import signal
 
 import pytest
@@ -66,8 +67,7 @@ def test_a_limit_of_simulated_time_stops_all_engines_alike(tmp_path, limit):
             assert here[key] == there[key], key
     first = done.stderr.splitlines()[0]
     assert first.startswith("ahbm-launch: simulated time has reached ")
-    assert "PE 0: recv " in done.stderr
-    assert " at sipsim/ccl/algorithms/intercube_allreduce.py:" in done.stderr
+    assert re.search(r"PE 0: .* at sipsim/ccl/algorithms/intercube_allreduce\.py:", done.stderr)
 
 
 def test_a_limit_after_the_end_changes_nothing():

@@ -97,7 +97,6 @@ def check(algorithm: str, data: st.DataObject) -> None:
     assert (other.document["digest"], other.document["runs"]) == (done.document["digest"], done.document["runs"])
 
 
-@pytest.mark.default_costs
 @pytest.mark.parametrize("algorithm", WIRED)
 @settings(max_examples=5, phases=[Phase.generate])
 @given(data=st.data())
@@ -106,7 +105,6 @@ def test_every_element_is_the_sum(algorithm: str, data: st.DataObject) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.default_costs
 @pytest.mark.parametrize("algorithm", WIRED)
 @settings(max_examples=100, phases=[Phase.generate])
 @given(data=st.data())
@@ -228,6 +226,7 @@ def test_shuffled_mail_changes_the_grants():
     assert len(grants) > 1
 
 
+@pytest.mark.ideal
 def test_iterations_and_warmup():
     alike = (*TORUS, *SMALL, "--n-elem", 32)
     once, thrice, warm = (run(*alike, *more) for more in ((), ("--iters", 3), ("--iters", 3, "--warmup", 2)))
@@ -293,6 +292,7 @@ def accesses(done: Run, kind: str) -> Counter[int]:
     return Counter(record[3] for record in done.members[0].chip.sip.oplog.records if record[0] == kind)
 
 
+@pytest.mark.ideal
 @pytest.mark.parametrize("system", some(["ring of 3", "torus 3x2", "mesh 3x2"], "ring of 3", "torus 3x2"))
 def test_the_order_of_additions_is_the_same(system: str, tmp_path: Path) -> None:
     """And each cube reads and writes its shard once."""
@@ -317,7 +317,6 @@ def test_a_shard_of_several_blocks(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     assert_all_sums(run("--sips", 3, *SMALL, *FUSED, *module, "--n-elem", 20_000))
 
 
-@pytest.mark.default_costs
 def test_the_sums_of_a_block_fit_a_small_tcm() -> None:
     """A shard of 1.5 MiB, and 1 MiB for kernels."""
     assert_all_sums(run("--sips", 2, *ROW, *FUSED, "--set", "tcm_layout.kernel_MiB=1", "--bytes", "3M"))

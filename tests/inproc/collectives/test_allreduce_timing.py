@@ -219,6 +219,7 @@ OTHER_COSTS = {
 """Each part another, so that none can stand in for its neighbour."""
 
 
+@pytest.mark.ideal
 @pytest.mark.parametrize("other", [{}, OTHER_COSTS], ids=["default costs", "other costs"])
 @pytest.mark.parametrize("link", ["ethernet_100g", "ucie"])
 def test_the_all_reduce_takes_the_sum_of_its_legs(link: str, other: dict[str, Any]) -> None:
@@ -263,6 +264,7 @@ def line(sips: int) -> dict[str, Any]:
     return {"system.sips.topology": "custom", "system.sips.custom_links": cables}
 
 
+@pytest.mark.ideal
 @pytest.mark.parametrize(("bottleneck", "n_elem", "last_sip"), crossed(BOTTLENECKS, [1, 121, 751, 2048], [3, 1, 2]))
 def test_a_message_between_sips_takes_what_one_fabric_would(bottleneck: str, n_elem: int, last_sip: int) -> None:
     """From the sender's HBM to the next SIP, and through one and two that forward it: the fetch's command, the HBM's
@@ -282,6 +284,7 @@ def test_a_message_between_sips_takes_what_one_fabric_would(bottleneck: str, n_e
     assert took_ps == fetch_ps + expect_ps(src, dst, 2 * n_elem, sips=last_sip + 1, set=settings, **MESH)
 
 
+@pytest.mark.ideal
 def test_end_to_end_by_hand() -> None:
     """The price itself, which the test above relies on: from cube 2 by cube 3 out by E; in by W at cube 2 of the next
     SIP and by its cube 3 out by E; in by W at cube 2 of the last, E to 3, N to 1.

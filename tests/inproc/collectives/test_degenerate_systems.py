@@ -19,7 +19,6 @@ def flags(algorithm: str, mesh: str, pes: int, sips: list[str]) -> list[str]:
     return ["--algorithm", algorithm, "--n-elem", "12", *sips, *shape, *mesh_keys]
 
 
-@pytest.mark.default_costs
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_algorithms_run_on_the_least_systems(algorithm: str) -> None:
     for (mesh, pes), sips in product(CUBES, SIPS):

@@ -50,6 +50,7 @@ def worker(rank, world_size, torch):
 PER_PE = {"intercube_per_pe": "column_wise", "intercube_per_pe_rows": "row_wise"}
 
 
+@pytest.mark.ideal
 @pytest.mark.parametrize(
     ("algorithm", "dtype", "system"),
     crossed(BOTH, ["f16", "bf16", "f32"], [(5, "ring_1d"), (6, "torus_2d 3x2"), (3, "mesh_2d_no_wrap 3x1")]),
@@ -64,6 +65,7 @@ def test_all_rows_of_all_ranks_are_the_same_bits(
     assert "last bits" not in table.render(done.document, done.prepared)
 
 
+@pytest.mark.ideal
 @pytest.mark.parametrize("algorithm", PER_PE)
 def test_rows_of_pes_are_the_same_bits(tmp_path: Path, algorithm: str) -> None:
     """Random floats on 3 SIPs of 2 cubes of 4 PEs; checked against the reference."""
@@ -169,7 +171,6 @@ def test_every_link_of_the_mesh_carries_the_same() -> None:
     assert set(sent.values()) == {16 * 16 * 4 * 4 * 5 // 8}
 
 
-@pytest.mark.default_costs
 @pytest.mark.parametrize("topology", ["ring_1d", "torus_2d"])
 def test_the_bound_holds_and_names_its_resource(topology: str) -> None:
     mesh = ("--set", "sip.cube_mesh={w: 2, h: 1}")

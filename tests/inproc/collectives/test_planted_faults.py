@@ -264,6 +264,7 @@ class TestGivenData:
         backwards = sum(row for block in reversed(given_rows) for row in block[::-1])
         assert compare(done.tensor(0), backwards).elements > 20
 
+    @pytest.mark.ideal
     @pytest.mark.parametrize(
         ("system", "dtype"), [(("--sips", 2), "f16"), (("--sips", 5), "bf16"), (SIZES[4], "f16")], ids=str
     )
@@ -273,6 +274,7 @@ class TestGivenData:
         assert np.isnan(done.tensor(0)[:, :32].astype("f4")).sum() >= 24 * 4
         assert not np.isnan(done.tensor(0)[:, 32:].astype("f4")).any()
 
+    @pytest.mark.ideal
     @pytest.mark.parametrize("system", [("--sips", 4), SIZES[4]], ids=["ring", "torus"])
     def test_another_order_of_additions(self, tmp_path, system):
         """Without a reference it is not checked."""

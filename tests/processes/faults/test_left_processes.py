@@ -124,7 +124,16 @@ def test_of_code_that_runs_before(tmp_path):
         f"import os\nif os.fork() == 0:\n    if os.fork() == 0: {ENDLESS}\nelse:\n"
         "    from sipsim.ccl.algorithms.intercube_allreduce import *\n"
     )
-    done = launched("--sips", 2, "--set", "algorithms.intercube_allreduce.module=forks.py", "--dry-run", cwd=tmp_path)
+    done = launched(
+        "--sips",
+        2,
+        "--algorithm",
+        "intercube_allreduce",
+        "--set",
+        "algorithms.intercube_allreduce.module=forks.py",
+        "--dry-run",
+        cwd=tmp_path,
+    )
     assert done.exit_code == 0
     assert done.stdout.count("would run") == 1
     assert left_by(done) == ["code of a user"]
