@@ -15,7 +15,7 @@ pytestmark = pytest.mark.processes
 FOUR = ("--sips", "4", "--topology", "torus_2d", "--bytes", "64K", "--set", "sip.cube_mesh={w: 2, h: 2}")
 DEADLINES = ("--progress-timeout", "1")
 END = """
-    dist.all_reduce(tensor, op="sum")
+    dist.intercube_all_reduce(tensor)
 """
 WORKER = """
 import os, select, signal
@@ -26,7 +26,7 @@ def worker(rank, world_size, torch):
     dist.init_process_group(backend="ahbm")
     dp = DPPolicy(cube="row_wise", pe="replicate", num_cubes=16, num_pes=1)
     tensor = torch.zeros((16, 64), dtype="f16", dp=dp)
-    dist.all_reduce(tensor, op="sum")
+    dist.intercube_all_reduce(tensor)
 """
 
 

@@ -53,7 +53,7 @@ SCRIPTS = {
     "products beside a collective": f"{PRODUCT}{ALL_REDUCE}",
     "script": ALL_REDUCE,
     "exception": "raise ValueError('no')",
-    "wrong direction": "torch.launch(lambda tl: tl.send('nowhere', tl.load(0, 1, 'f16')))",
+    "wrong direction": "torch.launch(lambda t, tl: tl.send('nowhere', tl.load(t, 1)), torch.zeros(4, 8))",
     "deadlock": "torch.launch(lambda tl: tl.recv('E', 1, 'f16') if tl.has_direction('E') else None)",
     "unread": "torch.launch(lambda t, tl: tl.send('global_E', tl.load(t, 1)), torch.zeros(4, 8))",
     "hung": "torch.launch(lambda tl: exec('while True: pass'))",
