@@ -56,7 +56,7 @@ def test_pipe_gets_only_the_table() -> None:
         timeout=120,
     )
     assert (ran.returncode, ran.stderr) == (0, "")
-    assert len(ran.stdout.splitlines()) == 7
+    assert len(ran.stdout.splitlines()) == 8
 
 
 def test_a_closed_pipe_is_no_error_of_the_probe(tmp_path: Path) -> None:
