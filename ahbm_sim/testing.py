@@ -77,6 +77,9 @@ class Done(NamedTuple):
         """SHA-256 over what was simulated; None unless every rank ran to its end."""
         return self.document.get("digest")
 
+    def __repr__(self) -> str:
+        return f"Done(exit_code={self.exit_code}, error={self.error}, values={self.values})"
+
     @property
     def kind(self) -> str | None:
         """The kind of the error; None without one."""

@@ -23,14 +23,20 @@ def receive(tl: Any) -> list[int]:
     return values
 
 
-@pytest.mark.ideal
+def test_the_example_of_the_page() -> None:
+    page = (Path(__file__).parents[1] / "README.md").read_text()
+    names: dict[str, Any] = {}
+    exec(page.split("```python\n")[1].split("```")[0], names)
+    names["test_doubled_values_arrive_at_their_price"]()
+
+
 @pytest.mark.parametrize("place", [EAST, FAR])
 def test_a_message_arrives_with_its_bytes_and_at_its_price(place: Place) -> None:
-    """Between any PEs; the message is made first, by PE_MATH."""
+    """Between any PEs; the message is made first, of a constant."""
     done = simulate({WEST: send, place: receive}, sips=2, pes=2)
     assert (done.exit_code, done.kind, done.values[place]) == (0, None, [7] * 16)
-    sent, received = done.op("ipcq.send", WEST), done.op("ipcq.recv", place)
-    assert received.end_ps - sent.start_ps == expect_ps(WEST, place, 64, sips=2, pes=2)
+    made, sent, received = done.op("make", WEST), done.op("ipcq.send", WEST), done.op("ipcq.recv", place)
+    assert received.end_ps - made.end_ps == expect_ps(WEST, place, 64, sips=2, pes=2)
     assert sent.fields["dst"] == ".".join(map(str, place))
     assert sent.fields["nbytes"] == 64
 
