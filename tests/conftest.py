@@ -278,7 +278,10 @@ def pytest_configure(config: pytest.Config) -> None:
     """
     fresh = config.getoption("all", default=False)
     settings.register_profile(
-        "ahbm", deadline=None, derandomize=not fresh, suppress_health_check=[HealthCheck.too_slow]
+        "ahbm",
+        deadline=None,
+        derandomize=not fresh,
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
     )
     settings.load_profile("ahbm")
     config.stash[_SESSION] = _Session(getattr(config, "workerinput", {}).get("workerid", ""))

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from group_runs import HEAD
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from runs import Run, run, script_file
 
@@ -120,14 +120,14 @@ def check(folder: Path, case: Case) -> None:
     assert simulated(folder, case, case["seed"] + 1).results() == done.results()
 
 
-@settings(max_examples=5, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=5)
 @given(case=cases())
 def test_some_calls(tmp_path: Path, case: Case) -> None:
     check(tmp_path, case)
 
 
 @pytest.mark.slow
-@settings(max_examples=400, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=400)
 @given(case=cases())
 def test_many_calls(tmp_path: Path, case: Case) -> None:
     check(tmp_path, case)

@@ -6,7 +6,7 @@ slot by slot, so that the number of elements decides how often a ring is filled.
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from runs import Run, ccl_file, run, script_file
 from sweeps import crossed
@@ -169,7 +169,7 @@ def calls(draw: st.DrawFn) -> tuple[list[object], dict[str, object]]:
     }
 
 
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=8)
 @given(call=calls(), mail_seed=st.integers(0, 1000))
 def test_every_element_is_right(tmp_path, call, mail_seed: int) -> None:
     """On any table, with any rings; the process group stays SIPs, which the bus bandwidth counts."""
