@@ -180,8 +180,10 @@ class Supervisor:
         number = rank_of(news.name)
         if number is not None and not self.ranks[number].is_now(news.incarnation, news.pid):
             return []
-        if self._may_have_told(number, news.status):
-            # Its result, or the reason that it has given, may still be in flight, through the broker.
+        # Its result, or the reason that it has given, may still be in flight, through the broker; and so may the end of
+        # the broker, for a rank that has lost it.
+        has_lost_broker = number is not None and news.status == CUT_OFF and not self._failing
+        if has_lost_broker or self._may_have_told(number, news.status):
             self._unconfirmed[news.name] = (self._clock_s + GRACE_S, news)
             return []
         return self._died(news)

@@ -240,6 +240,19 @@ def test_after_a_failure_a_rank_that_has_lost_the_broker_is_no_other_death(statu
     assert any(isinstance(each, SendToBroker) for each in found)
 
 
+def test_the_death_of_the_broker_is_the_cause_also_where_a_rank_that_has_lost_it_ends_first():
+    run = Run().begin()
+    assert run.ends(1, CUT_OFF) == []
+    error = the_failure(run.take(ProcessNews(-1, Ended("broker", 0, 1, -9))))
+    assert (error.rank, error.message) == (None, "the broker (pid 1) was killed by SIGKILL")
+
+
+def test_a_rank_that_has_lost_a_broker_that_lives_has_died():
+    run = Run().begin()
+    assert run.ends(1, CUT_OFF) == []
+    assert the_failure(run.after(GRACE_S + 0.2)).rank == 1
+
+
 def test_a_process_that_has_not_joined_and_told_nothing_has_died():
     run = Run().begin(joined=False)
     assert run.ends(1, 1) == []
