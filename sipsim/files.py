@@ -23,7 +23,7 @@ REWRITE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
 _SAFE = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK
 ROOT = 0
 HINT = "name a folder of your own in which no other user can write"
-"""What to do about what is :class:`Unsafe`."""
+"""The advice in messages about a folder that is :class:`Unsafe`."""
 
 
 class Unsafe(OSError):

@@ -6,6 +6,8 @@ bytes per second (DESIGN section 3). Nothing that enters the event queue is a fl
 
 import re
 from decimal import ROUND_HALF_EVEN, Decimal
+from operator import index
+from typing import Any
 
 PS_PER_S = 10**12
 PS_PER_NS = 1000
@@ -18,6 +20,14 @@ _EXPONENT = {"": 0, "K": 1, "M": 2, "G": 3}
 _TIME = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,12})?)(ps|ns|us|ms|s)", re.ASCII)
 _TIME_SCALES = {"s": PS_PER_S, "ms": 10**9, "us": PS_PER_US, "ns": PS_PER_NS, "ps": 1}
 LONGEST_TIME_S = 10**6
+
+
+def as_whole(value: Any) -> int | None:
+    """A whole number of Python or NumPy as an int; None for anything else, a bool too."""
+    try:
+        return None if isinstance(value, bool) else index(value)
+    except TypeError:
+        return None
 
 
 def _scaled(value: int | float, factor: int) -> int:
@@ -38,11 +48,6 @@ def us_to_ps(microseconds: int | float) -> int:
 def ps_to_ns(ps: float) -> float:
     """Picoseconds as nanoseconds for reports: of a mean only whole ps are meant, so there are three digits at most."""
     return round(ps) / PS_PER_NS
-
-
-def ps_to_us(ps: float) -> float:
-    """Picoseconds as microseconds for reports, with six digits at most; see :func:`ps_to_ns`."""
-    return round(ps) / PS_PER_US
 
 
 def gbytes_per_s_to_bps(gigabytes_per_s: int | float) -> int:

@@ -36,7 +36,7 @@ class InprocMail:
         return self._queue[-1] if self._queue else None
 
     def drop_last(self) -> None:
-        """Remove it."""
+        """Remove the envelope that was sent last."""
         self._queue.pop()
 
     def end_of(self, sender: Address) -> "InprocEndpoint":

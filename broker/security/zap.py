@@ -44,7 +44,7 @@ class ZapAuthenticator:
         self._door: Door | None = None
 
     def start(self, door: Door | None = None) -> None:
-        """Begin to answer; with the door of the socket whose connections it decides about, which it looks at."""
+        """Begin to answer requests. ``door``: the guard of the listening socket, which this thread opens and shuts."""
         self._door = door
         self._thread.start()
 

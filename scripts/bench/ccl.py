@@ -18,7 +18,7 @@ from sipsim.ccl.bounds.links import bandwidth_bound
 from sipsim.ccl.collectives.base import COLLECTIVES
 from sipsim.ccl.collectives.group import GroupCollective
 from sipsim.host.group_request import tasks_of
-from sipsim.units import ps_to_us
+from sipsim.units import PS_PER_US
 
 from .kit import Flag, Table, launch
 
@@ -127,7 +127,7 @@ def measure(chosen: argparse.Namespace) -> dict[str, Any]:
             "name": "auto" if algorithm == "auto" else run["algorithm"],
             "algorithm": run["algorithm"],
             "bytes": run["bytes"],
-            "time_us": ps_to_us(run["time_ps"]),
+            "time_us": round(run["time_ps"]) / PS_PER_US,
             "algbw_GBps": run["algbw_GBps"],
             "busbw_GBps": run["busbw_GBps"],
         }

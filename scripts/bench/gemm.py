@@ -17,7 +17,7 @@ from launcher.api import run
 from sipsim.chips.load import load
 from sipsim.config.override import Override
 from sipsim.pe.gemm.array import Product
-from sipsim.units import ns_to_ps, ps_to_us
+from sipsim.units import PS_PER_US, ns_to_ps
 
 from .kit import SCRIPTS, Flag, Table
 
@@ -73,7 +73,7 @@ def measured(shape: tuple[int, int, int, str, str], pes: int = PES) -> dict[str,
     parts.update((name, ns / of_kernels) for name, ns in busy_ns.items())
     return {
         **{"m": m, "k": k, "n": n, "dtype": dtype, "dataflow": dataflow, "pes": pes},
-        "time_us": ps_to_us(time_ps),
+        "time_us": round(time_ps) / PS_PER_US,
         "tflops": 2 * product.macs * pes / time_ps,
         "peak": least.peak_ps / time_ps,
         "bound": least.peak_ps / least.least_ps,

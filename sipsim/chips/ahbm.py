@@ -159,7 +159,7 @@ class Ahbm(ChipKind[Plan]):
         return f"{job.collective} of {', '.join(map(str, job.n_elems))} elements {each}, {job.dtype}"
 
     def notes(self, job: Job, plan: Plan, ran: Collection[str] = ()) -> list[str]:
-        """What is wired before a run says nothing of a script that does not use it."""
+        """The plan's lines for the report; none for a script that does not use the algorithm wired before the run."""
         if job.script is not None and plan.algorithm.name not in ran:
             return []
         return group_notes(job, plan) if job.algorithms else plan.notes()

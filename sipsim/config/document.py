@@ -72,12 +72,12 @@ class Document:
         self._shipped_origins: set[str] = set()
 
     def end_shipped(self) -> None:
-        """What is merged from now on is a variant's or a user's."""
+        """Mark the end of the shipped files: later values come from a variant or from the user."""
         self.shipped = deepcopy(self.values)
         self._shipped_origins = set(self._origins.values())
 
     def end_defaults(self) -> None:
-        """What is merged from now on is a user's."""
+        """Mark the end of the defaults: later values come from the user."""
         self._defaults = self.shipped if self.values == self.shipped else deepcopy(self.values)
         self._default_origins = set(self._origins.values())
 

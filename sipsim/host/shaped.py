@@ -1,13 +1,12 @@
 """What all tensors have: sizes that follow from a shape, a type and a layout. And arrays of the host."""
 
-from contextlib import suppress
 from math import prod
-from operator import index
 from typing import Any, Protocol
 
 import numpy as np
 
 from sipsim.dtypes import DType
+from sipsim.units import as_whole
 
 Array = np.ndarray[Any, Any]
 
@@ -64,10 +63,10 @@ def whole(name: str, value: Any) -> int:
     Raises:
         TypeError: for anything else, a bool too.
     """
-    with suppress(TypeError):
-        if not isinstance(value, bool):
-            return index(value)
-    raise TypeError(f"{name}={value!r}: give a whole number")
+    found = as_whole(value)
+    if found is None:
+        raise TypeError(f"{name}={value!r}: give a whole number")
+    return found
 
 
 def array_for(shape: tuple[int, ...], source: Any) -> Array:

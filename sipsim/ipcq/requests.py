@@ -44,7 +44,7 @@ class SendRequest(Protocol):
         """
 
     def passed(self, token: IpcqDmaToken, passed_ps: Ps) -> None:
-        """Its last byte passes PE_DMA then, now or later."""
+        """Note that the last byte of the message passes PE_DMA at ``passed_ps``, now or later."""
 
     def fail(self, error: Exception) -> None:
         """It could not be sent after it had waited."""

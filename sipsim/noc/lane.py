@@ -139,8 +139,10 @@ class Share:
         transfer.note_share(self)
 
     def leave(self) -> None:
-        """Its transfer divides the edge no more, and alone refers to it from now on, for what it was: no cycle is left
-        of them."""
+        """Drop the reference to the transfer, which no longer shares the edge.
+
+        The transfer still refers to this share, so together they would be a cycle.
+        """
         del self.transfer
 
     def at(self, when: Ps) -> tuple[int, int]:

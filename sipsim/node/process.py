@@ -99,7 +99,7 @@ def run_client(spec: SipProcessSpec, make: Make) -> int:
 
 
 def _await_refusal(mail: SipMail) -> None:
-    """Until the broker has the failure: an exit that the launcher hears of first would be told as the cause."""
+    """Wait until the broker has the failure: the launcher would report an exit that it hears of first as the cause."""
     with contextlib.suppress(Disconnected, BadFrame):
         while not isinstance(decode_for_sip(mail.recv_control()), Refused):
             pass

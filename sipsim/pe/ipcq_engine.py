@@ -64,7 +64,7 @@ class Sending(Completion, kw_only=True):
         self.engine.end(self, slot_pa, seq, span, sent_ps)
 
     def passed(self, token: IpcqDmaToken, passed_ps: int) -> None:
-        """Its last byte passes PE_DMA then."""
+        """Note that the last byte of the message passes PE_DMA at ``passed_ps``."""
         self.engine.passed(self, token, passed_ps)
 
 

@@ -272,7 +272,7 @@ class JoinedSips:
 
     @cached_property
     def links_from(self) -> list[list[int]]:
-        """By SIP, the numbers of the directed links that leave it."""
+        """The numbers of the directed links that leave each SIP, by SIP."""
         numbers: list[list[int]] = [[] for _ in range(self.n_sips)]
         for number, link in enumerate(self.links):
             numbers[link.src].append(number)

@@ -4,13 +4,13 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from functools import wraps
 from inspect import isfunction, signature
-from operator import index
 from reprlib import repr as shown
 from types import NoneType, UnionType
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from sipsim.errors import KernelMisuse
 from sipsim.tensix.floor_plan import Core
+from sipsim.units import as_whole
 
 Api = TypeVar("Api", bound=type)
 Check = Callable[[str, Any], Any]
@@ -106,12 +106,10 @@ def any_whole(name: str, value: Any) -> int:
     Raises:
         KernelMisuse: for anything else.
     """
-    try:
-        if not isinstance(value, bool):
-            return index(value)
-    except TypeError:
-        pass
-    raise KernelMisuse(f"{name}={shown(value)}: give a whole number")
+    found = as_whole(value)
+    if found is None:
+        raise KernelMisuse(f"{name}={shown(value)}: give a whole number")
+    return found
 
 
 def _number(name: str, value: Any) -> float:
@@ -173,15 +171,11 @@ def whole(name: str, value: Any, least: int, most: int | None = None) -> int:
     Raises:
         KernelMisuse: for anything else.
     """
-    if not isinstance(value, bool):
-        try:
-            found = index(value)
-        except TypeError:
-            found = least - 1
-        if least <= found and (most is None or found <= most):
-            return found
-    upto = " or more" if most is None else f" to {most}"
-    raise KernelMisuse(f"{name}={value!r}: give a whole number, {least}{upto}")
+    found = as_whole(value)
+    if found is None or found < least or (most is not None and found > most):
+        upto = " or more" if most is None else f" to {most}"
+        raise KernelMisuse(f"{name}={value!r}: give a whole number, {least}{upto}")
+    return found
 
 
 def yes_or_no(name: str, value: Any) -> bool:

@@ -114,7 +114,7 @@ class _Sleep:
         self._began_ps = began_ps
 
     def __call__(self) -> None:
-        """Something has changed: look, and let the processor go on at the end of its look that finds it."""
+        """Test the condition after a change. If it holds, the processor goes on at the end of the poll that sees it."""
         if not self._is_so():
             return
         self._looks.remove(self)

@@ -38,7 +38,7 @@ class Estimate(NamedTuple):
 
 
 def estimate(algorithm: Algorithm, made: Prepared) -> Estimate:
-    """Of a task with its workers."""
+    """The estimate of a task with an algorithm and its workers."""
     return Cost(algorithm, made).estimate()
 
 
@@ -75,8 +75,8 @@ class _Message:
 
 
 class Cost:
-    """What a task costs with an algorithm and its workers: bounds below the estimate, each from less work than the next
-    one, and the estimate.
+    """The cost of a task with an algorithm and its workers: an estimate and bounds below it, each of which takes less
+    work than the next one.
     """
 
     def __init__(self, algorithm: Algorithm, made: Prepared) -> None:
@@ -86,7 +86,7 @@ class Cost:
         self._sharers = max(workers // max(holders, 1), 1)
 
     def formula_ps(self) -> Ps:
-        """For how long a link carries what the algorithm's formula says, at least.
+        """The least time for which the busiest link carries bytes, by the algorithm's formula.
 
         The estimate's messages have whole elements, so that it may take 2 for 2.49 but no fewer than two thirds.
         """
@@ -94,7 +94,7 @@ class Cost:
         return min((link.drain_ps(nbytes) for link in self._work.system.link_kinds), default=0)
 
     def own_ps(self) -> Ps:
-        """For how long the PE_CPU of one worker is busy in one pass if nothing keeps it waiting, on two ranks that may
+        """The time for which the PE_CPU of one worker is busy in a pass in which it never waits, on two ranks that may
         differ.
         """
         size = self._work.task.size
@@ -112,7 +112,7 @@ class Cost:
         return issue_ps + own_ps + (move.tiles - 1) * (own_ps + issue_ps)
 
     def links_ps(self) -> Ps:
-        """For how long the busiest link carries bytes."""
+        """The time for which the busiest link carries bytes."""
         return self._work.passes * max(self._work.links.busy.values(), default=0)
 
     def estimate(self) -> Estimate:
@@ -127,7 +127,7 @@ class Cost:
         return found
 
     def _carried_out(self, passes: int) -> Estimate:
-        """Of all moves, so often."""
+        """The estimate of ``passes`` passes over the data: all moves, one after the other."""
         states = {key: _State(moves * passes) for key, moves in self._work.moves.items()}
         numbers = count()
         ready: list[tuple[Ps, int, Any]] = [(0, next(numbers), key) for key in states]
@@ -177,7 +177,7 @@ class Cost:
         return Estimate(end_ps, depth, max(busy.values(), default=0))
 
     def _end_ps(self, state: _State) -> Ps:
-        """When the last store has ended."""
+        """The time at which the last store of a thread has ended."""
         stored = state.stored_bytes
         return max(state.free_ps, state.loaded_ps) + (self._work.commands.store_ps(stored) if stored else 0)
 
@@ -221,7 +221,7 @@ class Cost:
             state.stored_bytes = move.store_bytes
 
     def _own_ps(self, rank: int, place: Place, move: Move) -> Ps:
-        """What a message takes of its receiver's PE_CPU, from when it is seen."""
+        """The time that a message takes of its receiver's PE_CPU, from when the PE_CPU sees it."""
         commands = self._work.commands
         own_ps = commands.latch_ps(move.nbytes)
         own_ps += commands.credit_ps(place, self._work.standing_for(self._work.wiring[rank, move.direction]))

@@ -1,4 +1,4 @@
-"""What all ranks of a task do with an algorithm: their threads and moves, and what messages take on their ways. Pure.
+"""The work of a collective: threads and moves of all ranks, and the times of their messages on each link. Pure.
 
 Limit of size: there are at most ``MOST_MOVES`` moves in all threads where fewer threads can stand for them.
 """
@@ -22,12 +22,13 @@ from sipsim.units import BYTES_PER_KIB
 Ps = int
 MOST_MOVES = 6000
 MOST_THREADS = 4
-"""For a flow. One waits for a message while others keep a link busy."""
+"""The most threads of a flow: one waits for a message while others keep a link busy."""
 
 
 class Links(NamedTuple):
-    """By the port that a link leaves a SIP by: for how long it is ``busy``, and the bytes of each of its ``users``, the
-    threads.
+    """The load of all links in one pass. The key is the port by which a link leaves its SIP.
+
+    ``busy``: the time in ps for which the link carries bytes. ``users``: by thread, the bytes that it sends there.
     """
 
     busy: Counter[Port]
@@ -35,7 +36,7 @@ class Links(NamedTuple):
 
 
 class Crossing(NamedTuple):
-    """What a message takes: its head, its bytes behind it, and each link on its way."""
+    """The times of one message: of its head, of the bytes behind it, and on each link of its route (``occupied``)."""
 
     head_ps: Ps
     drain_ps: Ps
@@ -43,7 +44,7 @@ class Crossing(NamedTuple):
 
 
 class Work:
-    """Of a task with its workers. Each part is made when it is asked for.
+    """The work of a task with an algorithm and its workers. Each part is computed at its first use.
 
     Where all ranks do the same and every link has one thread as its only user, one rank stands for all: what comes to
     it comes when it has sent the same itself. With several users, ties between them part the ranks.
@@ -79,14 +80,14 @@ class Work:
 
     @cached_property
     def schedule(self) -> Schedule:
-        """The flows."""
+        """The schedule of the task: its flows."""
         assert self._algorithm.schedule is not None
         schedule: Schedule = self._algorithm.schedule(self.task)
         return schedule
 
     @cached_property
     def wiring(self) -> Wiring:
-        """Where directions lead."""
+        """The queue pairs: by (rank, direction), the rank and direction at the other end."""
         assert self._algorithm.wiring is not None
         wiring: Wiring = self._algorithm.wiring(self.task.group)
         return wiring
@@ -98,7 +99,7 @@ class Work:
 
     @cached_property
     def ranks(self) -> range:
-        """Those that stand for all."""
+        """The ranks that are estimated: rank 0 where all ranks do the same, else all."""
         is_one = self._is_alike and self._has_links_of_threads() and self._has_links_alike()
         return range(1 if is_one else self.task.size)
 
@@ -129,7 +130,7 @@ class Work:
 
     @cached_property
     def threads(self) -> list[Thread]:
-        """Those of every rank."""
+        """The threads of every rank."""
         ranks, times = ((0,), self.task.size) if self._is_alike else (range(self.task.size), 1)
         n_steps = sum(len(flow.steps_of(rank)) for flow in self.schedule for rank in ranks) * times
         most = max(min(MOST_THREADS, MOST_MOVES // max(2 * n_steps, 1)), 1)
@@ -142,7 +143,7 @@ class Work:
 
     @cached_property
     def moves(self) -> dict[tuple[int, int], list[Move]]:
-        """Of each rank's threads."""
+        """The moves of each (rank, thread)."""
         return {
             (rank, index): self.moves_of(thread, rank)
             for index, thread in enumerate(self.threads)
@@ -151,7 +152,7 @@ class Work:
 
     @cached_property
     def links(self) -> Links:
-        """What the links carry in one pass, counted by what a rank sends in a direction."""
+        """The load of all links in one pass."""
         sent: defaultdict[End, Counter[tuple[int, int]]] = defaultdict(Counter)
         for (rank, thread), moves in self.moves.items():
             for move in moves:
@@ -181,7 +182,7 @@ class Work:
         return self._stands_for[end]
 
     def crossing(self, thread: int, end: End, nbytes: int) -> Crossing:
-        """What a message of a thread takes."""
+        """The times of a message of ``nbytes`` that a thread sends from an end."""
         key = thread, end, nbytes
         if key not in self._crossings:
             commands, places, ways = self.commands, self.threads[thread].places, self.standing_for(end)

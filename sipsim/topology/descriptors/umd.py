@@ -101,7 +101,7 @@ class Cluster(NamedTuple):
 
     @property
     def arch(self) -> str | None:
-        """What all its chips are; None if the file does not say."""
+        """The architecture of the chips; None if the file does not say."""
         return min(map(_arch, self.keys.arch.values()), default=None)
 
     @property

@@ -165,7 +165,7 @@ def line_all_gather(path: Path, blocks: Sequence[Blocks], first: int = 0) -> Sen
 
 
 def _by_place(path: Path, sends: Callable[[int, int], Iterable[Transfer]]) -> Sends:
-    """What each rank on a path sends; ``sends`` takes its place and the rank."""
+    """The sends of each rank on a path, from a function of (place on the path, rank)."""
     places = {rank: place for place, rank in enumerate(path.ranks)}
     return lambda rank: sends(places[rank], rank) if rank in places else ()
 
