@@ -1,8 +1,8 @@
-"""Registries of definitions: a definition in one module of the right package is found by name.
+"""Registries of definitions: a name is looked up in the module that defines it, which is imported when it is asked for.
 
-A registry imports the modules of its package on first use. There is no other list of names: the command line, the
-config check and the help text use the registry. A dotted name, such as ``my_lab.optical``, is a module anywhere on the
-import path, which registers its definition under that name.
+A registry has the modules of the built-in definitions and their names. There is no other list of names: the command
+line, the config check and the help text use the registry. A dotted name, such as ``my_lab.optical``, is a module
+anywhere on the import path, which registers its definition under that name.
 
 A definition goes with its module: once that is not imported any more, :func:`forget_modules` drops it. A module with
 definitions runs once in a process, for all ranks in it (:func:`is_definer`).
@@ -11,9 +11,8 @@ definitions runs once in a process, for all ranks in it (:func:`is_definer`).
 import difflib
 import hashlib
 import importlib
-import pkgutil
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -90,11 +89,11 @@ def _source_sha256(name: str) -> str:
 
 
 class Registry(Generic[Thing]):
-    """Definitions of one sort (``what`` in messages) by name, found in the modules of ``packages``."""
+    """Definitions of one sort (``what`` in messages) by name. ``built_in``: by module, the names that it defines."""
 
-    def __init__(self, what: str, *packages: str) -> None:
+    def __init__(self, what: str, built_in: Mapping[str, Sequence[str]] | None = None) -> None:
         self._what = what
-        self._load = _Packages(packages).load
+        self._modules = {name: module for module, names in (built_in or {}).items() for name in names}
         self._entries: dict[str, Entry[Thing]] = {}
         _REGISTRIES.append(self)
         on_forget(self._forget)
@@ -112,6 +111,8 @@ class Registry(Generic[Thing]):
         def add(thing: Thing) -> Thing:
             entry = _entry(name, thing, thing if definition is None else definition)
             known = self._entries.get(name)
+            if entry.module != self._modules.get(name, entry.module):
+                raise ValueError(f"{self._what} {name!r} is defined twice")
             if known is not None and not _is_same(known, entry):
                 if not _is_copy(known, entry):
                     raise ValueError(f"{self._what} {name!r} is defined twice")
@@ -123,17 +124,16 @@ class Registry(Generic[Thing]):
         return add
 
     def names(self) -> list[str]:
-        """All names of the package's definitions, sorted; dotted names are not listed."""
-        self._load()
-        return sorted(name for name in self._entries if not _is_module(name))
+        """All names, sorted; dotted names are not listed. Nothing is imported."""
+        return sorted(self._modules.keys() | {name for name in self._entries if not _is_module(name)})
 
     def get(self, name: str) -> Thing:
-        """The definition called ``name``; a dotted name's module is imported at its first use.
+        """The definition called ``name``; its module is imported at its first use.
 
         Raises:
             UnknownName: when the name is not registered, or its module cannot be imported or does not register it.
         """
-        self._load()
+        self._import_built_in(name)
         refusal = ""
         if _is_module(name) and name not in self._entries:
             refusal = _import_module(name) or "the module registers nothing under this name; "
@@ -142,13 +142,17 @@ class Registry(Generic[Thing]):
         raise UnknownName(unknown_name(self._what, name, self.names(), refusal))
 
     def loaded(self, name: str) -> Thing | None:
-        """The definition called ``name`` unless it is in a module that nothing has imported: none is imported here.
+        """The definition called ``name`` unless it is in a user's module that nothing has imported.
 
-        For names in messages, which must not choose what code runs.
+        For names in messages, which must not choose what code of a user runs.
         """
-        self._load()
+        self._import_built_in(name)
         entry = self._entries.get(name)
         return None if entry is None else entry.thing
+
+    def _import_built_in(self, name: str) -> None:
+        if name not in self._entries and name in self._modules:
+            importlib.import_module(self._modules[name])
 
     def _forget(self) -> None:
         gone = [name for name, entry in self._entries.items() if entry.owner and entry.owner not in sys.modules]
@@ -157,11 +161,11 @@ class Registry(Generic[Thing]):
 
 
 class TypeRegistry(Generic[Thing]):
-    """Definitions of one sort by the type that each is for, found in the modules of ``packages``."""
+    """Definitions of one sort by the type that each is for, in ``modules``, which are imported at the first use."""
 
-    def __init__(self, what: str, *packages: str) -> None:
+    def __init__(self, what: str, *modules: str) -> None:
         self._what = what
-        self._load = _Packages(packages).load
+        self._modules = modules
         self._things: dict[type, Thing] = {}
         on_forget(self._forget)
 
@@ -197,23 +201,14 @@ class TypeRegistry(Generic[Thing]):
             return self._things[key]
         raise UnknownName(unknown_name(self._what, key.__name__, self.names()))
 
+    def _load(self) -> None:
+        modules, self._modules = self._modules, ()
+        for name in modules:
+            importlib.import_module(name)
+
     def _forget(self) -> None:
         for key in [key for key in self._things if key.__module__ not in sys.modules]:
             del self._things[key]
-
-
-class _Packages:
-    """Packages whose modules define something. They are imported once."""
-
-    def __init__(self, names: tuple[str, ...]) -> None:
-        self._names = names
-
-    def load(self) -> None:
-        names, self._names = self._names, ()
-        for name in names:
-            package = importlib.import_module(name)
-            for module in pkgutil.iter_modules(getattr(package, "__path__", [])):
-                importlib.import_module(f"{name}.{module.name}")
 
 
 def _entry(name: str, thing: Thing, definition: object) -> Entry[Thing]:

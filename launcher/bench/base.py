@@ -38,10 +38,12 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
-from launcher.bench.machine import Machine
-from launcher.bench.published import Published
+from launcher.bench.machine import ARCHITECTURES, Machine
+from launcher.bench.published import TO_REPRODUCE, Published
 from sipsim.registry import Registry
 from sipsim.units import PS_PER_NS, PS_PER_US
+
+CHIPS = {architecture: chip for chip, architecture in ARCHITECTURES.items()}
 
 
 @dataclass(frozen=True)
@@ -132,4 +134,47 @@ class Bench(ABC, Generic[AnyCase]):
         """
 
 
-BENCHES: Registry[Bench[Any]] = Registry("bench", "launcher.bench.benches")
+BENCHES: Registry[Bench[Any]] = Registry(
+    "bench",
+    {
+        "launcher.bench.benches.ccl": ("ccl",),
+        "launcher.bench.benches.eth_bandwidth": ("eth-bandwidth",),
+        "launcher.bench.benches.eth_ping": ("eth-ping",),
+        "launcher.bench.benches.fabric_bandwidth": ("fabric-bandwidth",),
+        "launcher.bench.benches.fabric_latency": ("fabric-latency",),
+        "launcher.bench.benches.fabric_mux": ("fabric-mux",),
+        "launcher.bench.benches.ring_latency": ("ring-latency",),
+    },
+)
+
+
+class Request(NamedTuple):
+    """What a row asks of a bench on a chip; without ``claim`` nobody claims it, and ``reason`` may say why."""
+
+    bench: str
+    chip: str
+    claim: Claim | None
+    reason: str = ""
+
+
+def request_of(row: Published) -> Request:
+    """What a row asks for. A bench that cannot make sense of a row does not claim it."""
+    chip = CHIPS.get(row.architecture, "")
+    if row.kind != TO_REPRODUCE or not chip or row.problem:
+        return Request("", chip, None, row.problem)
+    for name in BENCHES.names():
+        bench = BENCHES.get(name)
+        if row.family not in bench.families:
+            continue
+        try:
+            claim = bench.claim(row)
+        except Exception as problem:  # A row of a file that nobody has seen; no other row may suffer.
+            return Request(name, chip, None, one_line(f"{type(problem).__name__}: {problem}"))
+        if claim is not None:
+            return Request(name, chip, claim)
+    return Request("", chip, None)
+
+
+def one_line(text: str) -> str:
+    """The first line of a text that says something."""
+    return next((line.strip() for line in text.splitlines() if line.strip()), "failed without a message")

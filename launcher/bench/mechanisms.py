@@ -4,13 +4,14 @@ from collections.abc import Iterable
 from itertools import compress
 from typing import NamedTuple
 
+from launcher.bench.base import request_of
 from launcher.bench.benches.ccl import Ccl
 from launcher.bench.benches.fabric_bandwidth import FabricBandwidth
 from launcher.bench.benches.fabric_latency import FabricLatency
 from launcher.bench.machine import LINKS
 from launcher.bench.published import TO_REPRODUCE, Published
 from launcher.bench.runner import Runner
-from launcher.bench.validation import Settings, Verdict, effort_of, request_of, validate
+from launcher.bench.validation import Settings, Verdict, effort_of, validate
 
 RISC = "system.chip_params.risc"
 MOVER = "system.chip_params.data_mover"

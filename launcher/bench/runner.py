@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from concurrent.futures import BrokenExecutor, ProcessPoolExecutor
 from typing import NamedTuple
 
-from launcher.bench.base import BENCHES, Case, Figure
+from launcher.bench.base import BENCHES, Case, Figure, one_line
 from launcher.bench.machine import Machine
 from sipsim.errors import AhbmError
 
@@ -40,11 +40,6 @@ def run_job(job: Job) -> Outcome:
     except Exception as problem:  # A case that fails in whatever way must not end the others.
         figures, error = (), one_line(f"{type(problem).__name__}: {problem}")
     return Outcome(figures, error, time.monotonic() - started_s)
-
-
-def one_line(text: str) -> str:
-    """The first line of a text that says something."""
-    return next((line.strip() for line in text.splitlines() if line.strip()), "failed without a message")
 
 
 class Runner:

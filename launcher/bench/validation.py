@@ -4,13 +4,11 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from launcher.bench.base import BENCHES, Claim
-from launcher.bench.machine import ARCHITECTURES
+from launcher.bench.base import BENCHES, Request, request_of
 from launcher.bench.published import TO_REPRODUCE, Published
-from launcher.bench.runner import Job, Outcome, Runner, one_line
+from launcher.bench.runner import Job, Outcome, Runner
 
 NEAR = 0.15
-CHIPS = {architecture: chip for chip, architecture in ARCHITECTURES.items()}
 Settings = Mapping[str, tuple[str, ...]]
 """By chip, as of ``--set``."""
 
@@ -49,15 +47,6 @@ class Summary(NamedTuple):
     log_rms: float | None
 
 
-class Request(NamedTuple):
-    """What a row asks of a bench on a chip; without ``claim`` nobody claims it, and ``reason`` may say why."""
-
-    bench: str
-    chip: str
-    claim: Claim | None
-    reason: str = ""
-
-
 def validate(
     rows: Iterable[Published], settings: Settings | None = None, runner: Runner | None = None
 ) -> list[Verdict]:
@@ -81,24 +70,6 @@ def summary(verdicts: Sequence[Verdict]) -> Summary:
     log_rms = math.sqrt(sum(each * each for each in logs) / len(logs)) if logs else None
     near, claimed = sum(error <= NEAR for error in errors), sum(verdict.claimed for verdict in counted)
     return Summary(len(counted), claimed, near, errors[len(errors) // 2] if errors else None, log_rms)
-
-
-def request_of(row: Published) -> Request:
-    """What a row asks for. A bench that cannot make sense of a row does not claim it."""
-    chip = CHIPS.get(row.architecture, "")
-    if row.kind != TO_REPRODUCE or not chip or row.problem:
-        return Request("", chip, None, row.problem)
-    for name in BENCHES.names():
-        bench = BENCHES.get(name)
-        if row.family not in bench.families:
-            continue
-        try:
-            claim = bench.claim(row)
-        except Exception as problem:  # A row of a file that nobody has seen; no other row may suffer.
-            return Request(name, chip, None, one_line(f"{type(problem).__name__}: {problem}"))
-        if claim is not None:
-            return Request(name, chip, claim)
-    return Request("", chip, None)
 
 
 def run_of(request: Request) -> tuple[object, ...]:

@@ -10,11 +10,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from launcher.bench.base import BENCHES, Case
+from launcher.bench.base import BENCHES, Case, request_of
 from launcher.bench.options import machine_of, parse_bench
 from launcher.bench.published import Published, default_files, read_published
 from launcher.bench.report import Line, best_channels, csv_text, picture, plots, tables
-from launcher.bench.validation import request_of
 from launcher.cli.command import run_command, write_file
 from launcher.report.destination import STANDARD_OUTPUT
 from launcher.run.results.result import check_files

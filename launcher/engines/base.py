@@ -8,4 +8,16 @@ from launcher.supervise.signals import StopSignals
 from sipsim.registry import Registry
 
 Engine = Callable[[Request, StopSignals], Outcome]
-ENGINES: Registry[Engine] = Registry("engine", "launcher.engines")
+ENGINES: Registry[Engine] = Registry(
+    "engine",
+    {
+        "launcher.engines.auto": ("auto",),
+        "launcher.engines.inproc": ("inproc",),
+        "launcher.engines.k8s": ("k8s",),
+        "launcher.engines.local": ("local",),
+        "launcher.engines.manual": ("manual",),
+        "launcher.engines.mpi": ("mpi",),
+        "launcher.engines.slurm": ("slurm",),
+        "launcher.engines.ssh": ("ssh",),
+    },
+)

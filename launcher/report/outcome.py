@@ -28,10 +28,9 @@ from launcher.report.finished import FinishedRun, finished_runs
 from sipsim import errors
 from sipsim.ccl.hangs.deadlock import explain_deadlock, kind_of
 from sipsim.ccl.hangs.positions import explain_positions
-from sipsim.ccl.hangs.wait_groups import place_name
 from sipsim.errors import ERROR_KINDS, BadMessage, CollectiveMismatch, InvariantViolation, IpcqUnreadMessages
 from sipsim.plan.job import RankOutcome, RunRecord, outcome_from_bytes, record_from_bytes
-from sipsim.record.dump import Unread, dump_from
+from sipsim.record.dump import Unread, dump_from, place_name
 from sipsim.record.explanation import Explanation
 from sipsim.units import format_exact_time_ps
 

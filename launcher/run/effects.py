@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import takewhile
 
 from launcher.report.outcome import Outcome
-from launcher.run.prepare import Prepared
+from launcher.run.options import Prepared
 from sipsim.chips.base import kind_of
 from sipsim.config.document import dotted
 from sipsim.config.example import flow

@@ -4,12 +4,13 @@ import gc
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 
 from broker.wire import BadFrame
 from launcher.report.outcome import Outcome
-from launcher.run.options import Options
-from launcher.run.prepare import Prepared, prepare
+from launcher.run.options import Options, Prepared
+from launcher.run.prepare import prepare
 from launcher.run.results.result import iterations_of
 from sipsim.chips.base import MeasuredRow, kind_of
 from sipsim.errors import AhbmError, ConfigError
@@ -38,7 +39,7 @@ def check_explain(options: Options, prepared: Prepared) -> None:
         raise ConfigError(
             f"--explain: with {quiet} there is no table to show it below; add --json FILE, or leave {quiet} out"
         )
-    if not kind_of(prepared.plan.system.resolved).explains:
+    if not kind_of(prepared.plan.system.resolved).explainer:
         chip = prepared.plan.system.resolved.topology.system.chip
         raise ConfigError(f"--explain: chip {chip} does not explain its runs; leave it out")
     if any(prepared.plan.system.outages):
@@ -61,7 +62,7 @@ def note_explanations(outcome: Outcome, prepared: Prepared, scratch_dir: str) ->
     kind = kind_of(prepared.plan.system.resolved)
     try:
         with _without_collections():
-            outcome.explanations = kind.explain(prepared.plan, folders, rows)
+            outcome.explanations = import_module(kind.explainer).explain(prepared.plan, folders, rows)
     except (OSError, BadFrame) as error:
         outcome.troubles.append(f"--explain: what the ranks recorded cannot be read: {error}; run again")
 

@@ -7,7 +7,7 @@ import re
 import sys
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from broker.ids import MAX_INCARNATION
 from broker.mail.base import SILENCE_S
@@ -17,16 +17,20 @@ from launcher.engines import ENGINES
 from launcher.report.destination import STANDARD_OUTPUT
 from launcher.run import arguments
 from launcher.run.flags.collective import add_collective
-from launcher.run.listing import LISTS
 from launcher.supervise.request import RunSettings
 from sipsim import VERSION
 from sipsim.config.load import VARIANT
 from sipsim.faults.plan import is_outage
+from sipsim.plan.base import RunPlan
+from sipsim.plan.job import Job
 from sipsim.registry import nearest
 
 DEFAULT_BYTES = 64 * 1024
 DEFAULT_SIZE = "the default size"
 USAGE_EXIT = 2
+ALGORITHM = "defaults.algorithm"
+LISTS = ("chips", "topologies", "links", "collectives", "algorithms", "tables", "variants", "engines", "fields")
+"""What ``--list`` shows."""
 
 
 class Usage(Exception):
@@ -36,6 +40,14 @@ class Usage(Exception):
         super().__init__(text)
         self.text = text
         self.exit_code = exit_code
+
+
+class Prepared(NamedTuple):
+    """The system (``plan``), the work (``job``), and the name of the engine."""
+
+    plan: RunPlan
+    job: Job
+    engine: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -434,7 +446,7 @@ def _add_output(group: "argparse._ArgumentGroup") -> None:
     group.add_argument(
         "--tee", type=arguments.ranks, metavar="RANKS", help="whose output to show: all, none or 0,1 (all)"
     )
-    group.add_argument("--list", choices=list(LISTS), help="list the available names; or the fields of result files")
+    group.add_argument("--list", choices=LISTS, help="list the available names; or the fields of result files")
     group.add_argument("--version", action=Version, nargs=0, help="print the version")
     group.add_argument(
         "--progress",

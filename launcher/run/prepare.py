@@ -5,11 +5,10 @@ import sys
 from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from msgspec import to_builtins
 
-from launcher.run.options import DEFAULT_SIZE, Options
+from launcher.run.options import ALGORITHM, DEFAULT_SIZE, Options, Prepared
 from sipsim.ccl.groups.catalog import Catalog
 from sipsim.ccl.groups.select import ALL, AUTO
 from sipsim.chips.base import kind_of, planned
@@ -20,18 +19,7 @@ from sipsim.config.strict_yaml import one_line
 from sipsim.errors import ConfigError
 from sipsim.faults.plan import BadFault, parse_outage
 from sipsim.host.script import check_script, find_script
-from sipsim.plan.base import RunPlan
 from sipsim.plan.job import Job, JobRequest
-
-ALGORITHM = "defaults.algorithm"
-
-
-class Prepared(NamedTuple):
-    """The system (``plan``), the work (``job``), and the name of the engine."""
-
-    plan: RunPlan
-    job: Job
-    engine: str
 
 
 def resolve(options: Options | Namespace) -> Resolved:

@@ -28,10 +28,10 @@ from launcher.run import run_folder
 from launcher.run.blame import users_error
 from launcher.run.effects import note_effects
 from launcher.run.explain import check_explain, note_explanations, run_again
-from launcher.run.options import Options
+from launcher.run.options import Options, Prepared
 from launcher.run.predict.dry_run import HERE
 from launcher.run.predict.forecaster import Forecaster
-from launcher.run.prepare import Prepared, prepare
+from launcher.run.prepare import prepare
 from launcher.run.preparing import Unfinished, limited, preparing
 from launcher.run.results import result
 from launcher.run.results.result import Document, RunOutcome

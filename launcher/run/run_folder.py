@@ -16,8 +16,7 @@ from typing import Any
 import msgspec
 
 from launcher.report.destination import absolute
-from launcher.run.options import Options, Usage, given_options, parse
-from launcher.run.prepare import Prepared
+from launcher.run.options import Options, Prepared, Usage, given_options, parse
 from sipsim import VERSION
 from sipsim.errors import ConfigError
 from sipsim.files import HINT, READABLE, Folder, Unsafe

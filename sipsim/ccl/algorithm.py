@@ -3,7 +3,7 @@
 A module is named by its import path or by the path of a ``.py`` file. It exports ``kernel``, ``kernel_args`` and,
 optionally, ``neighbors``, ``reference``, ``root_cube``, ``LAYOUT`` (how cubes and, in a cube, PEs share its tensors, as
 in ``DPPolicy``) and ``TOPO_NAME_TO_KIND``, which changes the kernel's arguments. One with ``schedule`` exports
-``wiring`` and ``COLLECTIVES``, too, and runs these in any group (:mod:`sipsim.ccl.schedule`).
+``wiring`` and ``COLLECTIVES``, too, and runs these in any group; it has the kernel of schedules unless it exports one.
 """
 
 import ast
@@ -23,6 +23,7 @@ from typing import Any
 from sipsim.ccl.neighbours import NeighbourMap, NeighbourTable
 from sipsim.ccl.schedule.blocks import units
 from sipsim.ccl.schedule.check import check_schedule, check_wiring
+from sipsim.ccl.schedule.kernel import kernel, kernel_args
 from sipsim.ccl.schedule.steps import ScheduleError
 from sipsim.ccl.tables.base import TABLES
 from sipsim.config.model import AlgorithmEntry
@@ -55,8 +56,12 @@ class Algorithm:
 
     def _use_module(self, module: ModuleType) -> None:
         self._module = module
-        self.kernel: Callable[..., None] = self._hook("kernel", callable, "a function")
-        self._kernel_args: Callable[..., tuple[Any, ...]] = self._hook("kernel_args", callable, "a function")
+        self.schedule: Callable[..., Any] | None = self._hook("schedule", callable, "a function", needed=False)
+        is_schedule = self.schedule is not None
+        self.kernel: Callable[..., None] = self._hook("kernel", callable, "a function", not is_schedule) or kernel
+        self._kernel_args: Callable[..., tuple[Any, ...]] = (
+            self._hook("kernel_args", callable, "a function", not is_schedule) or kernel_args
+        )
         self._topologies: dict[str, int] | None = self._hook(
             "TOPO_NAME_TO_KIND", _is_mapping, "a dict of names to ints", needed=False
         )
@@ -66,11 +71,9 @@ class Algorithm:
         self._root_cube: Callable[[System], int | None] | None = self._hook(
             "root_cube", callable, "a function", needed=False
         )
-        self.schedule: Callable[..., Any] | None = self._hook("schedule", callable, "a function", needed=False)
-        needs_wiring = self.schedule is not None
-        self.wiring: Callable[..., Any] | None = self._hook("wiring", callable, "a function", needed=needs_wiring)
+        self.wiring: Callable[..., Any] | None = self._hook("wiring", callable, "a function", needed=is_schedule)
         self._suits: Callable[..., str] | None = self._hook("suits", callable, "a function", needed=False)
-        self.collectives: tuple[str, ...] = self._hook("COLLECTIVES", _is_names, "a tuple of names", needs_wiring) or ()
+        self.collectives: tuple[str, ...] = self._hook("COLLECTIVES", _is_names, "a tuple of names", is_schedule) or ()
         self._busiest_link: Callable[..., Any] | None = self._hook("busiest_link", callable, "a function", needed=False)
         self.rank_identical: bool | None = self._hook("RANK_IDENTICAL", _is_flag, "True or False", needed=False)
 

@@ -12,6 +12,10 @@ from sipsim.config.model import IpcqKnobs, RankPer, Resolved
 from sipsim.config.reads import merged
 from sipsim.registry import unknown_name
 
+LABEL = "sipsim.ccl.algorithms."
+HOMES = ("sipsim.ccl.algorithms.",)
+"""The packages of the built-in algorithms."""
+
 
 def unknown_algorithm(name: str, entries: Iterable[str]) -> str:
     """What is wrong with a name that no entry of ``ccl.yaml`` has; of a file, how to make it one."""
@@ -82,6 +86,12 @@ def effective_opposites(resolved: Resolved, algorithm_name: str) -> dict[str, st
     return {**OPPOSITE, **own, **{b: a for a, b in own.items()}}
 
 
+def label_of(module: str) -> str:
+    """The name of an algorithm's module in digests: a built-in one keeps its label wherever its file lies."""
+    home = next(filter(module.startswith, HOMES), None)
+    return module if home is None else LABEL + module.removeprefix(home)
+
+
 def canonical_algorithm(resolved: Resolved, algorithm_name: str) -> list[object]:
     """What a digest covers of an algorithm: name, module, queue settings, then table, kind and number of ranks.
 
@@ -89,7 +99,7 @@ def canonical_algorithm(resolved: Resolved, algorithm_name: str) -> list[object]
     """
     entry, per = resolved.ccl.algorithms[algorithm_name], effective_rank_per(resolved, algorithm_name)
     size = effective_world_size(resolved, algorithm_name)
-    view: list[object] = [algorithm_name, entry.module, effective_ipcq(resolved, algorithm_name)]
+    view: list[object] = [algorithm_name, label_of(entry.module), effective_ipcq(resolved, algorithm_name)]
     self_wired = TABLES.get(entry.topology).self_wired
     if not (self_wired and per == "cube" and size == rank_places(resolved, algorithm_name)):
         view += ["none" if self_wired else entry.topology, per, size]
@@ -104,7 +114,10 @@ def canonical_groups(resolved: Resolved) -> list[object]:
     when their modules have run.
     """
     defaults = resolved.ccl.defaults
-    every = ((name, entry.module, effective_ipcq(resolved, name)) for name, entry in resolved.ccl.algorithms.items())
+    every = (
+        (name, label_of(entry.module), effective_ipcq(resolved, name))
+        for name, entry in resolved.ccl.algorithms.items()
+    )
     return [defaults.workers, defaults.worker_bytes, defaults.group_KiB, *sorted(every, key=lambda each: each[0])]
 
 

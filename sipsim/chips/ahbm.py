@@ -2,18 +2,17 @@
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import chain
-from pathlib import Path
 
 from sipsim.ccl import rules as ccl_rules
 from sipsim.ccl.collectives.base import COLLECTIVES, default_collective
 from sipsim.ccl.collectives.group import GroupCollective
 from sipsim.ccl.hangs.diagnostics import dump
-from sipsim.chips.base import CHIPS, Chip, ChipContext, ChipKind, ChipResults, MeasuredRow
+from sipsim.chips.base import CHIPS, Chip, ChipContext, ChipKind, ChipResults
 from sipsim.config.document import Problem
 from sipsim.config.model import Resolved
 from sipsim.config.override import Override
 from sipsim.control import rules as control_rules
-from sipsim.explain.history import read_histories, write_history
+from sipsim.explain.history import write_history
 from sipsim.host.collective_job import CollectiveJob
 from sipsim.host.collective_request import collective_job
 from sipsim.host.group_job import GroupJob
@@ -30,7 +29,6 @@ from sipsim.plan.job import Job, JobRequest
 from sipsim.plan.plan import Plan
 from sipsim.record.artifacts import RECORDED_IO, made
 from sipsim.record.calls import GroupCall, OpenCall
-from sipsim.record.explanation import Explanation
 from sipsim.record.line_file import LineFile
 from sipsim.record.oplog import oplog_file
 from sipsim.record.trace import TRACE_FILE, TraceFile
@@ -45,7 +43,13 @@ class AhbmChip(Chip):
         job: Job = context.job
         keep_spans = context.keep_oplog or job.explain
         self.sip = Sip(
-            context.rank, context.plan, context.send, context.keep_oplog, job.check_invariants, keep_spans, job.verify
+            context.rank,
+            context.plan,
+            context.send,
+            context.keep_oplog,
+            job.check_invariants,
+            keep_spans,
+            context.second_pass,
         )
         self._history_dir = made(context.artifact_dir) if job.explain else None
         self.sip.make_task = context.make_task
@@ -123,7 +127,8 @@ class Ahbm(ChipKind[Plan]):
     """Its config sections are ``sip``, ``cube``, ``components.yaml`` and ``ccl.yaml``, so it has no ``chip_params``."""
 
     about = "a mesh of HBM cubes with PEs, which talk through IPCQ"
-    explains = traces = verifies = True
+    explainer = "sipsim.explain.explanation"
+    traces = verifies = True
     rules = (*noc_rules.RULES, *memory_rules.RULES, *control_rules.RULES, *ccl_rules.RULES)
 
     def check_overrides(self, resolved: Resolved, overrides: Sequence[Override]) -> None:
@@ -166,13 +171,6 @@ class Ahbm(ChipKind[Plan]):
 
     def choices(self, job: Job, plan: Plan) -> list[str]:
         return group_choices(job, plan) if job.algorithms and job.is_auto else []
-
-    def explain(self, plan: Plan, folders: Sequence[Path], rows: Sequence[MeasuredRow]) -> list[Explanation | None]:
-        # Imported when it is asked for: a tenth of what a run imports is for explanations and forecasts.
-        from sipsim.explain.explanation import Explainer
-
-        explainer = Explainer(plan, read_histories(folders))
-        return [explainer.explain(row.runs, row.iterations, row is rows[-1]) for row in rows]
 
     def forecast(self, job: Job, plan: Plan) -> JobForecast | None:
         from sipsim.forecast.counted import Uncountable

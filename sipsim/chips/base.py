@@ -8,7 +8,6 @@ import sys
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from pathlib import Path
 from types import FrameType
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
@@ -28,9 +27,9 @@ from sipsim.plan.forecast import JobForecast
 from sipsim.plan.job import Job, JobRequest, RunRecord
 from sipsim.record.calls import GroupCall, OpenCall
 from sipsim.record.dump import BlockedResource, SipDump, Unread, task_state
-from sipsim.record.explanation import Explanation
 from sipsim.record.launches import LaunchRecord
 from sipsim.record.outages import OutageUse
+from sipsim.record.replay.feed import MakeSecondPass
 from sipsim.record.replay.verdict import Verdict
 from sipsim.record.usage import Usage
 from sipsim.registry import Registry, UnknownName
@@ -44,7 +43,8 @@ class ChipContext(NamedTuple, Generic[PlanType]):
     """What a chip is built from. ``plan`` is its kind's own; ``send`` takes packets for other SIPs.
 
     ``make_task`` makes the tasks of user code. ``artifact_dir``: the rank's folder for files that it leaves, which the
-    chip makes if it needs it. ``bridge``: the way of host code, None for the usual one.
+    chip makes if it needs it. ``bridge``: the way of host code, None for the usual one. ``second_pass`` makes that of
+    a SIP; None where the job has none.
     """
 
     rank: int
@@ -55,6 +55,7 @@ class ChipContext(NamedTuple, Generic[PlanType]):
     artifact_dir: str = ""
     keep_oplog: bool = False
     bridge: Bridge | None = None
+    second_pass: MakeSecondPass | None = None
 
 
 class MeasuredRow(NamedTuple):
@@ -183,14 +184,15 @@ NEEDS_SCRIPT = "its SIPs run host scripts only; give a script"
 
 
 class ChipKind(ABC, Generic[PlanType]):
-    """A kind. ``about``: a line for ``--list chips``. ``explains``: whether it has :meth:`explain`. ``traces``: whether
-    its collectives can be traced. ``verifies``: whether its runs are performed again, or checked otherwise, as
-    ``--verify-data`` and ``--check-invariants`` ask for. ``Params``: what ``system.chip_params`` may hold; ``rules``:
-    what else must hold of a config with it. ``link``: the preset of its links where a config names none.
+    """A kind of chip. ``about``: a line for ``--list chips``. ``explainer``: the name of a module with
+    ``explain(plan, folders, rows)``, for ``--explain``, "" without one; a chip does not import it. ``traces``:
+    whether its collectives can be traced. ``verifies``: whether its runs are performed again, or checked otherwise,
+    as ``--verify-data`` and ``--check-invariants`` ask for. ``Params``: what ``system.chip_params`` may hold;
+    ``rules``: what else must hold of a config with it. ``link``: the preset of its links where a config names none.
     """
 
     about: ClassVar[str] = ""
-    explains: ClassVar[bool] = False
+    explainer: ClassVar[str] = ""
     traces: ClassVar[bool] = False
     verifies: ClassVar[bool] = False
     Params: ClassVar[type[Section]] = NoParams
@@ -260,13 +262,6 @@ class ChipKind(ABC, Generic[PlanType]):
         """Lines about what was chosen for such a job by its cost, and why."""
         return []
 
-    def explain(self, plan: PlanType, folders: Sequence[Path], rows: Sequence[MeasuredRow]) -> list[Explanation | None]:
-        """Where the time of each row went, from what the SIPs of a job with ``explain`` left in their artifact folders.
-
-        What a change would save is only asked of the last row.
-        """
-        raise NotImplementedError
-
     def forecast(self, job: Job, plan: PlanType) -> JobForecast | None:
         """What such a job will take; None where that is not known before it runs. It may run code of the user."""
         return None
@@ -276,7 +271,14 @@ class ChipKind(ABC, Generic[PlanType]):
         """One SIP."""
 
 
-CHIPS: Registry[ChipKind[Any]] = Registry("chip", "sipsim.chips")
+CHIPS: Registry[ChipKind[Any]] = Registry(
+    "chip",
+    {
+        "sipsim.chips.ahbm": ("ahbm",),
+        "sipsim.chips.blackhole": ("blackhole",),
+        "sipsim.chips.wormhole": ("wormhole",),
+    },
+)
 
 
 def kind_of(resolved: Resolved) -> ChipKind[Any]:

@@ -1,6 +1,6 @@
 """Rules for ``system.chip``, and those of the chip that is chosen."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from sipsim.chips.base import CHIPS, kind_of
 from sipsim.config.check import convert_part
@@ -50,6 +50,15 @@ def links_leave_by_ports_of_chip(resolved: Resolved) -> Problem | None:
     what = f"its links leave by port {wrong}; a SIP of chip {system.chip} has {_listed(ports)}"
     text = f"system.sips.topology = {system.sips.topology}: {what}; use another chip or topology"
     return Problem(((*SIPS, "topology"), CHIP), text)
+
+
+def skews_of_ranks(skews_ns: Mapping[str, float], path: Path, count: int) -> Problem | None:
+    """The keys of ``skews_ns``, which stand at ``path``, are ranks of ``count``."""
+    for rank, skew_ns in skews_ns.items():
+        if not (rank.isascii() and rank.isdigit() and str(int(rank)) == rank and int(rank) < count):
+            what = f"{rank!r} is no rank; allowed: 0 to {count - 1}"
+            return refused((*path, rank), skew_ns, what, ("system", "sips", "count"))
+    return None
 
 
 def _listed(ports: Collection[str]) -> str:

@@ -13,12 +13,12 @@ import greenlet
 
 from broker.wire import BadFrame
 from sipsim.chips.base import Chip, ChipContext, ChipKind, ChipResults
+from sipsim.chips.rules import skews_of_ranks
 from sipsim.config.check import convert_part
 from sipsim.config.document import Problem, Rule
 from sipsim.config.load import default_dir
 from sipsim.config.model import Resolved
 from sipsim.config.strict_yaml import read_mapping
-from sipsim.control.rules import skews_of_ranks
 from sipsim.engine import Engine
 from sipsim.errors import ConfigError, InvariantViolation
 from sipsim.host.bridge.greenlet_bridge import GreenletBridge

@@ -1,8 +1,7 @@
 """Rules for the control path: the sections that belong together, and the ranks that have a start skew."""
 
-from collections.abc import Mapping
-
-from sipsim.config.document import Path, Problem, Rule, refused
+from sipsim.chips.rules import skews_of_ranks
+from sipsim.config.document import Problem, Rule, refused
 from sipsim.config.model import Resolved
 
 
@@ -29,15 +28,6 @@ def start_skews_are_of_ranks(resolved: Resolved) -> Problem | None:
     """``start_skew_ns`` names ranks."""
     launch, count = resolved.components.launch, resolved.topology.system.sips.count
     return skews_of_ranks(launch.start_skew_ns if launch else {}, ("launch", "start_skew_ns"), count)
-
-
-def skews_of_ranks(skews_ns: Mapping[str, float], path: Path, count: int) -> Problem | None:
-    """The keys of ``skews_ns``, which stand at ``path``, are ranks of ``count``."""
-    for rank, skew_ns in skews_ns.items():
-        if not (rank.isascii() and rank.isdigit() and str(int(rank)) == rank and int(rank) < count):
-            what = f"{rank!r} is no rank; allowed: 0 to {count - 1}"
-            return refused((*path, rank), skew_ns, what, ("system", "sips", "count"))
-    return None
 
 
 RULES: tuple[Rule, ...] = (

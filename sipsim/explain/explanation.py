@@ -1,13 +1,15 @@
 """The explanation of a run's rows, from the histories of all ranks: path, parts, phases, and what a change saves."""
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
+from sipsim.chips.base import MeasuredRow
 from sipsim.explain import what_if
 from sipsim.explain.calls import KERNEL, Calls
 from sipsim.explain.control_calls import is_end
 from sipsim.explain.costs import Costs
 from sipsim.explain.graph import Graph, Key
-from sipsim.explain.history import History
+from sipsim.explain.history import History, read_histories
 from sipsim.explain.path import PathMaker, walk_back
 from sipsim.explain.phases import Phases, phase_times
 from sipsim.plan.plan import Plan
@@ -16,6 +18,15 @@ from sipsim.record.explanation import Explanation, Part, PhaseTime, Step, WhatIf
 from sipsim.record.recorder import Span
 
 NO_RUN = -1
+
+
+def explain(plan: Plan, folders: Sequence[Path], rows: Sequence[MeasuredRow]) -> list[Explanation | None]:
+    """Where the time of each row went, from the histories that the SIPs of a job with ``explain`` left in folders.
+
+    The savings of a change are computed for the last row only. None for a row in whose time no kernel ended.
+    """
+    explainer = Explainer(plan, read_histories(folders))
+    return [explainer.explain(row.runs, row.iterations, row is rows[-1]) for row in rows]
 
 
 class Explainer:

@@ -2,32 +2,36 @@
 
 from collections.abc import Mapping
 
+from broker.ids import Channel
 from sipsim.io.endpoint import Endpoint, TakeControl
 from sipsim.io.ports import Ports
 from sipsim.io.router import Deliveries, Router
 from sipsim.links.frames import Frame
 from sipsim.noc.graph import Node
 from sipsim.noc.transport import Transport
-from sipsim.plan.base import RunPlan
 from sipsim.sync.session import Session
+from sipsim.system.joined import JoinedSips
 
 
 class Interface:
     """``ports``, ``router``, and ``receive`` of the SIP that ``session`` simulates.
 
-    ``deliveries``: by type of payload; ``controls``: by type of control record. Both may be added to later.
+    ``egress_ps``: the least time from an event on this SIP to a packet that it causes. ``deliveries``: by type of
+    payload; ``controls``: by type of control record. Both may be added to later.
     """
 
     def __init__(
         self,
-        plan: RunPlan,
+        system: JoinedSips,
+        channels: list[Channel],
+        egress_ps: int,
         session: Session,
         fabric: Transport,
         deliveries: Deliveries,
         controls: Mapping[type, TakeControl],
     ) -> None:
-        sip, engine, system, channels = session.rank, session.engine, plan.system, plan.channels
-        self.ports = Ports(sip, system, plan.egress_ps[sip], engine, fabric, session.emit, self._on_frame)
+        sip, engine = session.rank, session.engine
+        self.ports = Ports(sip, system, egress_ps, engine, fabric, session.emit, self._on_frame)
         self.router = Router(sip, system, self.ports.by_letter, deliveries)
         self.receive = Endpoint(sip, engine, channels, self.ports.by_arrival, self.router, controls).receive
 

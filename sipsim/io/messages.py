@@ -13,7 +13,8 @@ from sipsim.ipcq.messages import IpcqDmaToken
 from sipsim.ipcq.payloads import PeMessage
 from sipsim.ipcq.queue_pair import QueuePair
 from sipsim.memory.port import MemoryPorts
-from sipsim.noc.graph import Graph, Node
+from sipsim.noc.cube_mesh import Graph
+from sipsim.noc.graph import Node
 from sipsim.pe.dma import PeTcm
 from sipsim.topology.address import PhysAddr
 

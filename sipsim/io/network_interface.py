@@ -47,7 +47,7 @@ class NetworkInterface:
             PeCredit: CreditDelivery(fabric, graph, ipcqs, credit_bytes, credit_vc),
         }
         controls: dict[type, TakeControl] = {}
-        interface = Interface(plan, session, fabric, deliveries, controls)
+        interface = Interface(system, plan.channels, plan.egress_ps[sip], session, fabric, deliveries, controls)
         self.ports, self.receive, router = interface.ports, interface.receive, interface.router
         command_bytes = plan.resolved.components.pe_dma.command_bytes
         fetch = Fetch(engine, fabric, graph, memory_ports, wire_format, command_bytes, system.chunk_bytes)

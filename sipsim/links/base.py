@@ -137,7 +137,13 @@ class LinkKind(AnyLinkKind, frozen=True):
         return (LatencyPart("latency of links", "", "latency_ns", ns_to_ps(self.latency_ns)),)
 
 
-LINK_KINDS: Registry[type[AnyLinkKind]] = Registry("link kind", "sipsim.links")
+LINK_KINDS: Registry[type[AnyLinkKind]] = Registry(
+    "link kind",
+    {
+        "sipsim.links.ethernet": ("ethernet",),
+        "sipsim.links.ucie": ("ucie",),
+    },
+)
 
 
 def link_of_preset(resolved: Resolved, name: str) -> AnyLinkKind:

@@ -276,7 +276,16 @@ class StreamingPort(MemoryPort):
             self.waits.append(Wait(str(self.node), is_read, address, nbytes, now_ps, end_ps, some))
 
 
-MEMORY_KINDS: Registry[type[MemoryPort]] = Registry("memory kind", "sipsim.memory")
+MEMORY_KINDS: Registry[type[MemoryPort]] = Registry(
+    "memory kind",
+    {
+        "sipsim.memory.banked_sram": ("banked_sram",),
+        "sipsim.memory.fixed_latency": ("fixed_latency",),
+        "sipsim.memory.hbm_controller": ("hbm_controller",),
+        "sipsim.memory.latency_bandwidth": ("latency_bandwidth",),
+        "sipsim.memory.tcm_ports": ("tcm_ports",),
+    },
+)
 
 
 class MemoryPorts:

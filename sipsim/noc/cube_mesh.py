@@ -6,14 +6,22 @@ its own definition (:mod:`sipsim.noc.parts`). All SIPs of a system share one gra
 
 from functools import cached_property
 from itertools import pairwise
+from typing import Protocol
 
 from sipsim.config.model import Resolved
 from sipsim.errors import ConfigError
-from sipsim.noc.graph import Edge, Node, Route
+from sipsim.noc.graph import Edge, Node, Route, RouteGraph
 from sipsim.noc.grid import FACING, neighbour, steps
 from sipsim.noc.parts.base import PARTS, MemoryPart, Part, Site, part_kinds
 from sipsim.topology.address import PhysAddr
 from sipsim.units import ns_to_ps
+
+
+class Graph(RouteGraph, Protocol):
+    """A graph with memories."""
+
+    def node_of(self, address: PhysAddr) -> Node:
+        """The end node of a transfer to ``address``."""
 
 
 class CubeMeshGraph:

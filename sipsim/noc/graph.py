@@ -7,7 +7,6 @@ Structure and costs; the fabric decides when an edge is used. Which nodes there 
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from sipsim.topology.address import PhysAddr
 from sipsim.units import drain_ps
 
 FAR = "far"
@@ -153,10 +152,3 @@ class RouteGraph(Protocol):
 
     def route(self, src: Node, dst: Node) -> Route:
         """The route between two nodes; the same object at every call."""
-
-
-class Graph(RouteGraph, Protocol):
-    """A graph with memories."""
-
-    def node_of(self, address: PhysAddr) -> Node:
-        """The end node of a transfer to ``address``."""

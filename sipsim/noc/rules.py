@@ -1,9 +1,18 @@
-"""Rules for the meshes: ports on cubes, PEs on routers."""
+"""Rules for the meshes: the number of cubes, ports on cubes, PEs on routers."""
 
 from sipsim.config.check import convert_part
 from sipsim.config.document import Problem, Rule, refused, unregistered
 from sipsim.config.model import Resolved
 from sipsim.noc.parts.base import PARTS, part_kinds
+from sipsim.topology.address import CUBE_BITS
+
+
+def cubes_fit_addresses(resolved: Resolved) -> Problem | None:
+    """A physical address has ``CUBE_BITS`` for the cube."""
+    mesh, most = resolved.topology.sip.cube_mesh, 1 << CUBE_BITS
+    if mesh.w * mesh.h <= most:
+        return None
+    return refused(("sip", "cube_mesh"), f"{mesh.w}x{mesh.h}", f"must have at most {most} cubes, as addresses do")
 
 
 def ports_sit_on_cubes(resolved: Resolved) -> Problem | None:
@@ -59,6 +68,7 @@ def flits_have_room(resolved: Resolved) -> Problem | None:
 
 
 RULES: tuple[Rule, ...] = (
+    cubes_fit_addresses,
     flits_have_room,
     known_parts,
     part_params_fit,

@@ -26,6 +26,7 @@ from sipsim.node.process_spec import SipProcessSpec
 from sipsim.plan.base import RunPlan
 from sipsim.plan.job import Job, RankOutcome, RunRecord, to_bytes
 from sipsim.record.dump import HOST_SCRIPT, SipDump
+from sipsim.record.replay.feed import MakeSecondPass
 from sipsim.record.resources import PeakMemory, cpu_seconds
 from sipsim.recovery.packet_log import PacketLog
 from sipsim.registry import source_lines
@@ -60,8 +61,9 @@ class SipNode(SyncClient):
         self._memory = PeakMemory()
         self._namespace = _script_namespace(job, rank)
         self._make_task: MakeTask = Task if self._namespace is None else partial(ScriptTask, namespace=self._namespace)
+        second_pass, folder = _second_pass(job), spec.artifact_dir
         self.chip = kind_of(plan.resolved).build(
-            ChipContext(rank, plan, job, self.send_batch, self._make_task, spec.artifact_dir, keep_oplog, bridge)
+            ChipContext(rank, plan, job, self.send_batch, self._make_task, folder, keep_oplog, bridge, second_pass)
         )
         self.chip.bridge.on_call_end = self.note_progress
         self.chip.on_record = self._send_record
@@ -185,6 +187,14 @@ def run_digest(plan_digest: str, job: Job) -> str:
     source = find_script(job.script, job.as_module).read_bytes() if job.script is not None else b""
     own = [line.encode() for line in source_lines([job.collective])]
     return hashlib.sha256(b"\n".join([plan_digest.encode(), to_bytes(shared), source, *own])).hexdigest()
+
+
+def _second_pass(job: Job) -> MakeSecondPass | None:
+    if not job.verify:
+        return None
+    from sipsim.record.replay.second_pass import SecondPass
+
+    return SecondPass
 
 
 def _script_namespace(job: Job, rank: int) -> ScriptNamespace | None:

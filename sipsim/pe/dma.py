@@ -19,7 +19,8 @@ from sipsim.ipcq.flits import WireFormat
 from sipsim.memory.block import Block
 from sipsim.memory.port import MemoryPort, MemoryPorts, StreamingPort
 from sipsim.noc.arbitration import COMM, COMPUTE
-from sipsim.noc.graph import Graph, Node
+from sipsim.noc.cube_mesh import Graph
+from sipsim.noc.graph import Node
 from sipsim.noc.transport import Transport
 from sipsim.topology.address import PhysAddr
 

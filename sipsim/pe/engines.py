@@ -224,7 +224,17 @@ class CommandEngine(ABC):
             self._pe.ipcq.slots.release(slot, read)
 
 
-ENGINES: TypeRegistry[type[CommandEngine]] = TypeRegistry("command", __package__, f"{__package__}.gemm")
+ENGINES: TypeRegistry[type[CommandEngine]] = TypeRegistry(
+    "command",
+    "sipsim.pe.const",
+    "sipsim.pe.delay",
+    "sipsim.pe.dma_engine",
+    "sipsim.pe.ipcq_engine",
+    "sipsim.pe.math",
+    "sipsim.pe.view",
+    "sipsim.pe.gemm.composite",
+    "sipsim.pe.gemm.replay",
+)
 EngineType = TypeVar("EngineType", bound=type[CommandEngine])
 
 

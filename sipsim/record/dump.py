@@ -18,6 +18,11 @@ Place = tuple[int, int, int]
 """(sip, cube, pe). Cube and PE are -1 for what lies on none, such as the host program."""
 
 
+def place_name(place: Place) -> str:
+    """A PE as text; a SIP where it is on none."""
+    return f"rank {place[0]}" if place[1] < 0 else f"rank {place[0]} cube {place[1]} PE {place[2]}"
+
+
 class Unread(NamedTuple):
     """Messages of one ring that were sent and not received."""
 

@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from sipsim.record.oplog import OpLog
-from sipsim.record.replay.feed import Feed, Performer
+from sipsim.record.replay.feed import Feed, SecondPass
 from sipsim.record.trace import TraceLine
 
 Ps = int
@@ -72,7 +72,7 @@ class Recorder:
         self.peak_ps: Ps = 0
         self.count = 0
 
-    def replay(self, second_pass: Performer, now: Callable[[], Ps]) -> Feed:
+    def replay(self, second_pass: SecondPass, now: Callable[[], Ps]) -> Feed:
         """Tell a second pass of all records from now on, before anything has taken ``log``."""
         self.feed = Feed(self.oplog.append, second_pass, now)
         self.log = self.feed.log

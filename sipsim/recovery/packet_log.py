@@ -16,7 +16,6 @@ import os
 import struct
 import zlib
 from collections.abc import Iterator
-from hashlib import blake2b
 from pathlib import Path
 from time import monotonic
 
@@ -24,6 +23,7 @@ from broker.ids import MAX_FRAME_BYTES, MAX_PS, MAX_RANK
 from broker.wire import BadFrame, PacketBatch, decode_for_sip
 from sipsim.errors import ConfigError, OutputError
 from sipsim.files import Folder
+from sipsim.recovery.replay_checker import fingerprint
 
 PACKET_LOGS = "sip-*.packets"
 """The names of those of all ranks."""
@@ -34,8 +34,6 @@ _HEAD = struct.Struct(">Ii")
 """Bytes of the body, and the destination; ``_MARK`` for a mark, whose body is a time in ps."""
 _CRC = struct.Struct(">I")
 _RECORD_BYTES = _HEAD.size + _CRC.size
-_KEY = struct.Struct(">IQ")
-FINGERPRINT_BYTES = 8
 _MARK = -1
 _TIME = struct.Struct(">Q")
 FLUSH_BYTES = 2**20
@@ -235,12 +233,6 @@ class PacketLog:
                 return
             at += length
             yield at, dst, body, crc
-
-
-def fingerprint(packet: tuple[int, int, bytes]) -> bytes:
-    """64 bits of a packet: BLAKE2b of its channel, arrival and body."""
-    channel, arrival_ps, body = packet
-    return blake2b(body, digest_size=FINGERPRINT_BYTES, key=_KEY.pack(channel, arrival_ps)).digest()
 
 
 def _decode_batch(body: bytes) -> PacketBatch | None:

@@ -40,7 +40,7 @@ from sipsim.pe.unit import GEMM, UNITS, Unit
 from sipsim.plan.launch_path import LaunchPath, Place
 from sipsim.plan.plan import Plan
 from sipsim.record.recorder import Recorder
-from sipsim.record.replay.second_pass import SecondPass
+from sipsim.record.replay.feed import MakeSecondPass, SecondPass
 from sipsim.record.replay.verdict import Verdict
 from sipsim.sip.generations import SipGenerations, map_rings
 from sipsim.sip.usage_meter import PartCounters, PeCounters, UsageMeter
@@ -129,7 +129,7 @@ class Sip:
     ``handle_numbers``: by cube and PE, those of the handles to come.
 
     ``check_invariants`` turns on ``sipsim.ipcq.invariants`` and ``sipsim.noc.witness``. ``keep_spans`` retains spans
-    and transfers, for ``sipsim.explain``. ``replays``: there is a second pass (:mod:`sipsim.record.replay`).
+    and transfers, for ``sipsim.explain``. ``second_pass`` makes a second pass, None for none.
     """
 
     def __init__(
@@ -140,7 +140,7 @@ class Sip:
         keep_oplog: bool = False,
         check_invariants: bool = False,
         keep_spans: bool = False,
-        replays: bool = False,
+        second_pass: MakeSecondPass | None = None,
     ) -> None:
         self.sip = sip
         self.plan = plan
@@ -153,7 +153,7 @@ class Sip:
         mmu = plan.resolved.components.pe_mmu
         self.page_table = None if mmu is None else PageTable(mmu.page_KiB * BYTES_PER_KIB)
         self.recorder = Recorder(sip, keep_oplog, keep_spans)
-        self.second_pass = self._replay() if replays else None
+        self.second_pass = None if second_pass is None else self._replay(second_pass)
         self.oplog = self.recorder.oplog
         self.wire_format = WireFormat(plan.ipcq.hw_strict)
         self.generations = SipGenerations(self, keep_spans)
@@ -233,9 +233,9 @@ class Sip:
         self.recorder.feed.drain()
         return self.second_pass.verdict(self.memory)
 
-    def _replay(self) -> SecondPass:
+    def _replay(self, make: MakeSecondPass) -> SecondPass:
         system = self.plan.system
-        second_pass = SecondPass(self.sip, MemoryStore(self.sip, system.capacities, system.spaces_of_cubes))
+        second_pass = make(self.sip, MemoryStore(self.sip, system.capacities, system.spaces_of_cubes))
         self.memory.listeners.append(self.recorder.replay(second_pass, lambda: self.engine.now_ps))
         return second_pass
 

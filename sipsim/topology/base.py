@@ -59,7 +59,26 @@ class Topology(NamedTuple):
     chip: str | None = None
 
 
-TOPOLOGIES: Registry[Topology] = Registry("topology", "sipsim.topology")
+TOPOLOGIES: Registry[Topology] = Registry(
+    "topology",
+    {
+        "sipsim.topology.custom": ("custom",),
+        "sipsim.topology.grid": (
+            "ring_1d",
+            "torus_2d",
+            "mesh_2d_no_wrap",
+        ),
+        "sipsim.topology.tenstorrent": (
+            "n300",
+            "t3000",
+            "galaxy",
+            "galaxy_torus",
+            "blackhole_8",
+            "tt_line",
+            "tt_ring",
+        ),
+    },
+)
 
 
 def topology(

@@ -1,11 +1,10 @@
-"""Rules for ``system.sips``: topology, count, shape and edges; and for the number of cubes."""
+"""Rules for ``system.sips``: topology, count, shape and edges."""
 
 import re
 
 from sipsim.config.document import Path, Problem, Rule, refused, shown, unregistered
 from sipsim.config.model import Resolved
 from sipsim.errors import ConfigError
-from sipsim.topology.address import CUBE_BITS
 from sipsim.topology.base import TOPOLOGIES
 from sipsim.topology.build import build_links
 
@@ -57,18 +56,9 @@ def sips_can_be_joined(resolved: Resolved) -> Problem | None:
     return None
 
 
-def cubes_fit_addresses(resolved: Resolved) -> Problem | None:
-    """A physical address has ``CUBE_BITS`` for the cube."""
-    mesh, most = resolved.topology.sip.cube_mesh, 1 << CUBE_BITS
-    if mesh.w * mesh.h <= most:
-        return None
-    return refused(("sip", "cube_mesh"), f"{mesh.w}x{mesh.h}", f"must have at most {most} cubes, as addresses do")
-
-
 RULES: tuple[Rule, ...] = (
     custom_links_are_used,
     num_links_are_used,
     ports_have_names,
     sips_can_be_joined,
-    cubes_fit_addresses,
 )

@@ -11,7 +11,6 @@ STAR = """
 import os
 
 from sipsim.ccl.group import pairwise_wiring, towards
-from sipsim.ccl.schedule.kernel import kernel, kernel_args
 from sipsim.ccl.schedule.steps import OWN_FIRST, Transfer, flow_of
 
 COLLECTIVES = ("all_reduce",)

@@ -10,13 +10,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from launcher.bench import tables
+from launcher.bench.base import CHIPS
 from launcher.bench.fit.objective import Objective
 from launcher.bench.fit.parameters import Model
 from launcher.bench.fit.search import Values, searched
 from launcher.bench.fit.subset import SECTIONS, section_of
 from launcher.bench.published import TO_REPRODUCE, Published
 from launcher.bench.runner import Runner
-from launcher.bench.validation import CHIPS, Verdict, summary, validate
+from launcher.bench.validation import Verdict, summary, validate
 
 Test = tuple[str, str]
 """Its family and its name."""

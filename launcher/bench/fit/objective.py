@@ -8,12 +8,13 @@ fails counts as ten times too great.
 import math
 from collections.abc import Iterable
 
+from launcher.bench.base import request_of
 from launcher.bench.fit.parameters import Model
 from launcher.bench.fit.search import Values
 from launcher.bench.fit.subset import rows_for
 from launcher.bench.published import Published
 from launcher.bench.runner import Runner
-from launcher.bench.validation import NEAR, Verdict, request_of, run_of, validate
+from launcher.bench.validation import NEAR, Verdict, run_of, validate
 
 TIGHT = ("~5%", "530-620")
 FAILED = math.log(10)

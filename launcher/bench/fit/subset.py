@@ -9,12 +9,12 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from launcher.bench.base import Case
+from launcher.bench.base import Case, request_of
 from launcher.bench.benches.ccl import CclCase
 from launcher.bench.fit.parameters import Model, Parameter
 from launcher.bench.mechanisms import RAW_LINKS
 from launcher.bench.published import Published
-from launcher.bench.validation import effort_of, request_of
+from launcher.bench.validation import effort_of
 
 SECTIONS = {
     "": ("eth-bandwidth", "eth-ping", "ring-latency"),

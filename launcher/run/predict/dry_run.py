@@ -1,8 +1,8 @@
 """What ``--dry-run`` expects of a run: wall time, memory and simulated time, as far as they can be known."""
 
 from launcher.report.estimate import Estimator, Prediction
+from launcher.run.options import Prepared
 from launcher.run.predict.forecaster import Forecaster
-from launcher.run.prepare import Prepared
 from sipsim.units import format_time_ps
 
 HERE = ("local", "inproc")

@@ -15,9 +15,9 @@ import msgspec
 
 from launcher.processes.children import as_child, set_parent_death_signal, set_process_name
 from launcher.report.estimate import Prediction
+from launcher.run.options import Prepared
 from launcher.run.predict.measured_host import measure, measure_beside
 from launcher.run.predict.prediction import Host, predict, read_costs
-from launcher.run.prepare import Prepared
 from sipsim.chips.base import kind_of
 from sipsim.forks import watched
 from sipsim.record.resources import pss_mib

@@ -19,8 +19,7 @@ from launcher.report.failure import error_of
 from launcher.report.finished import FinishedRun
 from launcher.report.outcome import INTERRUPTIONS, Outcome
 from launcher.report.second_pass import entry_of
-from launcher.run.options import Options
-from launcher.run.prepare import Prepared
+from launcher.run.options import Options, Prepared
 from launcher.run.results.result_fields import (
     AS_LEFT,
     ROW_START,

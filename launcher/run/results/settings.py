@@ -13,7 +13,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from launcher.run.prepare import ALGORITHM
+from launcher.run.options import ALGORITHM
 from sipsim.chips.load import load
 from sipsim.config.model import Resolved
 from sipsim.config.strict_yaml import parse_text

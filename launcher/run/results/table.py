@@ -5,7 +5,7 @@ from itertools import chain, takewhile
 from typing import Any
 
 from launcher.report.outcome import Outcome
-from launcher.run.prepare import Prepared
+from launcher.run.options import Prepared
 from launcher.run.results import where
 from launcher.run.results.launches import launch_lines
 from launcher.run.results.result import run_of

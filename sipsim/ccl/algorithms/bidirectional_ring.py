@@ -14,7 +14,6 @@ from fractions import Fraction
 
 from sipsim.ccl.collectives.group import Task
 from sipsim.ccl.group import Group, wiring_of
-from sipsim.ccl.schedule.kernel import kernel, kernel_args
 from sipsim.ccl.schedule.patterns.kinds import EVERY as COLLECTIVES
 from sipsim.ccl.schedule.patterns.paths import shortest_all_to_all
 from sipsim.ccl.schedule.patterns.ring_flows import busiest_ring_link, ring_flow
@@ -22,7 +21,7 @@ from sipsim.ccl.schedule.patterns.trees import Tree, path_edges
 from sipsim.ccl.schedule.pipeline import MESSAGE_BYTES
 from sipsim.ccl.schedule.steps import Flow, Schedule, Wiring, flow_of
 
-__all__ = ["COLLECTIVES", "RANK_IDENTICAL", "busiest_link", "kernel", "kernel_args", "schedule", "wiring"]
+__all__ = ["COLLECTIVES", "RANK_IDENTICAL", "busiest_link", "schedule", "wiring"]
 
 RANK_IDENTICAL = True
 

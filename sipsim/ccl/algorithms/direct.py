@@ -15,13 +15,12 @@ from fractions import Fraction
 from sipsim.ccl.collectives.group import Task
 from sipsim.ccl.group import towards
 from sipsim.ccl.schedule.blocks import VECTOR
-from sipsim.ccl.schedule.kernel import kernel, kernel_args
 from sipsim.ccl.schedule.patterns.exchanges import all_pairs, busiest_ring_load, nearest_first, rounds_of_all_pairs
 from sipsim.ccl.schedule.patterns.exchanges import pairs_wiring as wiring
 from sipsim.ccl.schedule.patterns.kinds import EVERY as COLLECTIVES
 from sipsim.ccl.schedule.steps import OWN_FIRST, REPLACE, Schedule, Transfer, flow_of, joined
 
-__all__ = ["COLLECTIVES", "RANK_IDENTICAL", "busiest_link", "kernel", "kernel_args", "schedule", "wiring"]
+__all__ = ["COLLECTIVES", "RANK_IDENTICAL", "busiest_link", "schedule", "wiring"]
 
 RANK_IDENTICAL = True
 

@@ -14,14 +14,13 @@ combines, others copy.
 """
 
 from sipsim.ccl.collectives.group import Task
-from sipsim.ccl.schedule.kernel import kernel, kernel_args
 from sipsim.ccl.schedule.patterns.powers import edges_of
 from sipsim.ccl.schedule.patterns.powers import powers_wiring as wiring
 from sipsim.ccl.schedule.patterns.trees import Tree, complementary, in_order, tree_flow
 from sipsim.ccl.schedule.pipeline import pieces_of
 from sipsim.ccl.schedule.steps import Schedule
 
-__all__ = ["COLLECTIVES", "RANK_IDENTICAL", "kernel", "kernel_args", "most_moved", "schedule", "wiring"]
+__all__ = ["COLLECTIVES", "RANK_IDENTICAL", "most_moved", "schedule", "wiring"]
 
 COLLECTIVES = ("all_reduce", "broadcast", "reduce")
 RANK_IDENTICAL = True

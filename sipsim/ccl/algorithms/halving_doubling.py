@@ -15,13 +15,12 @@ from fractions import Fraction
 
 from sipsim.ccl.collectives.group import Task
 from sipsim.ccl.schedule.blocks import VECTOR
-from sipsim.ccl.schedule.kernel import kernel, kernel_args
 from sipsim.ccl.schedule.patterns.paths import Blocks
 from sipsim.ccl.schedule.patterns.powers import Fold, all_gather, doubling, exchange_load, halving, has_load
 from sipsim.ccl.schedule.patterns.powers import exchange_wiring as wiring
 from sipsim.ccl.schedule.steps import Schedule, flow_of
 
-__all__ = ["COLLECTIVES", "RANK_IDENTICAL", "busiest_link", "kernel", "kernel_args", "schedule", "wiring"]
+__all__ = ["COLLECTIVES", "RANK_IDENTICAL", "busiest_link", "schedule", "wiring"]
 
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter")
 RANK_IDENTICAL = True

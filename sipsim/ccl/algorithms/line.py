@@ -18,13 +18,12 @@ from fractions import Fraction
 from sipsim.ccl.collectives.group import Task
 from sipsim.ccl.group import Group, wiring_of
 from sipsim.ccl.schedule.blocks import VECTOR
-from sipsim.ccl.schedule.kernel import kernel, kernel_args
 from sipsim.ccl.schedule.patterns.paths import Path, gather, line_all_gather, line_reduce_scatter, scatter
 from sipsim.ccl.schedule.patterns.trees import Tree, path_edges, tree_flow
 from sipsim.ccl.schedule.pipeline import pieces_of
 from sipsim.ccl.schedule.steps import Schedule, Sends, Wiring, flow_of, joined
 
-__all__ = ["COLLECTIVES", "RANK_IDENTICAL", "busiest_link", "kernel", "kernel_args", "schedule", "wiring"]
+__all__ = ["COLLECTIVES", "RANK_IDENTICAL", "busiest_link", "schedule", "wiring"]
 
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "gather", "scatter")
 RANK_IDENTICAL = True

@@ -21,7 +21,6 @@ from fractions import Fraction
 from sipsim.ccl.collectives.group import Task
 from sipsim.ccl.group import Group, wiring_of
 from sipsim.ccl.schedule.blocks import VECTOR
-from sipsim.ccl.schedule.kernel import kernel, kernel_args
 from sipsim.ccl.schedule.patterns.grids import (
     Axis,
     balanced_weights,
@@ -35,7 +34,7 @@ from sipsim.ccl.schedule.patterns.trees import tree_flow
 from sipsim.ccl.schedule.pipeline import pieces_of, staggered
 from sipsim.ccl.schedule.steps import Flow, Schedule, Wiring
 
-__all__ = ["COLLECTIVES", "RANK_IDENTICAL", "busiest_link", "kernel", "kernel_args", "schedule", "wiring"]
+__all__ = ["COLLECTIVES", "RANK_IDENTICAL", "busiest_link", "schedule", "wiring"]
 
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce")
 RANK_IDENTICAL = True

@@ -12,12 +12,11 @@ them with those of the others in the order of :mod:`.direct`, the one before it 
 from fractions import Fraction
 
 from sipsim.ccl.collectives.group import Task
-from sipsim.ccl.schedule.kernel import kernel, kernel_args
 from sipsim.ccl.schedule.patterns.exchanges import all_pairs, busiest_ring_load
 from sipsim.ccl.schedule.patterns.exchanges import pairs_wiring as wiring
 from sipsim.ccl.schedule.steps import OWN_FIRST, Schedule, flow_of, original
 
-__all__ = ["COLLECTIVES", "RANK_IDENTICAL", "busiest_link", "kernel", "kernel_args", "schedule", "wiring"]
+__all__ = ["COLLECTIVES", "RANK_IDENTICAL", "busiest_link", "schedule", "wiring"]
 
 COLLECTIVES = ("all_reduce",)
 RANK_IDENTICAL = False

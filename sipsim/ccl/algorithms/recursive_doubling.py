@@ -15,12 +15,11 @@ from fractions import Fraction
 
 from sipsim.ccl.collectives.group import Task
 from sipsim.ccl.schedule.blocks import VECTOR
-from sipsim.ccl.schedule.kernel import kernel, kernel_args
 from sipsim.ccl.schedule.patterns.powers import Fold, all_gather, exchange_load, has_load
 from sipsim.ccl.schedule.patterns.powers import exchange_wiring as wiring
 from sipsim.ccl.schedule.steps import ARRIVED_FIRST, OWN_FIRST, Schedule, Transfer, flow_of
 
-__all__ = ["COLLECTIVES", "RANK_IDENTICAL", "busiest_link", "kernel", "kernel_args", "schedule", "wiring"]
+__all__ = ["COLLECTIVES", "RANK_IDENTICAL", "busiest_link", "schedule", "wiring"]
 
 COLLECTIVES = ("all_reduce", "all_gather")
 RANK_IDENTICAL = True

@@ -17,12 +17,11 @@ from fractions import Fraction
 
 from sipsim.ccl.collectives.group import Task
 from sipsim.ccl.group import Group, wiring_of
-from sipsim.ccl.schedule.kernel import kernel, kernel_args
 from sipsim.ccl.schedule.patterns.kinds import EVERY as COLLECTIVES
 from sipsim.ccl.schedule.patterns.ring_flows import busiest_ring_link, ring_flow
 from sipsim.ccl.schedule.steps import Schedule, Wiring
 
-__all__ = ["COLLECTIVES", "RANK_IDENTICAL", "busiest_link", "kernel", "kernel_args", "schedule", "wiring"]
+__all__ = ["COLLECTIVES", "RANK_IDENTICAL", "busiest_link", "schedule", "wiring"]
 
 RANK_IDENTICAL = True
 

@@ -197,7 +197,20 @@ class Collective(ABC):
         return None if result is None else result.astype(data.dtype.numpy)
 
 
-COLLECTIVES: Registry[Collective] = Registry("collective", "sipsim.ccl.collectives")
+COLLECTIVES: Registry[Collective] = Registry(
+    "collective",
+    {
+        "sipsim.ccl.collectives.all_gather": ("all_gather",),
+        "sipsim.ccl.collectives.all_reduce": ("all_reduce",),
+        "sipsim.ccl.collectives.all_to_all": ("all_to_all",),
+        "sipsim.ccl.collectives.broadcast": ("broadcast",),
+        "sipsim.ccl.collectives.gather": ("gather",),
+        "sipsim.ccl.collectives.intercube": ("intercube",),
+        "sipsim.ccl.collectives.reduce": ("reduce",),
+        "sipsim.ccl.collectives.reduce_scatter": ("reduce_scatter",),
+        "sipsim.ccl.collectives.scatter": ("scatter",),
+    },
+)
 
 
 def collective(definition: type[Collective]) -> type[Collective]:

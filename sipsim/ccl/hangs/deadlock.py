@@ -13,9 +13,9 @@ from sipsim.ccl.hangs.cycles import find_cycle
 from sipsim.ccl.hangs.deadlock_facts import DeadlockFacts, QueueEnd, WaitFacts
 from sipsim.ccl.hangs.diagnostics import pointers
 from sipsim.ccl.hangs.positions import at, task_entries, task_facts
-from sipsim.ccl.hangs.wait_groups import Entry, describe, folded, place_name, shortened
+from sipsim.ccl.hangs.wait_groups import Entry, describe, folded, shortened
 from sipsim.errors import Deadlock, IpcqDeadlock
-from sipsim.record.dump import HOST_SCRIPT, Place, QueueState, SipDump, TaskState, dump_from
+from sipsim.record.dump import HOST_SCRIPT, Place, QueueState, SipDump, TaskState, dump_from, place_name
 from sipsim.units import format_time_ps
 
 Unread = dict[Place, list[QueueState]]

@@ -6,11 +6,10 @@ from typing import Protocol
 import msgspec
 from msgspec.structs import replace
 
-from sipsim.ccl.hangs.wait_groups import place_name
 from sipsim.engine import Engine
 from sipsim.ipcq.pe_ipcq import PeIpcq
 from sipsim.ipcq.queue_pair import QueuePair
-from sipsim.record.dump import Place, QueueState, SipDump
+from sipsim.record.dump import Place, QueueState, SipDump, place_name
 from sipsim.units import format_time_ps
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
-from sipsim.record.dump import Place
+from sipsim.record.dump import Place, place_name
 
 FEW = 8
 """So many steps of a cycle are listed one by one."""
@@ -22,11 +22,6 @@ class Entry(NamedTuple):
     text: str
     alone: str = ""
     roughly: str = ""
-
-
-def place_name(place: Place) -> str:
-    """A PE as text; a SIP where it is on none."""
-    return f"rank {place[0]}" if place[1] < 0 else f"rank {place[0]} cube {place[1]} PE {place[2]}"
 
 
 def folded(entries: Iterable[Entry], most: int = MOST_LINES) -> list[str]:

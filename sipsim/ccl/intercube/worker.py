@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from sipsim.ccl.intercube.schedule import STRIDE, Message, Step, Unit
 from sipsim.ccl.intercube.tree import Act
-from sipsim.ccl.operators import combined
+from sipsim.ccl.schedule.kernel import combined
 from sipsim.tl.futures import LoadFuture, RecvFuture
 from sipsim.tl.values import Pointer, TensorHandle
 

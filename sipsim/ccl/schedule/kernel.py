@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
-from sipsim.ccl.operators import combined
+from sipsim.ccl.operators import MATH_OF
 from sipsim.ccl.schedule.program import NOWHERE, Instruction, Key
 from sipsim.ccl.schedule.steps import ARRIVED_FIRST
 from sipsim.tl.futures import LoadFuture, RecvFuture
@@ -159,3 +159,13 @@ def _ranges(program: list[Instruction]) -> Iterator[tuple[int, int]]:
 
 def _at(pointer: Pointer, elements: int) -> Pointer:
     return pointer + elements * pointer.dtype.itemsize
+
+
+def combined(op: str, first: TensorHandle, second: TensorHandle, tl: "TL") -> TensorHandle:
+    """Two values of a kernel; what is final of ``avg`` is its to divide."""
+    word = MATH_OF[op]
+    if word == "add":
+        return first + second
+    if word == "mul":
+        return first * second
+    return tl.maximum(first, second) if word == "max" else tl.minimum(first, second)

@@ -34,7 +34,25 @@ class Table(NamedTuple):
         return f"needs a square number of ranks, and there are {size}; set world_size to {' or '.join(squares)}"
 
 
-TABLES: Registry[Table] = Registry("neighbour table", "sipsim.ccl.tables")
+TABLES: Registry[Table] = Registry(
+    "neighbour table",
+    {
+        "sipsim.ccl.tables.grids": (
+            "torus_2d",
+            "mesh_2d",
+            "mesh_2d_no_wrap",
+        ),
+        "sipsim.ccl.tables.none": (
+            "custom",
+            "none",
+        ),
+        "sipsim.ccl.tables.rings": (
+            "ring_1d",
+            "ring_1d_unidir",
+        ),
+        "sipsim.ccl.tables.trees": ("tree_binary",),
+    },
+)
 
 
 def table(

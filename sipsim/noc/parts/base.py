@@ -106,7 +106,19 @@ class MemoryPart(Part):
         return pe
 
 
-PARTS: Registry[type[Part]] = Registry("part", "sipsim.noc.parts", "sipsim.memory")
+PARTS: Registry[type[Part]] = Registry(
+    "part",
+    {
+        "sipsim.noc.parts.hbm": ("hbm",),
+        "sipsim.noc.parts.io": ("io",),
+        "sipsim.noc.parts.io_cpu": ("io_cpu",),
+        "sipsim.noc.parts.m_cpu": ("m_cpu",),
+        "sipsim.noc.parts.pe": ("pe",),
+        "sipsim.noc.parts.router": ("router",),
+        "sipsim.noc.parts.sram": ("sram",),
+        "sipsim.noc.parts.ucie": ("ucie",),
+    },
+)
 
 
 def part_kinds(resolved: Resolved) -> list[str]:

@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 
 from sipsim.record.replay.rules import Values
+from sipsim.record.replay.verdict import Verdict
 
 MOST_RECORDS = 512
 MOST_BYTES = 2**23
@@ -55,8 +56,8 @@ Item = ToldRecord | Arrival | Gone | int
 """A number is that of a generation of queue pairs that this SIP has closed."""
 
 
-class Performer(Protocol):
-    """The second pass."""
+class SecondPass(Protocol):
+    """Performs again what the first pass tells it, on memories of its own."""
 
     def perform(self, items: deque[Item]) -> None:
         """Take all of them."""
@@ -67,11 +68,18 @@ class Performer(Protocol):
     def host_cleared(self, address: int, nbytes: int, now_ps: int) -> None:
         """The host sets bytes to zero."""
 
+    def verdict(self, memory: Any) -> Verdict:
+        """What was found after the last record; ``memory`` is that of the first pass."""
+
+
+MakeSecondPass = Callable[[int, Any], SecondPass]
+"""That of a SIP, from its number and an empty memory."""
+
 
 class Feed:
     """``append``: the op log's, ``second_pass``: who is told."""
 
-    def __init__(self, append: Callable[..., None], second_pass: Performer, now: Callable[[], int]) -> None:
+    def __init__(self, append: Callable[..., None], second_pass: SecondPass, now: Callable[[], int]) -> None:
         self._append = append
         self._second_pass = second_pass
         self._now = now

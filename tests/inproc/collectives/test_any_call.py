@@ -7,13 +7,13 @@ import pytest
 from group_runs import HEAD
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from link_elements import link_elements
 from runs import Run, run, script_file
 
 from sipsim.ccl.algorithm import Algorithm
 from sipsim.ccl.collectives.base import COLLECTIVES, NO_OP
 from sipsim.ccl.collectives.group import GroupCollective, Task
 from sipsim.ccl.group import Group
-from sipsim.ccl.schedule.traffic import link_elements
 from sipsim.chips.load import load
 from sipsim.dtypes import DTYPES
 

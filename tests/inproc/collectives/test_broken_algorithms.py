@@ -15,7 +15,6 @@ from sipsim.errors import ConfigError
 SMALL = ("--sips", 3, "--set", "sip.cube_mesh={w: 2, h: 1}", "--set", "cube.pes=2")
 STAR = """
 from sipsim.ccl.group import pairwise_wiring, towards
-from sipsim.ccl.schedule.kernel import kernel, kernel_args
 from sipsim.ccl.schedule.steps import OWN_FIRST, Transfer, flow_of
 
 COLLECTIVES = ("all_reduce",)

@@ -8,8 +8,8 @@ from group_runs import run_groups
 from runs import ccl_file, run
 from sweeps import crossed, some
 
-from launcher.run.options import parse
-from launcher.run.prepare import Prepared, prepare
+from launcher.run.options import Prepared, parse
+from launcher.run.prepare import prepare
 from launcher.run.results import table
 from sipsim.ccl.bounds.latency import LatencyBound, latency_bound
 from sipsim.ccl.collectives.base import COLLECTIVES
@@ -205,7 +205,7 @@ def test_a_message_does_not_pass_the_one_before_it() -> None:
 
 FAULTY = """
 from sipsim.ccl.algorithms import ring
-from sipsim.ccl.algorithms.ring import COLLECTIVES, RANK_IDENTICAL, kernel, kernel_args, wiring
+from sipsim.ccl.algorithms.ring import COLLECTIVES, RANK_IDENTICAL, wiring
 
 def changed(steps):
     {change}

@@ -12,7 +12,6 @@ SETUP = """
 BY_WORKERS = """
 from sipsim.ccl.algorithms import direct, one_shot
 from sipsim.ccl.algorithms.direct import wiring
-from sipsim.ccl.schedule.kernel import kernel, kernel_args
 COLLECTIVES = ("all_reduce",)
 RANK_IDENTICAL = False
 def schedule(task):

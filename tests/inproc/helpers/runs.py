@@ -19,7 +19,7 @@ from launcher.report.recorded_io import check_recorded_io
 from launcher.report.second_pass import note_verdicts
 from launcher.report.trace import write_trace
 from launcher.run import options, prepare
-from launcher.run.prepare import Prepared
+from launcher.run.options import Prepared
 from launcher.run.results import result
 from launcher.supervise.request import Request, RunSettings
 from sipsim.ccl.seeded import seeded_rows

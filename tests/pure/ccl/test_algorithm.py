@@ -272,7 +272,6 @@ def test_kernel_args_that_fail_are_one_line(load: Load, body: str, message: str)
 EXCHANGE = """
 from functools import partial
 from sipsim.ccl.group import pairwise_wiring, towards
-from sipsim.ccl.schedule.kernel import kernel, kernel_args
 from sipsim.ccl.schedule.steps import *
 from sipsim.ccl.schedule.steps import OWN_FIRST, ARRIVED_FIRST
 

@@ -10,6 +10,7 @@ from types import ModuleType
 from typing import NamedTuple
 
 import pytest
+from link_elements import link_elements
 from schedules import MODULES, group_of, task_of
 
 from sipsim.ccl.algorithm import Algorithm
@@ -18,7 +19,6 @@ from sipsim.ccl.collectives.group import GroupCollective, Task, every_rank, only
 from sipsim.ccl.group import Group
 from sipsim.ccl.schedule.blocks import PAIRS, RANKS, VECTOR, units
 from sipsim.ccl.schedule.steps import Transfer
-from sipsim.ccl.schedule.traffic import link_elements
 from sipsim.chips.load import load
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -3,11 +3,11 @@
 from fractions import Fraction
 
 import pytest
+from link_elements import link_elements
 from schedules import MODULES, group_of, task_of
 
 from sipsim.ccl.bounds.links import bandwidth_bound, cuts
 from sipsim.ccl.group import Group
-from sipsim.ccl.schedule.traffic import link_elements
 from sipsim.links.ucie import Ucie
 
 N = 2**9 * 3**2 * 5 * 7

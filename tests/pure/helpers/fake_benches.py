@@ -74,6 +74,7 @@ def install(monkeypatch: Any, bench: FakeBench) -> None:
     benches = FakeBenches(fake=bench)
     monkeypatch.setattr("launcher.bench.validation.BENCHES", benches)
     monkeypatch.setattr("launcher.bench.runner.BENCHES", benches)
+    monkeypatch.setattr("launcher.bench.base.BENCHES", benches)
     monkeypatch.setattr("launcher.bench.fit.subset.SECTIONS", {"": ("fake",)})
 
 

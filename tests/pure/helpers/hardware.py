@@ -16,6 +16,7 @@ from sipsim.ipcq.pe_ipcq import PeIpcq
 from sipsim.ipcq.queue_pair import QueuePair
 from sipsim.plan.plan import Plan
 from sipsim.record.oplog import FIELDS
+from sipsim.record.replay.second_pass import SecondPass
 from sipsim.sip.sip import Sip
 from sipsim.system.system import System
 from sipsim.task import TaskFailed
@@ -74,7 +75,8 @@ class Bench:
 
     def __init__(self, plan: Plan, replays: bool = False) -> None:
         self.plan = plan
-        self.sip = Sip(0, plan, _no_peer, keep_oplog=True, check_invariants=not replays, replays=replays)
+        second_pass = SecondPass if replays else None
+        self.sip = Sip(0, plan, _no_peer, True, check_invariants=not replays, second_pass=second_pass)
         self.engine = self.sip.engine
 
     def kernel(self, cube: int, pe: int, body: Kernel) -> None:

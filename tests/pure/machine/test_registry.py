@@ -11,6 +11,7 @@ import pytest
 from sipsim.registry import Registry, TypeRegistry, UnknownName, forget_modules, is_definer
 
 WIDGET = "from built_in import WIDGETS\n"
+BUILT_IN = "from sipsim.registry import Registry\nWIDGETS = Registry('widget', {'built_in.plain': ['plain']})\n"
 
 
 @pytest.fixture
@@ -18,7 +19,7 @@ def widgets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Registr
     """A registry over a package of one definition, ``plain``, and user's modules in ``shop``."""
     monkeypatch.syspath_prepend(str(tmp_path))
     files = {
-        "built_in/__init__.py": "from sipsim.registry import Registry\nWIDGETS = Registry('widget', 'built_in')\n",
+        "built_in/__init__.py": BUILT_IN,
         "built_in/plain.py": f"{WIDGET}WIDGETS.register('plain')('a plain one')\n",
         "shop/__init__.py": "",
         "shop/own.py": f"{WIDGET}WIDGETS.register('shop.own')('one of the shop')\n",

@@ -12,8 +12,8 @@ from outcomes import rank_outcome, record
 
 from broker.wire import Finished
 from launcher.report.outcome import Outcome, RunError
-from launcher.run.options import Options, parse
-from launcher.run.prepare import Prepared, prepare
+from launcher.run.options import Options, Prepared, parse
+from launcher.run.prepare import prepare
 from launcher.run.results import result
 from sipsim.errors import ConfigError
 from sipsim.plan.job import RankOutcome

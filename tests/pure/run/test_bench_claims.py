@@ -4,9 +4,8 @@ from typing import Any
 
 import pytest
 
-from launcher.bench.base import Case
+from launcher.bench.base import Case, request_of
 from launcher.bench.published import Published, default_files, read_published
-from launcher.bench.validation import request_of
 
 NAMED = "disable_interior_workers={}; senders_unidirectional={}; GB/s = B/cycle at 1.0 GHz AICLK"
 CLAIMED_ROWS = 296

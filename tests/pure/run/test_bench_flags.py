@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from launcher.bench.base import BENCHES, Case, Claim, Figure
+from launcher.bench.base import BENCHES, Case, Claim, Figure, request_of
 from launcher.bench.options import parse_bench
 from launcher.bench.published import COLUMNS, Published, default_files, read_published
 from launcher.bench.report import LEAST_POINTS, Line, best_channels, csv_text, plots, tables
-from launcher.bench.validation import NEAR, Verdict, request_of, summary
+from launcher.bench.validation import NEAR, Verdict, summary
 from launcher.cli import bench
 from launcher.cli.bench import main
 from launcher.run.options import Usage

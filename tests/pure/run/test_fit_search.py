@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import pytest
 from fake_benches import FakeBench, LineCase, install, published
 
+from launcher.bench.base import request_of
 from launcher.bench.fit.holdout import by_architecture, document, fit, folds, hold_out
 from launcher.bench.fit.objective import Objective, loss
 from launcher.bench.fit.parameters import Follower, Key, Model, Parameter
@@ -14,7 +15,7 @@ from launcher.bench.fit.subset import Few, can_move, cheap, rows_for, section_of
 from launcher.bench.machine import Machine
 from launcher.bench.published import Published, default_files, read_published
 from launcher.bench.runner import Runner
-from launcher.bench.validation import Verdict, request_of
+from launcher.bench.validation import Verdict
 
 
 def parameter(name: str, start: float, unit: str = "ns", source: str = "fitted") -> Parameter:

@@ -10,7 +10,7 @@ from broker.membership import Membership
 from broker.wire import Join
 from launcher.processes.ticket import Ticket
 from launcher.run.isolation import isolated
-from launcher.run.prepare import Prepared
+from launcher.run.options import Prepared
 from launcher.run.run_folder import RunFolder, check_same, read
 from sipsim.ccl.algorithm import source_hash
 from sipsim.chips.base import plan_of

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from broker.wire import PacketBatch, decode_for_sip, encode
 from sipsim.errors import ConfigError, OutputError
-from sipsim.recovery.packet_log import PacketLog, fingerprint
+from sipsim.recovery.packet_log import PacketLog
+from sipsim.recovery.replay_checker import fingerprint
 
 DIGEST = "d" * 64
 Result = TypeVar("Result")

@@ -3,10 +3,9 @@
 from sipsim.ccl.collectives.group import Task
 from sipsim.ccl.group import Group, pairwise_wiring, towards
 from sipsim.ccl.schedule.blocks import VECTOR, units
-from sipsim.ccl.schedule.kernel import kernel, kernel_args
 from sipsim.ccl.schedule.steps import OWN_FIRST, REPLACE, Flow, Schedule, Step, Wiring
 
-__all__ = ["COLLECTIVES", "kernel", "kernel_args", "schedule", "wiring"]
+__all__ = ["COLLECTIVES", "schedule", "wiring"]
 
 COLLECTIVES = (
     "all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "gather", "scatter", "all_to_all"

@@ -128,7 +128,9 @@ class RingChip(Chip):
         self.session.model, self.bridge, self.api, self.loop = self, GreenletBridge(), self, greenlet.getcurrent()
         fabric = Fabric(self.engine, ONE_QUEUE)
         deliveries: Deliveries = {Token: TokenDelivery(plan.params, fabric, self.serve)}
-        interface = Interface(plan, self.session, fabric, deliveries, {})
+        interface = Interface(
+            plan.system, plan.channels, plan.egress_ps[self.session.rank], self.session, fabric, deliveries, {}
+        )
         self.receive, self.router, self.ports = interface.receive, interface.router, interface.ports
         self.next_send_bound_ps = self.ports.next_send_bound_ps
         self.queue, self.inbox, self.log = deque[Token](), deque[int](), list[str]()
