@@ -24,6 +24,17 @@ LEAST_MEMORY = 200 << 20
 """Address space in bytes, for the libraries and a small run."""
 ADVICE = "install ahbm-sim in a virtual environment of its own, and keep folders with that name off PYTHONPATH"
 
+MAINS = {
+    "ahbm-launch": ("launcher.cli.launch", "main"),
+    "ahbm-probe": ("launcher.cli.probe", "main"),
+    "ahbm-bench": ("launcher.cli.bench", "main"),
+    "ahbm-races": ("launcher.cli.races", "main"),
+    "ahbm-agent": ("launcher.hosts.agent", "main"),
+    "ahbm-broker": ("launcher.cli.by_hand", "broker_main"),
+    "ahbm-sip": ("launcher.cli.by_hand", "sip_main"),
+}
+"""Module and function of each command."""
+
 
 def problem(packages: Sequence[str] = PACKAGES) -> str | None:
     """One line about the first of these that is not of this distribution, or about missing configs; else None.
@@ -56,7 +67,7 @@ def _owner(name: str) -> str:
     return f" of distribution {', '.join(owners)}" if owners else ""
 
 
-def _start(program: str, module: str, function: str = "main") -> int:
+def _start(program: str) -> int:
     _prepare_process()
     found = problem()
     if found is not None:
@@ -69,6 +80,7 @@ def _start(program: str, module: str, function: str = "main") -> int:
         print(f"{program}: {text}", file=sys.stderr)
         return USAGE_EXIT
     try:
+        module, function = MAINS[program]
         main = getattr(importlib.import_module(module), function)
     except KeyboardInterrupt:
         print(f"{program}: interrupted by Ctrl-C", file=sys.stderr)
@@ -98,34 +110,34 @@ def _prepare_process() -> None:
 
 def launch() -> int:
     """``ahbm-launch``."""
-    return _start("ahbm-launch", "launcher.cli.launch")
+    return _start("ahbm-launch")
 
 
 def probe() -> int:
     """``ahbm-probe``."""
-    return _start("ahbm-probe", "launcher.cli.probe")
+    return _start("ahbm-probe")
 
 
 def bench() -> int:
     """``ahbm-bench``."""
-    return _start("ahbm-bench", "launcher.cli.bench")
+    return _start("ahbm-bench")
 
 
 def races() -> int:
     """``ahbm-races``."""
-    return _start("ahbm-races", "launcher.cli.races")
+    return _start("ahbm-races")
 
 
 def agent() -> int:
     """``ahbm-agent``."""
-    return _start("ahbm-agent", "launcher.hosts.agent")
+    return _start("ahbm-agent")
 
 
 def broker() -> int:
     """``ahbm-broker``."""
-    return _start("ahbm-broker", "launcher.cli.by_hand", "broker_main")
+    return _start("ahbm-broker")
 
 
 def sip() -> int:
     """``ahbm-sip``."""
-    return _start("ahbm-sip", "launcher.cli.by_hand", "sip_main")
+    return _start("ahbm-sip")

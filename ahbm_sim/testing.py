@@ -23,6 +23,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from ahbm_sim import MAINS
 from launcher.api import run
 from sipsim.errors import ConfigError
 from sipsim.host.dp_policy import DPPolicy
@@ -336,7 +337,8 @@ def session(text: str, folder: Path) -> str:
 def _said(name: str, words: list[str]) -> tuple[int, str, str]:
     """The exit code, standard output and standard error of a command, run in this process."""
     stdout, stderr = io.StringIO(), io.StringIO()
-    main = importlib.import_module(f"launcher.cli.{name.removeprefix('ahbm-')}").main
+    module, function = MAINS[name]
+    main = getattr(importlib.import_module(module), function)
     with redirect_stdout(stdout), redirect_stderr(stderr):
         code = main(words)
     return code, stdout.getvalue(), stderr.getvalue()

@@ -115,7 +115,7 @@ def test_what_no_process_has_read_is_told(tmp_path):
 
 def test_wrong_numbers_are_reported_for_each_rank(tmp_path):
     (tmp_path / "mine.py").write_text(
-        "from sipsim.ccl.algorithms.intercube_allreduce import TOPO_NAME_TO_KIND, kernel_args, neighbors\n"
+        "from sipsim.ccl.algorithms.intercube_allreduce import *\n"
         "def kernel(*args):\n    pass\n"
     )
     (tmp_path / "ccl.yaml").write_text(f"algorithms: {{mine: {{module: {tmp_path}/mine.py, topology: none}}}}\n")
@@ -296,7 +296,7 @@ class TestTemporaryFolder:
     @pytest.mark.fault
     def test_none_that_can_be_written(self, tmp_path):
         """Python tries several places; here none of them is writable."""
-        code = "import sys, tempfile\ntempfile.tempdir = '/no/such/folder'\nfrom launcher.cli.launch import main\n"
+        code = "import sys, tempfile\nfrom launcher.cli.launch import main\ntempfile.tempdir = '/no/such/folder'\n"
         with temporary_folder() as temp:
             done = subprocess.run(
                 [sys.executable, "-c", f"{code}sys.exit(main(sys.argv[1:]))", "--sips", "2", "--json", "out.json"],

@@ -21,7 +21,8 @@ N_ELEM = 6
 REAL = """
 import numpy as np
 from sipsim.ccl.algorithms import intercube_allreduce as real
-from sipsim.ccl.algorithms.intercube_allreduce import TOPO_NAME_TO_KIND, kernel_args, neighbors, reference
+from sipsim.ccl.algorithms.intercube_allreduce import TOPO_NAME_TO_KIND, kernel_args
+from sipsim.ccl.algorithms.intercube_allreduce import neighbors, reference
 from sipsim.tl.values import TensorHandle
 
 def kernel(*args):

@@ -17,6 +17,7 @@ from launch import ALL_REDUCE, END_S, Done, environment, launched, launching, sc
 pytestmark = pytest.mark.processes
 
 ENGINES = pytest.mark.parametrize("engine", ["local", "inproc"])
+USUAL = "from sipsim.ccl.algorithms.intercube_allreduce import *\n"
 ALGORITHM = ("--variant", "adr", "--sips", "2", "--set", "algorithms.intercube_allreduce.module=mine.py")
 
 
@@ -171,7 +172,7 @@ class TestPreparation:
 
     def run(self, folder: Path, code: str, *flags: str) -> Done:
         (folder / "mine.py").write_text(
-            f"import os, signal, threading\nfrom sipsim.ccl.algorithms.intercube_allreduce import *\n{code}\n"
+            f"{USUAL}import os, signal, threading\n{code}\n"
         )
         done = launched(*ALGORITHM, *flags, "--json", folder / "out.json", cwd=folder)
         assert not done.made_files
@@ -216,7 +217,7 @@ class TestPreparation:
     def test_a_reference_that_does_not_return(self, tmp_path):
         """It is asked after the run, by the check of a script's data and by the table."""
         (tmp_path / "mine.py").write_text(
-            "from sipsim.ccl.algorithms.intercube_allreduce import *\ndef reference(*_):\n    while True: pass\n"
+            f"{USUAL}def reference(*_):\n    while True: pass\n"
         )
         path = script(tmp_path, "dist.all_reduce(torch.ones(16, 8))")
         flags = ("--progress-timeout", "1", "--json", tmp_path / "out.json")
