@@ -14,7 +14,7 @@ from launcher.supervise.signals import StopSignals
 from launcher.supervise.watchdog import log
 from sipsim.errors import ConfigError
 
-WHY = "--engine k8s"
+K8S_FLAG = "--engine k8s"
 BOOTSTRAP = "AHBM_BOOTSTRAP"
 
 
@@ -31,10 +31,12 @@ class FileStarter:
     rank_names = ("JOB_COMPLETION_INDEX",)
 
     def __init__(self, request: Request) -> None:
-        self.specs = specs_of(request.settings.hosts, WHY)
+        self.specs = specs_of(request.settings.hosts, K8S_FLAG)
         path = os.environ.get(BOOTSTRAP)
         if not path:
-            raise ConfigError(f"{WHY} needs {BOOTSTRAP}: the file to write for agents; see configs/k8s/ahbm-job.yaml")
+            raise ConfigError(
+                f"{K8S_FLAG} needs {BOOTSTRAP}: the file to write for agents; see configs/k8s/ahbm-job.yaml"
+            )
         self._path = Path(path)
 
     def begin(self, boot: Boot) -> None:

@@ -22,9 +22,9 @@ from launcher.supervise.signals import StopSignals
 from sipsim.errors import ConfigError
 from sipsim.files import HINT, Folder, Unsafe
 
-WHY = "--engine mpi"
+MPI_FLAG = "--engine mpi"
 SHARED = "AHBM_SHARED_DIR"
-RUN_S = 20.0
+MPIEXEC_S = 20.0
 
 
 @ENGINES.register("mpi")
@@ -42,8 +42,8 @@ class MpiStarter(SingleProcessStarter):
 
     def __init__(self, request: Request) -> None:
         super().__init__()
-        self.specs = specs_of(request.settings.hosts, WHY)
-        self._mpiexec = program("mpiexec", WHY, "AHBM_MPIEXEC")
+        self.specs = specs_of(request.settings.hosts, MPI_FLAG)
+        self._mpiexec = program("mpiexec", MPI_FLAG, "AHBM_MPIEXEC")
         self._is_open_mpi = _is_open_mpi(self._mpiexec)
         self.rank_names = ("OMPI_COMM_WORLD_RANK",) if self._is_open_mpi else ("PMI_RANK",)
         self._scratch_dir = Path(request.scratch_dir)
@@ -87,13 +87,15 @@ def _is_open_mpi(mpiexec: str) -> bool:
         ConfigError: when it is neither that nor MPICH's.
     """
     try:
-        done = subprocess.run([mpiexec, "--version"], capture_output=True, text=True, timeout=RUN_S)
+        done = subprocess.run([mpiexec, "--version"], capture_output=True, text=True, timeout=MPIEXEC_S)
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise ConfigError(f"{WHY}: {mpiexec} --version cannot be run: {error}") from None
+        raise ConfigError(f"{MPI_FLAG}: {mpiexec} --version cannot be run: {error}") from None
     output = done.stdout + done.stderr
     if "Open MPI" in output or "OpenRTE" in output:
         return True
     if "HYDRA" in output or "MPICH" in output:
         return False
     first = next(iter(output.splitlines()), "nothing")
-    raise ConfigError(f"{WHY}: {mpiexec} is neither Open MPI's nor MPICH's, but prints {first!r}; set AHBM_MPIEXEC")
+    raise ConfigError(
+        f"{MPI_FLAG}: {mpiexec} is neither Open MPI's nor MPICH's, but prints {first!r}; set AHBM_MPIEXEC"
+    )

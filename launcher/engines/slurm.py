@@ -24,11 +24,11 @@ from launcher.supervise.request import Request
 from launcher.supervise.signals import StopSignals
 from sipsim.errors import ConfigError
 
-WHY = "--engine slurm"
+SLURM_FLAG = "--engine slurm"
 JOB = "SLURM_JOB_ID"
 NODES = ("SLURM_JOB_NUM_NODES", "SLURM_NNODES")
 NODE_RANK = "SLURM_NODEID"
-RUN_S = 5.0
+SRUN_S = 5.0
 
 
 @ENGINES.register("slurm")
@@ -47,10 +47,10 @@ class SlurmStarter(SingleProcessStarter):
 
     def __init__(self, request: Request) -> None:
         super().__init__()
-        self._srun = program("srun", WHY)
+        self._srun = program("srun", SLURM_FLAG)
         self._inside = JOB in os.environ
         hosts = request.settings.hosts
-        self.specs = specs_of(hosts, WHY) if hosts else of_the_allocation(os.environ)
+        self.specs = specs_of(hosts, SLURM_FLAG) if hosts else of_the_allocation(os.environ)
         # With a budget for restarts the loss of one host must not end the others.
         self._kill_all = request.settings.max_restarts == 0
         self._folder = Path(request.scratch_dir)
@@ -82,7 +82,7 @@ class SlurmStarter(SingleProcessStarter):
 
     def _run(self, *argv: str) -> list[str]:
         try:
-            done = subprocess.run(argv, capture_output=True, text=True, timeout=RUN_S)
+            done = subprocess.run(argv, capture_output=True, text=True, timeout=SRUN_S)
         except (OSError, subprocess.TimeoutExpired):
             return []
         return done.stdout.splitlines()
@@ -95,8 +95,10 @@ def of_the_allocation(environ: Mapping[str, str]) -> list[HostSpec]:
         ConfigError: when there is none, or its number of nodes is unknown.
     """
     if JOB not in environ:
-        raise ConfigError(f"{WHY} needs an allocation ({JOB} is not set; see salloc, sbatch), or --hosts a:2,b:2")
+        raise ConfigError(
+            f"{SLURM_FLAG} needs an allocation ({JOB} is not set; see salloc, sbatch), or --hosts a:2,b:2"
+        )
     count = next((environ[name] for name in NODES if name in environ), "")
     if not (count.isascii() and count.isdigit()) or len(count) > MOST_DIGITS or not 1 <= int(count) <= MAX_RANK + 1:
-        raise ConfigError(f"{WHY}: neither of {' and '.join(NODES)} holds the number of nodes; give --hosts")
+        raise ConfigError(f"{SLURM_FLAG}: neither of {' and '.join(NODES)} holds the number of nodes; give --hosts")
     return [HostSpec(f"node {number}", is_named=False) for number in range(int(count))]

@@ -11,7 +11,7 @@ from launcher.report.outcome import Outcome
 from launcher.supervise.request import Request
 from launcher.supervise.signals import StopSignals
 
-WHY = "--engine ssh"
+SSH_FLAG = "--engine ssh"
 OPTIONS = ("-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10")
 """No prompts. Host keys are configured in the user's ssh settings."""
 BUSY = ("kex_exchange_identification", "Connection reset by", "Connection closed by", "ssh_exchange_identification")
@@ -32,8 +32,8 @@ class SshStarter:
     can_revive = True
 
     def __init__(self, request: Request) -> None:
-        self.specs = specs_of(request.settings.hosts, WHY)
-        self._ssh = program("ssh", WHY, "AHBM_SSH")
+        self.specs = specs_of(request.settings.hosts, SSH_FLAG)
+        self._ssh = program("ssh", SSH_FLAG, "AHBM_SSH")
         self._folder = Path(request.scratch_dir)
         self._running: dict[int, StarterProcess] = {}
         self._all: list[StarterProcess] = []

@@ -129,7 +129,7 @@ class Ahbm(ChipKind[Plan]):
     about = "a mesh of HBM cubes with PEs, which talk through IPCQ"
     explainer = "sipsim.explain.explanation"
     traces = verifies = True
-    rules = (*noc_rules.RULES, *memory_rules.RULES, *control_rules.RULES, *ccl_rules.RULES)
+    rules = (*noc_rules.NOC_RULES, *memory_rules.MEMORY_RULES, *control_rules.CONTROL_RULES, *ccl_rules.RULES)
 
     def check_overrides(self, resolved: Resolved, overrides: Sequence[Override]) -> None:
         ccl_rules.check_overrides(resolved, overrides)

@@ -21,7 +21,7 @@ RULES: tuple[Rule, ...] = (
     *topology_rules.RULES,
     link_rules.own_presets_fit_links,
     link_rules.outages_fit_links,
-    *chip_rules.RULES,
+    *chip_rules.CHIP_RULES,
 )
 """In this order: the first problem is the one that is reported, and a rule relies on those before it."""
 

@@ -72,4 +72,4 @@ def chip_rules_hold(resolved: Resolved) -> Problem | None:
 
 KIND_RULES: tuple[Rule, ...] = (known_chip, chip_params_fit_kind, edges_join_ports_of_chip)
 """They come before those of the topology: a port that the chip has not is told first."""
-RULES: tuple[Rule, ...] = (links_leave_by_ports_of_chip, chip_rules_hold)
+CHIP_RULES: tuple[Rule, ...] = (links_leave_by_ports_of_chip, chip_rules_hold)

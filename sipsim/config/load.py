@@ -6,7 +6,7 @@ variant is a file of the folder ``variants`` beside the default files; it may ch
 
 import os
 from collections.abc import Iterable, Sequence
-from pathlib import Path
+from pathlib import Path as File
 from typing import Any
 
 import msgspec
@@ -38,8 +38,8 @@ VARIANT = "AHBM_VARIANT"
 
 def load(
     rules: Iterable[Rule],
-    config: Path | None = None,
-    ccl: Path | None = None,
+    config: File | None = None,
+    ccl: File | None = None,
     overrides: Sequence[Override] = (),
     variant: str | None = None,
     unused: Unused = lambda _resolved: (),
@@ -93,19 +93,19 @@ def convert(document: Document) -> Resolved:
         raise document.error(with_example(document, found or Problem((), str(error)))) from None
 
 
-def default_dir() -> Path:
+def default_dir() -> File:
     """Folder of the default files: inside the package when installed, beside it in a checkout."""
-    package = Path(sipsim.__file__).parent
+    package = File(sipsim.__file__).parent
     packaged = package / "_configs"
     return packaged if packaged.is_dir() else package.parent / "configs"
 
 
-def variants() -> dict[str, Path]:
+def variants() -> dict[str, File]:
     """The files of all variants, by name."""
     return {path.stem: path for path in sorted((default_dir() / "variants").glob("*.yaml"))}
 
 
-def _variant_file(name: str, origin: str) -> Path:
+def _variant_file(name: str, origin: str) -> File:
     known = variants()
     if name not in known:
         raise ConfigError(one_line(f"{origin} {name}: {unknown_name('variant', name, known)}"))
@@ -129,11 +129,11 @@ def _defaults(variant: str | None = None) -> Document:
     return document
 
 
-def _merge_file(document: Document, path: Path, keys: list[str]) -> None:
+def _merge_file(document: Document, path: File, keys: list[str]) -> None:
     document.merge((), _read(path, keys), shown_path(path))
 
 
-def _read(path: Path, keys: list[str]) -> dict[str, Any]:
+def _read(path: File, keys: list[str]) -> dict[str, Any]:
     values = read_mapping(path)
     for key in values:
         if key not in keys:

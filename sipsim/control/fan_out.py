@@ -17,7 +17,7 @@ from sipsim.control.checks import FanOutChecker
 from sipsim.engine import Engine
 from sipsim.noc.graph import Node, RouteGraph
 from sipsim.noc.transport import Transport
-from sipsim.plan.launch_path import IO_CPU, LaunchPath, Place, by_cube, m_cpu
+from sipsim.plan.launch_path import IO_CPU_NODE, LaunchPath, Place, by_cube, m_cpu
 from sipsim.record.recorder import Recorder
 
 Ps = int
@@ -115,7 +115,7 @@ class Round:
             self._checker.sent(self, places)
         now_ps = self._engine.now_ps
         for cube in self._cubes:
-            control.send(IO_CPU, m_cpu(cube), sizes.cube_bytes, 0, partial(self._at_cube, cube, now_ps, cause))
+            control.send(IO_CPU_NODE, m_cpu(cube), sizes.cube_bytes, 0, partial(self._at_cube, cube, now_ps, cause))
 
     def _at_cube(self, cube: int, sent_ps: Ps, cause: int) -> None:
         """M_CPU takes its PEs one after the other."""
@@ -146,7 +146,7 @@ class Round:
         out_ps = self._control.m_cpu(cube).serve(self._path.m_gather_ps)
         if len(answers) == len(self._cubes[cube]):
             then = partial(self._of_cube, cube, now_ps, out_ps)
-            self._control.send(m_cpu(cube), IO_CPU, done_bytes, out_ps - now_ps, then)
+            self._control.send(m_cpu(cube), IO_CPU_NODE, done_bytes, out_ps - now_ps, then)
 
     def _of_cube(self, cube: int, here_ps: Ps, out_ps: Ps) -> None:
         name, now_ps, answers = m_cpu_name(cube), self._engine.now_ps, self._answers[cube]

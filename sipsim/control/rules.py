@@ -30,7 +30,7 @@ def start_skews_are_of_ranks(resolved: Resolved) -> Problem | None:
     return skews_of_ranks(launch.start_skew_ns if launch else {}, ("launch", "start_skew_ns"), count)
 
 
-RULES: tuple[Rule, ...] = (
+CONTROL_RULES: tuple[Rule, ...] = (
     start_skews_are_of_ranks,
     a_launch_has_its_cpus,
     io_cpu_sits_on_a_cube,

@@ -59,5 +59,5 @@ def control_call(rank: int, span: Span) -> tuple[str, tuple[Any, ...]] | None:
 def _nodes(span: Span) -> tuple[Node, Node]:
     """Where a message came from and went to."""
     cube, at = span.facts[0], m_cpu(span.facts[0])
-    far = Node("pe", cube, span.facts[1]) if span.name in (TO_PE, OF_PE) else launch_path.IO_CPU
+    far = Node("pe", cube, span.facts[1]) if span.name in (TO_PE, OF_PE) else launch_path.IO_CPU_NODE
     return (at, far) if span.name in (TO_PE, OF_CUBE) else (far, at)

@@ -50,7 +50,7 @@ def group_job(request: JobRequest, collective: GroupCollective, plan: Plan, job:
     """
     groups = groups_of(request.group, plan.system)
     size = len(groups[0]) if groups else plan.system.n_sips
-    _check_flags(request, collective, size, plan)
+    _check_group_flags(request, collective, size, plan)
     in_place = collective.in_place if request.in_place is None else request.in_place
     job = replace(
         job,
@@ -115,7 +115,7 @@ def _prepared(job: Job, collective: GroupCollective, n_elem: int, group: Group, 
     return prepared(collective, call, group, plan.system.n_pes, plan.worker_settings, ())
 
 
-def _check_flags(request: JobRequest, collective: GroupCollective, size: int, plan: Plan) -> None:
+def _check_group_flags(request: JobRequest, collective: GroupCollective, size: int, plan: Plan) -> None:
     name, dtype = collective.name, DTYPES[request.dtype]
     if request.root is not None and not collective.has_root:
         raise ConfigError(f"--root {request.root}: {name} has no root; leave it out")

@@ -10,9 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from sipsim.dtypes import DType
-
-Place = tuple[int, int]
-"""(cube, PE) of a SIP."""
+from sipsim.host.dp_policy import Place
 
 
 class Block(NamedTuple):

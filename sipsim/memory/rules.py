@@ -54,7 +54,7 @@ def unused_keys(resolved: Resolved) -> Iterator[Problem]:
             yield refused((*path, key), f"{getattr(cost, key):g}", what)
 
 
-RULES: tuple[Rule, ...] = (
+MEMORY_RULES: tuple[Rule, ...] = (
     known_memory_kinds,
     memory_params_fit_kind,
     pages_are_powers_of_two,

@@ -67,7 +67,7 @@ def flits_have_room(resolved: Resolved) -> Problem | None:
     return refused(path, port.flit_overhead_bytes, what, ("ucie_port", "flit_bytes"))
 
 
-RULES: tuple[Rule, ...] = (
+NOC_RULES: tuple[Rule, ...] = (
     cubes_fit_addresses,
     flits_have_room,
     known_parts,

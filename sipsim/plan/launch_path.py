@@ -15,7 +15,8 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
-from sipsim.config.components import IoCpu, Launch, MCpu
+from sipsim.config.components import IoCpu, MCpu
+from sipsim.config.components import Launch as LaunchSection
 from sipsim.config.model import Resolved
 from sipsim.noc.graph import Node, Route, RouteGraph
 from sipsim.units import ns_to_ps
@@ -23,7 +24,7 @@ from sipsim.units import ns_to_ps
 Ps = int
 Place = tuple[int, int]
 """A PE of a SIP: its cube, and its number."""
-IO_CPU = Node("io_cpu", -1, 0)
+IO_CPU_NODE = Node("io_cpu", -1, 0)
 
 
 def m_cpu(cube: int) -> Node:
@@ -55,7 +56,7 @@ class LaunchPath:
         assert io_cpu is not None
         assert m_cpu_ is not None
         self._graph = graph
-        self.launch: Launch = launch
+        self.launch: LaunchSection = launch
         self.io_cpu: IoCpu = io_cpu
         self.m_cpu: MCpu = m_cpu_
         self.host_ps = ns_to_ps(launch.host_latency_ns)
@@ -86,7 +87,7 @@ class LaunchPath:
         cubes = by_cube(places)
         if not cubes:
             return []
-        to_cubes = [self._graph.route(IO_CPU, m_cpu(cube)) for cube in cubes]
+        to_cubes = [self._graph.route(IO_CPU_NODE, m_cpu(cube)) for cube in cubes]
         in_cubes = [self._in_cube(cube, pes) for cube, pes in cubes.items()]
         farthest = max(to_cubes, key=Route.head_ps)
         return [Stretch(farthest, self.launch.cube_bytes, len(cubes), 0), max(in_cubes, key=self.stretch_ps)]
@@ -99,7 +100,7 @@ class LaunchPath:
     def gather(self, place: Place) -> tuple[Route, Route]:
         """The ways of a PE's answer to its M_CPU, and of this one's to IO_CPU."""
         cube, pe = place
-        return self._graph.route(Node("pe", cube, pe), m_cpu(cube)), self._graph.route(m_cpu(cube), IO_CPU)
+        return self._graph.route(Node("pe", cube, pe), m_cpu(cube)), self._graph.route(m_cpu(cube), IO_CPU_NODE)
 
     def _in_cube(self, cube: int, pes: Sequence[int]) -> Stretch:
         routes = [self._graph.route(m_cpu(cube), Node("pe", cube, pe)) for pe in pes]

@@ -9,7 +9,7 @@ from launcher.bench.machine import Machine, can_send
 from launcher.bench.published import Published
 from launcher.run import arguments
 
-SAMPLES = {"uni": 256, "bi": 1000}
+BANDWIDTH_SAMPLES = {"uni": 256, "bi": 1000}
 """Messages a direction in the published tests, by directions."""
 STATISTIC = "per_direction"
 _TEST = re.compile(r"test_erisc(?P<worker>_write_worker)?_bw_(?P<directions>uni|bi)_dir(?P<flush>_no_trid)?")
@@ -50,7 +50,7 @@ class EthBandwidth(Bench[Case]):
     def measure(self, case: Case, machine: Machine) -> list[Figure]:
         found = _TEST.fullmatch(case.test)
         assert found is not None
-        samples = machine.samples or SAMPLES[found["directions"]]
+        samples = machine.samples or BANDWIDTH_SAMPLES[found["directions"]]
         machine.check_room(2 if found["directions"] == "bi" else 1, max(case.sizes))
         told = machine.run_each(case.sizes, "eth_bandwidth", 2, {
             "channels": case.channels,

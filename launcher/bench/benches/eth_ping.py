@@ -11,7 +11,7 @@ from launcher.bench.machine import Machine
 from launcher.bench.published import Published
 from launcher.run import arguments
 
-SAMPLES = 4
+PING_SAMPLES = 4
 PHASES = {
     "single_link_one_way": "one_way_midpoint",
     "single_link_round_trip": "round_trip",
@@ -72,7 +72,7 @@ class EthPing(Bench[Case]):
 
 
 def _phases(sizes: Sequence[int], machine: Machine) -> list[Figure]:
-    told = machine.run_each(sizes, "eth_ping", 2, {"samples": machine.samples or SAMPLES})
+    told = machine.run_each(sizes, "eth_ping", 2, {"samples": machine.samples or PING_SAMPLES})
     figures = []
     for nbytes in sizes:
         both = {name: ns for each in told if each["nbytes"] == nbytes for name, ns in each.items()}

@@ -11,7 +11,7 @@ from launcher.bench.machine import Machine
 from launcher.bench.published import Published
 from launcher.run import arguments
 
-PACKETS = 40
+MUX_PACKETS = 40
 STATISTIC = "B/cycle at 1 GHz"
 MOST_CHANNELS, MOST_SLOTS = 16, 64
 
@@ -63,12 +63,12 @@ class FabricMux(Bench[MuxCase]):
 
     def measure(self, case: MuxCase, machine: Machine) -> list[Figure]:
         (nbytes,), ended_ns = case.sizes, []
-        for packets in (PACKETS, 2 * PACKETS):
+        for packets in (MUX_PACKETS, 2 * MUX_PACKETS):
             asked = {"full": case.channels, "headers": case.headers, "slots": case.slots, "nbytes": nbytes,
                      "packets": packets, "revision": case.revision}  # fmt: skip
             told = machine.run("fabric_mux", 2, asked, topology="tt_line" if machine.chip == "wormhole" else "ring_1d")
             ended_ns.append(told[0]["ended_ns"])
-        value = case.channels * PACKETS * nbytes / (ended_ns[1] - ended_ns[0])
+        value = case.channels * MUX_PACKETS * nbytes / (ended_ns[1] - ended_ns[0])
         return [Figure(case.test, nbytes, "GB/s", STATISTIC, value)]
 
 

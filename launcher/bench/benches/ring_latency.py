@@ -8,7 +8,7 @@ from launcher.bench.machine import Machine, can_send
 from launcher.bench.published import Published
 from launcher.run import arguments
 
-SAMPLES = 2
+RING_SAMPLES = 2
 TESTS = {"ring_ping_no_edm": False, "ring_ping_no_edm_merged_sync": True}
 """Whether payload and flow control are one command."""
 MOST_HOPS = 64
@@ -43,7 +43,7 @@ class RingLatency(Bench[Case]):
         machine.check_room(case.channels, max(case.sizes))
         told = machine.run_each(case.sizes, "ring_latency", case.hops, {
             "channels": case.channels,
-            "samples": machine.samples or SAMPLES,
+            "samples": machine.samples or RING_SAMPLES,
             "is_merged": TESTS[case.test],
         })  # fmt: skip
         figures = []

@@ -18,7 +18,7 @@ def heat_map_svg(title: str, grids: list[Grid]) -> str:
     for grid in grids:
         parts += _grid(grid, scale, cell, top)
         top += 3 * LINE + len(grid.rows) * cell
-    parts += _legend(scale, top)
+    parts += _svg_legend(scale, top)
     width = MARGIN + max(max(len(grid.columns) for grid in grids) * cell, LEVELS * 90, 7 * len(title)) + MARGIN
     size = f'width="{width}" height="{top + 3 * LINE}"'
     head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-family="sans-serif" font-size="{FONT_PX}">'
@@ -43,7 +43,7 @@ def _grid(grid: Grid, scale: Scale, cell: int, top: int) -> list[str]:
     return parts
 
 
-def _legend(scale: Scale, top: int) -> list[str]:
+def _svg_legend(scale: Scale, top: int) -> list[str]:
     parts = []
     for level in range(LEVELS):
         low, high = bounds_of(level, scale.least, scale.most)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-MOST_LINES = 10
+MOST_LAUNCH_LINES = 10
 Launch = dict[str, Any]
 
 
@@ -16,10 +16,10 @@ def launch_lines(launches: Sequence[Launch], ended: int, with_collectives: bool)
     for each in launches:
         if each["run"] is None or with_collectives:
             kinds.setdefault((each["name"], each["pes"]), []).append(each)
-    for (name, pes), some in list(kinds.items())[:MOST_LINES]:
+    for (name, pes), some in list(kinds.items())[:MOST_LAUNCH_LINES]:
         yield _line(name, pes, some)
-    if len(kinds) > MOST_LINES:
-        yield f"{len(kinds) - MOST_LINES} more kinds of launches (--json)"
+    if len(kinds) > MOST_LAUNCH_LINES:
+        yield f"{len(kinds) - MOST_LAUNCH_LINES} more kinds of launches (--json)"
     if ended > len(launches):
         yield f"{ended - len(launches)} more launches, which are not listed"
 

@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from typing import Any
 
-from sipsim.ccl.collectives.base import Call, DeviceTensor, Group, collective
+from sipsim.ccl.collectives.base import Call, DeviceTensor, Distributed, collective
 from sipsim.ccl.collectives.group import NcclCollective, every_rank, its_own
 from sipsim.ccl.schedule.blocks import RANKS
 
 
 def all_gather(
-    dist: Group,
+    dist: Distributed,
     tensor_list: Any,
     tensor: DeviceTensor,
     group: Any = None,

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from sipsim.ccl.collectives.base import Call, DeviceTensor, Group, collective
+from sipsim.ccl.collectives.base import Call, DeviceTensor, Distributed, collective
 from sipsim.ccl.collectives.group import NcclCollective, every_rank
 from sipsim.ccl.collectives.intercube import Intercube
 from sipsim.ccl.operators import REDUCTIONS
@@ -11,7 +11,7 @@ from sipsim.ccl.schedule.blocks import VECTOR
 
 
 def all_reduce(
-    dist: Group,
+    dist: Distributed,
     tensor: DeviceTensor,
     op: str = "sum",
     group: Any = None,

@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from typing import Any
 
-from sipsim.ccl.collectives.base import Call, Group, collective
+from sipsim.ccl.collectives.base import Call, Distributed, collective
 from sipsim.ccl.collectives.group import NcclCollective, its_column, its_row
 from sipsim.ccl.schedule.blocks import PAIRS
 
 
 def all_to_all(
-    dist: Group,
+    dist: Distributed,
     output_list: Any,
     input_list: Any,
     group: Any = None,

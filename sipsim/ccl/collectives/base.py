@@ -86,7 +86,7 @@ class Call(NamedTuple):
         return max(self.tensors(), key=lambda tensor: tensor.nbytes)
 
 
-class Group(Protocol):
+class Distributed(Protocol):
     """What a collective's ``method`` gets of ``torch.distributed``, as its first argument."""
 
     def run_collective(

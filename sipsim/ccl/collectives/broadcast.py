@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from typing import Any
 
-from sipsim.ccl.collectives.base import Call, DeviceTensor, Group, collective
+from sipsim.ccl.collectives.base import Call, DeviceTensor, Distributed, collective
 from sipsim.ccl.collectives.group import NcclCollective, every_rank, only_root
 from sipsim.ccl.schedule.blocks import VECTOR
 
 
 def broadcast(
-    dist: Group,
+    dist: Distributed,
     tensor: DeviceTensor,
     src: int = 0,
     group: Any = None,

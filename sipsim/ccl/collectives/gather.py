@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from typing import Any
 
-from sipsim.ccl.collectives.base import Call, DeviceTensor, Group, collective
+from sipsim.ccl.collectives.base import Call, DeviceTensor, Distributed, collective
 from sipsim.ccl.collectives.group import NcclCollective, its_own, only_root
 from sipsim.ccl.schedule.blocks import RANKS
 
 
 def gather(
-    dist: Group,
+    dist: Distributed,
     tensor: DeviceTensor,
     gather_list: Any = None,
     dst: int = 0,

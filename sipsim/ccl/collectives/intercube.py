@@ -5,13 +5,13 @@ from typing import Any
 
 import numpy as np
 
-from sipsim.ccl.collectives.base import Array, Call, Collective, DeviceTensor, Group, collective
+from sipsim.ccl.collectives.base import Array, Call, Collective, DeviceTensor, Distributed, collective
 from sipsim.ccl.operators import REDUCTIONS
 from sipsim.ccl.seeded import PIECE, Seeded, seeded_values
 from sipsim.dtypes import DType
 
 
-def intercube_all_reduce(dist: Group, tensor: DeviceTensor, op: str = "sum", async_op: bool = False) -> Any:
+def intercube_all_reduce(dist: Distributed, tensor: DeviceTensor, op: str = "sum", async_op: bool = False) -> Any:
     """Every row (one a cube) of every rank becomes the sum of all rows of all ranks (ADR-0032).
 
     Raises:

@@ -3,14 +3,14 @@
 from collections.abc import Sequence
 from typing import Any
 
-from sipsim.ccl.collectives.base import Call, DeviceTensor, Group, collective
+from sipsim.ccl.collectives.base import Call, DeviceTensor, Distributed, collective
 from sipsim.ccl.collectives.group import NcclCollective, every_rank, only_root
 from sipsim.ccl.operators import REDUCTIONS
 from sipsim.ccl.schedule.blocks import VECTOR
 
 
 def reduce(
-    dist: Group,
+    dist: Distributed,
     tensor: DeviceTensor,
     dst: int = 0,
     op: str = "sum",

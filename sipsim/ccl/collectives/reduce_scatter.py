@@ -3,14 +3,14 @@
 from collections.abc import Sequence
 from typing import Any
 
-from sipsim.ccl.collectives.base import Call, DeviceTensor, Group, collective
+from sipsim.ccl.collectives.base import Call, DeviceTensor, Distributed, collective
 from sipsim.ccl.collectives.group import NcclCollective, every_rank, its_own
 from sipsim.ccl.operators import REDUCTIONS
 from sipsim.ccl.schedule.blocks import RANKS
 
 
 def reduce_scatter(
-    dist: Group,
+    dist: Distributed,
     output: DeviceTensor,
     input_list: Any,
     op: str = "sum",

@@ -6,6 +6,7 @@ that are alike.
 
 from functools import cache
 
+from sipsim.ccl.groups.workers import Place
 from sipsim.ccl.schedule.traffic import Port
 from sipsim.config.model import IpcqKnobs
 from sipsim.engine import Engine
@@ -22,8 +23,6 @@ from sipsim.topology.address import PhysAddr
 from sipsim.units import ns_to_ps
 
 Ps = int
-Place = tuple[int, int]
-"""(cube, PE) of a SIP."""
 Ways = tuple[Port, ...]
 """The ports by which a message leaves one SIP after the other."""
 

@@ -15,10 +15,11 @@ from typing import Any, NamedTuple
 
 from sipsim.ccl.algorithm import Algorithm
 from sipsim.ccl.collectives.group import Task
-from sipsim.ccl.cost.commands import Place, Ways
+from sipsim.ccl.cost.commands import Ways
 from sipsim.ccl.cost.threads import Move, threads_of
 from sipsim.ccl.cost.work import Work
 from sipsim.ccl.groups.launch import Prepared
+from sipsim.ccl.groups.workers import Place
 from sipsim.ccl.schedule.program import Shards
 from sipsim.ccl.schedule.traffic import Port
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from launcher.run.results.launches import MOST_LINES, launch_lines
+from launcher.run.results.launches import MOST_LAUNCH_LINES, launch_lines
 from sipsim.record.launches import KernelUse, places_text
 
 
@@ -42,7 +42,7 @@ def test_collectives_have_rows_already() -> None:
 
 def test_there_are_few_lines() -> None:
     lines = list(launch_lines([launch(f"k{number}", 0, 1.0) for number in range(13)], 20, False))
-    assert len(lines) == MOST_LINES + 2
+    assert len(lines) == MOST_LAUNCH_LINES + 2
     assert lines[-2:] == ["3 more kinds of launches (--json)", "7 more launches, which are not listed"]
 
 
