@@ -9,7 +9,9 @@ import numpy as np
 from sipsim.ccl.collectives.base import Array, Call, Collective, DeviceTensor, Distributed, collective
 
 
-def gather(dist: Distributed, result: DeviceTensor, source: DeviceTensor, dst: int = 0, *, async_op: bool = False) -> Any:
+def gather(
+    dist: Distributed, result: DeviceTensor, source: DeviceTensor, dst: int = 0, *, async_op: bool = False
+) -> Any:
     """Columns r * n to (r + 1) * n of each row of ``result`` of rank ``dst`` become ``source`` of rank r."""
     return dist.run_collective(Gather.name, Call(source, result, values=(dst,)), async_op)
 

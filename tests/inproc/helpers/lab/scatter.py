@@ -9,7 +9,9 @@ import numpy as np
 from sipsim.ccl.collectives.base import Array, Call, Collective, DeviceTensor, Distributed, collective
 
 
-def scatter(dist: Distributed, result: DeviceTensor, source: DeviceTensor, src: int = 0, *, async_op: bool = False) -> Any:
+def scatter(
+    dist: Distributed, result: DeviceTensor, source: DeviceTensor, src: int = 0, *, async_op: bool = False
+) -> Any:
     """Rank r gets columns r * n to (r + 1) * n of each row of ``source`` of rank ``src`` into ``result``."""
     return dist.run_collective(Scatter.name, Call(source, result, values=(src,)), async_op)
 
