@@ -57,7 +57,12 @@ COMMANDS = {
 WITHOUT_JSON = ("races",)
 OWN = ("stdout.txt", "stderr.txt", "json.json")
 """Files of each command: what it prints, and its document."""
-WARM = ("launcher.cli.launch", "launcher.cli.probe", "launcher.cli.bench", "launcher.cli.races")
+WARM = (
+    "launcher.cli.launch",
+    "launcher.cli.probe",
+    "launcher.cli.bench",
+    "launcher.cli.races",
+)
 """Imported once, before the first fork."""
 
 Kept = dict[str, Any]

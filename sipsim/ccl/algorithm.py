@@ -90,7 +90,7 @@ class Algorithm:
 
     @property
     def is_schedule(self) -> bool:
-        """Whether it is a schedule of steps for any group (:mod:`sipsim.ccl.schedule`), wired when it is used."""
+        """Whether it is a schedule of steps for any group, which is wired when it is used."""
         return self.schedule is not None
 
     def why_not(self, task: Any) -> str:

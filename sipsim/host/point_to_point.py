@@ -122,7 +122,7 @@ class PairRuns:
 
 
 class PointToPoint:
-    """A part of :class:`sipsim.host.distributed.Distributed`, which has what is declared here."""
+    """Part of :class:`sipsim.host.distributed.Distributed`, which has what is declared here."""
 
     _pairs: PairRuns
     _member: Callable[..., ProcessGroup]

@@ -26,7 +26,7 @@ class WorldGroup:
 
 
 class TorchNames:
-    """A part of :class:`sipsim.host.distributed.Distributed`, which has what is declared here."""
+    """Part of :class:`sipsim.host.distributed.Distributed`, which has what is declared here."""
 
     GroupMember = GroupMember
     _token: Any = None

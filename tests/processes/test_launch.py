@@ -296,7 +296,8 @@ class TestTemporaryFolder:
     @pytest.mark.fault
     def test_none_that_can_be_written(self, tmp_path):
         """Python tries several places; here none of them is writable."""
-        code = "import sys, tempfile\nfrom launcher.cli.launch import main\ntempfile.tempdir = '/no/such/folder'\n"
+        imports = "import sys, tempfile\nfrom launcher.cli.launch import main\n"
+        code = f"{imports}tempfile.tempdir = '/no/such/folder'\n"
         with temporary_folder() as temp:
             done = subprocess.run(
                 [sys.executable, "-c", f"{code}sys.exit(main(sys.argv[1:]))", "--sips", "2", "--json", "out.json"],

@@ -108,7 +108,7 @@ class Feed:
         self._taken_ps = taken_ps
 
     def log(self, *record: Any) -> None:
-        """Log one operation, as :meth:`sipsim.record.oplog.OpLog.append`, with what was told of it just before."""
+        """Log one operation, as ``OpLog.append``, with what was told of it just before."""
         self._append(*record)
         items = self._items
         items.append((record, self._told, self._gone, self._taken_ps))

@@ -11,7 +11,10 @@ import pytest
 from sipsim.registry import Registry, TypeRegistry, UnknownName, forget_modules, is_definer
 
 WIDGET = "from built_in import WIDGETS\n"
-BUILT_IN = "from sipsim.registry import Registry\nWIDGETS = Registry('widget', {'built_in.plain': ['plain']})\n"
+BUILT_IN = """
+from sipsim.registry import Registry
+WIDGETS = Registry("widget", {"built_in.plain": ["plain"]})
+"""
 
 
 @pytest.fixture
