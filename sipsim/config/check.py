@@ -16,7 +16,6 @@ from sipsim.config.document import (
     Problem,
     dotted,
     refused,
-    renamed_in,
     shown,
     unknown_key,
 )
@@ -57,7 +56,7 @@ def _in_struct(value: Any, kind: inspect.StructType, path: Path) -> Problem | No
         return _wrong(path, value, f"must be a mapping; allowed: {', '.join(sorted(names))}")
     for key in value:
         if key not in names:
-            return Problem(((*path, key),), unknown_key(path, key, names, renamed_in(kind.cls)))
+            return Problem(((*path, key),), unknown_key(path, key, names))
     for field in kind.fields:
         if field.required and field.encode_name not in value:
             missing = (*path, field.encode_name)

@@ -1,10 +1,10 @@
 """The schema of ``components.yaml``: what each part costs, one frozen struct a section."""
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
-from sipsim.config.section import Index, NonNegative, PositiveInt, Renamed, Section
+from sipsim.config.section import Index, NonNegative, PositiveInt, Section
 
 Positive = Annotated[float, Meta(ge=1e-9, le=1e9)]
 """Such as a bandwidth in GB/s: at least a byte a second."""
@@ -50,10 +50,6 @@ class UciePort(Section, frozen=True):
     bandwidth_GBps: Positive
     flit_bytes: FlitBytes | None
     flit_overhead_bytes: FlitOverhead
-
-    renamed: ClassVar[dict[str, Renamed]] = {
-        "overhead_ns": Renamed("fdi_to_fdi_ns", "of the whole crossing: twice the old value, which was of one port")
-    }
 
 
 class IoPortCost(Section, frozen=True, omit_defaults=True):

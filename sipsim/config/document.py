@@ -4,13 +4,13 @@ Plain data under the top-level keys of all config files; which key belongs to wh
 of :class:`~sipsim.config.model.Resolved`.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import deepcopy
 from typing import Any, NamedTuple
 
 from sipsim.config.model import OF_MODULE, Resolved
 from sipsim.config.reads import Change
-from sipsim.config.section import Renamed, Section, field_types
+from sipsim.config.section import Section, field_types
 from sipsim.config.strict_yaml import one_line
 from sipsim.errors import ConfigError
 from sipsim.registry import Registry, UnknownName, unknown_name
@@ -23,16 +23,6 @@ CHOOSES = (KIND, MODULE)
 
 SECTION_FILES: dict[str, type[Section]] = field_types(Resolved)
 """The section of each config file, by the file's stem."""
-
-
-def renamed_in(struct: type) -> dict[str, Renamed]:
-    """The keys that a section had in earlier versions, and what became of each."""
-    return struct.renamed if issubclass(struct, Section) else {}
-
-
-def renamed_keys(stems: Iterable[str]) -> dict[str, Renamed]:
-    """The top-level keys that these files had in earlier versions, and what became of each."""
-    return {old: new for stem in stems for old, new in SECTION_FILES[stem].renamed.items()}
 
 
 class Problem(NamedTuple):
@@ -223,12 +213,9 @@ def shown(value: Any) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
-def unknown_key(where: Path, name: object, allowed: list[str], renamed: Mapping[str, Renamed]) -> str:
-    """``unknown key 'cuont' in system.sips; did you mean 'count'? allowed: ...``, or what replaced an old key."""
+def unknown_key(where: Path, name: object, allowed: list[str]) -> str:
+    """``unknown key 'cuont' in system.sips; did you mean 'count'? allowed: ...``"""
     place = f" in {dotted(where)}" if where else ""
-    if isinstance(name, str) and name in renamed:
-        to, how = renamed[name]
-        return f"key {name!r}{place} is now {to}" + (f"; {how}" if how else "")
     text = unknown_name("key", str(name), allowed)
     start = f"unknown key {str(name)!r}"
     return f"{start}{place}{text.removeprefix(start)}"

@@ -21,7 +21,6 @@ from sipsim.config.document import (
     Problem,
     Rule,
     Unused,
-    renamed_keys,
     unknown_key,
 )
 from sipsim.config.example import with_example
@@ -144,7 +143,7 @@ def _read(path: File, keys: list[str]) -> dict[str, Any]:
 def _misplaced(key: str, keys: list[str]) -> str:
     home = next((stem for stem in SECTION_FILES if key in _keys_of([stem])), None)
     if home is None:
-        return unknown_key((), key, keys, renamed_keys(SECTION_FILES))
+        return unknown_key((), key, keys)
     return f"key {key!r} belongs to {home}.yaml; give it with {'--ccl' if home == CCL else '--config'}"
 
 

@@ -201,7 +201,6 @@ else:
         bases=(AlgorithmOwn,),
         namespace={
             "__doc__": "One entry of ``algorithms``: its own keys, and overrides of ``defaults``.",
-            "renamed": {**IpcqKnobs.renamed, **AlgorithmOwn.renamed},
         },
         module=__name__,
         frozen=True,

@@ -13,17 +13,13 @@ from typing import Any, NamedTuple
 from msgspec import inspect
 
 from sipsim.config.document import (
-    SECTION_FILES,
     Document,
     Path,
     dotted,
-    renamed_in,
-    renamed_keys,
     unknown_key,
     value_at,
 )
 from sipsim.config.model import Resolved
-from sipsim.config.section import Renamed
 from sipsim.config.strict_yaml import YamlMistake, one_line, parse_text
 from sipsim.errors import ConfigError
 
@@ -83,24 +79,17 @@ def _kind_at(values: dict[str, Any], keys: tuple[str, ...], origin: str) -> insp
     for depth, key in enumerate(keys):
         allowed = _inside(kind, node, key if depth + 1 == len(keys) else None)
         if key not in allowed:
-            raise ConfigError(one_line(f"{origin}: {_refusal(keys[:depth], key, list(allowed), _renamed(kind))}"))
+            raise ConfigError(one_line(f"{origin}: {_refusal(keys[:depth], key, list(allowed))}"))
         kind = allowed[key]
         node = node.get(key) if isinstance(node, dict) else None
     assert kind is not None
     return kind
 
 
-def _refusal(where: Path, key: str, allowed: list[str], renamed: dict[str, Renamed]) -> str:
+def _refusal(where: Path, key: str, allowed: list[str]) -> str:
     if where and not allowed:
         return f"{dotted(where)} is one value; nothing can be set inside it"
-    return unknown_key(where, key, allowed, renamed)
-
-
-def _renamed(kind: inspect.Type | None) -> dict[str, Renamed]:
-    """The old keys of a section; of all files, without one."""
-    if kind is None:
-        return renamed_keys(SECTION_FILES)
-    return renamed_in(kind.cls) if isinstance(kind, inspect.StructType) else {}
+    return unknown_key(where, key, allowed)
 
 
 class _AnyKey(dict[str, inspect.Type]):

@@ -1,6 +1,6 @@
 """What the sections of config files are made of: bounded numbers, and a struct whose keys are exactly its fields."""
 
-from typing import Annotated, Any, ClassVar, NamedTuple, get_type_hints
+from typing import Annotated, Any, ClassVar, get_type_hints
 
 from msgspec import Meta, Struct
 
@@ -9,25 +9,12 @@ PositiveInt = Annotated[int, Meta(ge=1, le=2**40)]
 NonNegative = Annotated[float, Meta(ge=0, le=1e6)]
 
 
-class Renamed(NamedTuple):
-    """What became of a key of earlier versions.
-
-    ``to``: the name or names of what replaces it, such as ``latency_ps`` or ``links.ucie.params.fdi_to_fdi_ns``;
-    ``how``: what to write there, where the old value does not stand, such as ``in ps: 1000 times the old value``.
-    """
-
-    to: str
-    how: str = ""
-
-
 class Section(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A mapping in a config file whose keys are exactly the fields.
 
-    ``renamed``: the keys that it had in earlier versions; a file or flag with one is refused with what replaces it.
     ``for_readers``: keys that say something to people, and have no effect on a run.
     """
 
-    renamed: ClassVar[dict[str, Renamed]] = {}
     for_readers: ClassVar[tuple[str, ...]] = ()
 
 

@@ -1,10 +1,9 @@
 """Ethernet: frames of at least ``min_frame_bytes``, with preamble and gap, stored behind the link or cut through."""
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from sipsim.config.section import Renamed
 from sipsim.links.base import LINK_KINDS, LinkKind
 from sipsim.units import drain_ps
 
@@ -44,13 +43,6 @@ class Ethernet(LinkKind, frozen=True, omit_defaults=True):
     gap_bytes: Size
     forwarding: Literal["store_and_forward", "cut_through"]
     go_back_n: bool = True
-
-    renamed: ClassVar[dict[str, Renamed]] = {
-        "packet_overhead_bytes": Renamed(
-            "preamble_bytes, header_bytes, stream_header_bytes, fcs_bytes and gap_bytes",
-            "their sum is the old value; min_frame_bytes: 0 and forwarding: cut_through are as before",
-        )
-    }
 
     @property
     def may_go_down(self) -> bool:

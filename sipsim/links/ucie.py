@@ -1,12 +1,12 @@
 """UCIe between SIPs: the crossing of :mod:`sipsim.noc.ucie`, with its reach and its retimers as parameters."""
 
 from functools import cached_property
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 from msgspec import Meta
 
 from sipsim.config.components import FlitBytes, FlitOverhead
-from sipsim.config.section import NonNegative, Renamed
+from sipsim.config.section import NonNegative
 from sipsim.links.base import LINK_KINDS, AnyLinkKind, LatencyPart
 from sipsim.noc.ucie import UcieCrossing
 from sipsim.units import ns_to_ps
@@ -28,12 +28,6 @@ class Ucie(AnyLinkKind, frozen=True, dict=True):
     retimer_ns: NonNegative
     flit_bytes: FlitBytes | None
     flit_overhead_bytes: FlitOverhead
-
-    renamed: ClassVar[dict[str, Renamed]] = {
-        "latency_ns": Renamed(
-            "fdi_to_fdi_ns + reach_mm x ns_per_mm + retimers x retimer_ns", "their sum is the old value"
-        )
-    }
 
     def __post_init__(self) -> None:
         if self.flit_bytes is not None and self.flit_overhead_bytes >= self.flit_bytes:
