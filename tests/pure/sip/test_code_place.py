@@ -10,12 +10,14 @@ import pytest
 
 import sipsim.record.code_place
 from broker.wire import BadFrame
+from sipsim import task
 from sipsim.ccl.algorithms import intercube_allreduce
+from sipsim.node import sip_node
 from sipsim.record.code_place import INSTALLED, code_place, shown
 from sipsim.record.dump import SipDump, TaskState, dump_as_text, dump_from_text
 from sipsim.tl import language
 
-ROOT = Path(language.__file__).parents[2]
+ROOT = Path(sipsim.__file__).parents[1]
 KERNEL = TaskState((3, 0, 0), "cube 0, PE 0", "recv W", "recv", ("W",), "/a/\u00e9.py", 7, "recv")
 DUMP = SipDump(3, 1500, (), (KERNEL,), {0: 2})
 
@@ -37,7 +39,7 @@ def frame_through(*calls: tuple[str, str]) -> FrameType:
 
 
 MINE, HELPER, LIBRARY = "/home/a/mine.py", "/home/a/helper.py", f"{INSTALLED[0]}/contextlib.py"
-TL, TASK, NODE = (f"{ROOT}/sipsim/{name}.py" for name in ("tl/language", "task", "node/sip_node"))
+TL, TASK, NODE = language.__file__, task.__file__, sip_node.__file__
 
 
 @pytest.mark.parametrize(
