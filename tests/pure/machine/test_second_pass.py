@@ -453,5 +453,5 @@ def test_a_kind_without_a_rule_ends_the_second_pass() -> None:
 
 
 def test_a_kind_has_one_rule() -> None:
-    with pytest.raises(ValueError, match="two replay rules, of sipsim.*math and of "):
+    with pytest.raises(ValueError, match=r"two replay rules, of sipsim.*math and of "):
         replays("math")(replay_double)
