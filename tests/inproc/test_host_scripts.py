@@ -87,27 +87,8 @@ class TestShape:
         assert not [name for name in sys.modules if name.startswith("mypackage")]
 
     @pytest.mark.parametrize(
-        "words",
-        [
-            ("-m",),
-            ("nowhere.py",),
-            *(("-m", name) for name in ("no.such.module", "os", "sys", "_ctypes", "xml", "os.x")),
-        ],
-        ids=" ".join,
-    )
-    def test_no_such_script(self, words):
-        from launcher.run.options import Usage
-
-        with pytest.raises((ConfigError, Usage)) as caught:
-            run(*RING, *words)
-        assert "\n" not in str(caught.value)
-
-    @pytest.mark.parametrize(
         ("source", "line"),
         [
-            ("def work(rank):\n    pass\n", "defines no worker; a host script defines worker(rank, world_size, torch)"),
-            ("def worker(:\n", "not valid Python: invalid syntax"),
-            ("", "defines no worker"),
             ("worker = " + "1+" * 9999 + "1", "not valid Python: "),
             ("worker = " + "(" * 999 + ")" * 999, "not valid Python: "),
             ("worker = 0\0", "not valid Python: source code string cannot contain null bytes"),
@@ -123,15 +104,6 @@ class TestShape:
         done = run_worker(tmp_path, f"dist.all_reduce(torch.ones(4, 8))\n{how}", top="import sys")
         assert (done.outcome.exit_code, len(done.document["runs"])) == (0, 1)
 
-    @pytest.mark.parametrize("code", ["3", "'no licence'"])
-    def test_an_exit_with_an_error(self, tmp_path, code):
-        done = run_worker(tmp_path, f"sys.exit({code})", top="import sys")
-        exit_code, kind, line = failure(done)
-        assert (exit_code, kind) == (5, "exception")
-        assert f"sys.exit({code})" in line
-        assert "script.py:5 " in line
-        assert done.outcome.error.detail.count("  File ") == 1
-
     @pytest.mark.parametrize("error", ["KeyboardInterrupt", "GeneratorExit", "BaseException", "greenlet.GreenletExit"])
     @pytest.mark.parametrize("where", ["script", "kernel"])
     def test_whatever_is_raised_is_an_exception(self, tmp_path, request, error, where):
@@ -143,27 +115,6 @@ class TestShape:
         exit_code, kind, line = failure(run_worker(tmp_path, body, top=top))
         assert (exit_code, kind) == (5, "exception")
         assert f"{error.rpartition('.')[2]}: told" in line
-
-    @pytest.mark.parametrize(
-        "worker",
-        [
-            "def worker(*_):\n    yield",
-            "async def worker(*_): pass",
-            "async def work(*_): yield\nworker = work",
-            "async def work(*_): pass\nworker = lambda *_: work()",
-        ],
-    )
-    @pytest.mark.filterwarnings("error")
-    def test_a_worker_that_would_not_run_is_refused(self, tmp_path, worker):
-        exit_code, kind, line = failure(run(*RING, script_file(tmp_path, worker)))
-        assert (exit_code, kind) == (2, "config")
-        assert "script.py: worker must be a plain function" in line
-
-    @pytest.mark.parametrize("worker", ["def worker(): pass", "worker = lambda rank: None", "def worker(*, a): pass"])
-    def test_a_worker_that_takes_something_else_is_refused(self, tmp_path, worker):
-        exit_code, kind, line = failure(run(*RING, script_file(tmp_path, worker)))
-        assert (exit_code, kind) == (2, "config")
-        assert "; define worker(rank, world_size, torch)" in line
 
     def test_imports_from_its_folder_even_later(self, tmp_path):
         script_file(tmp_path, "VALUE = 5\n", "beside_early.py")
@@ -226,88 +177,6 @@ assert not dist.is_initialized()
 dist.init_process_group(backend="ahbm", world_size=4, rank=rank, init_method="env://")
 """
         assert run_worker(tmp_path, body).outcome.error is None
-
-
-class TestErrorsOfTheApi:
-    @pytest.mark.ideal
-    @pytest.mark.parametrize(
-        ("body", "line"),
-        [
-            ("dist.init_process_group()", "ValueError: init_process_group was called twice"),
-            (
-                "dist.destroy_process_group(); dist.all_reduce(torch.ones(4, 8))",
-                "RuntimeError: call torch.distributed.init_process_group(backend='ahbm') first",
-            ),
-            (
-                "dist.destroy_process_group(); dist.init_process_group(backend='nccl')",
-                "ValueError: backend 'nccl' is not available; allowed: 'ahbm'",
-            ),
-            (
-                "dist.all_reduce(torch.ones(4, 8), op='max')",
-                "ValueError: intercube_all_reduce takes op 'sum', not 'max'; all_reduce(tensor, op='max'",
-            ),
-            (
-                "dist.intercube_all_reduce(torch.ones((2, 8), dp=DPPolicy(num_cubes=2)))",
-                "ValueError: intercube needs a row a cube: the tensor lies on 2 of 4 cubes",
-            ),
-            ("torch.ones(6, 8)", "ValueError: a tensor of shape (6, 8) has 6 rows, which 4 cubes cannot share equally"),
-            ("torch.zeros(0, 8)", "ValueError: shape (0, 8) is not a shape; give one or more sizes of at least 1"),
-            ("torch.zeros(16, 8, dp=DPPolicy())", "ValueError: DPPolicy num_cubes=16: a SIP has 4 cubes"),
-            (
-                "torch.zeros(4, 8, dtype='f64')",
-                "TypeError: dtype 'f64' is not available; allowed: f16, bf16, f32, i32, i8",
-            ),
-            ("DPPolicy(pe='split')", "ValueError: DPPolicy pe='split' is not available; allowed: row_wise"),
-            (
-                "torch.zeros(4, 8).copy_(torch.from_numpy(torch.zeros(4, 4).numpy()))",
-                "ValueError: cannot copy a tensor of shape (4, 4) into one of (4, 8)",
-            ),
-            *(
-                (
-                    call,
-                    f"TypeError: {name} takes tensors of the device, not a NoneType; give what torch.zeros returns",
-                )
-                for name, call in (
-                    ("all_reduce", "dist.all_reduce(None)"),
-                    ("broadcast", "dist.broadcast([None], 0)"),
-                    ("all_gather", "dist.all_gather([torch.ones(4, 8), None], torch.ones(4, 8))"),
-                    ("send", "dist.send(None, 1)"),
-                )
-            ),
-            (
-                "dist.all_gather([torch.ones(4, 8)] * 4, None)",
-                "ValueError: all_gather: rank 0 of the group gives no source, and needs one",
-            ),
-            ("dist.all_reduce(torch.ones(4, 8), algorithm=3)", "TypeError: all_reduce: algorithm=3: give the name"),
-            (
-                "dist.all_reduce(torch.ones(4, 8), pes='x')",
-                "TypeError: a collective: pes='x': give a number or several",
-            ),
-            ("dist.batch_isend_irecv([3])", "TypeError: batch_isend_irecv: [3]: give a list of P2POp"),
-            ("dist.get_rank('x')", "ValueError: 'x' is no group; give what new_group returns"),
-            ("dist.destroy_process_group(3)", "ValueError: 3 is no group; give what new_group returns"),
-            ("dist.new_subgroups(-1)", "ValueError: new_subgroups: group_size=-1: must divide the 4 ranks"),
-            ("dist.new_subgroups('2')", "TypeError: new_subgroups: group_size='2': give a whole number"),
-            ("DPPolicy(num_cubes=True)", "TypeError: DPPolicy num_cubes=True: give a whole number"),
-            ("DPPolicy(num_cubes=1.5)", "TypeError: DPPolicy num_cubes=1.5: give a whole number"),
-            ("torch.zeros(4, 8, dp='row_wise')", "TypeError: dp='row_wise': give a DPPolicy"),
-            ("torch.zeros(4, 8).fill_(None)", "TypeError: fill_(None): give a number"),
-            ("torch.zeros(4, 8).copy_(None)", "TypeError: cannot copy None into a tensor; give a tensor"),
-            ("torch.from_numpy(['x'])", "TypeError: from_numpy(['x']): give an array of numbers"),
-            ("torch.zeros(4, 8).narrow(0, 0.5, 1)", "TypeError: narrow: start=0.5: give a whole number"),
-            ("torch.zeros(4, 8).chunk(None)", "TypeError: chunk: chunks=None: give a whole number"),
-        ],
-    )
-    def test_each_is_an_exception_that_says_what_is_allowed(self, tmp_path, body, line):
-        exit_code, kind, told = failure(run_worker(tmp_path, body))
-        assert (exit_code, kind) == (5, "exception")
-        assert told.startswith(line)
-        assert "(rank 0, host script, at 0 ps)" in told
-
-    def test_a_tensor_that_does_not_fit(self, tmp_path):
-        exit_code, kind, line = failure(run_worker(tmp_path, "torch.zeros(4, 2**30, dtype='f32')"))
-        assert (exit_code, kind) == (3, "OutOfMemoryError")
-        assert "use a smaller size or raise cube.hbm_MiB_per_pe" in line
 
 
 class TestExceptions:
@@ -645,18 +514,3 @@ class TestDeadlocks:
         shuffled = run(*RING, path, mail_seed=seed)
         assert shuffled.outcome.error.message == plain.outcome.error.message
         assert shuffled.outcome.error.detail == plain.outcome.error.detail
-
-
-@pytest.mark.parametrize(
-    ("name", "says"),
-    [
-        ("bf16", "torch has no 'bf16' here; did you mean torch.bfloat16?"),
-        ("softmx", "torch has no 'softmx' here; did you mean torch.softmax?"),
-        ("nothing_like_it", "torch has no 'nothing_like_it' here"),
-    ],
-)
-def test_a_name_that_torch_does_not_have(tmp_path, name: str, says: str) -> None:
-    script = f'def worker(rank, world_size, torch):\n    assert not hasattr(torch, "{name}")\n    torch.{name}\n'
-    error = run("--sips", 1, *SMALL, script_file(tmp_path, script)).outcome.error
-    assert error is not None
-    assert error.message == f"AttributeError: {says} (rank 0, host script, at 0 ps)"
