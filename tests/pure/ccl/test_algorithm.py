@@ -95,7 +95,7 @@ def test_the_built_in_algorithm() -> None:
     assert algorithm.kernel_args(system_of(resolved), 32, 1, 128) == (128, 4, 4, 2, 1, 0, 2, 1)
 
 
-# --- the contract; what does not keep it is in inproc/transcripts/algorithms.txt ---------------------------------------------------------------------------------------------
+# --- the contract: what does not keep it is in inproc/transcripts/algorithms.txt -------------------------------
 
 
 @pytest.mark.ideal
@@ -251,7 +251,8 @@ def test_a_self_wired_algorithm_needs_a_neighbors_hook(load: Load, topology: str
     with pytest.raises(ConfigError) as caught:
         load(GOOD, topology=topology).neighbour_table(system(), 4)
     assert str(caught.value) == (
-        f"{WHERE}exports no neighbors, which topology {topology} asks for (ADR-0023 F4); write it, or name a built-in "
+        f"algorithms.mine.module = mine.py: exports no neighbors, which topology {topology} asks for (ADR-0023 F4); write "
+        "it, or name a built-in "
         "table as algorithms.mine.topology: mesh_2d, mesh_2d_no_wrap, ring_1d, ring_1d_unidir, torus_2d, tree_binary"
     )
     source = GOOD + "def neighbors(rank, size, b): return b or {'E': (rank + 1) % size}\n"

@@ -133,7 +133,5 @@ def test_too_many_chips_and_too_long_a_file(write: Write) -> None:
     with pytest.raises(ConfigError, match=r"^c\.yaml: arch: 2049 chips; must be at most 2048$"):
         read_cluster(write(keys(*range(2049))))
     Path("c.yaml").write_text("#" * (MAX_FILE_BYTES + 1))
-    with pytest.raises(
-        ConfigError, match=rf"^c\.yaml: larger than {MAX_FILE_BYTES} bytes; a config file is a few KiB$"
-    ):
+    with pytest.raises(ConfigError, match=rf"^c\.yaml: larger than {MAX_FILE_BYTES} bytes; "):
         read_cluster(Path("c.yaml"))
