@@ -251,8 +251,8 @@ def test_a_self_wired_algorithm_needs_a_neighbors_hook(load: Load, topology: str
     with pytest.raises(ConfigError) as caught:
         load(GOOD, topology=topology).neighbour_table(system(), 4)
     assert str(caught.value) == (
-        f"algorithms.mine.module = mine.py: exports no neighbors, which topology {topology} asks for (ADR-0023 F4); write "
-        "it, or name a built-in "
+        f"algorithms.mine.module = mine.py: exports no neighbors, which topology {topology} asks for (ADR-0023 F4); "
+        "write it, or name a built-in "
         "table as algorithms.mine.topology: mesh_2d, mesh_2d_no_wrap, ring_1d, ring_1d_unidir, torus_2d, tree_binary"
     )
     source = GOOD + "def neighbors(rank, size, b): return b or {'E': (rank + 1) % size}\n"
