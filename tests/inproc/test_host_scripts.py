@@ -204,25 +204,6 @@ dist.all_reduce(torch.ones(4, 8))
         assert lines[-1] == "KeyError: 'b'"
         assert [line.strip() for line in lines if "inner" in line or "return" in line][-1] == "return {'a': 1}[key]"
 
-    def test_at_the_top_of_the_script(self, tmp_path):
-        source = "import no_such_thing\ndef worker(rank, world_size, torch):\n    pass\n"
-        done = run(*RING, script_file(tmp_path, source))
-        exit_code, kind, line = failure(done)
-        assert (exit_code, kind) == (5, "exception")
-        assert line.startswith("ModuleNotFoundError: No module named 'no_such_thing'")
-        assert f'"{tmp_path / "script.py"}", line 1' in done.outcome.error.detail
-        assert "/sipsim/" not in done.outcome.error.detail
-
-    @pytest.mark.ideal
-    def test_in_a_kernel(self, tmp_path):
-        done = run(*RING, *ccl_file(tmp_path, kernel("if at == (1, 3):\n        tl.load(t_ptr, 1)\n        1 / 0")))
-        exit_code, kind, line = failure(done)
-        assert (exit_code, kind) == (5, "exception")
-        assert line.startswith("ZeroDivisionError: division by zero (rank 1, cube 3, PE 0, at ")
-        assert line.endswith("ns)")
-        files = [line.split('"')[1] for line in done.outcome.error.detail.splitlines() if line.startswith("  File")]
-        assert files == [str(tmp_path / "mine.py")]
-
     def test_the_first_of_two_failed_ranks_is_reported(self, tmp_path):
         body = "if rank == 3:\n    1 / 0\ndist.all_reduce(torch.ones(4, 8))\nraise ValueError('late')"
         assert "ZeroDivisionError: division by zero (rank 3," in failure(run_worker(tmp_path, body))[2]
@@ -376,48 +357,6 @@ def kernel(t_ptr, n_elem, cube_w, cube_h, n_sips, sip_rank, kind, w, h, tl):
 
 
 class TestKernelsThatBreakARule:
-    def test_a_direction_that_is_not_installed(self, tmp_path):
-        flags = ccl_file(tmp_path, kernel("value = tl.load(t_ptr + at[1] * 16, 8)\n    tl.send('global_N', value)"))
-        done = run(*RING, *flags, "--n-elem", 8, "--no-verify-data")
-        exit_code, kind, line = failure(done)
-        assert (exit_code, kind, done.outcome.error.rank) == (3, "IpcqInvalidDirection", 0)
-        assert line.startswith(
-            "direction 'global_N' is not installed; installed: E, S, global_E, global_W; algorithms."
-        )
-        assert "(rank 0, cube 0, PE 0, at " in line
-        assert done.outcome.error.detail == f"  {tmp_path / 'mine.py'}:7: tl.send('global_N', value)"
-
-    @pytest.mark.ideal
-    def test_a_send_larger_than_a_slot(self, tmp_path):
-        body = "if at == (2, 1):\n        tl.send('W', src_addr=t_ptr + 4096 * at[1], shape=2048)"
-        flags = ccl_file(tmp_path, kernel(body), slot_size=4095)
-        done = run(*RING, *flags, "--n-elem", 2048, "--no-verify-data")
-        exit_code, kind, line = failure(done)
-        assert (exit_code, kind, done.outcome.error.rank) == (3, "IpcqMessageTooLarge", 2)
-        assert line == (
-            "a send of 4096 bytes W does not fit a slot of 4095; send it in chunks, or raise slot_size "
-            "(rank 2, cube 1, PE 0, at 0 ps)"
-        )
-
-    def test_a_recv_of_another_size(self, tmp_path):
-        body = "tl.send('global_E', src_addr=t_ptr + 16 * at[1], shape=8)\n    tl.recv('global_W', 4, 'f16')"
-        exit_code, kind, line = failure(run(*RING, *ccl_file(tmp_path, kernel(body)), "--n-elem", 8))
-        assert (exit_code, kind) == (3, "IpcqTypeMismatch")
-        assert line.startswith("recv global_W expects f16[4] (8 bytes), but the message is f16[8] (16 bytes)")
-
-    def test_a_recv_of_another_type_is_seen_under_strict_validation(self, tmp_path):
-        body = "tl.send('global_E', src_addr=t_ptr + 16 * at[1], shape=8)\n    tl.recv('global_W', 4, 'f32')"
-        loose = run(*RING, *ccl_file(tmp_path, kernel(body)), "--n-elem", 8, "--no-verify-data")
-        assert loose.outcome.exit_code == 0
-        strict = ccl_file(tmp_path, kernel(body), strict_validation="true")
-        assert failure(run(*RING, *strict, "--n-elem", 8))[:2] == (3, "IpcqTypeMismatch")
-
-    @pytest.mark.ideal
-    def test_an_address_outside_the_tensor(self, tmp_path):
-        exit_code, kind, line = failure(run(*RING, *ccl_file(tmp_path, kernel("tl.load(t_ptr, 9)")), "--n-elem", 8))
-        assert (exit_code, kind) == (3, "MemoryAccessError")
-        assert "are not within one shard of a tensor (rank 0, cube 0, PE 0, at 0 ps)" in line
-
     @pytest.mark.parametrize("seed", range(3))
     def test_the_failed_rank_is_reported_not_those_that_only_stop(self, tmp_path, seed):
         flags = ccl_file(tmp_path, kernel("if at == (3, 2):\n        tl.load(t_ptr, 10**6)\n"))
@@ -469,43 +408,6 @@ class TestDeadlocks:
         assert sum(groups) == 3 * 4
         kernel = {wait["file"].rpartition("/")[2] for wait in error.facts["deadlock"]["waits"]}
         assert kernel == {"intercube_allreduce.py"}
-
-    def test_a_circle_of_receivers(self, tmp_path):
-        """Everybody receives from the W before they send to the E."""
-        body = "tl.recv('global_W', 8, 'f16')\n    tl.send('global_E', src_addr=t_ptr, shape=1)"
-        exit_code, kind, line = failure(run(*RING, *ccl_file(tmp_path, kernel(body)), "--no-verify-data"))
-        assert (exit_code, kind) == (3, "IpcqDeadlock")
-        ranks = [f"rank {rank} cube 0 PE 0 (recv global_W)" for rank in (0, 3, 2, 1)]
-        cycle = "a cycle: " + " -> ".join([*ranks, "rank 0 cube 0 PE 0"])
-        assert without_lines(line).startswith(f"{cycle}, all at test_a_circle_of_receivers0/mine.py; 16 PEs wait ")
-
-    def test_a_circle_of_senders(self, tmp_path):
-        """Full rings: everybody sends and nobody receives."""
-        body = "for _ in range(3):\n        tl.send('global_E', src_addr=t_ptr + 64 * at[1], shape=8)"
-        flags = ccl_file(tmp_path, kernel(body), n_slots=2)
-        exit_code, kind, line = failure(run(*RING, *flags, "--n-elem", 32, "--no-verify-data"))
-        assert (exit_code, kind) == (3, "IpcqDeadlock")
-        assert "a cycle: rank 0 cube 0 PE 0 (send global_E) -> rank 1 cube 0 PE 0 (send global_E) -> " in line
-
-    def test_within_one_sip(self, tmp_path):
-        body = "if at[1] == 1:\n        tl.recv('W', 8, 'f16')"
-        _, kind, line = failure(run("--sips", 1, *SMALL, *ccl_file(tmp_path, kernel(body)), "--no-verify-data"))
-        assert kind == "IpcqDeadlock"
-        assert "; 1 PE waits and nothing" in line
-        assert "missing: a send by rank 0 cube 0 PE 0, which waits for nothing, to rank 0 cube 1 PE 0" in line
-
-    @pytest.mark.ideal
-    def test_a_script_that_waits_for_what_its_rank_never_started(self, tmp_path):
-        """Both ranks of a pair wait in different collectives: the second of one has no partner."""
-        body = "dist.all_reduce(torch.ones(4, 8))\nif rank == 1:\n    dist.all_reduce(torch.ones(4, 8))"
-        done = run_worker(tmp_path, body, "--sips", 2, *SMALL)
-        exit_code, kind, line = failure(done)
-        assert (exit_code, kind) == (3, "IpcqDeadlock")
-        not_called = "rank 0 has not called intercube of 32 f16 (sum), call 2 of the group of all ranks"
-        assert f"{not_called} (its script has ended); rank 1 waits in it" in line
-        missing = "missing: a send by rank 0 cube 3 PE 0, which waits for nothing, to rank 1 cube 3 PE 0"
-        assert missing in done.outcome.error.detail.splitlines()[0]
-        assert [each["wrong"] for each in done.document["runs"]] == [0]
 
     @pytest.mark.parametrize("seed", range(3))
     def test_the_explanation_does_not_depend_on_the_mail(self, tmp_path, seed):
