@@ -173,16 +173,9 @@ class TestFaults:
         chosen = options("--fault slow:3@2us:x2 --fault kill:1@1us#1")
         assert faults_of(chosen, plan(), JOB) == ("kill:1@1us#1", "slow:3@2us:x2")
 
-    @pytest.mark.parametrize(
-        ("words", "line"),
-        [
-            ("--fault klil:1@1us", "--fault 'klil:1@1us': unknown kind 'klil'; allowed: "),
-            ("--fault kill:4@1us", "--fault 'kill:4@1us': there is no SIP 4; ranks are 0 to 3"),
-            ("--hosts a,b --fault cut:c@1s", "--fault 'cut:c@1s': there is no host 'c'; allowed: a, b"),
-        ],
-    )
-    def test_mistakes(self, words: str, line: str) -> None:
-        assert refused(faults_of, options(words, "ssh"), plan(), JOB).startswith(line)
+    def test_a_host_that_does_not_exist(self) -> None:
+        line = refused(faults_of, options("--hosts a,b --fault cut:c@1s", "ssh"), plan(), JOB)
+        assert line == "--fault 'cut:c@1s': there is no host 'c'; allowed: a, b"
 
     def test_random_ones_are_drawn_over_the_run(self) -> None:
         chosen = options("--fault random:7:50 --max-restarts 9")
