@@ -177,10 +177,6 @@ def garbage_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("garbage") / "g.yaml"
 
 
-def utf8(text: str) -> bytes:
-    return text.encode(errors="replace")
-
-
 yaml_bits = st.lists(
     st.sampled_from(
         ["wire", ": ", "\n", "  ", "- ", "{", "}", "[", "]", ",", "&a ", "*a", "!t ", "'", '"', "#", "|", ">", "?", "%",
