@@ -11,6 +11,7 @@ from sweeps import crossed
 
 from launcher.run.results import table
 from sipsim.ccl.intercube.bounds import bottleneck_of, bounds
+from sipsim.errors import ConfigError
 
 PIPELINED, HIERARCHICAL = "intercube_pipelined", "intercube_hierarchical"
 BOTH = [PIPELINED, HIERARCHICAL]
@@ -118,6 +119,28 @@ def test_other_operators(tmp_path: Path, algorithm: str, op: str) -> None:
     rank_per = "pe" if algorithm == HIERARCHICAL else "cube"
     chosen = ccl_file(tmp_path, source, rank_per=rank_per)
     right(run(*chosen, *flags("mine", 3)[2:], "--n-elem", 77, "--dtype", "f32"))
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (
+            [*flags(PIPELINED, 3, "custom"), "--set", "system.sips.custom_links="
+             "[{a: 0, a_port: E, b: 1, b_port: W}, {a: 1, a_port: N, b: 2, b_port: S}]"],
+            "custom links must join port E of each SIP with port W of the next one, in a line or a ring",
+        ),
+        (flags(PIPELINED, root_cube=4), "root_cube = 4: must be null, auto or a cube of the mesh, 0 to 3"),
+        (flags(HIERARCHICAL, root_cube="auto"), "root_cube = auto: the algorithm has no root cube; leave it null"),
+        (flags("intercube_allreduce", root_cube="auto"), "root_cube = auto: must be null or 3, the cube where"),
+        (flags(PIPELINED, latch="in_place"), "set latch to copy or null"),
+        ([*flags("intercube_per_pe"), "--n-elem", 7], "7 elements a cube are no whole number for each of the 2 PEs"),
+        (flags(HIERARCHICAL, world_size=3), "every cube takes part; leave world_size null"),
+    ],
+)  # fmt: skip
+def test_refused(words: list[Any], says: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        run(*words)
+    assert says in str(caught.value)
 
 
 @pytest.mark.parametrize(
