@@ -87,27 +87,8 @@ class TestShape:
         assert not [name for name in sys.modules if name.startswith("mypackage")]
 
     @pytest.mark.parametrize(
-        "words",
-        [
-            ("-m",),
-            ("nowhere.py",),
-            *(("-m", name) for name in ("no.such.module", "os", "sys", "_ctypes", "xml", "os.x")),
-        ],
-        ids=" ".join,
-    )
-    def test_no_such_script(self, words):
-        from launcher.run.options import Usage
-
-        with pytest.raises((ConfigError, Usage)) as caught:
-            run(*RING, *words)
-        assert "\n" not in str(caught.value)
-
-    @pytest.mark.parametrize(
         ("source", "line"),
         [
-            ("def work(rank):\n    pass\n", "defines no worker; a host script defines worker(rank, world_size, torch)"),
-            ("def worker(:\n", "not valid Python: invalid syntax"),
-            ("", "defines no worker"),
             ("worker = " + "1+" * 9999 + "1", "not valid Python: "),
             ("worker = " + "(" * 999 + ")" * 999, "not valid Python: "),
             ("worker = 0\0", "not valid Python: source code string cannot contain null bytes"),
@@ -123,15 +104,6 @@ class TestShape:
         done = run_worker(tmp_path, f"dist.all_reduce(torch.ones(4, 8))\n{how}", top="import sys")
         assert (done.outcome.exit_code, len(done.document["runs"])) == (0, 1)
 
-    @pytest.mark.parametrize("code", ["3", "'no licence'"])
-    def test_an_exit_with_an_error(self, tmp_path, code):
-        done = run_worker(tmp_path, f"sys.exit({code})", top="import sys")
-        exit_code, kind, line = failure(done)
-        assert (exit_code, kind) == (5, "exception")
-        assert f"sys.exit({code})" in line
-        assert "script.py:5 " in line
-        assert done.outcome.error.detail.count("  File ") == 1
-
     @pytest.mark.parametrize("error", ["KeyboardInterrupt", "GeneratorExit", "BaseException", "greenlet.GreenletExit"])
     @pytest.mark.parametrize("where", ["script", "kernel"])
     def test_whatever_is_raised_is_an_exception(self, tmp_path, request, error, where):
@@ -143,27 +115,6 @@ class TestShape:
         exit_code, kind, line = failure(run_worker(tmp_path, body, top=top))
         assert (exit_code, kind) == (5, "exception")
         assert f"{error.rpartition('.')[2]}: told" in line
-
-    @pytest.mark.parametrize(
-        "worker",
-        [
-            "def worker(*_):\n    yield",
-            "async def worker(*_): pass",
-            "async def work(*_): yield\nworker = work",
-            "async def work(*_): pass\nworker = lambda *_: work()",
-        ],
-    )
-    @pytest.mark.filterwarnings("error")
-    def test_a_worker_that_would_not_run_is_refused(self, tmp_path, worker):
-        exit_code, kind, line = failure(run(*RING, script_file(tmp_path, worker)))
-        assert (exit_code, kind) == (2, "config")
-        assert "script.py: worker must be a plain function" in line
-
-    @pytest.mark.parametrize("worker", ["def worker(): pass", "worker = lambda rank: None", "def worker(*, a): pass"])
-    def test_a_worker_that_takes_something_else_is_refused(self, tmp_path, worker):
-        exit_code, kind, line = failure(run(*RING, script_file(tmp_path, worker)))
-        assert (exit_code, kind) == (2, "config")
-        assert "; define worker(rank, world_size, torch)" in line
 
     def test_imports_from_its_folder_even_later(self, tmp_path):
         script_file(tmp_path, "VALUE = 5\n", "beside_early.py")
@@ -228,88 +179,6 @@ dist.init_process_group(backend="ahbm", world_size=4, rank=rank, init_method="en
         assert run_worker(tmp_path, body).outcome.error is None
 
 
-class TestErrorsOfTheApi:
-    @pytest.mark.ideal
-    @pytest.mark.parametrize(
-        ("body", "line"),
-        [
-            ("dist.init_process_group()", "ValueError: init_process_group was called twice"),
-            (
-                "dist.destroy_process_group(); dist.all_reduce(torch.ones(4, 8))",
-                "RuntimeError: call torch.distributed.init_process_group(backend='ahbm') first",
-            ),
-            (
-                "dist.destroy_process_group(); dist.init_process_group(backend='nccl')",
-                "ValueError: backend 'nccl' is not available; allowed: 'ahbm'",
-            ),
-            (
-                "dist.all_reduce(torch.ones(4, 8), op='max')",
-                "ValueError: intercube_all_reduce takes op 'sum', not 'max'; all_reduce(tensor, op='max'",
-            ),
-            (
-                "dist.intercube_all_reduce(torch.ones((2, 8), dp=DPPolicy(num_cubes=2)))",
-                "ValueError: intercube needs a row a cube: the tensor lies on 2 of 4 cubes",
-            ),
-            ("torch.ones(6, 8)", "ValueError: a tensor of shape (6, 8) has 6 rows, which 4 cubes cannot share equally"),
-            ("torch.zeros(0, 8)", "ValueError: shape (0, 8) is not a shape; give one or more sizes of at least 1"),
-            ("torch.zeros(16, 8, dp=DPPolicy())", "ValueError: DPPolicy num_cubes=16: a SIP has 4 cubes"),
-            (
-                "torch.zeros(4, 8, dtype='f64')",
-                "TypeError: dtype 'f64' is not available; allowed: f16, bf16, f32, i32, i8",
-            ),
-            ("DPPolicy(pe='split')", "ValueError: DPPolicy pe='split' is not available; allowed: row_wise"),
-            (
-                "torch.zeros(4, 8).copy_(torch.from_numpy(torch.zeros(4, 4).numpy()))",
-                "ValueError: cannot copy a tensor of shape (4, 4) into one of (4, 8)",
-            ),
-            *(
-                (
-                    call,
-                    f"TypeError: {name} takes tensors of the device, not a NoneType; give what torch.zeros returns",
-                )
-                for name, call in (
-                    ("all_reduce", "dist.all_reduce(None)"),
-                    ("broadcast", "dist.broadcast([None], 0)"),
-                    ("all_gather", "dist.all_gather([torch.ones(4, 8), None], torch.ones(4, 8))"),
-                    ("send", "dist.send(None, 1)"),
-                )
-            ),
-            (
-                "dist.all_gather([torch.ones(4, 8)] * 4, None)",
-                "ValueError: all_gather: rank 0 of the group gives no source, and needs one",
-            ),
-            ("dist.all_reduce(torch.ones(4, 8), algorithm=3)", "TypeError: all_reduce: algorithm=3: give the name"),
-            (
-                "dist.all_reduce(torch.ones(4, 8), pes='x')",
-                "TypeError: a collective: pes='x': give a number or several",
-            ),
-            ("dist.batch_isend_irecv([3])", "TypeError: batch_isend_irecv: [3]: give a list of P2POp"),
-            ("dist.get_rank('x')", "ValueError: 'x' is no group; give what new_group returns"),
-            ("dist.destroy_process_group(3)", "ValueError: 3 is no group; give what new_group returns"),
-            ("dist.new_subgroups(-1)", "ValueError: new_subgroups: group_size=-1: must divide the 4 ranks"),
-            ("dist.new_subgroups('2')", "TypeError: new_subgroups: group_size='2': give a whole number"),
-            ("DPPolicy(num_cubes=True)", "TypeError: DPPolicy num_cubes=True: give a whole number"),
-            ("DPPolicy(num_cubes=1.5)", "TypeError: DPPolicy num_cubes=1.5: give a whole number"),
-            ("torch.zeros(4, 8, dp='row_wise')", "TypeError: dp='row_wise': give a DPPolicy"),
-            ("torch.zeros(4, 8).fill_(None)", "TypeError: fill_(None): give a number"),
-            ("torch.zeros(4, 8).copy_(None)", "TypeError: cannot copy None into a tensor; give a tensor"),
-            ("torch.from_numpy(['x'])", "TypeError: from_numpy(['x']): give an array of numbers"),
-            ("torch.zeros(4, 8).narrow(0, 0.5, 1)", "TypeError: narrow: start=0.5: give a whole number"),
-            ("torch.zeros(4, 8).chunk(None)", "TypeError: chunk: chunks=None: give a whole number"),
-        ],
-    )
-    def test_each_is_an_exception_that_says_what_is_allowed(self, tmp_path, body, line):
-        exit_code, kind, told = failure(run_worker(tmp_path, body))
-        assert (exit_code, kind) == (5, "exception")
-        assert told.startswith(line)
-        assert "(rank 0, host script, at 0 ps)" in told
-
-    def test_a_tensor_that_does_not_fit(self, tmp_path):
-        exit_code, kind, line = failure(run_worker(tmp_path, "torch.zeros(4, 2**30, dtype='f32')"))
-        assert (exit_code, kind) == (3, "OutOfMemoryError")
-        assert "use a smaller size or raise cube.hbm_MiB_per_pe" in line
-
-
 class TestExceptions:
     BODY = """
 dist.all_reduce(torch.ones(4, 8))
@@ -334,25 +203,6 @@ dist.all_reduce(torch.ones(4, 8))
         assert lines[0] == "Traceback (most recent call last):"
         assert lines[-1] == "KeyError: 'b'"
         assert [line.strip() for line in lines if "inner" in line or "return" in line][-1] == "return {'a': 1}[key]"
-
-    def test_at_the_top_of_the_script(self, tmp_path):
-        source = "import no_such_thing\ndef worker(rank, world_size, torch):\n    pass\n"
-        done = run(*RING, script_file(tmp_path, source))
-        exit_code, kind, line = failure(done)
-        assert (exit_code, kind) == (5, "exception")
-        assert line.startswith("ModuleNotFoundError: No module named 'no_such_thing'")
-        assert f'"{tmp_path / "script.py"}", line 1' in done.outcome.error.detail
-        assert "/sipsim/" not in done.outcome.error.detail
-
-    @pytest.mark.ideal
-    def test_in_a_kernel(self, tmp_path):
-        done = run(*RING, *ccl_file(tmp_path, kernel("if at == (1, 3):\n        tl.load(t_ptr, 1)\n        1 / 0")))
-        exit_code, kind, line = failure(done)
-        assert (exit_code, kind) == (5, "exception")
-        assert line.startswith("ZeroDivisionError: division by zero (rank 1, cube 3, PE 0, at ")
-        assert line.endswith("ns)")
-        files = [line.split('"')[1] for line in done.outcome.error.detail.splitlines() if line.startswith("  File")]
-        assert files == [str(tmp_path / "mine.py")]
 
     def test_the_first_of_two_failed_ranks_is_reported(self, tmp_path):
         body = "if rank == 3:\n    1 / 0\ndist.all_reduce(torch.ones(4, 8))\nraise ValueError('late')"
@@ -507,48 +357,6 @@ def kernel(t_ptr, n_elem, cube_w, cube_h, n_sips, sip_rank, kind, w, h, tl):
 
 
 class TestKernelsThatBreakARule:
-    def test_a_direction_that_is_not_installed(self, tmp_path):
-        flags = ccl_file(tmp_path, kernel("value = tl.load(t_ptr + at[1] * 16, 8)\n    tl.send('global_N', value)"))
-        done = run(*RING, *flags, "--n-elem", 8, "--no-verify-data")
-        exit_code, kind, line = failure(done)
-        assert (exit_code, kind, done.outcome.error.rank) == (3, "IpcqInvalidDirection", 0)
-        assert line.startswith(
-            "direction 'global_N' is not installed; installed: E, S, global_E, global_W; algorithms."
-        )
-        assert "(rank 0, cube 0, PE 0, at " in line
-        assert done.outcome.error.detail == f"  {tmp_path / 'mine.py'}:7: tl.send('global_N', value)"
-
-    @pytest.mark.ideal
-    def test_a_send_larger_than_a_slot(self, tmp_path):
-        body = "if at == (2, 1):\n        tl.send('W', src_addr=t_ptr + 4096 * at[1], shape=2048)"
-        flags = ccl_file(tmp_path, kernel(body), slot_size=4095)
-        done = run(*RING, *flags, "--n-elem", 2048, "--no-verify-data")
-        exit_code, kind, line = failure(done)
-        assert (exit_code, kind, done.outcome.error.rank) == (3, "IpcqMessageTooLarge", 2)
-        assert line == (
-            "a send of 4096 bytes W does not fit a slot of 4095; send it in chunks, or raise slot_size "
-            "(rank 2, cube 1, PE 0, at 0 ps)"
-        )
-
-    def test_a_recv_of_another_size(self, tmp_path):
-        body = "tl.send('global_E', src_addr=t_ptr + 16 * at[1], shape=8)\n    tl.recv('global_W', 4, 'f16')"
-        exit_code, kind, line = failure(run(*RING, *ccl_file(tmp_path, kernel(body)), "--n-elem", 8))
-        assert (exit_code, kind) == (3, "IpcqTypeMismatch")
-        assert line.startswith("recv global_W expects f16[4] (8 bytes), but the message is f16[8] (16 bytes)")
-
-    def test_a_recv_of_another_type_is_seen_under_strict_validation(self, tmp_path):
-        body = "tl.send('global_E', src_addr=t_ptr + 16 * at[1], shape=8)\n    tl.recv('global_W', 4, 'f32')"
-        loose = run(*RING, *ccl_file(tmp_path, kernel(body)), "--n-elem", 8, "--no-verify-data")
-        assert loose.outcome.exit_code == 0
-        strict = ccl_file(tmp_path, kernel(body), strict_validation="true")
-        assert failure(run(*RING, *strict, "--n-elem", 8))[:2] == (3, "IpcqTypeMismatch")
-
-    @pytest.mark.ideal
-    def test_an_address_outside_the_tensor(self, tmp_path):
-        exit_code, kind, line = failure(run(*RING, *ccl_file(tmp_path, kernel("tl.load(t_ptr, 9)")), "--n-elem", 8))
-        assert (exit_code, kind) == (3, "MemoryAccessError")
-        assert "are not within one shard of a tensor (rank 0, cube 0, PE 0, at 0 ps)" in line
-
     @pytest.mark.parametrize("seed", range(3))
     def test_the_failed_rank_is_reported_not_those_that_only_stop(self, tmp_path, seed):
         flags = ccl_file(tmp_path, kernel("if at == (3, 2):\n        tl.load(t_ptr, 10**6)\n"))
@@ -601,43 +409,6 @@ class TestDeadlocks:
         kernel = {wait["file"].rpartition("/")[2] for wait in error.facts["deadlock"]["waits"]}
         assert kernel == {"intercube_allreduce.py"}
 
-    def test_a_circle_of_receivers(self, tmp_path):
-        """Everybody receives from the W before they send to the E."""
-        body = "tl.recv('global_W', 8, 'f16')\n    tl.send('global_E', src_addr=t_ptr, shape=1)"
-        exit_code, kind, line = failure(run(*RING, *ccl_file(tmp_path, kernel(body)), "--no-verify-data"))
-        assert (exit_code, kind) == (3, "IpcqDeadlock")
-        ranks = [f"rank {rank} cube 0 PE 0 (recv global_W)" for rank in (0, 3, 2, 1)]
-        cycle = "a cycle: " + " -> ".join([*ranks, "rank 0 cube 0 PE 0"])
-        assert without_lines(line).startswith(f"{cycle}, all at test_a_circle_of_receivers0/mine.py; 16 PEs wait ")
-
-    def test_a_circle_of_senders(self, tmp_path):
-        """Full rings: everybody sends and nobody receives."""
-        body = "for _ in range(3):\n        tl.send('global_E', src_addr=t_ptr + 64 * at[1], shape=8)"
-        flags = ccl_file(tmp_path, kernel(body), n_slots=2)
-        exit_code, kind, line = failure(run(*RING, *flags, "--n-elem", 32, "--no-verify-data"))
-        assert (exit_code, kind) == (3, "IpcqDeadlock")
-        assert "a cycle: rank 0 cube 0 PE 0 (send global_E) -> rank 1 cube 0 PE 0 (send global_E) -> " in line
-
-    def test_within_one_sip(self, tmp_path):
-        body = "if at[1] == 1:\n        tl.recv('W', 8, 'f16')"
-        _, kind, line = failure(run("--sips", 1, *SMALL, *ccl_file(tmp_path, kernel(body)), "--no-verify-data"))
-        assert kind == "IpcqDeadlock"
-        assert "; 1 PE waits and nothing" in line
-        assert "missing: a send by rank 0 cube 0 PE 0, which waits for nothing, to rank 0 cube 1 PE 0" in line
-
-    @pytest.mark.ideal
-    def test_a_script_that_waits_for_what_its_rank_never_started(self, tmp_path):
-        """Both ranks of a pair wait in different collectives: the second of one has no partner."""
-        body = "dist.all_reduce(torch.ones(4, 8))\nif rank == 1:\n    dist.all_reduce(torch.ones(4, 8))"
-        done = run_worker(tmp_path, body, "--sips", 2, *SMALL)
-        exit_code, kind, line = failure(done)
-        assert (exit_code, kind) == (3, "IpcqDeadlock")
-        not_called = "rank 0 has not called intercube of 32 f16 (sum), call 2 of the group of all ranks"
-        assert f"{not_called} (its script has ended); rank 1 waits in it" in line
-        missing = "missing: a send by rank 0 cube 3 PE 0, which waits for nothing, to rank 1 cube 3 PE 0"
-        assert missing in done.outcome.error.detail.splitlines()[0]
-        assert [each["wrong"] for each in done.document["runs"]] == [0]
-
     @pytest.mark.parametrize("seed", range(3))
     def test_the_explanation_does_not_depend_on_the_mail(self, tmp_path, seed):
         plain = run_worker(tmp_path, self.SKIPS)
@@ -645,18 +416,3 @@ class TestDeadlocks:
         shuffled = run(*RING, path, mail_seed=seed)
         assert shuffled.outcome.error.message == plain.outcome.error.message
         assert shuffled.outcome.error.detail == plain.outcome.error.detail
-
-
-@pytest.mark.parametrize(
-    ("name", "says"),
-    [
-        ("bf16", "torch has no 'bf16' here; did you mean torch.bfloat16?"),
-        ("softmx", "torch has no 'softmx' here; did you mean torch.softmax?"),
-        ("nothing_like_it", "torch has no 'nothing_like_it' here"),
-    ],
-)
-def test_a_name_that_torch_does_not_have(tmp_path, name: str, says: str) -> None:
-    script = f'def worker(rank, world_size, torch):\n    assert not hasattr(torch, "{name}")\n    torch.{name}\n'
-    error = run("--sips", 1, *SMALL, script_file(tmp_path, script)).outcome.error
-    assert error is not None
-    assert error.message == f"AttributeError: {says} (rank 0, host script, at 0 ps)"

@@ -11,7 +11,6 @@ from sweeps import batches
 
 from launcher.api import run as run_program
 from sipsim.control.launch import RoutedLaunch
-from sipsim.errors import ConfigError
 from sipsim.record.explanation import Explanation
 
 ONE_CUBE = ("--sips", 1, "--set", "sip.cube_mesh.w=1", "--set", "sip.cube_mesh.h=1", "--check-invariants")
@@ -210,6 +209,7 @@ class TestRows:
         assert usual.document["launches"] == shuffled.document["launches"]
         assert any(each["late_by_ns"] for each in usual.document["launches"])
 
+
 class TestExplain:
     @pytest.mark.ideal
     @pytest.mark.parametrize(
@@ -286,24 +286,6 @@ class TestInvariants:
         assert ran.outcome.error is not None
         assert ran.outcome.error.kind == "InvariantViolation"
         assert line in ran.outcome.error.message
-
-
-@pytest.mark.parametrize(
-    ("settings", "line"),
-    [
-        (["io_cpu=null"], "io_cpu = null: launch needs it"),
-        (["m_cpu=null"], "m_cpu = null: launch needs it"),
-        (["io_cpu.cube=16"], "io_cpu.cube = 16: no such cube in a 4x4 mesh; allowed: 0 to 15"),
-        (["launch.start_skew_ns={2: 10}"], "launch.start_skew_ns.2 = 10.0: '2' is no rank; allowed: 0 to 1"),
-        (["launch.start_skew_ns={east: 10}"], "'east' is no rank"),
-        (["launch.hostlatency_ns=3"], "did you mean 'host_latency_ns'?"),
-    ],
-)
-def test_a_wrong_config_is_one_line(settings: list[str], line: str) -> None:
-    with pytest.raises(ConfigError) as caught:
-        run(*launch_flags(), *(word for each in settings for word in ("--set", each)))
-    assert line in str(caught.value)
-    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.ideal

@@ -2,7 +2,6 @@
 
 import csv
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -191,26 +190,6 @@ def test_at_most_five_lines_below_the_table_the_rest_is_verbose(tmp_path: Path, 
     assert short[-1] == verbose[-1] == f"# digest {done.document['digest']}"
     assert ("-v)" in "".join(short)) == (body.startswith(MANY))
     assert sum("launch kernel_" in line for line in verbose) == 7 * body.startswith(MANY)
-
-
-@pytest.mark.parametrize(
-    ("places", "line"),
-    [
-        ("cubes=4", "cubes=4: a SIP has 4, from 0 to 3"),
-        ("cubes=[0, -1]", "cubes=[0, -1]: a SIP has 4, from 0 to 3"),
-        ("pes=8", "pes=8: a cube has 8, from 0 to 7"),
-        ("cubes=[]", "cubes is empty; name at least one, from 0 to 3, or leave it out"),
-        ("pes=()", "pes is empty; name at least one, from 0 to 7, or leave it out"),
-        ("cubes=[1, 1]", "cubes=[1, 1]: one is named twice"),
-        ("cubes='E'", "cubes='E': give a number or several, from 0 to 3"),
-        ("cubes=[1.5]", "cubes=[1.5]: 1.5 is no whole number"),
-    ],
-)
-def test_what_is_no_pe_is_told_in_one_line(tmp_path: Path, places: str, line: str) -> None:
-    done = run(*ONE, script_file(tmp_path, KERNELS + f"    torch.launch(load, t, 1, {places})\n"))
-    error: Any = done.outcome.error
-    assert f"torch.launch: {line}" in error.message
-    assert "\n" not in error.message
 
 
 @pytest.mark.ideal

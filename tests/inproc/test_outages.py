@@ -130,29 +130,3 @@ def test_without_go_back_n_the_loss_is_named() -> None:
     assert "set go_back_n: true" in error.message
     late = ("--fault", "link:2.W@900us:50us")
     assert run(*ALL_REDUCE, "--set", "links.ethernet_100g.params.go_back_n=false", *late).outcome.error is None
-
-
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        (("--fault", "link:0.X@4us:5us"), "system.sips.outages[0].port: unknown port '0.X'; allowed"),
-        (("--fault", "link:0.E@4us"), "--fault 'link:0.E@4us' is not a fault; write it as link:0.E@30us:50us"),
-        (("--fault", "link:0.E@0us:5us"), "--fault 'link:0.E@0us:5us': both times must be more than 0"),
-        (("--fault", "link:0.E@4us:5x"), "--fault 'link:0.E@4us:5x': '5x' is not a time"),
-        (
-            ("--fault", "link:0.E@4us:5us", "--fault", "link:1.W@8us:5us"),
-            "link 1.W>0.E is down from 4us to 9us and from 8us to 13us; must not overlap",
-        ),
-        (("--fault", "link:0.E@4us:5us", "--link", "ucie"), "the link at 0.E is of kind Ucie, which has no outages"),
-        (
-            ("--set", "system.sips.outages=[{port: 0.E, at_us: -1, for_us: 5}]"),
-            "system.sips.outages[0].at_us = -1: must be at least 1e-06",
-        ),
-        (("--set", "system.sips.outages=[{port: 0.E, at_us: 1}]"), "system.sips.outages[0]"),
-    ],
-)
-def test_an_outage_that_cannot_be_is_refused(flags: tuple[object, ...], message: str) -> None:
-    with pytest.raises(ConfigError) as refused:
-        run(*ALL_REDUCE, *flags)
-    assert message in str(refused.value)
-    assert "\n" not in str(refused.value)

@@ -156,41 +156,6 @@ def test_rows_that_follow_each_other_are_one_transfer(tmp_path: Path) -> None:
         assert member.chip.sip.oplog.total == 2 * transfers, index
 
 
-REFUSALS = {
-    "a @ t((4, 3))": "ValueError: a @ b takes an (M, K) and a (K, N) tensor, not (8, 12) and (4, 3)",
-    "a @ t((12, 8), dp=DPPolicy(N, N, 1, 2))": "ValueError: a @ b: a lies on 2 cubes of 2 PEs and b on 1 of 2;",
-    "a @ t((12, 8))": "ValueError: a @ b: with cube='row_wise' of a and cube='row_wise' of b no cube has all",
-    "a @ t((12, 8), dtype='f32')": "TypeError: a @ b takes one type, not f16 and f32; write b.to('f16')",
-    "a @ np.ones((12, 8))": "TypeError: a @ b takes a tensor of the device, not ndarray; copy_ it into one",
-    "a + t((8, 13), dp=DPPolicy(R, N, 2, 2))": "ValueError: a + b of f16[8, 12] with cube='row_wise' x 2, pe=",
-    "a + True": "TypeError: a + b takes a tensor of the device or a number, not bool",
-    "a.to('i8') * 0.5": "TypeError: a * b: 0.5 is no int, and the others are i8",
-    "a.to('i32').gelu()": "TypeError: gelu takes floats, not i32; write tensor.to('f32')",
-    "a.to('i8').softmax()": "TypeError: softmax takes floats, not i8",
-    "a.softmax(0)": "ValueError: softmax along dim=0 is not available; along the last dimension it is",
-    "t((8, 12), dp=DPPolicy(C, N, 2, 2)).softmax()": "ValueError: softmax of f16[8, 12] with cube='column_wise'",
-    "t((8,)).softmax()": "ValueError: softmax of f16[8] with cube='row_wise' x 2, pe='row_wise' x 2 goes",
-    "t((8, 12), dp=DPPolicy(C, N, 2, 2))[1]": "ValueError: one row of f16[8, 12] with cube='column_wise'",
-    "a[8]": "IndexError: tensor[8]: row 8 does not exist; there are 8",
-    "a[[1, -9]]": "IndexError: tensor[[1, -9]]: row -9 does not exist; there are 8",
-    "a[3:3]": "IndexError: tensor[slice(3, 3, None)] has no row; a tensor has at least one",
-    "a['x']": "TypeError: tensor['x']: give a row, a slice of rows, or a list of rows",
-    "a[0, 0]": "TypeError: tensor[(0, 0)]: give a row, a slice of rows, or a list of rows",
-    "a[1.0]": "TypeError: tensor[1.0]: give a row, a slice of rows, or a list of rows",
-    "a.to('f64')": "TypeError: dtype 'f64' is not available",
-}
-
-
-def test_refusals_come_before_a_launch(tmp_path: Path) -> None:
-    body = "t = lambda shape, dtype='f16', dp=DPPolicy(R, R, 2, 2): torch.zeros(shape, dtype=dtype, dp=dp)\n"
-    body += "a = t((8, 12))\n"
-    for call, text in REFUSALS.items():
-        kind, _, message = text.partition(": ")
-        body += f"said = refused({kind}, lambda: {call})\nassert said.startswith({message!r}), said\n"
-    body += "assert torch.kernels.ended == 3, torch.kernels.ended  # the casts\n"
-    scripted(tmp_path, body)
-
-
 def test_an_operation_takes_simulated_time_on_the_pes_of_its_result(tmp_path: Path) -> None:
     body = """
 a = torch.ones((8, 64), dp=DPPolicy(R, R, 2, 2))

@@ -5,13 +5,9 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import pytest
 from runs import ccl_file, run
 
 from launcher.report.trace import write_trace
-from launcher.run import options
-from launcher.run.results import result
-from sipsim.errors import ConfigError
 from sipsim.record.artifacts import made, rank_folder
 from sipsim.record.trace import TRACE_FILE, TraceFile, TraceLine
 
@@ -177,13 +173,6 @@ def test_a_torn_line_is_left_out(tmp_path: Path) -> None:
         "0,0,0,30,send,E,4,0,3,1.0.0,up",
         "1,0,0,30,send,E,4,0,3,1.0.0,up",
     ]
-
-
-@pytest.mark.parametrize("name", ["none/trace.csv", "."])
-def test_an_unwritable_file_is_refused(tmp_path: Path, name: str) -> None:
-    """By ``check_writable``, as for the other files of a run: before anything starts."""
-    with pytest.raises(ConfigError, match=r"--trace-ccl .*: cannot be written"):
-        result.check_writable(options.parse(["--trace-ccl", str(tmp_path / name)]))
 
 
 def test_a_direction_may_have_any_name(tmp_path: Path) -> None:

@@ -112,29 +112,6 @@ def test_tensors_and_rings_share_every_slice_of_hbm_without_a_byte_of_overlap(tm
     check(run(*words(tmp_path, n, "--set", "defaults.buffer_kind=hbm", "--check-invariants", *small)), n)
 
 
-COPIES = "have copies of the tensor; it takes row_wise ones"
-
-
-@pytest.mark.ideal
-@pytest.mark.parametrize(
-    ("call", "layout", "line"),
-    [
-        ("all_reduce", 'pe="replicate"', f"all_reduce: 8 PEs {COPIES}"),
-        ("all_reduce", 'cube="replicate"', f"all_reduce: 2 cubes {COPIES}"),
-        ("intercube", 'pe="replicate"', "algorithm intercube_allreduce runs no kernel on PE 1 of cube 0, where a part"),
-        ("intercube", 'cube="replicate"', "intercube needs a row a cube: the tensor's cubes have copies of all rows"),
-        ("intercube", 'cube="column_wise"', "intercube needs a row a cube: the tensor's cubes have columns of it"),
-        ("intercube", 'pe="column_wise"', "intercube needs a row a cube: the tensor's PEs have columns of it"),
-    ],
-)
-def test_layouts_that_are_refused(tmp_path, call, layout, line):
-    """An all-reduce over SIPs would have to write all copies; that of the ADR knows PE 0 of each cube."""
-    key = layout.partition("=")[0]
-    text = SCRIPT.replace("CUBES", str(CUBES)).replace("N)", f"{N})").replace(f'{key}="row_wise"', layout)
-    done = run(*FLAGS, script_file(tmp_path, text.replace("all_reduce", call.replace("cube", "cube_all_reduce"))))
-    assert done.outcome.error.message.startswith(f"ValueError: {line}")
-
-
 GRID = """
 import numpy as np
 

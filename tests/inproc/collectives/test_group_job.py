@@ -1,6 +1,5 @@
 """The built-in job over groups: every collective with every algorithm is right, groups run in parallel, faults show."""
 
-import re
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,6 @@ from sipsim.ccl.collectives.base import COLLECTIVES
 from sipsim.ccl.collectives.group import GroupCollective
 from sipsim.ccl.cost.commands import Commands
 from sipsim.ccl.settings import effective_ipcq
-from sipsim.errors import ConfigError
 from sipsim.host.group_request import tasks_of
 from sipsim.plan.plan import Plan
 
@@ -144,28 +142,6 @@ def test_receives_of_few_bytes_are_issued_while_the_first_message_is_under_way()
     bound, (row,) = bound_of(done.prepared), done.document["runs"]
     assert bound is not None
     assert row["time_ns"] - row["launch_ns"] < 1.55 * bound.ps / 1000
-
-
-@pytest.mark.parametrize(
-    ("setting", "message"),
-    [
-        ("buffer_kind=hbm", "algorithms.ring.buffer_kind = hbm: the rings of groups lie in the TCM; leave it out"),
-        (
-            "latch=in_place",
-            "algorithms.ring.latch = in_place: a PE has it for the queue pairs of all algorithms; set defaults.latch",
-        ),
-    ],
-)
-def test_settings_that_a_schedule_cannot_have(setting: str, message: str) -> None:
-    flags = ("--sips", 2, *SMALL, "--collective", "all_reduce", "--algorithm", "direct")
-    with pytest.raises(ConfigError, match=re.escape(message)):
-        run(*flags, "--set", f"algorithms.ring.{setting}")
-
-
-def test_a_default_that_no_algorithm_of_the_job_takes_is_refused() -> None:
-    flags = ("--sips", 2, *SMALL, "--collective", "all_reduce", "--set", "defaults.credit_return_mode=fabric")
-    with pytest.raises(ConfigError, match=r"credit_return_mode=fabric: has no effect, since algorithms\..*piggyback"):
-        run(*flags)
 
 
 MESSAGE = """

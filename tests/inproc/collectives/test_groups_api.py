@@ -163,34 +163,6 @@ def test_a_barrier_waits_for_the_last_rank(tmp_path):
     assert min(launch["start_ns"] for launch in reduced) > burnt[0]["end_ns"] > 10_000
 
 
-PARTS = "must be the rows of 4 parts, one for each rank, equal here, 16 in all"
-REFUSED = {
-    "dist.send(mine, rank)": "rank 0 is this rank",
-    "dist.send(mine, 2, group=dist.new_group([0, 1, 3]))": "rank 2 is not in group 1 of ranks 0, 1, 3",
-    "dist.recv(mine)": "name the sender, src",
-    "dist.batch_isend_irecv([dist.P2POp(print, mine, 1)])": "is neither isend nor irecv",
-    "dist.all_gather([room(4)] * 3 + [room(5)], mine)": "tensors of a list have one shape, type and layout",
-    "dist.all_gather([], mine)": "a list of tensors is empty",
-    "room(8).narrow(1, 0, 1)": "views are of rows",
-    "room(8).narrow(0, 6, 3)": "rows 6 to 8 of a tensor of shape (8,) do not exist",
-    "torch.zeros((8,), dtype='i32', dp=DPPolicy(num_cubes=2)).narrow(0, 3, 2)": "begin or end inside a block of 4 rows",
-    "dist.all_reduce(mine, pes=[0, 2])": "a collective: pes=[0, 2]: a cube has 2, from 0 to 1",
-    "dist.new_subgroups(3)": "must divide the 4 ranks",
-    "dist.all_to_all_single(room(16), room(16), [4, 4, 4, 4], [16])": f"input_split_sizes=[16]: {PARTS}",
-    "dist.all_to_all_single(room(16), room(16), [4, 4, 4])": f"output_split_sizes=[4, 4, 4]: {PARTS}",
-    "dist.all_to_all_single(room(16), room(16), [3] * 4)": f"output_split_sizes=[3, 3, 3, 3]: {PARTS}",
-    "dist.all_to_all_single(room(16), room(16), None, [3, 5, 4, 4])": f"input_split_sizes=[3, 5, 4, 4]: {PARTS}",
-    "dist.get_group_rank(dist.new_group([1, 0]), 2)": "rank 2 is not in group 1 of ranks 1, 0",
-}
-
-
-@pytest.mark.parametrize("body", REFUSED)
-def test_refused(tmp_path, body):
-    done = run_groups(tmp_path, SETUP.format(n=4, cubes=1, pes=1) + f"    {body}\n")
-    assert (done.outcome.error.kind, done.outcome.error.rank) == ("exception", 0)
-    assert REFUSED[body] in done.outcome.error.message
-
-
 LAYOUTS = {
     "one PE": (700, 1, 1),
     "a PE of each cube": (700, 2, 1),

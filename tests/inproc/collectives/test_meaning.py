@@ -91,15 +91,6 @@ def test_a_kernel_of_the_user_is_run_on_any_tensor_and_told(tmp_path, capsys):
     assert capsys.readouterr().err == ""
 
 
-def test_an_algorithm_that_is_wired_before_the_run_is_not_taken_for_one_over_ranks(tmp_path):
-    done = all_reduced(tmp_path, [LAYOUTS["a row a cube"]], how=", algorithm='intercube_pipelined'")
-    assert done.outcome.error is not None
-    assert "algorithm intercube_pipelined cannot run this all_reduce" in done.outcome.error.message
-    done = all_reduced(tmp_path, [LAYOUTS["a row a cube"]], "--algorithm", "ring", call="dist.intercube_all_reduce")
-    assert done.outcome.error is not None
-    assert "algorithm ring runs all_reduce, " in done.outcome.error.message
-
-
 def test_the_digest_has_the_key_only_where_it_is_not_the_default(tmp_path):
     texts = [
         run(*FLAGS, "--set", f"defaults.all_reduce={meaning}").prepared.plan.canonical_text()

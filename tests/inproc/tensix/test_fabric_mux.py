@@ -87,23 +87,3 @@ def test_a_deadlock_names_the_channels_of_a_mux(tmp_path: Path, is_open: bool) -
     assert [each["name"] for each in muxed] == [f"SIP 0 mux 1-1 channel {channel}" for channel in (0, 1)]
     assert {each["waits_for"] for each in muxed} == {"SIP 0 eth0 sender 0"}
     assert muxed[0]["text"] == "8 of its 8 slots hold packets that the mux has not sent"
-
-
-@pytest.mark.parametrize(
-    ("more", "line"),
-    [
-        ('fabric.create_mux(muxes, core, "forward", 1)', "worker 1-1 of SIP 0 has a mux, which never ends; put this"),
-        ('fabric.create_mux(program, core, "forward", 1)', "worker 1-1 of SIP 0 has a mux, which never ends; put this"),
-        (f'fabric.create_mux(program, others[2], "forward", 1); {BEGUN}',
-         "connects to SIP 0 eth0 sender 0, and worker"),
-        (f"{BEGUN}; tt.create_kernel(program, send, others[2], args=(fabric.connect_to_mux(mux, 0, others[2]), 99))",
-         "connects to SIP 0 mux 1-1 channel 0, and worker"),
-        (f'{BEGUN}; tt.create_kernel(program, send, others[2], args=(fabric.connect(others[2], "forward"), 99))',
-         "connects to SIP 0 eth0 sender 0, and worker"),
-    ],
-    ids=["same program", "another program", "two on a link", "two clients", "a client and a worker beside the mux"],
-)  # fmt: skip
-def test_misuse_of_a_mux(tmp_path: Path, more: str, line: str) -> None:
-    error = run_mux(tmp_path, 99, more).document["error"]
-    assert (error["kind"], error["message"].count("\n")) == ("KernelMisuse", 0)
-    assert line in error["message"]

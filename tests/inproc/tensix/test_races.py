@@ -146,23 +146,6 @@ def test_a_signal_is_no_race(
     assert lines[1:] == (["seeds 1 to 2: the same; partial result"] if at == 4 else [])
 
 
-@pytest.mark.parametrize(
-    ("line", "exit_code", "failure"),
-    [
-        ("raise ValueError('no')", 5, "exception: ValueError: no"),
-        ("tt.open_fabric('star')", 3, "KernelMisuse: a fabric's topology is "),
-    ],
-)
-def test_what_fails_by_itself_is_no_race(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], line: str, exit_code: int, failure: str
-) -> None:
-    """Its exit code is that of ``ahbm-launch``, so that it is not taken for a mistake in the command line."""
-    code = main([*FLAGS, str(script_file(tmp_path, f"def worker(rank, world_size, tt):\n    {line}\n"))])
-    said = capsys.readouterr()
-    assert (code, said.out) == (exit_code, "")
-    assert said.err.startswith(f"ahbm-races: it fails without jitter, too: {failure}")
-
-
 RESULTS = """
 def worker(rank, world_size, tt):
     one, dram, eth = tt.workers[0], tt.dram_cores[0], tt.get_active_ethernet_cores()[0]
@@ -192,19 +175,6 @@ def test_what_counts_as_results(tmp_path: Path, one: str, other: str, names: lis
         results.append(done.document["ranks"][0]["results"])
     assert sorted(results[0]) == names
     assert (results[0] == results[1]) is are_same
-
-
-@pytest.mark.parametrize(
-    ("more", "kind"),
-    [
-        ("tt.declare_result(one, 0, 4, 'x'); tt.declare_result(one, 8, 4, 'x')", "KernelMisuse"),
-        ("tt.declare_result(one, 2**40, 4)", "MemoryAccessError"),
-        ("tt.declare_result((0, 1), 0, 4)", "KernelMisuse"),
-    ],
-)
-def test_results_that_cannot_be(tmp_path: Path, more: str, kind: str) -> None:
-    error = run("--topology", "n300", script_file(tmp_path, RESULTS.format(more=more))).document["error"]
-    assert error["kind"] == kind
 
 
 OPERATIONS = """

@@ -15,7 +15,6 @@ from sipsim.config.model import AlgorithmEntry
 from sipsim.errors import ConfigError
 from sipsim.plan.plan import Plan
 from sipsim.system.system import System
-from sipsim.task import NOT_PLAIN
 
 GOOD = """
 TOPO_NAME_TO_KIND = {"ring_1d": 7, "custom": 3}
@@ -96,53 +95,7 @@ def test_the_built_in_algorithm() -> None:
     assert algorithm.kernel_args(system_of(resolved), 32, 1, 128) == (128, 4, 4, 2, 1, 0, 2, 1)
 
 
-# --- the contract ---------------------------------------------------------------------------------------------
-
-WHERE = "algorithms.mine.module = mine.py: "
-HOOKS = ("kernel", "kernel_args", "neighbors", "reference", "root_cube", "suits")
-BROKEN = [
-    (GOOD.replace("def kernel(", "def colonel("), "exports no kernel; an algorithm module must (ADR-0023 D11)"),
-    (GOOD.replace("kernel_args", "args"), "exports no kernel_args; an algorithm module must (ADR-0023 D11)"),
-    (GOOD + "kernel = 3", "kernel must be a function, not int"),
-    *((GOOD + f"def {hook}(*args):\n    yield 1", f"{hook} {NOT_PLAIN}") for hook in HOOKS),
-    *((GOOD + f"async def {hook}(*args): pass", f"{hook} {NOT_PLAIN}") for hook in HOOKS),
-    ("class Odd(BaseException): pass\nraise Odd('no luck')", "cannot be imported: Odd: no luck"),
-    (GOOD + "kernel_args = (1, 2)", "kernel_args must be a function, not tuple"),
-    (GOOD + "TOPO_NAME_TO_KIND = ['ring_1d']", "TOPO_NAME_TO_KIND must be a dict of names to ints, not list"),
-    (GOOD + "neighbors = {'E': 1}", "neighbors must be a function, not dict"),
-    (GOOD + "reference = 3", "reference must be a function, not int"),
-    ("raise RuntimeError('no luck')", "cannot be imported: RuntimeError: no luck"),
-    ("raise RuntimeError('no luck,\\nagain')", r"cannot be imported: RuntimeError: no luck,\nagain"),
-    ("import sys; sys.exit(3)", "cannot be imported: SystemExit: 3"),
-    ("import no_such_thing", "cannot be imported: ModuleNotFoundError: No module named 'no_such_thing'"),
-    ("x = 0\ndef f(:\n", "cannot be imported: SyntaxError: invalid syntax (mine.py, line 2)"),
-]
-
-
-@pytest.mark.parametrize(("source", "message"), BROKEN)
-def test_one_line_for_a_broken_module(load: Load, source: str, message: str) -> None:
-    with pytest.raises(ConfigError) as caught:
-        load(source)
-    assert str(caught.value) == WHERE + message
-
-
-def test_a_missing_file_and_a_missing_module(load: Load) -> None:
-    with pytest.raises(ConfigError) as no_file:
-        load(GOOD, "nowhere/mine.py")
-    assert str(no_file.value) == (
-        "algorithms.mine.module = nowhere/mine.py: cannot be imported: "
-        "FileNotFoundError: nowhere/mine.py: no such Python file"
-    )
-    with pytest.raises(ConfigError, match="cannot be imported: ModuleNotFoundError: No module named 'no_such'"):
-        load(GOOD, "no_such.thing")
-
-
-def test_a_topology_that_it_does_not_run_on(load: Load) -> None:
-    """F4: found when the plan is made."""
-    with pytest.raises(ConfigError) as caught:
-        load(GOOD).topology_kind("torus_2d")
-    message = "system.sips.topology = torus_2d: algorithm mine does not run on it; allowed: custom, ring_1d"
-    assert str(caught.value) == message
+# --- the contract: what does not keep it is in inproc/transcripts/algorithms.txt -------------------------------
 
 
 @pytest.mark.ideal
@@ -164,29 +117,6 @@ ROOT = "\ndef root_cube(system): return system.n_cubes - 1\n"
 @pytest.mark.parametrize(("source", "root"), [(GOOD, None), (GOOD + ROOT, None), (GOOD + ROOT, 15)])
 def test_a_root_cube_that_is_allowed(load: Load, source: str, root: int | None) -> None:
     load(source, root_cube=root).check_root_cube(system())
-
-
-@pytest.mark.parametrize(
-    ("source", "line"),
-    [
-        (GOOD, "algorithms.mine.root_cube = 3: the algorithm has no root cube; leave it null"),
-        (GOOD + ROOT, "algorithms.mine.root_cube = 3: must be null or 15, the cube where the reduction ends"),
-        (
-            GOOD + "\ndef root_cube(system): 1 / 0\n",
-            "algorithms.mine.module = mine.py: root_cube raised ZeroDivisionError: division by zero (mine.py:6)",
-        ),
-    ],
-)
-def test_a_root_cube_that_is_refused(load: Load, source: str, line: str) -> None:
-    with pytest.raises(ConfigError) as caught:
-        load(source, root_cube=3).check_root_cube(system())
-    assert str(caught.value) == line
-
-
-@pytest.mark.ideal
-def test_the_plan_checks_the_root_cube() -> None:
-    with pytest.raises(ConfigError, match=r"^algorithms\.intercube_allreduce\.root_cube = 0: must be null or 15, "):
-        Plan(config({"algorithms.intercube_allreduce.root_cube": 0}))
 
 
 # --- what the kernel gets -------------------------------------------------------------------------------------
@@ -224,47 +154,13 @@ def test_a_hook_with_a_third_parameter_gets_the_system(load: Load, signature: st
     assert str(load(GOOD + hook).kernel_args(system(), 32, 0, 9)) == passed[:-1] + ", 0, 7, 2, 1)"
 
 
-TAKES = [
-    ("(t_ptr, a, b, tl)", PLAIN, None),
-    ("(t_ptr, a, b, tl=None, extra=1)", PLAIN, None),
-    ("(*args)", GOOD, None),
-    (
-        "(t_ptr, a, tl)",
-        PLAIN,
-        "kernel(t_ptr, a, tl) cannot take 4 values: the tensor's address, 2 of kernel_args, and tl",
-    ),
-    (
-        "(t_ptr, a, b, tl)",
-        GOOD,
-        "kernel(t_ptr, a, b, tl) cannot take 8 values: the tensor's address, 2 of kernel_args, rank, topology code, "
-        "width and height of the SIP grid, and tl",
-    ),
-]
-
-
-@pytest.mark.parametrize(("signature", "module", "message"), TAKES)
-def test_a_kernel_that_cannot_take_what_it_gets(load: Load, signature: str, module: str, message: str | None) -> None:
-    algorithm = load(module + f"def kernel{signature}: pass\n")
-    args = algorithm.kernel_args(system(), 2, 0, 9)
-    if message is None:
-        algorithm.check_takes(args)
-        return
-    with pytest.raises(ConfigError) as caught:
-        algorithm.check_takes(args)
-    assert str(caught.value) == WHERE + message
-
-
 @pytest.mark.parametrize(
-    ("body", "message"),
-    [
-        ("return n_elem", "TypeError: 'int' object is not iterable"),
-        ("raise ValueError('no\\nway')", r"ValueError: no\nway (mine.py:3)"),
-    ],
+    ("signature", "module"),
+    [("(t_ptr, a, b, tl)", PLAIN), ("(t_ptr, a, b, tl=None, extra=1)", PLAIN), ("(*args)", GOOD)],
 )
-def test_kernel_args_that_fail_are_one_line(load: Load, body: str, message: str) -> None:
-    with pytest.raises(ConfigError) as caught:
-        load(PLAIN + f"def kernel_args(world_size, n_elem): {body}\n").kernel_args(system(), 2, 0, 9)
-    assert str(caught.value) == f"{WHERE}kernel_args(2, 9) raised {message}"
+def test_a_kernel_that_can_take_what_it_gets(load: Load, signature: str, module: str) -> None:
+    algorithm = load(module + f"def kernel{signature}: pass\n")
+    algorithm.check_takes(algorithm.kernel_args(system(), 2, 0, 9))
 
 
 # --- schedules ------------------------------------------------------------------------------------------------
@@ -355,67 +251,9 @@ def test_a_self_wired_algorithm_needs_a_neighbors_hook(load: Load, topology: str
     with pytest.raises(ConfigError) as caught:
         load(GOOD, topology=topology).neighbour_table(system(), 4)
     assert str(caught.value) == (
-        f"{WHERE}exports no neighbors, which topology {topology} asks for (ADR-0023 F4); write it, or name a built-in "
+        f"algorithms.mine.module = mine.py: exports no neighbors, which topology {topology} asks for (ADR-0023 F4); "
+        "write it, or name a built-in "
         "table as algorithms.mine.topology: mesh_2d, mesh_2d_no_wrap, ring_1d, ring_1d_unidir, torus_2d, tree_binary"
     )
     source = GOOD + "def neighbors(rank, size, b): return b or {'E': (rank + 1) % size}\n"
     assert neighbours(load(source, topology=topology)) == {"E": 6}
-
-
-RANKS = "ranks are 0 to 31"
-FAILING = [
-    ("return b['up']", "raised KeyError: 'up'"),
-    ("return 3", "raised TypeError: 'int' object is not iterable"),
-    ("raise ValueError('no\\nway')", r"raised ValueError: no\nway"),
-    ("import sys; sys.exit('no')", "raised SystemExit: no"),
-    ("raise BaseException('no')", "raised BaseException: no"),
-    (
-        "raise type('Mute', (Exception,), {'__str__': lambda s: 1 / 0})",
-        "raised Mute (its __str__ raises ZeroDivisionError)",
-    ),
-    ("return {'E': [1]}", f"direction 'E' leads to [1], which is no rank; {RANKS}"),
-    ("return {'E': 1.0}", f"direction 'E' leads to 1.0, which is no rank; {RANKS}"),
-    ("return {'E': '1'}", f"direction 'E' leads to '1', which is no rank; {RANKS}"),
-    ("return {'E': None}", f"direction 'E' leads to None, which is no rank; {RANKS}"),
-    ("return {'E': rank != 3}", f"direction 'E' leads to True, which is no rank; {RANKS}"),
-    ("return {'E': 32}", f"direction 'E' leads to rank 32, which does not exist; {RANKS}"),
-    ("return {'E': -1}", f"direction 'E' leads to rank -1, which does not exist; {RANKS}"),
-    ("b['up'] = 32; return b", f"direction 'up' leads to rank 32, which does not exist; {RANKS}"),
-    ("return {'E': rank}", "direction 'E' leads back to the rank itself; leave it out"),
-    ("return {3: rank}", "direction 3 is no name; directions are text"),
-    ("return {('E',): 1}", "direction ('E',) is no name; directions are text"),
-    (
-        "return {'E#1': 1}",
-        "direction 'E#1' has a #, which is for the names of queue pairs that are made while time runs",
-    ),
-]
-
-
-@pytest.mark.parametrize(("body", "message"), FAILING, ids=[body for body, _ in FAILING])
-def test_a_hook_that_fails_is_one_line(load: Load, body: str, message: str) -> None:
-    """It raises, or returns no map of names to other ranks. The line names algorithm, rank and direction."""
-    with pytest.raises(ConfigError) as caught:
-        load(GOOD + f"def neighbors(rank, size, b):\n    {body}\n").neighbour_table(system(), 32)
-    assert str(caught.value) == f"{WHERE}neighbors(rank=0) {message}"
-
-
-def test_a_hook_with_too_few_parameters(load: Load) -> None:
-    with pytest.raises(ConfigError, match=r"neighbors\(rank=0\) raised TypeError: neighbors\(\) takes 1 positional"):
-        load(GOOD + "def neighbors(rank): return {}\n").neighbour_table(system(), 32)
-
-
-def test_the_first_wrong_rank_is_named(load: Load) -> None:
-    source = GOOD + "def neighbors(rank, size, b): return {'E': (rank + 1) % size if rank != 5 else size}\n"
-    with pytest.raises(ConfigError, match=r"neighbors\(rank=5\) direction 'E' leads to rank 8, which does not exist"):
-        load(source).neighbour_table(system(), 8)
-
-
-@pytest.mark.ideal
-@pytest.mark.parametrize(
-    "settings", [{"rank_per": "sip"}, {"rank_per": "pe"}, {"world_size": 16}, {"rank_per": "pe", "world_size": 32}]
-)
-def test_the_built_in_algorithm_takes_every_cube(settings: dict[str, object]) -> None:
-    """Its ranks are cubes (ADR-0032 D3)."""
-    entry = {f"algorithms.intercube_allreduce.{key}": value for key, value in settings.items()}
-    with pytest.raises(ConfigError, match="ValueError: every cube takes part; leave rank_per and world_size null"):
-        Plan(config(entry))

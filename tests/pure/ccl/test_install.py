@@ -390,29 +390,22 @@ def test_a_short_ring_within_a_long_one() -> None:
         check_rings_disjoint(plan)
 
 
-class CountedInt(int):
-    """An address that counts its comparisons, also after an addition."""
-
-    compared = 0
-
-
-def _counting(name: str) -> Callable[[int, int], bool]:
-    def compare(self: int, other: int) -> bool:
-        CountedInt.compared += 1
-        return bool(getattr(int, name)(self, other))
-
-    return compare
-
-
-for _name in ("__lt__", "__le__", "__gt__", "__ge__", "__eq__"):
-    setattr(CountedInt, _name, _counting(_name))
-CountedInt.__add__ = lambda self, other: CountedInt(int(self) + other)  # type: ignore[method-assign]
-
-
 def test_the_check_of_overlaps_is_not_quadratic() -> None:
     """2,048 rings take about 20 comparisons each, nearly all in the sort."""
-    count = 2048
-    bases = [CountedInt((rank * 769 % count) * 128) for rank in range(count)]
-    CountedInt.compared = 0
-    check_rings_disjoint({PePlace(0, rank, 0): [ring_at(base)] for rank, base in enumerate(bases)})
-    assert 0 < CountedInt.compared < 40 * count
+    compared = 0
+
+    def counting(name: str) -> Callable[[int, int], bool]:
+        def compare(self: int, other: int) -> bool:
+            nonlocal compared
+            compared += 1
+            return bool(getattr(int, name)(self, other))
+
+        return compare
+
+    names = ("__lt__", "__le__", "__gt__", "__ge__", "__eq__")
+    counted = type("Counted", (int,), {name: counting(name) for name in names})
+    counted.__add__ = lambda self, other: counted(int(self) + other)  # type: ignore[attr-defined]
+    plan = {PePlace(0, r, 0): [ring_at(counted((r * 769 % 2048) * 128))] for r in range(2048)}
+    compared = 0
+    check_rings_disjoint(plan)
+    assert 0 < compared < 40 * 2048

@@ -24,23 +24,11 @@ def test_without_matplotlib_a_picture_is_refused(monkeypatch: pytest.MonkeyPatch
         parse_bench(["eth-ping", "--plot", "a.png"])
 
 
-@pytest.mark.parametrize(
-    ("lines", "line"),
-    [
-        (["id,arch", "A1,x"], ":1: column family is missing"),
-        ([], ":1: column id is missing"),
-        ([HEAD, ROW, ROW], ":3: row A1 stands in line 2 already"),
-        ([HEAD, ROW.replace("A1", "")], ":2: a row needs an id"),
-        ([HEAD, ROW.replace("A1", "A" * 200_000)], ": is no CSV: field larger than field limit"),
-    ],
-)
-def test_a_bad_file_is_one_line(lines: list[str], line: str, tmp_path: Path) -> None:
+def test_a_field_that_is_too_long_is_one_line(tmp_path: Path) -> None:
     path = tmp_path / "figures.csv"
-    path.write_text("\n".join(lines))
-    with pytest.raises(ConfigError) as caught:
+    path.write_text("\n".join([HEAD, ROW.replace("A1", "A" * 200_000)]))
+    with pytest.raises(ConfigError, match=": is no CSV: field larger than field limit"):
         read_published(path)
-    assert line in str(caught.value)
-    assert "\n" not in str(caught.value)
 
 
 def test_rows_that_are_left_out_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

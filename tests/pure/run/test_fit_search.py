@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from fake_benches import FakeBench, LineCase, install, published
@@ -39,22 +40,21 @@ class Hollow:
         return sum(math.log(values[each] / target) ** 2 for each, target in self._targets.items())
 
 
-@pytest.mark.parametrize("target", [2.5, 3.7, 8.0, 10.0, 13.0, 22.0, 40.0])
-def test_it_finds_a_least_cost_within_the_bounds(target: float) -> None:
-    found = searched(START, [A, B], Hollow({A.name: target, B.name: 11.0}), probes=8)
-    assert found == {A.name: pytest.approx(target, rel=0.05), B.name: pytest.approx(11.0, rel=0.05)}
-
-
-@pytest.mark.parametrize(("target", "end"), [(0.1, 2.5), (900.0, 40.0)])
-def test_it_stays_within_the_bounds(target: float, end: float) -> None:
-    found = searched(START, [A], Hollow({A.name: target}), probes=4)
-    assert found == {A.name: end, B.name: 10.0}
-
-
-def test_what_is_counted_stays_whole() -> None:
-    packets = parameter("ccl.read_packets", 2.0, "packets")
-    found = searched({packets.name: 2.0}, [packets], Hollow({packets.name: 2.9}), probes=4)
-    assert found == {packets.name: 3.0}
+@pytest.mark.parametrize(
+    ("target", "unit", "value"),
+    [
+        *((each, "ns", pytest.approx(each, rel=0.05)) for each in (2.5, 3.7, 8.0, 10.0, 13.0, 22.0, 40.0)),
+        (0.1, "ns", 2.5),
+        (900.0, "ns", 40.0),
+        (5.9, "packets", 6.0),
+    ],
+)
+def test_it_finds_a_least_cost_within_the_bounds_and_whole_counts(target: float, unit: str, value: Any) -> None:
+    moved = [parameter(A.name.partition(":")[2], 10.0, unit), B]
+    assert searched(START, moved, Hollow({A.name: target, B.name: 11.0}), probes=8) == {
+        A.name: value,
+        B.name: pytest.approx(11.0, rel=0.05),
+    }
 
 
 def test_a_second_sweep_finds_what_hangs_together() -> None:

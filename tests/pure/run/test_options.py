@@ -136,11 +136,6 @@ class TestRefusals:
                 assert _numbers(action, "9" * 20) is None, action.dest
         assert {"sips", "seed", "iters", "warmup", "n_elem", "bytes", "f", "root", "jitter", "timeout_s"} <= {*found}
 
-    @pytest.mark.parametrize("flag", ["--log-dir", "--group", "--collective", "--variant", "--json", "--set"])
-    def test_an_empty_value(self, flag: str) -> None:
-        assert refusal(flag, "") == refusal(flag, "", "--sips", "2")
-        assert refusal(flag, "").startswith(f"{flag}: its value is empty")
-
     def test_a_switch_of_the_environment(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("AHBM_CHECK_INVARIANTS", "yes")
         assert refusal() == "AHBM_CHECK_INVARIANTS=yes: give 1 or 0, or unset it"
@@ -151,15 +146,11 @@ class TestRefusals:
         assert f"invalid choice: '{argv.split()[1]}'" in line
         assert "choose from" in line
 
+
 class TestFilesOfHosts:
     def test_one_a_line(self, tmp_path: Path) -> None:
         (tmp_path / "hosts").write_text("# mine\na:2\n\n  b  # the slow one\n")
         assert parse(["--hosts", f"@{tmp_path}/hosts"]).hosts == (("a", 2), ("b", None))
-
-    def test_no_host_in_it(self, tmp_path: Path) -> None:
-        (tmp_path / "hosts").write_text("# none\n")
-        line = refusal("--hosts", f"@{tmp_path}/hosts")
-        assert line.endswith("names no host; write one HOST or HOST:SIPS a line")
 
     def test_no_text(self, tmp_path: Path) -> None:
         (tmp_path / "hosts").write_bytes(b"\xff\xfe")

@@ -242,51 +242,6 @@ def test_layouts_that_do_not_exist(keys: dict[str, Any], line: str) -> None:
     assert str(refused.value) == line
 
 
-@pytest.mark.parametrize(
-    ("cube", "pe", "who", "rows"),
-    [
-        ("row_wise", "row_wise", "3 cubes of 4 PEs", 12),
-        ("replicate", "row_wise", "4 PEs", 4),
-        ("row_wise", "replicate", "3 cubes", 3),
-    ],
-)
-def test_rows_that_cannot_be_shared(cube: str, pe: str, who: str, rows: int) -> None:
-    with pytest.raises(ValueError, match="a tensor of shape") as refused:
-        made(cube, pe, rows=11)
-    assert str(refused.value) == (
-        f"a tensor of shape (11, 3) has 11 rows, which {who} cannot share equally; use a multiple of {rows} rows, or "
-        f"another DPPolicy(num_cubes=..., num_pes=...)"
-    )
-    with pytest.raises(ValueError, match="has 1 row, which"):
-        made(cube, pe, rows=1)
-
-
-@pytest.mark.parametrize(
-    ("cube", "pe", "shape", "line"),
-    [
-        (
-            "row_wise",
-            "column_wise",
-            (3, 10),
-            "has 10 columns, which 4 PEs cannot share equally; use a multiple of 4 columns",
-        ),
-        (
-            "column_wise",
-            "column_wise",
-            (1, 8),
-            "has 8 columns, which 3 cubes of 4 PEs cannot share equally; use a multiple of 12",
-        ),
-        ("column_wise", "row_wise", (3, 9), "has 3 rows, which 4 PEs cannot share equally; use a multiple of 4 rows"),
-        ("column_wise", "replicate", (24,), "has no columns to split; give it two sizes, or split its rows"),
-    ],
-)
-def test_columns_that_cannot_be_shared(cube: str, pe: str, shape: tuple[int, ...], line: str) -> None:
-    with pytest.raises(ValueError, match="a tensor of shape") as refused:
-        DPPolicy(cube, pe, CUBES, PES).block_shape(shape)
-    assert str(refused.value).startswith(f"a tensor of shape {shape} {line}")
-    assert "\n" not in str(refused.value)
-
-
 def test_more_pes_than_a_cube_has() -> None:
     torch = Torch(Bench(Plan(config({**ONE_SIP, "cube.pes": 3}))).sip)
     with pytest.raises(ValueError, match=r"^DPPolicy num_pes=4: a cube has 3 PEs$"):
