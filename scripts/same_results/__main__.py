@@ -118,11 +118,13 @@ VARYING = [
     (r"\bno progress for [\d.]+ s\b", "no progress for ... s"),
     (r"\babout [\d.]+ s of wall time(?: beside .* by itself\))?, [\d.]+ MiB\b", "about ... s of wall time, ... MiB"),
     (r"(?m)^ahbm-launch: stalled: .*\n(?:  .*\n)*", ""),
+    (r"\bsipsim([./])(?:chips\1ahbm\1)?collectives\1algorithms\b", r"sipsim\1ccl\1algorithms"),
     (r'File "<tree>/[^"]+", line \d+, in \w+', 'File "<tree>/...", line ..., in ...'),
     (r"(<tree>/[\w/]+\.py|\balgorithms/\w+\.py):\d+", r"\1:..."),
 ]
-"""Patterns in texts that differ between equal runs, count events, or are lines of the program's own files; and what
-takes their place. Digests stand in the documents."""
+"""Patterns in texts that differ between equal runs, count events, are lines of the program's own files, or say where
+built-in algorithms lie (their label in digests stands for that); and what takes their place. Digests stand in the
+documents."""
 
 
 def normalised(text: str, folder: Path) -> str:
