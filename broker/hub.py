@@ -10,8 +10,8 @@ from enum import Enum
 
 from broker.ids import LAUNCHER, Channel, split_address
 from broker.membership import Membership
-from broker.sync.explain import explain
-from broker.sync.timesync import ProtocolError, Quiescent, TimeSync, least
+from broker.sync.timesync.timesync import ProtocolError, Quiescent, TimeSync, least
+from broker.sync.waits import explain
 from broker.wire import (
     Abort,
     ConnectionLost,
@@ -48,7 +48,7 @@ from broker.wire import (
 )
 
 BAD_MESSAGE = "bad_message"
-"""The kind of ``sipsim.errors.BadMessage``."""
+"""The kind of ``sipsim.core.errors.BadMessage``."""
 Out = list[tuple[int, Message]]
 
 

@@ -33,12 +33,12 @@ import numpy as np
 if __name__ == "__main__":
     sys.path.append(str(Path(__file__).resolve().parents[1]))
 
-import sipsim.ccl.algorithms
-from sipsim.ccl.collectives.base import COLLECTIVES, NO_OP, Call
-from sipsim.ccl.collectives.group import GroupCollective, Task
-from sipsim.ccl.group import Group
-from sipsim.dtypes import DTYPES
-from sipsim.host.dp_policy import DPPolicy
+import sipsim.collectives.algorithms
+from sipsim.chips.ahbm.host.layout.dp_policy import DPPolicy
+from sipsim.collectives.call.base import COLLECTIVES, NO_OP, Call
+from sipsim.collectives.group.group import Group
+from sipsim.collectives.semantics.group import GroupCollective, Task
+from sipsim.core.dtypes import DTYPES
 
 Array = Any
 TOPOLOGIES = ("ring_1d", "line", "torus_2d", "mesh_2d_no_wrap", "custom")
@@ -69,8 +69,8 @@ class Case(NamedTuple):
 
 def schedules() -> dict[str, Any]:
     """The algorithms that run in any group, by name."""
-    names = (found.name for found in pkgutil.iter_modules(sipsim.ccl.algorithms.__path__))
-    modules = {name: importlib.import_module(f"sipsim.ccl.algorithms.{name}") for name in names}
+    names = (found.name for found in pkgutil.iter_modules(sipsim.collectives.algorithms.__path__))
+    modules = {name: importlib.import_module(f"sipsim.collectives.algorithms.{name}") for name in names}
     return {name: module for name, module in modules.items() if hasattr(module, "schedule")}
 
 
@@ -195,7 +195,7 @@ def run_column(topology: str, sips: int, count: int, only: str, variant: str) ->
     Raises:
         RuntimeError: when the run failed otherwise than by wrong numbers.
     """
-    from launcher.api import run
+    from launcher.api.api import run
 
     with tempfile.TemporaryDirectory() as folder:
         outcome = run(

@@ -34,7 +34,7 @@ from typing import Any, NamedTuple
 
 from kill_matrix import AGENTS, LOCAL, SSH, Run
 
-from sipsim.errors import ERROR_KINDS
+from sipsim.core.errors import ERROR_KINDS
 
 GROUPS = """
 def worker(rank, world_size, torch):

@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from launcher import flag_types
 from launcher.bench import tables
 from launcher.bench.fit.holdout import Fit, Fold, by_architecture, document, fit, hold_out
 from launcher.bench.fit.parameters import Model, project_model
@@ -24,8 +25,7 @@ from launcher.bench.machine import ARCHITECTURES, LINKS
 from launcher.bench.published import Published, default_files, read_published
 from launcher.bench.runner import Runner
 from launcher.bench.validation import summary
-from launcher.run import arguments
-from sipsim.errors import ConfigError
+from sipsim.core.errors import ConfigError
 
 PROBES = 3
 
@@ -86,24 +86,24 @@ def flags() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--chip", choices=sorted(LINKS), action="append", help="whose parameters and rows (all)")
     parser.add_argument(
-        "--family", type=arguments.names, default=(), metavar="NAME[,NAME...]", help="rows of these families alone"
+        "--family", type=flag_types.names, default=(), metavar="NAME[,NAME...]", help="rows of these families alone"
     )
     parser.add_argument(
-        "--holdout", type=arguments.IntRange(2, 1000), metavar="K", help="judge tests left out, in K folds"
+        "--holdout", type=flag_types.IntRange(2, 1000), metavar="K", help="judge tests left out, in K folds"
     )
     parser.add_argument(
-        "--sweeps", type=arguments.IntRange(1, 1000), default=1, metavar="N", help="of doubling and halving all (1)"
+        "--sweeps", type=flag_types.IntRange(1, 1000), default=1, metavar="N", help="of doubling and halving all (1)"
     )
     parser.add_argument(
         "--probes",
-        type=arguments.IntRange(0, 1000),
+        type=flag_types.IntRange(0, 1000),
         default=PROBES,
         metavar="N",
         help=f"of a golden section ({PROBES})",
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write values, and the held-out rows")
     parser.add_argument(
-        "--jobs", type=arguments.IntRange(1, 1024), metavar="N", help="processes; one a core, if not given"
+        "--jobs", type=flag_types.IntRange(1, 1024), metavar="N", help="processes; one a core, if not given"
     )
     return parser
 

@@ -16,15 +16,15 @@ import time
 from pathlib import Path
 from typing import Any
 
+from launcher import flag_types
 from launcher.bench import tables
 from launcher.bench.machine import LINKS, Machine
 from launcher.bench.mechanisms import without_each
 from launcher.bench.published import Published, default_files, read_published
 from launcher.bench.runner import Runner
 from launcher.bench.validation import Settings, Verdict, summary, validate
-from launcher.run import arguments
-from sipsim.config.load import default_dir
-from sipsim.errors import ConfigError
+from sipsim.config.load.load import default_dir
+from sipsim.core.errors import ConfigError
 
 FAILED_EXIT = 3
 PARAMETERS = {
@@ -166,7 +166,7 @@ def flags() -> argparse.ArgumentParser:
     )
     parser.add_argument("--mechanisms", action="store_true", help="simulate without each mechanism, too")
     parser.add_argument(
-        "--jobs", type=arguments.IntRange(1, 1024), metavar="N", help="processes; one a core, if not given"
+        "--jobs", type=flag_types.IntRange(1, 1024), metavar="N", help="processes; one a core, if not given"
     )
     return parser
 

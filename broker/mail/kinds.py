@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from broker.mail.base import BrokerMail, LauncherMail, SipMail
 from broker.mail.inproc import InprocMail, ShuffledInprocMail
-from broker.mail.unix_mail import UnixBroker, UnixLauncher, UnixSipMail
-from broker.mail.zmq_mail import ZmqBroker, ZmqLauncher, ZmqSipMail
+from broker.mail.unix import UnixBroker, UnixLauncher, UnixSipMail
+from broker.mail.zmq import ZmqBroker, ZmqLauncher, ZmqSipMail
 
 
 class MailKind(NamedTuple):

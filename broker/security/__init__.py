@@ -1,1 +1,1 @@
-"""The keys of a run, who may connect, and where a process may listen."""
+"""The files of one subject, which become security.py."""

@@ -7,20 +7,20 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from launcher.api import run
-from launcher.run.options import parse
-from launcher.run.prepare import resolve
-from sipsim.chips.base import kind_of
-from sipsim.chips.tensix import TensixKind
-from sipsim.errors import ConfigError, SimulationError
-from sipsim.registry import unknown_name
-from sipsim.tensix.eth_dataflow import SYNC_BYTES
-from sipsim.tensix.host import SEMAPHORE_AREA
-from sipsim.tensix.params import ChipParams
-from sipsim.tensix.ubench.common import MARK
+from launcher.api.api import run
+from launcher.bench.programs.common import MARK
+from launcher.options.options import parse
+from launcher.run.prepare.prepare import resolve
+from sipsim.chips.api.chip import kind_of
+from sipsim.chips.tensix.chip.tensix import TensixKind
+from sipsim.chips.tensix.eth_dataflow import SYNC_BYTES
+from sipsim.chips.tensix.host import SEMAPHORE_AREA
+from sipsim.chips.tensix.params import ChipParams
+from sipsim.core.errors import ConfigError, SimulationError
+from sipsim.core.registry.registry import unknown_name
 
 KIB = 2**10
-SCRIPTS = "sipsim.tensix.ubench"
+SCRIPTS = "launcher.bench.programs"
 LINKS = {"wormhole": "tenstorrent_100g", "blackhole": "tenstorrent_400g"}
 """The chips, and the preset of their links."""
 ARCHITECTURES = {"wormhole": "wormhole_b0", "blackhole": "blackhole"}
@@ -132,7 +132,7 @@ class Machine:
     def run(
         self, script: str, sips: int, arguments: Mapping[str, object], topology: str = "ring_1d"
     ) -> list[dict[str, Any]]:
-        """What the ranks of a host script of ``sipsim.tensix.ubench`` have told. ``topology``: as of ``--topology``.
+        """What the ranks of a host script of ``launcher.bench.programs`` have told. ``topology``: as of ``--topology``.
 
         Raises:
             SimulationError: when the run fails.

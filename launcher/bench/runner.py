@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from launcher.bench.base import BENCHES, Case, Figure, one_line
 from launcher.bench.machine import Machine
-from sipsim.errors import AhbmError
+from sipsim.core.errors import AhbmError
 
 
 class Job(NamedTuple):

@@ -2,22 +2,22 @@
 
 from collections.abc import Callable
 
-from launcher.report.outcome import Outcome
+from launcher.report.outcome.outcome import Outcome
 from launcher.supervise.request import Request
-from launcher.supervise.signals import StopSignals
-from sipsim.registry import Registry
+from launcher.supervise.signals.signals import StopSignals
+from sipsim.core.registry.registry import Registry
 
 Engine = Callable[[Request, StopSignals], Outcome]
 ENGINES: Registry[Engine] = Registry(
     "engine",
     {
-        "launcher.engines.auto": ("auto",),
+        "launcher.engines.remote.auto": ("auto",),
         "launcher.engines.inproc": ("inproc",),
-        "launcher.engines.k8s": ("k8s",),
-        "launcher.engines.local": ("local",),
+        "launcher.engines.remote.k8s": ("k8s",),
+        "launcher.engines.remote.local": ("local",),
         "launcher.engines.manual": ("manual",),
-        "launcher.engines.mpi": ("mpi",),
-        "launcher.engines.slurm": ("slurm",),
-        "launcher.engines.ssh": ("ssh",),
+        "launcher.engines.remote.mpi": ("mpi",),
+        "launcher.engines.remote.slurm": ("slurm",),
+        "launcher.engines.remote.ssh": ("ssh",),
     },
 )

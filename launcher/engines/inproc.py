@@ -14,22 +14,22 @@ from broker.mail.kinds import inproc_mail
 from broker.wire import Progress, Stop, Sync, ToLauncher, decode_for_broker, decode_for_launcher, encode
 from launcher.engines.base import ENGINES
 from launcher.processes.descendants import left_line, own_children, own_children_ended
-from launcher.processes.process_state import own_state
-from launcher.report.error_facts import FoundFacts
-from launcher.report.explain import explanation
-from launcher.report.outcome import Outcome, RunError
-from launcher.supervise.own_process import kept
+from launcher.processes.this_host.process_state import own_state
+from launcher.report.outcome.error_facts import FoundFacts
+from launcher.report.outcome.outcome import Outcome, RunError
+from launcher.report.sync_state import explanation
 from launcher.supervise.positions import hang_text
-from launcher.supervise.quiet_timer import QuietTimer
 from launcher.supervise.request import Request
-from launcher.supervise.signals import ALARM_S, LEAST_ALARM_S, ForcedStop, StopSignals, is_debugged
-from sipsim.ccl.hangs.positions import Positions, explain_positions, running_facts
-from sipsim.forks import watched
-from sipsim.host.script import leave_namespace
-from sipsim.node.process_spec import SipProcessSpec
-from sipsim.node.sip_node import SipNode
-from sipsim.record.artifacts import rank_folder
-from sipsim.record.code_place import code_place, shown
+from launcher.supervise.signals.own_process import kept
+from launcher.supervise.signals.signals import ALARM_S, LEAST_ALARM_S, ForcedStop, StopSignals, is_debugged
+from launcher.supervise.stall.quiet_timer import QuietTimer
+from sipsim.core.forks import watched
+from sipsim.insight.hangs.positions import Positions, explain_positions, running_facts
+from sipsim.node.script import leave_namespace
+from sipsim.node.sip_node.process_spec import SipProcessSpec
+from sipsim.node.sip_node.sip_node import SipNode
+from sipsim.records.artifacts import rank_folder
+from sipsim.records.code_place import code_place, shown
 
 
 class InProcess:

@@ -12,7 +12,7 @@ from broker.security.binding import is_loopback
 from broker.security.keys import AgentKeys
 from launcher.processes.ticket import of_this_version
 from sipsim import VERSION
-from sipsim.errors import ConfigError
+from sipsim.core.errors import ConfigError
 
 LOCAL_NAMES = ("localhost", "127.0.0.1", "::1")
 SIOCGIFADDR = 0x8915

@@ -11,9 +11,9 @@ import msgspec
 from msgspec import Meta
 
 from broker.wire import BadFrame, Kind, checked
-from launcher.processes.fork_server import News, ProcessesLeft, Ready, SetupFailed, news_from
-from launcher.processes.names import is_sip_name
-from sipsim.record.artifacts import LONGEST_NAME, NAME_PATTERN
+from launcher.processes.entry.names import is_sip_name
+from launcher.processes.fork_server.fork_server import News, ProcessesLeft, Ready, SetupFailed, news_from
+from sipsim.records.artifacts import LONGEST_NAME, NAME_PATTERN
 
 PIECE_BYTES = 2**20
 Name = Annotated[str, Meta(pattern=r"\A[A-Za-z0-9][A-Za-z0-9._-]{0,99}\Z")]

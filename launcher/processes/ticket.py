@@ -14,15 +14,15 @@ from typing import TypeVar
 import msgspec
 
 from sipsim import VERSION
-from sipsim.chips.base import plan_of
-from sipsim.config.model import Resolved
-from sipsim.errors import ConfigError
-from sipsim.files import ROOT, Folder, open_named, user_name
-from sipsim.host.script import find_script
-from sipsim.node.process_spec import SipProcessSpec
-from sipsim.plan.base import RunPlan
-from sipsim.plan.job import Job
-from sipsim.registry import UnknownName, source_lines
+from sipsim.chips.api.chip import plan_of
+from sipsim.chips.api.run_plan.base import RunPlan
+from sipsim.config.schema.model import Resolved
+from sipsim.core.errors import ConfigError
+from sipsim.core.files.files import ROOT, Folder, open_named, user_name
+from sipsim.core.registry.registry import UnknownName, source_lines
+from sipsim.node.script import find_script
+from sipsim.node.sip_node.process_spec import SipProcessSpec
+from sipsim.records.job import Job
 
 Kind = TypeVar("Kind")
 

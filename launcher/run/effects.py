@@ -3,14 +3,14 @@
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import takewhile
 
-from launcher.report.outcome import Outcome
-from launcher.run.options import Prepared
-from sipsim.chips.base import kind_of
+from launcher.options.options import Prepared
+from launcher.report.outcome.outcome import Outcome
+from sipsim.chips.api.chip import kind_of
+from sipsim.config.check.example import flow
 from sipsim.config.document import dotted
-from sipsim.config.example import flow
-from sipsim.config.load import variants
-from sipsim.config.reads import Change, Path
-from sipsim.config.strict_yaml import shown_path
+from sipsim.config.load.load import variants
+from sipsim.config.schema.reads import Change, Path
+from sipsim.config.yaml import shown_path
 
 MOST_SHOWN = 8
 UNREAD = "no part that ran reads it"

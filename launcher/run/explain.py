@@ -8,14 +8,14 @@ from importlib import import_module
 from pathlib import Path
 
 from broker.wire import BadFrame
-from launcher.report.outcome import Outcome
-from launcher.run.options import Options, Prepared
-from launcher.run.prepare import prepare
-from launcher.run.results.result import iterations_of
-from sipsim.chips.base import MeasuredRow, kind_of
-from sipsim.errors import AhbmError, ConfigError
-from sipsim.record.artifacts import rank_folder
-from sipsim.record.explanation import WhatIf
+from launcher.options.options import Options, Prepared
+from launcher.report.outcome.outcome import Outcome
+from launcher.result.document import iterations_of
+from launcher.run.prepare.prepare import prepare
+from sipsim.chips.api.chip import MeasuredRow, kind_of
+from sipsim.core.errors import AhbmError, ConfigError
+from sipsim.records.artifacts import rank_folder
+from sipsim.records.explanation import WhatIf
 
 Rerun = Callable[[Prepared, Options], Outcome]
 LeftS = Callable[[], float | None]

@@ -5,11 +5,11 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from broker.wire import Message
-from launcher.processes.fork_server import News
-from launcher.processes.process_state import ProcessState
-from launcher.report.error_facts import FoundFacts
-from launcher.report.outcome import RunError
-from sipsim.record.dump import SipDump
+from launcher.processes.fork_server.fork_server import News
+from launcher.processes.this_host.process_state import ProcessState
+from launcher.report.outcome.error_facts import FoundFacts
+from launcher.report.outcome.outcome import RunError
+from sipsim.records.dump import SipDump
 
 
 class HostSpec(NamedTuple):
@@ -130,7 +130,7 @@ Command = Start | Kill | Locate | Revive | SendToBroker | Fail | LogLine
 
 
 def describe_exit(status: int) -> str:
-    """How a process exited, as text; ``status`` as in :class:`launcher.processes.fork_server.Ended`."""
+    """How a process exited, as text; ``status`` as in :class:`launcher.processes.fork_server.fork_server.Ended`."""
     if status < 0:
         known = {s.value: s.name for s in signal.Signals}
         return f"was killed by {known.get(-status, f'signal {-status}')}"

@@ -4,13 +4,13 @@ from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple
 
 from broker.wire import BadFrame, SipSync
-from launcher.processes.process_state import NS_PER_S
-from launcher.report.error_facts import FoundFacts
+from launcher.processes.this_host.process_state import NS_PER_S
+from launcher.report.outcome.error_facts import FoundFacts
 from launcher.supervise.facts import Located
-from launcher.supervise.ranks import Rank
-from sipsim.ccl.hangs.positions import Positions, explain_positions, running_facts, running_text
-from sipsim.record.dump import SipDump, dump_from_text
-from sipsim.units import format_time_ps
+from launcher.supervise.ranks.ranks import Rank
+from sipsim.core.units import format_time_ps
+from sipsim.insight.hangs.positions import Positions, explain_positions, running_facts, running_text
+from sipsim.records.dump import SipDump, dump_from_text
 
 ANSWER_S = 2.0
 """A SIP that has not answered by then is inside a long call of C code, or stopped."""

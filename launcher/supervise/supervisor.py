@@ -12,11 +12,11 @@ from collections.abc import Mapping, Sequence
 from broker import wire
 from broker.hub import Phase
 from broker.wire import Lost, PeerLost, RankResult, Restart, Sync, ToLauncher
-from launcher.processes.fork_server import Ended, NotStarted, ProcessStarted
-from launcher.processes.names import BROKER_NAME, rank_of, sip_name
-from launcher.processes.process_state import ProcessState
-from launcher.report.error_facts import FoundFacts
-from launcher.report.outcome import RunError
+from launcher.processes.entry.names import BROKER_NAME, rank_of, sip_name
+from launcher.processes.fork_server.fork_server import Ended, NotStarted, ProcessStarted
+from launcher.processes.this_host.process_state import ProcessState
+from launcher.report.outcome.error_facts import FoundFacts
+from launcher.report.outcome.outcome import RunError
 from launcher.supervise.facts import (
     LAUNCHER_HOST,
     BrokerListens,
@@ -40,12 +40,12 @@ from launcher.supervise.facts import (
     describe_exit,
     status_facts,
 )
-from launcher.supervise.lost_connections import LostConnections
-from launcher.supervise.placement import next_host, place_blockwise
 from launcher.supervise.positions import hang_of
-from launcher.supervise.quiet_timer import QuietTimer, note_samples
-from launcher.supervise.ranks import Host, Rank, join_status, missing
+from launcher.supervise.ranks.lost_connections import LostConnections
+from launcher.supervise.ranks.placement import next_host, place_blockwise
+from launcher.supervise.ranks.ranks import Host, Rank, join_status, missing
 from launcher.supervise.request import RunSettings
+from launcher.supervise.stall.quiet_timer import QuietTimer, note_samples
 from sipsim.node.process import CUT_OFF
 
 GRACE_S = 1.0

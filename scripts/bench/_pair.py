@@ -5,11 +5,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from sipsim.chips.load import load
-from sipsim.config.override import Override
-from sipsim.plan.plan import Plan
-from sipsim.sip.sip import Sip
-from sipsim.tl.language import TL, run_kernel
+from sipsim.chips.ahbm.plan import Plan
+from sipsim.chips.ahbm.sip.sip import Sip
+from sipsim.chips.ahbm.tl.language.language import TL, run_kernel
+from sipsim.chips.config.load import load
+from sipsim.config.load.override import Override
 
 SETTINGS = {
     "system.sips.count": 1,

@@ -11,16 +11,16 @@ import textwrap
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import launcher.api
+import launcher.api.api
 
 from .kit import Flag
 
 FLAGS = {"only": Flag("", "message of 2", "rows with this text")}
 SMALL = ("sip.cube_mesh.w=2", "sip.cube_mesh.h=1")
 SCRIPT = """
-from sipsim.dtypes import DTYPES
-from sipsim.tl.values import Pointer
-from sipsim.topology.address import PhysAddr
+from sipsim.core.dtypes import DTYPES
+from sipsim.chips.ahbm.tl.values import Pointer
+from sipsim.chips.ahbm.address import PhysAddr
 
 def here(tl, space, offset=0):
     return Pointer(PhysAddr(tl.program_id(2), tl.program_id(1), 0, space, offset).encode(), DTYPES["f16"])
@@ -181,7 +181,7 @@ def outcome(case: Case, variant: str | None, folder: str) -> str:
     script = Path(folder, "script.py")
     body = textwrap.indent(textwrap.dedent(case.body).strip(), "    ")
     script.write_text(SCRIPT.format(body=body, pes=list(case.pes)))
-    done = launcher.api.run(
+    done = launcher.api.api.run(
         script,
         engine="inproc",
         sips=case.sips,
@@ -198,7 +198,7 @@ def outcome(case: Case, variant: str | None, folder: str) -> str:
 
 def all_reduce(variant: str | None) -> str:
     """The default job with 1 MiB on four SIPs."""
-    run = launcher.api.run(engine="inproc", sips=4, bytes=["1M"], variant=variant).runs[0]
+    run = launcher.api.api.run(engine="inproc", sips=4, bytes=["1M"], variant=variant).runs[0]
     return f"{run['time_ns']:,.3f} ns"
 
 

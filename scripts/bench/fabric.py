@@ -13,15 +13,15 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
-from sipsim.chips.load import load
-from sipsim.config.override import Override
-from sipsim.engine import Engine
-from sipsim.noc.arbitration import COMM, COMPUTE, ONE_QUEUE, Arbitration
-from sipsim.noc.cube_mesh import CubeMeshGraph
-from sipsim.noc.fabric import Fabric
-from sipsim.noc.graph import Node, Route
-from sipsim.plan.plan import Plan
-from sipsim.system.system import System
+from sipsim.chips.ahbm.mesh.cube_mesh import CubeMeshGraph
+from sipsim.chips.ahbm.plan import Plan
+from sipsim.chips.ahbm.system import System
+from sipsim.chips.config.load import load
+from sipsim.config.load.override import Override
+from sipsim.core.engine import Engine
+from sipsim.fabric.graph.graph import Node, Route
+from sipsim.fabric.noc.arbitration import COMM, COMPUTE, ONE_QUEUE, Arbitration
+from sipsim.fabric.noc.fabric import Fabric
 
 from .kit import Flag, Table, cpu_s
 

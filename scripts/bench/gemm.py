@@ -4,8 +4,8 @@ Each row is a run of ``scripts/benches/gemm.py`` on the PEs of a cube. ``bound``
 product can reach at most: by the array, whose cycles are SCALE-Sim's, by memory, ``bandwidth x intensity`` with each
 element moved once, or by the read port of the TCM. ``reached`` is the part of the bound. ``loaded``: bytes that tiles
 load, against those of A and B. Where more than 10 % of the bound is missing, the row says where the kernels' time
-went, by the run's own output: cycles, fill and drain, what the array waited for (``sipsim.pe.gemm.division``), page
-walks, issue.
+went, by the run's own output: cycles, fill and drain, what the array waited for
+(``sipsim.chips.ahbm.gemm.pipeline.division``), page walks, issue.
 """
 
 import argparse
@@ -13,11 +13,11 @@ from typing import Any
 
 from benches.gemm import bound
 
-from launcher.api import run
-from sipsim.chips.load import load
-from sipsim.config.override import Override
-from sipsim.pe.gemm.array import Product
-from sipsim.units import PS_PER_US, ns_to_ps
+from launcher.api.api import run
+from sipsim.chips.ahbm.gemm.tiling.array import Product
+from sipsim.chips.config.load import load
+from sipsim.config.load.override import Override
+from sipsim.core.units import PS_PER_US, ns_to_ps
 
 from .kit import SCRIPTS, Flag, Table
 

@@ -21,12 +21,12 @@ import heapq
 import random
 from typing import Any, NamedTuple
 
-from sipsim.config.components import MemoryCost
-from sipsim.engine import Engine
-from sipsim.memory.dram.presets import BURST_BYTES, GIB, PRESETS, PSEUDO_CHANNELS
-from sipsim.memory.hbm_controller import HbmController
-from sipsim.memory.store import MemoryStore
-from sipsim.units import PS_PER_NS, ps_to_ns
+from sipsim.chips.ahbm.memory.hbm.hbm_controller import HbmController
+from sipsim.chips.ahbm.memory.presets import BURST_BYTES, GIB, PRESETS, PSEUDO_CHANNELS
+from sipsim.chips.ahbm.memory.store.store import MemoryStore
+from sipsim.config.schema.components import MemoryCost
+from sipsim.core.engine import Engine
+from sipsim.core.units import PS_PER_NS, ps_to_ns
 
 from .kit import Flag, Table
 

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from sipsim.dtypes import DTYPES
-from sipsim.plan.plan import Plan
-from sipsim.tl.language import TL
-from sipsim.tl.values import TensorHandle
+from sipsim.chips.ahbm.plan import Plan
+from sipsim.chips.ahbm.tl.language.language import TL
+from sipsim.chips.ahbm.tl.values import TensorHandle
+from sipsim.core.dtypes import DTYPES
 
 from ._pair import finish, plan, start
 from .kit import Flag, Table, bare_simpy_s, cpu_s

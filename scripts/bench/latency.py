@@ -1,4 +1,4 @@
-"""Calls with few bytes against the least time of any algorithm (``sipsim/ccl/bounds/latency.py``).
+"""Calls with few bytes against the least time of any algorithm (``sipsim/chips/ahbm/collectives/bounds/latency.py``).
 
 For each system and collective the best of all algorithms, and by how much it is above the bound. HBM is not refreshed
 here (``hbm.params.refresh``): a refresh that meets a load adds up to 0.35 us to the one algorithm that it happens to.
@@ -9,16 +9,16 @@ import argparse
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from launcher.run.options import parse
-from launcher.run.prepare import prepare
-from sipsim.ccl.bounds.latency import LatencyBound, latency_bound
-from sipsim.ccl.collectives.base import COLLECTIVES
-from sipsim.ccl.collectives.group import GroupCollective
-from sipsim.ccl.cost.commands import Commands
-from sipsim.ccl.settings import effective_ipcq
-from sipsim.host.group_request import tasks_of
-from sipsim.plan.plan import Plan
-from sipsim.units import PS_PER_NS, ps_to_ns
+from launcher.options.options import parse
+from launcher.run.prepare.prepare import prepare
+from sipsim.chips.ahbm.collectives.bounds.latency import LatencyBound, latency_bound
+from sipsim.chips.ahbm.collectives.cost.commands import Commands
+from sipsim.chips.ahbm.collectives.settings import effective_ipcq
+from sipsim.chips.ahbm.host.builtin_job.group_request import tasks_of
+from sipsim.chips.ahbm.plan import Plan
+from sipsim.collectives.call.base import COLLECTIVES
+from sipsim.collectives.semantics.group import GroupCollective
+from sipsim.core.units import PS_PER_NS, ps_to_ns
 
 from .auto import GROUP_COLLECTIVES, best_of
 from .kit import Flag, Table, launch

@@ -20,14 +20,14 @@ import statistics
 from collections.abc import Iterator
 from typing import Any
 
-from sipsim.chips.load import load
-from sipsim.config.override import Override
-from sipsim.engine import Engine
-from sipsim.noc.arbitration import ONE_QUEUE, Arbitration
-from sipsim.noc.buffered.depth import Buffers
-from sipsim.noc.cube_mesh import CubeMeshGraph
-from sipsim.noc.fabrics import open_fabric
-from sipsim.noc.graph import Edge, Node, Route
+from sipsim.chips.ahbm.mesh.cube_mesh import CubeMeshGraph
+from sipsim.chips.config.load import load
+from sipsim.config.load.override import Override
+from sipsim.core.engine import Engine
+from sipsim.fabric.buffered.ports.depth import Buffers
+from sipsim.fabric.graph.graph import Edge, Node, Route
+from sipsim.fabric.noc.arbitration import ONE_QUEUE, Arbitration
+from sipsim.fabric.open import open_fabric
 
 from .fabric import MESH
 from .kit import Flag, Table, cpu_s

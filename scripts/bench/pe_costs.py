@@ -1,20 +1,21 @@
 """What a PE's costs change: each run with the cost off and on, and where polling begins to lose.
 
-Two neighbouring cubes of one SIP, simulated times only. The crossing is that of ``sipsim/ipcq/backpressure.py``; the
-table below it has waits of one length, and the mean over the interval between two looks in which they end.
+Two neighbouring cubes of one SIP, simulated times only. The crossing is that of
+``sipsim/chips/ahbm/ipcq/backpressure.py``; the table below it has waits of one length, and the mean over the interval
+between two looks in which they end.
 """
 
 import argparse
 from collections.abc import Callable
 from typing import Any
 
-from sipsim.errors import TcmFull
-from sipsim.ipcq.backpressure import Backpressure, backpressure_of
-from sipsim.sip.sip import Sip
-from sipsim.task import TaskFailed
-from sipsim.tl.language import TL
-from sipsim.topology.address import PhysAddr
-from sipsim.units import ps_to_ns
+from sipsim.chips.ahbm.address import PhysAddr
+from sipsim.chips.ahbm.ipcq.backpressure import Backpressure, backpressure_of
+from sipsim.chips.ahbm.sip.sip import Sip
+from sipsim.chips.ahbm.tl.language.language import TL
+from sipsim.core.errors import TcmFull
+from sipsim.core.task import TaskFailed
+from sipsim.core.units import ps_to_ns
 
 from ._pair import Kernel, finish, plan, start
 from .kit import Flag, Table

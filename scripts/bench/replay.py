@@ -9,8 +9,8 @@ import argparse
 from functools import partial
 from typing import Any
 
-from sipsim.tl.language import TL
-from sipsim.topology.address import PhysAddr
+from sipsim.chips.ahbm.address import PhysAddr
+from sipsim.chips.ahbm.tl.language.language import TL
 
 from ._pair import finish, plan, start
 from .kit import Flag, Table, cpu_s

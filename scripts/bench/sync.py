@@ -34,11 +34,11 @@ from broker.mail.base import SipMail
 from broker.mail.kinds import MAIL_KINDS, MailKind
 from broker.process import run_broker
 from broker.wire import Failed, Finished, Join, RankFailed, RankResult, StatusRequest, decode_for_launcher, encode
-from sipsim.engine import Engine
+from sipsim.core.engine import Engine
+from sipsim.core.session.session import Session
+from sipsim.node.client import SyncClient
 from sipsim.node.process import run_client
-from sipsim.node.process_spec import SipProcessSpec
-from sipsim.sync.client import SyncClient
-from sipsim.sync.session import Session
+from sipsim.node.sip_node.process_spec import SipProcessSpec
 
 from . import _helics
 from .kit import Flag, Table

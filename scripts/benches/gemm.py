@@ -15,13 +15,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sipsim.arithmetic.operations import cast
-from sipsim.dtypes import DTYPES
-from sipsim.host.dp_policy import DPPolicy
-from sipsim.pe.gemm.array import Product
-from sipsim.pe.gemm.composite import GemmTimes
-from sipsim.pe.gemm.tiling import tiling
-from sipsim.units import drain_ps, gbytes_per_s_to_bps
+from sipsim.chips.ahbm.gemm.engine.composite import GemmTimes
+from sipsim.chips.ahbm.gemm.tiling.array import Product
+from sipsim.chips.ahbm.gemm.tiling.tiling import tiling
+from sipsim.chips.ahbm.host.layout.dp_policy import DPPolicy
+from sipsim.core.arithmetic.operations import cast
+from sipsim.core.dtypes import DTYPES
+from sipsim.core.units import drain_ps, gbytes_per_s_to_bps
 
 LARGEST = 2
 MOST_LOADED = 1.1

@@ -21,9 +21,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sipsim.arithmetic.operations import cast
-from sipsim.dtypes import DTYPES
-from sipsim.host.dp_policy import DPPolicy
+from sipsim.chips.ahbm.host.layout.dp_policy import DPPolicy
+from sipsim.core.arithmetic.operations import cast
+from sipsim.core.dtypes import DTYPES
 
 HIDDEN, HEADS, KEY_VALUE_HEADS, WIDTH, FFN = 256, 8, 4, 32, 896
 BOUND = 2.0**-5

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sipsim.arithmetic.matmul import matmul
-from sipsim.arithmetic.operations import cast, elementwise
-from sipsim.dtypes import DTYPES
-from sipsim.host.dp_policy import DPPolicy
+from sipsim.chips.ahbm.host.layout.dp_policy import DPPolicy
+from sipsim.core.arithmetic.matmul import matmul
+from sipsim.core.arithmetic.operations import cast, elementwise
+from sipsim.core.dtypes import DTYPES
 
 US_PER_MS = 1e3
 BOUND = 1e-5

@@ -14,8 +14,8 @@ import argparse
 from collections import Counter
 from typing import Any
 
-from sipsim.host.dp_policy import DPPolicy
-from sipsim.units import drain_ps, gbytes_per_s_to_bps
+from sipsim.chips.ahbm.host.layout.dp_policy import DPPolicy
+from sipsim.core.units import drain_ps, gbytes_per_s_to_bps
 
 ROWS = 64
 ITEMSIZE = 2

@@ -4,12 +4,12 @@ import traceback
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from broker.mail.streams import LostPacket
 from broker.wire import NOWHERE, FailureSite
-from sipsim.errors import HOST_MEMORY, NO_MEMORY, AhbmError, error_text
-from sipsim.record.code_place import if_it_can, raised_at, users_traceback, working_folder
-from sipsim.task import TaskFailed
-from sipsim.units import format_time_ps
+from sipsim.core.errors import HOST_MEMORY, NO_MEMORY, AhbmError, error_text
+from sipsim.core.streams import LostPacket
+from sipsim.core.task import TaskFailed
+from sipsim.core.units import format_time_ps
+from sipsim.records.code_place import if_it_can, raised_at, users_traceback, working_folder
 
 LONGEST_MESSAGE = 4096
 LONGEST_DETAIL = 65536
@@ -17,7 +17,7 @@ _SIMULATOR = tuple(str(Path(__file__).resolve().parents[2] / package) for packag
 
 
 class Failure(NamedTuple):
-    """``kind`` is one of ``sipsim.errors.ERROR_KINDS``; ``detail`` is a traceback or empty; ``blames``: as in
+    """``kind`` is one of ``sipsim.core.errors.ERROR_KINDS``; ``detail`` is a traceback or empty; ``blames``: as in
     ``broker.wire.Failed``.
     """
 

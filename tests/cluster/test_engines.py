@@ -89,7 +89,7 @@ def test_by_hand_on_four_hosts(hosts: Hosts):
     by_hand = [
         sys.executable,
         "-c",
-        "import sys; from launcher.cli import by_hand; sys.exit(getattr(by_hand, sys.argv.pop(1))())",
+        "import sys; from launcher.commands import by_hand; sys.exit(getattr(by_hand, sys.argv.pop(1))())",
     ]
     pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     bind = ("--bind", hosts.head.address)

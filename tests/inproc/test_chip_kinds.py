@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from runs import Run, run, script_file
 
-from launcher.run.prepare import describe
-from launcher.run.results.table import render
-from sipsim.chips.base import CHIPS, ChipKind
-from sipsim.errors import ConfigError
+from launcher.result.table.table import render
+from launcher.run.prepare.prepare import describe
+from sipsim.chips.api.chip import CHIPS, ChipKind
+from sipsim.core.errors import ConfigError
 
 PARAMS = {"cores": 4, "hop_ns": 2, "service_ns": 30}
 CHIP = ["--set", "system.chip=lab.ring_chip", "--set", f"system.chip_params={json.dumps(PARAMS)}"]

@@ -10,8 +10,8 @@ import pytest
 from runs import run
 
 from launcher.bench.base import Figure
-from launcher.run import options
-from launcher.run.results import result
+from launcher.options import options
+from launcher.result import document as result
 
 DIGITS = {"_ns": 3, "_us": 6, "_ps": 0}
 FLAGS = ("--sips", "2", "--collective", "all_reduce", "--bytes", "64K", "-n", "3")

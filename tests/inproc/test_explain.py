@@ -10,10 +10,10 @@ from launch_flags import launch_settings
 from random_flags import drawn
 from sweeps import batches
 
-from launcher.api import run
-from sipsim.explain.graph import Graph
-from sipsim.explain.sharing import Sharings
-from sipsim.record.explanation import Explanation, WhatIf
+from launcher.api.api import run
+from sipsim.insight.explain.costs.sharing import Sharings
+from sipsim.insight.explain.graph import Graph
+from sipsim.records.explanation import Explanation, WhatIf
 
 SEEDS = batches(500, 1, ordinary=4)
 TOLERANCE = 0.1

@@ -6,12 +6,13 @@ from pathlib import Path
 import pytest
 from runs import ccl_file, run
 
-from launcher.run import options, prepare
-from sipsim.chips.base import kind_of
-from sipsim.forecast.counted import Uncountable
-from sipsim.forecast.job import forecast
-from sipsim.forecast.kernels import REMOTE
-from sipsim.plan.forecast import JobForecast
+from launcher.options import options
+from launcher.run.prepare import prepare
+from sipsim.chips.ahbm.costs.forecast.counted import Uncountable
+from sipsim.chips.ahbm.costs.forecast.job import forecast
+from sipsim.chips.ahbm.costs.forecast.kernels import REMOTE
+from sipsim.chips.api.chip import kind_of
+from sipsim.chips.api.forecast import JobForecast
 
 SMALL = ("--set", "sip.cube_mesh.w=2", "--set", "sip.cube_mesh.h=2")
 KINDS = {"dma_read": "load", "dma_write": "store", "math": "add", "ipcq.recv": "recv", "ipcq.send": "send"}

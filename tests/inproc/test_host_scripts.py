@@ -15,8 +15,8 @@ import pytest
 from launch import launched
 from runs import Run, ccl_file, run, script_file
 
-from sipsim.errors import ConfigError
-from sipsim.host.script import ScriptNamespace
+from sipsim.core.errors import ConfigError
+from sipsim.node.script import ScriptNamespace
 
 SMALL = ("--set", "sip.cube_mesh.w=2", "--set", "sip.cube_mesh.h=2")
 RING = ("--sips", 4, *SMALL)
@@ -299,12 +299,12 @@ class TestIsolationOfRanks:
 
     def test_packages_of_the_simulator_are_shared(self, tmp_path, monkeypatch):
         """A script at the root of a checkout has them in its folder."""
-        import sipsim.host.script
+        import sipsim.node.script
 
         world = ScriptNamespace(Path(sipsim.__file__).parents[1] / "script.py", (), 0, 0)
         world.enter()
         world.leave()
-        assert sys.modules["sipsim.host.script"] is sipsim.host.script
+        assert sys.modules["sipsim.node.script"] is sipsim.node.script
         assert "__main__" in sys.modules
 
     def test_the_second_value_of_a_normal_draw_is_the_ranks_own(self, tmp_path):
@@ -348,7 +348,7 @@ class TestIsolationOfRanks:
 def kernel(body: str) -> str:
     """An algorithm module whose kernel does ``body``; ``at`` is (rank, cube)."""
     return f"""
-from sipsim.ccl.algorithms.intercube_allreduce import TOPO_NAME_TO_KIND, kernel_args, neighbors
+from sipsim.chips.ahbm.collectives.algorithms.intercube_allreduce import TOPO_NAME_TO_KIND, kernel_args, neighbors
 
 def kernel(t_ptr, n_elem, cube_w, cube_h, n_sips, sip_rank, kind, w, h, tl):
     at = tl.program_id(2), tl.program_id(1)
@@ -385,7 +385,7 @@ class TestDeadlocks:
         report = done.outcome.error.detail.splitlines()
         assert without_lines(report[0]) == (
             "  missing: a send by rank 2 cube 3 PE 0, which waits for nothing, to rank 3 cube 3 PE 0 "
-            "(its recv global_W at sipsim/ccl/algorithms/intercube_allreduce.py)"
+            "(its recv global_W at sipsim/chips/ahbm/collectives/algorithms/intercube_allreduce.py)"
         )
         assert "  ranks 0 to 1, 3: host script waits for a collective at " in report[-2]
         assert report[-2].endswith("/script.py:6")

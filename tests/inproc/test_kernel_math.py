@@ -7,10 +7,11 @@ import pytest
 from explained import check_path, explained
 from runs import ccl_file, run
 
-from launcher.run import options, prepare
-from sipsim.forecast.job import forecast
-from sipsim.plan.terms import SPECIAL
-from sipsim.record.usage import TL_WORDS
+from launcher.options import options
+from launcher.run.prepare import prepare
+from sipsim.chips.ahbm.costs.forecast.job import forecast
+from sipsim.chips.ahbm.costs.prices.terms import SPECIAL
+from sipsim.records.report.usage import TL_WORDS
 
 KERNEL = """
 def kernel_args(world_size, n_elem):

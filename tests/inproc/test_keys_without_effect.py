@@ -14,9 +14,10 @@ from config_keys import Key, keys_of
 from msgspec.structs import asdict
 from runs import Run, run, script_file
 
-from launcher.run import options, prepare
+from launcher.options import options
 from launcher.run.effects import note_effects
-from sipsim.errors import ConfigError
+from launcher.run.prepare import prepare
+from sipsim.core.errors import ConfigError
 
 pytestmark = pytest.mark.xdist_group("keys")
 
@@ -25,8 +26,8 @@ OF_CONFIG = ("settings", "sips", "topology", "shape", "link", "cubes")
 """Fields of a row that only say what was set."""
 RICH = """
 import numpy as np
-from sipsim.host.dp_policy import DPPolicy
-from sipsim.topology.address import PhysAddr
+from sipsim.chips.ahbm.host.layout.dp_policy import DPPolicy
+from sipsim.chips.ahbm.address import PhysAddr
 
 N = 64
 MIB = 2**20

@@ -58,4 +58,4 @@ def test_the_report_says_where_every_kernel_is():
     assert sum("cube" in each for each in positions) == sum(unfinished)
     of_kernels = [each for each in positions if "cube" in each]
     assert all(each["file"].endswith("intercube_allreduce.py") and each["line"] > 0 for each in of_kernels)
-    assert ": recv E at sipsim/ccl/algorithms/intercube_allreduce.py:" in part.outcome.error.detail
+    assert ": recv E at sipsim/chips/ahbm/collectives/algorithms/intercube_allreduce.py:" in part.outcome.error.detail

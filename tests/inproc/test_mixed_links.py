@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from launcher.cli.probe import probe
-from launcher.run.probe.options import parse_probe
+from launcher.probe.command.options import parse_probe
+from launcher.probe.command.probe import probe
 
 LINE = {
     "sip.cube_mesh": {"w": 1, "h": 1},

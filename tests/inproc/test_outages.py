@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from runs import run
 
-from launcher.cli.probe import probe
-from launcher.run.options import parse
-from launcher.run.probe.options import parse_probe
+from launcher.options.options import parse
+from launcher.probe.command.options import parse_probe
+from launcher.probe.command.probe import probe
 from launcher.run.run import checked
-from sipsim.errors import ConfigError
+from sipsim.core.errors import ConfigError
 
 SMALL = ("--sips", 4, "--link", "ethernet_100g", "--set", "sip.cube_mesh.w=2", "--set", "sip.cube_mesh.h=1")
 ALL_REDUCE = (*SMALL, "--collective", "all_reduce", "--algorithm", "ring", "--bytes", "32K", "--check-invariants")

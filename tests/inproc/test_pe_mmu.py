@@ -7,10 +7,10 @@ import pytest
 from runs import Run, run, script_file
 from sweeps import crossed
 
-from launcher import api
-from launcher.cli.probe import main, probe
-from launcher.run.probe.options import parse_probe
-from sipsim.record.explanation import Explanation
+from launcher.api import api
+from launcher.probe.command.options import parse_probe
+from launcher.probe.command.probe import main, probe
+from sipsim.records.explanation import Explanation
 
 SMALL = ("--sips", 2, "--set", "sip.cube_mesh.w=2", "--set", "sip.cube_mesh.h=2")
 OFF = ("--set", "pe_mmu=null")

@@ -11,13 +11,13 @@ import pytest
 from runs import Run, ccl_file, run
 from sweeps import crossed
 
-from sipsim.errors import ConfigError
-from sipsim.links.base import LINK_KINDS, LinkKind
-from sipsim.links.frames import Frame, FrameBody, Number, codec
-from sipsim.links.port import Port, PortContext
-from sipsim.links.rules import PAYLOADS
-from sipsim.noc.arbitration import COMM
-from sipsim.noc.graph import Route
+from sipsim.core.errors import ConfigError
+from sipsim.fabric.graph.graph import Route
+from sipsim.fabric.links.frames import Frame, FrameBody, Number, codec
+from sipsim.fabric.links.kind.base import LINK_KINDS, LinkKind
+from sipsim.fabric.links.kind.port import Port, PortContext
+from sipsim.fabric.links.rules import PAYLOADS
+from sipsim.fabric.noc.arbitration import COMM
 
 HOLD_PS = 10_000_000
 

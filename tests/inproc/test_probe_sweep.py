@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sweeps import crossed
 
-from launcher.cli.probe import main, probe, probe_sweep
-from launcher.run.probe.options import parse_probe
-from launcher.run.probe.run import ProbeRun
-from sipsim.plan.probe import ProbePlan
+from launcher.probe.command.options import parse_probe
+from launcher.probe.command.probe import main, probe, probe_sweep
+from launcher.probe.simulate.run import ProbeRun
+from sipsim.chips.ahbm.costs.probe.probe import ProbePlan
 
 NEAR, FAR = ["--from", "0.0.0", "--to", "0.1.0"], ["--from", "0.0.0", "--to", "1.3.0"]
 FLITS = ("--set", "links.ucie.params.flit_bytes=256")

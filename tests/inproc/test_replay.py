@@ -10,22 +10,22 @@ from offline import Offline
 from sips import check_second_passes, run_sips, spawn
 
 from launcher.engines.inproc import InProcess
-from launcher.report.second_pass import note_verdicts
-from sipsim.ccl.algorithms import intercube_allreduce
-from sipsim.ccl.seeded import seeded_rows
-from sipsim.dtypes import DTYPES
-from sipsim.ipcq.messages import IpcqDmaToken
-from sipsim.ipcq.pe_ipcq import PeIpcq
-from sipsim.memory.store import MemoryStore
-from sipsim.node.sip_node import SipNode
-from sipsim.pe.engines import CommandEngine
-from sipsim.pe.math import MathEngine
-from sipsim.plan.plan import Plan
-from sipsim.record.oplog import FIELDS
-from sipsim.record.replay.feed import Feed
-from sipsim.tl.language import TL
-from sipsim.tl.values import Pointer, TensorHandle
-from sipsim.topology.address import PePlace, PhysAddr
+from launcher.report.checks.second_pass import note_verdicts
+from sipsim.chips.ahbm.address import PePlace, PhysAddr
+from sipsim.chips.ahbm.collectives.algorithms import intercube_allreduce
+from sipsim.chips.ahbm.ipcq.messages.messages import IpcqDmaToken
+from sipsim.chips.ahbm.ipcq.pe_ipcq.pe_ipcq import PeIpcq
+from sipsim.chips.ahbm.memory.store.store import MemoryStore
+from sipsim.chips.ahbm.pe.engine.engines import CommandEngine
+from sipsim.chips.ahbm.pe.math.math import MathEngine
+from sipsim.chips.ahbm.plan import Plan
+from sipsim.chips.ahbm.tl.language.language import TL
+from sipsim.chips.ahbm.tl.values import Pointer, TensorHandle
+from sipsim.collectives.testdata import seeded_rows
+from sipsim.core.dtypes import DTYPES
+from sipsim.node.sip_node.sip_node import SipNode
+from sipsim.records.oplog.oplog import FIELDS
+from sipsim.records.replay.feed import Feed
 
 SMALL = {"sip.cube_mesh": {"w": 2, "h": 2}, "defaults.slot_size": 128}
 SYSTEMS: dict[str, dict[str, Any]] = {

@@ -8,7 +8,7 @@ from launch_flags import launch_flags
 from runs import Run, ccl_file, run
 from sweeps import some
 
-from sipsim.record.recorder import Span
+from sipsim.records.recorder import Span
 
 Spans = list[list[Span]]
 """Those of each rank; number n is at n - 1."""

@@ -9,10 +9,10 @@ ONE = ("--sips", 1, "--set", "sip.cube_mesh={w: 2, h: 1}")
 TOP = """
 import numpy as np
 
-from sipsim.arithmetic.matmul import matmul
-from sipsim.arithmetic.operations import along_axis, cast, elementwise
-from sipsim.dtypes import DTYPES
-from sipsim.host.ops import kernels
+from sipsim.core.arithmetic.matmul import matmul
+from sipsim.core.arithmetic.operations import along_axis, cast, elementwise
+from sipsim.core.dtypes import DTYPES
+from sipsim.chips.ahbm.host import tensor_kernels as kernels
 
 LAYOUTS = "row_wise", "column_wise", "replicate"
 R, C, N = LAYOUTS

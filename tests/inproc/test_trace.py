@@ -7,9 +7,9 @@ from typing import Any
 
 from runs import ccl_file, run
 
-from launcher.report.trace import write_trace
-from sipsim.record.artifacts import made, rank_folder
-from sipsim.record.trace import TRACE_FILE, TraceFile, TraceLine
+from launcher.report.files.trace import write_trace
+from sipsim.records.artifacts import made, rank_folder
+from sipsim.records.oplog.trace import TRACE_FILE, TraceFile, TraceLine
 
 PASS_ON = """
 TOPO_NAME_TO_KIND = {"ring_1d": 0}

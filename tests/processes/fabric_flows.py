@@ -9,8 +9,8 @@ come to them, and look at the data at once. ``programs``: times that all is done
 import json
 import sys
 
-from sipsim.tensix.fabric.connection import FabricSender
-from sipsim.tensix.fabric.packet import (
+from sipsim.chips.tensix.fabric.connection import FabricSender
+from sipsim.chips.tensix.fabric.packet import (
     Way,
     increment_of,
     mesh_unicast,

@@ -10,8 +10,8 @@ import json
 import sys
 from pathlib import Path
 
-from sipsim.tensix.fabric.connection import FabricSender
-from sipsim.tensix.fabric.packet import Way, increment_of, multicast, write_and_increment
+from sipsim.chips.tensix.fabric.connection import FabricSender
+from sipsim.chips.tensix.fabric.packet import Way, increment_of, multicast, write_and_increment
 
 SOURCE = 0x30000
 

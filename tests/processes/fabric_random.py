@@ -9,8 +9,8 @@ import json
 import random
 import sys
 
-from sipsim.tensix.fabric.connection import FabricSender
-from sipsim.tensix.fabric.packet import Way, multicast, write_and_increment
+from sipsim.chips.tensix.fabric.connection import FabricSender
+from sipsim.chips.tensix.fabric.packet import Way, multicast, write_and_increment
 
 PLACE, SOURCE = 0x40000, 0x30000
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from launch import CHECKOUT, environment
 
 SMALL = ("--sips", "3", "--set", "sip.cube_mesh.w=2", "--set", "sip.cube_mesh.h=2")
-CALL = "import sys; from launcher.cli import by_hand; sys.exit(by_hand.{}(sys.argv[1:]))"
+CALL = "import sys; from launcher.commands import by_hand; sys.exit(by_hand.{}(sys.argv[1:]))"
 Process = subprocess.Popen[str]
 
 

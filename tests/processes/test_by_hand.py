@@ -12,9 +12,9 @@ import pytest
 from launch import CHECKOUT, END_S, launched
 from manual_run import CALL, SMALL, Process, by_hand
 
-import launcher.cli.by_hand as by_hand_cli
-from launcher.cli import launch as cli
-from launcher.run.options import parse
+import launcher.commands.by_hand as by_hand_cli
+from launcher.commands.launch import launch as cli
+from launcher.options.options import parse
 
 pytestmark = pytest.mark.processes
 

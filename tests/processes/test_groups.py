@@ -10,8 +10,8 @@ pytestmark = pytest.mark.processes
 STAR = """
 import os
 
-from sipsim.ccl.group import pairwise_wiring, towards
-from sipsim.ccl.schedule.steps import OWN_FIRST, Transfer, flow_of
+from sipsim.collectives.group.group import pairwise_wiring, towards
+from sipsim.collectives.schedule.steps import OWN_FIRST, Transfer, flow_of
 
 COLLECTIVES = ("all_reduce",)
 CENTRE = int(os.environ["AHBM_RANK"]) == 2

@@ -12,11 +12,11 @@ from launch import CHECKOUT, END_S, Done, environment, launched, launching, scri
 from runs import run
 from sweeps import crossed
 
-from launcher.run.results.result_fields import RankRow, ResultDocument, RunEntry, RunRow
-from sipsim.ccl.collectives.base import COLLECTIVES
-from sipsim.chips.load import load
-from sipsim.record.fields import columns_of
-from sipsim.topology.base import TOPOLOGIES
+from launcher.result.fields.result_fields import RankRow, ResultDocument, RunEntry, RunRow
+from sipsim.chips.config.load import load
+from sipsim.collectives.call.base import COLLECTIVES
+from sipsim.core.fields import columns_of
+from sipsim.topology.links.base import TOPOLOGIES
 
 pytestmark = pytest.mark.processes
 
@@ -115,7 +115,7 @@ def test_what_no_process_has_read_is_told(tmp_path):
 
 def test_wrong_numbers_are_reported_for_each_rank(tmp_path):
     (tmp_path / "mine.py").write_text(
-        "from sipsim.ccl.algorithms.intercube_allreduce import *\n"
+        "from sipsim.chips.ahbm.collectives.algorithms.intercube_allreduce import *\n"
         "def kernel(*args):\n    pass\n"
     )
     (tmp_path / "ccl.yaml").write_text(f"algorithms: {{mine: {{module: {tmp_path}/mine.py, topology: none}}}}\n")
@@ -296,7 +296,7 @@ class TestTemporaryFolder:
     @pytest.mark.fault
     def test_none_that_can_be_written(self, tmp_path):
         """Python tries several places; here none of them is writable."""
-        imports = "import sys, tempfile\nfrom launcher.cli.launch import main\n"
+        imports = "import sys, tempfile\nfrom launcher.commands.launch.launch import main\n"
         code = f"{imports}tempfile.tempdir = '/no/such/folder'\n"
         with temporary_folder() as temp:
             done = subprocess.run(

@@ -67,7 +67,7 @@ def test_a_limit_of_simulated_time_stops_all_engines_alike(tmp_path, limit):
             assert here[key] == there[key], key
     first = done.stderr.splitlines()[0]
     assert first.startswith("ahbm-launch: simulated time has reached ")
-    assert re.search(r"PE 0: .* at sipsim/ccl/algorithms/intercube_allreduce\.py:", done.stderr)
+    assert re.search(r"PE 0: .* at sipsim/chips/ahbm/collectives/algorithms/intercube_allreduce\.py:", done.stderr)
 
 
 def test_a_limit_after_the_end_changes_nothing():

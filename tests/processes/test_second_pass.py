@@ -11,7 +11,7 @@ pytestmark = pytest.mark.processes
 SMALL = ("--sips", 3, "--set", "sip.cube_mesh.w=2", "--set", "sip.cube_mesh.h=2", "--bytes", "16K")
 ENGINES = ("inproc", "local")
 WRONG = """
-from sipsim.pe.{module} import {engine} as Engine
+from sipsim.chips.ahbm.pe.{module} import {engine} as Engine
 
 end, turns = Engine._end, {{}}
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from sipsim.chips.load import load
-from sipsim.config.override import Override, parse_set
-from sipsim.errors import ConfigError
+from sipsim.chips.config.load import load
+from sipsim.config.load.override import Override, parse_set
+from sipsim.core.errors import ConfigError
 
 
 @pytest.fixture

@@ -11,11 +11,11 @@ import argparse
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from launcher import flag_types
 from launcher.bench.base import BENCHES, Bench, Case, Claim, Figure
 from launcher.bench.machine import KIB, Machine
 from launcher.bench.published import Published
-from launcher.run import arguments
-from sipsim.errors import ConfigError
+from sipsim.core.errors import ConfigError
 
 OPERATIONS = ("all_gather", "reduce_scatter", "all_reduce", "all_to_all")
 CALLS = {"kernel_time": 1, "kernel_time_back_to_back": 8}
@@ -93,15 +93,15 @@ class Ccl(Bench[CclCase]):
     )
 
     def add_flags(self, group: "argparse._ArgumentGroup") -> None:
-        group.add_argument("--op", type=arguments.names, default=OPERATIONS, help="operations (all)")
-        group.add_argument("--topologies", type=arguments.names, default=("line",), help="line, ring (line)")
-        chips = arguments.list_of(arguments.IntRange(2, MOST_CHIPS))
+        group.add_argument("--op", type=flag_types.names, default=OPERATIONS, help="operations (all)")
+        group.add_argument("--topologies", type=flag_types.names, default=("line",), help="line, ring (line)")
+        chips = flag_types.list_of(flag_types.IntRange(2, MOST_CHIPS))
         group.add_argument("--chips", type=chips, default=[4], metavar="N[,N...]", help="chips of the fabric (4)")
-        links = arguments.IntRange(1, MOST_LINKS)
+        links = flag_types.IntRange(1, MOST_LINKS)
         group.add_argument("--links", type=links, default=1, metavar="N", help="links between neighbours (1)")
-        group.add_argument("--total", type=arguments.list_of(arguments.size), default=TOTALS, metavar="BYTES[,...]",
+        group.add_argument("--total", type=flag_types.list_of(flag_types.size), default=TOTALS, metavar="BYTES[,...]",
                            help=f"of the whole tensor ({','.join(map(str, TOTALS))})")  # fmt: skip
-        calls = arguments.IntRange(1, 64)
+        calls = flag_types.IntRange(1, 64)
         group.add_argument("--calls", type=calls, default=1, metavar="N", help="calls back to back (1)")
 
     def cases(self, chosen: argparse.Namespace) -> list[CclCase]:

@@ -2,7 +2,7 @@
 
 import sys
 
-from sipsim.host import DPPolicy
+from sipsim.chips.ahbm.host import DPPolicy
 
 WRONG = {
     "op": lambda torch: torch.distributed.all_reduce(torch.ones(2, 8), op="max"),

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from sipsim.host import DPPolicy
+from sipsim.chips.ahbm.host import DPPolicy
 
 
 def worker(rank, world_size, torch):

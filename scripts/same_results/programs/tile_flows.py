@@ -7,8 +7,8 @@ A flow: ``at``, the sender's position; ``start`` and ``number`` of chips, ``way`
 import json
 import sys
 
-from sipsim.tensix.fabric import packet
-from sipsim.tensix.fabric.connection import FabricSender
+from sipsim.chips.tensix.fabric import packet
+from sipsim.chips.tensix.fabric.connection import FabricSender
 
 FABRIC, FLOWS = map(json.loads, sys.argv[1:3])
 PLACE, SEMAPHORES, SOURCE, STRIDE = 0x40000, 0x20000, 0x40000, 0x3000

@@ -4,7 +4,7 @@ import sys
 
 import numpy as np
 
-from sipsim.dtypes import DTYPES
+from sipsim.core.dtypes import DTYPES
 
 FABRIC, DTYPE, OPS = sys.argv[1], sys.argv[2], sys.argv[3].split(",")
 

@@ -2,8 +2,8 @@
 
 import sys
 
-from sipsim.tensix.fabric.connection import FabricSender
-from sipsim.tensix.fabric.packet import unicast, write_to
+from sipsim.chips.tensix.fabric.connection import FabricSender
+from sipsim.chips.tensix.fabric.packet import unicast, write_to
 
 HOW = sys.argv[1]
 ROUNDS, CREDITS, DATA, FREE, HERE = 60, 2, 0x30000, 0x30010, 0x40000

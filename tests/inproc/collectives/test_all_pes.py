@@ -5,7 +5,7 @@ import pytest
 from runs import Run, ccl_file, run, script_file
 from sweeps import crossed
 
-from sipsim.topology.address import OFFSET_BITS, PhysAddr
+from sipsim.chips.ahbm.address import OFFSET_BITS, PhysAddr
 
 CUBE_RING = """
 import numpy as np

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from runs import Run, ccl_file, run, sums_of
 from sweeps import some
 
-from sipsim.dtypes import DTYPES
-from sipsim.errors import ConfigError
-from sipsim.task import Task
+from sipsim.core.dtypes import DTYPES
+from sipsim.core.errors import ConfigError
+from sipsim.core.task import Task
 
 SMALL = ("--set", "sip.cube_mesh.w=2", "--set", "sip.cube_mesh.h=2")
 ROW = (*SMALL[:2], "--set", "sip.cube_mesh.h=1")
@@ -163,7 +163,7 @@ def test_shards_that_tiles_do_not_divide(n_elem):
 
 
 STREAM = """
-from sipsim.ccl.algorithms.intercube_allreduce import TOPO_NAME_TO_KIND, kernel_args, neighbors
+from sipsim.chips.ahbm.collectives.algorithms.intercube_allreduce import TOPO_NAME_TO_KIND, kernel_args, neighbors
 
 def kernel(t_ptr, n_elem, cube_w, cube_h, n_sips, sip_rank, kind, w, h, tl):
     for index in range(n_elem):
@@ -195,7 +195,7 @@ def test_no_sender_waits_with_wide_rings(waits):
 
 
 MEET = """
-from sipsim.ccl.algorithms.intercube_allreduce import TOPO_NAME_TO_KIND, kernel_args, neighbors
+from sipsim.chips.ahbm.collectives.algorithms.intercube_allreduce import TOPO_NAME_TO_KIND, kernel_args, neighbors
 
 def kernel(t_ptr, n_elem, cube_w, cube_h, n_sips, sip_rank, kind, w, h, tl):
     cube = tl.program_id(1)
@@ -310,7 +310,7 @@ def test_the_order_of_additions_is_the_same(system: str, tmp_path: Path) -> None
 
 
 def test_a_shard_of_several_blocks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    source = Path("sipsim/ccl/algorithms/intercube_allreduce_fused.py").read_text()
+    source = Path("sipsim/chips/ahbm/collectives/algorithms/intercube_allreduce_fused.py").read_text()
     (tmp_path / "small_blocks.py").write_text(source.replace("BLOCK_BYTES = 4 * 2**20", "BLOCK_BYTES = 8192"))
     monkeypatch.syspath_prepend(tmp_path)
     module = ("--set", "algorithms.intercube_allreduce_fused.module=small_blocks")

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from link_elements import link_elements
 from runs import Run, run, script_file
 
-from sipsim.ccl.algorithm import Algorithm
-from sipsim.ccl.collectives.base import COLLECTIVES, NO_OP
-from sipsim.ccl.collectives.group import GroupCollective, Task
-from sipsim.ccl.group import Group
-from sipsim.chips.load import load
-from sipsim.dtypes import DTYPES
+from sipsim.chips.ahbm.collectives.algorithm import Algorithm
+from sipsim.chips.config.load import load
+from sipsim.collectives.call.base import COLLECTIVES, NO_OP
+from sipsim.collectives.group.group import Group
+from sipsim.collectives.semantics.group import GroupCollective, Task
+from sipsim.core.dtypes import DTYPES
 
 SYSTEMS = (
     *(("--sips", sips) for sips in (2, 3, 5)),
@@ -44,7 +44,7 @@ CALL = """
         dist.run_collective(case["collective"], Call(source, result, case["op"], root), False, group, case["algorithm"])
 """
 IMPORTS = """
-from sipsim.ccl.collectives.base import COLLECTIVES, Call
+from sipsim.collectives.call.base import COLLECTIVES, Call
 """
 
 

@@ -6,8 +6,8 @@ import pytest
 from group_runs import rows, run_groups
 from sweeps import crossed
 
-from launcher.report import recorded_io
-from sipsim.ccl.schedule import kernel
+from launcher.report.checks import recorded_io
+from sipsim.chips.ahbm.collectives import kernel
 
 DISJOINT = """
     groups = [dist.new_group([0, 1]), dist.new_group([3, 2])]

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 from hardware import records_of
+from intercube_bounds import bottleneck_of, bounds
 from runs import Run, ccl_file, run, script_file
 from sweeps import crossed
 
-from launcher.run.results import table
-from sipsim.ccl.intercube.bounds import bottleneck_of, bounds
-from sipsim.errors import ConfigError
+from launcher.result.table import table
+from sipsim.core.errors import ConfigError
 
 PIPELINED, HIERARCHICAL = "intercube_pipelined", "intercube_hierarchical"
 BOTH = [PIPELINED, HIERARCHICAL]
@@ -97,9 +97,9 @@ def test_other_layouts_are_refused(tmp_path: Path, algorithm: str, dp: str, says
 
 OPERATORS = """
 import numpy as np
-from sipsim.ccl.algorithms import MODULE as base
-from sipsim.ccl.algorithms.MODULE import *
-from sipsim.ccl.algorithms.MODULE import kernel_args, neighbors
+from sipsim.chips.ahbm.collectives.algorithms import MODULE as base
+from sipsim.chips.ahbm.collectives.algorithms.MODULE import *
+from sipsim.chips.ahbm.collectives.algorithms.MODULE import kernel_args, neighbors
 
 
 def kernel(*args):

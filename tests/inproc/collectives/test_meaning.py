@@ -15,8 +15,8 @@ LAYOUTS = {
 HOWS = {"": "", "auto": ", algorithm='auto'", "ring": ", algorithm='ring'", "a group": ", group=dist.group.WORLD"}
 ELEMENTWISE, ALL_ROWS = 1 + 2 + 3, 2 * (1 + 2 + 3)
 OWN = """
-from sipsim.ccl.algorithms.intercube_allreduce import TOPO_NAME_TO_KIND, kernel
-from sipsim.ccl.algorithms.intercube_allreduce import kernel_args, neighbors
+from sipsim.chips.ahbm.collectives.algorithms.intercube_allreduce import TOPO_NAME_TO_KIND, kernel
+from sipsim.chips.ahbm.collectives.algorithms.intercube_allreduce import kernel_args, neighbors
 """
 
 

@@ -8,10 +8,10 @@ import pytest
 from lab.gather import Gather
 from runs import Run, run, script_file
 
-from launcher.run.results import table
-from sipsim.ccl.collectives.base import COLLECTIVES, Collective, collective, default_collective, operators
-from sipsim.ccl.collectives.group import GroupCollective
-from sipsim.errors import ConfigError
+from launcher.result.table import table
+from sipsim.collectives.call.base import COLLECTIVES, Collective, collective, default_collective, operators
+from sipsim.collectives.semantics.group import GroupCollective
+from sipsim.core.errors import ConfigError
 
 SIPS, CUBES = 4, 2
 SMALL = ("--sips", SIPS, "--set", f"sip.cube_mesh.w={CUBES}", "--set", "sip.cube_mesh.h=1")

@@ -12,18 +12,18 @@ import pytest
 from runs import Run, ccl_file, run, script_file
 from sweeps import crossed
 
-from sipsim.ccl.seeded import compare, seeded_rows
-from sipsim.dtypes import DTYPES
+from sipsim.collectives.testdata import compare, seeded_rows
+from sipsim.core.dtypes import DTYPES
 
 SMALL = ("--set", "sip.cube_mesh.w=2", "--set", "sip.cube_mesh.h=2")
 N_ELEM = 6
 
 REAL = """
 import numpy as np
-from sipsim.ccl.algorithms import intercube_allreduce as real
-from sipsim.ccl.algorithms.intercube_allreduce import TOPO_NAME_TO_KIND, kernel_args
-from sipsim.ccl.algorithms.intercube_allreduce import neighbors, reference
-from sipsim.tl.values import TensorHandle
+from sipsim.chips.ahbm.collectives.algorithms import intercube_allreduce as real
+from sipsim.chips.ahbm.collectives.algorithms.intercube_allreduce import TOPO_NAME_TO_KIND, kernel_args
+from sipsim.chips.ahbm.collectives.algorithms.intercube_allreduce import neighbors, reference
+from sipsim.chips.ahbm.tl.values import TensorHandle
 
 def kernel(*args):
     faulty(*args[:2], args[5], args[-1], args)
@@ -213,8 +213,8 @@ NANS = GIVEN.replace(
 OWN_COPY = """
 import importlib.util
 import numpy as np
-from sipsim.tl.values import TensorHandle
-spec = importlib.util.find_spec("sipsim.ccl.algorithms.intercube_allreduce")
+from sipsim.chips.ahbm.tl.values import TensorHandle
+spec = importlib.util.find_spec("sipsim.chips.ahbm.collectives.algorithms.intercube_allreduce")
 mine = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(mine)
 TOPO_NAME_TO_KIND, kernel_args, neighbors = mine.TOPO_NAME_TO_KIND, mine.kernel_args, mine.neighbors

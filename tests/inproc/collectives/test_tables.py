@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from runs import Run, ccl_file, run, script_file
 from sweeps import crossed
 
-from sipsim.errors import ConfigError
+from sipsim.core.errors import ConfigError
 
 HEAD = """
 def kernel_args(world_size, n_elem, system):

@@ -10,8 +10,8 @@ SETUP = """
         return device(torch, np.random.default_rng(rank).standard_normal(n).astype("f4"), **one)
 """
 BY_WORKERS = """
-from sipsim.ccl.algorithms import direct, one_shot
-from sipsim.ccl.algorithms.direct import wiring
+from sipsim.collectives.algorithms import direct, one_shot
+from sipsim.collectives.algorithms.direct import wiring
 COLLECTIVES = ("all_reduce",)
 RANK_IDENTICAL = False
 def schedule(task):

@@ -7,14 +7,14 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec import inspect
 
-from sipsim.ccl.tables.base import TABLES
-from sipsim.chips.base import kind_of
+from sipsim.chips.ahbm.collectives.neighbours.base import TABLES
+from sipsim.chips.ahbm.memory.ports.port import FIXED_LATENCY, MEMORY_KINDS
+from sipsim.chips.ahbm.memory.presets import PRESETS
+from sipsim.chips.api.chip import kind_of
 from sipsim.config.document import Path, dotted
-from sipsim.config.model import Resolved
-from sipsim.links.base import LINK_KINDS
-from sipsim.memory.dram.presets import PRESETS
-from sipsim.memory.port import FIXED_LATENCY, MEMORY_KINDS
-from sipsim.topology.base import TOPOLOGIES
+from sipsim.config.schema.model import Resolved
+from sipsim.fabric.links.kind.base import LINK_KINDS
+from sipsim.topology.links.base import TOPOLOGIES
 
 OF_MEMORIES = ("hbm", "sram", "tcm")
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import msgspec
 
-from launcher.api import run
-from sipsim.record.explanation import Explanation
+from launcher.api.api import run
+from sipsim.records.explanation import Explanation
 
 
 def explained(reruns: int = 0, **flags: Any) -> tuple[dict[str, Any], Explanation]:

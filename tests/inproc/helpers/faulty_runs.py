@@ -30,12 +30,12 @@ from broker.wire import (
     decode_for_launcher,
     encode,
 )
-from sipsim.engine import Engine
-from sipsim.errors import Halt
-from sipsim.recovery.packet_log import PacketLog
-from sipsim.sync import session as session_module
-from sipsim.sync.client import SyncClient
-from sipsim.sync.session import Session
+from sipsim.core.engine import Engine
+from sipsim.core.errors import Halt
+from sipsim.core.session import session as session_module
+from sipsim.core.session.session import Session
+from sipsim.node.client import SyncClient
+from sipsim.node.packet_log import PacketLog
 
 MOST_STEPS = 60_000
 DEADLOCK = Outcome([], [1])

@@ -6,9 +6,9 @@ Every second SIP is a neighbour, so no link leads to one. ``FLAGS``: the system 
 SCRIPT = """
 import numpy as np
 from msgspec.structs import replace
-from sipsim.ccl.install import install
-from sipsim.host.kernel_queue import Work
-from sipsim.topology.address import PePlace
+from sipsim.chips.ahbm.collectives.queue_pairs import install
+from sipsim.chips.ahbm.host.stream.kernel_queue import Work
+from sipsim.chips.ahbm.address import PePlace
 
 ABOVE = 2**18
 

@@ -16,11 +16,12 @@ from unittest.mock import patch
 
 from runs import FreedTensors, run
 
-from sipsim.host import group_runs
-from sipsim.noc import fabric
-from sipsim.record import oplog
-from sipsim.record.replay import feed
-from sipsim.sync import client, session
+from sipsim.chips.ahbm.host.process_groups import group_runs
+from sipsim.core.session import session
+from sipsim.fabric.noc import fabric
+from sipsim.node import client
+from sipsim.records.oplog import oplog
+from sipsim.records.replay import feed
 
 FOLDER = Path(__file__).parent / "alive"
 DEFAULTS = "defaults."

@@ -10,13 +10,13 @@ from random_programs import Blocked, Op, Program, circle, judge
 from sips import check_second_passes, run_sips
 
 from launcher.engines.inproc import InProcess
-from sipsim.ccl.install import PePlace
-from sipsim.dtypes import DTYPES
-from sipsim.node.sip_node import SipNode
-from sipsim.record.dump import Waiting
-from sipsim.tl.language import TL
-from sipsim.tl.values import TensorHandle
-from sipsim.topology.address import PhysAddr
+from sipsim.chips.ahbm.address import PhysAddr
+from sipsim.chips.ahbm.collectives.queue_pairs import PePlace
+from sipsim.chips.ahbm.tl.language.language import TL
+from sipsim.chips.ahbm.tl.values import TensorHandle
+from sipsim.core.dtypes import DTYPES
+from sipsim.node.sip_node.sip_node import SipNode
+from sipsim.records.dump import Waiting
 
 I32 = DTYPES["i32"]
 SLOT_BYTES = 1024

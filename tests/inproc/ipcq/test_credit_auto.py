@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from hardware import WiredPlan, config
 
-from launcher.cli.probe import probe
-from launcher.run.probe.options import parse_probe
-from sipsim.ccl.install import PePlace
+from launcher.probe.command.options import parse_probe
+from launcher.probe.command.probe import probe
+from sipsim.chips.ahbm.collectives.queue_pairs import PePlace
 
 LINE = {
     "sip.cube_mesh": {"w": 1, "h": 1},

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from runs import Run, ccl_file, run, script_file
 
-from sipsim.ipcq.latch import TakenSlot
-from sipsim.ipcq.pe_ipcq import PeIpcq
-from sipsim.ipcq.queue_pair import QueuePair
-from sipsim.ipcq.requests import ReceiveRequest
-from sipsim.ipcq.slots import Slots
+from sipsim.chips.ahbm.ipcq.messages.latch import TakenSlot
+from sipsim.chips.ahbm.ipcq.messages.requests import ReceiveRequest
+from sipsim.chips.ahbm.ipcq.pe_ipcq.pe_ipcq import PeIpcq
+from sipsim.chips.ahbm.ipcq.queue_pair import QueuePair
+from sipsim.chips.ahbm.ipcq.slots import Slots
 
 HEAD = """
 TOPO_NAME_TO_KIND = {"ring_1d": 0}

@@ -10,15 +10,15 @@ from msgspec.structs import replace
 from sips import check_second_passes, run_sips, spawn
 
 from launcher.engines.inproc import InProcess
-from sipsim.ccl.install import InstallPlan
-from sipsim.ccl.neighbours import NeighbourTable
-from sipsim.errors import InvariantViolation
-from sipsim.node.sip_node import SipNode
-from sipsim.plan.probe import Probe, ProbePlan
-from sipsim.record.replay.checksums import changed
-from sipsim.sync.session import Session
-from sipsim.tl.language import TL
-from sipsim.topology.address import PePlace
+from sipsim.chips.ahbm.address import PePlace
+from sipsim.chips.ahbm.collectives.neighbours.neighbours import NeighbourTable
+from sipsim.chips.ahbm.collectives.queue_pairs import InstallPlan
+from sipsim.chips.ahbm.costs.probe.probe import Probe, ProbePlan
+from sipsim.chips.ahbm.tl.language.language import TL
+from sipsim.core.errors import InvariantViolation
+from sipsim.core.session.session import Session
+from sipsim.insight.replay.checksums import changed
+from sipsim.node.sip_node.sip_node import SipNode
 
 US = 1_000_000
 NEAR = "sip.cube_mesh.w", "sip.cube_mesh.h"

@@ -9,8 +9,8 @@ from faulty_runs import DEADLOCK, play, random_faults
 from random_runs import Caught, Parts, simulate
 from random_systems import System, first_difference, random_system, reference
 
-from sipsim.errors import InvariantViolation
-from sipsim.sync.session import Session
+from sipsim.core.errors import InvariantViolation
+from sipsim.core.session.session import Session
 
 SEEDS = range(400)
 

@@ -16,10 +16,10 @@ from random_systems import System, first_difference, random_system, reference
 from sweeps import batches
 
 from broker.hub import Hub
-from broker.sync.timesync import TimeSync
+from broker.sync.timesync.timesync import TimeSync
 from broker.wire import Leave, Rejoined, RevokeGrant, Start
-from sipsim.recovery.packet_log import PacketLog
-from sipsim.sync.client import SyncClient
+from sipsim.node.client import SyncClient
+from sipsim.node.packet_log import PacketLog
 
 SEEDS, BATCH = 20_100, 300
 SEEDS_A_MUTANT = 1000

@@ -27,9 +27,9 @@ from random_systems import Automaton, Outcome, System, first_difference, random_
 
 from broker import process as broker_process
 from broker.ids import BROKER, PROTOCOL
-from broker.mail import unix_mail
+from broker.mail import unix as unix_mail
 from broker.mail.kinds import MAIL_KINDS
-from broker.mail.zmq_mail import ZmqBroker, ZmqSipMail
+from broker.mail.zmq import ZmqBroker, ZmqSipMail
 from broker.process import run_broker
 from broker.wire import (
     BadFrame,
@@ -43,13 +43,13 @@ from broker.wire import (
     decode_for_launcher,
     encode,
 )
-from sipsim.engine import Engine
+from sipsim.core.engine import Engine
+from sipsim.core.session import session as session_module
+from sipsim.core.session.session import Session
 from sipsim.node import process as sip_process
+from sipsim.node.client import SyncClient
 from sipsim.node.process import run_client
-from sipsim.node.process_spec import SipProcessSpec
-from sipsim.sync import session as session_module
-from sipsim.sync.client import SyncClient
-from sipsim.sync.session import Session
+from sipsim.node.sip_node.process_spec import SipProcessSpec
 
 SYSTEMS = 40
 PATIENCE_MS = {"unix": 0, "zmq": 10_000}
@@ -122,7 +122,7 @@ class Stage:
 
 
 class _Select:
-    """The part of the module ``select`` that ``broker.mail.unix_mail`` uses; waits are pauses."""
+    """The part of the module ``select`` that ``broker.mail.unix`` uses; waits are pauses."""
 
     POLLIN, POLLOUT = select.POLLIN, select.POLLOUT
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from runs import run, script_file
 
-from sipsim.chips.tensix import TensixChip
-from sipsim.record.dump import BlockedResource
+from sipsim.chips.tensix.chip.tensix import TensixChip
+from sipsim.records.dump import BlockedResource
 
 STUCK = """
 def kernel(df):

@@ -15,18 +15,18 @@ from launcher.bench.base import BENCHES
 from launcher.bench.benches.ccl import Ccl, CclCase, run_ns
 from launcher.bench.machine import Machine
 from launcher.bench.published import Published
-from sipsim.errors import ConfigError
-from sipsim.tensix.ccl import kernels
-from sipsim.tensix.fabric import machine
-from sipsim.tensix.fabric.machine import Flush
-from sipsim.tensix.fabric.packet import write_and_increment
+from sipsim.chips.tensix.ccl.workers import kernels
+from sipsim.chips.tensix.fabric.packet import write_and_increment
+from sipsim.chips.tensix.fabric.router import machine
+from sipsim.chips.tensix.fabric.router.machine import Flush
+from sipsim.core.errors import ConfigError
 
 SCRIPT = """
 import json
 import sys
 
 import numpy as np
-from sipsim.dtypes import DTYPES
+from sipsim.core.dtypes import DTYPES
 
 CASES = json.loads(sys.argv[1])
 

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from runs import Run, run, script_file
 
-from sipsim.tensix.edm import channel as channel_module
-from sipsim.tensix.edm.channel import EdmChannel
-from sipsim.tensix.edm.mover import HELLO, READY, DataMover
-from sipsim.tensix.edm.table import RECEIVER, SENDER, Command, Fact, State, Step
+from sipsim.chips.tensix.edm.channel import channel as channel_module
+from sipsim.chips.tensix.edm.channel.channel import EdmChannel
+from sipsim.chips.tensix.edm.channel.table import RECEIVER, SENDER, Command, Fact, State, Step
+from sipsim.chips.tensix.edm.data_mover import HELLO, READY, DataMover
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "docs/examples/tensix"
 CHIP = ("--set", "system.chip=wormhole", "--link", "ethernet_100g")

@@ -213,8 +213,8 @@ def test_a_mesh_has_slots_of_its_own(tmp_path: Path, topology: str, slots: tuple
 
 
 NEAR_AND_FAR = """
-from sipsim.tensix.fabric.connection import FabricSender
-from sipsim.tensix.fabric.packet import unicast, write_and_increment, write_to
+from sipsim.chips.tensix.fabric.connection import FabricSender
+from sipsim.chips.tensix.fabric.packet import unicast, write_and_increment, write_to
 
 def send(endpoint, near, far, df):
     fabric = FabricSender(endpoint, df)

@@ -10,11 +10,11 @@ import pytest
 from arithmetic_fabric import WORMHOLE, Formula
 
 from launcher.bench.base import BENCHES
-from launcher.bench.benches.fabric_bandwidth import FabricCase
-from launcher.bench.benches.fabric_latency import LatencyCase
+from launcher.bench.benches.fabric.fabric_bandwidth import FabricCase
+from launcher.bench.benches.fabric.fabric_latency import LatencyCase
 from launcher.bench.machine import Machine
-from sipsim.chips.wormhole import Wormhole
-from sipsim.tensix.params import ChipParams
+from sipsim.chips.tensix.chip.wormhole import Wormhole
+from sipsim.chips.tensix.params import ChipParams
 
 NEAR = 0.03
 LINE, PAYLOAD = "2025-11", 2816

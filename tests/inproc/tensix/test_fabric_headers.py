@@ -9,14 +9,22 @@ import pytest
 from fabric_runs import flags, left
 from runs import run, script_file
 
-from sipsim.tensix.fabric.packet import Target, increment_of, multicast, pack, scatter_to, write_and_increment, write_to
+from sipsim.chips.tensix.fabric.packet import (
+    Target,
+    increment_of,
+    multicast,
+    pack,
+    scatter_to,
+    write_and_increment,
+    write_to,
+)
 
 SCRIPT = """
 import json
 import sys
 
-from sipsim.tensix.dataflow import NocAddress
-from sipsim.tensix.fabric.connection import FabricSender
+from sipsim.chips.tensix.dataflow import NocAddress
+from sipsim.chips.tensix.fabric.connection import FabricSender
 
 def send(endpoint, header, df):
     FabricSender(endpoint, df).open()

@@ -8,10 +8,10 @@ import pytest
 from fabric_runs import SCRIPTS, flags, left, passed, slots_of
 from runs import Run, run
 
-from sipsim.tensix.fabric.channels import ReceiverChannel, SenderChannel
-from sipsim.tensix.fabric.machine import RouterMachine
-from sipsim.tensix.fabric.packet import Hop, Way
-from sipsim.tensix.fabric.places import Places
+from sipsim.chips.tensix.fabric.channels import ReceiverChannel, SenderChannel
+from sipsim.chips.tensix.fabric.fabric.places import Places
+from sipsim.chips.tensix.fabric.packet import Hop, Way
+from sipsim.chips.tensix.fabric.router.machine import RouterMachine
 
 BUBBLE, DATELINE = "2025-11", "2025-03"
 NO_DATELINE = ("--set", "system.chip_params.fabric.revisions.2025-03.avoidance=none")
@@ -138,7 +138,7 @@ def credit_given_twice(patch: pytest.MonkeyPatch) -> None:
 
 
 def forwarded_without_a_local_write(patch: pytest.MonkeyPatch) -> None:
-    from sipsim.tensix.fabric import machine
+    from sipsim.chips.tensix.fabric.router import machine
 
     next_hop = machine.next_hop
 

@@ -6,12 +6,12 @@ import pytest
 from fabric_runs import flags, left
 from runs import Run, run, script_file
 
-from sipsim.tensix.fabric.audit import unsettled
-from sipsim.tensix.fabric.channels import FarReceiver, Ring, SenderChannel
+from sipsim.chips.tensix.fabric.channels import FarReceiver, Ring, SenderChannel
+from sipsim.chips.tensix.fabric.router.audit import unsettled
 
 SCRIPT = """
-from sipsim.tensix.fabric.connection import FabricSender
-from sipsim.tensix.fabric.packet import unicast, write_to
+from sipsim.chips.tensix.fabric.connection import FabricSender
+from sipsim.chips.tensix.fabric.packet import unicast, write_to
 
 def send(endpoint, packets, df):
     fabric = FabricSender(endpoint, df)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from runs import run, script_file
 
-from launcher.cli.races import main
+from launcher.commands.races.cli_races import main
 
 EQUALITY = """
 ROUNDS, CREDITS = 120, 2
@@ -187,8 +187,8 @@ def worker(rank, world_size, tt):
     tt.finish()
 """
 CONNECTIONS = """
-from sipsim.tensix.fabric.connection import FabricSender
-from sipsim.tensix.fabric.packet import unicast, write_to
+from sipsim.chips.tensix.fabric.connection import FabricSender
+from sipsim.chips.tensix.fabric.packet import unicast, write_to
 
 def send(endpoint, df):
     fabric = FabricSender(endpoint, df)

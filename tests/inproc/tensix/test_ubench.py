@@ -10,13 +10,13 @@ import pytest
 from sweeps import some
 
 from launcher.bench.base import BENCHES, Case, Figure
+from launcher.bench.command.bench import main
 from launcher.bench.machine import Machine
-from launcher.cli.bench import main
-from sipsim.errors import ConfigError, SimulationError
-from sipsim.tensix.dataflow import Dataflow
-from sipsim.tensix.eth_dataflow import EthDataflow
-from sipsim.tensix.tiles import Tiles
-from sipsim.tensix.ubench.ends import Receiver, Sender
+from launcher.bench.programs.ends import Receiver, Sender
+from sipsim.chips.tensix.dataflow import Dataflow
+from sipsim.chips.tensix.eth_dataflow import EthDataflow
+from sipsim.chips.tensix.tiles import Tiles
+from sipsim.core.errors import ConfigError, SimulationError
 
 CHIP = "system.chip_params"
 IDEAL = Machine(

@@ -30,9 +30,9 @@ PATHS += sorted((ROOT / "docs").rglob("*.md"))
 PAGES = {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in PATHS}
 COMMANDS = {
     "ahbm-launch": "launcher",
-    "ahbm-probe": "launcher.cli.probe",
-    "ahbm-bench": "launcher.cli.bench",
-    "ahbm-races": "launcher.cli.races",
+    "ahbm-probe": "launcher.probe.command.probe",
+    "ahbm-bench": "launcher.bench.command.bench",
+    "ahbm-races": "launcher.commands.races.cli_races",
     "python": "",
 }
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -232,7 +232,7 @@ def test_the_progress_and_the_state_of_a_run_look_as_shown() -> None:
         launch.process.send_signal(signal.SIGINT)
         assert launch.end().exit_code == 130
     for place in re.finditer(r" (?:tl\.)?(load|send|recv)\b.* at (\S+):(\d+)", "\n".join(state)):
-        source = (ROOT / "sipsim/ccl" / place[2]).read_text().splitlines()
+        source = (ROOT / "sipsim/collectives" / place[2]).read_text().splitlines()
         assert f"tl.{place[1]}(" in source[int(place[3]) - 1], place[0]
 
 
@@ -301,9 +301,9 @@ def test_the_installed_package_has_its_licence() -> None:
 
 
 def test_guides_name_every_operation_setting_and_table() -> None:
-    from sipsim.ccl.tables.base import TABLES
-    from sipsim.config.model import IpcqKnobs
-    from sipsim.tl.language import TL
+    from sipsim.chips.ahbm.collectives.neighbours.base import TABLES
+    from sipsim.chips.ahbm.tl.language.language import TL
+    from sipsim.config.schema.model import IpcqKnobs
 
     operations = [name for name in dir(TL) if not name.startswith("_")]
     rows = [line for text in PAGES.values() for line in text.splitlines() if line.startswith("| `")]

@@ -17,7 +17,7 @@ from launch import ALL_REDUCE, END_S, Done, environment, launched, launching, sc
 pytestmark = pytest.mark.processes
 
 ENGINES = pytest.mark.parametrize("engine", ["local", "inproc"])
-USUAL = "from sipsim.ccl.algorithms.intercube_allreduce import *\n"
+USUAL = "from sipsim.chips.ahbm.collectives.algorithms.intercube_allreduce import *\n"
 ALGORITHM = ("--variant", "adr", "--sips", "2", "--set", "algorithms.intercube_allreduce.module=mine.py")
 
 

@@ -154,8 +154,8 @@ class TestAStop:
 
 STANDS_IN_THE_SECOND = """
 import os
-from sipsim.ccl.algorithms import intercube_allreduce as real
-from sipsim.ccl.algorithms.intercube_allreduce import TOPO_NAME_TO_KIND, kernel_args, neighbors
+from sipsim.chips.ahbm.collectives.algorithms import intercube_allreduce as real
+from sipsim.chips.ahbm.collectives.algorithms.intercube_allreduce import TOPO_NAME_TO_KIND, kernel_args, neighbors
 LAUNCHES = []
 
 def kernel(*args):
@@ -214,9 +214,9 @@ def document_ranks(done: Done) -> list[int]:
 
 LATE_MESSAGES = """
 import sys
-from broker.mail import zmq_mail
-from launcher.cli import launch as cli
-from launcher.processes import fork_server as server
+from broker.mail import zmq as zmq_mail
+from launcher.commands.launch import launch as cli
+from launcher.processes.fork_server import fork_server as server
 
 gone = []
 really_receive, really_news = zmq_mail.ZmqLauncher.receive_waiting, server.ForkServer.news

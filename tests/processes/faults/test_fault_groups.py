@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from launch import CHECKOUT, END_S, Done, environment, launched, temporary_folder
 
-from launcher.processes import limits
-from sipsim.errors import NO_MEMORY
+from launcher.processes.this_host import limits
+from sipsim.core.errors import NO_MEMORY
 
 pytestmark = pytest.mark.processes
 

@@ -122,7 +122,7 @@ def test_of_code_that_runs_before(tmp_path):
     """An algorithm's module is loaded by the launcher itself; what it forks is no second launcher."""
     (tmp_path / "forks.py").write_text(
         f"import os\nif os.fork() == 0:\n    if os.fork() == 0: {ENDLESS}\nelse:\n"
-        "    from sipsim.ccl.algorithms.intercube_allreduce import *\n"
+        "    from sipsim.chips.ahbm.collectives.algorithms.intercube_allreduce import *\n"
     )
     done = launched(
         "--sips",

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from exact import FLOATS, patterns, rounded, same_bits
 
-from sipsim.arithmetic import elementary
-from sipsim.arithmetic.operations import elementwise
-from sipsim.dtypes import DTYPES
+from sipsim.core.arithmetic import elementary
+from sipsim.core.arithmetic.operations import elementwise
+from sipsim.core.dtypes import DTYPES
 
 decimal_40 = decimal.Context(prec=40, Emin=-999999, Emax=999999)
 INF, NAN = math.inf, math.nan

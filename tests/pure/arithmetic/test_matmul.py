@@ -9,10 +9,10 @@ from exact import same_bits, wrapped
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sipsim.arithmetic import matmul as module
-from sipsim.arithmetic.matmul import matmul
-from sipsim.arithmetic.operations import cast
-from sipsim.dtypes import DTYPES
+from sipsim.core.arithmetic import matmul as module
+from sipsim.core.arithmetic.matmul import matmul
+from sipsim.core.arithmetic.operations import cast
+from sipsim.core.dtypes import DTYPES
 
 Array = np.ndarray[Any, Any]
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from exact import FLOATS, as_fraction, patterns, rounded, same_bits, wrapped
 
-from sipsim.arithmetic.operations import OPERATIONS, along_axis, cast, elementwise, result_dtype
-from sipsim.dtypes import DTYPES
+from sipsim.core.arithmetic.operations import OPERATIONS, along_axis, cast, elementwise, result_dtype
+from sipsim.core.dtypes import DTYPES
 
 ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
     "add": operator.add,

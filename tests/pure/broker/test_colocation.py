@@ -7,8 +7,8 @@ from itertools import pairwise
 
 import pytest
 
-from broker.cpu_affinity import CpuAffinity
-from broker.sync.colocation import FEWEST_REPORTS, SMOOTHING, WAKES_NS, ColocationPolicy
+from broker.colocation.colocation import FEWEST_REPORTS, SMOOTHING, WAKES_NS, ColocationPolicy
+from broker.colocation.cpu_affinity import CpuAffinity
 
 LONG = 100 * SMOOTHING
 

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from broker.channels.delays import DelayMatrix, ZeroDelay
 from broker.ids import Channel
-from broker.sync.delays import DelayMatrix, ZeroDelay
 
 
 def random_channels(rng: random.Random, size: int) -> list[Channel]:

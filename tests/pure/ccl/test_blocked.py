@@ -3,10 +3,10 @@
 import msgspec
 import pytest
 
-from sipsim.ccl.hangs.blocked import explain_blocked
-from sipsim.ccl.hangs.cycles import find_cycle
-from sipsim.ccl.hangs.deadlock import explain_deadlock
-from sipsim.record.dump import BlockedResource, SipDump, TaskState
+from sipsim.insight.hangs.blocked.blocked import explain_blocked
+from sipsim.insight.hangs.blocked.cycles import find_cycle
+from sipsim.insight.hangs.deadlock import explain_deadlock
+from sipsim.records.dump import BlockedResource, SipDump, TaskState
 
 FULL = "8 of its 8 slots hold packets"
 

@@ -4,8 +4,8 @@ import msgspec
 import pytest
 
 from broker.wire import BadFrame
-from sipsim.ccl.hangs.deadlock import cycle_of, explain_deadlock
-from sipsim.record.dump import QueueState, SipDump, TaskState
+from sipsim.insight.hangs.deadlock import cycle_of, explain_deadlock
+from sipsim.records.dump import QueueState, SipDump, TaskState
 
 Place = tuple[int, int, int]
 RING_BYTES = 4096

@@ -14,10 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
-import sipsim.ccl.install
-import sipsim.plan.plan
-from sipsim.ccl.algorithms.intercube_allreduce import intercube_multisip
-from sipsim.ccl.install import (
+import sipsim.chips.ahbm.collectives.queue_pairs
+import sipsim.chips.ahbm.plan
+from sipsim.chips.ahbm.address import MIB, PePlace, PhysAddr
+from sipsim.chips.ahbm.collectives.algorithms.intercube_allreduce import intercube_multisip
+from sipsim.chips.ahbm.collectives.neighbours.neighbours import OPPOSITE, NeighbourTable
+from sipsim.chips.ahbm.collectives.queue_pairs import (
     InstallPlan,
     Ring,
     check_endpoints,
@@ -25,15 +27,13 @@ from sipsim.ccl.install import (
     install,
     pair_rings,
 )
-from sipsim.ccl.neighbours import OPPOSITE, NeighbourTable
-from sipsim.ccl.settings import effective_ipcq
-from sipsim.config.model import IpcqKnobs
-from sipsim.errors import ConfigError
-from sipsim.ipcq.messages import IpcqEndpoint, IpcqInitEntry
-from sipsim.noc.graph import Node
-from sipsim.plan.plan import Plan
-from sipsim.system.system import System
-from sipsim.topology.address import MIB, PePlace, PhysAddr
+from sipsim.chips.ahbm.collectives.settings import effective_ipcq
+from sipsim.chips.ahbm.ipcq.messages.messages import IpcqEndpoint, IpcqInitEntry
+from sipsim.chips.ahbm.plan import Plan
+from sipsim.chips.ahbm.system import System
+from sipsim.config.schema.model import IpcqKnobs
+from sipsim.core.errors import ConfigError
+from sipsim.fabric.graph.graph import Node
 
 EASTWARD = {rank: {"E": (rank + 1) % 3} for rank in range(3)}
 BOTH_WAYS = {rank: {"E": (rank + 1) % 3, "W": (rank - 1) % 3} for rank in range(3)}
@@ -94,7 +94,7 @@ def test_a_pairing_by_dict_order_is_detected(monkeypatch: pytest.MonkeyPatch) ->
     def first_that_leads_back(table: NeighbourTable, rank: int, peer: int, *_: object) -> str | None:
         return next((d for d, target in table[peer].items() if target == rank), None)
 
-    monkeypatch.setattr(sipsim.ccl.install, "reverse_direction", first_that_leads_back)
+    monkeypatch.setattr(sipsim.chips.ahbm.collectives.queue_pairs, "reverse_direction", first_that_leads_back)
     with pytest.raises(ConfigError, match="two senders for one receive ring"):
         pair_rings({0: {"E": 1, "W": 1}, 1: {"E": 0, "W": 0}})
 
@@ -356,7 +356,7 @@ def test_the_plan_checks_what_it_installs(monkeypatch: pytest.MonkeyPatch) -> No
         plan[first][0] = moved(plan[first][0], "hbm")
         return plan
 
-    monkeypatch.setattr(sipsim.plan.plan, "install", mixed)
+    monkeypatch.setattr(sipsim.chips.ahbm.plan, "install", mixed)
     with pytest.raises(ConfigError, match=r"^I4: E of \(0, 0, 0\) has a ring in hbm, and its group's are in tcm$"):
         Plan(config({}))
 

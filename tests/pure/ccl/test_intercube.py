@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sipsim.ccl.intercube import schedule as schedule_module
-from sipsim.ccl.intercube.exchange import Exchange
-from sipsim.ccl.intercube.members import Grid
-from sipsim.ccl.intercube.units import pieces_of
+from sipsim.chips.ahbm.collectives.intercube import schedule as schedule_module
+from sipsim.chips.ahbm.collectives.intercube.exchange.exchange import Exchange
+from sipsim.chips.ahbm.collectives.intercube.members import Grid
+from sipsim.chips.ahbm.collectives.intercube.units import pieces_of
 
 Array = np.ndarray[Any, Any]
 ITEM = 4

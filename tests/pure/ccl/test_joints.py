@@ -3,9 +3,9 @@
 import pytest
 from schedules import group_of, task_of
 
-from sipsim.ccl.algorithms import direct
-from sipsim.ccl.schedule.joints import JOINT_BYTES, with_joints
-from sipsim.ccl.schedule.program import NOWHERE, Instruction, Shards, programs
+from sipsim.chips.ahbm.collectives.programs.joints import JOINT_BYTES, with_joints
+from sipsim.chips.ahbm.collectives.programs.program import NOWHERE, Instruction, Shards, programs
+from sipsim.collectives.algorithms import direct
 
 RING = group_of("ring_1d", (4, 1))
 WHOLE = Shards(0, 0)

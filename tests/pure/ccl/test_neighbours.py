@@ -6,14 +6,14 @@ import pytest
 from hardware import ONE_SIP, Bench, WiredPlan, config, system_of
 from msgspec import json
 
-from sipsim.ccl.install import Ring, check_endpoints, install, pair_rings
-from sipsim.ccl.neighbours import OPPOSITE, NeighbourTable
-from sipsim.ccl.settings import canonical_algorithm, effective_ipcq
-from sipsim.ccl.tables.base import TABLES
-from sipsim.errors import KernelError
-from sipsim.plan.plan import Plan
-from sipsim.tl.language import TL
-from sipsim.topology.address import PePlace
+from sipsim.chips.ahbm.address import PePlace
+from sipsim.chips.ahbm.collectives.neighbours.base import TABLES
+from sipsim.chips.ahbm.collectives.neighbours.neighbours import OPPOSITE, NeighbourTable
+from sipsim.chips.ahbm.collectives.queue_pairs import Ring, check_endpoints, install, pair_rings
+from sipsim.chips.ahbm.collectives.settings import canonical_algorithm, effective_ipcq
+from sipsim.chips.ahbm.plan import Plan
+from sipsim.chips.ahbm.tl.language.language import TL
+from sipsim.core.errors import KernelError
 
 WIRED = [name for name in TABLES.names() if not TABLES.get(name).self_wired]
 ANY_SIZES = (1, 2, 3, 4, 7, 8, 9, 16, 25, 64)

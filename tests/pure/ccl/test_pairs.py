@@ -2,8 +2,8 @@
 
 import pytest
 
-from sipsim.ccl.groups.install import slots_in
-from sipsim.ccl.groups.pairs import turn
+from sipsim.chips.ahbm.collectives.wirings.install import slots_in
+from sipsim.chips.ahbm.collectives.wirings.pairs import turn
 
 
 @pytest.mark.parametrize("size", range(2, 26))

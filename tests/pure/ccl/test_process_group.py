@@ -6,16 +6,16 @@ from typing import Any, cast
 import pytest
 from schedules import group_of
 
-from sipsim.ccl.groups.process_group import (
+from sipsim.chips.ahbm.collectives.wirings.process_group import (
     FIRST_PAIR,
     MOST_GROUPS,
     ProcessGroup,
     pair_generation,
     wiring_generation,
 )
-from sipsim.ipcq.messages import IpcqCreditMetadata
-from sipsim.ipcq.payloads import CreditPacket
-from sipsim.links.frames import decode, encode
+from sipsim.chips.ahbm.ipcq.messages.messages import IpcqCreditMetadata
+from sipsim.chips.ahbm.ipcq.messages.payloads import CreditPacket
+from sipsim.fabric.links.frames import decode, encode
 
 KNOBS = cast(Any, SimpleNamespace(n_slots=4, slot_size=256, hw_strict=False))
 WIRING = {(0, "to1"): (1, "to0"), (1, "to0"): (0, "to1")}

@@ -5,11 +5,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from launcher.run.options import parse
-from launcher.run.prepare import prepare
-from sipsim.ccl.rounding import rows_differ
-from sipsim.dtypes import DTYPES
-from sipsim.plan.base import Added
+from launcher.options.options import parse
+from launcher.run.prepare.prepare import prepare
+from sipsim.chips.api.run_plan.base import Added
+from sipsim.collectives.reduction.rounding import rows_differ
+from sipsim.core.dtypes import DTYPES
 
 SHAPE = (2, 24)
 

@@ -6,10 +6,10 @@ from typing import Any, cast
 import pytest
 from schedules import MODULES, group_of, task_of
 
-from sipsim.ccl.group import pairwise_wiring
-from sipsim.ccl.schedule.blocks import units
-from sipsim.ccl.schedule.check import check_schedule, check_wiring
-from sipsim.ccl.schedule.steps import Flow, ScheduleError, Step, Transfer, flow_of, original
+from sipsim.collectives.group.group import pairwise_wiring
+from sipsim.collectives.schedule.blocks import units
+from sipsim.collectives.schedule.check import check_schedule, check_wiring
+from sipsim.collectives.schedule.steps import Flow, ScheduleError, Step, Transfer, flow_of, original
 
 STAR = pairwise_wiring({(0, 1), (0, 2)})
 THERE, BACK = (1, "to0"), (0, "to1")

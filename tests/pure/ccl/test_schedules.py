@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from link_elements import link_elements
 from schedules import MODULES, Joined, carry_out, group_of, sources_of, task_of, wrong_ranks
 
-from sipsim.ccl.collectives.base import COLLECTIVES
-from sipsim.ccl.group import Group
-from sipsim.ccl.schedule.patterns.trees import complementary, in_order
-from sipsim.ccl.schedule.program import Shards
+from sipsim.chips.ahbm.collectives.programs.program import Shards
+from sipsim.collectives.call.base import COLLECTIVES
+from sipsim.collectives.group.group import Group
+from sipsim.collectives.patterns.trees import complementary, in_order
 
 CASES = [(name, collective) for name, module in MODULES.items() for collective in module.COLLECTIVES]
 STAR = ((0, "E", 1, "N"), (1, "E", 2, "W"), (1, "S", 3, "W"))

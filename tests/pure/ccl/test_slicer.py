@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sipsim.ccl.schedule.slicer import Slice, Slicing, slice_tensor, slices_in_flight
+from sipsim.collectives.slicer import Slice, Slicing, slice_tensor, slices_in_flight
 
 
 def ends(turns_of: list[list[int]], n_slots: int) -> bool:

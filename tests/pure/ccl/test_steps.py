@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 from schedules import MODULES, carry_out, group_of, sources_of, task_of
 
-from sipsim.ccl.group import pairwise_wiring, wiring_of
-from sipsim.ccl.schedule.ahead import with_sends_ahead
-from sipsim.ccl.schedule.evaluate import ScheduleDeadlock, evaluate
-from sipsim.ccl.schedule.patterns.paths import Path
-from sipsim.ccl.schedule.patterns.trees import Tree, binomial
-from sipsim.ccl.schedule.pipeline import MOST_PIECES, pieces_of, staggered
-from sipsim.ccl.schedule.program import Instruction, with_farthest_first
-from sipsim.ccl.schedule.steps import OWN_FIRST, Flow, Step, mutual, number_of, original
+from sipsim.chips.ahbm.collectives.programs.ahead import with_sends_ahead
+from sipsim.chips.ahbm.collectives.programs.program import Instruction, with_farthest_first
+from sipsim.collectives.evaluate import ScheduleDeadlock, evaluate
+from sipsim.collectives.group.group import pairwise_wiring, wiring_of
+from sipsim.collectives.patterns.lines.paths import Path
+from sipsim.collectives.patterns.trees import Tree, binomial
+from sipsim.collectives.schedule.pipeline import MOST_PIECES, pieces_of, staggered
+from sipsim.collectives.schedule.steps import OWN_FIRST, Flow, Step, mutual, number_of, original
 
 PAIR = pairwise_wiring({(0, 1)})
 

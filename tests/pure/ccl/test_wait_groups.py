@@ -3,10 +3,10 @@
 import msgspec
 import pytest
 
-from sipsim.ccl.hangs.deadlock import explain_deadlock
-from sipsim.ccl.hangs.positions import explain_positions
-from sipsim.ccl.hangs.wait_groups import FEW, MOST_LINES, Entry, describe, folded, numbered, shortened
-from sipsim.record.dump import QueueState, SipDump, TaskState
+from sipsim.insight.hangs.deadlock import explain_deadlock
+from sipsim.insight.hangs.fold import FEW, MOST_LINES, Entry, describe, folded, numbered, shortened
+from sipsim.insight.hangs.positions import explain_positions
+from sipsim.records.dump import QueueState, SipDump, TaskState
 
 Place = tuple[int, int, int]
 N_SIPS = 64

@@ -8,13 +8,13 @@ import pytest
 import yaml
 from msgspec import convert
 
-from launcher.run.options import parse
-from launcher.run.prepare import resolve
-from sipsim.config.model import Sips
-from sipsim.config.strict_yaml import MAX_FILE_BYTES
-from sipsim.errors import ConfigError
-from sipsim.topology.build import build_links
-from sipsim.topology.descriptors.umd import Location, read_cluster
+from launcher.options.options import parse
+from launcher.run.prepare.prepare import resolve
+from sipsim.config.schema.model import Sips
+from sipsim.config.yaml import MAX_FILE_BYTES
+from sipsim.core.errors import ConfigError
+from sipsim.topology.links.build import build_links
+from sipsim.topology.umd import Location, read_cluster
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "docs/examples"
 Write = Callable[[dict[str, Any]], Path]

@@ -9,14 +9,14 @@ import msgspec
 import pytest
 import yaml
 
-from sipsim.ccl.settings import effective_ipcq, effective_world_size
-from sipsim.chips.load import load
-from sipsim.config import strict_yaml
+from sipsim.chips.ahbm.collectives.settings import effective_ipcq, effective_world_size
+from sipsim.chips.config.load import load
+from sipsim.config import yaml as strict_yaml
 from sipsim.config.document import SECTION_FILES
-from sipsim.config.load import default_dir
-from sipsim.config.model import IpcqKnobs, Resolved
-from sipsim.config.override import Override, parse_set
-from sipsim.errors import ConfigError
+from sipsim.config.load.load import default_dir
+from sipsim.config.load.override import Override, parse_set
+from sipsim.config.schema.model import IpcqKnobs, Resolved
+from sipsim.core.errors import ConfigError
 
 LineOf = Callable[..., str]
 Write = Callable[[str, str | bytes], Path]
@@ -248,7 +248,7 @@ MINE = "algorithms: {ring: {module: mine.py, topology: ring_1d"
         (f"{MINE}, n_slots: 2}}}}", [], (2, 4096)),
         ("algorithms: {ring: {slot_size: 512, module: mine.py}}", [], (8, 512)),
         ("algorithms: {ring: {slot_size: 512}}", [], (4, 512)),
-        ("algorithms: {ring: {module: sipsim.ccl.algorithms.ring}}", [], (4, 16384)),
+        ("algorithms: {ring: {module: sipsim.collectives.algorithms.ring}}", [], (4, 16384)),
         ("", ["algorithms.ring.module=mine.py"], (8, 4096)),
         ("", ["algorithms.ring.module=mine.py", "algorithms.ring.n_slots=2"], (2, 4096)),
         ("", ["algorithms.ring.n_slots=2", "algorithms.ring.module=mine.py"], (2, 4096)),

@@ -10,12 +10,12 @@ import yaml
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from sipsim.chips.load import load
-from sipsim.config import strict_yaml
+from sipsim.chips.config.load import load
+from sipsim.config import yaml as strict_yaml
 from sipsim.config.document import SECTION_FILES
-from sipsim.config.override import Override, parse_set
-from sipsim.config.strict_yaml import YamlMistake, parse_text
-from sipsim.errors import ConfigError
+from sipsim.config.load.override import Override, parse_set
+from sipsim.config.yaml import YamlMistake, parse_text
+from sipsim.core.errors import ConfigError
 
 LineOf = Callable[..., str]
 Write = Callable[[str, str | bytes], Path]

@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from sipsim.ccl.rules import check_overrides_of_job
-from sipsim.chips.base import CHIPS
-from sipsim.chips.load import RULES, load
-from sipsim.chips.rules import chip_rules_hold
-from sipsim.config.load import _defaults, convert
-from sipsim.config.override import Override, apply, parse_set
-from sipsim.errors import ConfigError
-from sipsim.links.rules import link_kinds_frame_payloads
+from sipsim.chips.ahbm.collectives.rules import check_overrides_of_job
+from sipsim.chips.api.chip import CHIPS
+from sipsim.chips.config.load import RULES, load
+from sipsim.chips.config.rules import chip_rules_hold
+from sipsim.config.load.load import _defaults, convert
+from sipsim.config.load.override import Override, apply, parse_set
+from sipsim.core.errors import ConfigError
+from sipsim.fabric.links.rules import link_kinds_frame_payloads
 
 ROOT = Path(__file__).resolve().parents[3]
 ALLREDUCE = "intercube_allreduce"
@@ -230,8 +230,8 @@ algorithms:
     ("source", "is_refused"),
     [
         ("def schedule(task):\n    return 1 / 0\n1 / 0", True),
-        ("from sipsim.ccl.algorithms.ring import schedule\n", True),
-        ("from sipsim.ccl.algorithms import ring\nschedule = ring.schedule\n", True),
+        ("from sipsim.collectives.algorithms.ring import schedule\n", True),
+        ("from sipsim.collectives.algorithms import ring\nschedule = ring.schedule\n", True),
         ("def kernel(t_ptr, schedule, tl):\n    schedule = 1\n", False),
         ("def schedule(", False),
     ],

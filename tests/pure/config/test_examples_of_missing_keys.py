@@ -6,11 +6,11 @@ from collections.abc import Iterator
 import pytest
 from msgspec.structs import fields
 
-from sipsim.chips.load import load
-from sipsim.config.override import parse_set
-from sipsim.errors import ConfigError
-from sipsim.links.base import LINK_KINDS
-from sipsim.memory.port import FIXED_LATENCY, MEMORY_KINDS
+from sipsim.chips.ahbm.memory.ports.port import FIXED_LATENCY, MEMORY_KINDS
+from sipsim.chips.config.load import load
+from sipsim.config.load.override import parse_set
+from sipsim.core.errors import ConfigError
+from sipsim.fabric.links.kind.base import LINK_KINDS
 
 MOST_PASTED = 3
 RESOLVED = load()

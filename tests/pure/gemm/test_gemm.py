@@ -1,4 +1,4 @@
-"""``tl.gemm`` and ``tl.dot`` give the bits of :mod:`sipsim.arithmetic.matmul`, whatever the shapes and tiles."""
+"""``tl.gemm`` and ``tl.dot`` give the bits of :mod:`sipsim.core.arithmetic.matmul`, whatever the shapes and tiles."""
 
 from typing import Any
 
@@ -7,12 +7,12 @@ import pytest
 from hardware import hbm, pair_bench, tcm
 from products import Case, ptr, put, run, run_gemm, taken, values
 
-from sipsim.arithmetic.matmul import matmul
-from sipsim.arithmetic.operations import cast, elementwise
-from sipsim.dtypes import DTYPES
-from sipsim.errors import KernelError, MemoryAccessError, TcmFull
-from sipsim.pe.gemm.tilings import Tilings
-from sipsim.topology.address import PhysAddr
+from sipsim.chips.ahbm.address import PhysAddr
+from sipsim.chips.ahbm.gemm.tiling.tilings import Tilings
+from sipsim.core.arithmetic.matmul import matmul
+from sipsim.core.arithmetic.operations import cast, elementwise
+from sipsim.core.dtypes import DTYPES
+from sipsim.core.errors import KernelError, MemoryAccessError, TcmFull
 
 SMALL = {"pe_gemm.buffer_KiB": 24}
 CASES = [
@@ -123,7 +123,7 @@ def test_a_dot_of_handles(dtype, has_acc):
 
 def test_operands_are_those_that_pe_dma_has_read(monkeypatch):
     """One piece that does not come, two that take each other's place: both show in the result."""
-    from sipsim.pe.gemm.operands import Operands
+    from sipsim.chips.ahbm.gemm.engine.operands import Operands
 
     case = Case(64, 256, 128)
     given = values(case, largest=3)

@@ -10,13 +10,24 @@ import pytest
 from hardware import Bench, pair_bench
 from products import Case, ptr, put, run, run_gemm, values
 
-from sipsim.arithmetic.matmul import matmul
-from sipsim.arithmetic.operations import cast, elementwise
-from sipsim.dtypes import DTYPES
-from sipsim.pe.gemm.array import Product, SystolicArray
-from sipsim.pe.gemm.division import CYCLES, DMA_IN, DMA_OUT, EPILOGUE, FETCH, FILL, OTHERS, PARTS, STORE, Division
-from sipsim.pe.gemm.pipeline import Pipeline
-from sipsim.pe.unit import FETCH_STORE, GEMM, MATH
+from sipsim.chips.ahbm.gemm.pipeline.division import (
+    CYCLES,
+    DMA_IN,
+    DMA_OUT,
+    EPILOGUE,
+    FETCH,
+    FILL,
+    OTHERS,
+    PARTS,
+    STORE,
+    Division,
+)
+from sipsim.chips.ahbm.gemm.pipeline.pipeline import Pipeline
+from sipsim.chips.ahbm.gemm.tiling.array import Product, SystolicArray
+from sipsim.chips.ahbm.pe.engine.unit import FETCH_STORE, GEMM, MATH
+from sipsim.core.arithmetic.matmul import matmul
+from sipsim.core.arithmetic.operations import cast, elementwise
+from sipsim.core.dtypes import DTYPES
 
 NS = 1000
 PORTS = {"tcm.kind": "tcm_ports", "tcm.params": {"bandwidth_GBps": 128, "ports": "read_and_write"}}

@@ -5,7 +5,17 @@ from typing import Any
 import pytest
 from products import Case, run_gemm, values
 
-from sipsim.pe.gemm.division import CYCLES, DMA_IN, DMA_OUT, EPILOGUE, FETCH, FILL, STORE, Division, Times
+from sipsim.chips.ahbm.gemm.pipeline.division import (
+    CYCLES,
+    DMA_IN,
+    DMA_OUT,
+    EPILOGUE,
+    FETCH,
+    FILL,
+    STORE,
+    Division,
+    Times,
+)
 
 ARRAY, DMA, PORTS, MATH = "array", "DMA", "ports", "epilogue"
 PARTS = {ARRAY: (CYCLES, FILL), DMA: (DMA_IN, DMA_OUT), PORTS: (FETCH, STORE), MATH: (EPILOGUE,)}

@@ -6,9 +6,9 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from sipsim.pe.gemm.array import DATAFLOWS, Product, SystolicArray
-from sipsim.pe.gemm.tiling import BufferTooSmall, Limits, Rectangle, Tiling, tiling
-from sipsim.pe.gemm.tilings import Tilings
+from sipsim.chips.ahbm.gemm.tiling.array import DATAFLOWS, Product, SystolicArray
+from sipsim.chips.ahbm.gemm.tiling.tiling import BufferTooSmall, Limits, Rectangle, Tiling, tiling
+from sipsim.chips.ahbm.gemm.tiling.tilings import Tilings
 
 
 def drawn(seed: int) -> tuple[SystolicArray, Product, Limits]:

@@ -2,12 +2,12 @@
 
 from collections.abc import Callable
 
-from sipsim.engine import Engine
-from sipsim.noc.arbitration import Arbitration
-from sipsim.noc.buffered.depth import Buffers
-from sipsim.noc.buffered.fabric import BufferedFabric
-from sipsim.noc.buffered.witness import BufferWitness
-from sipsim.noc.graph import Edge
+from sipsim.core.engine import Engine
+from sipsim.fabric.buffered.fabric.fabric import BufferedFabric
+from sipsim.fabric.buffered.ports.depth import Buffers
+from sipsim.fabric.buffered.witness import BufferWitness
+from sipsim.fabric.graph.graph import Edge
+from sipsim.fabric.noc.arbitration import Arbitration
 
 DEEP = 2000
 """Packets: more than a transfer of ``plain_fabric`` has."""

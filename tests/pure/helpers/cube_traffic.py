@@ -7,12 +7,12 @@ from typing import NamedTuple
 from buffered_traffic import FarEnd, watched
 from hardware import config
 
-from sipsim.engine import Engine
-from sipsim.noc.arbitration import Arbitration
-from sipsim.noc.buffered.fabric import BufferedFabric
-from sipsim.noc.cube_mesh import CubeMeshGraph
-from sipsim.noc.graph import Node, Route, link_edge
-from sipsim.noc.grid import PORTS
+from sipsim.chips.ahbm.mesh.cube_mesh import CubeMeshGraph
+from sipsim.core.engine import Engine
+from sipsim.fabric.buffered.fabric.fabric import BufferedFabric
+from sipsim.fabric.graph.graph import Node, Route, link_edge
+from sipsim.fabric.graph.grid import PORTS
+from sipsim.fabric.noc.arbitration import Arbitration
 
 EVENTS = 10**7
 

@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 from broker.ids import BROKER, Channel
 from broker.wire import Failed, Join, Message, Start, decode_for_broker, decode_for_sip, encode
-from sipsim.engine import Engine
-from sipsim.sync.client import SyncClient
-from sipsim.sync.session import Session
+from sipsim.core.engine import Engine
+from sipsim.core.session.session import Session
+from sipsim.node.client import SyncClient
 
 CHANNELS = [Channel(0, 1, 10, "out"), Channel(1, 0, 10, "in")]
 START = Start(("a", "b"))

@@ -9,8 +9,8 @@ Not a test.
 from collections import deque
 from typing import NamedTuple
 
-from sipsim.errors import KernelMisuse
-from sipsim.tensix.edm.table import RECEIVER, SENDER, Command, Fact, State, Table, step
+from sipsim.chips.tensix.edm.channel.table import RECEIVER, SENDER, Command, Fact, State, Table, step
+from sipsim.core.errors import KernelMisuse
 
 
 class Violation(AssertionError):

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from sipsim.dtypes import DTYPES
+from sipsim.core.dtypes import DTYPES
 
 Array = np.ndarray[Any, Any]
 FLOATS = ("f16", "bf16", "f32")

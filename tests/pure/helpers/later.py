@@ -2,11 +2,11 @@
 
 from msgspec.structs import replace
 
-from sipsim.ccl.install import InstallPlan, install
-from sipsim.ccl.neighbours import NeighbourTable
-from sipsim.ipcq.messages import IpcqInitEntry
-from sipsim.plan.plan import Plan
-from sipsim.topology.address import PePlace
+from sipsim.chips.ahbm.address import PePlace
+from sipsim.chips.ahbm.collectives.neighbours.neighbours import NeighbourTable
+from sipsim.chips.ahbm.collectives.queue_pairs import InstallPlan, install
+from sipsim.chips.ahbm.ipcq.messages.messages import IpcqInitEntry
+from sipsim.chips.ahbm.plan import Plan
 
 ABOVE = 2**19
 """Rings of later generations lie this much above the begin of the TCM's IPCQ region, beyond those of the plan."""

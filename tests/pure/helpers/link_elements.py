@@ -2,11 +2,11 @@
 
 from collections import Counter
 
-from sipsim.ccl.collectives.group import Task
-from sipsim.ccl.schedule.blocks import Part, block_of
-from sipsim.ccl.schedule.program import work_of
-from sipsim.ccl.schedule.steps import End, Flow, Schedule, Wiring, number_of
-from sipsim.ccl.schedule.traffic import Port, route
+from sipsim.chips.ahbm.collectives.programs.program import work_of
+from sipsim.collectives.group.traffic import Port, route
+from sipsim.collectives.schedule.blocks import Part, block_of
+from sipsim.collectives.schedule.steps import End, Flow, Schedule, Wiring, number_of
+from sipsim.collectives.semantics.group import Task
 
 
 def link_elements(task: Task, schedule: Schedule, wiring: Wiring) -> Counter[Port]:

@@ -18,7 +18,7 @@ import zmq
 from broker.ids import BROKER
 from broker.mail.base import MailOptions
 from broker.mail.kinds import MailKind
-from broker.mail.unix_mail import PIECE_BYTES
+from broker.mail.unix import PIECE_BYTES
 from broker.security.keys import JobKeys
 
 END_S = 20

@@ -6,7 +6,7 @@ PE 0 is 3 + 5 + 17 ns from the memories of its cube, either way; PE 1 is a route
 
 from hardware import ONE_SIP, Bench, WiredPlan, config
 
-from sipsim.topology.address import PePlace, PhysAddr
+from sipsim.chips.ahbm.address import PePlace, PhysAddr
 
 SETTINGS: dict[str, object] = {
     **ONE_SIP,

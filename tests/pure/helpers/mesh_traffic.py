@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 from hardware import system_of
 from plain_fabric import Journey, travel
 
-from sipsim.chips.load import load
-from sipsim.config.override import Override
-from sipsim.noc.arbitration import Arbitration
-from sipsim.noc.graph import Node, Route
+from sipsim.chips.config.load import load
+from sipsim.config.load.override import Override
+from sipsim.fabric.graph.graph import Node, Route
+from sipsim.fabric.noc.arbitration import Arbitration
 
 GRAPH = system_of(load(overrides=[Override("system.sips.count", 1, "")], variant="adr")).graph
 """Without the costs of parts, which would hide what sharing an edge costs."""

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from hardware import Bench, Kernel, hbm, pair_bench
 
-from sipsim.dtypes import DTYPES
+from sipsim.core.dtypes import DTYPES
 
 PLACES = {"a": 0, "b": 2**24, "c": 2**25, "bias": 3 * 2**24}
 

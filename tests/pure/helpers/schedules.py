@@ -9,17 +9,17 @@ from typing import Any, cast
 
 import numpy as np
 
-import sipsim.ccl.algorithms
-from sipsim.ccl.collectives.base import COLLECTIVES
-from sipsim.ccl.collectives.group import Array, GroupCollective, Task
-from sipsim.ccl.group import Group
-from sipsim.ccl.operators import combine
-from sipsim.ccl.schedule.joints import with_joints
-from sipsim.ccl.schedule.program import NOWHERE, Instruction, Shards, programs, with_farthest_first
-from sipsim.ccl.schedule.steps import ARRIVED_FIRST, Wiring
-from sipsim.links.base import LinkKind
-from sipsim.system.joined import FarEnd, JoinedSips
-from sipsim.topology.base import TOPOLOGIES
+import sipsim.collectives.algorithms
+from sipsim.chips.ahbm.collectives.programs.joints import with_joints
+from sipsim.chips.ahbm.collectives.programs.program import NOWHERE, Instruction, Shards, programs, with_farthest_first
+from sipsim.collectives.call.base import COLLECTIVES
+from sipsim.collectives.group.group import Group
+from sipsim.collectives.reduction.operators import combine
+from sipsim.collectives.schedule.steps import ARRIVED_FIRST, Wiring
+from sipsim.collectives.semantics.group import Array, GroupCollective, Task
+from sipsim.fabric.links.kind.base import LinkKind
+from sipsim.fabric.sips import FarEnd, JoinedSips
+from sipsim.topology.links.base import TOPOLOGIES
 
 WHOLE = Shards(0, 0)
 
@@ -54,8 +54,8 @@ class Joined(JoinedSips):
 
 MODULES: dict[str, ModuleType] = {
     found.name: module
-    for found in pkgutil.iter_modules(sipsim.ccl.algorithms.__path__)
-    if hasattr(module := importlib.import_module(f"sipsim.ccl.algorithms.{found.name}"), "schedule")
+    for found in pkgutil.iter_modules(sipsim.collectives.algorithms.__path__)
+    if hasattr(module := importlib.import_module(f"sipsim.collectives.algorithms.{found.name}"), "schedule")
 }
 """Every algorithm that is a schedule."""
 

@@ -13,9 +13,9 @@ from functools import cache
 from hardware import config, system_of
 from plain_fabric import End, Journey, lead_of
 
-from sipsim.noc.arbitration import Arbitration
-from sipsim.noc.graph import Node, Route
-from sipsim.system.system import System
+from sipsim.chips.ahbm.system import System
+from sipsim.fabric.graph.graph import Node, Route
+from sipsim.fabric.noc.arbitration import Arbitration
 
 MESSAGE_BYTES = (16, 256, 1000, 4096, 4096, 8192, 8192, 16384)
 WEIGHTS = ((50, 50), (50, 50), (1,), (1, 4), (1, 1, 0))

@@ -4,11 +4,11 @@ import random
 
 import pytest
 
+from broker.channels.delays import DelayMatrix
 from broker.ids import MAX_PS
-from broker.sync.delays import DelayMatrix
 from broker.wire import Grant, Report
-from sipsim.plan.plan import Plan
-from sipsim.sync.session import Session
+from sipsim.chips.ahbm.plan import Plan
+from sipsim.core.session.session import Session
 
 
 class Watched:

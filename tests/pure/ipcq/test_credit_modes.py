@@ -21,11 +21,11 @@ from pair_times import (
     send_i32,
 )
 
-from sipsim.ccl.install import PePlace
-from sipsim.ipcq.messages import IpcqCreditMetadata, IpcqDmaToken
-from sipsim.ipcq.payloads import CreditPacket, PeCredit, PeMessage
-from sipsim.links.frames import Frame, decode, encode
-from sipsim.tl.language import TL
+from sipsim.chips.ahbm.collectives.queue_pairs import PePlace
+from sipsim.chips.ahbm.ipcq.messages.messages import IpcqCreditMetadata, IpcqDmaToken
+from sipsim.chips.ahbm.ipcq.messages.payloads import CreditPacket, PeCredit, PeMessage
+from sipsim.chips.ahbm.tl.language.language import TL
+from sipsim.fabric.links.frames import Frame, decode, encode
 
 START_PS = 20_000
 OUT_PS = IPCQ_PS + PE_PS + drain_ps(16)

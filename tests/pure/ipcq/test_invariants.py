@@ -8,11 +8,11 @@ from collections.abc import Callable
 import pytest
 from hardware import pair_bench
 
-from sipsim.errors import InvariantViolation
-from sipsim.ipcq.invariants import InvariantChecker
-from sipsim.ipcq.latch import TakenSlot
-from sipsim.ipcq.messages import IpcqDmaToken
-from sipsim.ipcq.queue_pair import QueuePair
+from sipsim.chips.ahbm.ipcq.invariants import InvariantChecker
+from sipsim.chips.ahbm.ipcq.messages.latch import TakenSlot
+from sipsim.chips.ahbm.ipcq.messages.messages import IpcqDmaToken
+from sipsim.chips.ahbm.ipcq.queue_pair import QueuePair
+from sipsim.core.errors import InvariantViolation
 
 SENDER, RECEIVER = (0, 0, 0), (0, 1, 0)
 DATA = b"abcd"

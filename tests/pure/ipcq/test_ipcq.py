@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pair_times import RETURN_PS, arrival_ps, put, queue_bench, recv_i32, run_pair, send_i32
 
-from sipsim.ccl.install import PePlace
-from sipsim.errors import InvariantViolation, IpcqInvalidDirection, IpcqMessageTooLarge, IpcqTypeMismatch
-from sipsim.ipcq.messages import IpcqCreditMetadata, IpcqDmaToken
-from sipsim.tl.language import TL
-from sipsim.tl.values import TensorHandle
-from sipsim.topology.address import MIB, PhysAddr
+from sipsim.chips.ahbm.address import MIB, PhysAddr
+from sipsim.chips.ahbm.collectives.queue_pairs import PePlace
+from sipsim.chips.ahbm.ipcq.messages.messages import IpcqCreditMetadata, IpcqDmaToken
+from sipsim.chips.ahbm.tl.language.language import TL
+from sipsim.chips.ahbm.tl.values import TensorHandle
+from sipsim.core.errors import InvariantViolation, IpcqInvalidDirection, IpcqMessageTooLarge, IpcqTypeMismatch
 
 # --- times ----------------------------------------------------------------------------------------------------
 

@@ -24,12 +24,12 @@ from pair_times import (
     run_pair,
 )
 
-from sipsim.errors import InvariantViolation, KernelError
-from sipsim.ipcq.invariants import InvariantChecker
-from sipsim.ipcq.queue_pair import QueuePair
-from sipsim.ipcq.slots import Slots, nothing
-from sipsim.tl.language import TL
-from sipsim.tl.values import TensorHandle
+from sipsim.chips.ahbm.ipcq.invariants import InvariantChecker
+from sipsim.chips.ahbm.ipcq.queue_pair import QueuePair
+from sipsim.chips.ahbm.ipcq.slots import Slots, nothing
+from sipsim.chips.ahbm.tl.language.language import TL
+from sipsim.chips.ahbm.tl.values import TensorHandle
+from sipsim.core.errors import InvariantViolation, KernelError
 
 BYTES = 64
 MATH_PS = math_ps(BYTES)

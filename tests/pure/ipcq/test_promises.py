@@ -12,8 +12,8 @@ from hardware import WiredPlan, config
 from runs import ccl_file, run
 from watched import Watched
 
-from sipsim.ccl.install import PePlace
-from sipsim.plan.plan import Plan
+from sipsim.chips.ahbm.collectives.queue_pairs import PePlace
+from sipsim.chips.ahbm.plan import Plan
 
 ODD_COSTS = {
     "wire.ns_per_mm": 1,

@@ -10,13 +10,13 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from broker.wire import BadFrame
-from sipsim.errors import InvariantViolation, SimulationError
-from sipsim.ipcq.messages import IpcqCreditMetadata, IpcqDmaToken
-from sipsim.ipcq.payloads import MOST_CALL_CHARS, CreditPacket, PeCredit, PeMessage
-from sipsim.links.frames import OWN_TAGS, Frame, FrameBody, Number, codec, decode, encode
+from sipsim.chips.ahbm.ipcq.messages.messages import IpcqCreditMetadata, IpcqDmaToken
+from sipsim.chips.ahbm.ipcq.messages.payloads import MOST_CALL_CHARS, CreditPacket, PeCredit, PeMessage
+from sipsim.chips.ahbm.plan import Plan
+from sipsim.chips.ahbm.sip.sip import Sip
+from sipsim.core.errors import InvariantViolation, SimulationError
+from sipsim.fabric.links.frames import OWN_TAGS, Frame, FrameBody, Number, codec, decode, encode
 from sipsim.node.failure import describe
-from sipsim.plan.plan import Plan
-from sipsim.sip.sip import Sip
 
 PLAN = Plan(config({"system.sips.count": 3, "system.sips.topology": "ring_1d", "sip.cube_mesh": {"w": 2, "h": 1}}))
 MOST = 2**63 - 1

@@ -11,11 +11,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pair_times import RETURN_PS, arrival_ps, load_ps, put, queue_bench, recv_i32, run_pair, store_ps
 
-from sipsim.ccl.install import PePlace
-from sipsim.errors import IpcqInvalidDirection, IpcqTypeMismatch, KernelError, MemoryAccessError
-from sipsim.tl.futures import RecvFuture
-from sipsim.tl.language import TL
-from sipsim.topology.address import PhysAddr
+from sipsim.chips.ahbm.address import PhysAddr
+from sipsim.chips.ahbm.collectives.queue_pairs import PePlace
+from sipsim.chips.ahbm.tl.futures import RecvFuture
+from sipsim.chips.ahbm.tl.language.language import TL
+from sipsim.core.errors import IpcqInvalidDirection, IpcqTypeMismatch, KernelError, MemoryAccessError
 
 HERE_PS = arrival_ps(64)
 """A message of 64 B that is sent at 0 arrives at 17,550; the next one a drain, 1,000 ps, later."""

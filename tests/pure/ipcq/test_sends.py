@@ -29,13 +29,13 @@ from pair_times import (
     store_ps,
 )
 
-from sipsim.ccl.install import PePlace
-from sipsim.dtypes import DTYPES
-from sipsim.errors import AhbmError, IpcqMessageTooLarge, KernelError, MemoryAccessError
-from sipsim.ipcq.messages import IpcqDmaToken
-from sipsim.tl.language import TL
-from sipsim.tl.values import Pointer, TensorHandle
-from sipsim.topology.address import PhysAddr
+from sipsim.chips.ahbm.address import PhysAddr
+from sipsim.chips.ahbm.collectives.queue_pairs import PePlace
+from sipsim.chips.ahbm.ipcq.messages.messages import IpcqDmaToken
+from sipsim.chips.ahbm.tl.language.language import TL
+from sipsim.chips.ahbm.tl.values import Pointer, TensorHandle
+from sipsim.core.dtypes import DTYPES
+from sipsim.core.errors import AhbmError, IpcqMessageTooLarge, KernelError, MemoryAccessError
 
 FAR_OFFSET = 8 * 2**20
 """An offset in the SRAM outside the rings."""

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sipsim.config.components import TcmLayout
-from sipsim.topology.address import MIB, SPACES, VIRTUAL_BIT, PhysAddr, Region, tcm_map
+from sipsim.chips.ahbm.address import MIB, SPACES, VIRTUAL_BIT, PhysAddr, Region, tcm_map
+from sipsim.config.schema.components import TcmLayout
 
 places = st.builds(
     PhysAddr,

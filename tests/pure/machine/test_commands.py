@@ -10,14 +10,14 @@ import pytest
 from hardware import Bench, hbm, pair_bench, tcm
 from pair_times import IPCQ_PS, RETURN_PS, arrival_ps, put, recv_i32, run_pair
 
-from sipsim.dtypes import DTYPES
-from sipsim.errors import InvariantViolation, MemoryAccessError
-from sipsim.pe.commands import Completion, Direction, IpcqRecv, IpcqSend
-from sipsim.pe.engines import CommandEngine, engine_for
-from sipsim.record.oplog import record_kind
-from sipsim.registry import UnknownName
-from sipsim.tl.language import TL
-from sipsim.tl.values import TensorHandle
+from sipsim.chips.ahbm.pe.commands import Completion, Direction, IpcqRecv, IpcqSend
+from sipsim.chips.ahbm.pe.engine.engines import CommandEngine, engine_for
+from sipsim.chips.ahbm.tl.language.language import TL
+from sipsim.chips.ahbm.tl.values import TensorHandle
+from sipsim.core.dtypes import DTYPES
+from sipsim.core.errors import InvariantViolation, MemoryAccessError
+from sipsim.core.registry.registry import UnknownName
+from sipsim.records.oplog.oplog import record_kind
 
 # --- an operation of one's own: a command, its engine, a word ---------------------------------------------------
 

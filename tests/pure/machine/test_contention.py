@@ -11,10 +11,10 @@ import pytest
 from hardware import config, system_of
 from plain_fabric import Journey, Watched, travel
 
-from sipsim.noc.arbitration import COMM, COMPUTE, ONE_QUEUE, Arbitration
-from sipsim.noc.graph import Node, Route
-from sipsim.noc.grid import PORTS
-from sipsim.system.system import System
+from sipsim.chips.ahbm.system import System
+from sipsim.fabric.graph.graph import Node, Route
+from sipsim.fabric.graph.grid import PORTS
+from sipsim.fabric.noc.arbitration import COMM, COMPUTE, ONE_QUEUE, Arbitration
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "scripts"))
 from bench import fabric, kit

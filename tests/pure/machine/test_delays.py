@@ -4,11 +4,11 @@ import random
 
 from plain_fabric import Journey, edge, route, travel
 
-from sipsim.noc.arbitration import Arbitration
-from sipsim.noc.delays import Delayed, delayed
-from sipsim.noc.fabric import Fabric
-from sipsim.noc.graph import Edge, Node, Route
-from sipsim.noc.transfer import Transfer
+from sipsim.fabric.graph.graph import Edge, Node, Route
+from sipsim.fabric.noc.arbitration import Arbitration
+from sipsim.fabric.noc.delays import Delayed, delayed
+from sipsim.fabric.noc.fabric import Fabric
+from sipsim.fabric.noc.transfer.transfer import Transfer
 
 
 class Remembering(Fabric):

@@ -8,7 +8,7 @@ import simpy
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sipsim.engine import ARRIVAL, LOCAL, Engine
+from sipsim.core.engine import ARRIVAL, LOCAL, Engine
 
 
 def engine_with(*times_ps: int) -> tuple[Engine, list[int]]:

@@ -19,13 +19,13 @@ from plain_fabric import (
     travel,
 )
 
-import sipsim.noc.edges
-import sipsim.noc.fabric
-from sipsim.noc.arbitration import ONE_QUEUE
-from sipsim.noc.fabric import Fabric
-from sipsim.noc.graph import Route
-from sipsim.noc.lane import Lane, Leg
-from sipsim.noc.transfer import Transfer
+import sipsim.fabric.noc.edges
+import sipsim.fabric.noc.fabric
+from sipsim.fabric.graph.graph import Route
+from sipsim.fabric.noc.arbitration import ONE_QUEUE
+from sipsim.fabric.noc.fabric import Fabric
+from sipsim.fabric.noc.transfer.lane import Lane, Leg
+from sipsim.fabric.noc.transfer.transfer import Transfer
 
 NETWORKS = 600
 
@@ -217,7 +217,7 @@ def test_ways_may_be_forgotten_while_transfers_are_on_them(monkeypatch: pytest.M
     """Which bounds the memory of a run with many sizes, and changes nothing."""
     journeys, _ = random_mixed_journeys(3)
     before = travel(journeys)[0]
-    monkeypatch.setattr(sipsim.noc.fabric, "_WAYS_KEPT", 1)
+    monkeypatch.setattr(sipsim.fabric.noc.fabric, "_WAYS_KEPT", 1)
     assert travel(journeys)[0] == before
 
 
@@ -237,7 +237,7 @@ def _newest_first(self: Fabric, lane: Lane, transfer: Transfer, hop: int, now: i
 
 MEET = Fabric._meet
 MUTANTS = [
-    (sipsim.noc.edges, "follows_straight", _goes_at_once),
+    (sipsim.fabric.noc.edges, "follows_straight", _goes_at_once),
     (Transfer, "came_straight", _always_follows),
     (Fabric, "_meet", _newest_first),
 ]

@@ -8,12 +8,12 @@ from hardware import ONE_SIP, Bench, WiredPlan, config
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sipsim.links.base import LINK_KINDS
-from sipsim.noc.cube_mesh import CubeMeshGraph
-from sipsim.noc.graph import Edge, Node, Route, bottleneck, link_edge
-from sipsim.noc.grid import PORTS
-from sipsim.plan.plan import Plan
-from sipsim.topology.address import PePlace, PhysAddr
+from sipsim.chips.ahbm.address import PePlace, PhysAddr
+from sipsim.chips.ahbm.mesh.cube_mesh import CubeMeshGraph
+from sipsim.chips.ahbm.plan import Plan
+from sipsim.fabric.graph.graph import Edge, Node, Route, bottleneck, link_edge
+from sipsim.fabric.graph.grid import PORTS
+from sipsim.fabric.links.kind.base import LINK_KINDS
 
 FACING = {"E": "W", "W": "E", "N": "S", "S": "N"}
 STEP = {(1, 0): "E", (-1, 0): "W", (0, -1): "N", (0, 1): "S"}

@@ -8,13 +8,13 @@ import pytest
 from mesh_traffic import LOADS, meeting, workload
 from plain_fabric import Journey, Traffic, Watched, edge, route
 
-import sipsim.noc.edges
-from sipsim.engine import Engine
-from sipsim.errors import InvariantViolation
-from sipsim.noc.arbitration import COMM, COMPUTE, Arbitration, Want, divide
-from sipsim.noc.fabric import Fabric
-from sipsim.noc.graph import Edge
-from sipsim.noc.transfer import Transfer
+import sipsim.fabric.noc.edges
+from sipsim.core.engine import Engine
+from sipsim.core.errors import InvariantViolation
+from sipsim.fabric.graph.graph import Edge
+from sipsim.fabric.noc.arbitration import COMM, COMPUTE, Arbitration, Want, divide
+from sipsim.fabric.noc.fabric import Fabric
+from sipsim.fabric.noc.transfer.transfer import Transfer
 
 EQUAL = Arbitration(10, (1, 1))
 SHARED = edge(3, 7, 0, 1)
@@ -197,7 +197,7 @@ def _open(wants: tuple[Want, ...], weights: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def test_the_witness_finds_a_limited_transfer_that_is_overtaken(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sipsim.noc.edges, "divide", _open)
+    monkeypatch.setattr(sipsim.fabric.noc.edges, "divide", _open)
 
     def everything() -> None:
         for seed in range(60):

@@ -9,10 +9,10 @@ import pytest
 from hardware import Bench, hbm, pair_bench, tcm
 from pair_times import run_pair
 
-from sipsim.arithmetic.operations import cast
-from sipsim.dtypes import DTYPES
-from sipsim.tl.language import TL
-from sipsim.tl.values import TensorHandle
+from sipsim.chips.ahbm.tl.language.language import TL
+from sipsim.chips.ahbm.tl.values import TensorHandle
+from sipsim.core.arithmetic.operations import cast
+from sipsim.core.dtypes import DTYPES
 
 Array = np.ndarray[Any, Any]
 FLOATS, ALL = ("f16", "bf16", "f32"), ("f16", "bf16", "f32", "i32", "i8")

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import pytest
 from plain_fabric import Journey, Watched, edge, route, travel
 
-from sipsim.noc.arbitration import ONE_QUEUE, Arbitration
+from sipsim.fabric.noc.arbitration import ONE_QUEUE, Arbitration
 
 EA, EB = edge(1, 0, 50, 16), edge(2, 0, 50, 16)
 SLOW, FAST, LAST = edge(3, 0, 1000, 31), edge(4, 0, 1000, 8), edge(5, 0, 0, 16)

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from sipsim.errors import MemoryAccessError
-from sipsim.memory.store import PAGE_BYTES, MemoryStore
-from sipsim.topology.address import VIRTUAL_BIT, PhysAddr
+from sipsim.chips.ahbm.address import VIRTUAL_BIT, PhysAddr
+from sipsim.chips.ahbm.memory.store.store import PAGE_BYTES, MemoryStore
+from sipsim.core.errors import MemoryAccessError
 
 CAPACITY = 3 * PAGE_BYTES + 100
 HBM = "sip1.cube0.pe0.hbm"

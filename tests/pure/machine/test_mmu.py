@@ -9,21 +9,21 @@ from hardware import Bench, pair_bench
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sipsim.config.components import PeMmu as PeMmuCost
-from sipsim.dtypes import DTYPES
-from sipsim.errors import InvariantViolation, MemoryAccessError, MmuFault
-from sipsim.host.allocator import AddressSpace
-from sipsim.host.dp_policy import DPPolicy
-from sipsim.host.storage import Storage
-from sipsim.host.tensor import Tensor
-from sipsim.host.torch_api import Torch
-from sipsim.memory.mmu.page_table import MmuMapEntry, MmuMapMsg, MmuUnmapMsg, PageTable
-from sipsim.memory.mmu.pe_mmu import PeMmu
-from sipsim.memory.mmu.tlb import Tlb
-from sipsim.memory.store import MemoryStore
-from sipsim.record.recorder import Span
-from sipsim.tl.language import TL, run_kernel
-from sipsim.topology.address import RING_VA_BASE, VIRTUAL_BIT, PePlace, PhysAddr
+from sipsim.chips.ahbm.address import RING_VA_BASE, VIRTUAL_BIT, PePlace, PhysAddr
+from sipsim.chips.ahbm.host.layout.dp_policy import DPPolicy
+from sipsim.chips.ahbm.host.memory.allocator import AddressSpace
+from sipsim.chips.ahbm.host.memory.storage import Storage
+from sipsim.chips.ahbm.host.tensor import Tensor
+from sipsim.chips.ahbm.host.torch import Torch
+from sipsim.chips.ahbm.memory.mmu.page_table import MmuMapEntry, MmuMapMsg, MmuUnmapMsg, PageTable
+from sipsim.chips.ahbm.memory.mmu.pe_mmu import PeMmu
+from sipsim.chips.ahbm.memory.mmu.tlb import Tlb
+from sipsim.chips.ahbm.memory.store.store import MemoryStore
+from sipsim.chips.ahbm.tl.language.language import TL, run_kernel
+from sipsim.config.schema.components import PeMmu as PeMmuCost
+from sipsim.core.dtypes import DTYPES
+from sipsim.core.errors import InvariantViolation, MemoryAccessError, MmuFault
+from sipsim.records.recorder import Span
 
 WALK_PS = 200_000
 ISSUE_PS = 15_000

@@ -8,10 +8,10 @@ import pytest
 from plain_fabric import Watched, travel
 from streams import journey, overtaken, streams
 
-from sipsim.errors import InvariantViolation
-from sipsim.noc.arbitration import Arbitration
-from sipsim.noc.fabric import Fabric
-from sipsim.noc.transfer import Transfer
+from sipsim.core.errors import InvariantViolation
+from sipsim.fabric.noc.arbitration import Arbitration
+from sipsim.fabric.noc.fabric import Fabric
+from sipsim.fabric.noc.transfer.transfer import Transfer
 
 
 class Case(NamedTuple):

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sipsim.links.outages import Crossing, Loss, Outage, Retransmitter
-from sipsim.record.outages import OutageUse
+from sipsim.fabric.links.outages.links_outages import Crossing, Loss, Outage, Retransmitter
+from sipsim.fabric.links.outages.record_outages import OutageUse
 
 LATENCY_PS = 500
 BYTE_PS = 80

@@ -25,14 +25,14 @@ from pair_times import (
     store_ps,
 )
 
-from sipsim.dtypes import DTYPES
-from sipsim.errors import InvariantViolation, MemoryAccessError
-from sipsim.pe.commands import Completion, DmaRead, MathOp
-from sipsim.pe.dma import PeDma
-from sipsim.pe.queues import EngineQueue
-from sipsim.record.recorder import Span
-from sipsim.tl.language import TL
-from sipsim.tl.values import TensorHandle
+from sipsim.chips.ahbm.pe.commands import Completion, DmaRead, MathOp
+from sipsim.chips.ahbm.pe.dma import PeDma
+from sipsim.chips.ahbm.pe.engine.queues import EngineQueue
+from sipsim.chips.ahbm.tl.language.language import TL
+from sipsim.chips.ahbm.tl.values import TensorHandle
+from sipsim.core.dtypes import DTYPES
+from sipsim.core.errors import InvariantViolation, MemoryAccessError
+from sipsim.records.recorder import Span
 
 ISSUE_PS = 15_000
 F32 = DTYPES["f32"]

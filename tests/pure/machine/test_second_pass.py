@@ -9,25 +9,25 @@ import numpy as np
 import pytest
 from hardware import Bench, hbm, pair_bench, tcm
 
-from sipsim.dtypes import DTYPES
-from sipsim.io.messages import MessageSender
-from sipsim.ipcq.pe_ipcq import PeIpcq
-from sipsim.ipcq.queue_pair import QueuePair
-from sipsim.ipcq.slots import Slots
-from sipsim.pe.commands import Completion
-from sipsim.pe.const import ConstEngine
-from sipsim.pe.dma import PeDma
-from sipsim.pe.dma_engine import ReadEngine
-from sipsim.pe.engines import CommandEngine, engine_for
-from sipsim.pe.ipcq_engine import Receiving
-from sipsim.pe.math import MathEngine
-from sipsim.record.oplog import line, record_kind
-from sipsim.record.replay.comparison import Wrong
-from sipsim.record.replay.differences import MOST_KEPT, Differences, Numbered
-from sipsim.record.replay.rules import ReplayPe, replays
-from sipsim.record.replay.verdict import Verdict
-from sipsim.tl.language import TL
-from sipsim.tl.values import TensorHandle
+from sipsim.chips.ahbm.ipcq.engine import Receiving
+from sipsim.chips.ahbm.ipcq.pe_ipcq.pe_ipcq import PeIpcq
+from sipsim.chips.ahbm.ipcq.queue_pair import QueuePair
+from sipsim.chips.ahbm.ipcq.slots import Slots
+from sipsim.chips.ahbm.ipcq.transport.messages import MessageSender
+from sipsim.chips.ahbm.pe.commands import Completion
+from sipsim.chips.ahbm.pe.dma import PeDma
+from sipsim.chips.ahbm.pe.dma_engine import ReadEngine
+from sipsim.chips.ahbm.pe.engine.engines import CommandEngine, engine_for
+from sipsim.chips.ahbm.pe.math.const import ConstEngine
+from sipsim.chips.ahbm.pe.math.math import MathEngine
+from sipsim.chips.ahbm.tl.language.language import TL
+from sipsim.chips.ahbm.tl.values import TensorHandle
+from sipsim.core.dtypes import DTYPES
+from sipsim.insight.replay.differences.comparison import Wrong
+from sipsim.insight.replay.differences.differences import MOST_KEPT, Differences, Numbered
+from sipsim.records.oplog.oplog import line, record_kind
+from sipsim.records.replay.rules import ReplayPe, replays
+from sipsim.records.replay.verdict import Verdict
 
 N = 40
 FAR = 70_000
@@ -437,7 +437,7 @@ def test_a_kind_with_a_rule_of_ones_own(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_a_rule_that_fails_is_a_difference_of_its_record(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sipsim.pe.dma_engine.as_text", lambda _dims: "7x7")
+    monkeypatch.setattr("sipsim.chips.ahbm.pe.dma_engine.as_text", lambda _dims: "7x7")
     bench = bench_of()
     bench.kernel(0, 0, lambda tl: tl.store(hbm(0, 4096), tl.load(hbm(0, 0), N, "f16")))
     found = after(bench).difference

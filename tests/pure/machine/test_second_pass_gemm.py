@@ -11,12 +11,12 @@ import pytest
 from hardware import Bench, pair_bench
 from products import ptr, run
 
-from sipsim.dtypes import DTYPES
-from sipsim.pe.gemm import epilogue
-from sipsim.pe.gemm.composite import _Moves
-from sipsim.record.replay.verdict import Verdict
-from sipsim.tl.language import TL
-from sipsim.tl.values import Pointer
+from sipsim.chips.ahbm.gemm.commands import epilogue
+from sipsim.chips.ahbm.gemm.engine.composite import _Moves
+from sipsim.chips.ahbm.tl.language.language import TL
+from sipsim.chips.ahbm.tl.values import Pointer
+from sipsim.core.dtypes import DTYPES
+from sipsim.records.replay.verdict import Verdict
 
 F16 = {"dtype": "f16", "out_dtype": "f16"}
 QUEUES = {"pe_scheduler.queue_depth": 16}

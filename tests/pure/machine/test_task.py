@@ -6,8 +6,8 @@ from typing import Any
 import greenlet
 import pytest
 
-from sipsim.errors import Halt
-from sipsim.task import Task, TaskFailed
+from sipsim.core.errors import Halt
+from sipsim.core.task import Task, TaskFailed
 
 
 def task_of(body, name: str = "a kernel") -> Task:  # type: ignore[no-untyped-def]

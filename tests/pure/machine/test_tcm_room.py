@@ -13,11 +13,11 @@ import pytest
 from hardware import Bench, hbm, pair_bench, tcm
 from pair_times import run_pair
 
-from sipsim.dtypes import DTYPES
-from sipsim.errors import InvariantViolation, KernelError, TcmFull
-from sipsim.pe.room import KernelRoom
-from sipsim.tl.language import TL
-from sipsim.tl.values import TensorHandle
+from sipsim.chips.ahbm.pe.tcm.room import KernelRoom
+from sipsim.chips.ahbm.tl.language.language import TL
+from sipsim.chips.ahbm.tl.values import TensorHandle
+from sipsim.core.dtypes import DTYPES
+from sipsim.core.errors import InvariantViolation, KernelError, TcmFull
 
 MIB = 2**20
 F32 = DTYPES["f32"]

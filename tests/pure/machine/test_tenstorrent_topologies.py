@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from schedules import Joined
 
-from sipsim.chips.base import CHIPS
-from sipsim.config.model import Sips
-from sipsim.errors import ConfigError
-from sipsim.system.joined import JoinedSips
-from sipsim.topology.base import TOPOLOGIES, SipLink, natural_order
-from sipsim.topology.build import build_links
+from sipsim.chips.api.chip import CHIPS
+from sipsim.config.schema.model import Sips
+from sipsim.core.errors import ConfigError
+from sipsim.fabric.sips import JoinedSips
+from sipsim.topology.links.base import TOPOLOGIES, SipLink, natural_order
+from sipsim.topology.links.build import build_links
 
 WORMHOLE, BLACKHOLE = 16, 14
 """Ethernet channels of a chip: NUM_ETH_CHANNELS of tt-umd."""

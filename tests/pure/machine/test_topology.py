@@ -5,10 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from sipsim.config.model import CustomLink, Sips
-from sipsim.errors import ConfigError
-from sipsim.topology.base import TOPOLOGIES
-from sipsim.topology.build import build_links, link_presets, resolve_shape
+from sipsim.config.schema.model import CustomLink, Sips
+from sipsim.core.errors import ConfigError
+from sipsim.topology.links.base import TOPOLOGIES
+from sipsim.topology.links.build import build_links, link_presets, resolve_shape
 
 OPPOSITE = {"E": "W", "W": "E", "N": "S", "S": "N"}
 

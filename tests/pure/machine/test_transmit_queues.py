@@ -9,10 +9,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from sipsim.errors import InvariantViolation
-from sipsim.links.base import LINK_KINDS, AnyLinkKind
-from sipsim.links.outages import Loss, Outage, Retransmitter
-from sipsim.links.transmit_queues import TransmitQueue, TransmitQueues, TransmitTimes
+from sipsim.chips.tensix.transmit_queues import TransmitQueue, TransmitQueues, TransmitTimes
+from sipsim.core.errors import InvariantViolation
+from sipsim.fabric.links.kind.base import LINK_KINDS, AnyLinkKind
+from sipsim.fabric.links.outages.links_outages import Loss, Outage, Retransmitter
 
 LATENCY_PS = 422_000
 BYTE_PS = 80

@@ -5,9 +5,9 @@ from typing import NamedTuple
 
 from plain_fabric import Journey, Watched, travel
 
-from sipsim.links.ucie import Ucie
-from sipsim.noc.arbitration import Arbitration
-from sipsim.noc.graph import Edge, Node, Route
+from sipsim.fabric.graph.graph import Edge, Node, Route
+from sipsim.fabric.links.ucie.links_ucie import Ucie
+from sipsim.fabric.noc.arbitration import Arbitration
 
 GBPS = 64 * 10**9
 WIRES_PS = {"pe": 50, "hbm": 50, "r": 250, "io": 100}

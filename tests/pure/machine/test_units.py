@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sipsim.units import (
+from sipsim.core.units import (
     drain_ps,
     format_exact_time_ps,
     format_size,

@@ -25,13 +25,13 @@ from plain_fabric import (
 )
 from sweeps import batches, crossed
 
-import sipsim.noc.edges
-from sipsim.errors import InvariantViolation
-from sipsim.noc.arbitration import COMM, COMPUTE, CREDIT, EDGE, Arbitration, Want, divide
-from sipsim.noc.fabric import Fabric
-from sipsim.noc.graph import Route
-from sipsim.noc.lane import WHOLE, Leg, Share
-from sipsim.noc.transfer import Transfer
+import sipsim.fabric.noc.edges
+from sipsim.core.errors import InvariantViolation
+from sipsim.fabric.graph.graph import Route
+from sipsim.fabric.noc.arbitration import COMM, COMPUTE, CREDIT, EDGE, Arbitration, Want, divide
+from sipsim.fabric.noc.fabric import Fabric
+from sipsim.fabric.noc.transfer.lane import WHOLE, Leg, Share
+from sipsim.fabric.noc.transfer.transfer import Transfer
 
 EQUAL = Arbitration(10, (1, 1))
 SHARED = edge(3, 7, 0, 1)
@@ -277,10 +277,10 @@ def _unlimited_feed(self: Transfer, hop: int, now: int) -> tuple[int, int]:
 
 
 BUGS = [
-    (sipsim.noc.edges, "divide", _too_much),
-    (sipsim.noc.edges, "divide", _half),
-    (sipsim.noc.edges, "divide", _newest_first),
-    (sipsim.noc.edges, "follows_straight", _no_lines),
+    (sipsim.fabric.noc.edges, "divide", _too_much),
+    (sipsim.fabric.noc.edges, "divide", _half),
+    (sipsim.fabric.noc.edges, "divide", _newest_first),
+    (sipsim.fabric.noc.edges, "follows_straight", _no_lines),
 ]
 
 

@@ -13,11 +13,12 @@ import pytest
 from mail_ends import END_S, SIZES, Ends, frame_of, in_thread, launcher_frames, workdir
 
 from broker.ids import BROKER, LAUNCHER
-from broker.mail import sockets, unix_mail
+from broker.mail import unix as unix_mail
 from broker.mail.inproc import InprocMail, ShuffledInprocMail
 from broker.mail.kinds import MAIL_KINDS, check_mail, inproc_mail, is_seeded, mail_for
-from broker.mail.unix_mail import PIECE_BYTES
-from broker.mail.zmq_mail import ZmqSipMail
+from broker.mail.sockets import sockets
+from broker.mail.unix import PIECE_BYTES
+from broker.mail.zmq import ZmqSipMail
 from broker.security.keys import JobKeys
 
 __all__ = ["workdir"]
@@ -288,7 +289,7 @@ def test_frames_that_the_launcher_sends_before_the_broker_listens_arrive(ends: E
 def test_a_sip_waits_for_a_broker_that_starts_later(ends: Ends, monkeypatch: pytest.MonkeyPatch) -> None:
     """Over Unix sockets a first attempt has failed before the broker starts; ZeroMQ retries by itself."""
     retried = threading.Event()
-    monkeypatch.setattr("broker.mail.unix_mail.time.sleep", lambda _seconds: retried.set())
+    monkeypatch.setattr("broker.mail.unix.time.sleep", lambda _seconds: retried.set())
     if ends.kind is MAIL_KINDS["zmq"]:
         retried.set()
     with in_thread(lambda: ends.open_sip(7).send(BROKER, b"at last")):

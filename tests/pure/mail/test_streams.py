@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.mail.streams import InStreams, LostPacket, OutStreams
+from sipsim.core.streams import InStreams, LostPacket, OutStreams
 
 
 def test_each_destination_is_numbered_from_zero() -> None:

@@ -14,9 +14,9 @@ import pytest
 from mail_ends import END_S, Ends, frame_of, in_thread, launcher_frames, workdir
 
 from broker.ids import BROKER, LAUNCHER
-from broker.mail import unix_mail
+from broker.mail import unix as unix_mail
 from broker.mail.kinds import MAIL_KINDS
-from broker.mail.unix_mail import PIECE_BYTES
+from broker.mail.unix import PIECE_BYTES
 
 __all__ = ["workdir"]
 

@@ -3,10 +3,10 @@
 import pytest
 from hardware import Bench, WiredPlan, config
 
-from sipsim.errors import MemoryAccessError
-from sipsim.memory.block import Block
-from sipsim.noc.graph import Node
-from sipsim.topology.address import PhysAddr
+from sipsim.chips.ahbm.address import PhysAddr
+from sipsim.chips.ahbm.memory.store.block import Block
+from sipsim.core.errors import MemoryAccessError
+from sipsim.fabric.graph.graph import Node
 
 MACHINE = {
     "system.sips.count": 1,

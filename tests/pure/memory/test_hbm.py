@@ -6,15 +6,15 @@ from typing import Any
 import pytest
 from memory_bench import at, memory_bench, reads
 
-from sipsim.config.components import MemoryCost
-from sipsim.engine import Engine
-from sipsim.errors import InvariantViolation
-from sipsim.memory.bus import BusWitness
-from sipsim.memory.dram.mapping import Mapping
-from sipsim.memory.dram.presets import BURST_BYTES, PRESETS
-from sipsim.memory.hbm_controller import HbmController
-from sipsim.memory.port import Wait
-from sipsim.memory.store import MemoryStore
+from sipsim.chips.ahbm.memory.hbm.hbm_controller import HbmController
+from sipsim.chips.ahbm.memory.hbm.mapping import Mapping
+from sipsim.chips.ahbm.memory.ports.bus import BusWitness
+from sipsim.chips.ahbm.memory.ports.port import Wait
+from sipsim.chips.ahbm.memory.presets import BURST_BYTES, PRESETS
+from sipsim.chips.ahbm.memory.store.store import MemoryStore
+from sipsim.config.schema.components import MemoryCost
+from sipsim.core.engine import Engine
+from sipsim.core.errors import InvariantViolation
 
 # HBM3-6400 in ps: tRCD 19,375, tRP 16,250, tCL 12,500, tRRD 3,125, a burst 1,250; 32 B a burst.
 BURST, CL, RCD, RP, RRD = 1_250, 12_500, 19_375, 16_250, 3_125

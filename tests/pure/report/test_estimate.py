@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
-from launcher.report.estimate import Estimator, Prediction
-from sipsim.plan.forecast import STEPS, JobForecast, SizeForecast
+from launcher.report.progress.estimate import Estimator, Prediction
+from sipsim.chips.api.forecast import STEPS, JobForecast, SizeForecast
 
 US = 1_000_000
 

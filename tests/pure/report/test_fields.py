@@ -6,8 +6,8 @@ from typing import Annotated, Any, NamedTuple, NotRequired, TypedDict
 import msgspec
 import pytest
 
-from launcher.run.results.fields_page import DOCUMENTS, page
-from sipsim.record.fields import columns_of, fields_of, host_time, no_time, simulated_time
+from launcher.result.page import DOCUMENTS, page
+from sipsim.core.fields import columns_of, fields_of, host_time, no_time, simulated_time
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "result-fields.md"
 

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from outcomes import record
 
-from launcher.report.finished import finished_runs
-from sipsim.plan.job import RunRecord
+from launcher.report.outcome.finished import finished_runs
+from sipsim.records.job import RunRecord
 
 
 def of(group: int, call: int, end_ps: int, *sips: int, run: int | None = None) -> RunRecord:

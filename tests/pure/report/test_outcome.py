@@ -20,10 +20,10 @@ from broker.wire import (
     ToLauncher,
 )
 from launcher.hosts.run_loop import _Loop
-from launcher.report.outcome import Outcome, RunError
-from sipsim.errors import ERROR_KINDS, AhbmError
-from sipsim.plan.job import RankOutcome, RunRecord, to_bytes
-from sipsim.record.dump import SipDump, TaskState, Unread
+from launcher.report.outcome.outcome import Outcome, RunError
+from sipsim.core.errors import ERROR_KINDS, AhbmError
+from sipsim.records.dump import SipDump, TaskState, Unread
+from sipsim.records.job import RankOutcome, RunRecord, to_bytes
 
 RUN = record(spans_ps=((0, 1000),))
 

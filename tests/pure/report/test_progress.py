@@ -7,12 +7,12 @@ import pytest
 from outcomes import record
 
 from broker.wire import RankRecord, RunStarted, Status
-from launcher.report import progress
-from launcher.report.estimate import Prediction
-from launcher.report.outcome import Outcome
-from launcher.report.progress import Progress, _duration
-from sipsim.plan.forecast import STEPS, JobForecast, SizeForecast
-from sipsim.plan.job import to_bytes
+from launcher.report.outcome.outcome import Outcome
+from launcher.report.progress import progress
+from launcher.report.progress.estimate import Prediction
+from launcher.report.progress.progress import Progress, _duration
+from sipsim.chips.api.forecast import STEPS, JobForecast, SizeForecast
+from sipsim.records.job import to_bytes
 
 US = 1_000_000
 

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from outcomes import rank_outcome, record
 
-from launcher.report.outcome import Outcome
-from launcher.report.recorded_io import check_recorded_io
-from sipsim.dtypes import DTYPES, DType
-from sipsim.record.artifacts import RECORDED_IO, made, rank_folder
+from launcher.report.checks.recorded_io import check_recorded_io
+from launcher.report.outcome.outcome import Outcome
+from sipsim.core.dtypes import DTYPES, DType
+from sipsim.records.artifacts import RECORDED_IO, made, rank_folder
 
 
 def left(folder: Path, dtype: DType = DTYPES["f16"], **spoilt: Any) -> Outcome:

@@ -11,12 +11,12 @@ import pytest
 from outcomes import rank_outcome, record
 
 from broker.wire import Finished
-from launcher.report.outcome import Outcome, RunError
-from launcher.run.options import Options, Prepared, parse
-from launcher.run.prepare import prepare
-from launcher.run.results import result
-from sipsim.errors import ConfigError
-from sipsim.plan.job import RankOutcome
+from launcher.options.options import Options, Prepared, parse
+from launcher.report.outcome.outcome import Outcome, RunError
+from launcher.result import document as result
+from launcher.run.prepare.prepare import prepare
+from sipsim.core.errors import ConfigError
+from sipsim.records.job import RankOutcome
 
 SMALL = ("--set", "sip.cube_mesh.w=1", "--set", "sip.cube_mesh.h=1")
 NOT_SIMULATED = {

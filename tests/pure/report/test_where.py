@@ -5,10 +5,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from launcher.run.results.usage import row_usage
-from launcher.run.results.where import brief, notes
-from sipsim.record.explanation import Explanation, Part, PhaseTime, Step, WhatIf
-from sipsim.record.usage import EngineUse, LinkUse, Usage
+from launcher.result.notes import brief, notes
+from launcher.result.usage import row_usage
+from sipsim.records.explanation import Explanation, Part, PhaseTime, Step, WhatIf
+from sipsim.records.report.usage import EngineUse, LinkUse, Usage
 
 
 def used(links: dict[str, tuple[int, int, int]], iterations: int = 1, **waited_ps: int) -> Usage:

@@ -1,11 +1,11 @@
-"""``sipsim.arithmetic`` calls no function of NumPy whose last bits depend on the processor."""
+"""``sipsim.core.arithmetic`` calls no function of NumPy whose last bits depend on the processor."""
 
 import ast
 from pathlib import Path
 
 import pytest
 
-FOLDER = Path(__file__).resolve().parents[3] / "sipsim/arithmetic"
+FOLDER = Path(__file__).resolve().parents[3] / "sipsim/core/arithmetic"
 EXACT = {
     *("ndarray", "float32", "float64", "int32", "int64", "uint32", "inf", "nan", "iinfo", "errstate"),
     *("asarray", "ascontiguousarray", "concatenate", "empty_like", "full_like", "moveaxis", "where", "zeros"),

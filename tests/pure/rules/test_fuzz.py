@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from mangle import CLAIMS, DEEP, mangled
 
 from launcher.hosts.wire import Order, ServerNews, encode
-from sipsim.record.dump import SipDump, TaskState
+from sipsim.records.dump import SipDump, TaskState
 
 TARGETS = targets()
 pytestmark = pytest.mark.fault

@@ -5,14 +5,14 @@ from pathlib import Path
 import pytest
 
 from launcher.bench.base import BENCHES, Case, Claim, Figure, request_of
-from launcher.bench.options import parse_bench
+from launcher.bench.command import bench
+from launcher.bench.command.bench import main
+from launcher.bench.command.options import parse_bench
 from launcher.bench.published import COLUMNS, Published, default_files, read_published
 from launcher.bench.report import LEAST_POINTS, Line, best_channels, csv_text, plots, tables
 from launcher.bench.validation import NEAR, Verdict, summary
-from launcher.cli import bench
-from launcher.cli.bench import main
-from launcher.run.options import Usage
-from sipsim.errors import ConfigError
+from launcher.options.options import Usage
+from sipsim.core.errors import ConfigError
 
 HEAD = ",".join(COLUMNS)
 ROW = "A1,wormhole_b0,eth_link_bandwidth_no_edm,test_erisc_bw_uni_dir,1,16,16,GB/s,0.28,output,per_direction"

@@ -14,7 +14,7 @@ from launcher.bench.mechanisms import ALL_ON, MECHANISMS, Mechanism, joined, wit
 from launcher.bench.published import COLUMNS, FURTHER, read_published
 from launcher.bench.runner import Runner
 from launcher.bench.validation import Verdict, summary, validate
-from sipsim.errors import SimulationError
+from sipsim.core.errors import SimulationError
 
 HEAD = ",".join((*COLUMNS, *FURTHER))
 LINE = 'A1,wormhole_b0,fake,line,,16,,ns,100,output,time,ring,"2,4",3,65536,WRITE,"a; b=1",5%'

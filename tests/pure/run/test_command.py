@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from launcher.cli.command import Stopped, run_command, until_stopped, write_file
-from launcher.report.destination import opened
-from sipsim.errors import OutputError
+from launcher.commands.command import Stopped, run_command, until_stopped, write_file
+from launcher.isolation.destination import opened
+from sipsim.core.errors import OutputError
 
 
 @pytest.mark.parametrize(

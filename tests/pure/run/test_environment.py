@@ -5,11 +5,11 @@ import socket
 import pytest
 
 from broker.security.keys import JobKeys
-from launcher.engines.auto import which
+from launcher.engines.remote.auto import which
 from launcher.hosts import bootstrap
 from launcher.hosts.bootstrap import Bootstrap, address_towards, host_of, launcher_address, sip_address, tcp
-from launcher.processes.environment import NODE_RANKS, RankEnvironment, node_rank, rank_environment
-from sipsim.errors import ConfigError
+from launcher.processes.entry.environment import NODE_RANKS, RankEnvironment, node_rank, rank_environment
+from sipsim.core.errors import ConfigError
 
 
 def test_a_rank_finds_its_position_by_our_names_and_by_those_of_torchrun():

@@ -8,8 +8,8 @@ import pytest
 from launcher.bench.fit.neutral import NEUTRAL
 from launcher.bench.fit.parameters import Key, Model, Parameter, model, project_model, read_keys
 from launcher.bench.machine import LINKS, Machine
-from sipsim.config.load import default_dir
-from sipsim.errors import ConfigError
+from sipsim.config.load.load import default_dir
+from sipsim.core.errors import ConfigError
 
 MOST = 15
 """Parameters that an architecture may have, over all revisions of its protocol."""

@@ -2,10 +2,10 @@
 
 import pytest
 
-from launcher.run.options import parse
-from launcher.run.prepare import prepare
-from launcher.run.validate import check_flags
-from sipsim.plan.job import Job
+from launcher.options.options import parse
+from launcher.run.prepare.prepare import prepare
+from launcher.run.prepare.validate import check_flags
+from sipsim.records.job import Job
 
 GRID = "--topology torus_2d --shape 3x2"
 

@@ -1,13 +1,13 @@
-"""The keywords of ``launcher.api.run``: each is a flag of ``ahbm-launch``, with its checks and its messages."""
+"""The keywords of ``launcher.api.api.run``: each is a flag of ``ahbm-launch``, with its checks and its messages."""
 
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from launcher.run.keywords import TERMINAL, command_line, parsed
-from launcher.run.options import launch_parser, parse
-from sipsim.errors import ConfigError
+from launcher.api.keywords import TERMINAL, command_line, parsed
+from launcher.options.options import launch_parser, parse
+from sipsim.core.errors import ConfigError
 
 
 def words(script: Any = None, script_args: Any = (), as_module: bool = False, **keywords: Any) -> list[str]:

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from launcher.processes import limits
-from launcher.run import options
-from launcher.run.output import SafeStream
-from launcher.run.prepare import prepare
-from sipsim.errors import ConfigError
-from sipsim.plan.plan import Plan
+from launcher.isolation.output import SafeStream
+from launcher.options import options
+from launcher.processes.this_host import limits
+from launcher.run.prepare.prepare import prepare
+from sipsim.chips.ahbm.plan import Plan
+from sipsim.core.errors import ConfigError
 
 SMALL = "--set sip.cube_mesh.w=2 --set sip.cube_mesh.h=2"
 

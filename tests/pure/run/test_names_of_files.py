@@ -4,10 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from launcher.run import options, prepare
-from launcher.run.results.result import check_files, write_refusal
-from sipsim.errors import ConfigError
-from sipsim.host.script import find_script
+from launcher.options import options
+from launcher.result.document import check_files, write_refusal
+from launcher.run.prepare import prepare
+from sipsim.core.errors import ConfigError
+from sipsim.node.script import find_script
 
 LONG = "a" * 300
 

@@ -11,14 +11,18 @@ from pathlib import Path
 import pytest
 
 from launcher.bench.base import BENCHES
-from launcher.cli import bench, by_hand, launch, probe, races
-from launcher.run import options
-from launcher.run.options import Options, Usage, launch_parser, parse
-from launcher.run.probe.options import parse_probe
-from sipsim.chips.load import load
-from sipsim.dtypes import DEFAULT_DTYPE
-from sipsim.host.torch_api import Torch
-from sipsim.plan.job import Job
+from launcher.bench.command import bench
+from launcher.commands import by_hand
+from launcher.commands.launch import launch
+from launcher.commands.races import cli_races
+from launcher.options import options
+from launcher.options.options import Options, Usage, launch_parser, parse
+from launcher.probe.command import probe
+from launcher.probe.command.options import parse_probe
+from sipsim.chips.ahbm.host.torch import Torch
+from sipsim.chips.config.load import load
+from sipsim.core.dtypes import DEFAULT_DTYPE
+from sipsim.records.job import Job
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -303,7 +307,7 @@ COMMANDS = {
     "ahbm-launch": launch.main,
     "ahbm-probe": probe.main,
     "ahbm-bench": bench.main,
-    "ahbm-races": races.main,
+    "ahbm-races": cli_races.main,
     "ahbm-broker": by_hand.broker_main,
     "ahbm-sip": by_hand.sip_main,
 }

@@ -9,15 +9,15 @@ import msgspec
 import pytest
 
 from broker.ids import Channel
-from launcher.run.options import parse
-from launcher.run.predict import measured_host as machine
-from launcher.run.predict.dry_run import described, expectation
-from launcher.run.predict.measured_host import MeasuredHost, measure, measure_beside
-from launcher.run.predict.prediction import Costs, Host, predict, read_costs, window_ps
-from launcher.run.prepare import prepare
-from sipsim.errors import ConfigError
-from sipsim.plan.forecast import STEPS, JobForecast, SizeForecast
-from sipsim.plan.job import Job
+from launcher.options.options import parse
+from launcher.predict.forecaster.dry_run import described, expectation
+from launcher.predict.prediction import measured_host as machine
+from launcher.predict.prediction.measured_host import MeasuredHost, measure, measure_beside
+from launcher.predict.prediction.prediction import Costs, Host, predict, read_costs, window_ps
+from launcher.run.prepare.prepare import prepare
+from sipsim.chips.api.forecast import STEPS, JobForecast, SizeForecast
+from sipsim.core.errors import ConfigError
+from sipsim.records.job import Job
 
 MIB = 2**20
 COSTS = read_costs()

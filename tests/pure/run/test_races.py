@@ -2,8 +2,8 @@
 
 import pytest
 
-from launcher.cli.races import main
-from launcher.run.races import Ended, Race, difference, first_race
+from launcher.commands.races.cli_races import main
+from launcher.commands.races.run_races import Ended, Race, difference, first_race
 
 SUM = {(0, "sum"): "a", (1, "sum"): "b"}
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from launcher.run import run_folder
-from launcher.run.options import parse
-from launcher.run.run_folder import RUN_FILE, RunFolder, check_new, read, resumed_options
+from launcher.options.options import parse
+from launcher.run import folder as run_folder
+from launcher.run.folder import RUN_FILE, RunFolder, check_new, read, resumed_options
 from sipsim import VERSION
-from sipsim.errors import ConfigError
-from sipsim.plan.job import Job
+from sipsim.core.errors import ConfigError
+from sipsim.records.job import Job
 
 ARGV = ["--sips", "3", "--json", "o.json", "--run-dir", "kept"]
 

@@ -8,12 +8,12 @@ import pytest
 
 from broker.security.keys import JobKeys
 from launcher.processes.ticket import Ticket, read_private, write_private
-from sipsim.chips.load import load
-from sipsim.config.override import Override
-from sipsim.errors import ConfigError
-from sipsim.node.process_spec import SipProcessSpec
-from sipsim.plan.job import Job
-from sipsim.plan.plan import Plan
+from sipsim.chips.ahbm.plan import Plan
+from sipsim.chips.config.load import load
+from sipsim.config.load.override import Override
+from sipsim.core.errors import ConfigError
+from sipsim.node.sip_node.process_spec import SipProcessSpec
+from sipsim.records.job import Job
 
 
 @pytest.fixture(scope="module")

@@ -8,31 +8,31 @@ import pytest
 from broker.ids import PROTOCOL
 from broker.membership import Membership
 from broker.wire import Join
+from launcher.isolation.isolation import isolated
+from launcher.options.options import Prepared
 from launcher.processes.ticket import Ticket
-from launcher.run.isolation import isolated
-from launcher.run.options import Prepared
-from launcher.run.run_folder import RunFolder, check_same, read
-from sipsim.ccl.algorithm import source_hash
-from sipsim.chips.base import plan_of
-from sipsim.chips.load import load
-from sipsim.config.override import Override
-from sipsim.errors import ConfigError
-from sipsim.node.sip_node import run_digest
-from sipsim.plan.base import RunPlan
-from sipsim.plan.job import Job
+from launcher.run.folder import RunFolder, check_same, read
+from sipsim.chips.ahbm.collectives.algorithm import source_hash
+from sipsim.chips.api.chip import plan_of
+from sipsim.chips.api.run_plan.base import RunPlan
+from sipsim.chips.config.load import load
+from sipsim.config.load.override import Override
+from sipsim.core.errors import ConfigError
+from sipsim.node.sip_node.sip_node import run_digest
+from sipsim.records.job import Job
 
 SOURCE = """
-from sipsim.ccl.collectives.all_reduce import AllReduce
-from sipsim.ccl.collectives.base import COLLECTIVES
-from sipsim.ccl.tables.base import TABLES, table
-from sipsim.chips.ahbm import Ahbm
-from sipsim.chips.base import CHIPS
-from sipsim.links.base import LINK_KINDS, LinkKind
-from sipsim.memory.fixed_latency import FixedLatency
-from sipsim.memory.port import MEMORY_KINDS
-from sipsim.noc.parts.base import PARTS
-from sipsim.noc.parts.router import Router
-from sipsim.topology.base import TOPOLOGIES
+from sipsim.collectives.semantics.all_reduce import AllReduce
+from sipsim.collectives.call.base import COLLECTIVES
+from sipsim.chips.ahbm.collectives.neighbours.base import TABLES, table
+from sipsim.chips.ahbm.chip import Ahbm
+from sipsim.chips.api.chip import CHIPS
+from sipsim.fabric.links.kind.base import LINK_KINDS, LinkKind
+from sipsim.chips.ahbm.memory.ports.fixed_latency import FixedLatency
+from sipsim.chips.ahbm.memory.ports.port import MEMORY_KINDS
+from sipsim.chips.ahbm.mesh.base import PARTS
+from sipsim.chips.ahbm.mesh.router import Router
+from sipsim.topology.links.base import TOPOLOGIES
 
 class Link(LinkKind, frozen=True):
     def wire_bytes(self, payload_bytes): return payload_bytes
@@ -137,8 +137,8 @@ def test_the_version_stands_for_the_source_of_a_built_in_algorithm() -> None:
         ("defaults.group_KiB", 64),
         ("algorithms.ring.n_slots", 3),
         ("algorithms.direct.slot_size", 8192),
-        ("algorithms.ring.module", "sipsim.ccl.algorithms.line"),
-        ("algorithms.more", {"module": "sipsim.ccl.algorithms.line", "topology": "none"}),
+        ("algorithms.ring.module", "sipsim.collectives.algorithms.line"),
+        ("algorithms.more", {"module": "sipsim.collectives.algorithms.line", "topology": "none"}),
     ],
 )
 def test_what_a_group_runs_with_is_refused_at_join_and_resume(key: str, value: object, tmp_path: Path) -> None:

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from launcher.run.options import Options, parse
-from launcher.run.prepare import prepare, resolve
-from launcher.run.validate import check_flags, check_system, check_verification, faults_of, span_ps, unverified
-from sipsim.errors import ConfigError
-from sipsim.faults.plan import FaultPlan, parse_fault
-from sipsim.plan.job import Job
+from launcher.options.options import Options, parse
+from launcher.run.prepare.prepare import prepare, resolve
+from launcher.run.prepare.validate import check_flags, check_system, check_verification, faults_of, span_ps, unverified
+from sipsim.core.errors import ConfigError
+from sipsim.node.faults.plan import FaultPlan, parse_fault
+from sipsim.records.job import Job
 
 JOB = Job(n_elems=(2048,))
 

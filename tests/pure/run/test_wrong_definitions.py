@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from launcher.run.isolation import isolated
-from launcher.run.options import parse
+from launcher.isolation.isolation import isolated
+from launcher.options.options import parse
 from launcher.run.run import checked
-from sipsim.errors import ConfigError
+from sipsim.core.errors import ConfigError
 
 LINK = """
-from sipsim.links.base import LINK_KINDS, LinkKind
+from sipsim.fabric.links.kind.base import LINK_KINDS, LinkKind
 
 @LINK_KINDS.register(__name__)
 class Mine(LinkKind, frozen=True):
@@ -20,8 +20,8 @@ class Mine(LinkKind, frozen=True):
 {body}
 """
 CHIP = """
-from sipsim.chips.ahbm import Ahbm
-from sipsim.chips.base import CHIPS
+from sipsim.chips.ahbm.chip import Ahbm
+from sipsim.chips.api.chip import CHIPS
 
 class Mine(Ahbm):
     def plan(self, resolved):

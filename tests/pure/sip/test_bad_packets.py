@@ -8,7 +8,7 @@ from dummy_sip import CHANNELS, START, Clock, Dummy
 from hub_runs import join, report, running
 
 from broker.ids import BROKER, LAUNCHER, address_of
-from broker.mail.zmq_mail import ZmqBroker, ZmqLauncher
+from broker.mail.zmq import ZmqBroker, ZmqLauncher
 from broker.wire import (
     ConnectionLost,
     Failed,
@@ -45,7 +45,7 @@ class Reporting(Dummy):
 @pytest.fixture
 def client(monkeypatch: pytest.MonkeyPatch) -> Reporting:
     clock = Clock()
-    monkeypatch.setattr("sipsim.sync.client.perf_counter_ns", clock)
+    monkeypatch.setattr("sipsim.node.client.perf_counter_ns", clock)
     made = Reporting(clock)
     made.program = [(5, 0), (40, 0)]
     made.gets(START, Grant(20, ()))

@@ -5,12 +5,12 @@ from typing import Any
 import pytest
 from hardware import config
 
-from sipsim.engine import ARRIVAL, Engine
-from sipsim.errors import InvariantViolation
-from sipsim.io.barrier import AGAIN, END, START, Barrier, BarrierPacket, Counts
-from sipsim.links.frames import decode
-from sipsim.plan.plan import Plan
-from sipsim.record.recorder import Recorder
+from sipsim.chips.ahbm.barrier import AGAIN, END, START, Barrier, BarrierPacket, Counts
+from sipsim.chips.ahbm.plan import Plan
+from sipsim.core.engine import ARRIVAL, Engine
+from sipsim.core.errors import InvariantViolation
+from sipsim.fabric.links.frames import decode
+from sipsim.records.recorder import Recorder
 
 PLAN = Plan(config({"system.sips.count": 5, "sip.cube_mesh": {"w": 2, "h": 1}}))
 TREE = PLAN.barrier_tree

@@ -22,16 +22,16 @@ from broker.wire import (
     Result,
     encode,
 )
-from sipsim.errors import BadMessage
-from sipsim.recovery.packet_log import PacketLog
-from sipsim.sync import session as session_module
-from sipsim.sync.client import PROGRESS_NS
+from sipsim.core.errors import BadMessage
+from sipsim.core.session import session as session_module
+from sipsim.node.client import PROGRESS_NS
+from sipsim.node.packet_log import PacketLog
 
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
-    monkeypatch.setattr("sipsim.sync.client.perf_counter_ns", made)
+    monkeypatch.setattr("sipsim.node.client.perf_counter_ns", made)
     return made
 
 
@@ -102,7 +102,7 @@ def test_a_result_and_the_broker_tell_the_same_times(client: Dummy, clock: Clock
 
 def test_a_clock_that_does_not_advance_gives_no_negative_time(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock()
-    monkeypatch.setattr("sipsim.sync.client.perf_counter_ns", lambda: 42)
+    monkeypatch.setattr("sipsim.node.client.perf_counter_ns", lambda: 42)
     client = Dummy(clock)
     client.program = [(5, 3)]
     assert costs(client.gets(START, Grant(None, ()))) == [(0, 0), (0, 0)]

@@ -8,14 +8,14 @@ from types import FrameType
 
 import pytest
 
-import sipsim.record.code_place
+import sipsim.records.code_place
 from broker.wire import BadFrame
-from sipsim import task
-from sipsim.ccl.algorithms import intercube_allreduce
-from sipsim.node import sip_node
-from sipsim.record.code_place import INSTALLED, code_place, shown
-from sipsim.record.dump import SipDump, TaskState, dump_as_text, dump_from_text
-from sipsim.tl import language
+from sipsim.chips.ahbm.collectives.algorithms import intercube_allreduce
+from sipsim.chips.ahbm.tl.language import language
+from sipsim.core import task
+from sipsim.node.sip_node import sip_node
+from sipsim.records.code_place import INSTALLED, code_place, shown
+from sipsim.records.dump import SipDump, TaskState, dump_as_text, dump_from_text
 
 ROOT = Path(sipsim.__file__).parents[1]
 KERNEL = TaskState((3, 0, 0), "cube 0, PE 0", "recv W", "recv", ("W",), "/a/\u00e9.py", 7, "recv")
@@ -72,7 +72,7 @@ def test_an_installed_package_is_named_where_there_is_no_other_code(monkeypatch:
     thread = threading.Thread(target=lambda: found.append(frame_through((NODE, "run"), (LIBRARY, "enter"))))
     thread.start()
     thread.join()
-    monkeypatch.setattr(sipsim.record.code_place, "_MACHINERY", (__file__, str(ROOT)))
+    monkeypatch.setattr(sipsim.records.code_place, "_MACHINERY", (__file__, str(ROOT)))
     assert code_place(found[0])[:2] == (LIBRARY, 1)
 
 

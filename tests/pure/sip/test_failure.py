@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from broker.mail.streams import LostPacket
-from sipsim.ccl.install import pair_rings
-from sipsim.errors import ERROR_KINDS, ConfigError, IpcqInvalidDirection, MemoryAccessError
+from sipsim.chips.ahbm.collectives.queue_pairs import pair_rings
+from sipsim.core.errors import ERROR_KINDS, ConfigError, IpcqInvalidDirection, MemoryAccessError
+from sipsim.core.streams import LostPacket
+from sipsim.core.task import TaskFailed
 from sipsim.node.failure import Failure, describe
-from sipsim.task import TaskFailed
 
 
 def in_task(error: BaseException, place: str = "cube 3, PE 0") -> TaskFailed:
@@ -127,7 +127,7 @@ class TestTracebacks:
         frames = [line for line in found.detail.splitlines() if line.startswith("  File")]
         assert all(Path(frame.split('"')[1]) == Path(__file__) for frame in frames)
         assert [frame.rpartition(" in ")[2] for frame in frames][-2:] == ["__iter__", "broken_hash"]
-        assert "install.py" not in found.detail
+        assert "queue_pairs.py" not in found.detail
 
     def test_frames_of_the_simulator_are_kept_if_there_are_no_others(self) -> None:
         """A bug of the simulator keeps its traceback."""
@@ -137,4 +137,4 @@ class TestTracebacks:
             error.__traceback__ = error.__traceback__.tb_next
             found = describe(error, 0, 0)
         assert found.kind == "internal"
-        assert "install.py" in found.detail
+        assert "queue_pairs.py" in found.detail

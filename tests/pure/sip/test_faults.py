@@ -4,9 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sipsim.engine import Engine
-from sipsim.faults.inject import FaultHook, install
-from sipsim.faults.plan import (
+from sipsim.core.engine import Engine
+from sipsim.core.units import us_to_ps
+from sipsim.node.faults.inject import FaultHook, install
+from sipsim.node.faults.plan import (
     JOIN_PS,
     KINDS,
     BadFault,
@@ -17,7 +18,6 @@ from sipsim.faults.plan import (
     parse_fault,
     parse_outage,
 )
-from sipsim.units import us_to_ps
 
 US = 10**6
 

@@ -8,7 +8,17 @@ from pathlib import Path
 import pytest
 from traps import FOLDERS, NOBODY, TRAPS, as_root
 
-from sipsim.files import APPEND, PRIVATE, READABLE, REWRITE, Folder, Unsafe, open_file, open_named, write_file
+from sipsim.core.files.files import (
+    APPEND,
+    PRIVATE,
+    READABLE,
+    REWRITE,
+    Folder,
+    Unsafe,
+    open_file,
+    open_named,
+    write_file,
+)
 
 KEPT = b"the victim's"
 

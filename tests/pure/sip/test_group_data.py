@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sipsim.ccl.collectives.base import COLLECTIVES, NO_OP, Array
-from sipsim.ccl.collectives.group import GroupCollective
-from sipsim.ccl.seeded import compare
-from sipsim.dtypes import DTYPES
-from sipsim.host import group_data
-from sipsim.host.group_data import GroupData
+from sipsim.chips.ahbm.host.builtin_job import group_data
+from sipsim.chips.ahbm.host.builtin_job.group_data import GroupData
+from sipsim.collectives.call.base import COLLECTIVES, NO_OP, Array
+from sipsim.collectives.semantics.group import GroupCollective
+from sipsim.collectives.testdata import compare
+from sipsim.core.dtypes import DTYPES
 
 SIPS = (5, 2, 0, 7, 3)
 """Of a group of five in no order."""

@@ -9,17 +9,17 @@ from hardware import ONE_SIP, Bench, config
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sipsim.dtypes import DTYPES
-from sipsim.errors import MemoryAccessError, OutOfMemoryError
-from sipsim.host.allocator import AddressSpace
-from sipsim.host.dp_policy import DPPolicy
-from sipsim.host.shaped import HostTensor
-from sipsim.host.storage import Storage
-from sipsim.host.tensor import Tensor
-from sipsim.host.torch_api import Torch
-from sipsim.memory.store import MemoryStore
-from sipsim.plan.plan import Plan
-from sipsim.topology.address import PhysAddr
+from sipsim.chips.ahbm.address import PhysAddr
+from sipsim.chips.ahbm.host.layout.dp_policy import DPPolicy
+from sipsim.chips.ahbm.host.layout.shaped import HostTensor
+from sipsim.chips.ahbm.host.memory.allocator import AddressSpace
+from sipsim.chips.ahbm.host.memory.storage import Storage
+from sipsim.chips.ahbm.host.tensor import Tensor
+from sipsim.chips.ahbm.host.torch import Torch
+from sipsim.chips.ahbm.memory.store.store import MemoryStore
+from sipsim.chips.ahbm.plan import Plan
+from sipsim.core.dtypes import DTYPES
+from sipsim.core.errors import MemoryAccessError, OutOfMemoryError
 
 SIP, CUBES, PES = 2, 3, 4
 CAPACITY = 16 * 1024

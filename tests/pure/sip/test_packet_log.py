@@ -9,9 +9,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from broker.wire import PacketBatch, decode_for_sip, encode
-from sipsim.errors import ConfigError, OutputError
-from sipsim.recovery.packet_log import PacketLog
-from sipsim.recovery.replay_checker import fingerprint
+from sipsim.core.errors import ConfigError, OutputError
+from sipsim.core.session.replay_checker import fingerprint
+from sipsim.node.packet_log import PacketLog
 
 DIGEST = "d" * 64
 Result = TypeVar("Result")

@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sipsim.ccl.collectives.intercube import expected_row
-from sipsim.ccl.seeded import check_contributions, compare, seeded_rows
-from sipsim.dtypes import DTYPES, DType
-from sipsim.errors import ConfigError
+from sipsim.collectives.semantics.intercube import expected_row
+from sipsim.collectives.testdata import check_contributions, compare, seeded_rows
+from sipsim.core.dtypes import DTYPES, DType
+from sipsim.core.errors import ConfigError
 
 SIPS, CUBES, N = 16, 16, 64
 LARGEST = SIPS * CUBES

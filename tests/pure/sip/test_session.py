@@ -3,12 +3,12 @@
 import pytest
 
 from broker.ids import MAX_PS, Channel
-from broker.mail.streams import LostPacket
 from broker.wire import Grant, PacketBatch, Report
-from sipsim.engine import Engine
-from sipsim.errors import InvariantViolation
-from sipsim.sync import session as session_module
-from sipsim.sync.session import BATCH_BYTES, PACKET_OVERHEAD_BYTES, Session
+from sipsim.core.engine import Engine
+from sipsim.core.errors import InvariantViolation
+from sipsim.core.session import session as session_module
+from sipsim.core.session.session import BATCH_BYTES, PACKET_OVERHEAD_BYTES, Session
+from sipsim.core.streams import LostPacket
 
 CHANNELS = [
     Channel(0, 1, 10, "out"),

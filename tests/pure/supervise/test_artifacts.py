@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from launcher.hosts.artifacts import AgentArtifacts
-from launcher.hosts.host_pool import AgentHosts
+from launcher.hosts.agent.artifacts import AgentArtifacts
+from launcher.hosts.agent_hosts import AgentHosts
 from launcher.hosts.wire import PIECE_BYTES, BadMessage, File, decode_from_agent, encode
-from sipsim.errors import OutputError
-from sipsim.record.artifacts import MOST_FOLDERS, made, rank_folder
+from sipsim.core.errors import OutputError
+from sipsim.records.artifacts import MOST_FOLDERS, made, rank_folder
 
 FILES = {
     "rank-0/trace.csv": b"1,2\n",

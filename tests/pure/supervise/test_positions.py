@@ -3,7 +3,7 @@
 import pytest
 
 from launcher.supervise.positions import ANSWER_S, Answers, PositionRequests, positions_of
-from sipsim.record.dump import SipDump, TaskState, dump_as_text
+from sipsim.records.dump import SipDump, TaskState, dump_as_text
 
 SPINNING = TaskState((1, 2, 3), "cube 2, PE 3", "", "", (), "/home/a/mine.py", 31)
 DUMP = SipDump(1, 5000, (), (SPINNING,))

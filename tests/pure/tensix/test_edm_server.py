@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sipsim.errors import KernelMisuse
-from sipsim.tensix.edm.layout import SEMAPHORE_STRIDE, ChannelSpec, contract, layout
-from sipsim.tensix.edm.mover import DataMover, MoverConfig
-from sipsim.tensix.floor_plan import Core
+from sipsim.chips.tensix.edm.data_mover import DataMover, MoverConfig
+from sipsim.chips.tensix.edm.layout import SEMAPHORE_STRIDE, ChannelSpec, contract, layout
+from sipsim.chips.tensix.noc.floor_plan import Core
+from sipsim.core.errors import KernelMisuse
 
 BASE, END = 110592, 2**18
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 from edm_model import Model, Violation
+from edm_page import tables
 
-from sipsim.errors import KernelMisuse
-from sipsim.tensix.edm.page import tables
-from sipsim.tensix.edm.table import RECEIVER, SENDER, Command, Fact, State, Step, Table, step
+from sipsim.chips.tensix.edm.channel.table import RECEIVER, SENDER, Command, Fact, State, Step, Table, step
+from sipsim.core.errors import KernelMisuse
 
 
 @pytest.mark.parametrize("table", [SENDER, RECEIVER], ids=["sender", "receiver"])
@@ -82,6 +82,6 @@ def test_a_planted_bug_is_found(mutant: Model, found: str) -> None:
 
 
 def test_the_documents_have_the_tables() -> None:
-    """Else: put what ``python -m sipsim.tensix.edm.page`` prints at the end of ``docs/edm.md``."""
+    """Else: put what ``python -m edm_page`` prints at the end of ``docs/edm.md``."""
     page = Path(__file__).resolve().parents[3] / "docs" / "edm.md"
     assert page.read_text().endswith(tables() + "\n")

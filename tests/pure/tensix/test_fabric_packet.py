@@ -6,10 +6,9 @@ from itertools import pairwise, product
 
 import pytest
 
-from sipsim.errors import KernelMisuse
-from sipsim.tensix.fabric.layout import CONTROL_BYTES, HELLO_BYTES, layout
-from sipsim.tensix.fabric.machine import hello_of
-from sipsim.tensix.fabric.packet import (
+from sipsim.chips.tensix.fabric.fabric.places import Places
+from sipsim.chips.tensix.fabric.layout import CONTROL_BYTES, HELLO_BYTES, layout
+from sipsim.chips.tensix.fabric.packet import (
     LONG_BYTES,
     MOST_HOPS,
     OPPOSITE,
@@ -31,9 +30,10 @@ from sipsim.tensix.fabric.packet import (
     write_and_increment,
     write_to,
 )
-from sipsim.tensix.fabric.places import Places
-from sipsim.tensix.floor_plan import Core
-from sipsim.tensix.params import Slots
+from sipsim.chips.tensix.fabric.router.machine import hello_of
+from sipsim.chips.tensix.noc.floor_plan import Core
+from sipsim.chips.tensix.params import Slots
+from sipsim.core.errors import KernelMisuse
 
 A, B = Core(3, 4), Core(9, 11)
 TARGETS = (

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from sipsim.engine import Engine
-from sipsim.errors import InvariantViolation
-from sipsim.tensix.fabric.channels import Downstream, FarReceiver, Handled, ReceiverChannel, Ring, SenderChannel
-from sipsim.tensix.fabric.packet import Hop, Way
-from sipsim.tensix.fabric.router import Arrived, Router, in_turn
-from sipsim.tensix.params import RouterCosts
+from sipsim.chips.tensix.fabric.channels import Downstream, FarReceiver, Handled, ReceiverChannel, Ring, SenderChannel
+from sipsim.chips.tensix.fabric.packet import Hop, Way
+from sipsim.chips.tensix.fabric.router.router import Arrived, Router, in_turn
+from sipsim.chips.tensix.params import RouterCosts
+from sipsim.core.engine import Engine
+from sipsim.core.errors import InvariantViolation
 
 LOOK, ROUND = 10_000, 120_000
 COSTS = RouterCosts(round_ns=120, look_ns=10, send_ns=20, sent_ns=30, credit_ns=45, forward_ns=35,

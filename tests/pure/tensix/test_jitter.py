@@ -2,9 +2,9 @@
 
 import pytest
 
-from sipsim.tensix.floor_plan import Core
-from sipsim.tensix.jitter import Delays, Draws, Jitter
-from sipsim.tensix.params import JitterParams
+from sipsim.chips.tensix.jitter import Delays, Draws, Jitter
+from sipsim.chips.tensix.noc.floor_plan import Core
+from sipsim.chips.tensix.params import JitterParams
 
 A, B = Core(1, 1), Core(6, 2)
 

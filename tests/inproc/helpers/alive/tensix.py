@@ -5,8 +5,8 @@ import sys
 import numpy as np
 from meter import Meter
 
-from sipsim.tensix.fabric.connection import FabricSender
-from sipsim.tensix.fabric.packet import Way, multicast, write_and_increment, write_to
+from sipsim.chips.tensix.fabric.connection import FabricSender
+from sipsim.chips.tensix.fabric.packet import Way, multicast, write_and_increment, write_to
 
 NAME, MESSAGES, POINTS, FILE = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
 N = 64

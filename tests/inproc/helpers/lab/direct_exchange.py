@@ -1,9 +1,9 @@
 """An algorithm of a user for all collectives of a group: every rank sends each other one what it needs, directly."""
 
-from sipsim.ccl.collectives.group import Task
-from sipsim.ccl.group import Group, pairwise_wiring, towards
-from sipsim.ccl.schedule.blocks import VECTOR, units
-from sipsim.ccl.schedule.steps import OWN_FIRST, REPLACE, Flow, Schedule, Step, Wiring
+from sipsim.collectives.group.group import Group, pairwise_wiring, towards
+from sipsim.collectives.schedule.blocks import VECTOR, units
+from sipsim.collectives.schedule.steps import OWN_FIRST, REPLACE, Flow, Schedule, Step, Wiring
+from sipsim.collectives.semantics.group import Task
 
 __all__ = ["COLLECTIVES", "schedule", "wiring"]
 

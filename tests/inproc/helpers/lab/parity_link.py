@@ -4,10 +4,10 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from sipsim.links.base import LINK_KINDS, LinkKind
-from sipsim.links.frames import Frame
-from sipsim.links.port import Port, PortContext
-from sipsim.units import ns_to_ps
+from sipsim.core.units import ns_to_ps
+from sipsim.fabric.links.frames import Frame
+from sipsim.fabric.links.kind.base import LINK_KINDS, LinkKind
+from sipsim.fabric.links.kind.port import Port, PortContext
 
 
 class CheckingPort(Port):

@@ -10,26 +10,26 @@ import greenlet
 import msgspec
 from msgspec import Meta
 
-from sipsim.chips.base import CHIPS, Chip, ChipContext, ChipKind, ChipResults
-from sipsim.config.model import Resolved
-from sipsim.config.section import Section
-from sipsim.engine import Engine
-from sipsim.errors import ConfigError
-from sipsim.host.bridge.greenlet_bridge import GreenletBridge
-from sipsim.io.delivery import BadPacket, Delivery
-from sipsim.io.interface import Interface
-from sipsim.io.router import Deliveries
-from sipsim.links.frames import FrameBody, Number, Small, codec
-from sipsim.noc.arbitration import ONE_QUEUE
-from sipsim.noc.fabric import Fabric
-from sipsim.noc.graph import Edge, Node, Route
-from sipsim.noc.grid import PORTS
-from sipsim.plan.base import RunPlan
-from sipsim.plan.job import Job, JobRequest
-from sipsim.sync.session import Session
-from sipsim.system.joined import JoinedSips
-from sipsim.task import Task
-from sipsim.units import ns_to_ps
+from sipsim.chips.api.bridge.greenlet_bridge import GreenletBridge
+from sipsim.chips.api.chip import CHIPS, Chip, ChipContext, ChipKind, ChipResults
+from sipsim.chips.api.run_plan.base import RunPlan
+from sipsim.config.schema.model import Resolved
+from sipsim.config.schema.section import Section
+from sipsim.core.engine import Engine
+from sipsim.core.errors import ConfigError
+from sipsim.core.session.session import Session
+from sipsim.core.task import Task
+from sipsim.core.units import ns_to_ps
+from sipsim.fabric.graph.graph import Edge, Node, Route
+from sipsim.fabric.graph.grid import PORTS
+from sipsim.fabric.links.frames import FrameBody, Number, Small, codec
+from sipsim.fabric.links.network.delivery import BadPacket, Delivery
+from sipsim.fabric.links.network.interface import Interface
+from sipsim.fabric.links.network.router import Deliveries
+from sipsim.fabric.noc.arbitration import ONE_QUEUE
+from sipsim.fabric.noc.fabric import Fabric
+from sipsim.fabric.sips import JoinedSips
+from sipsim.records.job import Job, JobRequest
 
 TOKEN_BYTES, CORE_BPS = 64, 10**10
 

@@ -5,14 +5,14 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from sipsim.config.components import MemoryCost, TcmCost
-from sipsim.config.section import Section
-from sipsim.engine import Engine
-from sipsim.memory.port import MEMORY_KINDS, MemoryPort
-from sipsim.memory.store import MemoryStore
-from sipsim.noc.graph import Node
-from sipsim.noc.parts.base import PARTS, MemoryPart, MemorySection, Site
-from sipsim.units import ns_to_ps
+from sipsim.chips.ahbm.memory.ports.port import MEMORY_KINDS, MemoryPort
+from sipsim.chips.ahbm.memory.store.store import MemoryStore
+from sipsim.chips.ahbm.mesh.base import PARTS, MemoryPart, MemorySection, Site
+from sipsim.config.schema.components import MemoryCost, TcmCost
+from sipsim.config.schema.section import Section
+from sipsim.core.engine import Engine
+from sipsim.core.units import ns_to_ps
+from sipsim.fabric.graph.graph import Node
 
 
 class Params(Section, frozen=True):

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from chunk_exact.turns import Turn
-from sipsim.noc.graph import Edge
-from sipsim.units import PS_PER_S
+from sipsim.core.units import PS_PER_S
+from sipsim.fabric.graph.graph import Edge
 
 Ps = int
 Share = int

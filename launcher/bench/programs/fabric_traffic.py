@@ -1,0 +1,159 @@
+"""Host script ``fabric_traffic``: workers that send packets over a fabric, and how long that takes.
+
+Settings: ``fabric`` (arguments of ``tt.open_fabric``), ``workers`` by chip: each has flows, which it serves by turns, a
+packet each; ``packets`` a flow, ``nbytes``, ``command``. A flow goes ``way`` over link ``link``, to ``number`` chips
+from distance ``start`` on, or ``east`` and ``south`` on a mesh. Each flow has bytes and a place of its own at every
+target, which is checked there, as is the number of its last packets. The time is that from the start of a chip's
+workers until the last packets of all flows to it have come.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from launcher.bench.programs.common import check, pattern, settings, tell
+from sipsim.chips.tensix.dataflow import Dataflow
+from sipsim.chips.tensix.fabric.connection import FabricEndpoint, FabricSender
+from sipsim.chips.tensix.fabric.packet import (
+    Route,
+    Target,
+    Way,
+    increment_of,
+    multicast,
+    path,
+    scatter_to,
+    write_and_increment,
+    write_to,
+)
+
+HALF = 2
+
+
+class Flow(NamedTuple):
+    """Packets of one worker over one route. ``number``: of the flow, unique over the run; ``endpoint``: of its link."""
+
+    number: int
+    endpoint: int
+    route: Route
+
+
+def send(endpoints: Sequence[FabricEndpoint], flows: Sequence[Flow], targets: Sequence[tuple[Target, Target]],
+         packets: int, source: int, nbytes: int, df: Dataflow) -> None:  # fmt: skip
+    """The kernel of a sender. ``targets``: of each flow, for all packets but the last, and for that. All its packets
+    have one payload, which it writes into each slot once.
+    """
+    senders = [FabricSender(endpoint, df) for endpoint in endpoints]
+    unwritten = [endpoint.ring.slots for endpoint in endpoints]
+    for sender in senders:
+        sender.open()
+    for number in range(packets):
+        for flow, (target, last) in zip(flows, targets, strict=True):
+            to = last if number == packets - 1 else target
+            carried = nbytes if to.takes_payload else 0
+            if unwritten[flow.endpoint]:
+                unwritten[flow.endpoint] -= 1
+                senders[flow.endpoint].send(flow.route, to, source, carried)
+            else:
+                senders[flow.endpoint].send_header(flow.route, to, carried)
+    for sender in senders:
+        sender.close()
+
+
+def collect(semaphore: int, expected: int, df: Dataflow) -> None:
+    """The kernel of a target: all flows have come."""
+    df.noc_semaphore_wait(semaphore, expected)
+
+
+def route_of(flow: dict[str, Any]) -> Route:
+    """Of a flow in the settings."""
+    if "way" in flow:
+        return multicast(flow["start"], flow["number"], Way[flow["way"]])
+    return path([Way[each] for each in flow["ways"]], [mark == "1" for mark in flow["writes"]])
+
+
+def reached(flow: dict[str, Any], position: int, size: int, columns: int) -> list[int]:
+    """The chips that a flow of a chip goes to, by position."""
+    if "way" in flow:
+        sign = 1 if flow["way"] == "E" else -1
+        return [(position + sign * hop) % size for hop in range(flow["start"], flow["start"] + flow["number"])]
+    found = []
+    for way, mark in zip(flow["ways"], flow["writes"], strict=True):
+        position += {"E": 1, "W": -1, "S": columns, "N": -columns}[way]
+        found += [position] if mark == "1" else []
+    return found
+
+
+def worker(rank: int, world_size: int, tt: Any) -> None:
+    """One chip: its senders, and on the same tiles those that wait for what comes."""
+    asked = settings()
+    nbytes, packets, command, flows_of = (asked[name] for name in ("nbytes", "packets", "command", "workers"))
+    fabric = tt.open_fabric(**asked["fabric"])
+    columns = asked["fabric"].get("columns", 0) or fabric.size
+    semaphore = tt.l1_base(tt.workers[0])
+    source, arrivals = semaphore + 64, semaphore + 64 + max(nbytes, 16)
+    stride, numbers = -(-nbytes // 16) * 16, _numbered(flows_of)
+
+    program = tt.create_program()
+    for index, flows in enumerate(flows_of[fabric.position]):
+        core = tt.workers[index]
+        links = list(dict.fromkeys((first_way(flow), flow.get("link", 0)) for flow in flows))
+        endpoints = [fabric.connect(core, way, link) for way, link in links]
+        made, targets = list[Flow](), list[tuple[Target, Target]]()
+        for flow in flows:
+            number = numbers[fabric.position, index, len(made)]
+            made.append(Flow(number, links.index((first_way(flow), flow.get("link", 0))), route_of(flow)))
+            targets.append(_targets(command, (core, arrivals + number * stride), nbytes, core, semaphore))
+        tt.write(core, source, pattern(nbytes, fabric.position))
+        config = tt.DataMovementConfig(noc=tt.nearer_noc(core, endpoints[0].router))
+        tt.create_kernel(program, send, core, config, (endpoints, made, targets, packets, source, nbytes))
+    coming = [
+        (numbers[position, index, each], position, index)
+        for position, workers in enumerate(flows_of)
+        for index, flows in enumerate(workers)
+        for each, flow in enumerate(flows)
+        if fabric.position in reached(flow, position, fabric.size, columns)
+    ]
+    for index, count in sorted(Counter(index for _, _, index in coming).items()):
+        expected = count * _increments(command, packets)
+        tt.create_kernel(program, collect, tt.workers[index], tt.DataMovementConfig(1), (semaphore, expected))
+    begin_ns = tt.now_ns()
+    tt.enqueue_program(program)
+    tt.finish()
+    if command not in ("increment", "increment_flush"):
+        for number, position, index in coming:
+            found = tt.read(tt.workers[index], arrivals + number * stride, nbytes)
+            check(f"flow {number} at chip {fabric.position}", found, pattern(nbytes, position))
+    tell(rank=rank, ended_ns=tt.now_ns() - begin_ns)
+
+
+def _increments(command: str, packets: int) -> int:
+    return packets if command in ("fused", "fused_no_flush", "increment", "increment_flush") else 1
+
+
+def _targets(command: str, place: tuple[Any, int], nbytes: int, core: Any, semaphore: int) -> tuple[Target, Target]:
+    last = write_and_increment(*place, core, semaphore, is_flushed=False)
+    if command == "write":
+        return write_to(*place), last
+    if command == "scatter":
+        first = -(-nbytes // HALF // 16) * 16
+        return scatter_to(place, (place[0], place[1] + first), first), last
+    if command in ("increment", "increment_flush"):
+        found = increment_of(core, semaphore, is_flushed=command == "increment_flush")
+        return found, found
+    found = write_and_increment(*place, core, semaphore, is_flushed=command == "fused")
+    return found, found
+
+
+def first_way(flow: dict[str, Any]) -> str:
+    """Of a flow in the settings."""
+    return str(flow["way"] if "way" in flow else flow["ways"][0])
+
+
+def _numbered(flows_of: Sequence[Sequence[Sequence[Any]]]) -> dict[tuple[int, int, int], int]:
+    places = [
+        (position, index, each)
+        for position, workers in enumerate(flows_of)
+        for index, flows in enumerate(workers)
+        for each in range(len(flows))
+    ]
+    return {place: number for number, place in enumerate(places)}

@@ -1,0 +1,106 @@
+"""``ahbm-broker`` and ``ahbm-sip``: a run whose processes are started by hand, on any number of machines.
+
+``ahbm-broker`` is ``ahbm-launch`` with the engine ``manual``: it writes a ticket for each rank, waits for all SIPs to
+join, and prints the same table. ``ahbm-sip`` needs its ticket only.
+"""
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from launcher.commands.launch import launch as cli
+from launcher.engines.manual import TICKETS
+from launcher.hosts.bootstrap import sip_address, tcp
+from launcher.options.options import closing
+from launcher.processes.descendants import left_line, own_children_ended
+from launcher.processes.entry.environment import RankEnvironment, rank_environment
+from launcher.processes.this_host.limits import check_files
+from launcher.processes.ticket import Ticket, read_private
+from sipsim.core.errors import ConfigError
+from sipsim.node.process import run_sip
+
+BROKER_EXAMPLES = closing(
+    "docs/clusters.md",
+    "ahbm-broker --tickets tickets --sips 2",
+    "ahbm-broker --tickets tickets --bind 10.0.0.1 --sips 4 --topology torus_2d",
+    "ahbm-broker --tickets tickets --sips 2 --no-verify-data my_script.py",
+)
+SIP_EXAMPLES = closing(
+    "docs/clusters.md",
+    "ahbm-sip tickets/sip-0.ticket",
+    "ahbm-sip sip-1.ticket",
+    "ahbm-sip --bind 10.0.0.2 sip-1.ticket",
+)
+USAGE = f"""usage: ahbm-broker --tickets DIR [flags of ahbm-launch] [script.py [script args]]
+
+Starts the broker alone and writes DIR/sip-R.ticket for each rank, for its owner only. Take each to where the rank is
+to run and start it there: ahbm-sip sip-R.ticket. The table is printed here. What a script computes elsewhere
+cannot be checked here: give --no-verify-data with one. All SIPs must have joined after an hour, or after
+--join-timeout S seconds; ranks that have not are named then.
+
+{BROKER_EXAMPLES}"""
+JOIN_TIMEOUT_S = 3600
+"""The time for all SIPs to join unless --join-timeout is given: people start them."""
+
+
+def broker_main(argv: list[str] | None = None) -> int:
+    """``ahbm-broker``; the exit codes are those of ``ahbm-launch``."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if "--help" in arguments or "-h" in arguments:
+        print(USAGE)
+        return 0
+    at = next((at for at, text in enumerate(arguments) if text.partition("=")[0] == "--tickets"), len(arguments))
+    _, equals, folder = arguments.pop(at).partition("=") if at < len(arguments) else ("", "", "")
+    if not equals and at < len(arguments):
+        folder = arguments.pop(at)
+    if not folder or folder.startswith("-"):
+        print("ahbm-broker: give --tickets DIR, the folder for the tickets of all ranks", file=sys.stderr)
+        return ConfigError.exit_code
+    os.environ[TICKETS] = folder
+    # Of a flag that is given twice, the last one counts.
+    return cli.main(["--engine", "manual", "--join-timeout", str(JOIN_TIMEOUT_S), *arguments])
+
+
+def sip_main(argv: list[str] | None = None) -> int:
+    """``ahbm-sip``; returns 0 after ``End``, 2 with one line for a bad ticket, 4 when the broker is lost."""
+    parser = argparse.ArgumentParser(
+        prog="ahbm-sip",
+        description="Simulates one SIP of a run whose broker waits for it.",
+        allow_abbrev=False,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog=SIP_EXAMPLES,
+    )
+    parser.add_argument("ticket", type=Path, help="the file that ahbm-broker has written for the rank")
+    parser.add_argument(
+        "--bind", default="", metavar="ADDR", help="address of this host at which the others reach it (detected)"
+    )
+    arguments = parser.parse_args(argv)
+    try:
+        ticket = Ticket.from_text(read_private(arguments.ticket), str(arguments.ticket))
+        if ticket.spec is None:
+            raise ConfigError(f"{arguments.ticket} is the ticket of an agent, not of a SIP")
+        endpoint = ticket.spec.endpoint or tcp(sip_address(ticket.spec.broker, arguments.bind))
+        spec = replace(ticket.spec, endpoint=endpoint)
+        plan, job = ticket.prepare()
+        check_files(plan, sips=True, broker=False)
+    except ConfigError as error:
+        print(f"ahbm-sip: {error}", file=sys.stderr)
+        return error.exit_code
+    if not 0 <= spec.rank < plan.system.n_sips:
+        what = f"{arguments.ticket} is for rank {spec.rank}; ranks of this run are 0 to {plan.system.n_sips - 1}"
+        print(f"ahbm-sip: {what}; start each rank with the ticket that was written for it", file=sys.stderr)
+        return ConfigError.exit_code
+    rank_info = RankEnvironment(spec.rank, plan.system.n_sips, 0, 1, spec.rank, "by-hand", spec.incarnation)
+    os.environ.update(rank_environment(rank_info))
+
+    def tell(pids: list[int]) -> None:
+        print(f"ahbm-sip: {left_line(f'rank {spec.rank}', pids)}", file=sys.stderr)
+
+    try:
+        with own_children_ended(tell):
+            return run_sip(spec, plan, job)
+    except KeyboardInterrupt:
+        return 130

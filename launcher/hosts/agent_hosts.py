@@ -1,0 +1,301 @@
+"""The host pool of many hosts: an agent on each, connected to one authenticated socket.
+
+It relays orders to agents, their news to the loop, and output and files of their processes into the run's folder. It
+reports which hosts have joined and which are lost: an agent that is silent for too long, or whose connection ended.
+"""
+
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import zmq
+
+from broker.mail.sockets.connection_warnings import ConnectionWarnings
+from broker.mail.sockets.sockets import SocketFactory
+from broker.security.keys import JobKeys
+from broker.security.zap import member_of
+from launcher.hosts.agent_registry import HEARTBEAT_S, AgentRegistry, AgentSlot, RejectedAgent
+from launcher.hosts.bootstrap import Bootstrap, launcher_address, tcp
+from launcher.hosts.run_loop import run_processes
+from launcher.hosts.starters import Starter
+from launcher.hosts.wire import (
+    BadMessage,
+    File,
+    Finish,
+    Heartbeat,
+    Hello,
+    KillSelf,
+    Leaving,
+    Log,
+    Order,
+    ProcessStates,
+    ServerNews,
+    ToAgent,
+    decode_from_agent,
+    encode,
+)
+from launcher.processes.fork_server.fork_server import Ready, SetupFailed
+from launcher.processes.this_host.process_state import ProcessState
+from launcher.processes.ticket import Ticket
+from launcher.report.outcome.outcome import Outcome
+from launcher.supervise.facts import Fact, HostGone, HostJoined, HostSpec, ProcessNews
+from launcher.supervise.ranks.placement import place_blockwise
+from launcher.supervise.request import Request
+from launcher.supervise.signals.signals import StopSignals
+from launcher.supervise.stall.watchdog import log
+from sipsim.core.errors import ConfigError
+from sipsim.core.files.files import APPEND, open_file
+
+FINISH_S = 1.0
+"""For the processes of a successful run to exit by themselves."""
+LEFT_S = 5.0
+"""For agents to exit after ``Finish``; longer while they still send files."""
+
+
+class AgentHosts:
+    """See ``launcher.hosts.pool.base.HostPool``."""
+
+    def __init__(self, request: Request, starter: Starter) -> None:
+        self._request = request
+        self._starter = starter
+        self.specs: Sequence[HostSpec] = starter.specs
+        self.shared_cpu_seed = None
+        self.is_local = False
+        self.can_signal = True
+        self._states: list[dict[str, ProcessState]] = [{} for _ in self.specs]
+        self._silence_s = request.settings.silence_s
+        named = [spec.name for spec in starter.specs if spec.is_named]
+        self._address = launcher_address(named, request.settings.bind or "")
+        self.keys: JobKeys | None = JobKeys.fresh(request.plan.system.n_sips, len(self.specs))
+        self.broker_endpoint = tcp(self._address)
+        members = {pair.public: str(number) for number, pair in enumerate(self.keys.agents)}
+        self._sockets = SocketFactory(self.keys.for_launcher(), members, self._silence_s)
+        self._listening = self._sockets.listen(zmq.ROUTER, tcp(self._address))
+        self._listening.socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
+        self._registry = AgentRegistry(self.specs, self._silence_s, by_name=bool(starter.rank_names))
+        self._folder = Path(request.scratch_dir)
+        self._next_beat_s = 0.0
+        self.trouble = ""
+        self._warnings = ConnectionWarnings("ahbm-launch")
+        self._starter.begin(self._boot)
+
+    def _boot(self, node_rank: int | None) -> str:
+        assert self.keys is not None
+        hosts = range(len(self.specs)) if node_rank is None else (node_rank,)
+        return Bootstrap(
+            launcher=self._listening.endpoint,
+            n_hosts=len(self.specs),
+            node_rank=node_rank,
+            keys=tuple(self.keys.for_agent(host) for host in hosts),
+            rank_names=self._starter.rank_names,
+            silence_s=self._silence_s,
+        ).text()
+
+    @property
+    def process_states(self) -> dict[str, ProcessState]:
+        """The last reported states; none of a host that is lost."""
+        by_host = zip(self._registry.slots, self._states, strict=True)
+        return {name: state for slot, states in by_host if slot.is_up for name, state in states.items()}
+
+    @property
+    def silent_s(self) -> dict[str, float]:
+        """Hosts whose agents are silent at present."""
+        return self._registry.silent(time.monotonic())
+
+    @property
+    def pollables(self) -> list[Any]:
+        """The socket and its monitor."""
+        return [self._listening.socket, self._listening.monitor]
+
+    @property
+    def unsent(self) -> bool:
+        """ZeroMQ queues what cannot be sent yet."""
+        return False
+
+    def sip_endpoint(self, host: int, rank: int, incarnation: int) -> str:
+        """On the address that the agent reported; the system there chooses a port."""
+        return tcp(self._registry.slots[host].address)
+
+    def folder(self, host: int) -> str:
+        """The agent's private folder."""
+        return self._registry.slots[host].folder
+
+    def start(self, host: int, name: str, incarnation: int, order: dict[str, Any]) -> None:
+        """By the agent's fork server."""
+        self._send_to(host, Order.of(["start", name, incarnation, order]))
+
+    def kill(self, host: int, name: str, signum: int) -> None:
+        """By the agent's fork server."""
+        self._send_to(host, Order.of(["kill", name, int(signum)]))
+
+    def revive(self, host: int) -> None:
+        """By the starter."""
+        self._registry.expect_again(host)
+        self._starter.revive(host)
+
+    def inject_fault(self, kind: str, host: str) -> bool:
+        """Make an agent kill itself; hosts are cut off by another program."""
+        names = [slot.name for slot in self._registry.slots]
+        return kind == "agent" and host in names and self._send_to(names.index(host), KillSelf())
+
+    def on_missing(self, ranks: list[int]) -> None:
+        """No-op."""
+
+    def facts(self) -> list[Fact]:
+        """Facts from agents, from their connections, and from the starter."""
+        now_s = time.monotonic()
+        found = self._receive_all(now_s)
+        notices = self._listening.look()
+        self._warnings.write([*notices, *self._sockets.notices()])
+        if any(notice.kind == "lost" for notice in notices):
+            # The monitor does not report which connection it was.
+            found += self._probe(now_s)
+        if now_s >= self._next_beat_s:
+            self._next_beat_s = now_s + HEARTBEAT_S
+            found += self._probe(now_s)
+        for ending in self._starter.ended():
+            self._registry.starter_ended(ending.host, ending.why, now_s, ending.silent)
+        return found + self._registry.overdue(now_s, self._starter.can_revive)
+
+    def close(self, well: bool) -> list[Fact]:
+        """Finish the agents, receive what they still send, and end the starter."""
+        found: list[Fact] = []
+        if well:
+            self._registry.extend_silence(LEFT_S)
+        finishing = [host for host, slot in enumerate(self._registry.slots) if slot.is_up]
+        for host in finishing:
+            self._send_to(host, Finish(FINISH_S if well else 0.0))
+        until_s = time.monotonic() + LEFT_S
+        while any(self._registry.slots[host].is_up for host in finishing) and time.monotonic() < until_s:
+            if self._listening.socket.poll(100):
+                until_s = time.monotonic() + LEFT_S
+            now_s = time.monotonic()
+            found += self._receive_all(now_s)
+            self._probe(now_s)
+            self._registry.overdue(now_s, False)
+        try:
+            self._starter.close()
+        finally:
+            self._sockets.close(0)
+        return found
+
+    # --- from agents ---
+
+    def _receive_all(self, now_s: float) -> list[Fact]:
+        found: list[Fact] = []
+        while True:
+            try:
+                parts = self._listening.socket.recv_multipart(zmq.NOBLOCK, copy=False)
+            except zmq.Again:
+                return found
+            if len(parts) == 2:
+                found += self._receive(parts[0].bytes, member_of(parts[1]), parts[1].bytes, now_s)
+
+    def _receive(self, name: bytes, member: str | None, frame: bytes, now_s: float) -> list[Fact]:
+        try:
+            message = decode_from_agent(frame)
+            if isinstance(message, Hello):
+                return self._hello(name, member, message, now_s)
+            host = self._registry.host_of(name)
+            if host is None:
+                # From a host that was given up, or an agent that was replaced.
+                self._send(name, Finish(0.0))
+                return []
+            return self._from(host, message, now_s)
+        except (BadMessage, msgspec.ValidationError) as error:
+            # Only holders of a key of this run get this far; one that was not admitted has no host to lose.
+            host = self._registry.host_of(name)
+            if host is not None:
+                self._registry.slots[host].leave(f"it has sent a malformed message: {error}")
+                self._send(name, Finish(0.0))
+            return []
+
+    def _hello(self, name: bytes, member: str | None, hello: Hello, now_s: float) -> list[Fact]:
+        host = self._registry.admit(name, member, hello, now_s)
+        if isinstance(host, RejectedAgent):
+            self._send(name, Finish(0.0))
+            if host.host is None:
+                log(f"{host.why}; it was rejected")
+                return []
+            return [HostGone(host.host, "agent_failed", host.why)]
+        ticket = Ticket.of(self._request.plan, self._request.job)
+        self._send_to(host, Order.of(["setup", ticket.text()]))
+        return []
+
+    def _from(self, host: int, message: Any, now_s: float) -> list[Fact]:
+        slot = self._registry.slots[host]
+        slot.last_seen_s = now_s
+        match message:
+            case ServerNews():
+                return self._server_news(host, slot, message)
+            case Log():
+                self._append(f"{message.name}.log", message.data)
+            case File():
+                self._append(message.name, message.data)
+            case ProcessStates():
+                self._states[host] = {name: ProcessState(*state) for name, state in message.states.items()}
+            case Leaving():
+                slot.leave(message.why)
+        return []
+
+    def _server_news(self, host: int, slot: AgentSlot, message: ServerNews) -> list[Fact]:
+        news = message.news()
+        match news:
+            case Ready():
+                return [HostJoined(host, slot.name)]
+            case SetupFailed():
+                slot.leave("")
+                return [HostGone(host, "refused", f"{slot.name}: {news.line}")]
+        return [ProcessNews(host, news)]
+
+    def _append(self, name: str, data: bytes) -> None:
+        if self.trouble:
+            return
+        path = self._folder / name
+        try:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with os.fdopen(open_file(path, APPEND), "ab") as file:
+                file.write(data)
+        except OSError as error:
+            hint = "make room there, or set TMPDIR to another folder"
+            self.trouble = f"{path}: data from other hosts cannot be stored: {error.strerror}; {hint}"
+
+    # --- to agents ---
+
+    def _probe(self, now_s: float) -> list[Fact]:
+        """Send a sign of life to each agent, which finds the ones that are disconnected."""
+        for host, slot in enumerate(self._registry.slots):
+            if slot.is_up and not self._send_to(host, Heartbeat()):
+                slot.cut_off(now_s)
+        return []
+
+    def _send_to(self, host: int, message: ToAgent) -> bool:
+        slot = self._registry.slots[host]
+        return slot.routing_id is not None and self._send(slot.routing_id, message)
+
+    def _send(self, name: bytes, message: ToAgent) -> bool:
+        try:
+            self._listening.socket.send_multipart([name, encode(message)])
+        except zmq.ZMQError as error:
+            if error.errno not in (zmq.EHOSTUNREACH, zmq.EAGAIN):
+                raise
+            return error.errno == zmq.EAGAIN
+        return True
+
+
+def run_on_agents(request: Request, signals: StopSignals, starter: Starter) -> Outcome:
+    """Run it on the hosts of ``starter``.
+
+    Raises:
+        ConfigError: when the request does not suit the hosts.
+    """
+    if request.settings.mail != "zmq":
+        raise ConfigError(f"--mail {request.settings.mail} is for one host; leave it out, or use --engine local")
+    try:
+        place_blockwise(request.plan.system.n_sips, [spec.slots for spec in starter.specs])
+    except ValueError as error:
+        raise ConfigError(f"--hosts: {error}") from None
+    return run_processes(request, signals, lambda request, _: AgentHosts(request, starter))

@@ -1,0 +1,168 @@
+"""How far a run is: a line that is redrawn on a terminal, or with ``--progress`` lines one below the other.
+
+With a forecast (``launcher.report.progress.estimate``) it says how much is done and when the run will end; without one
+only how much simulated time has passed.
+"""
+
+import contextlib
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
+
+from broker.wire import RankRecord, RunStarted, Status, ToLauncher
+from launcher.report.outcome.outcome import Outcome
+from launcher.report.progress.estimate import Estimator, Prediction
+from sipsim.core.units import format_time_ps
+
+ASK_AFTER_S = 0.5
+SHOW_AFTER_S = 1.0
+EVERY_S = 0.2
+LINE_EVERY_S = 5.0
+
+
+class Predictor(Protocol):
+    """Where the prediction of the run comes from, some time after it was asked for."""
+
+    def ask(self) -> None:
+        """Begin to make it."""
+
+    def prediction(self) -> Prediction | None:
+        """The prediction, None while it is not known."""
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether a prediction may still come."""
+
+    def close(self) -> None:
+        """It is needed no more."""
+
+
+def _no_rows(_outcome: Outcome) -> None:
+    pass
+
+
+class Progress:
+    """Draws on standard error, which keeps tables clean. ``due``: when a ``Status`` is wanted.
+
+    ``lines``: print lines where standard error is no terminal. ``limit_ps``: that of ``--max-sim-time``. ``on_record``
+    is called when another collective has ended on a rank, while nothing is drawn.
+    """
+
+    def __init__(
+        self,
+        quiet: bool,
+        lines: bool = False,
+        limit_ps: int | None = None,
+        on_record: Callable[[Outcome], None] = _no_rows,
+        predictor: Callable[[], Predictor] | None = None,
+    ) -> None:
+        self._is_terminal = sys.stderr.isatty()
+        self._enabled = lines or (self._is_terminal and not quiet)
+        self._limit_ps = limit_ps
+        self._on_record = on_record
+        self._began_s = time.monotonic()
+        self._simulating_s = self._began_s
+        self._next_s = self._began_s + ASK_AFTER_S
+        self._next_line_s = self._began_s
+        self._furthest_ps = 0
+        self._predictor = predictor() if self._enabled and predictor is not None else None
+        self._estimator: Estimator | None = None
+        self._live: Any = None
+
+    def due(self) -> bool:
+        """Whether the line is to be updated now."""
+        if not self._enabled or time.monotonic() < self._next_s:
+            return False
+        self._next_s = time.monotonic() + EVERY_S
+        if self._predictor is not None:
+            self._predictor.ask()
+        return True
+
+    def note(self, message: ToLauncher, outcome: Outcome) -> None:
+        """Take a message of the broker, which the outcome has noted."""
+        match message:
+            case RunStarted():
+                self._simulating_s = time.monotonic()
+            case Status():
+                self._show(message)
+            case RankRecord():
+                with self._hidden():
+                    self._on_record(outcome)
+
+    def close(self) -> None:
+        """Remove the line."""
+        if self._live is not None:
+            self._live.stop()
+        if self._predictor is not None:
+            self._predictor.close()
+            self._predictor = None
+
+    def _show(self, status: Status) -> None:
+        """Draw the line, unless the run is too short yet."""
+        now_s = time.monotonic()
+        if not self._enabled or now_s < self._began_s + SHOW_AFTER_S:
+            return
+        self._furthest_ps = max(self._furthest_ps, status.now_ps)
+        if self._is_terminal:
+            self._draw(self._text(status, now_s))
+        elif now_s >= self._next_line_s:
+            text = self._text(status, now_s)
+            waits = self._predictor is not None and self._predictor.is_pending
+            if not waits or now_s >= self._began_s + LINE_EVERY_S:
+                self._next_line_s = now_s + LINE_EVERY_S
+                print(f"ahbm-launch: {text}", file=sys.stderr, flush=True)
+
+    def _text(self, status: Status, now_s: float) -> str:
+        took = f"in {now_s - self._began_s:.1f} s, {status.grants} grants"
+        estimator = self._with_prediction()
+        if estimator is None:
+            return f"simulated {format_time_ps(self._furthest_ps)} {took}"
+        # As of when the commands were told: some take longer to be told than others.
+        age_s = min(status.age_ns / 1e9, now_s - self._simulating_s)
+        found = estimator.estimate(now_s - self._simulating_s - age_s, status.told_ps, status.commands)
+        left_s = found.left_s - age_s
+        of = f"of {'' if found.total_ps == self._limit_ps else 'about '}{format_time_ps(found.total_ps)}"
+        simulated = f"simulated {format_time_ps(self._furthest_ps)} {of} {took}"
+        return f"{found.share:.0%}, {simulated}, about {_duration(left_s)} left"
+
+    def _with_prediction(self) -> Estimator | None:
+        if self._estimator is None and self._predictor is not None:
+            prediction = self._predictor.prediction()
+            self._estimator = None if prediction is None else Estimator(prediction, self._limit_ps)
+        return self._estimator
+
+    def _draw(self, text: str) -> None:
+        if self._live is None:
+            # Imported here: most runs are too short for it.
+            from rich.console import Console
+            from rich.progress import Progress as Bar
+            from rich.progress import SpinnerColumn, TextColumn
+
+            columns = (SpinnerColumn(), TextColumn("{task.description}"))
+            # Standard output must not be drawn over: it may be another file.
+            self._live = Bar(*columns, console=Console(stderr=True), transient=True, redirect_stdout=False)
+            self._task = self._live.add_task("")
+            self._live.start()
+        self._live.update(self._task, description=text)
+
+    @contextlib.contextmanager
+    def _hidden(self) -> Iterator[None]:
+        """The line is removed meanwhile: standard output may be the same terminal."""
+        if self._live is None:
+            yield
+            return
+        self._live.stop()
+        try:
+            yield
+        finally:
+            self._live.start()
+
+
+def _duration(seconds: float) -> str:
+    """A span of wall time for people."""
+    whole = round(seconds)
+    if whole < 120:
+        return f"{max(whole, 1)} s"
+    minutes, rest = divmod(whole, 60)
+    return f"{minutes // 60} h {minutes % 60} min" if minutes >= 120 else f"{minutes} min {rest} s"

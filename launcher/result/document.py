@@ -1,0 +1,404 @@
+"""The result file, schema 1 of DESIGN section 10, and the digest of what was simulated."""
+
+import contextlib
+import csv
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any, cast
+
+import msgspec
+
+from launcher.isolation.destination import STANDARD_OUTPUT, absolute, opened
+from launcher.options.options import Options, Prepared
+from launcher.report.checks.second_pass import entry_of
+from launcher.report.failure import error_of
+from launcher.report.outcome.error_facts import ErrorFacts
+from launcher.report.outcome.finished import FinishedRun
+from launcher.report.outcome.outcome import INTERRUPTIONS, Outcome
+from launcher.result.fields.result_fields import (
+    AS_LEFT,
+    ROW_START,
+    WITH_OUTAGES,
+    LaunchRow,
+    LinkCsvRow,
+    RankRow,
+    ResultDocument,
+    RunEntry,
+    RunRow,
+    WholeRun,
+)
+from launcher.result.settings import settings_of
+from launcher.result.usage import NOT_COUNTED, row_usage
+from sipsim import VERSION
+from sipsim.chips.api.run_plan.base import RunPlan
+from sipsim.core.errors import ConfigError
+from sipsim.core.fields import columns_of
+from sipsim.core.files.files import READABLE, Folder, Unsafe, check_link
+from sipsim.core.units import ps_to_ns
+from sipsim.records.job import RankResult, RunRecord
+from sipsim.records.report.usage import Usage
+from sipsim.topology.links.base import grid_text
+
+SCHEMA = 1
+Document = dict[str, Any]
+RUN_COLUMNS, LINK_COLUMNS = columns_of(RunRow), columns_of(LinkCsvRow)
+"""The columns of ``--csv`` and the keys of each of the document's ``runs``."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOutcome:
+    """What a run ended with. ``document``: what ``--json`` writes. ``exit_code``: that of ``ahbm-launch``.
+
+    ``signal``: the one that stopped the run, 0 for none. ``output``: from Python, the end of what ``ahbm-launch`` tells
+    besides the table: the output of ranks, warnings, the failure with its traceback or report.
+    """
+
+    document: Document
+    exit_code: int
+    signal: int = 0
+    output: str = ""
+
+    @property
+    def status(self) -> str:
+        """``ok``, ``failed`` or ``interrupted``."""
+        return str(self.document["status"])
+
+    @property
+    def error(self) -> Document | None:
+        """The failure: ``kind``, ``rank``, ``message`` ... (see ``launcher.report.failure``); None without one."""
+        found: Document | None = self.document["error"]
+        return found
+
+    @property
+    def digest(self) -> str | None:
+        """SHA-256 over what was simulated; None unless every rank ran to its end."""
+        found: str | None = self.document["digest"]
+        return found
+
+    @property
+    def runs(self) -> list[Document]:
+        """The collectives that every rank completed: ``bytes``, ``time_ns``, ``busbw_GBps``, ``wrong`` ..."""
+        found: list[Document] = self.document["runs"]
+        return found
+
+    @property
+    def ranks(self) -> list[Document]:
+        """The results of the ranks: ``sim_end_ps``, ``tensor_sha256``, ``bytes_sent`` ..."""
+        found: list[Document] = self.document["ranks"]
+        return found
+
+
+def build(prepared: Prepared, options: Options, argv: list[str], outcome: Outcome) -> Document:
+    """The whole document."""
+    system, sync = prepared.plan.system, outcome.sync
+    document: ResultDocument = {
+        "schema": SCHEMA,
+        "version": VERSION,
+        "argv": argv,
+        "seed": options.seed,
+        "digest": digest(prepared, outcome),
+        "config": msgspec.to_builtins(system.resolved),
+        "engine": prepared.engine,
+        "mail": options.named_mail,
+        "sips": system.n_sips,
+        "topology": system.topology,
+        "shape": system.shape_text,
+        "link": system.link_text,
+        "cubes": prepared.plan.n_cubes,
+        "runs": runs_of(outcome, prepared.plan),
+        "whole_run": _whole_run(outcome),
+        "explain": outcome.explanations,
+        "launches": list(_launches(outcome)),
+        "ranks": [_rank(outcome, rank) for rank in sorted(outcome.ranks)],
+        "second_pass": entry_of(outcome),
+        "no_effect": outcome.without_effect,
+        "sync": {
+            "reports": sync.reports if sync else 0,
+            "grants": sync.grants if sync else 0,
+            "mean_window_ps": sync.window_ps_sum // sync.windows if sync and sync.windows else 0,
+            "costliest_channels": [{"name": name, "wait_s": ns / 1e9} for name, ns in _costliest_channels(outcome)],
+        },
+        "wall_s": {
+            "total": round(outcome.total_s, 4),
+            "startup": round(outcome.startup_s, 4),
+            "simulate": round(outcome.simulate_s, 4),
+        },
+        "status": outcome.status,
+        "error": cast(ErrorFacts | None, error_of(outcome)),
+    }
+    plain: Document = msgspec.to_builtins(document)
+    return plain
+
+
+def _costliest_channels(outcome: Outcome) -> tuple[tuple[str, int], ...]:
+    """The channels whose waits cost most host time, by the broker's last message."""
+    return outcome.last_sync.channels if outcome.last_sync else ()
+
+
+def digest(prepared: Prepared, outcome: Outcome) -> str | None:
+    """SHA-256 over what was simulated and nothing else; None unless every rank ran to its end."""
+    if not outcome.complete or outcome.cut_short:
+        return None
+    parts = [prepared.plan.canonical_text()]
+    for rank in sorted(outcome.ranks):
+        result = outcome.ranks[rank]
+        parts.append(f"{rank} {result.tensor_sha256} {result.oplog_sha256} {result.sim_end_ps}")
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+
+def runs_of(outcome: Outcome, plan: RunPlan) -> list[RunEntry]:
+    """The collectives that every rank of their groups has completed, over these ranks."""
+    by_rank = _usage(outcome)
+    return [run_of(run, plan, _usage_of(run, by_rank)) for run in outcome.finished_runs()]
+
+
+def _usage_of(run: FinishedRun, by_rank: Sequence[Sequence[Usage]]) -> list[Usage]:
+    """What its ranks used in it; empty where rows were not counted apart."""
+    if not by_rank:
+        return []
+    counted = [by_rank[rank][number : number + 1] for rank, number in zip(run.ranks, run.runs, strict=True)]
+    return [used[0] for used in counted] if all(used and used[0].iterations for used in counted) else []
+
+
+def _whole_run(outcome: Outcome) -> WholeRun | None:
+    """The use of the machine in the whole run, where its rows were not counted apart; None if its chip counts none."""
+    by_rank = _usage(outcome)
+    if not by_rank or any(len(each) != 1 or each[0].iterations for each in by_rank):
+        return None
+    of_ranks = [each[0] for each in by_rank]
+    time_ps = max(each.until_ps for each in of_ranks)
+    return {"time_ns": ps_to_ns(time_ps), "time_ps": time_ps, **row_usage(of_ranks, time_ps)}
+
+
+def _usage(outcome: Outcome) -> list[tuple[Usage, ...]]:
+    used = [outcome.ranks[rank].usage for rank in sorted(outcome.ranks)] if outcome.complete else []
+    return used if all(used) else []
+
+
+def iterations_of(together: Sequence[RunRecord]) -> list[tuple[int, int]]:
+    """Start and end of each timed iteration of a collective, in ps, launch included: the first start and the latest end
+    of any rank."""
+    by_iteration = zip(*(record.spans_ps for record in together), strict=False)
+    return [(min(start for start, _ in spans), max(end for _, end in spans)) for spans in by_iteration]
+
+
+def mean_time_ps(iterations: Sequence[tuple[int, int]]) -> float:
+    """The time of a row: the mean of its iterations."""
+    return sum(end - start for start, end in iterations) / len(iterations)
+
+
+def mean_launch_ps(together: Sequence[RunRecord], iterations: Sequence[tuple[int, int]]) -> float:
+    """How much of the time of a row no kernel of any rank had started or all had ended, the mean of its iterations."""
+    total_ps = 0
+    by_iteration = zip(*(each.kernels_ps for each in together), strict=False)
+    for (start_ps, end_ps), of_ranks in zip(iterations, by_iteration, strict=False):
+        ran = [kernels_ps for kernels_ps in of_ranks if kernels_ps is not None]
+        if ran:
+            total_ps += end_ps - start_ps - (max(last for _, last in ran) - min(first for first, _ in ran))
+    return total_ps / len(iterations)
+
+
+def run_of(run: FinishedRun, plan: RunPlan, used: Sequence[Usage] = ()) -> RunEntry:
+    """One collective from the records of its ranks, and what they used; of a run that has not ended, up to its end on
+    each rank."""
+    together = run.records
+    first, system = together[0], plan.system
+    iterations = iterations_of(together)
+    time_ps, times_ps = mean_time_ps(iterations), [end - start for start, end in iterations]
+    used = used or [record.usage for record in together if record.usage is not None]
+    is_counted = len(used) == len(together)
+    algbw = first.nbytes * 1000 / time_ps if time_ps else 0.0
+    return {
+        "sips": system.n_sips,
+        "topology": system.topology,
+        "shape": system.shape_text,
+        "link": system.link_text,
+        "cubes": plan.n_cubes,
+        "settings": settings_of(system.resolved),
+        "row": first.row or None,
+        "state": _state(first, plan),
+        "collective": first.collective,
+        "algorithm": first.algorithm,
+        "dtype": first.dtype,
+        "op": first.op,
+        "count": first.count,
+        "bytes": first.nbytes,
+        "iters": len(first.spans_ps),
+        "time_ns": ps_to_ns(time_ps),
+        "time_ps": round(time_ps),
+        "time_min_ns": ps_to_ns(min(times_ps)),
+        "time_median_ns": ps_to_ns(median(times_ps)),
+        "time_max_ns": ps_to_ns(max(times_ps)),
+        "launch_ns": ps_to_ns(mean_launch_ps(together, iterations)),
+        "algbw_GBps": algbw,
+        "busbw_GBps": algbw * first.busbw[0] / first.busbw[1],
+        "wrong": sum(r.wrong or 0 for r in together),
+        "checked": all(r.wrong is not None for r in together),
+        "group": list(run.ranks),
+        **(row_usage(used, time_ps, run.ranks) if is_counted else NOT_COUNTED),
+    }
+
+
+def _state(record: RunRecord, plan: RunPlan) -> str:
+    if record.row is None:
+        return AS_LEFT
+    return WITH_OUTAGES if plan.system.resolved.topology.system.sips.outages else ROW_START
+
+
+def _launches(outcome: Outcome) -> Iterator[LaunchRow]:
+    rows = {
+        place: index
+        for index, run in enumerate(outcome.finished_runs())
+        for place in zip(run.ranks, run.runs, strict=True)
+    }
+    of_ranks = ((each, told) for each in sorted(outcome.ranks) for told in outcome.ranks[each].launch_records)
+    for rank, told in of_ranks:
+        yield {
+            "name": told.name,
+            "rank": rank,
+            "run": None if told.run is None else rows.get((rank, told.run)),
+            "start_ns": ps_to_ns(told.start_ps),
+            "end_ns": ps_to_ns(told.end_ps),
+            "target_start_ns": None if told.target_ps is None else ps_to_ns(told.target_ps),
+            "kernels_start_ns": told.kernels_ps and ps_to_ns(told.kernels_ps[0]),
+            "kernels_end_ns": told.kernels_ps and ps_to_ns(told.kernels_ps[1]),
+            "late_by_ns": ps_to_ns(told.late_ps),
+            "pes": told.pes,
+            "kernels": told.kernels,
+            "busy_ns": {name: ps_to_ns(ps) for name, ps in told.busy_ps.items()},
+        }
+
+
+def _rank(outcome: Outcome, rank: int) -> RankRow:
+    told = outcome.ranks[rank]
+    shared = {name: getattr(told, name) for name in RankResult.__struct_fields__}
+    return RankRow(**shared, restarts=outcome.incarnations.get(rank, 0))
+
+
+def check_writable(options: Options) -> None:
+    """Check before the run that the output files can be written.
+
+    Raises:
+        ConfigError: naming the flag and the file.
+    """
+    check_files(options.files, options.inputs)
+
+
+def check_files(files: Mapping[str, Path | None], inputs: Mapping[str, Path | None]) -> None:
+    """Check that the file of each flag can be written, and is none of ``inputs``, which are read.
+
+    Raises:
+        ConfigError: naming the flag and the file.
+    """
+    taken: dict[Path, str] = {}
+    read = [(flag, path) for flag, path in inputs.items() if path is not None]
+    for flag, path in files.items():
+        if path is None:
+            continue
+        other = taken.setdefault(absolute(path), flag)
+        if other != flag:
+            raise ConfigError(f"{flag} {path}: is the file of {other}, too; name another one")
+        if path == STANDARD_OUTPUT:
+            continue
+        for what, each in read:
+            if _is_same(path, each):
+                raise ConfigError(f"{flag} {path}: would overwrite the file of {what}; name another one")
+        folder = path.parent
+        try:
+            if path.is_symlink():
+                check_link(path)
+            is_there = path.exists()
+        except Unsafe as error:
+            raise ConfigError(f"{flag} {path}: {error.strerror}; name a file of your own") from None
+        except OSError as error:
+            raise ConfigError(f"{flag} {path}: cannot be written: {error.strerror}; name another file") from None
+        if path.is_dir() or not folder.is_dir() or not os.access(path if is_there else folder, os.W_OK):
+            raise ConfigError(f"{flag} {path}: cannot be written; name a file in a folder that exists")
+
+
+def _is_same(one: Path, other: Path) -> bool:
+    try:
+        return one.samefile(other)
+    except (OSError, ValueError):
+        return False
+
+
+def write(options: Options, document: Document) -> None:
+    """Write the requested files."""
+    if options.json is not None:
+        _replace(options.json, json.dumps(document, indent=1) + "\n")
+    if options.csv is not None:
+        _write_csv(options.csv, RUN_COLUMNS, document["runs"])
+    if options.csv_links is not None:
+        _write_csv(options.csv_links, LINK_COLUMNS, _link_rows(document))
+
+
+def write_refusal(
+    path: Path | None, argv: list[str], message: str, options: Options | None = None, kind: str = ConfigError.kind
+) -> None:
+    """Write the result file of a run that was refused, or stopped before it began, if possible.
+
+    ``options``: None for an invalid command line. ``kind``: of the failure. A file that the command line names twice is
+    left as it is: the second name may be that of an input.
+    """
+    values = (word.partition("=")[2] if word.startswith("--") and "=" in word else word for word in argv)
+    if path is None or os.path.isdir(path) or sum(_is_same(path, Path(value)) for value in values) > 1:
+        return
+    document: ResultDocument = {
+        "schema": SCHEMA,
+        "version": VERSION,
+        "argv": argv,
+        "seed": options.seed if options else None,
+        "digest": None,
+        "config": None,
+        "engine": options.engine if options else None,
+        "mail": options.named_mail if options else None,
+        "sips": options.sips if options else None,
+        "topology": options.topology if options else None,
+        "shape": grid_text(options.shape) if options and options.shape else None,
+        "link": options.link if options else None,
+        "cubes": None,
+        "runs": [],
+        "whole_run": None,
+        "explain": [],
+        "launches": [],
+        "ranks": [],
+        "second_pass": None,
+        "no_effect": [],
+        "sync": {"reports": 0, "grants": 0, "mean_window_ps": 0, "costliest_channels": []},
+        "wall_s": {"total": 0.0, "startup": 0.0, "simulate": 0.0},
+        "status": "interrupted" if kind in INTERRUPTIONS else "failed",
+        "error": {"kind": kind, "rank": None, "message": message},
+    }
+    # The refusal has been printed already.
+    with contextlib.suppress(OSError):
+        _replace(path, json.dumps(document, indent=1) + "\n")
+
+
+def _replace(path: Path, text: str) -> None:
+    """Write a file completely or not at all. Other than regular files (``/dev/stdout``) are written to directly."""
+    if path == STANDARD_OUTPUT or (path.exists() and not path.is_file()):
+        with opened(path) as file:
+            file.write(text)
+        return
+    with Folder(path.parent, is_checked=False) as folder:
+        folder.write(path.name, text.encode(), READABLE)
+
+
+def _link_rows(document: Document) -> list[Document]:
+    """Each link of each row; of the whole run where its rows were not counted apart."""
+    whole = document["whole_run"]
+    rows = document["runs"] if whole is None else [{**document, **whole}]
+    return [{**row, **link} for row in rows for link in row["links"] or ()]
+
+
+def _write_csv(path: Path, columns: Sequence[str], rows: list[Document]) -> None:
+    with opened(path) as file:
+        writer = csv.DictWriter(file, columns, lineterminator="\n", extrasaction="ignore")
+        writer.writeheader()
+        writer.writerows({**row, "group": " ".join(map(str, row.get("group", ())))} for row in rows)

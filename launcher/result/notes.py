@@ -1,0 +1,302 @@
+"""Where the time went, as text below the table: what counters say of every run, and what ``--explain`` adds."""
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from launcher.result.usage import ENDED
+from sipsim.core.units import format_exact_time_ps, format_time_ps
+from sipsim.records.explanation import Explanation, Part, PhaseTime, WhatIf
+
+Document = dict[str, Any]
+_SHARING = re.compile(r"sharing sip(\d+)\.(.*)")
+MOST_LINKS = 8
+MOST_PARTS = 12
+MOST_PHASES = 16
+LEAST_TOLD = 0.9
+"""Of the run's time: where its rows have less, a line says so."""
+MOST_CHANGES = 8
+USUAL = ("load", "store", "math", "send", "recv")
+"""What kernels wait for, in the order of columns; words of users' commands come after these."""
+MOST_WAITS = 3
+"""How many activities and waits of kernels the short line names."""
+BUSBW = "busbw = algbw x {factor:.4g}: what each rank must send at least in any algorithm; not the traffic of a link"
+
+
+def notes(document: Document, start: str = "") -> Iterator[str]:
+    """The lines on a run: of the last row, and of the whole run where rows were not counted apart.
+
+    ``start``: how rows begin, as text.
+    """
+    rows, whole = document["runs"], document["whole_run"]
+    yield from _busbw(rows)
+    yield from _launch(rows, start)
+    yield from unusual(document)
+    if whole is not None:
+        yield from (f"the whole run: {line}" for line in _usage_lines(whole))
+    elif rows and rows[-1]["links"] is not None:
+        yield from (f"{_of_row(rows)}{line}" for line in _usage_lines(rows[-1]))
+    found = document["explain"][-1] if document["explain"] else None
+    if found is not None:
+        yield from _explanation_lines(msgspec.convert(found, Explanation))
+        if whole is not None:
+            yield from _links(whole["links"], "in the whole run")
+        elif rows[-1]["links"] is not None:
+            yield from _links(rows[-1]["links"], "in an iteration")
+        yield from _rest(rows, max(rank["sim_end_ps"] for rank in document["ranks"]))
+
+
+def brief(document: Document, start: str = "") -> Iterator[str]:
+    """The short form of :func:`notes`: what bounds the run, and the share of the launch."""
+    rows, whole = document["runs"], document["whole_run"]
+    if whole is not None:
+        yield from (f"the whole run: {line}" for line in _brief_usage(whole))
+    elif rows and rows[-1]["links"] is not None:
+        yield from (f"{_of_row(rows)}{line}" for line in _brief_usage(rows[-1]))
+    yield from _launch(rows, start)
+
+
+def unusual(document: Document) -> Iterator[str]:
+    """Lines that only some runs have: late starts and outages."""
+    yield from _late(document.get("launches", []))
+    yield from _outages(document.get("ranks", []))
+
+
+def engine_lines(document: Document) -> Iterator[str]:
+    """A line on the work of the arrays in the last row, or in the whole run."""
+    rows, whole = document["runs"], document["whole_run"]
+    row = whole if whole is not None else rows[-1] if rows else None
+    if row is not None and row.get("engines") is not None:
+        yield f"{_of_row(rows) if whole is None else 'the whole run: '}{_engines(row['engines'])}"
+
+
+def _brief_usage(row: Document) -> Iterator[str]:
+    """A line with the longest waits of kernels, and how busy the busiest link and edge were."""
+    parts = []
+    if row["kernels"]:
+        waits = [(share, name) for name, share in row["kernel_time"].items() if name != ENDED]
+        most = sorted(waits, key=lambda each: -each[0])[:MOST_WAITS]
+        parts += [f"time of {_kernels(row)}: {', '.join(f'{_percent(share)} {name}' for share, name in most)}"]
+    if row["busiest_link"] is not None:
+        parts.append(f"busiest link {row['busiest_link']} {_percent(row['busiest_link_utilisation'])}")
+    if row["busiest_edge"] is not None:
+        busy = _percent(row["busiest_edge_utilisation"])
+        parts.append(f"busiest edge inside a SIP {row['busiest_edge']} {busy}")
+    if parts:
+        yield "; ".join(parts)
+
+
+def _kernels(row: Document) -> str:
+    return "the kernel" if row["kernels"] == 1 else f"{row['kernels']} kernels"
+
+
+def _of_row(rows: list[Document]) -> str:
+    """Which row a line is about, the last one; empty where there is one."""
+    if len(rows) == 1:
+        return ""
+    several = len({row.get("algorithm") for row in rows}) > 1
+    return f"{rows[-1]['algorithm']}, size {rows[-1]['bytes']}: " if several else f"size {rows[-1]['bytes']}: "
+
+
+def _usage_lines(row: Document) -> Iterator[str]:
+    """Three lines, from counters."""
+    if row["busiest_link"] is not None:
+        busiest = next(each for each in row["links"] if each["name"] == row["busiest_link"])
+        equal = sum(each["busy_ps"] == busiest["busy_ps"] for each in row["links"]) - 1
+        others = f"; {equal} other{'s' if equal > 1 else ''} as busy" if equal else ""
+        yield f"busiest link {_link(busiest)}{others}"
+    if row["busiest_edge"] is not None:
+        yield f"busiest edge inside a SIP {row['busiest_edge']}, busy {_percent(row['busiest_edge_utilisation'])}"
+    if row["kernels"]:
+        shares = [f"{_percent(share)} {name}" for name, share in row["kernel_time"].items()]
+        yield f"time of {_kernels(row)}: {', '.join(shares)}"
+    if row["engines"] is not None:
+        yield _engines(row["engines"])
+
+
+def _engines(engines: Document) -> str:
+    """What the array did, and where the time of its commands went."""
+    of_pes = "one PE" if engines["pes"] == 1 else f"{engines['pes']} PEs"
+    busy, peak = (_percent(share) for share in (engines["busy"]["PE_GEMM"], engines["peak"]))
+    parts = ", ".join(f"{_percent(share)} {name}" for name, share in engines["commands"].items())
+    of_time = f"busy {busy} of their kernels' time, {peak} of its peak"
+    return f"PE_GEMM of {of_pes}: {of_time}; of the time of its commands: {parts}"
+
+
+def _explanation_lines(explanation: Explanation) -> Iterator[str]:
+    """All that ``--explain`` prints of a row."""
+    total_ps = explanation.until_ps - explanation.since_ps
+    yield f"where the time went: {format_time_ps(total_ps)}, to the end of {explanation.where}, by its critical path"
+    yield from _conclusion(explanation, total_ps)
+    yield ""
+    yield from _phases(explanation.phases, total_ps)
+    yield ""
+    yield from _parts(explanation.parts, total_ps)
+    yield ""
+    yield from _changes(explanation.what_if, total_ps)
+    yield ""
+
+
+def _busbw(rows: list[Document]) -> Iterator[str]:
+    if rows and rows[-1]["busbw_GBps"]:
+        yield BUSBW.format(factor=rows[-1]["busbw_GBps"] / rows[-1]["algbw_GBps"])
+
+
+def _launch(rows: list[Document], start: str) -> Iterator[str]:
+    """A line with the launch's share of a row's time, and the state in which the row begins."""
+    told = [start] if start else []
+    if rows and rows[-1].get("launch_ns"):
+        row = rows[-1]
+        of_row, share = _of_row(rows), _percent(row["launch_ns"] / row["time_ns"])
+        launch_us = row["launch_ns"] / 1000
+        told.insert(0, f"{of_row}of the time {launch_us:.3f} us ({share}) launch, before and after all kernels")
+    if told:
+        yield "; ".join(told)
+
+
+def _late(launches: list[Document]) -> Iterator[str]:
+    late = [each for each in launches if each["late_by_ns"]]
+    if late:
+        by = format_time_ps(round(1000 * max(each["late_by_ns"] for each in late)))
+        of = f"{len(late)} of {len(launches)} launches" if len(launches) > 1 else "the launch"
+        what = f"kernels of {of} started up to {by} after the common start, as their commands met other traffic"
+        yield f"{what}; data are right and times include it; a greater launch.start_margin_ns starts all together"
+
+
+def _outages(ranks: list[Document]) -> Iterator[str]:
+    """What each outage of each direction of a link has cost."""
+    told = [each for rank in ranks for each in rank.get("outages", [])]
+    for each in told[:MOST_LINKS]:
+        what = f"link {each['link']} down at {format_exact_time_ps(each['at_ps'])}"
+        if each["at_ps"] > max(rank["sim_end_ps"] for rank in ranks):
+            yield f"{what}: after the last event of the run"
+            continue
+        again, ps = "nothing sent again", ""
+        if each["resent_packets"]:
+            packets = "1 packet" if each["resent_packets"] == 1 else f"{each['resent_packets']} packets"
+            again = f"{packets} sent again ({each['duplicate_packets']} had arrived)"
+            ps = f": {_bytes(each['resent_bytes'])}, {format_time_ps(each['resent_ps'])} of the link's time"
+        yield f"{what} for {format_exact_time_ps(each['for_ps'])}, nothing lost; {again}{ps}"
+    more = len(told) - MOST_LINKS
+    if more > 0:
+        yield f"{more} more outage{'s' if more > 1 else ''} (--json)"
+
+
+def _conclusion(explanation: Explanation, total_ps: int) -> Iterator[str]:
+    merged: dict[str, int] = {}
+    for part in explanation.parts:
+        name = _kind(part)
+        merged[name] = merged.get(name, 0) + part.ps
+    first = sorted(merged.items(), key=lambda each: -each[1])[:3]
+    yield "it is bound by " + ", ".join(f"{name} ({_percent(ps / total_ps)})" for name, ps in first)
+    measured = [each for each in explanation.what_if if each.rerun_saved_ps is not None]
+    best = max(measured or explanation.what_if, key=_saved, default=None)
+    if best is not None and _saved(best) > 0:
+        how = "a run with it says so" if best.rerun_saved_ps is not None else "by the path"
+        yield f"change first {best.name}: {_percent(_saved(best) / total_ps)} less time, {how}"
+
+
+def _kind(part: Part) -> str:
+    if part.part.startswith("sharing link "):
+        return "sharing links, whose bytes wait for each other"
+    return "sharing edges inside SIPs" if part.part.startswith("sharing ") else part.part.removeprefix("credits: ")
+
+
+def _phases(phases: Iterable[PhaseTime], total_ps: int) -> Iterator[str]:
+    phases = list(phases)
+    found = dict.fromkeys(name for each in phases for name in each.kernels_ps)
+    names = [name for name in USUAL if name in found] + [name for name in found if name not in USUAL]
+    width = max([len(each.phase) for each in phases] + [5])
+    yield f"{'phase':<{width}}  {'on the path':>20}  of its kernels' time: {' '.join(f'{name:>7}' for name in names)}"
+    for each in phases[:MOST_PHASES]:
+        of_phase = sum(each.kernels_ps.values()) or 1
+        shares = " ".join(f"{_percent(each.kernels_ps.get(name, 0) / of_phase):>7}" for name in names)
+        path = f"{format_time_ps(each.path_ps):>12} {_percent(each.path_ps / total_ps):>7}"
+        yield f"{each.phase:<{width}}  {path:>20}  {'':>21} {shares}"
+    if len(phases) > MOST_PHASES:
+        yield f"{len(phases) - MOST_PHASES} more phases (--json)"
+
+
+def _parts(parts: Iterable[Part], total_ps: int) -> Iterator[str]:
+    parts = _folded(parts)
+    yield f"{'on the critical path':>20}  part"
+    for part in parts[:MOST_PARTS]:
+        source = f"  [{', '.join(part.keys)}]" if part.keys else ""
+        yield f"{format_time_ps(part.ps):>12} {_percent(part.ps / total_ps):>7}  {part.part}{source}"
+    rest = parts[MOST_PARTS:]
+    if rest:
+        rest_ps = sum(part.ps for part in rest)
+        yield f"{format_time_ps(rest_ps):>12} {_percent(rest_ps / total_ps):>7}  {len(rest)} smaller parts (--json)"
+
+
+def _folded(parts: Iterable[Part]) -> list[Part]:
+    """Parts of one name in one; those of edges at the same place on several SIPs, too."""
+    found: dict[str, Part] = {}
+    sips: dict[str, set[str]] = {}
+    for part in parts:
+        shared = _SHARING.fullmatch(part.part)
+        name = part.part if shared is None else f"sharing {shared[2]}"
+        if shared is not None:
+            sips.setdefault(name, set()).add(shared[1])
+        known = found.get(name, Part(name, (), 0))
+        found[name] = Part(name, tuple(dict.fromkeys((*known.keys, *part.keys))), known.ps + part.ps)
+    for name, numbers in sips.items():
+        found[name] = replace(found[name], part=f"{name}, on {_sips(numbers)}")
+    return sorted(found.values(), key=lambda each: (-each.ps, each.part))
+
+
+def _sips(numbers: set[str]) -> str:
+    return f"SIP {min(numbers)}" if len(numbers) == 1 else f"{len(numbers)} SIPs"
+
+
+def _changes(changes: tuple[WhatIf, ...], total_ps: int) -> Iterator[str]:
+    yield "what if a cost were halved (a bandwidth doubled): time saved by the path, if the order of events stays;"
+    yield "by a run; the change"
+    for each in changes[:MOST_CHANGES]:
+        rerun = "-" if each.rerun_saved_ps is None else _percent(each.rerun_saved_ps / total_ps)
+        flags = " ".join(f"--set {setting}" for setting in each.settings)
+        yield f"{_percent(each.saved_ps / total_ps):>8} {rerun:>8}  {flags}"
+
+
+def _rest(rows: list[Document], end_ps: int) -> Iterator[str]:
+    """What of the run the explanation of its last row leaves out."""
+    if len(rows) > 1:
+        yield f"this explains the last of {len(rows)} rows; --json has all"
+    told_ps = sum(row["time_ns"] * 1000 * row["iters"] for row in rows)
+    if rows and told_ps < LEAST_TOLD * end_ps:
+        yield f"rows take {_percent(told_ps / end_ps)} of the run's {format_time_ps(end_ps)}"
+
+
+def _links(links: list[Document], of: str) -> Iterator[str]:
+    used = sorted((each for each in links if each["wire_bytes"]), key=lambda each: (-each["wire_bytes"], each["name"]))
+    if links:
+        yield f"what crosses each link {of}:"
+    for each in used[:MOST_LINKS]:
+        yield f"  {_link(each)}"
+    if len(used) > MOST_LINKS:
+        yield f"  {len(used) - MOST_LINKS} links with no more (--csv-links, --json)"
+    if len(used) < len(links):
+        idle = len(links) - len(used)
+        yield f"  {idle} link{'s' if idle > 1 else ''}: nothing"
+
+
+def _link(link: Document) -> str:
+    framing = link["wire_bytes"] - link["payload_bytes"] - link["credit_bytes"]
+    of_credits = f"{_bytes(link['credit_bytes'])} credits + " if link["credit_bytes"] else ""
+    carried = f"{_bytes(link['payload_bytes'])} payload + {of_credits}{_bytes(framing)} framing"
+    return f"{link['name']}: {carried}, busy {_percent(link['utilisation'])}"
+
+
+def _saved(change: WhatIf) -> int:
+    return change.saved_ps if change.rerun_saved_ps is None else change.rerun_saved_ps
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %"
+
+
+def _bytes(nbytes: float) -> str:
+    return f"{nbytes:,.0f} B"

@@ -1,1 +1,0 @@
-"""The flags of `ahbm-launch`, group by group."""

@@ -1,0 +1,284 @@
+"""``--run-dir`` and ``--resume``: a folder with the command line of a run and the packet logs of its SIPs.
+
+``run.json`` holds schema, version, argv, cwd, the digest of ``Join``, how often the run was ``started``, and its
+``status``: ``running`` until it has ended, then ``ok``, ``failed`` or ``interrupted``; all but ``ok`` can be resumed.
+``lock`` is held, by ``flock``, as long as any process of the run lives on this host, and contains the launcher's pid.
+SIPs write packet logs beside them.
+"""
+
+import contextlib
+import fcntl
+import os
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from launcher.isolation.destination import absolute
+from launcher.options.options import Options, Prepared, Usage, given_options, parse
+from sipsim import VERSION
+from sipsim.core.errors import ConfigError
+from sipsim.core.files.files import HINT, READABLE, Folder, Unsafe
+from sipsim.node.packet_log import PACKET_LOGS
+from sipsim.node.sip_node.sip_node import run_digest
+
+SCHEMA = 1
+RUN_FILE = "run.json"
+LOCK_FILE = "lock"
+LONGEST_FILE = 2**20
+_OUTPUT_OPTIONS = {
+    "json",
+    "csv",
+    "csv_links",
+    "trace_ccl",
+    "oplog",
+    "log_dir",
+    "tee",
+    "quiet",
+    "verbose",
+    "progress",
+    "explain_sync",
+}
+RESUME_OPTIONS = frozenset({"resume", "timeout_s", "max_sim_ps", "dry_run", *_OUTPUT_OPTIONS})
+"""Options that ``--resume`` accepts: output, and the time limits of this command."""
+
+
+class SavedRun(msgspec.Struct, frozen=True, kw_only=True):
+    """``run.json``."""
+
+    schema: int
+    version: str
+    argv: list[str]
+    cwd: str
+    run_digest: str
+    status: str = "running"
+    started: int = 1
+
+
+class RunFolder:
+    """A locked folder. Made by :meth:`begin` or :meth:`resume`; :meth:`close` ends it."""
+
+    def __init__(self, folder: Path, flag: str) -> None:
+        self.folder = folder
+        self._flag = flag
+        self._open = _opened(folder, flag)
+        try:
+            self._lock = _locked(self._open, flag)
+        except ConfigError:
+            self._open.close()
+            raise
+        self._saved: SavedRun | None = None
+        self._before: SavedRun | None = None
+        self._is_new = False
+
+    @classmethod
+    def begin(cls, folder: Path, argv: list[str], prepared: Prepared) -> "RunFolder":
+        """Make the folder, or use an empty one.
+
+        Raises:
+            ConfigError: one line, when it is not empty, or cannot be written, or is full.
+        """
+        check_new(folder)
+        is_new = not folder.exists()
+        try:
+            folder.mkdir(mode=0o700, exist_ok=True)
+        except OSError as error:
+            raise _cannot_write(folder, error, "--run-dir") from None
+        digest = run_digest(prepared.plan.digest, prepared.job)
+        try:
+            made = cls(folder, "--run-dir")
+        except ConfigError:
+            if is_new:
+                folder.rmdir()
+            raise
+        made._is_new = is_new
+        try:
+            made._write(SavedRun(schema=SCHEMA, version=VERSION, argv=argv, cwd=os.getcwd(), run_digest=digest))
+        except ConfigError:
+            made.abandon()
+            raise
+        return made
+
+    @classmethod
+    def resume(cls, folder: Path, prepared: Prepared) -> "RunFolder":
+        """Resume the run of a folder.
+
+        Raises:
+            ConfigError: one line, when it still runs, has changed or cannot be written.
+        """
+        made = cls(folder, "--resume")
+        try:
+            saved = read(folder, made._open)
+            check_same(folder, saved, prepared)
+            made._check_packet_logs()
+            made._before = saved
+            made._write(msgspec.structs.replace(saved, status="running", started=saved.started + 1))
+        except BaseException:
+            made._release()
+            raise
+        return made
+
+    def _check_packet_logs(self) -> None:
+        for path in self.folder.glob(PACKET_LOGS):
+            try:
+                os.close(self._open.open(path.name, os.O_RDWR))
+            except OSError as error:
+                raise _cannot_write(path, error, self._flag) from None
+
+    def close(self, status: str) -> None:
+        """Save the status and release the folder."""
+        if self._saved is not None:
+            with contextlib.suppress(ConfigError):
+                self._write(msgspec.structs.replace(self._saved, status=status))
+        self._release()
+
+    def abandon(self) -> None:
+        """Nothing was started: restore the folder as it was."""
+        if self._before is not None:
+            self._write(self._before)
+            self._release()
+            return
+        for name in (RUN_FILE, LOCK_FILE):
+            self._open.remove(name)
+        if self._is_new:
+            self.folder.rmdir()
+        self._release()
+
+    def _release(self) -> None:
+        os.close(self._lock)
+        self._open.close()
+
+    @property
+    def n_resumed(self) -> int:
+        """How often the run has been resumed, this time included."""
+        return self._saved.started - 1 if self._saved is not None else 0
+
+    def _write(self, saved: SavedRun) -> None:
+        try:
+            self._open.write(RUN_FILE, msgspec.json.format(msgspec.json.encode(saved), indent=1) + b"\n", READABLE)
+        except OSError as error:
+            raise _cannot_write(self.folder / RUN_FILE, error, self._flag) from None
+        self._saved = saved
+
+
+def check_new(folder: Path) -> None:
+    """Check that a run can be kept there.
+
+    Raises:
+        ConfigError: one line, when the folder is not empty or cannot be made.
+    """
+    try:
+        if folder.is_dir() and any(folder.iterdir()):
+            hint = f"; --resume {folder} resumes it" if (folder / RUN_FILE).is_file() else ""
+            raise ConfigError(f"--run-dir {folder}: is not empty; name an empty folder or a new one{hint}")
+    except OSError as error:
+        raise _cannot_write(folder, error, "--run-dir") from None
+    if folder.exists():
+        _opened(folder, "--run-dir").close()
+    parent = folder if folder.exists() else folder.parent
+    if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
+        raise ConfigError(f"--run-dir {folder}: cannot be written; name a folder in one that exists")
+
+
+def read(folder: Path, opened: Folder | None = None) -> SavedRun:
+    """The saved run of a folder, which may be ``opened`` already.
+
+    Raises:
+        ConfigError: one line, when there is none, or it cannot be resumed.
+    """
+    path = folder / RUN_FILE
+    try:
+        with nullcontext(opened) if opened is not None else Folder(folder) as own:
+            data = own.read(RUN_FILE, LONGEST_FILE)
+        version = msgspec.json.decode(data, type=dict[str, Any])
+        if version.get("schema") != SCHEMA or version.get("version") != VERSION:
+            other = version.get("version")
+            raise ConfigError(f"--resume {folder}: it was begun by version {other}, this is {VERSION}; use that one")
+        saved = msgspec.json.decode(data, type=SavedRun)
+    except FileNotFoundError:
+        raise ConfigError(f"--resume {folder}: no {RUN_FILE} there; name the folder of --run-dir") from None
+    except Unsafe as error:
+        raise _unsafe(error, "--resume") from None
+    except OSError as error:
+        raise ConfigError(f"--resume {path}: cannot be read: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"--resume {path}: is not a saved run: {error}") from None
+    if saved.status == "ok":
+        raise ConfigError(f"--resume {folder}: that run has succeeded, nothing is left to do; begin another one")
+    return saved
+
+
+def resumed_options(folder: Path, argv: list[str], options: Options) -> Options:
+    """The options of the run in ``folder``, with output options of the new command line; changes to its working folder.
+
+    Raises:
+        ConfigError: one line, for other options, and as :func:`read`.
+    """
+    for name, flag in given_options(argv).items():
+        if name not in RESUME_OPTIONS:
+            raise ConfigError(f"{flag}: --resume takes the command line of the run; only output options can be given")
+    saved = read(folder)
+    try:
+        old = parse(saved.argv)
+    except Usage as usage:
+        raise ConfigError(f"--resume {folder}: {RUN_FILE}: {usage.text.partition(': ')[2]}") from None
+    fields = {name: getattr(options, name) for name in given_options(argv) if name != "resume"}
+    fields |= {name: absolute(value) for name, value in fields.items() if isinstance(value, Path)}
+    home = folder.absolute()
+    try:
+        os.chdir(saved.cwd)
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        raise ConfigError(f"--resume {folder}: its working directory {saved.cwd}: {why}") from None
+    return old.changed(**fields, run_dir=None, resume=home)
+
+
+def check_same(folder: Path, saved: SavedRun, prepared: Prepared) -> None:
+    """Check that the prepared run is the saved one.
+
+    Raises:
+        ConfigError: one line, when it is not.
+    """
+    if saved.run_digest != run_digest(prepared.plan.digest, prepared.job):
+        what = f"the system, its algorithm{' or the script' if prepared.job.script else ''} has changed since"
+        raise ConfigError(f"--resume {folder}: {what}; restore what the run was begun with")
+
+
+def _opened(folder: Path, flag: str) -> Folder:
+    try:
+        return Folder(folder)
+    except OSError as error:
+        raise _cannot_write(folder, error, flag) from None
+
+
+def _locked(folder: Folder, flag: str) -> int:
+    """Open and lock the lock file; forks of this process hold the lock too."""
+    path = folder.path / LOCK_FILE
+    try:
+        lock = folder.open(LOCK_FILE, os.O_RDWR | os.O_CREAT)
+    except OSError as error:
+        raise _cannot_write(path, error, flag) from None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.ftruncate(lock, 0)
+        os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
+    except BlockingIOError:
+        pid = os.pread(lock, 32, 0).decode(errors="replace").strip()
+        os.close(lock)
+        raise ConfigError(f"{flag} {folder.path}: that run is under way, by process {pid}; wait for its end") from None
+    except OSError as error:
+        folder.remove(LOCK_FILE)
+        os.close(lock)
+        raise _cannot_write(path, error, flag) from None
+    return lock
+
+
+def _cannot_write(path: Path, error: OSError, flag: str) -> ConfigError:
+    if isinstance(error, Unsafe):
+        return _unsafe(error, flag)
+    return ConfigError(f"{flag} {path}: cannot be written: {error.strerror}; name a folder with room")
+
+
+def _unsafe(error: Unsafe, flag: str) -> ConfigError:
+    return ConfigError(f"{flag} {error.filename}: {error.strerror}; {HINT}")

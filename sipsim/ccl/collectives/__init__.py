@@ -1,1 +1,0 @@
-"""Collectives: what is exchanged. How, an algorithm decides."""

@@ -1,0 +1,1 @@
+"""Chip ``ahbm``: a mesh of HBM cubes with PEs."""

@@ -1,0 +1,146 @@
+"""64-bit physical addresses ``(sip, cube, pe, space, offset)``, and the regions of a TCM.
+
+Bit layout, from the top: 1 bit that is set for virtual addresses, 11 bits SIP, 8 bits cube, 6 bits PE,
+2 bits space, 36 bits offset. A memory that belongs to the cube, as SRAM does, is the same whatever the PE.
+Source: DESIGN section 5; TCM regions: ADR-0023 D20.
+"""
+
+import sys
+from typing import NamedTuple
+
+from sipsim.config.schema.components import TcmLayout
+from sipsim.core.registry.registry import note_definer, on_forget
+
+SPACES = ["tcm", "hbm", "sram"]
+"""Memory spaces by their code; :func:`add_space` adds to them."""
+OFFSET_BITS, SPACE_BITS, PE_BITS, CUBE_BITS, SIP_BITS = 36, 2, 6, 8, 11
+VIRTUAL_BIT = 1 << 63
+RING_VA_BASE = VIRTUAL_BIT | 1 << 62
+"""Virtual addresses of receive rings begin here; those of tensors lie below."""
+MIB = 2**20
+LEAD_PE = 0
+"""The lead PE of a cube: tensors lie in its HBM, and it is the cube's rank where a rank is a cube or a SIP."""
+
+_PE_SHIFT = OFFSET_BITS + SPACE_BITS
+_CUBE_SHIFT = _PE_SHIFT + PE_BITS
+_SIP_SHIFT = _CUBE_SHIFT + CUBE_BITS
+_SPACE_CODE = {name: code for code, name in enumerate(SPACES)}
+
+
+_OWN_SPACES = len(SPACES)
+_module_of: dict[str, str] = {}
+
+
+def add_space(name: str, module: str) -> None:
+    """Give a memory space, which a module defines, a code, unless it has one.
+
+    Raises:
+        ValueError: when no code is left.
+    """
+    if name in _SPACE_CODE:
+        return
+    if len(SPACES) == 1 << SPACE_BITS:
+        raise ValueError(f"memory space {name!r}: an address has {SPACE_BITS} bits for it, and all codes are taken")
+    _SPACE_CODE[name] = len(SPACES)
+    SPACES.append(name)
+    _module_of[name] = module
+    note_definer(module)
+
+
+@on_forget
+def _forget() -> None:
+    kept = [name for name in SPACES[_OWN_SPACES:] if _module_of[name] in sys.modules]
+    SPACES[_OWN_SPACES:] = kept
+    _SPACE_CODE.clear()
+    _SPACE_CODE.update((name, code) for code, name in enumerate(SPACES))
+
+
+class PePlace(NamedTuple):
+    """A PE of the system."""
+
+    sip: int
+    cube: int
+    pe: int
+
+
+class PhysAddr(NamedTuple):
+    """A byte in one memory of the system."""
+
+    sip: int
+    cube: int
+    pe: int
+    space: str
+    offset: int
+
+    def encode(self) -> int:
+        """The 64-bit form.
+
+        Raises:
+            ValueError: when a field does not fit its bits.
+        """
+        fields = (("sip", SIP_BITS), ("cube", CUBE_BITS), ("pe", PE_BITS), ("offset", OFFSET_BITS))
+        for name, bits in fields:
+            if not 0 <= getattr(self, name) < 1 << bits:
+                raise ValueError(f"{name} {getattr(self, name)} does not fit a physical address ({bits} bits)")
+        return (
+            self.sip << _SIP_SHIFT
+            | self.cube << _CUBE_SHIFT
+            | self.pe << _PE_SHIFT
+            | _SPACE_CODE[self.space] << OFFSET_BITS
+            | self.offset
+        )
+
+    @classmethod
+    def decode(cls, address: int) -> "PhysAddr":
+        """The fields of a 64-bit address.
+
+        Raises:
+            ValueError: for a virtual address, an unknown space, or more than 64 bits.
+        """
+        if not 0 <= address < VIRTUAL_BIT:
+            raise ValueError(f"{address:#x} is not a physical address")
+        code = address >> OFFSET_BITS & (1 << SPACE_BITS) - 1
+        if code >= len(SPACES):
+            raise ValueError(f"{address:#x} names no memory space")
+        return cls(
+            address >> _SIP_SHIFT,
+            address >> _CUBE_SHIFT & (1 << CUBE_BITS) - 1,
+            address >> _PE_SHIFT & (1 << PE_BITS) - 1,
+            SPACES[code],
+            address & (1 << OFFSET_BITS) - 1,
+        )
+
+    def __str__(self) -> str:
+        return f"sip{self.sip}.cube{self.cube}.pe{self.pe}.{self.space}+{self.offset:#x}"
+
+
+def space_of(address: int) -> str:
+    """The memory space of a 64-bit address, ``tcm`` for what is none: quicker than to decode all of it."""
+    code = address >> OFFSET_BITS & (1 << SPACE_BITS) - 1
+    return SPACES[code] if address < VIRTUAL_BIT and code < len(SPACES) else SPACES[0]
+
+
+class Region(NamedTuple):
+    """A part of a memory, in bytes from its start."""
+
+    offset: int
+    size: int
+
+
+class TcmMap(NamedTuple):
+    """The three regions of a TCM: kernel memory at the bottom, IPCQ receive rings above it, scratch at the top."""
+
+    kernel: Region
+    ipcq: Region
+    scratch: Region
+
+    @property
+    def size(self) -> int:
+        """Bytes of the whole TCM."""
+        return self.scratch.offset + self.scratch.size
+
+
+def tcm_map(layout: TcmLayout) -> TcmMap:
+    """Regions in bytes from the configured sizes in MiB."""
+    kernel, ipcq, scratch = layout.kernel_MiB * MIB, layout.ipcq_MiB * MIB, layout.scratch_MiB * MIB
+    return TcmMap(Region(0, kernel), Region(kernel, ipcq), Region(kernel + ipcq, scratch))

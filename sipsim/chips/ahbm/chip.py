@@ -1,0 +1,186 @@
+"""Chip ``ahbm``: a mesh of HBM cubes with PEs that talk through IPCQ; host scripts see a part of PyTorch's API."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import chain
+
+from sipsim.chips.ahbm.collectives import rules as ccl_rules
+from sipsim.chips.ahbm.collectives.queue_dump import dump
+from sipsim.chips.ahbm.history import write_history
+from sipsim.chips.ahbm.host.builtin_job.collective_job import CollectiveJob
+from sipsim.chips.ahbm.host.builtin_job.collective_request import collective_job
+from sipsim.chips.ahbm.host.builtin_job.group_job import GroupJob
+from sipsim.chips.ahbm.host.builtin_job.group_request import group_choices, group_notes
+from sipsim.chips.ahbm.host.torch import Torch
+from sipsim.chips.ahbm.memory.store.host_log import HostLog
+from sipsim.chips.ahbm.pe.engine.engines import ENGINES
+from sipsim.chips.ahbm.plan import Plan
+from sipsim.chips.ahbm.rules import control_rules, memory_rules, noc_rules
+from sipsim.chips.ahbm.sip.sip import Sip
+from sipsim.chips.api.chip import CHIPS, Chip, ChipContext, ChipKind, ChipResults
+from sipsim.chips.api.forecast import JobForecast
+from sipsim.collectives.call.base import COLLECTIVES, default_collective
+from sipsim.collectives.call.calls import GroupCall, OpenCall
+from sipsim.collectives.semantics.group import GroupCollective
+from sipsim.config.document import Problem
+from sipsim.config.load.override import Override
+from sipsim.config.schema.model import Resolved
+from sipsim.core.task import Task
+from sipsim.fabric.graph.grid import PORTS
+from sipsim.fabric.open import delayed_transfers
+from sipsim.records.artifacts import RECORDED_IO, made
+from sipsim.records.job import Job, JobRequest
+from sipsim.records.oplog.line_file import LineFile
+from sipsim.records.oplog.oplog import oplog_file
+from sipsim.records.oplog.trace import TRACE_FILE, TraceFile
+
+
+class AhbmChip(Chip):
+    """``sip``: the hardware and the kernels on it; ``api`` is ``torch``."""
+
+    def __init__(self, context: ChipContext[Plan]) -> None:
+        job: Job = context.job
+        keep_spans = context.keep_oplog or job.explain
+        self.sip = Sip(
+            context.rank,
+            context.plan,
+            context.send,
+            context.keep_oplog,
+            job.check_invariants,
+            keep_spans,
+            context.second_pass,
+        )
+        self._history_dir = made(context.artifact_dir) if job.explain else None
+        self.sip.make_task = context.make_task
+        self.session = self.sip.session
+        self.loop = self.sip.loop
+        self._trace = TraceFile(made(context.artifact_dir) / TRACE_FILE) if job.trace else None
+        if self._trace is not None:
+            self.sip.recorder.tracer = self._trace.append
+        self._log_file = self._write_oplog(context.artifact_dir) if job.oplog else None
+        recorded_io_dir = str(made(context.artifact_dir, RECORDED_IO)) if job.record_io else ""
+        self.api = self.torch = Torch(self.sip, recorded_io_dir, context.bridge)
+        self.torch.distributed.records.on_record = lambda record: self.on_record(record)
+        self.bridge = self.torch.bridge
+
+    def _write_oplog(self, folder: str) -> LineFile:
+        sip = self.sip
+        sip.memory.listeners.append(HostLog(sip.oplog, lambda: sip.engine.now_ps))
+        return oplog_file(sip.oplog, folder)
+
+    def add_host_task(self, task: Task) -> None:
+        self.torch.kernels.host = task
+        self.sip.tasks[task] = None
+
+    def tasks(self) -> list[Task]:
+        return list(self.sip.tasks)
+
+    def commands_ended(self) -> int:
+        return self.sip.oplog.total
+
+    def run_job(self, job: Job) -> None:
+        collective, plan, rank = COLLECTIVES.get(job.collective or default_collective()), self.sip.plan, self.sip.sip
+        if isinstance(collective, GroupCollective):
+            GroupJob(job, collective, self.torch, plan, rank).run()
+        else:
+            CollectiveJob(job, self.torch, plan, rank).run()
+
+    def calls(self) -> Sequence[GroupCall]:
+        return self.torch.distributed.calls
+
+    def open_calls(self) -> Iterable[OpenCall]:
+        return self.torch.distributed.open_calls()
+
+    def dump(self) -> bytes:
+        return dump(self.tasks_dump(), self.sip)
+
+    def close(self) -> None:
+        super().close()
+        for file in (self._trace, self._log_file):
+            if file is not None:
+                file.close()
+
+    def results(self) -> ChipResults:
+        dist, counted = self.torch.distributed, self.sip.usage.so_far_of_parts()
+        if self._history_dir is not None:
+            sip = self.sip
+            later = sip.generations.installed or []
+            write_history(self._history_dir, sip.recorder, delayed_transfers(sip.fabric), sip.memory_waits or [], later)
+        return ChipResults(
+            memory_sha256=self.torch.space.sha256(),
+            oplog_sha256=self.sip.oplog.sha256(),
+            bytes_sent=sum(data for data, _ in counted.sent_bytes.values()),
+            runs=tuple(dist.records.runs),
+            calls=tuple(dist.calls),
+            unread=tuple(each for pe in self.sip.pes_in_use() for each in pe.ipcq.generations.unread()),
+            peak_mib=dist.records.memory.mib,
+            usage=self.sip.usage.measured(),
+            launches=self.torch.kernels.ended,
+            launch_records=tuple(self.torch.kernels.records),
+            verdict=self.sip.verdict(),
+            outages=counted.outages,
+        )
+
+
+class Ahbm(ChipKind[Plan]):
+    """Its config sections are ``sip``, ``cube``, ``components.yaml`` and ``ccl.yaml``, so it has no ``chip_params``."""
+
+    about = "a mesh of HBM cubes with PEs, which talk through IPCQ"
+    explainer = "sipsim.insight.explain.critical_path.explanation"
+    traces = verifies = True
+    rules = (*noc_rules.NOC_RULES, *memory_rules.MEMORY_RULES, *control_rules.CONTROL_RULES, *ccl_rules.RULES)
+
+    def check_overrides(self, resolved: Resolved, overrides: Sequence[Override]) -> None:
+        ccl_rules.check_overrides(resolved, overrides)
+
+    def check_overrides_of_job(self, job: Job, plan: Plan, overrides: Sequence[Override]) -> None:
+        names = list(dict.fromkeys(chain(*job.algorithms))) or [plan.algorithm.name]
+        ccl_rules.check_overrides_of_job(plan.resolved, overrides, names)
+        if job.algorithms:
+            ccl_rules.check_overrides_of_groups(plan.resolved, overrides)
+
+    def without_effect(self, plan: Plan, ran: Collection[str], has_kernels: bool) -> Mapping[tuple[str, ...], str]:
+        if has_kernels or plan.algorithm.name in ran:
+            return {}
+        return {("defaults", "buffer_kind"): ccl_rules.RINGS_OF_GROUPS if ran else "nothing uses the wired queue pairs"}
+
+    def ports(self, resolved: Resolved) -> Collection[str]:
+        return PORTS
+
+    def unused(self, resolved: Resolved) -> Iterable[Problem]:
+        return memory_rules.unused_keys(resolved)
+
+    def plan(self, resolved: Resolved) -> Plan:
+        # All engines are imported here, so that the processes of a run, which are forked later, share them.
+        ENGINES.names()
+        return Plan(resolved)
+
+    def job(self, request: JobRequest, plan: Plan) -> Job:
+        return collective_job(request, plan)
+
+    def describe_job(self, job: Job) -> str:
+        each = "a rank" if job.algorithms else "a cube"
+        return f"{job.collective} of {', '.join(map(str, job.n_elems))} elements {each}, {job.dtype}"
+
+    def notes(self, job: Job, plan: Plan, ran: Collection[str] = ()) -> list[str]:
+        """The plan's lines for the report; none for a script that does not use the algorithm wired before the run."""
+        if job.script is not None and plan.algorithm.name not in ran:
+            return []
+        return group_notes(job, plan) if job.algorithms else plan.notes()
+
+    def choices(self, job: Job, plan: Plan) -> list[str]:
+        return group_choices(job, plan) if job.algorithms and job.is_auto else []
+
+    def forecast(self, job: Job, plan: Plan) -> JobForecast | None:
+        from sipsim.chips.ahbm.costs.forecast.counted import Uncountable
+        from sipsim.chips.ahbm.costs.forecast.job import forecast
+
+        try:
+            return forecast(job, plan)
+        except Uncountable:
+            return None
+
+    def build(self, context: ChipContext[Plan]) -> AhbmChip:
+        return AhbmChip(context)
+
+
+CHIPS.register("ahbm")(Ahbm())

@@ -1,0 +1,362 @@
+"""Loads an algorithm module, checks its contract (ADR-0023 D11, ADR-0032 D7) and calls its hooks.
+
+A module is named by its import path or by the path of a ``.py`` file. It exports ``kernel``, ``kernel_args`` and,
+optionally, ``neighbors``, ``reference``, ``root_cube``, ``LAYOUT`` (how cubes and, in a cube, PEs share its tensors, as
+in ``DPPolicy``) and ``TOPO_NAME_TO_KIND``, which changes the kernel's arguments. One with ``schedule`` exports
+``wiring`` and ``COLLECTIVES``, too, and runs these in any group; it has the kernel of schedules unless it exports one.
+"""
+
+import ast
+import copy
+import hashlib
+import importlib
+import importlib.util
+import inspect
+import re
+import sys
+from collections.abc import Callable
+from fractions import Fraction
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from sipsim.chips.ahbm.collectives.kernel import kernel, kernel_args
+from sipsim.chips.ahbm.collectives.neighbours.base import TABLES
+from sipsim.chips.ahbm.collectives.neighbours.neighbours import NeighbourMap, NeighbourTable
+from sipsim.chips.ahbm.system import System
+from sipsim.collectives.schedule.blocks import units
+from sipsim.collectives.schedule.check import check_schedule, check_wiring
+from sipsim.collectives.schedule.steps import ScheduleError
+from sipsim.config.schema.model import AlgorithmEntry
+from sipsim.config.yaml import one_line
+from sipsim.core.errors import ConfigError, error_text, pass_on_halt
+from sipsim.core.registry.source_loader import source_spec
+from sipsim.core.task import NOT_PLAIN, makes_generator, why_not_called
+from sipsim.records.code_place import raised_at
+
+OWN_PACKAGE = "sipsim."
+
+
+class Algorithm:
+    """A loaded algorithm: its hooks, checked, and the hash of its source."""
+
+    def __init__(self, name: str, entry: AlgorithmEntry) -> None:
+        self.name = name
+        self.entry = entry
+        self._where = f"algorithms.{name}.module = {entry.module}"
+        self._use_module(self._load())
+
+    def fresh_instance(self, rank: int) -> "Algorithm":
+        """The same algorithm from a fresh run of its module, so that SIPs in one process share none of its state."""
+        copied = copy.copy(self)
+        path = self._module.__file__
+        if path is not None:
+            copied._use_module(load_file(Path(path), f"{self._module.__name__}__rank{rank}"))
+        return copied
+
+    def _use_module(self, module: ModuleType) -> None:
+        self._module = module
+        self.schedule: Callable[..., Any] | None = self._hook("schedule", callable, "a function", needed=False)
+        is_schedule = self.schedule is not None
+        self.kernel: Callable[..., None] = self._hook("kernel", callable, "a function", not is_schedule) or kernel
+        self._kernel_args: Callable[..., tuple[Any, ...]] = (
+            self._hook("kernel_args", callable, "a function", not is_schedule) or kernel_args
+        )
+        self._topologies: dict[str, int] | None = self._hook(
+            "TOPO_NAME_TO_KIND", _is_mapping, "a dict of names to ints", needed=False
+        )
+        self._neighbors: Callable[..., Any] | None = self._hook("neighbors", callable, "a function", needed=False)
+        self.layout: tuple[str, str] | None = self._hook("LAYOUT", _is_layout, "two names of DPPolicy", needed=False)
+        self.reference: Callable[..., Any] | None = self._hook("reference", callable, "a function", needed=False)
+        self._root_cube: Callable[[System], int | None] | None = self._hook(
+            "root_cube", callable, "a function", needed=False
+        )
+        self.wiring: Callable[..., Any] | None = self._hook("wiring", callable, "a function", needed=is_schedule)
+        self._suits: Callable[..., str] | None = self._hook("suits", callable, "a function", needed=False)
+        self.collectives: tuple[str, ...] = self._hook("COLLECTIVES", _is_names, "a tuple of names", is_schedule) or ()
+        self._busiest_link: Callable[..., Any] | None = self._hook("busiest_link", callable, "a function", needed=False)
+        self.rank_identical: bool | None = self._hook("RANK_IDENTICAL", _is_flag, "True or False", needed=False)
+
+    @property
+    def is_users(self) -> bool:
+        """Whether its module is a user's, and not of this package."""
+        return not is_own(self._module.__name__)
+
+    @property
+    def about(self) -> str:
+        """The first sentence of its module's docstring, on one line; empty without one."""
+        text = " ".join((self._module.__doc__ or "").partition("\n\n")[0].split())
+        return re.split(r"(?<=[^ ]{2})\.(?: |$)", re.sub(r":mod:`\.?([^`]*)`", r"\1", text))[0]
+
+    @property
+    def is_schedule(self) -> bool:
+        """Whether it is a schedule of steps for any group, which is wired when it is used."""
+        return self.schedule is not None
+
+    def why_not(self, task: Any) -> str:
+        """Why a schedule cannot run a task, in a few words; empty when it can."""
+        if task.collective.name not in self.collectives:
+            return f"it runs {', '.join(self.collectives)}"
+        suits = self._suits
+        return "" if suits is None else str(self._call("suits", lambda: suits(task)))
+
+    def busiest_link(self, task: Any) -> Fraction:
+        """No more than the elements over the busiest link, by the formula of a module of this package; 0 without one.
+
+        The tests hold those of this package.
+        """
+        formula = None if self.is_users else self._busiest_link
+        return (formula and formula(task)) or Fraction(0)
+
+    def check_task(self, task: Any) -> str:
+        """Make the wiring and the schedule of a task, and check both for all ranks. Returns the start of their hash.
+
+        Raises:
+            ConfigError: with the module, and what is wrong: rank and round, or where an exception was raised.
+        """
+        wiring, schedule = self.wiring, self.schedule
+        assert wiring is not None
+        assert schedule is not None
+        joined = self._call("wiring", lambda: wiring(task.group))
+        self._call("wiring", lambda: check_wiring(joined, task.size))
+        made = self._call("schedule", lambda: schedule(task))
+        self._call("schedule", lambda: check_schedule(made, joined, task.size, units(task.collective.cut, task.size)))
+        flows = [(flow.weight, flow.pieces, *map(flow.steps_of, range(task.size))) for flow in made]
+        return hashlib.sha256(repr((sorted(joined.items()), flows)).encode()).hexdigest()[:8]
+
+    def runs_on(self, topology: str) -> bool:
+        """Whether it has a code for a SIP topology, or needs none."""
+        return self._topologies is None or topology in self._topologies
+
+    def topology_kind(self, topology: str) -> int | None:
+        """The kernel's code for a SIP topology; None without ``TOPO_NAME_TO_KIND``.
+
+        Raises:
+            ConfigError: when this algorithm cannot run on it.
+        """
+        if self._topologies is None:
+            return None
+        if topology not in self._topologies:
+            raise ConfigError(
+                f"system.sips.topology = {topology}: algorithm {self.name} does not run on it; "
+                f"allowed: {', '.join(sorted(self._topologies))}"
+            )
+        return self._topologies[topology]
+
+    def check_root_cube(self, system: System) -> None:
+        """Check a configured ``root_cube`` by the module's ``root_cube(system)``: the only one, or None for any.
+
+        Raises:
+            ConfigError: for another cube, or when the module has no such hook.
+        """
+        if self.entry.root_cube is None:
+            return
+        key, hook = f"algorithms.{self.name}.root_cube = {self.entry.root_cube}", self._root_cube
+        if hook is None:
+            raise ConfigError(f"{key}: the algorithm has no root cube; leave it null")
+        root = self._call("root_cube", lambda: hook(system))
+        if root is None:
+            if self.entry.root_cube != "auto" and self.entry.root_cube >= system.n_cubes:
+                raise ConfigError(f"{key}: must be null, auto or a cube of the mesh, 0 to {system.n_cubes - 1}")
+        elif self.entry.root_cube != root:
+            raise ConfigError(f"{key}: must be null or {root}, the cube where the reduction ends")
+
+    def kernel_args(self, system: System, world_size: int, sip: int, n_elem: int) -> tuple[Any, ...]:
+        """The kernel's arguments on ``sip`` between the tensor's address and ``tl``.
+
+        What the hook returns for ``world_size`` ranks of the wiring (ADR-0023 D11). With ``TOPO_NAME_TO_KIND`` the hook
+        gets the number of SIPs instead, and the SIP, topology code, width and height are appended (ADR-0032 D5, D7).
+        The hook may take the system as a third parameter.
+
+        Raises:
+            ConfigError: when the hook fails.
+        """
+        kind = self.topology_kind(system.topology)
+        ranks = world_size if kind is None else system.n_sips
+        args: tuple[Any, ...] = self._call(
+            f"kernel_args({ranks}, {n_elem})",
+            lambda: tuple(_call_with_optional(self._kernel_args, (ranks, n_elem), system)),
+        )
+        return args if kind is None else (*args, sip, kind, *system.shape)
+
+    def check_takes(self, args: tuple[Any, ...], first: tuple[str, ...] = ("the tensor's address",)) -> None:
+        """Check that the kernel can be called with what :meth:`kernel_args` returned. ``first``: what it gets before.
+
+        Raises:
+            ConfigError: with the kernel's signature and the values that it gets.
+        """
+        refusal = why_not_called(self.kernel, len(first) + len(args) + 1)
+        if refusal:
+            own, grid = f"{len(args)} of kernel_args", ""
+            if self._topologies is not None:
+                own, grid = f"{len(args) - 4} of kernel_args", ", rank, topology code, width and height of the SIP grid"
+            raise ConfigError(f"{self._where}: {refusal}: {', '.join(first)}, {own}{grid}, and tl")
+
+    def _call(self, name: str, hook: Callable[[], Any]) -> Any:
+        try:
+            return hook()
+        except ScheduleError as error:
+            raise ConfigError(one_line(f"{self._where}: {error}")) from None
+        except BaseException as error:
+            pass_on_halt(error)
+            place = raised_at(error)
+            where = f" ({place})" if place else ""
+            raise ConfigError(one_line(f"{self._where}: {name} raised {error_text(error)}{where}")) from None
+
+    def neighbour_table(self, system: System, world_size: int) -> NeighbourTable:
+        """Every rank's neighbours: the configured table's, after the ``neighbors`` hook changed or replaced them.
+
+        Raises:
+            ConfigError: no table and no hook (F4 of ADR-0023), or a hook that fails or returns an impossible neighbour.
+        """
+        table = TABLES.get(self.entry.topology)
+        if self.is_schedule:
+            return {}
+        if table.self_wired and self._neighbors is None:
+            built_in = ", ".join(name for name in TABLES.names() if not TABLES.get(name).self_wired)
+            raise ConfigError(
+                f"{self._where}: exports no neighbors, which topology {self.entry.topology} asks for (ADR-0023 F4); "
+                f"write it, or name a built-in table as algorithms.{self.name}.topology: {built_in}"
+            )
+        return {
+            rank: self._neighbours(rank, world_size, table.build(rank, world_size), system)
+            for rank in range(world_size)
+        }
+
+    def _neighbours(self, rank: int, world_size: int, built_in: NeighbourMap, system: System) -> NeighbourMap:
+        """The hook gets a copy; its changes count only if it returns them (ADR-0023 D11)."""
+        if self._neighbors is None:
+            return built_in
+        try:
+            returned = _call_with_optional(self._neighbors, (rank, world_size, dict(built_in)), system)
+            neighbours = built_in if returned is None else dict(returned)
+        except BaseException as error:
+            pass_on_halt(error)
+            raise self._wiring_error(rank, f"raised {error_text(error)}") from None
+        for direction, peer in neighbours.items():
+            wrong = _wrong_neighbour(direction, peer, rank, world_size)
+            if wrong:
+                raise self._wiring_error(rank, f"direction {direction!r} {wrong}")
+        return neighbours
+
+    def _wiring_error(self, rank: int, what: str) -> ConfigError:
+        return ConfigError(one_line(f"{self._where}: neighbors(rank={rank}) {what}"))
+
+    def _load(self) -> ModuleType:
+        try:
+            if self.entry.module.endswith(".py"):
+                return load_file(_on_path(self.entry.module), f"_ahbm_algorithm_{self.name}")
+            return importlib.import_module(self.entry.module)
+        except BaseException as error:
+            pass_on_halt(error)
+            raise ConfigError(one_line(f"{self._where}: cannot be imported: {error_text(error)}")) from None
+
+    def _hook(self, name: str, fits: Callable[[Any], bool], what: str, needed: bool = True) -> Any:
+        if not needed and getattr(self._module, name, None) is None:
+            return None
+        if not hasattr(self._module, name):
+            raise ConfigError(f"{self._where}: exports no {name}; an algorithm module must (ADR-0023 D11)")
+        hook = getattr(self._module, name)
+        if not fits(hook):
+            raise ConfigError(f"{self._where}: {name} must be {what}, not {type(hook).__name__}")
+        if callable(hook) and makes_generator(hook):
+            raise ConfigError(f"{self._where}: {name} {NOT_PLAIN}")
+        return hook
+
+
+def is_own(module: str) -> bool:
+    """Whether an entry's module is one of this package, which the program's version stands for."""
+    return module.startswith(OWN_PACKAGE)
+
+
+def source_hash(module: str) -> str:
+    """Hash of the source that an entry's module would be loaded from, without running it; empty if there is none."""
+    found = _source_of(module)
+    return "" if found is None else hashlib.sha256(found.read_bytes()).hexdigest()
+
+
+def _source_of(module: str) -> Path | None:
+    path = module.replace(".", "/")
+    files = (module,) if module.endswith(".py") else (f"{path}.py", f"{path}/__init__.py")
+    return next((each for each in map(_on_path, files) if each.is_file()), None)
+
+
+def exports(module: str, name: str) -> bool:
+    """Whether an entry's module binds a name, by its source, for a user's module is not run before it is needed.
+
+    A name that comes with ``from ... import *``, or while the module runs, is not seen.
+    """
+    file = _source_of(module)
+    try:
+        body = [] if file is None else ast.parse(file.read_bytes()).body
+    except (SyntaxError, ValueError):
+        return False
+    return any(name in _bound_by(statement) for statement in body)
+
+
+def _bound_by(statement: ast.stmt) -> set[str]:
+    """The names that a statement of a module binds."""
+    match statement:
+        case ast.FunctionDef(name=name):
+            return {name}
+        case ast.ImportFrom(names=names):
+            return {each.asname or each.name for each in names}
+        case ast.Assign() | ast.AnnAssign():
+            targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+            return {each.id for target in targets for each in ast.walk(target) if isinstance(each, ast.Name)}
+    return set()
+
+
+def _wrong_neighbour(direction: object, peer: object, rank: int, world_size: int) -> str:
+    """The problem with one item of a neighbour map; empty when there is none."""
+    if not isinstance(direction, str):
+        return "is no name; directions are text"
+    if "#" in direction:
+        return "has a #, which is for the names of queue pairs that are made while time runs"
+    if not isinstance(peer, int) or isinstance(peer, bool):
+        return f"leads to {peer!r}, which is no rank; ranks are 0 to {world_size - 1}"
+    if not 0 <= peer < world_size:
+        return f"leads to rank {peer}, which does not exist; ranks are 0 to {world_size - 1}"
+    return "leads back to the rank itself; leave it out" if peer == rank else ""
+
+
+def _on_path(file: str) -> Path:
+    """A ``.py`` file, looked up in the working directory and then in the folders of ``sys.path``."""
+    candidates = [Path(folder, file) for folder in ("", *sys.path)]
+    return next((path for path in candidates if path.is_file()), Path(file))
+
+
+def _is_names(thing: Any) -> bool:
+    return isinstance(thing, tuple) and all(isinstance(each, str) for each in thing)
+
+
+def _is_flag(thing: Any) -> bool:
+    return isinstance(thing, bool)
+
+
+def _is_mapping(thing: Any) -> bool:
+    return isinstance(thing, dict) and all(isinstance(k, str) and isinstance(v, int) for k, v in thing.items())
+
+
+def _is_layout(thing: Any) -> bool:
+    return isinstance(thing, tuple) and len(thing) == 2 and all(isinstance(name, str) for name in thing)
+
+
+def load_file(path: Path, name: str) -> ModuleType:
+    """Import a ``.py`` file as module ``name``."""
+    if not path.is_file():
+        raise FileNotFoundError(f"{path}: no such Python file")
+    spec = source_spec(name, path)
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def _call_with_optional(hook: Callable[..., Any], args: tuple[Any, ...], extra: Any) -> Any:
+    """Call a hook, with ``extra`` too if it takes one more positional parameter."""
+    takes = [
+        p for p in inspect.signature(hook).parameters.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
+    ]
+    return hook(*args, extra) if len(takes) > len(args) else hook(*args)

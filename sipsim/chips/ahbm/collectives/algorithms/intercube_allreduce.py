@@ -1,0 +1,228 @@
+"""All-reduce in five phases over cube mesh and SIPs, on the lead PE of every cube (ADR-0032 D1).
+
+1. Rows reduce W to E. 2. The last column reduces N to S into the root cube, in the south-east corner.
+3. Root cubes exchange between SIPs: a ring, a ring along rows and then columns, or on a mesh without wrap a
+chain that reduces and broadcasts back, rows and then columns. 4. The last column broadcasts S to N.
+5. Rows broadcast E to W.
+
+A shard larger than a slot is sent in tiles. The root cube keeps its partial sums in its own shard between the
+phases, so that no phase needs more than a ring's worth of tiles in the PE.
+
+**Order of additions**, which :func:`reference` repeats: a cube adds what arrives to its own data, so a row is
+``((c0 + c1) + c2) + ...`` and so is the last column, from the north. In a ring, a rank adds to its own the
+partial sums of the ranks behind it, nearest first; from three ranks on, ranks may therefore differ in the last
+bits of floating types. On a mesh the chain runs from W to E and from N to S, and all ranks agree.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from sipsim.chips.ahbm.collectives.intercube.members import intercube_multisip
+from sipsim.chips.ahbm.collectives.neighbours.neighbours import NeighbourMap
+from sipsim.chips.ahbm.collectives.settings import effective_rank_per
+from sipsim.chips.ahbm.tl.values import Pointer, TensorHandle
+
+if TYPE_CHECKING:
+    from sipsim.chips.ahbm.system import System
+    from sipsim.chips.ahbm.tl.language.language import TL
+
+Array = np.ndarray[Any, Any]
+Block = list[TensorHandle]
+Tile = tuple[Pointer, int]
+"""Address and elements."""
+
+SIP_TOPO_RING = 0
+SIP_TOPO_TORUS = 1
+SIP_TOPO_MESH = 2
+TOPO_NAME_TO_KIND = {"ring_1d": SIP_TOPO_RING, "torus_2d": SIP_TOPO_TORUS, "mesh_2d_no_wrap": SIP_TOPO_MESH}
+
+
+def kernel_args(world_size: int, n_elem: int, system: "System") -> tuple[int, int, int, int]:
+    """(elements a cube, cube mesh width, height, number of SIPs)."""
+    width, height = system.cube_mesh
+    return n_elem, width, height, world_size
+
+
+def root_cube(system: "System") -> int:
+    """The south-east cube: rows reduce eastwards, the last column southwards."""
+    return system.n_cubes - 1
+
+
+def neighbors(rank: int, world_size: int, neighbor_map: NeighbourMap, system: "System") -> NeighbourMap:
+    """The lead PE of every cube to its mesh neighbours and its twins on other SIPs (ADR-0032 D3).
+
+    Raises:
+        ValueError: when the ranks are not all cubes of all SIPs.
+    """
+    per = effective_rank_per(system.resolved, system.resolved.ccl.defaults.algorithm)
+    if per != "cube" or world_size != system.n_sips * system.n_cubes:
+        raise ValueError("every cube takes part; leave rank_per and world_size null")
+    return intercube_multisip(system, rank)
+
+
+def kernel(
+    t_ptr: Pointer,
+    n_elem: int,
+    cube_w: int,
+    cube_h: int,
+    n_sips: int,
+    sip_rank: int,
+    sip_topo_kind: int,
+    sip_topo_w: int,
+    sip_topo_h: int,
+    tl: "TL",
+) -> None:
+    """All-reduce the shards of ``n_elem`` elements at ``t_ptr``, one a cube, in place."""
+    cube = tl.program_id(1)
+    x, y = cube % cube_w, cube // cube_w
+    is_root = (x, y) == (cube_w - 1, cube_h - 1)
+    shard = t_ptr + cube * n_elem * t_ptr.dtype.itemsize
+    tiles = tiles_of(shard, n_elem, tl)
+    for ptr, length in tiles:
+        total = reduce_to_root(ptr, length, x, y, cube_w, cube_h, tl)
+        if total is not None:
+            with tl.phase("reduce last column"):
+                tl.store(ptr, total)
+    if is_root and n_sips > 1:
+        exchange = EXCHANGES[sip_topo_kind]
+        with tl.phase("exchange between SIPs"):
+            for block in blocks_of(tiles, tl):
+                sums = [tl.load(ptr, length) for ptr, length in block]
+                sums = exchange(sums, sip_rank, sip_topo_w, sip_topo_h, tl)
+                for (ptr, _), total in zip(block, sums, strict=True):
+                    tl.store(ptr, total)
+    for ptr, length in tiles:
+        _broadcast_from_root(ptr, length, x, y, cube_w, is_root, tl)
+
+
+def tiles_of(shard: Pointer, n_elem: int, tl: "TL") -> list[Tile]:
+    """(address, elements) of the pieces of a shard that fit a slot; one piece where there is no neighbour."""
+    itemsize = shard.dtype.itemsize
+    slots = [tl.ipcq_slots(d)[1] for d in _ALL_DIRECTIONS if tl.has_direction(d)]
+    most = max(min(slots) // itemsize, 1) if slots else n_elem
+    return [(shard + start * itemsize, min(most, n_elem - start)) for start in range(0, n_elem, most)]
+
+
+def blocks_of(tiles: list[Tile], tl: "TL") -> list[list[Tile]]:
+    """As many tiles at once as every ring between SIPs has slots: all are sent before the first is received."""
+    depth = min(tl.ipcq_slots(d)[0] for d in _SIP_DIRECTIONS if tl.has_direction(d))
+    return [tiles[start : start + depth] for start in range(0, len(tiles), depth)]
+
+
+def reduce_to_root(
+    ptr: Pointer, length: int, x: int, y: int, cube_w: int, cube_h: int, tl: "TL"
+) -> TensorHandle | None:
+    """Phases 1 and 2 for one tile: the sum of this SIP on the root cube, None on others."""
+    with tl.phase("reduce rows"):
+        total = tl.load(ptr, length)
+        if x > 0:
+            total = total + tl.recv("W", length, total.dtype)
+        if x < cube_w - 1:
+            tl.send("E", total)
+            return None
+    with tl.phase("reduce last column"):
+        if y > 0:
+            total = total + tl.recv("N", length, total.dtype)
+        if y < cube_h - 1:
+            tl.send("S", total)
+            return None
+    return total
+
+
+def _broadcast_from_root(ptr: Pointer, length: int, x: int, y: int, cube_w: int, is_root: bool, tl: "TL") -> None:
+    """Phases 4 and 5 for one tile."""
+    in_last_column = x == cube_w - 1
+    with tl.phase("broadcast last column" if in_last_column else "broadcast rows"):
+        total = tl.load(ptr, length) if is_root else tl.recv("S" if in_last_column else "E", length, ptr.dtype)
+        if in_last_column and y > 0:
+            tl.send("N", total)
+        if x > 0:
+            tl.send("W", total)
+        if not is_root:
+            tl.store(ptr, total)
+
+
+def _ring(sums: Block, size: int, to: str, source: str, tl: "TL") -> Block:
+    """``size - 1`` rounds: pass on what arrived last round, add what arrives now."""
+    moving = sums
+    for _ in range(size - 1):
+        for tile in moving:
+            tl.send(to, tile)
+        moving = [tl.recv(source, tile.shape, tile.dtype) for tile in moving]
+        sums = [total + tile for total, tile in zip(sums, moving, strict=True)]
+    return sums
+
+
+def _chain(sums: Block, place: int, size: int, to: str, source: str, tl: "TL") -> Block:
+    """Reduce along a line towards its last rank, then broadcast back."""
+    if place > 0:
+        sums = [total + tl.recv(source, total.shape, total.dtype) for total in sums]
+    if place < size - 1:
+        for tile in sums:
+            tl.send(to, tile)
+        sums = [tl.recv(to, tile.shape, tile.dtype) for tile in sums]
+    if place > 0:
+        for tile in sums:
+            tl.send(source, tile)
+    return sums
+
+
+def _inter_sip_ring(sums: Block, rank: int, w: int, h: int, tl: "TL") -> Block:
+    return _ring(sums, w, "global_E", "global_W", tl)
+
+
+def _inter_sip_torus_2d(sums: Block, rank: int, w: int, h: int, tl: "TL") -> Block:
+    return _ring(_ring(sums, w, "global_E", "global_W", tl), h, "global_S", "global_N", tl)
+
+
+def _inter_sip_mesh_2d(sums: Block, rank: int, w: int, h: int, tl: "TL") -> Block:
+    rows = _chain(sums, rank % w, w, "global_E", "global_W", tl)
+    return _chain(rows, rank // w, h, "global_S", "global_N", tl)
+
+
+_SIP_DIRECTIONS = ("global_E", "global_W", "global_N", "global_S")
+_ALL_DIRECTIONS = ("E", "W", "N", "S", *_SIP_DIRECTIONS)
+EXCHANGES: dict[int, Callable[[Block, int, int, int, "TL"], Block]] = {
+    SIP_TOPO_RING: _inter_sip_ring,
+    SIP_TOPO_TORUS: _inter_sip_torus_2d,
+    SIP_TOPO_MESH: _inter_sip_mesh_2d,
+}
+
+
+def reference(tensors: list[Array], system: "System") -> list[Array]:
+    """The exact rows of each rank from all (cubes, elements) inputs, in NumPy, with the kernel's order of additions."""
+    width, height = system.cube_mesh
+    kind = TOPO_NAME_TO_KIND[system.topology]
+    with np.errstate(over="ignore", invalid="ignore"):
+        sums = [_sum_of_sip(t, width, height) for t in tensors]
+        across = _line_sums if kind == SIP_TOPO_MESH else _ring_sums
+        w, h = system.shape
+        for row in range(h):
+            sums[row * w : (row + 1) * w] = across(sums[row * w : (row + 1) * w])
+        if kind != SIP_TOPO_RING:
+            for column in range(w):
+                sums[column::w] = across(sums[column::w])
+    return sums
+
+
+def _sum_of_sip(tensor: Array, width: int, height: int) -> Array:
+    rows = [_running_sum(list(tensor[y * width : (y + 1) * width])) for y in range(height)]
+    return _running_sum(rows)
+
+
+def _running_sum(terms: list[Array]) -> Array:
+    total = terms[0]
+    for term in terms[1:]:
+        total = total + term
+    return total
+
+
+def _ring_sums(sums: list[Array]) -> list[Array]:
+    size = len(sums)
+    return [_running_sum([sums[(place - back) % size] for back in range(size)]) for place in range(size)]
+
+
+def _line_sums(sums: list[Array]) -> list[Array]:
+    return [_running_sum(sums)] * len(sums)

@@ -1,0 +1,171 @@
+"""The kernel of every algorithm that is a schedule: it carries out the instructions of its worker.
+
+Loads and receives are issued some instructions ahead. A value that is sent on stays in the TCM; it is stored when it is
+final, and no send waits for a store.
+"""
+
+from collections import defaultdict, deque
+from collections.abc import Iterator
+from operator import itemgetter
+from typing import TYPE_CHECKING
+
+from sipsim.chips.ahbm.collectives.programs.program import NOWHERE, Instruction, Key
+from sipsim.chips.ahbm.tl.futures import LoadFuture, RecvFuture
+from sipsim.chips.ahbm.tl.values import Pointer, TensorHandle
+from sipsim.collectives.reduction.operators import MATH_OF
+from sipsim.collectives.schedule.steps import ARRIVED_FIRST
+
+if TYPE_CHECKING:
+    from sipsim.chips.ahbm.tl.language.language import TL
+
+LOADS_AHEAD = 4
+RECVS_AHEAD = 4
+"""So the receives of the smallest messages are issued while the first value is loaded."""
+SMALL_BYTES = 1024
+"""While the next message is not there, receives of messages of so many bytes are issued without a limit."""
+Place = tuple[int, int]
+
+
+def kernel_args(world_size: int, n_elem: int) -> tuple[()]:
+    """None of its own (ADR-0032 D7): the kernel gets its instructions from the communicator."""
+    return ()
+
+
+def kernel(
+    source: Pointer, result: Pointer, op: str, ranks: int, programs: dict[Place, list[Instruction]], tl: "TL"
+) -> None:
+    """Carry out the program of this PE, by (cube, PE), if it has one.
+
+    ``op`` combines values; ``avg`` adds them and divides what is final by ``ranks``.
+    """
+    program = programs.get((tl.program_id(1), tl.program_id(0)), [])
+    loads, recvs = _Loads(source, program, tl), _Receives(source, program, tl)
+    stores = _Stores(result, ranks if op == "avg" else 1, tl)
+    values: dict[Key, TensorHandle] = {}
+    for instruction in program:
+        key, combines, send = instruction.key, instruction.combines, instruction.send
+        loads.issue()
+        recvs.issue()
+        if instruction.load_at != NOWHERE:
+            value = loads.value(instruction)
+        elif key in values:
+            value = values.pop(key)
+        if instruction.recv:
+            arrived = recvs.message()
+            if combines == ARRIVED_FIRST:
+                value, arrived = arrived, value
+            value = combined(op, value, arrived, tl) if combines else arrived
+        if send:
+            tl.send(send, value)
+        if instruction.store_at != NOWHERE:
+            stores.add(instruction, value)
+        if instruction.keeps:
+            values[key] = value
+
+
+class _Loads:
+    """Those of a program, one for each piece of the source or for each joint of several. ``_joint``: by their place."""
+
+    def __init__(self, source: Pointer, program: list[Instruction], tl: "TL") -> None:
+        self._source = source
+        self._tl = tl
+        self._left = deque(_ranges(program))
+        self._coming: deque[LoadFuture] = deque()
+        self._joint: dict[int, TensorHandle] = {}
+
+    def issue(self) -> None:
+        """Those that may be under way."""
+        while self._left and len(self._coming) < LOADS_AHEAD:
+            first, count = self._left.popleft()
+            self._coming.append(self._tl.load_async(_at(self._source, first), count))
+
+    def value(self, instruction: Instruction) -> TensorHandle:
+        """What an instruction takes from the source."""
+        joint = instruction.load_with
+        if joint is None:
+            return self._tl.wait(self._coming.popleft())
+        whole = self._tl.wait(self._coming.popleft()) if joint.is_first else self._joint.pop(joint.at)
+        if not joint.is_last:
+            self._joint[joint.at] = whole
+        start = instruction.load_at - joint.at
+        return whole[start : start + instruction.length]
+
+
+class _Receives:
+    """Those of a program."""
+
+    def __init__(self, source: Pointer, program: list[Instruction], tl: "TL") -> None:
+        self._dtype = source.dtype
+        self._small = SMALL_BYTES // source.dtype.itemsize
+        self._tl = tl
+        self._left = deque(instruction for instruction in program if instruction.recv)
+        self._posted: deque[RecvFuture] = deque()
+
+    def issue(self) -> None:
+        """Those that are issued ahead."""
+        while self._left and len(self._posted) < RECVS_AHEAD:
+            self._post()
+
+    def message(self) -> TensorHandle:
+        """The next one. Until it comes, further receives are issued, which then are no work behind the last arrival."""
+        while self._left and self._left[0].length <= self._small and not self._posted[0].is_completed():
+            self._post()
+        return self._tl.wait(self._posted.popleft())
+
+    def _post(self) -> None:
+        receive = self._left.popleft()
+        self._posted.append(self._tl.recv_async(receive.recv, receive.length, self._dtype))
+
+
+class _Stores:
+    """Of final values, which are divided first. ``_joint``: the places and values of joints, by those of the joints."""
+
+    def __init__(self, result: Pointer, divisor: int, tl: "TL") -> None:
+        self._result = result
+        self._divisor = divisor
+        self._tl = tl
+        self._joint: defaultdict[int, list[tuple[int, TensorHandle]]] = defaultdict(list)
+
+    def add(self, instruction: Instruction, value: TensorHandle) -> None:
+        """A value; a joint is stored when it is whole, by one command unless the values lie in slots."""
+        joint = instruction.store_with
+        if joint is None:
+            self._store(instruction.store_at, value)
+            return
+        self._joint[joint.at].append((instruction.store_at, value))
+        if not joint.is_last:
+            return
+        parts = sorted(self._joint.pop(joint.at), key=itemgetter(0))
+        if any(each.in_slot is not None or each.slot_pa is not None for _, each in parts):
+            for at, each in parts:
+                self._store(at, each)
+        else:
+            self._store(joint.at, self._tl.join([each for _, each in parts]))
+
+    def _store(self, at: int, value: TensorHandle) -> None:
+        final = value if self._divisor == 1 else value / self._divisor
+        self._tl.store_async(_at(self._result, at), final)
+
+
+def _ranges(program: list[Instruction]) -> Iterator[tuple[int, int]]:
+    """What is loaded by one command: its first element, and the number of elements."""
+    for each in program:
+        joint = each.load_with
+        if joint is None and each.load_at != NOWHERE:
+            yield each.load_at, each.length
+        elif joint is not None and joint.is_first:
+            yield joint.at, joint.length
+
+
+def _at(pointer: Pointer, elements: int) -> Pointer:
+    return pointer + elements * pointer.dtype.itemsize
+
+
+def combined(op: str, first: TensorHandle, second: TensorHandle, tl: "TL") -> TensorHandle:
+    """Two values of a kernel; what is final of ``avg`` is its to divide."""
+    word = MATH_OF[op]
+    if word == "add":
+        return first + second
+    if word == "mul":
+        return first * second
+    return tl.maximum(first, second) if word == "max" else tl.minimum(first, second)

@@ -1,0 +1,1 @@
+"""The files of one subject, which become programs.py."""

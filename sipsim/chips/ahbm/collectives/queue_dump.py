@@ -1,0 +1,77 @@
+"""The queue state of a SIP: a dump for the deadlock report, and the same as text (ADR-0023 D14)."""
+
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+import msgspec
+from msgspec.structs import replace
+
+from sipsim.chips.ahbm.ipcq.pe_ipcq.pe_ipcq import PeIpcq
+from sipsim.chips.ahbm.ipcq.queue_pair import QueuePair
+from sipsim.core.engine import Engine
+from sipsim.core.units import format_time_ps
+from sipsim.records.dump import Place, QueueState, SipDump, place_name
+
+
+class PeView(Protocol):
+    """A PE and its PE_IPCQ."""
+
+    ipcq: PeIpcq
+
+
+class SipView(Protocol):
+    """What a dump reads of a SIP."""
+
+    sip: int
+    engine: Engine
+
+    def pes_in_use(self) -> Sequence[PeView]: ...
+
+
+def dump(tasks: SipDump, sip: SipView) -> bytes:
+    """A SIP's state for the deadlock report: the dump of its tasks, with its queues."""
+    return msgspec.json.encode(replace(tasks, queues=tuple(queue_states(sip)), has_ipcq=True))
+
+
+def pointer_dump(sip: SipView) -> str:
+    """Every queue pair of a SIP as text: its four pointers, and the address range of its receive ring."""
+    lines = [f"rank {sip.sip} at {format_time_ps(sip.engine.now_ps)}"]
+    for queue in queue_states(sip):
+        _, cube, pe = queue.place
+        stop = queue.rx_base_pa + queue.rx_bytes
+        lines.append(f"  cube {cube} PE {pe} {queue.direction}: {pointers(queue)}")
+        lines.append(f"    receives in {queue.rx_base_pa:#x} to {stop:#x}, peer {place_name(queue.peer)}")
+    return "\n".join(lines)
+
+
+def queue_states(sip: SipView) -> Iterable[QueueState]:
+    """The queue pairs of all PEs in use, in order of cube and PE: the plan's, then later ones by full name."""
+    for pe in sip.pes_in_use():
+        for queue in pe.ipcq.every.values():
+            yield _queue_state(pe.ipcq.place, queue)
+
+
+def pointers(queue: QueueState) -> str:
+    """The four pointers by their names in ADR-0023 D2."""
+    return (
+        f"my_head={queue.my_head} my_tail={queue.my_tail} "
+        f"peer_head_cache={queue.peer_head_cache} peer_tail_cache={queue.peer_tail_cache}"
+    )
+
+
+def _queue_state(place: Place, queue: QueuePair) -> QueueState:
+    return QueueState(
+        place,
+        queue.direction,
+        queue.peer.place,
+        queue.my_head,
+        queue.my_tail,
+        queue.peer_head_cache,
+        queue.peer_tail_cache,
+        queue.my_rx_base_pa,
+        queue.n_slots * queue.slot_size,
+        queue.peer.rx_base_pa if queue.can_send else 0,
+        queue.n_slots,
+        tuple(taken.handle for taken in queue.in_use),
+        queue.generation,
+    )

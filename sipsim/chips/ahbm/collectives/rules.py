@@ -1,0 +1,260 @@
+"""Rules for the algorithm that runs: its table, its ranks, its queues and rings."""
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from sipsim.chips.ahbm.address import MIB
+from sipsim.chips.ahbm.collectives.algorithm import exports
+from sipsim.chips.ahbm.collectives.neighbours.base import TABLES
+from sipsim.chips.ahbm.collectives.neighbours.neighbours import OPPOSITE
+from sipsim.chips.ahbm.collectives.settings import (
+    OF_A_QUEUE_PAIR,
+    credit_modes,
+    effective_ipcq,
+    effective_rank_per,
+    effective_world_size,
+    knob_path,
+    rank_places,
+    unknown_algorithm,
+)
+from sipsim.chips.ahbm.ipcq.credits import FAST_PATH
+from sipsim.chips.ahbm.ipcq.messages.flits import HEADER_BYTES
+from sipsim.config.document import Path, Problem, Rule, dotted, no_power_of_two, refused, shown, unregistered
+from sipsim.config.load.override import Override
+from sipsim.config.schema.model import AlgorithmEntry, IpcqKnobs, Resolved
+from sipsim.config.yaml import one_line
+from sipsim.core.errors import ConfigError
+
+TCM = "tcm"
+RINGS_OF_GROUPS = "collectives over SIPs keep their rings in the TCM"
+NO_CREDITS = "has no effect with credit_return_mode fast_path, whose credits have a wire of their own; use fabric"
+
+
+def check_overrides(resolved: Resolved, overrides: Sequence[Override]) -> None:
+    """Refuse an override of ``defaults.KEY`` that an entry of a file hides, for it would have no effect in any run.
+
+    Raises:
+        ConfigError: with the key path that has one.
+    """
+    _check_hidden(resolved, overrides, [resolved.ccl.defaults.algorithm], lambda key: key not in OF_A_QUEUE_PAIR)
+
+
+def check_overrides_of_job(resolved: Resolved, overrides: Sequence[Override], names: Sequence[str]) -> None:
+    """The same for a run of the algorithms ``names`` alone, without messages between two ranks.
+
+    Raises:
+        ConfigError: with a key path that has an effect.
+    """
+    _check_hidden(resolved, overrides, names, OF_A_QUEUE_PAIR.__contains__)
+    channel = dotted(knob_path(resolved, "credit_virtual_channel"))
+    given = next((each for each in overrides if channel in each.paths()), None)
+    is_used = effective_ipcq(resolved, resolved.ccl.defaults.algorithm).credit_virtual_channel
+    modes = {effective_ipcq(resolved, name).credit_return_mode for name in names}
+    if given is not None and is_used and modes == {FAST_PATH}:
+        raise ConfigError(one_line(f"{given.origin}: {channel} = true: {NO_CREDITS}"))
+
+
+def check_overrides_of_groups(resolved: Resolved, overrides: Sequence[Override]) -> None:
+    """Check the user's overrides for a run of collectives over SIPs alone.
+
+    Raises:
+        ConfigError: with what they do not do.
+    """
+    kind = resolved.ccl.defaults.buffer_kind
+    given = next((each for each in overrides if "defaults.buffer_kind" in each.paths()), None)
+    if given is not None and kind != TCM:
+        what = f"defaults.buffer_kind = {kind}: {RINGS_OF_GROUPS}; leave it out, or name another --collective"
+        raise ConfigError(one_line(f"{given.origin}: {what}"))
+
+
+def _check_hidden(
+    resolved: Resolved, overrides: Sequence[Override], names: Sequence[str], concerns: Callable[[str], bool]
+) -> None:
+    given = {path: override for override in overrides for path in override.paths()}
+    for text, override in given.items():
+        section, _, key = text.partition(".")
+        if section != "defaults" or not hasattr(AlgorithmEntry, key) or not concerns(key):
+            continue
+        used = getattr(resolved.ccl.defaults, key)
+        own = {f"algorithms.{name}.{key}": getattr(resolved.ccl.algorithms[name], key) for name in names}
+        if any(value in (None, used) or path in given for path, value in own.items()):
+            continue
+        path, value = next(iter(own.items()))
+        others = " and all others that run have their own" if len(own) > 1 else ""
+        what = f"has no effect, since {path} = {shown(value)}{others}; set {path} instead"
+        raise ConfigError(one_line(f"{override.origin}: {what}"))
+
+
+def known_algorithm(resolved: Resolved) -> Problem | None:
+    """``defaults.algorithm`` has an entry in ``algorithms``."""
+    name = resolved.ccl.defaults.algorithm
+    if name in resolved.ccl.algorithms:
+        return None
+    text = unknown_algorithm(name, resolved.ccl.algorithms)
+    return Problem((("defaults", "algorithm"),), f"defaults.algorithm: {text}")
+
+
+def known_neighbour_table(resolved: Resolved) -> Problem | None:
+    """The algorithm's ``topology`` is a registered neighbour table."""
+    name = resolved.ccl.defaults.algorithm
+    return unregistered(("algorithms", name, "topology"), resolved.ccl.algorithms[name].topology, TABLES)
+
+
+def world_size_has_places(resolved: Resolved) -> Problem | None:
+    """A configured world size takes that many places, so there must be as many."""
+    name = resolved.ccl.defaults.algorithm
+    size, places = effective_world_size(resolved, name), rank_places(resolved, name)
+    if size <= places:
+        return None
+    per = effective_rank_per(resolved, name)
+    what = f"must be null or 1 to {places}, as there are {places} places with rank_per {per}"
+    return refused(knob_path(resolved, "world_size"), size, what, *_rank_paths(name))
+
+
+def table_takes_the_ranks(resolved: Resolved) -> Problem | None:
+    """The neighbour table can wire that number of ranks (a grid needs a square)."""
+    name = resolved.ccl.defaults.algorithm
+    kind = resolved.ccl.algorithms[name].topology
+    refusal = TABLES.get(kind).refuses(effective_world_size(resolved, name), rank_places(resolved, name))
+    if refusal is None:
+        return None
+    others = knob_path(resolved, "world_size"), *_rank_paths(name)
+    return refused(("algorithms", name, "topology"), kind, refusal, *others)
+
+
+def _rank_paths(name: str) -> tuple[Path, ...]:
+    """The values that the number of places follows from."""
+    return ("algorithms", name, "rank_per"), ("system", "sips", "count"), ("sip", "cube_mesh"), ("cube", "pes")
+
+
+def opposites_are_pairs(resolved: Resolved) -> Problem | None:
+    """A direction is in one pair of opposites, with another direction."""
+    name = resolved.ccl.defaults.algorithm
+    pairs = dict(OPPOSITE)
+    for a, b in resolved.ccl.algorithms[name].opposites.items():
+        path = ("algorithms", name, "opposites", a)
+        if a == b:
+            return refused(path, b, "a direction is not its own opposite; name another")
+        for direction, opposite in ((a, b), (b, a)):
+            known = pairs.setdefault(direction, opposite)
+            if known != opposite:
+                what = f"{direction} is the opposite of {known} already; a direction is in one pair"
+                return refused(path, b, what)
+    return None
+
+
+def a_ring_fits_its_memory(resolved: Resolved) -> Problem | None:
+    """One receive ring fits. The installation, which knows the number of rings a PE has, checks again."""
+    return ring_overflow(resolved, effective_ipcq(resolved, resolved.ccl.defaults.algorithm), 1)
+
+
+def ring_overflow(resolved: Resolved, knobs: IpcqKnobs, rings: int) -> Problem | None:
+    """The problem with ``rings`` rings a PE, if any. A TCM and a slice of HBM serve one PE; PEs share a cube's SRAM."""
+    need, (owner, room) = rings * knobs.n_slots * knobs.slot_size, _ring_room(resolved, knobs.buffer_kind)
+    if need <= room:
+        return None
+    slots, size = knob_path(resolved, "n_slots"), knob_path(resolved, "slot_size")
+    count, take = ("1 ring", "takes") if rings == 1 else (f"{rings} rings", "take")
+    rings_text = f"{count} of {knobs.n_slots} slots of {knobs.slot_size} B {take} {need} B"
+    what = f"more than the {room} B that a PE has of {dotted(owner)}; lower {dotted(slots)} or {dotted(size)}"
+    others = size, knob_path(resolved, "buffer_kind"), owner, ("cube", "pes")
+    return refused(slots, knobs.n_slots, f"{rings_text}, {what}", *others)
+
+
+def _ring_room(resolved: Resolved, buffer_kind: str) -> tuple[Path, int]:
+    cube, tcm = resolved.topology.cube, resolved.components.tcm_layout
+    rooms: dict[str, tuple[Path, int]] = {
+        "tcm": (("tcm_layout", "ipcq_MiB"), tcm.ipcq_MiB * MIB),
+        "hbm": (("cube", "hbm_MiB_per_pe"), cube.hbm_MiB_per_pe * MIB),
+        "sram": (("cube", "sram_MiB"), cube.sram_MiB * MIB // cube.pes),
+    }
+    return rooms[buffer_kind]
+
+
+def hardware_is_strict(resolved: Resolved) -> Problem | None:
+    """``hw_strict``: a slot is found with a mask (ADR-0023 D21), and a credit is one header flit (D19)."""
+    knobs = effective_ipcq(resolved, resolved.ccl.defaults.algorithm)
+    if not knobs.hw_strict:
+        return None
+    strict, credit = knob_path(resolved, "hw_strict"), knobs.ipcq_credit_size_bytes
+    for key in ("n_slots", "slot_size"):
+        value = getattr(knobs, key)
+        if what := no_power_of_two(value, " under hw_strict"):
+            return refused(knob_path(resolved, key), value, what, strict)
+    if credit == HEADER_BYTES:
+        return None
+    what = f"must be {HEADER_BYTES} under hw_strict: a credit is one header"
+    return refused(knob_path(resolved, "ipcq_credit_size_bytes"), credit, what, strict)
+
+
+def credits_have_a_channel_to_use(resolved: Resolved) -> Problem | None:
+    """A virtual channel for credits needs virtual channels, and credits that travel over the fabric."""
+    knobs = effective_ipcq(resolved, resolved.ccl.defaults.algorithm)
+    if not knobs.credit_virtual_channel:
+        return None
+    if not knobs.virtual_channels:
+        what = "needs virtual_channels: true"
+    elif credit_modes(resolved) == {FAST_PATH}:
+        what = NO_CREDITS
+    else:
+        return None
+    others = (knob_path(resolved, key) for key in ("virtual_channels", "credit_return_mode"))
+    return refused(knob_path(resolved, "credit_virtual_channel"), "true", what, *others)
+
+
+def buffers_hold_packets(resolved: Resolved) -> Problem | None:
+    """Finite buffers hold packets of at least a chunk of the arbitration; those of links need those of routers."""
+    router, io_port = resolved.components.router, resolved.components.io_port
+    if io_port.buffer_packets is not None and router.buffer_packets is None:
+        path, what = ("io_port", "buffer_packets"), "needs router.buffer_packets, or leave it null"
+        return refused(path, io_port.buffer_packets, what, ("router", "buffer_packets"))
+    chunk = knob_path(resolved, "vc_chunk_size")
+    chunk_bytes = effective_ipcq(resolved, resolved.ccl.defaults.algorithm).vc_chunk_size
+    path = "router", "packet_bytes"
+    if router.packet_bytes is None:
+        return None
+    if router.buffer_packets is None:
+        what = "has no effect without buffers; set router.buffer_packets, or leave it null"
+        return refused(path, router.packet_bytes, what, ("router", "buffer_packets"))
+    if router.packet_bytes >= chunk_bytes:
+        return None
+    what = f"must be at least {chunk_bytes}, a chunk ({dotted(chunk)}); or null, which is a chunk"
+    return refused(path, router.packet_bytes, what, chunk)
+
+
+def schedules_share_their_pes(resolved: Resolved) -> Problem | None:
+    """What a PE has for all its queue pairs, no schedule has of its own; those that are seen without running them."""
+    names = sorted(resolved.ccl.algorithms)
+    problems = ((name, setting_of_pe(resolved, name)) for name in names)
+    schedules = (each for name, each in problems if each and exports(resolved.ccl.algorithms[name].module, "schedule"))
+    return next(schedules, None)
+
+
+def setting_of_pe(resolved: Resolved, name: str) -> Problem | None:
+    """A setting that an entry cannot have as a schedule, which runs beside other algorithms, and in the TCM."""
+    entry = msgspec.structs.asdict(resolved.ccl.algorithms[name])
+    of_pe = {**msgspec.structs.asdict(resolved.ccl.defaults), "buffer_kind": TCM}
+    for key in IpcqKnobs.__struct_fields__:
+        if key in OF_A_QUEUE_PAIR or entry[key] in (None, of_pe[key]):
+            continue
+        what = "the rings of groups lie in the TCM; leave it out"
+        if key != "buffer_kind":
+            what = f"a PE has it for the queue pairs of all algorithms; set defaults.{key}"
+        value = str(entry[key]).lower() if isinstance(entry[key], bool) else entry[key]
+        return refused(("algorithms", name, key), value, what, ("defaults", key))
+    return None
+
+
+RULES: tuple[Rule, ...] = (
+    known_algorithm,
+    known_neighbour_table,
+    world_size_has_places,
+    table_takes_the_ranks,
+    opposites_are_pairs,
+    a_ring_fits_its_memory,
+    hardware_is_strict,
+    credits_have_a_channel_to_use,
+    buffers_hold_packets,
+    schedules_share_their_pes,
+)

@@ -1,0 +1,71 @@
+"""What a rank leaves for the explanation: its spans, the phases of its kernels, the transfers that met others, and the
+accesses that waited in a memory.
+"""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from broker.wire import checked
+from sipsim.chips.ahbm.ipcq.messages.messages import Installed
+from sipsim.chips.ahbm.memory.ports.port import Wait
+from sipsim.core.errors import OutputError
+from sipsim.core.files.files import reader, write_file
+from sipsim.fabric.noc.delays import Delayed
+from sipsim.records.recorder import PhaseStart, Recorder, Span
+
+HISTORY_FILE = "history.msgpack"
+"""The name of a rank's history in its artifact folder."""
+
+
+class History(msgspec.Struct, frozen=True):
+    """Of one rank. Span number n is at n - 1. ``later``: its queue pairs that were made while time ran."""
+
+    rank: int
+    spans: list[Span]
+    phases: list[PhaseStart]
+    delayed: list[Delayed]
+    waits: list[Wait]
+    later: list[Installed] = []
+
+
+_DECODER = msgspec.msgpack.Decoder(History)
+
+
+def write_history(
+    folder: Path, recorder: Recorder, delayed: Iterable[Delayed], waits: list[Wait], later: list[Installed]
+) -> None:
+    """Write a rank's history, at the end of its run.
+
+    Raises:
+        OutputError: when the disk is full.
+    """
+    history = History(recorder.rank, recorder.spans or [], recorder.phases, list(delayed), waits, later)
+    path = folder / HISTORY_FILE
+    try:
+        write_file(path, msgspec.msgpack.encode(history, enc_hook=_as_text))
+    except OSError as error:
+        hint = "make room there, set TMPDIR to another folder, or leave --explain out"
+        raise OutputError(f"{path}: the history cannot be written: {error.strerror}; {hint}") from None
+
+
+def read_histories(folders: Sequence[Path]) -> list[History]:
+    """The histories of all ranks, in order of rank.
+
+    Raises:
+        OSError: when one is missing.
+        BadFrame: for a file that is none.
+    """
+    return [_read_history(each / HISTORY_FILE) for each in folders]
+
+
+def _read_history(path: Path) -> History:
+    with reader(path) as file:
+        return checked(_DECODER.decode, file.read(), "the history of a rank")
+
+
+def _as_text(fact: Any) -> str:
+    """A fact of a user's command that is no plain value."""
+    return repr(fact)

@@ -1,0 +1,5 @@
+"""The host API that scripts see: tensors and ``torch.distributed``; and the loading of scripts."""
+
+from sipsim.chips.ahbm.host.layout.dp_policy import DPPolicy
+
+__all__ = ["DPPolicy"]

@@ -1,0 +1,104 @@
+"""What one rank notes of its collectives: a record each, for results, and their data, for the launcher's check."""
+
+import os
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+
+from sipsim.chips.ahbm.host.stream.kernel_queue import Work, WorkTimes
+from sipsim.chips.ahbm.sip.sip import Sip
+from sipsim.collectives.call.base import Call, Collective, DeviceTensor
+from sipsim.collectives.testdata import Mismatch
+from sipsim.core.errors import OutputError
+from sipsim.core.files.files import REWRITE, open_file
+from sipsim.records.job import SEND_RECV, RunRecord
+from sipsim.records.report.resources import PeakMemory
+
+
+class RunRecords:
+    """``runs``: of the collectives that have ended on a SIP, in the order of their ends. ``on_record``: told of each.
+
+    ``recorded_io_dir``: where their data go; empty: nowhere. A collective is numbered when it starts, as in the spans
+    and counters of the SIP. ``row``: of those that start now, as of a ``RunRecord``.
+    """
+
+    def __init__(self, sip: Sip, recorded_io_dir: str) -> None:
+        self._sip = sip
+        self._recorded_io_dir = recorded_io_dir
+        self._started = 0
+        self.runs: list[RunRecord] = []
+        self.row: str | None = None
+        self.on_record: Callable[[RunRecord], None] = lambda _record: None
+        self.memory = PeakMemory()
+
+    def note_start(self, work: Work, call: Call) -> None:
+        """A collective starts: its source has its values. Those without a row of their own have a number in common."""
+        work.run, work.row = self._started, self.row
+        if work.has_own_row:
+            self._started += 1
+            self._record_io(work, "in", call.source)
+
+    def note_end(self, work: Work, collective: Collective | None, call: Call) -> None:
+        """A collective with a row of its own has ended; None: a message from one rank to another."""
+        self._record_io(work, "out", call.result)
+        self.add(collective, call, work, [work.times])
+
+    def add(
+        self,
+        collective: Collective | None,
+        call: Call,
+        last: Work,
+        times: Sequence[WorkTimes],
+        wrong: Mismatch | None = None,
+    ) -> None:
+        """Add a completed collective, by its last iteration and the times of all that count; sample memory, which is at
+        its peak now."""
+        self.memory.sample()
+        assert last.run is not None
+        self._started = max(self._started, last.run + 1)
+        sized = call.sized()
+        busbw = Fraction(1) if collective is None else collective.busbw_factor(len(last.sips))
+        count = last.count or sized.numel()
+        self.runs.append(
+            RunRecord(
+                collective=SEND_RECV if collective is None else collective.name,
+                algorithm=last.algorithm,
+                dtype=sized.dtype.name,
+                op=call.op,
+                count=count,
+                nbytes=count * sized.dtype.itemsize,
+                busbw=(busbw.numerator, busbw.denominator),
+                spans_ps=tuple([each.span_ps for each in times]),
+                kernels_ps=tuple([each.kernels_ps for each in times]),
+                wrong=wrong.elements if wrong is not None else None,
+                first_wrong=wrong.first if wrong is not None else "",
+                values=call.values,
+                usage=self._sip.usage.so_far(),
+                group=last.group,
+                sips=last.sips,
+                call=last.number,
+                run=last.run,
+                workers=last.workers,
+                in_place=call.source is call.result,
+                row=last.row,
+            )
+        )
+        self.on_record(self.runs[-1])
+
+    def _record_io(self, work: Work, when: str, tensor: DeviceTensor | None) -> None:
+        if tensor is None or not self._recorded_io_dir:
+            return
+        path = Path(self._recorded_io_dir) / f"{work.run}-{self._sip.sip}-{when}.npy"
+        # A schedule's tensor has no row a cube.
+        n_rows = 1 if work.workers else self._sip.plan.system.n_cubes
+        rows = tensor.numpy().reshape(n_rows, -1).view(tensor.dtype.stored)
+        try:
+            with os.fdopen(open_file(path, REWRITE), "wb") as file:
+                np.save(file, rows)
+        except OSError as error:
+            what = f"{path}: data for the check cannot be written: {error.strerror or error}"
+            raise OutputError(
+                f"{what}; make room there, set TMPDIR to another folder, or give --no-verify-data"
+            ) from None

@@ -1,0 +1,260 @@
+"""A generation: the queue pairs of one PE that were made together, by the plan (number 0) or while time runs.
+
+A kernel runs with one generation and names its queue pairs by their short names, such as ``E``. Everywhere else those
+of a later generation have their full names, such as ``E#3``. Two generations may have rings at the same addresses, one
+after the other: messages and credits carry the number, and are matched within it.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from itertools import islice
+
+from sipsim.chips.ahbm.ipcq.messages.messages import IpcqCreditMetadata, IpcqDmaToken, IpcqInitEntry
+from sipsim.chips.ahbm.ipcq.queue_pair import QueuePair
+from sipsim.core.errors import InvariantViolation, IpcqInUse, IpcqInvalidDirection
+from sipsim.records.dump import Place, Unread
+
+
+class Generation:
+    """``rank`` and ``world_size`` are those of the wiring; the rank is None where the PE takes no part.
+    ``algorithm``: the entry of ``ccl.yaml`` that wires it, for messages; empty for a group's.
+
+    ``queues``: by short name. ``by_peer_rx``: those that send, by the ring that they send to. ``receive_ways``: the
+    short names of those that receive. ``last_polled_dir``: of these, the one that served the last receive without a
+    direction. ``is_closed``: it is only known until all credits have come.
+    """
+
+    __slots__ = (
+        "_algorithm",
+        "_rx_bases",
+        "_rx_queues",
+        "by_peer_rx",
+        "is_closed",
+        "last_polled_dir",
+        "number",
+        "queues",
+        "rank",
+        "receive_ways",
+        "world_size",
+    )
+
+    def __init__(
+        self, number: int, entries: Iterable[IpcqInitEntry], rank: int | None, world_size: int, algorithm: str = ""
+    ) -> None:
+        self.number = number
+        self._algorithm = algorithm
+        self.rank = rank
+        self.world_size = world_size
+        self.queues = {entry.direction: QueuePair(entry, number) for entry in entries}
+        by_base = sorted((queue.my_rx_base_pa, name) for name, queue in self.queues.items())
+        self._rx_bases = [base for base, _ in by_base]
+        self._rx_queues = [self.queues[name] for _, name in by_base]
+        self.by_peer_rx = {queue.peer.rx_base_pa: queue for queue in self.queues.values() if queue.can_send}
+        self.receive_ways = tuple(name for name, queue in self.queues.items() if queue.can_receive)
+        self.last_polled_dir: str | None = None
+        self.is_closed = False
+
+    def queue(self, direction: str, sending: bool) -> QueuePair:
+        """The queue pair of a direction by its short name.
+
+        Raises:
+            IpcqInvalidDirection: F1, when it is not installed for sending, or for receiving.
+        """
+        queue = self.queues.get(direction) if isinstance(direction, str) else None
+        if queue is None or not (queue.can_send if sending else queue.can_receive):
+            able = (d for d, q in self.queues.items() if (q.can_send if sending else q.can_receive))
+            installed = ", ".join(sorted(able))
+            in_use = f" in generation {self.number}" if self.number else ""
+            by = f"; algorithms.{self._algorithm} wires them, by topology or neighbors()" if self._algorithm else ""
+            what = "" if queue is None else " for sending" if sending else " for receiving"
+            raise IpcqInvalidDirection(
+                f"direction {direction!r} is not installed{what}; installed{in_use}: {installed or 'none'}{by}",
+                direction=str(direction),
+            )
+        return queue
+
+    def queue_of(self, place: Place, address: int, nbytes: int) -> QueuePair:
+        """The queue pair in whose receive ring a message of the PE at ``place`` lies.
+
+        Raises:
+            InvariantViolation: where there is no ring, or none with so many bytes behind the address.
+        """
+        index = bisect_right(self._rx_bases, address) - 1
+        if index >= 0 and address < (stop_pa := self._rx_queues[index].rx_stop_pa):
+            queue = self._rx_queues[index]
+            if address + nbytes > stop_pa:
+                what = f"a message of {nbytes} bytes at {address:#x} does not end within its ring in {place}"
+                raise violation(place, what, queue.direction)
+            return queue
+        number = f" of generation {self.number}" if self.number else ""
+        raise violation(
+            place, f"a message for address {address:#x} arrived at {place}, which has no ring{number} there"
+        )
+
+    def check_idle(self, place: Place, waits: bool) -> None:
+        """Check that it may be closed; ``waits``: a receive without a direction does.
+
+        Raises:
+            IpcqInUse: see :meth:`sipsim.chips.ahbm.ipcq.pe_ipcq.pe_ipcq.PeIpcq.check_idle`.
+        """
+        for queue in self.queues.values():
+            held = len(queue.messages) + len(queue.in_use)
+            if held:
+                what = f"its ring holds {held} message{'s' if held > 1 else ''} that the kernel has not done with"
+            elif queue.posted or (waits and queue.can_receive):
+                what = "a receive is posted"
+            elif queue.sends:
+                what = "a send waits"
+            else:
+                continue
+            sip, cube, pe = place
+            where = f"queue pair {queue.direction} of rank {sip} cube {cube} PE {pe}"
+            text = f"{where} is closed while {what}; receive all that is sent, and wait for it, before"
+            raise IpcqInUse(text, cube=cube, pe=pe, direction=queue.direction)
+
+    def awaits_credits(self) -> bool:
+        """Whether credits for what it has sent are still on their way."""
+        return any(queue.my_head != queue.peer_tail_cache for queue in self.queues.values())
+
+
+class ClosedGenerations:
+    """The numbers of the generations that a SIP has closed, as ranges: one while they are closed without gaps."""
+
+    def __init__(self) -> None:
+        self._firsts: list[int] = []
+        self._stops: list[int] = []
+
+    def __len__(self) -> int:
+        """The number of ranges."""
+        return len(self._firsts)
+
+    def __contains__(self, number: int) -> bool:
+        index = bisect_right(self._firsts, number) - 1
+        return index >= 0 and number < self._stops[index]
+
+    def add(self, number: int) -> None:
+        """One more, which is not among them."""
+        index = bisect_left(self._firsts, number)
+        joins_before = index > 0 and self._stops[index - 1] == number
+        joins_after = index < len(self._firsts) and self._firsts[index] == number + 1
+        if joins_before and joins_after:
+            self._stops[index - 1] = self._stops.pop(index)
+            del self._firsts[index]
+        elif joins_before:
+            self._stops[index - 1] = number + 1
+        elif joins_after:
+            self._firsts[index] = number
+        else:
+            self._firsts.insert(index, number)
+            self._stops.insert(index, number + 1)
+
+
+class Generations:
+    """The generations of the PE at ``place``. ``live``: by number, those that are closed and wait for credits too.
+
+    ``queues``: of all of them, by full name. ``closed``: the numbers that its SIP has closed.
+    """
+
+    def __init__(self, place: Place, of_plan: Generation, closed: ClosedGenerations | None) -> None:
+        self._place = place
+        self._closed = ClosedGenerations() if closed is None else closed
+        self._early: dict[int, list[IpcqDmaToken]] = {}
+        self.live = {of_plan.number: of_plan}
+        self.queues = dict(of_plan.queues)
+
+    def get(self, number: int, what: str) -> Generation:
+        """One that is installed and not closed; ``what``: what it is needed for, as text.
+
+        Raises:
+            InvariantViolation: when there is none.
+        """
+        found = self.live.get(number)
+        if found is None or found.is_closed:
+            state = "is closed" if found is not None or number in self._closed else "is not installed"
+            raise violation(self._place, f"{what} generation {number}, which {state} at {self._place}")
+        return found
+
+    def install(self, made: Generation) -> list[IpcqDmaToken]:
+        """Add one. Returns the messages that have come for it, in order.
+
+        Raises:
+            InvariantViolation: for a number that is or was in use.
+        """
+        if made.number < 1 or made.number in self.live or made.number in self._closed:
+            what = f"generation {made.number} is or was in use at {self._place}, and cannot be installed"
+            raise violation(self._place, what)
+        self.live[made.number] = made
+        self.queues.update((queue.direction, queue) for queue in made.queues.values())
+        return self._early.pop(made.number, [])
+
+    def hold(self, token: IpcqDmaToken) -> None:
+        """Keep a message for a generation that is not installed yet, without the credits, which may be for others.
+
+        Raises:
+            InvariantViolation: for a generation that is closed.
+        """
+        if token.generation in self.live or token.generation in self._closed:
+            text = f"a message for address {token.dst_addr:#x}{told_of(token)} arrived at {self._place}"
+            raise violation(self._place, f"{text}, where that is closed", token.src_direction)
+        self._early.setdefault(token.generation, []).append(token._replace(credits=()))
+
+    def forget(self, generation: Generation) -> None:
+        """The last credit of a closed one has come."""
+        del self.live[generation.number]
+        for queue in generation.queues.values():
+            del self.queues[queue.direction]
+
+    def check_received(self) -> None:
+        """Check at a row start that all messages that the PE has got or sent were received.
+
+        Raises:
+            IpcqInUse: when one was not.
+        """
+        got = ((self._place, each.sender, each.sender_direction, each.messages) for each in self.unread())
+        queues = self.queues.values()
+        sent = ((each.peer.place, self._place, each.direction, each.my_head - each.peer_tail_cache) for each in queues)
+        for receiver, sender, direction, messages in (*got, *sent):
+            if messages:
+                to, of = (f"rank {sip} cube {cube} PE {pe}" for sip, cube, pe in (receiver, sender))
+                many = "a message" if messages == 1 else f"{messages} messages"
+                text = f"a row starts while {to} has not received {many} that {of} has sent {direction}"
+                _, cube, pe = self._place
+                raise IpcqInUse(f"{text}; receive all that is sent before", cube=cube, pe=pe, direction=direction)
+
+    def go_on_from(self, before: "Generations") -> Iterator[tuple[QueuePair, QueuePair]]:
+        """Each queue pair, and that of the row before, whose pointers it takes over.
+
+        Raises:
+            InvariantViolation: for one that is not idle, or not one of the plan's.
+        """
+        for name, was in before.queues.items():
+            queue = self.queues.get(name)
+            if queue is None or not was.is_idle:
+                raise violation(self._place, f"queue pair {name} is in use at a row start", name)
+            queue.go_on_from(was)
+            yield queue, was
+
+    def unread(self) -> Iterator[Unread]:
+        """The messages that have arrived and were not received, by ring; then those of generations to be installed."""
+        for queue in self.queues.values():
+            for token in islice(queue.messages.values(), 1):
+                sender = token.src_sip, token.src_cube, token.src_pe
+                yield Unread(sender, token.src_direction, self._place, queue.direction, len(queue.messages))
+        for number, tokens in sorted(self._early.items()):
+            ways = Counter((token[2:5], token.src_direction) for token in tokens)
+            for (sender, direction), count in ways.items():
+                yield Unread(sender, direction, self._place, f"generation {number}, not installed", count)
+
+
+def violation(place: Place, what: str, direction: str = "") -> InvariantViolation:
+    """The error of a PE."""
+    return InvariantViolation(what, cube=place[1], pe=place[2], direction=direction)
+
+
+def told_of(carried: IpcqDmaToken | IpcqCreditMetadata) -> str:
+    """The generation of a message or a credit and its sender, as text; empty for generation 0."""
+    if not carried.generation:
+        return ""
+    sender = f"rank {carried.src_sip} cube {carried.src_cube} PE {carried.src_pe}"
+    return f" of generation {carried.generation} from {carried.src_direction} of {sender}"

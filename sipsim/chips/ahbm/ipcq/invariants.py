@@ -1,0 +1,148 @@
+"""A checker of the queue invariants of ADR-0023 D14 and ADR-0025 D6, turned on by ``--check-invariants``.
+
+It repeats the bookkeeping of PE_IPCQ independently and compares after each step. I3, I3.1 and I4 concern the wiring
+and are checked at install, in every run.
+"""
+
+from zlib import crc32
+
+from sipsim.chips.ahbm.ipcq.messages.latch import TakenSlot
+from sipsim.chips.ahbm.ipcq.messages.messages import IpcqDmaToken
+from sipsim.chips.ahbm.ipcq.queue_pair import QueuePair
+from sipsim.chips.ahbm.memory.store.store import MemoryStore
+from sipsim.core.engine import Engine
+from sipsim.core.errors import InvariantViolation
+from sipsim.records.dump import Place
+
+
+class _Counts:
+    """The steps of one queue pair, counted independently of its pointers, and checksums of its slots."""
+
+    __slots__ = ("arrived", "credited", "freed", "read", "sent", "slots", "taken")
+
+    def __init__(self, sent: int = 0, received: int = 0) -> None:
+        self.sent = self.credited = sent
+        self.arrived = self.taken = self.freed = received
+        self.slots: dict[int, int] = {}
+        self.read: set[int] = set()
+
+
+class InvariantChecker:
+    """Checks all queue pairs of one SIP. Each method is called right after the step that it is named after.
+
+    Raises:
+        InvariantViolation: from every method, with the invariant, the place and the direction.
+    """
+
+    def __init__(self, engine: Engine, memory: MemoryStore) -> None:
+        self._engine = engine
+        self._memory = memory
+        self._counts: dict[tuple[Place, str], _Counts] = {}
+
+    def goes_on(self, place: Place, queue: QueuePair) -> None:
+        """A queue pair begins with these pointers."""
+        self._counts[place, queue.direction] = _Counts(queue.my_head, queue.my_tail)
+
+    def sent(self, place: Place, queue: QueuePair, token: IpcqDmaToken) -> None:
+        """``my_head`` was incremented for a message, which has not left yet."""
+        counts = self._of(place, queue)
+        self._check(
+            token.sender_seq == counts.sent, "I2", place, queue, f"sent {token.sender_seq} after {counts.sent - 1}"
+        )
+        counts.sent += 1
+        self._check(
+            queue.my_head == counts.sent, "I2", place, queue, f"my_head is {queue.my_head}, {counts.sent} were sent"
+        )
+        ahead = queue.my_head - queue.peer_tail_cache
+        self._check(ahead <= queue.peer.n_slots, "I1", place, queue, f"{ahead} messages in {queue.peer.n_slots} slots")
+        peer = queue.peer
+        slot_pa = peer.rx_base_pa + token.sender_seq % peer.n_slots * peer.slot_size
+        self._check(token.dst_addr == slot_pa, "I3.1", place, queue, f"{token.dst_addr:#x} is not slot {slot_pa:#x}")
+
+    def arrived(self, place: Place, queue: QueuePair, token: IpcqDmaToken) -> None:
+        """A message was written and ``peer_head_cache`` updated."""
+        counts, now_ps = self._of(place, queue), self._engine.now_ps
+        self._check(
+            token.sender_seq == counts.arrived,
+            "I1",
+            place,
+            queue,
+            f"message {token.sender_seq} is a duplicate or early",
+        )
+        counts.arrived += 1
+        head = queue.peer_head_cache
+        self._check(
+            head == counts.arrived, "I2", place, queue, f"peer_head_cache is {head}, {counts.arrived} have arrived"
+        )
+        held = counts.arrived - counts.freed
+        self._check(held <= queue.n_slots, "I1", place, queue, f"{held} messages in {queue.n_slots} slots")
+        slot_pa = queue.my_rx_base_pa + token.sender_seq % queue.n_slots * queue.slot_size
+        self._check(token.dst_addr == slot_pa, "I3.1", place, queue, f"{token.dst_addr:#x} is not slot {slot_pa:#x}")
+        self._check(token.sent_ps < now_ps, "I5", place, queue, f"sent at {token.sent_ps} ps, arrived at {now_ps} ps")
+        is_written = self._memory.read(slot_pa, len(token.data)) == token.data
+        self._check(is_written, "I6", place, queue, f"message {token.sender_seq} is announced and not in its slot")
+        counts.slots[token.sender_seq] = crc32(token.data)
+
+    def taken(self, place: Place, queue: QueuePair, data: bytes) -> None:
+        """A receive has taken a message; ``taken`` is not incremented yet."""
+        counts = self._of(place, queue)
+        number = counts.taken
+        self._check(number in counts.slots, "I1", place, queue, f"message {number} was taken and has not arrived")
+        checksum = counts.slots[number]
+        self._check(queue.taken == number, "I2", place, queue, f"taken is {queue.taken}, message {number} is next")
+        self._check(checksum == crc32(data), "I7", place, queue, f"message {number} changed in its slot")
+        counts.taken += 1
+
+    def read(self, place: Place, queue: QueuePair, taken: TakenSlot, unread: bool) -> None:
+        """The bytes of a message were read from its slot, or are given up ``unread``."""
+        counts, number = self._of(place, queue), taken.seq
+        checksum = counts.slots.pop(number, None)
+        is_there = unread or checksum == crc32(self._memory.read(taken.slot_pa, taken.nbytes))
+        self._check(
+            is_there, "I7", place, queue, f"message {number} was read from its slot after that was written again"
+        )
+        counts.read.add(number)
+
+    def freed(self, place: Place, queue: QueuePair) -> None:
+        """``my_tail`` was incremented for a message that was taken."""
+        counts = self._of(place, queue)
+        counts.freed += 1
+        self._check(
+            queue.my_tail == counts.freed, "I2", place, queue, f"my_tail is {queue.my_tail}, {counts.freed} were freed"
+        )
+        self._check(counts.freed <= counts.taken, "I1", place, queue, "a slot was freed before its message was taken")
+        number = counts.freed - 1
+        is_read = number in counts.read
+        self._check(is_read, "I7", place, queue, f"the slot of message {number} is credited before it was read")
+        counts.read.discard(number)
+
+    def credited(self, place: Place, queue: QueuePair) -> None:
+        """A credit was applied to ``peer_tail_cache``."""
+        counts, tail = self._of(place, queue), queue.peer_tail_cache
+        self._check(
+            tail >= counts.credited, "I2", place, queue, f"peer_tail_cache went back from {counts.credited} to {tail}"
+        )
+        self._check(
+            tail <= counts.sent, "I1", place, queue, f"{tail} slots were returned, {counts.sent} messages were sent"
+        )
+        counts.credited = tail
+
+    def forget(self, place: Place, queue: QueuePair) -> None:
+        """A queue pair is no more."""
+        self._counts.pop((place, queue.direction), None)
+
+    def _of(self, place: Place, queue: QueuePair) -> _Counts:
+        key = (place, queue.direction)
+        if key not in self._counts:
+            self._counts[key] = _Counts()
+        return self._counts[key]
+
+    def _check(self, holds: bool, invariant: str, place: Place, queue: QueuePair, otherwise: str) -> None:
+        if not holds:
+            sip, cube, pe = place
+            raise InvariantViolation(
+                f"{invariant}: {otherwise} (queue pair {queue.direction} of rank {sip} cube {cube} PE {pe})",
+                cube=cube,
+                pe=pe,
+                direction=queue.direction,
+            )

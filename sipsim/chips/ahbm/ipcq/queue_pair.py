@@ -1,0 +1,138 @@
+"""One direction of one PE: a ring to the peer and a ring from it, with the four pointers of ADR-0023 D2."""
+
+from collections import deque
+
+from sipsim.chips.ahbm.address import space_of
+from sipsim.chips.ahbm.ipcq.messages.latch import TakenSlot
+from sipsim.chips.ahbm.ipcq.messages.messages import IpcqDmaToken, IpcqInitEntry
+from sipsim.chips.ahbm.ipcq.messages.requests import ReceiveRequest, SendRequest
+from sipsim.records.dump import Waiting
+
+
+def full_name(short_name: str, generation: int) -> str:
+    """The name of a queue pair in logs, reports and messages."""
+    return f"{short_name}#{generation}" if generation else short_name
+
+
+class QueuePair:
+    """Pointers only grow; the slot of a pointer is that pointer modulo the ring's slots. ``taken``: messages that
+    receives have taken; those from ``my_tail`` on are ``in_use``, in order, since their slots are not credited yet. The
+    last slot was freed at ``freed_ps``, by span ``freed_by``.
+
+    ``sends`` wait for a free slot, in order, the first since ``sender_since_ps``; ``sender_wakes``: a credit has come,
+    and they are served at the next poll. ``posted`` holds the receives without a message, in order; none is served
+    while the queue is ``blocked`` by a pending poll or copy. ``messages`` are those in the slots from ``taken`` to
+    ``peer_head_cache``, by sequence number.
+
+    ``direction``: its full name, such as ``E``, or ``E#3`` in ``generation`` 3; ``short_name``: as kernels name it.
+    ``has_far_ring``: its ring lies outside the PE's TCM.
+    """
+
+    __slots__ = (
+        "blocked",
+        "can_receive",
+        "can_send",
+        "credit_mode",
+        "credit_ps",
+        "direction",
+        "freed_by",
+        "freed_ps",
+        "generation",
+        "has_far_ring",
+        "in_use",
+        "messages",
+        "my_head",
+        "my_rx_base_pa",
+        "my_tail",
+        "n_slots",
+        "peer",
+        "peer_head_cache",
+        "peer_name",
+        "peer_tail_cache",
+        "posted",
+        "recv_wait",
+        "send_wait",
+        "sender_since_ps",
+        "sender_wakes",
+        "sends",
+        "short_name",
+        "slot_size",
+        "taken",
+    )
+
+    def __init__(self, entry: IpcqInitEntry, generation: int = 0) -> None:
+        self.generation = generation
+        self.short_name = entry.direction
+        self.direction = full_name(entry.direction, generation)
+        self.peer = entry.peer
+        self.my_rx_base_pa = entry.my_rx_base_pa
+        self.n_slots = entry.n_slots
+        self.slot_size = entry.slot_size
+        self.can_send = entry.can_send
+        self.can_receive = entry.can_receive
+        self.has_far_ring = space_of(entry.my_rx_base_pa) != "tcm"
+        self.credit_ps = entry.credit_ps
+        self.credit_mode = entry.credit_mode
+        self.taken = self.freed_ps = self.freed_by = 0
+        self.in_use: deque[TakenSlot] = deque()
+        self.my_head = self.my_tail = self.peer_head_cache = self.peer_tail_cache = 0
+        self.sends: deque[SendRequest] = deque()
+        self.sender_since_ps = 0
+        self.sender_wakes = False
+        self.blocked = False
+        self.posted: deque[ReceiveRequest] = deque()
+        self.messages: dict[int, IpcqDmaToken] = {}
+        self.peer_name = ".".join(map(str, self.peer.place))
+        self.send_wait = Waiting("send", (self.direction,))
+        self.recv_wait = Waiting("recv", (self.direction,))
+
+    def go_on_from(self, before: "QueuePair") -> None:
+        """Begin at the first slots, where ``before``, idle, has served the row before: no message has the number of
+        another one of the run.
+        """
+        self.my_head = self.peer_tail_cache = _whole_rounds(before.my_head, self.peer.n_slots)
+        self.taken = self.my_tail = self.peer_head_cache = _whole_rounds(before.my_tail, self.n_slots)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether all messages were received, and all credits have come."""
+        is_sent, is_received = self.my_head == self.peer_tail_cache, self.peer_head_cache == self.my_tail
+        return is_sent and is_received and not (self.sends or self.posted or self.blocked)
+
+    @property
+    def is_full(self) -> bool:
+        return self.my_head - self.peer_tail_cache >= self.peer.n_slots
+
+    @property
+    def is_empty(self) -> bool:
+        return self.peer_head_cache <= self.taken
+
+    def next_tx_slot_pa(self) -> int:
+        """The address, in the peer's ring, of the slot for the next send."""
+        return self.peer.rx_base_pa + (self.my_head % self.peer.n_slots) * self.peer.slot_size
+
+    @property
+    def has_va(self) -> bool:
+        """Whether it was installed with the virtual address of the peer's ring."""
+        return self.peer.rx_base_va > 0
+
+    def tx_slot_va(self, ahead: int = 0) -> int:
+        """The virtual address, in the peer's ring, of the slot for the next send, or for one ``ahead`` of it."""
+        return self.peer.rx_base_va + ((self.my_head + ahead) % self.peer.n_slots) * self.peer.slot_size
+
+    def last_tx_slot_va(self) -> int:
+        """That of the slot for a send that is made now, behind all that wait."""
+        return self.tx_slot_va(len(self.sends))
+
+    def next_rx_slot_pa(self) -> int:
+        """The address of the slot with the next message to receive."""
+        return self.my_rx_base_pa + (self.taken % self.n_slots) * self.slot_size
+
+    @property
+    def rx_stop_pa(self) -> int:
+        """The first address after the receive ring."""
+        return self.my_rx_base_pa + self.n_slots * self.slot_size
+
+
+def _whole_rounds(pointer: int, n_slots: int) -> int:
+    return -(-pointer // n_slots) * n_slots

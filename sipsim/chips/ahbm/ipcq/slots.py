@@ -1,0 +1,188 @@
+"""The slots of a PE's receive rings from the step in which a message is taken until its credit is returned.
+
+What happens in between is ``latch`` of ``ccl.yaml`` (:mod:`sipsim.chips.ahbm.ipcq.messages.latch`). A slot is credited
+only when its bytes were read, and all slots before it.
+"""
+
+from collections.abc import Callable
+from typing import Protocol
+
+from sipsim.chips.ahbm.address import PhysAddr
+from sipsim.chips.ahbm.ipcq.credits import CreditReturn
+from sipsim.chips.ahbm.ipcq.invariants import InvariantChecker
+from sipsim.chips.ahbm.ipcq.messages.latch import COPY, IN_PLACE, TakenSlot
+from sipsim.chips.ahbm.ipcq.messages.messages import IpcqCreditMetadata, Received
+from sipsim.chips.ahbm.ipcq.messages.requests import ReceiveRequest
+from sipsim.chips.ahbm.ipcq.queue_pair import QueuePair
+from sipsim.chips.ahbm.memory.store.store import MemoryStore
+from sipsim.core.engine import Engine
+from sipsim.records.dump import Place
+from sipsim.records.recorder import Recorder
+
+
+def nothing() -> None:
+    """Nobody waits."""
+
+
+class Copier(Protocol):
+    """PE_DMA, as a ``copy_to_dst`` receive needs it."""
+
+    def copy(self, src: int, dst: int, data: bytes, done: Callable[[], None]) -> None:
+        """Copy ``data`` from ``src`` to ``dst``."""
+
+    def latch(self, src: int, nbytes: int, done: Callable[[], None]) -> None:
+        """Copy ``nbytes`` at ``src`` to where the kernel's values lie in the PE's TCM; only the time of it."""
+
+
+class SlotsContext(Protocol):
+    """The parts that the slots use."""
+
+    @property
+    def engine(self) -> Engine: ...
+    @property
+    def memory(self) -> MemoryStore: ...
+    @property
+    def copier(self) -> Copier: ...
+    @property
+    def credit_return(self) -> CreditReturn: ...
+    @property
+    def recorder(self) -> Recorder: ...
+    @property
+    def checker(self) -> InvariantChecker | None: ...
+    @property
+    def latch(self) -> str | None: ...
+
+
+Ps = int
+
+
+class Slots:
+    """The slots of one PE. ``queues``: by full name. ``deliver(queue, cause)``: serve the receives that a copy has held
+    up.
+    """
+
+    def __init__(
+        self,
+        place: Place,
+        name: str,
+        queues: dict[str, QueuePair],
+        context: SlotsContext,
+        deliver: Callable[[QueuePair, int], None],
+    ) -> None:
+        self.place = place
+        self.name = name
+        self._queues = queues
+        self._deliver = deliver
+        self._engine = context.engine
+        self._memory = context.memory
+        self._copier = context.copier
+        self._credit_return = context.credit_return
+        self._span = context.recorder.span
+        self._checker = context.checker
+        self._latch = context.latch
+        self._tcm_pa = PhysAddr(*place, "tcm", 0).encode()
+
+    def take(self, queue: QueuePair, receive: ReceiveRequest, cause: int) -> None:
+        """Take the next message; its slot is freed when its bytes were read
+        (:mod:`sipsim.chips.ahbm.ipcq.messages.latch`).
+        """
+        slot_pa, token = queue.next_rx_slot_pa(), queue.messages.pop(queue.taken)
+        nbytes = len(token.data)
+        data = self._memory.read(slot_pa, nbytes)
+        if self._checker is not None:
+            self._checker.taken(self.place, queue, data)
+        taken = TakenSlot(queue.direction, queue.taken, slot_pa, nbytes)
+        queue.taken += 1
+        queue.in_use.append(taken)
+        receive.take(
+            Received(queue.direction, slot_pa, queue.taken, data, token.dtype, token.shape, token.src_sip, token.call)
+        )
+        if receive.copy_to is not None and receive.copy_to.nbytes == nbytes:
+            self._copy(taken, receive, cause)
+        elif self._latch == IN_PLACE:
+            receive.freed_by, receive.freed_ps = cause, self._engine.now_ps
+            receive.keep(taken)
+        elif self._latch == COPY:
+            self._copy(taken, receive, cause)
+        else:
+            self._free(taken, receive, cause)
+
+    def _copy(self, taken: TakenSlot, receive: ReceiveRequest, cause: int) -> None:
+        """Copy a message, to its receive's destination or to the PE's TCM; then its slot is free."""
+        queue, taken_ps, slot_pa, copy_to = (
+            self._queues[taken.direction],
+            self._engine.now_ps,
+            taken.slot_pa,
+            receive.copy_to,
+        )
+        queue.blocked = True
+        name, address = ("latch", self._tcm_pa) if copy_to is None else ("copy", copy_to.address)
+
+        def copied() -> None:
+            queue.blocked = False
+            copy = self._span(self.name, name, taken_ps, self._engine.now_ps, cause, slot_pa, address, taken.nbytes)
+            self._free(taken, receive, copy)
+            self._deliver(queue, copy)
+
+        if copy_to is None:
+            self._copier.latch(slot_pa, taken.nbytes, copied)
+        else:
+            self._copier.copy(slot_pa, address, self._memory.read(slot_pa, taken.nbytes), copied)
+
+    def _free(self, taken: TakenSlot, receive: ReceiveRequest, cause: int) -> None:
+        """The bytes of a message were read for its receive."""
+        if receive.start_ps > self._engine.now_ps:
+            receive.freed_by, receive.freed_ps = receive.cause, receive.start_ps
+        else:
+            receive.freed_by, receive.freed_ps = cause, self._engine.now_ps
+        self._was_read(taken, receive.freed_by, receive.freed_ps, receive.returned)
+
+    def release(
+        self,
+        taken: TakenSlot,
+        cause: int,
+        emitted: Callable[[], None] = nothing,
+        unread: bool = False,
+        read_ps: Ps | None = None,
+    ) -> None:
+        """A handle stands for its slot no more, by span ``cause``: its bytes are read now or at ``read_ps``, or nobody
+        will read them.
+
+        ``emitted`` is called when the credit has been emitted, or waits for a slot before this one.
+        """
+        if taken.read_ps is not None:
+            emitted()
+            return
+        self._was_read(taken, cause, self._engine.now_ps if read_ps is None else read_ps, emitted, unread=unread)
+
+    def release_all(self, cause: int) -> None:
+        """The kernel has ended: what it still uses in place is released."""
+        for queue in self._queues.values():
+            for taken in [each for each in queue.in_use if each.handle]:
+                self.release(taken, cause, unread=True)
+
+    def _was_read(
+        self, taken: TakenSlot, cause: int, read_ps: Ps, emitted: Callable[[], None], unread: bool = False
+    ) -> None:
+        """A slot is read at ``read_ps``, now or later. Those up to the first whose reading is not known are freed when
+        the last of them is read.
+        """
+        queue, taken.read_ps, taken.read_by = self._queues[taken.direction], read_ps, cause
+        if self._checker is not None:
+            self._checker.read(self.place, queue, taken, unread)
+        before, freed_ps, freed_by = queue.my_tail, queue.freed_ps, queue.freed_by
+        while queue.in_use and (last_ps := queue.in_use[0].read_ps) is not None:
+            freed = queue.in_use.popleft()
+            if last_ps >= freed_ps:
+                freed_ps, freed_by = last_ps, freed.read_by
+            queue.my_tail += 1
+            if self._checker is not None:
+                self._checker.freed(self.place, queue)
+        if queue.my_tail == before:
+            emitted()
+            return
+        queue.freed_ps, queue.freed_by = freed_ps, freed_by
+        credit = IpcqCreditMetadata(
+            queue.my_tail, queue.my_rx_base_pa, *self.place, queue.direction, freed_ps, freed_by, queue.generation
+        )
+        self._credit_return.return_credit(queue, credit, emitted)

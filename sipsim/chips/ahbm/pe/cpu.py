@@ -1,0 +1,82 @@
+"""PE_CPU: the core that runs a kernel, and its time for the commands that it issues.
+
+It is an in-order core that does one thing at a time. A command costs ``pe_cpu.issue_ns`` (a descriptor is made and
+handed over), and reaches its engine when that has passed; the next one is issued after that. The code of a kernel
+between its commands takes no time: that is the limit of the model.
+
+No event is spent on an issue where another one knows its end: an engine that ``starts_later`` is told when its command
+reaches it, and a send is decided when its issue begins, and its bytes leave when it ends. Until then the kernel may go
+on to its next command, which is issued after it.
+"""
+
+from typing import Protocol
+
+from sipsim.config.schema.model import Resolved
+from sipsim.core.engine import Engine
+from sipsim.core.task import Task
+from sipsim.core.units import ns_to_ps
+from sipsim.records.recorder import Recorder
+
+Ps = int
+ISSUE = "pe_cpu.issue"
+"""The span of a command's issue."""
+ROOM = "pe_scheduler.queue"
+"""The span of the wait for a place in an engine's queue."""
+
+
+class CpuPlan(Protocol):
+    """The costs of the parts."""
+
+    resolved: Resolved
+
+
+class CpuSip(Protocol):
+    """What PE_CPU uses of its SIP."""
+
+    engine: Engine
+    recorder: Recorder
+
+    @property
+    def plan(self) -> CpuPlan: ...
+
+
+class PeCpu:
+    """PE_CPU of one PE, called ``name``. ``free_ps``: when it has issued what it was given so far."""
+
+    def __init__(self, sip: CpuSip, name: str) -> None:
+        self._engine = sip.engine
+        self._recorder = sip.recorder
+        self._name = name
+        self._issue_ps = ns_to_ps(sip.plan.resolved.components.pe_cpu.issue_ns)
+        self.free_ps: Ps = 0
+
+    @property
+    def is_free_of_cost(self) -> bool:
+        """Whether commands cost no time here."""
+        return not self._issue_ps
+
+    def issue(self, task: Task) -> None:
+        """Issue a command of the kernel that runs; it reaches its engine at ``free_ps``."""
+        if self._issue_ps:
+            self._spend(task, max(self.free_ps, self._engine.now_ps) + self._issue_ps, ISSUE)
+
+    def catch_up(self, task: Task, what: str = ISSUE) -> None:
+        """Block the kernel until what it has given is issued."""
+        if self.free_ps > self._engine.now_ps:
+            self._engine.at(self.free_ps, task.resume)
+            task.wait(what)
+
+    def pause_until(self, task: Task, time_ps: Ps, what: str, *facts: object, since_ps: Ps | None = None) -> None:
+        """Block the kernel until a time, for a reason that is the name of a span, and has blocked it ``since_ps``."""
+        self._spend(task, time_ps, what, *facts, since_ps=since_ps)
+        self.catch_up(task, what)
+
+    def pause_for(self, task: Task, stall_ps: Ps, what: str, *facts: object) -> None:
+        """Block the kernel for a time, once it has issued what it gave before."""
+        self.pause_until(task, max(self.free_ps, self._engine.now_ps) + stall_ps, what, *facts)
+
+    def _spend(self, task: Task, end_ps: Ps, what: str, *facts: object, since_ps: Ps | None = None) -> None:
+        start_ps = max(self.free_ps, self._engine.now_ps) if since_ps is None else since_ps
+        self.free_ps = task.since_ps = end_ps
+        task.span = self._recorder.span(self._name, what, start_ps, end_ps, task.span, *facts)
+        self._recorder.waited_ps[self._name][what] += end_ps - start_ps

@@ -1,0 +1,163 @@
+"""PE_DMA takes the loads and stores of a kernel, of one piece of memory or of rows."""
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from sipsim.chips.ahbm.memory.store.block import Block
+from sipsim.chips.ahbm.pe.commands import Completion, DmaRead, DmaReadBlock, DmaWrite, DmaWriteBlock
+from sipsim.chips.ahbm.pe.engine.engines import CommandEngine, engine_for
+from sipsim.chips.ahbm.pe.tcm.handles import Array, Handle
+from sipsim.core.dtypes import DTYPES
+from sipsim.records.oplog.oplog import as_text, record_kind, shape_of
+from sipsim.records.replay.feed import Feed
+from sipsim.records.replay.rules import READ as AS_READ
+from sipsim.records.replay.rules import WRITTEN, ReplayPe, read_rows, replays, write_rows
+
+READ = record_kind("dma_read", "addr", "nbytes", "dtype", "shape", "result")
+LOADS_AND_STORES = "PE_DMA"
+"""The queue of loads and stores: one descriptor is executed after the other."""
+WRITE = record_kind("dma_write", "addr", "nbytes", "dtype", "shape", "operand")
+READ_BLOCK = record_kind("dma_read_block", "addr", "nbytes", "rows", "pitch", "dtype", "shape", "result")
+WRITE_BLOCK = record_kind("dma_write_block", "addr", "nbytes", "rows", "pitch", "dtype", "shape", "operand")
+"""Of a block in memory: ``nbytes`` in ``rows`` of equal size, ``pitch`` bytes from row to row."""
+
+
+@engine_for(DmaRead)
+class ReadEngine(CommandEngine):
+    """A read ends when its last byte has arrived."""
+
+    starts_later = True
+    queue_name = LOADS_AND_STORES
+
+    def take(self, command: DmaRead | DmaReadBlock) -> Completion:
+        self._pe.dma.check(command.address)
+        completion = self._begin(command)
+        self._pe.dma.given(completion)
+        self._enter(completion, self._read)
+        return completion
+
+    def _read(self, completion: Completion) -> None:
+        command = completion.command
+        arrived, delay_ps = partial(self._arrived, completion), self._delay_ps(completion)
+        self._pe.dma.read(command.address, command.nbytes, arrived, delay_ps=delay_ps)
+
+    def _arrived(self, completion: Completion, data: bytes) -> None:
+        address, nbytes, dims, dtype, result = completion.command
+        result.array = np.frombuffer(data, dtype.numpy).reshape(dims)
+        name = result.name
+        del result
+        self._end(completion, READ, address, nbytes, dtype.name, as_text(dims), name)
+
+
+@engine_for(DmaWrite)
+class WriteEngine(CommandEngine):
+    """A write ends when it has been acknowledged."""
+
+    starts_later = True
+    queue_name = LOADS_AND_STORES
+
+    def take(self, command: DmaWrite | DmaWriteBlock) -> Completion:
+        self._pe.dma.check(command.address)
+        completion = self._begin(command)
+        self._pe.dma.given(completion)
+        self._claim(completion, command.operand)
+        self._enter(completion, self._start)
+        return completion
+
+    def _start(self, completion: Completion) -> None:
+        self._fetch(completion, self._write)
+
+    def _operands(self, command: Any) -> tuple[Handle, ...]:
+        return (command.operand,)
+
+    def _write(self, completion: Completion) -> None:
+        address, operand = completion.command
+        written, delay_ps = partial(self._written, completion), self._delay_ps(completion)
+        self._pe.dma.write(address, operand.array.tobytes(), written, delay_ps=delay_ps)
+
+    def _written(self, completion: Completion) -> None:
+        address, operand = completion.command
+        fields = address, operand.nbytes, operand.dtype.name, as_text(operand.shape), operand.name
+        del operand
+        self._end(completion, WRITE, *fields)
+
+    def tell(self, feed: Feed, command: Any) -> None:
+        """What is in the memory now."""
+        feed.values(self._sip.memory.read(command.address, command.operand.nbytes))
+
+
+@engine_for(DmaReadBlock)
+class BlockReadEngine(ReadEngine):
+    """As a read, of rows."""
+
+    def _read(self, completion: Completion) -> None:
+        arrived, delay_ps = partial(self._arrived, completion), self._delay_ps(completion)
+        self._pe.dma.read_block(_block(completion.command), arrived, delay_ps=delay_ps)
+
+    def _arrived(self, completion: Completion, data: bytes) -> None:
+        block, (*_, dims, dtype, result) = _block(completion.command), completion.command
+        result.array = np.frombuffer(data, dtype.numpy).reshape(dims)
+        name = result.name
+        del result
+        self._end(completion, READ_BLOCK, *_place(block), dtype.name, as_text(dims), name)
+
+
+@engine_for(DmaWriteBlock)
+class BlockWriteEngine(WriteEngine):
+    """As a write, of rows."""
+
+    def _write(self, completion: Completion) -> None:
+        block, operand = _block(completion.command), completion.command.operand
+        written, delay_ps = partial(self._written, completion), self._delay_ps(completion)
+        self._pe.dma.write_block(block, operand.array.tobytes(), written, delay_ps=delay_ps)
+
+    def _written(self, completion: Completion) -> None:
+        block, operand = _block(completion.command), completion.command.operand
+        fields = *_place(block), operand.dtype.name, as_text(operand.shape), operand.name
+        del operand
+        self._end(completion, WRITE_BLOCK, *fields)
+
+    def tell(self, feed: Feed, command: Any) -> None:
+        """What is in the memory now."""
+        feed.values(self._sip.memory.read_block(_block(command)))
+
+
+def _block(command: DmaReadBlock | DmaWriteBlock) -> Block:
+    return Block(*command[:4])
+
+
+def _place(block: Block) -> tuple[int, int, int, int]:
+    return block.address, block.nbytes, block.rows, block.pitch
+
+
+@replays(READ, values=AS_READ)
+def replay_read(pe: ReplayPe, address: int, nbytes: int, dtype: str, shape: str, _result: str) -> Array:
+    """What is in the memory."""
+    return np.frombuffer(pe.read(address, nbytes), DTYPES[dtype].numpy).reshape(shape_of(shape))
+
+
+@replays(WRITE, values=WRITTEN)
+def replay_write(pe: ReplayPe, address: int, _nbytes: int, _dtype: str, _shape: str, operand: str) -> Array:
+    """The values of the operand, which are in the memory then."""
+    values = pe.value(operand)
+    pe.write(address, values.tobytes())
+    return values
+
+
+@replays(READ_BLOCK, values=AS_READ)
+def replay_block_read(pe: ReplayPe, *fields: Any) -> Array:
+    """What is in the rows of the block."""
+    address, nbytes, rows, pitch, dtype, shape, _result = fields
+    data = read_rows(pe, address, rows, nbytes // rows, pitch)
+    return np.frombuffer(data, DTYPES[dtype].numpy).reshape(shape_of(shape))
+
+
+@replays(WRITE_BLOCK, values=WRITTEN)
+def replay_block_write(pe: ReplayPe, *fields: Any) -> Array:
+    """The values of the operand, which are in the rows then."""
+    address, nbytes, rows, pitch, _dtype, _shape, operand = fields
+    values = pe.value(operand)
+    write_rows(pe, address, values.tobytes(), nbytes // rows, pitch)
+    return values

@@ -1,0 +1,327 @@
+"""The plan of chip ``ahbm``: the system, the algorithm, and the queue pairs of every PE."""
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from math import gcd
+from typing import Any
+
+import msgspec
+
+from broker.ids import Channel
+from sipsim.chips.ahbm.address import PePlace
+from sipsim.chips.ahbm.collectives.algorithm import Algorithm, is_own, source_hash
+from sipsim.chips.ahbm.collectives.catalog.catalog import Catalog
+from sipsim.chips.ahbm.collectives.launch.workers import WorkerSettings
+from sipsim.chips.ahbm.collectives.neighbours.base import TABLES
+from sipsim.chips.ahbm.collectives.neighbours.neighbours import NeighbourTable
+from sipsim.chips.ahbm.collectives.queue_pairs import (
+    InstallPlan,
+    check_endpoints,
+    check_rings_disjoint,
+    install,
+    places_in_order,
+)
+from sipsim.chips.ahbm.collectives.reference import group_results
+from sipsim.chips.ahbm.collectives.settings import (
+    canonical_algorithm,
+    canonical_groups,
+    credit_modes,
+    effective_ipcq,
+    effective_opposites,
+    effective_rank_per,
+    effective_world_size,
+    least_credit_bytes,
+)
+from sipsim.chips.ahbm.collectives.wirings.communicator import Communicator
+from sipsim.chips.ahbm.costs.promises import ChipBounds, InstalledBounds, shortest_windows_ps
+from sipsim.chips.ahbm.ipcq.backpressure import backpressure_of
+from sipsim.chips.ahbm.ipcq.credits import credit_mode_of
+from sipsim.chips.ahbm.ipcq.messages.messages import IpcqInitEntry
+from sipsim.chips.ahbm.mesh.base import part_kinds
+from sipsim.chips.ahbm.system import System
+from sipsim.chips.api.run_plan.base import Added, RunPlan, reactions_ps
+from sipsim.collectives.call.base import COLLECTIVES, Array
+from sipsim.collectives.group.group import Group
+from sipsim.collectives.reduction.operators import ROUNDED
+from sipsim.collectives.reduction.rounding import rows_differ
+from sipsim.collectives.schedule.blocks import units
+from sipsim.collectives.semantics.group import GroupCollective, Task
+from sipsim.config.schema.model import IpcqKnobs, Resolved
+from sipsim.core.dtypes import DTYPES
+from sipsim.core.units import format_time_ps, ns_to_ps
+from sipsim.fabric.noc.arbitration import ONE_QUEUE, Arbitration
+from sipsim.records.job import SEND_RECV, RunRecord
+
+
+class Plan(RunPlan):
+    """A system of chip ``ahbm`` with its collective installed.
+
+    ``pe_of_rank`` lists the PEs by their rank in the wiring, ``rank_of`` is the inverse, ``world_size`` their number;
+    ``world`` is the communicator of them all. These are not the ranks of the process group, which are SIPs.
+
+    Raises:
+        ConfigError: when the algorithm cannot be loaded or does not run on this system (ADR-0023 F4).
+    """
+
+    system: System
+
+    def __init__(self, resolved: Resolved) -> None:
+        self.resolved = resolved
+        name = resolved.ccl.defaults.algorithm
+        self.ipcq: IpcqKnobs = effective_ipcq(resolved, name)
+        self.system = System(resolved, self.ipcq.vc_chunk_size)
+        self.algorithm = Algorithm(name, resolved.ccl.algorithms[name])
+        self.algorithm.check_root_cube(self.system)
+        self.ipcq_overhead_ps = ns_to_ps(resolved.components.pe_ipcq.overhead_ns)
+        self.issue_ps = ns_to_ps(resolved.components.pe_cpu.issue_ns)
+        self.backpressure = backpressure_of(self.ipcq, resolved.components.pe_cpu)
+        self.pe_of_rank: list[PePlace] = self._places()
+        self.rank_of: dict[PePlace, int] = {place: rank for rank, place in enumerate(self.pe_of_rank)}
+        self.world_size = len(self.pe_of_rank)
+        one_way = TABLES.get(self.algorithm.entry.topology).one_way
+        self.entries: InstallPlan = install(
+            self.system,
+            self.ipcq,
+            self.pe_of_rank,
+            self._neighbour_table(),
+            one_way,
+            effective_opposites(resolved, name),
+        )
+        check_rings_disjoint(self.entries)
+        check_endpoints(self.entries, self.ipcq.buffer_kind)
+        self.world = Communicator(self.algorithm, self.pe_of_rank, self.entries)
+
+    def entries_of(self, place: PePlace) -> list[IpcqInitEntry]:
+        """The queue pairs of one PE; empty for a PE without a rank."""
+        return self.entries.get(place, [])
+
+    @cached_property
+    def arbitration(self) -> Arbitration:
+        """How virtual channels share an edge; one for all without virtual channels."""
+        knobs = self.ipcq
+        if not knobs.virtual_channels:
+            return ONE_QUEUE._replace(chunk_bytes=knobs.vc_chunk_size)
+        common = gcd(knobs.vc_compute_weight, knobs.vc_comm_weight)
+        weights = (knobs.vc_compute_weight // common, knobs.vc_comm_weight // common, 0)
+        return Arbitration(knobs.vc_chunk_size, weights)
+
+    @cached_property
+    def piggyback_wait_ps(self) -> int:
+        """The longest wait of a credit for a message to go with."""
+        return ns_to_ps(self.ipcq.piggyback_wait_ns)
+
+    @cached_property
+    def tcm_ring_bytes(self) -> int:
+        """Bytes at the bottom of the TCM's IPCQ region that rings of the plan take on some PE."""
+        if self.ipcq.buffer_kind != "tcm":
+            return 0
+        most = max((len(entries) for entries in self.entries.values()), default=0)
+        return most * self.ipcq.n_slots * self.ipcq.slot_size
+
+    @cached_property
+    def catalog(self) -> Catalog:
+        """The algorithms of the config."""
+        return Catalog(self.resolved)
+
+    @property
+    def why_not_wired(self) -> str:
+        """Why no collective of the wired PEs can run, in a few words; empty when some can."""
+        if not self.algorithm.is_schedule:
+            return ""
+        runs, wired = ", ".join(self.algorithm.collectives), ", ".join(self.catalog.wired)
+        return f"algorithm {self.algorithm.name} runs {runs}; those that are wired before the run: {wired}"
+
+    @cached_property
+    def worker_settings(self) -> WorkerSettings:
+        """Of the workers of groups' collectives."""
+        defaults = self.resolved.ccl.defaults
+        return WorkerSettings(defaults.workers, defaults.worker_bytes, self.system.tcm.kernel.size)
+
+    @cached_property
+    def hbm_room_bytes(self) -> int:
+        """Bytes of each PE's HBM for tensors: all of it, or what lies below receive rings in HBM."""
+        room = self.system.capacities["hbm"]
+        if self.ipcq.buffer_kind != "hbm":
+            return room
+        most = max((len(entries) for entries in self.entries.values()), default=0)
+        return room - most * self.ipcq.n_slots * self.ipcq.slot_size
+
+    @cached_property
+    def credit_channel(self) -> dict[tuple[int, int], int]:
+        """Index of the credit channel from one SIP to another."""
+        first = len(self.system.links)
+        return {(c.src, c.dst): first + i for i, c in enumerate(self.channels[first:])}
+
+    @cached_property
+    def bounds(self) -> ChipBounds:
+        """What a SIP promises of the packets of any PE."""
+        with self.resolved.reads.apart():
+            modes, credit_bytes = credit_modes(self.resolved), least_credit_bytes(self.resolved)
+        return ChipBounds(self.system, modes, credit_bytes, self.ipcq_overhead_ps)
+
+    @cached_property
+    def installed_bounds(self) -> InstalledBounds:
+        """What it could promise if there were no queue pairs but the plan's."""
+        return InstalledBounds(self.system, self.entries, self.system.data_channels(), self.ipcq_overhead_ps)
+
+    @cached_property
+    def egress_ps(self) -> list[int]:
+        """As in :class:`RunPlan`, of any PE; no more than :attr:`control_ps`, which holds for control packets.
+
+        A message passes PE_IPCQ and the path to its port before it is on the link; so does a credit over the fabric. A
+        fast-path credit arrives a whole path's latency after the ``recv`` that frees the slot; here counts what exceeds
+        the pair's least delay.
+        """
+        return [min(both) for both in zip(self._egress_of_chip_ps, self.control_ps, strict=True)]
+
+    @cached_property
+    def control_ps(self) -> list[int]:
+        """As in :class:`RunPlan`: the egress of the plan's own queue pairs, so that others change no times.
+
+        With an algorithm that is a schedule the plan has none.
+        """
+        return self._egress_of_chip_ps if self.algorithm.is_schedule else self.installed_bounds.egress_ps()
+
+    @cached_property
+    def _egress_of_chip_ps(self) -> list[int]:
+        return self.bounds.egress_ps(self.channels, self.pair_delay_ps)
+
+    @property
+    def n_rows(self) -> int:
+        """One a cube."""
+        return self.system.n_cubes
+
+    @property
+    def n_cubes(self) -> int:
+        """Of the mesh."""
+        return self.system.n_cubes
+
+    def canonical_view(self) -> dict[str, Any]:
+        """The system, the algorithm that runs, and what ``all_reduce`` means where that is not torch's."""
+        meaning = self.resolved.ccl.defaults.all_reduce
+        view = {**super().canonical_view(), "algorithm": canonical_algorithm(self.resolved, self.algorithm.name)}
+        return view if meaning == "elementwise" else {**view, "all_reduce": meaning}
+
+    def digest_lines(self) -> list[str]:
+        """All queue pairs, what groups' collectives run with, and the sources of users' algorithms.
+
+        The program's version stands for the sources of built-in ones.
+        """
+        entries = (f"{tuple(place)} {entries}" for place, entries in sorted(self.entries.items()))
+        groups = msgspec.json.encode(canonical_groups(self.resolved), order="sorted").decode()
+        modules = sorted({entry.module for entry in self.resolved.ccl.algorithms.values()})
+        sources = (f"{module} {source_hash(module)}" for module in modules if not is_own(module))
+        return [*entries, groups, *sources]
+
+    def definitions(self) -> list[str]:
+        """The parts of a SIP, its memories and the neighbour table, too."""
+        memories = (part.memory().cost.kind for part in self.system.graph.memories.values())
+        chosen = [*part_kinds(self.resolved), *filter(None, memories), self.algorithm.entry.topology]
+        return [*super().definitions(), *chosen]
+
+    @property
+    def reference(self) -> Callable[..., Any] | None:
+        """The algorithm's."""
+        return self.algorithm.reference
+
+    def group_results(self, run: RunRecord, sources: Sequence[Array | None]) -> list[Array | None]:
+        """By the algorithm's schedule; a message from one rank to another is what was sent."""
+        if run.collective == SEND_RECV:
+            return [None, sources[0]]
+        return group_results(self.catalog.get(run.algorithm), self._task_of(run), run.op, sources)
+
+    def has_tensors(self, run: RunRecord, rank: int) -> tuple[bool, bool]:
+        """By the definition of the collective."""
+        if run.collective == SEND_RECV:
+            return rank == 0, rank == 1
+        task = self._task_of(run)
+        of, every = task.collective, range(units(task.collective.cut, task.size))
+        holds = any(of.holds(unit, rank, task.size, task.root) for unit in every)
+        return holds, any(of.needs(unit, rank, task.size, task.root) for unit in every)
+
+    def _task_of(self, run: RunRecord) -> Task:
+        collective = COLLECTIVES.get(run.collective)
+        assert isinstance(collective, GroupCollective)
+        group, root = Group(run.sips, self.system), run.values[0] if collective.has_root else 0
+        n_elem = run.count // max(collective.elements(1, group.size))
+        itemsize, room_bytes = DTYPES[run.dtype].itemsize, self.worker_settings.room_bytes
+        return Task(collective, group, n_elem, itemsize, root, run.in_place, run.workers, room_bytes)
+
+    def rows_differ(self, added: Added) -> bool:
+        """By the algorithm's reference; over a group by what the algorithm says, where several ranks get the same."""
+        collective, n_sips = COLLECTIVES.get(added.collective), self.system.n_sips
+        if isinstance(collective, GroupCollective):
+            rounds = added.dtype.exact_int is not None and added.op in ROUNDED
+            return rounds and collective.is_shared and self.catalog.get(added.algorithm).rank_identical is not True
+        shape = (self.system.n_cubes, added.n_elem)
+        return self.reference is not None and rows_differ(self.reference, self.system, n_sips, shape, added.dtype)
+
+    def sync_notes(self) -> list[str]:
+        """What windows lose by bounds that hold for any PE and any peer."""
+        in_force, installed = (sum(windows) for windows in self.shortest_windows_ps())
+        if not in_force or not installed:
+            return []
+        mean = [format_time_ps(total // self.system.n_sips) for total in (in_force, installed)]
+        lost = f"{max(installed - in_force, 0) / installed:.1%}"
+        return [
+            f"shortest windows: {mean[0]} in the mean by bounds for any PE, {mean[1]} by those of the plan's own queue "
+            f"pairs; {lost} lost, so that queue pairs may be made while time runs"
+        ]
+
+    def notes(self) -> list[str]:
+        """The algorithm, how many PEs take part, and its neighbour table, if it has one.
+
+        The line does not call them ranks: to its reader a rank is a SIP.
+        """
+        name, topology = self.algorithm.name, self.algorithm.entry.topology
+        table = "" if TABLES.get(topology).self_wired else f", neighbour table {topology}"
+        count = f"{self.world_size} participant{'s' * (self.world_size != 1)}"
+        per = {"pe": "PE", "cube": "cube", "sip": "SIP"}[effective_rank_per(self.resolved, name)]
+        return [f"algorithm {name}: {count}, a {per} each{table}"]
+
+    def data_channels(self) -> list[Channel]:
+        """Those of the links, with lookaheads that far credits keep."""
+        lookahead_ps = self.bounds.lookahead_ps
+        every = enumerate(super().data_channels())
+        return [channel._replace(delay_ps=lookahead_ps(number, channel.delay_ps)) for number, channel in every]
+
+    def own_channels(self) -> list[Channel]:
+        """One of fast-path credits for each ordered pair of SIPs that a link joins, see
+        :mod:`sipsim.chips.ahbm.costs.promises`.
+        """
+        return self.bounds.credit_channels()
+
+    def more_reactions_ps(self, sip: int) -> list[int]:
+        """That of a SIP that far credits pass."""
+        return [self.bounds.transit_ps(sip, self.channels)] if self.bounds.has_far_credits else []
+
+    def shortest_windows_ps(self) -> tuple[list[int], list[int]]:
+        """By SIP: the shortest window by the bounds in force, and by those of the plan's own queue pairs."""
+        system, installed = self.system, self.installed_bounds
+        own = reactions_ps(system, self.control_ps, installed.has_transit())
+        return (
+            shortest_windows_ps(system.n_sips, self.channels, self.egress_ps, self.reactions_ps),
+            shortest_windows_ps(system.n_sips, installed.channels, self.control_ps, own),
+        )
+
+    def credit_mode(self, src_sip: int, dst_sip: int, direction: str) -> str:
+        """How credits return from SIP to SIP, by the queue pair of a direction."""
+        system, port = self.system, None
+        if src_sip != dst_sip:
+            port = system.port_towards(src_sip, dst_sip, direction)
+        return credit_mode_of(self.ipcq.credit_return_mode, system.is_die_to_die(src_sip, dst_sip, port))
+
+    def has_transit(self) -> bool:
+        """Whether there may be messages that pass through a SIP that is not their destination."""
+        return not self.bounds.all_are_joined
+
+    def _places(self) -> list[PePlace]:
+        name = self.algorithm.name
+        size = effective_world_size(self.resolved, name)
+        return places_in_order(self.system, effective_rank_per(self.resolved, name), size)
+
+    def _neighbour_table(self) -> NeighbourTable:
+        """None on a topology that the algorithm does not run on: its calls are refused, and others need no wiring."""
+        if not self.algorithm.runs_on(self.system.topology):
+            return {}
+        return self.algorithm.neighbour_table(self.system, self.world_size)

@@ -1,0 +1,319 @@
+"""The interface of a chip kind, the one place where a SIP is put together: its plan, its parts, its host program.
+
+Session, sync client, engine, broker and launcher see a :class:`~sipsim.chips.api.run_plan.base.RunPlan` and a
+:class:`Chip`, whatever the kind. ``system.chip`` chooses it: a name, or a module on the import path that registers its
+kind under its own name.
+"""
+
+import sys
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from types import FrameType
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
+
+import greenlet
+import msgspec
+from msgspec.structs import replace
+
+from broker.wire import PacketBatch
+from sipsim.chips.api.bridge.base import Bridge
+from sipsim.chips.api.forecast import JobForecast
+from sipsim.chips.api.run_plan.base import RunPlan
+from sipsim.collectives.call.calls import GroupCall, OpenCall
+from sipsim.config.document import Problem, Rule
+from sipsim.config.load.override import Override
+from sipsim.config.schema.model import Resolved
+from sipsim.config.schema.section import NoParams, Section
+from sipsim.core.errors import ConfigError
+from sipsim.core.registry.registry import Registry, UnknownName
+from sipsim.core.session.session import Session
+from sipsim.core.task import MakeTask, Task
+from sipsim.fabric.links.outages.record_outages import OutageUse
+from sipsim.records.dump import BlockedResource, SipDump, Unread, task_state
+from sipsim.records.job import Job, JobRequest, RunRecord
+from sipsim.records.replay.feed import MakeSecondPass
+from sipsim.records.replay.verdict import Verdict
+from sipsim.records.report.launches import LaunchRecord
+from sipsim.records.report.usage import Usage
+
+PlanType = TypeVar("PlanType", bound=RunPlan)
+
+
+class ChipContext(NamedTuple, Generic[PlanType]):
+    """What a chip is built from. ``plan`` is its kind's own; ``send`` takes packets for other SIPs.
+
+    ``make_task`` makes the tasks of user code. ``artifact_dir``: the rank's folder for files that it leaves, which the
+    chip makes if it needs it. ``bridge``: the way of host code, None for the usual one. ``second_pass`` makes that of
+    a SIP; None where the job has none.
+    """
+
+    rank: int
+    plan: PlanType
+    job: Job
+    send: Callable[[int, PacketBatch], None]
+    make_task: MakeTask = Task
+    artifact_dir: str = ""
+    keep_oplog: bool = False
+    bridge: Bridge | None = None
+    second_pass: MakeSecondPass | None = None
+
+
+class MeasuredRow(NamedTuple):
+    """``iterations``: start and end of each. ``runs``: the number of its collective on each rank that took part, by
+    rank; empty for a whole run.
+    """
+
+    iterations: Sequence[tuple[int, int]]
+    runs: Mapping[int, int]
+
+
+class ChipResults(NamedTuple):
+    """What a SIP leaves: hashes of its memory and of its op log, data bytes sent over links, the collectives that it
+    ran and called, messages left unread, its peak memory on the host in MiB, as far as it was sampled, how much its
+    parts were used, in each run or in all, the number of its launches, the first of them, what its second pass has
+    found, if it had one, what outages of the links that leave it have cost, lines about servers that had work left,
+    and hashes of what a race search compares, by name.
+    """
+
+    memory_sha256: str
+    oplog_sha256: str
+    bytes_sent: int = 0
+    runs: tuple[RunRecord, ...] = ()
+    calls: tuple[GroupCall, ...] = ()
+    unread: tuple[Unread, ...] = ()
+    peak_mib: float = 0.0
+    usage: tuple[Usage, ...] = ()
+    launches: int = 0
+    launch_records: tuple[LaunchRecord, ...] = ()
+    verdict: Verdict | None = None
+    outages: tuple[OutageUse, ...] = ()
+    left: tuple[str, ...] = ()
+    results: Mapping[str, str] = {}
+
+
+class Chip(ABC):
+    """One simulated SIP behind its ``session``. ``api``: what a host script gets as its third argument.
+
+    ``loop``: the greenlet of the simulation, in which tasks are resumed. ``host_task``: that of the host program.
+    ``on_record``: told of each collective that has ended here, in order, as it is in the results' ``runs``.
+    """
+
+    session: Session
+    bridge: Bridge
+    api: object
+    loop: greenlet.greenlet
+    host_task: Task | None = None
+    on_record: Callable[[RunRecord], None] = staticmethod(lambda _record: None)
+
+    def commands_ended(self) -> int:
+        """Commands of kernels that have ended so far, counted as in :meth:`ChipKind.forecast`."""
+        return 0
+
+    @abstractmethod
+    def add_host_task(self, task: Task) -> None:
+        """The host program's task, which counts as waiting until it has ended."""
+
+    def start_host(self, task: Task) -> None:
+        """Start the host program, whose task was added: now, at time 0, or as the chip's config has it."""
+        task.resume()
+
+    @abstractmethod
+    def tasks(self) -> list[Task]:
+        """The tasks that may not have ended, servers included."""
+
+    def run_job(self, job: Job) -> None:
+        """The host program of a run without a script, which :meth:`ChipKind.job` has made.
+
+        Raises:
+            ConfigError: for a kind that makes none.
+        """
+        raise ConfigError(f"{type(self).__name__}: {NEEDS_SCRIPT}")
+
+    def unfinished(self) -> list[Task]:
+        """The tasks that have not ended, servers aside: while there are any, the run is not at its end."""
+        return [task for task in self.tasks() if not (task.ended or task.is_server)]
+
+    def shown_in_dumps(self) -> list[Task]:
+        """The tasks that a report of a deadlock names: those that have not ended, and servers that say what they wait
+        for.
+        """
+        return self.unfinished()
+
+    def blocked(self) -> Iterable[BlockedResource]:
+        """The parts of it that cannot go on, besides its tasks, when nothing can happen any more: by whom they are
+        held up, so that a report finds the cycle, across SIPs too.
+        """
+        return ()
+
+    def calls(self) -> Sequence[GroupCall]:
+        """The collectives and groups that the host script has called."""
+        return ()
+
+    def open_calls(self) -> Iterable[OpenCall]:
+        """Of these collectives those that have not ended."""
+        return ()
+
+    def tasks_dump(self, frame: FrameType | None = None) -> SipDump:
+        """The tasks that have not ended, and where their code is. ``frame``: the innermost one of what runs now."""
+        rank, states = self.session.rank, []
+        chip_file = getattr(sys.modules.get(type(self).__module__), "__file__", None) or ""
+        for task in self.shown_in_dumps():
+            own = frame if task.is_current else task.frame
+            if task is self.host_task:
+                own = self.bridge.host_frame(own)
+            states.append(task_state(rank, task, own, chip_file))
+        made = dict(Counter(call.group for call in self.calls()))
+        return SipDump(rank, self.session.engine.now_ps, (), tuple(states), made, tuple(self.open_calls()))
+
+    def dump(self) -> bytes:
+        """What waits, for a deadlock report: a ``SipDump`` as JSON. Of a chip without queues, its tasks and what else
+        is blocked.
+        """
+        return msgspec.json.encode(replace(self.tasks_dump(), blocked=tuple(self.blocked())))
+
+    @abstractmethod
+    def results(self) -> ChipResults:
+        """What the SIP leaves, at the end of the run, when it is closed."""
+
+    def close(self) -> None:
+        """Close the bridge, and files: the run is over, perhaps before its program. It may be closed again."""
+        self.bridge.close()
+
+
+NEEDS_SCRIPT = "its SIPs run host scripts only; give a script"
+
+
+class ChipKind(ABC, Generic[PlanType]):
+    """A kind of chip. ``about``: a line for ``--list chips``. ``explainer``: the name of a module with
+    ``explain(plan, folders, rows)``, for ``--explain``, "" without one; a chip does not import it. ``traces``:
+    whether its collectives can be traced. ``verifies``: whether its runs are performed again, or checked otherwise,
+    as ``--verify-data`` and ``--check-invariants`` ask for. ``Params``: what ``system.chip_params`` may hold;
+    ``rules``: what else must hold of a config with it. ``link``: the preset of its links where a config names none.
+    """
+
+    about: ClassVar[str] = ""
+    explainer: ClassVar[str] = ""
+    traces: ClassVar[bool] = False
+    verifies: ClassVar[bool] = False
+    Params: ClassVar[type[Section]] = NoParams
+    rules: ClassVar[tuple[Rule, ...]] = ()
+    link: ClassVar[str | None] = None
+
+    def params_of(self, given: Mapping[str, Any]) -> Mapping[str, Any]:
+        """``system.chip_params`` as they are checked against ``Params``: over the kind's own defaults, if any."""
+        return given
+
+    def check_overrides(self, resolved: Resolved, overrides: Sequence[Override]) -> None:
+        """Refuse an override that has no effect on a config that keeps the rules.
+
+        Raises:
+            ConfigError: that says why.
+        """
+        return
+
+    def check_overrides_of_job(self, job: Job, plan: PlanType, overrides: Sequence[Override]) -> None:
+        """Refuse an override that has an effect on host scripts, and none on a job that :meth:`job` has made.
+
+        Raises:
+            ConfigError: that says why.
+        """
+        return
+
+    def without_effect(self, plan: PlanType, ran: Collection[str], has_kernels: bool) -> Mapping[tuple[str, ...], str]:
+        """Values that a run has read and that had no effect on it, by their paths: why. ``ran``: the algorithms of its
+        collectives; ``has_kernels``: whether kernels of a script ran, too.
+        """
+        return {}
+
+    def ports(self, resolved: Resolved) -> Collection[str] | None:
+        """The ports that its SIPs have; None: whatever the topology names."""
+        return None
+
+    def unused(self, resolved: Resolved) -> Iterable[Problem]:
+        """The values without effect, which are refused where they are not those of the default config."""
+        return ()
+
+    @abstractmethod
+    def plan(self, resolved: Resolved) -> PlanType:
+        """The plan of a run, the same in every process.
+
+        Raises:
+            ConfigError: for what cannot run.
+        """
+
+    def job(self, request: JobRequest, plan: PlanType) -> Job:
+        """The job of a run without a script, which :meth:`Chip.run_job` runs on each SIP.
+
+        Raises:
+            ConfigError: for what cannot run; here for all, as SIPs of a kind without built-in jobs need a script.
+        """
+        name = plan.resolved.topology.system.chip
+        raise ConfigError(f"system.chip = {name}: {NEEDS_SCRIPT}")
+
+    def describe_job(self, job: Job) -> str:
+        """Such a job in a few words."""
+        return job.collective
+
+    def notes(self, job: Job, plan: PlanType, ran: Collection[str] = ()) -> list[str]:
+        """Lines about a run for the user. ``ran``: the algorithms of the collectives that have ended."""
+        return plan.notes()
+
+    def choices(self, job: Job, plan: PlanType) -> list[str]:
+        """Lines about what was chosen for such a job by its cost, and why."""
+        return []
+
+    def forecast(self, job: Job, plan: PlanType) -> JobForecast | None:
+        """What such a job will take; None where that is not known before it runs. It may run code of the user."""
+        return None
+
+    @abstractmethod
+    def build(self, context: ChipContext[PlanType]) -> Chip:
+        """One SIP."""
+
+
+CHIPS: Registry[ChipKind[Any]] = Registry(
+    "chip",
+    {
+        "sipsim.chips.ahbm.chip": ("ahbm",),
+        "sipsim.chips.tensix.chip.blackhole": ("blackhole",),
+        "sipsim.chips.tensix.chip.wormhole": ("wormhole",),
+    },
+)
+
+
+def kind_of(resolved: Resolved) -> ChipKind[Any]:
+    """The chip kind of a checked config."""
+    return CHIPS.get(resolved.topology.system.chip)
+
+
+def plan_of(resolved: Resolved) -> RunPlan:
+    """The plan of a config that was checked, perhaps on another machine.
+
+    Raises:
+        ConfigError: for what cannot run, here without a user's module that the config names.
+    """
+    try:
+        # Imports users' modules that the plan itself may not need.
+        return planned(resolved)
+    except UnknownName as error:
+        raise ConfigError(f"the run needs what is missing here: {error}") from None
+
+
+def planned(resolved: Resolved) -> RunPlan:
+    """The plan of a checked config, with what every process derives, so that what cannot be derived is refused here.
+
+    Raises:
+        ConfigError: for what cannot run.
+        UnknownName: for a user's module that is missing.
+    """
+    kind, reads = kind_of(resolved), resolved.reads
+    # From now on: what is derived for a run is derived once, and its processes share it.
+    reads.is_counting = True
+    plan = kind.plan(resolved)
+    if not isinstance(plan, RunPlan):
+        raise ConfigError(f"{type(kind).__name__}.plan returned {plan!r}; must be a RunPlan")
+    _ = plan.channels, plan.reactions_ps
+    with reads.apart():
+        _ = plan.digest
+    return plan

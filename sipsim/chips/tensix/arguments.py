@@ -1,0 +1,235 @@
+"""Arguments of host scripts, checked: what is wrong is one line that says what to give. Pure."""
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from functools import wraps
+from inspect import isfunction, signature
+from reprlib import repr as shown
+from types import NoneType, UnionType
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from sipsim.chips.tensix.noc.floor_plan import Core
+from sipsim.core.errors import KernelMisuse
+from sipsim.core.units import as_whole
+
+Api = TypeVar("Api", bound=type)
+Check = Callable[[str, Any], Any]
+"""Takes the name and the value of a parameter; returns the value as the method needs it, or raises ``KernelMisuse``."""
+Natural = Annotated[int, 0]
+"""A whole number from 0 on."""
+Count = Annotated[int, 1]
+"""A whole number from 1 on."""
+Within = Annotated[int, None]
+"""A whole number in a range that the method checks, as it depends on more."""
+
+
+def checked(name: str) -> Callable[[Api], Api]:
+    """A decorator of a class whose public methods are calls of host scripts: it checks their arguments by their
+    annotations before the method runs. ``name``: what scripts call the object, for messages. Texts, sequences and
+    arrays are not checked; the method does that.
+    """
+
+    def of(cls: Api) -> Api:
+        methods = {each: found for each, found in vars(cls).items() if isfunction(found) and not each.startswith("_")}
+        hints = {each: get_type_hints(method, include_extras=True) for each, method in methods.items()}
+        makers: dict[Any, str] = {}
+        for each, found in hints.items():
+            makers.setdefault(found.get("return"), f"{name}.{each}")
+        for each, method in methods.items():
+            setattr(cls, each, _checked(f"{name}.{each}", method, hints[each], makers))
+        return cls
+
+    return of
+
+
+def _checked(
+    name: str, method: Callable[..., Any], hints: Mapping[str, Any], makers: Mapping[Any, str]
+) -> Callable[..., Any]:
+    parameters = signature(method)
+    checks = {each: _check_of(hints.get(each), makers) for each in parameters.parameters}
+    wanted = ", ".join(list(parameters.parameters)[1:])
+
+    @wraps(method)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            bound = parameters.bind(*args, **kwargs)
+        except TypeError as error:
+            raise KernelMisuse(f"{name}: {error}; it takes ({wanted})") from None
+        for each, value in bound.arguments.items():
+            check = checks[each]
+            if check is not None:
+                try:
+                    bound.arguments[each] = check(each, value)
+                except KernelMisuse as error:
+                    raise KernelMisuse(f"{name}: {error}") from None
+        return method(*bound.args, **bound.kwargs)
+
+    return call
+
+
+def _check_of(hint: Any, makers: Mapping[Any, str]) -> Check | None:
+    """The check of an annotation; None where the method checks by itself."""
+    kinds = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+    check = _check_of_kinds([kind for kind in kinds if kind is not NoneType], makers)
+    if check is None or NoneType not in kinds:
+        return check
+    known = check
+    return lambda name, value: None if value is None else known(name, value)
+
+
+def _check_of_kinds(kinds: list[Any], makers: Mapping[Any, str]) -> Check | None:
+    if Core in kinds:
+        return None if any(get_origin(kind) is Iterable for kind in kinds) else tile
+    if len(kinds) == 1:
+        if get_origin(kinds[0]) is Annotated:
+            _, least = get_args(kinds[0])
+            return None if least is None else lambda name, value: whole(name, value, least)
+        kind = get_origin(kinds[0]) or kinds[0]
+        if kind in _PLAIN:
+            return _PLAIN[kind]
+    if not all(isinstance(kind, type) and kind.__module__.startswith("sipsim.") for kind in kinds):
+        return None
+    names = " or ".join(kind.__name__ for kind in kinds)
+    what = next((f"what {makers[kind]} returns" for kind in kinds if kind in makers), f"a {names}")
+
+    def is_one(name: str, value: Any) -> Any:
+        if not isinstance(value, tuple(kinds)):
+            raise KernelMisuse(f"{name}={shown(value)}: give {what}")
+        return value
+
+    return is_one
+
+
+def any_whole(name: str, value: Any) -> int:
+    """A whole number, of any sign.
+
+    Raises:
+        KernelMisuse: for anything else.
+    """
+    found = as_whole(value)
+    if found is None:
+        raise KernelMisuse(f"{name}={shown(value)}: give a whole number")
+    return found
+
+
+def _number(name: str, value: Any) -> float:
+    try:
+        found = math.nan if isinstance(value, bool | str | bytes) else float(value)
+    except (TypeError, ValueError, OverflowError):
+        found = math.nan
+    if not math.isfinite(found):
+        raise KernelMisuse(f"{name}={shown(value)}: give a number")
+    return found
+
+
+def _bytes(name: str, value: Any) -> bytes:
+    if not isinstance(value, bytes | bytearray | memoryview):
+        raise KernelMisuse(f"{name}={shown(value)}: give bytes, such as array.tobytes()")
+    return bytes(value)
+
+
+def _several(name: str, value: Any) -> tuple[Any, ...]:
+    if not isinstance(value, tuple | list):
+        raise KernelMisuse(f"{name}={shown(value)}: give a tuple, ({shown(value)},) for one")
+    return tuple(value)
+
+
+def _function(name: str, value: Any) -> Any:
+    if not callable(value):
+        raise KernelMisuse(f"{name}={shown(value)}: give a function")
+    return value
+
+
+def tile(name: str, value: Any) -> Core:
+    """A pair of coordinates. Whether a tile is there is for the caller to check.
+
+    Raises:
+        KernelMisuse: for anything else.
+    """
+    if not isinstance(value, tuple | list) or len(value) != len(Core._fields):
+        raise KernelMisuse(f"{name}={shown(value)}: give a tile, (x, y)")
+    return Core(*(any_whole(f"{name}: a coordinate", each) for each in value))
+
+
+def tiles(name: str, value: Any) -> tuple[Core, ...]:
+    """A pair of coordinates, or several.
+
+    Raises:
+        KernelMisuse: for anything else.
+    """
+    if not isinstance(value, Iterable) or isinstance(value, str | bytes | Mapping):
+        raise KernelMisuse(f"{name}={shown(value)}: give a tile, (x, y), or several")
+    given = tuple(value)
+    if given and not any(isinstance(each, Iterable) for each in given):
+        return (tile(name, given),)
+    return tuple(tile(name, each) for each in given)
+
+
+def whole(name: str, value: Any, least: int, most: int | None = None) -> int:
+    """A whole number from ``least`` on, up to ``most`` if that is given.
+
+    Raises:
+        KernelMisuse: for anything else.
+    """
+    found = as_whole(value)
+    if found is None or found < least or (most is not None and found > most):
+        upto = " or more" if most is None else f" to {most}"
+        raise KernelMisuse(f"{name}={value!r}: give a whole number, {least}{upto}")
+    return found
+
+
+def yes_or_no(name: str, value: Any) -> bool:
+    """A bool.
+
+    Raises:
+        KernelMisuse: for anything else.
+    """
+    if not isinstance(value, bool):
+        raise KernelMisuse(f"{name}={value!r}: give True or False")
+    return value
+
+
+_PLAIN: dict[Any, Check] = {
+    int: any_whole,
+    float: _number,
+    bool: yes_or_no,
+    bytes: _bytes,
+    tuple: _several,
+    Callable: _function,
+}
+"""The checks of plain types, by annotation."""
+
+
+def one_of(name: str, value: Any, choices: Iterable[str]) -> str:
+    """A text that is among others.
+
+    Raises:
+        KernelMisuse: for anything else.
+    """
+    found = list(choices)
+    if not isinstance(value, str) or value not in found:
+        raise KernelMisuse(f"{name}={value!r}: give one of {', '.join(found)}")
+    return value
+
+
+def some_of(name: str, value: Any, choices: Iterable[str]) -> list[str]:
+    """Texts that are among others, in their order.
+
+    Raises:
+        KernelMisuse: for anything else, a text by itself too.
+    """
+    found = list(choices)
+    if not isinstance(value, list | tuple | set | frozenset) or not all(each in found for each in value):
+        raise KernelMisuse(f"{name}={value!r}: give a list of some of {', '.join(found)}")
+    return [each for each in found if each in value]
+
+
+def worker_tile(core: Core, workers: Iterable[Core]) -> Core:
+    """A tile that is a worker.
+
+    Raises:
+        KernelMisuse: for anything else.
+    """
+    if core not in workers:
+        raise KernelMisuse(f"tile {core} is no worker; Tensix tiles are, give one of tt.workers")
+    return core

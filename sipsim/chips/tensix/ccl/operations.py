@@ -1,0 +1,352 @@
+"""The operations as a host script calls them: who works, on which pages, over which fabric. Names are those of
+``ttnn``.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from sipsim.chips.tensix.arguments import one_of, whole
+from sipsim.chips.tensix.ccl.schedules.gather import ORDERS, all_to_all, copies, line_all_gather, mixed, ring_all_gather
+from sipsim.chips.tensix.ccl.schedules.reduce import (
+    Streams,
+    direct_reduce_scatter,
+    line_reduce_scatter,
+    ring_reduce_scatter,
+)
+from sipsim.chips.tensix.ccl.tensors.store import BUFFER_BYTES, KEPT_BYTES, KIB, SEMAPHORE_BYTES, Store
+from sipsim.chips.tensix.ccl.tensors.tensor import Piece, Tensor, dtype_of, from_pages, pieces, to_pages
+from sipsim.chips.tensix.ccl.workers.crew import SIDES, Crew, Cut, Place, Worker
+from sipsim.chips.tensix.ccl.workers.kernels import adder, reader, writer
+from sipsim.chips.tensix.ccl.workers.work import Buffer, Packet, Words, Work
+from sipsim.chips.tensix.fabric.connection import FabricEndpoint
+from sipsim.chips.tensix.fabric.fabric.host import Fabric
+from sipsim.chips.tensix.fabric.packet import Way
+from sipsim.chips.tensix.noc.floor_plan import Core
+from sipsim.chips.tensix.params import CclParams
+from sipsim.chips.tensix.programs.programs import ComputeConfig, DataMovementConfig, KernelSpec, Program
+from sipsim.collectives.call.calls import PART, WORLD
+from sipsim.core.errors import KernelMisuse
+from sipsim.core.task import Task
+
+READER, WRITER = DataMovementConfig(processor=1, noc=0), DataMovementConfig(processor=0, noc=1)
+TOPOLOGIES = ("line", "ring")
+MOST_WORKERS = 2
+"""Of a link: one that sends, and one that copies."""
+
+
+class Collectives:
+    """Of one chip; ``open_fabric``: as of ``tt``. Calls are enqueued, as programs are: results are there after
+    ``tt.finish()``.
+    """
+
+    def __init__(self, chip: Any, l1_base: int, open_fabric: Callable[..., Fabric]) -> None:
+        self._chip = chip
+        self._params = chip.plan.params
+        self._base = l1_base
+        self._open_fabric = open_fabric
+        self._store = Store(chip.plan.floor_plan, self._params, l1_base)
+        self._fabrics: dict[tuple[object, ...], Fabric] = {}
+        self._endpoints: dict[tuple[int, int, Way], FabricEndpoint] = {}
+        self._counts: dict[Core, dict[int, int]] = {}
+        self._tasks: list[Task] = []
+
+    # --- tensors --------------------------------------------------------------------------------------------------
+
+    def tensor(self, array: "np.ndarray[Any, Any]", memory: str = "dram", slices: int = 1) -> Tensor:
+        """A tensor with the elements of an array, whose ``slices`` along the first dimension begin new runs of pages.
+
+        Raises:
+            KernelMisuse: for an element type or a memory that there is not, or without room.
+        """
+        if not isinstance(array, np.ndarray):
+            raise KernelMisuse(f"a {type(array).__name__}, and a tensor is made of an array; give one of NumPy")
+        found = self._store.make(array.shape, dtype_of(array), memory, slices)
+        data, size = to_pages(array, found.pages), found.pages.page_bytes
+        for page in range(found.pages.number):
+            core, address = found.place(page)
+            self._chip.metal.write(core, address, data[page * size : (page + 1) * size])
+        return found
+
+    def to_numpy(self, tensor: Tensor) -> "np.ndarray[Any, Any]":
+        """The elements of a tensor, as they are now."""
+        size = tensor.pages.page_bytes
+        places = (tensor.place(page) for page in range(tensor.pages.number))
+        data = b"".join(self._chip.tiles.memory(core).read(address, size) for core, address in places)
+        return from_pages(data, tensor.shape, tensor.dtype, tensor.pages)
+
+    # --- operations -----------------------------------------------------------------------------------------------
+
+    def all_gather(
+        self, tensor: Tensor, dim: int, fabric: Fabric, is_both: bool, workers: int | None, chunks: int | None
+    ) -> Tensor:
+        """See :meth:`~sipsim.chips.tensix.host.Metal.all_gather`."""
+        workers = _workers(workers)
+        crew = self._crew(fabric, tensor, is_both)
+        size, dim = crew.place.size, self._dim(tensor, dim, 1)
+        shape = list(tensor.shape)
+        shape[dim] *= size
+        output = self._store.like(tensor, shape, size if dim == 0 else 1)
+        own = range(tensor.pages.number)
+
+        @cache
+        def cut(number: int) -> list[Piece]:
+            return pieces(((tensor, own), (output, output.pages.slice(dim, number, size))), crew.packet_bytes)
+
+        if crew.place.is_ring:
+            ring_all_gather(crew, cut, self._chunks(crew, cut, chunks))
+        else:
+            line_all_gather(crew, cut)
+        self._run(crew, tensor, cut(crew.place.position), workers, fabric)
+        return output
+
+    def all_to_all(
+        self, tensor: Tensor, dim: int, fabric: Fabric, is_both: bool, workers: int | None, order: str
+    ) -> Tensor:
+        """See :meth:`~sipsim.chips.tensix.host.Metal.all_to_all`."""
+        order, workers = one_of("order", order, ORDERS), _workers(workers)
+        crew = self._crew(fabric, tensor, is_both)
+        here, size = crew.place.position, crew.place.size
+        dim = self._dim(tensor, dim, size)
+        output = self._store.like(tensor, tensor.shape, size if dim == 0 else 1)
+
+        @cache
+        def cut(source: int, to: int) -> list[Piece]:
+            pages = tensor.pages
+            parts = (tensor, pages.slice(dim, to, size)), (output, pages.slice(dim, source, size))
+            return pieces(parts, crew.packet_bytes)
+
+        all_to_all(crew, lambda to: cut(here, to), lambda source: cut(source, here), order)
+        self._run(crew, tensor, cut(here, here), workers or 1, fabric)
+        return output
+
+    def reduce_scatter(
+        self,
+        tensor: Tensor,
+        dim: int,
+        fabric: Fabric,
+        is_both: bool,
+        is_direct: bool | None,
+        group: int,
+        chunks: int | None,
+    ) -> Tensor:
+        """See :meth:`~sipsim.chips.tensix.host.Metal.reduce_scatter`."""
+        crew = self._crew(fabric, tensor, is_both)
+        place, dim = crew.place, self._dim(tensor, dim, fabric.size)
+        shape = list(tensor.shape)
+        shape[dim] //= place.size
+        output = self._store.like(tensor, shape)
+        if is_direct is None:
+            is_direct = place.is_ring and is_both and tensor.nbytes <= self._ccl.direct_bytes
+        if is_direct:
+            self._direct(crew, tensor, output, dim)
+        else:
+            cut = self._reducing(crew, tensor, output, dim)
+            streams = Streams(chunks or self._most_chunks(crew), group)
+            (ring_reduce_scatter if place.is_ring else line_reduce_scatter)(crew, cut, streams)
+        self._run(crew, tensor, (), 1, fabric)
+        return output
+
+    def fabric(self, topology: str, chips: Sequence[int] | None, num_links: int | None) -> Fabric:
+        """That of chips, which is opened once.
+
+        Raises:
+            KernelMisuse: for another topology than a line or a ring.
+        """
+        one_of("topology", topology, TOPOLOGIES)
+        links = num_links or 1
+        key = topology, None if chips is None else tuple(chips), links
+        found = self._fabrics.get(key)
+        if found is None:
+            nbytes = self._ccl.packet_bytes
+            found = self._fabrics[key] = self._open_fabric(topology, chips, links, payload_bytes=nbytes)
+        return found
+
+    def note(self, name: str, tensor: Tensor, dim: int, result: Tensor, fabric: Fabric, **options: object) -> Tensor:
+        """Note a call by what all chips of its fabric must give alike, and return its result.
+
+        Chips write into each other's results, so these lie at one address.
+        """
+        what = f"{name} of {'x'.join(map(str, tensor.shape))} {tensor.dtype}"
+        given = *(f"{option}={value}" for option, value in options.items()), f"slices of {tensor.slice_pages} pages"
+        place = f"from {tensor.memory} to 0x{result.base:x}"
+        text = PART.join((what, f"dim={dim % len(tensor.shape)}", *given, place))
+        is_of_all = fabric.size == self._chip.plan.system.n_sips
+        self._chip.called.note(text, WORLD if is_of_all else fabric.number + 1, tuple(fabric.chips), self._tasks)
+        self._tasks = []
+        return result
+
+    # --- parts ----------------------------------------------------------------------------------------------------
+
+    @property
+    def _ccl(self) -> CclParams:
+        found: CclParams = self._params.ccl
+        return found
+
+    def _chunks(self, crew: Crew, cut: Cut, chunks: int | None) -> int:
+        """Packets of an all-gather's worker between increments, unless told: a slice has two chunks or more, so that a
+        relay begins before all of it has come.
+        """
+        if chunks is not None:
+            return chunks
+        place, most = crew.place, self._most_chunks(crew)
+        packets = len(cut(0)) // crew.num_links // (2 if place.is_ring and place.is_both else 1)
+        return max(min(most, packets // 2), 1)
+
+    def _most_chunks(self, crew: Crew) -> int:
+        """Packets between increments of reductions (CCL_bandwidth.md of tt-metal), and at most of others."""
+        return self._ccl.chunks_per_sync(crew.place.is_ring)
+
+    @staticmethod
+    def _dim(tensor: Tensor, dim: int, slices: int) -> int:
+        """The dimension, from the front.
+
+        Raises:
+            KernelMisuse: for one that there is not, or whose pages do not divide into slices.
+        """
+        grid = tensor.pages.grid
+        dim = whole(f"{tensor}: dim", dim, -len(grid), len(grid) - 1) % len(grid)
+        if not tensor.pages.is_tiled and dim == len(grid) - 1:
+            raise KernelMisuse(
+                f"{tensor}: its rows are pages, and pages are not cut; take another dimension than {dim}"
+            )
+        if grid[dim] % slices:
+            raise KernelMisuse(f"{tensor}: its {grid[dim]} pages along dimension {dim} are not {slices} equal slices")
+        return dim
+
+    def _reducing(self, crew: Crew, tensor: Tensor, output: Tensor, dim: int) -> Cut:
+        size = crew.place.size
+        rooms = [self._store.scratch(name, crew.fabric, tensor, size) for name in ("forward", "backward")]
+        scratch, all_of = self._store.scratch("scratch", crew.fabric, output, 1), range(output.pages.number)
+
+        @cache
+        def cut(number: int) -> list[Piece]:
+            part = tensor.pages.slice(dim, number, size)
+            parts = (tensor, part), *((room, part) for room in rooms), (scratch, all_of), (output, all_of)
+            return pieces(parts, crew.packet_bytes)
+
+        return cut
+
+    def _direct(self, crew: Crew, tensor: Tensor, output: Tensor, dim: int) -> None:
+        place, inbox = crew.place, self._store.scratch("inbox", crew.fabric, tensor, crew.place.size)
+        all_of = range(output.pages.number)
+
+        def room(source: int) -> range:
+            return range(source * len(all_of), (source + 1) * len(all_of))
+
+        @cache
+        def cut(number: int) -> list[Piece]:
+            part = tensor.pages.slice(dim, number, place.size)
+            return pieces(((tensor, part), (inbox, room(place.position)), (output, all_of)), crew.packet_bytes)
+
+        @cache
+        def source_of(source: int) -> list[Piece]:
+            part = tensor.pages.slice(dim, place.position, place.size)
+            return [
+                each._replace(places=each.places[1:])
+                for each in pieces(((tensor, part), (inbox, room(source)), (output, all_of)), crew.packet_bytes)
+            ]
+
+        direct_reduce_scatter(crew, cut, source_of)
+
+    def _crew(self, fabric: Fabric, tensor: Tensor, is_both: bool) -> Crew:
+        """Workers on both sides of each link plane, with or without a router there."""
+        packet_bytes = min(self._ccl.packet_bytes, fabric.payload_bytes)
+        if tensor.pages.page_bytes > packet_bytes:
+            what = f"{tensor}: its pages are {tensor.pages.page_bytes} B, and packets of the operation {packet_bytes} B"
+            raise KernelMisuse(f"{what}; give shorter rows, or longer packets (payload_bytes, ccl.packet_bytes)")
+        if fabric.topology not in TOPOLOGIES:
+            raise KernelMisuse(f"a fabric of topology {fabric.topology}; operations take {' or '.join(TOPOLOGIES)}")
+        is_ring = fabric.topology == "ring"
+        place = Place(fabric.position, fabric.size, is_ring, is_both or not is_ring)
+        crew = Crew(place, fabric.num_links, packet_bytes, fabric.number, {})
+        words = self._words(fabric)
+        for link in range(fabric.num_links):
+            for number, side in enumerate(SIDES):
+                core = self._chip.plan.floor_plan.workers[2 * link + number]
+                counts = self._counts.setdefault(core, {})
+                crew.workers[link, side] = Worker(link, side, core, words, counts)
+        if self._params.ccl.has_barrier:
+            crew.greet()
+        return crew
+
+    @property
+    def _semaphores(self) -> int:
+        """The address of those of all fabrics."""
+        return int(self._params.tensix.l1_KiB) * KIB - KEPT_BYTES
+
+    def _words(self, fabric: Fabric) -> Words:
+        """The semaphores of a fabric.
+
+        Raises:
+            KernelMisuse: for one whose number has no room, in a system of very many links.
+        """
+        first = self._semaphores
+        words = Words.at(first, fabric.number)
+        if words.end > first + SEMAPHORE_BYTES:
+            what = f"a fabric whose first link is number {fabric.number} of the system has no room for the semaphores"
+            raise KernelMisuse(f"{what} of operations, which are {SEMAPHORE_BYTES} B; open it on chips of lower rank")
+        return words
+
+    def _run(self, crew: Crew, tensor: Tensor, own: Sequence[Piece], count: int | None, fabric: Fabric) -> None:
+        """Enqueue the program of a call. ``own``: what is copied on this chip; ``count``: workers a link, of which the
+        second one copies.
+        """
+        program = Program()
+        for worker in crew.workers.values():
+            if worker.is_idle:
+                continue
+            mine = copies(crew.share(own, worker.link)) if worker is self._copier(crew, worker.link) else []
+            is_apart = self._is_apart(mine, count)
+            self._add(program, worker, mixed(worker.packets, [] if is_apart else mine), tensor, fabric)
+            if is_apart:
+                core = self._chip.plan.floor_plan.workers[2 * fabric.num_links + worker.link]
+                helper = Worker(worker.link, worker.side, core, worker.words, {})
+                self._add(program, helper, mine, tensor, None)
+            worker.settle()
+        self._tasks += self._chip.launches.enqueue(program)
+
+    def _is_apart(self, mine: Sequence[Packet], count: int | None) -> bool:
+        least = self._ccl.copier_bytes
+        if count is None:
+            count = 2 if least is not None and sum(each.nbytes for each in mine) >= least else 1
+        return count > 1 and bool(mine)
+
+    @staticmethod
+    def _copier(crew: Crew, link: int) -> Worker:
+        return next(worker for (each, _), worker in crew.workers.items() if each == link and not worker.is_idle)
+
+    def _add(
+        self, program: Program, worker: Worker, packets: Sequence[Packet], tensor: Tensor, fabric: Fabric | None
+    ) -> None:
+        """The kernel pair of a worker."""
+        ccl, endpoint = self._ccl, self._endpoint(worker, fabric) if fabric else None
+        operands = max((len(each.reads) for each in packets), default=1)
+        slot = operands * ccl.packet_bytes
+        slots = min(max(BUFFER_BYTES // slot, 1), ccl.buffer_packets)
+        buffer = Buffer(self._base, slots, slot, ccl.packet_bytes)
+        hellos = tuple(worker.hellos) if endpoint else ()
+        lists = tuple(worker.begin), tuple(packets), tuple(worker.end)
+        costs = ccl.launch_ns, ccl.page_ns, 1 / ccl.add_GBps
+        work = Work(endpoint, worker.words, buffer, tensor.dtype, hellos, *lists, *costs, ccl.read_packets)
+        self._chip.declared.leave_out(worker.core, range(self._semaphores, self._semaphores + SEMAPHORE_BYTES))
+        program.add(KernelSpec(writer, worker.core, WRITER, (work,), False))
+        if packets:
+            program.add(KernelSpec(reader, worker.core, READER, (work,), False))
+        if work.adds:
+            program.add(KernelSpec(adder, worker.core, ComputeConfig(), (work,), False))
+
+    def _endpoint(self, worker: Worker, fabric: Fabric) -> FabricEndpoint | None:
+        if worker.side not in fabric.ways():
+            return None
+        key = id(fabric), worker.link, worker.side
+        found = self._endpoints.get(key)
+        if found is None:
+            found = self._endpoints[key] = fabric.connect(worker.core, worker.side, worker.link)
+        return found
+
+
+def _workers(count: int | None) -> int | None:
+    return None if count is None else whole("num_workers_per_link", count, 1, MOST_WORKERS)

@@ -1,0 +1,119 @@
+"""The builder of a data mover, as a host script uses it. Names are those of the CCL developer guide."""
+
+from collections.abc import Callable, Iterable
+
+from sipsim.chips.tensix.arguments import Natural, checked, tiles
+from sipsim.chips.tensix.edm.data_mover import MoverConfig, erisc_data_mover
+from sipsim.chips.tensix.edm.layout import ChannelBufferInterface, ChannelSpec, Layout, TerminationMode
+from sipsim.chips.tensix.ethernet.ethernet import WORD_BYTES
+from sipsim.chips.tensix.noc.floor_plan import Core
+from sipsim.chips.tensix.params import DataMoverParams
+from sipsim.chips.tensix.programs.programs import EthernetConfig, KernelSpec, Program
+from sipsim.core.errors import KernelMisuse
+
+Workers = Core | tuple[int, int] | Iterable[Core | tuple[int, int]]
+
+
+@checked("edm_builder")
+class EriscDataMoverBuilder:
+    """Channels of one data mover: added in order, as many as ``layout`` has room for, then built once.
+
+    ``check_worker``: raises what is wrong with a tile as a worker's. ``ethernet``: the cores that have a link.
+    """
+
+    def __init__(
+        self,
+        layout: Layout,
+        mode: TerminationMode,
+        params: DataMoverParams,
+        ethernet: Iterable[Core],
+        check_worker: Callable[[Core], None],
+    ) -> None:
+        self._layout = layout
+        self._mode = mode
+        self._params = params
+        self._ethernet = list(ethernet)
+        self._check_worker = check_worker
+        self._channels: list[ChannelSpec] = []
+        self._built_on: Core | None = None
+
+    @property
+    def buffer_bytes(self) -> int:
+        """The size of each channel's buffer."""
+        return self._layout.buffer_bytes
+
+    def add_sender_channel(
+        self, worker_semaphore_address: Natural, num_messages: int, worker_coords: Workers, message_bytes: int
+    ) -> ChannelBufferInterface:
+        """A channel that sends over the link what workers write into its buffer: ``num_messages`` of
+        ``message_bytes`` each; ``num_messages`` is 0 where the worker ends the channel.
+
+        ``worker_semaphore_address``: in the L1 of the workers; it is incremented when the buffer may be written.
+        ``worker_coords``: a tile, or several that write a part of each message and increment the channel's semaphore.
+
+        Raises:
+            KernelMisuse: for what does not suit the builder or its other channels.
+        """
+        return self._add(True, worker_semaphore_address, num_messages, worker_coords, message_bytes)
+
+    def add_receiver_channel(
+        self, worker_semaphore_address: Natural, num_messages: int, worker_coords: Workers, message_bytes: int
+    ) -> ChannelBufferInterface:
+        """A channel that receives what workers read out of its buffer; else as :meth:`add_sender_channel`.
+
+        Raises:
+            KernelMisuse: for what does not suit the builder or its other channels.
+        """
+        return self._add(False, worker_semaphore_address, num_messages, worker_coords, message_bytes)
+
+    def generate_edm_kernel(self, program: Program, core: Core | tuple[int, int], noc: int = 0) -> None:
+        """Put the data mover into a program, on an Ethernet core; its semaphores go over NoC ``noc``. Once a builder,
+        and once a core; the far end of the core's link needs one with the same channels, mirrored.
+
+        Raises:
+            KernelMisuse: for a builder without all its channels or built before, or a core that cannot run it.
+        """
+        core, layout = Core(*core), self._layout
+        if self._built_on is not None:
+            raise KernelMisuse(f"this data mover is built on core {self._built_on} already; a builder is for one core")
+        if core not in self._ethernet:
+            raise KernelMisuse(f"a data mover needs an Ethernet core with a link; {core} is none")
+        if len(self._channels) != layout.channels:
+            raise KernelMisuse(
+                f"the data mover for core {core} was given {len(self._channels)} of its {layout.channels} channels"
+            )
+        params = self._params
+        config = MoverConfig(layout, tuple(self._channels), params.sender_visit_ns, params.receiver_visit_ns)
+        program.add(KernelSpec(erisc_data_mover, core, EthernetConfig(noc), (config,), True))
+        program.semaphores |= {(core, layout.semaphore(number)): 0 for number in range(layout.channels)}
+        self._built_on = core
+
+    def _add(
+        self, is_sender: bool, semaphore: int, num_messages: int, coords: Workers, message_bytes: int
+    ) -> ChannelBufferInterface:
+        layout, number, workers = self._layout, len(self._channels), tiles("worker_coords", coords)
+        self._check(num_messages, workers, message_bytes)
+        self._channels.append(ChannelSpec(is_sender, semaphore, num_messages, workers, message_bytes))
+        return ChannelBufferInterface(layout.buffer(number), layout.semaphore(number))
+
+    def _check(self, num_messages: int, workers: tuple[Core, ...], message_bytes: int) -> None:
+        layout, counts = self._layout, self._mode is TerminationMode.MESSAGE_COUNT_REACHED
+        if self._built_on is not None:
+            raise KernelMisuse(f"this data mover is built on core {self._built_on}; add its channels before")
+        if len(self._channels) >= layout.channels:
+            raise KernelMisuse(f"this data mover has {layout.channels} channels, and all of them are in use")
+        if not workers:
+            raise KernelMisuse("a channel needs a worker or more")
+        for core in workers:
+            self._check_worker(core)
+        if not WORD_BYTES <= message_bytes <= layout.buffer_bytes or message_bytes % WORD_BYTES:
+            raise KernelMisuse(
+                f"a message of {message_bytes} B; channels of this data mover take multiples of {WORD_BYTES} B up to "
+                f"their buffer's {layout.buffer_bytes} B"
+            )
+        if counts and num_messages < 1:
+            raise KernelMisuse(f"num_messages is {num_messages}; with MESSAGE_COUNT_REACHED it is 1 or more")
+        if not counts and num_messages:
+            raise KernelMisuse(f"num_messages is {num_messages}; with WORKER_INITIATED the worker ends it, so it is 0")
+        if not counts and len(workers) > 1:
+            raise KernelMisuse(f"{len(workers)} workers of a channel with WORKER_INITIATED; only one can end it")

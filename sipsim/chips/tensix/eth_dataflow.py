@@ -1,0 +1,198 @@
+"""What a kernel of an Ethernet core calls besides: the link to the core at its other end. Names are the guide's.
+
+``erisc_info.channels`` are words of flow control, one a channel, at the same address of every Ethernet core:
+``bytes_sent``, ``receiver_ack``, ``src_id`` and one that is kept, 4 B each (``eth_channel_sync_t``). A sender sets
+``bytes_sent`` and sends the word behind its payload; the receiver clears both when the buffer is free.
+"""
+
+import struct
+from typing import NamedTuple
+
+from sipsim.chips.tensix.dataflow import Dataflow
+from sipsim.chips.tensix.ethernet.ethernet import WORD_BYTES, Transmitter
+from sipsim.chips.tensix.processor import Processor
+from sipsim.chips.tensix.tiles import Tiles
+from sipsim.core.errors import KernelMisuse
+
+CHANNELS = 32
+SYNC_BYTES = 16
+
+
+class ChannelSync(NamedTuple):
+    """The words of flow control of a channel."""
+
+    bytes_sent: int
+    receiver_ack: int
+
+    def to_bytes(self) -> bytes:
+        """As they lie in L1."""
+        return struct.pack("<IIII", self.bytes_sent, self.receiver_ack, 0, 0)
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> "ChannelSync":
+        """The reverse of :meth:`to_bytes`."""
+        sent, ack, _, _ = struct.unpack("<IIII", data)
+        return cls(sent, ack)
+
+
+class EthDataflow(Dataflow):
+    """The commands of an Ethernet core's processor. ``transmitter``: of its link; None if it has none.
+
+    ``info_base``: where ``erisc_info.channels`` lie, and behind them a word that acknowledgements are sent from.
+    """
+
+    def __init__(self, processor: Processor, tiles: Tiles, transmitter: Transmitter | None, info_base: int) -> None:
+        super().__init__(processor, tiles)
+        self._transmitter = transmitter
+        self._info_base = info_base
+
+    # --- commands -------------------------------------------------------------------------------------------------
+
+    def eth_txq_is_busy(self, queue: int = 0) -> bool:
+        """Whether the queue takes no command now; takes an access."""
+        self._processor.spend(self._processor.l1_access_ps)
+        return self._link.is_busy(queue)
+
+    def eth_send_packet(self, queue: int, source_words: int, destination_words: int, words: int) -> None:
+        """Send words of 16 B from this L1 to the far core's. Waits while the queue is busy.
+
+        Nothing tells when they have left or arrived: the source must not change before the receiver has said so.
+
+        Raises:
+            KernelMisuse: on a core without a link, or for a queue that does not exist.
+        """
+        link, processor = self._link, self._processor
+        while link.is_busy(queue):
+            processor.spend_until(link.free_at_ps(queue), "the transmit queue")
+        processor.spend(processor.eth_command_ps)
+        if words < 1:
+            raise KernelMisuse(f"{processor.name}: an Ethernet command sends a word of 16 B or more, not {words}")
+        link.submit(queue, source_words * WORD_BYTES, destination_words * WORD_BYTES, words * WORD_BYTES)
+
+    def eth_send_bytes(self, source: int, destination: int, nbytes: int) -> None:
+        """As :meth:`eth_send_bytes_over_channel`, on channel 0."""
+        self.eth_send_bytes_over_channel(source, destination, nbytes, 0)
+
+    def eth_send_bytes_over_channel(self, source: int, destination: int, nbytes: int, channel: int) -> None:
+        """Send bytes, and behind them the channel's words of flow control, in a command of their own."""
+        self._send(source, destination, nbytes)
+        sync = self.sync_address(channel)
+        self._set_sync(channel, ChannelSync(nbytes, 0))
+        self._send(sync, sync, SYNC_BYTES)
+
+    def sync_address(self, channel: int) -> int:
+        """Where the words of flow control of a channel lie.
+
+        Raises:
+            KernelMisuse: for a channel that does not exist.
+        """
+        if not 0 <= channel < CHANNELS:
+            raise KernelMisuse(f"{self._processor.name}: there is no channel {channel}; 0 to {CHANNELS - 1}")
+        return self._info_base + channel * SYNC_BYTES
+
+    @property
+    def ack_address(self) -> int:
+        """A word that first acknowledgements are sent from: another one than that of the channel."""
+        return self._info_base + CHANNELS * SYNC_BYTES
+
+    @property
+    def last_arrival(self) -> int:
+        """Where what the link has brought last begins; -1 before there was any. For checks: hardware does not tell."""
+        return self._processor.memory.last_arrival
+
+    # --- the sender's side of a channel ---------------------------------------------------------------------------
+
+    def eth_is_receiver_channel_send_acked(self, channel: int) -> bool:
+        """Whether the receiver has the payload: its buffer here may be used again. Takes a look."""
+        sync = self._look(channel)
+        return sync.bytes_sent == 0 or sync.receiver_ack != 0
+
+    def eth_is_receiver_channel_send_done(self, channel: int) -> bool:
+        """Whether the receiver's buffer is free again. Takes a look."""
+        return self._look(channel).bytes_sent == 0
+
+    def eth_is_receiver_channel_done(self, channel: int) -> bool:
+        """The same by the name that the guide's teardown has for it."""
+        return self.eth_is_receiver_channel_send_done(channel)
+
+    def eth_wait_for_receiver_channel_ack(self, channel: int) -> None:
+        """Wait for :meth:`eth_is_receiver_channel_send_acked`."""
+        self.wait_until(lambda: self._sync(channel).receiver_ack != 0 or self._sync(channel).bytes_sent == 0,
+                        f"the receiver of channel {channel} to have its payload")  # fmt: skip
+
+    def eth_wait_for_receiver_channel_done(self, channel: int) -> None:
+        """Wait for :meth:`eth_is_receiver_channel_send_done`."""
+        self.wait_until(lambda: self._sync(channel).bytes_sent == 0, f"the receiver of channel {channel} to be done")
+
+    def eth_wait_for_receiver_done(self) -> None:
+        """The same for channel 0."""
+        self.eth_wait_for_receiver_channel_done(0)
+
+    # --- the receiver's side --------------------------------------------------------------------------------------
+
+    def eth_bytes_are_available_on_channel(self, channel: int) -> bool:
+        """Whether a payload has come. Takes a look."""
+        return self._look(channel).bytes_sent != 0
+
+    def eth_wait_for_bytes(self, nbytes: int, channel: int = 0) -> None:
+        """Wait until ``nbytes`` have come on a channel."""
+        self.wait_until(lambda: self._sync(channel).bytes_sent == nbytes, f"{nbytes} bytes on channel {channel}")
+
+    def eth_wait_for_bytes_on_channel(self, channel: int) -> None:
+        """Wait until a payload has come on a channel."""
+        self.wait_until(lambda: self._sync(channel).bytes_sent != 0, f"a payload on channel {channel}")
+
+    def eth_receiver_channel_ack(self, channel: int, ack_address: int) -> None:
+        """Tell the sender that the payload is here. ``ack_address``: a word of this L1 from which that is sent."""
+        self.write_bytes(ack_address, ChannelSync(self._sync(channel).bytes_sent, 1).to_bytes())
+        self._send(ack_address, self.sync_address(channel), SYNC_BYTES)
+
+    def eth_receiver_channel_done(self, channel: int) -> None:
+        """Tell the sender that the buffer is free; clears the channel here."""
+        self._set_sync(channel, ChannelSync(0, 0))
+        sync = self.sync_address(channel)
+        self._send(sync, sync, SYNC_BYTES)
+
+    # --- names that the guide gives to calls of the NoC that may go to the firmware -------------------------------
+
+    def run_routing(self) -> None:
+        """Let the base firmware look after the link."""
+        self._processor.spend(self._processor.poll_ps)
+
+    def eth_noc_async_write_barrier(self) -> None:
+        """As ``noc_async_write_barrier``."""
+        self.noc_async_write_barrier()
+
+    def eth_noc_async_read_barrier(self) -> None:
+        """As ``noc_async_read_barrier``."""
+        self.noc_async_read_barrier()
+
+    def eth_noc_semaphore_wait(self, address: int, value: int) -> None:
+        """As ``noc_semaphore_wait``."""
+        self.noc_semaphore_wait(address, value)
+
+    # --- inside ---------------------------------------------------------------------------------------------------
+
+    @property
+    def _link(self) -> Transmitter:
+        if self._transmitter is None:
+            raise KernelMisuse(f"{self._processor.name}: no link leads from this Ethernet core")
+        return self._transmitter
+
+    def _send(self, source: int, destination: int, nbytes: int) -> None:
+        for name, value in (("source", source), ("destination", destination), ("size", nbytes)):
+            if value % WORD_BYTES:
+                raise KernelMisuse(f"{self._processor.name}: the {name} {value} is no multiple of {WORD_BYTES} B")
+        self.eth_send_packet(0, source // WORD_BYTES, destination // WORD_BYTES, nbytes // WORD_BYTES)
+
+    def _sync(self, channel: int) -> ChannelSync:
+        return ChannelSync.from_bytes(self._processor.memory.read(self.sync_address(channel), SYNC_BYTES))
+
+    def _set_sync(self, channel: int, sync: ChannelSync) -> None:
+        self.write_bytes(self.sync_address(channel), sync.to_bytes())
+
+    def _look(self, channel: int) -> ChannelSync:
+        """As a look of ``wait_until``: what it sees is from its begin."""
+        seen = self._sync(channel)
+        self._processor.spend(self._processor.poll_ps)
+        return seen

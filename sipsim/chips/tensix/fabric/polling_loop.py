@@ -1,0 +1,96 @@
+"""The loop of a processor that looks at channels in turn, without an event for a look that finds nothing.
+
+A look takes ``look_ps``, and each time round the loop ``round_ps`` more. A visit sees what is there when its look
+begins, and tells when it ends. Where the loop stands follows from the time since then; what becomes ready is told by
+:meth:`Loop.wake`.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Generic, TypeVar
+
+from sipsim.core.engine import Engine
+
+Ps = int
+Channel = TypeVar("Channel")
+
+
+class Loop(Generic[Channel]):
+    """``ready(channel, begin_ps)``: from when on, not before ``begin_ps``, a visit finds work, as far as is known now;
+    None: it is not known that it will. ``visit(channel, time_ps)``: a visit, at the end of its look, which calls
+    :meth:`go_on` at once or later.
+    """
+
+    def __init__(
+        self,
+        channels: Sequence[Channel],
+        look_ps: Ps,
+        round_ps: Ps,
+        ready: Callable[[Channel, Ps], Ps | None],
+        visit: Callable[[Channel, Ps], None],
+        engine: Engine,
+    ) -> None:
+        self._channels = channels
+        self._numbered = list(enumerate(channels))
+        self._look_ps = look_ps
+        self._round_ps = round_ps
+        self._turn_ps = round_ps + len(channels) * look_ps
+        self._ready = ready
+        self._visit_channel = visit
+        self._engine = engine
+        self._begin_ps: Ps = 0
+        self._position = 0
+        self._next: tuple[Ps, int] | None = None
+        self._seq = 0
+        self._is_visiting = False
+
+    def wake(self) -> None:
+        """Something may be ready: find the visit that comes next."""
+        if self._is_visiting:
+            return
+        found = self._next_visit()
+        if found == self._next:
+            return
+        self._next = found
+        self._seq += 1
+        if found is not None:
+            self._engine.at(found[0], partial(self._visit, self._seq))
+
+    def go_on(self, time_ps: Ps) -> None:
+        """A visit ends at ``time_ps``, now or later."""
+        if self._position == len(self._channels):
+            self._position = 0
+            time_ps += self._round_ps
+        self._begin_ps = time_ps
+        self._is_visiting = False
+        self.wake()
+
+    def _next_visit(self) -> tuple[Ps, int] | None:
+        """When the loop comes first to a channel that is ready then, and to which."""
+        look_ps, turn_ps, now_ps, position = self._look_ps, self._turn_ps, self._engine.now_ps, self._position
+        first_ps = self._begin_ps - position * look_ps
+        best: tuple[Ps, int] | None = None
+        for index, channel in self._numbered[position:] + self._numbered[:position]:
+            visit_ps = first_ps + index * look_ps
+            if index < position:
+                visit_ps += turn_ps
+            ready_ps = self._ready(channel, visit_ps if visit_ps > now_ps else now_ps)
+            if ready_ps is None:
+                continue
+            if ready_ps > visit_ps:
+                visit_ps += -(-(ready_ps - visit_ps) // turn_ps) * turn_ps
+                if best is None or (visit_ps, index) < best:
+                    best = visit_ps, index
+                continue
+            # In the order of looks: none of those behind it comes earlier.
+            return (visit_ps, index) if best is None or (visit_ps, index) < best else best
+        return best
+
+    def _visit(self, seq: int) -> None:
+        if seq != self._seq or self._next is None:
+            return
+        begin_ps, index = self._next
+        self._next = None
+        self._position = index + 1
+        self._is_visiting = True
+        self._visit_channel(self._channels[index], begin_ps + self._look_ps)

@@ -1,0 +1,431 @@
+"""The third argument of a host script on these chips: tiles, links, programs. Host calls take no simulated time."""
+
+from collections.abc import Callable, Sequence
+from itertools import chain
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
+
+from sipsim.chips.tensix.arguments import (
+    Count,
+    Natural,
+    Within,
+    any_whole,
+    checked,
+    one_of,
+    some_of,
+    whole,
+    worker_tile,
+)
+from sipsim.chips.tensix.ccl.operations import Collectives
+from sipsim.chips.tensix.ccl.tensors.tensor import Tensor
+from sipsim.chips.tensix.edm.builder import EriscDataMoverBuilder
+from sipsim.chips.tensix.edm.layout import TerminationMode, WorkerSignal, layout
+from sipsim.chips.tensix.fabric.fabric.host import Fabric
+from sipsim.chips.tensix.fabric.fabric.places import ROLES, Places
+from sipsim.chips.tensix.noc.floor_plan import Core, Kind
+from sipsim.chips.tensix.noc.noc import NOCS
+from sipsim.chips.tensix.params import ChipParams
+from sipsim.chips.tensix.programs import programs
+from sipsim.chips.tensix.programs.programs import KernelSpec, Program
+from sipsim.chips.tensix.tiles import ATOMIC_BYTES, KIB
+from sipsim.core.errors import KernelMisuse, NoSuchCall
+from sipsim.core.registry.registry import nearest
+from sipsim.core.task import makes_generator, why_not_called
+from sipsim.core.units import PS_PER_NS, drain_ps
+
+WITH_L1 = Kind.TENSIX, Kind.ETHERNET
+MOST_OF_WORD = 2 ** (8 * ATOMIC_BYTES) - 1
+SEMAPHORE_AREA = 4096
+"""Of the L1 that a kernel has, for semaphores and, on Ethernet cores, for words of flow control."""
+
+
+@checked("tt")
+class Metal:
+    """One chip as its host program sees it; ``rank`` of ``world_size`` chips."""
+
+    DataMovementConfig = programs.DataMovementConfig
+    EthernetConfig = programs.EthernetConfig
+    WorkerSignal = WorkerSignal
+
+    def __init__(self, chip: Any) -> None:
+        self._chip = chip
+        self._plan = chip.plan
+        self.rank: int = chip.session.rank
+        self.world_size: int = self._plan.system.n_sips
+        self._ccl = Collectives(chip, self.l1_base(self.workers[0]), self.open_fabric)
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            if name.startswith("_"):
+                raise AttributeError(name)
+            known = [each for each in dir(type(self)) if not each.startswith("_")]
+            near = nearest(name, known)
+            hint = f"did you mean {near!r}?" if near else "torch's names are those of chip ahbm;"
+            chip = self._plan.resolved.topology.system.chip
+            what = f"on chip {chip} the third argument of a host script has no {name!r}"
+            raise NoSuchCall(f"{what}; {hint} it has {', '.join(known)}")
+
+    @property
+    def params(self) -> ChipParams:
+        """The parameters of the chip."""
+        found: ChipParams = self._plan.params
+        return found
+
+    # --- tiles and links ------------------------------------------------------------------------------------------
+
+    @property
+    def workers(self) -> list[Core]:
+        """The Tensix tiles, row by row, in coordinates of NoC 0."""
+        return list(self._plan.floor_plan.workers)
+
+    @property
+    def dram_cores(self) -> list[Core]:
+        """The tile of each DRAM channel."""
+        return list(self._plan.floor_plan.dram)
+
+    def get_active_ethernet_cores(self, skip_reserved: bool = True) -> list[Core]:
+        """The Ethernet cores that have a link, by channel; ``skip_reserved``: without those kept for the dispatcher."""
+        ranks = {link.far_sip for link in self._plan.links[self.rank].values()}
+        channels = [self._plan.links_to(self.rank, rank, not skip_reserved) for rank in ranks]
+        return [self._plan.floor_plan.ethernet[channel] for channel in sorted(chain(*channels))]
+
+    def get_connected_ethernet_core(self, core: Core) -> tuple[int, Core]:
+        """The chip and the core at the other end of an Ethernet core's link.
+
+        Raises:
+            KernelMisuse: for a core without a link.
+        """
+        cores = self._plan.floor_plan.ethernet
+        link = self._plan.links[self.rank].get(cores.index(core)) if core in cores else None
+        if link is None:
+            raise KernelMisuse(f"no link leads from core {core} of SIP {self.rank}")
+        return link.far_sip, cores[link.far_channel]
+
+    def ethernet_cores_to(self, rank: Within, skip_reserved: bool = True) -> list[Core]:
+        """The Ethernet cores whose links lead to a chip; entry ``i`` is the other end of its entry ``i`` to here.
+
+        Raises:
+            KernelMisuse: for a rank that there is not.
+        """
+        whole("rank", rank, 0, self.world_size - 1)
+        cores = self._plan.floor_plan.ethernet
+        return [cores[channel] for channel in self._plan.links_to(self.rank, rank, not skip_reserved)]
+
+    def channel_of(self, core: Core) -> int:
+        """The channel of an Ethernet core.
+
+        Raises:
+            KernelMisuse: for another tile.
+        """
+        self._check_kind(core, "has no channel; give an Ethernet core", Kind.ETHERNET)
+        return int(self._plan.floor_plan.ethernet.index(core))
+
+    def noc_hops(self, noc: int, src: Core, dst: Core) -> int:
+        """Routers that a packet of a NoC goes on to, from one tile to another."""
+        return int(self._plan.graph.hops(noc, src, dst))
+
+    def nearer_noc(self, src: Core, dst: Core) -> int:
+        """The NoC whose way from one tile to another is shorter."""
+        return int(self._plan.graph.nearer(src, dst))
+
+    def drain_ns(self, core: Core, nbytes: int) -> float:
+        """Bytes at the rate of the link of an Ethernet core, without framing."""
+        link = self._plan.links[self.rank][self.channel_of(core)]
+        return float(drain_ps(nbytes, self._plan.system.link_kinds[link.number].bandwidth_bps) / PS_PER_NS)
+
+    def l1_base(self, core: Core) -> int:
+        """The first address of a tile's L1 that programs have.
+
+        Raises:
+            KernelMisuse: for a tile without L1.
+        """
+        params = self._plan.params
+        kind = self._check_kind(core, "has no L1; Tensix and Ethernet tiles do", *WITH_L1)
+        of_kind = params.ethernet if kind is Kind.ETHERNET else params.tensix
+        return int(of_kind.kernel_base) + SEMAPHORE_AREA
+
+    # --- memory ---------------------------------------------------------------------------------------------------
+
+    def set_word(self, core: Core, address: Natural, value: Within) -> None:
+        """A semaphore of a tile, for a program that starts."""
+        self.write(core, address, whole("value", value, 0, MOST_OF_WORD).to_bytes(ATOMIC_BYTES, "little"))
+
+    def write(self, core: Core, address: Natural, data: bytes) -> None:
+        """Bytes into the memory of a tile."""
+        self._chip.log.host_wrote(core, address, data)
+        self._chip.tiles.memory(core).write(address, data, self._chip.session.engine.now_ps, "the host")
+
+    def read(self, core: Core, address: Natural, nbytes: Natural) -> bytes:
+        """Bytes of the memory of a tile."""
+        data: bytes = self._chip.tiles.memory(core).read(address, nbytes)
+        return data
+
+    def declare_result(self, core: Core, address: Natural, nbytes: Natural, name: str = "") -> None:
+        """Bytes of a tile that are a result of the run at its end: ``ahbm-races`` compares these, and with none
+        declared all that programs have in workers and in DRAM.
+
+        Raises:
+            KernelMisuse: for a name that another result has.
+        """
+        if not isinstance(name, str):
+            raise KernelMisuse(f"name={name!r}: give a text")
+        self._chip.declared.declare(name, core, self._chip.tiles.memory(core), address, nbytes)
+
+    # --- programs -------------------------------------------------------------------------------------------------
+
+    def create_program(self) -> Program:
+        """A program without kernels."""
+        return Program()
+
+    def create_kernel(
+        self,
+        program: Program,
+        kernel: Callable[..., Any],
+        core: Core,
+        config: programs.Config | None = None,
+        args: tuple[Any, ...] = (),
+        is_server: bool = False,
+    ) -> None:
+        """Add ``kernel(*args, dataflow)`` on a tile to a program. Without ``config``: processor 0 and NoC 0.
+
+        Raises:
+            KernelMisuse: for a tile that runs no kernels, a config of another kind of tile, a processor or a NoC that
+                the tile has not.
+        """
+        if makes_generator(kernel):
+            what = f"kernel {kernel.__name__} has a yield or is async, so that nothing of it would run"
+            raise KernelMisuse(f"{what}; calls of a kernel block by themselves")
+        if problem := why_not_called(kernel, len(args) + 1):
+            raise KernelMisuse(f"kernel {problem}, the {len(args)} of args and the dataflow")
+        kind = self._check_kind(core, "runs no kernels; Tensix and Ethernet tiles do", *WITH_L1)
+        if config is None:
+            config = programs.EthernetConfig() if kind is Kind.ETHERNET else programs.DataMovementConfig()
+        if (kind is Kind.ETHERNET) is not isinstance(config, programs.EthernetConfig):
+            raise KernelMisuse(f"tile {core} is of kind {kind.value}, and {type(config).__name__} is not for it")
+        most = 1 if kind is Kind.ETHERNET else self._plan.params.tensix.processors
+        if not 0 <= any_whole("processor", config.processor) < most or any_whole("noc", config.noc) not in NOCS:
+            what = f"processor {config.processor} and NoC {config.noc}"
+            raise KernelMisuse(f"tile {core} has no {what}; it has processors 0 to {most - 1}, and NoCs 0 and 1")
+        program.add(KernelSpec(kernel, core, config, tuple(args), is_server))
+
+    def create_semaphore(self, program: Program, core: Core, initial: Within = 0) -> int:
+        """The address of a new semaphore of a tile, which is ``initial`` when the program starts.
+
+        Raises:
+            KernelMisuse: for more than a tile has room for, and for what a word does not hold.
+        """
+        whole("initial", initial, 0, MOST_OF_WORD)
+        end = self.l1_base(core)
+        first = end - (SEMAPHORE_AREA // 2 if self._kind(core) is Kind.ETHERNET else SEMAPHORE_AREA)
+        return program.add_semaphore(core, first, end, initial)
+
+    def edm_builder(
+        self,
+        num_channels: int,
+        page_bytes: int,
+        termination: str = "MESSAGE_COUNT_REACHED",
+        is_merged: bool = True,
+    ) -> EriscDataMoverBuilder:
+        """The builder of an ERISC data mover with buffers of whole pages, as large as the L1 of an Ethernet core
+        allows. ``termination``: ``MESSAGE_COUNT_REACHED`` or ``WORKER_INITIATED``. ``is_merged``: a payload and its
+        ``bytes_sent`` go in one command, else in two.
+
+        Raises:
+            KernelMisuse: for channels or pages that do not fit, or another word for the termination.
+        """
+        modes = TerminationMode.__members__
+        one_of("termination", termination, modes)
+        ethernet = self._plan.params.ethernet
+        base = int(ethernet.kernel_base) + SEMAPHORE_AREA
+        space = layout(base, ethernet.l1_KiB * KIB, num_channels, page_bytes, is_merged)
+        links = self.get_active_ethernet_cores()
+        params = self._plan.params.data_mover
+        return EriscDataMoverBuilder(space, modes[termination], params, links, self._check_worker)
+
+    def open_fabric(
+        self,
+        topology: str = "line",
+        chips: Sequence[int] | None = None,
+        num_links: Count = 1,
+        revision: str | None = None,
+        payload_bytes: Within | None = None,
+        columns: Natural = 0,
+        spare_slots: Sequence[str] = ROLES,
+    ) -> Fabric:
+        """Start routers on the Ethernet cores of links between neighbours: a ``line``, ``ring`` or ``mesh`` (of
+        ``columns``) of ``chips``, or ``neighbor`` for a line whose routers pass nothing on. Every chip of it does so.
+        ``num_links``: side by side. ``revision``: of the protocol, the newest by default. ``payload_bytes``: of the
+        longest packet. ``spare_slots``: routers near a dateline (``dateline``, ``upstream``, ``adjacent``) where
+        channels that no packet comes to which makes less than a whole turn give their slots to others; with the last
+        two of them, no packet may make a whole turn.
+
+        Raises:
+            KernelMisuse: for what does not fit these chips.
+        """
+        params, queues = self._plan.params.fabric, self._plan.params.ethernet.queues
+        if queues != 1:
+            what = f"ethernet.queues={queues}, and its routers keep the second queue for credits"
+            raise KernelMisuse(f"a fabric with {what}; set system.chip_params.ethernet.queues=1")
+        names = list(params.revisions)
+        revision = names[-1] if revision is None else one_of("revision", revision, names)
+        nbytes = params.payload_bytes
+        if payload_bytes is not None:
+            nbytes = whole("payload_bytes", payload_bytes, 1, params.most_payload_bytes)
+        places = Places(topology, range(self.world_size) if chips is None else self._ranks(chips), columns)
+        roles = some_of("spare_slots", spare_slots, ROLES)
+        base = int(self._plan.params.ethernet.kernel_base)  # a router's core runs no program with semaphores
+        fabric = Fabric(self._chip, places, num_links, revision, nbytes, base, roles)
+        self._chip.fabrics.append(fabric)
+        return fabric
+
+    # --- tensors and operations on them ---------------------------------------------------------------------------
+
+    def tensor(self, array: "np.ndarray[Any, Any]", memory: str = "dram", slices: Count = 1) -> Tensor:
+        """A tensor of this chip with the elements of an array, in ``dram`` or ``l1``. ``slices`` along the first
+        dimension begin new runs of pages, as an operation takes them.
+
+        Raises:
+            KernelMisuse: for an element type or a memory that there is not, or without room.
+        """
+        return self._ccl.tensor(array, memory, slices)
+
+    def to_numpy(self, tensor: Tensor) -> "np.ndarray[Any, Any]":
+        """The elements of a tensor, when all kernels have ended."""
+        self.finish()
+        return self._ccl.to_numpy(tensor)
+
+    def all_gather(
+        self,
+        tensor: Tensor,
+        dim: Within = 0,
+        *,
+        topology: str = "line",
+        num_links: Count | None = None,
+        bidirectional: bool = True,
+        num_workers_per_link: Within | None = None,
+        chunks_per_sync: Count | None = None,
+        fabric: Fabric | None = None,
+    ) -> Tensor:
+        """Enqueue an all-gather: each chip's tensor along a dimension, in the order of the fabric's chips. Every chip
+        of it makes the same calls. Without ``fabric``: that of all chips, which is kept.
+
+        Raises:
+            KernelMisuse: for what does not fit these chips or this tensor.
+        """
+        fabric = self._fabric(fabric, topology, num_links)
+        found = self._ccl.all_gather(tensor, dim, fabric, bidirectional, num_workers_per_link, chunks_per_sync)
+        return self._ccl.note(
+            "all_gather", tensor, dim, found, fabric, bidirectional=bidirectional, chunks_per_sync=chunks_per_sync
+        )
+
+    def reduce_scatter(
+        self,
+        tensor: Tensor,
+        dim: Within = 0,
+        *,
+        topology: str = "line",
+        num_links: Count | None = None,
+        bidirectional: bool = True,
+        is_direct: bool | None = None,
+        slice_packets: Natural = 0,
+        chunks_per_sync: Count | None = None,
+        fabric: Fabric | None = None,
+    ) -> Tensor:
+        """Enqueue a reduce-scatter: each chip gets its slice of the sum of all tensors. ``is_direct``: on a ring, each
+        chip sends slices to their owners; None: for small tensors. ``slice_packets``: of each slice that a worker on a
+        ring passes on before it begins with the next packets of all slices; 0: all. Else as :meth:`all_gather`.
+        """
+        fabric = self._fabric(fabric, topology, num_links)
+        found = self._ccl.reduce_scatter(tensor, dim, fabric, bidirectional, is_direct, slice_packets, chunks_per_sync)
+        options = {"bidirectional": bidirectional, "is_direct": is_direct, "slice_packets": slice_packets}
+        return self._ccl.note("reduce_scatter", tensor, dim, found, fabric, **options, chunks_per_sync=chunks_per_sync)
+
+    def all_reduce(
+        self,
+        tensor: Tensor,
+        dim: Within = 0,
+        *,
+        topology: str = "line",
+        num_links: Count | None = None,
+        bidirectional: bool = True,
+        chunks_per_sync: Count | None = None,
+        fabric: Fabric | None = None,
+    ) -> Tensor:
+        """Enqueue an all-reduce, the sum of all tensors: a reduce-scatter along ``dim`` and an all-gather."""
+        fabric = self._fabric(fabric, topology, num_links)
+        scattered = self._ccl.reduce_scatter(tensor, dim, fabric, bidirectional, None, 0, chunks_per_sync)
+        found = self._ccl.all_gather(scattered, dim, fabric, bidirectional, None, chunks_per_sync)
+        return self._ccl.note(
+            "all_reduce", tensor, dim, found, fabric, bidirectional=bidirectional, chunks_per_sync=chunks_per_sync
+        )
+
+    def all_to_all(
+        self,
+        tensor: Tensor,
+        dim: Within = 0,
+        *,
+        topology: str = "line",
+        num_links: Count | None = None,
+        bidirectional: bool = True,
+        num_workers_per_link: Within | None = None,
+        order: str | None = None,
+        fabric: Fabric | None = None,
+    ) -> Tensor:
+        """Enqueue an all-to-all: slice ``j`` of chip ``i`` becomes slice ``i`` of chip ``j``. ``order`` of
+        destinations: ``nearest`` first, ``farthest`` first, or ``alternate``, near and far by turns; None: the
+        chip's parameter. Else as :meth:`all_gather`.
+        """
+        fabric = self._fabric(fabric, topology, num_links)
+        order = self._plan.params.ccl.all_to_all_order.value if order is None else order
+        found = self._ccl.all_to_all(tensor, dim, fabric, bidirectional, num_workers_per_link, order)
+        return self._ccl.note("all_to_all", tensor, dim, found, fabric, bidirectional=bidirectional)
+
+    # --- running --------------------------------------------------------------------------------------------------
+
+    def enqueue_program(self, program: Program) -> None:
+        """Start the kernels of a program, when those of the programs before it have ended, servers aside.
+
+        Raises:
+            KernelMisuse: for a kernel on a core that runs a router.
+        """
+        routers = {core for fabric in self._chip.fabrics for core in fabric.cores}
+        for spec in program.kernels:
+            if spec.core in routers:
+                what = f"kernel {spec.kernel.__name__} is for core {spec.core} of SIP {self.rank}"
+                raise KernelMisuse(f"{what}, which runs a router of the fabric")
+        self._chip.launches.enqueue(program)
+
+    def finish(self) -> None:
+        """Wait until all kernels have ended, servers aside."""
+        self._chip.wait_for_kernels()
+
+    def now_ns(self) -> float:
+        """The simulated time."""
+        return float(self._chip.session.engine.now_ps / PS_PER_NS)
+
+    def _ranks(self, chips: Any) -> list[int]:
+        if not isinstance(chips, Sequence) or isinstance(chips, str):
+            raise KernelMisuse(f"chips={chips!r}: give a list of ranks")
+        return [whole("a rank of chips", each, 0, self.world_size - 1) for each in chips]
+
+    def _fabric(self, fabric: Fabric | None, topology: str, num_links: int | None) -> Fabric:
+        """That of an operation."""
+        if fabric is None:
+            return self._ccl.fabric(topology, None, num_links)
+        return fabric
+
+    def _check_worker(self, core: Core) -> None:
+        worker_tile(core, self._plan.floor_plan.workers)
+
+    def _check_kind(self, core: Core, problem: str, *kinds: Kind) -> Kind:
+        kind = self._kind(core)
+        if kind not in kinds:
+            raise KernelMisuse(f"tile {core} {problem}")
+        assert kind is not None
+        return kind
+
+    def _kind(self, core: Core) -> Kind | None:
+        kind: Kind | None = self._plan.floor_plan.kinds.get(core)
+        return kind

@@ -1,0 +1,147 @@
+"""The memory of one tile: bytes, the tasks that wait for them, and the ranges that a transmission still reads."""
+
+from collections import deque
+from collections.abc import Callable
+
+from sipsim.core.errors import MemoryAccessError, SourceReused
+from sipsim.core.units import format_exact_time_ps
+
+PAGE_BYTES = 2**16
+NEVER_PS = 2**62
+Ps = int
+Watch = Callable[[int, int, str], None]
+"""Called with the first address of a write, its size, and its writer."""
+FAR_END = "the far end of its link"
+"""The writer of what the link brings."""
+
+
+class Pin:
+    """A range that ``reader`` reads until ``until_ps``, once that is known."""
+
+    __slots__ = ("end", "first", "reader", "until_ps")
+
+    def __init__(self, first: int, end: int, reader: str) -> None:
+        self.first = first
+        self.end = end
+        self.reader = reader
+        self.until_ps: Ps = NEVER_PS
+
+
+class TileMemory:
+    """``nbytes`` of one tile; bytes that were never written are 0. ``name``: for messages.
+
+    ``on_write``: called behind each write. ``watchers``: before these. ``kept``: the addresses of a router, which no
+    packet is for. ``last_arrival``: where what a link has brought last begins.
+    """
+
+    def __init__(self, name: str, nbytes: int) -> None:
+        self.name = name
+        self.nbytes = nbytes
+        self._pages: dict[int, bytearray] = {}
+        self._pins: deque[Pin] = deque()
+        self.kept = range(0)
+        self.last_arrival = -1
+        self.on_write: list[Callable[[], None]] = []
+        self.watchers: list[Watch] = []
+
+    def read(self, address: int, nbytes: int) -> bytes:
+        """A copy.
+
+        Raises:
+            MemoryAccessError: outside of the memory.
+        """
+        if address < 0 or nbytes < 0 or address + nbytes > self.nbytes:
+            self.check(address, nbytes)
+        page, start = divmod(address, PAGE_BYTES)
+        if start + nbytes <= PAGE_BYTES:
+            found = self._pages.get(page)
+            return bytes(nbytes) if found is None else bytes(found[start : start + nbytes])
+        parts, done = [], 0
+        while done < nbytes:
+            part = min(PAGE_BYTES - (address + done) % PAGE_BYTES, nbytes - done)
+            parts.append(self.read(address + done, part))
+            done += part
+        return b"".join(parts)
+
+    def write(self, address: int, data: bytes | memoryview, now_ps: Ps, writer: str) -> None:
+        """Write, and let those look who wait for something here.
+
+        Raises:
+            MemoryAccessError: outside of the memory.
+            SourceReused: into a range that a transmission reads.
+        """
+        self.check_write(address, len(data), now_ps, writer)
+        self._put(address, data)
+        for watch in self.watchers:
+            watch(address, len(data), writer)
+        for look in tuple(self.on_write):
+            look()
+
+    def clear(self, address: int, nbytes: int) -> None:
+        """Set to 0 what programs before have left where something new has its words; nobody sees it as a write."""
+        self._put(address, bytes(nbytes))
+
+    def check_write(self, address: int, nbytes: int, now_ps: Ps, writer: str) -> None:
+        """Check that a range may be written now.
+
+        Raises:
+            MemoryAccessError: outside of the memory.
+            SourceReused: where a transmission reads.
+        """
+        self.check(address, nbytes)
+        if self._pins:
+            self._check_pins(address, nbytes, now_ps, writer)
+
+    def pin(self, address: int, nbytes: int, reader: str, now_ps: Ps) -> Pin:
+        """Keep a range from being written until its ``until_ps``, which the reader sets."""
+        self._drop_pins(now_ps)
+        pin = Pin(address, address + nbytes, reader)
+        self._pins.append(pin)
+        return pin
+
+    def word(self, address: int) -> int:
+        """The 32 bits at an address."""
+        return int.from_bytes(self.read(address, 4), "little")
+
+    def check(self, address: int, nbytes: int) -> None:
+        """Check that a range is inside.
+
+        Raises:
+            MemoryAccessError: when it is not.
+        """
+        if address < 0 or nbytes < 0 or address + nbytes > self.nbytes:
+            raise MemoryAccessError(f"{nbytes} bytes at 0x{address:x} of {self.name}, which has {self.nbytes}")
+
+    def is_kept(self, address: int, nbytes: int) -> bool:
+        """Whether some of a range is a router's."""
+        return address < self.kept.stop and self.kept.start < address + nbytes
+
+    def pages(self) -> list[tuple[int, bytes]]:
+        """What was written, by page, for digests."""
+        return [(page, bytes(data)) for page, data in sorted(self._pages.items()) if any(data)]
+
+    def _put(self, address: int, data: bytes | memoryview) -> None:
+        done, nbytes = 0, len(data)
+        while done < nbytes:
+            page, start = divmod(address + done, PAGE_BYTES)
+            part = min(PAGE_BYTES - start, nbytes - done)
+            found = self._pages.get(page)
+            if found is None:
+                found = self._pages[page] = bytearray(PAGE_BYTES)
+            found[start : start + part] = data[done : done + part]
+            done += part
+
+    def _drop_pins(self, now_ps: Ps) -> None:
+        pins = self._pins
+        while pins and pins[0].until_ps <= now_ps:
+            pins.popleft()
+
+    def _check_pins(self, address: int, nbytes: int, now_ps: Ps, writer: str) -> None:
+        self._drop_pins(now_ps)
+        for pin in self._pins:
+            if pin.first < address + nbytes and address < pin.end and now_ps < pin.until_ps:
+                until = f" until {format_exact_time_ps(pin.until_ps)}" if pin.until_ps < NEVER_PS else ""
+                raise SourceReused(
+                    f"{writer} writes {nbytes} bytes at 0x{address:x} of {self.name}, which {pin.reader} reads{until}; "
+                    "wait for the receiver's acknowledgement, as a worker for its semaphore, before it is used again"
+                )

@@ -1,0 +1,72 @@
+"""What every process of a run with these chips derives before time begins: parameters, links by Ethernet channel."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import msgspec
+
+from sipsim.chips.api.run_plan.base import RunPlan
+from sipsim.chips.tensix.noc.floor_plan import FloorPlan
+from sipsim.chips.tensix.noc.noc import NocGraph
+from sipsim.chips.tensix.params import ChipParams
+from sipsim.config.schema.model import Resolved
+from sipsim.fabric.sips import JoinedSips
+
+SIDES = ("E", "W", "N", "S")
+"""Ports of the topologies of any chip: the first Ethernet channels, in this order."""
+CHUNK_BYTES = 256
+
+
+class Link(NamedTuple):
+    """The link of an Ethernet channel: the channel of the run that leaves by it, and where it leads."""
+
+    number: int
+    far_sip: int
+    far_channel: int
+
+
+class TensixPlan(RunPlan):
+    """``links``: by SIP, those of its Ethernet channels."""
+
+    def __init__(self, resolved: Resolved, params: ChipParams) -> None:
+        self.resolved = resolved
+        self.params = params
+        self.floor_plan = FloorPlan(params)
+        self.graph = NocGraph(params)
+        self.system = JoinedSips(resolved, self.graph, CHUNK_BYTES)
+        self.links: list[dict[int, Link]] = [{} for _ in range(self.system.n_sips)]
+        for number, link in enumerate(self.system.links):
+            near, far = channel_of(link.src_port), channel_of(link.dst_port)
+            self.links[link.src][near] = Link(number, link.dst, far)
+        self.arrivals: list[dict[int, int]] = [{} for _ in range(self.system.n_sips)]
+        for number, link in enumerate(self.system.links):
+            self.arrivals[link.dst][number] = channel_of(link.dst_port)
+
+    @property
+    def egress_ps(self) -> list[int]:
+        return [0] * self.system.n_sips
+
+    def has_transit(self) -> bool:
+        return False
+
+    def digest_lines(self) -> list[str]:
+        return [msgspec.json.encode(self.params, order="sorted").decode()]
+
+    def links_to(self, sip: int, far_sip: int, with_reserved: bool = False) -> list[int]:
+        """The Ethernet channels of a SIP that lead to another; entry ``i`` of both directions is one link."""
+        found = self.system.links_between(sip, far_sip, with_reserved)
+        return [channel_of(link.port) for link in found]
+
+
+def channel_of(port: str) -> int:
+    """The Ethernet channel of a port."""
+    return SIDES.index(port) if port in SIDES else int(port.removeprefix("eth"))
+
+
+def merged(defaults: Mapping[str, object], given: Mapping[str, object]) -> dict[str, object]:
+    """Values of a user over the defaults, mapping by mapping."""
+    found = dict(defaults)
+    for key, value in given.items():
+        old = found.get(key)
+        found[key] = merged(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
+    return found

@@ -1,0 +1,220 @@
+"""The tiles of a chip, made when they are first used, and the NoC commands between their memories."""
+
+from collections.abc import Callable
+
+from sipsim.chips.tensix.jitter import Jitter
+from sipsim.chips.tensix.memory import TileMemory
+from sipsim.chips.tensix.noc.floor_plan import Core, FloorPlan, Kind
+from sipsim.chips.tensix.noc.noc import NocGraph
+from sipsim.chips.tensix.processor import Processor
+from sipsim.chips.tensix.results.log import TileLog
+from sipsim.core.engine import Engine
+from sipsim.core.errors import KernelMisuse
+from sipsim.fabric.graph.graph import Route
+from sipsim.fabric.noc.fabric import Fabric
+from sipsim.fabric.noc.transfer.transfer import Done
+
+ATOMIC_BYTES = 4
+REQUEST_BYTES = 1
+NO_MEMORY = "has no memory; Tensix, Ethernet and DRAM tiles have one"
+KIB, MIB = 2**10, 2**20
+
+
+class Tiles:
+    """All tiles of SIP ``sip``."""
+
+    def __init__(
+        self,
+        sip: int,
+        plan: FloorPlan,
+        graph: NocGraph,
+        fabric: Fabric,
+        engine: Engine,
+        log: TileLog,
+        jitter: Jitter | None = None,
+    ) -> None:
+        self._sip = sip
+        self._plan = plan
+        self._graph = graph
+        self._fabric = fabric
+        self._engine = engine
+        self._log = log
+        self._jitter = jitter
+        self._memories: dict[Core, TileMemory] = {}
+        self._arrivals_ps: dict[int, int] = {}
+        noc = plan.params.noc
+        self.packet_bytes = noc.flit_bytes * noc.packet_flits
+
+    def memory(self, core: Core) -> TileMemory:
+        """The memory of a tile.
+
+        Raises:
+            KernelMisuse: where there is none.
+        """
+        memory = self._memories.get(core)
+        if memory is None:
+            kind = self._plan.kinds.get(core)
+            if kind is None:
+                raise KernelMisuse(f"tile {core} {NO_MEMORY}")
+            memory = self._memories[core] = TileMemory(f"{kind.value} {core} of SIP {self._sip}", self._nbytes(kind))
+        return memory
+
+    def problem_of(self, core: Core, address: int, nbytes: int) -> str:
+        """Why a tile has no such memory, on this chip or any other; empty where it has."""
+        kind = self._plan.kinds.get(core)
+        if kind is None:
+            return f"tile {core} {NO_MEMORY}"
+        most = self._nbytes(kind)
+        return f"{nbytes} B at 0x{address:x} of tile {core}, which has {most} B" if address + nbytes > most else ""
+
+    def in_use(self) -> list[tuple[Core, TileMemory]]:
+        """The tiles that were used, in order."""
+        return sorted(self._memories.items())
+
+    def write(self, by: Processor, address: int, core: Core, to: int, nbytes: int, write_id: int | None = None) -> None:
+        """A write of bytes of the processor's tile, which are taken now. ``write_id``: its transaction id, which is
+        told when they have left; that costs an event.
+        """
+        memory, data = self.memory(core), by.memory.read(address, nbytes)
+        memory.check(to, nbytes)
+        route = self._graph.carrying(by.noc, by.core, core)
+        by.writes += 1
+        start_ps = self._engine.now_ps
+        by.flushed_ps = max(by.flushed_ps, start_ps) + route.edges[0].drain_ps(nbytes)
+        if write_id is not None:
+            by.unsent[write_id] += 1
+            self._engine.at(by.flushed_ps, lambda: _has_left(by, write_id))
+
+        def arrive(_head_ps: int, _tail_ps: int) -> None:
+            memory.write(to, data, self._engine.now_ps, by.name)
+            self._log.noc_write(start_ps, by.core, core, to, data)
+            by.writes -= 1
+            by.acked_ps = max(
+                by.acked_ps, self._engine.now_ps + self._graph.word_ps(by.noc, core, by.core, REQUEST_BYTES)
+            )
+            _tell(by)
+
+        self._start(by.noc, by.core, core, route, nbytes, arrive)
+
+    def increment(self, by: Processor, core: Core, address: int, by_how_much: int) -> None:
+        """An atomic increment of a word. It arrives behind all writes to that tile that came before it."""
+        memory = self.memory(core)
+        memory.check(address, ATOMIC_BYTES)
+        start_ps = self._engine.now_ps
+
+        def arrive(_head_ps: int, _tail_ps: int) -> None:
+            value = (memory.word(address) + by_how_much) % 2**32
+            memory.write(address, value.to_bytes(ATOMIC_BYTES, "little"), self._engine.now_ps, by.name)
+            self._log.noc_increment(start_ps, by.core, core, address, value)
+
+        self._start(by.noc, by.core, core, self._graph.between(by.noc, by.core, core), ATOMIC_BYTES, arrive)
+
+    def read(self, by: Processor, core: Core, address: int, to: int, nbytes: int) -> None:
+        """A read into the processor's tile: a request, and the bytes that come back."""
+        memory = self.memory(core)
+        memory.check(address, nbytes)
+        by.memory.check(to, nbytes)
+        by.reads += 1
+        start_ps = self._engine.now_ps
+
+        def serve(_head_ps: int, _tail_ps: int) -> None:
+            data = memory.read(address, nbytes)
+
+            def arrive(_head_ps: int, _tail_ps: int) -> None:
+                by.memory.write(to, data, self._engine.now_ps, by.name)
+                self._log.noc_read(start_ps, core, by.core, to, data)
+                by.reads -= 1
+                _tell(by)
+
+            self._start(by.noc, core, by.core, self._graph.carrying(by.noc, core, by.core), nbytes, arrive)
+
+        self._start(by.noc, by.core, core, self._graph.between(by.noc, by.core, core), REQUEST_BYTES, serve)
+
+    def _start(self, noc: int, src: Core, dst: Core, route: Route, nbytes: int, done: Done) -> None:
+        jitter = self._jitter
+        delay_ps = 0 if jitter is None else jitter.noc_delay_ps(noc, src, dst, self._engine.now_ps)
+        self._carry(route, nbytes, done, delay_ps)
+
+    def deliver(
+        self, src: Core, core: Core, to: int, data: bytes, by: str, delay_ps: int, arrived: Callable[[int], None]
+    ) -> None:
+        """Write bytes that no kernel sends, ``delay_ps`` from now, over the NoC whose way is shorter.
+
+        ``arrived(acknowledged_ps)``: they are there, and their acknowledgement is back then.
+        """
+        memory = self.memory(core)
+        memory.check(to, len(data))
+        noc = self._graph.nearer(src, core)
+        if self._jitter is not None:
+            delay_ps = self._jitter.noc_delay_ps(noc, src, core, self._engine.now_ps, delay_ps)
+        start_ps = self._engine.now_ps + delay_ps
+
+        def arrive(_head_ps: int, _tail_ps: int) -> None:
+            memory.write(to, data, self._engine.now_ps, by)
+            self._log.noc_write(start_ps, src, core, to, data)
+            arrived(self._engine.now_ps + self._graph.word_ps(noc, core, src, REQUEST_BYTES))
+
+        self._carry(self._graph.carrying(noc, src, core), len(data), arrive, delay_ps)
+
+    def _carry(self, route: Route, nbytes: int, done: Done, delay_ps: int) -> None:
+        if self._plan.params.noc.is_shared:
+            self._fabric.start(route, nbytes, done, delay_ps=delay_ps)
+            return
+        start_ps = self._engine.now_ps + delay_ps
+        head_ps = start_ps + route.head_ps()
+        # What one tile sends to another keeps its order.
+        tail_ps = max(start_ps + route.latency_ps(nbytes), self._arrivals_ps.get(id(route), 0))
+        self._arrivals_ps[id(route)] = tail_ps
+        self._engine.at(tail_ps, lambda: done(head_ps, tail_ps))
+
+    def deliver_increment(
+        self, src: Core, core: Core, address: int, by_how_much: int, delay_ps: int, is_behind_writes: bool = False
+    ) -> None:
+        """Add to a word of a tile, ``delay_ps`` from now and the way there. ``is_behind_writes``: it arrives behind
+        those that :meth:`deliver` has started for that tile; else it meets no traffic.
+        """
+        memory = self.memory(core)
+        memory.check(address, ATOMIC_BYTES)
+
+        def arrive(_head_ps: int = 0, _tail_ps: int = 0) -> None:
+            value = (memory.word(address) + by_how_much) % 2**32
+            memory.write(address, value.to_bytes(ATOMIC_BYTES, "little"), self._engine.now_ps, "a router")
+            self._log.noc_increment(self._engine.now_ps, src, core, address, value)
+
+        if not is_behind_writes:
+            self.tell(src, core, delay_ps, arrive)
+            return
+        noc = self._graph.nearer(src, core)
+        if self._jitter is not None:
+            delay_ps = self._jitter.noc_delay_ps(noc, src, core, self._engine.now_ps, delay_ps)
+        self._carry(self._graph.carrying(noc, src, core), ATOMIC_BYTES, arrive, delay_ps)
+
+    def tell(self, src: Core, core: Core, delay_ps: int, told: Callable[[], None]) -> None:
+        """Call ``told`` when a word of a tile reaches another one: ``delay_ps`` from now and the way there on the NoC
+        whose way is shorter, without traffic.
+        """
+        noc = self._graph.nearer(src, core)
+        if self._jitter is not None:
+            delay_ps = self._jitter.noc_delay_ps(noc, src, core, self._engine.now_ps, delay_ps)
+        way_ps = self._graph.word_ps(noc, src, core, ATOMIC_BYTES)
+        self._engine.at(self._engine.now_ps + delay_ps + way_ps, told)
+
+    def _nbytes(self, kind: Kind) -> int:
+        params = self._plan.params
+        return {
+            Kind.TENSIX: params.tensix.l1_KiB * KIB,
+            Kind.ETHERNET: params.ethernet.l1_KiB * KIB,
+            Kind.DRAM: params.dram.channel_MiB * MIB,
+        }[kind]
+
+
+def _has_left(processor: Processor, write_id: int) -> None:
+    processor.unsent[write_id] -= 1
+    # A counter of the core, which its kernel looks at between words of its memory.
+    for look in tuple(processor.memory.on_write):
+        look()
+
+
+def _tell(processor: Processor) -> None:
+    for look in tuple(processor.on_arrival):
+        look()

@@ -1,0 +1,59 @@
+"""Each rank sends straight to each other one, over the route of fewest links.
+
+In round ``s`` rank ``i`` sends to ``i + s`` and receives from ``i - s``, so that no two send to one; with a root, one
+rank a round. For G ranks and units of n elements: ``G - 1`` rounds, ``2 (G - 1)`` for an all-reduce, which is a
+reduce-scatter and an all-gather. Each rank sends ``(G - 1)`` n, or ``2 (G - 1) / G`` n for an all-reduce. On a ring of
+an even number of SIPs the busiest link carries ``G (G + 2) / 8`` units, of an odd one ``(G G - 1) / 8``, since a
+message passes all links between: for an all-to-all that is close to the least, for others a ring needs less.
+
+No message waits for another rank's, so latency is one path and G - 1 messages from each rank. Use it for all_to_all,
+and for small tensors. All ranks have the same bits: each block is combined at one rank, in one order, then copied.
+"""
+
+from fractions import Fraction
+
+from sipsim.collectives.group.group import towards
+from sipsim.collectives.patterns.lines.kinds import EVERY as COLLECTIVES
+from sipsim.collectives.patterns.pairs.exchanges import all_pairs, busiest_ring_load, nearest_first, rounds_of_all_pairs
+from sipsim.collectives.patterns.pairs.exchanges import pairs_wiring as wiring
+from sipsim.collectives.schedule.blocks import VECTOR
+from sipsim.collectives.schedule.steps import OWN_FIRST, REPLACE, Schedule, Transfer, flow_of, joined
+from sipsim.collectives.semantics.group import Task
+
+__all__ = ["COLLECTIVES", "RANK_IDENTICAL", "busiest_link", "schedule", "wiring"]
+
+RANK_IDENTICAL = True
+
+
+def schedule(task: Task) -> Schedule:
+    """One flow."""
+    size = task.size
+    pieces = size if task.collective.name == "all_reduce" else 1
+    ends = wiring(task.group)
+    if task.collective.has_root:
+        return [flow_of(1, pieces, _with_root(task), ends)]
+    if task.collective.name == "all_to_all":
+        return [flow_of(1, pieces, all_pairs(task, lambda src, dst: (src * size + dst,), 0), ends)]
+    phases = [all_pairs(task, lambda src, dst: (dst,), 0, OWN_FIRST)] if task.collective.combines else []
+    if task.collective.name != "reduce_scatter":
+        phases.append(all_pairs(task, lambda src, dst: (src,), rounds_of_all_pairs(task)))
+    return [flow_of(1, pieces, joined(*phases), ends)]
+
+
+def _with_root(task: Task) -> list[Transfer]:
+    """To or from each other rank in a round of its own, the nearest first: what comes from the farthest comes last."""
+    name, root, combine = task.collective.name, task.root, OWN_FIRST if task.collective.combines else REPLACE
+    transfers = []
+    for turn, rank in enumerate(nearest_first(task.group, root), 1):
+        block = 0 if task.collective.cut == VECTOR else rank
+        src, dst = (root, rank) if name in ("broadcast", "scatter") else (rank, root)
+        transfers.append(Transfer(turn, src, towards(dst), (block,), combine))
+    return transfers
+
+
+def busiest_link(task: Task) -> Fraction | None:
+    """Elements over the busiest link of a ring of neighbours, for collectives without a root; None elsewhere."""
+    load = None if task.collective.has_root else busiest_ring_load(task.group)
+    if load is None:
+        return None
+    return load * (Fraction(2 * task.n_elem, task.size) if task.collective.cut == VECTOR else task.n_elem)

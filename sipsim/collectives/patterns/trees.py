@@ -1,0 +1,137 @@
+"""Trees of ranks, and what passes from the leaves to the root or from the root to the leaves."""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable
+from itertools import pairwise
+from typing import NamedTuple
+
+from sipsim.collectives.patterns.lines.paths import Blocks, Path
+from sipsim.collectives.schedule.pipeline import staggered
+from sipsim.collectives.schedule.steps import OWN_FIRST, REPLACE, End, Flow, Transfer, Wiring, flow_of
+from sipsim.collectives.semantics.group import Task
+
+Edge = tuple[End, End]
+"""Two ranks with the directions to each other: an edge of a tree without a root, and a pair of a wiring."""
+Pair = tuple[int, int]
+
+
+class Branch(NamedTuple):
+    """A child, the direction to it, and its direction to its parent."""
+
+    child: int
+    down: str
+    up: str
+
+
+class Tree:
+    """``branches``: of each rank. The tree of ``edges`` that hangs from ``root``."""
+
+    def __init__(self, root: int, edges: Iterable[Edge]) -> None:
+        joined: defaultdict[int, list[Branch]] = defaultdict(list)
+        for (a, to_b), (b, to_a) in edges:
+            joined[a].append(Branch(b, to_b, to_a))
+            joined[b].append(Branch(a, to_a, to_b))
+        self.root = root
+        self.branches: dict[int, list[Branch]] = {}
+        self.ranks = [root]
+        for rank in self.ranks:
+            self.branches[rank] = [branch for branch in joined[rank] if branch.child not in self.branches]
+            self.ranks += [branch.child for branch in self.branches[rank]]
+        self.below: dict[int, Blocks] = {}
+        self.height: dict[int, int] = {}
+        for rank in reversed(self.ranks):
+            children = [branch.child for branch in self.branches[rank]]
+            self.below[rank] = (rank, *(each for child in children for each in self.below[child]))
+            self.height[rank] = max((self.height[child] + 1 for child in children), default=0)
+
+    def reduce(self, blocks: Blocks) -> tuple[list[Transfer], int]:
+        """Blocks of all ranks to the root, combined at each rank; and the number of rounds."""
+        return self._upwards(lambda child: blocks, OWN_FIRST)
+
+    def gather(self, blocks_of: Callable[[Blocks], Blocks]) -> tuple[list[Transfer], int]:
+        """The blocks of each rank to the root; ``blocks_of`` ranks; and the number of rounds."""
+        return self._upwards(lambda child: blocks_of(self.below[child]), REPLACE)
+
+    def broadcast(self, blocks: Blocks, first: int = 0) -> list[Transfer]:
+        """Blocks of the root to all ranks."""
+        return self._downwards(lambda child: blocks, first)
+
+    def scatter(self, blocks_of: Callable[[Blocks], Blocks]) -> list[Transfer]:
+        """The blocks of each rank from the root."""
+        return self._downwards(lambda child: blocks_of(self.below[child]), 0)
+
+    def _upwards(self, blocks_of: Callable[[int], Blocks], combine: int) -> tuple[list[Transfer], int]:
+        """A rank takes from one child a round, the first that is ready first, and then is ready to send."""
+        transfers: list[Transfer] = []
+        ready: dict[int, int] = {}
+        for rank in reversed(self.ranks):
+            now = 0
+            for branch in sorted(self.branches[rank], key=lambda each: ready[each.child]):
+                at = max(now, ready[branch.child])
+                transfers.append(Transfer(at, branch.child, branch.up, blocks_of(branch.child), combine))
+                now = at + 1
+            ready[rank] = now
+        return transfers, ready[self.root]
+
+    def _downwards(self, blocks_of: Callable[[int], Blocks], first: int) -> list[Transfer]:
+        """A rank that has its blocks sends to one child a round, where it is farthest to a leaf first."""
+        transfers, ready = [], {self.root: first}
+        for rank in self.ranks:
+            branches = sorted(self.branches[rank], key=lambda each: -self.height[each.child])
+            for at, branch in enumerate(branches, ready[rank]):
+                transfers.append(Transfer(at, rank, branch.down, blocks_of(branch.child)))
+                ready[branch.child] = at + 1
+        return transfers
+
+
+def tree_flow(task: Task, tree: Tree, weight: int, wiring: Wiring, copies: int) -> Flow:
+    """A reduction to the root of a tree, a broadcast from it, or both for an all-reduce, in ``copies`` pieces.
+
+    As many rounds lie between pieces as the busiest rank has transfers of one, in or out.
+    """
+    transfers, rounds = tree.reduce((0,)) if task.collective.combines else ([], 0)
+    if not task.collective.combines or not task.collective.has_root:
+        transfers = transfers + tree.broadcast((0,), rounds)
+    sent = Counter(transfer.src for transfer in transfers)
+    received = Counter(wiring[transfer.src, transfer.send][0] for transfer in transfers)
+    lag = max([1, *sent.values(), *received.values()])
+    return staggered(flow_of(weight, 1, transfers, wiring), copies, lag)
+
+
+def path_edges(path: Path) -> list[Edge]:
+    """A path, without the edge that closes it, as a tree."""
+    return [((a, path.ahead), (b, path.back)) for a, b in pairwise(path.ranks)]
+
+
+def binomial(size: int, root: int) -> list[Pair]:
+    """(parent, child) of a binomial tree. Counted from the root, ``p`` hangs from ``p`` without its least bit."""
+    return [((root + (place & (place - 1))) % size, (root + place) % size) for place in range(1, size)]
+
+
+def in_order(size: int) -> list[Pair]:
+    """(parent, child) of a binary tree in which ranks 0, 2, 4, ... are leaves and each subtree is a range of ranks."""
+    return _in_order(1, size)[1]
+
+
+def _in_order(first: int, last: int) -> tuple[int, list[Pair]]:
+    """The root, counted from 0, and the edges of places from ``first`` to ``last``, counted from 1."""
+    size = last - first + 1
+    if size <= 0:
+        return -1, []
+    root = first - 1 + (1 << (size.bit_length() - 1))
+    pairs = []
+    for low, high in ((first, root - 1), (root + 1, last)):
+        top, below = _in_order(low, high)
+        if below or high >= low:
+            pairs += [(root - 1, top), *below]
+    return root - 1, pairs
+
+
+def complementary(size: int) -> list[Pair]:
+    """A tree like :func:`in_order` in which no rank has children that has some there (Sanders, Speck, Traeff 2009).
+
+    For an even number of ranks it is the mirror image; for an odd one every rank takes the place of the one before it.
+    """
+    if size % 2 == 0:
+        return [(size - 1 - parent, size - 1 - child) for parent, child in in_order(size)]
+    return [((parent + 1) % size, (child + 1) % size) for parent, child in in_order(size)]

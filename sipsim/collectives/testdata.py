@@ -1,0 +1,119 @@
+"""Test data and its exact check: seeded integers whose every partial sum is exact in the type (DESIGN section 9).
+
+No element is zero, so that a dropped contribution shows in every element. The generator is splitmix64 (Steele, Lea and
+Flood, OOPSLA 2014), implemented here so that no digest depends on a library's stream.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from sipsim.core.dtypes import DType
+from sipsim.core.errors import ConfigError
+
+Array = np.ndarray[Any, Any]
+_GOLDEN = 0x9E3779B97F4A7C15
+_SEED_STEP = 0xD1B54A32D192ED03
+_MASK = 2**64 - 1
+PIECE = 2**13
+"""Elements generated at a time: their int64 fit into a cache, and malloc does not ask the kernel for them each time."""
+
+
+class Mismatch(NamedTuple):
+    """The outcome of a comparison: how many elements differ, and the first that does."""
+
+    elements: int
+    first: str
+
+
+NONE_WRONG = Mismatch(0, "")
+
+
+class Seeded(NamedTuple):
+    """The sources of all ranks: ``shape`` is (cubes, elements a cube) of one rank."""
+
+    ranks: int
+    shape: tuple[int, int]
+    dtype: DType
+    seed: int
+    contributions: int
+
+    def rows(self, rank: int) -> Array:
+        """The data of one rank as int64."""
+        return seeded_rows(rank, self.shape, self.dtype, self.seed, self.contributions)
+
+    def tensor(self, rank: int) -> Array:
+        """The same in ``dtype``."""
+        return seeded_tensor(rank, self.shape, self.dtype, self.seed, self.contributions)
+
+
+def check_contributions(dtype: DType, contributions: int) -> None:
+    """Check that sums of that many contributions can be exact.
+
+    Raises:
+        ConfigError: when even +-1 could leave the exact range.
+    """
+    if dtype.exact_int is not None and contributions > dtype.exact_int:
+        raise ConfigError(
+            f"{contributions} contributions cannot be summed exactly in {dtype}; use --dtype f32 or --dtype i32"
+        )
+
+
+def seeded_rows(rank: int, shape: tuple[int, int], dtype: DType, seed: int, contributions: int) -> Array:
+    """The data of one rank as int64, ``shape`` = (cubes, elements per cube)."""
+    count = shape[0] * shape[1]
+    return seeded_values(rank * count, count, dtype, seed, contributions).reshape(shape)
+
+
+def seeded_tensor(rank: int, shape: tuple[int, int], dtype: DType, seed: int, contributions: int) -> Array:
+    """The same in ``dtype``, made piece by piece: allocating whole int64 tensors would cost more than the generator."""
+    count = shape[0] * shape[1]
+    flat = np.empty(count, dtype.numpy)
+    for start in range(0, count, PIECE):
+        piece = flat[start : start + PIECE]
+        piece[:] = seeded_values(rank * count + start, len(piece), dtype, seed, contributions)
+    return flat.reshape(shape)
+
+
+def seeded_values(first: int, count: int, dtype: DType, seed: int, contributions: int) -> Array:
+    """``count`` elements as int64, from ``first`` on in the concatenated data of all ranks."""
+    state = (seed * _SEED_STEP + first * _GOLDEN + _GOLDEN) & _MASK
+    mixed = np.arange(count, dtype=np.uint64)
+    mixed *= np.uint64(_GOLDEN)
+    mixed += np.uint64(state)
+    _splitmix64(mixed)
+    if dtype.exact_int is None:
+        return (mixed >> np.uint64(32)).astype(np.uint32).view(np.int32).astype(dtype.numpy).astype(np.int64) | 1
+    limit = dtype.exact_int // contributions
+    # The remainder by a quotient: NumPy divides by a constant with multiplications, but not for a remainder.
+    mixed -= mixed // np.uint64(2 * limit) * np.uint64(2 * limit)
+    values: Array = mixed.view(np.int64)
+    values -= limit
+    values += values >= 0
+    return values
+
+
+def compare(got: Array, expected: Array) -> Mismatch:
+    """Compare bit for bit, except that any NaN equals any NaN; ``expected`` is broadcast to the shape of ``got``.
+
+    IEEE 754 leaves open which operand's payload a sum keeps, so the sign and payload of a NaN are not checked.
+    """
+    expected = np.broadcast_to(expected, got.shape)
+    bits = np.dtype(f"u{got.dtype.itemsize}")
+    differs = np.ascontiguousarray(got).view(bits) != np.ascontiguousarray(expected).view(bits)
+    if differs.any() and got.dtype.kind not in "iu":
+        differs &= ~(np.isnan(got) & np.isnan(expected))
+    count = int(differs.sum())
+    if not count:
+        return NONE_WRONG
+    index = tuple(int(i) for i in np.argwhere(differs)[0])
+    return Mismatch(count, f"first wrong at {list(index)}: expected {expected[index]}, got {got[index]}")
+
+
+def _splitmix64(state: Array) -> None:
+    """The output of the generator in the place of its states."""
+    state ^= state >> np.uint64(30)
+    state *= np.uint64(0xBF58476D1CE4E5B9)
+    state ^= state >> np.uint64(27)
+    state *= np.uint64(0x94D049BB133111EB)
+    state ^= state >> np.uint64(31)

@@ -1,0 +1,179 @@
+"""What PE_MATH can do to values, by name: element by element, and along an axis.
+
+Floating types: operands are widened to f32 (exact), the operation is rounded to f32, and its result to the type. So
+``+ - * /`` and ``sqrt`` are rounded once, as in IEEE 754, also in f16 and bf16, whose 11 and 8 bits of precision are
+few enough for that. Integers wrap in their type. Of ``max`` and ``min``, a NaN wins, and the second of equal operands,
+such as zeros of both signs. Sums along an axis accumulate in f32 (i32) in a fixed order: see :func:`along_axis`.
+Only the sign and payload of a NaN are the processor's, as IEEE 754 leaves them open.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from sipsim.core.arithmetic import elementary
+from sipsim.core.dtypes import DTYPES, DType
+
+Array = np.ndarray[Any, Any]
+F32, I8 = DTYPES["f32"], DTYPES["i8"]
+
+
+class Operation(NamedTuple):
+    """``compute(*operands)`` on arrays of f32 or of an integer type; ``operands`` is their number.
+
+    ``is_special``: one of the slow functions of PE_MATH. ``is_of_floats``: not defined for integers.
+    ``is_comparison``: its result is i8, 1 where it holds. ``passes``: how often PE_MATH goes over the elements.
+    """
+
+    compute: Callable[..., Array]
+    operands: int
+    is_special: bool = False
+    is_of_floats: bool = False
+    is_comparison: bool = False
+    passes: int = 1
+
+
+class Reduction(NamedTuple):
+    """``join(a, b)`` of two parts; ``accumulates``: in the accumulator of the type, which is the result's, too."""
+
+    join: Callable[..., Array]
+    accumulates: bool = False
+
+
+def _in_f64(function: Callable[[Array], Array]) -> Callable[[Array], Array]:
+    return lambda x: function(x.astype(np.float64)).astype(np.float32)
+
+
+def _rsqrt(x: Array) -> Array:
+    return np.asarray(1.0 / np.sqrt(x))
+
+
+def _gelu(x: Array) -> Array:
+    """``x / (1 + exp(-2 u))`` with ``u = x (0.7978845608 + 0.0356774081 x x)``, in f32: GELU by its tanh form
+    (Hendrycks and Gimpel, arXiv 1606.08415), since ``(1 + tanh u) / 2`` is ``1 / (1 + exp(-2 u))``.
+
+    Special values are those of the IEEE operations it is made of: -0 of large negative numbers, and NaN of -inf, which
+    is ``-inf / inf``, although GELU has a limit there."""
+    one, half_slope, slope = np.float32(1), np.float32(0.0713548162726), np.float32(1.5957691216057)
+    u = x * (slope + half_slope * (x * x))
+    return np.asarray(x / (one + _exp(-u)))
+
+
+def _larger(x: Array, y: Array) -> Array:
+    """``np.maximum`` does not say which of +0 and -0 it gives, and differs by processor."""
+    return np.where((x > y) | (x != x), x, y)
+
+
+def _smaller(x: Array, y: Array) -> Array:
+    return np.where((x < y) | (x != x), x, y)
+
+
+def _relu(x: Array) -> Array:
+    """+0 of all that is not above 0, NaN of NaN."""
+    return np.where(x <= 0, x.dtype.type(0), x)
+
+
+def _where(mask: Array, x: Array, y: Array) -> Array:
+    return np.asarray(np.where(mask != 0, x, y))
+
+
+_exp, _log = _in_f64(elementary.exp), _in_f64(elementary.log)
+
+OPERATIONS: dict[str, Operation] = {
+    "add": Operation(np.add, 2),
+    "sub": Operation(np.subtract, 2),
+    "mul": Operation(np.multiply, 2),
+    "div": Operation(np.divide, 2, is_special=True, is_of_floats=True),
+    "max": Operation(_larger, 2),
+    "min": Operation(_smaller, 2),
+    "neg": Operation(np.negative, 1),
+    "abs": Operation(np.absolute, 1),
+    "exp": Operation(_exp, 1, is_special=True, is_of_floats=True),
+    "log": Operation(_log, 1, is_special=True, is_of_floats=True),
+    "sqrt": Operation(np.sqrt, 1, is_special=True, is_of_floats=True),
+    "rsqrt": Operation(_in_f64(_rsqrt), 1, is_special=True, is_of_floats=True),
+    "relu": Operation(_relu, 1),
+    "gelu": Operation(_gelu, 1, is_special=True, is_of_floats=True, passes=3),
+    "lt": Operation(np.less, 2, is_comparison=True),
+    "le": Operation(np.less_equal, 2, is_comparison=True),
+    "gt": Operation(np.greater, 2, is_comparison=True),
+    "ge": Operation(np.greater_equal, 2, is_comparison=True),
+    "eq": Operation(np.equal, 2, is_comparison=True),
+    "ne": Operation(np.not_equal, 2, is_comparison=True),
+    "where": Operation(_where, 3),
+}
+"""By the name that an operation has in the op log."""
+
+REDUCTIONS: dict[str, Reduction] = {
+    "sum": Reduction(np.add, accumulates=True),
+    "reduce_max": Reduction(_larger),
+    "reduce_min": Reduction(_smaller),
+}
+
+
+def result_dtype(op: str, dtype: DType) -> DType:
+    """The type of the result of an operation on operands of ``dtype`` (of ``where``: of its values)."""
+    if op in REDUCTIONS:
+        return dtype.accumulator if REDUCTIONS[op].accumulates else dtype
+    return I8 if OPERATIONS[op].is_comparison else dtype
+
+
+def elementwise(op: str, operands: tuple[Array, ...], dtype: DType) -> Array:
+    """Operands of ``dtype`` (the first one of ``where`` of i8), which NumPy broadcasts; of :func:`result_dtype`."""
+    operation = OPERATIONS[op]
+    with np.errstate(all="ignore"):
+        if not dtype.is_float or dtype is F32 or (op in _NATIVE_F16 and dtype.name == "f16"):
+            result = operation.compute(*operands)
+        else:
+            wide = F32.numpy
+            result = operation.compute(*(each if each.dtype == I8.numpy else each.astype(wide) for each in operands))
+        return result.astype(result_dtype(op, dtype).numpy, copy=False)
+
+
+_NATIVE_F16 = frozenset({"add", "sub", "mul"})
+"""NumPy's own f16 arithmetic widens to f32 and rounds back, in one pass over memory."""
+
+
+def cast(values: Array, to: DType) -> Array:
+    """Round to the nearest, ties to even. A float becomes an integer towards zero, within the type's range, NaN 0.
+
+    An integer becomes f16 or bf16 by way of f32, and another integer by wrapping.
+    """
+    with np.errstate(all="ignore"):
+        if values.dtype.kind in "iub":
+            return np.asarray(values.astype(F32.numpy) if to.is_float else values).astype(to.numpy)
+        if to.is_float:
+            return np.asarray(_to_odd(values) if to.name == "bf16" and values.dtype.itemsize == 8 else values, to.numpy)
+        limits = np.iinfo(to.numpy)
+        wide = np.nan_to_num(np.trunc(values.astype(np.float64)), nan=0.0, posinf=np.inf, neginf=-np.inf)
+        return np.asarray(np.clip(wide, limits.min, limits.max), to.numpy)
+
+
+def _to_odd(values: Array) -> Array:
+    """Elements of float64 as f32: of the two neighbours of one that is none of f32, that with an odd last bit.
+
+    ``ml_dtypes`` rounds float64 to bf16 by way of f32. What was rounded to odd is rounded the second time as the exact
+    value would be, as f32 has more than two bits more (Boldo and Melquiond, IEEE Transactions on Computers, 2008).
+    """
+    nearest = values.astype(np.float32)
+    is_even = nearest.view(np.uint32) & 1 == 0
+    other = np.nextafter(nearest, np.where(values > nearest, np.inf, -np.inf).astype(np.float32))
+    return np.where(is_even & (nearest != values) & ~np.isnan(values), other, nearest)
+
+
+def along_axis(op: str, values: Array, dtype: DType, axis: int) -> Array:
+    """Reduce one axis, which stays with size 1.
+
+    The order is that of a tree: with ``n`` elements left, element ``i`` is joined with element ``i + ceil(n / 2)``,
+    until one is left. Sums of f16 and bf16 are of values widened to f32, and are f32.
+    """
+    reduction = REDUCTIONS[op]
+    wide = F32 if dtype.is_float else dtype
+    part = np.moveaxis(values.astype((dtype.accumulator if reduction.accumulates else wide).numpy), axis, 0)
+    with np.errstate(all="ignore"):
+        while (n := len(part)) > 1:
+            half = -(-n // 2)
+            joined = reduction.join(part[: n - half], part[half:])
+            part = np.concatenate([joined, part[n - half : half]]) if n - half < half else joined
+    return np.moveaxis(part, 0, axis).astype(result_dtype(op, dtype).numpy)

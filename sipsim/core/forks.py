@@ -1,0 +1,115 @@
+"""Processes that code of a user forks from one that simulates: they are no part of the simulation.
+
+Such a process has copies of the simulation's state, of its sockets without their threads, and of its open files. It may
+run code of its own; it must not use the simulator, nor go on with the simulation when that code returns.
+"""
+
+import contextlib
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NoReturn
+
+from sipsim.core.errors import error_text
+
+_OWN = ("launcher.", "sipsim.", "broker.")
+_FILES = tuple(str(Path(__file__).parents[2] / name.replace(".", os.sep)) for name in _OWN)
+_PLAIN: dict[signal.Signals, Any] = {
+    signal.SIGINT: signal.default_int_handler,
+    signal.SIGTERM: signal.SIG_DFL,
+    signal.SIGHUP: signal.SIG_DFL,
+    signal.SIGALRM: signal.SIG_DFL,
+    signal.SIGUSR1: signal.SIG_IGN,
+    signal.SIGUSR2: signal.SIG_IGN,
+}
+"""The handlers that replace ours in a forked process."""
+
+
+class _State:
+    """The state of this process: whether it simulates, is a fork by a user's code, and watches for forks."""
+
+    simulates = False
+    is_child = False
+    is_watched = False
+    on_fork: Callable[[], None] | None = None
+
+
+PROCESS = _State()
+"""``is_child`` may be read where a call would cost too much."""
+
+
+@contextlib.contextmanager
+def watched(on_fork: Callable[[], None] | None = None) -> Iterator[None]:
+    """Meanwhile this process runs code of a user, and what it forks is a child of that. ``on_fork``: called after a
+    fork in this process.
+    """
+    if not PROCESS.is_watched:
+        PROCESS.is_watched = True
+        os.register_at_fork(before=_flush, after_in_parent=_note_fork, after_in_child=_begin_child)
+    before = PROCESS.simulates, PROCESS.on_fork
+    PROCESS.simulates, PROCESS.on_fork = True, on_fork
+    try:
+        yield
+    finally:
+        PROCESS.simulates, PROCESS.on_fork = before
+        if PROCESS.is_child:
+            end_child(sys.exc_info()[1])
+
+
+def refuse_child() -> None:
+    """Called before the simulator does something for code of a user.
+
+    Raises:
+        RuntimeError: in a process that such code has forked.
+    """
+    if PROCESS.is_child:
+        raise RuntimeError(f"process {os.getpid()} was forked by a script or kernel: it cannot use the simulator")
+
+
+def end_child(error: BaseException | None) -> NoReturn:
+    """The code of a forked process has returned, or raised an exception: it ends as Python would end it."""
+    status = 0
+    try:
+        if error is not None and not issubclass(type(error), SystemExit):
+            status = 1
+            frames = [
+                frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(_FILES)
+            ]
+            print(*traceback.format_list(frames), error_text(error), sep="", file=sys.stderr)
+        elif error is not None:
+            code = error.code  # type: ignore[attr-defined]
+            status = code & 0xFF if isinstance(code, int) else int(code is not None)
+            if code is not None and not isinstance(code, int):
+                print(code, file=sys.stderr)
+        _flush()
+    except BaseException:
+        status = 1
+    finally:
+        os._exit(status)
+
+
+def _flush() -> None:
+    """Write what is buffered before a fork: afterwards both processes would write it."""
+    if PROCESS.simulates:
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(Exception):
+                stream.flush()
+
+
+def _note_fork() -> None:
+    if PROCESS.simulates and PROCESS.on_fork is not None:
+        PROCESS.on_fork()
+
+
+def _begin_child() -> None:
+    if not PROCESS.simulates:
+        return
+    PROCESS.is_child = True
+    with contextlib.suppress(ValueError):
+        signal.set_wakeup_fd(-1)
+    for signum, plain in _PLAIN.items():
+        if str(getattr(signal.getsignal(signum), "__module__", "")).startswith(_OWN):
+            signal.signal(signum, plain)

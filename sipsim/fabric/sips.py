@@ -1,0 +1,297 @@
+"""SIPs and how they are joined: links, channels between them, and routes from end to end, whatever the chip.
+
+A description, derived from the resolved config. What is inside a SIP is its chip's matter; here it is a graph with a
+node for each IO port (:func:`port_node`).
+"""
+
+from collections import deque
+from functools import cached_property, reduce
+from typing import Any, NamedTuple
+
+import msgspec
+
+from broker.ids import Channel
+from sipsim.config.schema.model import Resolved
+from sipsim.core.errors import ConfigError
+from sipsim.fabric.graph.graph import Node, Route, RouteGraph, link_edge, port_node
+from sipsim.fabric.graph.grid import PORTS
+from sipsim.fabric.links.kind.base import AnyLinkKind, link_of_preset, links_in_use
+from sipsim.fabric.links.outages.links_outages import Outage, link_outages
+from sipsim.topology.links.base import TOPOLOGIES, SipLink, grid_text, natural_order
+from sipsim.topology.links.build import build_links, link_presets, resolve_shape
+
+Ps = int
+
+
+class FarEnd(NamedTuple):
+    """The far end of a port's link: its channel, and the SIP and port that it leads to."""
+
+    channel: int
+    sip: int
+    port: str
+
+
+class ParallelLink(NamedTuple):
+    """One of the links that lead from a SIP to a neighbour: its channel, and its ports at both."""
+
+    channel: int
+    port: str
+    far_port: str
+
+
+def _port_order(port: str) -> tuple[object, ...]:
+    """The sides of a grid go before other ports."""
+    return (PORTS.index(port) if port in PORTS else len(PORTS), natural_order(port))
+
+
+def _check_bound(link: SipLink, kind: AnyLinkKind, name: str, bound_ps: object) -> None:
+    """Refuse what a user's link kind returns as a time and is none."""
+    if type(bound_ps) is not int or bound_ps < 0:
+        what = f"its {name} is {bound_ps!r}; must be a whole number of ps, 0 or more"
+        raise ConfigError(f"link {link.name}, of kind {type(kind).__name__}: {what}")
+
+
+class JoinedSips:
+    """All SIPs of a run. Channel ``i`` carries the data of directed link ``i``.
+
+    ``graph``: the inside of every SIP. ``chunk_bytes`` is the part of a transfer that a shared edge serves at a time.
+    ``link_kinds``, ``outages``: by directed link.
+    """
+
+    def __init__(self, resolved: Resolved, graph: RouteGraph, chunk_bytes: int) -> None:
+        self.resolved = resolved
+        sips = resolved.topology.system.sips
+        self.n_sips = sips.count
+        self.topology = sips.topology
+        self.shape = resolve_shape(sips)
+        self.links: list[SipLink] = build_links(sips)
+        self.link_kinds: list[AnyLinkKind] = links_in_use(resolved, self.links)
+        self.outages: list[tuple[Outage, ...]] = link_outages(sips, self.links)
+        self.chunk_bytes = chunk_bytes
+        self.graph = graph
+        self.far_ends = {
+            (link.src, link.src_port): FarEnd(channel, link.dst, link.dst_port)
+            for channel, link in enumerate(self.links)
+        }
+
+    def data_channels(self) -> list[Channel]:
+        """One channel a directed link, in canonical order, with its lookahead.
+
+        The lookahead is ``LinkKind.lookahead_ps``. A packet in transit may leave as late as the path between two ports
+        after its last byte arrived, and one that PE_DMA fetches from a slower memory as late as the path to a port
+        after its last chunk reached the PE. Where such a path is shorter than a chunk, it bounds the lookahead.
+
+        Raises:
+            ConfigError: for a link kind without lookahead.
+        """
+        least_path_ps = min(self.least_transit_ps, self.least_egress_ps)
+        channels = []
+        for link, kind in zip(self.links, self.link_kinds, strict=True):
+            lookahead_ps = kind.lookahead_ps(self.chunk_bytes, least_path_ps)
+            if lookahead_ps == 0:
+                what = "its lookahead is 0 ps; without delay SIPs cannot be simulated in parallel"
+                raise ConfigError(f"link {link.name}, of kind {type(kind).__name__}: {what}")
+            _check_bound(link, kind, "lookahead_ps", lookahead_ps)
+            channels.append(Channel(link.src, link.dst, lookahead_ps, link.name))
+        return channels
+
+    def transit_reaction_ps(self, sip: int) -> int:
+        """The least time from an arrival at a SIP to the sending of the same packet on its next link."""
+        bounds = []
+        for link, kind in self._kinds_from(sip):
+            bounds.append(kind.reaction_ps(self.least_transit_ps, self.chunk_bytes))
+            _check_bound(link, kind, "reaction_ps", bounds[-1])
+        return min(bounds, default=0)
+
+    def answers_ps(self, sip: int) -> list[Ps]:
+        """The least times from an arrival at a port of a SIP to what the port itself sends because of it."""
+        bounds = []
+        with self.resolved.reads.apart():
+            has_buffers = bool(self.resolved.components.io_port.buffer_packets)
+        for link, kind in self._kinds_from(sip):
+            answer_ps = 0 if has_buffers else kind.answer_ps
+            if answer_ps is not None:
+                _check_bound(link, kind, "answer_ps", answer_ps)
+                bounds.append(answer_ps)
+        return bounds
+
+    def _kinds_from(self, sip: int) -> list[tuple[SipLink, AnyLinkKind]]:
+        return [(self.links[number], self.link_kinds[number]) for number in self.links_from[sip]]
+
+    def link_of(self, sip: int, port: str) -> AnyLinkKind:
+        """The kind of the link behind a port."""
+        return self.link_kinds[self.far_ends[sip, port].channel]
+
+    def end_to_end(self, src_sip: int, src: Node, dst_sip: int, dst: Node, first_port: str | None = None) -> Route:
+        """The route from a node of one SIP to a node of another (or the same), links and transit SIPs included."""
+        pieces = [route for _, route in self.pieces(src_sip, src, dst_sip, dst, first_port)]
+        return reduce(lambda onward, route: route.then(onward), reversed(pieces))
+
+    def pieces(
+        self, src_sip: int, src: Node, dst_sip: int, dst: Node, first_port: str | None = None
+    ) -> list[tuple[int, Route]]:
+        """:meth:`end_to_end` SIP by SIP: each piece leads from a node of that SIP over the link out of it, the last one
+        to the destination. Head latencies add up, and the drain is the longest; pieces are the same objects each time.
+        """
+        found = []
+        while src_sip != dst_sip:
+            port = first_port or self.next_port(src_sip, dst_sip)
+            found.append((src_sip, self.leaving(src_sip, src, port)))
+            far = self.far_ends[src_sip, port]
+            src_sip, src, first_port = far.sip, port_node(far.port), None
+        return [*found, (dst_sip, self.graph.route(src, dst))]
+
+    def is_die_to_die(self, src_sip: int, dst_sip: int, first_port: str | None = None) -> bool:
+        """Whether the way that :meth:`pieces` goes has only links that are ``is_die_to_die``, or none."""
+        while src_sip != dst_sip:
+            far = self.far_ends[src_sip, first_port or self.next_port(src_sip, dst_sip)]
+            if not self.link_kinds[far.channel].is_die_to_die:
+                return False
+            src_sip, first_port = far.sip, None
+        return True
+
+    def leaving(self, sip: int, src: Node, port: str) -> Route:
+        """The route from a node of a SIP to the far end of a port's link. SIPs with links of one kind share it."""
+        link = self.link_of(sip, port)
+        key = (src, port, link)
+        if key not in self._leaving:
+            inside = self.graph.route(src, port_node(port))
+            onto = link_edge(port, link.latency_ps, link.bandwidth_bps, link)
+            self._leaving[key] = Route(src, inside.start_ps, (*inside.edges, onto))
+        return self._leaving[key]
+
+    def hops(self, src_sip: int, dst_sip: int) -> int:
+        """Links of the way of fewest hops to another SIP."""
+        return self._hops_to(dst_sip)[src_sip]
+
+    def next_port(self, src_sip: int, dst_sip: int) -> str:
+        """The port by which packets for another SIP leave: fewest hops; then E, W, N, S, eth2, eth10."""
+        hops = self._hops_to(dst_sip)
+        nearer = hops[src_sip] - 1
+        return next(port for port in self._ports_of[src_sip] if hops[self.far_ends[src_sip, port].sip] == nearer)
+
+    def links_between(self, sip_a: int, sip_b: int, with_reserved: bool = False) -> list[ParallelLink]:
+        """The links from ``sip_a`` to ``sip_b``; none if they are no neighbours.
+
+        They are in the order of the ports of the SIP with the lower number: entry ``i`` of both directions is one link.
+        Those that the topology reserves are left out unless ``with_reserved``.
+        """
+        reserved = frozenset[str]() if with_reserved else TOPOLOGIES.get(self.topology).reserved
+        ends = [(port, self.far_ends[sip_a, port]) for port in self._ports_of[sip_a]]
+        found = [ParallelLink(far.channel, port, far.port) for port, far in ends if far.sip == sip_b]
+        if sip_a > sip_b:
+            found.sort(key=lambda link: _port_order(link.far_port))
+        return [link for link in found if f"{sip_a}.{link.port}" not in reserved]
+
+    def port_towards(self, src_sip: int, dst_sip: int, direction: str) -> str:
+        """The port of a ``global_X`` direction when its link leads to that SIP, else the routed one."""
+        port = direction.removeprefix("global_")
+        far = self.far_ends.get((src_sip, port))
+        return port if far is not None and far.sip == dst_sip else self.next_port(src_sip, dst_sip)
+
+    @property
+    def shape_text(self) -> str | None:
+        """The grid of SIPs, such as ``3x2``; None for a topology without one."""
+        return grid_text(self.shape) if TOPOLOGIES.get(self.topology).dimensions > 1 else None
+
+    @property
+    def link_text(self) -> str:
+        """The presets of the links, in the order of their first link; that of the config where there is no link."""
+        sips = self.resolved.topology.system.sips
+        return ", ".join(dict.fromkeys(link_presets(sips, self.links) or [sips.link]))
+
+    def describe(self) -> str:
+        """The system as one line for messages."""
+        sips, links = f"{self.n_sips} SIP{'s' if self.n_sips > 1 else ''}", self.link_text
+        joined = f"{self.topology} {self.shape_text}" if self.shape_text else self.topology
+        return f"{sips}, {joined}, link{'s' if ',' in links else ''} {links}, {self.describe_sip()} each"
+
+    def describe_sip(self) -> str:
+        """One SIP in a few words."""
+        return f"chip {self.resolved.topology.system.chip}"
+
+    def canonical_view(self) -> dict[str, Any]:
+        """The system for digests: the same system gives the same values, however its config was written.
+
+        The shape is filled in; of the link presets only those in use count, without names and sources. What counts of
+        the other sections, the chip adds.
+        """
+        system = msgspec.to_builtins(self.resolved.topology.system)
+        system["sips"].update(shape=self.shape, link=None)
+        del system["sips"]["links"], system["sips"]["outages"]
+        if system["sips"]["num_links"] is None:
+            del system["sips"]["num_links"]
+        down = {link.name: times for link, times in zip(self.links, self.outages, strict=True) if times}
+        if down:
+            system["sips"]["outages"] = down
+        for edge in system["sips"]["custom_links"]:
+            del edge["link"]
+        default = link_of_preset(self.resolved, self.resolved.topology.system.sips.link)
+        kinds = zip(self.link_kind_names, self.link_kinds or [default], strict=True)
+        # Two users may call their classes alike.
+        links = [[name if "." in name else type(kind).__name__, kind] for name, kind in kinds]
+        return {"topology": {"system": system}, "link": links[0] if all(each == links[0] for each in links) else links}
+
+    @property
+    def link_kind_names(self) -> list[str]:
+        """The registered name of each directed link's kind; without links, of the kind that they would have."""
+        sips, presets = self.resolved.topology.system.sips, self.resolved.links.links
+        return [presets[name].kind for name in link_presets(sips, self.links) or [sips.link]]
+
+    @cached_property
+    def least_egress_ps(self) -> Ps:
+        """Least time from the start of the last chunk of what a part passes on while it comes, to its end at a port.
+
+        A chip whose parts pass nothing on before they have it may return more than 0; then links look ahead further.
+        """
+        return 0
+
+    @cached_property
+    def _leaving(self) -> dict[tuple[Node, str, AnyLinkKind], Route]:
+        return {}
+
+    @cached_property
+    def least_transit_ps(self) -> int:
+        used = sorted({link.src_port for link in self.links})
+        transits = (self.graph.route(port_node(a), port_node(b)).head_ps() for a in used for b in used if a != b)
+        return min(transits, default=2**62)
+
+    def _hops_to(self, dst_sip: int) -> list[int]:
+        hops = self._hops.get(dst_sip)
+        if hops is None:
+            hops = [-1] * self.n_sips
+            hops[dst_sip], queue = 0, deque([dst_sip])
+            while queue:
+                sip = queue.popleft()
+                for source in self._sources_of[sip]:
+                    if hops[source] < 0:
+                        hops[source] = hops[sip] + 1
+                        queue.append(source)
+            self._hops[dst_sip] = hops
+        return hops
+
+    @cached_property
+    def links_from(self) -> list[list[int]]:
+        """The numbers of the directed links that leave each SIP, by SIP."""
+        numbers: list[list[int]] = [[] for _ in range(self.n_sips)]
+        for number, link in enumerate(self.links):
+            numbers[link.src].append(number)
+        return numbers
+
+    @cached_property
+    def _ports_of(self) -> list[list[str]]:
+        ports: list[list[str]] = [[] for _ in range(self.n_sips)]
+        for sip, port in self.far_ends:
+            ports[sip].append(port)
+        return [sorted(each, key=_port_order) for each in ports]
+
+    @cached_property
+    def _sources_of(self) -> list[list[int]]:
+        sources: list[list[int]] = [[] for _ in range(self.n_sips)]
+        for link in self.links:
+            sources[link.dst].append(link.src)
+        return sources
+
+    @cached_property
+    def _hops(self) -> dict[int, list[int]]:
+        return {}

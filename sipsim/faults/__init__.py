@@ -1,1 +1,0 @@
-"""Injected faults: their plan, and their execution inside a SIP's process."""

@@ -1,1 +1,0 @@
-"""Ways to run host code beside the simulation."""

@@ -1,1 +1,0 @@
-"""Operations of tensors, as kernels in simulated time."""

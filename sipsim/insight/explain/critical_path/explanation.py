@@ -1,0 +1,107 @@
+"""The explanation of a run's rows, from the histories of all ranks: path, parts, phases, and what a change saves."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from sipsim.chips.ahbm.costs.prices.terms import Machine, Ps
+from sipsim.chips.ahbm.history import History, read_histories
+from sipsim.chips.ahbm.plan import Plan
+from sipsim.chips.api.chip import MeasuredRow
+from sipsim.insight.explain import what_if
+from sipsim.insight.explain.costs.costs import Costs
+from sipsim.insight.explain.critical_path.path import PathMaker, walk_back
+from sipsim.insight.explain.critical_path.phases import Phases, phase_times
+from sipsim.insight.explain.graph import Graph, Key
+from sipsim.insight.explain.work.calls import KERNEL, Calls
+from sipsim.insight.explain.work.control_calls import is_end
+from sipsim.records.explanation import Explanation, Part, PhaseTime, Step, WhatIf
+from sipsim.records.recorder import Span
+
+NO_RUN = -1
+
+
+def explain(plan: Plan, folders: Sequence[Path], rows: Sequence[MeasuredRow]) -> list[Explanation | None]:
+    """Where the time of each row went, from the histories that the SIPs of a job with ``explain`` left in folders.
+
+    The savings of a change are computed for the last row only. None for a row in whose time no kernel ended.
+    """
+    explainer = Explainer(plan, read_histories(folders))
+    return [explainer.explain(row.runs, row.iterations, row is rows[-1]) for row in rows]
+
+
+class Explainer:
+    """Explains the iterations of a run."""
+
+    def __init__(self, plan: Plan, histories: list[History]) -> None:
+        self._plan = plan
+        self._histories = histories
+        self._calls = Calls(plan, histories)
+        self._graph = Graph(histories, self._calls)
+        self._phases = Phases(histories)
+        self._costs = Costs(Machine(plan.resolved, plan.ipcq), self._calls, histories)
+        self._paths = PathMaker(self._costs, self._calls, self._phases)
+
+    def explain(
+        self, row: Mapping[int, int], iterations: Sequence[tuple[Ps, Ps]], with_what_if: bool
+    ) -> Explanation | None:
+        """The longest of the iterations of a row, given by their starts and ends; None if no kernel ended then.
+
+        Where the row is a collective, launches beside it are left out. ``row``: its number on its ranks, by rank.
+        """
+        index, (since_ps, until_ps) = max(enumerate(iterations), key=lambda each: each[1][1] - each[1][0])
+        last = self._last_spans(since_ps, until_ps, row)
+        if not last:
+            return None
+        final = max(last, key=lambda key: (self._graph.span(key).end_ps, -key[0], -key[1]))
+        steps = self._paths.steps(walk_back(self._graph, final, since_ps), since_ps)
+        return Explanation(
+            index,
+            since_ps,
+            until_ps,
+            f"sip{final[0]}.{self._graph.span(final).component.removesuffix('.ipcq')}",
+            _parts(steps),
+            self._phase_times(steps, since_ps, until_ps, row),
+            tuple(steps),
+            self._what_if(steps, last, since_ps) if with_what_if else (),
+        )
+
+    def _kernels(self, since_ps: Ps, until_ps: Ps, row: Mapping[int, int]) -> list[tuple[int, Span]]:
+        """The kernels that ended then; those of the row's collective if there are any."""
+        found = [each for each in self._graph.between(since_ps, until_ps) if each[1].component.endswith(KERNEL)]
+        return [each for each in found if row.get(each[0], NO_RUN) == each[1].facts[1]] or found
+
+    def _last_spans(self, since_ps: Ps, until_ps: Ps, row: Mapping[int, int]) -> list[Key]:
+        """Those by which the hosts know the ends of the row's launches; where these take no time, its kernels' last."""
+        ends = [each for each in self._graph.between(since_ps, until_ps) if is_end(each[1])]
+        ends = [each for each in ends if row.get(each[0], NO_RUN) == each[1].facts[0]] or ends
+        if ends:
+            return [(rank, span.number) for rank, span in ends]
+        return [(rank, span.facts[0]) for rank, span in self._kernels(since_ps, until_ps, row) if span.facts[0]]
+
+    def _phase_times(
+        self, steps: list[Step], since_ps: Ps, until_ps: Ps, row: Mapping[int, int]
+    ) -> tuple[PhaseTime, ...]:
+        on_path: dict[str, Ps] = {}
+        for step in steps:
+            on_path[step.phase] = on_path.get(step.phase, 0) + step.end_ps - step.start_ps
+        kernels = self._kernels(since_ps, until_ps, row)
+        pes = {(rank, span.component.removesuffix(KERNEL)) for rank, span in kernels}
+        between = self._graph.between(since_ps, until_ps)
+        times = phase_times([each for each in between if (each[0], each[1].component) in pes], self._phases, since_ps)
+        found = [PhaseTime(phase, on_path.pop(phase, 0), ps) for phase, ps in times.items()]
+        return (*found, *(PhaseTime(phase, ps, {}) for phase, ps in on_path.items()))
+
+    def _what_if(self, steps: list[Step], last: list[Key], since_ps: Ps) -> tuple[WhatIf, ...]:
+        plan = self._plan
+        some = what_if.scenarios(plan.resolved, steps)
+        saved = what_if.saved_ps(plan.resolved, plan.ipcq, some, self._graph, self._costs, last, since_ps)
+        found = [WhatIf(each.name, each.settings(), ps) for each, ps in zip(some, saved, strict=True)]
+        return tuple(sorted(found, key=lambda each: (-each.saved_ps, each.name)))
+
+
+def _parts(steps: list[Step]) -> tuple[Part, ...]:
+    total: dict[tuple[str, tuple[str, ...]], Ps] = {}
+    for each in (part for step in steps for part in step.parts):
+        total[each.part, each.keys] = total.get((each.part, each.keys), 0) + each.ps
+    found = [Part(part, keys, ps) for (part, keys), ps in total.items()]
+    return tuple(sorted(found, key=lambda each: (-each.ps, each.part)))

@@ -1,1 +1,0 @@
-"""Packets between SIPs."""

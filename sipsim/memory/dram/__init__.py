@@ -1,1 +1,0 @@
-"""DRAM devices: presets, address mapping, and the state of a pseudo channel."""

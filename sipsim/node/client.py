@@ -1,0 +1,330 @@
+"""The client side of the broker's protocol: joins, runs granted windows, reports. No sockets, no hardware.
+
+An engine passes in received frames and a ``Mail`` for what is sent; this is the only difference between one process
+for all SIPs and one for each. A subclass defines what is simulated.
+"""
+
+from collections.abc import Callable
+from time import perf_counter_ns
+
+from msgspec.structs import replace
+
+from broker.ids import BROKER
+from broker.mail.base import Mail
+from broker.wire import (
+    Abort,
+    BadFrame,
+    Dump,
+    DumpRequest,
+    End,
+    Failed,
+    Grant,
+    Join,
+    Leave,
+    Message,
+    PacketBatch,
+    Ping,
+    Progress,
+    Refused,
+    Rejoined,
+    Report,
+    Result,
+    RevokeGrant,
+    Start,
+    ToSip,
+    decode_for_sip,
+    encode,
+    source_of,
+)
+from sipsim.core.errors import BadMessage, NondeterministicReplay, OutputError, pass_on_halt
+from sipsim.core.session.session import Session
+from sipsim.node.packet_log import PacketLog
+
+PROGRESS_NS = 250_000_000
+POLL_NS = 250_000_000
+"""The most host time between two polls for messages, unless a single event takes longer."""
+
+
+class SyncClient:
+    """One rank's protocol state. ``run_ns`` and ``send_ns`` are the sums of what the broker has been told of host time.
+
+    ``interrupted()`` polls between batches of events whether an ``Abort`` has arrived.
+
+    ``colocate`` is called when the broker's advice on placement changes. A subclass sets ``session`` and implements
+    ``identity``, ``start_program``, ``outcome``, ``dump_waiting`` and ``failure``. ``lacks_packets``: a window is
+    granted and packets of peers are missing. ``log``: the packets sent, where ranks can be restarted; set it before
+    :meth:`join`.
+    """
+
+    session: Session
+    log: PacketLog | None = None
+
+    def __init__(
+        self,
+        rank: int,
+        mail: Mail,
+        interrupted: Callable[[], bool] = lambda: False,
+        colocate: Callable[[bool], None] = lambda _together: None,
+    ) -> None:
+        self.rank = rank
+        self.done = False
+        self.lacks_packets = False
+        self.run_ns = 0
+        self.send_ns = 0
+        self._mail = mail
+        self._interrupted = interrupted
+        self._colocate = colocate
+        self._colocated = False
+        self._answered = False
+        self._ended_well = False
+        self._absent: set[int] = set()
+        self._batch_divisor = 1
+        self._steps = 0
+        self._began_ns = self._progress_ns = perf_counter_ns()
+        self._window_ns = self._began_ns
+        self._sending_ns = 0
+        self._carried_ns = 0
+
+    def identity(self) -> Join:
+        """The ``Join`` of this SIP."""
+        raise NotImplementedError
+
+    def start_program(self) -> None:
+        """Run the program at time 0 until it first waits."""
+        raise NotImplementedError
+
+    def outcome(self) -> bytes:
+        """The encoded outcome of this rank, at the end of the run."""
+        raise NotImplementedError
+
+    def dump_waiting(self) -> bytes:
+        """The encoded dump of waiting kernels and scripts."""
+        raise NotImplementedError
+
+    def failure(self, error: BaseException) -> Failed:
+        """The report of an exception."""
+        raise NotImplementedError
+
+    def commands_ended(self) -> int:
+        """Commands of kernels that have ended so far, for people who wait."""
+        return 0
+
+    def join(self) -> None:
+        """Report to the broker that this SIP is ready."""
+        me = self.identity()
+        if self.log is not None:
+            self.session.check_replay(self.log.logged)
+            me = replace(me, logged=self.log.logged_counts(), logged_ps=self.log.logged_ps)
+        self._send(me)
+
+    @property
+    def steps(self) -> int:
+        """Batches of events and host calls so far."""
+        return self._steps
+
+    @property
+    def wait_ns(self) -> int:
+        """Host time since the start that is neither in ``run_ns`` nor in ``send_ns``."""
+        return max(perf_counter_ns() - self._began_ns - self.run_ns - self.send_ns, 0)
+
+    def close_log(self) -> None:
+        """Write and close the packet log; in a run that has failed already, errors of that are ignored."""
+        try:
+            if self.log is not None:
+                self.log.close()
+        except OutputError:
+            if self._ended_well:
+                raise
+
+    def handle(self, frame: bytes) -> None:
+        """Process one message and run what it permits. A failure is reported to the broker, never raised."""
+        try:
+            self._dispatch(self._decoded(frame))
+        except BaseException as error:
+            pass_on_halt(error)
+            self._send(self.failure(error))
+            self._answer(partial=True)
+
+    def handle_within_window(self, frame: bytes) -> bool:
+        """True if the message was handled now; False if it must wait for the window's end.
+
+        Only ``Rejoined`` is handled within a window: a restarted peer needs its packets while this SIP computes.
+        """
+        try:
+            message = decode_for_sip(frame)
+        except BadFrame:
+            return False
+        if not isinstance(message, Rejoined):
+            return False
+        self._rejoined(message)
+        return True
+
+    def send_batch(self, dst: int, batch: PacketBatch) -> None:
+        """Send packets to a peer, and log them. A peer that is being restarted gets them later, from the log."""
+        frame = encode(batch)
+        if self.log is not None:
+            self.log.append(dst, frame)
+        if dst not in self._absent:
+            self._post(dst, frame)
+
+    def note_progress(self) -> None:
+        """Count some events or a host call. Four times a second: report progress to the broker, poll for messages."""
+        self._steps += 1
+        if self._tell_progress():
+            self._interrupted()
+
+    def _tell_progress(self) -> bool:
+        """Report progress to the broker if that is due: also while a replay's packets are sent again or taken."""
+        now_ns = perf_counter_ns()
+        is_due = now_ns - max(self._progress_ns, self._window_ns) >= PROGRESS_NS
+        if is_due:
+            self._send_progress(now_ns)
+        return is_due
+
+    def _send_progress(self, now_ns: int) -> None:
+        self._progress_ns = now_ns
+        self._send(Progress(self.session.engine.now_ps, self._steps, self.commands_ended()))
+
+    def _decoded(self, frame: bytes) -> ToSip:
+        try:
+            return decode_for_sip(frame)
+        except BadFrame as error:
+            source = source_of(frame)
+            sender = "the broker, or a process without a key," if source is None else f"rank {source}"
+            raise BadMessage(f"{sender} has sent a malformed message: {error}", rank=source) from None
+
+    def _dispatch(self, message: ToSip) -> None:
+        session = self.session
+        match message:
+            case Grant():
+                session.grant(message)
+                if message.colocate is not self._colocated:
+                    self._colocated = message.colocate
+                    self._colocate(message.colocate)
+            case PacketBatch():
+                session.take(message)
+                self._tell_progress()
+            case RevokeGrant():
+                if session.is_granted and not session.is_ready():
+                    self._report(session.return_grant())
+            case Start():
+                self._start(message)
+                return
+            case Rejoined():
+                self._rejoined(message)
+            case DumpRequest():
+                self._send(Dump(self.dump_waiting()))
+            case End():
+                if self.log is not None:
+                    # A write error must be raised while the broker can still be informed.
+                    self.log.flush()
+                self._answer(partial=False)
+            case Abort():
+                self._answer(partial=True)
+            case Refused():
+                self._answer(partial=True)
+                self.done = True
+            case Leave():
+                self.done = True
+            case Ping():
+                return
+        ready = session.is_ready()
+        if ready and self._ended_well and isinstance(message, Grant) and not self.done:
+            raise NondeterministicReplay(f"a restarted SIP sent new packets to SIP {self.rank}, which had finished")
+        self.lacks_packets = session.is_granted and not ready and not self._answered
+        if ready and not self._answered:
+            self._run_window()
+
+    def _start(self, start: Start) -> None:
+        self._mail.connect_peers(start.endpoints)
+        self._begin_window()
+        self.session.costs = self._costs
+        for rank, endpoint in enumerate(start.endpoints):
+            if not endpoint and rank != self.rank:
+                self._absent.add(rank)
+            elif self.log is not None and rank in self.log.logged:
+                self._resend(rank, start.taken[rank])
+        self.start_program()
+        self._report(self.session.report())
+
+    def _rejoined(self, rejoined: Rejoined) -> None:
+        self._mail.reconnect_peer(rejoined.rank, rejoined.incarnation, rejoined.endpoint)
+        self._absent.discard(rejoined.rank)
+        self._resend(rejoined.rank, 0)
+
+    def _resend(self, rank: int, first: int) -> None:
+        """Send a peer all logged batches from packet ``first`` on; it drops duplicates."""
+        for frame in self.log.batches(rank, first) if self.log is not None else ():
+            self._post(rank, frame)
+            self._tell_progress()
+
+    def _run_window(self) -> None:
+        self._begin_window()
+        session = self.session
+        session.begin()
+        while (report := self._advance()) is None:
+            if self._colocated:
+                # A long window runs faster on a processor of its own.
+                self._colocated = False
+                self._colocate(False)
+            if self._interrupted():
+                return
+            self.note_progress()
+        self._report(report)
+
+    def _advance(self) -> Report | None:
+        """Run a batch of events, sized so that polls are at most about ``POLL_NS`` of host time apart."""
+        began_ns = perf_counter_ns()
+        report = self.session.advance(self._batch_divisor)
+        if report is None:
+            took_ns = perf_counter_ns() - began_ns
+            if took_ns > POLL_NS:
+                self._batch_divisor *= 8
+            elif took_ns < POLL_NS // 16:
+                self._batch_divisor = max(self._batch_divisor // 2, 1)
+        return report
+
+    def _report(self, report: Report) -> None:
+        if self._window_ns - self._progress_ns >= PROGRESS_NS:
+            # Windows that are all short would tell no progress.
+            self._send_progress(self._window_ns)
+        self._send(report)
+        if self.log is not None:
+            self.log.mark(self.session.reached_ps)
+
+    def _begin_window(self) -> None:
+        self._window_ns = perf_counter_ns()
+        self._carried_ns += self._sending_ns
+        self._sending_ns = 0
+
+    def _costs(self) -> tuple[int, int]:
+        """Host time since the last report: (simulating, sending). A report's own sending is in the next one."""
+        in_window_ns = self._sending_ns
+        run_ns, send_ns = perf_counter_ns() - self._window_ns - in_window_ns, self._carried_ns + in_window_ns
+        self._carried_ns = self._sending_ns = 0
+        self.run_ns += run_ns
+        self.send_ns += send_ns
+        return run_ns, send_ns
+
+    def _answer(self, partial: bool) -> None:
+        if self._answered:
+            return
+        self._answered, self.lacks_packets = True, False
+        try:
+            blob = self.outcome()
+        except BaseException as error:
+            # Such as out of memory, which may have been the failure already. The broker must not wait for an answer.
+            pass_on_halt(error)
+            if not partial:
+                self._send(self.failure(error))
+            blob, partial = b"", True
+        self._ended_well = not partial
+        self._send(Result(blob, partial))
+
+    def _send(self, message: Message) -> None:
+        self._post(BROKER, encode(message))
+
+    def _post(self, to: int, frame: bytes) -> None:
+        began_ns = perf_counter_ns()
+        self._mail.send(to, frame)
+        self._sending_ns += perf_counter_ns() - began_ns

@@ -1,0 +1,243 @@
+"""The log on disk of the packets that one SIP has sent: for peers that restart, and for its own successor.
+
+A file of records: a batch to a peer, or a mark. A mark at ``t`` means that all packets sent before ``t`` are above it.
+Each record's checksum goes on from that of the record before it, and the first from that of the header, which holds
+plan and rank: so whatever is damaged, missing, repeated or of another file, what is above it is whole, and is what was
+written. The file is cut there when it is opened. The log survives the death of its process, not that of its machine: it
+is never synced. Packets sent after the last flush, or below a cut, are missing; the successor sends them again without
+a comparison.
+
+A successor writes a new file, which starts as a copy and replaces the old one: a predecessor that still runs on a host
+that was cut off then writes to a file that is no longer read.
+"""
+
+import errno
+import os
+import struct
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from time import monotonic
+
+from broker.ids import MAX_FRAME_BYTES, MAX_PS, MAX_RANK
+from broker.wire import BadFrame, PacketBatch, decode_for_sip
+from sipsim.core.errors import ConfigError, OutputError
+from sipsim.core.files.files import Folder
+from sipsim.core.session.replay_checker import fingerprint
+
+PACKET_LOGS = "sip-*.packets"
+"""The names of those of all ranks."""
+MAGIC = b"ahbm packets "
+FORMAT = b"2"
+LONGEST_HEADER = 256
+_HEAD = struct.Struct(">Ii")
+"""Bytes of the body, and the destination; ``_MARK`` for a mark, whose body is a time in ps."""
+_CRC = struct.Struct(">I")
+_RECORD_BYTES = _HEAD.size + _CRC.size
+_MARK = -1
+_TIME = struct.Struct(">Q")
+FLUSH_BYTES = 2**20
+FLUSH_S = 0.2
+"""Writing at every mark would dominate the cost of the log."""
+
+
+class PacketLog:
+    """The log of ``rank`` in ``folder``, opened for append. ``plan_digest`` must equal that in the file.
+
+    ``logged``: by destination, :func:`fingerprint` of all packets in the file when it was opened. ``logged_ps``: its
+    last mark. ``notice``: a line about what was cut off then.
+
+    Raises:
+        ConfigError: when the file is of another plan, or cannot be read or written.
+    """
+
+    def __init__(self, folder: str, rank: int, plan_digest: str) -> None:
+        self._path = Path(folder) / f"sip-{rank}.packets"
+        self._rank = rank
+        self._header = b"%b%b %b %d\n" % (MAGIC, FORMAT, plan_digest.encode(), rank)
+        self._crc = zlib.crc32(self._header)
+        self.notice = ""
+        self.logged: dict[int, list[bytes]] = {}
+        self.logged_ps = 0
+        self._earliest: dict[int, int] = {}
+        self._unwritten: list[bytes] = []
+        self._mark_ps: int | None = None
+        self._unwritten_bytes = 0
+        self._flushed_s = monotonic()
+        try:
+            with Folder(self._path.parent) as own:
+                self._open(own)
+        except OSError as error:
+            raise ConfigError(f"{error.filename}: the packet log cannot be opened: {error.strerror}") from None
+
+    def _open(self, folder: Folder) -> None:
+        name = self._path.name
+        try:
+            self._fd, is_first = folder.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL), True
+        except FileExistsError:
+            self._fd, is_first = folder.open(name, os.O_RDWR), False
+        try:
+            self._end = self._read_predecessors()
+            if not is_first:
+                self._replace_file(folder)
+        except OSError as error:
+            os.close(self._fd)
+            raise self._output_error(error) from None
+        except BaseException:
+            os.close(self._fd)
+            raise
+
+    def logged_counts(self) -> tuple[tuple[int, int, int], ...]:
+        """``Join.logged``: (destination, packets, least arrival) of what was in the file."""
+        return tuple((dst, len(packets), self._earliest[dst]) for dst, packets in sorted(self.logged.items()))
+
+    def append(self, dst: int, frame: bytes) -> None:
+        """Record an encoded batch to ``dst``."""
+        self._put_mark()
+        self._put(dst, frame)
+        self._unwritten_bytes += len(frame)
+        if self._unwritten_bytes >= FLUSH_BYTES:
+            self.flush()
+
+    def mark(self, time_ps: int) -> None:
+        """Record that all packets sent before ``time_ps`` have been appended."""
+        self._mark_ps = time_ps
+        if monotonic() - self._flushed_s >= FLUSH_S:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write the buffered records.
+
+        Raises:
+            OutputError: when the disk is full; the records in the file stay whole.
+        """
+        self._put_mark()
+        if not self._unwritten:
+            return
+        self._flushed_s = monotonic()
+        data = memoryview(b"".join(self._unwritten))
+        self._unwritten.clear()
+        self._unwritten_bytes = 0
+        while data:
+            try:
+                written = os.pwrite(self._fd, data, self._end)
+            except OSError as error:
+                raise self._output_error(error) from None
+            self._end += written
+            data = data[written:]
+
+    def _put_mark(self) -> None:
+        """Append the last mark; marks before it with no batch between are redundant."""
+        if self._mark_ps is not None:
+            self._put(_MARK, _TIME.pack(self._mark_ps))
+            self._mark_ps = None
+
+    def _put(self, dst: int, body: bytes) -> None:
+        head = _HEAD.pack(len(body), dst)
+        self._crc = zlib.crc32(body, zlib.crc32(head, self._crc))
+        self._unwritten += (head, _CRC.pack(self._crc), body)
+
+    def batches(self, dst: int, first: int = 0) -> Iterator[bytes]:
+        """The frames of all batches to ``dst`` that contain packet ``first`` or a later one, in order.
+
+        Raises:
+            OutputError: when the file was damaged since it was opened.
+        """
+        self.flush()
+        at = len(self._header)
+        for at, to, body, _ in self._records():  # noqa: B007
+            if to == dst:
+                batch = _decode_batch(body)
+                if batch is not None and batch.first + len(batch.packets) > first:
+                    yield body
+        if at != self._end:
+            what = f"the packet log is damaged at byte {at} of {self._end}, and SIP {dst} needs what was sent to it"
+            raise OutputError(f"{self._path}: {what}; begin the run again, or --resume one that was kept")
+
+    def close(self) -> None:
+        """Write the buffered records and close the file."""
+        self.flush()
+        os.close(self._fd)
+
+    def _output_error(self, error: OSError) -> OutputError:
+        where = "make room there, or choose another folder by --run-dir, or by TMPDIR with --max-restarts"
+        return OutputError(f"{self._path}: packets cannot be kept: {error.strerror}; {where}")
+
+    def _read_predecessors(self) -> int:
+        """Restore state from the file; the offset at which its last whole record ends."""
+        found = os.pread(self._fd, LONGEST_HEADER, 0)
+        if not found.startswith(self._header):
+            if not self._header.startswith(found):
+                raise ConfigError(f"{self._path}: {self._objection(found)}, and what it held is simulated again")
+            os.ftruncate(self._fd, 0)
+            return os.pwrite(self._fd, self._header, 0)
+        end = len(self._header)
+        for record_end, dst, body, crc in self._records():
+            if not self._restore(dst, body):
+                break
+            end, self._crc = record_end, crc
+        size = os.fstat(self._fd).st_size
+        if size > end:
+            what = f"damaged, or torn by a kill, at byte {end} of {size}"
+            self.notice = f"{self._path}: the packet log is {what}; what followed is simulated again"
+        return end
+
+    def _objection(self, found: bytes) -> str:
+        """The reason for refusing a file that begins otherwise, and what to do."""
+        header, newline, _ = found.partition(b"\n")
+        words = header.removeprefix(MAGIC).split(b" ")
+        if not header.startswith(MAGIC) or not newline or len(words) != 3:
+            return "not a packet log, or a damaged one; move it away"
+        if words[0] != FORMAT:
+            return "a packet log of another version, or a damaged one; move it away"
+        if words[2] != self._header.split()[-1]:
+            return f"the packet log of another rank than {self._rank}; put the right file there, or move it away"
+        return "the packet log of another plan, or a damaged one; resume with what began the run, or move it away"
+
+    def _replace_file(self, folder: Folder) -> None:
+        with folder.replacing(self._path.name) as fd:
+            for at in range(0, self._end, FLUSH_BYTES):
+                os.pwrite(fd, os.pread(self._fd, min(FLUSH_BYTES, self._end - at), at), at)
+            if os.fstat(fd).st_size != self._end:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            own = os.dup(fd)
+        os.close(self._fd)
+        self._fd = own
+
+    def _restore(self, dst: int, body: bytes) -> bool:
+        if dst == _MARK and len(body) == _TIME.size:
+            (time_ps,) = _TIME.unpack(body)
+            if time_ps > MAX_PS:
+                return False
+            self.logged_ps = time_ps
+            return True
+        batch = _decode_batch(body)
+        if batch is None or batch.first != len(self.logged.get(dst, ())) or not 0 <= dst <= MAX_RANK:
+            return False
+        packets = self.logged.setdefault(dst, [])
+        packets += map(fingerprint, batch.packets)
+        least = min(arrival for _, arrival, _ in batch.packets)
+        self._earliest[dst] = min(self._earliest.get(dst, least), least)
+        return True
+
+    def _records(self) -> Iterator[tuple[int, int, bytes, int]]:
+        """(end, destination, body, checksum) of every whole record."""
+        size, at, crc = os.fstat(self._fd).st_size, len(self._header), zlib.crc32(self._header)
+        while at + _RECORD_BYTES <= size:
+            head = os.pread(self._fd, _RECORD_BYTES, at)
+            at += _RECORD_BYTES
+            length, dst = _HEAD.unpack_from(head)
+            body = os.pread(self._fd, length, at) if length <= min(size - at, MAX_FRAME_BYTES) else b""
+            crc = zlib.crc32(body, zlib.crc32(head[: _HEAD.size], crc))
+            if len(body) != length or _CRC.unpack_from(head, _HEAD.size) != (crc,):
+                return
+            at += length
+            yield at, dst, body, crc
+
+
+def _decode_batch(body: bytes) -> PacketBatch | None:
+    try:
+        message = decode_for_sip(body)
+    except BadFrame:
+        return None
+    return message if isinstance(message, PacketBatch) and message.packets else None

@@ -1,0 +1,231 @@
+"""Loads a host script, a file or module with ``worker(rank, world_size, torch)``, and isolates the ranks.
+
+Only the script and the algorithm module run as code; no other config value and no message does. Where one process
+runs all SIPs, each rank has its own copy of the script's modules and its own random states, so that ``inproc`` and
+``local`` give the same results.
+"""
+
+import importlib.util
+import inspect
+import os
+import random
+import sys
+from collections.abc import Callable, Mapping
+from importlib.machinery import SourceFileLoader
+from pathlib import Path
+from types import ModuleType
+from typing import Any, ClassVar
+
+import numpy as np
+
+from sipsim.chips.ahbm.host.layout.dp_policy import DPPolicy
+from sipsim.config.yaml import one_line
+from sipsim.core.errors import ConfigError, error_text, pass_on_halt
+from sipsim.core.files.limited_file import read_limited
+from sipsim.core.registry.registry import is_definer
+from sipsim.core.registry.source_loader import source_spec
+from sipsim.core.task import NOT_PLAIN, Task, makes_generator, why_not_called
+from sipsim.records.code_place import INSTALLED
+
+Worker = Callable[[int, int, Any], object]
+MODULE_NAME = "__ahbm_script__"
+MAX_SCRIPT_BYTES = 16 * 2**20
+SHARED_PACKAGES = ("ahbm_sim", "broker", "sipsim", "launcher", "__main__")
+
+
+def find_script(script: str, as_module: bool) -> Path:
+    """The file of a script, found without running it.
+
+    Raises:
+        ConfigError: when there is none.
+    """
+    if as_module:
+        try:
+            spec = importlib.util.find_spec(script)
+        except BaseException as error:
+            # The packages that it is in are imported.
+            pass_on_halt(error)
+            raise ConfigError(one_line(f"-m {script}: cannot be found: {error_text(error)}")) from None
+        if spec is None or spec.origin is None:
+            raise ConfigError(f"-m {script}: no such module; check PYTHONPATH and the name")
+        if not isinstance(spec.loader, SourceFileLoader):
+            raise ConfigError(f"-m {script}: no Python file ({spec.origin}); name a module that defines worker()")
+        return Path(spec.origin)
+    path = Path(script)
+    if not os.path.isfile(path):
+        raise ConfigError(f"{script}: no such file; give the path of a Python script that defines worker()")
+    return path
+
+
+def check_script(path: Path) -> None:
+    """Check, before any process starts, that a script compiles and mentions ``worker``.
+
+    Raises:
+        ConfigError: with the line of the mistake.
+    """
+    try:
+        source = read_limited(path, MAX_SCRIPT_BYTES)
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
+    if source is None:
+        raise ConfigError(f"{path}: larger than {MAX_SCRIPT_BYTES // 2**20} MiB, which no host script is")
+    try:
+        code = compile(source, str(path), "exec")
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        line = f":{error.lineno}" if isinstance(error, SyntaxError) and error.lineno is not None else ""
+        why = error.msg if isinstance(error, SyntaxError) else str(error) or "it nests too deep"
+        raise ConfigError(one_line(f"{path}{line}: not valid Python: {why}")) from None
+    if "worker" not in code.co_names:
+        raise ConfigError(f"{path}: defines no worker; a host script defines worker(rank, world_size, torch)")
+
+
+class ScriptTask(Task):
+    """A task of a script, or of a kernel that it launched, which runs inside ``namespace``."""
+
+    def __init__(self, *args: Any, namespace: "ScriptNamespace", **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._namespace = namespace
+
+    def resume(self, value: Any = None) -> None:
+        self._namespace.enter()
+        super().resume(value)
+
+    def stop(self) -> None:
+        self._namespace.enter()
+        super().stop()
+
+
+class ScriptNamespace:
+    """The interpreter state that one rank's script may change: its modules, ``sys.argv``, ``sys.path``, random states.
+
+    Its kernels run in it too. It is entered with the first task that runs and left when a task of another rank of this
+    process does, or at the end: a switch costs more than a task's turn. The generators are seeded with (seed, rank), so
+    that a script that never seeds is repeatable too.
+    """
+
+    installed: "ClassVar[ScriptNamespace | None]" = None
+
+    def __init__(self, path: Path, args: tuple[str, ...], seed: int, rank: int, package: str = "") -> None:
+        self._folder = path.resolve().parent
+        self._path = path
+        self._name = f"{package}.{MODULE_NAME}" if package else MODULE_NAME
+        self._argv = [str(path), *args]
+        self._sys_path = [str(self._folder), *sys.path]
+        self._modules: dict[str, ModuleType] = {}
+        self._bound: list[tuple[ModuleType, str, ModuleType]] = []
+        self._random = random.Random(f"{seed}.{rank}").getstate()
+        self._numpy_random = np.random.RandomState([seed % 2**32, rank]).get_state()
+        self._outside: tuple[list[str], list[str], Any, Any, frozenset[str]] | None = None
+        self._foreign: set[str] = set()
+
+    def enter(self) -> None:
+        """Install this rank's state, before its code runs, unless it is installed."""
+        if self._outside is not None:
+            return
+        leave_namespace()
+        ScriptNamespace.installed = self
+        self._outside = (sys.argv, sys.path, random.getstate(), np.random.get_state(), frozenset(sys.modules))
+        sys.argv, sys.path = self._argv, self._sys_path
+        sys.modules.update(self._modules)
+        for package, name, module in self._bound:
+            setattr(package, name, module)
+        random.setstate(self._random)
+        np.random.set_state(self._numpy_random)
+
+    def leave(self) -> None:
+        """Save this rank's state and restore the process's, if this rank's is installed."""
+        if self._outside is None:
+            return
+        ScriptNamespace.installed = None
+        self._random, self._numpy_random = random.getstate(), np.random.get_state()
+        self._argv, self._sys_path = sys.argv, sys.path
+        sys.argv, sys.path, outside_random, outside_numpy, outside_modules = self._outside
+        self._outside = None
+        random.setstate(outside_random)
+        np.random.set_state(outside_numpy)
+        loaded = {name: sys.modules[name] for name in sys.modules.keys() - self._foreign}
+        self._modules = {
+            name: module for name, module in loaded.items() if self._is_own(name, module, name not in outside_modules)
+        }
+        self._foreign |= loaded.keys() - self._modules.keys()
+        self._bound = [each for each in submodules(self._modules) if each[0].__name__ not in self._modules]
+        for package, name, _ in self._bound:
+            delattr(package, name)
+        for name in self._modules:
+            del sys.modules[name]
+
+    def run_worker(self, rank: int, world_size: int, torch: object) -> None:
+        """Load the script and run its ``worker``; ``sys.exit`` with no or code 0 is a normal end.
+
+        Raises:
+            ConfigError: when there is no ``worker`` that runs when it is called.
+        """
+        try:
+            result = self._load_worker()(rank, world_size, torch)
+        except SystemExit as leaving:
+            if leaving.code not in (None, 0):
+                raise
+            return
+        if inspect.iscoroutine(result):
+            # Of a plain function that wraps another.
+            result.close()
+            raise self._not_plain()
+
+    def _load_worker(self) -> Worker:
+        """Run the script's top level, between :meth:`enter` and :meth:`leave`; its ``worker``.
+
+        Raises:
+            ConfigError: when it defines no ``worker`` that runs when it is called.
+        """
+        spec = source_spec(self._name, self._path)
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        module.__dict__.setdefault("DPPolicy", DPPolicy)
+        sys.modules[self._name] = module
+        spec.loader.exec_module(module)
+        worker = getattr(module, "worker", None)
+        if not callable(worker):
+            raise ConfigError(f"{self._path}: worker is not a function; define worker(rank, world_size, torch)")
+        if makes_generator(worker):
+            raise self._not_plain()
+        if problem := why_not_called(worker, 3):
+            raise ConfigError(f"{self._path}: {problem}; define worker(rank, world_size, torch)")
+        found: Worker = worker
+        return found
+
+    def _not_plain(self) -> ConfigError:
+        return ConfigError(f"{self._path}: worker {NOT_PLAIN}")
+
+    def _is_own(self, name: str, module: ModuleType, is_new: bool) -> bool:
+        """Whether it is this rank's: a module beside the script, or another that it loaded.
+
+        Not those installed, and not those with definitions, which are one for all ranks.
+        """
+        if name == self._name:
+            return True
+        if is_shared(name, module) or is_definer(name):
+            return False
+        return is_new or Path(_origin(module)).is_relative_to(self._folder)
+
+
+def leave_namespace() -> None:
+    """Restore the process's state, if that of a rank is installed."""
+    if ScriptNamespace.installed is not None:
+        ScriptNamespace.installed.leave()
+
+
+def is_shared(name: str, module: ModuleType) -> bool:
+    """Whether a module is of the interpreter, of this project or of an installed package: not the user's own."""
+    origin = _origin(module)
+    return not origin or name.partition(".")[0] in SHARED_PACKAGES or origin.startswith(INSTALLED)
+
+
+def submodules(modules: Mapping[str, ModuleType]) -> list[tuple[ModuleType, str, ModuleType]]:
+    """Those of the modules that are attributes of their package: the package, the attribute, and the module."""
+    parts = ((name.rpartition("."), module) for name, module in modules.items())
+    within = [(sys.modules.get(package), own, module) for (package, _, own), module in parts if package]
+    return [(package, own, module) for package, own, module in within if package and vars(package).get(own) is module]
+
+
+def _origin(module: ModuleType) -> str:
+    return getattr(module, "__file__", None) or next(iter(getattr(module, "__path__", ())), "")

@@ -1,0 +1,165 @@
+"""Where user code is: the file and line of a call, read from a frame when somebody asks. Running code pays nothing."""
+
+import os
+import re
+import sysconfig
+import traceback
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import NamedTuple, TypeVar
+
+from sipsim.core.errors import error_text, pass_on_halt
+
+Thing = TypeVar("Thing")
+_ROOT = Path(__file__).parents[2]
+_MACHINERY = tuple(f"{_ROOT / package}{os.sep}" for package in ("sipsim", "broker", "launcher"))
+_ALGORITHMS = tuple(
+    f"{_ROOT / 'sipsim' / folder / 'algorithms'}{os.sep}" for folder in ("collectives", "chips/ahbm/collectives")
+)
+_WORDS = f"{_ROOT / 'sipsim/chips/ahbm/tl'}{os.sep}"
+INSTALLED = tuple(dict.fromkeys(sysconfig.get_paths()[kind] for kind in ("stdlib", "platstdlib", "purelib", "platlib")))
+"""Folders of the interpreter's own and of installed packages."""
+
+
+CRASH = "Fatal Python error: "
+"""How the report of a crash begins."""
+_CRASH_FRAME = re.compile(r'  File "(.*)", line ([0-9]+) in .*')
+CodeLine = tuple[str, int]
+"""A file and a line, "" and 0 where none is known."""
+
+
+class CodePlace(NamedTuple):
+    """A line of user code, "" and 0 where none is known. ``word``: that of ``tl`` which it calls, or ""."""
+
+    file: str = ""
+    line: int = 0
+    word: str = ""
+
+
+def code_place(frame: FrameType | None, chip_file: str = "") -> CodePlace:
+    """The innermost user code of a frame and its callers: outside this project, but for its built-in algorithms.
+
+    Code of installed packages, and of the file that defines the chip, is named only where there is no other.
+    """
+    word, library = "", CodePlace()
+    less = (*INSTALLED, chip_file) if chip_file else INSTALLED
+    while frame is not None:
+        code = frame.f_code
+        if _is_users(code.co_filename):
+            place = CodePlace(_absolute(code.co_filename), frame.f_lineno or 0, word)
+            if not code.co_filename.startswith(less) or code.co_filename.startswith(_ALGORITHMS):
+                return place
+            library = library if library.file else place
+        elif not word and code.co_filename.startswith(_WORDS) and not code.co_name.startswith("_"):
+            word = code.co_name
+        frame = frame.f_back
+    return library if library.file else CodePlace(word=word)
+
+
+def crash_place(lines: Iterable[str]) -> CodeLine:
+    """The innermost user code in the last crash that Python's fault handler has written among lines of a log."""
+    found, is_sought = ("", 0), False
+    for line in lines:
+        frame = _CRASH_FRAME.fullmatch(line)
+        if line.startswith(CRASH):
+            found, is_sought = ("", 0), True
+        elif is_sought and frame is not None and _is_users(frame[1]) and not frame[1].startswith(INSTALLED):
+            found, is_sought = (frame[1], int(frame[2])), False
+    return found
+
+
+def outermost_users(frame: FrameType | None, base: FrameType) -> FrameType | None:
+    """The first call of a user's code, built-in algorithms excepted, among a frame and its callers, up to ``base``."""
+    found = None
+    while frame is not None and frame is not base:
+        filename = frame.f_code.co_filename
+        if not filename.startswith((*_MACHINERY, *INSTALLED, "<frozen ")):
+            found = frame
+        frame = frame.f_back
+    return found
+
+
+def user_line(frame: FrameType | None) -> CodeLine:
+    """The file and line of the innermost user code of a frame and its callers; "" and 0 for none. Quick."""
+    while frame is not None:
+        filename = frame.f_code.co_filename
+        if _known_users[filename]:
+            return filename, frame.f_lineno
+        frame = frame.f_back
+    return "", 0
+
+
+def raised_at(error: BaseException) -> str:
+    """``file:line`` of the innermost user code that an exception passed through, in the working directory or not."""
+    places = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(trace_of(error))]
+    users = [place for place in places if _known_users[place[0]] and not place[0].startswith(INSTALLED)]
+    return shown(_absolute(users[-1][0]), users[-1][1], working_folder()) if users else ""
+
+
+def users_traceback(error: BaseException, with_own: bool = True) -> str:
+    """The traceback without the simulator's frames, unless there are no others and they say something."""
+    frames = traceback.extract_tb(trace_of(error))
+    users = [frame for frame in frames if not frame.filename.startswith(_MACHINERY)]
+    if not users and not with_own:
+        return ""
+    lines = traceback.format_list(users or frames)
+    last = if_it_can(lambda: "".join(traceback.format_exception_only(error))) or error_text(error)
+    return "Traceback (most recent call last):\n" + "".join(lines) + last
+
+
+def if_it_can(tell: Callable[[], Thing]) -> Thing | None:
+    """The result of ``tell``, which asks an exception; None if the exception's own methods fail."""
+    try:
+        return tell()
+    except BaseException as failed:
+        pass_on_halt(failed)
+        return None
+
+
+def trace_of(error: BaseException) -> TracebackType | None:
+    """The traceback of an exception, also of one whose class hides it."""
+    found: TracebackType | None = BaseException.__dict__["__traceback__"].__get__(error)
+    return found
+
+
+def working_folder() -> str:
+    """The working folder, for the paths in messages; "" for one that was deleted."""
+    try:
+        return os.getcwd()
+    except OSError:
+        return ""
+
+
+class _KnownUsers(dict[str, bool]):
+    """Whether a file is of a user, found out once."""
+
+    def __missing__(self, filename: str) -> bool:
+        found = self[filename] = _is_users(filename)
+        return found
+
+
+_known_users = _KnownUsers()
+
+
+def shown(file: str, line: int, folder: str = "") -> str:
+    """``file:line`` for people: the path below ``folder``, else the last folder and the name; "" for no file."""
+    if not file:
+        return ""
+    path = Path(file)
+    if folder and path.is_relative_to(folder):
+        return f"{path.relative_to(folder)}:{line}"
+    return f"{Path(*path.parts[-2:]) if len(path.parts) > 2 else path}:{line}"
+
+
+def _is_users(filename: str) -> bool:
+    if filename.startswith(_ALGORITHMS):
+        return True
+    return not filename.startswith((*_MACHINERY, "<frozen "))
+
+
+def _absolute(filename: str) -> str:
+    """Text that any encoding can carry; names such as ``<string>`` stay."""
+    path = filename if filename.startswith(("<", "/")) else os.path.join(working_folder(), filename)
+    path = path if filename.startswith("<") else os.path.normpath(path)
+    return path.encode("utf-8", "backslashreplace").decode()

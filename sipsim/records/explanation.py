@@ -1,0 +1,65 @@
+"""Where the time of a row went, as plain data: what a chip kind's ``explain`` returns. Times are simulated, in ps."""
+
+from typing import Annotated
+
+import msgspec
+
+from sipsim.core.fields import no_time, simulated_time
+
+
+class Part(msgspec.Struct, frozen=True):
+    """A part of the time on the critical path."""
+
+    part: Annotated[str, no_time("What the time went to.")]
+    keys: Annotated[
+        tuple[str, ...], no_time("The config keys that this time comes from; empty for waiting and sharing.")
+    ]
+    ps: Annotated[int, simulated_time("The time, in ps.")]
+
+
+class Step(msgspec.Struct, frozen=True):
+    """A span on the critical path. Its parts add up to its time."""
+
+    rank: Annotated[int, no_time("The SIP on which the span ended.")]
+    where: Annotated[str, no_time("The component, or for a message those of its sender and its receiver.")]
+    what: Annotated[str, no_time("What it did: a command, a message, a credit, a poll.")]
+    phase: Annotated[str, no_time("The phase of the kernel, as tl.phase names it; of a message, its sender's.")]
+    start_ps: Annotated[int, simulated_time("When it began, in ps: at the end of the step before.")]
+    end_ps: Annotated[int, simulated_time("When it ended, in ps.")]
+    parts: Annotated[tuple[Part, ...], no_time("What its time is made of.")]
+
+
+class PhaseTime(msgspec.Struct, frozen=True):
+    """The time of one phase of the kernels."""
+
+    phase: Annotated[str, no_time("The phase, as tl.phase names it.")]
+    path_ps: Annotated[int, simulated_time("Its time on the critical path, in ps.")]
+    kernels_ps: Annotated[
+        dict[str, int], simulated_time("The time of all kernels in it by the command that they waited for, in ps.")
+    ]
+
+
+class WhatIf(msgspec.Struct):
+    """A change of the config that halves a cost, or doubles bandwidths."""
+
+    name: Annotated[str, no_time("The cost that changes.")]
+    settings: Annotated[tuple[str, ...], no_time("The change, as --set takes it.")]
+    saved_ps: Annotated[
+        int, simulated_time("How much earlier the iteration would end, by the graph of its spans, in ps.")
+    ]
+    rerun_saved_ps: Annotated[
+        int | None, simulated_time("How much less time the row took in a run with the change, in ps; null without one.")
+    ] = None
+
+
+class Explanation(msgspec.Struct):
+    """Of the longest iteration of a row, or of a whole run without rows."""
+
+    iteration: Annotated[int, no_time("The index of the iteration among the timed ones.")]
+    since_ps: Annotated[int, simulated_time("When the iteration began, in ps.")]
+    until_ps: Annotated[int, simulated_time("When its last kernel ended, or the host knew of it, in ps.")]
+    where: Annotated[str, no_time("The PE of that kernel, or the host where that learns of the end last.")]
+    parts: Annotated[tuple[Part, ...], no_time("The parts of the whole critical path, the largest first.")]
+    phases: Annotated[tuple[PhaseTime, ...], no_time("The phases of the kernels.")]
+    steps: Annotated[tuple[Step, ...], no_time("The critical path; the times of its steps add up to the iteration's.")]
+    what_if: Annotated[tuple[WhatIf, ...], no_time("What changes would save, the best first; of the last row only.")]

@@ -1,0 +1,112 @@
+"""The recorder of one SIP: spans of simulated time with their causes; op log and trace are told through it.
+
+Whatever takes simulated time is a span. Its *cause* is the span that released it, as (rank, number); number 0 is the
+start of the run, at time 0. A span starts when its cause ends. A *wait* is the time for which a kernel is blocked: it
+ends when its cause ends, so the way back in time goes on there. Going back over causes from any end thus reaches time 0
+without a gap, across SIPs too.
+
+Spans are numbered when they end, whether they are kept or not: packets carry the number of the span that sent them, and
+a replay after a crash compares their bytes.
+
+What the kernels of a PE waited for is counted always (``waited_ps``), in picoseconds by the PE and the name of the span
+that ended the wait. Launches run beside each other, each on its own PEs, and at its end a launch takes its PEs' counts.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+from sipsim.records.oplog.oplog import OpLog
+from sipsim.records.oplog.trace import TraceLine
+from sipsim.records.replay.feed import Feed, SecondPass
+
+Ps = int
+Cause = int | tuple[int, int]
+"""The number of a span of this SIP, or (rank, number)."""
+
+
+class Span(NamedTuple):
+    """A component's ``name`` from ``start_ps`` to ``end_ps``; ``cause``: (rank, number).
+
+    ``facts``: what its component tells of it besides, in an order of its own.
+    """
+
+    number: int
+    component: str
+    name: str
+    start_ps: Ps
+    end_ps: Ps
+    cause: tuple[int, int]
+    is_wait: bool = False
+    facts: tuple[Any, ...] = ()
+
+
+class PhaseStart(NamedTuple):
+    """From the span after number ``after`` on, the kernel of ``component`` is in a phase; empty: in none."""
+
+    component: str
+    after: int
+    phase: str
+
+
+class Recorder:
+    """What happened on SIP ``rank``. ``keep_oplog`` and ``keep_spans`` retain them.
+
+    ``log`` appends a record to the op log. ``tracer`` takes sends and receives, if there is one. ``feed``: what the
+    second pass is told, None without one.
+    ``composite_ps``: the time of composite commands so far by what it went to, of all PEs together; ``peak_ps``: the
+    time of their multiplications if every cell of the arrays worked in every cycle.
+    """
+
+    def __init__(self, rank: int, keep_oplog: bool = False, keep_spans: bool = False) -> None:
+        self.rank = rank
+        self.oplog = OpLog(keep_oplog)
+        self.log: Callable[..., None] = self.oplog.append
+        self.feed: Feed | None = None
+        self.tracer: Callable[[TraceLine], None] | None = None
+        self.spans: list[Span] | None = [] if keep_spans else None
+        self.phases: list[PhaseStart] = []
+        self.waited_ps: defaultdict[str, defaultdict[str, Ps]] = defaultdict(partial(defaultdict, int))
+        self.composite_ps: defaultdict[str, Ps] = defaultdict(int)
+        self.peak_ps: Ps = 0
+        self.count = 0
+
+    def replay(self, second_pass: SecondPass, now: Callable[[], Ps]) -> Feed:
+        """Tell a second pass of all records from now on, before anything has taken ``log``."""
+        self.feed = Feed(self.oplog.append, second_pass, now)
+        self.log = self.feed.log
+        return self.feed
+
+    def span(self, component: str, name: str, start_ps: Ps, end_ps: Ps, cause: Cause, *facts: Any) -> int:
+        """Something took from ``start_ps``, when its cause ended, to ``end_ps``, which is now; its number."""
+        number = self.count = self.count + 1
+        if self.spans is not None:
+            self.spans.append(Span(number, component, name, start_ps, end_ps, self._whole(cause), False, facts))
+        return number
+
+    def wait(self, component: str, name: str, start_ps: Ps, end_ps: Ps, cause: Cause, before: int) -> int:
+        """A kernel was blocked until ``end_ps``, when the cause ended, which is now; its number.
+
+        ``before``: the span at whose end it was blocked.
+        """
+        number = self.count = self.count + 1
+        self.waited_ps[component][name] += end_ps - start_ps
+        if self.spans is not None:
+            self.spans.append(Span(number, component, name, start_ps, end_ps, self._whole(cause), True, (before,)))
+        return number
+
+    def take_waited(self, component: str) -> dict[str, Ps]:
+        """What the kernels of a PE have waited for since this was asked last."""
+        waited_ps = self.waited_ps[component]
+        taken = dict(waited_ps)
+        waited_ps.clear()
+        return taken
+
+    def phase(self, component: str, phase: str) -> None:
+        """The kernel of a component is in a phase from now on."""
+        if self.spans is not None:
+            self.phases.append(PhaseStart(component, self.count, phase))
+
+    def _whole(self, cause: Cause) -> tuple[int, int]:
+        return (self.rank, cause) if isinstance(cause, int) else cause

@@ -1,1 +1,0 @@
-"""Recovery of restarted SIPs: the packet log, and the check of replayed packets."""

@@ -1,1 +1,0 @@
-"""One SIP put together."""

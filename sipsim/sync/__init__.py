@@ -1,1 +1,0 @@
-"""One SIP's side of time synchronisation."""

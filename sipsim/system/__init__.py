@@ -1,1 +1,0 @@
-"""All SIPs of a run as one description."""

@@ -1,0 +1,254 @@
+"""Cluster descriptors, the YAML files in which Tenstorrent's driver (UMD) describes which chips are joined by what.
+
+Keys: ``docs/yaml_schemas/cluster_descriptor.yaml`` of tt-umd; two more that its older files have. The CCL developer
+guide's files say less: chips with their places, those with a host, connections. A location is ``[x, y, rack, shelf]``,
+as its parser reads it, not as the schema says. SIPs are the chips in ascending order of their ids, which need not be 0
+to n-1, and port ``ethN`` is channel ``N``.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple, NoReturn, TypeVar, get_origin
+
+from msgspec import Meta
+
+from sipsim.config.check.check import convert_part
+from sipsim.config.document import Path as KeyPath
+from sipsim.config.document import Problem, dotted, shown
+from sipsim.config.schema.section import Section, field_types
+from sipsim.config.yaml import one_line, read_mapping, shown_path
+from sipsim.core.errors import ConfigError
+from sipsim.topology.links.build import first_unreached
+from sipsim.topology.tenstorrent import BLACKHOLE, WORMHOLE, port_of
+
+MOST_CHIPS = 2048
+"""As many as there may be SIPs."""
+Natural = Annotated[int, Meta(ge=0)]
+Channel = Annotated[int, Meta(ge=0, le=15)]
+ARCHS = ("blackhole", "quasar", "wormhole", "wormhole_b0")
+"""In capital or small letters."""
+SAME_ARCH = {"wormhole": "wormhole_b0"}
+CHIPS_OF_ARCH = {"wormhole_b0": WORMHOLE, "blackhole": BLACKHOLE}
+Part = TypeVar("Part")
+
+
+class Location(NamedTuple):
+    """Where a chip is: its place in the mesh of its shelf, and that shelf."""
+
+    x: int
+    y: int
+    rack: int
+    shelf: int
+
+
+class End(Section, frozen=True):
+    """One end of a connection."""
+
+    chip: Natural
+    chan: Channel
+
+
+class Routing(Section, frozen=True):
+    """What a connection may say besides its ends."""
+
+    routing_enabled: bool
+
+
+class Harvesting(Section, frozen=True):
+    """The parts of a chip that are switched off, as masks."""
+
+    noc_translation: bool
+    harvest_mask: Natural
+    dram_harvesting_mask: Natural = 0
+    eth_harvesting_mask: Natural = 0
+    pcie_harvesting_mask: Natural = 0
+    l2cpu_harvesting_mask: Natural = 0
+
+
+class Keys(Section, frozen=True):
+    """The keys of a file. Those of mappings by chip are its id; what no link needs is kept as it is."""
+
+    ethernet_connections: tuple[tuple[Any, ...], ...]
+    arch: dict[str, str] = {}
+    chips: dict[str, tuple[Natural, Natural, Natural, Natural]] = {}
+    chips_with_mmio: tuple[dict[str, Natural], ...] = ()
+    harvesting: dict[str, Harvesting] = {}
+    boards: Any = None
+    cluster_id: str | None = None
+    chip_unique_ids: dict[str, Natural] = {}
+    ethernet_connections_to_remote_devices: tuple[Any, ...] = ()
+    io_device_type: str | None = None
+    chip_to_bus_id: dict[str, str] = {}
+    asic_locations: dict[str, Natural] = {}
+    chip_pci_bdfs: dict[str, str] = {}
+    boardtype: dict[str, str] = {}
+    chip_to_boardtype: dict[str, str] = {}
+
+
+class Connection(NamedTuple):
+    """Two ends, each a SIP and a channel; the lower one first."""
+
+    a: tuple[int, int]
+    b: tuple[int, int]
+
+
+class Cluster(NamedTuple):
+    """A checked file. ``chip_ids``: by SIP, ascending. ``connections``: sorted. ``keys``: all that the file says."""
+
+    chip_ids: tuple[int, ...]
+    connections: tuple[Connection, ...]
+    keys: Keys
+
+    @property
+    def arch(self) -> str | None:
+        """The architecture of the chips; None if the file does not say."""
+        return min(map(_arch, self.keys.arch.values()), default=None)
+
+    @property
+    def chip(self) -> str | None:
+        """The kind of chip that its SIPs are; None if the file does not say."""
+        return None if self.arch is None else CHIPS_OF_ARCH[self.arch]
+
+    def location(self, sip: int) -> Location | None:
+        """Where the chip of a SIP is; None if the file does not say."""
+        place = self.keys.chips.get(str(self.chip_ids[sip]))
+        return None if place is None else Location(*place)
+
+    def sips(self) -> dict[str, Any]:
+        """The keys of ``system.sips`` that describe these links, without the file."""
+        edges = [
+            {"a": a, "a_port": port_of(a_channel), "b": b, "b_port": port_of(b_channel)}
+            for (a, a_channel), (b, b_channel) in self.connections
+        ]
+        return {"topology": "custom", "count": len(self.chip_ids), "custom_links": edges}
+
+
+def read_cluster(path: Path) -> Cluster:
+    """The cluster that a file describes.
+
+    Raises:
+        ConfigError: one line with the file, the key and what is wrong there.
+    """
+    return _Reader(path).cluster()
+
+
+class _Reader:
+    """Checks one file, and raises at the first mistake."""
+
+    def __init__(self, path: Path) -> None:
+        self._shown = shown_path(path)
+        self._keys: Keys = self._as(read_mapping(path), Keys, ())
+        self._ids = sorted(self._chip_ids())
+        self._names = set(map(str, self._ids))
+        self._sip_of = {chip: sip for sip, chip in enumerate(self._ids)}
+
+    def cluster(self) -> Cluster:
+        self._check_tables()
+        connections = sorted(self._connections())
+        self._check_joined(connections)
+        return Cluster(tuple(self._ids), tuple(connections), self._keys)
+
+    def _refuse(self, text: str) -> NoReturn:
+        raise ConfigError(one_line(f"{self._shown}: {text}"))
+
+    def _as(self, value: Any, to: type[Part], path: KeyPath) -> Part:
+        part = convert_part(value, to, path)
+        if isinstance(part, Problem):
+            self._refuse(part.text)
+        return part
+
+    def _chip_ids(self) -> Iterator[int]:
+        keys = self._keys
+        for chip, arch in keys.arch.items():
+            if arch.lower() not in ARCHS:
+                self._refuse(f"arch.{chip} = {shown(arch)}: must be one of: {', '.join(ARCHS)}")
+        archs = {*map(_arch, keys.arch.values())}
+        for arch in sorted(archs - CHIPS_OF_ARCH.keys()):
+            self._refuse(f"arch: {arch} is not simulated; {' and '.join(CHIPS_OF_ARCH)} are")
+        if len(archs) > 1:
+            self._refuse(f"arch: chips are {' and '.join(sorted(archs))}; all SIPs of a system are of one kind")
+        name, given = ("arch", list(keys.arch)) if keys.arch else ("chips", list(keys.chips))
+        if not given:
+            self._refuse("arch: names no chip, and neither does chips")
+        if len(given) > MOST_CHIPS:
+            self._refuse(f"{name}: {len(given)} chips; must be at most {MOST_CHIPS}")
+        for text in given:
+            if not (text.isascii() and text.isdigit() and len(text) <= 9 and str(int(text)) == text):
+                self._refuse(f"{name}: {shown(text)} is no chip id; must be a whole number, such as 0")
+            yield int(text)
+
+    def _check_tables(self) -> None:
+        """All keys by chip name chips that there are; locations are of all chips or of none (Blackhole)."""
+        keys = self._keys
+        by_chip = [name for name, kind in field_types(Keys).items() if get_origin(kind) is dict]
+        for name in by_chip:
+            for chip in getattr(keys, name):
+                self._check_chip((name, chip), chip)
+        for number, entry in enumerate(keys.chips_with_mmio):
+            for chip in entry:
+                self._check_chip(("chips_with_mmio", number, chip), chip)
+        missing = [chip for chip in keys.arch if chip not in keys.chips]
+        if keys.chips and missing:
+            self._refuse(f"chips: chip {missing[0]} has no location; give it to all chips, or to none")
+        boards = keys.boards if isinstance(keys.boards, list) else []
+        for path, chip in _chips_of_boards(boards):
+            self._check_chip(path, chip)
+
+    def _check_chip(self, path: KeyPath, chip: object) -> None:
+        if str(chip) not in self._names:
+            self._refuse(f"{dotted(path)}: there is no chip {shown(chip)}; chips are {self._chips_text()}")
+
+    def _chips_text(self) -> str:
+        first, *_, last = [*self._ids, self._ids[-1]]
+        is_range = len(self._ids) > 2 and last - first == len(self._ids) - 1
+        text = f"{first} to {last}" if is_range else ", ".join(map(str, self._ids))
+        return text if len(text) <= 60 else f"{first}, ... {last}"
+
+    def _named(self, chip: int) -> str:
+        return f"chip {chip} (SIP {self._sip_of[chip]})"
+
+    def _connections(self) -> Iterator[Connection]:
+        used: dict[tuple[int, int], tuple[int, Connection]] = {}
+        for number, parts in enumerate(self._keys.ethernet_connections):
+            path: KeyPath = ("ethernet_connections", number)
+            ends = [self._as(part, End, (*path, place)) for place, part in enumerate(parts[:2])]
+            if len(ends) < 2 or len(parts) > 3:
+                self._refuse(f"{dotted(path)}: must be two ends, such as [{{chip: 0, chan: 8}}, {{chip: 1, chan: 0}}]")
+            for place, part in enumerate(parts[2:], start=2):
+                self._as(part, Routing, (*path, place))
+            for place, end in enumerate(ends):
+                self._check_chip((*path, place, "chip"), end.chip)
+            if ends[0].chip == ends[1].chip:
+                self._refuse(f"{dotted(path)}: joins {self._named(ends[0].chip)} to itself")
+            first, last = sorted((self._sip_of[end.chip], end.chan) for end in ends)
+            made = Connection(first, last)
+            for place, end in enumerate(ends):
+                where, other = used.setdefault((end.chip, end.chan), (number, made))
+                if where != number:
+                    before = dotted(("ethernet_connections", where))
+                    if other == made:
+                        self._refuse(f"{dotted(path)}: the same connection as {before}; write it once")
+                    channel = f"channel {end.chan} of {self._named(end.chip)}"
+                    self._refuse(f"{dotted((*path, place))}: {channel} is joined by {before} already")
+            yield made
+
+    def _check_joined(self, connections: list[Connection]) -> None:
+        pairs = [(a, b) for (a, _), (b, _) in connections]
+        missing = first_unreached(len(self._ids), [*pairs, *((b, a) for a, b in pairs)])
+        if missing is not None:
+            apart = f"no path from {self._named(self._ids[0])} to {self._named(self._ids[missing])}"
+            self._refuse(f"ethernet_connections: {apart}; join all chips")
+
+
+def _arch(name: str) -> str:
+    """An architecture by its newest name."""
+    return SAME_ARCH.get(name.lower(), name.lower())
+
+
+def _chips_of_boards(boards: list[Any]) -> Iterator[tuple[KeyPath, object]]:
+    """The chips that boards name, with the place of each; a board is a list of mappings of one key."""
+    for number, board in enumerate(boards):
+        for place, entry in enumerate(board if isinstance(board, list) else ()):
+            chips = entry.get("chips") if isinstance(entry, dict) else None
+            for index, chip in enumerate(chips if isinstance(chips, list) else ()):
+                yield ("boards", number, place, "chips", index), chip
