@@ -25,11 +25,11 @@ LEAST_MEMORY = 200 << 20
 ADVICE = "install ahbm-sim in a virtual environment of its own, and keep folders with that name off PYTHONPATH"
 
 MAINS = {
-    "ahbm-launch": ("launcher.commands.launch.launch", "main"),
-    "ahbm-probe": ("launcher.probe.command.probe", "main"),
-    "ahbm-bench": ("launcher.bench.command.bench", "main"),
-    "ahbm-races": ("launcher.commands.races.cli_races", "main"),
-    "ahbm-agent": ("launcher.hosts.agent.agent", "main"),
+    "ahbm-launch": ("launcher.commands.launch", "main"),
+    "ahbm-probe": ("launcher.probe.command", "main"),
+    "ahbm-bench": ("launcher.bench.command", "main"),
+    "ahbm-races": ("launcher.commands.races", "main"),
+    "ahbm-agent": ("launcher.hosts.agent", "main"),
     "ahbm-broker": ("launcher.commands.by_hand", "broker_main"),
     "ahbm-sip": ("launcher.commands.by_hand", "sip_main"),
 }

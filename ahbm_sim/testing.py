@@ -1,4 +1,4 @@
-"""A test kit for kernels, collectives and commands, on ``launcher.api.api``, the commands and the op log alone.
+"""A test kit for kernels, collectives and commands, on ``launcher.api``, the commands and the op log alone.
 
 :func:`simulate` runs kernels in this process and returns what came out, :func:`expect_ps` returns the price of a
 transfer by ``ahbm-probe``, :func:`launched` runs a command as a process, and :func:`session` plays a transcript of
@@ -24,8 +24,8 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from ahbm_sim import MAINS
-from launcher.api.api import run
-from sipsim.chips.ahbm.host.layout.dp_policy import DPPolicy
+from launcher.api import run
+from sipsim.chips.ahbm.host.layout import DPPolicy
 from sipsim.core.errors import ConfigError
 
 Place = tuple[int, int, int]
@@ -182,7 +182,7 @@ def simulate(
     ``wires``: the neighbour of a place in a direction; by default each place of ``kernels`` has the next one to its
     ``E``, which has it to its ``W``. ``data``: a row of numbers in the HBM of a place, kept as ``dtype``. ``cubes``:
     width and height of a SIP's mesh; ``pes``: PEs a cube. ``set``: config values by key path. ``mail``: the seed of
-    shuffled mail. ``flags``: further keywords of ``launcher.api.api.run``.
+    shuffled mail. ``flags``: further keywords of ``launcher.api.run``.
 
     Raises:
         ValueError: for a place that the system does not have.

@@ -10,7 +10,7 @@ from enum import Enum
 
 from broker.ids import LAUNCHER, Channel, split_address
 from broker.membership import Membership
-from broker.sync.timesync.timesync import ProtocolError, Quiescent, TimeSync, least
+from broker.sync.timesync import ProtocolError, Quiescent, TimeSync, least
 from broker.sync.waits import explain
 from broker.wire import (
     Abort,

@@ -3,13 +3,13 @@
 from collections.abc import Callable, Iterable
 from time import monotonic_ns
 
-from broker.colocation.cpu_affinity import CpuAffinity
+from broker.colocation import CpuAffinity
 from broker.hub import Hub, Out, Phase
 from broker.ids import LAUNCHER, Channel
 from broker.mail.base import SILENCE_S, BrokerMail, MailOptions, Notice
 from broker.mail.kinds import mail_for
-from broker.mail.sockets.connection_warnings import ConnectionWarnings
-from broker.security.keys import BrokerKeys
+from broker.mail.sockets import ConnectionWarnings
+from broker.security import BrokerKeys
 from broker.wire import BadFrame, Message, Ping, decode_for_broker, encode
 
 THE_BROKER = "broker"

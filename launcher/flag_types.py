@@ -9,7 +9,7 @@ from pathlib import Path
 
 from broker.mail.kinds import check_mail
 from launcher.supervise.request import Hosts
-from sipsim.core.files.limited_file import read_limited
+from sipsim.core.files import read_limited
 from sipsim.core.units import parse_size_bytes, parse_time_ps
 
 MOST_SLOTS = 4096

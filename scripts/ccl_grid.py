@@ -34,10 +34,10 @@ if __name__ == "__main__":
     sys.path.append(str(Path(__file__).resolve().parents[1]))
 
 import sipsim.collectives.algorithms
-from sipsim.chips.ahbm.host.layout.dp_policy import DPPolicy
-from sipsim.collectives.call.base import COLLECTIVES, NO_OP, Call
-from sipsim.collectives.group.group import Group
-from sipsim.collectives.semantics.group import GroupCollective, Task
+from sipsim.chips.ahbm.host.layout import DPPolicy
+from sipsim.collectives.call import COLLECTIVES, NO_OP, Call
+from sipsim.collectives.group import Group
+from sipsim.collectives.semantics import GroupCollective, Task
 from sipsim.core.dtypes import DTYPES
 
 Array = Any
@@ -195,7 +195,7 @@ def run_column(topology: str, sips: int, count: int, only: str, variant: str) ->
     Raises:
         RuntimeError: when the run failed otherwise than by wrong numbers.
     """
-    from launcher.api.api import run
+    from launcher.api import run
 
     with tempfile.TemporaryDirectory() as folder:
         outcome = run(

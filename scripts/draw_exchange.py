@@ -241,7 +241,7 @@ def drawing(trace: Path, title: str, run: str) -> str:
 def pictures() -> dict[str, dict[str, Any]]:
     """The runs of all pictures of the documents, by the names of their files: every algorithm of ``ccl.yaml``."""
     from sipsim.chips.ahbm.collectives.algorithm import Algorithm
-    from sipsim.chips.config.load import load
+    from sipsim.chips.config import load
 
     entries = load().ccl.algorithms
     runs = {}
@@ -253,7 +253,7 @@ def pictures() -> dict[str, dict[str, Any]]:
 
 def picture(flags: dict[str, Any]) -> str:
     """The picture of a run that it makes."""
-    from launcher.api.api import run
+    from launcher.api import run
 
     with tempfile.TemporaryDirectory(prefix="picture-") as folder:
         trace = Path(folder, "trace.csv")

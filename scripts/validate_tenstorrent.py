@@ -23,7 +23,7 @@ from launcher.bench.mechanisms import without_each
 from launcher.bench.published import Published, default_files, read_published
 from launcher.bench.runner import Runner
 from launcher.bench.validation import Settings, Verdict, summary, validate
-from sipsim.config.load.load import default_dir
+from sipsim.config.load import default_dir
 from sipsim.core.errors import ConfigError
 
 FAILED_EXIT = 3

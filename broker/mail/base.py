@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from typing import Any, Literal, NamedTuple, Protocol
 
-from broker.security.keys import BrokerKeys, LauncherKeys, SipKeys
+from broker.security import BrokerKeys, LauncherKeys, SipKeys
 
 Address = int
 """``BROKER``, ``LAUNCHER``, or ``ids.address_of`` a rank and its incarnation."""

@@ -20,8 +20,7 @@ from typing import Any
 
 from broker.ids import BROKER, LAUNCHER, MAX_ADDRESS, MAX_FRAME_BYTES
 from broker.mail.base import DEFAULTS, BrokerMail, LauncherMail, MailOptions, SipMail
-from broker.security.binding import check_bind
-from broker.security.keys import BrokerKeys, LauncherKeys, SipKeys
+from broker.security import BrokerKeys, LauncherKeys, SipKeys, check_bind
 
 SCHEME = "unix://"
 PIECE_BYTES = 96 * 1024

@@ -16,10 +16,8 @@ import zmq
 
 from broker.ids import BROKER, LAUNCHER, MAX_ADDRESS, split_address
 from broker.mail.base import DEFAULTS, BrokerMail, Disconnected, LauncherMail, MailOptions, Notice, SipMail
-from broker.mail.sockets.sockets import REJECTED, ClientSocket, SocketFactory
-from broker.security.binding import is_tcp
-from broker.security.keys import BrokerKeys, LauncherKeys, MemberKeys, SipKeys
-from broker.security.zap import member_of
+from broker.mail.sockets import REJECTED, ClientSocket, SocketFactory
+from broker.security import BrokerKeys, LauncherKeys, MemberKeys, SipKeys, is_tcp, member_of
 from broker.wire import source_of
 
 LAUNCHER_NAME = b"launcher"

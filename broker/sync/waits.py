@@ -1,7 +1,7 @@
 """The synchronisation state of every SIP, as one message: which SIP waits for which, and why. Pure; decides nothing."""
 
 from broker.membership import Membership
-from broker.sync.timesync.timesync import TimeSync
+from broker.sync.timesync import TimeSync
 from broker.wire import SipSync, Sync
 
 COSTLIEST_CHANNELS = 3

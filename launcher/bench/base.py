@@ -40,7 +40,7 @@ from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from launcher.bench.machine import ARCHITECTURES, Machine
 from launcher.bench.published import TO_REPRODUCE, Published
-from sipsim.core.registry.registry import Registry
+from sipsim.core.registry import Registry
 from sipsim.core.units import PS_PER_NS, PS_PER_US
 
 CHIPS = {architecture: chip for chip, architecture in ARCHITECTURES.items()}
@@ -138,12 +138,16 @@ BENCHES: Registry[Bench[Any]] = Registry(
     "bench",
     {
         "launcher.bench.benches.ccl": ("ccl",),
-        "launcher.bench.benches.ethernet.eth_bandwidth": ("eth-bandwidth",),
-        "launcher.bench.benches.ethernet.eth_ping": ("eth-ping",),
-        "launcher.bench.benches.fabric.fabric_bandwidth": ("fabric-bandwidth",),
-        "launcher.bench.benches.fabric.fabric_latency": ("fabric-latency",),
-        "launcher.bench.benches.fabric.fabric_mux": ("fabric-mux",),
-        "launcher.bench.benches.ethernet.ring_latency": ("ring-latency",),
+        "launcher.bench.benches.ethernet": (
+            "eth-bandwidth",
+            "eth-ping",
+            "ring-latency",
+        ),
+        "launcher.bench.benches.fabric": (
+            "fabric-bandwidth",
+            "fabric-latency",
+            "fabric-mux",
+        ),
     },
 )
 

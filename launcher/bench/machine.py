@@ -7,17 +7,17 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from launcher.api.api import run
+from launcher.api import run
 from launcher.bench.programs.common import MARK
-from launcher.options.options import parse
-from launcher.run.prepare.prepare import resolve
+from launcher.options import parse
+from launcher.run.prepare import resolve
 from sipsim.chips.api.chip import kind_of
-from sipsim.chips.tensix.chip.tensix import TensixKind
+from sipsim.chips.tensix.chip import TensixKind
 from sipsim.chips.tensix.eth_dataflow import SYNC_BYTES
 from sipsim.chips.tensix.host import SEMAPHORE_AREA
 from sipsim.chips.tensix.params import ChipParams
 from sipsim.core.errors import ConfigError, SimulationError
-from sipsim.core.registry.registry import unknown_name
+from sipsim.core.registry import unknown_name
 
 KIB = 2**10
 SCRIPTS = "launcher.bench.programs"

@@ -6,8 +6,7 @@ from typing import NamedTuple
 
 from launcher.bench.base import request_of
 from launcher.bench.benches.ccl import Ccl
-from launcher.bench.benches.fabric.fabric_bandwidth import FabricBandwidth
-from launcher.bench.benches.fabric.fabric_latency import FabricLatency
+from launcher.bench.benches.fabric import FabricBandwidth, FabricLatency
 from launcher.bench.machine import LINKS
 from launcher.bench.published import TO_REPRODUCE, Published
 from launcher.bench.runner import Runner

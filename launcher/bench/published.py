@@ -6,9 +6,9 @@ import math
 from pathlib import Path
 from typing import NamedTuple
 
-from sipsim.config.load.load import default_dir
+from sipsim.config.load import default_dir
 from sipsim.core.errors import ConfigError
-from sipsim.core.files.limited_file import read_limited
+from sipsim.core.files import read_limited
 
 COLUMNS = (
     "id",

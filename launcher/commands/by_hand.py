@@ -11,13 +11,13 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from launcher.commands.launch import launch as cli
+from launcher.commands import launch as cli
 from launcher.engines.manual import TICKETS
 from launcher.hosts.bootstrap import sip_address, tcp
-from launcher.options.options import closing
+from launcher.options import closing
 from launcher.processes.descendants import left_line, own_children_ended
-from launcher.processes.entry.environment import RankEnvironment, rank_environment
-from launcher.processes.this_host.limits import check_files
+from launcher.processes.entry import RankEnvironment, rank_environment
+from launcher.processes.this_host import check_files
 from launcher.processes.ticket import Ticket, read_private
 from sipsim.core.errors import ConfigError
 from sipsim.node.process import run_sip

@@ -1,5 +1,28 @@
-"""Engines: where SIPs run. Each is one module here, with a function registered by name."""
+"""Engines: where SIPs run. Each is one module here, with a function registered by name.
 
-from launcher.engines.base import ENGINES
+What an engine is: a function that runs a prepared plan and returns its outcome.
+"""
 
-__all__ = ["ENGINES"]
+from collections.abc import Callable
+
+from launcher.report.outcome import Outcome
+from launcher.supervise.request import Request
+from launcher.supervise.signals import StopSignals
+from sipsim.core.registry import Registry
+
+Engine = Callable[[Request, StopSignals], Outcome]
+ENGINES: Registry[Engine] = Registry(
+    "engine",
+    {
+        "launcher.engines.remote": (
+            "auto",
+            "k8s",
+            "local",
+            "mpi",
+            "slurm",
+            "ssh",
+        ),
+        "launcher.engines.inproc": ("inproc",),
+        "launcher.engines.manual": ("manual",),
+    },
+)

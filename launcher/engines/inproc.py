@@ -12,22 +12,19 @@ from broker.ids import BROKER, LAUNCHER
 from broker.mail.inproc import InprocMail
 from broker.mail.kinds import inproc_mail
 from broker.wire import Progress, Stop, Sync, ToLauncher, decode_for_broker, decode_for_launcher, encode
-from launcher.engines.base import ENGINES
+from launcher.engines import ENGINES
 from launcher.processes.descendants import left_line, own_children, own_children_ended
-from launcher.processes.this_host.process_state import own_state
-from launcher.report.outcome.error_facts import FoundFacts
-from launcher.report.outcome.outcome import Outcome, RunError
+from launcher.processes.this_host import own_state
+from launcher.report.outcome import FoundFacts, Outcome, RunError
 from launcher.report.sync_state import explanation
 from launcher.supervise.positions import hang_text
 from launcher.supervise.request import Request
-from launcher.supervise.signals.own_process import kept
-from launcher.supervise.signals.signals import ALARM_S, LEAST_ALARM_S, ForcedStop, StopSignals, is_debugged
-from launcher.supervise.stall.quiet_timer import QuietTimer
+from launcher.supervise.signals import ALARM_S, LEAST_ALARM_S, ForcedStop, StopSignals, is_debugged, kept
+from launcher.supervise.stall import QuietTimer
 from sipsim.core.forks import watched
 from sipsim.insight.hangs.positions import Positions, explain_positions, running_facts
 from sipsim.node.script import leave_namespace
-from sipsim.node.sip_node.process_spec import SipProcessSpec
-from sipsim.node.sip_node.sip_node import SipNode
+from sipsim.node.sip_node import SipNode, SipProcessSpec
 from sipsim.records.artifacts import rank_folder
 from sipsim.records.code_place import code_place, shown
 

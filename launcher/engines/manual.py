@@ -7,20 +7,20 @@ from typing import Any
 import msgspec
 
 from broker.mail.base import JOIN_TIMEOUT_S
-from broker.security.keys import JobKeys
-from launcher.engines.base import ENGINES
+from broker.security import JobKeys
+from launcher.engines import ENGINES
 from launcher.hosts.bootstrap import launcher_address, tcp
 from launcher.hosts.run_loop import run_processes
-from launcher.processes.this_host.process_state import ProcessState
+from launcher.processes.this_host import ProcessState
 from launcher.processes.ticket import Ticket, write_private
-from launcher.report.outcome.outcome import Outcome
+from launcher.report.outcome import Outcome
 from launcher.supervise.facts import Fact, HostJoined, HostSpec
 from launcher.supervise.request import Request
-from launcher.supervise.signals.signals import StopSignals
-from launcher.supervise.stall.watchdog import log
+from launcher.supervise.signals import StopSignals
+from launcher.supervise.stall import log
 from sipsim.core.errors import ConfigError
-from sipsim.core.files.files import HINT, Folder, Unsafe
-from sipsim.node.sip_node.process_spec import SipProcessSpec
+from sipsim.core.files import HINT, Folder, Unsafe
+from sipsim.node.sip_node import SipProcessSpec
 
 WHY = "--engine manual"
 TICKETS = "AHBM_TICKETS"
@@ -47,7 +47,7 @@ def run_manually(request: Request, signals: StopSignals) -> Outcome:
 
 
 class ManualHosts:
-    """A host pool without known hosts; see ``launcher.hosts.pool.base.HostPool``."""
+    """A host pool without known hosts; see ``launcher.hosts.pool.HostPool``."""
 
     def __init__(self, request: Request, folder: Path) -> None:
         # The broker listens before tickets are written, and answers each SIP at once: that is not what takes an hour.

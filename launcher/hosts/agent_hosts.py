@@ -13,10 +13,8 @@ from typing import Any
 import msgspec
 import zmq
 
-from broker.mail.sockets.connection_warnings import ConnectionWarnings
-from broker.mail.sockets.sockets import SocketFactory
-from broker.security.keys import JobKeys
-from broker.security.zap import member_of
+from broker.mail.sockets import ConnectionWarnings, SocketFactory
+from broker.security import JobKeys, member_of
 from launcher.hosts.agent_registry import HEARTBEAT_S, AgentRegistry, AgentSlot, RejectedAgent
 from launcher.hosts.bootstrap import Bootstrap, launcher_address, tcp
 from launcher.hosts.run_loop import run_processes
@@ -37,17 +35,17 @@ from launcher.hosts.wire import (
     decode_from_agent,
     encode,
 )
-from launcher.processes.fork_server.fork_server import Ready, SetupFailed
-from launcher.processes.this_host.process_state import ProcessState
+from launcher.processes.fork_server import Ready, SetupFailed
+from launcher.processes.this_host import ProcessState
 from launcher.processes.ticket import Ticket
-from launcher.report.outcome.outcome import Outcome
+from launcher.report.outcome import Outcome
 from launcher.supervise.facts import Fact, HostGone, HostJoined, HostSpec, ProcessNews
-from launcher.supervise.ranks.placement import place_blockwise
+from launcher.supervise.ranks import place_blockwise
 from launcher.supervise.request import Request
-from launcher.supervise.signals.signals import StopSignals
-from launcher.supervise.stall.watchdog import log
+from launcher.supervise.signals import StopSignals
+from launcher.supervise.stall import log
 from sipsim.core.errors import ConfigError
-from sipsim.core.files.files import APPEND, open_file
+from sipsim.core.files import APPEND, open_file
 
 FINISH_S = 1.0
 """For the processes of a successful run to exit by themselves."""
@@ -56,7 +54,7 @@ LEFT_S = 5.0
 
 
 class AgentHosts:
-    """See ``launcher.hosts.pool.base.HostPool``."""
+    """See ``launcher.hosts.pool.HostPool``."""
 
     def __init__(self, request: Request, starter: Starter) -> None:
         self._request = request

@@ -8,8 +8,7 @@ import struct
 import msgspec
 
 from broker.mail.base import SILENCE_S
-from broker.security.binding import is_loopback
-from broker.security.keys import AgentKeys
+from broker.security import AgentKeys, is_loopback
 from launcher.processes.ticket import of_this_version
 from sipsim import VERSION
 from sipsim.core.errors import ConfigError

@@ -28,12 +28,19 @@ from broker.wire import (
     decode_for_launcher,
     encode,
 )
-from launcher.hosts.pool.base import HostPool, PoolFactory
+from launcher.hosts.pool import HostPool, PoolFactory
 from launcher.processes.descendants import left_line
-from launcher.processes.entry.environment import RankEnvironment, rank_environment
-from launcher.processes.entry.names import BROKER_NAME, rank_of, sip_name
-from launcher.processes.entry.process_entry import SimProcessEntry, broker_order, sip_order
-from launcher.processes.fork_server.fork_server import (
+from launcher.processes.entry import (
+    BROKER_NAME,
+    RankEnvironment,
+    SimProcessEntry,
+    broker_order,
+    rank_environment,
+    rank_of,
+    sip_name,
+    sip_order,
+)
+from launcher.processes.fork_server import (
     Ended,
     ForkServer,
     News,
@@ -41,8 +48,7 @@ from launcher.processes.fork_server.fork_server import (
     ProcessMessage,
     ProcessStarted,
 )
-from launcher.report.outcome.error_facts import FoundFacts
-from launcher.report.outcome.outcome import Outcome, RunError
+from launcher.report.outcome import FoundFacts, Outcome, RunError
 from launcher.supervise.facts import (
     LAUNCHER_HOST,
     BrokerListens,
@@ -65,13 +71,13 @@ from launcher.supervise.fault_injector import FaultInjector
 from launcher.supervise.logs import Logs
 from launcher.supervise.positions import CANNOT_ASK, NO_ANSWER, Answers, PositionRequests, positions_of
 from launcher.supervise.request import Request
-from launcher.supervise.signals.signals import StopSignals
-from launcher.supervise.stall.watchdog import Watchdog, log
+from launcher.supervise.signals import StopSignals
+from launcher.supervise.stall import Watchdog, log
 from launcher.supervise.supervisor import Supervisor
 from sipsim.core.errors import BadMessage
 from sipsim.insight.hangs.positions import Positions
 from sipsim.node.process import POSITION_SIGNAL
-from sipsim.node.sip_node.process_spec import SipProcessSpec
+from sipsim.node.sip_node import SipProcessSpec
 from sipsim.records.artifacts import rank_folder
 from sipsim.records.code_place import shown
 

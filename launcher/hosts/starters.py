@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol
 from launcher.supervise.facts import HostSpec, describe_exit
 from launcher.supervise.request import Hosts
 from sipsim.core.errors import ConfigError
-from sipsim.core.files.files import APPEND, open_file, reader
+from sipsim.core.files import APPEND, open_file, reader
 
 Boot = Callable[[int | None], str]
 """Makes the bootstrap of one host's agent, or with None one for all agents."""
@@ -69,7 +69,7 @@ def agent_command(*flags: str) -> str:
     if command:
         return f"exec {command} {arguments}"
     python, root = shlex.quote(sys.executable), shlex.quote(str(Path(__file__).resolve().parents[2]))
-    local = f"cd {root} && exec {python} -m launcher.hosts.agent.agent {arguments}"
+    local = f"cd {root} && exec {python} -m launcher.hosts.agent {arguments}"
     return f"if [ -x {python} ] && [ -d {root}/launcher ]; then {local}; else exec ahbm-agent {arguments}; fi"
 
 

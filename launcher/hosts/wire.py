@@ -11,8 +11,8 @@ import msgspec
 from msgspec import Meta
 
 from broker.wire import BadFrame, Kind, checked
-from launcher.processes.entry.names import is_sip_name
-from launcher.processes.fork_server.fork_server import News, ProcessesLeft, Ready, SetupFailed, news_from
+from launcher.processes.entry import is_sip_name
+from launcher.processes.fork_server import News, ProcessesLeft, Ready, SetupFailed, news_from
 from sipsim.records.artifacts import LONGEST_NAME, NAME_PATTERN
 
 PIECE_BYTES = 2**20

@@ -15,13 +15,13 @@ import msgspec
 
 from sipsim import VERSION
 from sipsim.chips.api.chip import plan_of
-from sipsim.chips.api.run_plan.base import RunPlan
-from sipsim.config.schema.model import Resolved
+from sipsim.chips.api.run_plan import RunPlan
+from sipsim.config.schema import Resolved
 from sipsim.core.errors import ConfigError
-from sipsim.core.files.files import ROOT, Folder, open_named, user_name
-from sipsim.core.registry.registry import UnknownName, source_lines
+from sipsim.core.files import ROOT, Folder, open_named, user_name
+from sipsim.core.registry import UnknownName, source_lines
 from sipsim.node.script import find_script
-from sipsim.node.sip_node.process_spec import SipProcessSpec
+from sipsim.node.sip_node import SipProcessSpec
 from sipsim.records.job import Job
 
 Kind = TypeVar("Kind")

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from itertools import zip_longest
 from typing import NamedTuple
 
-from sipsim.collectives.call.calls import GROUPS, NEW_GROUP, SAME, GroupCall, differing, place_of, what_of
+from sipsim.collectives.call import GROUPS, NEW_GROUP, SAME, GroupCall, differing, place_of, what_of
 
 
 class CallMismatch(NamedTuple):

@@ -1,14 +1,14 @@
 """A failure as text for the terminal and as a document for programs. Pure.
 
-Every key that it may have is declared in :mod:`launcher.report.outcome.error_facts`; unknown ones are left out.
+Every key that it may have is declared in :mod:`launcher.report.outcome`; unknown ones are left out.
 """
 
 from pathlib import Path
 from typing import Any
 
 from broker.wire import SipSync, Sync
-from launcher.processes.entry.names import sip_name
-from launcher.report.outcome.outcome import LongReport, Outcome, RunError
+from launcher.processes.entry import sip_name
+from launcher.report.outcome import LongReport, Outcome, RunError
 from sipsim import VERSION
 from sipsim.core.errors import ERROR_KINDS
 from sipsim.core.units import format_time_ps

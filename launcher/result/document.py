@@ -13,14 +13,12 @@ from typing import Any, cast
 
 import msgspec
 
-from launcher.isolation.destination import STANDARD_OUTPUT, absolute, opened
-from launcher.options.options import Options, Prepared
-from launcher.report.checks.second_pass import entry_of
+from launcher.isolation import STANDARD_OUTPUT, absolute, opened
+from launcher.options import Options, Prepared
+from launcher.report.checks import entry_of
 from launcher.report.failure import error_of
-from launcher.report.outcome.error_facts import ErrorFacts
-from launcher.report.outcome.finished import FinishedRun
-from launcher.report.outcome.outcome import INTERRUPTIONS, Outcome
-from launcher.result.fields.result_fields import (
+from launcher.report.outcome import INTERRUPTIONS, ErrorFacts, FinishedRun, Outcome
+from launcher.result.fields import (
     AS_LEFT,
     ROW_START,
     WITH_OUTAGES,
@@ -35,14 +33,14 @@ from launcher.result.fields.result_fields import (
 from launcher.result.settings import settings_of
 from launcher.result.usage import NOT_COUNTED, row_usage
 from sipsim import VERSION
-from sipsim.chips.api.run_plan.base import RunPlan
+from sipsim.chips.api.run_plan import RunPlan
 from sipsim.core.errors import ConfigError
 from sipsim.core.fields import columns_of
-from sipsim.core.files.files import READABLE, Folder, Unsafe, check_link
+from sipsim.core.files import READABLE, Folder, Unsafe, check_link
 from sipsim.core.units import ps_to_ns
 from sipsim.records.job import RankResult, RunRecord
-from sipsim.records.report.usage import Usage
-from sipsim.topology.links.base import grid_text
+from sipsim.records.report import Usage
+from sipsim.topology.links import grid_text
 
 SCHEMA = 1
 Document = dict[str, Any]

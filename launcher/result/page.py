@@ -7,14 +7,21 @@ from collections.abc import Iterator
 from importlib import import_module
 from typing import NamedTuple
 
-from launcher.report.outcome.error_facts import ErrorFile
-from launcher.result.fields.fields import MatrixDocument, MatrixRow, ProbeDocument, SizePoint, SweepDocument
-from launcher.result.fields.result_fields import LinkCsvRow, ResultDocument, RunRow
-from sipsim.chips.ahbm.memory.store.host_log import HOST_CLEAR, HOST_WRITE
-from sipsim.chips.ahbm.pe.engine.engines import ENGINES
+from launcher.report.outcome import ErrorFile
+from launcher.result.fields import (
+    LinkCsvRow,
+    MatrixDocument,
+    MatrixRow,
+    ProbeDocument,
+    ResultDocument,
+    RunRow,
+    SizePoint,
+    SweepDocument,
+)
+from sipsim.chips.ahbm.memory.store import HOST_CLEAR, HOST_WRITE
+from sipsim.chips.ahbm.pe.engine import ENGINES
 from sipsim.core.fields import fields_of
-from sipsim.records.oplog.oplog import FIELDS, definer_of
-from sipsim.records.oplog.trace import TraceLine
+from sipsim.records.oplog import FIELDS, TraceLine, definer_of
 
 HEAD = """# Fields of result files
 
@@ -69,7 +76,7 @@ def _oplog() -> Iterator[str]:
     """The kinds of records of the op log, those of users' modules left out."""
     # What defines kinds is imported by this.
     ENGINES.names()
-    import_module("sipsim.chips.tensix.results.log")
+    import_module("sipsim.chips.tensix.results")
     yield from ("## `ahbm-launch --oplog`", "", OPLOG, "", "| kind | fields |", "|---|---|")
     for kind, fields in sorted(FIELDS.items()):
         if definer_of(kind).startswith("sipsim."):

@@ -13,9 +13,9 @@ from typing import Any
 
 from msgspec import Struct
 
-from launcher.options.options import ALGORITHM
-from sipsim.chips.config.load import load
-from sipsim.config.schema.model import Resolved
+from launcher.options import ALGORITHM
+from sipsim.chips.config import load
+from sipsim.config.schema import Resolved
 from sipsim.config.yaml import parse_text
 
 SEPARATOR = ";"

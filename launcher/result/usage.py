@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from launcher.result.fields.usage_fields import EngineRow, LinkRow, TlbRow, UsageRow
-from sipsim.records.report.usage import EngineUse, LinkUse, TlbUse, Usage
+from launcher.result.fields import EngineRow, LinkRow, TlbRow, UsageRow
+from sipsim.records.report import EngineUse, LinkUse, TlbUse, Usage
 
 ENDED = "ended"
 NOT_COUNTED: UsageRow = {

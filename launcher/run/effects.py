@@ -3,13 +3,13 @@
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import takewhile
 
-from launcher.options.options import Prepared
-from launcher.report.outcome.outcome import Outcome
+from launcher.options import Prepared
+from launcher.report.outcome import Outcome
 from sipsim.chips.api.chip import kind_of
-from sipsim.config.check.example import flow
+from sipsim.config.check import flow
 from sipsim.config.document import dotted
-from sipsim.config.load.load import variants
-from sipsim.config.schema.reads import Change, Path
+from sipsim.config.load import variants
+from sipsim.config.schema import Change, Path
 from sipsim.config.yaml import shown_path
 
 MOST_SHOWN = 8

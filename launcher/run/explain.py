@@ -8,10 +8,10 @@ from importlib import import_module
 from pathlib import Path
 
 from broker.wire import BadFrame
-from launcher.options.options import Options, Prepared
-from launcher.report.outcome.outcome import Outcome
+from launcher.options import Options, Prepared
+from launcher.report.outcome import Outcome
 from launcher.result.document import iterations_of
-from launcher.run.prepare.prepare import prepare
+from launcher.run.prepare import prepare
 from sipsim.chips.api.chip import MeasuredRow, kind_of
 from sipsim.core.errors import AhbmError, ConfigError
 from sipsim.records.artifacts import rank_folder

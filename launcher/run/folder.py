@@ -15,13 +15,13 @@ from typing import Any
 
 import msgspec
 
-from launcher.isolation.destination import absolute
-from launcher.options.options import Options, Prepared, Usage, given_options, parse
+from launcher.isolation import absolute
+from launcher.options import Options, Prepared, Usage, given_options, parse
 from sipsim import VERSION
 from sipsim.core.errors import ConfigError
-from sipsim.core.files.files import HINT, READABLE, Folder, Unsafe
+from sipsim.core.files import HINT, READABLE, Folder, Unsafe
 from sipsim.node.packet_log import PACKET_LOGS
-from sipsim.node.sip_node.sip_node import run_digest
+from sipsim.node.sip_node import run_digest
 
 SCHEMA = 1
 RUN_FILE = "run.json"

@@ -9,11 +9,10 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import NoReturn
 
-from launcher.processes.this_host.process_state import own_state
+from launcher.processes.this_host import own_state
 from launcher.supervise.request import RunSettings
-from launcher.supervise.signals.own_process import kept
-from launcher.supervise.signals.signals import ALARM_S, LEAST_ALARM_S, StopSignals, is_debugged
-from launcher.supervise.stall.quiet_timer import QuietTimer
+from launcher.supervise.signals import ALARM_S, LEAST_ALARM_S, StopSignals, is_debugged, kept
+from launcher.supervise.stall import QuietTimer
 from sipsim.core.errors import ConfigError, Halt
 from sipsim.core.forks import watched
 from sipsim.records.code_place import code_place, outermost_users, shown, working_folder

@@ -1,6 +1,6 @@
 """A run from its options to its outcome: checks, private folder, engine, check of a script's results, clean-up, files.
 
-What ``ahbm-launch`` and ``launcher.api.api`` share. What happens meanwhile is told on standard error.
+What ``ahbm-launch`` and ``launcher.api`` share. What happens meanwhile is told on standard error.
 """
 
 import gc
@@ -14,41 +14,37 @@ from contextlib import AbstractContextManager, nullcontext, redirect_stdout
 from functools import partial
 
 from launcher.engines import ENGINES
-from launcher.options.options import Options, Prepared
-from launcher.predict.forecaster.dry_run import HERE
-from launcher.predict.forecaster.forecaster import Forecaster
-from launcher.processes.fork_server.fork_server import free_folder
-from launcher.processes.this_host.limits import check_limits
-from launcher.processes.this_host.oom import kills_since, oom_kills
+from launcher.options import Options, Prepared
+from launcher.predict.forecaster import HERE, Forecaster
+from launcher.processes.fork_server import free_folder
+from launcher.processes.this_host import check_limits, kills_since, oom_kills
 from launcher.report import failure
-from launcher.report.checks.recorded_io import check_recorded_io
-from launcher.report.checks.second_pass import note_verdicts
-from launcher.report.files.oplog import write_oplog
-from launcher.report.files.trace import write_trace
-from launcher.report.outcome.outcome import Outcome, RunError
-from launcher.report.progress.progress import Progress
+from launcher.report.checks import check_recorded_io, note_verdicts
+from launcher.report.files import write_oplog, write_trace
+from launcher.report.outcome import Outcome, RunError
+from launcher.report.progress import Progress
 from launcher.result import document as result
 from launcher.result.document import Document, RunOutcome
 from launcher.run import folder as run_folder
 from launcher.run.effects import note_effects
 from launcher.run.explain import check_explain, note_explanations, run_again
 from launcher.run.folder import RunFolder
-from launcher.run.prepare.blame import users_error
-from launcher.run.prepare.prepare import prepare
-from launcher.run.prepare.validate import (
+from launcher.run.prepare import (
     check_flags,
     check_system,
     check_verification,
     faults_of,
+    prepare,
     unfired_faults,
     unverified,
+    users_error,
 )
 from launcher.run.preparing import Unfinished, limited, preparing
 from launcher.supervise.logs import prepare_log_dir, write_error_files
 from launcher.supervise.request import Request
-from launcher.supervise.signals.signals import StopSignals
+from launcher.supervise.signals import StopSignals
 from sipsim.core.errors import ERROR_KINDS, ConfigError, pass_on_halt
-from sipsim.node.faults.plan import FaultPlan
+from sipsim.node.faults import FaultPlan
 
 LONGEST_SOCKET_PATH = 107
 LONGEST_SOCKET_NAME = "/broker.launcher"

@@ -5,10 +5,9 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from broker.wire import Message
-from launcher.processes.fork_server.fork_server import News
-from launcher.processes.this_host.process_state import ProcessState
-from launcher.report.outcome.error_facts import FoundFacts
-from launcher.report.outcome.outcome import RunError
+from launcher.processes.fork_server import News
+from launcher.processes.this_host import ProcessState
+from launcher.report.outcome import FoundFacts, RunError
 from sipsim.records.dump import SipDump
 
 
@@ -130,7 +129,7 @@ Command = Start | Kill | Locate | Revive | SendToBroker | Fail | LogLine
 
 
 def describe_exit(status: int) -> str:
-    """How a process exited, as text; ``status`` as in :class:`launcher.processes.fork_server.fork_server.Ended`."""
+    """How a process exited, as text; ``status`` as in :class:`launcher.processes.fork_server.Ended`."""
     if status < 0:
         known = {s.value: s.name for s in signal.Signals}
         return f"was killed by {known.get(-status, f'signal {-status}')}"

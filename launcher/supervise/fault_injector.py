@@ -1,4 +1,4 @@
-"""Injects the faults of the launcher, the broker, agents and hosts (see ``sipsim.node.faults.plan``).
+"""Injects the faults of the launcher, the broker, agents and hosts (see ``sipsim.node.faults``).
 
 ``FaultSchedule`` is pure and decides what is due; ``FaultInjector`` carries it out, agents' faults by the host pool.
 """
@@ -10,9 +10,9 @@ import subprocess
 import time
 from collections.abc import Callable
 
-from launcher.supervise.stall.watchdog import log
+from launcher.supervise.stall import log
 from sipsim.core.units import format_time_ps
-from sipsim.node.faults.plan import Fault, FaultPlan
+from sipsim.node.faults import Fault, FaultPlan
 
 CUT_PROGRAM = "AHBM_CUT"
 PS_PER_S = 10**12

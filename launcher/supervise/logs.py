@@ -13,13 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from broker.process import THE_BROKER
-from launcher.processes.entry.names import BROKER_NAME, rank_of, sip_name
+from launcher.processes.entry import BROKER_NAME, rank_of, sip_name
 from launcher.report.failure import error_file_of
-from launcher.report.outcome.error_facts import FoundFacts
-from launcher.report.outcome.outcome import DEADLOCK_FILE, Outcome
+from launcher.report.outcome import DEADLOCK_FILE, FoundFacts, Outcome
 from launcher.supervise.request import Request
 from sipsim.core.errors import ConfigError
-from sipsim.core.files.files import APPEND, HINT, PRIVATE, READABLE, REWRITE, Folder, Unsafe, open_file, reader
+from sipsim.core.files import APPEND, HINT, PRIVATE, READABLE, REWRITE, Folder, Unsafe, open_file, reader
 from sipsim.records.code_place import CRASH, CodeLine, crash_place
 
 LAST_LINES = 20

@@ -4,10 +4,10 @@ from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple
 
 from broker.wire import BadFrame, SipSync
-from launcher.processes.this_host.process_state import NS_PER_S
-from launcher.report.outcome.error_facts import FoundFacts
+from launcher.processes.this_host import NS_PER_S
+from launcher.report.outcome import FoundFacts
 from launcher.supervise.facts import Located
-from launcher.supervise.ranks.ranks import Rank
+from launcher.supervise.ranks import Rank
 from sipsim.core.units import format_time_ps
 from sipsim.insight.hangs.positions import Positions, explain_positions, running_facts, running_text
 from sipsim.records.dump import SipDump, dump_from_text

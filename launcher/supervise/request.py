@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from broker.mail.base import JOIN_TIMEOUT_S, SILENCE_S
-from launcher.report.progress.progress import Progress
-from sipsim.chips.api.run_plan.base import RunPlan
+from launcher.report.progress import Progress
+from sipsim.chips.api.run_plan import RunPlan
 from sipsim.records.job import Job
 
 Hosts = tuple[tuple[str, int | None], ...]
@@ -21,7 +21,7 @@ class RunSettings:
     ``mail``: a name that ``broker.mail.kinds.check_mail`` accepts; with one process, only seeded mail has a meaning.
     ``deadlines``: whether silence is a failure at all. ``heartbeat_timeout_s``: that of another host.
     ``max_restarts``: how many lost processes of a run are replaced. ``run_dir``, ``resume``: the folder of packet logs
-    of a new run, and of one that is resumed. ``faults``: specs of ``sipsim.node.faults.plan``.
+    of a new run, and of one that is resumed. ``faults``: specs of ``sipsim.node.faults``.
     ``max_sim_ps``: the simulated time at which the run stops, None for its end.
     ``tee``: ranks whose output is shown, None for all. ``explain_sync``: print the state of synchronisation at the end.
     """

@@ -12,11 +12,10 @@ from collections.abc import Mapping, Sequence
 from broker import wire
 from broker.hub import Phase
 from broker.wire import Lost, PeerLost, RankResult, Restart, Sync, ToLauncher
-from launcher.processes.entry.names import BROKER_NAME, rank_of, sip_name
-from launcher.processes.fork_server.fork_server import Ended, NotStarted, ProcessStarted
-from launcher.processes.this_host.process_state import ProcessState
-from launcher.report.outcome.error_facts import FoundFacts
-from launcher.report.outcome.outcome import RunError
+from launcher.processes.entry import BROKER_NAME, rank_of, sip_name
+from launcher.processes.fork_server import Ended, NotStarted, ProcessStarted
+from launcher.processes.this_host import ProcessState
+from launcher.report.outcome import FoundFacts, RunError
 from launcher.supervise.facts import (
     LAUNCHER_HOST,
     BrokerListens,
@@ -41,11 +40,9 @@ from launcher.supervise.facts import (
     status_facts,
 )
 from launcher.supervise.positions import hang_of
-from launcher.supervise.ranks.lost_connections import LostConnections
-from launcher.supervise.ranks.placement import next_host, place_blockwise
-from launcher.supervise.ranks.ranks import Host, Rank, join_status, missing
+from launcher.supervise.ranks import Host, LostConnections, Rank, join_status, missing, next_host, place_blockwise
 from launcher.supervise.request import RunSettings
-from launcher.supervise.stall.quiet_timer import QuietTimer, note_samples
+from launcher.supervise.stall import QuietTimer, note_samples
 from sipsim.node.process import CUT_OFF
 
 GRACE_S = 1.0

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from sipsim.chips.ahbm.plan import Plan
-from sipsim.chips.ahbm.sip.sip import Sip
-from sipsim.chips.ahbm.tl.language.language import TL, run_kernel
-from sipsim.chips.config.load import load
-from sipsim.config.load.override import Override
+from sipsim.chips.ahbm.sip import Sip
+from sipsim.chips.ahbm.tl.language import TL, run_kernel
+from sipsim.chips.config import load
+from sipsim.config.load import Override
 
 SETTINGS = {
     "system.sips.count": 1,

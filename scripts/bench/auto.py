@@ -9,8 +9,8 @@ import argparse
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from sipsim.collectives.call.base import COLLECTIVES
-from sipsim.collectives.semantics.group import GroupCollective
+from sipsim.collectives.call import COLLECTIVES
+from sipsim.collectives.semantics import GroupCollective
 
 from .kit import Flag, Table, launch
 

@@ -12,12 +12,12 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from launcher.options.options import parse
-from launcher.run.prepare.prepare import prepare
+from launcher.options import parse
+from launcher.run.prepare import prepare
 from sipsim.chips.ahbm.collectives.bounds.links import bandwidth_bound
-from sipsim.chips.ahbm.host.builtin_job.group_request import tasks_of
-from sipsim.collectives.call.base import COLLECTIVES
-from sipsim.collectives.semantics.group import GroupCollective
+from sipsim.chips.ahbm.host.builtin_job import tasks_of
+from sipsim.collectives.call import COLLECTIVES
+from sipsim.collectives.semantics import GroupCollective
 from sipsim.core.units import PS_PER_US
 
 from .kit import Flag, Table, launch

@@ -11,7 +11,7 @@ import textwrap
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import launcher.api.api
+import launcher.api
 
 from .kit import Flag
 
@@ -181,7 +181,7 @@ def outcome(case: Case, variant: str | None, folder: str) -> str:
     script = Path(folder, "script.py")
     body = textwrap.indent(textwrap.dedent(case.body).strip(), "    ")
     script.write_text(SCRIPT.format(body=body, pes=list(case.pes)))
-    done = launcher.api.api.run(
+    done = launcher.api.run(
         script,
         engine="inproc",
         sips=case.sips,
@@ -198,7 +198,7 @@ def outcome(case: Case, variant: str | None, folder: str) -> str:
 
 def all_reduce(variant: str | None) -> str:
     """The default job with 1 MiB on four SIPs."""
-    run = launcher.api.api.run(engine="inproc", sips=4, bytes=["1M"], variant=variant).runs[0]
+    run = launcher.api.run(engine="inproc", sips=4, bytes=["1M"], variant=variant).runs[0]
     return f"{run['time_ns']:,.3f} ns"
 
 

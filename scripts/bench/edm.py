@@ -7,7 +7,7 @@ movers at both ends. All SIPs run in this process; what a run without packets ta
 import argparse
 from typing import Any
 
-from launcher.api.api import run
+from launcher.api import run
 
 from .kit import SCRIPTS, Flag, Table, cpu_s
 

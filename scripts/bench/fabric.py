@@ -13,13 +13,13 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
-from sipsim.chips.ahbm.mesh.cube_mesh import CubeMeshGraph
+from sipsim.chips.ahbm.mesh import CubeMeshGraph
 from sipsim.chips.ahbm.plan import Plan
 from sipsim.chips.ahbm.system import System
-from sipsim.chips.config.load import load
-from sipsim.config.load.override import Override
+from sipsim.chips.config import load
+from sipsim.config.load import Override
 from sipsim.core.engine import Engine
-from sipsim.fabric.graph.graph import Node, Route
+from sipsim.fabric.graph import Node, Route
 from sipsim.fabric.noc.arbitration import COMM, COMPUTE, ONE_QUEUE, Arbitration
 from sipsim.fabric.noc.fabric import Fabric
 

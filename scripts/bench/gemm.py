@@ -5,7 +5,7 @@ product can reach at most: by the array, whose cycles are SCALE-Sim's, by memory
 element moved once, or by the read port of the TCM. ``reached`` is the part of the bound. ``loaded``: bytes that tiles
 load, against those of A and B. Where more than 10 % of the bound is missing, the row says where the kernels' time
 went, by the run's own output: cycles, fill and drain, what the array waited for
-(``sipsim.chips.ahbm.gemm.pipeline.division``), page walks, issue.
+(``sipsim.chips.ahbm.gemm.pipeline``), page walks, issue.
 """
 
 import argparse
@@ -13,10 +13,10 @@ from typing import Any
 
 from benches.gemm import bound
 
-from launcher.api.api import run
-from sipsim.chips.ahbm.gemm.tiling.array import Product
-from sipsim.chips.config.load import load
-from sipsim.config.load.override import Override
+from launcher.api import run
+from sipsim.chips.ahbm.gemm.tiling import Product
+from sipsim.chips.config import load
+from sipsim.config.load import Override
 from sipsim.core.units import PS_PER_US, ns_to_ps
 
 from .kit import SCRIPTS, Flag, Table

@@ -21,10 +21,10 @@ import heapq
 import random
 from typing import Any, NamedTuple
 
-from sipsim.chips.ahbm.memory.hbm.hbm_controller import HbmController
+from sipsim.chips.ahbm.memory.hbm import HbmController
 from sipsim.chips.ahbm.memory.presets import BURST_BYTES, GIB, PRESETS, PSEUDO_CHANNELS
-from sipsim.chips.ahbm.memory.store.store import MemoryStore
-from sipsim.config.schema.components import MemoryCost
+from sipsim.chips.ahbm.memory.store import MemoryStore
+from sipsim.config.schema import MemoryCost
 from sipsim.core.engine import Engine
 from sipsim.core.units import PS_PER_NS, ps_to_ns
 

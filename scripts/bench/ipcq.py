@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from sipsim.chips.ahbm.plan import Plan
-from sipsim.chips.ahbm.tl.language.language import TL
+from sipsim.chips.ahbm.tl.language import TL
 from sipsim.chips.ahbm.tl.values import TensorHandle
 from sipsim.core.dtypes import DTYPES
 

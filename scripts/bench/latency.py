@@ -9,15 +9,15 @@ import argparse
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from launcher.options.options import parse
-from launcher.run.prepare.prepare import prepare
+from launcher.options import parse
+from launcher.run.prepare import prepare
 from sipsim.chips.ahbm.collectives.bounds.latency import LatencyBound, latency_bound
-from sipsim.chips.ahbm.collectives.cost.commands import Commands
+from sipsim.chips.ahbm.collectives.cost import Commands
 from sipsim.chips.ahbm.collectives.settings import effective_ipcq
-from sipsim.chips.ahbm.host.builtin_job.group_request import tasks_of
+from sipsim.chips.ahbm.host.builtin_job import tasks_of
 from sipsim.chips.ahbm.plan import Plan
-from sipsim.collectives.call.base import COLLECTIVES
-from sipsim.collectives.semantics.group import GroupCollective
+from sipsim.collectives.call import COLLECTIVES
+from sipsim.collectives.semantics import GroupCollective
 from sipsim.core.units import PS_PER_NS, ps_to_ns
 
 from .auto import GROUP_COLLECTIVES, best_of

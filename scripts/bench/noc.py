@@ -20,12 +20,12 @@ import statistics
 from collections.abc import Iterator
 from typing import Any
 
-from sipsim.chips.ahbm.mesh.cube_mesh import CubeMeshGraph
-from sipsim.chips.config.load import load
-from sipsim.config.load.override import Override
+from sipsim.chips.ahbm.mesh import CubeMeshGraph
+from sipsim.chips.config import load
+from sipsim.config.load import Override
 from sipsim.core.engine import Engine
-from sipsim.fabric.buffered.ports.depth import Buffers
-from sipsim.fabric.graph.graph import Edge, Node, Route
+from sipsim.fabric.buffered.ports import Buffers
+from sipsim.fabric.graph import Edge, Node, Route
 from sipsim.fabric.noc.arbitration import ONE_QUEUE, Arbitration
 from sipsim.fabric.open import open_fabric
 

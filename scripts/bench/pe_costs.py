@@ -11,8 +11,8 @@ from typing import Any
 
 from sipsim.chips.ahbm.address import PhysAddr
 from sipsim.chips.ahbm.ipcq.backpressure import Backpressure, backpressure_of
-from sipsim.chips.ahbm.sip.sip import Sip
-from sipsim.chips.ahbm.tl.language.language import TL
+from sipsim.chips.ahbm.sip import Sip
+from sipsim.chips.ahbm.tl.language import TL
 from sipsim.core.errors import TcmFull
 from sipsim.core.task import TaskFailed
 from sipsim.core.units import ps_to_ns

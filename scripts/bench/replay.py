@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from sipsim.chips.ahbm.address import PhysAddr
-from sipsim.chips.ahbm.tl.language.language import TL
+from sipsim.chips.ahbm.tl.language import TL
 
 from ._pair import finish, plan, start
 from .kit import Flag, Table, cpu_s

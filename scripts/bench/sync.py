@@ -35,10 +35,10 @@ from broker.mail.kinds import MAIL_KINDS, MailKind
 from broker.process import run_broker
 from broker.wire import Failed, Finished, Join, RankFailed, RankResult, StatusRequest, decode_for_launcher, encode
 from sipsim.core.engine import Engine
-from sipsim.core.session.session import Session
+from sipsim.core.session import Session
 from sipsim.node.client import SyncClient
 from sipsim.node.process import run_client
-from sipsim.node.sip_node.process_spec import SipProcessSpec
+from sipsim.node.sip_node import SipProcessSpec
 
 from . import _helics
 from .kit import Flag, Table

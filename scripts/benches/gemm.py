@@ -15,10 +15,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sipsim.chips.ahbm.gemm.engine.composite import GemmTimes
-from sipsim.chips.ahbm.gemm.tiling.array import Product
-from sipsim.chips.ahbm.gemm.tiling.tiling import tiling
-from sipsim.chips.ahbm.host.layout.dp_policy import DPPolicy
+from sipsim.chips.ahbm.gemm.engine import GemmTimes
+from sipsim.chips.ahbm.gemm.tiling import Product, tiling
+from sipsim.chips.ahbm.host.layout import DPPolicy
 from sipsim.core.arithmetic.operations import cast
 from sipsim.core.dtypes import DTYPES
 from sipsim.core.units import drain_ps, gbytes_per_s_to_bps

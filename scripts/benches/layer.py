@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sipsim.chips.ahbm.host.layout.dp_policy import DPPolicy
+from sipsim.chips.ahbm.host.layout import DPPolicy
 from sipsim.core.arithmetic.operations import cast
 from sipsim.core.dtypes import DTYPES
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sipsim.chips.ahbm.host.layout.dp_policy import DPPolicy
+from sipsim.chips.ahbm.host.layout import DPPolicy
 
 BOUNDS = {"f16": 2.0**-10, "bf16": 2.0**-7, "f32": 5e-6}
 """Of the error, relative to the exact value or to 1 if that is larger: a rounding or two of the type."""

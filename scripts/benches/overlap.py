@@ -14,7 +14,7 @@ import argparse
 from collections import Counter
 from typing import Any
 
-from sipsim.chips.ahbm.host.layout.dp_policy import DPPolicy
+from sipsim.chips.ahbm.host.layout import DPPolicy
 from sipsim.core.units import drain_ps, gbytes_per_s_to_bps
 
 ROWS = 64

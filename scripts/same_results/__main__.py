@@ -58,10 +58,10 @@ WITHOUT_JSON = ("races",)
 OWN = ("stdout.txt", "stderr.txt", "json.json")
 """Files of each command: what it prints, and its document."""
 WARM = (
-    "launcher.commands.launch.launch",
-    "launcher.probe.command.probe",
-    "launcher.bench.command.bench",
-    "launcher.commands.races.cli_races",
+    "launcher.commands.launch",
+    "launcher.probe.command",
+    "launcher.bench.command",
+    "launcher.commands.races",
 )
 """Imported once, before the first fork."""
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sipsim.collectives.schedule.steps import ARRIVED_FIRST, OWN_FIRST, End, Step, Wiring, number_of
+from sipsim.collectives.schedule import ARRIVED_FIRST, OWN_FIRST, End, Step, Wiring, number_of
 
 Array = np.ndarray[Any, Any]
 Combine = Callable[[Array, Array], Array]

@@ -1,19 +1,17 @@
 """All config values before they are checked, each with its origin: a default file, a user's file or a flag.
 
 Plain data under the top-level keys of all config files; which key belongs to which file follows from the fields
-of :class:`~sipsim.config.schema.model.Resolved`.
+of :class:`~sipsim.config.schema.Resolved`.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import deepcopy
 from typing import Any, NamedTuple
 
-from sipsim.config.schema.model import OF_MODULE, Resolved
-from sipsim.config.schema.reads import Change
-from sipsim.config.schema.section import Section, field_types
+from sipsim.config.schema import OF_MODULE, Change, Resolved, Section, field_types
 from sipsim.config.yaml import one_line
 from sipsim.core.errors import ConfigError
-from sipsim.core.registry.registry import Registry, UnknownName, unknown_name
+from sipsim.core.registry import Registry, UnknownName, unknown_name
 
 Path = tuple[str | int, ...]
 KIND, PARAMS, MODULE = "kind", "params", "module"

@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from sipsim.core.errors import ConfigError
-from sipsim.core.files.limited_file import read_limited
+from sipsim.core.files import read_limited
 
 MAX_FILE_BYTES = 2**20
 MAX_DEPTH = 24

@@ -4,9 +4,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from sipsim.core.engine import Engine
-from sipsim.fabric.buffered.fabric.fabric import BufferedFabric
-from sipsim.fabric.buffered.fabric.history import delayed_packets
-from sipsim.fabric.buffered.ports.depth import Buffers
+from sipsim.fabric.buffered.fabric import BufferedFabric, delayed_packets
+from sipsim.fabric.buffered.ports import Buffers
 from sipsim.fabric.buffered.witness import BufferWitness
 from sipsim.fabric.noc.arbitration import Arbitration
 from sipsim.fabric.noc.delays import Delayed, delayed

@@ -11,14 +11,20 @@ from typing import Any, NamedTuple
 import msgspec
 
 from broker.ids import Channel
-from sipsim.config.schema.model import Resolved
+from sipsim.config.schema import Resolved
 from sipsim.core.errors import ConfigError
-from sipsim.fabric.graph.graph import Node, Route, RouteGraph, link_edge, port_node
-from sipsim.fabric.graph.grid import PORTS
-from sipsim.fabric.links.kind.base import AnyLinkKind, link_of_preset, links_in_use
-from sipsim.fabric.links.outages.links_outages import Outage, link_outages
-from sipsim.topology.links.base import TOPOLOGIES, SipLink, grid_text, natural_order
-from sipsim.topology.links.build import build_links, link_presets, resolve_shape
+from sipsim.fabric.graph import PORTS, Node, Route, RouteGraph, link_edge, port_node
+from sipsim.fabric.links.kind import AnyLinkKind, link_of_preset, links_in_use
+from sipsim.fabric.links.outages import Outage, link_outages
+from sipsim.topology.links import (
+    TOPOLOGIES,
+    SipLink,
+    build_links,
+    grid_text,
+    link_presets,
+    natural_order,
+    resolve_shape,
+)
 
 Ps = int
 

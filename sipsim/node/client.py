@@ -37,7 +37,7 @@ from broker.wire import (
     source_of,
 )
 from sipsim.core.errors import BadMessage, NondeterministicReplay, OutputError, pass_on_halt
-from sipsim.core.session.session import Session
+from sipsim.core.session import Session
 from sipsim.node.packet_log import PacketLog
 
 PROGRESS_NS = 250_000_000

@@ -22,8 +22,8 @@ from time import monotonic
 from broker.ids import MAX_FRAME_BYTES, MAX_PS, MAX_RANK
 from broker.wire import BadFrame, PacketBatch, decode_for_sip
 from sipsim.core.errors import ConfigError, OutputError
-from sipsim.core.files.files import Folder
-from sipsim.core.session.replay_checker import fingerprint
+from sipsim.core.files import Folder
+from sipsim.core.session import fingerprint
 
 PACKET_LOGS = "sip-*.packets"
 """The names of those of all ranks."""

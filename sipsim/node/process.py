@@ -7,19 +7,18 @@ from collections import deque
 from collections.abc import Callable
 from types import FrameType
 
-from broker.colocation.cpu_affinity import CpuAffinity
+from broker.colocation import CpuAffinity
 from broker.ids import BROKER, address_of
 from broker.mail.base import Disconnected, MailOptions, Notice, SipMail
 from broker.mail.kinds import mail_for
-from broker.mail.sockets.connection_warnings import ConnectionWarnings
+from broker.mail.sockets import ConnectionWarnings
 from broker.wire import Abort, BadFrame, ConnectionLost, Failed, Refused, decode_for_sip, encode
-from sipsim.chips.api.run_plan.base import RunPlan
+from sipsim.chips.api.run_plan import RunPlan
 from sipsim.core.errors import AhbmError
 from sipsim.core.forks import watched
 from sipsim.node.client import SyncClient
 from sipsim.node.failure import describe
-from sipsim.node.sip_node.process_spec import SipProcessSpec
-from sipsim.node.sip_node.sip_node import SipNode
+from sipsim.node.sip_node import SipNode, SipProcessSpec
 from sipsim.records.dump import dump_as_text
 from sipsim.records.job import Job
 

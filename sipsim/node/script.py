@@ -18,12 +18,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from sipsim.chips.ahbm.host.layout.dp_policy import DPPolicy
+from sipsim.chips.ahbm.host.layout import DPPolicy
 from sipsim.config.yaml import one_line
 from sipsim.core.errors import ConfigError, error_text, pass_on_halt
-from sipsim.core.files.limited_file import read_limited
-from sipsim.core.registry.registry import is_definer
-from sipsim.core.registry.source_loader import source_spec
+from sipsim.core.files import read_limited
+from sipsim.core.registry import is_definer, source_spec
 from sipsim.core.task import NOT_PLAIN, Task, makes_generator, why_not_called
 from sipsim.records.code_place import INSTALLED
 

@@ -9,7 +9,7 @@ import msgspec
 
 from broker.ids import MAX_FRAME_BYTES
 from broker.wire import BadFrame, checked
-from sipsim.collectives.call.calls import OpenCall
+from sipsim.collectives.call import OpenCall
 from sipsim.core.fields import no_time
 from sipsim.core.task import Task
 from sipsim.records.code_place import code_place

@@ -5,14 +5,13 @@ from typing import Annotated, Any, NamedTuple
 import msgspec
 
 from broker.wire import checked
-from sipsim.collectives.call.calls import WORLD, GroupCall
+from sipsim.collectives.call import WORLD, GroupCall
 from sipsim.core.dtypes import DEFAULT_DTYPE
 from sipsim.core.fields import host_time, no_time, simulated_time
-from sipsim.fabric.links.outages.record_outages import OutageUse
+from sipsim.fabric.links.outages import OutageUse
 from sipsim.records.dump import Unread
-from sipsim.records.replay.verdict import Verdict
-from sipsim.records.report.launches import MOST_LAUNCHES, LaunchRecord
-from sipsim.records.report.usage import Usage
+from sipsim.records.replay import Verdict
+from sipsim.records.report import MOST_LAUNCHES, LaunchRecord, Usage
 
 
 class JobRequest(NamedTuple):
@@ -93,7 +92,7 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
     its first kernel and end of its last one, None without kernels here.
 
     ``busbw``: bus bandwidth by algorithm bandwidth, as numerator and denominator. ``values``: see
-    :class:`~sipsim.collectives.call.base.Call`. ``wrong`` is None where this rank did not check. ``usage``: up to the
+    :class:`~sipsim.collectives.call.Call`. ``wrong`` is None where this rank did not check. ``usage``: up to the
     collective's end on this rank. ``group`` of the ranks ``sips``, empty for all; ``call``: its number in the group.
     ``run``: its number on this rank, in the order of starts; None: its index. ``workers``: the PEs of a SIP that a
     schedule was made for, 0 for an algorithm that is none; ``in_place``: source and result are one tensor. ``row``: the

@@ -17,9 +17,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
-from sipsim.records.oplog.oplog import OpLog
-from sipsim.records.oplog.trace import TraceLine
-from sipsim.records.replay.feed import Feed, SecondPass
+from sipsim.records.oplog import OpLog, TraceLine
+from sipsim.records.replay import Feed, SecondPass
 
 Ps = int
 Cause = int | tuple[int, int]

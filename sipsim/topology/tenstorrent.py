@@ -7,8 +7,8 @@ among the tests of tt-umd (``wormhole_N300``, ``6u_cluster_desc``, ``blackhole_8
 
 from collections.abc import Iterable, Iterator
 
-from sipsim.config.schema.model import Sips
-from sipsim.topology.links.base import Shape, SipLink, both_directions, topology
+from sipsim.config.schema import Sips
+from sipsim.topology.links import Shape, SipLink, both_directions, topology
 
 TO_REMOTE, FROM_LOCAL = 8, 0
 """On an N300 board: the first channel of the local chip to the remote one, and that of the remote one."""

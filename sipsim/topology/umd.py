@@ -12,13 +12,13 @@ from typing import Annotated, Any, NamedTuple, NoReturn, TypeVar, get_origin
 
 from msgspec import Meta
 
-from sipsim.config.check.check import convert_part
+from sipsim.config.check import convert_part
 from sipsim.config.document import Path as KeyPath
 from sipsim.config.document import Problem, dotted, shown
-from sipsim.config.schema.section import Section, field_types
+from sipsim.config.schema import Section, field_types
 from sipsim.config.yaml import one_line, read_mapping, shown_path
 from sipsim.core.errors import ConfigError
-from sipsim.topology.links.build import first_unreached
+from sipsim.topology.links import first_unreached
 from sipsim.topology.tenstorrent import BLACKHOLE, WORMHOLE, port_of
 
 MOST_CHIPS = 2048

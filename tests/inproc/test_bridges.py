@@ -10,10 +10,10 @@ import pytest
 import thread_bridge
 from runs import Run, run, script_file
 
-import launcher.api.api
+import launcher.api
 from launcher.engines import inproc
 from sipsim.node import failure
-from sipsim.node.sip_node.sip_node import SipNode
+from sipsim.node.sip_node import SipNode
 
 FLAGS = ("--sips", 2, "--set", "sip.cube_mesh.w=2", "--set", "sip.cube_mesh.h=1", "--set", "cube.hbm_MiB_per_pe=1")
 TOP = """
@@ -122,7 +122,7 @@ def test_same_error(bridges: Bridges, body: str) -> None:
 
 
 STOPPED = """
-from launcher.supervise.signals.signals import ForcedStop
+from launcher.supervise.signals import ForcedStop
 
 def stop(t, tl):
     raise ForcedStop
@@ -139,7 +139,7 @@ def test_a_forced_stop_leaves_no_thread_and_no_file(bridges: Bridges, tmp_path: 
     """In the kernel of one rank, while the other's host program waits for the collective."""
     path, files = script_file(tmp_path, STOPPED), os.listdir("/proc/self/fd")
     with bridges.in_threads():
-        outcome = launcher.api.api.run(
+        outcome = launcher.api.run(
             path, engine="inproc", sips=2, set=list(FLAGS[3::2]), trace_ccl=tmp_path / "trace.csv"
         )
     assert outcome.status == "interrupted", outcome.output

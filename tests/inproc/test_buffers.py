@@ -12,9 +12,8 @@ from random_programs import Program, random_program
 from runs import run as run_once
 from sweeps import batches, crossed, some
 
-from launcher.api.api import run
-from launcher.probe.command.options import parse_probe
-from launcher.probe.command.probe import probe
+from launcher.api import run
+from launcher.probe.command import parse_probe, probe
 
 SEEDS = batches(200, 1, ordinary=2)
 SMALL = ("--sips", 4, "--topology", "torus_2d", "--bytes", "32K", "--set", "sip.cube_mesh={w: 2, h: 2}")

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from runs import Run, run, script_file
 
-from launcher.result.table.table import render
-from launcher.run.prepare.prepare import describe
+from launcher.result.table import render
+from launcher.run.prepare import describe
 from sipsim.chips.api.chip import CHIPS, ChipKind
 from sipsim.core.errors import ConfigError
 

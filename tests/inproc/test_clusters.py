@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from runs import Run, run, script_file
 
-from launcher.commands.launch.listing import listing
-from sipsim.chips.config.load import load
+from launcher.commands.launch import listing
+from sipsim.chips.config import load
 from sipsim.core.errors import ConfigError
-from sipsim.topology.links.base import TOPOLOGIES
+from sipsim.topology.links import TOPOLOGIES
 
 N300 = Path(__file__).resolve().parents[2] / "docs/examples/n300.yaml"
 PORTS = ["hub", *(f"spoke{sip}" for sip in range(1, 12)), *(f"eth{channel}" for channel in range(16))]

@@ -8,9 +8,8 @@ from random_flags import drawn
 from runs import run as run_once
 from sweeps import batches, crossed
 
-from launcher.api.api import run
-from launcher.probe.command.options import parse_probe
-from launcher.probe.command.probe import probe
+from launcher.api import run
+from launcher.probe.command import parse_probe, probe
 
 SEEDS = batches(200, 1, ordinary=2)
 TORUS = ("--sips", 4, "--topology", "torus_2d", "--bytes", "32K", "--set", "sip.cube_mesh={w: 2, h: 2}")

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from runs import run
 
+from launcher import options
 from launcher.bench.base import Figure
-from launcher.options import options
 from launcher.result import document as result
 
 DIGITS = {"_ns": 3, "_us": 6, "_ps": 0}

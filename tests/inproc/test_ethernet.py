@@ -8,9 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sweeps import some
 
-from launcher.api.api import run
-from launcher.probe.command.options import parse_probe
-from launcher.probe.command.probe import probe
+from launcher.api import run
+from launcher.probe.command import parse_probe, probe
 
 AS_BEFORE: dict[str, Any] = {"min_frame_bytes": 0, "forwarding": "cut_through"}
 ONE_SUM = {"preamble_bytes": 0, "header_bytes": 50, "stream_header_bytes": 0, "fcs_bytes": 0, "gap_bytes": 0}

@@ -10,8 +10,8 @@ from launch_flags import launch_settings
 from random_flags import drawn
 from sweeps import batches
 
-from launcher.api.api import run
-from sipsim.insight.explain.costs.sharing import Sharings
+from launcher.api import run
+from sipsim.insight.explain.costs import Sharings
 from sipsim.insight.explain.graph import Graph
 from sipsim.records.explanation import Explanation, WhatIf
 

@@ -6,11 +6,9 @@ from pathlib import Path
 import pytest
 from runs import ccl_file, run
 
-from launcher.options import options
-from launcher.run.prepare import prepare
-from sipsim.chips.ahbm.costs.forecast.counted import Uncountable
-from sipsim.chips.ahbm.costs.forecast.job import forecast
-from sipsim.chips.ahbm.costs.forecast.kernels import REMOTE
+from launcher import options
+from launcher.run import prepare
+from sipsim.chips.ahbm.costs.forecast import REMOTE, Uncountable, forecast
 from sipsim.chips.api.chip import kind_of
 from sipsim.chips.api.forecast import JobForecast
 

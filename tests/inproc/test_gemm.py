@@ -9,10 +9,9 @@ from explained import explained
 from runs import run, script_file
 from sweeps import some
 
-from sipsim.chips.ahbm.gemm.engine.operands import Operands
-from sipsim.chips.ahbm.gemm.pipeline.division import CYCLES, DMA_IN, Division
-from sipsim.chips.ahbm.gemm.tiling.array import Product, SystolicArray
-from sipsim.chips.ahbm.gemm.tiling.tiling import A, B, Rectangle
+from sipsim.chips.ahbm.gemm.engine import Operands
+from sipsim.chips.ahbm.gemm.pipeline import CYCLES, DMA_IN, Division
+from sipsim.chips.ahbm.gemm.tiling import A, B, Product, Rectangle, SystolicArray
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 GEMM = str(SCRIPTS / "benches" / "gemm.py")
@@ -118,7 +117,7 @@ def test_a_wait_that_is_told_as_work_is_seen(bench, monkeypatch):
 
 CUBE_OF_64 = Product(64, 64, 64)
 BESIDE = """
-from sipsim.chips.ahbm.host.layout.dp_policy import DPPolicy
+from sipsim.chips.ahbm.host.layout import DPPolicy
 
 def slow(t, tl):
     tl.delay(100_000)
@@ -198,7 +197,7 @@ def test_most_of_what_can_be_hidden_is(blocks, monkeypatch):
     monkeypatch.syspath_prepend(str(SCRIPTS / "benches"))
     import overlap as bench
 
-    from launcher.api import api
+    from launcher import api
 
     words = ["--blocks", *blocks] if blocks else []
     script = str(SCRIPTS / "benches" / "overlap.py")

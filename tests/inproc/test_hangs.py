@@ -9,7 +9,7 @@ from sweeps import some
 
 from launcher.engines import inproc
 from launcher.report.failure import block
-from sipsim.node.sip_node.sip_node import SipNode
+from sipsim.node.sip_node import SipNode
 
 WRONG = """
 def kernel_args(world_size, n_elem):

@@ -7,11 +7,11 @@ import pytest
 from explained import check_path, explained
 from runs import ccl_file, run
 
-from launcher.options import options
-from launcher.run.prepare import prepare
-from sipsim.chips.ahbm.costs.forecast.job import forecast
-from sipsim.chips.ahbm.costs.prices.terms import SPECIAL
-from sipsim.records.report.usage import TL_WORDS
+from launcher import options
+from launcher.run import prepare
+from sipsim.chips.ahbm.costs.forecast import forecast
+from sipsim.chips.ahbm.costs.prices import SPECIAL
+from sipsim.records.report import TL_WORDS
 
 KERNEL = """
 def kernel_args(world_size, n_elem):

@@ -14,9 +14,9 @@ from config_keys import Key, keys_of
 from msgspec.structs import asdict
 from runs import Run, run, script_file
 
-from launcher.options import options
+from launcher import options
+from launcher.run import prepare
 from launcher.run.effects import note_effects
-from launcher.run.prepare import prepare
 from sipsim.core.errors import ConfigError
 
 pytestmark = pytest.mark.xdist_group("keys")
@@ -26,7 +26,7 @@ OF_CONFIG = ("settings", "sips", "topology", "shape", "link", "cubes")
 """Fields of a row that only say what was set."""
 RICH = """
 import numpy as np
-from sipsim.chips.ahbm.host.layout.dp_policy import DPPolicy
+from sipsim.chips.ahbm.host.layout import DPPolicy
 from sipsim.chips.ahbm.address import PhysAddr
 
 N = 64

@@ -8,7 +8,7 @@ import pytest
 
 import ahbm_sim
 from ahbm_sim.testing import Place, expect_ps, launched, session, simulate
-from launcher.api.api import run
+from launcher.api import run
 
 WEST, EAST, FAR = (0, 0, 0), (0, 1, 1), (1, 1, 0)
 """Another PE number, and another SIP."""

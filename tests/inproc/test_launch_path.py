@@ -9,8 +9,8 @@ from launch_flags import launch_flags, launch_settings
 from runs import Run, run, script_file
 from sweeps import batches
 
-from launcher.api.api import run as run_program
-from sipsim.chips.ahbm.control.launch import RoutedLaunch
+from launcher.api import run as run_program
+from sipsim.chips.ahbm.control import RoutedLaunch
 from sipsim.records.explanation import Explanation
 
 ONE_CUBE = ("--sips", 1, "--set", "sip.cube_mesh.w=1", "--set", "sip.cube_mesh.h=1", "--check-invariants")
@@ -125,7 +125,7 @@ class TestEvents:
 
 
 MAP = """
-from sipsim.chips.ahbm.control.fan_out import Round, Sizes
+from sipsim.chips.ahbm.control import Round, Sizes
 
 control, told = torch._sip.control, []
 engine, recorder = control.engine, control.recorder
@@ -249,9 +249,9 @@ class TestExplain:
 class TestForecast:
     @pytest.mark.ideal
     def test_it_contains_the_launch(self, capsys: pytest.CaptureFixture[str]) -> None:
-        from launcher.options import options
-        from launcher.run.prepare import prepare
-        from sipsim.chips.ahbm.costs.forecast.job import forecast
+        from launcher import options
+        from launcher.run import prepare
+        from sipsim.chips.ahbm.costs.forecast import forecast
 
         def duration_ns(*flags: object) -> float:
             prepared = prepare.prepare(options.parse([str(flag) for flag in flags]))

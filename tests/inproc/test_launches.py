@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from runs import Run, run, script_file
 
-from launcher.api.api import run as run_program
-from launcher.result.table.table import render
-from launcher.run.prepare.prepare import describe
+from launcher.api import run as run_program
+from launcher.result.table import render
+from launcher.run.prepare import describe
 from sipsim.records.explanation import Explanation
 
 MESH = ("--set", "sip.cube_mesh.w=2", "--set", "sip.cube_mesh.h=2")
@@ -164,7 +164,7 @@ def test_a_script_without_collectives_has_no_table_and_no_algorithm(tmp_path: Pa
 
 
 def test_only_the_first_launches_are_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sipsim.chips.ahbm.host.stream.kernel_queue.MOST_LAUNCHES", 2)
+    monkeypatch.setattr("sipsim.chips.ahbm.host.stream.MOST_LAUNCHES", 2)
     done = scripted(tmp_path, "for _ in range(5): torch.launch(load, t, 1)")
     assert len(done.document["launches"]) == 2
     assert done.document["ranks"][0]["launches"] == 5

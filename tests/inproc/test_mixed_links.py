@@ -4,8 +4,7 @@ import json
 
 import pytest
 
-from launcher.probe.command.options import parse_probe
-from launcher.probe.command.probe import probe
+from launcher.probe.command import parse_probe, probe
 
 LINE = {
     "sip.cube_mesh": {"w": 1, "h": 1},

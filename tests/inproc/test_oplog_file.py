@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 from runs import run, script_file
 
-from launcher.options.options import parse
-from launcher.report.files.oplog import Merge, write_oplog
+from launcher.options import parse
+from launcher.report.files import Merge, write_oplog
 from launcher.run.run import _write_logs
 from sipsim.chips.ahbm.ipcq.engine import RECV, SEND
-from sipsim.chips.ahbm.pe.math.math import MATH
+from sipsim.chips.ahbm.pe.math import MATH
 from sipsim.records.artifacts import made, rank_folder
-from sipsim.records.oplog.oplog import FIELDS, OPLOG_FILE, line
+from sipsim.records.oplog import FIELDS, OPLOG_FILE, line
 
 SMALL = ["--set", "sip.cube_mesh.w=2", "--set", "sip.cube_mesh.h=2", "--n-elem", 600]
 RUNS: dict[str, list[object]] = {

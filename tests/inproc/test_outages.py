@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 from runs import run
 
-from launcher.options.options import parse
-from launcher.probe.command.options import parse_probe
-from launcher.probe.command.probe import probe
+from launcher.options import parse
+from launcher.probe.command import parse_probe, probe
 from launcher.run.run import checked
 from sipsim.core.errors import ConfigError
 

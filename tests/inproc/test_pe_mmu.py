@@ -7,9 +7,8 @@ import pytest
 from runs import Run, run, script_file
 from sweeps import crossed
 
-from launcher.api import api
-from launcher.probe.command.options import parse_probe
-from launcher.probe.command.probe import main, probe
+from launcher import api
+from launcher.probe.command import main, parse_probe, probe
 from sipsim.records.explanation import Explanation
 
 SMALL = ("--sips", 2, "--set", "sip.cube_mesh.w=2", "--set", "sip.cube_mesh.h=2")

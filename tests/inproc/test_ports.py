@@ -12,10 +12,9 @@ from runs import Run, ccl_file, run
 from sweeps import crossed
 
 from sipsim.core.errors import ConfigError
-from sipsim.fabric.graph.graph import Route
+from sipsim.fabric.graph import Route
 from sipsim.fabric.links.frames import Frame, FrameBody, Number, codec
-from sipsim.fabric.links.kind.base import LINK_KINDS, LinkKind
-from sipsim.fabric.links.kind.port import Port, PortContext
+from sipsim.fabric.links.kind import LINK_KINDS, LinkKind, Port, PortContext
 from sipsim.fabric.links.rules import PAYLOADS
 from sipsim.fabric.noc.arbitration import COMM
 

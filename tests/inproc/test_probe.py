@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from launch_flags import launch_flags
 
-from launcher.probe.command.options import parse_probe
-from launcher.probe.command.probe import main, probe
+from launcher.probe.command import main, parse_probe, probe
 
 MOST_OVERHEAD_PS = 100_000
 """What a send/recv pair may cost more than the raw DMA: T5."""

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from launcher.probe.command.options import parse_probe
-from launcher.probe.command.probe import main, probe, probe_matrix
+from launcher.probe.command import main, parse_probe, probe, probe_matrix
 
 MIXED = ["--set", "system.sips.links={0.E: ethernet_100g, 2.W: ethernet_400g}"]
 LINE = ["--sips", "5", "--topology", "mesh_2d_no_wrap", "--shape", "5x1"]

@@ -10,10 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sweeps import crossed
 
-from launcher.probe.command.options import parse_probe
-from launcher.probe.command.probe import main, probe, probe_sweep
-from launcher.probe.simulate.run import ProbeRun
-from sipsim.chips.ahbm.costs.probe.probe import ProbePlan
+from launcher.probe.command import main, parse_probe, probe, probe_sweep
+from launcher.probe.simulate import ProbeRun
+from sipsim.chips.ahbm.costs.probe import ProbePlan
 
 NEAR, FAR = ["--from", "0.0.0", "--to", "0.1.0"], ["--from", "0.0.0", "--to", "1.3.0"]
 FLITS = ("--set", "links.ucie.params.flit_bytes=256")

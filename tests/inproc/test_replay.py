@@ -10,22 +10,22 @@ from offline import Offline
 from sips import check_second_passes, run_sips, spawn
 
 from launcher.engines.inproc import InProcess
-from launcher.report.checks.second_pass import note_verdicts
+from launcher.report.checks import note_verdicts
 from sipsim.chips.ahbm.address import PePlace, PhysAddr
 from sipsim.chips.ahbm.collectives.algorithms import intercube_allreduce
-from sipsim.chips.ahbm.ipcq.messages.messages import IpcqDmaToken
-from sipsim.chips.ahbm.ipcq.pe_ipcq.pe_ipcq import PeIpcq
-from sipsim.chips.ahbm.memory.store.store import MemoryStore
-from sipsim.chips.ahbm.pe.engine.engines import CommandEngine
-from sipsim.chips.ahbm.pe.math.math import MathEngine
+from sipsim.chips.ahbm.ipcq.messages import IpcqDmaToken
+from sipsim.chips.ahbm.ipcq.pe_ipcq import PeIpcq
+from sipsim.chips.ahbm.memory.store import MemoryStore
+from sipsim.chips.ahbm.pe.engine import CommandEngine
+from sipsim.chips.ahbm.pe.math import MathEngine
 from sipsim.chips.ahbm.plan import Plan
-from sipsim.chips.ahbm.tl.language.language import TL
+from sipsim.chips.ahbm.tl.language import TL
 from sipsim.chips.ahbm.tl.values import Pointer, TensorHandle
 from sipsim.collectives.testdata import seeded_rows
 from sipsim.core.dtypes import DTYPES
-from sipsim.node.sip_node.sip_node import SipNode
-from sipsim.records.oplog.oplog import FIELDS
-from sipsim.records.replay.feed import Feed
+from sipsim.node.sip_node import SipNode
+from sipsim.records.oplog import FIELDS
+from sipsim.records.replay import Feed
 
 SMALL = {"sip.cube_mesh": {"w": 2, "h": 2}, "defaults.slot_size": 128}
 SYSTEMS: dict[str, dict[str, Any]] = {

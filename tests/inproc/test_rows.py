@@ -13,10 +13,10 @@ from sweeps import some
 
 from launcher.bench.base import BENCHES
 from launcher.bench.machine import Machine
-from launcher.result.fields.result_fields import AS_LEFT, ROW_START, WITH_OUTAGES
-from launcher.result.table.table import render
+from launcher.result.fields import AS_LEFT, ROW_START, WITH_OUTAGES
+from launcher.result.table import render
 from sipsim.chips.ahbm.barrier import Barrier
-from sipsim.chips.ahbm.sip.sip import Sip
+from sipsim.chips.ahbm.sip import Sip
 
 FEW = range(4)
 MANY = range(100, 100 + int(os.environ.get("AHBM_TEST_ROWS", "60")))

@@ -7,9 +7,9 @@ from typing import Any
 
 from runs import ccl_file, run
 
-from launcher.report.files.trace import write_trace
+from launcher.report.files import write_trace
 from sipsim.records.artifacts import made, rank_folder
-from sipsim.records.oplog.trace import TRACE_FILE, TraceFile, TraceLine
+from sipsim.records.oplog import TRACE_FILE, TraceFile, TraceLine
 
 PASS_ON = """
 TOPO_NAME_TO_KIND = {"ring_1d": 0}

@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from launcher.api.api import run
-from launcher.probe.command.options import parse_probe
-from launcher.probe.command.probe import probe
+from launcher.api import run
+from launcher.probe.command import parse_probe, probe
 
 FLITS = {"ucie_port.fdi_to_fdi_ns": 2, "ucie_port.flit_bytes": 256, "ucie_port.flit_overhead_bytes": 16}
 """2 ns from FDI to FDI in place of 4, and flits with 240 B of payload."""

@@ -14,8 +14,8 @@ from launch import ALL_REDUCE, CHECKOUT, END_S, STAND, Launch, environment, laun
 from sweeps import some
 
 from broker.ids import LAUNCHER
-from broker.mail.sockets.sockets import SocketFactory
-from broker.security.keys import AgentKeys, JobKeys
+from broker.mail.sockets import SocketFactory
+from broker.security import AgentKeys, JobKeys
 from launcher.hosts.bootstrap import Bootstrap
 from launcher.hosts.wire import Hello, Log, encode
 from sipsim import VERSION
@@ -213,7 +213,7 @@ def test_agents_started_by_another_program_read_the_bootstrap_file(tmp_path):
     flags = (*SMALL, "--engine", "k8s", "--hosts", "a,b", "--bind", "127.0.0.1")
     with launching(*flags, AHBM_BOOTSTRAP=str(bootstrap)) as launch:
         launch.line(lambda line: str(bootstrap) in line)
-        command = [sys.executable, "-m", "launcher.hosts.agent.agent", "--bootstrap", str(bootstrap)]
+        command = [sys.executable, "-m", "launcher.hosts.agent", "--bootstrap", str(bootstrap)]
         envs = [environment(launch.temp, JOB_COMPLETION_INDEX=str(index)) for index in range(2)]
         agents = [subprocess.Popen(command, env=env, cwd=CHECKOUT) for env in envs]
         done = launch.end()
@@ -228,7 +228,7 @@ SENDS = """
 import gc
 from broker.ids import BROKER
 from broker.wire import PacketBatch, Progress, encode
-from sipsim.node.sip_node.sip_node import SipNode
+from sipsim.node.sip_node import SipNode
 
 def sends(to, frame):
     next(each for each in gc.get_objects() if isinstance(each, SipNode))._mail.send(to, frame)
@@ -306,7 +306,7 @@ def test_no_ssh_at_all():
 
 
 def agent(*argv: object, stdin: str = "", temp: Path, **env: str) -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, "-m", "launcher.hosts.agent.agent", *map(str, argv)]
+    command = [sys.executable, "-m", "launcher.hosts.agent", *map(str, argv)]
     known = {name: value for name, value in environment(temp).items() if not name.startswith(("SLURM", "PMI", "OMPI"))}
     return subprocess.run(
         command, input=stdin, env={**known, **env}, cwd=CHECKOUT, capture_output=True, text=True, timeout=END_S
@@ -371,7 +371,7 @@ def test_an_agent_with_an_unknown_key_exits(tmp_path):
     (tmp_path / "boot").write_text(boot.text())
     (tmp_path / "boot").chmod(0o600)
     (tmp_path / "t").mkdir()
-    command = [sys.executable, "-m", "launcher.hosts.agent.agent", "--bootstrap", tmp_path / "boot"]
+    command = [sys.executable, "-m", "launcher.hosts.agent", "--bootstrap", tmp_path / "boot"]
     done = subprocess.run(
         command, cwd=CHECKOUT, env=environment(tmp_path / "t"), capture_output=True, text=True, timeout=END_S
     )

@@ -1,4 +1,4 @@
-"""Runs from Python: ``launcher.api.api.run`` gives the results of ``ahbm-launch`` and leaves no trace in its process.
+"""Runs from Python: ``launcher.api.run`` gives the results of ``ahbm-launch`` and leaves no trace in its process.
 
 The runs are made in the process of the tests; it is compared before and after each.
 """
@@ -20,13 +20,13 @@ import psutil
 import pytest
 from launch import ALL_REDUCE, launched, script, temporary_folder
 
-from launcher.api.api import RunOutcome, run
+from launcher.api import RunOutcome, run
 from sipsim.chips.ahbm.address import SPACES
-from sipsim.chips.ahbm.pe.engine.engines import ENGINES as COMMANDS
+from sipsim.chips.ahbm.pe.engine import ENGINES as COMMANDS
 from sipsim.core.errors import ConfigError
-from sipsim.core.registry.registry import Registry
+from sipsim.core.registry import Registry
 from sipsim.fabric.links import frames
-from sipsim.records.oplog import oplog
+from sipsim.records import oplog
 
 pytestmark = pytest.mark.processes
 
@@ -159,8 +159,8 @@ COMMAND = """
 from typing import NamedTuple
 from sipsim.chips.ahbm.collectives.algorithms import intercube_allreduce as base
 from sipsim.chips.ahbm.collectives.algorithms.intercube_allreduce import *
-from sipsim.chips.ahbm.pe.engine.engines import CommandEngine, engine_for
-from sipsim.records.oplog.oplog import record_kind
+from sipsim.chips.ahbm.pe.engine import CommandEngine, engine_for
+from sipsim.records.oplog import record_kind
 
 NOP = record_kind("nop", FIELD)
 
@@ -291,7 +291,7 @@ def test_nothing_is_printed_and_what_was_told_is_kept(tmp_path, traceless, capfd
 
 
 def test_one_run_at_a_time(tmp_path, traceless):
-    path = script(tmp_path, "from launcher.api.api import run\nrun()")
+    path = script(tmp_path, "from launcher.api import run\nrun()")
     for engine in ENGINES:
         outcome = traceless(path, engine=engine, **SMALL)
         assert outcome.error is not None

@@ -13,8 +13,8 @@ from launch import CHECKOUT, END_S, launched
 from manual_run import CALL, SMALL, Process, by_hand
 
 import launcher.commands.by_hand as by_hand_cli
-from launcher.commands.launch import launch as cli
-from launcher.options.options import parse
+from launcher.commands import launch as cli
+from launcher.options import parse
 
 pytestmark = pytest.mark.processes
 

@@ -54,5 +54,5 @@ def test_ctrl_c_in_a_run_with_a_change_is_told_by_the_exit_code(tmp_path: Path) 
 
 LAUNCH = (
     "import os, sys; os.environ['LAUNCHER_PID'] = str(os.getpid()); "
-    "from launcher.commands.launch.launch import main; sys.exit(main())"
+    "from launcher.commands.launch import main; sys.exit(main())"
 )

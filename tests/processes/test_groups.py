@@ -10,8 +10,8 @@ pytestmark = pytest.mark.processes
 STAR = """
 import os
 
-from sipsim.collectives.group.group import pairwise_wiring, towards
-from sipsim.collectives.schedule.steps import OWN_FIRST, Transfer, flow_of
+from sipsim.collectives.group import pairwise_wiring, towards
+from sipsim.collectives.schedule import OWN_FIRST, Transfer, flow_of
 
 COLLECTIVES = ("all_reduce",)
 CENTRE = int(os.environ["AHBM_RANK"]) == 2

@@ -12,11 +12,11 @@ from launch import CHECKOUT, END_S, Done, environment, launched, launching, scri
 from runs import run
 from sweeps import crossed
 
-from launcher.result.fields.result_fields import RankRow, ResultDocument, RunEntry, RunRow
-from sipsim.chips.config.load import load
-from sipsim.collectives.call.base import COLLECTIVES
+from launcher.result.fields import RankRow, ResultDocument, RunEntry, RunRow
+from sipsim.chips.config import load
+from sipsim.collectives.call import COLLECTIVES
 from sipsim.core.fields import columns_of
-from sipsim.topology.links.base import TOPOLOGIES
+from sipsim.topology.links import TOPOLOGIES
 
 pytestmark = pytest.mark.processes
 
@@ -296,7 +296,7 @@ class TestTemporaryFolder:
     @pytest.mark.fault
     def test_none_that_can_be_written(self, tmp_path):
         """Python tries several places; here none of them is writable."""
-        imports = "import sys, tempfile\nfrom launcher.commands.launch.launch import main\n"
+        imports = "import sys, tempfile\nfrom launcher.commands.launch import main\n"
         code = f"{imports}tempfile.tempdir = '/no/such/folder'\n"
         with temporary_folder() as temp:
             done = subprocess.run(

@@ -56,7 +56,7 @@ def test_the_other_distribution_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["broker", "sipsim"])
 def test_an_import_fails_with_the_same_line(tmp_path: Path, name: str) -> None:
     file = package(tmp_path, name)
-    done = python(tmp_path, "from launcher.api.api import run")
+    done = python(tmp_path, "from launcher.api import run")
     last = done.stderr.splitlines()[-1]
     finds = f"package {name} must be the one of ahbm-sim, in {ROOT}; Python finds {file}: {ADVICE}"
     assert (done.returncode, last) == (1, f"ImportError: {finds}")

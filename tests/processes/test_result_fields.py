@@ -12,30 +12,37 @@ from launch import ALL_REDUCE, launched, script
 from outcomes import rank_outcome
 
 from broker.wire import PeerLost
-from launcher.api.api import run
-from launcher.commands.launch import launch
-from launcher.options.options import parse
-from launcher.probe.command import probe
-from launcher.processes.fork_server.fork_server import ProcessStarted
-from launcher.report.checks.second_pass import note_verdicts
+from launcher.api import run
+from launcher.commands import launch
+from launcher.options import parse
+from launcher.probe import command as probe
+from launcher.processes.fork_server import ProcessStarted
+from launcher.report.checks import note_verdicts
 from launcher.report.failure import error_file_of
-from launcher.report.outcome.error_facts import ErrorFile
-from launcher.report.outcome.outcome import Outcome, RunError
+from launcher.report.outcome import ErrorFile, Outcome, RunError
 from launcher.result import document as result
-from launcher.result.fields.fields import MatrixDocument, MatrixRow, ProbeDocument, SizePoint, SweepDocument
-from launcher.result.fields.result_fields import LinkCsvRow, ResultDocument, RunRow
+from launcher.result.fields import (
+    LinkCsvRow,
+    MatrixDocument,
+    MatrixRow,
+    ProbeDocument,
+    ResultDocument,
+    RunRow,
+    SizePoint,
+    SweepDocument,
+)
 from launcher.result.page import DOCUMENTS
-from launcher.run.prepare.prepare import prepare
+from launcher.run.prepare import prepare
 from launcher.supervise.facts import BrokerListens, Fail, HostGone, HostJoined, HostSpec, ProcessNews, Tick
 from launcher.supervise.positions import NO_ANSWER, positions_of
-from launcher.supervise.ranks.lost_connections import EXPLAIN_S
+from launcher.supervise.ranks import EXPLAIN_S
 from launcher.supervise.request import RunSettings
 from launcher.supervise.supervisor import Supervisor
 from sipsim.core.fields import FieldLine, fields_of
 from sipsim.insight.hangs.deadlock import explain_deadlock
 from sipsim.records.dump import NOT_STARTED, BlockedResource, SipDump, TaskState
-from sipsim.records.oplog.trace import TraceLine
-from sipsim.records.replay.verdict import Difference, Verdict
+from sipsim.records.oplog import TraceLine
+from sipsim.records.replay import Difference, Verdict
 
 # One worker has all of them, so that the documents are made once.
 pytestmark = [pytest.mark.processes, pytest.mark.xdist_group("result fields")]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher.processes.fork_server.fork_server import (
+from launcher.processes.fork_server import (
     Ended,
     ForkServer,
     News,
@@ -241,7 +241,7 @@ def test_when_it_is_killed_the_kernel_kills_its_children(tmp_path):
 
 
 def test_one_that_is_stopped_does_not_keep_the_end_waiting(tmp_path, monkeypatch):
-    monkeypatch.setattr("launcher.processes.fork_server.fork_server.CLOSE_S", 0.01)
+    monkeypatch.setattr("launcher.processes.fork_server.CLOSE_S", 0.01)
     server = served(tmp_path, a=stand)
     started = first_started(server)
     handle = os.pidfd_open(started.pid)

@@ -65,7 +65,7 @@ def test_a_closed_pipe_is_no_error_of_the_probe(tmp_path: Path) -> None:
     words = ["--from", "0.0.0", "--to", "0.1.0", "--json", str(file)]
     reader, writer = os.pipe()
     os.close(reader)
-    command = [sys.executable, "-m", "launcher.probe.command.probe", *words]
+    command = [sys.executable, "-m", "launcher.probe.command", *words]
     done = subprocess.run(command, cwd=ROOT, stdout=writer, stderr=subprocess.PIPE, text=True, timeout=60)
     os.close(writer)
     assert (done.returncode, done.stderr, file.is_file()) == (0, "", True)

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from sipsim.chips.config.load import load
-from sipsim.config.load.override import Override, parse_set
+from sipsim.chips.config import load
+from sipsim.config.load import Override, parse_set
 from sipsim.core.errors import ConfigError
 
 

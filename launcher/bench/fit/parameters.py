@@ -14,7 +14,7 @@ import yaml
 
 from launcher.bench.fit.neutral import neutral
 from launcher.bench.machine import LINKS
-from sipsim.config.load.load import default_dir
+from sipsim.config.load import default_dir
 from sipsim.core.errors import ConfigError
 
 FIRST = "wormhole"

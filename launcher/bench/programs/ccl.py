@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from launcher.bench.programs.common import settings, tell
-from sipsim.chips.tensix.ccl.tensors.tensor import TILE
+from sipsim.chips.tensix.ccl.tensors import TILE
 from sipsim.chips.tensix.dataflow import Dataflow
 from sipsim.core.dtypes import DTYPES
 from sipsim.core.errors import SimulationError

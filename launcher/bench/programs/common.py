@@ -5,7 +5,7 @@ import sys
 from typing import Any, NamedTuple
 
 from sipsim.chips.tensix.eth_dataflow import SYNC_BYTES, EthDataflow
-from sipsim.chips.tensix.ethernet.ethernet import WORD_BYTES
+from sipsim.chips.tensix.ethernet import WORD_BYTES
 from sipsim.core.errors import SimulationError
 
 MARK = "ahbm-bench "

@@ -11,7 +11,7 @@ from typing import Any
 from launcher.bench.programs.common import Slots, check, pattern, send_free, send_merged
 from sipsim.chips.tensix.dataflow import TRANSACTION_IDS
 from sipsim.chips.tensix.eth_dataflow import EthDataflow
-from sipsim.chips.tensix.noc.floor_plan import Core
+from sipsim.chips.tensix.noc import Core
 
 
 class Sender:

@@ -11,7 +11,7 @@ from typing import Any
 from launcher.bench.programs.common import Slots, begin, check, end, pattern, settings, tell
 from launcher.bench.programs.ends import Receiver, Sender
 from sipsim.chips.tensix.eth_dataflow import SYNC_BYTES, EthDataflow
-from sipsim.chips.tensix.noc.floor_plan import Core
+from sipsim.chips.tensix.noc import Core
 
 KIB = 2**10
 

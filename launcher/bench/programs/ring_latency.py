@@ -10,7 +10,7 @@ from typing import Any
 from launcher.bench.programs.common import Slots, begin, check, end, pattern, send_free, send_merged, settings, tell
 from launcher.bench.programs.eth_ping import mean
 from sipsim.chips.tensix.eth_dataflow import EthDataflow
-from sipsim.chips.tensix.noc.floor_plan import Core
+from sipsim.chips.tensix.noc import Core
 
 
 class Separate:

@@ -8,8 +8,8 @@ Source: DESIGN section 5; TCM regions: ADR-0023 D20.
 import sys
 from typing import NamedTuple
 
-from sipsim.config.schema.components import TcmLayout
-from sipsim.core.registry.registry import note_definer, on_forget
+from sipsim.config.schema import TcmLayout
+from sipsim.core.registry import note_definer, on_forget
 
 SPACES = ["tcm", "hbm", "sram"]
 """Memory spaces by their code; :func:`add_space` adds to them."""

@@ -21,11 +21,11 @@ from msgspec import Meta
 
 from broker.ids import MAX_PS
 from sipsim.chips.ahbm.plan import Plan
-from sipsim.chips.api.run_plan.barrier_tree import ROOT, BarrierTree
+from sipsim.chips.api.run_plan import ROOT, BarrierTree
 from sipsim.core.errors import InvariantViolation
-from sipsim.core.session.session import Session
+from sipsim.core.session import Session
 from sipsim.fabric.links.frames import Body, Number, codec, encode
-from sipsim.fabric.links.network.delivery import BadPacket
+from sipsim.fabric.links.network import BadPacket
 from sipsim.records.recorder import Recorder
 
 Ps = int

@@ -6,32 +6,26 @@ from itertools import chain
 from sipsim.chips.ahbm.collectives import rules as ccl_rules
 from sipsim.chips.ahbm.collectives.queue_dump import dump
 from sipsim.chips.ahbm.history import write_history
-from sipsim.chips.ahbm.host.builtin_job.collective_job import CollectiveJob
-from sipsim.chips.ahbm.host.builtin_job.collective_request import collective_job
-from sipsim.chips.ahbm.host.builtin_job.group_job import GroupJob
-from sipsim.chips.ahbm.host.builtin_job.group_request import group_choices, group_notes
+from sipsim.chips.ahbm.host.builtin_job import CollectiveJob, GroupJob, collective_job, group_choices, group_notes
 from sipsim.chips.ahbm.host.torch import Torch
-from sipsim.chips.ahbm.memory.store.host_log import HostLog
-from sipsim.chips.ahbm.pe.engine.engines import ENGINES
+from sipsim.chips.ahbm.memory.store import HostLog
+from sipsim.chips.ahbm.pe.engine import ENGINES
 from sipsim.chips.ahbm.plan import Plan
-from sipsim.chips.ahbm.rules import control_rules, memory_rules, noc_rules
-from sipsim.chips.ahbm.sip.sip import Sip
+from sipsim.chips.ahbm.rules import CONTROL_RULES, MEMORY_RULES, NOC_RULES, unused_keys
+from sipsim.chips.ahbm.sip import Sip
 from sipsim.chips.api.chip import CHIPS, Chip, ChipContext, ChipKind, ChipResults
 from sipsim.chips.api.forecast import JobForecast
-from sipsim.collectives.call.base import COLLECTIVES, default_collective
-from sipsim.collectives.call.calls import GroupCall, OpenCall
-from sipsim.collectives.semantics.group import GroupCollective
+from sipsim.collectives.call import COLLECTIVES, GroupCall, OpenCall, default_collective
+from sipsim.collectives.semantics import GroupCollective
 from sipsim.config.document import Problem
-from sipsim.config.load.override import Override
-from sipsim.config.schema.model import Resolved
+from sipsim.config.load import Override
+from sipsim.config.schema import Resolved
 from sipsim.core.task import Task
-from sipsim.fabric.graph.grid import PORTS
+from sipsim.fabric.graph import PORTS
 from sipsim.fabric.open import delayed_transfers
 from sipsim.records.artifacts import RECORDED_IO, made
 from sipsim.records.job import Job, JobRequest
-from sipsim.records.oplog.line_file import LineFile
-from sipsim.records.oplog.oplog import oplog_file
-from sipsim.records.oplog.trace import TRACE_FILE, TraceFile
+from sipsim.records.oplog import TRACE_FILE, LineFile, TraceFile, oplog_file
 
 
 class AhbmChip(Chip):
@@ -125,9 +119,9 @@ class Ahbm(ChipKind[Plan]):
     """Its config sections are ``sip``, ``cube``, ``components.yaml`` and ``ccl.yaml``, so it has no ``chip_params``."""
 
     about = "a mesh of HBM cubes with PEs, which talk through IPCQ"
-    explainer = "sipsim.insight.explain.critical_path.explanation"
+    explainer = "sipsim.insight.explain.critical_path"
     traces = verifies = True
-    rules = (*noc_rules.NOC_RULES, *memory_rules.MEMORY_RULES, *control_rules.CONTROL_RULES, *ccl_rules.RULES)
+    rules = (*NOC_RULES, *MEMORY_RULES, *CONTROL_RULES, *ccl_rules.RULES)
 
     def check_overrides(self, resolved: Resolved, overrides: Sequence[Override]) -> None:
         ccl_rules.check_overrides(resolved, overrides)
@@ -147,7 +141,7 @@ class Ahbm(ChipKind[Plan]):
         return PORTS
 
     def unused(self, resolved: Resolved) -> Iterable[Problem]:
-        return memory_rules.unused_keys(resolved)
+        return unused_keys(resolved)
 
     def plan(self, resolved: Resolved) -> Plan:
         # All engines are imported here, so that the processes of a run, which are forked later, share them.
@@ -171,8 +165,7 @@ class Ahbm(ChipKind[Plan]):
         return group_choices(job, plan) if job.algorithms and job.is_auto else []
 
     def forecast(self, job: Job, plan: Plan) -> JobForecast | None:
-        from sipsim.chips.ahbm.costs.forecast.counted import Uncountable
-        from sipsim.chips.ahbm.costs.forecast.job import forecast
+        from sipsim.chips.ahbm.costs.forecast import Uncountable, forecast
 
         try:
             return forecast(job, plan)

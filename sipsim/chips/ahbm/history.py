@@ -9,10 +9,10 @@ from typing import Any
 import msgspec
 
 from broker.wire import checked
-from sipsim.chips.ahbm.ipcq.messages.messages import Installed
-from sipsim.chips.ahbm.memory.ports.port import Wait
+from sipsim.chips.ahbm.ipcq.messages import Installed
+from sipsim.chips.ahbm.memory.ports import Wait
 from sipsim.core.errors import OutputError
-from sipsim.core.files.files import reader, write_file
+from sipsim.core.files import reader, write_file
 from sipsim.fabric.noc.delays import Delayed
 from sipsim.records.recorder import PhaseStart, Recorder, Span
 

@@ -10,10 +10,9 @@ import msgspec
 from broker.ids import Channel
 from sipsim.chips.ahbm.address import PePlace
 from sipsim.chips.ahbm.collectives.algorithm import Algorithm, is_own, source_hash
-from sipsim.chips.ahbm.collectives.catalog.catalog import Catalog
-from sipsim.chips.ahbm.collectives.launch.workers import WorkerSettings
-from sipsim.chips.ahbm.collectives.neighbours.base import TABLES
-from sipsim.chips.ahbm.collectives.neighbours.neighbours import NeighbourTable
+from sipsim.chips.ahbm.collectives.catalog import Catalog
+from sipsim.chips.ahbm.collectives.launch import WorkerSettings
+from sipsim.chips.ahbm.collectives.neighbours import TABLES, NeighbourTable
 from sipsim.chips.ahbm.collectives.queue_pairs import (
     InstallPlan,
     check_endpoints,
@@ -32,21 +31,20 @@ from sipsim.chips.ahbm.collectives.settings import (
     effective_world_size,
     least_credit_bytes,
 )
-from sipsim.chips.ahbm.collectives.wirings.communicator import Communicator
+from sipsim.chips.ahbm.collectives.wirings import Communicator
 from sipsim.chips.ahbm.costs.promises import ChipBounds, InstalledBounds, shortest_windows_ps
 from sipsim.chips.ahbm.ipcq.backpressure import backpressure_of
 from sipsim.chips.ahbm.ipcq.credits import credit_mode_of
-from sipsim.chips.ahbm.ipcq.messages.messages import IpcqInitEntry
-from sipsim.chips.ahbm.mesh.base import part_kinds
+from sipsim.chips.ahbm.ipcq.messages import IpcqInitEntry
+from sipsim.chips.ahbm.mesh import part_kinds
 from sipsim.chips.ahbm.system import System
-from sipsim.chips.api.run_plan.base import Added, RunPlan, reactions_ps
-from sipsim.collectives.call.base import COLLECTIVES, Array
-from sipsim.collectives.group.group import Group
-from sipsim.collectives.reduction.operators import ROUNDED
-from sipsim.collectives.reduction.rounding import rows_differ
-from sipsim.collectives.schedule.blocks import units
-from sipsim.collectives.semantics.group import GroupCollective, Task
-from sipsim.config.schema.model import IpcqKnobs, Resolved
+from sipsim.chips.api.run_plan import Added, RunPlan, reactions_ps
+from sipsim.collectives.call import COLLECTIVES, Array
+from sipsim.collectives.group import Group
+from sipsim.collectives.reduction import ROUNDED, rows_differ
+from sipsim.collectives.schedule import units
+from sipsim.collectives.semantics import GroupCollective, Task
+from sipsim.config.schema import IpcqKnobs, Resolved
 from sipsim.core.dtypes import DTYPES
 from sipsim.core.units import format_time_ps, ns_to_ps
 from sipsim.fabric.noc.arbitration import ONE_QUEUE, Arbitration

@@ -8,12 +8,10 @@ from typing import Any
 import msgspec
 
 from sipsim.chips.ahbm.address import LEAD_PE, TcmMap, tcm_map
-from sipsim.chips.ahbm.memory.ports.port import FIXED_LATENCY
-from sipsim.chips.ahbm.mesh.base import MemoryPart
-from sipsim.chips.ahbm.mesh.cube_mesh import CubeMeshGraph
-from sipsim.config.schema.model import Resolved
-from sipsim.fabric.graph.graph import Node, port_node
-from sipsim.fabric.graph.grid import PORTS
+from sipsim.chips.ahbm.memory.ports import FIXED_LATENCY
+from sipsim.chips.ahbm.mesh import CubeMeshGraph, MemoryPart
+from sipsim.config.schema import Resolved
+from sipsim.fabric.graph import PORTS, Node, port_node
 from sipsim.fabric.sips import JoinedSips
 
 

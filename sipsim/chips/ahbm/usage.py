@@ -4,14 +4,13 @@ from collections.abc import Callable, Iterator, Mapping
 from operator import add
 from typing import NamedTuple, TypeVar
 
-from sipsim.chips.ahbm.pe.engine.unit import GEMM
+from sipsim.chips.ahbm.pe.engine import GEMM
 from sipsim.core.engine import Engine
-from sipsim.fabric.graph.graph import Edge
-from sipsim.fabric.links.outages.record_outages import OutageUse
-from sipsim.fabric.transport.edge_use import EdgeUse
+from sipsim.fabric.graph import Edge
+from sipsim.fabric.links.outages import OutageUse
+from sipsim.fabric.transport import EdgeUse
 from sipsim.records.recorder import Recorder
-from sipsim.records.report.launches import KernelUse
-from sipsim.records.report.usage import EngineUse, LinkUse, TlbUse, Usage
+from sipsim.records.report import EngineUse, KernelUse, LinkUse, TlbUse, Usage
 
 Ps = int
 Place = tuple[int, int]

@@ -1,6 +1,6 @@
 """The interface of a chip kind, the one place where a SIP is put together: its plan, its parts, its host program.
 
-Session, sync client, engine, broker and launcher see a :class:`~sipsim.chips.api.run_plan.base.RunPlan` and a
+Session, sync client, engine, broker and launcher see a :class:`~sipsim.chips.api.run_plan.RunPlan` and a
 :class:`Chip`, whatever the kind. ``system.chip`` chooses it: a name, or a module on the import path that registers its
 kind under its own name.
 """
@@ -17,25 +17,22 @@ import msgspec
 from msgspec.structs import replace
 
 from broker.wire import PacketBatch
-from sipsim.chips.api.bridge.base import Bridge
+from sipsim.chips.api.bridge import Bridge
 from sipsim.chips.api.forecast import JobForecast
-from sipsim.chips.api.run_plan.base import RunPlan
-from sipsim.collectives.call.calls import GroupCall, OpenCall
+from sipsim.chips.api.run_plan import RunPlan
+from sipsim.collectives.call import GroupCall, OpenCall
 from sipsim.config.document import Problem, Rule
-from sipsim.config.load.override import Override
-from sipsim.config.schema.model import Resolved
-from sipsim.config.schema.section import NoParams, Section
+from sipsim.config.load import Override
+from sipsim.config.schema import NoParams, Resolved, Section
 from sipsim.core.errors import ConfigError
-from sipsim.core.registry.registry import Registry, UnknownName
-from sipsim.core.session.session import Session
+from sipsim.core.registry import Registry, UnknownName
+from sipsim.core.session import Session
 from sipsim.core.task import MakeTask, Task
-from sipsim.fabric.links.outages.record_outages import OutageUse
+from sipsim.fabric.links.outages import OutageUse
 from sipsim.records.dump import BlockedResource, SipDump, Unread, task_state
 from sipsim.records.job import Job, JobRequest, RunRecord
-from sipsim.records.replay.feed import MakeSecondPass
-from sipsim.records.replay.verdict import Verdict
-from sipsim.records.report.launches import LaunchRecord
-from sipsim.records.report.usage import Usage
+from sipsim.records.replay import MakeSecondPass, Verdict
+from sipsim.records.report import LaunchRecord, Usage
 
 PlanType = TypeVar("PlanType", bound=RunPlan)
 
@@ -276,8 +273,10 @@ CHIPS: Registry[ChipKind[Any]] = Registry(
     "chip",
     {
         "sipsim.chips.ahbm.chip": ("ahbm",),
-        "sipsim.chips.tensix.chip.blackhole": ("blackhole",),
-        "sipsim.chips.tensix.chip.wormhole": ("wormhole",),
+        "sipsim.chips.tensix.chip": (
+            "blackhole",
+            "wormhole",
+        ),
     },
 )
 

@@ -8,7 +8,7 @@ from reprlib import repr as shown
 from types import NoneType, UnionType
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from sipsim.chips.tensix.noc.floor_plan import Core
+from sipsim.chips.tensix.noc import Core
 from sipsim.core.errors import KernelMisuse
 from sipsim.core.units import as_whole
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from sipsim.chips.tensix.memory import Watch
-from sipsim.chips.tensix.noc.floor_plan import Core
+from sipsim.chips.tensix.noc import Core
 from sipsim.chips.tensix.processor import Looks, Processor
 from sipsim.chips.tensix.tiles import ATOMIC_BYTES, Tiles
 from sipsim.core.errors import KernelMisuse

@@ -9,7 +9,7 @@ import struct
 from typing import NamedTuple
 
 from sipsim.chips.tensix.dataflow import Dataflow
-from sipsim.chips.tensix.ethernet.ethernet import WORD_BYTES, Transmitter
+from sipsim.chips.tensix.ethernet import WORD_BYTES, Transmitter
 from sipsim.chips.tensix.processor import Processor
 from sipsim.chips.tensix.tiles import Tiles
 from sipsim.core.errors import KernelMisuse

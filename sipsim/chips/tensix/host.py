@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
+from sipsim.chips.tensix import programs
 from sipsim.chips.tensix.arguments import (
     Count,
     Natural,
@@ -18,19 +19,16 @@ from sipsim.chips.tensix.arguments import (
     worker_tile,
 )
 from sipsim.chips.tensix.ccl.operations import Collectives
-from sipsim.chips.tensix.ccl.tensors.tensor import Tensor
+from sipsim.chips.tensix.ccl.tensors import Tensor
 from sipsim.chips.tensix.edm.builder import EriscDataMoverBuilder
 from sipsim.chips.tensix.edm.layout import TerminationMode, WorkerSignal, layout
-from sipsim.chips.tensix.fabric.fabric.host import Fabric
-from sipsim.chips.tensix.fabric.fabric.places import ROLES, Places
-from sipsim.chips.tensix.noc.floor_plan import Core, Kind
-from sipsim.chips.tensix.noc.noc import NOCS
+from sipsim.chips.tensix.fabric.fabric import ROLES, Fabric, Places
+from sipsim.chips.tensix.noc import NOCS, Core, Kind
 from sipsim.chips.tensix.params import ChipParams
-from sipsim.chips.tensix.programs import programs
-from sipsim.chips.tensix.programs.programs import KernelSpec, Program
+from sipsim.chips.tensix.programs import KernelSpec, Program
 from sipsim.chips.tensix.tiles import ATOMIC_BYTES, KIB
 from sipsim.core.errors import KernelMisuse, NoSuchCall
-from sipsim.core.registry.registry import nearest
+from sipsim.core.registry import nearest
 from sipsim.core.task import makes_generator, why_not_called
 from sipsim.core.units import PS_PER_NS, drain_ps
 

@@ -21,7 +21,7 @@ on their way.
 
 from hashlib import blake2b
 
-from sipsim.chips.tensix.noc.floor_plan import Core
+from sipsim.chips.tensix.noc import Core
 from sipsim.chips.tensix.params import JitterParams
 from sipsim.core.units import ns_to_ps
 

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from sipsim.config.schema.section import PositiveInt, Section
+from sipsim.config.schema import PositiveInt, Section
 from sipsim.core.units import gbytes_per_s_to_bps, ns_to_ps
 
 Coordinate = tuple[Annotated[int, Meta(ge=0, lt=64)], Annotated[int, Meta(ge=0, lt=64)]]

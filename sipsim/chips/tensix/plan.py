@@ -5,11 +5,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from sipsim.chips.api.run_plan.base import RunPlan
-from sipsim.chips.tensix.noc.floor_plan import FloorPlan
-from sipsim.chips.tensix.noc.noc import NocGraph
+from sipsim.chips.api.run_plan import RunPlan
+from sipsim.chips.tensix.noc import FloorPlan, NocGraph
 from sipsim.chips.tensix.params import ChipParams
-from sipsim.config.schema.model import Resolved
+from sipsim.config.schema import Resolved
 from sipsim.fabric.sips import JoinedSips
 
 SIDES = ("E", "W", "N", "S")

@@ -8,7 +8,7 @@ from typing import Any
 import greenlet
 
 from sipsim.chips.tensix.memory import TileMemory
-from sipsim.chips.tensix.noc.floor_plan import Core
+from sipsim.chips.tensix.noc import Core
 from sipsim.chips.tensix.params import ChipParams
 from sipsim.core.engine import Engine
 from sipsim.core.task import MakeTask, Task

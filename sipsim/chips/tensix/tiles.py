@@ -4,15 +4,14 @@ from collections.abc import Callable
 
 from sipsim.chips.tensix.jitter import Jitter
 from sipsim.chips.tensix.memory import TileMemory
-from sipsim.chips.tensix.noc.floor_plan import Core, FloorPlan, Kind
-from sipsim.chips.tensix.noc.noc import NocGraph
+from sipsim.chips.tensix.noc import Core, FloorPlan, Kind, NocGraph
 from sipsim.chips.tensix.processor import Processor
-from sipsim.chips.tensix.results.log import TileLog
+from sipsim.chips.tensix.results import TileLog
 from sipsim.core.engine import Engine
 from sipsim.core.errors import KernelMisuse
-from sipsim.fabric.graph.graph import Route
+from sipsim.fabric.graph import Route
 from sipsim.fabric.noc.fabric import Fabric
-from sipsim.fabric.noc.transfer.transfer import Done
+from sipsim.fabric.noc.transfer import Done
 
 ATOMIC_BYTES = 4
 REQUEST_BYTES = 1

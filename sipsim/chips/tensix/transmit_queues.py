@@ -2,7 +2,7 @@
 
 A command sends ``nbytes`` of payload. It *starts* when the first byte of its first packet is on the wire, and *has
 left* with the last byte of its last packet; that arrives the link's latency later. What an outage does to packets,
-:mod:`sipsim.fabric.links.outages.links_outages` says.
+:mod:`sipsim.fabric.links.outages` says.
 
 * A queue takes a command while fewer than ``accept_ahead`` of its commands have not started; else it is busy, and
   refuses. A command is not started at the times before its start, and is at it.
@@ -25,17 +25,17 @@ from typing import NamedTuple
 
 from sipsim.core.errors import InvariantViolation
 from sipsim.core.units import drain_ps
-from sipsim.fabric.links.kind.base import AnyLinkKind
-from sipsim.fabric.links.outages.links_outages import (
+from sipsim.fabric.links.kind import AnyLinkKind
+from sipsim.fabric.links.outages import (
     NEVER_PS,
     ByteClock,
     Crossing,
     Loss,
     Outage,
+    OutageUse,
     Retransmitter,
     joined_loss,
 )
-from sipsim.fabric.links.outages.record_outages import OutageUse
 
 Ps = int
 QUEUES = 2

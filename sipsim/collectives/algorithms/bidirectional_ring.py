@@ -12,14 +12,13 @@ Use it on rings. All ranks have the same bits: what is combined is combined in o
 
 from fractions import Fraction
 
-from sipsim.collectives.group.group import Group, wiring_of
-from sipsim.collectives.patterns.grids.ring_flows import busiest_ring_link, ring_flow
-from sipsim.collectives.patterns.lines.kinds import EVERY as COLLECTIVES
-from sipsim.collectives.patterns.lines.paths import shortest_all_to_all
+from sipsim.collectives.group import Group, wiring_of
+from sipsim.collectives.patterns.grids import busiest_ring_link, ring_flow
+from sipsim.collectives.patterns.lines import EVERY as COLLECTIVES
+from sipsim.collectives.patterns.lines import shortest_all_to_all
 from sipsim.collectives.patterns.trees import Tree, path_edges
-from sipsim.collectives.schedule.pipeline import MESSAGE_BYTES
-from sipsim.collectives.schedule.steps import Flow, Schedule, Wiring, flow_of
-from sipsim.collectives.semantics.group import Task
+from sipsim.collectives.schedule import MESSAGE_BYTES, Flow, Schedule, Wiring, flow_of
+from sipsim.collectives.semantics import Task
 
 __all__ = ["COLLECTIVES", "RANK_IDENTICAL", "busiest_link", "schedule", "wiring"]
 

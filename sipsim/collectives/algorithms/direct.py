@@ -12,13 +12,12 @@ and for small tensors. All ranks have the same bits: each block is combined at o
 
 from fractions import Fraction
 
-from sipsim.collectives.group.group import towards
-from sipsim.collectives.patterns.lines.kinds import EVERY as COLLECTIVES
-from sipsim.collectives.patterns.pairs.exchanges import all_pairs, busiest_ring_load, nearest_first, rounds_of_all_pairs
-from sipsim.collectives.patterns.pairs.exchanges import pairs_wiring as wiring
-from sipsim.collectives.schedule.blocks import VECTOR
-from sipsim.collectives.schedule.steps import OWN_FIRST, REPLACE, Schedule, Transfer, flow_of, joined
-from sipsim.collectives.semantics.group import Task
+from sipsim.collectives.group import towards
+from sipsim.collectives.patterns.lines import EVERY as COLLECTIVES
+from sipsim.collectives.patterns.pairs import all_pairs, busiest_ring_load, nearest_first, rounds_of_all_pairs
+from sipsim.collectives.patterns.pairs import pairs_wiring as wiring
+from sipsim.collectives.schedule import OWN_FIRST, REPLACE, VECTOR, Schedule, Transfer, flow_of, joined
+from sipsim.collectives.semantics import Task
 
 __all__ = ["COLLECTIVES", "RANK_IDENTICAL", "busiest_link", "schedule", "wiring"]
 

@@ -13,12 +13,11 @@ tensors of middle size on many ranks that are not in a ring or grid. All ranks h
 combines, others copy.
 """
 
-from sipsim.collectives.patterns.pairs.powers import edges_of
-from sipsim.collectives.patterns.pairs.powers import powers_wiring as wiring
+from sipsim.collectives.patterns.pairs import edges_of
+from sipsim.collectives.patterns.pairs import powers_wiring as wiring
 from sipsim.collectives.patterns.trees import Tree, complementary, in_order, tree_flow
-from sipsim.collectives.schedule.pipeline import pieces_of
-from sipsim.collectives.schedule.steps import Schedule
-from sipsim.collectives.semantics.group import Task
+from sipsim.collectives.schedule import Schedule, pieces_of
+from sipsim.collectives.semantics import Task
 
 __all__ = ["COLLECTIVES", "RANK_IDENTICAL", "most_moved", "schedule", "wiring"]
 

@@ -13,12 +13,11 @@ All ranks have the same bits: each block is combined at one rank and then copied
 
 from fractions import Fraction
 
-from sipsim.collectives.patterns.lines.paths import Blocks
-from sipsim.collectives.patterns.pairs.powers import Fold, all_gather, doubling, exchange_load, halving, has_load
-from sipsim.collectives.patterns.pairs.powers import exchange_wiring as wiring
-from sipsim.collectives.schedule.blocks import VECTOR
-from sipsim.collectives.schedule.steps import Schedule, flow_of
-from sipsim.collectives.semantics.group import Task
+from sipsim.collectives.patterns.lines import Blocks
+from sipsim.collectives.patterns.pairs import Fold, all_gather, doubling, exchange_load, halving, has_load
+from sipsim.collectives.patterns.pairs import exchange_wiring as wiring
+from sipsim.collectives.schedule import VECTOR, Schedule, flow_of
+from sipsim.collectives.semantics import Task
 
 __all__ = ["COLLECTIVES", "RANK_IDENTICAL", "busiest_link", "schedule", "wiring"]
 

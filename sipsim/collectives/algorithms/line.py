@@ -15,13 +15,11 @@ one rank, in one order, then copied.
 
 from fractions import Fraction
 
-from sipsim.collectives.group.group import Group, wiring_of
-from sipsim.collectives.patterns.lines.paths import Path, gather, line_all_gather, line_reduce_scatter, scatter
+from sipsim.collectives.group import Group, wiring_of
+from sipsim.collectives.patterns.lines import Path, gather, line_all_gather, line_reduce_scatter, scatter
 from sipsim.collectives.patterns.trees import Tree, path_edges, tree_flow
-from sipsim.collectives.schedule.blocks import VECTOR
-from sipsim.collectives.schedule.pipeline import pieces_of
-from sipsim.collectives.schedule.steps import Schedule, Sends, Wiring, flow_of, joined
-from sipsim.collectives.semantics.group import Task
+from sipsim.collectives.schedule import VECTOR, Schedule, Sends, Wiring, flow_of, joined, pieces_of
+from sipsim.collectives.semantics import Task
 
 __all__ = ["COLLECTIVES", "RANK_IDENTICAL", "busiest_link", "schedule", "wiring"]
 

@@ -18,8 +18,8 @@ combined in one order and then copied.
 
 from fractions import Fraction
 
-from sipsim.collectives.group.group import Group, wiring_of
-from sipsim.collectives.patterns.grids.grids import (
+from sipsim.collectives.group import Group, wiring_of
+from sipsim.collectives.patterns.grids import (
     Axis,
     balanced_weights,
     disjoint_trees,
@@ -29,10 +29,8 @@ from sipsim.collectives.patterns.grids.grids import (
     rounds_of,
 )
 from sipsim.collectives.patterns.trees import tree_flow
-from sipsim.collectives.schedule.blocks import VECTOR
-from sipsim.collectives.schedule.pipeline import pieces_of, staggered
-from sipsim.collectives.schedule.steps import Flow, Schedule, Wiring
-from sipsim.collectives.semantics.group import Task
+from sipsim.collectives.schedule import VECTOR, Flow, Schedule, Wiring, pieces_of, staggered
+from sipsim.collectives.semantics import Task
 
 __all__ = ["COLLECTIVES", "RANK_IDENTICAL", "busiest_link", "schedule", "wiring"]
 

@@ -11,10 +11,10 @@ them with those of the others in the order of :mod:`.direct`, the one before it 
 
 from fractions import Fraction
 
-from sipsim.collectives.patterns.pairs.exchanges import all_pairs, busiest_ring_load
-from sipsim.collectives.patterns.pairs.exchanges import pairs_wiring as wiring
-from sipsim.collectives.schedule.steps import OWN_FIRST, Schedule, flow_of, original
-from sipsim.collectives.semantics.group import Task
+from sipsim.collectives.patterns.pairs import all_pairs, busiest_ring_load
+from sipsim.collectives.patterns.pairs import pairs_wiring as wiring
+from sipsim.collectives.schedule import OWN_FIRST, Schedule, flow_of, original
+from sipsim.collectives.semantics import Task
 
 __all__ = ["COLLECTIVES", "RANK_IDENTICAL", "busiest_link", "schedule", "wiring"]
 

@@ -13,11 +13,10 @@ this order.
 
 from fractions import Fraction
 
-from sipsim.collectives.patterns.pairs.powers import Fold, all_gather, exchange_load, has_load
-from sipsim.collectives.patterns.pairs.powers import exchange_wiring as wiring
-from sipsim.collectives.schedule.blocks import VECTOR
-from sipsim.collectives.schedule.steps import ARRIVED_FIRST, OWN_FIRST, Schedule, Transfer, flow_of
-from sipsim.collectives.semantics.group import Task
+from sipsim.collectives.patterns.pairs import Fold, all_gather, exchange_load, has_load
+from sipsim.collectives.patterns.pairs import exchange_wiring as wiring
+from sipsim.collectives.schedule import ARRIVED_FIRST, OWN_FIRST, VECTOR, Schedule, Transfer, flow_of
+from sipsim.collectives.semantics import Task
 
 __all__ = ["COLLECTIVES", "RANK_IDENTICAL", "busiest_link", "schedule", "wiring"]
 

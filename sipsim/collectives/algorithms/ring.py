@@ -15,11 +15,11 @@ the same bits.
 
 from fractions import Fraction
 
-from sipsim.collectives.group.group import Group, wiring_of
-from sipsim.collectives.patterns.grids.ring_flows import busiest_ring_link, ring_flow
-from sipsim.collectives.patterns.lines.kinds import EVERY as COLLECTIVES
-from sipsim.collectives.schedule.steps import Schedule, Wiring
-from sipsim.collectives.semantics.group import Task
+from sipsim.collectives.group import Group, wiring_of
+from sipsim.collectives.patterns.grids import busiest_ring_link, ring_flow
+from sipsim.collectives.patterns.lines import EVERY as COLLECTIVES
+from sipsim.collectives.schedule import Schedule, Wiring
+from sipsim.collectives.semantics import Task
 
 __all__ = ["COLLECTIVES", "RANK_IDENTICAL", "busiest_link", "schedule", "wiring"]
 

@@ -13,12 +13,11 @@ Use it for small tensors with a root, and for groups that are spread over the sy
 root combines, others copy.
 """
 
-from sipsim.collectives.patterns.pairs.powers import edges_of
-from sipsim.collectives.patterns.pairs.powers import powers_wiring as wiring
+from sipsim.collectives.patterns.pairs import edges_of
+from sipsim.collectives.patterns.pairs import powers_wiring as wiring
 from sipsim.collectives.patterns.trees import Tree, binomial, in_order, tree_flow
-from sipsim.collectives.schedule.pipeline import pieces_of
-from sipsim.collectives.schedule.steps import Flow, Schedule, flow_of
-from sipsim.collectives.semantics.group import Task
+from sipsim.collectives.schedule import Flow, Schedule, flow_of, pieces_of
+from sipsim.collectives.semantics import Task
 
 __all__ = ["COLLECTIVES", "RANK_IDENTICAL", "most_moved", "schedule", "wiring"]
 

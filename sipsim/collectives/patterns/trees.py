@@ -5,10 +5,9 @@ from collections.abc import Callable, Iterable
 from itertools import pairwise
 from typing import NamedTuple
 
-from sipsim.collectives.patterns.lines.paths import Blocks, Path
-from sipsim.collectives.schedule.pipeline import staggered
-from sipsim.collectives.schedule.steps import OWN_FIRST, REPLACE, End, Flow, Transfer, Wiring, flow_of
-from sipsim.collectives.semantics.group import Task
+from sipsim.collectives.patterns.lines import Blocks, Path
+from sipsim.collectives.schedule import OWN_FIRST, REPLACE, End, Flow, Transfer, Wiring, flow_of, staggered
+from sipsim.collectives.semantics import Task
 
 Edge = tuple[End, End]
 """Two ranks with the directions to each other: an edge of a tree without a root, and a pair of a wiring."""

@@ -4,10 +4,10 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from sipsim.core.errors import InvariantViolation
-from sipsim.fabric.buffered.ports.packets import Packet
+from sipsim.fabric.buffered.ports import Packet
 
 if TYPE_CHECKING:
-    from sipsim.fabric.buffered.ports.ports import Fifo, Output
+    from sipsim.fabric.buffered.ports import Fifo, Output
 
 Ps = int
 

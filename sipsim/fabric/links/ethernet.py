@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from sipsim.core.units import drain_ps
-from sipsim.fabric.links.kind.base import LINK_KINDS, LinkKind
+from sipsim.fabric.links.kind import LINK_KINDS, LinkKind
 
 Size = Annotated[int, Meta(ge=0, le=65536)]
 
@@ -23,7 +23,7 @@ class Ethernet(LinkKind, frozen=True, omit_defaults=True):
     ``forwarding``: a node behind the link passes a frame on when it has all of it (``store_and_forward``: the FCS at
     its end is checked first), or byte by byte as it comes (``cut_through``). Of several frames each is passed on while
     the next one comes, so a message's head goes on later by one frame's time on the link (:meth:`stored_ps`), and the
-    tail where it was. How much later that is at the destination, ``sipsim.fabric.graph.graph.bottleneck`` says: a
+    tail where it was. How much later that is at the destination, ``sipsim.fabric.graph.bottleneck`` says: a
     frame's time a link where links of one rate follow each other, as in a chain of switches.
 
     Limits: the source sends a frame while its bytes come to the port, it does not gather them first. The last of
@@ -31,7 +31,7 @@ class Ethernet(LinkKind, frozen=True, omit_defaults=True):
     The gap counts as part of the frame before it. No frame is paused.
 
     ``go_back_n``: frames that an outage of the link has lost are sent again
-    (:mod:`sipsim.fabric.links.outages.links_outages`), which IEEE 802.3 leaves to others; else the run ends with
+    (:mod:`sipsim.fabric.links.outages`), which IEEE 802.3 leaves to others; else the run ends with
     ``LinkLoss``. Without an outage no frame is lost.
     """
 

@@ -16,7 +16,7 @@ from msgspec import Meta
 
 from broker.ids import MAX_FRAME_BYTES, MAX_PS
 from broker.wire import checked
-from sipsim.core.registry.registry import note_definer, on_forget
+from sipsim.core.registry import note_definer, on_forget
 
 OWN_TAGS = 64
 """Tags below are the simulator's own; other modules have the rest."""
@@ -30,7 +30,7 @@ Data = Annotated[bytes, Meta(max_length=MAX_FRAME_BYTES)]
 
 class Payload(Protocol):
     """What a frame carries: a record type with a codec, and on its chip a delivery
-    (``sipsim.fabric.links.network.delivery``).
+    (``sipsim.fabric.links.network``).
     """
 
     @property

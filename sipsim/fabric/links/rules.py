@@ -1,13 +1,13 @@
 """Rules for ``links``, the link presets, and for the presets in use."""
 
-from sipsim.config.check.check import convert_part
+from sipsim.config.check import convert_part
 from sipsim.config.document import Path, Problem, Rule, dotted, refused, unregistered
-from sipsim.config.schema.model import Resolved
+from sipsim.config.schema import Resolved
 from sipsim.core.errors import ConfigError, error_text, pass_on_halt
-from sipsim.core.registry.registry import unknown_name
-from sipsim.fabric.links.kind.base import LINK_KINDS, AnyLinkKind, link_of_preset, links_in_use
-from sipsim.fabric.links.outages.links_outages import link_outages
-from sipsim.topology.links.build import build_links, link_presets
+from sipsim.core.registry import unknown_name
+from sipsim.fabric.links.kind import LINK_KINDS, AnyLinkKind, link_of_preset, links_in_use
+from sipsim.fabric.links.outages import link_outages
+from sipsim.topology.links import build_links, link_presets
 
 SIPS: Path = ("system", "sips")
 PAYLOADS = (1, 16, 64, 240, 241, 256, 1500, 1501, 4096, 65536)

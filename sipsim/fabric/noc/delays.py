@@ -9,9 +9,9 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple, Protocol
 
-from sipsim.fabric.graph.graph import Node, Route
+from sipsim.fabric.graph import Node, Route
 from sipsim.fabric.noc.fabric import Started
-from sipsim.fabric.noc.transfer.transfer import Transfer
+from sipsim.fabric.noc.transfer import Transfer
 
 Ps = int
 MOST_LOOKED_AT = 16

@@ -19,8 +19,7 @@ from heapq import heappop, heappush
 from typing import Any
 
 from sipsim.fabric.noc.arbitration import EDGE, Want, divide
-from sipsim.fabric.noc.transfer.lane import FOREVER, WHOLE, Lane, Leg, Ps, Share, Standing
-from sipsim.fabric.noc.transfer.transfer import Transfer
+from sipsim.fabric.noc.transfer import FOREVER, WHOLE, Lane, Leg, Ps, Share, Standing, Transfer
 from sipsim.fabric.noc.witness import FabricWitness
 
 Event = tuple[Ps, int, int, Callable[..., None], Any]

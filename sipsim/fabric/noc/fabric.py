@@ -15,13 +15,12 @@ from typing import NamedTuple
 
 from sipsim.core.engine import Engine
 from sipsim.core.errors import InvariantViolation
-from sipsim.fabric.buffered.ports.far import FarBuffers
-from sipsim.fabric.graph.graph import Edge, Route
+from sipsim.fabric.buffered.ports import FarBuffers
+from sipsim.fabric.graph import Edge, Route
 from sipsim.fabric.noc.arbitration import COMPUTE, EDGE, Arbitration
 from sipsim.fabric.noc.edges import Edges
-from sipsim.fabric.noc.transfer.lane import FOREVER, Lane, Leg, Ps, legs_over
-from sipsim.fabric.noc.transfer.transfer import Done, Transfer
-from sipsim.fabric.transport.edge_use import EdgeUse, edge_use
+from sipsim.fabric.noc.transfer import FOREVER, Done, Lane, Leg, Ps, Transfer, legs_over
+from sipsim.fabric.transport import EdgeUse, edge_use
 
 _WAYS_KEPT = 4096
 

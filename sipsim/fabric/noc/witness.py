@@ -11,8 +11,7 @@ from typing import NamedTuple
 
 from sipsim.core.errors import InvariantViolation
 from sipsim.fabric.noc.arbitration import EDGE, Want
-from sipsim.fabric.noc.transfer.lane import Lane, Ps
-from sipsim.fabric.noc.transfer.transfer import Transfer
+from sipsim.fabric.noc.transfer import Lane, Ps, Transfer
 
 KEPT = 8
 """Transfers of an edge that a later one is compared with."""

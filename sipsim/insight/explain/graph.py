@@ -12,12 +12,22 @@ from typing import Any
 
 import numpy as np
 
-from sipsim.chips.ahbm.costs.prices.terms import Ps
+from sipsim.chips.ahbm.costs.prices import Ps
 from sipsim.chips.ahbm.history import History
 from sipsim.chips.ahbm.ipcq.backpressure import Backpressure
-from sipsim.chips.ahbm.ipcq.pe_ipcq.pe_ipcq import POLL
-from sipsim.insight.explain.work.calls import CREDIT, KERNEL, MESSAGE, RECV, SEND, Calls, place_of, work_of
-from sipsim.insight.explain.work.control_calls import also_needed, is_control
+from sipsim.chips.ahbm.ipcq.pe_ipcq import POLL
+from sipsim.insight.explain.work import (
+    CREDIT,
+    KERNEL,
+    MESSAGE,
+    RECV,
+    SEND,
+    Calls,
+    also_needed,
+    is_control,
+    place_of,
+    work_of,
+)
 from sipsim.records.recorder import Span
 
 Key = tuple[int, int]

@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from sipsim.chips.ahbm.costs.prices.terms import Machine, Ps
+from sipsim.chips.ahbm.costs.prices import Machine, Ps
 from sipsim.chips.ahbm.ipcq.backpressure import backpressure_of
-from sipsim.config.schema.model import IpcqKnobs, Resolved
-from sipsim.insight.explain.costs.costs import Cost, Costs
+from sipsim.config.schema import IpcqKnobs, Resolved
+from sipsim.insight.explain.costs import Cost, Costs
 from sipsim.insight.explain.graph import Graph, Key, Times
-from sipsim.insight.explain.work.calls import Call
+from sipsim.insight.explain.work import Call
 from sipsim.records.explanation import Step
 
 TIME, RATE, WIRE, CLOCK = "_ns", "_GBps", "ns_per_mm", "_GHz"

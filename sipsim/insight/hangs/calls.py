@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from sipsim.collectives.call.calls import SAME, WORLD, CallKey, OpenCall, open_call_text
+from sipsim.collectives.call import SAME, WORLD, CallKey, OpenCall, open_call_text
 from sipsim.insight.hangs.fold import numbered
 from sipsim.records.dump import SipDump
 

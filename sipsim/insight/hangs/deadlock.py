@@ -10,8 +10,7 @@ from broker.wire import BadFrame
 from sipsim.chips.ahbm.collectives.queue_dump import pointers
 from sipsim.core.errors import Deadlock, IpcqDeadlock
 from sipsim.core.units import format_time_ps
-from sipsim.insight.hangs.blocked.blocked import BlockedChannels, explain_blocked
-from sipsim.insight.hangs.blocked.cycles import find_cycle
+from sipsim.insight.hangs.blocked import BlockedChannels, explain_blocked, find_cycle
 from sipsim.insight.hangs.calls import calls_hint
 from sipsim.insight.hangs.facts import DeadlockFacts, QueueEnd, WaitFacts
 from sipsim.insight.hangs.fold import Entry, describe, folded, shortened

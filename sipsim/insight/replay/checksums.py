@@ -13,7 +13,7 @@ from array import array
 from collections.abc import Iterable
 from zlib import crc32
 
-from sipsim.records.replay.verdict import QueueCheck
+from sipsim.records.replay import QueueCheck
 
 Place = tuple[int, int, int]
 MOST = 1024

@@ -11,12 +11,23 @@ from typing import Protocol
 import numpy as np
 
 from sipsim.insight.replay.checksums import Checksums, Sums, is_later
-from sipsim.insight.replay.differences.comparison import are_same, where_wrong
-from sipsim.insight.replay.differences.differences import Differences, Numbered, Range
-from sipsim.records.oplog.oplog import FIELDS
-from sipsim.records.replay.feed import Arrival, Gone, Item, ToldRecord
-from sipsim.records.replay.rules import READ, WRITTEN, Array, Rule, Values, WrongRecord, rule_of
-from sipsim.records.replay.verdict import QueueCheck, Verdict
+from sipsim.insight.replay.differences import Differences, Numbered, Range, are_same, where_wrong
+from sipsim.records.oplog import FIELDS
+from sipsim.records.replay import (
+    READ,
+    WRITTEN,
+    Array,
+    Arrival,
+    Gone,
+    Item,
+    QueueCheck,
+    Rule,
+    ToldRecord,
+    Values,
+    Verdict,
+    WrongRecord,
+    rule_of,
+)
 
 Place = tuple[int, int, int]
 RESULT = "result"
@@ -42,7 +53,7 @@ class Memory(Protocol):
 
 
 class _Pe:
-    """See :class:`~sipsim.records.replay.rules.ReplayPe`. ``item``: the present record, number ``number``, and
+    """See :class:`~sipsim.records.replay.ReplayPe`. ``item``: the present record, number ``number``, and
     ``reads`` and ``writes`` its ranges.
     """
 

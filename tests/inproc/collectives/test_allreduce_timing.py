@@ -14,8 +14,8 @@ from runs import run
 from sweeps import crossed
 
 from ahbm_sim.testing import expect_ps, simulate
-from sipsim.config.schema.components import Node as NodeCost
-from sipsim.config.schema.model import Resolved
+from sipsim.config.schema import Node as NodeCost
+from sipsim.config.schema import Resolved
 
 N_ELEM = 2048
 SLOT_BYTES = 2 * N_ELEM

@@ -11,10 +11,10 @@ from link_elements import link_elements
 from runs import Run, run, script_file
 
 from sipsim.chips.ahbm.collectives.algorithm import Algorithm
-from sipsim.chips.config.load import load
-from sipsim.collectives.call.base import COLLECTIVES, NO_OP
-from sipsim.collectives.group.group import Group
-from sipsim.collectives.semantics.group import GroupCollective, Task
+from sipsim.chips.config import load
+from sipsim.collectives.call import COLLECTIVES, NO_OP
+from sipsim.collectives.group import Group
+from sipsim.collectives.semantics import GroupCollective, Task
 from sipsim.core.dtypes import DTYPES
 
 SYSTEMS = (
@@ -44,7 +44,7 @@ CALL = """
         dist.run_collective(case["collective"], Call(source, result, case["op"], root), False, group, case["algorithm"])
 """
 IMPORTS = """
-from sipsim.collectives.call.base import COLLECTIVES, Call
+from sipsim.collectives.call import COLLECTIVES, Call
 """
 
 

@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 from runs import ccl_file, run, script_file
 
-from launcher.result.table import table
+from launcher.result import table
 from sipsim.chips.ahbm.collectives.algorithm import Algorithm
-from sipsim.collectives.semantics.group import Task
+from sipsim.collectives.semantics import Task
 from sipsim.core.errors import ConfigError
 
 SMALL = ("--sips", 3, "--set", "sip.cube_mesh={w: 2, h: 1}", "--set", "cube.pes=2")
 STAR = """
-from sipsim.collectives.group.group import pairwise_wiring, towards
-from sipsim.collectives.schedule.steps import OWN_FIRST, Transfer, flow_of
+from sipsim.collectives.group import pairwise_wiring, towards
+from sipsim.collectives.schedule import OWN_FIRST, Transfer, flow_of
 
 COLLECTIVES = ("all_reduce",)
 RANK_IDENTICAL = True

@@ -4,16 +4,16 @@ from typing import Any
 
 import pytest
 
-from launcher.options.options import parse
-from launcher.run.prepare.prepare import prepare
-from sipsim.chips.ahbm.collectives.catalog.choice import BOUNDS, least, ranked
-from sipsim.chips.ahbm.collectives.cost import work
-from sipsim.chips.ahbm.collectives.cost.estimate import Cost
-from sipsim.chips.ahbm.collectives.launch.launch import Prepared
-from sipsim.chips.ahbm.host.builtin_job.group_request import tasks_of
+from launcher.options import parse
+from launcher.run.prepare import prepare
+from sipsim.chips.ahbm.collectives import cost as work
+from sipsim.chips.ahbm.collectives.catalog import BOUNDS, least, ranked
+from sipsim.chips.ahbm.collectives.cost import Cost
+from sipsim.chips.ahbm.collectives.launch import Prepared
+from sipsim.chips.ahbm.host.builtin_job import tasks_of
 from sipsim.chips.ahbm.plan import Plan
-from sipsim.collectives.call.base import COLLECTIVES
-from sipsim.collectives.semantics.group import GroupCollective
+from sipsim.collectives.call import COLLECTIVES
+from sipsim.collectives.semantics import GroupCollective
 
 SYSTEMS = ("--topology ring_1d --sips 5", "--topology torus_2d --shape 4x3 --sips 12", "--topology ring_1d --sips 32")
 SYSTEMS += ("--topology mesh_2d_no_wrap --shape 3x3 --sips 9",)

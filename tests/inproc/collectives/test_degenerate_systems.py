@@ -5,7 +5,7 @@ from itertools import product
 import pytest
 from runs import run
 
-from sipsim.chips.config.load import load
+from sipsim.chips.config import load
 
 ALGORITHMS = sorted(load().ccl.algorithms)
 CUBES = [("1x1", 1), ("2x1", 1), ("1x2", 3)]

@@ -7,16 +7,16 @@ from group_runs import run_groups
 from runs import ccl_file, run
 from sweeps import crossed, some
 
-from launcher.options.options import Prepared, parse
-from launcher.result.table import table
-from launcher.run.prepare.prepare import prepare
+from launcher.options import Prepared, parse
+from launcher.result import table
+from launcher.run.prepare import prepare
 from sipsim.chips.ahbm.collectives.bounds.latency import LatencyBound, latency_bound
-from sipsim.chips.ahbm.collectives.cost.commands import Commands
+from sipsim.chips.ahbm.collectives.cost import Commands
 from sipsim.chips.ahbm.collectives.settings import effective_ipcq
-from sipsim.chips.ahbm.host.builtin_job.group_request import tasks_of
+from sipsim.chips.ahbm.host.builtin_job import tasks_of
 from sipsim.chips.ahbm.plan import Plan
-from sipsim.collectives.call.base import COLLECTIVES
-from sipsim.collectives.semantics.group import GroupCollective
+from sipsim.collectives.call import COLLECTIVES
+from sipsim.collectives.semantics import GroupCollective
 
 SMALL = ("--set", "sip.cube_mesh={w: 2, h: 1}", "--set", "cube.pes=2")
 NAMES = [name for name in COLLECTIVES.names() if isinstance(COLLECTIVES.get(name), GroupCollective)]
@@ -237,8 +237,8 @@ def test_auto_says_what_it_chose_and_why() -> None:
 @pytest.mark.parametrize("collective", some(["all_reduce", "broadcast"], "broadcast"))
 def test_estimates_are_near_the_times(collective: str, system: tuple[int, str]) -> None:
     """Of every algorithm, without the launch: within a third, and the chosen one close to the best."""
-    from sipsim.chips.ahbm.collectives.catalog.choice import ranked
-    from sipsim.chips.ahbm.host.builtin_job.group_request import tasks_of
+    from sipsim.chips.ahbm.collectives.catalog import ranked
+    from sipsim.chips.ahbm.host.builtin_job import tasks_of
 
     sips, (w, _, h) = system
     flags = ("--sips", sips, "--set", f"sip.cube_mesh={{w: {w}, h: {h}}}", "-w", 1, "--collective", collective)

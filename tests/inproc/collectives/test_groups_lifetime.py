@@ -7,7 +7,7 @@ import pytest
 from group_runs import rows, run_groups
 from sweeps import some
 
-from sipsim.chips.ahbm.host.distributed.distributed import Distributed
+from sipsim.chips.ahbm.host.distributed import Distributed
 
 MANY = """
     tensor = torch.zeros((3,), dtype="f32", dp=DPPolicy("row_wise", "row_wise", 1, 1)).fill_(rank)

@@ -6,7 +6,7 @@ import pytest
 from group_runs import rows, run_groups
 from sweeps import crossed
 
-from launcher.report.checks import recorded_io
+from launcher.report import checks as recorded_io
 from sipsim.chips.ahbm.collectives import kernel
 
 DISJOINT = """

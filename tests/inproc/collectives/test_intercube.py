@@ -10,7 +10,7 @@ from intercube_bounds import bottleneck_of, bounds
 from runs import Run, ccl_file, run, script_file
 from sweeps import crossed
 
-from launcher.result.table import table
+from launcher.result import table
 from sipsim.core.errors import ConfigError
 
 PIPELINED, HIERARCHICAL = "intercube_pipelined", "intercube_hierarchical"

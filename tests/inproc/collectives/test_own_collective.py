@@ -8,9 +8,9 @@ import pytest
 from lab.gather import Gather
 from runs import Run, run, script_file
 
-from launcher.result.table import table
-from sipsim.collectives.call.base import COLLECTIVES, Collective, collective, default_collective, operators
-from sipsim.collectives.semantics.group import GroupCollective
+from launcher.result import table
+from sipsim.collectives.call import COLLECTIVES, Collective, collective, default_collective, operators
+from sipsim.collectives.semantics import GroupCollective
 from sipsim.core.errors import ConfigError
 
 SIPS, CUBES = 4, 2

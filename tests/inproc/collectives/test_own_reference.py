@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from runs import Run, ccl_file, run
 
-from launcher.result.table import table
+from launcher.result import table
 
 FLAGS = ("--sips", 2, "--set", "sip.cube_mesh={w: 2, h: 1}", "--n-elem", "6,8")
 REDUCE = """

@@ -7,14 +7,14 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec import inspect
 
-from sipsim.chips.ahbm.collectives.neighbours.base import TABLES
-from sipsim.chips.ahbm.memory.ports.port import FIXED_LATENCY, MEMORY_KINDS
+from sipsim.chips.ahbm.collectives.neighbours import TABLES
+from sipsim.chips.ahbm.memory.ports import FIXED_LATENCY, MEMORY_KINDS
 from sipsim.chips.ahbm.memory.presets import PRESETS
 from sipsim.chips.api.chip import kind_of
 from sipsim.config.document import Path, dotted
-from sipsim.config.schema.model import Resolved
-from sipsim.fabric.links.kind.base import LINK_KINDS
-from sipsim.topology.links.base import TOPOLOGIES
+from sipsim.config.schema import Resolved
+from sipsim.fabric.links.kind import LINK_KINDS
+from sipsim.topology.links import TOPOLOGIES
 
 OF_MEMORIES = ("hbm", "sram", "tcm")
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from launcher.api.api import run
+from launcher.api import run
 from sipsim.records.explanation import Explanation
 
 

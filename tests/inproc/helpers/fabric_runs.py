@@ -7,7 +7,7 @@ from typing import Any
 
 from runs import Run, run
 
-from sipsim.chips.tensix.fabric.router.audit import unsettled
+from sipsim.chips.tensix.fabric.router import unsettled
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "processes"
 Flow = dict[str, Any]

@@ -30,10 +30,10 @@ from broker.wire import (
     decode_for_launcher,
     encode,
 )
+from sipsim.core import session as session_module
 from sipsim.core.engine import Engine
 from sipsim.core.errors import Halt
-from sipsim.core.session import session as session_module
-from sipsim.core.session.session import Session
+from sipsim.core.session import Session
 from sipsim.node.client import SyncClient
 from sipsim.node.packet_log import PacketLog
 

@@ -9,7 +9,7 @@ from runs import Run, run, script_file
 MESH = ("--set", "sip.cube_mesh.w=2", "--set", "sip.cube_mesh.h=1", "--set", "cube.pes=2")
 HEAD = """
 import numpy as np
-from sipsim.chips.ahbm.host.layout.dp_policy import DPPolicy
+from sipsim.chips.ahbm.host.layout import DPPolicy
 
 def device(torch, array, **layout):
     tensor = torch.zeros(array.shape, dtype=array.dtype, **layout)

@@ -14,8 +14,7 @@ from sipsim.chips.ahbm.address import LEAD_PE
 from sipsim.chips.ahbm.collectives.intercube.members import sips_wrap
 from sipsim.chips.ahbm.memory.presets import BURST_BYTES, PRESETS, PSEUDO_CHANNELS
 from sipsim.core.units import drain_ps
-from sipsim.fabric.graph.graph import Node
-from sipsim.fabric.graph.grid import FACING
+from sipsim.fabric.graph import FACING, Node
 
 if TYPE_CHECKING:
     from sipsim.chips.ahbm.system import System

@@ -7,7 +7,7 @@ SCRIPT = """
 import numpy as np
 from msgspec.structs import replace
 from sipsim.chips.ahbm.collectives.queue_pairs import install
-from sipsim.chips.ahbm.host.stream.kernel_queue import Work
+from sipsim.chips.ahbm.host.stream import Work
 from sipsim.chips.ahbm.address import PePlace
 
 ABOVE = 2**18

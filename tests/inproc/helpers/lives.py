@@ -16,12 +16,11 @@ from unittest.mock import patch
 
 from runs import FreedTensors, run
 
-from sipsim.chips.ahbm.host.process_groups import group_runs
-from sipsim.core.session import session
+from sipsim.chips.ahbm.host import process_groups
+from sipsim.core import session
 from sipsim.fabric.noc import fabric
 from sipsim.node import client
-from sipsim.records.oplog import oplog
-from sipsim.records.replay import feed
+from sipsim.records import oplog, replay
 
 FOLDER = Path(__file__).parent / "alive"
 DEFAULTS = "defaults."
@@ -53,11 +52,11 @@ def _set(**settings: object) -> tuple[object, ...]:
 
 LIMITS: tuple[tuple[Any, str, Any], ...] = (
     (oplog, "FLUSH_EVERY", 1),
-    (feed, "MOST_RECORDS", 1),
+    (replay, "MOST_RECORDS", 1),
     (client, "PROGRESS_NS", 0),
     (session, "EVENTS_BETWEEN_POLLS", 64),
     (fabric, "_WAYS_KEPT", 64),
-    (group_runs, "MOST_KEPT", 4),
+    (process_groups, "MOST_KEPT", 4),
     (FreedTensors, "keep", lambda *_: None),
 )
 """So few records wait to be hashed and to be performed again; progress is told often; what is kept for the next one of

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from sipsim.chips.ahbm.memory.store.store import MemoryStore
-from sipsim.records.oplog.oplog import FIELDS
+from sipsim.chips.ahbm.memory.store import MemoryStore
+from sipsim.records.oplog import FIELDS
 
 Array = np.ndarray[Any, Any]
 TYPES = {"f16": "<f2", "f32": "<f4", "i32": "<i4"}

@@ -12,10 +12,10 @@ from sips import check_second_passes, run_sips
 from launcher.engines.inproc import InProcess
 from sipsim.chips.ahbm.address import PhysAddr
 from sipsim.chips.ahbm.collectives.queue_pairs import PePlace
-from sipsim.chips.ahbm.tl.language.language import TL
+from sipsim.chips.ahbm.tl.language import TL
 from sipsim.chips.ahbm.tl.values import TensorHandle
 from sipsim.core.dtypes import DTYPES
-from sipsim.node.sip_node.sip_node import SipNode
+from sipsim.node.sip_node import SipNode
 from sipsim.records.dump import Waiting
 
 I32 = DTYPES["i32"]

@@ -13,7 +13,7 @@ SYSTEMS = [
 
 
 def drawn(seed: int) -> dict[str, Any]:
-    """The keywords of ``launcher.api.api.run``."""
+    """The keywords of ``launcher.api.run``."""
     draw = random.Random(seed)
     sips, topology = draw.choice(SYSTEMS)
     width, height = draw.choice(((1, 1), (2, 1), (2, 2), (3, 2)))

@@ -14,8 +14,7 @@ from runs import Run, run, script_file
 
 from launcher.bench.base import Case
 from launcher.bench.benches.ccl import OPERATIONS, CclCase
-from launcher.bench.benches.ethernet.eth_ping import ROUND_TRIP
-from launcher.bench.benches.ethernet.ring_latency import TESTS
+from launcher.bench.benches.ethernet import ROUND_TRIP, TESTS
 
 SYSTEMS = (
     (1, "ring_1d"), (2, "ring_1d"), (3, "ring_1d"), (4, "ring_1d"),
@@ -41,8 +40,8 @@ SCRIPT = '''
 import json
 import sys
 
-from sipsim.collectives.call.base import COLLECTIVES, Call
-from sipsim.chips.ahbm.host.layout.dp_policy import DPPolicy
+from sipsim.collectives.call import COLLECTIVES, Call
+from sipsim.chips.ahbm.host.layout import DPPolicy
 
 TILE = 256
 

@@ -38,9 +38,9 @@ from broker.wire import (
     decode_for_sip,
     encode,
 )
+from sipsim.core import session as session_module
 from sipsim.core.engine import Engine
-from sipsim.core.session import session as session_module
-from sipsim.core.session.session import Session
+from sipsim.core.session import Session
 
 MOST_STEPS = 6_000
 """The longest run of the systems takes 1,372."""

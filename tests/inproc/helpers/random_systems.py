@@ -171,7 +171,7 @@ class Automaton:
 
     Links and local events share one server, so a swapped tie changes later times as well. An event may be *hushed*
     until some time: packets that it and its consequences send count as sent at that time or later, as
-    ``sipsim.core.session.session`` defines it; they arrive the pair's least delay after it, or later. Promises and
+    ``sipsim.core.session`` defines it; they arrive the pair's least delay after it, or later. Promises and
     reactions follow from that: an arrival hushes all that it causes. An arrival may also end other events' hushes.
     """
 

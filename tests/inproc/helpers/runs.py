@@ -11,23 +11,20 @@ from unittest.mock import patch
 import numpy as np
 
 from broker.mail.kinds import inproc_mail
+from launcher import options
 from launcher.engines.inproc import InProcess
-from launcher.options import options
-from launcher.options.options import Prepared
-from launcher.report.checks.recorded_io import check_recorded_io
-from launcher.report.checks.second_pass import note_verdicts
-from launcher.report.files.oplog import write_oplog
-from launcher.report.files.trace import write_trace
-from launcher.report.outcome.outcome import Outcome
-from launcher.report.progress.progress import Progress
+from launcher.options import Prepared
+from launcher.report.checks import check_recorded_io, note_verdicts
+from launcher.report.files import write_oplog, write_trace
+from launcher.report.outcome import Outcome
+from launcher.report.progress import Progress
 from launcher.result import document as result
-from launcher.run.prepare import prepare
+from launcher.run import prepare
 from launcher.supervise.request import Request, RunSettings
-from sipsim.chips.ahbm.host.memory.allocator import AddressSpace
-from sipsim.chips.ahbm.host.memory.storage import Allocation
+from sipsim.chips.ahbm.host.memory import AddressSpace, Allocation
 from sipsim.collectives.testdata import seeded_rows
 from sipsim.core.dtypes import DTYPES
-from sipsim.node.sip_node.sip_node import SipNode
+from sipsim.node.sip_node import SipNode
 
 
 class Undisturbed:

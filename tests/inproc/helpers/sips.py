@@ -7,12 +7,12 @@ from runs import Undisturbed
 
 from broker.mail.inproc import ShuffledInprocMail
 from launcher.engines.inproc import InProcess
-from launcher.report.progress.progress import Progress
+from launcher.report.progress import Progress
 from launcher.supervise.request import Request
-from sipsim.chips.ahbm.sip.sip import Sip
-from sipsim.chips.ahbm.tl.language.language import TL, run_kernel
+from sipsim.chips.ahbm.sip import Sip
+from sipsim.chips.ahbm.tl.language import TL, run_kernel
 from sipsim.insight.replay.checksums import changed
-from sipsim.node.sip_node.sip_node import SipNode
+from sipsim.node.sip_node import SipNode
 from sipsim.records.job import Job
 
 Kernel = Callable[[TL], None]

@@ -6,7 +6,7 @@ from functools import partial
 from queue import SimpleQueue
 from typing import Any
 
-from sipsim.chips.api.bridge.base import Bridge
+from sipsim.chips.api.bridge import Bridge
 
 
 class RunEnded(BaseException):

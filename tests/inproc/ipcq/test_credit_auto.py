@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from hardware import WiredPlan, config
 
-from launcher.probe.command.options import parse_probe
-from launcher.probe.command.probe import probe
+from launcher.probe.command import parse_probe, probe
 from sipsim.chips.ahbm.collectives.queue_pairs import PePlace
 
 LINE = {

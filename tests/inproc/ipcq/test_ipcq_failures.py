@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 from runs import Run, ccl_file, run, script_file
 
-from sipsim.chips.ahbm.ipcq.messages.latch import TakenSlot
-from sipsim.chips.ahbm.ipcq.messages.requests import ReceiveRequest
-from sipsim.chips.ahbm.ipcq.pe_ipcq.pe_ipcq import PeIpcq
+from sipsim.chips.ahbm.ipcq.messages import ReceiveRequest, TakenSlot
+from sipsim.chips.ahbm.ipcq.pe_ipcq import PeIpcq
 from sipsim.chips.ahbm.ipcq.queue_pair import QueuePair
 from sipsim.chips.ahbm.ipcq.slots import Slots
 

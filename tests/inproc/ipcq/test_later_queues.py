@@ -11,14 +11,14 @@ from sips import check_second_passes, run_sips, spawn
 
 from launcher.engines.inproc import InProcess
 from sipsim.chips.ahbm.address import PePlace
-from sipsim.chips.ahbm.collectives.neighbours.neighbours import NeighbourTable
+from sipsim.chips.ahbm.collectives.neighbours import NeighbourTable
 from sipsim.chips.ahbm.collectives.queue_pairs import InstallPlan
-from sipsim.chips.ahbm.costs.probe.probe import Probe, ProbePlan
-from sipsim.chips.ahbm.tl.language.language import TL
+from sipsim.chips.ahbm.costs.probe import Probe, ProbePlan
+from sipsim.chips.ahbm.tl.language import TL
 from sipsim.core.errors import InvariantViolation
-from sipsim.core.session.session import Session
+from sipsim.core.session import Session
 from sipsim.insight.replay.checksums import changed
-from sipsim.node.sip_node.sip_node import SipNode
+from sipsim.node.sip_node import SipNode
 
 US = 1_000_000
 NEAR = "sip.cube_mesh.w", "sip.cube_mesh.h"

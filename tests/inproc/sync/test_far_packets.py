@@ -10,7 +10,7 @@ from random_runs import Caught, Parts, simulate
 from random_systems import System, first_difference, random_system, reference
 
 from sipsim.core.errors import InvariantViolation
-from sipsim.core.session.session import Session
+from sipsim.core.session import Session
 
 SEEDS = range(400)
 

@@ -16,7 +16,7 @@ from random_systems import System, first_difference, random_system, reference
 from sweeps import batches
 
 from broker.hub import Hub
-from broker.sync.timesync.timesync import TimeSync
+from broker.sync.timesync import TimeSync
 from broker.wire import Leave, Rejoined, RevokeGrant, Start
 from sipsim.node.client import SyncClient
 from sipsim.node.packet_log import PacketLog

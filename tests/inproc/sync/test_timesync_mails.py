@@ -43,13 +43,13 @@ from broker.wire import (
     decode_for_launcher,
     encode,
 )
+from sipsim.core import session as session_module
 from sipsim.core.engine import Engine
-from sipsim.core.session import session as session_module
-from sipsim.core.session.session import Session
+from sipsim.core.session import Session
 from sipsim.node import process as sip_process
 from sipsim.node.client import SyncClient
 from sipsim.node.process import run_client
-from sipsim.node.sip_node.process_spec import SipProcessSpec
+from sipsim.node.sip_node import SipProcessSpec
 
 SYSTEMS = 40
 PATIENCE_MS = {"unix": 0, "zmq": 10_000}

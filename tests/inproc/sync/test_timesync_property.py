@@ -19,12 +19,12 @@ from random_runs import Caught, Parts, simulate
 from random_systems import SYSTEMS, Outcome, System, first_difference, random_system, reference
 from sweeps import batches
 
-from broker.channels.delays import NEVER_PS, DelayMatrix
+from broker.channels import NEVER_PS, DelayMatrix
 from broker.hub import Hub
 from broker.ids import MAX_PS, Channel
-from broker.sync.timesync.timesync import Quiescent, TimeSync
+from broker.sync.timesync import Quiescent, TimeSync
 from broker.wire import Grant
-from sipsim.core.session.session import Session
+from sipsim.core.session import Session
 
 BATCH = 50
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from runs import run, script_file
 
-from sipsim.chips.tensix.chip.tensix import TensixChip
+from sipsim.chips.tensix.chip import TensixChip
 from sipsim.records.dump import BlockedResource
 
 STUCK = """

@@ -15,10 +15,10 @@ from launcher.bench.base import BENCHES
 from launcher.bench.benches.ccl import Ccl, CclCase, run_ns
 from launcher.bench.machine import Machine
 from launcher.bench.published import Published
-from sipsim.chips.tensix.ccl.workers import kernels
+from sipsim.chips.tensix.ccl import workers
+from sipsim.chips.tensix.fabric import router as machine
 from sipsim.chips.tensix.fabric.packet import write_and_increment
-from sipsim.chips.tensix.fabric.router import machine
-from sipsim.chips.tensix.fabric.router.machine import Flush
+from sipsim.chips.tensix.fabric.router import Flush
 from sipsim.core.errors import ConfigError
 
 SCRIPT = """
@@ -137,7 +137,7 @@ def test_a_relay_sends_what_has_come(tmp_path: Path) -> None:
 
 
 def _without_flush(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernels, "write_and_increment", partial(write_and_increment, is_flushed=False))
+    monkeypatch.setattr(workers, "write_and_increment", partial(write_and_increment, is_flushed=False))
 
 
 def _flush_of_one_packet(monkeypatch: pytest.MonkeyPatch) -> None:

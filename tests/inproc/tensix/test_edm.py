@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 from runs import Run, run, script_file
 
-from sipsim.chips.tensix.edm.channel import channel as channel_module
-from sipsim.chips.tensix.edm.channel.channel import EdmChannel
-from sipsim.chips.tensix.edm.channel.table import RECEIVER, SENDER, Command, Fact, State, Step
+from sipsim.chips.tensix.edm import channel as channel_module
+from sipsim.chips.tensix.edm.channel import RECEIVER, SENDER, Command, EdmChannel, Fact, State, Step
 from sipsim.chips.tensix.edm.data_mover import HELLO, READY, DataMover
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "docs/examples/tensix"

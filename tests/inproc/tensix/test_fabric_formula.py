@@ -10,10 +10,9 @@ import pytest
 from arithmetic_fabric import WORMHOLE, Formula
 
 from launcher.bench.base import BENCHES
-from launcher.bench.benches.fabric.fabric_bandwidth import FabricCase
-from launcher.bench.benches.fabric.fabric_latency import LatencyCase
+from launcher.bench.benches.fabric import FabricCase, LatencyCase
 from launcher.bench.machine import Machine
-from sipsim.chips.tensix.chip.wormhole import Wormhole
+from sipsim.chips.tensix.chip import Wormhole
 from sipsim.chips.tensix.params import ChipParams
 
 NEAR = 0.03

@@ -9,9 +9,9 @@ from fabric_runs import SCRIPTS, flags, left, passed, slots_of
 from runs import Run, run
 
 from sipsim.chips.tensix.fabric.channels import ReceiverChannel, SenderChannel
-from sipsim.chips.tensix.fabric.fabric.places import Places
+from sipsim.chips.tensix.fabric.fabric import Places
 from sipsim.chips.tensix.fabric.packet import Hop, Way
-from sipsim.chips.tensix.fabric.router.machine import RouterMachine
+from sipsim.chips.tensix.fabric.router import RouterMachine
 
 BUBBLE, DATELINE = "2025-11", "2025-03"
 NO_DATELINE = ("--set", "system.chip_params.fabric.revisions.2025-03.avoidance=none")
@@ -138,7 +138,7 @@ def credit_given_twice(patch: pytest.MonkeyPatch) -> None:
 
 
 def forwarded_without_a_local_write(patch: pytest.MonkeyPatch) -> None:
-    from sipsim.chips.tensix.fabric.router import machine
+    from sipsim.chips.tensix.fabric import router as machine
 
     next_hop = machine.next_hop
 

@@ -7,7 +7,7 @@ from fabric_runs import flags, left
 from runs import Run, run, script_file
 
 from sipsim.chips.tensix.fabric.channels import FarReceiver, Ring, SenderChannel
-from sipsim.chips.tensix.fabric.router.audit import unsettled
+from sipsim.chips.tensix.fabric.router import unsettled
 
 SCRIPT = """
 from sipsim.chips.tensix.fabric.connection import FabricSender

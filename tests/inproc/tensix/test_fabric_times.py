@@ -7,8 +7,7 @@ import pytest
 from fabric_runs import Flow, passed, run_flows
 from runs import Run
 
-from sipsim.chips.tensix.noc.floor_plan import Core
-from sipsim.chips.tensix.noc.noc import NOCS
+from sipsim.chips.tensix.noc import NOCS, Core
 
 LOOK_PS = 1
 COSTS = {"round_ns": 0, "look_ns": LOOK_PS / 1000, "send_ns": 100, "sent_ns": 0, "credit_ns": 0,

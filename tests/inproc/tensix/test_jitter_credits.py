@@ -7,8 +7,8 @@ from fabric_runs import passed, run_flows
 from runs import Run
 
 from sipsim.chips.tensix.jitter import Jitter
-from sipsim.chips.tensix.noc.floor_plan import Core
-from sipsim.chips.tensix.results.log import ETH_SEND
+from sipsim.chips.tensix.noc import Core
+from sipsim.chips.tensix.results import ETH_SEND
 
 ROUNDS = [{"at": at, "way": "E", "start": 2, "packets": 60, "nbytes": 640} for at in range(3)]
 """Each over a chip between, more packets than the channels have slots."""

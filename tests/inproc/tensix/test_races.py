@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from runs import run, script_file
 
-from launcher.commands.races.cli_races import main
+from launcher.commands.races import main
 
 EQUALITY = """
 ROUNDS, CREDITS = 120, 2

@@ -10,7 +10,7 @@ import pytest
 from sweeps import some
 
 from launcher.bench.base import BENCHES, Case, Figure
-from launcher.bench.command.bench import main
+from launcher.bench.command import main
 from launcher.bench.machine import Machine
 from launcher.bench.programs.ends import Receiver, Sender
 from sipsim.chips.tensix.dataflow import Dataflow

@@ -30,9 +30,9 @@ PATHS += sorted((ROOT / "docs").rglob("*.md"))
 PAGES = {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in PATHS}
 COMMANDS = {
     "ahbm-launch": "launcher",
-    "ahbm-probe": "launcher.probe.command.probe",
-    "ahbm-bench": "launcher.bench.command.bench",
-    "ahbm-races": "launcher.commands.races.cli_races",
+    "ahbm-probe": "launcher.probe.command",
+    "ahbm-bench": "launcher.bench.command",
+    "ahbm-races": "launcher.commands.races",
     "python": "",
 }
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -301,9 +301,9 @@ def test_the_installed_package_has_its_licence() -> None:
 
 
 def test_guides_name_every_operation_setting_and_table() -> None:
-    from sipsim.chips.ahbm.collectives.neighbours.base import TABLES
-    from sipsim.chips.ahbm.tl.language.language import TL
-    from sipsim.config.schema.model import IpcqKnobs
+    from sipsim.chips.ahbm.collectives.neighbours import TABLES
+    from sipsim.chips.ahbm.tl.language import TL
+    from sipsim.config.schema import IpcqKnobs
 
     operations = [name for name in dir(TL) if not name.startswith("_")]
     rows = [line for text in PAGES.values() for line in text.splitlines() if line.startswith("| `")]

@@ -46,7 +46,7 @@ def test_a_picture_is_what_its_run_draws(name: str) -> None:
 
 
 def test_every_algorithm_has_a_picture_and_the_page_shows_all() -> None:
-    from sipsim.chips.config.load import load
+    from sipsim.chips.config import load
 
     there = {path.stem for path in PICTURES.glob("*.svg")} - OTHERS
     assert set(load().ccl.algorithms) <= there

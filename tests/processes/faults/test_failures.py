@@ -215,8 +215,8 @@ def document_ranks(done: Done) -> list[int]:
 LATE_MESSAGES = """
 import sys
 from broker.mail import zmq as zmq_mail
-from launcher.commands.launch import launch as cli
-from launcher.processes.fork_server import fork_server as server
+from launcher.commands import launch as cli
+from launcher.processes import fork_server as server
 
 gone = []
 really_receive, really_news = zmq_mail.ZmqLauncher.receive_waiting, server.ForkServer.news

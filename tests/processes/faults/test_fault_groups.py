@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from launch import CHECKOUT, END_S, Done, environment, launched, temporary_folder
 
-from launcher.processes.this_host import limits
+from launcher.processes import this_host
 from sipsim.core.errors import NO_MEMORY
 
 pytestmark = pytest.mark.processes
@@ -89,7 +89,7 @@ class TestProcesses:
     @pytest.fixture
     def cgroup(self) -> Iterator[Path]:
         """A cgroup with a low limit."""
-        around = limits.cgroups()
+        around = this_host.cgroups()
         if not around or os.geteuid():
             pytest.skip("no cgroup of our own can be made here")
         folder = around[0] / f"ahbm-test-{os.getpid()}"
@@ -118,7 +118,7 @@ class TestProcesses:
     @pytest.mark.fault
     def test_just_enough(self, cgroup: Path, digest: str) -> None:
         """The number in the message is enough."""
-        (cgroup / "pids.max").write_text(str(limits.processes_needed(4, "zmq")))
+        (cgroup / "pids.max").write_text(str(this_host.processes_needed(4, "zmq")))
         enter = ("sh", "-c", f'echo $$ > {cgroup}/cgroup.procs && exec "$@"', "sh")
         assert under(enter, *SMALL).digest == digest
 

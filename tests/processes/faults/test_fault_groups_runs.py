@@ -15,7 +15,7 @@ import pytest
 from launch import END_S, launched
 from manual_run import SMALL, ByHand, by_hand
 
-from broker.security.keys import KeyPair
+from broker.security import KeyPair
 
 pytestmark = pytest.mark.processes
 

@@ -11,7 +11,7 @@ sys.path.insert(0, str(SCRIPT.parent))
 
 from fault_schedules import PROGRAMS, Schedule, Undisturbed, draw, told, unexplained  # noqa: E402
 
-from sipsim.node.faults.plan import is_outage, parse_fault, parse_outage  # noqa: E402
+from sipsim.node.faults import is_outage, parse_fault, parse_outage  # noqa: E402
 
 END_S = 300
 KNOWN = Undisturbed("d", 4, 10**7, 1.5)

@@ -7,8 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from broker.colocation.colocation import FEWEST_REPORTS, SMOOTHING, WAKES_NS, ColocationPolicy
-from broker.colocation.cpu_affinity import CpuAffinity
+from broker.colocation import FEWEST_REPORTS, SMOOTHING, WAKES_NS, ColocationPolicy, CpuAffinity
 
 LONG = 100 * SMOOTHING
 

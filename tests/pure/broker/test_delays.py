@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from broker.channels.delays import DelayMatrix, ZeroDelay
+from broker.channels import DelayMatrix, ZeroDelay
 from broker.ids import Channel
 
 

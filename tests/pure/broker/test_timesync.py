@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker.ids import MAX_PS, Channel
-from broker.sync.timesync.timesync import Bound, ProtocolError, Quiescent, TimeSync, least
+from broker.sync.timesync import Bound, ProtocolError, Quiescent, TimeSync, least
 from broker.wire import Grant, Report, decode_for_sip, encode
 
 NOTHING: tuple[()] = ()

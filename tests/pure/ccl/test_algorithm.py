@@ -10,10 +10,10 @@ from hardware import TOPOLOGIES_OF_AHBM, config, system_of
 from schedules import group_of, task_of
 
 from sipsim.chips.ahbm.collectives.algorithm import Algorithm
-from sipsim.chips.ahbm.collectives.neighbours.base import TABLES
+from sipsim.chips.ahbm.collectives.neighbours import TABLES
 from sipsim.chips.ahbm.plan import Plan
 from sipsim.chips.ahbm.system import System
-from sipsim.config.schema.model import AlgorithmEntry
+from sipsim.config.schema import AlgorithmEntry
 from sipsim.core.errors import ConfigError
 
 GOOD = """
@@ -167,9 +167,9 @@ def test_a_kernel_that_can_take_what_it_gets(load: Load, signature: str, module:
 
 EXCHANGE = """
 from functools import partial
-from sipsim.collectives.group.group import pairwise_wiring, towards
-from sipsim.collectives.schedule.steps import *
-from sipsim.collectives.schedule.steps import OWN_FIRST, ARRIVED_FIRST
+from sipsim.collectives.group import pairwise_wiring, towards
+from sipsim.collectives.schedule import *
+from sipsim.collectives.schedule import OWN_FIRST, ARRIVED_FIRST
 
 COLLECTIVES, alive = ("all_reduce",), []
 def wiring(group): return pairwise_wiring({(0, 1)})

@@ -3,8 +3,7 @@
 import msgspec
 import pytest
 
-from sipsim.insight.hangs.blocked.blocked import explain_blocked
-from sipsim.insight.hangs.blocked.cycles import find_cycle
+from sipsim.insight.hangs.blocked import explain_blocked, find_cycle
 from sipsim.insight.hangs.deadlock import explain_deadlock
 from sipsim.records.dump import BlockedResource, SipDump, TaskState
 

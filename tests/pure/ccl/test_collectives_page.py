@@ -14,12 +14,11 @@ from link_elements import link_elements
 from schedules import MODULES, group_of, task_of
 
 from sipsim.chips.ahbm.collectives.algorithm import Algorithm
-from sipsim.chips.config.load import load
-from sipsim.collectives.call.base import COLLECTIVES
-from sipsim.collectives.group.group import Group
-from sipsim.collectives.schedule.blocks import PAIRS, RANKS, VECTOR, units
-from sipsim.collectives.schedule.steps import Transfer
-from sipsim.collectives.semantics.group import GroupCollective, Task, every_rank, only_root
+from sipsim.chips.config import load
+from sipsim.collectives.call import COLLECTIVES
+from sipsim.collectives.group import Group
+from sipsim.collectives.schedule import PAIRS, RANKS, VECTOR, Transfer, units
+from sipsim.collectives.semantics import GroupCollective, Task, every_rank, only_root
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = (ROOT / "docs/collectives.md").read_text(encoding="utf-8")

@@ -18,7 +18,7 @@ import sipsim.chips.ahbm.collectives.queue_pairs
 import sipsim.chips.ahbm.plan
 from sipsim.chips.ahbm.address import MIB, PePlace, PhysAddr
 from sipsim.chips.ahbm.collectives.algorithms.intercube_allreduce import intercube_multisip
-from sipsim.chips.ahbm.collectives.neighbours.neighbours import OPPOSITE, NeighbourTable
+from sipsim.chips.ahbm.collectives.neighbours import OPPOSITE, NeighbourTable
 from sipsim.chips.ahbm.collectives.queue_pairs import (
     InstallPlan,
     Ring,
@@ -28,12 +28,12 @@ from sipsim.chips.ahbm.collectives.queue_pairs import (
     pair_rings,
 )
 from sipsim.chips.ahbm.collectives.settings import effective_ipcq
-from sipsim.chips.ahbm.ipcq.messages.messages import IpcqEndpoint, IpcqInitEntry
+from sipsim.chips.ahbm.ipcq.messages import IpcqEndpoint, IpcqInitEntry
 from sipsim.chips.ahbm.plan import Plan
 from sipsim.chips.ahbm.system import System
-from sipsim.config.schema.model import IpcqKnobs
+from sipsim.config.schema import IpcqKnobs
 from sipsim.core.errors import ConfigError
-from sipsim.fabric.graph.graph import Node
+from sipsim.fabric.graph import Node
 
 EASTWARD = {rank: {"E": (rank + 1) % 3} for rank in range(3)}
 BOTH_WAYS = {rank: {"E": (rank + 1) % 3, "W": (rank - 1) % 3} for rank in range(3)}

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from sipsim.chips.ahbm.collectives.intercube import schedule as schedule_module
-from sipsim.chips.ahbm.collectives.intercube.exchange.exchange import Exchange
+from sipsim.chips.ahbm.collectives.intercube.exchange import Exchange
 from sipsim.chips.ahbm.collectives.intercube.members import Grid
 from sipsim.chips.ahbm.collectives.intercube.units import pieces_of
 

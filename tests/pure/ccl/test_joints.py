@@ -3,8 +3,7 @@
 import pytest
 from schedules import group_of, task_of
 
-from sipsim.chips.ahbm.collectives.programs.joints import JOINT_BYTES, with_joints
-from sipsim.chips.ahbm.collectives.programs.program import NOWHERE, Instruction, Shards, programs
+from sipsim.chips.ahbm.collectives.programs import JOINT_BYTES, NOWHERE, Instruction, Shards, programs, with_joints
 from sipsim.collectives.algorithms import direct
 
 RING = group_of("ring_1d", (4, 1))

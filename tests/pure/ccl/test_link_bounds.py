@@ -7,8 +7,8 @@ from link_elements import link_elements
 from schedules import MODULES, group_of, task_of
 
 from sipsim.chips.ahbm.collectives.bounds.links import bandwidth_bound, cuts
-from sipsim.collectives.group.group import Group
-from sipsim.fabric.links.ucie.links_ucie import Ucie
+from sipsim.collectives.group import Group
+from sipsim.fabric.links.ucie import Ucie
 
 N = 2**9 * 3**2 * 5 * 7
 """Bytes of a unit, of elements of one byte; links carry a byte a nanosecond."""

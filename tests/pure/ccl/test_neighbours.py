@@ -7,12 +7,11 @@ from hardware import ONE_SIP, Bench, WiredPlan, config, system_of
 from msgspec import json
 
 from sipsim.chips.ahbm.address import PePlace
-from sipsim.chips.ahbm.collectives.neighbours.base import TABLES
-from sipsim.chips.ahbm.collectives.neighbours.neighbours import OPPOSITE, NeighbourTable
+from sipsim.chips.ahbm.collectives.neighbours import OPPOSITE, TABLES, NeighbourTable
 from sipsim.chips.ahbm.collectives.queue_pairs import Ring, check_endpoints, install, pair_rings
 from sipsim.chips.ahbm.collectives.settings import canonical_algorithm, effective_ipcq
 from sipsim.chips.ahbm.plan import Plan
-from sipsim.chips.ahbm.tl.language.language import TL
+from sipsim.chips.ahbm.tl.language import TL
 from sipsim.core.errors import KernelError
 
 WIRED = [name for name in TABLES.names() if not TABLES.get(name).self_wired]

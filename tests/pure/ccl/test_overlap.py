@@ -5,7 +5,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sipsim.collectives.call.overlap import Range, joined, overlap, split
+from sipsim.collectives.call import Range, joined, overlap, split
 
 RANGES = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 6)).map(lambda each: (each[0], sum(each))), max_size=5)
 

@@ -2,8 +2,7 @@
 
 import pytest
 
-from sipsim.chips.ahbm.collectives.wirings.install import slots_in
-from sipsim.chips.ahbm.collectives.wirings.pairs import turn
+from sipsim.chips.ahbm.collectives.wirings import slots_in, turn
 
 
 @pytest.mark.parametrize("size", range(2, 26))

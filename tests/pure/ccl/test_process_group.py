@@ -6,15 +6,14 @@ from typing import Any, cast
 import pytest
 from schedules import group_of
 
-from sipsim.chips.ahbm.collectives.wirings.process_group import (
+from sipsim.chips.ahbm.collectives.wirings import (
     FIRST_PAIR,
     MOST_GROUPS,
     ProcessGroup,
     pair_generation,
     wiring_generation,
 )
-from sipsim.chips.ahbm.ipcq.messages.messages import IpcqCreditMetadata
-from sipsim.chips.ahbm.ipcq.messages.payloads import CreditPacket
+from sipsim.chips.ahbm.ipcq.messages import CreditPacket, IpcqCreditMetadata
 from sipsim.fabric.links.frames import decode, encode
 
 KNOBS = cast(Any, SimpleNamespace(n_slots=4, slot_size=256, hw_strict=False))

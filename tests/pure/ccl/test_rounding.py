@@ -5,10 +5,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from launcher.options.options import parse
-from launcher.run.prepare.prepare import prepare
-from sipsim.chips.api.run_plan.base import Added
-from sipsim.collectives.reduction.rounding import rows_differ
+from launcher.options import parse
+from launcher.run.prepare import prepare
+from sipsim.chips.api.run_plan import Added
+from sipsim.collectives.reduction import rows_differ
 from sipsim.core.dtypes import DTYPES
 
 SHAPE = (2, 24)

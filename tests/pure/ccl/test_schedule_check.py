@@ -6,10 +6,18 @@ from typing import Any, cast
 import pytest
 from schedules import MODULES, group_of, task_of
 
-from sipsim.collectives.group.group import pairwise_wiring
-from sipsim.collectives.schedule.blocks import units
-from sipsim.collectives.schedule.check import check_schedule, check_wiring
-from sipsim.collectives.schedule.steps import Flow, ScheduleError, Step, Transfer, flow_of, original
+from sipsim.collectives.group import pairwise_wiring
+from sipsim.collectives.schedule import (
+    Flow,
+    ScheduleError,
+    Step,
+    Transfer,
+    check_schedule,
+    check_wiring,
+    flow_of,
+    original,
+    units,
+)
 
 STAR = pairwise_wiring({(0, 1), (0, 2)})
 THERE, BACK = (1, "to0"), (0, "to1")

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from link_elements import link_elements
 from schedules import MODULES, Joined, carry_out, group_of, sources_of, task_of, wrong_ranks
 
-from sipsim.chips.ahbm.collectives.programs.program import Shards
-from sipsim.collectives.call.base import COLLECTIVES
-from sipsim.collectives.group.group import Group
+from sipsim.chips.ahbm.collectives.programs import Shards
+from sipsim.collectives.call import COLLECTIVES
+from sipsim.collectives.group import Group
 from sipsim.collectives.patterns.trees import complementary, in_order
 
 CASES = [(name, collective) for name, module in MODULES.items() for collective in module.COLLECTIVES]

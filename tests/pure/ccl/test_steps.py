@@ -8,14 +8,22 @@ import numpy as np
 import pytest
 from schedules import MODULES, carry_out, group_of, sources_of, task_of
 
-from sipsim.chips.ahbm.collectives.programs.ahead import with_sends_ahead
-from sipsim.chips.ahbm.collectives.programs.program import Instruction, with_farthest_first
+from sipsim.chips.ahbm.collectives.programs import Instruction, with_farthest_first, with_sends_ahead
 from sipsim.collectives.evaluate import ScheduleDeadlock, evaluate
-from sipsim.collectives.group.group import pairwise_wiring, wiring_of
-from sipsim.collectives.patterns.lines.paths import Path
+from sipsim.collectives.group import pairwise_wiring, wiring_of
+from sipsim.collectives.patterns.lines import Path
 from sipsim.collectives.patterns.trees import Tree, binomial
-from sipsim.collectives.schedule.pipeline import MOST_PIECES, pieces_of, staggered
-from sipsim.collectives.schedule.steps import OWN_FIRST, Flow, Step, mutual, number_of, original
+from sipsim.collectives.schedule import (
+    MOST_PIECES,
+    OWN_FIRST,
+    Flow,
+    Step,
+    mutual,
+    number_of,
+    original,
+    pieces_of,
+    staggered,
+)
 
 PAIR = pairwise_wiring({(0, 1)})
 

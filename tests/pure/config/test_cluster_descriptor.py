@@ -8,12 +8,12 @@ import pytest
 import yaml
 from msgspec import convert
 
-from launcher.options.options import parse
-from launcher.run.prepare.prepare import resolve
-from sipsim.config.schema.model import Sips
+from launcher.options import parse
+from launcher.run.prepare import resolve
+from sipsim.config.schema import Sips
 from sipsim.config.yaml import MAX_FILE_BYTES
 from sipsim.core.errors import ConfigError
-from sipsim.topology.links.build import build_links
+from sipsim.topology.links import build_links
 from sipsim.topology.umd import Location, read_cluster
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "docs/examples"

@@ -10,12 +10,11 @@ import pytest
 import yaml
 
 from sipsim.chips.ahbm.collectives.settings import effective_ipcq, effective_world_size
-from sipsim.chips.config.load import load
+from sipsim.chips.config import load
 from sipsim.config import yaml as strict_yaml
 from sipsim.config.document import SECTION_FILES
-from sipsim.config.load.load import default_dir
-from sipsim.config.load.override import Override, parse_set
-from sipsim.config.schema.model import IpcqKnobs, Resolved
+from sipsim.config.load import Override, default_dir, parse_set
+from sipsim.config.schema import IpcqKnobs, Resolved
 from sipsim.core.errors import ConfigError
 
 LineOf = Callable[..., str]

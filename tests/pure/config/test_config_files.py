@@ -10,10 +10,10 @@ import yaml
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from sipsim.chips.config.load import load
+from sipsim.chips.config import load
 from sipsim.config import yaml as strict_yaml
 from sipsim.config.document import SECTION_FILES
-from sipsim.config.load.override import Override, parse_set
+from sipsim.config.load import Override, parse_set
 from sipsim.config.yaml import YamlMistake, parse_text
 from sipsim.core.errors import ConfigError
 

@@ -12,10 +12,8 @@ import pytest
 
 from sipsim.chips.ahbm.collectives.rules import check_overrides_of_job
 from sipsim.chips.api.chip import CHIPS
-from sipsim.chips.config.load import RULES, load
-from sipsim.chips.config.rules import chip_rules_hold
-from sipsim.config.load.load import _defaults, convert
-from sipsim.config.load.override import Override, apply, parse_set
+from sipsim.chips.config import RULES, chip_rules_hold, load
+from sipsim.config.load import Override, _defaults, apply, convert, parse_set
 from sipsim.core.errors import ConfigError
 from sipsim.fabric.links.rules import link_kinds_frame_payloads
 

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 import pytest
 from msgspec.structs import fields
 
-from sipsim.chips.ahbm.memory.ports.port import FIXED_LATENCY, MEMORY_KINDS
-from sipsim.chips.config.load import load
-from sipsim.config.load.override import parse_set
+from sipsim.chips.ahbm.memory.ports import FIXED_LATENCY, MEMORY_KINDS
+from sipsim.chips.config import load
+from sipsim.config.load import parse_set
 from sipsim.core.errors import ConfigError
-from sipsim.fabric.links.kind.base import LINK_KINDS
+from sipsim.fabric.links.kind import LINK_KINDS
 
 MOST_PASTED = 3
 RESOLVED = load()

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from launcher.isolation.destination import opened
-from sipsim.core.files import limited_file
-from sipsim.core.files.limited_file import read_limited
+from launcher.isolation import opened
+from sipsim.core import files as limited_file
+from sipsim.core.files import read_limited
 
 
 @given(data=st.binary(max_size=40), most=st.integers(0, 40))

@@ -7,8 +7,8 @@ with cycle ``F x (steps + fill) - 1``.
 import pytest
 from products import Case, run_gemm, values
 
-from sipsim.chips.ahbm.gemm.tiling.array import Product, SystolicArray
-from sipsim.chips.ahbm.pe.engine.unit import GEMM
+from sipsim.chips.ahbm.gemm.tiling import Product, SystolicArray
+from sipsim.chips.ahbm.pe.engine import GEMM
 
 FLOWS = [(32, "ws"), (32, "os"), (32, "is"), (128, "ws"), (128, "os"), (128, "is")]
 FIGURES = {

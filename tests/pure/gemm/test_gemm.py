@@ -8,7 +8,7 @@ from hardware import hbm, pair_bench, tcm
 from products import Case, ptr, put, run, run_gemm, taken, values
 
 from sipsim.chips.ahbm.address import PhysAddr
-from sipsim.chips.ahbm.gemm.tiling.tilings import Tilings
+from sipsim.chips.ahbm.gemm.tiling import Tilings
 from sipsim.core.arithmetic.matmul import matmul
 from sipsim.core.arithmetic.operations import cast, elementwise
 from sipsim.core.dtypes import DTYPES
@@ -123,7 +123,7 @@ def test_a_dot_of_handles(dtype, has_acc):
 
 def test_operands_are_those_that_pe_dma_has_read(monkeypatch):
     """One piece that does not come, two that take each other's place: both show in the result."""
-    from sipsim.chips.ahbm.gemm.engine.operands import Operands
+    from sipsim.chips.ahbm.gemm.engine import Operands
 
     case = Case(64, 256, 128)
     given = values(case, largest=3)

@@ -10,7 +10,7 @@ import pytest
 from hardware import Bench, pair_bench
 from products import Case, ptr, put, run, run_gemm, values
 
-from sipsim.chips.ahbm.gemm.pipeline.division import (
+from sipsim.chips.ahbm.gemm.pipeline import (
     CYCLES,
     DMA_IN,
     DMA_OUT,
@@ -21,10 +21,10 @@ from sipsim.chips.ahbm.gemm.pipeline.division import (
     PARTS,
     STORE,
     Division,
+    Pipeline,
 )
-from sipsim.chips.ahbm.gemm.pipeline.pipeline import Pipeline
-from sipsim.chips.ahbm.gemm.tiling.array import Product, SystolicArray
-from sipsim.chips.ahbm.pe.engine.unit import FETCH_STORE, GEMM, MATH
+from sipsim.chips.ahbm.gemm.tiling import Product, SystolicArray
+from sipsim.chips.ahbm.pe.engine import FETCH_STORE, GEMM, MATH
 from sipsim.core.arithmetic.matmul import matmul
 from sipsim.core.arithmetic.operations import cast, elementwise
 from sipsim.core.dtypes import DTYPES

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from products import Case, run_gemm, values
 
-from sipsim.chips.ahbm.gemm.pipeline.division import (
+from sipsim.chips.ahbm.gemm.pipeline import (
     CYCLES,
     DMA_IN,
     DMA_OUT,

@@ -6,9 +6,17 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from sipsim.chips.ahbm.gemm.tiling.array import DATAFLOWS, Product, SystolicArray
-from sipsim.chips.ahbm.gemm.tiling.tiling import BufferTooSmall, Limits, Rectangle, Tiling, tiling
-from sipsim.chips.ahbm.gemm.tiling.tilings import Tilings
+from sipsim.chips.ahbm.gemm.tiling import (
+    DATAFLOWS,
+    BufferTooSmall,
+    Limits,
+    Product,
+    Rectangle,
+    SystolicArray,
+    Tiling,
+    Tilings,
+    tiling,
+)
 
 
 def drawn(seed: int) -> tuple[SystolicArray, Product, Limits]:

@@ -3,10 +3,10 @@
 from collections.abc import Callable
 
 from sipsim.core.engine import Engine
-from sipsim.fabric.buffered.fabric.fabric import BufferedFabric
-from sipsim.fabric.buffered.ports.depth import Buffers
+from sipsim.fabric.buffered.fabric import BufferedFabric
+from sipsim.fabric.buffered.ports import Buffers
 from sipsim.fabric.buffered.witness import BufferWitness
-from sipsim.fabric.graph.graph import Edge
+from sipsim.fabric.graph import Edge
 from sipsim.fabric.noc.arbitration import Arbitration
 
 DEEP = 2000

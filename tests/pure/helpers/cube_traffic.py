@@ -7,11 +7,10 @@ from typing import NamedTuple
 from buffered_traffic import FarEnd, watched
 from hardware import config
 
-from sipsim.chips.ahbm.mesh.cube_mesh import CubeMeshGraph
+from sipsim.chips.ahbm.mesh import CubeMeshGraph
 from sipsim.core.engine import Engine
-from sipsim.fabric.buffered.fabric.fabric import BufferedFabric
-from sipsim.fabric.graph.graph import Node, Route, link_edge
-from sipsim.fabric.graph.grid import PORTS
+from sipsim.fabric.buffered.fabric import BufferedFabric
+from sipsim.fabric.graph import PORTS, Node, Route, link_edge
 from sipsim.fabric.noc.arbitration import Arbitration
 
 EVENTS = 10**7

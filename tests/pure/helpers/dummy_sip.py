@@ -5,7 +5,7 @@ from collections.abc import Callable
 from broker.ids import BROKER, Channel
 from broker.wire import Failed, Join, Message, Start, decode_for_broker, decode_for_sip, encode
 from sipsim.core.engine import Engine
-from sipsim.core.session.session import Session
+from sipsim.core.session import Session
 from sipsim.node.client import SyncClient
 
 CHANNELS = [Channel(0, 1, 10, "out"), Channel(1, 0, 10, "in")]

@@ -9,7 +9,7 @@ Not a test.
 from collections import deque
 from typing import NamedTuple
 
-from sipsim.chips.tensix.edm.channel.table import RECEIVER, SENDER, Command, Fact, State, Table, step
+from sipsim.chips.tensix.edm.channel import RECEIVER, SENDER, Command, Fact, State, Table, step
 from sipsim.core.errors import KernelMisuse
 
 

@@ -2,7 +2,7 @@
 
 from enum import Enum
 
-from sipsim.chips.tensix.edm.channel.table import RECEIVER, SENDER, Command, Fact, State, Table
+from sipsim.chips.tensix.edm.channel import RECEIVER, SENDER, Command, Fact, State, Table
 
 
 def tables() -> str:

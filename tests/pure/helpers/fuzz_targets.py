@@ -19,38 +19,37 @@ import msgspec
 import numpy as np
 
 from broker import wire
-from broker.security.keys import JobKeys
+from broker.security import JobKeys
 from broker.wire import BadFrame
 from launcher import flag_types
-from launcher.engines.remote.slurm import of_the_allocation
+from launcher.engines.remote import of_the_allocation
 from launcher.hosts.bootstrap import Bootstrap
 from launcher.hosts.wire import BadMessage, Order, ServerNews, decode_from_agent, decode_to_agent
-from launcher.options.options import parse
-from launcher.processes.entry.environment import node_rank
+from launcher.options import parse
+from launcher.processes.entry import node_rank
 from launcher.processes.ticket import Ticket
-from launcher.report.checks.recorded_io import BadRecording
-from launcher.report.checks.recorded_io import load as load_recorded_io
-from launcher.report.files.trace import write_trace
+from launcher.report.checks import BadRecording
+from launcher.report.checks import load as load_recorded_io
+from launcher.report.files import write_trace
 from launcher.run.folder import RUN_FILE, SCHEMA, resumed_options
 from sipsim import VERSION
 from sipsim.chips.ahbm.barrier import BarrierPacket, Counts
-from sipsim.chips.ahbm.ipcq.messages.messages import IpcqCreditMetadata, IpcqDmaToken
-from sipsim.chips.ahbm.ipcq.messages.payloads import CreditPacket, PeCredit, PeMessage
-from sipsim.chips.config.load import load
-from sipsim.collectives.call.calls import GroupCall
-from sipsim.config.load.override import parse_set
+from sipsim.chips.ahbm.ipcq.messages import CreditPacket, IpcqCreditMetadata, IpcqDmaToken, PeCredit, PeMessage
+from sipsim.chips.config import load
+from sipsim.collectives.call import GroupCall
+from sipsim.config.load import parse_set
 from sipsim.config.yaml import YamlMistake, parse_text
 from sipsim.core.errors import ConfigError
 from sipsim.fabric.links.frames import Frame
 from sipsim.fabric.links.frames import decode as decode_packet
 from sipsim.fabric.links.frames import encode as encode_packet
 from sipsim.insight.hangs.deadlock import explain_deadlock
-from sipsim.node.faults.plan import BadFault, RandomFaults, parse_fault
+from sipsim.node.faults import BadFault, RandomFaults, parse_fault
 from sipsim.node.packet_log import PacketLog
 from sipsim.records.artifacts import RECORDED_IO, made, rank_folder
 from sipsim.records.dump import BlockedResource, QueueState, SipDump, TaskState
 from sipsim.records.job import Job, RankOutcome, RunRecord, outcome_from_bytes, to_bytes
-from sipsim.records.oplog.trace import TRACE_FILE
+from sipsim.records.oplog import TRACE_FILE
 
 MOST = 2**63 - 1
 MOST_DRAWN = 100

@@ -8,20 +8,20 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from sipsim.chips.ahbm.address import PePlace, PhysAddr
-from sipsim.chips.ahbm.collectives.neighbours.neighbours import NeighbourTable
+from sipsim.chips.ahbm.collectives.neighbours import NeighbourTable
 from sipsim.chips.ahbm.collectives.settings import effective_ipcq
-from sipsim.chips.ahbm.ipcq.pe_ipcq.pe_ipcq import PeIpcq
+from sipsim.chips.ahbm.ipcq.pe_ipcq import PeIpcq
 from sipsim.chips.ahbm.ipcq.queue_pair import QueuePair
 from sipsim.chips.ahbm.plan import Plan
-from sipsim.chips.ahbm.sip.sip import Sip
+from sipsim.chips.ahbm.sip import Sip
 from sipsim.chips.ahbm.system import System
-from sipsim.chips.ahbm.tl.language.language import TL, run_kernel
-from sipsim.chips.config.load import load
-from sipsim.config.load.override import Override
-from sipsim.config.schema.model import Resolved
+from sipsim.chips.ahbm.tl.language import TL, run_kernel
+from sipsim.chips.config import load
+from sipsim.config.load import Override
+from sipsim.config.schema import Resolved
 from sipsim.core.task import TaskFailed
 from sipsim.insight.replay.second_pass import SecondPass
-from sipsim.records.oplog.oplog import FIELDS
+from sipsim.records.oplog import FIELDS
 
 MOST_EVENTS = 1_000_000
 Kernel = Callable[[TL], object]

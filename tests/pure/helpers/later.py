@@ -3,9 +3,9 @@
 from msgspec.structs import replace
 
 from sipsim.chips.ahbm.address import PePlace
-from sipsim.chips.ahbm.collectives.neighbours.neighbours import NeighbourTable
+from sipsim.chips.ahbm.collectives.neighbours import NeighbourTable
 from sipsim.chips.ahbm.collectives.queue_pairs import InstallPlan, install
-from sipsim.chips.ahbm.ipcq.messages.messages import IpcqInitEntry
+from sipsim.chips.ahbm.ipcq.messages import IpcqInitEntry
 from sipsim.chips.ahbm.plan import Plan
 
 ABOVE = 2**19

@@ -2,11 +2,10 @@
 
 from collections import Counter
 
-from sipsim.chips.ahbm.collectives.programs.program import work_of
-from sipsim.collectives.group.traffic import Port, route
-from sipsim.collectives.schedule.blocks import Part, block_of
-from sipsim.collectives.schedule.steps import End, Flow, Schedule, Wiring, number_of
-from sipsim.collectives.semantics.group import Task
+from sipsim.chips.ahbm.collectives.programs import work_of
+from sipsim.collectives.group import Port, route
+from sipsim.collectives.schedule import End, Flow, Part, Schedule, Wiring, block_of, number_of
+from sipsim.collectives.semantics import Task
 
 
 def link_elements(task: Task, schedule: Schedule, wiring: Wiring) -> Counter[Port]:

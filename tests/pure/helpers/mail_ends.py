@@ -19,7 +19,7 @@ from broker.ids import BROKER
 from broker.mail.base import MailOptions
 from broker.mail.kinds import MailKind
 from broker.mail.unix import PIECE_BYTES
-from broker.security.keys import JobKeys
+from broker.security import JobKeys
 
 END_S = 20
 """Far more than any test needs; it only stops one that hangs."""

@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 from hardware import system_of
 from plain_fabric import Journey, travel
 
-from sipsim.chips.config.load import load
-from sipsim.config.load.override import Override
-from sipsim.fabric.graph.graph import Node, Route
+from sipsim.chips.config import load
+from sipsim.config.load import Override
+from sipsim.fabric.graph import Node, Route
 from sipsim.fabric.noc.arbitration import Arbitration
 
 GRAPH = system_of(load(overrides=[Override("system.sips.count", 1, "")], variant="adr")).graph

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from hardware import Bench, pair_bench, tcm
 
-from sipsim.chips.ahbm.ipcq.pe_ipcq.pe_ipcq import PeIpcq
-from sipsim.chips.ahbm.tl.language.language import TL
+from sipsim.chips.ahbm.ipcq.pe_ipcq import PeIpcq
+from sipsim.chips.ahbm.tl.language import TL
 
 IPCQ_PS = 1_000
 PE_PS = 1_000

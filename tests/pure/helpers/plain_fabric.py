@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 from hypothesis import strategies as st
 
 from sipsim.core.engine import Engine
-from sipsim.fabric.graph.graph import Edge, Framing, Node, Route
-from sipsim.fabric.links.ucie.noc_ucie import UcieCrossing
+from sipsim.fabric.graph import Edge, Framing, Node, Route
+from sipsim.fabric.links.ucie import UcieCrossing
 from sipsim.fabric.noc.arbitration import ONE_QUEUE, Arbitration
 from sipsim.fabric.noc.fabric import Fabric
-from sipsim.fabric.noc.transfer.transfer import Transfer
+from sipsim.fabric.noc.transfer import Transfer
 from sipsim.fabric.noc.witness import FabricWitness
 
 PS_PER_S = 10**12

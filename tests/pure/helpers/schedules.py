@@ -10,16 +10,22 @@ from typing import Any, cast
 import numpy as np
 
 import sipsim.collectives.algorithms
-from sipsim.chips.ahbm.collectives.programs.joints import with_joints
-from sipsim.chips.ahbm.collectives.programs.program import NOWHERE, Instruction, Shards, programs, with_farthest_first
-from sipsim.collectives.call.base import COLLECTIVES
-from sipsim.collectives.group.group import Group
-from sipsim.collectives.reduction.operators import combine
-from sipsim.collectives.schedule.steps import ARRIVED_FIRST, Wiring
-from sipsim.collectives.semantics.group import Array, GroupCollective, Task
-from sipsim.fabric.links.kind.base import LinkKind
+from sipsim.chips.ahbm.collectives.programs import (
+    NOWHERE,
+    Instruction,
+    Shards,
+    programs,
+    with_farthest_first,
+    with_joints,
+)
+from sipsim.collectives.call import COLLECTIVES
+from sipsim.collectives.group import Group
+from sipsim.collectives.reduction import combine
+from sipsim.collectives.schedule import ARRIVED_FIRST, Wiring
+from sipsim.collectives.semantics import Array, GroupCollective, Task
+from sipsim.fabric.links.kind import LinkKind
 from sipsim.fabric.sips import FarEnd, JoinedSips
-from sipsim.topology.links.base import TOPOLOGIES
+from sipsim.topology.links import TOPOLOGIES
 
 WHOLE = Shards(0, 0)
 

@@ -14,7 +14,7 @@ from hardware import config, system_of
 from plain_fabric import End, Journey, lead_of
 
 from sipsim.chips.ahbm.system import System
-from sipsim.fabric.graph.graph import Node, Route
+from sipsim.fabric.graph import Node, Route
 from sipsim.fabric.noc.arbitration import Arbitration
 
 MESSAGE_BYTES = (16, 256, 1000, 4096, 4096, 8192, 8192, 16384)

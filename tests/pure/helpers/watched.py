@@ -4,11 +4,11 @@ import random
 
 import pytest
 
-from broker.channels.delays import DelayMatrix
+from broker.channels import DelayMatrix
 from broker.ids import MAX_PS
 from broker.wire import Grant, Report
 from sipsim.chips.ahbm.plan import Plan
-from sipsim.core.session.session import Session
+from sipsim.core.session import Session
 
 
 class Watched:

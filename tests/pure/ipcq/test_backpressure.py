@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from pair_times import RETURN_PS, arrival_ps, queue_bench, recv_i32, run_pair, send_i32
 
 from sipsim.chips.ahbm.ipcq.backpressure import Backpressure
-from sipsim.chips.ahbm.ipcq.messages.messages import IpcqCreditMetadata
-from sipsim.chips.ahbm.tl.language.language import TL
+from sipsim.chips.ahbm.ipcq.messages import IpcqCreditMetadata
+from sipsim.chips.ahbm.tl.language import TL
 
 HERE_PS = arrival_ps(64)
 """A message that is sent at 0 arrives at 17,550 ps."""

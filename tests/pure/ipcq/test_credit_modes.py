@@ -22,9 +22,8 @@ from pair_times import (
 )
 
 from sipsim.chips.ahbm.collectives.queue_pairs import PePlace
-from sipsim.chips.ahbm.ipcq.messages.messages import IpcqCreditMetadata, IpcqDmaToken
-from sipsim.chips.ahbm.ipcq.messages.payloads import CreditPacket, PeCredit, PeMessage
-from sipsim.chips.ahbm.tl.language.language import TL
+from sipsim.chips.ahbm.ipcq.messages import CreditPacket, IpcqCreditMetadata, IpcqDmaToken, PeCredit, PeMessage
+from sipsim.chips.ahbm.tl.language import TL
 from sipsim.fabric.links.frames import Frame, decode, encode
 
 START_PS = 20_000

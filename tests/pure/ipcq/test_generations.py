@@ -14,11 +14,11 @@ from pair_times import arrival_ps, put
 
 from sipsim.chips.ahbm.address import PePlace, PhysAddr
 from sipsim.chips.ahbm.ipcq.generations import ClosedGenerations
-from sipsim.chips.ahbm.memory.store.store import MemoryStore
-from sipsim.chips.ahbm.tl.language.language import TL
+from sipsim.chips.ahbm.memory.store import MemoryStore
+from sipsim.chips.ahbm.tl.language import TL
 from sipsim.core.errors import CollectiveMismatch, InvariantViolation, IpcqInUse, IpcqInvalidDirection
 from sipsim.insight.replay.second_pass import SecondPass
-from sipsim.records.replay.feed import Arrival
+from sipsim.records.replay import Arrival
 
 PAIR = [PePlace(0, 0, 0), PePlace(0, 1, 0)]
 TABLE = {0: {"E": 1}, 1: {"W": 0}}

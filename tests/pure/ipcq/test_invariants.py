@@ -9,8 +9,7 @@ import pytest
 from hardware import pair_bench
 
 from sipsim.chips.ahbm.ipcq.invariants import InvariantChecker
-from sipsim.chips.ahbm.ipcq.messages.latch import TakenSlot
-from sipsim.chips.ahbm.ipcq.messages.messages import IpcqDmaToken
+from sipsim.chips.ahbm.ipcq.messages import IpcqDmaToken, TakenSlot
 from sipsim.chips.ahbm.ipcq.queue_pair import QueuePair
 from sipsim.core.errors import InvariantViolation
 

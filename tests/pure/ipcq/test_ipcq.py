@@ -13,8 +13,8 @@ from pair_times import RETURN_PS, arrival_ps, put, queue_bench, recv_i32, run_pa
 
 from sipsim.chips.ahbm.address import MIB, PhysAddr
 from sipsim.chips.ahbm.collectives.queue_pairs import PePlace
-from sipsim.chips.ahbm.ipcq.messages.messages import IpcqCreditMetadata, IpcqDmaToken
-from sipsim.chips.ahbm.tl.language.language import TL
+from sipsim.chips.ahbm.ipcq.messages import IpcqCreditMetadata, IpcqDmaToken
+from sipsim.chips.ahbm.tl.language import TL
 from sipsim.chips.ahbm.tl.values import TensorHandle
 from sipsim.core.errors import InvariantViolation, IpcqInvalidDirection, IpcqMessageTooLarge, IpcqTypeMismatch
 

@@ -27,7 +27,7 @@ from pair_times import (
 from sipsim.chips.ahbm.ipcq.invariants import InvariantChecker
 from sipsim.chips.ahbm.ipcq.queue_pair import QueuePair
 from sipsim.chips.ahbm.ipcq.slots import Slots, nothing
-from sipsim.chips.ahbm.tl.language.language import TL
+from sipsim.chips.ahbm.tl.language import TL
 from sipsim.chips.ahbm.tl.values import TensorHandle
 from sipsim.core.errors import InvariantViolation, KernelError
 

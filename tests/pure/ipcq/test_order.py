@@ -7,7 +7,7 @@ import pytest
 from hardware import ONE_SIP, Bench, WiredPlan, config, tcm
 
 from sipsim.chips.ahbm.collectives.queue_pairs import PePlace
-from sipsim.chips.ahbm.tl.language.language import TL
+from sipsim.chips.ahbm.tl.language import TL
 
 PES = 8
 PLACES = [PePlace(0, cube, pe) for cube in range(2) for pe in range(PES)]

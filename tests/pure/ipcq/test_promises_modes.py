@@ -11,7 +11,7 @@ from runs import Run, ccl_file, run, script_file
 from sweeps import crossed, some
 from watched import Watched, short_windows
 
-from sipsim.core.session.session import Session
+from sipsim.core.session import Session
 
 SEEDS = range(12)
 MODES = ("fast_path", "fabric", "piggyback", "auto")

@@ -10,10 +10,16 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from broker.wire import BadFrame
-from sipsim.chips.ahbm.ipcq.messages.messages import IpcqCreditMetadata, IpcqDmaToken
-from sipsim.chips.ahbm.ipcq.messages.payloads import MOST_CALL_CHARS, CreditPacket, PeCredit, PeMessage
+from sipsim.chips.ahbm.ipcq.messages import (
+    MOST_CALL_CHARS,
+    CreditPacket,
+    IpcqCreditMetadata,
+    IpcqDmaToken,
+    PeCredit,
+    PeMessage,
+)
 from sipsim.chips.ahbm.plan import Plan
-from sipsim.chips.ahbm.sip.sip import Sip
+from sipsim.chips.ahbm.sip import Sip
 from sipsim.core.errors import InvariantViolation, SimulationError
 from sipsim.fabric.links.frames import OWN_TAGS, Frame, FrameBody, Number, codec, decode, encode
 from sipsim.node.failure import describe

@@ -14,7 +14,7 @@ from pair_times import RETURN_PS, arrival_ps, load_ps, put, queue_bench, recv_i3
 from sipsim.chips.ahbm.address import PhysAddr
 from sipsim.chips.ahbm.collectives.queue_pairs import PePlace
 from sipsim.chips.ahbm.tl.futures import RecvFuture
-from sipsim.chips.ahbm.tl.language.language import TL
+from sipsim.chips.ahbm.tl.language import TL
 from sipsim.core.errors import IpcqInvalidDirection, IpcqTypeMismatch, KernelError, MemoryAccessError
 
 HERE_PS = arrival_ps(64)

@@ -31,8 +31,8 @@ from pair_times import (
 
 from sipsim.chips.ahbm.address import PhysAddr
 from sipsim.chips.ahbm.collectives.queue_pairs import PePlace
-from sipsim.chips.ahbm.ipcq.messages.messages import IpcqDmaToken
-from sipsim.chips.ahbm.tl.language.language import TL
+from sipsim.chips.ahbm.ipcq.messages import IpcqDmaToken
+from sipsim.chips.ahbm.tl.language import TL
 from sipsim.chips.ahbm.tl.values import Pointer, TensorHandle
 from sipsim.core.dtypes import DTYPES
 from sipsim.core.errors import AhbmError, IpcqMessageTooLarge, KernelError, MemoryAccessError

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sipsim.chips.ahbm.address import MIB, SPACES, VIRTUAL_BIT, PhysAddr, Region, tcm_map
-from sipsim.config.schema.components import TcmLayout
+from sipsim.config.schema import TcmLayout
 
 places = st.builds(
     PhysAddr,

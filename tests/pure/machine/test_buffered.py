@@ -8,16 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from plain_fabric import Journey, alone, amounts, edge, flits, route, routes, travel
 
-import sipsim.fabric.buffered.fabric.fabric
+import sipsim.fabric.buffered.fabric
 from sipsim.core.engine import Engine
 from sipsim.core.errors import InvariantViolation
-from sipsim.fabric.buffered.fabric.history import OTHERS, delayed_packets
-from sipsim.fabric.buffered.ports.depth import Buffers
-from sipsim.fabric.buffered.ports.packets import Packet, cut
-from sipsim.fabric.buffered.ports.ports import Fifo, Output
-from sipsim.fabric.graph.graph import Edge, Node, Route
+from sipsim.fabric.buffered.fabric import OTHERS, delayed_packets
+from sipsim.fabric.buffered.ports import Buffers, Fifo, Output, Packet, cut
+from sipsim.fabric.graph import Edge, Node, Route
 from sipsim.fabric.noc.arbitration import Arbitration
-from sipsim.fabric.transport.edge_use import EdgeUse
+from sipsim.fabric.transport import EdgeUse
 
 CHUNK = Arbitration(100, (1,))
 """Packets of 100 B, which take 100 ps on an edge of 1 ps a byte."""
@@ -152,7 +150,7 @@ def test_what_passes_an_edge_is_counted(monkeypatch: pytest.MonkeyPatch) -> None
     near, far = edge(1, 500, 200, 1), edge(2, 900, 100, 4, flits(64, 6))
     both = route(near, far)
     for kept in (1, 4096):
-        monkeypatch.setattr(sipsim.fabric.buffered.fabric.fabric, "_WAYS_KEPT", kept)
+        monkeypatch.setattr(sipsim.fabric.buffered.fabric, "_WAYS_KEPT", kept)
         _, fabric, _ = travel(
             [Journey(0, both, 1000), Journey(0, both, 58), Journey(9, route(near), 10)], buffered(2), CHUNK
         )

@@ -8,9 +8,9 @@ import pytest
 from cube_traffic import Shape, SipRoutes, workload
 from sweeps import batches
 
-import sipsim.fabric.buffered.ports.depth
-from sipsim.fabric.buffered.ports.depth import ARRIVING, CLASSES, LEAVING, NETWORKS, REPLY, REQUEST, lanes_on
-from sipsim.fabric.graph.graph import Node, Route
+import sipsim.fabric.buffered.ports
+from sipsim.fabric.buffered.ports import ARRIVING, CLASSES, LEAVING, NETWORKS, REPLY, REQUEST, lanes_on
+from sipsim.fabric.graph import Node, Route
 
 Buffer = tuple[Node, Node, int]
 """The buffer at the end of an edge, of a lane."""
@@ -66,7 +66,7 @@ def test_buffers_wait_for_each_other_in_no_circle(shape: Shape) -> None:
 
 def test_without_classes_turns_among_cubes_close_a_circle(monkeypatch: pytest.MonkeyPatch) -> None:
     """So a packet that has come from a cube to the north or south needs buffers of its own."""
-    monkeypatch.setattr(sipsim.fabric.buffered.ports.depth, "classes_on", lambda route: [0] * len(route.edges))
+    monkeypatch.setattr(sipsim.fabric.buffered.ports, "classes_on", lambda route: [0] * len(route.edges))
     with pytest.raises(CycleError):
         list(TopologicalSorter(of_networks(Shape((2, 2), (4, 2)))[REQUEST]).static_order())
 

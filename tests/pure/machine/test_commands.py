@@ -11,13 +11,13 @@ from hardware import Bench, hbm, pair_bench, tcm
 from pair_times import IPCQ_PS, RETURN_PS, arrival_ps, put, recv_i32, run_pair
 
 from sipsim.chips.ahbm.pe.commands import Completion, Direction, IpcqRecv, IpcqSend
-from sipsim.chips.ahbm.pe.engine.engines import CommandEngine, engine_for
-from sipsim.chips.ahbm.tl.language.language import TL
+from sipsim.chips.ahbm.pe.engine import CommandEngine, engine_for
+from sipsim.chips.ahbm.tl.language import TL
 from sipsim.chips.ahbm.tl.values import TensorHandle
 from sipsim.core.dtypes import DTYPES
 from sipsim.core.errors import InvariantViolation, MemoryAccessError
-from sipsim.core.registry.registry import UnknownName
-from sipsim.records.oplog.oplog import record_kind
+from sipsim.core.registry import UnknownName
+from sipsim.records.oplog import record_kind
 
 # --- an operation of one's own: a command, its engine, a word ---------------------------------------------------
 

@@ -12,8 +12,7 @@ from hardware import config, system_of
 from plain_fabric import Journey, Watched, travel
 
 from sipsim.chips.ahbm.system import System
-from sipsim.fabric.graph.graph import Node, Route
-from sipsim.fabric.graph.grid import PORTS
+from sipsim.fabric.graph import PORTS, Node, Route
 from sipsim.fabric.noc.arbitration import COMM, COMPUTE, ONE_QUEUE, Arbitration
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "scripts"))

@@ -4,11 +4,11 @@ import random
 
 from plain_fabric import Journey, edge, route, travel
 
-from sipsim.fabric.graph.graph import Edge, Node, Route
+from sipsim.fabric.graph import Edge, Node, Route
 from sipsim.fabric.noc.arbitration import Arbitration
 from sipsim.fabric.noc.delays import Delayed, delayed
 from sipsim.fabric.noc.fabric import Fabric
-from sipsim.fabric.noc.transfer.transfer import Transfer
+from sipsim.fabric.noc.transfer import Transfer
 
 
 class Remembering(Fabric):

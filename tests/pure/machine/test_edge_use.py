@@ -4,7 +4,7 @@ import pytest
 from plain_fabric import Journey, edge, flits, route, travel
 
 import sipsim.fabric.noc.fabric
-from sipsim.fabric.transport.edge_use import EdgeUse
+from sipsim.fabric.transport import EdgeUse
 
 NEAR = edge(1, 500, 200, 1)
 FAR = edge(2, 900, 100, 4, flits(64, 6))

@@ -21,11 +21,10 @@ from plain_fabric import (
 
 import sipsim.fabric.noc.edges
 import sipsim.fabric.noc.fabric
-from sipsim.fabric.graph.graph import Route
+from sipsim.fabric.graph import Route
 from sipsim.fabric.noc.arbitration import ONE_QUEUE
 from sipsim.fabric.noc.fabric import Fabric
-from sipsim.fabric.noc.transfer.lane import Lane, Leg
-from sipsim.fabric.noc.transfer.transfer import Transfer
+from sipsim.fabric.noc.transfer import Lane, Leg, Transfer
 
 NETWORKS = 600
 

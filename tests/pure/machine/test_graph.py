@@ -9,11 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sipsim.chips.ahbm.address import PePlace, PhysAddr
-from sipsim.chips.ahbm.mesh.cube_mesh import CubeMeshGraph
+from sipsim.chips.ahbm.mesh import CubeMeshGraph
 from sipsim.chips.ahbm.plan import Plan
-from sipsim.fabric.graph.graph import Edge, Node, Route, bottleneck, link_edge
-from sipsim.fabric.graph.grid import PORTS
-from sipsim.fabric.links.kind.base import LINK_KINDS
+from sipsim.fabric.graph import PORTS, Edge, Node, Route, bottleneck, link_edge
+from sipsim.fabric.links.kind import LINK_KINDS
 
 FACING = {"E": "W", "W": "E", "N": "S", "S": "N"}
 STEP = {(1, 0): "E", (-1, 0): "W", (0, -1): "N", (0, 1): "S"}

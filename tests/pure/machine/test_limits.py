@@ -11,10 +11,10 @@ from plain_fabric import Journey, Traffic, Watched, edge, route
 import sipsim.fabric.noc.edges
 from sipsim.core.engine import Engine
 from sipsim.core.errors import InvariantViolation
-from sipsim.fabric.graph.graph import Edge
+from sipsim.fabric.graph import Edge
 from sipsim.fabric.noc.arbitration import COMM, COMPUTE, Arbitration, Want, divide
 from sipsim.fabric.noc.fabric import Fabric
-from sipsim.fabric.noc.transfer.transfer import Transfer
+from sipsim.fabric.noc.transfer import Transfer
 
 EQUAL = Arbitration(10, (1, 1))
 SHARED = edge(3, 7, 0, 1)

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sipsim.chips.config.load import load
-from sipsim.core.registry.registry import UnknownName
-from sipsim.fabric.links.kind.base import LINK_KINDS, AnyLinkKind, link_of_preset
+from sipsim.chips.config import load
+from sipsim.core.registry import UnknownName
+from sipsim.fabric.links.kind import LINK_KINDS, AnyLinkKind, link_of_preset
 
 CROSSING = {"fdi_to_fdi_ns": 2, "reach_mm": 0, "ns_per_mm": 0.0067, "retimers": 2, "retimer_ns": 4}
 

@@ -9,7 +9,7 @@ import pytest
 from hardware import Bench, hbm, pair_bench, tcm
 from pair_times import run_pair
 
-from sipsim.chips.ahbm.tl.language.language import TL
+from sipsim.chips.ahbm.tl.language import TL
 from sipsim.chips.ahbm.tl.values import TensorHandle
 from sipsim.core.arithmetic.operations import cast
 from sipsim.core.dtypes import DTYPES

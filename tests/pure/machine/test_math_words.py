@@ -8,7 +8,7 @@ import pytest
 from hardware import pair_bench, tcm
 from pair_times import near_fetch_ps, put, queue_bench, run_pair, send_i32
 
-from sipsim.chips.ahbm.tl.language.language import TL
+from sipsim.chips.ahbm.tl.language import TL
 from sipsim.chips.ahbm.tl.values import HANDLES, Pointer, TensorHandle
 from sipsim.core.errors import KernelError
 

@@ -7,7 +7,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from sipsim.chips.ahbm.address import VIRTUAL_BIT, PhysAddr
-from sipsim.chips.ahbm.memory.store.store import PAGE_BYTES, MemoryStore
+from sipsim.chips.ahbm.memory.store import PAGE_BYTES, MemoryStore
 from sipsim.core.errors import MemoryAccessError
 
 CAPACITY = 3 * PAGE_BYTES + 100

@@ -10,17 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sipsim.chips.ahbm.address import RING_VA_BASE, VIRTUAL_BIT, PePlace, PhysAddr
-from sipsim.chips.ahbm.host.layout.dp_policy import DPPolicy
-from sipsim.chips.ahbm.host.memory.allocator import AddressSpace
-from sipsim.chips.ahbm.host.memory.storage import Storage
+from sipsim.chips.ahbm.host.layout import DPPolicy
+from sipsim.chips.ahbm.host.memory import AddressSpace, Storage
 from sipsim.chips.ahbm.host.tensor import Tensor
 from sipsim.chips.ahbm.host.torch import Torch
-from sipsim.chips.ahbm.memory.mmu.page_table import MmuMapEntry, MmuMapMsg, MmuUnmapMsg, PageTable
-from sipsim.chips.ahbm.memory.mmu.pe_mmu import PeMmu
-from sipsim.chips.ahbm.memory.mmu.tlb import Tlb
-from sipsim.chips.ahbm.memory.store.store import MemoryStore
-from sipsim.chips.ahbm.tl.language.language import TL, run_kernel
-from sipsim.config.schema.components import PeMmu as PeMmuCost
+from sipsim.chips.ahbm.memory.mmu import MmuMapEntry, MmuMapMsg, MmuUnmapMsg, PageTable, PeMmu, Tlb
+from sipsim.chips.ahbm.memory.store import MemoryStore
+from sipsim.chips.ahbm.tl.language import TL, run_kernel
+from sipsim.config.schema import PeMmu as PeMmuCost
 from sipsim.core.dtypes import DTYPES
 from sipsim.core.errors import InvariantViolation, MemoryAccessError, MmuFault
 from sipsim.records.recorder import Span

@@ -11,7 +11,7 @@ from streams import journey, overtaken, streams
 from sipsim.core.errors import InvariantViolation
 from sipsim.fabric.noc.arbitration import Arbitration
 from sipsim.fabric.noc.fabric import Fabric
-from sipsim.fabric.noc.transfer.transfer import Transfer
+from sipsim.fabric.noc.transfer import Transfer
 
 
 class Case(NamedTuple):

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sipsim.fabric.links.outages.links_outages import Crossing, Loss, Outage, Retransmitter
-from sipsim.fabric.links.outages.record_outages import OutageUse
+from sipsim.fabric.links.outages import Crossing, Loss, Outage, OutageUse, Retransmitter
 
 LATENCY_PS = 500
 BYTE_PS = 80

@@ -8,14 +8,13 @@ import pytest
 from hardware import config, pair_bench
 
 from sipsim.chips.ahbm.address import SPACES, PhysAddr
-from sipsim.chips.ahbm.mesh.base import Site
-from sipsim.chips.ahbm.mesh.cube_mesh import CubeMeshGraph
-from sipsim.chips.ahbm.tl.language.language import TL
+from sipsim.chips.ahbm.mesh import CubeMeshGraph, Site
+from sipsim.chips.ahbm.tl.language import TL
 from sipsim.chips.ahbm.tl.values import TensorHandle
 from sipsim.core.dtypes import DTYPES
 from sipsim.core.errors import ConfigError
-from sipsim.core.registry.registry import forget_modules
-from sipsim.fabric.graph.graph import Node, Route
+from sipsim.core.registry import forget_modules
+from sipsim.fabric.graph import Node, Route
 
 COSTS = {
     "wire.ns_per_mm": 1,

@@ -27,8 +27,8 @@ from pair_times import (
 
 from sipsim.chips.ahbm.pe.commands import Completion, DmaRead, MathOp
 from sipsim.chips.ahbm.pe.dma import PeDma
-from sipsim.chips.ahbm.pe.engine.queues import EngineQueue
-from sipsim.chips.ahbm.tl.language.language import TL
+from sipsim.chips.ahbm.pe.engine import EngineQueue
+from sipsim.chips.ahbm.tl.language import TL
 from sipsim.chips.ahbm.tl.values import TensorHandle
 from sipsim.core.dtypes import DTYPES
 from sipsim.core.errors import InvariantViolation, MemoryAccessError

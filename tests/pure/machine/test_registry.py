@@ -8,11 +8,11 @@ from types import ModuleType
 
 import pytest
 
-from sipsim.core.registry.registry import Registry, TypeRegistry, UnknownName, forget_modules, is_definer
+from sipsim.core.registry import Registry, TypeRegistry, UnknownName, forget_modules, is_definer
 
 WIDGET = "from built_in import WIDGETS\n"
 BUILT_IN = """
-from sipsim.core.registry.registry import Registry
+from sipsim.core.registry import Registry
 WIDGETS = Registry("widget", {"built_in.plain": ["plain"]})
 """
 

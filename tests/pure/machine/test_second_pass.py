@@ -10,24 +10,21 @@ import pytest
 from hardware import Bench, hbm, pair_bench, tcm
 
 from sipsim.chips.ahbm.ipcq.engine import Receiving
-from sipsim.chips.ahbm.ipcq.pe_ipcq.pe_ipcq import PeIpcq
+from sipsim.chips.ahbm.ipcq.pe_ipcq import PeIpcq
 from sipsim.chips.ahbm.ipcq.queue_pair import QueuePair
 from sipsim.chips.ahbm.ipcq.slots import Slots
-from sipsim.chips.ahbm.ipcq.transport.messages import MessageSender
+from sipsim.chips.ahbm.ipcq.transport import MessageSender
 from sipsim.chips.ahbm.pe.commands import Completion
 from sipsim.chips.ahbm.pe.dma import PeDma
 from sipsim.chips.ahbm.pe.dma_engine import ReadEngine
-from sipsim.chips.ahbm.pe.engine.engines import CommandEngine, engine_for
-from sipsim.chips.ahbm.pe.math.const import ConstEngine
-from sipsim.chips.ahbm.pe.math.math import MathEngine
-from sipsim.chips.ahbm.tl.language.language import TL
+from sipsim.chips.ahbm.pe.engine import CommandEngine, engine_for
+from sipsim.chips.ahbm.pe.math import ConstEngine, MathEngine
+from sipsim.chips.ahbm.tl.language import TL
 from sipsim.chips.ahbm.tl.values import TensorHandle
 from sipsim.core.dtypes import DTYPES
-from sipsim.insight.replay.differences.comparison import Wrong
-from sipsim.insight.replay.differences.differences import MOST_KEPT, Differences, Numbered
-from sipsim.records.oplog.oplog import line, record_kind
-from sipsim.records.replay.rules import ReplayPe, replays
-from sipsim.records.replay.verdict import Verdict
+from sipsim.insight.replay.differences import MOST_KEPT, Differences, Numbered, Wrong
+from sipsim.records.oplog import line, record_kind
+from sipsim.records.replay import ReplayPe, Verdict, replays
 
 N = 40
 FAR = 70_000

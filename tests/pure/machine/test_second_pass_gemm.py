@@ -11,12 +11,12 @@ import pytest
 from hardware import Bench, pair_bench
 from products import ptr, run
 
-from sipsim.chips.ahbm.gemm.commands import epilogue
-from sipsim.chips.ahbm.gemm.engine.composite import _Moves
-from sipsim.chips.ahbm.tl.language.language import TL
+from sipsim.chips.ahbm.gemm import commands
+from sipsim.chips.ahbm.gemm.engine import _Moves
+from sipsim.chips.ahbm.tl.language import TL
 from sipsim.chips.ahbm.tl.values import Pointer
 from sipsim.core.dtypes import DTYPES
-from sipsim.records.replay.verdict import Verdict
+from sipsim.records.replay import Verdict
 
 F16 = {"dtype": "f16", "out_dtype": "f16"}
 QUEUES = {"pe_scheduler.queue_depth": 16}
@@ -41,7 +41,7 @@ def verdict_of(bench: Bench, *bodies: Any) -> Verdict:
 @contextmanager
 def wrong_product(c: str) -> Iterator[None]:
     """Element [0, 0] of each block of outputs of a product is one more than it should be."""
-    write, perform = _Moves.write, epilogue.perform
+    write, perform = _Moves.write, commands.perform
 
     def one_more(*args: Any) -> Any:
         values = perform(*args).copy()
@@ -49,7 +49,7 @@ def wrong_product(c: str) -> Iterator[None]:
         return values
 
     def wrong_write(moves: _Moves, *args: Any) -> None:
-        with patch.object(epilogue, "perform", one_more if moves._command.c.address == ptr(c) else perform):
+        with patch.object(commands, "perform", one_more if moves._command.c.address == ptr(c) else perform):
             write(moves, *args)
 
     with patch.object(_Moves, "write", wrong_write):

@@ -5,9 +5,9 @@ import math
 import numpy as np
 from hardware import hbm, pair_bench, tcm
 
-from sipsim.chips.ahbm.tl.language.language import TL
+from sipsim.chips.ahbm.tl.language import TL
 from sipsim.core.dtypes import DTYPES
-from sipsim.records.replay.verdict import Verdict
+from sipsim.records.replay import Verdict
 
 KINDS = {"math", "reduce", "cast", "rearrange", "make", "view", "part", "join"}
 KINDS |= {"delay", "dma_read_block", "dma_write_block"}

@@ -5,7 +5,7 @@ from hardware import Bench, hbm, pair_bench, tcm
 from pair_times import load_ps, math_ps, put, run_pair, store_ps
 
 from sipsim.chips.ahbm.pe.dma import PeDma
-from sipsim.chips.ahbm.tl.language.language import TL
+from sipsim.chips.ahbm.tl.language import TL
 from sipsim.core.errors import KernelError, MemoryAccessError
 
 LOAD_PS = load_ps("tcm")

@@ -13,8 +13,8 @@ import pytest
 from hardware import Bench, hbm, pair_bench, tcm
 from pair_times import run_pair
 
-from sipsim.chips.ahbm.pe.tcm.room import KernelRoom
-from sipsim.chips.ahbm.tl.language.language import TL
+from sipsim.chips.ahbm.pe.tcm import KernelRoom
+from sipsim.chips.ahbm.tl.language import TL
 from sipsim.chips.ahbm.tl.values import TensorHandle
 from sipsim.core.dtypes import DTYPES
 from sipsim.core.errors import InvariantViolation, KernelError, TcmFull

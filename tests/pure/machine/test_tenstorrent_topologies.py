@@ -12,11 +12,10 @@ from hypothesis import strategies as st
 from schedules import Joined
 
 from sipsim.chips.api.chip import CHIPS
-from sipsim.config.schema.model import Sips
+from sipsim.config.schema import Sips
 from sipsim.core.errors import ConfigError
 from sipsim.fabric.sips import JoinedSips
-from sipsim.topology.links.base import TOPOLOGIES, SipLink, natural_order
-from sipsim.topology.links.build import build_links
+from sipsim.topology.links import TOPOLOGIES, SipLink, build_links, natural_order
 
 WORMHOLE, BLACKHOLE = 16, 14
 """Ethernet channels of a chip: NUM_ETH_CHANNELS of tt-umd."""

@@ -5,10 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from sipsim.config.schema.model import CustomLink, Sips
+from sipsim.config.schema import CustomLink, Sips
 from sipsim.core.errors import ConfigError
-from sipsim.topology.links.base import TOPOLOGIES
-from sipsim.topology.links.build import build_links, link_presets, resolve_shape
+from sipsim.topology.links import TOPOLOGIES, build_links, link_presets, resolve_shape
 
 OPPOSITE = {"E": "W", "W": "E", "N": "S", "S": "N"}
 

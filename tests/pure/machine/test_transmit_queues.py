@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from sipsim.chips.tensix.transmit_queues import TransmitQueue, TransmitQueues, TransmitTimes
 from sipsim.core.errors import InvariantViolation
-from sipsim.fabric.links.kind.base import LINK_KINDS, AnyLinkKind
-from sipsim.fabric.links.outages.links_outages import Loss, Outage, Retransmitter
+from sipsim.fabric.links.kind import LINK_KINDS, AnyLinkKind
+from sipsim.fabric.links.outages import Loss, Outage, Retransmitter
 
 LATENCY_PS = 422_000
 BYTE_PS = 80

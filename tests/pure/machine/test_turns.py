@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 from plain_fabric import Journey, Watched, travel
 
-from sipsim.fabric.graph.graph import Edge, Node, Route
-from sipsim.fabric.links.ucie.links_ucie import Ucie
+from sipsim.fabric.graph import Edge, Node, Route
+from sipsim.fabric.links.ucie import Ucie
 from sipsim.fabric.noc.arbitration import Arbitration
 
 GBPS = 64 * 10**9

@@ -27,11 +27,10 @@ from sweeps import batches, crossed
 
 import sipsim.fabric.noc.edges
 from sipsim.core.errors import InvariantViolation
-from sipsim.fabric.graph.graph import Route
+from sipsim.fabric.graph import Route
 from sipsim.fabric.noc.arbitration import COMM, COMPUTE, CREDIT, EDGE, Arbitration, Want, divide
 from sipsim.fabric.noc.fabric import Fabric
-from sipsim.fabric.noc.transfer.lane import WHOLE, Leg, Share
-from sipsim.fabric.noc.transfer.transfer import Transfer
+from sipsim.fabric.noc.transfer import WHOLE, Leg, Share, Transfer
 
 EQUAL = Arbitration(10, (1, 1))
 SHARED = edge(3, 7, 0, 1)

@@ -3,7 +3,7 @@
 import io
 
 from broker.mail.base import Notice
-from broker.mail.sockets.connection_warnings import MOST, ConnectionWarnings
+from broker.mail.sockets import MOST, ConnectionWarnings
 
 
 def test_only_rejections_are_written() -> None:

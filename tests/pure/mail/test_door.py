@@ -11,11 +11,10 @@ import pytest
 import zmq
 
 from broker.mail.base import Notice
-from broker.mail.sockets.sockets import SocketFactory
-from broker.security.door import MARGIN, SPARES, Door, make_room
-from broker.security.keys import JobKeys
-from launcher.processes.this_host.process_state import process_state
-from sipsim.core.files.files import APPEND, open_file
+from broker.mail.sockets import SocketFactory
+from broker.security import MARGIN, SPARES, Door, JobKeys, make_room
+from launcher.processes.this_host import process_state
+from sipsim.core.files import APPEND, open_file
 
 KEYS = JobKeys.fresh(2)
 MEMBERS = {KEYS.sips[rank].public: str(rank) for rank in range(2)}

@@ -13,13 +13,13 @@ import pytest
 from mail_ends import END_S, SIZES, Ends, frame_of, in_thread, launcher_frames, workdir
 
 from broker.ids import BROKER, LAUNCHER
+from broker.mail import sockets
 from broker.mail import unix as unix_mail
 from broker.mail.inproc import InprocMail, ShuffledInprocMail
 from broker.mail.kinds import MAIL_KINDS, check_mail, inproc_mail, is_seeded, mail_for
-from broker.mail.sockets import sockets
 from broker.mail.unix import PIECE_BYTES
 from broker.mail.zmq import ZmqSipMail
-from broker.security.keys import JobKeys
+from broker.security import JobKeys
 
 __all__ = ["workdir"]
 

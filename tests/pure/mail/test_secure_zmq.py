@@ -19,13 +19,11 @@ import zmq
 from mail_ends import END_S, Ends, in_thread, launcher_frames, workdir
 
 from broker.ids import BROKER, LAUNCHER, address_of
+from broker.mail import sockets
 from broker.mail.base import Disconnected, Notice
 from broker.mail.kinds import MAIL_KINDS
-from broker.mail.sockets import sockets
-from broker.mail.sockets.connections import MAX_FAILURES, Connection, Listener
-from broker.mail.sockets.sockets import SocketFactory
-from broker.security.keys import JobKeys, KeyPair, SipKeys
-from broker.security.zap import ZapAuthenticator, member_of
+from broker.mail.sockets import MAX_FAILURES, Connection, Listener, SocketFactory
+from broker.security import JobKeys, KeyPair, SipKeys, ZapAuthenticator, member_of
 from broker.wire import Grant, PacketBatch, encode, source_of
 
 __all__ = ["workdir"]

@@ -12,8 +12,7 @@ from rich.console import Console
 
 from broker.ids import MAX_RANK
 from broker.mail.kinds import MAIL_KINDS
-from broker.security.binding import check_bind, is_loopback
-from broker.security.keys import AgentKeys, BrokerKeys, JobKeys, KeyPair, LauncherKeys, SipKeys
+from broker.security import AgentKeys, BrokerKeys, JobKeys, KeyPair, LauncherKeys, SipKeys, check_bind, is_loopback
 
 KEYS = JobKeys.fresh(3, 2)
 PARTS = {
@@ -116,7 +115,7 @@ def test_a_folder_that_other_users_can_enter_is_refused(folder: Path, scheme: st
 
 
 def test_a_folder_of_another_user_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("broker.security.binding.os.geteuid", lambda: os.getuid() + 1)
+    monkeypatch.setattr("broker.security.os.geteuid", lambda: os.getuid() + 1)
     with pytest.raises(ValueError, match=f"belongs to user {os.getuid()}; use a folder of your own"):
         check_bind(f"ipc://{folder}/broker", None)
 

@@ -4,9 +4,9 @@ import pytest
 from hardware import Bench, WiredPlan, config
 
 from sipsim.chips.ahbm.address import PhysAddr
-from sipsim.chips.ahbm.memory.store.block import Block
+from sipsim.chips.ahbm.memory.store import Block
 from sipsim.core.errors import MemoryAccessError
-from sipsim.fabric.graph.graph import Node
+from sipsim.fabric.graph import Node
 
 MACHINE = {
     "system.sips.count": 1,

@@ -6,13 +6,11 @@ from typing import Any
 import pytest
 from memory_bench import at, memory_bench, reads
 
-from sipsim.chips.ahbm.memory.hbm.hbm_controller import HbmController
-from sipsim.chips.ahbm.memory.hbm.mapping import Mapping
-from sipsim.chips.ahbm.memory.ports.bus import BusWitness
-from sipsim.chips.ahbm.memory.ports.port import Wait
+from sipsim.chips.ahbm.memory.hbm import HbmController, Mapping
+from sipsim.chips.ahbm.memory.ports import BusWitness, Wait
 from sipsim.chips.ahbm.memory.presets import BURST_BYTES, PRESETS
-from sipsim.chips.ahbm.memory.store.store import MemoryStore
-from sipsim.config.schema.components import MemoryCost
+from sipsim.chips.ahbm.memory.store import MemoryStore
+from sipsim.config.schema import MemoryCost
 from sipsim.core.engine import Engine
 from sipsim.core.errors import InvariantViolation
 

@@ -6,8 +6,8 @@ import pytest
 from hardware import ONE_SIP, Bench, WiredPlan, config
 from memory_bench import at, memory_bench, reads, writes
 
-from sipsim.chips.ahbm.memory.ports.port import FIXED_LATENCY
-from sipsim.fabric.graph.graph import Node
+from sipsim.chips.ahbm.memory.ports import FIXED_LATENCY
+from sipsim.fabric.graph import Node
 
 LATENCIES: dict[str, object] = {
     "hbm.read_latency_ns": 40,

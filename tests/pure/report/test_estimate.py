@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from launcher.report.progress.estimate import Estimator, Prediction
+from launcher.report.progress import Estimator, Prediction
 from sipsim.chips.api.forecast import STEPS, JobForecast, SizeForecast
 
 US = 1_000_000

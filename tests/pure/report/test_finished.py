@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from outcomes import record
 
-from launcher.report.outcome.finished import finished_runs
+from launcher.report.outcome import finished_runs
 from sipsim.records.job import RunRecord
 
 

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from launcher.probe.heat_map.heat_map import SHADES, Grid, heat_map, show
+from launcher.probe.heat_map import SHADES, Grid, heat_map, show
 
 
 def grid(size: int) -> Grid:

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from launcher.result.table.launches import MOST_LAUNCH_LINES, launch_lines
-from sipsim.records.report.launches import KernelUse, places_text
+from launcher.result.table import MOST_LAUNCH_LINES, launch_lines
+from sipsim.records.report import KernelUse, places_text
 
 
 def launch(name: str, rank: int, end_ns: float, run: int | None = None, **busy_ns: float) -> dict[str, Any]:

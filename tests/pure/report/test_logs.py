@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from launcher.report.outcome.outcome import LongReport, Outcome, RunError
-from launcher.report.progress.progress import Progress
+from launcher.report.outcome import LongReport, Outcome, RunError
+from launcher.report.progress import Progress
 from launcher.supervise import logs
 from launcher.supervise.logs import LAST_LINES, Logs, prepare_log_dir, write_error_files
 from launcher.supervise.request import Request, RunSettings

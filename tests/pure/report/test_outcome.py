@@ -20,7 +20,7 @@ from broker.wire import (
     ToLauncher,
 )
 from launcher.hosts.run_loop import _Loop
-from launcher.report.outcome.outcome import Outcome, RunError
+from launcher.report.outcome import Outcome, RunError
 from sipsim.core.errors import ERROR_KINDS, AhbmError
 from sipsim.records.dump import SipDump, TaskState, Unread
 from sipsim.records.job import RankOutcome, RunRecord, to_bytes

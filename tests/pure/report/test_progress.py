@@ -7,10 +7,9 @@ import pytest
 from outcomes import record
 
 from broker.wire import RankRecord, RunStarted, Status
-from launcher.report.outcome.outcome import Outcome
-from launcher.report.progress import progress
-from launcher.report.progress.estimate import Prediction
-from launcher.report.progress.progress import Progress, _duration
+from launcher.report import progress
+from launcher.report.outcome import Outcome
+from launcher.report.progress import Prediction, Progress, _duration
 from sipsim.chips.api.forecast import STEPS, JobForecast, SizeForecast
 from sipsim.records.job import to_bytes
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from outcomes import rank_outcome, record
 
-from launcher.report.checks.recorded_io import check_recorded_io
-from launcher.report.outcome.outcome import Outcome
+from launcher.report.checks import check_recorded_io
+from launcher.report.outcome import Outcome
 from sipsim.core.dtypes import DTYPES, DType
 from sipsim.records.artifacts import RECORDED_IO, made, rank_folder
 

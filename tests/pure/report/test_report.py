@@ -8,7 +8,7 @@ from outcomes import rank_outcome
 
 from broker.wire import RankFailed, SipSync, Sync
 from launcher.report.failure import MOST_ALSO, block, error_file_of, error_of
-from launcher.report.outcome.outcome import LongReport, Outcome, RunError
+from launcher.report.outcome import LongReport, Outcome, RunError
 from launcher.result.document import _rank
 
 DEATH = "rank 1 (pid 7) was killed by SIGKILL"

@@ -11,10 +11,10 @@ import pytest
 from outcomes import rank_outcome, record
 
 from broker.wire import Finished
-from launcher.options.options import Options, Prepared, parse
-from launcher.report.outcome.outcome import Outcome, RunError
+from launcher.options import Options, Prepared, parse
+from launcher.report.outcome import Outcome, RunError
 from launcher.result import document as result
-from launcher.run.prepare.prepare import prepare
+from launcher.run.prepare import prepare
 from sipsim.core.errors import ConfigError
 from sipsim.records.job import RankOutcome
 

@@ -8,7 +8,7 @@ import pytest
 from launcher.result.notes import brief, notes
 from launcher.result.usage import row_usage
 from sipsim.records.explanation import Explanation, Part, PhaseTime, Step, WhatIf
-from sipsim.records.report.usage import EngineUse, LinkUse, Usage
+from sipsim.records.report import EngineUse, LinkUse, Usage
 
 
 def used(links: dict[str, tuple[int, int, int]], iterations: int = 1, **waited_ps: int) -> Usage:

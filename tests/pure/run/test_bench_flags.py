@@ -4,14 +4,13 @@ from pathlib import Path
 
 import pytest
 
+from launcher.bench import command as bench
 from launcher.bench.base import BENCHES, Case, Claim, Figure, request_of
-from launcher.bench.command import bench
-from launcher.bench.command.bench import main
-from launcher.bench.command.options import parse_bench
+from launcher.bench.command import main, parse_bench
 from launcher.bench.published import COLUMNS, Published, default_files, read_published
 from launcher.bench.report import LEAST_POINTS, Line, best_channels, csv_text, plots, tables
 from launcher.bench.validation import NEAR, Verdict, summary
-from launcher.options.options import Usage
+from launcher.options import Usage
 from sipsim.core.errors import ConfigError
 
 HEAD = ",".join(COLUMNS)

@@ -4,8 +4,17 @@ from typing import Any
 
 import pytest
 
-from launcher.bench.benches.fabric.fabric_bandwidth import FabricBandwidth, FabricCase
-from launcher.bench.benches.fabric.traffic import Line, Workers, busiest, from_one, on_line, on_ring, through_one_link
+from launcher.bench.benches.fabric import (
+    FabricBandwidth,
+    FabricCase,
+    Line,
+    Workers,
+    busiest,
+    from_one,
+    on_line,
+    on_ring,
+    through_one_link,
+)
 
 FOUR = Line(4, is_multicast=True)
 TO_THE_LAST = Line(4, is_multicast=False)

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from launcher.commands.command import Stopped, run_command, until_stopped, write_file
-from launcher.isolation.destination import opened
+from launcher.commands import Stopped, run_command, until_stopped, write_file
+from launcher.isolation import opened
 from sipsim.core.errors import OutputError
 
 

@@ -4,11 +4,11 @@ import socket
 
 import pytest
 
-from broker.security.keys import JobKeys
-from launcher.engines.remote.auto import which
+from broker.security import JobKeys
+from launcher.engines.remote import which
 from launcher.hosts import bootstrap
 from launcher.hosts.bootstrap import Bootstrap, address_towards, host_of, launcher_address, sip_address, tcp
-from launcher.processes.entry.environment import NODE_RANKS, RankEnvironment, node_rank, rank_environment
+from launcher.processes.entry import NODE_RANKS, RankEnvironment, node_rank, rank_environment
 from sipsim.core.errors import ConfigError
 
 

@@ -8,7 +8,7 @@ import pytest
 from launcher.bench.fit.neutral import NEUTRAL
 from launcher.bench.fit.parameters import Key, Model, Parameter, model, project_model, read_keys
 from launcher.bench.machine import LINKS, Machine
-from sipsim.config.load.load import default_dir
+from sipsim.config.load import default_dir
 from sipsim.core.errors import ConfigError
 
 MOST = 15

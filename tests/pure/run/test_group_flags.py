@@ -2,9 +2,8 @@
 
 import pytest
 
-from launcher.options.options import parse
-from launcher.run.prepare.prepare import prepare
-from launcher.run.prepare.validate import check_flags
+from launcher.options import parse
+from launcher.run.prepare import check_flags, prepare
 from sipsim.records.job import Job
 
 GRID = "--topology torus_2d --shape 3x2"

@@ -1,12 +1,12 @@
-"""The keywords of ``launcher.api.api.run``: each is a flag of ``ahbm-launch``, with its checks and its messages."""
+"""The keywords of ``launcher.api.run``: each is a flag of ``ahbm-launch``, with its checks and its messages."""
 
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from launcher.api.keywords import TERMINAL, command_line, parsed
-from launcher.options.options import launch_parser, parse
+from launcher.api import TERMINAL, command_line, parsed
+from launcher.options import launch_parser, parse
 from sipsim.core.errors import ConfigError
 
 

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from launcher.isolation.output import SafeStream
-from launcher.options import options
-from launcher.processes.this_host import limits
-from launcher.run.prepare.prepare import prepare
+from launcher import options
+from launcher.isolation import SafeStream
+from launcher.processes import this_host
+from launcher.run.prepare import prepare
 from sipsim.chips.ahbm.plan import Plan
 from sipsim.core.errors import ConfigError
 
@@ -31,13 +31,13 @@ def plan_of(words: str) -> Plan:
 def test_files(words: str, files: int, far: int, near: int) -> None:
     """Of the broker, or of a SIP with two or four peers; with remote SIPs of the broker alone."""
     plan = plan_of(words)
-    assert limits.files_needed(plan, sips=True, broker=True) == files
-    assert limits.files_needed(plan, sips=False, broker=True) == far
-    assert limits.files_needed(plan, sips=True, broker=False) == near
+    assert this_host.files_needed(plan, sips=True, broker=True) == files
+    assert this_host.files_needed(plan, sips=False, broker=True) == far
+    assert this_host.files_needed(plan, sips=True, broker=False) == near
 
 
 def test_processes() -> None:
-    assert [limits.processes_needed(4, mail) for mail in ("zmq", "unix")] == [19, 7]
+    assert [this_host.processes_needed(4, mail) for mail in ("zmq", "unix")] == [19, 7]
 
 
 @pytest.fixture
@@ -45,8 +45,8 @@ def cgroup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The own cgroup, two below the top."""
     here = tmp_path / "pids/around/ours"
     here.mkdir(parents=True)
-    monkeypatch.setattr(limits, "CGROUP_ROOT", tmp_path)
-    monkeypatch.setattr(limits, "OWN_CGROUP", tmp_path / "proc")
+    monkeypatch.setattr(this_host, "CGROUP_ROOT", tmp_path)
+    monkeypatch.setattr(this_host, "OWN_CGROUP", tmp_path / "proc")
     (tmp_path / "proc").write_text("9:cpu:/x\n8:pids:/around/ours\n")
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     return here
@@ -61,12 +61,12 @@ def test_cgroups_all_the_way_up(cgroup: Path) -> None:
     """This process is one of those counted."""
     allow(cgroup, "max", 3)
     allow(cgroup.parent, "30", 11)
-    assert limits.process_limits() == {f"{cgroup.parent}/pids.max": 20}
+    assert this_host.process_limits() == {f"{cgroup.parent}/pids.max": 20}
 
 
 def test_no_cgroups_no_limit(cgroup: Path) -> None:
-    (limits.OWN_CGROUP).unlink()
-    assert limits.process_limits() == {}
+    (this_host.OWN_CGROUP).unlink()
+    assert this_host.process_limits() == {}
 
 
 @pytest.mark.parametrize(("current", "is_enough"), [(12, True), (13, False)])
@@ -75,18 +75,18 @@ def test_the_line(cgroup: Path, current: int, is_enough: bool) -> None:
     chosen = options.parse(["--sips", "4", "--engine", "local", *SMALL.split()])
     plan = prepare(chosen).plan
     if is_enough:
-        limits.check_limits(chosen.engine, chosen.mail, plan)
+        this_host.check_limits(chosen.engine, chosen.mail, plan)
         return
     line = f"4 SIPs need 19 processes and threads, and {cgroup}/pids.max allows 18; raise it, or use fewer --sips"
     with pytest.raises(ConfigError) as error:
-        limits.check_limits(chosen.engine, chosen.mail, plan)
+        this_host.check_limits(chosen.engine, chosen.mail, plan)
     assert str(error.value) == line
 
 
 def test_one_process_asks_for_nothing(cgroup: Path) -> None:
     allow(cgroup, "1", 1)
     chosen = options.parse(["--sips", "4", "--engine", "inproc"])
-    limits.check_limits(chosen.engine, chosen.mail, prepare(chosen).plan)
+    this_host.check_limits(chosen.engine, chosen.mail, prepare(chosen).plan)
 
 
 # --- output ---------------------------------------------------------------------------------------------------

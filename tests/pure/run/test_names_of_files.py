@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from launcher.options import options
+from launcher import options
 from launcher.result.document import check_files, write_refusal
-from launcher.run.prepare import prepare
+from launcher.run import prepare
 from sipsim.core.errors import ConfigError
 from sipsim.node.script import find_script
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher.processes.this_host.oom import kills_since, oom_kills
+from launcher.processes.this_host import kills_since, oom_kills
 
 
 def write(root: Path, name: str, text: str) -> None:

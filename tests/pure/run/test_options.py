@@ -10,17 +10,16 @@ from pathlib import Path
 
 import pytest
 
+from launcher import options
+from launcher.bench import command as bench
 from launcher.bench.base import BENCHES
-from launcher.bench.command import bench
-from launcher.commands import by_hand
-from launcher.commands.launch import launch
-from launcher.commands.races import cli_races
-from launcher.options import options
-from launcher.options.options import Options, Usage, launch_parser, parse
-from launcher.probe.command import probe
-from launcher.probe.command.options import parse_probe
+from launcher.commands import by_hand, launch
+from launcher.commands import races as cli_races
+from launcher.options import Options, Usage, launch_parser, parse
+from launcher.probe import command as probe
+from launcher.probe.command import parse_probe
 from sipsim.chips.ahbm.host.torch import Torch
-from sipsim.chips.config.load import load
+from sipsim.chips.config import load
 from sipsim.core.dtypes import DEFAULT_DTYPE
 from sipsim.records.job import Job
 

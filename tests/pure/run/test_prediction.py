@@ -9,12 +9,20 @@ import msgspec
 import pytest
 
 from broker.ids import Channel
-from launcher.options.options import parse
-from launcher.predict.forecaster.dry_run import described, expectation
-from launcher.predict.prediction import measured_host as machine
-from launcher.predict.prediction.measured_host import MeasuredHost, measure, measure_beside
-from launcher.predict.prediction.prediction import Costs, Host, predict, read_costs, window_ps
-from launcher.run.prepare.prepare import prepare
+from launcher.options import parse
+from launcher.predict import prediction as machine
+from launcher.predict.forecaster import described, expectation
+from launcher.predict.prediction import (
+    Costs,
+    Host,
+    MeasuredHost,
+    measure,
+    measure_beside,
+    predict,
+    read_costs,
+    window_ps,
+)
+from launcher.run.prepare import prepare
 from sipsim.chips.api.forecast import STEPS, JobForecast, SizeForecast
 from sipsim.core.errors import ConfigError
 from sipsim.records.job import Job

@@ -11,13 +11,13 @@ from traps import FOLDERS, TRAPS
 
 from broker.wire import PacketBatch, encode
 from launcher.processes.ticket import read_private, write_private
-from launcher.report.outcome.outcome import DEADLOCK_FILE, LongReport, Outcome, RunError
+from launcher.report.outcome import DEADLOCK_FILE, LongReport, Outcome, RunError
 from launcher.run.folder import RunFolder, check_new
 from launcher.supervise.logs import prepare_log_dir, write_error_files
 from sipsim.core.errors import ConfigError, OutputError
 from sipsim.node.packet_log import PacketLog
 from sipsim.records.job import Job
-from sipsim.records.oplog.line_file import LineFile
+from sipsim.records.oplog import LineFile
 
 PREPARED: Any = SimpleNamespace(plan=SimpleNamespace(digest="d"), job=Job())
 Use = Callable[[Path], object]

@@ -2,8 +2,7 @@
 
 import pytest
 
-from launcher.commands.races.cli_races import main
-from launcher.commands.races.run_races import Ended, Race, difference, first_race
+from launcher.commands.races import Ended, Race, difference, first_race, main
 
 SUM = {(0, "sum"): "a", (1, "sum"): "b"}
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from launcher.options.options import parse
+from launcher.options import parse
 from launcher.run import folder as run_folder
 from launcher.run.folder import RUN_FILE, RunFolder, check_new, read, resumed_options
 from sipsim import VERSION

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from msgspec import to_builtins
 
-from launcher.options.options import parse
+from launcher.options import parse
 from launcher.result.settings import SEPARATOR, settings_of
-from launcher.run.prepare.prepare import resolve
+from launcher.run.prepare import resolve
 
 PRESET = """
 links: {mine: {kind: ucie, source: "of; mine", params: {bandwidth_GBps: 32, fdi_to_fdi_ns: 2, reach_mm: 1,

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from broker.security.keys import JobKeys
+from broker.security import JobKeys
 from launcher.processes.ticket import Ticket, read_private, write_private
 from sipsim.chips.ahbm.plan import Plan
-from sipsim.chips.config.load import load
-from sipsim.config.load.override import Override
+from sipsim.chips.config import load
+from sipsim.config.load import Override
 from sipsim.core.errors import ConfigError
-from sipsim.node.sip_node.process_spec import SipProcessSpec
+from sipsim.node.sip_node import SipProcessSpec
 from sipsim.records.job import Job
 
 

@@ -8,31 +8,31 @@ import pytest
 from broker.ids import PROTOCOL
 from broker.membership import Membership
 from broker.wire import Join
-from launcher.isolation.isolation import isolated
-from launcher.options.options import Prepared
+from launcher.isolation import isolated
+from launcher.options import Prepared
 from launcher.processes.ticket import Ticket
 from launcher.run.folder import RunFolder, check_same, read
 from sipsim.chips.ahbm.collectives.algorithm import source_hash
 from sipsim.chips.api.chip import plan_of
-from sipsim.chips.api.run_plan.base import RunPlan
-from sipsim.chips.config.load import load
-from sipsim.config.load.override import Override
+from sipsim.chips.api.run_plan import RunPlan
+from sipsim.chips.config import load
+from sipsim.config.load import Override
 from sipsim.core.errors import ConfigError
-from sipsim.node.sip_node.sip_node import run_digest
+from sipsim.node.sip_node import run_digest
 from sipsim.records.job import Job
 
 SOURCE = """
-from sipsim.collectives.semantics.all_reduce import AllReduce
-from sipsim.collectives.call.base import COLLECTIVES
-from sipsim.chips.ahbm.collectives.neighbours.base import TABLES, table
+from sipsim.collectives.semantics import AllReduce
+from sipsim.collectives.call import COLLECTIVES
+from sipsim.chips.ahbm.collectives.neighbours import TABLES, table
 from sipsim.chips.ahbm.chip import Ahbm
 from sipsim.chips.api.chip import CHIPS
-from sipsim.fabric.links.kind.base import LINK_KINDS, LinkKind
-from sipsim.chips.ahbm.memory.ports.fixed_latency import FixedLatency
-from sipsim.chips.ahbm.memory.ports.port import MEMORY_KINDS
-from sipsim.chips.ahbm.mesh.base import PARTS
-from sipsim.chips.ahbm.mesh.router import Router
-from sipsim.topology.links.base import TOPOLOGIES
+from sipsim.fabric.links.kind import LINK_KINDS, LinkKind
+from sipsim.chips.ahbm.memory.ports import FixedLatency
+from sipsim.chips.ahbm.memory.ports import MEMORY_KINDS
+from sipsim.chips.ahbm.mesh import PARTS
+from sipsim.chips.ahbm.mesh import Router
+from sipsim.topology.links import TOPOLOGIES
 
 class Link(LinkKind, frozen=True):
     def wire_bytes(self, payload_bytes): return payload_bytes

@@ -6,11 +6,19 @@ from typing import Any
 
 import pytest
 
-from launcher.options.options import Options, parse
-from launcher.run.prepare.prepare import prepare, resolve
-from launcher.run.prepare.validate import check_flags, check_system, check_verification, faults_of, span_ps, unverified
+from launcher.options import Options, parse
+from launcher.run.prepare import (
+    check_flags,
+    check_system,
+    check_verification,
+    faults_of,
+    prepare,
+    resolve,
+    span_ps,
+    unverified,
+)
 from sipsim.core.errors import ConfigError
-from sipsim.node.faults.plan import FaultPlan, parse_fault
+from sipsim.node.faults import FaultPlan, parse_fault
 from sipsim.records.job import Job
 
 JOB = Job(n_elems=(2048,))

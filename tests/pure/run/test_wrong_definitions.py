@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from launcher.isolation.isolation import isolated
-from launcher.options.options import parse
+from launcher.isolation import isolated
+from launcher.options import parse
 from launcher.run.run import checked
 from sipsim.core.errors import ConfigError
 
 LINK = """
-from sipsim.fabric.links.kind.base import LINK_KINDS, LinkKind
+from sipsim.fabric.links.kind import LINK_KINDS, LinkKind
 
 @LINK_KINDS.register(__name__)
 class Mine(LinkKind, frozen=True):

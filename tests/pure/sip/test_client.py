@@ -22,8 +22,8 @@ from broker.wire import (
     Result,
     encode,
 )
+from sipsim.core import session as session_module
 from sipsim.core.errors import BadMessage
-from sipsim.core.session import session as session_module
 from sipsim.node.client import PROGRESS_NS
 from sipsim.node.packet_log import PacketLog
 

@@ -11,9 +11,9 @@ import pytest
 import sipsim.records.code_place
 from broker.wire import BadFrame
 from sipsim.chips.ahbm.collectives.algorithms import intercube_allreduce
-from sipsim.chips.ahbm.tl.language import language
+from sipsim.chips.ahbm.tl import language
 from sipsim.core import task
-from sipsim.node.sip_node import sip_node
+from sipsim.node import sip_node
 from sipsim.records.code_place import INSTALLED, code_place, shown
 from sipsim.records.dump import SipDump, TaskState, dump_as_text, dump_from_text
 

@@ -6,14 +6,15 @@ from hypothesis import strategies as st
 
 from sipsim.core.engine import Engine
 from sipsim.core.units import us_to_ps
-from sipsim.node.faults.inject import FaultHook, install
-from sipsim.node.faults.plan import (
+from sipsim.node.faults import (
     JOIN_PS,
     KINDS,
     BadFault,
     Fault,
+    FaultHook,
     FaultPlan,
     RandomFaults,
+    install,
     is_outage,
     parse_fault,
     parse_outage,

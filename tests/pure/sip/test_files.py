@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from traps import FOLDERS, NOBODY, TRAPS, as_root
 
-from sipsim.core.files.files import (
+from sipsim.core.files import (
     APPEND,
     PRIVATE,
     READABLE,

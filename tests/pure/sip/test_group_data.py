@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sipsim.chips.ahbm.host.builtin_job import group_data
-from sipsim.chips.ahbm.host.builtin_job.group_data import GroupData
-from sipsim.collectives.call.base import COLLECTIVES, NO_OP, Array
-from sipsim.collectives.semantics.group import GroupCollective
+from sipsim.chips.ahbm.host import builtin_job as group_data
+from sipsim.chips.ahbm.host.builtin_job import GroupData
+from sipsim.collectives.call import COLLECTIVES, NO_OP, Array
+from sipsim.collectives.semantics import GroupCollective
 from sipsim.collectives.testdata import compare
 from sipsim.core.dtypes import DTYPES
 

@@ -10,13 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sipsim.chips.ahbm.address import PhysAddr
-from sipsim.chips.ahbm.host.layout.dp_policy import DPPolicy
-from sipsim.chips.ahbm.host.layout.shaped import HostTensor
-from sipsim.chips.ahbm.host.memory.allocator import AddressSpace
-from sipsim.chips.ahbm.host.memory.storage import Storage
+from sipsim.chips.ahbm.host.layout import DPPolicy, HostTensor
+from sipsim.chips.ahbm.host.memory import AddressSpace, Storage
 from sipsim.chips.ahbm.host.tensor import Tensor
 from sipsim.chips.ahbm.host.torch import Torch
-from sipsim.chips.ahbm.memory.store.store import MemoryStore
+from sipsim.chips.ahbm.memory.store import MemoryStore
 from sipsim.chips.ahbm.plan import Plan
 from sipsim.core.dtypes import DTYPES
 from sipsim.core.errors import MemoryAccessError, OutOfMemoryError

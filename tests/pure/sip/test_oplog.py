@@ -4,9 +4,9 @@ import hashlib
 
 import pytest
 
-import sipsim.records.oplog.oplog
-from sipsim.chips.ahbm.pe.engine.engines import ENGINES
-from sipsim.records.oplog.oplog import FIELDS, OpLog, line, record_kind
+import sipsim.records.oplog
+from sipsim.chips.ahbm.pe.engine import ENGINES
+from sipsim.records.oplog import FIELDS, OpLog, line, record_kind
 
 ENGINES.names()  # loads all engines, which define the kinds of records
 
@@ -41,7 +41,7 @@ def test_a_line_shows_every_field() -> None:
 @pytest.mark.parametrize("count", [0, 1, 6, 7, 8, 30])
 def test_the_hash_is_of_the_lines(monkeypatch: pytest.MonkeyPatch, flush_every: int, count: int) -> None:
     """However many are flushed at once."""
-    monkeypatch.setattr(sipsim.records.oplog.oplog, "FLUSH_EVERY", flush_every)
+    monkeypatch.setattr(sipsim.records.oplog, "FLUSH_EVERY", flush_every)
     assert log(count).sha256() == hashlib.sha256(text(count).encode()).hexdigest()
 
 

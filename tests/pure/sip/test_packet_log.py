@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from broker.wire import PacketBatch, decode_for_sip, encode
 from sipsim.core.errors import ConfigError, OutputError
-from sipsim.core.session.replay_checker import fingerprint
+from sipsim.core.session import fingerprint
 from sipsim.node.packet_log import PacketLog
 
 DIGEST = "d" * 64

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sipsim.collectives.semantics.intercube import expected_row
+from sipsim.collectives.semantics import expected_row
 from sipsim.collectives.testdata import check_contributions, compare, seeded_rows
 from sipsim.core.dtypes import DTYPES, DType
 from sipsim.core.errors import ConfigError

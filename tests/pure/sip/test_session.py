@@ -4,10 +4,10 @@ import pytest
 
 from broker.ids import MAX_PS, Channel
 from broker.wire import Grant, PacketBatch, Report
+from sipsim.core import session as session_module
 from sipsim.core.engine import Engine
 from sipsim.core.errors import InvariantViolation
-from sipsim.core.session import session as session_module
-from sipsim.core.session.session import BATCH_BYTES, PACKET_OVERHEAD_BYTES, Session
+from sipsim.core.session import BATCH_BYTES, PACKET_OVERHEAD_BYTES, Session
 from sipsim.core.streams import LostPacket
 
 CHANNELS = [

@@ -4,7 +4,7 @@ import importlib.util
 import os
 from pathlib import Path
 
-from sipsim.core.registry.source_loader import source_spec
+from sipsim.core.registry import source_spec
 
 
 def loaded(path: Path) -> int:

@@ -13,14 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sipsim.chips.ahbm.address import MIB, VIRTUAL_BIT, PhysAddr
-from sipsim.chips.ahbm.host.layout.dp_policy import DPPolicy
-from sipsim.chips.ahbm.host.layout.shaped import HostTensor
-from sipsim.chips.ahbm.host.memory import allocator
-from sipsim.chips.ahbm.host.memory.allocator import ALIGN_BYTES, LEAST_MADE_BYTES, AddressSpace
-from sipsim.chips.ahbm.host.memory.storage import Storage
+from sipsim.chips.ahbm.host import memory as allocator
+from sipsim.chips.ahbm.host.layout import DPPolicy, HostTensor
+from sipsim.chips.ahbm.host.memory import ALIGN_BYTES, LEAST_MADE_BYTES, AddressSpace, Storage
 from sipsim.chips.ahbm.host.tensor import Tensor
 from sipsim.chips.ahbm.host.torch import Torch
-from sipsim.chips.ahbm.memory.store.store import MemoryStore
+from sipsim.chips.ahbm.memory.store import MemoryStore
 from sipsim.chips.ahbm.plan import Plan
 from sipsim.core.dtypes import DTYPES, dtype_of
 from sipsim.core.errors import MemoryAccessError, OutOfMemoryError

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from broker.mail.base import SILENCE_S
-from launcher.hosts.agent.agent import _Agent
+from launcher.hosts.agent import _Agent
 from launcher.hosts.agent_registry import FRESH, HEARTBEAT_S, LATER_S, STARTER_OUTPUT_S, AgentRegistry, RejectedAgent
 from launcher.hosts.wire import (
     BadMessage,
@@ -23,7 +23,7 @@ from launcher.hosts.wire import (
     decode_to_agent,
     encode,
 )
-from launcher.processes.fork_server.fork_server import Ended, ProcessStarted
+from launcher.processes.fork_server import Ended, ProcessStarted
 from launcher.supervise.facts import HostGone, HostSpec
 from sipsim import VERSION
 

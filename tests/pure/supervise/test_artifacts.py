@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from launcher.hosts.agent.artifacts import AgentArtifacts
+from launcher.hosts.agent import AgentArtifacts
 from launcher.hosts.agent_hosts import AgentHosts
 from launcher.hosts.wire import PIECE_BYTES, BadMessage, File, decode_from_agent, encode
 from sipsim.core.errors import OutputError

@@ -4,14 +4,13 @@ import re
 
 import pytest
 
-from broker.channels.delays import DelayMatrix
+from broker.channels import DelayMatrix
 from broker.ids import MAX_PS, Channel
-from broker.sync.timesync.timesync import TimeSync
-from broker.sync.timesync.wait_stats import WaitStats
+from broker.sync.timesync import TimeSync, WaitStats
 from broker.wire import Report, SipSync, Sync
-from launcher.processes.this_host.process_state import ProcessState
+from launcher.processes.this_host import ProcessState
 from launcher.report.sync_state import explanation, reason
-from launcher.supervise.stall.stall import STALL_AFTER_S, StallDetector
+from launcher.supervise.stall import STALL_AFTER_S, StallDetector
 
 LINE = [Channel(0, 1, 10, "a"), Channel(1, 2, 20, "b")]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from launcher.supervise.fault_injector import CUT_PROGRAM, FaultInjector, FaultSchedule
-from sipsim.node.faults.plan import FaultPlan
+from sipsim.node.faults import FaultPlan
 
 US = 10**6
 

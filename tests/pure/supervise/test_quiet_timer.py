@@ -2,8 +2,8 @@
 
 import os
 
-from launcher.processes.this_host.process_state import TICK_S, ProcessState, own_state, process_state
-from launcher.supervise.stall.quiet_timer import QuietTimer
+from launcher.processes.this_host import TICK_S, ProcessState, own_state, process_state
+from launcher.supervise.stall import QuietTimer
 
 
 def sample(at_s: float, status: str = "sleeping", cpu_s: float = 0.0, waited_s: float = 0.0) -> ProcessState:

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from broker import wire
 from broker.wire import Lost, PeerLost, RankResult, Restart, SipSync, Sync
-from launcher.processes.fork_server.fork_server import Ended, NotStarted, ProcessStarted
-from launcher.processes.this_host.process_state import ProcessState
-from launcher.report.outcome.outcome import RunError
+from launcher.processes.fork_server import Ended, NotStarted, ProcessStarted
+from launcher.processes.this_host import ProcessState
+from launcher.report.outcome import RunError
 from launcher.supervise.facts import (
     BrokerListens,
     Command,
@@ -33,8 +33,7 @@ from launcher.supervise.facts import (
     Tick,
 )
 from launcher.supervise.positions import NO_ANSWER
-from launcher.supervise.ranks.lost_connections import EXPLAIN_S
-from launcher.supervise.ranks.placement import next_host, place_blockwise
+from launcher.supervise.ranks import EXPLAIN_S, next_host, place_blockwise
 from launcher.supervise.request import RunSettings
 from launcher.supervise.supervisor import GRACE_S, Supervisor
 from sipsim.node.process import CUT_OFF

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from sipsim.chips.tensix.edm.data_mover import DataMover, MoverConfig
 from sipsim.chips.tensix.edm.layout import SEMAPHORE_STRIDE, ChannelSpec, contract, layout
-from sipsim.chips.tensix.noc.floor_plan import Core
+from sipsim.chips.tensix.noc import Core
 from sipsim.core.errors import KernelMisuse
 
 BASE, END = 110592, 2**18

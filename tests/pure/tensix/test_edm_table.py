@@ -9,7 +9,7 @@ import pytest
 from edm_model import Model, Violation
 from edm_page import tables
 
-from sipsim.chips.tensix.edm.channel.table import RECEIVER, SENDER, Command, Fact, State, Step, Table, step
+from sipsim.chips.tensix.edm.channel import RECEIVER, SENDER, Command, Fact, State, Step, Table, step
 from sipsim.core.errors import KernelMisuse
 
 

@@ -6,7 +6,7 @@ from itertools import pairwise, product
 
 import pytest
 
-from sipsim.chips.tensix.fabric.fabric.places import Places
+from sipsim.chips.tensix.fabric.fabric import Places
 from sipsim.chips.tensix.fabric.layout import CONTROL_BYTES, HELLO_BYTES, layout
 from sipsim.chips.tensix.fabric.packet import (
     LONG_BYTES,
@@ -30,8 +30,8 @@ from sipsim.chips.tensix.fabric.packet import (
     write_and_increment,
     write_to,
 )
-from sipsim.chips.tensix.fabric.router.machine import hello_of
-from sipsim.chips.tensix.noc.floor_plan import Core
+from sipsim.chips.tensix.fabric.router import hello_of
+from sipsim.chips.tensix.noc import Core
 from sipsim.chips.tensix.params import Slots
 from sipsim.core.errors import KernelMisuse
 

@@ -7,7 +7,7 @@ import pytest
 
 from sipsim.chips.tensix.fabric.channels import Downstream, FarReceiver, Handled, ReceiverChannel, Ring, SenderChannel
 from sipsim.chips.tensix.fabric.packet import Hop, Way
-from sipsim.chips.tensix.fabric.router.router import Arrived, Router, in_turn
+from sipsim.chips.tensix.fabric.router import Arrived, Router, in_turn
 from sipsim.chips.tensix.params import RouterCosts
 from sipsim.core.engine import Engine
 from sipsim.core.errors import InvariantViolation

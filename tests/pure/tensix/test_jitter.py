@@ -3,7 +3,7 @@
 import pytest
 
 from sipsim.chips.tensix.jitter import Delays, Draws, Jitter
-from sipsim.chips.tensix.noc.floor_plan import Core
+from sipsim.chips.tensix.noc import Core
 from sipsim.chips.tensix.params import JitterParams
 
 A, B = Core(1, 1), Core(6, 2)

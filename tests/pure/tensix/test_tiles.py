@@ -4,22 +4,20 @@ import pytest
 from msgspec.structs import replace
 
 from sipsim.chips.api.chip import CHIPS
-from sipsim.chips.config.load import load
-from sipsim.chips.tensix.chip.tensix import TensixKind
-from sipsim.chips.tensix.ethernet.ethernet import Transmitter
-from sipsim.chips.tensix.ethernet.wire import EthWrite
+from sipsim.chips.config import load
+from sipsim.chips.tensix.chip import TensixKind
+from sipsim.chips.tensix.ethernet import EthWrite, Transmitter
 from sipsim.chips.tensix.memory import PAGE_BYTES, TileMemory
-from sipsim.chips.tensix.noc.floor_plan import Core, FloorPlan
-from sipsim.chips.tensix.noc.noc import NocGraph
+from sipsim.chips.tensix.noc import Core, FloorPlan, NocGraph
 from sipsim.chips.tensix.params import ChipParams, EthernetParams
-from sipsim.chips.tensix.results.log import TileLog
-from sipsim.config.load.override import parse_set
+from sipsim.chips.tensix.results import TileLog
+from sipsim.config.load import parse_set
 from sipsim.core.engine import Engine
 from sipsim.core.errors import ConfigError, KernelMisuse, MemoryAccessError, SourceReused
-from sipsim.fabric.links.kind.base import AnyLinkKind, link_of_preset
+from sipsim.fabric.links.kind import AnyLinkKind, link_of_preset
 from sipsim.fabric.noc.arbitration import ONE_QUEUE
 from sipsim.fabric.noc.fabric import Fabric
-from sipsim.records.oplog.oplog import OpLog
+from sipsim.records.oplog import OpLog
 
 
 def resolved_chip(name: str, *settings: str) -> tuple[TensixKind, ChipParams]:

@@ -21,16 +21,13 @@ from types import ModuleType
 from typing import Any
 
 from sipsim.chips.ahbm.collectives.kernel import kernel, kernel_args
-from sipsim.chips.ahbm.collectives.neighbours.base import TABLES
-from sipsim.chips.ahbm.collectives.neighbours.neighbours import NeighbourMap, NeighbourTable
+from sipsim.chips.ahbm.collectives.neighbours import TABLES, NeighbourMap, NeighbourTable
 from sipsim.chips.ahbm.system import System
-from sipsim.collectives.schedule.blocks import units
-from sipsim.collectives.schedule.check import check_schedule, check_wiring
-from sipsim.collectives.schedule.steps import ScheduleError
-from sipsim.config.schema.model import AlgorithmEntry
+from sipsim.collectives.schedule import ScheduleError, check_schedule, check_wiring, units
+from sipsim.config.schema import AlgorithmEntry
 from sipsim.config.yaml import one_line
 from sipsim.core.errors import ConfigError, error_text, pass_on_halt
-from sipsim.core.registry.source_loader import source_spec
+from sipsim.core.registry import source_spec
 from sipsim.core.task import NOT_PLAIN, makes_generator, why_not_called
 from sipsim.records.code_place import raised_at
 

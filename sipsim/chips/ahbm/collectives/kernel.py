@@ -9,14 +9,14 @@ from collections.abc import Iterator
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
-from sipsim.chips.ahbm.collectives.programs.program import NOWHERE, Instruction, Key
+from sipsim.chips.ahbm.collectives.programs import NOWHERE, Instruction, Key
 from sipsim.chips.ahbm.tl.futures import LoadFuture, RecvFuture
 from sipsim.chips.ahbm.tl.values import Pointer, TensorHandle
-from sipsim.collectives.reduction.operators import MATH_OF
-from sipsim.collectives.schedule.steps import ARRIVED_FIRST
+from sipsim.collectives.reduction import MATH_OF
+from sipsim.collectives.schedule import ARRIVED_FIRST
 
 if TYPE_CHECKING:
-    from sipsim.chips.ahbm.tl.language.language import TL
+    from sipsim.chips.ahbm.tl.language import TL
 
 LOADS_AHEAD = 4
 RECVS_AHEAD = 4

@@ -6,7 +6,7 @@ from typing import Protocol
 import msgspec
 from msgspec.structs import replace
 
-from sipsim.chips.ahbm.ipcq.pe_ipcq.pe_ipcq import PeIpcq
+from sipsim.chips.ahbm.ipcq.pe_ipcq import PeIpcq
 from sipsim.chips.ahbm.ipcq.queue_pair import QueuePair
 from sipsim.core.engine import Engine
 from sipsim.core.units import format_time_ps

@@ -9,14 +9,14 @@ from itertools import islice, pairwise, product
 from typing import NamedTuple
 
 from sipsim.chips.ahbm.address import LEAD_PE, RING_VA_BASE, PePlace, PhysAddr
-from sipsim.chips.ahbm.collectives.neighbours.neighbours import OPPOSITE, RECEIVES_IN, NeighbourTable, reverse_direction
+from sipsim.chips.ahbm.collectives.neighbours import OPPOSITE, RECEIVES_IN, NeighbourTable, reverse_direction
 from sipsim.chips.ahbm.collectives.rules import ring_overflow
 from sipsim.chips.ahbm.ipcq.credits import credit_mode_of
-from sipsim.chips.ahbm.ipcq.messages.messages import IpcqEndpoint, IpcqInitEntry
+from sipsim.chips.ahbm.ipcq.messages import IpcqEndpoint, IpcqInitEntry
 from sipsim.chips.ahbm.system import System
-from sipsim.config.schema.model import IpcqKnobs, RankPer
+from sipsim.config.schema import IpcqKnobs, RankPer
 from sipsim.core.errors import ConfigError
-from sipsim.fabric.graph.graph import Node
+from sipsim.fabric.graph import Node
 
 
 class Ring(NamedTuple):

@@ -9,13 +9,12 @@ from functools import partial
 import numpy as np
 
 from sipsim.chips.ahbm.collectives.algorithm import Algorithm
-from sipsim.chips.ahbm.collectives.programs.program import work_of
-from sipsim.collectives.call.base import Array
+from sipsim.chips.ahbm.collectives.programs import work_of
+from sipsim.collectives.call import Array
 from sipsim.collectives.evaluate import Tile, evaluate
-from sipsim.collectives.reduction.operators import combine, final
-from sipsim.collectives.schedule.blocks import Block, Part, block_of, units
-from sipsim.collectives.schedule.steps import Flow, Wiring
-from sipsim.collectives.semantics.group import Task
+from sipsim.collectives.reduction import combine, final
+from sipsim.collectives.schedule import Block, Flow, Part, Wiring, block_of, units
+from sipsim.collectives.semantics import Task
 
 
 def group_results(algorithm: Algorithm, task: Task, op: str, sources: Sequence[Array | None]) -> list[Array | None]:

@@ -6,8 +6,7 @@ import msgspec
 
 from sipsim.chips.ahbm.address import MIB
 from sipsim.chips.ahbm.collectives.algorithm import exports
-from sipsim.chips.ahbm.collectives.neighbours.base import TABLES
-from sipsim.chips.ahbm.collectives.neighbours.neighbours import OPPOSITE
+from sipsim.chips.ahbm.collectives.neighbours import OPPOSITE, TABLES
 from sipsim.chips.ahbm.collectives.settings import (
     OF_A_QUEUE_PAIR,
     credit_modes,
@@ -19,10 +18,10 @@ from sipsim.chips.ahbm.collectives.settings import (
     unknown_algorithm,
 )
 from sipsim.chips.ahbm.ipcq.credits import FAST_PATH
-from sipsim.chips.ahbm.ipcq.messages.flits import HEADER_BYTES
+from sipsim.chips.ahbm.ipcq.messages import HEADER_BYTES
 from sipsim.config.document import Path, Problem, Rule, dotted, no_power_of_two, refused, shown, unregistered
-from sipsim.config.load.override import Override
-from sipsim.config.schema.model import AlgorithmEntry, IpcqKnobs, Resolved
+from sipsim.config.load import Override
+from sipsim.config.schema import AlgorithmEntry, IpcqKnobs, Resolved
 from sipsim.config.yaml import one_line
 from sipsim.core.errors import ConfigError
 

@@ -5,12 +5,10 @@ from pathlib import PurePath
 
 import msgspec
 
-from sipsim.chips.ahbm.collectives.neighbours.base import TABLES
-from sipsim.chips.ahbm.collectives.neighbours.neighbours import OPPOSITE
+from sipsim.chips.ahbm.collectives.neighbours import OPPOSITE, TABLES
 from sipsim.config.document import Path
-from sipsim.config.schema.model import IpcqKnobs, RankPer, Resolved
-from sipsim.config.schema.reads import merged
-from sipsim.core.registry.registry import unknown_name
+from sipsim.config.schema import IpcqKnobs, RankPer, Resolved, merged
+from sipsim.core.registry import unknown_name
 
 LABEL = "sipsim.ccl.algorithms."
 HOMES = ("sipsim.collectives.algorithms.", "sipsim.chips.ahbm.collectives.algorithms.")

@@ -26,15 +26,15 @@ is enough (:meth:`ChipBounds.egress_ps`). A lookahead that would leave less than
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 
-from broker.channels.chains import least_chains, out_channels
+from broker.channels import least_chains, out_channels
 from broker.ids import Channel, pair_delays_ps
 from sipsim.chips.ahbm.address import PePlace
 from sipsim.chips.ahbm.collectives.queue_pairs import InstallPlan
 from sipsim.chips.ahbm.ipcq.credits import AUTO, FAST_PATH
-from sipsim.chips.ahbm.ipcq.messages.messages import IpcqInitEntry
+from sipsim.chips.ahbm.ipcq.messages import IpcqInitEntry
 from sipsim.chips.ahbm.system import System
-from sipsim.fabric.graph.graph import Node
-from sipsim.topology.links.base import SipLink
+from sipsim.fabric.graph import Node
+from sipsim.topology.links import SipLink
 
 Ps = int
 PairDelays = dict[tuple[int, int], Ps]

@@ -1,4 +1,4 @@
-"""A host script: messages between the two PEs of a ``sipsim.chips.ahbm.costs.probe.probe.ProbePlan``, one right after
+"""A host script: messages between the two PEs of a ``sipsim.chips.ahbm.costs.probe.ProbePlan``, one right after
 the other.
 
 Arguments: bytes of each message, separated by commas; the sender's rank, its direction to the receiver, and the
@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from sipsim.chips.ahbm.tl.language.language import TL
+from sipsim.chips.ahbm.tl.language import TL
 from sipsim.chips.ahbm.tl.values import TensorHandle
 from sipsim.core.dtypes import DTYPES
 

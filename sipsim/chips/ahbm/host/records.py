@@ -7,14 +7,14 @@ from pathlib import Path
 
 import numpy as np
 
-from sipsim.chips.ahbm.host.stream.kernel_queue import Work, WorkTimes
-from sipsim.chips.ahbm.sip.sip import Sip
-from sipsim.collectives.call.base import Call, Collective, DeviceTensor
+from sipsim.chips.ahbm.host.stream import Work, WorkTimes
+from sipsim.chips.ahbm.sip import Sip
+from sipsim.collectives.call import Call, Collective, DeviceTensor
 from sipsim.collectives.testdata import Mismatch
 from sipsim.core.errors import OutputError
-from sipsim.core.files.files import REWRITE, open_file
+from sipsim.core.files import REWRITE, open_file
 from sipsim.records.job import SEND_RECV, RunRecord
-from sipsim.records.report.resources import PeakMemory
+from sipsim.records.report import PeakMemory
 
 
 class RunRecords:

@@ -2,7 +2,7 @@
 
 Host copies take no simulated time (DESIGN section 4). A tensor is one range of virtual addresses; each PE's shard is
 contiguous in it and lies in that PE's HBM. Copies have the same addresses
-(:class:`~sipsim.chips.ahbm.host.layout.dp_policy.DPPolicy`).
+(:class:`~sipsim.chips.ahbm.host.layout.DPPolicy`).
 """
 
 from collections.abc import Sequence
@@ -10,16 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from sipsim.chips.ahbm.host.layout.dp_policy import DPPolicy
-from sipsim.chips.ahbm.host.layout.shaped import NO_NUMBERS, HostTensor, array_for, whole
-from sipsim.chips.ahbm.host.memory.allocator import AddressSpace
-from sipsim.chips.ahbm.host.memory.storage import Segment
-from sipsim.chips.ahbm.host.tensor_math.tensor_math import Device, TensorMath
+from sipsim.chips.ahbm.host.layout import NO_NUMBERS, DPPolicy, HostTensor, array_for, whole
+from sipsim.chips.ahbm.host.memory import AddressSpace, Segment
+from sipsim.chips.ahbm.host.tensor_math import Device, TensorMath
 from sipsim.chips.ahbm.host.views import Addressed, TensorView
-from sipsim.chips.ahbm.memory.store.store import MemoryStore
+from sipsim.chips.ahbm.memory.store import MemoryStore
 from sipsim.chips.ahbm.tl.values import Pointer
-from sipsim.chips.api.bridge.base import host_call
-from sipsim.collectives.call.overlap import Range
+from sipsim.chips.api.bridge import host_call
+from sipsim.collectives.call import Range
 from sipsim.core.arithmetic.operations import cast
 from sipsim.core.dtypes import DType
 

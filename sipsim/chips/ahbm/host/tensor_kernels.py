@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from sipsim.chips.ahbm.tl.values import Pointer, TensorHandle
 
 if TYPE_CHECKING:
-    from sipsim.chips.ahbm.tl.language.language import TL
+    from sipsim.chips.ahbm.tl.language import TL
 
 PIECE_BYTES = 65536
 """Of one operand: with what is read ahead and the results it fills some 0.5 MiB of the TCM."""

@@ -6,19 +6,17 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from sipsim.chips.ahbm.host.distributed.distributed import Distributed
-from sipsim.chips.ahbm.host.layout.dp_policy import DPPolicy
-from sipsim.chips.ahbm.host.layout.shaped import NO_NUMBERS, HostTensor
-from sipsim.chips.ahbm.host.memory.allocator import AddressSpace
-from sipsim.chips.ahbm.host.process_groups.places import Numbers, chosen_places
-from sipsim.chips.ahbm.host.stream.events import Event
-from sipsim.chips.ahbm.host.stream.kernel_queue import KernelQueue, Work
+from sipsim.chips.ahbm.host.distributed import Distributed
+from sipsim.chips.ahbm.host.layout import NO_NUMBERS, DPPolicy, HostTensor
+from sipsim.chips.ahbm.host.memory import AddressSpace
+from sipsim.chips.ahbm.host.process_groups import Numbers, chosen_places
+from sipsim.chips.ahbm.host.stream import Event, KernelQueue, Work
 from sipsim.chips.ahbm.host.tensor import Tensor
-from sipsim.chips.ahbm.sip.sip import Sip
-from sipsim.chips.api.bridge.base import Bridge, host_call
-from sipsim.config.schema.components import ComponentsFile
+from sipsim.chips.ahbm.sip import Sip
+from sipsim.chips.api.bridge import Bridge, host_call
+from sipsim.config.schema import ComponentsFile
 from sipsim.core.dtypes import DEFAULT_DTYPE, DTYPES, DType, dtype_of
-from sipsim.core.registry.registry import nearest
+from sipsim.core.registry import nearest
 from sipsim.core.task import NOT_PLAIN, makes_generator, why_not_called
 
 

@@ -7,10 +7,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from sipsim.chips.ahbm.host.layout.dp_policy import ROWS, DPPolicy, Place
-from sipsim.chips.ahbm.host.layout.shaped import Array, HostTensor, Shaped, array_for
+from sipsim.chips.ahbm.host.layout import ROWS, Array, DPPolicy, HostTensor, Place, Shaped, array_for
 from sipsim.chips.ahbm.tl.values import Pointer, PointerList
-from sipsim.collectives.call.overlap import Range
+from sipsim.collectives.call import Range
 from sipsim.core.dtypes import DType
 
 

@@ -25,8 +25,7 @@ so it would with a constant short interval, which is why a loop that spins for l
 **Limits**: a look disturbs nobody else's accesses; a kernel that sleeps is woken by its own event only.
 """
 
-from sipsim.config.schema.components import PeCpu
-from sipsim.config.schema.model import IpcqKnobs
+from sipsim.config.schema import IpcqKnobs, PeCpu
 from sipsim.core.units import ns_to_ps
 
 Ps = int

@@ -15,7 +15,7 @@ PE in others.
 from collections.abc import Callable
 from typing import Protocol
 
-from sipsim.chips.ahbm.ipcq.messages.messages import IpcqCreditMetadata
+from sipsim.chips.ahbm.ipcq.messages import IpcqCreditMetadata
 from sipsim.chips.ahbm.ipcq.queue_pair import QueuePair
 from sipsim.core.engine import Engine
 from sipsim.records.dump import Place

@@ -2,7 +2,7 @@
 
 In ``return_slot`` mode a received message stays in its slot, and one in HBM or SRAM is fetched when its values are
 first used, unless it was copied; a slot in the PE's own TCM needs no fetch. When its slot may be written again, says
-:mod:`sipsim.chips.ahbm.ipcq.messages.latch`.
+:mod:`sipsim.chips.ahbm.ipcq.messages`.
 """
 
 import math
@@ -10,23 +10,18 @@ from functools import partial
 
 import numpy as np
 
-from sipsim.chips.ahbm.ipcq.messages.flits import WireFormat
-from sipsim.chips.ahbm.ipcq.messages.latch import COPY, PASS, TakenSlot
-from sipsim.chips.ahbm.ipcq.messages.messages import IpcqDmaToken, Received
-from sipsim.chips.ahbm.ipcq.messages.requests import CopyTo, Source
+from sipsim.chips.ahbm.ipcq.messages import COPY, PASS, CopyTo, IpcqDmaToken, Received, Source, TakenSlot, WireFormat
 from sipsim.chips.ahbm.pe.commands import Completion, Direction, IpcqRecv, IpcqRelease, IpcqSend
 from sipsim.chips.ahbm.pe.cpu import ROOM
-from sipsim.chips.ahbm.pe.engine.engines import CommandEngine, PeParts, SipParts, engine_for
-from sipsim.chips.ahbm.pe.engine.queues import SendPlaces
-from sipsim.chips.ahbm.pe.tcm.handles import Array
-from sipsim.collectives.call.calls import differing
+from sipsim.chips.ahbm.pe.engine import CommandEngine, PeParts, SendPlaces, SipParts, engine_for
+from sipsim.chips.ahbm.pe.tcm import Array
+from sipsim.collectives.call import differing
 from sipsim.core.dtypes import DTYPES
 from sipsim.core.errors import CollectiveMismatch, IpcqTypeMismatch
 from sipsim.core.task import Task
 from sipsim.core.units import drain_ps, gbytes_per_s_to_bps
-from sipsim.records.oplog.oplog import as_text, record_kind, shape_of
-from sipsim.records.oplog.trace import TraceLine
-from sipsim.records.replay.rules import READ, ReplayPe, replays
+from sipsim.records.oplog import TraceLine, as_text, record_kind, shape_of
+from sipsim.records.replay import READ, ReplayPe, replays
 
 SEND = record_kind(
     "ipcq.send", "src", "dst", "space", "addr", "nbytes", "dir", "dtype", "shape", "sender_seq", "source"

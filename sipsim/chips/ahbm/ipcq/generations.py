@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import islice
 
-from sipsim.chips.ahbm.ipcq.messages.messages import IpcqCreditMetadata, IpcqDmaToken, IpcqInitEntry
+from sipsim.chips.ahbm.ipcq.messages import IpcqCreditMetadata, IpcqDmaToken, IpcqInitEntry
 from sipsim.chips.ahbm.ipcq.queue_pair import QueuePair
 from sipsim.core.errors import InvariantViolation, IpcqInUse, IpcqInvalidDirection
 from sipsim.records.dump import Place, Unread
@@ -96,7 +96,7 @@ class Generation:
         """Check that it may be closed; ``waits``: a receive without a direction does.
 
         Raises:
-            IpcqInUse: see :meth:`sipsim.chips.ahbm.ipcq.pe_ipcq.pe_ipcq.PeIpcq.check_idle`.
+            IpcqInUse: see :meth:`sipsim.chips.ahbm.ipcq.pe_ipcq.PeIpcq.check_idle`.
         """
         for queue in self.queues.values():
             held = len(queue.messages) + len(queue.in_use)

@@ -6,10 +6,9 @@ and are checked at install, in every run.
 
 from zlib import crc32
 
-from sipsim.chips.ahbm.ipcq.messages.latch import TakenSlot
-from sipsim.chips.ahbm.ipcq.messages.messages import IpcqDmaToken
+from sipsim.chips.ahbm.ipcq.messages import IpcqDmaToken, TakenSlot
 from sipsim.chips.ahbm.ipcq.queue_pair import QueuePair
-from sipsim.chips.ahbm.memory.store.store import MemoryStore
+from sipsim.chips.ahbm.memory.store import MemoryStore
 from sipsim.core.engine import Engine
 from sipsim.core.errors import InvariantViolation
 from sipsim.records.dump import Place

@@ -3,9 +3,7 @@
 from collections import deque
 
 from sipsim.chips.ahbm.address import space_of
-from sipsim.chips.ahbm.ipcq.messages.latch import TakenSlot
-from sipsim.chips.ahbm.ipcq.messages.messages import IpcqDmaToken, IpcqInitEntry
-from sipsim.chips.ahbm.ipcq.messages.requests import ReceiveRequest, SendRequest
+from sipsim.chips.ahbm.ipcq.messages import IpcqDmaToken, IpcqInitEntry, ReceiveRequest, SendRequest, TakenSlot
 from sipsim.records.dump import Waiting
 
 

@@ -12,10 +12,10 @@ from typing import NamedTuple, Protocol
 from sipsim.chips.ahbm.address import RING_VA_BASE, PePlace
 from sipsim.chips.ahbm.collectives.queue_pairs import InstallPlan
 from sipsim.chips.ahbm.ipcq.generations import ClosedGenerations
-from sipsim.chips.ahbm.ipcq.messages.messages import Installed, IpcqInitEntry
-from sipsim.chips.ahbm.ipcq.pe_ipcq.pe_ipcq import PeIpcq
+from sipsim.chips.ahbm.ipcq.messages import Installed, IpcqInitEntry
+from sipsim.chips.ahbm.ipcq.pe_ipcq import PeIpcq
 from sipsim.chips.ahbm.ipcq.queue_pair import full_name
-from sipsim.chips.ahbm.memory.mmu.page_table import MmuMapEntry, MmuMapMsg, MmuUnmapMsg, PageTable
+from sipsim.chips.ahbm.memory.mmu import MmuMapEntry, MmuMapMsg, MmuUnmapMsg, PageTable
 from sipsim.chips.ahbm.plan import Plan
 from sipsim.core.errors import InvariantViolation
 from sipsim.records.recorder import Recorder

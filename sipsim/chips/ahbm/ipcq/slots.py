@@ -1,6 +1,6 @@
 """The slots of a PE's receive rings from the step in which a message is taken until its credit is returned.
 
-What happens in between is ``latch`` of ``ccl.yaml`` (:mod:`sipsim.chips.ahbm.ipcq.messages.latch`). A slot is credited
+What happens in between is ``latch`` of ``ccl.yaml`` (:mod:`sipsim.chips.ahbm.ipcq.messages`). A slot is credited
 only when its bytes were read, and all slots before it.
 """
 
@@ -10,11 +10,9 @@ from typing import Protocol
 from sipsim.chips.ahbm.address import PhysAddr
 from sipsim.chips.ahbm.ipcq.credits import CreditReturn
 from sipsim.chips.ahbm.ipcq.invariants import InvariantChecker
-from sipsim.chips.ahbm.ipcq.messages.latch import COPY, IN_PLACE, TakenSlot
-from sipsim.chips.ahbm.ipcq.messages.messages import IpcqCreditMetadata, Received
-from sipsim.chips.ahbm.ipcq.messages.requests import ReceiveRequest
+from sipsim.chips.ahbm.ipcq.messages import COPY, IN_PLACE, IpcqCreditMetadata, Received, ReceiveRequest, TakenSlot
 from sipsim.chips.ahbm.ipcq.queue_pair import QueuePair
-from sipsim.chips.ahbm.memory.store.store import MemoryStore
+from sipsim.chips.ahbm.memory.store import MemoryStore
 from sipsim.core.engine import Engine
 from sipsim.records.dump import Place
 from sipsim.records.recorder import Recorder
@@ -84,7 +82,7 @@ class Slots:
 
     def take(self, queue: QueuePair, receive: ReceiveRequest, cause: int) -> None:
         """Take the next message; its slot is freed when its bytes were read
-        (:mod:`sipsim.chips.ahbm.ipcq.messages.latch`).
+        (:mod:`sipsim.chips.ahbm.ipcq.messages`).
         """
         slot_pa, token = queue.next_rx_slot_pa(), queue.messages.pop(queue.taken)
         nbytes = len(token.data)

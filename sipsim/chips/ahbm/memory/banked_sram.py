@@ -20,12 +20,10 @@ from typing import Annotated, Any
 from msgspec import Meta
 
 from sipsim.chips.ahbm.address import OFFSET_BITS
-from sipsim.chips.ahbm.memory.ports.bus import Bus, BusWitness
-from sipsim.chips.ahbm.memory.ports.port import MEMORY_KINDS, Ps, Refusal, StreamingPort
-from sipsim.chips.ahbm.memory.store.store import MemoryStore
+from sipsim.chips.ahbm.memory.ports import MEMORY_KINDS, Bus, BusWitness, Ps, Refusal, StreamingPort
+from sipsim.chips.ahbm.memory.store import MemoryStore
 from sipsim.config.document import no_power_of_two
-from sipsim.config.schema.components import MemoryCost, Positive, TcmCost
-from sipsim.config.schema.section import Section
+from sipsim.config.schema import MemoryCost, Positive, Section, TcmCost
 from sipsim.core.engine import Engine
 from sipsim.core.units import drain_ps, gbytes_per_s_to_bps, ns_to_ps
 

@@ -22,7 +22,7 @@ from bisect import bisect_left
 from collections import deque
 from typing import NamedTuple
 
-from sipsim.chips.ahbm.memory.ports.bus import BusWitness
+from sipsim.chips.ahbm.memory.ports import BusWitness
 from sipsim.chips.ahbm.memory.presets import Preset
 
 Ps = int

@@ -1,8 +1,8 @@
 """Commands of a PE: what a kernel asks of it, as records; and the completion of a command.
 
-A word of ``tl`` makes one and submits it to :mod:`sipsim.chips.ahbm.pe.engine.scheduler`; the engine of its type times
+A word of ``tl`` makes one and submits it to :mod:`sipsim.chips.ahbm.pe.engine`; the engine of its type times
 it, performs it on bytes and records it. One with a ``result`` and its ``result_bytes`` takes room in the TCM
-(:mod:`sipsim.chips.ahbm.pe.tcm.room`). Addresses are physical. ``dims`` and ``dtype`` are of the elements that are
+(:mod:`sipsim.chips.ahbm.pe.tcm`). Addresses are physical. ``dims`` and ``dtype`` are of the elements that are
 moved.
 """
 
@@ -13,9 +13,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from sipsim.chips.ahbm.ipcq.messages.latch import TakenSlot
-from sipsim.chips.ahbm.ipcq.messages.requests import CopyTo
-from sipsim.chips.ahbm.pe.tcm.handles import Array, Handle
+from sipsim.chips.ahbm.ipcq.messages import CopyTo, TakenSlot
+from sipsim.chips.ahbm.pe.tcm import Array, Handle
 from sipsim.core.arithmetic.operations import OPERATIONS
 from sipsim.core.dtypes import DType
 from sipsim.core.errors import InvariantViolation

@@ -11,7 +11,7 @@ on to its next command, which is issued after it.
 
 from typing import Protocol
 
-from sipsim.config.schema.model import Resolved
+from sipsim.config.schema import Resolved
 from sipsim.core.engine import Engine
 from sipsim.core.task import Task
 from sipsim.core.units import ns_to_ps

@@ -13,16 +13,16 @@ from functools import partial
 from typing import Protocol
 
 from sipsim.chips.ahbm.address import PhysAddr
-from sipsim.chips.ahbm.ipcq.messages.flits import WireFormat
-from sipsim.chips.ahbm.memory.ports.port import MemoryPort, MemoryPorts, StreamingPort
-from sipsim.chips.ahbm.memory.store.block import Block
-from sipsim.chips.ahbm.mesh.cube_mesh import Graph
-from sipsim.config.schema.components import PeDma as PeDmaCost
+from sipsim.chips.ahbm.ipcq.messages import WireFormat
+from sipsim.chips.ahbm.memory.ports import MemoryPort, MemoryPorts, StreamingPort
+from sipsim.chips.ahbm.memory.store import Block
+from sipsim.chips.ahbm.mesh import Graph
+from sipsim.config.schema import PeDma as PeDmaCost
 from sipsim.core.engine import Engine
 from sipsim.core.errors import MemoryAccessError
-from sipsim.fabric.graph.graph import Node
+from sipsim.fabric.graph import Node
 from sipsim.fabric.noc.arbitration import COMM, COMPUTE
-from sipsim.fabric.transport.transport import Transport
+from sipsim.fabric.transport import Transport
 
 Ps = int
 Land = Callable[[bytes, Callable[[bytes], None], Ps, Ps], None]

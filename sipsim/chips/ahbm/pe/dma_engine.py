@@ -5,15 +5,14 @@ from typing import Any
 
 import numpy as np
 
-from sipsim.chips.ahbm.memory.store.block import Block
+from sipsim.chips.ahbm.memory.store import Block
 from sipsim.chips.ahbm.pe.commands import Completion, DmaRead, DmaReadBlock, DmaWrite, DmaWriteBlock
-from sipsim.chips.ahbm.pe.engine.engines import CommandEngine, engine_for
-from sipsim.chips.ahbm.pe.tcm.handles import Array, Handle
+from sipsim.chips.ahbm.pe.engine import CommandEngine, engine_for
+from sipsim.chips.ahbm.pe.tcm import Array, Handle
 from sipsim.core.dtypes import DTYPES
-from sipsim.records.oplog.oplog import as_text, record_kind, shape_of
-from sipsim.records.replay.feed import Feed
-from sipsim.records.replay.rules import READ as AS_READ
-from sipsim.records.replay.rules import WRITTEN, ReplayPe, read_rows, replays, write_rows
+from sipsim.records.oplog import as_text, record_kind, shape_of
+from sipsim.records.replay import READ as AS_READ
+from sipsim.records.replay import WRITTEN, Feed, ReplayPe, read_rows, replays, write_rows
 
 READ = record_kind("dma_read", "addr", "nbytes", "dtype", "shape", "result")
 LOADS_AND_STORES = "PE_DMA"

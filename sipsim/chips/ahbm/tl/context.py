@@ -1,4 +1,4 @@
-"""What kernel operations see of the SIP and the PE that they run on. ``sipsim.chips.ahbm.sip.sip`` has the classes that
+"""What kernel operations see of the SIP and the PE that they run on. ``sipsim.chips.ahbm.sip`` has the classes that
 fit.
 """
 

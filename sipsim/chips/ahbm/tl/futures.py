@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from weakref import ref
 
-from sipsim.chips.ahbm.ipcq.messages.messages import Received
+from sipsim.chips.ahbm.ipcq.messages import Received
 from sipsim.chips.ahbm.pe.commands import Completion, IpcqRecv
 from sipsim.chips.ahbm.tl.context import KernelPe
 from sipsim.chips.ahbm.tl.values import Shape, TensorHandle

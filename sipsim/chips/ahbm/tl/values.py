@@ -9,7 +9,7 @@ from typing import Any, NoReturn, Protocol
 import numpy as np
 
 from sipsim.chips.ahbm.pe.commands import Completion, Const
-from sipsim.chips.ahbm.pe.tcm.handles import Array, Handle
+from sipsim.chips.ahbm.pe.tcm import Array, Handle
 from sipsim.core.arithmetic.operations import cast as round_to
 from sipsim.core.dtypes import DTYPES, DType, named_dtype
 from sipsim.core.errors import KernelError

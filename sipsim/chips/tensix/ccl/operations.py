@@ -9,25 +9,52 @@ from typing import Any
 import numpy as np
 
 from sipsim.chips.tensix.arguments import one_of, whole
-from sipsim.chips.tensix.ccl.schedules.gather import ORDERS, all_to_all, copies, line_all_gather, mixed, ring_all_gather
-from sipsim.chips.tensix.ccl.schedules.reduce import (
+from sipsim.chips.tensix.ccl.schedules import (
+    ORDERS,
     Streams,
+    all_to_all,
+    copies,
     direct_reduce_scatter,
+    line_all_gather,
     line_reduce_scatter,
+    mixed,
+    ring_all_gather,
     ring_reduce_scatter,
 )
-from sipsim.chips.tensix.ccl.tensors.store import BUFFER_BYTES, KEPT_BYTES, KIB, SEMAPHORE_BYTES, Store
-from sipsim.chips.tensix.ccl.tensors.tensor import Piece, Tensor, dtype_of, from_pages, pieces, to_pages
-from sipsim.chips.tensix.ccl.workers.crew import SIDES, Crew, Cut, Place, Worker
-from sipsim.chips.tensix.ccl.workers.kernels import adder, reader, writer
-from sipsim.chips.tensix.ccl.workers.work import Buffer, Packet, Words, Work
+from sipsim.chips.tensix.ccl.tensors import (
+    BUFFER_BYTES,
+    KEPT_BYTES,
+    KIB,
+    SEMAPHORE_BYTES,
+    Piece,
+    Store,
+    Tensor,
+    dtype_of,
+    from_pages,
+    pieces,
+    to_pages,
+)
+from sipsim.chips.tensix.ccl.workers import (
+    SIDES,
+    Buffer,
+    Crew,
+    Cut,
+    Packet,
+    Place,
+    Words,
+    Work,
+    Worker,
+    adder,
+    reader,
+    writer,
+)
 from sipsim.chips.tensix.fabric.connection import FabricEndpoint
-from sipsim.chips.tensix.fabric.fabric.host import Fabric
+from sipsim.chips.tensix.fabric.fabric import Fabric
 from sipsim.chips.tensix.fabric.packet import Way
-from sipsim.chips.tensix.noc.floor_plan import Core
+from sipsim.chips.tensix.noc import Core
 from sipsim.chips.tensix.params import CclParams
-from sipsim.chips.tensix.programs.programs import ComputeConfig, DataMovementConfig, KernelSpec, Program
-from sipsim.collectives.call.calls import PART, WORLD
+from sipsim.chips.tensix.programs import ComputeConfig, DataMovementConfig, KernelSpec, Program
+from sipsim.collectives.call import PART, WORLD
 from sipsim.core.errors import KernelMisuse
 from sipsim.core.task import Task
 

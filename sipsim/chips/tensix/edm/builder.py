@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterable
 from sipsim.chips.tensix.arguments import Natural, checked, tiles
 from sipsim.chips.tensix.edm.data_mover import MoverConfig, erisc_data_mover
 from sipsim.chips.tensix.edm.layout import ChannelBufferInterface, ChannelSpec, Layout, TerminationMode
-from sipsim.chips.tensix.ethernet.ethernet import WORD_BYTES
-from sipsim.chips.tensix.noc.floor_plan import Core
+from sipsim.chips.tensix.ethernet import WORD_BYTES
+from sipsim.chips.tensix.noc import Core
 from sipsim.chips.tensix.params import DataMoverParams
-from sipsim.chips.tensix.programs.programs import EthernetConfig, KernelSpec, Program
+from sipsim.chips.tensix.programs import EthernetConfig, KernelSpec, Program
 from sipsim.core.errors import KernelMisuse
 
 Workers = Core | tuple[int, int] | Iterable[Core | tuple[int, int]]

@@ -9,11 +9,10 @@ import struct
 from bisect import bisect_left
 from typing import Final, NamedTuple
 
-from sipsim.chips.tensix.edm.channel.channel import ACK_1, EdmChannel, too_early
-from sipsim.chips.tensix.edm.channel.table import Command, Fact, State
+from sipsim.chips.tensix.edm.channel import ACK_1, Command, EdmChannel, Fact, State, too_early
 from sipsim.chips.tensix.edm.layout import ChannelSpec, Layout, contract
 from sipsim.chips.tensix.eth_dataflow import SYNC_BYTES, EthDataflow
-from sipsim.chips.tensix.ethernet.ethernet import WORD_BYTES
+from sipsim.chips.tensix.ethernet import WORD_BYTES
 from sipsim.chips.tensix.memory import FAR_END
 from sipsim.core.errors import KernelMisuse
 

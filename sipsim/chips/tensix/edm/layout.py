@@ -11,8 +11,8 @@ from enum import Enum
 from typing import NamedTuple
 
 from sipsim.chips.tensix.eth_dataflow import CHANNELS, SYNC_BYTES
-from sipsim.chips.tensix.ethernet.ethernet import WORD_BYTES
-from sipsim.chips.tensix.noc.floor_plan import Core
+from sipsim.chips.tensix.ethernet import WORD_BYTES
+from sipsim.chips.tensix.noc import Core
 from sipsim.core.errors import KernelMisuse
 
 SEMAPHORE_STRIDE = 32

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 from sipsim.chips.tensix.dataflow import Dataflow, NocAddress
 from sipsim.chips.tensix.fabric.channels import Ring, SenderChannel, nobody
 from sipsim.chips.tensix.fabric.packet import ATOMIC_BYTES, Command, Route, Target, Way, pack
-from sipsim.chips.tensix.noc.floor_plan import Core
+from sipsim.chips.tensix.noc import Core
 from sipsim.core.errors import KernelMisuse
 
 Ps = int

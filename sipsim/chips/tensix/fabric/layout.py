@@ -7,7 +7,7 @@ From the first address on: words that the far end writes (hello, credits), words
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from sipsim.chips.tensix.ethernet.ethernet import WORD_BYTES
+from sipsim.chips.tensix.ethernet import WORD_BYTES
 from sipsim.chips.tensix.fabric.channels import Ring
 from sipsim.chips.tensix.fabric.packet import LONG_BYTES, SHORT_BYTES
 from sipsim.chips.tensix.params import Slots

@@ -13,7 +13,7 @@ from sipsim.chips.tensix.fabric.channels import FarReceiver, Ring, SenderChannel
 from sipsim.chips.tensix.fabric.connection import CONNECTION_BYTES, Connection, FabricEndpoint, FabricSender
 from sipsim.chips.tensix.fabric.layout import words
 from sipsim.chips.tensix.fabric.packet import check_header, nbytes_of
-from sipsim.chips.tensix.noc.floor_plan import Core
+from sipsim.chips.tensix.noc import Core
 from sipsim.chips.tensix.tiles import Tiles
 from sipsim.core.errors import KernelMisuse
 

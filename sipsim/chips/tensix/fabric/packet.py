@@ -15,7 +15,7 @@ from enum import IntEnum, IntFlag
 from itertools import pairwise
 from typing import NamedTuple
 
-from sipsim.chips.tensix.noc.floor_plan import Core
+from sipsim.chips.tensix.noc import Core
 from sipsim.core.errors import KernelMisuse
 
 

@@ -7,7 +7,7 @@ import sys
 
 from meter import Meter
 
-from sipsim.chips.ahbm.host.layout.dp_policy import DPPolicy
+from sipsim.chips.ahbm.host.layout import DPPolicy
 
 NAME, MESSAGES, POINTS, FILE = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
 N = 64

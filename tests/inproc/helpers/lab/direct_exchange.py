@@ -1,9 +1,8 @@
 """An algorithm of a user for all collectives of a group: every rank sends each other one what it needs, directly."""
 
-from sipsim.collectives.group.group import Group, pairwise_wiring, towards
-from sipsim.collectives.schedule.blocks import VECTOR, units
-from sipsim.collectives.schedule.steps import OWN_FIRST, REPLACE, Flow, Schedule, Step, Wiring
-from sipsim.collectives.semantics.group import Task
+from sipsim.collectives.group import Group, pairwise_wiring, towards
+from sipsim.collectives.schedule import OWN_FIRST, REPLACE, VECTOR, Flow, Schedule, Step, Wiring, units
+from sipsim.collectives.semantics import Task
 
 __all__ = ["COLLECTIVES", "schedule", "wiring"]
 

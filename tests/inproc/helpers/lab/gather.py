@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from sipsim.collectives.call.base import Array, Call, Collective, DeviceTensor, Distributed, collective
+from sipsim.collectives.call import Array, Call, Collective, DeviceTensor, Distributed, collective
 
 
 def gather(

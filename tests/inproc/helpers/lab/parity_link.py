@@ -6,8 +6,7 @@ from msgspec import Meta
 
 from sipsim.core.units import ns_to_ps
 from sipsim.fabric.links.frames import Frame
-from sipsim.fabric.links.kind.base import LINK_KINDS, LinkKind
-from sipsim.fabric.links.kind.port import Port, PortContext
+from sipsim.fabric.links.kind import LINK_KINDS, LinkKind, Port, PortContext
 
 
 class CheckingPort(Port):

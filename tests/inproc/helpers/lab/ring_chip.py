@@ -10,22 +10,18 @@ import greenlet
 import msgspec
 from msgspec import Meta
 
-from sipsim.chips.api.bridge.greenlet_bridge import GreenletBridge
+from sipsim.chips.api.bridge import GreenletBridge
 from sipsim.chips.api.chip import CHIPS, Chip, ChipContext, ChipKind, ChipResults
-from sipsim.chips.api.run_plan.base import RunPlan
-from sipsim.config.schema.model import Resolved
-from sipsim.config.schema.section import Section
+from sipsim.chips.api.run_plan import RunPlan
+from sipsim.config.schema import Resolved, Section
 from sipsim.core.engine import Engine
 from sipsim.core.errors import ConfigError
-from sipsim.core.session.session import Session
+from sipsim.core.session import Session
 from sipsim.core.task import Task
 from sipsim.core.units import ns_to_ps
-from sipsim.fabric.graph.graph import Edge, Node, Route
-from sipsim.fabric.graph.grid import PORTS
+from sipsim.fabric.graph import PORTS, Edge, Node, Route
 from sipsim.fabric.links.frames import FrameBody, Number, Small, codec
-from sipsim.fabric.links.network.delivery import BadPacket, Delivery
-from sipsim.fabric.links.network.interface import Interface
-from sipsim.fabric.links.network.router import Deliveries
+from sipsim.fabric.links.network import BadPacket, Deliveries, Delivery, Interface
 from sipsim.fabric.noc.arbitration import ONE_QUEUE
 from sipsim.fabric.noc.fabric import Fabric
 from sipsim.fabric.sips import JoinedSips

@@ -5,14 +5,13 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from sipsim.chips.ahbm.memory.ports.port import MEMORY_KINDS, MemoryPort
-from sipsim.chips.ahbm.memory.store.store import MemoryStore
-from sipsim.chips.ahbm.mesh.base import PARTS, MemoryPart, MemorySection, Site
-from sipsim.config.schema.components import MemoryCost, TcmCost
-from sipsim.config.schema.section import Section
+from sipsim.chips.ahbm.memory.ports import MEMORY_KINDS, MemoryPort
+from sipsim.chips.ahbm.memory.store import MemoryStore
+from sipsim.chips.ahbm.mesh import PARTS, MemoryPart, MemorySection, Site
+from sipsim.config.schema import MemoryCost, Section, TcmCost
 from sipsim.core.engine import Engine
 from sipsim.core.units import ns_to_ps
-from sipsim.fabric.graph.graph import Node
+from sipsim.fabric.graph import Node
 
 
 class Params(Section, frozen=True):

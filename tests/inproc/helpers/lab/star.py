@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from sipsim.config.schema.model import Sips
-from sipsim.topology.links.base import Shape, SipLink, both_directions, topology
+from sipsim.config.schema import Sips
+from sipsim.topology.links import Shape, SipLink, both_directions, topology
 
 
 @topology(__name__, dimensions=1)

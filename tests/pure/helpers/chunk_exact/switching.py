@@ -27,7 +27,7 @@ to the simulation. Landing changes no times, only who keeps them.
 from chunk_exact.lines import ARRIVES, ENDS, Lines
 from chunk_exact.trains import WHOLE, Done, Feed, Lane, Leg, Ps, Run, Source, Span, Train, Visit
 from sipsim.core.engine import Engine
-from sipsim.fabric.graph.graph import Edge, Route
+from sipsim.fabric.graph import Edge, Route
 from sipsim.fabric.noc.arbitration import Arbitration
 
 _PRUNE_AT = 32

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from chunk_exact.turns import Turn
 from sipsim.core.units import PS_PER_S
-from sipsim.fabric.graph.graph import Edge
+from sipsim.fabric.graph import Edge
 
 Ps = int
 Share = int

@@ -20,13 +20,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sipsim.chips.ahbm.collectives.intercube.members import intercube_multisip
-from sipsim.chips.ahbm.collectives.neighbours.neighbours import NeighbourMap
+from sipsim.chips.ahbm.collectives.neighbours import NeighbourMap
 from sipsim.chips.ahbm.collectives.settings import effective_rank_per
 from sipsim.chips.ahbm.tl.values import Pointer, TensorHandle
 
 if TYPE_CHECKING:
     from sipsim.chips.ahbm.system import System
-    from sipsim.chips.ahbm.tl.language.language import TL
+    from sipsim.chips.ahbm.tl.language import TL
 
 Array = np.ndarray[Any, Any]
 Block = list[TensorHandle]

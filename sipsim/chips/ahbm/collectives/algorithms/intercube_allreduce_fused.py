@@ -33,7 +33,7 @@ from sipsim.chips.ahbm.tl.values import Pointer, TensorHandle
 
 if TYPE_CHECKING:
     from sipsim.chips.ahbm.system import System
-    from sipsim.chips.ahbm.tl.language.language import TL
+    from sipsim.chips.ahbm.tl.language import TL
 
 __all__ = [
     "SIP_TOPO_MESH",

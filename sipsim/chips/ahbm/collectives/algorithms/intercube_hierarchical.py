@@ -15,7 +15,7 @@ what is on its way to and from the ports.
 It suits all SIP topologies that :mod:`.intercube_pipelined` does.
 """
 
-from sipsim.chips.ahbm.collectives.intercube.exchange.form import Form, Rows
+from sipsim.chips.ahbm.collectives.intercube.exchange import Form, Rows
 from sipsim.chips.ahbm.collectives.intercube.members import TOPO_NAME_TO_KIND
 
 __all__ = ["LAYOUT", "RANK_IDENTICAL", "TOPO_NAME_TO_KIND", "kernel", "kernel_args", "neighbors", "reference"]

@@ -6,7 +6,7 @@ HBM; within a cube nothing is exchanged. What a lane does is :mod:`.intercube_hi
 links together; each HBM reads and writes a part of the row only.
 """
 
-from sipsim.chips.ahbm.collectives.intercube.exchange.form import Form, Rows
+from sipsim.chips.ahbm.collectives.intercube.exchange import Form, Rows
 from sipsim.chips.ahbm.collectives.intercube.members import TOPO_NAME_TO_KIND
 
 __all__ = ["LAYOUT", "RANK_IDENTICAL", "TOPO_NAME_TO_KIND", "kernel", "kernel_args", "neighbors", "reference"]

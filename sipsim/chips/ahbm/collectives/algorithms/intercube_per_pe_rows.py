@@ -8,7 +8,7 @@ PEs of a cube are joined in a ring over its NoC, the first axis of each unit; cu
 What a cube exchanges with others is one row, as in :mod:`.intercube_hierarchical`.
 """
 
-from sipsim.chips.ahbm.collectives.intercube.exchange.form import Form, Rows
+from sipsim.chips.ahbm.collectives.intercube.exchange import Form, Rows
 from sipsim.chips.ahbm.collectives.intercube.members import TOPO_NAME_TO_KIND
 
 __all__ = ["LAYOUT", "RANK_IDENTICAL", "TOPO_NAME_TO_KIND", "kernel", "kernel_args", "neighbors", "reference"]

@@ -18,7 +18,7 @@ It suits SIPs in rings, tori and meshes, and ``custom`` lines and rings along po
 
 from typing import TYPE_CHECKING
 
-from sipsim.chips.ahbm.collectives.intercube.exchange.form import Form, Rows
+from sipsim.chips.ahbm.collectives.intercube.exchange import Form, Rows
 from sipsim.chips.ahbm.collectives.intercube.members import TOPO_NAME_TO_KIND
 
 if TYPE_CHECKING:

@@ -11,12 +11,11 @@ with links of more than one kind a relay may be faster, and there is no bound.
 
 from typing import NamedTuple
 
-from sipsim.chips.ahbm.collectives.cost.commands import Commands
-from sipsim.chips.ahbm.collectives.launch.workers import Place
-from sipsim.collectives.group.group import towards
-from sipsim.collectives.group.traffic import route
-from sipsim.collectives.schedule.blocks import units
-from sipsim.collectives.semantics.group import Task
+from sipsim.chips.ahbm.collectives.cost import Commands
+from sipsim.chips.ahbm.collectives.launch import Place
+from sipsim.collectives.group import route, towards
+from sipsim.collectives.schedule import units
+from sipsim.collectives.semantics import Task
 
 Ps = int
 

@@ -23,8 +23,8 @@ from fractions import Fraction
 from functools import cache
 from typing import NamedTuple
 
-from sipsim.collectives.semantics.group import Task
-from sipsim.fabric.links.kind.base import AnyLinkKind
+from sipsim.collectives.semantics import Task
+from sipsim.fabric.links.kind import AnyLinkKind
 from sipsim.fabric.sips import JoinedSips
 
 PS_PER_S = 10**12

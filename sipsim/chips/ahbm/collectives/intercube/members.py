@@ -7,7 +7,7 @@ and one or two of the SIP topology. Kernels get them as numbers (:func:`axis_num
 from typing import TYPE_CHECKING, NamedTuple
 
 from sipsim.chips.ahbm.collectives.intercube.tree import Axis
-from sipsim.chips.ahbm.collectives.neighbours.neighbours import NeighbourMap
+from sipsim.chips.ahbm.collectives.neighbours import NeighbourMap
 from sipsim.chips.ahbm.collectives.settings import effective_rank_per
 
 if TYPE_CHECKING:

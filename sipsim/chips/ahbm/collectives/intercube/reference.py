@@ -7,7 +7,7 @@ import numpy as np
 
 from sipsim.chips.ahbm.collectives.intercube.schedule import Unit
 from sipsim.chips.ahbm.collectives.intercube.tree import Axis, Leg
-from sipsim.collectives.reduction.operators import combine, final
+from sipsim.collectives.reduction import combine, final
 
 Array = np.ndarray[Any, Any]
 

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from sipsim.chips.ahbm.address import LEAD_PE
 from sipsim.core.dtypes import DEFAULT_DTYPE, DTYPES
-from sipsim.fabric.graph.graph import Node, port_node
+from sipsim.fabric.graph import Node, port_node
 
 if TYPE_CHECKING:
     from sipsim.chips.ahbm.system import System

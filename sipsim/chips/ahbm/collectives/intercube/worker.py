@@ -14,7 +14,7 @@ from sipsim.chips.ahbm.tl.futures import LoadFuture, RecvFuture
 from sipsim.chips.ahbm.tl.values import Pointer, TensorHandle
 
 if TYPE_CHECKING:
-    from sipsim.chips.ahbm.tl.language.language import TL
+    from sipsim.chips.ahbm.tl.language import TL
 
 LOADS_AHEAD = 8
 """Half of the places in PE_DMA's queue, so that stores find some."""

@@ -1,0 +1,436 @@
+"""The ZeroMQ sockets of one process: limits, keys, heartbeats, an authenticator, and a monitor on each.
+
+It opens sockets and reports the events of their connections; their owner decides what follows. Used wherever processes
+of a run connect over ZeroMQ, not for SIPs' mail alone.
+
+Warnings about rejected connections and frames, one line each, for the broker's log or the launcher's output.
+
+The state of a connection, from ZeroMQ's monitor events. Pure: no sockets, no clock of its own.
+
+Only these events show a client that the server refused it; without them, a client without a key, or with a wrong server
+key, would retry forever without a message.
+"""
+
+import contextlib
+import itertools
+import struct
+import sys
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Literal, TextIO
+
+import zmq
+
+from broker.ids import BROKER, LAUNCHER, MAX_FRAME_BYTES
+from broker.mail.base import JOIN_TIMEOUT_S, SILENCE_S, Notice, NoticeKind
+from broker.security import DOMAIN, Door, KeyPair, MemberKeys, ZapAuthenticator, check_bind, is_tcp, with_room
+
+MOST = 100
+
+
+class ConnectionWarnings:
+    """The warnings of one process, each line starting with ``prefix``. One that comes again and again is written the
+    first, tenth, hundredth ... time, with the number. Rate limit: ``MOST`` lines and a last one.
+    """
+
+    def __init__(self, prefix: str, out: TextIO | None = None) -> None:
+        self._prefix = prefix
+        self._out = out
+        self._written = 0
+        self._times: Counter[str] = Counter()
+
+    def write(self, notices: Iterable[Notice]) -> None:
+        """Print those that report a rejection; lost connections are the normal end of a run."""
+        for notice in notices:
+            if notice.kind != "rejected" or self._written > MOST:
+                continue
+            self._times[notice.text] += 1
+            times = str(self._times[notice.text])
+            if times.strip("0") == "1":
+                self._written += 1
+                text = notice.text if times == "1" else f"{notice.text} ({times} times)"
+                text = text if self._written <= MOST else f"{MOST} were rejected; further ones are not reported"
+                print(f"{self._prefix}: {text}", file=self._out or sys.stderr, flush=True)
+
+
+EVENTS = (
+    zmq.EVENT_LISTENING
+    | zmq.EVENT_HANDSHAKE_SUCCEEDED
+    | zmq.EVENT_HANDSHAKE_FAILED_AUTH
+    | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+    | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
+    | zmq.EVENT_DISCONNECTED
+)
+MAX_FAILURES = 3
+"""Consecutive failed handshakes that count as a refusal; fewer occur while the other end starts or exits."""
+_OTHER_PROGRAM = "does not speak this protocol: it is another program, or another version of this one"
+_TICKET = "use the ticket that was written for this run"
+_WANTS_A_KEY = f"wants a key: {_TICKET}"
+
+
+class Connection:
+    """A connection of this process to ``peer``, which listens. Once ``gone`` is set, it stays.
+
+    ``until_s``: the deadline for the handshake on the caller's clock, None for none, ``timeout_s`` after its start.
+    ``has_keys``: whether this process uses a key.
+    """
+
+    def __init__(self, peer: int, endpoint: str, has_keys: bool, until_s: float | None, timeout_s: float) -> None:
+        self.gone: Notice | None = None
+        self._peer = peer
+        self._endpoint = endpoint
+        self._has_keys = has_keys
+        self._timeout_s = timeout_s
+        self._until_s = until_s
+        self._state: Literal["trying", "up"] = "trying"
+        self._failures = 0
+        self._retries = False
+
+    @property
+    def until_s(self) -> float | None:
+        """The deadline of the handshake, while it is pending."""
+        return self._until_s if self._state == "trying" and self.gone is None else None
+
+    def note(self, event: int, number: int) -> None:
+        """Take one event and its value."""
+        match event:
+            case zmq.EVENT_HANDSHAKE_SUCCEEDED:
+                self._state = "up"
+            case zmq.EVENT_HANDSHAKE_FAILED_AUTH:
+                self.refuse(f"refused this process's key: {_TICKET}")
+            case zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL:
+                # libzmq does not retry after this one.
+                mismatch = number == zmq.PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH
+                no_key = f"has no key, but should: {_TICKET}" if self._has_keys else _WANTS_A_KEY
+                self.refuse(no_key if mismatch else _OTHER_PROGRAM)
+            case zmq.EVENT_DISCONNECTED if self._state == "up":
+                self._end("lost", f"the connection to {self._peer_name} is lost: its process, its host or the network")
+            case zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL:
+                self._retries = True
+                self._failures += 1
+                if self._failures >= MAX_FAILURES:
+                    differs = f"breaks every handshake off: its key differs from the ticket's; {_TICKET}"
+                    # Without a key, this or the mismatch is reported: it depends on how fast the server closes.
+                    self.refuse(differs if self._has_keys else _WANTS_A_KEY)
+            case zmq.EVENT_DISCONNECTED if self._retries:
+                self._retries = False
+            case zmq.EVENT_DISCONNECTED:
+                # The only event for bytes of another program; libzmq does not retry after it.
+                self.refuse(_OTHER_PROGRAM)
+
+    def check_deadline(self, now_s: float) -> None:
+        """End the connection if the handshake is pending at its deadline."""
+        if self.until_s is not None and now_s >= self.until_s:
+            late = f"{self._peer_name} did not answer within {self._timeout_s:g} s: it has not been started, has ended"
+            self._end("not_joined", f"{late}, or cannot be reached from this host")
+
+    def refuse(self, text: str) -> None:
+        """The other end does not accept this process."""
+        self._end("refused", f"{self._peer_name} {text}")
+
+    @property
+    def _peer_name(self) -> str:
+        name = {BROKER: "the broker", LAUNCHER: "the launcher"}.get(self._peer, f"SIP {self._peer}")
+        return f"{name} at {self._endpoint}"
+
+    def _end(self, kind: NoticeKind, text: str) -> None:
+        if self.gone is None:
+            self.gone = Notice(kind, self._peer, self._endpoint, text)
+
+
+class Listener:
+    """The connections to a socket that listens.
+
+    Events do not name their connection, so ``DISCONNECTED`` is attributed by counting: a failed handshake is followed
+    at once by its own; another program's bytes make no other event. Clients that failed authentication are not reported
+    here: the authenticator has reported them with more detail.
+    """
+
+    def __init__(self, endpoint: Callable[[], str]) -> None:
+        self._endpoint = endpoint
+        self._up = 0
+        self._unauthorized = 0
+        self._failed = False
+
+    def note(self, event: int) -> Notice | None:
+        """Take one event; the notice that follows from it, if any."""
+        match event:
+            case zmq.EVENT_HANDSHAKE_SUCCEEDED:
+                self._up += 1
+            case zmq.EVENT_HANDSHAKE_FAILED_AUTH:
+                self._unauthorized += 1
+            case zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL:
+                self._failed = True
+            case zmq.EVENT_DISCONNECTED:
+                return self._disconnected()
+        return None
+
+    def _disconnected(self) -> Notice | None:
+        failed, self._failed = self._failed, False
+        endpoint = self._endpoint()
+        if not failed and self._unauthorized:
+            self._unauthorized -= 1
+            return None
+        if failed or not self._up:
+            why = "it had no key or a wrong server key, is another program, or was silent"
+            return Notice("rejected", None, endpoint, f"rejected a connection to {endpoint}: {why}")
+        self._up -= 1
+        return Notice("lost", None, endpoint, f"a connection to {endpoint} has ended")
+
+
+LINGER_MS = 5000
+RECONNECT_MS = 5
+HANDSHAKE_MS = 5000
+_TCP_OPTIONS = {zmq.RECONNECT_IVL: 100, zmq.RECONNECT_IVL_MAX: 1000, zmq.CONNECT_TIMEOUT: 5000}
+HEARTBEAT_MS = 250
+MAX_NOTICES = 1000
+"""Older ones are dropped, so that rejected clients cannot fill the memory."""
+REJECTED = b""
+"""The first part of the broker's reply to a process whose frames it rejects; the second is the reason."""
+MAX_REASON_BYTES = 500
+_EVENT = struct.Struct("=Hi")
+_MONITOR_NUMBERS = itertools.count()
+Context = zmq.Context[zmq.Socket[bytes]]
+
+
+class _Socket:
+    """A socket and, if ``monitored``, the stream of its events.
+
+    Queues are unbounded. For frames: a sender that blocked on a full pipe would wait for a receiver that waits for the
+    broker; the credits of the simulated queues bound what is in flight. For events: libzmq's threads block when they
+    cannot hand one over, so monitoring also ends before its socket closes (libzmq#3575, #2829).
+    """
+
+    monitor: "zmq.Socket[bytes]"
+
+    def __init__(self, context: Context, kind: int, monitored: bool) -> None:
+        self.socket = context.socket(kind)
+        self._is_monitored = monitored
+        self.socket.set_hwm(0)
+        self.socket.setsockopt(zmq.LINGER, LINGER_MS)
+        self.socket.setsockopt(zmq.MAXMSGSIZE, MAX_FRAME_BYTES)
+        self.socket.setsockopt(zmq.RECONNECT_IVL, RECONNECT_MS)
+        if kind == zmq.ROUTER:
+            self.socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
+            self.socket.setsockopt(zmq.ROUTER_HANDOVER, 0)
+        if monitored:
+            self._start_monitor(context)
+
+    def _start_monitor(self, context: Context) -> None:
+        self.monitor = context.socket(zmq.PAIR)
+        self.monitor.set_hwm(0)
+        # Never a used one: libzmq releases an address some time after its socket is closed.
+        address = f"inproc://monitor-{next(_MONITOR_NUMBERS)}"
+        try:
+            self.socket.monitor(address, EVENTS)
+            self.monitor.connect(address)
+        except zmq.ZMQError:
+            self.monitor.close(0)
+            self.socket.close(0)
+            raise
+
+    def events(self) -> list[tuple[int, int]]:
+        """New events and their values."""
+        found = []
+        try:
+            while True:
+                found.append(_EVENT.unpack(self.monitor.recv_multipart(zmq.NOBLOCK)[0]))
+        except zmq.Again:
+            return found
+
+    def close(self, linger_ms: int | None = None) -> None:
+        """End monitoring, and close."""
+        if self._is_monitored:
+            self.socket.monitor(None, 0)
+            self.monitor.close(0)
+        self.socket.close(linger_ms)
+
+
+class ClientSocket(_Socket):
+    """A socket that is connected to one other end, and the state of that connection."""
+
+    def __init__(self, context: Context, kind: int, monitored: bool, connection: Connection) -> None:
+        super().__init__(context, kind, monitored)
+        self.connection = connection
+        self.send: Callable[[bytes], object] = self._send_now if monitored else self.socket.send
+
+    def _send_now(self, frame: bytes) -> None:
+        """Send without blocking. Drops the frame where libzmq has given up connecting; ``look`` tells why."""
+        with contextlib.suppress(zmq.Again):
+            self.socket.send(frame, zmq.NOBLOCK)
+
+    def receive_now(self) -> bytes | None:
+        """A frame that has arrived. Messages in parts are dropped; a rejection ends the connection."""
+        while True:
+            try:
+                frame = self.socket.recv(zmq.NOBLOCK)
+            except zmq.Again:
+                return None
+            if not self.socket.getsockopt(zmq.RCVMORE):
+                return frame
+            rest = self.socket.recv_multipart()
+            if frame == REJECTED and len(rest) == 1:
+                reason = rest[0][:MAX_REASON_BYTES].decode(errors="replace")
+                self.connection.refuse("".join(c if c.isprintable() else " " for c in reason))
+
+    def look(self) -> Notice | None:
+        """Take the new events; why the connection is gone, if it is."""
+        for event in self.events():
+            self.connection.note(*event)
+        if self.connection.until_s is not None:
+            self.connection.check_deadline(time.monotonic())
+        return self.connection.gone
+
+
+class ServerSocket(_Socket):
+    """A socket that others connect to."""
+
+    def __init__(self, context: Context, kind: int, monitored: bool) -> None:
+        super().__init__(context, kind, monitored)
+        self._listener = Listener(lambda: self.endpoint)
+
+    def descriptor(self) -> int:
+        """The file descriptor that it listens at, once after it has been bound."""
+        return next(value for event, value in self.events() if event == zmq.EVENT_LISTENING)
+
+    @property
+    def endpoint(self) -> str:
+        """Where it listens, a port that the system chose included."""
+        return self.socket.getsockopt_string(zmq.LAST_ENDPOINT)
+
+    def look(self) -> list[Notice]:
+        """Take the new events; the notices that follow from them."""
+        return [notice for event, _ in self.events() if (notice := self._listener.note(event)) is not None]
+
+
+class SocketFactory:
+    """Opens the sockets of one process.
+
+    ``keys``: its part of the run's keys, or None. ``members``: the public keys that may connect, and the name by which
+    :func:`.zap.member_of` identifies the frames of each. ``silence_s``, ``join_timeout_s``: see ``MailOptions``.
+    ``monitored``: whether connections are monitored; within a private folder the launcher knows which process runs.
+    """
+
+    def __init__(
+        self,
+        keys: MemberKeys | None,
+        members: Mapping[str, str],
+        silence_s: float | None = SILENCE_S,
+        join_timeout_s: float = JOIN_TIMEOUT_S,
+        monitored: bool = True,
+    ) -> None:
+        self._context: Context = zmq.Context()
+        self._keys = keys
+        self._members = members
+        self._silence_s = silence_s
+        self._join_timeout_s = join_timeout_s
+        self._monitored = monitored
+        self._authenticator: ZapAuthenticator | None = None
+        self._open: list[ClientSocket | ServerSocket] = []
+        self._notices: deque[Notice] = deque(maxlen=MAX_NOTICES)
+
+    def connect(self, kind: int, peer: int, endpoint: str, server_key: str | None, name: bytes = b"") -> ClientSocket:
+        """A socket to ``peer``, which listens and must have ``server_key``; ``name`` is our routing id.
+
+        Raises:
+            zmq.ZMQError: for a malformed endpoint; everything is released then.
+        """
+        until_s = time.monotonic() + self._join_timeout_s if self._silence_s is not None else None
+        connection = Connection(peer, endpoint, self._keys is not None, until_s, self._join_timeout_s)
+        client = with_room(lambda: ClientSocket(self._context, kind, self._monitored, connection))
+        self._open.append(client)
+        with self._all_or_nothing():
+            self._prepare(client.socket, endpoint)
+            if name:
+                client.socket.setsockopt(zmq.IDENTITY, name)
+            if self._keys is not None:
+                assert server_key is not None
+                _use_key(client.socket, self._keys.own)
+                client.socket.setsockopt_string(zmq.CURVE_SERVERKEY, server_key)
+            client.socket.connect(endpoint)
+        return client
+
+    def listen(self, kind: int, endpoint: str) -> ServerSocket:
+        """A socket that members can connect to.
+
+        Raises:
+            ValueError: where others could.
+            zmq.ZMQError: where no process can listen. In both cases everything is released.
+        """
+        with self._all_or_nothing():
+            check_bind(endpoint, self._keys, plain_loopback=True)
+            assert self._authenticator is None, "a factory listens once"
+            if self._keys is not None:
+                self._authenticator = ZapAuthenticator(self._context, self._members, self._rejected)
+            server = ServerSocket(self._context, kind, self._monitored)
+            self._open.append(server)
+            self._prepare(server.socket, endpoint)
+            if self._keys is not None:
+                _use_key(server.socket, self._keys.own)
+                server.socket.setsockopt(zmq.CURVE_SERVER, 1)
+                server.socket.setsockopt_string(zmq.ZAP_DOMAIN, DOMAIN)
+                # Without this libzmq accepts every client once the ZAP socket is closed.
+                server.socket.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)
+            server.socket.bind(endpoint)
+            if self._authenticator is not None:
+                has_door = self._monitored and is_tcp(endpoint)
+                self._authenticator.start(Door(server.descriptor(), self._shut) if has_door else None)
+        return server
+
+    def note(self, notices: Iterable[Notice]) -> None:
+        """Keep notices for :meth:`notices`."""
+        self._notices.extend(notices)
+
+    def notices(self) -> list[Notice]:
+        """What was kept since the last call."""
+        # The authenticator's thread may add notices meanwhile.
+        return [self._notices.popleft() for _ in range(len(self._notices))]
+
+    def drop(self, client: ClientSocket) -> None:
+        """Close one socket and discard its queue."""
+        self._open.remove(client)
+        client.close(0)
+
+    def close(self, linger_ms: int | None = None) -> None:
+        """Release everything; queued frames have ``linger_ms`` to leave (None: ``LINGER_MS``)."""
+        for each in self._open:
+            each.close(linger_ms)
+        self._open.clear()
+        if self._authenticator is not None:
+            self._authenticator.close()
+        self._context.term()
+
+    @contextlib.contextmanager
+    def _all_or_nothing(self) -> Iterator[None]:
+        try:
+            yield
+        except (zmq.ZMQError, ValueError):
+            self.close(0)
+            raise
+
+    def _shut(self, limit: int) -> None:
+        what = f"strangers hold nearly all of the {limit} files that ulimit -n allows"
+        self.note([Notice("rejected", None, "", f"{what}; who connects now has to wait until some have gone")])
+
+    def _rejected(self, address: str, why: str) -> None:
+        self.note([Notice("rejected", None, address, f"rejected a connection from {address}: {why}")])
+
+    def _prepare(self, socket: "zmq.Socket[bytes]", endpoint: str) -> None:
+        if self._monitored:
+            socket.setsockopt(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
+        if not is_tcp(endpoint):
+            return
+        for option, value in _TCP_OPTIONS.items():
+            socket.setsockopt(option, value)
+        if "[" in endpoint:
+            socket.setsockopt(zmq.IPV6, 1)
+        if self._silence_s is not None:
+            socket.setsockopt(zmq.HEARTBEAT_IVL, HEARTBEAT_MS)
+            for option in (zmq.HEARTBEAT_TIMEOUT, zmq.HEARTBEAT_TTL):
+                socket.setsockopt(option, int(self._silence_s * 1000))
+
+
+def _use_key(socket: "zmq.Socket[bytes]", own: KeyPair) -> None:
+    socket.setsockopt_string(zmq.CURVE_PUBLICKEY, own.public)
+    socket.setsockopt_string(zmq.CURVE_SECRETKEY, own.secret)

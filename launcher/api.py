@@ -1,0 +1,145 @@
+"""Runs from Python: :func:`run` does what ``ahbm-launch`` does, prints nothing and leaves its process as it was.
+
+Importing ``launcher`` sets BLAS to one thread: ``OPENBLAS_NUM_THREADS`` and its like, where they are not set.
+
+The keywords of ``launcher.api.run`` as a command line: the names, types, defaults and checks are those of the
+flags.
+
+A keyword is a flag's long name with ``_`` for ``-`` (``n_elem``, ``timeout``, ``no_timeouts``), or its letter (``b``).
+"""
+
+import argparse
+import os
+import signal
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from launcher import flag_types
+from launcher.isolation import isolated
+from launcher.options import Options, Usage, launch_parser, parse
+from launcher.result.document import RunOutcome
+from launcher.run.preparing import NO_FOLDER, StoppedEarly
+from launcher.run.run import checked, run_checked
+from launcher.supervise.signals import StoppedAtOnce
+from sipsim.core.errors import ConfigError
+from sipsim.core.registry import unknown_name
+from sipsim.records.code_place import working_folder
+
+TERMINAL = frozenset({"help", "version", "list", "dry_run", "quiet", "verbose"})
+"""Flags that only change what a terminal shows."""
+
+
+def command_line(
+    script: str | os.PathLike[str] | None,
+    script_args: Sequence[object],
+    as_module: bool,
+    keywords: Mapping[str, object],
+) -> list[str]:
+    """The command line of ``ahbm-launch`` for the same run.
+
+    A value is text as the flag takes it, a number, a path, or a sequence of these where a flag takes several; None: the
+    default. Flags without a value take True or False.
+
+    Raises:
+        ConfigError: for a keyword that is no flag's, and for a value of another type.
+    """
+    flags = {name: action for action in launch_parser()._actions if (name := _keyword(action)) not in TERMINAL}
+    words: list[str] = []
+    for name, value in keywords.items():
+        if name not in flags:
+            raise ConfigError(unknown_name("keyword", name, flags))
+        words += [] if value is None else _words(name, flags[name], value)
+    if script is None:
+        if script_args or as_module:
+            raise ConfigError("script_args and as_module need a script")
+        return words
+    return [*words, "-m" if as_module else "--", os.fspath(script), *map(str, script_args)]
+
+
+def parsed(words: list[str]) -> Options:
+    """The options of :func:`command_line`.
+
+    Raises:
+        ConfigError: one line with the flag, the value and what is allowed.
+    """
+    try:
+        return parse(words)
+    except Usage as usage:
+        raise ConfigError(usage.text.removeprefix("ahbm-launch: ")) from None
+
+
+def _keyword(action: argparse.Action) -> str:
+    strings = action.option_strings
+    return next((s for s in strings if s.startswith("--")), strings[0]).lstrip("-").replace("-", "_")
+
+
+def _words(name: str, action: argparse.Action, value: object) -> list[str]:
+    flag = next((s for s in action.option_strings if s.startswith("--")), action.option_strings[0])
+    if action.nargs == 0:
+        if not isinstance(value, bool):
+            raise ConfigError(f"{name}={value!r}: must be True or False")
+        if isinstance(action, argparse.BooleanOptionalAction):
+            return [action.option_strings[not value]]
+        return [flag] if value else []
+    if isinstance(action, argparse._AppendAction):
+        several = value if isinstance(value, (list, tuple)) else (value,)
+        return [f"{flag}={_text(name, each)}" for each in several]
+    if action.type is flag_types.output and str(value) == "-":
+        raise ConfigError(f"{name}='-': a run from Python prints nothing; name a file, or take the outcome's document")
+    return [f"{flag}={_text(name, value)}"]
+
+
+def _text(name: str, value: object) -> str:
+    if isinstance(value, (list, tuple)):
+        return ",".join(_text(name, each) for each in value)
+    if isinstance(value, bool) or not isinstance(value, (str, int, float, os.PathLike)):
+        raise ConfigError(f"{name}={value!r}: must be text, a number, a path, or a sequence of them")
+    return str(value)
+
+
+def run(
+    script: str | os.PathLike[str] | None = None,
+    *,
+    script_args: Sequence[object] = (),
+    as_module: bool = False,
+    **options: object,
+) -> RunOutcome:
+    """Simulate: the built-in collective, or a host script (with ``as_module``, a module's name).
+
+    ``options``: the flags of ``ahbm-launch --help``, as ``launcher.api`` writes them, with their defaults:
+    ``run(sips=4, topology="torus_2d", bytes=["64K", "1M"], set=["cube.pes=4"], engine="inproc", json="out.json")``.
+
+    Files are written where options ask for them. Afterwards the process is as it was before, also when the run has
+    failed: import paths, modules, environment, working directory, random states, signal handlers, threads, files.
+
+    One run at a time. In any thread, but only in the main thread do signals stop a run, and does ``timeout`` stop
+    endless user code with ``engine="inproc"``. Other engines fork this process: a lock that another thread holds then
+    stays locked in the SIPs. A signal that stops a run (Ctrl-C, SIGTERM, SIGHUP) is raised again at its end, for the
+    handler that was there before: KeyboardInterrupt for Ctrl-C. The result files say ``interrupted``.
+
+    Returns:
+        The outcome, also of a run that fails, is stopped by ``timeout``, or has wrong numbers; see ``exit_code``.
+
+    Raises:
+        ConfigError: one line with the flag or key, the value and what is allowed, before anything has started; also
+            when ``timeout`` is reached by then.
+        RuntimeError: while another run is under way in this process.
+    """
+    started_s = time.monotonic()
+    if not working_folder():
+        raise ConfigError(NO_FOLDER)
+    argv = command_line(script, script_args, as_module, options)
+    try:
+        with isolated() as output:
+            prepared, chosen = checked(parsed(argv), argv)
+            outcome = replace(run_checked(prepared, chosen, argv, started_s), output=output())
+    except StoppedEarly as stopped:
+        if stopped.signum:
+            signal.raise_signal(stopped.signum)
+        raise ConfigError(str(stopped)) from None
+    except StoppedAtOnce:
+        raise KeyboardInterrupt from None
+    if outcome.signal:
+        signal.raise_signal(outcome.signal)
+    return outcome

@@ -1,0 +1,221 @@
+"""``ahbm-bench ring-latency``: the time of packets once around a ring of chips, without the data mover.
+
+``ahbm-bench eth-bandwidth``: bytes a second over one link, by size, to an Ethernet core or a worker.
+
+``ahbm-bench eth-ping``: the time of a packet over one link and of its answer, phase by phase, and in a loop.
+"""
+
+import argparse
+import re
+from collections.abc import Sequence
+from typing import ClassVar
+
+from launcher import flag_types
+from launcher.bench.base import BENCHES, Bench, Case, Claim, Figure
+from launcher.bench.machine import Machine, can_send
+from launcher.bench.published import Published
+
+BANDWIDTH_SAMPLES = {"uni": 256, "bi": 1000}
+"""Messages a direction in the published tests, by directions."""
+STATISTIC = "per_direction"
+_TEST = re.compile(r"test_erisc(?P<worker>_write_worker)?_bw_(?P<directions>uni|bi)_dir(?P<flush>_no_trid)?")
+WORKER_SUFFIXES = {"none": ("", ""), "ids": ("_write_worker", ""), "flush": ("_write_worker", "_no_trid")}
+
+
+class EthBandwidth(Bench[Case]):
+    """Rows ``per_direction``: GB/s of payload in the sender's loop, from the first send to the last free buffer."""
+
+    about: ClassVar[str] = "bytes a second over one link, by size"
+    families: ClassVar[tuple[str, ...]] = ("eth_link_bandwidth_no_edm",)
+    sizes: ClassVar[tuple[int, ...]] = (16, 128, 256, 512, 1024, 2048, 4096, 8192)
+    channels: ClassVar[tuple[int, ...]] = (16,)
+
+    def add_flags(self, group: "argparse._ArgumentGroup") -> None:
+        group.add_argument(
+            "--directions", type=flag_types.names, default=("uni", "bi"), help="uni, bi or both (uni,bi)"
+        )
+        group.add_argument(
+            "--worker",
+            type=flag_types.names,
+            default=("none", "ids", "flush"),
+            help="none: payloads stay on the far Ethernet core; ids, flush: it writes them to a worker, with "
+            "transaction ids or waiting for each (none,ids,flush)",
+        )
+
+    def cases(self, chosen: argparse.Namespace) -> list[Case]:
+        return [
+            Case(f"test_erisc{before}_bw_{directions}_dir{behind}", channels, sizes=tuple(chosen.sizes))
+            for before, behind in (WORKER_SUFFIXES[each] for each in chosen.worker)
+            for directions in chosen.directions
+            for channels in chosen.channels
+        ]
+
+    def claim(self, row: Published) -> Claim | None:
+        if _TEST.fullmatch(row.test) is None or row.statistic != STATISTIC:
+            return None
+        return claim_of_link(row, row.test)
+
+    def measure(self, case: Case, machine: Machine) -> list[Figure]:
+        found = _TEST.fullmatch(case.test)
+        assert found is not None
+        samples = machine.samples or BANDWIDTH_SAMPLES[found["directions"]]
+        machine.check_room(2 if found["directions"] == "bi" else 1, max(case.sizes))
+        told = machine.run_each(case.sizes, "eth_bandwidth", 2, {
+            "channels": case.channels,
+            "samples": samples,
+            "is_bidirectional": found["directions"] == "bi",
+            "worker": worker_mode(found),
+        })  # fmt: skip
+        figures = []
+        for each in told:
+            if each["rank"] == 0:
+                value, fit = samples * each["nbytes"] / each["loop_ns"], each["channels"]
+                note = f"{fit} channels, which fit" if fit < case.channels else ""
+                figures.append(Figure(case.test, each["nbytes"], "GB/s", STATISTIC, value, note))
+        return figures
+
+
+def claim_of_link(row: Published, test: str) -> Claim | None:
+    """The claim of a row of one link, to be measured as ``test``."""
+    nbytes, channels = row.nbytes or 0, 1 if row.channels is None else row.channels
+    if (row.hops or 1) != 1 or not can_send(nbytes, channels):
+        return None
+    return Claim(Case(test, channels, sizes=(nbytes,)), nbytes, row.statistic)
+
+
+def worker_mode(found: "re.Match[str]") -> str:
+    """The script's mode for a test's name."""
+    if found["worker"] is None:
+        return "none"
+    return "flush" if found["flush"] else "ids"
+
+
+BENCHES.register("eth-bandwidth")(EthBandwidth())
+
+
+PING_SAMPLES = 4
+PHASES = {
+    "single_link_one_way": "one_way_midpoint",
+    "single_link_round_trip": "round_trip",
+    "eth_subsystem_plus_wire": "one_way_component",
+    "initiate_send": "erisc_cost",
+}
+"""Tests of one profiled ping, and the statistic of each."""
+ROUND_TRIP = "single_link_round_trip"
+IN_A_LOOP = "sender_main_loop_1_sample"
+_LOOP = re.compile(r"test_erisc(?P<worker>_write_worker)?_latency_uni_dir(?P<flush>_no_trid)?")
+
+
+class EthPing(Bench[Case]):
+    """The phases of a profiled ping, and ``sender_main_loop_1_sample``: the sender's loop for one message, unprofiled.
+
+    As the guide has them, one way is the round trip without the sending, halved; subsystem and wire are that without
+    the answer's sending and the bytes at the link's rate.
+    """
+
+    about: ClassVar[str] = "the time of a packet over one link and of its answer"
+    families: ClassVar[tuple[str, ...]] = ("eth_link_latency_no_edm", "seed_ubench")
+    sizes: ClassVar[tuple[int, ...]] = (16, 128, 512, 1024, 2048, 4096, 8192)
+    channels: ClassVar[tuple[int, ...]] = (16,)
+
+    def add_flags(self, group: "argparse._ArgumentGroup") -> None:
+        group.add_argument(
+            "--worker",
+            type=flag_types.names,
+            default=("none", "ids"),
+            help="in the loop: as of eth-bandwidth (none,ids)",
+        )
+
+    def cases(self, chosen: argparse.Namespace) -> list[Case]:
+        ends = [WORKER_SUFFIXES[each] for each in chosen.worker]
+        tests = [f"test_erisc{before}_latency_uni_dir{behind}" for before, behind in ends]
+        sizes = tuple(chosen.sizes)
+        loops = [Case(test, channels, sizes=sizes) for test in tests for channels in chosen.channels]
+        return [Case(ROUND_TRIP, sizes=sizes), *loops]
+
+    def claim(self, row: Published) -> Claim | None:
+        if PHASES.get(row.test) == row.statistic:
+            return claim_of_link(row, ROUND_TRIP) if row.channels in (None, 1) else None
+        is_loop = _LOOP.fullmatch(row.test) is not None and row.statistic == IN_A_LOOP
+        return claim_of_link(row, row.test) if is_loop else None
+
+    def measure(self, case: Case, machine: Machine) -> list[Figure]:
+        found = _LOOP.fullmatch(case.test)
+        machine.check_room(1, max(case.sizes))
+        if found is None:
+            return _phases(case.sizes, machine)
+        told = machine.run_each(case.sizes, "eth_bandwidth", 2, {
+            "channels": case.channels,
+            "samples": 1,
+            "is_bidirectional": False,
+            "worker": worker_mode(found),
+        })  # fmt: skip
+        return [Figure(case.test, each["nbytes"], "ns", IN_A_LOOP, each["loop_ns"]) for each in told]
+
+
+def _phases(sizes: Sequence[int], machine: Machine) -> list[Figure]:
+    told = machine.run_each(sizes, "eth_ping", 2, {"samples": machine.samples or PING_SAMPLES})
+    figures = []
+    for nbytes in sizes:
+        both = {name: ns for each in told if each["nbytes"] == nbytes for name, ns in each.items()}
+        round_ns, send_ns, answer_ns, bytes_ns = (both[f"{name}_ns"] for name in ("round", "send", "answer", "bytes"))
+        values = {
+            "single_link_one_way": (round_ns - send_ns) / 2,
+            "single_link_round_trip": round_ns,
+            "eth_subsystem_plus_wire": (round_ns - send_ns - answer_ns) / 2 - bytes_ns,
+            "initiate_send": send_ns,
+        }
+        figures += [Figure(test, nbytes, "ns", PHASES[test], ns) for test, ns in values.items()]
+    return figures
+
+
+BENCHES.register("eth-ping")(EthPing())
+
+
+RING_SAMPLES = 2
+TESTS = {"ring_ping_no_edm": False, "ring_ping_no_edm_merged_sync": True}
+"""Whether payload and flow control are one command."""
+MOST_HOPS = 64
+
+
+class RingLatency(Bench[Case]):
+    """Rows ``per_hop`` in ns and ``total_N_hops`` in us, with ``channels`` packets at once."""
+
+    about: ClassVar[str] = "the time of packets once around a ring of chips"
+    families: ClassVar[tuple[str, ...]] = ("seed_ubench",)
+    sizes: ClassVar[tuple[int, ...]] = (16, 64, 256, 1024, 2048, 4096, 8192)
+    channels: ClassVar[tuple[int, ...]] = (1,)
+
+    def add_flags(self, group: "argparse._ArgumentGroup") -> None:
+        hops = flag_types.list_of(flag_types.IntRange(2, MOST_HOPS))
+        group.add_argument("--hops", type=hops, default=[8], metavar="N[,N...]", help="chips in the ring (8)")
+
+    def cases(self, chosen: argparse.Namespace) -> list[Case]:
+        sizes, counts = tuple(chosen.sizes), chosen.channels
+        return [Case(test, n, hops, sizes) for test in TESTS for hops in chosen.hops for n in counts]
+
+    def claim(self, row: Published) -> Claim | None:
+        hops, nbytes = row.hops or 1, row.nbytes or 0
+        channels = 1 if row.channels is None else row.channels
+        if row.test not in TESTS or not 2 <= hops <= MOST_HOPS or not can_send(nbytes, channels):
+            return None
+        if row.statistic not in ("per_hop", f"total_{hops}_hops"):
+            return None
+        return Claim(Case(row.test, channels, hops, (nbytes,)), nbytes, row.statistic)
+
+    def measure(self, case: Case, machine: Machine) -> list[Figure]:
+        machine.check_room(case.channels, max(case.sizes))
+        told = machine.run_each(case.sizes, "ring_latency", case.hops, {
+            "channels": case.channels,
+            "samples": machine.samples or RING_SAMPLES,
+            "is_merged": TESTS[case.test],
+        })  # fmt: skip
+        figures = []
+        for each in told:
+            lap_ns = each["lap_ns"]
+            figures.append(Figure(case.test, each["nbytes"], "ns", "per_hop", lap_ns / case.hops))
+            figures.append(Figure(case.test, each["nbytes"], "us", f"total_{case.hops}_hops", lap_ns / 1000))
+        return figures
+
+
+BENCHES.register("ring-latency")(RingLatency())

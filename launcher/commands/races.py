@@ -1,0 +1,217 @@
+"""``ahbm-races`` runs a host script with several seeds of jitter, and says with which it fails or has other results.
+
+A search for races: runs with seeds of jitter, whose results are compared with those of the run without. Pure.
+
+Jitter changes times and orders, so these may differ, and the digest of a run with them. What a program computes may
+not, and it has to end.
+"""
+
+import re
+import shlex
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from launcher import options
+from launcher.commands import until_stopped
+from launcher.isolation import isolated
+from launcher.options import USAGE_EXIT, Usage
+from launcher.result.document import RunOutcome
+from launcher.run.run import checked, run_checked
+from sipsim.core.errors import ERROR_KINDS, AhbmError
+from sipsim.core.units import format_time_ps
+
+
+class Ended(NamedTuple):
+    """What a run came to. ``failure``: its kind and message; empty where it ran to its end. ``results``: the hash of
+    each by rank and name. ``end_ps``: the latest end of a rank. ``exit_code``: that of ``ahbm-launch``.
+    """
+
+    failure: str
+    results: Mapping[tuple[int, str], str]
+    end_ps: int
+    exit_code: int = 0
+
+
+class Race(NamedTuple):
+    """A seed with which the run is another one, and in what."""
+
+    seed: int
+    what: str
+
+
+def ended(outcome: RunOutcome) -> Ended:
+    """What a run came to, from its result document."""
+    error = outcome.error
+    failure = "" if error is None else f"{error['kind']}: {error['message']}"
+    results = {(row["rank"], name): sha for row in outcome.ranks for name, sha in row["results"].items()}
+    end_ps = max((row["sim_end_ps"] for row in outcome.ranks), default=0)
+    return Ended(failure, results, end_ps, outcome.exit_code)
+
+
+def first_race(usual: Ended, run: Callable[[int], Ended], seeds: Iterable[int]) -> Race | None:
+    """The first seed with which a run fails or has other results than the ``usual`` one; None if there is none."""
+    for seed in seeds:
+        what = difference(usual, run(seed))
+        if what:
+            return Race(seed, what)
+    return None
+
+
+def difference(usual: Ended, other: Ended) -> str:
+    """In what a run differs from the usual one; empty where it does not."""
+    if other.failure:
+        return other.failure
+    names = sorted({*usual.results, *other.results})
+    differ = [f"{name} of rank {rank}" for rank, name in names if _of(usual, rank, name) != _of(other, rank, name)]
+    return f"other results: {', '.join(differ)}" if differ else ""
+
+
+def _of(run: Ended, rank: int, name: str) -> str | None:
+    return run.results.get((rank, name))
+
+
+SEEDS = "1-20"
+MOST_SEEDS = 10_000
+SLOWER, SLOWER_PS = 10, 10**9
+"""A run with jitter is stopped when it has taken so many times as long as without, and a millisecond: it hangs."""
+STOPPED = "timeout: "
+"""The failure of a run that was stopped so."""
+EXAMPLES = options.closing(
+    "docs/tensix-guide.md",
+    "ahbm-races --topology n300 my_script.py",
+    "ahbm-races --seeds 20 --topology n300 my_script.py its own arguments",
+    "ahbm-races --seeds 7-9 --topology t3000 --engine inproc my_script.py",
+)
+HELP = f"""usage: ahbm-races [--seeds N or A-B] [options of ahbm-launch] [--] script.py [script args]
+
+Runs a script on chips of tiles without jitter and then with one seed after the other ({SEEDS}), and compares what it
+declares as results with tt.declare_result; without any, workers and DRAM. Stops at the first seed with which it fails
+or has others (exit code {ERROR_KINDS["wrong_numbers"]}), and prints the command that repeats it. A run that fails
+without jitter, too, ends it with the exit code of ahbm-launch; a mistake in the command line with {USAGE_EXIT}.
+
+{EXAMPLES}"""
+FORBIDDEN = (
+    "jitter",
+    "json",
+    "csv",
+    "csv_links",
+    "trace_ccl",
+    "oplog",
+    "list",
+    "dry_run",
+    "run_dir",
+    "resume",
+    "log_dir",
+)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the command line; returns 0, the exit code of wrong numbers where it finds a race, that of a mistake in the
+    command line, or that of a run which fails without jitter, as ``ahbm-launch`` has it.
+    """
+    arguments = sys.argv[1:] if argv is None else argv
+    return until_stopped("ahbm-races", lambda: _main(arguments))
+
+
+def _main(arguments: list[str]) -> int:
+    try:
+        seeds, rest = _seeds_of(arguments)
+        _check(rest)
+        return _search(seeds, rest)
+    except Usage as usage:
+        text = usage.text.replace("ahbm-launch:", "ahbm-races:", 1)
+        print(text, file=sys.stderr if usage.exit_code else sys.stdout)
+        return usage.exit_code
+    except AhbmError as error:
+        print(f"ahbm-races: {error}", file=sys.stderr)
+        return error.exit_code
+
+
+def _seeds_of(arguments: Sequence[str]) -> tuple[range, list[str]]:
+    """The seeds, and the command line of ``ahbm-launch``: ``--seeds`` stands first, all after it is that of a run."""
+    if arguments[:1] in (["-h"], ["--help"]):
+        raise Usage(HELP, 0)
+    text, rest = SEEDS, list(arguments)
+    if rest[:1] == ["--seeds"]:
+        text, rest = (rest[1] if len(rest) > 1 else ""), rest[2:]
+    elif rest and rest[0].startswith("--seeds="):
+        text, rest = rest[0].partition("=")[2], rest[1:]
+    found = re.fullmatch("([0-9]{1,18})(?:-([0-9]{1,18}))?", text)
+    if found is None:
+        raise Usage(f"ahbm-races: --seeds {text!r}: write N for 1 to N, or A-B", USAGE_EXIT)
+    first, last = (int(found[1]), int(found[2])) if found[2] else (1, int(found[1]))
+    if not 0 <= last - first < MOST_SEEDS:
+        raise Usage(f"ahbm-races: --seeds {text}: from 1 to {MOST_SEEDS} seeds, in order", USAGE_EXIT)
+    return range(first, last + 1), rest
+
+
+def _check(rest: list[str]) -> None:
+    given = options.given_options(rest)
+    for name, flag in given.items():
+        if name in FORBIDDEN:
+            raise Usage(f"ahbm-races: {flag}: belongs to a run by itself; leave it out", USAGE_EXIT)
+    if "script" not in given:
+        raise Usage("ahbm-races: which script? see ahbm-races --help", USAGE_EXIT)
+
+
+def _search(seeds: range, rest: list[str]) -> int:
+    with isolated():
+        # What has no jitter is refused before anything has run.
+        checked(options.parse([f"--jitter={seeds[0]}", *rest]), rest)
+    usual = _run(rest)
+    if usual.failure:
+        print(f"ahbm-races: it fails without jitter, too: {usual.failure}", file=sys.stderr)
+        return usual.exit_code
+    compared = ", ".join(dict.fromkeys(name for _, name in usual.results)) or "nothing"
+    print(f"without jitter: ok, ends at {format_time_ps(usual.end_ps)}; compared: {compared}", flush=True)
+    given = options.given_options(rest)
+    limit = [] if "max_sim_ps" in given else [f"--max-sim-time={SLOWER * usual.end_ps + SLOWER_PS}ps"]
+    begun: list[int] = []
+
+    def run_with(seed: int) -> Ended:
+        begun.append(seed)
+        return _run([f"--jitter={seed}", *limit, *rest])
+
+    try:
+        race = first_race(usual, run_with, seeds)
+    except KeyboardInterrupt:
+        if len(begun) > 1:
+            print(f"seeds {begun[0]} to {begun[-2]}: the same; partial result")
+        raise
+    if race is None:
+        print(f"seeds {seeds[0]} to {seeds[-1]}: the same")
+        return 0
+    _tell(race, seeds, limit, rest)
+    return ERROR_KINDS["wrong_numbers"]
+
+
+def _tell(race: Race, seeds: range, limit: list[str], rest: list[str]) -> None:
+    if race.seed > seeds[0]:
+        print(f"seeds {seeds[0]} to {race.seed - 1}: the same")
+    print(f"seed {race.seed}: {race.what}")
+    is_endless = race.what.startswith(STOPPED)
+    print(f"again: {shlex.join(['ahbm-launch', '--jitter', str(race.seed), *(limit if is_endless else []), *rest])}")
+
+
+def _run(argv: list[str]) -> Ended:
+    """One run, all in this process unless the flags name another engine; what it prints is not shown.
+
+    Raises:
+        ConfigError: for what cannot run.
+    """
+    started_s = time.monotonic()
+    argv = ["--engine=inproc", *argv]
+    with isolated():
+        prepared, chosen = checked(options.parse(argv), argv)
+        outcome = run_checked(prepared, chosen, argv, started_s)
+    if outcome.signal:
+        # The run has noted it for itself; no run has failed, the search is to end.
+        signal.raise_signal(outcome.signal)
+    return ended(outcome)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,250 @@
+"""What a run may change in its process, restored at its end: a program makes many runs, and no run meets another.
+
+One run at a time in a process: import paths, modules and standard streams belong to the whole process.
+
+Where a file that a flag names goes: to a path, or to standard output, in place of the table, for ``-``.
+
+Standard output and error that survive a closed terminal or pipe, or a full disk.
+
+After the first error output is dropped, so that a run still writes its files and returns its exit code.
+"""
+
+import contextlib
+import errno
+import gc
+import io
+import os
+import random
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, TextIO
+
+import numpy as np
+
+from sipsim.core.files import REWRITE, naming, open_named
+from sipsim.core.registry import forget_modules
+from sipsim.node.script import is_shared, submodules
+from sipsim.records.code_place import working_folder
+
+STANDARD_OUTPUT = Path("-")
+
+
+def absolute(path: Path) -> Path:
+    """The same destination from any working directory."""
+    return path if path == STANDARD_OUTPUT else path.absolute()
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[TextIO]:
+    """The destination, to be written to; line ends are written as they are given."""
+    if path == STANDARD_OUTPUT:
+        yield sys.stdout
+        sys.stdout.flush()
+        return
+    with naming(path), os.fdopen(_without_waiting(path), "w", newline="") as file:
+        yield file
+
+
+def _without_waiting(path: Path) -> int:
+    """Open, and do not wait for somebody who reads a pipe."""
+    try:
+        fd = open_named(path, REWRITE | os.O_NONBLOCK)
+    except OSError as error:
+        if error.errno == errno.ENXIO:
+            raise OSError(errno.ENXIO, "nobody reads this pipe", str(path)) from None
+        raise
+    os.set_blocking(fd, True)
+    return fd
+
+
+MOST_BYTES = 2**20
+"""Of the captured output the end is kept."""
+_UNDER_WAY = threading.Lock()
+
+
+@contextlib.contextmanager
+def isolated() -> Iterator[Callable[[], str]]:
+    """Run in it; yields a function that returns the output so far.
+
+    Restored: standard output and error, which are captured; import paths; modules, but for those of this project and
+    installed packages, which stay; the working directory; the environment; the thresholds of the garbage collector; the
+    states of the random generators. What the run left in reference cycles is freed.
+
+    Raises:
+        RuntimeError: while another run is under way.
+    """
+    if not _UNDER_WAY.acquire(blocking=False):
+        raise RuntimeError("another run is under way in this process; a process makes one run at a time")
+    try:
+        with _captured() as output, contextlib.ExitStack() as stack:
+            for keep in (_paths, _modules, _environment, _folder, _generators, _collector):
+                stack.enter_context(keep())
+            yield output
+    finally:
+        _UNDER_WAY.release()
+
+
+class _End(io.RawIOBase):
+    """A byte stream that keeps its end."""
+
+    def __init__(self) -> None:
+        self._pieces: deque[bytes] = deque()
+        self._size = 0
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        piece = bytes(data)
+        self._pieces.append(piece)
+        self._size += len(piece)
+        while self._size - len(self._pieces[0]) >= MOST_BYTES:
+            self._size -= len(self._pieces.popleft())
+        return len(piece)
+
+    def text(self) -> str:
+        return b"".join(self._pieces)[-MOST_BYTES:].decode(errors="replace")
+
+
+@contextlib.contextmanager
+def _captured() -> Iterator[Callable[[], str]]:
+    end: Any = _End()
+    stream = io.TextIOWrapper(io.BufferedWriter(end), "utf-8", "backslashreplace", write_through=True)
+
+    def output() -> str:
+        stream.flush()
+        text: str = end.text()
+        return text
+
+    with contextlib.redirect_stdout(stream), contextlib.redirect_stderr(stream):
+        yield output
+
+
+@contextlib.contextmanager
+def _paths() -> Iterator[None]:
+    argv, path = sys.argv, sys.path
+    saved = list(argv), list(path)
+    try:
+        yield
+    finally:
+        sys.argv, sys.path = argv, path
+        argv[:], path[:] = saved
+
+
+@contextlib.contextmanager
+def _modules() -> Iterator[None]:
+    before = dict(sys.modules)
+    bound = submodules({name: module for name, module in before.items() if not is_shared(name, module)})
+    try:
+        yield
+    finally:
+        for name, module in list(sys.modules.items()):
+            if name not in before and not is_shared(name, module):
+                del sys.modules[name]
+        sys.modules.update(before)
+        for package, name, module in bound:
+            setattr(package, name, module)
+        forget_modules()
+
+
+@contextlib.contextmanager
+def _environment() -> Iterator[None]:
+    before = dict(os.environ)
+    try:
+        yield
+    finally:
+        if os.environ != before:
+            os.environ.clear()
+            os.environ.update(before)
+
+
+@contextlib.contextmanager
+def _folder() -> Iterator[None]:
+    before = os.getcwd()
+    try:
+        yield
+    finally:
+        if working_folder() != before:
+            # A run may have deleted it.
+            with contextlib.suppress(OSError):
+                os.chdir(before)
+
+
+@contextlib.contextmanager
+def _generators() -> Iterator[None]:
+    before = random.getstate(), np.random.get_state()
+    try:
+        yield
+    finally:
+        random.setstate(before[0])
+        np.random.set_state(before[1])
+
+
+@contextlib.contextmanager
+def _collector() -> Iterator[None]:
+    before = gc.get_threshold()
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+        # Tasks that never ended: what they hold is released here, with the run's output and modules still in place.
+        gc.collect()
+
+
+GONE = (errno.EPIPE, errno.EIO)
+"""The reader has closed the stream; this is no error."""
+
+
+class SafeStream:
+    """A stream whose writes never raise. ``trouble``: why output was lost, except to a closed reader."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self.trouble = ""
+
+    def write(self, text: str) -> int:
+        """Write or drop."""
+        with self._dropping():
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        """Flush or drop."""
+        with self._dropping():
+            self._stream.flush()
+
+    def close(self) -> None:
+        """Flush: code that shares this process may close it, and the result is still to be written."""
+        self.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    @contextmanager
+    def _dropping(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            if error.errno not in GONE:
+                self.trouble = self.trouble or f"{error.strerror or error}"
+            # Redirects buffered output too, or the flush at exit would raise.
+            with suppress(OSError, ValueError), open(os.devnull, "wb") as nowhere:
+                os.dup2(nowhere.fileno(), self._stream.fileno())
+
+
+@contextmanager
+def safe_output() -> Iterator[SafeStream]:
+    """Wrap standard output and error of this process; yields standard output."""
+    streams = sys.stdout, sys.stderr
+    out, err = SafeStream(sys.stdout), SafeStream(sys.stderr)
+    sys.stdout, sys.stderr = out, err
+    try:
+        yield out
+    finally:
+        out.flush()
+        err.flush()
+        sys.stdout, sys.stderr = streams

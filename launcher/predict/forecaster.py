@@ -1,0 +1,167 @@
+"""Makes the prediction of a run in a process of its own, beside the run: kernels of a user are executed there.
+
+What they print goes nowhere, and one that never ends holds nothing up. The process is forked before anything else of
+the run, waits until it is asked, and ends with the launcher.
+
+What ``--dry-run`` expects of a run: wall time, memory and simulated time, as far as they can be known.
+"""
+
+import contextlib
+import os
+import select
+import signal
+import sys
+import time
+
+import msgspec
+
+from launcher.options import Prepared
+from launcher.predict.prediction import Host, measure, measure_beside, predict, read_costs
+from launcher.processes.fork_server import as_child, set_parent_death_signal, set_process_name
+from launcher.report.progress import Estimator, Prediction
+from sipsim.chips.api.chip import kind_of
+from sipsim.core.forks import watched
+from sipsim.core.units import format_time_ps
+from sipsim.records.report import pss_mib
+
+IN_ONE_PROCESS = "inproc"
+END = b"\n"
+"""The last byte of the answer."""
+
+
+class Forecaster:
+    """The process, and its answer. ``started_s``: when the command started, on the monotonic clock.
+
+    ``is_beside_run``: the run is under way meanwhile, and takes part of the host.
+    """
+
+    def __init__(self, prepared: Prepared, started_s: float, is_beside_run: bool = True) -> None:
+        self._answer, answer = os.pipe()
+        request, self._request = os.pipe()
+        self._received = b""
+        self._prediction: Prediction | None = None
+        self._has_ended = False
+        parent, loaded_mib, began_s = os.getpid(), pss_mib(), time.monotonic() - started_s
+        self._pid = os.fork()
+        if self._pid == 0:
+            # Kernels may start others.
+            os.setpgid(0, 0)
+            set_parent_death_signal(parent, signal.SIGKILL)
+            for end in (self._answer, self._request):
+                os.close(end)
+            as_child(lambda: _work(prepared, is_beside_run, began_s, loaded_mib, request, answer))
+        for end in (request, answer):
+            os.close(end)
+
+    def ask(self) -> None:
+        """Begin; more than once is no more than once."""
+        with contextlib.suppress(OSError):
+            os.write(self._request, b"?")
+
+    def prediction(self, wait_s: float = 0.0) -> Prediction | None:
+        """The prediction, once it is known; None before, and for a run that cannot be predicted."""
+        deadline_s = time.monotonic() + wait_s
+        while not self._has_ended and self._readable(max(deadline_s - time.monotonic(), 0.0)):
+            part = os.read(self._answer, 65536)
+            self._received += part
+            if not part or part.endswith(END):
+                # Other processes may hold the pipe open, which kernels have forked.
+                self._has_ended = True
+                self._prediction = _decoded(self._received)
+        return self._prediction
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether a prediction may still come."""
+        return not self._has_ended
+
+    def close(self) -> None:
+        """End the process."""
+        for kill in (os.kill, os.killpg):
+            with contextlib.suppress(ProcessLookupError):
+                kill(self._pid, signal.SIGKILL)
+        os.waitpid(self._pid, 0)
+        os.close(self._answer)
+        os.close(self._request)
+
+    def _readable(self, wait_s: float) -> bool:
+        return bool(select.select([self._answer], [], [], wait_s)[0])
+
+
+def _work(prepared: Prepared, is_beside_run: bool, began_s: float, loaded_mib: float, request: int, answer: int) -> int:
+    """In the process: wait for the request, and answer it."""
+    set_process_name("forecast")
+    null = os.open(os.devnull, os.O_RDWR)
+    for number in range(3):
+        os.dup2(null, number)
+    sys.stdout = sys.stderr = open(os.devnull, "w")  # noqa: SIM115
+    if not os.read(request, 1):
+        return 0
+    plan, job, costs = prepared.plan, prepared.job, read_costs()
+    number = 1 if prepared.engine == IN_ONE_PROCESS else plan.system.n_sips
+    round_trip_events = costs.host.round_trip_us / costs.host.event_us
+    machine = measure_beside(number, round_trip_events) if is_beside_run else measure(number)
+    with watched():
+        forecast = kind_of(plan.resolved).forecast(job, plan)
+    with open(answer, "wb") as pipe:
+        if forecast is not None:
+            host = Host(machine, began_s, loaded_mib)
+            prediction = predict(forecast, job, plan, prepared.engine == IN_ONE_PROCESS, host, costs)
+            pipe.write(msgspec.json.encode(prediction))
+        pipe.write(END)
+    return 0
+
+
+def _decoded(data: bytes) -> Prediction | None:
+    # The process may have been ended while it wrote.
+    with contextlib.suppress(msgspec.DecodeError):
+        return msgspec.json.decode(data, type=Prediction)
+    return None
+
+
+HERE = ("local", "inproc")
+"""The engines that run on this host alone, which is measured."""
+LONGEST_S = 20.0
+"""For the forecast. Its kernels are a user's, and may not end."""
+LOADED = 0.7
+"""With less of the processors than that, the prediction says how long the run would take by itself."""
+
+
+def expectation(prepared: Prepared, limit_ps: int | None, started_s: float) -> str:
+    """One line. ``limit_ps``: of ``--max-sim-time``; ``started_s``: when the command started, monotonic."""
+    if prepared.job.script is not None:
+        return "wall time and memory of a script are not known before it runs"
+    if prepared.engine not in HERE:
+        return f"wall time and memory are not known: --engine {prepared.engine} runs on other hosts"
+    forecaster = Forecaster(prepared, started_s, is_beside_run=False)
+    try:
+        forecaster.ask()
+        prediction, has_ended = forecaster.prediction(LONGEST_S), not forecaster.is_pending
+    finally:
+        forecaster.close()
+    if not has_ended:
+        return (
+            f"wall time and memory are not known: its kernels had not been counted after {LONGEST_S:g} s; if one loops "
+            f"for ever, a run with --progress-timeout 5 says where"
+        )
+    if prediction is None:
+        return "wall time and memory are not known: the commands of its kernels cannot be counted before they run"
+    return described(prediction, limit_ps)
+
+
+def described(prediction: Prediction, limit_ps: int | None = None) -> str:
+    """A prediction as text."""
+    found = Estimator(prediction, limit_ps).estimate(0.0, 0, 0)
+    wall_s = prediction.startup_s + found.left_s + prediction.end_s
+    processes = "1 process" if prediction.processes == 1 else f"{prediction.processes} processes"
+    by_itself = ""
+    if prediction.share < LOADED:
+        by_itself = f" beside what else loads this host (some {_rounded(wall_s * prediction.share)} s by itself)"
+    return (
+        f"about {_rounded(wall_s)} s of wall time{by_itself}, {round(prediction.memory_MiB)} MiB in {processes}, "
+        f"{prediction.forecast.commands} commands of kernels, about {format_time_ps(found.total_ps)} of simulated time"
+    )
+
+
+def _rounded(seconds: float) -> str:
+    return f"{seconds:.1f}" if seconds < 10 else f"{seconds:.0f}"

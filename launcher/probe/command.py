@@ -1,0 +1,451 @@
+"""``ahbm-probe`` says what one transfer costs, by its terms and simulated, or those of all pairs or of all sizes.
+
+The flags of ``ahbm-probe``, and which of them suit each other.
+"""
+
+import argparse
+import csv
+import io
+import json
+import shutil
+import sys
+from collections.abc import Callable, Sequence
+from operator import itemgetter
+from typing import NamedTuple
+
+from launcher import flag_types
+from launcher.commands import run_command, write_file
+from launcher.isolation import STANDARD_OUTPUT
+from launcher.options import USAGE_EXIT, Parser, Usage, Version, add_system, closing
+from launcher.probe import heat_map
+from launcher.probe import text as probe_text
+from launcher.probe.heat_map import Grid, heat_map_svg
+from launcher.probe.simulate import MOST_MESSAGES, ProbeRun, sweep
+from launcher.result.document import check_files
+from launcher.result.fields import (
+    CheckedPair,
+    Heading,
+    MatrixDocument,
+    MatrixFacts,
+    MatrixRow,
+    ProbeDocument,
+    SizePoint,
+    SweepDocument,
+    TermRow,
+    TlbMisses,
+    TransferSum,
+)
+from launcher.run.prepare import overrides_of, resolve
+from launcher.run.preparing import preparing
+from launcher.supervise.request import RunSettings
+from sipsim import VERSION
+from sipsim.chips.ahbm.address import LEAD_PE, PePlace
+from sipsim.chips.ahbm.chip import Ahbm
+from sipsim.chips.ahbm.collectives.rules import check_overrides_of_job
+from sipsim.chips.ahbm.costs.probe import Matrix, Probe, ProbePlan, Ps, Term, cube_matrix, sip_matrix
+from sipsim.chips.api.chip import kind_of
+from sipsim.config.schema import Resolved
+from sipsim.core.errors import ConfigError
+from sipsim.core.fields import columns_of
+from sipsim.core.units import format_size
+
+DEFAULT_BYTES = 4096
+ELEMENT_BYTES = 2
+DEFAULT_SWEEP = "64:64K"
+EXAMPLES = (
+    "ahbm-probe --from 0.0.0 --to 1.3.0 --bytes 4096",
+    "ahbm-probe --from 0.0.0 --to 1.3.0 --sweep-bytes 1K:64K",
+    "ahbm-probe --matrix --sips 9 --topology torus_2d",
+)
+USAGE = """ahbm-probe --from SIP.CUBE.PE --to SIP.CUBE.PE [--short | --sweep-bytes [MIN:MAX]] [options]
+       ahbm-probe --matrix [sips | cubes[:SIP,SIP]] [options]"""
+
+
+class MatrixOf(NamedTuple):
+    """What the rows and columns are: all SIPs, or the cubes of two (those of the first among themselves, too)."""
+
+    what: str
+    sips: tuple[int, int] = (0, 1)
+
+
+def parse_probe(argv: list[str]) -> argparse.Namespace:
+    """The command line of ``ahbm-probe``: the system as ``Options`` has it, and what is asked about it.
+
+    ``src`` and ``dst`` are None with ``matrix`` only; ``sizes`` (``--sweep-bytes``) and ``matrix`` are None if not
+    asked for.
+
+    Raises:
+        Usage: for ``--help``, ``--version`` and every mistake.
+    """
+    parser = Parser(
+        prog="ahbm-probe",
+        usage=USAGE,
+        description="What one transfer costs, term by term: a raw DMA write, and the send/recv pair of the same bytes. "
+        "Or of all pairs, or of all sizes. The default of a flag is in parentheses.",
+        allow_abbrev=False,
+        closing=closing("docs/probe.md", *EXAMPLES),
+    )
+    add_system(parser.add_argument_group("the system"))
+    _add_transfer(parser.add_argument_group("the transfer"))
+    _add_output(parser.add_argument_group("the output"))
+    values = parser.parse_args(argv)
+    problem = _problem(values)
+    if problem is not None:
+        raise Usage(f"{parser.prog}: {problem}", USAGE_EXIT)
+    values.settings, values.algorithm = tuple(values.settings), None
+    values.bytes = DEFAULT_BYTES if values.bytes is None else values.bytes
+    return values
+
+
+def _add_transfer(group: "argparse._ArgumentGroup") -> None:
+    group.add_argument("--from", type=flag_types.place, dest="src", metavar="SIP.CUBE.PE", help="the sending PE")
+    group.add_argument("--to", type=flag_types.place, dest="dst", metavar="SIP.CUBE.PE", help="the receiving PE")
+    group.add_argument("--bytes", type=flag_types.size, metavar="B", help=f"size of the message ({DEFAULT_BYTES})")
+    group.add_argument(
+        "--matrix",
+        nargs="?",
+        const="sips",
+        type=_matrix_of,
+        metavar="WHAT",
+        help="the pair's time between the lead PEs of all SIPs (sips), or of all cubes of SIP 0 and of SIP 1 (cubes), "
+        "or of others, such as cubes:2,5 (none; sips without a value)",
+    )
+    group.add_argument(
+        "--sweep-bytes",
+        nargs="?",
+        const=DEFAULT_SWEEP,
+        type=_sizes,
+        dest="sizes",
+        metavar="MIN:MAX",
+        help=f"bandwidth by size, in steps of two, simulated (none; {DEFAULT_SWEEP} without a value)",
+    )
+
+
+def _add_output(group: "argparse._ArgumentGroup") -> None:
+    group.add_argument("--short", action="store_true", help="sums by kind of part, on one screen")
+    group.add_argument("--json", type=flag_types.output, metavar="FILE", help="write all figures")
+    group.add_argument(
+        "--csv", type=flag_types.output, metavar="FILE", help="write the figures of --matrix or --sweep-bytes"
+    )
+    group.add_argument("--svg", type=flag_types.output, metavar="FILE", help="draw --matrix")
+    group.add_argument("--version", action=Version, nargs=0, help="print the version")
+
+
+def _problem(values: argparse.Namespace) -> str | None:
+    """What is wrong with these flags together, in one line."""
+    is_matrix, is_sweep = values.matrix is not None, values.sizes is not None
+    ways = {"--matrix": is_matrix, "--sweep-bytes": is_sweep, "--short": values.short}
+    chosen = [flag for flag, is_chosen in ways.items() if is_chosen]
+    if len(chosen) > 1:
+        return f"give one of {' and '.join(chosen)}: each is an output of its own"
+    ends = {"--from": values.src, "--to": values.dst}
+    if is_matrix:
+        given = [flag for flag, place in ends.items() if place is not None]
+        return f"{given[0]}: --matrix shows all pairs; leave {' and '.join(given)} out" if given else None
+    missing = [flag for flag, place in ends.items() if place is None]
+    if missing:
+        return f"the following arguments are required: {', '.join(missing)}"
+    if is_sweep and values.bytes is not None:
+        return "--bytes: --sweep-bytes gives the sizes; leave --bytes out"
+    if values.csv is not None and not is_sweep:
+        return "--csv: is for --matrix and --sweep-bytes; use --json"
+    if values.svg is not None:
+        return "--svg: draws --matrix; give that too"
+    return None
+
+
+def _matrix_of(text: str) -> MatrixOf:
+    what, colon, sips = text.partition(":")
+    numbers = sips.split(",") if colon else ["0", "1"]
+    is_right = (what == "cubes" or (what == "sips" and not colon)) and len(numbers) == 2
+    if not is_right or not all(number.isascii() and number.isdigit() and len(number) < 10 for number in numbers):
+        raise argparse.ArgumentTypeError(f"{text!r} must be sips, cubes, or cubes:SIP,SIP such as cubes:2,5")
+    first, second = map(int, numbers)
+    if first == second:
+        raise argparse.ArgumentTypeError(f"{text!r}: the same SIP twice; name two, such as cubes:2,5")
+    return MatrixOf(what, (first, second))
+
+
+def _sizes(text: str) -> list[int]:
+    """MIN, its doubles, and MAX."""
+    least, colon, most = text.partition(":")
+    if not colon:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a range of sizes; write MIN:MAX, such as {DEFAULT_SWEEP}")
+    size, last = flag_types.size(least), flag_types.size(most)
+    if size > last:
+        raise argparse.ArgumentTypeError(
+            f"{text!r}: {least} is more than {most}; write MIN:MAX, such as {DEFAULT_SWEEP}"
+        )
+    sizes = []
+    while size < last:
+        sizes.append(size)
+        size *= 2
+    return [*sizes, last]
+
+
+def check_sizes(flag: str, sizes: list[int]) -> None:
+    """Check that messages of these sizes have whole elements.
+
+    Raises:
+        ConfigError: naming the flag and the first that has not.
+    """
+    for size in sizes:
+        if size % ELEMENT_BYTES:
+            what = f"must be a multiple of {ELEMENT_BYTES}, the size of an element"
+            raise ConfigError(f"{flag} {size}: {what}")
+
+
+def check_most(sizes: list[int], slot_size: int, most_messages: int) -> None:
+    """Check that the largest size is few enough messages of a slot.
+
+    Raises:
+        ConfigError: with the largest that is.
+    """
+    if sizes[-1] > most_messages * slot_size:
+        what = f"is sent as messages of {slot_size} B (slot_size), {most_messages} at most"
+        raise ConfigError(f"--sweep-bytes {sizes[-1]}: {what}; give at most {format_size(most_messages * slot_size)}")
+
+
+MOST_SIPS = 128
+"""Of a matrix: their pairs take some seconds."""
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the command line; returns 0, or 2 with one line for a mistake."""
+    return run_command("ahbm-probe", lambda: _run(sys.argv[1:] if argv is None else argv))
+
+
+def _run(argv: list[str]) -> None:
+    chosen = parse_probe(argv)
+    check_files(
+        {"--json": chosen.json, "--csv": chosen.csv, "--svg": chosen.svg},
+        {"--config": chosen.config, "--ccl": chosen.ccl},
+    )
+    _answer(chosen)
+
+
+def _answer(chosen: argparse.Namespace) -> None:
+    if chosen.matrix is not None:
+        _show_matrix(chosen)
+        return
+    if chosen.sizes is not None:
+        swept = probe_sweep(chosen)
+        write_file(chosen.csv, _csv(SizePoint, swept["sizes"]))
+        _show(chosen, swept, probe_text.sweep)
+        return
+    _show(chosen, probe(chosen), probe_text.short if chosen.short else probe_text.terms)
+
+
+def _show(
+    chosen: argparse.Namespace, document: probe_text.Document, rendered: Callable[[probe_text.Document], str]
+) -> None:
+    write_file(chosen.json, json.dumps(document, indent=1) + "\n")
+    if STANDARD_OUTPUT not in (chosen.json, chosen.csv):
+        print(rendered(document))
+
+
+def probe(chosen: argparse.Namespace) -> ProbeDocument:
+    """Both sums, their terms, and the simulated time of each.
+
+    Raises:
+        ConfigError: for invalid PEs, sizes or settings.
+    """
+    check_sizes("--bytes", [chosen.bytes])
+    plan = ProbePlan(_resolved(chosen), PePlace(*chosen.src), PePlace(*chosen.dst))
+    costs = Probe(plan, chosen.bytes)
+    raw, pair = costs.raw(), costs.pair()
+    ran = ProbeRun(plan, [chosen.bytes])
+    document: ProbeDocument = {
+        **_heading(plan, costs.credit_mode),  # type: ignore[typeddict-item]
+        "from": list(chosen.src),
+        "to": list(chosen.dst),
+        "bytes": chosen.bytes,
+        "way": _way(costs),
+        "raw_dma": _sum(raw, ran.raw_ps(chosen.bytes)),
+        "pair": _sum(pair, ran.received_ps[0]),
+        "overhead_ps": _total(pair) - _total(raw),
+    }
+    walk_ps, walks = costs.walk_ps(), costs.first_walks()
+    if walk_ps is not None:
+        sums_ps = walks * walk_ps, ran.walked_ps
+        document["tlb_misses"] = TlbMisses(walk_ps=walk_ps, walks=walks, sum_ps=sums_ps[0], simulated_ps=sums_ps[1])
+    return document
+
+
+def probe_sweep(chosen: argparse.Namespace) -> SweepDocument:
+    """The bandwidth of each size, simulated, and what bounds it.
+
+    Raises:
+        ConfigError: for invalid PEs, sizes or settings.
+    """
+    check_sizes("--sweep-bytes", chosen.sizes)
+    plan = ProbePlan(_resolved(chosen), PePlace(*chosen.src), PePlace(*chosen.dst))
+    check_most(chosen.sizes, plan.ipcq.slot_size, MOST_MESSAGES)
+    return {
+        **_heading(plan, Probe(plan, 1).credit_mode),
+        "from": list(chosen.src),
+        "to": list(chosen.dst),
+        **sweep(plan, chosen.sizes),
+    }
+
+
+def probe_matrix(chosen: argparse.Namespace) -> tuple[MatrixDocument, list[Matrix]]:
+    """The pair's time for all pairs, and of the fastest and the slowest the simulated one too.
+
+    Raises:
+        ConfigError: for a system without pairs, or too many, invalid sizes or settings.
+    """
+    check_sizes("--bytes", [chosen.bytes])
+    resolved = _resolved(chosen)
+    plan = ProbePlan(resolved, *_any_pair(chosen.matrix, resolved))
+    matrices = _matrices(plan, chosen.bytes, chosen.matrix)
+    pairs = [pair for matrix in matrices for pair in matrix.pairs()]
+    extremes = (min(pairs, key=itemgetter(0)), max(pairs, key=itemgetter(0)))
+    checked = [_checked(resolved, chosen.bytes, *pair) for pair in dict.fromkeys(extremes)]
+    document: MatrixDocument = {
+        **_heading(plan, plan.ipcq.credit_return_mode),
+        "bytes": chosen.bytes,
+        "matrix": chosen.matrix.what,
+        "matrices": [_facts(matrix) for matrix in matrices],
+        "checked": checked,
+    }
+    return document, matrices
+
+
+def _any_pair(matrix: MatrixOf, resolved: Resolved) -> tuple[PePlace, PePlace]:
+    """Two PEs of the matrix; all errors that concern it are found here."""
+    n_sips = resolved.topology.system.sips.count
+    mesh = resolved.topology.sip.cube_mesh
+    if matrix.what == "sips":
+        if not 2 <= n_sips <= MOST_SIPS:
+            what = f"{n_sips} SIPs; it needs 2 to {MOST_SIPS}" if n_sips > 1 else "one SIP has no pairs; give --sips 2"
+            raise ConfigError(f"--matrix sips: {what}, or --matrix cubes")
+        return PePlace(0, 0, LEAD_PE), PePlace(1, 0, LEAD_PE)
+    first, second = matrix.sips
+    if n_sips == 1 and matrix == MatrixOf("cubes"):
+        if mesh.w * mesh.h < 2:
+            raise ConfigError("--matrix cubes: one SIP of one cube has no pairs; give --sips 2 or more cubes")
+        return PePlace(0, 0, LEAD_PE), PePlace(0, 1, LEAD_PE)
+    for sip in matrix.sips:
+        if sip >= n_sips:
+            raise ConfigError(f"--matrix cubes:{first},{second}: there is no SIP {sip}; SIPs are 0 to {n_sips - 1}")
+    return PePlace(first, 0, LEAD_PE), PePlace(second, 0, LEAD_PE)
+
+
+def _matrices(plan: ProbePlan, nbytes: int, matrix: MatrixOf) -> list[Matrix]:
+    if matrix.what == "sips":
+        return [sip_matrix(plan, nbytes)]
+    first, second = matrix.sips
+    among = [cube_matrix(plan, nbytes, first, first)] if plan.system.n_cubes > 1 else []
+    return among if plan.system.n_sips == 1 else [*among, cube_matrix(plan, nbytes, first, second)]
+
+
+def _checked(resolved: Resolved, nbytes: int, ps: Ps, src: PePlace, dst: PePlace) -> CheckedPair:
+    simulated_ps = ProbeRun(ProbePlan(resolved, src, dst), [nbytes]).received_ps[0]
+    return {"from": list(src), "to": list(dst), "ps": ps, "simulated_ps": simulated_ps}
+
+
+def _show_matrix(chosen: argparse.Namespace) -> None:
+    document, matrices = probe_matrix(chosen)
+    grids = [_grid(chosen.matrix, matrix) for matrix in matrices]
+    head = probe_text.heading(document, f"tl.send to tl.recv's return, {chosen.bytes} B, between lead PEs")
+    write_file(chosen.json, json.dumps(document, indent=1) + "\n")
+    rows: list[MatrixRow] = [
+        {"from": _name(src), "to": _name(dst), "ps": ps} for matrix in matrices for ps, src, dst in matrix.pairs()
+    ]
+    write_file(chosen.csv, _csv(MatrixRow, rows))
+    write_file(chosen.svg, heat_map_svg(" ".join(line.removeprefix("# ") for line in head), grids))
+    if STANDARD_OUTPUT in (chosen.json, chosen.csv, chosen.svg):
+        return
+    print("\n".join(head))
+    heat_map.show(heat_map.heat_map(grids, shutil.get_terminal_size().columns))
+    names = ("least", "most") if len(document["checked"]) > 1 else ("all pairs",)
+    print("\n".join(map(_check_line, names, document["checked"])))
+
+
+def _facts(matrix: Matrix) -> MatrixFacts:
+    rows, columns = ([list(place) for place in axis] for axis in (matrix.rows, matrix.columns))
+    return {"title": matrix.title, "rows": rows, "columns": columns, "ps": matrix.ps}
+
+
+def _grid(of: MatrixOf, matrix: Matrix) -> Grid:
+    rows, columns = (
+        [str(place.sip if of.what == "sips" else place.cube) for place in axis]
+        for axis in (matrix.rows, matrix.columns)
+    )
+    return Grid(matrix.title, rows, columns, [[None if ps is None else ps / 1000 for ps in row] for row in matrix.ps])
+
+
+def _check_line(name: str, checked: CheckedPair) -> str:
+    src, dst = _name(checked["from"]), _name(checked["to"])
+    by_sum, simulated = (f"{ps / 1000:.3f} ns" for ps in (checked["ps"], checked["simulated_ps"]))
+    line = f"# {name}: {by_sum} from PE {src} to PE {dst}; simulated {simulated}"
+    return line if checked["ps"] == checked["simulated_ps"] else f"{line}: a part adds what no sum contains"
+
+
+def _resolved(chosen: argparse.Namespace) -> Resolved:
+    with preparing(RunSettings(), None):
+        resolved = resolve(chosen)
+    if not isinstance(kind_of(resolved), Ahbm):
+        raise ConfigError(
+            f"system.chip = {resolved.topology.system.chip}: ahbm-probe sends between PEs of chip ahbm only"
+        )
+    check_overrides_of_job(resolved, overrides_of(chosen), [resolved.ccl.defaults.algorithm])
+    return resolved
+
+
+def _heading(plan: ProbePlan, credit_mode: str) -> Heading:
+    knobs = plan.ipcq
+    return {
+        "version": VERSION,
+        "system": plan.system.describe(),
+        "buffer_kind": knobs.buffer_kind,
+        "credit_return_mode": credit_mode,
+        "hw_strict": knobs.hw_strict,
+    }
+
+
+def _way(costs: Probe) -> str:
+    """The SIPs and links of the route, or its cubes when it stays in one."""
+    *leaving, (last, route) = costs.forward
+    if leaving:
+        links = ", ".join(costs.edge_name(sip, piece.edges[-1]).removeprefix("link ") for sip, piece in leaving)
+        sips = " > ".join(str(sip) for sip, _ in costs.forward)
+        return f"SIP {sips} by {'links' if len(leaving) > 1 else 'link'} {links}"
+    cubes = dict.fromkeys(node.cube for node in (route.start, *(edge.dst for edge in route.edges)))
+    return f"cube {' > '.join(map(str, cubes))} of SIP {last}"
+
+
+def _sum(terms: list[Term], simulated_ps: Ps | None) -> TransferSum:
+    listed: list[TermRow] = [{"part": term.part, "kind": term.kind, "what": term.what, "ps": term.ps} for term in terms]
+    return {"terms": listed, "kinds": _kinds(terms), "sum_ps": _total(terms), "simulated_ps": simulated_ps}
+
+
+def _kinds(terms: list[Term]) -> dict[str, Ps]:
+    """Sums by kind of term; the way back (credit, acknowledgement) is a kind of its own."""
+    kinds: dict[str, Ps] = {}
+    for term in terms:
+        kind = term.kind if term.part in ("send", "data") else term.part
+        kinds[kind] = kinds.get(kind, 0) + term.ps
+    return kinds
+
+
+def _total(terms: list[Term]) -> Ps:
+    return sum(term.ps for term in terms)
+
+
+def _name(place: PePlace | list[int]) -> str:
+    return ".".join(map(str, place))
+
+
+def _csv(record: type, rows: Sequence[probe_text.Document]) -> str:
+    """Rows as CSV; the columns are the fields of ``record``."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns_of(record), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

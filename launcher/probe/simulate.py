@@ -1,0 +1,205 @@
+"""Bandwidth by size, each size simulated and set against the model of Hockney, ``t0 + n / r_inf``.
+
+Up to ``slot_size`` a size is one message, and messages of it one right after the other; above, it is sent as messages
+of ``slot_size``, the last one shorter. What bounds the rate of the latter is the longest of what each message needs
+for itself: the drain of the slowest edge, what ``tl.recv`` waits for a credit, and its part of a ring's round trip.
+
+Simulates messages between the two PEs of a ``ProbePlan``, all SIPs in this process.
+"""
+
+import tempfile
+import time
+from functools import cached_property
+from pathlib import Path
+
+from broker.mail.inproc import InprocMail
+from launcher.engines.inproc import InProcess
+from launcher.report.progress import Progress
+from launcher.result.fields import BoundRow, OneAfterAnother, OneMessage, SizePoint, SweepFigures
+from launcher.supervise.request import Request
+from launcher.supervise.signals import StopSignals
+from sipsim.chips.ahbm import host
+from sipsim.chips.ahbm.chip import AhbmChip
+from sipsim.chips.ahbm.costs.probe import Probe, ProbePlan, Ps, gbytes_per_s
+from sipsim.chips.ahbm.ipcq.credits import PIGGYBACK
+from sipsim.chips.ahbm.ipcq.messages import IN_PLACE
+from sipsim.chips.ahbm.memory.mmu import TLB_MISS
+from sipsim.chips.ahbm.sip import Sip
+from sipsim.core.errors import SimulationError
+from sipsim.fabric.graph import Edge
+from sipsim.records.job import Job
+
+SCRIPT = str(Path(host.__path__[0], "probe_script.py"))
+
+
+class ProbeRun:
+    """A run in which the plan's ``src`` sends messages of these sizes, one right after the other.
+
+    The receiver waits already when the first is sent, and receives one after the other with ``tl.recv``.
+
+    Raises:
+        SimulationError: when the run fails.
+    """
+
+    def __init__(self, plan: ProbePlan, sizes: list[int]) -> None:
+        self._plan = plan
+        way = plan.way
+        arguments = (",".join(map(str, sizes)), str(plan.rank_of[plan.src]), way.direction, way.reverse)
+        job = Job(script=SCRIPT, script_args=arguments, verify=False, check_invariants=True)
+        with tempfile.TemporaryDirectory() as folder, StopSignals(None) as signals:
+            request = Request(plan, job, folder, time.monotonic(), Progress(quiet=True))
+            self._ran = InProcess(request, signals, InprocMail(), keep_oplog=True)
+            outcome = self._ran.run()
+        if outcome.error is not None:
+            raise SimulationError(outcome.error.message)
+
+    @cached_property
+    def received_ps(self) -> list[Ps]:
+        """From the first ``tl.send`` to the return of each ``tl.recv`` and ``tl.release``."""
+        ended_by = "ipcq.release" if self._plan.ipcq.latch == IN_PLACE else "ipcq.recv"
+        sends, receives = (
+            [record for record in self._sip(place.sip).oplog.records if record[0] == kind]
+            for place, kind in ((self._plan.src, "ipcq.send"), (self._plan.dst, ended_by))
+        )
+        began_ps = int(sends[0][1]) - self._plan.issue_ps
+        return [int(record[2]) - began_ps for record in receives]
+
+    @cached_property
+    def walked_ps(self) -> Ps:
+        """For how long the sender waited for page walks, all before a send."""
+        launches = self._chip(self._plan.src.sip).torch.kernels.records
+        return sum(launch.busy_ps.get(TLB_MISS, 0) for launch in launches)
+
+    def raw_ps(self, nbytes: int) -> Ps | None:
+        """Time of a DMA write to the same slot, after the messages; None across SIPs, which a DMA does not reach.
+
+        No kernel asks for it, so PE_CPU's issue is added.
+        """
+        src, dst = self._plan.src, self._plan.dst
+        if src.sip != dst.sip:
+            return None
+        sip, ended = self._sip(src.sip), list[int]()
+        ring = sip.pe(dst.cube, dst.pe).ipcq.queues[self._plan.way.reverse]
+        began_ps = sip.engine.now_ps
+        dma = sip.pe(src.cube, src.pe).dma
+        dma.write(ring.my_rx_base_pa, bytes(nbytes), lambda: ended.append(sip.engine.now_ps))
+        sip.engine.run_before(None, 10**6)
+        return self._plan.issue_ps + ended[0] - began_ps
+
+    def _sip(self, number: int) -> Sip:
+        return self._chip(number).sip
+
+    def _chip(self, number: int) -> AhbmChip:
+        chip = self._ran.members[number].chip
+        assert isinstance(chip, AhbmChip)
+        return chip
+
+
+MOST_MESSAGES = 4096
+"""Of one size, for one run."""
+MOST_SLOTS = 1024
+"""Up to so many slots a ring is seen full."""
+MANY_BYTES = 2**30
+"""So many bytes have the rate of infinitely many."""
+
+
+def sweep(plan: ProbePlan, sizes: list[int]) -> SweepFigures:
+    """The curve, and what the two rates are bounded by.
+
+    ``sizes``: bytes, ascending. Times are in ps, rates in GB/s.
+    """
+    slot_size = plan.ipcq.slot_size
+    points = [_one_message(plan, size) if size <= slot_size else _many_messages(plan, size) for size in sizes]
+    single = [point for point in points if point["messages"] == 1]
+    figures: SweepFigures = {"slot_size": slot_size, "sizes": points}
+    if single:
+        figures["one_message"] = _hockney(plan, single)
+        figures["one_after_another"] = _rate(plan, single[-1])
+    return figures
+
+
+def _one_message(plan: ProbePlan, size: int) -> SizePoint:
+    slots = min(plan.ipcq.n_slots, MOST_SLOTS)
+    # The first round fills the ring, in the second its credits may meet; those after it repeat.
+    received_ps = ProbeRun(plan, [size] * (3 * slots)).received_ps
+    interval_ps = (received_ps[-1] - received_ps[-1 - slots]) / slots
+    point = _point(size, 1, received_ps[0])
+    return {**point, "interval_ps": interval_ps, "interval_GBps": _gbps(size, interval_ps)}
+
+
+def _many_messages(plan: ProbePlan, size: int) -> SizePoint:
+    slot_size = plan.ipcq.slot_size
+    full, rest = divmod(size, slot_size)
+    messages = [slot_size] * full + [rest] * bool(rest)
+    return _point(size, len(messages), ProbeRun(plan, messages).received_ps[-1])
+
+
+def _point(size: int, messages: int, time_ps: Ps) -> SizePoint:
+    return {"bytes": size, "messages": messages, "time_ps": time_ps, "GBps": _gbps(size, time_ps)}
+
+
+def _hockney(plan: ProbePlan, points: list[SizePoint]) -> OneMessage:
+    """The model of one message. ``off_ps``: by how much a simulated size differs from it at most."""
+    probe = Probe(plan, points[0]["bytes"])
+    t0_ps = points[0]["time_ps"] - probe.drain_ps(points[0]["bytes"])
+    r_inf = _gbps(MANY_BYTES, probe.drain_ps(MANY_BYTES))
+    off_ps = max(abs(point["time_ps"] - t0_ps - probe.drain_ps(point["bytes"])) for point in points)
+    half_bytes = round(t0_ps * r_inf / 1000)
+    return {
+        "t0_ps": t0_ps,
+        "r_inf_GBps": r_inf,
+        "half_bytes": half_bytes,
+        "bounded_by": _slowest_edge(probe),
+        "off_ps": off_ps,
+    }
+
+
+def _slowest_edge(probe: Probe) -> str:
+    """The edge that bounds one message's rate, and how many are alike."""
+    sip, edge = probe.drain(MANY_BYTES)
+    needed_ps = edge.drain_ps(MANY_BYTES)
+    alike = sum(each.drain_ps(MANY_BYTES) == needed_ps for _, route in probe.forward for each in route.edges) - 1
+    others = f", and {alike} more that are as slow" if alike else ""
+    return f"{_rate_of(edge, _gbps(MANY_BYTES, probe.drain_ps(MANY_BYTES)), probe.edge_name(sip, edge))}{others}"
+
+
+def _rate_of(edge: Edge, useful: float, name: str) -> str:
+    whole = gbytes_per_s(edge)
+    framing = f", of which framing leaves {useful:g} GB/s" if useful < whole * (1 - 1e-6) else ""
+    return f"{name}, {whole:g} GB/s{framing}"
+
+
+def _rate(plan: ProbePlan, point: SizePoint) -> OneAfterAnother:
+    """What bounds the rate of messages one after another. ``off_ps``: what the bounds do not explain."""
+    bounds = _bounds(plan, point["bytes"])
+    longest = max(bounds, key=lambda bound: bound["ps"])
+    return {
+        "bytes": point["bytes"],
+        "interval_ps": point["interval_ps"],
+        "GBps": point["interval_GBps"],
+        "bounds": bounds,
+        "bounded_by": longest["what"],
+        "off_ps": point["interval_ps"] - longest["ps"],
+    }
+
+
+def _bounds(plan: ProbePlan, size: int) -> list[BoundRow]:
+    probe, knobs = Probe(plan, size), plan.ipcq
+    sip, edge = probe.drain(size)
+    found: list[BoundRow] = [
+        {"what": f"the drain of {probe.edge_name(sip, edge)}", "ps": probe.drain_ps(size)},
+        {
+            "what": f"tl.recv, to the end of its wait for the credit ({probe.credit_mode})",
+            "ps": probe.next_receive_ps(),
+        },
+    ]
+    if knobs.n_slots <= MOST_SLOTS:
+        waits_ps = plan.piggyback_wait_ps if probe.credit_mode == PIGGYBACK else 0
+        round_ps = probe.arrival_ps() + waits_ps + probe.credit_ps()
+        what = f"the ring's {knobs.n_slots} slots: each is free again after a round trip"
+        found.append({"what": what, "ps": round_ps / knobs.n_slots})
+    return found
+
+
+def _gbps(nbytes: int, ps: float) -> float:
+    return nbytes * 1000 / ps if ps else 0.0

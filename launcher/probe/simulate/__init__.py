@@ -1,1 +1,0 @@
-"""The files of one subject, which become simulate.py."""

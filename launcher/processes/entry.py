@@ -1,0 +1,167 @@
+"""What the processes of a run do: the broker or a SIP. The entry of every fork server, local or of an agent.
+
+The launcher's server inherits the plan through fork. An agent's server gets a ticket, from which it makes the plan
+once; its SIPs are forks of it. Orders are plain data (``sip_order``, ``broker_order``).
+
+Environment variables that identify a rank or an agent. Pure.
+
+Names of the processes of a run.
+"""
+
+import os
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+
+from broker.mail.base import SILENCE_S
+from broker.process import run_broker
+from broker.security import BrokerKeys
+from launcher.processes.fork_server import SendText
+from launcher.processes.this_host import check_files
+from launcher.processes.ticket import Ticket
+from sipsim.chips.api.run_plan import RunPlan
+from sipsim.core.errors import ConfigError
+from sipsim.node.process import run_sip
+from sipsim.node.sip_node import SipProcessSpec
+from sipsim.records.job import Job
+
+OWN_NODE_RANK = "AHBM_NODE_RANK"
+NODE_RANKS = (OWN_NODE_RANK, "SLURM_NODEID", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "JOB_COMPLETION_INDEX")
+"""Variables with a node rank: our own, Slurm's, Open MPI's, PMI's (MPICH), those of a Kubernetes Indexed Job."""
+
+MOST_DIGITS = 9
+
+
+class RankEnvironment(NamedTuple):
+    """The position of a rank in a run: ``local_rank`` of ``local_size`` on the host ``node_rank``."""
+
+    rank: int
+    world_size: int
+    local_rank: int
+    local_size: int
+    node_rank: int
+    run_id: str
+    incarnation: int
+
+
+def rank_environment(info: RankEnvironment) -> dict[str, str]:
+    """The environment of a rank: our own names, and those of torchrun."""
+    rank, size = str(info.rank), str(info.world_size)
+    local_rank, incarnation = str(info.local_rank), str(info.incarnation)
+    return {
+        "AHBM_RANK": rank,
+        "AHBM_WORLD_SIZE": size,
+        "AHBM_LOCAL_RANK": local_rank,
+        OWN_NODE_RANK: str(info.node_rank),
+        "AHBM_RUN_ID": info.run_id,
+        "AHBM_INCARNATION": incarnation,
+        "RANK": rank,
+        "WORLD_SIZE": size,
+        "LOCAL_RANK": local_rank,
+        "LOCAL_WORLD_SIZE": str(info.local_size),
+        "TORCHELASTIC_RESTART_COUNT": incarnation,
+    }
+
+
+def node_rank(environ: Mapping[str, str], n_hosts: int, given: int | None = None, names: tuple[str, ...] = ()) -> int:
+    """The node rank of this host. ``given``: that of the bootstrap; ``names``: the variables that may hold it.
+
+    Raises:
+        ConfigError: when there is none, two sources disagree, or it is not below ``n_hosts``.
+    """
+    names = (OWN_NODE_RANK, *names) if names or given is not None else NODE_RANKS
+    found = {name: environ[name] for name in names if environ.get(name, "")}
+    if given is not None:
+        found["the bootstrap"] = str(given)
+    if not found:
+        known = ", ".join(names)
+        raise ConfigError(f"no node rank: none of {known} is set; set {OWN_NODE_RANK}=0 on the first host")
+    for name, text in found.items():
+        if not (text.isascii() and text.isdigit()) or len(text) > MOST_DIGITS or int(text) >= n_hosts:
+            raise ConfigError(f"{name}={text}: must be a node rank from 0 to {n_hosts - 1}")
+    if len({int(text) for text in found.values()}) > 1:
+        what = ", ".join(f"{name}={text}" for name, text in found.items())
+        raise ConfigError(f"{what}: these disagree on the node rank; unset the wrong ones")
+    return int(next(iter(found.values())))
+
+
+BROKER_NAME = "broker"
+
+
+def sip_name(rank: int) -> str:
+    """The name of a rank's process."""
+    return f"sip-{rank}"
+
+
+def is_sip_name(name: str) -> bool:
+    """Whether it is the name of a rank's process."""
+    return re.fullmatch(r"sip-[0-9]{1,6}", name, re.ASCII) is not None
+
+
+def rank_of(name: str) -> int | None:
+    """The rank of a process; None for the broker."""
+    return None if name == BROKER_NAME else int(name.removeprefix("sip-"))
+
+
+def sip_order(spec: SipProcessSpec, environ: dict[str, str]) -> dict[str, Any]:
+    """The order that starts a SIP; ``environ`` is added to its environment."""
+    return {"spec": msgspec.to_builtins(spec), "environ": environ}
+
+
+def broker_order(
+    endpoint: str,
+    shared_cpu_seed: int,
+    keys: BrokerKeys | None = None,
+    silence_s: float | None = SILENCE_S,
+    limit_ps: int | None = None,
+) -> dict[str, Any]:
+    """The order that starts the broker; it reports its endpoint when it listens. ``limit_ps``: of simulated time."""
+    return {
+        "endpoint": endpoint,
+        "shared_cpu_seed": shared_cpu_seed,
+        "keys": None if keys is None else msgspec.to_builtins(keys),
+        "silence_s": silence_s,
+        "limit_ps": limit_ps,
+    }
+
+
+class SimProcessEntry:
+    """The entry of one run. Without a plan ``set_up`` must come first."""
+
+    def __init__(self, plan: RunPlan | None = None, job: Job | None = None) -> None:
+        self._plan = plan
+        self._job = job
+
+    def set_up(self, ticket: str) -> None:
+        """Make the plan.
+
+        Raises:
+            ConfigError: when it cannot be made; also whatever the algorithm's module raises.
+        """
+        self._plan, self._job = Ticket.from_text(ticket).prepare()
+        check_files(self._plan, sips=True, broker=False)
+
+    def run(self, name: str, order: dict[str, Any], send: SendText) -> int:
+        """Run the broker or a SIP; returns its exit code."""
+        if self._plan is None or self._job is None:
+            raise RuntimeError(f"{name} was ordered to start before set-up")
+        if name == BROKER_NAME:
+            return self._broker(self._plan, order, send)
+        os.environ.update(order["environ"])
+        return run_sip(msgspec.convert(order["spec"], SipProcessSpec), self._plan, self._job, send)
+
+    def _broker(self, plan: RunPlan, order: dict[str, Any], send: SendText) -> int:
+        keys = None if order["keys"] is None else msgspec.convert(order["keys"], BrokerKeys)
+        return run_broker(
+            order["endpoint"],
+            plan.system.n_sips,
+            plan.channels,
+            plan.reactions_ps,
+            order["shared_cpu_seed"],
+            keys,
+            order["silence_s"],
+            send,
+            order["limit_ps"],
+        )

@@ -1,0 +1,557 @@
+"""The fork server: a preloaded process that starts processes on order, one log each, and reports their exits.
+
+It is forked when everything is imported and before any thread or socket exists, so its children start in
+milliseconds and share its memory. Its owner is the launcher, or the agent of another host. When the owner exits, for
+whatever reason, the server kills its children and removes their folder; when the server exits, the kernel kills them.
+It knows processes by a name and an incarnation number; what they do is a ``ProcessEntry``.
+
+The children of a fork server: each with a log of its own, killed with the server, reaped.
+
+A child has ended when the processes that it has started and left have, too: these are ended then.
+"""
+
+import contextlib
+import ctypes
+import errno
+import faulthandler
+import gc
+import io
+import json
+import os
+import select
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable, Collection
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import msgspec
+
+from launcher.processes.descendants import adopt_orphans, children_of, end_all, end_session, running, with_descendants
+from sipsim.core.errors import OutputError
+from sipsim.core.files import APPEND, Folder, open_file
+
+Program = Callable[[], int]
+PR_SET_PDEATHSIG = 1
+EXIT_UNCAUGHT = 70
+
+
+class Children:
+    """The children of this process. ``private``: sockets that children must close."""
+
+    def __init__(self, log_dir: str, private: tuple[socket.socket, ...]) -> None:
+        self._log_dir = log_dir
+        self._private = private
+        self._started: dict[int, tuple[str, int]] = {}
+        self.living: dict[int, tuple[str, int]] = {}
+        adopt_orphans()
+
+    def start(self, name: str, incarnation: int, program: Program) -> int:
+        """Fork a child that runs ``program``; returns its pid.
+
+        Raises:
+            OSError: when its log cannot be opened, or no process can be made.
+        """
+        path = Path(self._log_dir) / f"{name}.log"
+        log = open_file(path, APPEND)
+        try:
+            if incarnation:
+                os.write(log, b"--- incarnation %d ---\n" % incarnation)
+            parent = os.getpid()
+            pid = os.fork()
+            if pid == 0:
+                for end in self._private:
+                    end.close()
+                # What it starts is known by that, also when it has ended.
+                os.setpgid(0, 0)
+                set_parent_death_signal(parent, signal.SIGKILL)
+                set_process_name(name)
+                _redirect(log, path)
+                as_child(program)
+        finally:
+            os.close(log)
+        self._started[pid] = self.living[pid] = (name, incarnation)
+        return pid
+
+    def kill(self, name: str, signum: int) -> None:
+        """Send a signal to the living incarnation of ``name``."""
+        for pid, (known, _) in self.living.items():
+            if known == name:
+                os.kill(pid, signum)
+
+    def kill_all(self) -> None:
+        """Kill all living children."""
+        for pid in self.living:
+            os.kill(pid, signal.SIGKILL)
+
+    def reap(self, wait: bool = False) -> list[list[object]]:
+        """News of children that have exited since the last call: what each has left, ended, and its own end.
+
+        ``wait``: for all of them, which must have been killed.
+        """
+        ended = {}
+        for pid in list(self.living):
+            reaped, status = os.waitpid(pid, 0 if wait else os.WNOHANG)
+            if reaped:
+                ended[pid] = [*self.living.pop(pid), pid, os.waitstatus_to_exitcode(status)]
+        owners: dict[int, int | None] = {}
+        told = end_all(lambda: self._left_by(ended.keys(), owners)) if ended else []
+        left: dict[int | None, list[int]] = {}
+        for pid in told:
+            left.setdefault(owners[pid], []).append(pid)
+        names = {by: self._started[by] if by is not None else ("", 0) for by in left}
+        news: list[list[object]] = [["left", *names[by], by or 0, pids] for by, pids in left.items()]
+        return news + [["ended", *each] for each in ended.values()]
+
+    def _left_by(self, ended: Collection[int], owners: dict[int, int | None]) -> list[int]:
+        """Running processes that have lost their parent: of children that have ended, and nobody's at the end."""
+        found: list[int] = []
+        for orphan in running(pid for pid in children_of(os.getpid()) if pid not in self.living):
+            owner = self._owner_of(orphan)
+            if owner in ended or (owner not in self.living and not self.living):
+                for pid in running(with_descendants([orphan])):
+                    owners.setdefault(pid, owner)
+                    found.append(pid)
+        return found
+
+    def _owner_of(self, pid: int) -> int | None:
+        """The child that has started a process; None for one that has left its process group."""
+        with contextlib.suppress(OSError):
+            group = os.getpgid(pid)
+            return group if group in self._started else None
+        return None
+
+    def remove_folder(self) -> None:
+        """Remove the folder of their logs."""
+        shutil.rmtree(self._log_dir, ignore_errors=True)
+
+
+def set_process_name(name: str) -> None:
+    """The name that ``ps`` and ``top`` show; Linux keeps 15 bytes of it. psutil cannot set it."""
+    with contextlib.suppress(OSError):
+        Path("/proc/self/comm").write_text(f"ahbm-{name}")
+
+
+def as_child(program: Program) -> None:
+    """Run ``program`` in a forked child and exit with its status; never returns."""
+    status = EXIT_UNCAUGHT
+    try:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        # The request for the launcher's state may be sent to its whole process group.
+        signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+        # A process that handles it says so later.
+        signal.signal(signal.SIGUSR2, signal.SIG_IGN)
+        signal.set_wakeup_fd(-1)
+        status = program()
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        with contextlib.suppress(Exception):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(status)
+
+
+def set_parent_death_signal(parent_pid: int, signum: int) -> None:
+    """Ask the kernel for a signal when the parent dies. Not retroactive, so the parent is compared afterwards."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signum))
+    if os.getppid() != parent_pid:
+        os._exit(EXIT_UNCAUGHT)
+
+
+class _Log(io.FileIO):
+    """A process's output. What cannot be written is no error of the code that prints.
+
+    Raises:
+        OutputError: when the disk is full.
+    """
+
+    def __init__(self, number: int, path: Path) -> None:
+        super().__init__(number, "w", closefd=False)
+        self._path = path
+
+    def write(self, data: Any) -> int:
+        try:
+            return super().write(data) or 0
+        except OSError as error:
+            hint = "make room there, or set TMPDIR to another folder"
+            what = f"what is printed cannot be kept: {error.strerror}"
+            raise OutputError(f"{self._path}: {what}; {hint}") from None
+
+
+def _redirect(out: int, path: Path) -> None:
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.dup2(out, 1)
+    os.dup2(out, 2)
+    os.close(null)
+    os.close(out)
+    sys.stdout = io.TextIOWrapper(io.BufferedWriter(_Log(1, path)), line_buffering=True)
+    sys.stderr = io.TextIOWrapper(io.BufferedWriter(_Log(2, path)), line_buffering=True)
+    # A crash in C code, which a script or kernel may call, says where.
+    faulthandler.enable(file=2, all_threads=False)
+
+
+SendText = Callable[[str], None]
+CLOSE_S = 5.0
+"""A process that has not exited by then is stopped, and is killed."""
+
+
+class ProcessEntry(Protocol):
+    """What a server's processes do."""
+
+    def set_up(self, ticket: str) -> None:
+        """In the server, before the first start: prepare what its processes share. What it raises is reported."""
+
+    def run(self, name: str, order: Any, send: SendText) -> int:
+        """In a child: run the process ``name``; returns its exit code. ``send`` sends a short text to the owner."""
+
+
+class ProcessStarted(NamedTuple):
+    """A process has started."""
+
+    name: str
+    incarnation: int
+    pid: int
+
+
+class Ended(NamedTuple):
+    """A process has exited; ``status`` is its exit code, or minus the signal that killed it."""
+
+    name: str
+    incarnation: int
+    pid: int
+    status: int
+
+
+class NotStarted(NamedTuple):
+    """A process could not be started, and why."""
+
+    name: str
+    incarnation: int
+    why: str
+
+
+class ProcessesLeft(NamedTuple):
+    """A process has exited, by the name "" if that is not known, and has left others running, which were ended."""
+
+    name: str
+    incarnation: int
+    pid: int
+    left: list[int]
+
+
+class ProcessMessage(NamedTuple):
+    """A text that a process has sent."""
+
+    name: str
+    incarnation: int
+    text: str
+
+
+class Ready(NamedTuple):
+    """The set-up is done: processes can be started."""
+
+
+class SetupFailed(NamedTuple):
+    """The set-up has failed, and why."""
+
+    line: str
+
+
+News = ProcessStarted | Ended | ProcessesLeft | NotStarted | ProcessMessage | Ready | SetupFailed
+_KINDS: dict[str, type[News]] = {
+    "started": ProcessStarted,
+    "ended": Ended,
+    "left": ProcessesLeft,
+    "not_started": NotStarted,
+    "message": ProcessMessage,
+    "ready": Ready,
+    "setup_failed": SetupFailed,
+}
+
+
+def news_from(fields: list[Any]) -> News:
+    """News from its fields on the wire.
+
+    Raises:
+        ValueError, LookupError, TypeError: when they are anything else.
+    """
+    kind, *values = fields
+    return msgspec.convert(values, _KINDS[kind])
+
+
+class ForkServer:
+    """The owner's side. Processes write to ``log_dir/NAME.log``. Orders never block.
+
+    The server makes ``log_dir`` and removes it when the owner is killed.
+
+    Raises:
+        OSError: when ``log_dir`` cannot be made.
+    """
+
+    def __init__(self, entry: ProcessEntry, log_dir: str) -> None:
+        control, far_end = socket.socketpair()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        gc.collect()
+        gc.freeze()
+        owner_pid = os.getpid()
+        self.pid = os.fork()
+        if self.pid == 0:
+            control.close()
+            as_child(lambda: _serve(far_end, entry, log_dir, owner_pid))
+        gc.unfreeze()
+        far_end.close()
+        _await_folder(control, self.pid)
+        control.setblocking(False)
+        self._socket = control
+        self._buffer = b""
+        self._orders = b""
+        self._gone = False
+        self._status: int | None = None
+
+    def fileno(self) -> int:
+        """Readable when there is news."""
+        return self._socket.fileno()
+
+    def lines(self) -> list[list[Any]]:
+        """News since the last call in wire format, for relays; see :meth:`news`."""
+        self.flush()
+        while not self._gone:
+            try:
+                data = self._socket.recv(65536)
+            except BlockingIOError:
+                break
+            except ConnectionResetError:
+                # It exited while an order was in flight.
+                data = b""
+            if not data:
+                self._gone = True
+                break
+            self._buffer += data
+        *lines, self._buffer = self._buffer.split(b"\n")
+        return [json.loads(line) for line in lines]
+
+    def news(self) -> list[News]:
+        """Events since the last call; ``gone`` becomes true when the server itself has exited."""
+        return [news_from(fields) for fields in self.lines()]
+
+    @property
+    def gone(self) -> bool:
+        """Whether the server has exited, and with it every process that it started."""
+        return self._gone
+
+    @property
+    def status(self) -> int:
+        """The exit code of a server that is gone, or minus a signal."""
+        if self._status is None:
+            self._status = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        return self._status
+
+    @property
+    def unsent(self) -> bool:
+        """Whether orders are queued, to be retried soon by :meth:`flush` or when news is read."""
+        return bool(self._orders) and not self._gone
+
+    def set_up(self, ticket: str) -> None:
+        """Set up the ``ProcessEntry``; the answer is ``Ready`` or ``SetupFailed``."""
+        self.order(["setup", ticket])
+
+    def start(self, name: str, incarnation: int, order: Any) -> None:
+        """Start a process; ``order`` is JSON data for ``ProcessEntry.run``."""
+        self.order(["start", name, incarnation, order])
+
+    def kill(self, name: str, signum: int = signal.SIGKILL) -> None:
+        """Send a signal to a process if it still runs."""
+        self.order(["kill", name, int(signum)])
+
+    def kill_all(self) -> None:
+        """Kill every process that still runs; their exits are reported as usual."""
+        self.order(["killall"])
+
+    def order(self, fields: list[Any]) -> None:
+        """Send any order in wire format."""
+        self._orders += json.dumps(fields).encode() + b"\n"
+        self.flush()
+
+    def flush(self) -> None:
+        """Send queued orders, as far as the socket takes them."""
+        try:
+            while self._orders:
+                self._orders = self._orders[self._socket.send(self._orders) :]
+        except BlockingIOError:
+            pass
+        except OSError:
+            self._orders = b""
+
+    def close(self) -> list[News]:
+        """Kill all processes, end the server and wait for it; its last news. Its folder stays."""
+        self.order(["leave"])
+        found = []
+        while not self.gone:
+            if not select.select([self._socket], [], [], CLOSE_S)[0]:
+                os.kill(self.pid, signal.SIGKILL)
+            found += self.news()
+        self._socket.close()
+        if self.status < 0:
+            # The kernel has killed its processes, but not those that they have started.
+            end_session(self.pid)
+        return found
+
+    def abandon(self) -> None:
+        """Close the connection as if the owner were killed, and wait until the server has cleaned up."""
+        self._socket.close()
+        _ = self.status
+
+
+def free_folder(prefix: str) -> str:
+    """The name of a temporary folder that a server can make.
+
+    Raises:
+        OSError: when none can be made.
+    """
+    folder = tempfile.mkdtemp(prefix=prefix)
+    os.rmdir(folder)
+    return folder
+
+
+def _await_folder(server: socket.socket, pid: int) -> None:
+    reply = server.recv(1)
+    number = reply[0] if reply else errno.ECHILD
+    if number:
+        server.close()
+        os.waitpid(pid, 0)
+        raise OSError(number, os.strerror(number))
+
+
+def _serve(control: socket.socket, entry: ProcessEntry, log_dir: str, owner_pid: int) -> int:
+    # Not SIGKILL: the server has to clean up. A stopped one must continue for that.
+    set_parent_death_signal(owner_pid, signal.SIGCONT)
+    set_process_name("server")
+    # Children inherit it: one that has just been forked may get it before it has chosen what to do with it.
+    signal.signal(signal.SIGUSR2, signal.SIG_IGN)
+    os.setsid()
+    try:
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(log_dir, 0o700)
+        Folder(Path(log_dir)).close()
+    except OSError as error:
+        control.send(bytes([min(error.errno or errno.EIO, 255)]))
+        return 1
+    control.send(b"\0")
+    server = _Serving(control, entry, log_dir)
+    while not server.done:
+        server.turn()
+    return 0
+
+
+class _Serving:
+    """The server's side: one turn of its loop at a time."""
+
+    def __init__(self, control: socket.socket, entry: ProcessEntry, log_dir: str) -> None:
+        self._control = control
+        self._entry = entry
+        self._buffer = b""
+        self._woken, wake = socket.socketpair()
+        self._messages, message_out = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+        for end in (self._woken, wake, self._messages):
+            end.setblocking(False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(wake.fileno(), warn_on_full_buffer=False)
+        self._children = Children(log_dir, private=(control, self._woken, wake, self._messages))
+        self._message_out = message_out
+        self._closing = False
+        self._is_orphan = False
+        self.done = False
+
+    def turn(self) -> None:
+        """Wait for an event and handle it."""
+        ready, _, _ = select.select([self._control, self._woken, self._messages], [], [])
+        if self._control in ready:
+            self._handle_orders()
+        if self._woken in ready:
+            with contextlib.suppress(BlockingIOError):
+                self._woken.recv(4096)
+        self._forward_messages()
+        for fields in self._children.reap(wait=self._closing):
+            self._send(fields)
+        self.done = self._closing
+        if self.done and self._is_orphan:
+            self._children.remove_folder()
+
+    def _handle_orders(self) -> None:
+        try:
+            data = self._control.recv(65536)
+        except ConnectionResetError:
+            # The owner exited before it had read all news.
+            data = b""
+        if not data:
+            self._children.kill_all()
+            self._closing = self._is_orphan = True
+            return
+        *lines, self._buffer = (self._buffer + data).split(b"\n")
+        for line in lines:
+            self._do(*json.loads(line))
+
+    def _do(self, kind: str, *values: Any) -> None:
+        match kind:
+            case "start":
+                self._start(*values)
+            case "kill":
+                self._children.kill(*values)
+            case "killall":
+                self._children.kill_all()
+            case "setup":
+                self._set_up(*values)
+            case "leave":
+                self._children.kill_all()
+                self._closing = True
+
+    def _set_up(self, ticket: str) -> None:
+        try:
+            self._entry.set_up(ticket)
+        except Exception as error:
+            self._send(["setup_failed", f"{error}" or type(error).__name__])
+            return
+        gc.collect()
+        gc.freeze()
+        self._send(["ready"])
+
+    def _start(self, name: str, incarnation: int, order: Any) -> None:
+        def send(text: str) -> None:
+            self._message_out.send(json.dumps([name, incarnation, text]).encode())
+
+        try:
+            pid = self._children.start(name, incarnation, lambda: self._entry.run(name, order, send))
+        except OSError as error:
+            self._send(["not_started", name, incarnation, _why(error)])
+            return
+        self._send(["started", name, incarnation, pid])
+
+    def _forward_messages(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                self._send(["message", *json.loads(self._messages.recv(65536))])
+
+    def _send(self, fields: list[object]) -> None:
+        with contextlib.suppress(OSError):
+            self._control.sendall(json.dumps(fields).encode() + b"\n")
+
+
+def _why(error: OSError) -> str:
+    hints = {
+        "EAGAIN": "the limit of processes is reached; raise ulimit -u, or pids.max of the cgroup",
+        "EMFILE": "raise ulimit -n",
+    }
+    hint = hints.get(errno.errorcode.get(error.errno or 0, ""), "")
+    what = f"{error.strerror or error}" + (f" ({error.filename})" if error.filename else "")
+    return f"{what}; {hint}" if hint else what

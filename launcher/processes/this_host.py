@@ -1,0 +1,245 @@
+"""The state of a process on this host: computing, sleeping or stopped, and what it has spent.
+
+This host's limits of open files and processes, checked before anything starts.
+
+The needs are measured, with a margin: the broker holds a connection to each SIP, a SIP three to six descriptors for
+each peer; a process over ZeroMQ has two threads besides its own, which count as processes. psutil knows no limits of
+control groups.
+
+Counts of out-of-memory kills on this host, read before and after a run.
+
+What they mean for a failure is decided in ``report``. psutil does not report them.
+"""
+
+import contextlib
+import os
+import resource
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from broker.security import MARGIN, SPARES, with_room
+from sipsim.chips.api.run_plan import RunPlan
+from sipsim.core.errors import ConfigError
+
+FILES_OF_A_PROCESS = 32 + SPARES + MARGIN
+"""With the files that are kept from strangers."""
+FILES_OF_A_PEER = 6
+THREADS = {"zmq": 3, "unix": 1}
+"""Of each broker and SIP process, by the kind of mail."""
+CGROUP_ROOT = Path("/sys/fs/cgroup")
+OWN_CGROUP = Path("/proc/self/cgroup")
+NO_LIMIT = 1 << 60
+
+
+def check_limits(engine: str, mail: str, plan: RunPlan) -> None:
+    """Whether the limits suffice; the soft limit of open files is raised if needed.
+
+    Raises:
+        ConfigError: naming the limit, what it is and what it must be.
+    """
+    if engine == "inproc":
+        return
+    n_sips, is_local = plan.system.n_sips, engine == "local"
+    check_files(plan, sips=is_local, broker=True)
+    if is_local:
+        needed = processes_needed(n_sips, mail)
+        for limit, allowed in process_limits().items():
+            _check(needed, allowed, f"{n_sips} SIPs", "processes and threads", limit)
+
+
+def check_files(plan: RunPlan, sips: bool, broker: bool) -> None:
+    """:func:`check_limits` for open files alone. ``sips``, ``broker``: whether they run on this host.
+
+    Raises:
+        ConfigError: as there.
+    """
+    files = files_needed(plan, sips, broker)
+    _check(files, _open_files(files), f"{plan.system.n_sips} SIPs", "open files in one process", "ulimit -n")
+
+
+def files_needed(plan: RunPlan, sips: bool, broker: bool) -> int:
+    """Open files of the broker, or of the SIP with the most peers, if larger."""
+    peers: dict[int, set[int]] = {}
+    for channel in plan.channels:
+        peers.setdefault(channel.src, set()).add(channel.dst)
+    most = max(map(len, peers.values()), default=0)
+    return FILES_OF_A_PROCESS + max(plan.system.n_sips * broker, FILES_OF_A_PEER * most * sips)
+
+
+def processes_needed(n_sips: int, mail: str) -> int:
+    """Threads of the fork server, the broker, the SIPs and the launcher."""
+    return 1 + THREADS[mail] * (n_sips + 2)
+
+
+def process_limits() -> Mapping[str, int]:
+    """How many more processes the limits of the user and of the cgroups allow, by name of the limit."""
+    found = {"ulimit -u": _finite(resource.getrlimit(resource.RLIMIT_NPROC)[0])} if os.geteuid() else {}
+    for folder in cgroups():
+        with contextlib.suppress(OSError, ValueError):
+            most = int((folder / "pids.max").read_text())
+            found[f"{folder}/pids.max"] = most - int((folder / "pids.current").read_text()) + 1
+    return found
+
+
+def cgroups() -> list[Path]:
+    """The own cgroup and its parents that may limit processes, version 1 or 2."""
+    with contextlib.suppress(OSError):
+        for line in OWN_CGROUP.read_text().splitlines():
+            _, names, path = line.split(":", 2)
+            if names in ("", "pids"):
+                top = CGROUP_ROOT / names
+                own = top / path.lstrip("/")
+                return [own, *(each for each in own.parents if each.is_relative_to(top))]
+    return []
+
+
+def _open_files(needed: int) -> int:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if _finite(soft) < needed <= _finite(hard):
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
+            soft = needed
+    return _finite(soft)
+
+
+def _finite(limit: int) -> int:
+    return NO_LIMIT if limit == resource.RLIM_INFINITY else limit
+
+
+def _check(needed: int, allowed: int, user: str, what: str, limit: str) -> None:
+    if needed > allowed:
+        raise ConfigError(f"{user} need {needed} {what}, and {limit} allows {allowed}; raise it, or use fewer --sips")
+
+
+_ROOT = Path("/")
+
+
+def oom_kills(root: Path = _ROOT) -> int | None:
+    """Kills so far, as counted by the kernel and by this process's control group; the larger number.
+
+    None where nothing is counted. ``root``: of the file system, for tests.
+    """
+    counts = [count for path in _sources(root) if (count := _count(path)) is not None]
+    return max(counts) if counts else None
+
+
+def kills_since(before: int | None, after: int | None) -> int:
+    """Kills in between; 0 where they are not counted."""
+    return max(after - before, 0) if before is not None and after is not None else 0
+
+
+def _sources(root: Path) -> list[Path]:
+    """The kernel's counter, and those of the control group, version 1 or 2."""
+    sources = [root / "proc/vmstat"]
+    try:
+        lines = (root / "proc/self/cgroup").read_text().splitlines()
+    except (OSError, ValueError):
+        return sources
+    for line in lines:
+        _, _, rest = line.partition(":")
+        controllers, _, group = rest.partition(":")
+        if not controllers:
+            sources.append(root / "sys/fs/cgroup" / group.lstrip("/") / "memory.events")
+        elif "memory" in controllers.split(","):
+            sources.append(root / "sys/fs/cgroup/memory" / group.lstrip("/") / "memory.oom_control")
+    return sources
+
+
+def _count(path: Path) -> int | None:
+    try:
+        pairs = [line.split() for line in path.read_text().splitlines()]
+    except (OSError, ValueError):
+        return None
+    found = (pair[1] for pair in pairs if pair[:1] == ["oom_kill"] and len(pair) == 2)
+    return next((int(count) for count in found if count.isdigit()), None)
+
+
+_DESCRIPTIONS = {
+    "running": "computes",
+    "sleeping": "sleeps",
+    "disk-sleep": "waits for a disk",
+    "stopped": "is stopped",
+    "tracing-stop": "is held by a debugger",
+    "zombie": "has ended",
+}
+TICK_S = 0.01
+"""The resolution of CPU times. A process may be charged one tick without computing, for answering the broker."""
+NS_PER_S = 10**9
+
+
+class ProcessState(NamedTuple):
+    """A sample of a process: its status as psutil names it, empty if unknown, and its CPU time so far.
+
+    ``waited_s``: how long its threads were ready to run and had no processor, so far; 0 where the kernel does not count
+    it. ``at_s``: when the sample was taken, on the monotonic clock of its host.
+    """
+
+    status: str
+    cpu_s: float
+    waited_s: float = 0.0
+    at_s: float = 0.0
+
+    def computes_since(self, before: "ProcessState | None") -> bool:
+        """Whether it runs, waits for a processor or a disk, or has used CPU time since an earlier sample."""
+        return self.status in ("running", "disk-sleep") or (
+            before is not None and self.cpu_s > before.cpu_s + 1.5 * TICK_S
+        )
+
+    def spent_since(self, before: "ProcessState") -> float:
+        """Seconds that it has computed or been blocked since an earlier sample.
+
+        That is the time that has passed, without what it waited for a processor: of a process that computes its CPU
+        time, whatever else the host does, and of one that sleeps or is stopped all of it.
+        """
+        passed_s = max(self.at_s - before.at_s, 0.0)
+        computed_s = min(max(self.cpu_s - before.cpu_s, 0.0), passed_s)
+        if self.status == "running":
+            # The wait that it may be in now is counted by the kernel when it ends.
+            return computed_s
+        return max(passed_s - max(self.waited_s - before.waited_s, 0.0), computed_s)
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether a signal or a debugger has stopped it."""
+        return self.status in ("stopped", "tracing-stop")
+
+    @property
+    def description(self) -> str:
+        """The state as text."""
+        return _DESCRIPTIONS.get(self.status, f"is in state {self.status}")
+
+
+def process_state(pid: int) -> ProcessState | None:
+    """How process ``pid`` is now; None when it has exited or cannot be read."""
+    return with_room(lambda: _process_state(pid))
+
+
+def _process_state(pid: int) -> ProcessState | None:
+    # Imported at the first check of a run that lasts: its import takes as long as many a run's start.
+    import psutil
+
+    try:
+        process = psutil.Process(pid)
+        with process.oneshot():
+            times = process.cpu_times()
+            return ProcessState(process.status(), times.user + times.system, _waited_s(pid), time.monotonic())
+    except psutil.Error:
+        return None
+
+
+def own_state() -> ProcessState:
+    """This process now. Its status is unknown: whoever asks runs, and may have been blocked until now."""
+    return ProcessState("", time.process_time(), _waited_s(os.getpid()), time.monotonic())
+
+
+def _waited_s(pid: int) -> float:
+    """``ProcessState.waited_s``, which psutil does not read: the second number of each thread's schedstat."""
+    waited_ns = 0
+    # A kernel without these counts, or a thread that has just ended: less is known, and more counts as spent.
+    with contextlib.suppress(OSError, LookupError, ValueError):
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{thread}/schedstat", "rb") as schedstat:
+                waited_ns += int(schedstat.read().split()[1])
+    return waited_ns / NS_PER_S

@@ -1,0 +1,249 @@
+"""What the second passes of the ranks have found: a difference between them and the first is as wrong numbers are.
+
+Checks the collectives of a host script: every rank's recorded input and output, against NumPy in the same order.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple, TypedDict
+
+import msgspec
+import numpy as np
+
+from launcher.report.outcome import FinishedRun, FoundFacts, Outcome, RunError
+from sipsim.chips.api.run_plan import RunPlan
+from sipsim.collectives.call import COLLECTIVES
+from sipsim.collectives.testdata import NONE_WRONG, Mismatch, compare
+from sipsim.core.dtypes import DTYPES, DType
+from sipsim.core.errors import CollectiveMismatch, error_text, pass_on_halt
+from sipsim.core.fields import no_time
+from sipsim.core.files import reader
+from sipsim.insight.replay.checksums import changed
+from sipsim.records.artifacts import RECORDED_IO, rank_folder
+from sipsim.records.job import RankOutcome, RunRecord
+from sipsim.records.replay import Verdict
+
+Array = np.ndarray[tuple[int, ...], np.dtype[np.generic]]
+
+
+class BadRecording(ValueError):
+    """A recorded file of a rank that cannot be checked."""
+
+    def __init__(self, what: str, rank: int) -> None:
+        super().__init__(what)
+        self.rank = rank
+
+
+def check_recorded_io(outcome: Outcome, plan: RunPlan, folder: str) -> None:
+    """Fill in ``wrong`` of every run that all ranks of its group completed and whose results are known here.
+
+    What a collective leaves in a group is known from its algorithm's schedule; of others, what one with operators
+    leaves is known to the algorithm's ``reference``, and one without knows its own results.
+    ``folder``: what holds the artifact folders of all ranks.
+
+    When ranks disagree on their collectives nothing is compared.
+    """
+    disagree = outcome.error is not None and outcome.error.kind == CollectiveMismatch.kind
+    if not outcome.complete or disagree:
+        return
+    known = [(run, results) for run in outcome.finished_runs() if (results := _results_of(run.records[0], plan))]
+    for run, results in known:
+        for index, (rank, number) in enumerate(zip(run.ranks, run.runs, strict=True)):
+            needed = zip(("in", "out"), results.files(index), strict=True)
+            if not all(_path(folder, number, rank, when).is_file() for when, is_needed in needed if is_needed):
+                what = f"the recorded data of rank {rank} have not arrived from its host"
+                outcome.fail(RunError("agent_failed", rank, f"{what}; run again, or with --no-verify-data"))
+                return
+    try:
+        for run, results in known:
+            if not _compare_all(outcome, run, results, folder):
+                return
+    except BadRecording as error:
+        outcome.fail(RunError("agent_failed", error.rank, f"{error}; run again, or with --no-verify-data"))
+
+
+class _Results(NamedTuple):
+    """``compute(inputs)``: every rank's result from every rank's source, flat if ``is_flat``. ``whose``: the function,
+    for messages. ``files(index)``: whether a rank of the group has recorded its source, and its result.
+    """
+
+    whose: str
+    compute: Callable[[list[Any]], Any]
+    files: Callable[[int], tuple[bool, bool]] = lambda _index: (True, True)
+    is_flat: bool = False
+
+
+def _results_of(run: RunRecord, plan: RunPlan) -> _Results | None:
+    """None when they are not known here: no ``reference``, or a module's collective that is not loaded here."""
+    if run.workers:
+        whose = f"algorithm {run.algorithm}: its schedule"
+        return _Results(whose, partial(plan.group_results, run), partial(plan.has_tensors, run), is_flat=True)
+    collective = COLLECTIVES.loaded(run.collective)
+    if collective is None:
+        return None
+    if not collective.ops:
+        whose = f"collective {run.collective}: its results"
+        return _Results(whose, lambda inputs: collective.results(inputs, run.values))
+    reference = plan.reference
+    if reference is None:
+        return None
+    return _Results(f"algorithm {run.algorithm}: its reference", lambda inputs: reference(inputs, plan.system))
+
+
+def _compare_all(outcome: Outcome, run: FinishedRun, results: _Results, folder: str) -> bool:
+    """Whether the results could be computed; if not, the run has failed."""
+    dtype = DTYPES[run.records[0].dtype]
+    numbers = list(zip(run.ranks, run.runs, strict=True))
+    inputs = [
+        _flat_or_none(folder, number, rank, "in", dtype)
+        if results.is_flat
+        else _elements(load(folder, number, rank, "in"), dtype)
+        for rank, number in numbers
+    ]
+    try:
+        expected = results.compute(inputs)
+    except BaseException as error:
+        pass_on_halt(error)
+        outcome.fail(RunError("exception", None, f"{results.whose}() raised {error_text(error)}"))
+        return False
+    for index, ((rank, number), record) in enumerate(zip(numbers, run.records, strict=True)):
+        try:
+            wrong = _compare(folder, number, rank, expected[index], dtype)
+        except BadRecording:
+            raise
+        except (ValueError, TypeError) as error:
+            raise BadRecording(f"the data of rank {rank} cannot be checked: {error}", rank) from None
+        outcome.ranks[rank] = _with_wrong(outcome.ranks[rank], record, wrong)
+    return True
+
+
+def _flat_or_none(folder: str, number: int, rank: int, when: str, dtype: DType) -> Array | None:
+    """The recorded elements in order; None where there is no such tensor."""
+    if not _path(folder, number, rank, when).is_file():
+        return None
+    return _elements(load(folder, number, rank, when), dtype).reshape(-1)
+
+
+def _compare(folder: str, number: int, rank: int, expected: Array | None, dtype: DType) -> Mismatch:
+    """None: that rank's result may be anything."""
+    if expected is None:
+        return NONE_WRONG
+    return compare(_elements(load(folder, number, rank, "out"), dtype), expected)
+
+
+def _elements(stored: Array, dtype: DType) -> Array:
+    """What was stored in another type of the same bits."""
+    return stored.view(dtype.numpy) if stored.dtype == dtype.stored else stored
+
+
+def _path(folder: str, number: int, rank: int, when: str) -> Path:
+    return Path(rank_folder(folder, rank), RECORDED_IO, f"{number}-{rank}-{when}.npy")
+
+
+def load(folder: str, number: int, rank: int, when: str) -> Array:
+    """The recorded ``in`` or ``out`` of one of a rank's runs.
+
+    Raises:
+        BadRecording: when it is no array of numbers, or incomplete.
+    """
+    path = _path(folder, number, rank, when)
+    try:
+        with reader(path) as file:
+            # Mapped, so that a header with a wrong size takes no memory; nothing is unpickled.
+            mapped = np.lib.format.open_memmap(f"/proc/self/fd/{file.fileno()}", mode="r")
+        if mapped.dtype.kind not in "biuf":
+            raise ValueError(f"its elements are {mapped.dtype}")
+        return np.array(mapped)
+    except Exception as error:
+        # NumPy parses the header as Python source, which may raise anything.
+        raise BadRecording(f"the recorded data of rank {rank} cannot be read: {path.name}: {error}", rank) from None
+
+
+def _with_wrong(rank: RankOutcome, record: RunRecord, wrong: Mismatch) -> RankOutcome:
+    checked = msgspec.structs.replace(record, wrong=wrong.elements, first_wrong=wrong.first)
+    runs = tuple(checked if each is record else each for each in rank.runs)
+    return msgspec.structs.replace(rank, runs=runs)
+
+
+WRONG_NUMBERS = "wrong_numbers"
+
+
+class SecondPassEntry(TypedDict):
+    """The second pass of all ranks together."""
+
+    records: Annotated[int, no_time("Records of the op logs that were performed again.")]
+    differences: Annotated[int, no_time("Records whose values differ between the passes, and differences at the end.")]
+    races: Annotated[
+        int, no_time("Differences between accesses to the same bytes at the same time, which the program leaves open.")
+    ]
+    first_race: Annotated[str, no_time("One of them; empty without one.")]
+    stopped: Annotated[str, no_time("Why records were left out, by the first rank that did; empty where none did.")]
+
+
+def note_verdicts(outcome: Outcome) -> None:
+    """Take the verdicts of a complete run; the first difference of each rank is told."""
+    if outcome.error is not None or not outcome.complete or outcome.cut_short:
+        return
+    verdicts = _verdicts(outcome)
+    found = [(rank, each.difference) for rank, each in verdicts.items() if each.difference is not None]
+    for rank, difference in found:
+        facts: FoundFacts = {}
+        if difference.number:
+            facts = {"cube": difference.cube, "pe": difference.pe, "time_ps": difference.time_ps}
+            facts |= {"record": difference.number, "record_text": difference.record}
+        outcome.fail(RunError(WRONG_NUMBERS, rank, f"rank {rank}, second pass: {difference.message}", facts=facts))
+    _note_messages(outcome, verdicts)
+    for line in (_stopped(verdicts), _race(verdicts)):
+        if line:
+            outcome.notices.append(line)
+
+
+def entry_of(outcome: Outcome) -> SecondPassEntry | None:
+    """The second pass as it stands in the result file; None without one."""
+    verdicts = _verdicts(outcome)
+    if not verdicts or outcome.cut_short:
+        return None
+    return {
+        "records": sum(each.records for each in verdicts.values()),
+        "differences": sum(each.differences for each in verdicts.values()),
+        "races": sum(each.races for each in verdicts.values()),
+        "first_race": next((each.first_race for each in verdicts.values() if each.first_race), ""),
+        "stopped": next((each.stopped for each in verdicts.values() if each.stopped), ""),
+    }
+
+
+def _verdicts(outcome: Outcome) -> dict[int, Verdict]:
+    ranks = sorted(outcome.ranks.items())
+    return {rank: told.verdict for rank, told in ranks if told.verdict is not None}
+
+
+def _note_messages(outcome: Outcome, verdicts: dict[int, Verdict]) -> None:
+    """Messages between SIPs whose bytes changed on their way. A rank that has stopped knows only some it has sent."""
+    stopped = {rank for rank, each in verdicts.items() if each.stopped}
+    sent = [check for rank, each in verdicts.items() if rank not in stopped for check in each.sent]
+    arrived = [check for each in verdicts.values() for check in each.arrived if check.sender[0] not in stopped]
+    found = changed(sent, arrived) if len(verdicts) == len(outcome.ranks) else None
+    if found is None:
+        return
+    check, which = found
+    sip, cube, pe = check.sender
+    peer = next((each.peer for each in sent if (each.sender, each.direction) == (check.sender, check.direction)), "")
+    to = f" to {peer}" if peer else ""
+    message = f"rank {sip}, second pass: {which} {check.direction} of {sip}.{cube}.{pe}{to} was changed on its way"
+    outcome.fail(RunError(WRONG_NUMBERS, sip, message, facts={"cube": cube, "pe": pe, "direction": check.direction}))
+
+
+def _stopped(verdicts: dict[int, Verdict]) -> str:
+    ranks = [rank for rank, each in verdicts.items() if each.stopped]
+    more = f" (and {len(ranks) - 1} more)" if len(ranks) > 1 else ""
+    return f"the second pass of rank {ranks[0]}{more} stopped: {verdicts[ranks[0]].stopped}" if ranks else ""
+
+
+def _race(verdicts: dict[int, Verdict]) -> str:
+    total = sum(each.races for each in verdicts.values())
+    rank = next((rank for rank, each in verdicts.items() if each.races), None)
+    if rank is None:
+        return ""
+    what = "1 access meets" if total == 1 else f"{total} accesses meet"
+    return f"{what} another to the same bytes at the same time: rank {rank}, {verdicts[rank].first_race}"

@@ -1,0 +1,410 @@
+"""The outcome of a run, collected from the broker's messages and the exits of processes. Pure.
+
+The first reported failure is the error of the run; later ones are kept in order.
+
+The failure of a run as it stands in result files: every key that it may have, with its meaning.
+
+``error`` of ``--json``, and ``error.json`` of ``--log-dir`` and ``--run-dir``. A key that is unknown, or of no meaning
+for the kind of failure, is left out.
+
+The collectives that all ranks of their group have completed, from the records of every rank. Pure.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any, NamedTuple, TypedDict
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from broker.wire import (
+    BadFrame,
+    Deadlock,
+    Finished,
+    RankFailed,
+    RankRecord,
+    RankResult,
+    RunStarted,
+    SimTimeReached,
+    Status,
+    Sync,
+    ToLauncher,
+)
+from launcher.report.calls import first_mismatch, missing_call, missing_group
+from sipsim.core import errors
+from sipsim.core.errors import ERROR_KINDS, BadMessage, CollectiveMismatch, InvariantViolation, IpcqUnreadMessages
+from sipsim.core.fields import no_time, simulated_time
+from sipsim.core.units import format_exact_time_ps
+from sipsim.insight.hangs.deadlock import explain_deadlock, kind_of
+from sipsim.insight.hangs.facts import CodeFacts, DeadlockFacts, PositionFacts
+from sipsim.insight.hangs.positions import explain_positions
+from sipsim.records.dump import Unread, dump_from, place_name
+from sipsim.records.explanation import Explanation
+from sipsim.records.job import RankOutcome, RunRecord, outcome_from_bytes, record_from_bytes
+
+
+class Failure(TypedDict):
+    """What is known of every failure."""
+
+    kind: Annotated[str, no_time("The kind of failure, from a closed list; it decides the exit code.")]
+    rank: Annotated[int | None, no_time("The SIP that failed; null for a failure of no one SIP.")]
+    message: Annotated[str, no_time("The failure in one line.")]
+
+
+class FoundFacts(CodeFacts, total=False):
+    """What may be known besides: :attr:`launcher.report.outcome.RunError.facts`, and what the launcher adds.
+
+    A value of None, or an empty text, is left out of the files.
+    """
+
+    process: Annotated[str, no_time("The process that failed, such as sip-2 or broker.")]
+    host: Annotated[str, no_time("The name of the host on which that process ran, or which was lost.")]
+    pid: Annotated[int | None, no_time("The operating system's number of that process.")]
+    signal: Annotated[str, no_time("The signal that ended the process, such as SIGKILL.")]
+    exit_code: Annotated[int, no_time("The code with which the process ended by itself.")]
+    oom_kills: Annotated[int, no_time("Processes that the kernel of this host killed for want of memory in the run.")]
+    time_ps: Annotated[int, simulated_time("How far the rank had come when it failed, in ps.")]
+    granted_ps: Annotated[int | None, simulated_time("The horizon of the rank's last grant, in ps.")]
+    incarnation: Annotated[int, no_time("The number of the process that simulated the rank, from 0.")]
+    restarts: Annotated[int, no_time("Restarts of processes in the run, of all ranks.")]
+    last_lines: Annotated[list[str], no_time("The last lines that the process printed.")]
+    log: Annotated[str, no_time("The path of all that the process printed, with --log-dir.")]
+    peer: Annotated[int, no_time("The SIP to which the rank has lost its connection.")]
+    ranks: Annotated[list[int], no_time("The SIPs that ran on a host that was lost.")]
+    missing: Annotated[list[int], no_time("The SIPs that had not joined by the deadline.")]
+    direction: Annotated[str, no_time("The direction of the queue pair that the failure is about.")]
+    deadlock: Annotated[DeadlockFacts, no_time("Of a deadlock: who waits for what.")]
+    positions: Annotated[list[PositionFacts], no_time("Of a run that was stopped: where the code of each task was.")]
+    unread: Annotated[list[Unread], no_time("Of IpcqUnreadMessages: the rings that still held messages.")]
+    record: Annotated[int, no_time("Of the second pass: the number of the wrong record in its rank's op log, from 1.")]
+    record_text: Annotated[str, no_time("Of the second pass: the text of that record, shortened.")]
+    also: Annotated[list[Failure], no_time("Later failures, in their order.")]
+
+
+class ErrorFacts(Failure, FoundFacts):
+    """The failure that ended the run: ``error`` of the result document."""
+
+
+class ErrorFile(ErrorFacts):
+    """``error.json``: the failure, and what makes it readable by itself."""
+
+    schema: Annotated[int, no_time("Version of this format; keys may be added without another number.")]
+    version: Annotated[str, no_time("The version of the simulator.")]
+    status: Annotated[str, no_time("failed, or interrupted.")]
+    detail: Annotated[str, no_time("Further lines, such as a traceback or the report of a deadlock; may be empty.")]
+
+
+class FinishedRun(NamedTuple):
+    """``records``: of its ``ranks``, the members of its group in their order. ``runs``: what these ranks number it."""
+
+    ranks: tuple[int, ...]
+    records: tuple[RunRecord, ...]
+    runs: tuple[int, ...]
+
+
+class _Found(NamedTuple):
+    record: RunRecord
+    run: int
+    place: int
+
+
+_Key = tuple[int, int, int]
+"""Group, call in the group, and how often the rank has recorded that before."""
+
+
+def finished_runs(of_ranks: Sequence[Sequence[RunRecord]]) -> list[FinishedRun]:
+    """In the order of their ends on the first rank of their groups; those of all ranks as rank 0 recorded them."""
+    by_rank = [dict(_keyed(records)) for records in of_ranks]
+    found: dict[_Key, tuple[tuple[int, int, int], FinishedRun]] = {}
+    for rank, records in enumerate(by_rank):
+        for key, (record, _, place) in records.items():
+            ranks = record.sips or tuple(range(len(of_ranks)))
+            if rank == ranks[0] and all(each < len(by_rank) and key in by_rank[each] for each in ranks):
+                of_run = [by_rank[each][key] for each in ranks]
+                run = FinishedRun(ranks, tuple(each.record for each in of_run), tuple(each.run for each in of_run))
+                found[key] = (_end_ps(record), rank, place), run
+    return [run for _, run in sorted(found.values(), key=lambda each: each[0])]
+
+
+def _keyed(records: Sequence[RunRecord]) -> Iterator[tuple[_Key, _Found]]:
+    seen: dict[tuple[int, int], int] = {}
+    for index, record in enumerate(records):
+        times = seen[record.group, record.call] = seen.get((record.group, record.call), -1) + 1
+        run = index if record.run is None else record.run
+        yield (record.group, record.call, times), _Found(record, run, index)
+
+
+def _end_ps(record: RunRecord) -> int:
+    return record.spans_ps[-1][1] if record.spans_ps else 0
+
+
+INTERRUPTIONS = ("timeout", "interrupted", "terminated")
+_EXITS_OF_THE_PROGRAM = (1, 3, 5)
+"""Exit codes of failures that the simulated program may cause."""
+DEADLOCK_FILE = "deadlock.txt"
+EVERY_WAIT = "every wait"
+WITH_QUEUES = f"{EVERY_WAIT}, with its queue pointers and the waits-for graph"
+MOST_UNREAD = 8
+MOST_ALSO = 100
+"""Later failures that are kept."""
+
+
+class RunError(Struct, frozen=True):
+    """Why a run failed. ``detail``: further lines of text. ``facts``: further keys of the result file, which
+    :mod:`launcher.report.outcome` describes.
+    """
+
+    kind: str
+    rank: int | None
+    message: str
+    detail: str = ""
+    facts: FoundFacts = {}
+
+
+class LongReport(NamedTuple):
+    """A file for ``--log-dir`` with all that a failure only sums up. ``what``: it has, for a line that names it."""
+
+    file: str
+    text: str
+    what: str
+
+
+class Outcome:
+    """The state of a run so far.
+
+    ``also``: failures after the first. ``troubles``: other problems, such as a log that could not be written.
+    ``notices``: for the user, without effect on the exit code. ``without_effect``: the user's changes to the config
+    that nothing has read. ``explanations``: of each row, with ``--explain``. ``host``: the launcher's. ``oom_kills``:
+    out-of-memory kills on it during the run. ``signal``: the one that stopped it, 0 for none. ``hosts``: by rank, the
+    name of its host, where the launcher knows one. ``folder``: the working folder, for the paths in messages.
+    """
+
+    def __init__(self, size: int, folder: str = "") -> None:
+        self._size = size
+        self._folder = folder
+        self.long_report: LongReport | None = None
+        self.ranks: dict[int, RankOutcome] = {}
+        self._records: list[list[RunRecord]] = [[] for _ in range(size)]
+        self.cut_short = False
+        self.error: RunError | None = None
+        self.also: list[RunError] = []
+        self.troubles: list[str] = []
+        self.notices: list[str] = []
+        self.without_effect: list[str] = []
+        self.explanations: list[Explanation | None] = []
+        self.incarnations: dict[int, int] = {}
+        self.hosts: dict[int | None, str] = {}
+        self.oom_kills = 0
+        self.signal = 0
+        self.host = ""
+        self.known_sync: Sync | None = None
+        self.sync: Finished | None = None
+        self.last_sync: Sync | None = None
+        self.now_ps = 0
+        self.startup_s = 0.0
+        self.simulate_s = 0.0
+        self.total_s = 0.0
+
+    def note(self, message: ToLauncher) -> None:
+        """Take one message of the broker."""
+        match message:
+            case RankResult():
+                self._note_result(message)
+            case RankFailed():
+                facts: FoundFacts = {**_place_of(message), "time_ps": message.now_ps}
+                if ERROR_KINDS.get(message.kind) == ERROR_KINDS[BadMessage.kind]:
+                    facts["host"] = self.hosts.get(message.rank, "") or message.host
+                # An unknown kind would have no exit code.
+                kind = message.kind if message.kind in ERROR_KINDS else "internal"
+                self.fail(RunError(kind, message.rank, message.message, message.detail, facts))
+            case RankRecord():
+                self._note_record(message)
+            case Deadlock():
+                self._note_deadlock(message)
+            case SimTimeReached():
+                self._note_limit(message)
+            case Finished():
+                self.sync = message
+            case Status():
+                self.now_ps = message.now_ps
+            case Sync():
+                self._note_sync(message)
+            case RunStarted():
+                pass
+
+    def _note_result(self, result: RankResult) -> None:
+        if not result.blob and result.partial:
+            self.cut_short = True
+            return
+        try:
+            outcome = outcome_from_bytes(result.blob)
+        except BadFrame as error:
+            self._fail_message(result.rank, f"the result of rank {result.rank} is {error}")
+            return
+        if outcome.rank != result.rank or result.rank >= self._size:
+            self._fail_message(
+                result.rank, f"rank {result.rank} of {self._size} has sent the result of rank {outcome.rank}"
+            )
+            return
+        self.ranks[result.rank] = outcome
+        self.cut_short = self.cut_short or result.partial
+        if self.complete:
+            self._note_mismatch()
+
+    def _note_record(self, record: RankRecord) -> None:
+        """A rank that was restarted sends its records again; they are equal."""
+        try:
+            known = record_from_bytes(record.blob)
+        except BadFrame as error:
+            self._fail_message(record.rank, f"what rank {record.rank} has completed is {error}")
+            return
+        if record.rank < self._size and record.index == len(self._records[record.rank]):
+            self._records[record.rank].append(known)
+
+    def _fail_message(self, rank: int, message: str) -> None:
+        self.fail(RunError(BadMessage.kind, rank, message, facts={"host": self.hosts.get(rank, "")}))
+
+    def finished_runs(self) -> list[FinishedRun]:
+        """The collectives that every rank of their group has completed, each with the records of these ranks."""
+        answers = (self.ranks[rank].runs if rank in self.ranks else () for rank in range(self._size))
+        return finished_runs(
+            [max(answer, known, key=len) for answer, known in zip(answers, self._records, strict=True)]
+        )
+
+    def _note_mismatch(self) -> None:
+        """Ranks that disagree on a collective: the first cause of whatever the program ended with."""
+        calls, effect = [self.ranks[rank].calls for rank in range(self._size)], self.error
+        mismatch = first_mismatch(calls)
+        if mismatch is None and not self.cut_short:
+            mismatch = missing_group(calls)
+            if mismatch is None and effect is None:
+                mismatch = missing_call(calls)
+        if mismatch is None or (effect is not None and ERROR_KINDS[effect.kind] not in _EXITS_OF_THE_PROGRAM):
+            return
+        self.error = RunError(CollectiveMismatch.kind, mismatch.rank, mismatch.message)
+        if effect is None:
+            return
+        if effect.kind != InvariantViolation.kind:
+            raised = f"rank {effect.rank}: {effect.message}\n" if effect.detail and effect.rank is not None else ""
+            self.error = replace(self.error, detail=raised + effect.detail)
+        later, self.also = [effect, *self.also], []
+        for each in later:
+            self.fail(each)
+
+    def _note_deadlock(self, deadlock: Deadlock) -> None:
+        try:
+            dumps = list(deadlock.dumps)
+            kind, found = kind_of(dumps), explain_deadlock(dumps, self._folder)
+        except BadFrame as error:
+            message = f"nothing can happen any more; the waits are unknown, for the state of a SIP is {error}"
+            self.fail(RunError(errors.Deadlock.kind, None, message))
+            return
+        what = WITH_QUEUES if found.facts["waits"] else EVERY_WAIT
+        self.long_report = LongReport(DEADLOCK_FILE, found.whole, what)
+        self.fail(RunError(kind, None, found.headline, found.report, {"deadlock": found.facts}))
+
+    def _note_limit(self, reached: SimTimeReached) -> None:
+        at = re.sub("(?=[a-z])", " ", format_exact_time_ps(reached.limit_ps), count=1)
+        message = f"simulated time has reached {at} (--max-sim-time)"
+        try:
+            found = explain_positions([dump_from(blob) for blob in reached.dumps], folder=self._folder)
+        except BadFrame as error:
+            self.fail(
+                RunError("timeout", None, f"{message}; the places of code are unknown: the state of a SIP is {error}")
+            )
+            return
+        facts: FoundFacts = {"time_ps": reached.limit_ps, "positions": found.facts}
+        self.fail(RunError("timeout", None, message, found.text, facts))
+
+    def _note_sync(self, sync: Sync) -> None:
+        self.last_sync = sync if sync.last else self.last_sync
+        self.known_sync = sync
+        self.incarnations |= {sip.rank: sip.incarnation for sip in sync.sips if sip.incarnation}
+
+    def fail(self, error: RunError) -> None:
+        """Add a failure; the first one counts, repeated ones are dropped."""
+        if self.error is None:
+            self.error = error
+        elif self.error.kind == CollectiveMismatch.kind and error.kind == InvariantViolation.kind:
+            # Ranks that make other calls break each other's queues: that is no bug of the simulator.
+            return
+        elif len(self.also) < MOST_ALSO and not any(_same(error, known) for known in (self.error, *self.also)):
+            self.also.append(error)
+
+    def note_wrong(self) -> None:
+        """Wrong numbers in a complete run are a failure; every rank with some is listed."""
+        wrong = [(rank, run) for rank, outcome in sorted(self.ranks.items()) for run in outcome.runs if run.wrong]
+        if wrong:
+            message, *more = [f"rank {rank}: {run.wrong} wrong; {run.first_wrong}" for rank, run in wrong]
+            self.fail(RunError("wrong_numbers", wrong[0][0], message, "\n".join(more)))
+
+    def note_unread(self, is_error: bool) -> None:
+        """Messages that were never received are an error, or else a notice; so is what servers had left to do."""
+        if self.error is None:
+            ranks = sorted(self.ranks.items())
+            self.notices += [f"rank {number}: {line}" for number, rank in ranks for line in rank.left]
+        unread = sorted(each for rank in self.ranks.values() for each in rank.unread)
+        if self.error is not None or not unread:
+            return
+        message = _unread_text(unread)
+        if not is_error:
+            self.notices.append(f"{message}; with --check-invariants this is an error")
+            return
+        _, cube, pe = unread[0].receiver
+        # Objects in JSON, not the arrays that named tuples would be.
+        rings: list[Any] = [each._asdict() for each in unread]
+        facts: FoundFacts = {"cube": cube, "pe": pe, "direction": unread[0].receiver_direction, "unread": rings}
+        self.fail(RunError(IpcqUnreadMessages.kind, unread[0].receiver[0], message, facts=facts))
+
+    @property
+    def restarts(self) -> int:
+        """How many restarts of ranks there were."""
+        return sum(self.incarnations.values())
+
+    @property
+    def finished(self) -> bool:
+        """Whether the broker has sent ``Finished``."""
+        return self.sync is not None
+
+    @property
+    def complete(self) -> bool:
+        """Whether every rank has sent its result."""
+        return len(self.ranks) == self._size
+
+    @property
+    def status(self) -> str:
+        """``ok``, ``failed`` or ``interrupted``."""
+        if self.error is None:
+            return "ok"
+        return "interrupted" if self.error.kind in INTERRUPTIONS else "failed"
+
+    @property
+    def exit_code(self) -> int:
+        """Of DESIGN section 8."""
+        return 0 if self.error is None else ERROR_KINDS[self.error.kind]
+
+
+def _unread_text(unread: list[Unread]) -> str:
+    total, listed = sum(each.messages for each in unread), unread[:MOST_UNREAD]
+    rings = [
+        f"{each.messages} from {place_name(each.sender)} ({each.sender_direction}) "
+        f"to {place_name(each.receiver)} ({each.receiver_direction})"
+        for each in listed
+    ]
+    rest = sum(each.messages for each in unread[MOST_UNREAD:])
+    rings += [f"{rest} in {len(unread) - MOST_UNREAD} other directions"] if rest else []
+    return f"{total} {'message was' if total == 1 else 'messages were'} sent and never received: {', '.join(rings)}"
+
+
+def _same(one: RunError, other: RunError) -> bool:
+    return (one.kind, one.rank, one.message) == (other.kind, other.rank, other.message)
+
+
+def _place_of(failed: RankFailed) -> FoundFacts:
+    where = failed.where
+    place: FoundFacts = {} if where.cube == -1 else {"cube": where.cube}
+    if where.pe != -1:
+        place["pe"] = where.pe
+    if where.direction:
+        place["direction"] = where.direction
+    return place

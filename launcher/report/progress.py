@@ -1,0 +1,263 @@
+"""How far a run is: a line that is redrawn on a terminal, or with ``--progress`` lines one below the other.
+
+With a forecast (``launcher.report.progress``) it says how much is done and when the run will end; without one
+only how much simulated time has passed.
+
+How far a run of the built-in job is, and what is left: its forecast, corrected by what has been seen. Pure.
+"""
+
+import contextlib
+import sys
+import time
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple, Protocol
+
+import msgspec
+
+from broker.wire import RankRecord, RunStarted, Status, ToLauncher
+from launcher.report.outcome import Outcome
+from sipsim.chips.api.forecast import JobForecast
+from sipsim.core.units import format_time_ps
+
+Ps = int
+TRUSTED_SHARE = 0.1
+"""From this share of the work on, what has been measured counts alone; before, in part."""
+
+
+class Prediction(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run takes on this host, by its ``forecast``.
+
+    ``startup_s``: until all SIPs have joined. ``setup_s`` of each size: to make its data. Every iteration takes
+    ``command_s`` a command, ``us_s`` a microsecond of simulated time, and ``check_s`` of its size.
+    ``end_s``: after the last one. ``memory_MiB``: at most, of all ``processes``. ``share``: the part of the processors
+    which the run could use that others leave it, from 0 to 1.
+    """
+
+    forecast: JobForecast
+    startup_s: float
+    setup_s: tuple[float, ...]
+    check_s: tuple[float, ...]
+    command_s: float
+    us_s: float
+    end_s: float
+    memory_MiB: float
+    processes: int
+    share: float = 1.0
+
+    @property
+    def total_s(self) -> float:
+        """Wall time of the whole command."""
+        return self.startup_s + self.work_s(self.forecast.commands) + self.end_s
+
+    def work_s(self, commands: int) -> float:
+        """Wall time from the start of simulation until so many commands have ended."""
+        forecast, total_s = self.forecast, 0.0
+        for size, setup_s, check_s in zip(forecast.sizes, self.setup_s, self.check_s, strict=True):
+            if commands <= 0:
+                break
+            ended = min(commands, size.commands * forecast.iterations)
+            iteration_s = size.commands * self.command_s + size.duration_ps / 1e6 * self.us_s + check_s
+            whole, rest = divmod(ended, size.commands)
+            part_s = rest * (self.command_s + check_s / size.commands) + size.time_ps(rest) / 1e6 * self.us_s
+            total_s += setup_s + whole * iteration_s + (part_s if rest else 0.0)
+            commands -= ended
+        return total_s
+
+
+class Estimate(NamedTuple):
+    """``share`` of the work that is done; the simulated time of the whole run; wall time that is left."""
+
+    share: float
+    total_ps: Ps
+    left_s: float
+
+
+class Estimator:
+    """Estimates one run. ``limit_ps``: where it stops (``--max-sim-time``), None for its end."""
+
+    def __init__(self, prediction: Prediction, limit_ps: Ps | None = None) -> None:
+        self._prediction = prediction
+        self._limit_ps = limit_ps
+
+    def estimate(self, elapsed_s: float, now_ps: Ps, commands: int) -> Estimate:
+        """The estimate ``elapsed_s`` after the start of simulation, when ``commands`` have ended on all ranks."""
+        forecast, prediction = self._prediction.forecast, self._prediction
+        commands = min(commands, forecast.commands)
+        scale = _scale(now_ps, forecast.time_ps(commands), forecast.duration_ps)
+        total_ps = now_ps + round((forecast.duration_ps - forecast.time_ps(commands)) * scale)
+        last = forecast.commands
+        if self._limit_ps is not None and self._limit_ps < total_ps:
+            last = max(commands, self._commands_at(round(self._limit_ps / scale)))
+            total_ps = self._limit_ps
+        done_s, whole_s = prediction.work_s(commands), prediction.work_s(last)
+        if not commands:
+            # The data of the first size are being made.
+            done_s = min(elapsed_s, prediction.setup_s[0])
+        left_s = (whole_s - done_s) * _scale(elapsed_s, done_s, whole_s)
+        return Estimate(min(done_s / whole_s, 1.0), total_ps, left_s)
+
+    def _commands_at(self, time_ps: Ps) -> int:
+        forecast = self._prediction.forecast
+        return bisect_right(range(forecast.commands + 1), time_ps, key=forecast.time_ps) - 1
+
+
+def _scale(measured: float, predicted: float, whole: float) -> float:
+    """By what to multiply the prediction of what is left: 1 at first, and the measured factor once there is enough."""
+    if predicted <= 0 or measured <= 0:
+        return 1.0
+    weight = min(predicted / whole / TRUSTED_SHARE, 1.0)
+    return 1 + (measured / predicted - 1) * weight
+
+
+ASK_AFTER_S = 0.5
+SHOW_AFTER_S = 1.0
+EVERY_S = 0.2
+LINE_EVERY_S = 5.0
+
+
+class Predictor(Protocol):
+    """Where the prediction of the run comes from, some time after it was asked for."""
+
+    def ask(self) -> None:
+        """Begin to make it."""
+
+    def prediction(self) -> Prediction | None:
+        """The prediction, None while it is not known."""
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether a prediction may still come."""
+
+    def close(self) -> None:
+        """It is needed no more."""
+
+
+def _no_rows(_outcome: Outcome) -> None:
+    pass
+
+
+class Progress:
+    """Draws on standard error, which keeps tables clean. ``due``: when a ``Status`` is wanted.
+
+    ``lines``: print lines where standard error is no terminal. ``limit_ps``: that of ``--max-sim-time``. ``on_record``
+    is called when another collective has ended on a rank, while nothing is drawn.
+    """
+
+    def __init__(
+        self,
+        quiet: bool,
+        lines: bool = False,
+        limit_ps: int | None = None,
+        on_record: Callable[[Outcome], None] = _no_rows,
+        predictor: Callable[[], Predictor] | None = None,
+    ) -> None:
+        self._is_terminal = sys.stderr.isatty()
+        self._enabled = lines or (self._is_terminal and not quiet)
+        self._limit_ps = limit_ps
+        self._on_record = on_record
+        self._began_s = time.monotonic()
+        self._simulating_s = self._began_s
+        self._next_s = self._began_s + ASK_AFTER_S
+        self._next_line_s = self._began_s
+        self._furthest_ps = 0
+        self._predictor = predictor() if self._enabled and predictor is not None else None
+        self._estimator: Estimator | None = None
+        self._live: Any = None
+
+    def due(self) -> bool:
+        """Whether the line is to be updated now."""
+        if not self._enabled or time.monotonic() < self._next_s:
+            return False
+        self._next_s = time.monotonic() + EVERY_S
+        if self._predictor is not None:
+            self._predictor.ask()
+        return True
+
+    def note(self, message: ToLauncher, outcome: Outcome) -> None:
+        """Take a message of the broker, which the outcome has noted."""
+        match message:
+            case RunStarted():
+                self._simulating_s = time.monotonic()
+            case Status():
+                self._show(message)
+            case RankRecord():
+                with self._hidden():
+                    self._on_record(outcome)
+
+    def close(self) -> None:
+        """Remove the line."""
+        if self._live is not None:
+            self._live.stop()
+        if self._predictor is not None:
+            self._predictor.close()
+            self._predictor = None
+
+    def _show(self, status: Status) -> None:
+        """Draw the line, unless the run is too short yet."""
+        now_s = time.monotonic()
+        if not self._enabled or now_s < self._began_s + SHOW_AFTER_S:
+            return
+        self._furthest_ps = max(self._furthest_ps, status.now_ps)
+        if self._is_terminal:
+            self._draw(self._text(status, now_s))
+        elif now_s >= self._next_line_s:
+            text = self._text(status, now_s)
+            waits = self._predictor is not None and self._predictor.is_pending
+            if not waits or now_s >= self._began_s + LINE_EVERY_S:
+                self._next_line_s = now_s + LINE_EVERY_S
+                print(f"ahbm-launch: {text}", file=sys.stderr, flush=True)
+
+    def _text(self, status: Status, now_s: float) -> str:
+        took = f"in {now_s - self._began_s:.1f} s, {status.grants} grants"
+        estimator = self._with_prediction()
+        if estimator is None:
+            return f"simulated {format_time_ps(self._furthest_ps)} {took}"
+        # As of when the commands were told: some take longer to be told than others.
+        age_s = min(status.age_ns / 1e9, now_s - self._simulating_s)
+        found = estimator.estimate(now_s - self._simulating_s - age_s, status.told_ps, status.commands)
+        left_s = found.left_s - age_s
+        of = f"of {'' if found.total_ps == self._limit_ps else 'about '}{format_time_ps(found.total_ps)}"
+        simulated = f"simulated {format_time_ps(self._furthest_ps)} {of} {took}"
+        return f"{found.share:.0%}, {simulated}, about {_duration(left_s)} left"
+
+    def _with_prediction(self) -> Estimator | None:
+        if self._estimator is None and self._predictor is not None:
+            prediction = self._predictor.prediction()
+            self._estimator = None if prediction is None else Estimator(prediction, self._limit_ps)
+        return self._estimator
+
+    def _draw(self, text: str) -> None:
+        if self._live is None:
+            # Imported here: most runs are too short for it.
+            from rich.console import Console
+            from rich.progress import Progress as Bar
+            from rich.progress import SpinnerColumn, TextColumn
+
+            columns = (SpinnerColumn(), TextColumn("{task.description}"))
+            # Standard output must not be drawn over: it may be another file.
+            self._live = Bar(*columns, console=Console(stderr=True), transient=True, redirect_stdout=False)
+            self._task = self._live.add_task("")
+            self._live.start()
+        self._live.update(self._task, description=text)
+
+    @contextlib.contextmanager
+    def _hidden(self) -> Iterator[None]:
+        """The line is removed meanwhile: standard output may be the same terminal."""
+        if self._live is None:
+            yield
+            return
+        self._live.stop()
+        try:
+            yield
+        finally:
+            self._live.start()
+
+
+def _duration(seconds: float) -> str:
+    """A span of wall time for people."""
+    whole = round(seconds)
+    if whole < 120:
+        return f"{max(whole, 1)} s"
+    minutes, rest = divmod(whole, 60)
+    return f"{minutes // 60} h {minutes % 60} min" if minutes >= 120 else f"{minutes} min {rest} s"

@@ -1,0 +1,457 @@
+"""The documents and tables of ``ahbm-probe``: every key and every column with its meaning.
+
+How much of the machine a row used, as it stands in result files: every key with its meaning.
+
+The result document of ``--json`` and the rows of ``--csv``: every key with its meaning.
+"""
+
+from typing import Annotated, Any, NotRequired, TypedDict
+
+from launcher.report.checks import SecondPassEntry
+from launcher.report.outcome import ErrorFacts
+from sipsim.core.fields import host_time, no_time, simulated_time
+from sipsim.records.explanation import Explanation
+from sipsim.records.job import RankResult
+
+Bytes = Annotated[int, no_time("The size of the message in bytes.")]
+Pair = Annotated[int, simulated_time("From tl.send to the return of tl.recv by the terms' sum, in ps.")]
+Simulated = Annotated[int, simulated_time("The same, when it was simulated, in ps.")]
+
+
+class Heading(TypedDict):
+    """What every document begins with: the system that was probed."""
+
+    version: Annotated[str, no_time("The version of the simulator.")]
+    system: Annotated[str, no_time("The system in one line.")]
+    buffer_kind: Annotated[str, no_time("The memory that holds the rings.")]
+    credit_return_mode: Annotated[str, no_time("How credits return; under auto, those of the pair that is probed.")]
+    hw_strict: Annotated[bool, no_time("Whether messages travel in flits of 64 B, as hw_strict says.")]
+
+
+_Ends = TypedDict(
+    "_Ends",
+    {
+        "from": Annotated[list[int], no_time("SIP, cube and PE that send.")],
+        "to": Annotated[list[int], no_time("SIP, cube and PE that receive.")],
+    },
+)
+
+
+class TermRow(TypedDict):
+    """One summand of a transfer's time."""
+
+    part: Annotated[str, no_time("What of the transfer the term belongs to.")]
+    kind: Annotated[str, no_time("What kind of thing takes the time, such as routers, wires or memory.")]
+    what: Annotated[str, no_time("What takes the time.")]
+    ps: Annotated[int, simulated_time("The time that it takes, in ps.")]
+
+
+class TransferSum(TypedDict):
+    """The time of one transfer."""
+
+    terms: Annotated[list[TermRow], no_time("The terms of the sum, in the order of the transfer.")]
+    kinds: Annotated[
+        dict[str, int],
+        simulated_time("The terms' time by their kind, in ps; all of a credit or an acknowledgement is one kind."),
+    ]
+    sum_ps: Annotated[int, simulated_time("The sum of the terms, in ps.")]
+    simulated_ps: Annotated[
+        int | None, simulated_time("The time of the same transfer when it was simulated, in ps; null if it was not.")
+    ]
+
+
+class TlbMisses(TypedDict):
+    """What PE_MMU adds to the first send; the sums are those of TLBs that hold the pages."""
+
+    walk_ps: Annotated[int, simulated_time("What a TLB miss adds to a command, in ps: a page walk.")]
+    walks: Annotated[int, no_time("Misses of the first send; none where rings have no virtual addresses.")]
+    sum_ps: Annotated[int, simulated_time("Their time, in ps.")]
+    simulated_ps: Annotated[int, simulated_time("The same, when it was simulated, in ps.")]
+
+
+class ProbeDocument(Heading, _Ends):
+    """What ``ahbm-probe --json`` writes of one transfer, with ``--short`` too."""
+
+    tlb_misses: NotRequired[
+        Annotated[TlbMisses, no_time("What a TLB without the pages adds; where PEs have an MMU (pe_mmu).")]
+    ]
+
+    bytes: Bytes
+    way: Annotated[str, no_time("The SIPs and links of the route in words, or its cubes where it stays in one SIP.")]
+    raw_dma: Annotated[TransferSum, no_time("A DMA write of the bytes, with its acknowledgement.")]
+    pair: Annotated[TransferSum, no_time("The bytes from tl.send to the return of tl.recv.")]
+    overhead_ps: Annotated[int, simulated_time("The pair's sum less the raw DMA's, in ps.")]
+
+
+class _SizePoint(TypedDict):
+    bytes: Annotated[int, no_time("The size in bytes.")]
+    messages: Annotated[int, no_time("How many messages it is sent as, of a slot each, one right after the other.")]
+    time_ps: Annotated[int, simulated_time("From the first tl.send to the return of the last tl.recv, in ps.")]
+    GBps: Annotated[float, simulated_time("bytes by time_ps, in 1e9 bytes a simulated second.")]
+
+
+class SizePoint(_SizePoint, total=False):
+    """One size of a sweep, simulated. What it may lack is that of a size of several messages."""
+
+    interval_ps: Annotated[
+        float, simulated_time("The time between messages of this size that are sent one after another, in ps.")
+    ]
+    interval_GBps: Annotated[float, simulated_time("bytes by interval_ps, in 1e9 bytes a simulated second.")]
+
+
+class OneMessage(TypedDict):
+    """The model of one message: ``t0 + n / r_inf``."""
+
+    t0_ps: Annotated[int, simulated_time("The time of a message of no bytes, in ps.")]
+    r_inf_GBps: Annotated[
+        float, simulated_time("The rate of a message of endless bytes, in 1e9 bytes a simulated second.")
+    ]
+    half_bytes: Annotated[int, no_time("The size that has half of that rate, in bytes.")]
+    bounded_by: Annotated[str, no_time("The edge that bounds the rate, and its bandwidth.")]
+    off_ps: Annotated[int, simulated_time("By how much a simulated size differs from the model at most, in ps.")]
+
+
+class BoundRow(TypedDict):
+    """What allows a message every so often only."""
+
+    what: Annotated[str, no_time("What each message needs for itself.")]
+    ps: Annotated[float, simulated_time("For how long, in ps.")]
+
+
+class OneAfterAnother(TypedDict):
+    """The rate of messages one after another, and what bounds it."""
+
+    bytes: Annotated[int, no_time("The size of each message in bytes: the largest size of one message.")]
+    interval_ps: Annotated[float, simulated_time("The time between messages, in ps.")]
+    GBps: Annotated[float, simulated_time("bytes by interval_ps, in 1e9 bytes a simulated second.")]
+    bounds: Annotated[list[BoundRow], no_time("What each message needs for itself; the longest decides.")]
+    bounded_by: Annotated[str, no_time("The bound that is longest.")]
+    off_ps: Annotated[float, simulated_time("The time between messages less that bound, in ps.")]
+
+
+class _Curve(TypedDict):
+    slot_size: Annotated[int, no_time("The size of a slot in bytes; a larger size is sent as messages of it.")]
+    sizes: Annotated[list[SizePoint], no_time("The sizes, from the least.")]
+
+
+class _Rates(TypedDict, total=False):
+    one_message: Annotated[OneMessage, no_time("The model of one message; with sizes of one message.")]
+    one_after_another: Annotated[
+        OneAfterAnother, no_time("The rate of messages one after another; with sizes of one message.")
+    ]
+
+
+class SweepFigures(_Curve, _Rates):
+    """The curve of a sweep, and what its two rates are bounded by."""
+
+
+class SweepDocument(Heading, _Ends, SweepFigures):
+    """What ``ahbm-probe --sweep-bytes --json`` writes."""
+
+
+class MatrixFacts(TypedDict):
+    """The times from the PEs of the rows to those of the columns."""
+
+    title: Annotated[str, no_time("What its rows and columns are.")]
+    rows: Annotated[list[list[int]], no_time("SIP, cube and PE that send, a row each.")]
+    columns: Annotated[list[list[int]], no_time("SIP, cube and PE that receive, a column each.")]
+    ps: Annotated[
+        list[list[int | None]],
+        simulated_time("Row by row, from tl.send to the return of tl.recv in ps; null from a PE to itself."),
+    ]
+
+
+class CheckedPair(_Ends):
+    """A pair of a matrix that was simulated too."""
+
+    ps: Pair
+    simulated_ps: Simulated
+
+
+class MatrixDocument(Heading):
+    """What ``ahbm-probe --matrix --json`` writes."""
+
+    bytes: Bytes
+    matrix: Annotated[str, no_time("What was asked for: sips or cubes.")]
+    matrices: Annotated[list[MatrixFacts], no_time("The times of all pairs.")]
+    checked: Annotated[list[CheckedPair], no_time("The fastest and the slowest pair, simulated too.")]
+
+
+_NamedEnds = TypedDict(
+    "_NamedEnds",
+    {
+        "from": Annotated[str, no_time("The PE that sends, as SIP.CUBE.PE.")],
+        "to": Annotated[str, no_time("The PE that receives, as SIP.CUBE.PE.")],
+    },
+)
+
+
+class MatrixRow(_NamedEnds):
+    """A row of ``--csv``: one pair."""
+
+    ps: Pair
+
+
+class LinkRow(TypedDict):
+    """What crosses a link, one way."""
+
+    name: Annotated[str, no_time("The link, such as 0.E>1.W from port E of SIP 0 to port W of SIP 1.")]
+    frames: Annotated[float, no_time("Messages, and credits that travel as messages, an iteration.")]
+    payload_bytes: Annotated[float, no_time("Bytes of data in them, an iteration.")]
+    credit_bytes: Annotated[
+        float, no_time("Bytes of frames without data, such as credits, before framing, an iteration.")
+    ]
+    wire_bytes: Annotated[float, no_time("Bytes on the wire an iteration: data, credits, and the framing of the link.")]
+    busy_ps: Annotated[int, simulated_time("How long these bytes keep the link busy, an iteration, in ps.")]
+    utilisation: Annotated[float, no_time("That time as a part of the row's time.")]
+
+
+class TlbRow(TypedDict):
+    """The TLB of a PE."""
+
+    pe: Annotated[str, no_time("The PE, such as sip0.cube0.pe0.")]
+    hits: Annotated[float, no_time("Pages that commands touched and whose translation was there, an iteration.")]
+    misses: Annotated[float, no_time("Pages for which the page table was walked, an iteration.")]
+
+
+class EngineRow(TypedDict):
+    """The engines of the PEs that multiplied."""
+
+    pes: Annotated[int, no_time("The number of these PEs.")]
+    busy: Annotated[
+        dict[str, float], no_time("How much of the time of their kernels each engine was busy, from 0 to 1.")
+    ]
+    peak: Annotated[
+        float, no_time("The part of that time that the multiplications take if every cell works in every cycle.")
+    ]
+    commands: Annotated[
+        dict[str, float], no_time("Parts of the time of PE_GEMM's commands by what it went to; hidden work is in none.")
+    ]
+
+
+class UsageColumns(TypedDict):
+    """The use of the machine in a row, by counters; null where rows were not counted apart, as in a script."""
+
+    link_payload_bytes: Annotated[float | None, no_time("Bytes of data over all links together, an iteration.")]
+    link_wire_bytes: Annotated[float | None, no_time("Bytes on the wires of all links an iteration, with framing.")]
+    busiest_link: Annotated[str | None, no_time("The link that was busy longest; null where none was used.")]
+    busiest_link_payload_bytes: Annotated[float | None, no_time("Bytes of data over that link, an iteration.")]
+    busiest_link_wire_bytes: Annotated[float | None, no_time("Bytes on its wire, framing included, an iteration.")]
+    busiest_link_utilisation: Annotated[float | None, no_time("How much of the row's time it was busy, from 0 to 1.")]
+    busiest_edge: Annotated[str | None, no_time("The edge inside a SIP that was busy longest.")]
+    busiest_edge_utilisation: Annotated[float | None, no_time("How much of the row's time it was busy, from 0 to 1.")]
+    kernels: Annotated[int | None, no_time("Kernels that ran, an iteration.")]
+
+
+class UsageRow(UsageColumns):
+    """All that is known of it."""
+
+    links: Annotated[list[LinkRow] | None, no_time("What crosses each link of the system, one way each.")]
+    kernel_time: Annotated[
+        dict[str, float] | None,
+        no_time("Parts of the kernels' time by the command that they waited for; ended: after their end."),
+    ]
+    tlbs: Annotated[list[TlbRow], no_time("Lookups of each TLB that was used; none where PEs have no MMU (pe_mmu).")]
+    engines: Annotated[EngineRow | None, no_time("Engines of the PEs that multiplied; null where none did.")]
+
+
+Sips = Annotated[int, no_time("Number of SIPs.")]
+Topology = Annotated[str, no_time("How the SIPs are joined, as --list topologies names it.")]
+Shape = Annotated[str | None, no_time("Width and height of the grid of SIPs, such as 3x2; null for other topologies.")]
+Link = Annotated[str, no_time("The presets of the links between SIPs, joined by commas where there are several.")]
+Cubes = Annotated[int | None, no_time("Cubes of a SIP; null for a chip without cubes.")]
+
+
+ROW_START, WITH_OUTAGES, AS_LEFT = "row start", "row start, outages as timed", "as the script left it"
+"""States of the machine at the start of a row."""
+
+
+class Measured(TypedDict):
+    """A collective that every rank of its group has completed.
+
+    Its keys say all of the system that the usual flags choose, so that rows of several files can stand in one table.
+    """
+
+    sips: Sips
+    topology: Topology
+    shape: Shape
+    link: Link
+    cubes: Cubes
+    collective: Annotated[str, no_time("The collective, as --list collectives names it.")]
+    algorithm: Annotated[str, no_time("The algorithm, as --list algorithms names it.")]
+    dtype: Annotated[str, no_time("The type of an element.")]
+    op: Annotated[str, no_time("The operator; none for a collective that only moves data.")]
+    count: Annotated[int, no_time("Elements of a rank's larger tensor.")]
+    bytes: Annotated[int, no_time("Size of that tensor in bytes.")]
+    iters: Annotated[int, no_time("Timed iterations.")]
+    time_ns: Annotated[
+        float, simulated_time("From the first start to the last end on any rank, the mean of the iterations, in ns.")
+    ]
+    launch_ns: Annotated[
+        float,
+        simulated_time(
+            "How much of time_ns is before the first kernel starts and after the last one ends: launch, start skew, "
+            "and the way of the end to the host, in ns."
+        ),
+    ]
+    algbw_GBps: Annotated[
+        float, simulated_time("Algorithm bandwidth: bytes by time_ns, in 1e9 bytes a simulated second.")
+    ]
+    busbw_GBps: Annotated[
+        float, simulated_time("Bus bandwidth: algbw_GBps by the collective's factor, as in nccl-tests.")
+    ]
+    wrong: Annotated[int, no_time("Wrong elements of all ranks and iterations; 0 also where none was checked.")]
+    checked: Annotated[bool, no_time("Whether every rank's result was checked.")]
+    group: Annotated[
+        list[int], no_time("The ranks of the collective's group, in its order; in --csv separated by spaces.")
+    ]
+
+
+class Begun(TypedDict):
+    """Under which conditions a row was measured, and how far its iterations differ."""
+
+    settings: Annotated[
+        str,
+        no_time(
+            "What the config has besides the defaults, the algorithm aside: key=value, as --set takes each, separated "
+            "by ;, in the order of the config files; empty for the defaults."
+        ),
+    ]
+    row: Annotated[
+        str | None, no_time("The name of the script's row, as torch.ahbm.row was given it; null outside of one.")
+    ]
+    state: Annotated[
+        str,
+        no_time(
+            f"The machine at the row's start: {ROW_START}: as at time 0; {WITH_OUTAGES}: so, but for outages of links, "
+            f"at the times of the run; {AS_LEFT}: with what was before, as outside of torch.ahbm.row."
+        ),
+    ]
+    time_min_ns: Annotated[float, simulated_time("The shortest iteration, in ns.")]
+    time_median_ns: Annotated[float, simulated_time("The median of the iterations, in ns.")]
+    time_max_ns: Annotated[float, simulated_time("The longest iteration, in ns.")]
+
+
+class RunRow(Measured, UsageColumns, Begun):
+    """A row of ``--csv``."""
+
+
+class RunEntry(RunRow, UsageRow):
+    """An entry of ``runs``: a row of ``--csv``, and what has no place in a table."""
+
+    time_ps: Annotated[int, simulated_time("The same as time_ns, in whole ps.")]
+
+
+class LinkCsvRow(Measured, LinkRow, Begun):
+    """A row of ``--csv-links``: what crosses a link, one way, in a row of the table; of a whole run without rows only
+    the keys of the system, the time and the link's have a value.
+    """
+
+
+class WholeRun(UsageRow):
+    """The use of the machine in a run whose rows were not counted apart, with the run as its one iteration."""
+
+    time_ns: Annotated[float, simulated_time("The end of the last event of all SIPs, in ns.")]
+    time_ps: Annotated[int, simulated_time("The same, in ps.")]
+
+
+class LaunchRow(TypedDict):
+    """A launch on one rank."""
+
+    name: Annotated[str, no_time("The collective, or the name of the function that torch.launch ran.")]
+    rank: Annotated[int, no_time("The SIP on which it ran.")]
+    run: Annotated[
+        int | None,
+        no_time(
+            "The collective's index in runs; null for one of torch.launch, or one that has not ended on all ranks."
+        ),
+    ]
+    start_ns: Annotated[float, simulated_time("When the host launched it and its PEs were free, in ns.")]
+    end_ns: Annotated[float, simulated_time("When the host knew that all its kernels had ended, in ns.")]
+    target_start_ns: Annotated[
+        float | None,
+        simulated_time("The start that IO_CPU stamped for all cubes, in ns; null where kernels start at once."),
+    ]
+    kernels_start_ns: Annotated[float | None, simulated_time("When its first kernel started, in ns; null without one.")]
+    kernels_end_ns: Annotated[float | None, simulated_time("When its last kernel ended, in ns; null without one.")]
+    late_by_ns: Annotated[
+        float, simulated_time("By how much its latest kernel started after the time that IO_CPU had stamped, in ns.")
+    ]
+    pes: Annotated[str, no_time("The PEs on which it ran.")]
+    kernels: Annotated[int, no_time("Their number.")]
+    busy_ns: Annotated[
+        dict[str, float],
+        simulated_time("How long its kernels were busy with commands of each kind, all together, in ns."),
+    ]
+
+
+class RankRow(RankResult, frozen=True, kw_only=True):
+    """An entry of ``ranks``."""
+
+    restarts: Annotated[int, no_time("How often the rank's process was started again.")]
+
+
+class ChannelCost(TypedDict):
+    """A channel, and what waiting for it has cost."""
+
+    name: Annotated[str, no_time("The channel, such as 0.E>1.W for the link from port E of SIP 0 to port W of SIP 1.")]
+    wait_s: Annotated[float, host_time("How long SIPs waited because of the channel, all together, in s.")]
+
+
+class SyncTotals(TypedDict):
+    """What the synchronisation has done."""
+
+    reports: Annotated[int, no_time("Reports of SIPs to the broker; may differ from run to run.")]
+    grants: Annotated[int, no_time("Grants of the broker to SIPs; may differ from run to run.")]
+    mean_window_ps: Annotated[int, simulated_time("How far a grant let its SIP run, on average, in ps.")]
+    costliest_channels: Annotated[list[ChannelCost], no_time("The channels whose waits cost most, the worst first.")]
+
+
+class WallTimes(TypedDict):
+    """What the run has taken on the host."""
+
+    total: Annotated[float, host_time("From the start of the command to its end, in s.")]
+    startup: Annotated[float, host_time("From the start of the command until all SIPs had joined, in s.")]
+    simulate: Annotated[float, host_time("From then to the end of the simulation, in s.")]
+
+
+class ResultDocument(TypedDict):
+    """What ``--json`` writes. Of a refused run the keys of the system are what the flags say, or null."""
+
+    schema: Annotated[int, no_time("Version of this format; keys may be added without another number.")]
+    version: Annotated[str, no_time("The version of the simulator.")]
+    argv: Annotated[list[str], no_time("The command line.")]
+    seed: Annotated[int | None, no_time("The seed of the data.")]
+    digest: Annotated[
+        str | None, no_time("SHA-256 over the system and its results; null unless every rank has run to its end.")
+    ]
+    config: Annotated[
+        dict[str, Any] | None, no_time("The config with every flag applied; its keys are explained in configs/*.yaml.")
+    ]
+    engine: Annotated[str | None, no_time("Where the SIPs ran, as --list engines names it.")]
+    mail: Annotated[str | None, no_time("How messages travelled; null with --engine inproc, but for shuffled:SEED.")]
+    sips: Sips | None
+    topology: Topology | None
+    shape: Shape
+    link: Link | None
+    cubes: Cubes
+    runs: Annotated[list[RunEntry], no_time("The collectives that every rank of their group has completed, in order.")]
+    whole_run: Annotated[WholeRun | None, no_time("The use of the machine in the whole run, where rows have none.")]
+    explain: Annotated[
+        list[Explanation | None],
+        no_time("Where the time of each row went, with --explain; of a run without rows, one."),
+    ]
+    launches: Annotated[list[LaunchRow], no_time("What ran on the PEs, rank by rank, in the order of ends.")]
+    ranks: Annotated[list[RankRow], no_time("The ranks that have sent their result.")]
+    second_pass: Annotated[
+        SecondPassEntry | None,
+        no_time(
+            "What the second pass has found; null where nothing was performed again: with --no-verify-data, and on "
+            "chips without one."
+        ),
+    ]
+    no_effect: Annotated[list[str], no_time("The keys that files or flags changed and no part that ran has read.")]
+    sync: Annotated[SyncTotals, no_time("What the synchronisation of SIPs has done.")]
+    wall_s: Annotated[WallTimes, no_time("What the run has taken on the host.")]
+    status: Annotated[str, no_time("ok, failed or interrupted.")]
+    error: Annotated[ErrorFacts | None, no_time("The failure; null without one.")]

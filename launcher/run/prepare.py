@@ -1,0 +1,409 @@
+"""From options to a plan and a job, everything checked; nothing is started here.
+
+Says which module of a user an unexpected error comes from, before anything has started.
+
+Checks that flags suit each other, the engine and the system, before anything starts; one line for each mistake.
+"""
+
+import os
+import socket
+import sys
+import traceback
+from argparse import Namespace
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import FrameType
+
+from msgspec import to_builtins
+
+from broker.mail.kinds import is_seeded
+from launcher.options import ALGORITHM, DEFAULT_SIZE, Options, Prepared, given_options
+from launcher.supervise.fault_injector import CUT_PROGRAM
+from sipsim.chips.ahbm.collectives.catalog import ALL, AUTO, Catalog
+from sipsim.chips.api.chip import kind_of, planned
+from sipsim.chips.api.run_plan import RunPlan
+from sipsim.chips.config import load
+from sipsim.config.load import Override, parse_set
+from sipsim.config.schema import Resolved
+from sipsim.config.yaml import one_line
+from sipsim.core.dtypes import DTYPES
+from sipsim.core.errors import ConfigError, error_text
+from sipsim.core.registry import is_definer
+from sipsim.core.units import LONGEST_TIME_S, PS_PER_S, format_exact_time_ps, format_time_ps
+from sipsim.node.faults import HOST_KINDS, BadFault, Fault, FaultPlan, RandomFaults, parse_fault, parse_outage
+from sipsim.node.script import SHARED_PACKAGES, check_script, find_script
+from sipsim.records.code_place import INSTALLED
+from sipsim.records.job import Job, JobRequest
+
+
+def users_error(error: BaseException) -> ConfigError | None:
+    """The error as one line with its place, if it passed through a module of a user that defines a part of the run.
+
+    None for others: they are the simulator's own.
+    """
+    users = [(frame, line) for frame, line in traceback.walk_tb(error.__traceback__) if _is_users(frame)]
+    if not users:
+        return None
+    frame, line = users[-1]
+    code = frame.f_code
+    return ConfigError(f"{code.co_filename}:{line}: {code.co_name} raised {' '.join(error_text(error).split())}")
+
+
+def _is_users(frame: FrameType) -> bool:
+    module = frame.f_globals.get("__name__", "")
+    is_own = module.partition(".")[0] in SHARED_PACKAGES
+    return is_definer(module) and not is_own and not frame.f_code.co_filename.startswith(INSTALLED)
+
+
+def resolve(options: Options | Namespace) -> Resolved:
+    """The config files with every flag applied.
+
+    Raises:
+        ConfigError: one line with the file or flag, the key path, the value and what is allowed.
+    """
+    overrides = overrides_of(options)
+    _let_import_from(
+        Path.cwd(), *(Path(os.path.realpath(file)).parent for file in (options.config, options.ccl) if file)
+    )
+    try:
+        resolved = load(options.config, options.ccl, overrides, options.variant)
+        outages, jitter = getattr(options, "outages", ()), getattr(options, "jitter", None)
+        more = [_with_outages(resolved, outages)] if outages else []
+        more += [_with_jitter(resolved, jitter)] if jitter is not None else []
+        return load(options.config, options.ccl, [*overrides, *more], options.variant) if more else resolved
+    except ConfigError as error:
+        # The flag is of that name, so the user has set no key of another.
+        name = _one_algorithm(options.algorithm)
+        flag = f"--algorithm {name}: {ALGORITHM}: "
+        text = str(error).replace(flag, "--algorithm: ")
+        if text.startswith("--algorithm: unknown"):
+            rest = [each for each in overrides if ALGORITHM not in each.paths()]
+            catalog = Catalog(load(options.config, options.ccl, rest, options.variant))
+            text = f"--algorithm: {catalog.unknown(str(name), getattr(options, 'collective', None))}"
+        raise ConfigError(text) from None
+
+
+def overrides_of(options: Options | Namespace) -> list[Override]:
+    """What its flags change in the config.
+
+    Raises:
+        ConfigError: for a ``--set`` that cannot be read.
+    """
+    settings = [parse_set(text) for text in options.settings]
+    flags = (
+        ("--sips", "system.sips.count", options.sips),
+        ("--topology", "system.sips.topology", options.topology),
+        ("--chip", "system.chip", options.chip),
+        ("--shape", "system.sips.shape", list(options.shape) if options.shape else None),
+        ("--link", "system.sips.link", options.link),
+        ("--algorithm", ALGORITHM, _one_algorithm(options.algorithm)),
+    )
+    known = {path: each.origin for each in settings for path in each.paths()}
+    for flag, path, value in flags:
+        if value is not None and path in known:
+            raise ConfigError(f"{known[path]}: {flag} {_text(value)} sets {path}, too; leave one of them out")
+    given = [Override(path, value, f"{flag} {_text(value)}") for flag, path, value in flags if value is not None]
+    return [*_cluster_overrides(options), *settings, *given]
+
+
+def _cluster_overrides(options: Options | Namespace) -> list[Override]:
+    """The links of a cluster's file stand in the config themselves, so that no host needs the file."""
+    if options.cluster is None:
+        return []
+    from sipsim.topology.tenstorrent import BLACKHOLE, WORMHOLE
+    from sipsim.topology.umd import read_cluster
+
+    origin = one_line(f"--cluster {options.cluster}")
+    if options.topology is not None:
+        raise ConfigError(f"--topology {options.topology}: {origin} says how SIPs are joined; leave one of them out")
+    cluster = read_cluster(options.cluster)
+    # The guide's files name no architecture, and are of Wormhole.
+    values, chip = cluster.sips(), cluster.chip or options.chip or WORMHOLE
+    if options.sips not in (None, values["count"]):
+        raise ConfigError(f"--sips {options.sips}: {origin} has {values['count']} chips; leave --sips out")
+    if options.chip in ({WORMHOLE, BLACKHOLE} - {chip}):
+        raise ConfigError(f"--chip {options.chip}: the chips of {origin} are {chip}; leave --chip out")
+    return [Override("system.sips", values, origin), Override("system.chip", chip, origin)]
+
+
+def _with_outages(resolved: Resolved, specs: Sequence[str]) -> Override:
+    """The outages of the config and those of ``--fault``."""
+    try:
+        more = [parse_outage(spec) for spec in specs]
+    except BadFault as error:
+        raise ConfigError(f"--fault {error}") from None
+    known = to_builtins(resolved.topology.system.sips.outages)
+    return Override("system.sips.outages", [*known, *more], f"--fault {' --fault '.join(specs)}")
+
+
+def _with_jitter(resolved: Resolved, seed: int) -> Override:
+    """The seed of chips that have jitter."""
+    if "jitter" not in kind_of(resolved).Params.__struct_fields__:
+        chip = resolved.topology.system.chip
+        raise ConfigError(f"--jitter {seed}: chip {chip} has no jitter; chips of tiles do, such as --chip wormhole")
+    return Override("system.chip_params.jitter.seed", seed, f"--jitter {seed}")
+
+
+def prepare(options: Options) -> Prepared:
+    """A plan and a job that can run.
+
+    Raises:
+        ConfigError: for everything that is known to fail before it starts.
+    """
+    resolved = resolve(options)
+    kind = kind_of(resolved)
+    if options.trace_ccl is not None and not kind.traces:
+        chip = resolved.topology.system.chip
+        raise ConfigError(f"--trace-ccl: chip {chip} traces no collectives; leave it out, or record with --oplog FILE")
+    plan = planned(resolved)
+    if options.script is not None:
+        check_script(find_script(options.script, options.as_module))
+        return Prepared(plan, _script_job(options), options.engine)
+    job = kind.job(_request(options), plan)
+    with resolved.reads.apart():
+        kind.check_overrides_of_job(job, plan, overrides_of(options))
+    return Prepared(plan, job, options.engine)
+
+
+def describe(prepared: Prepared) -> str:
+    """The text of ``--dry-run``."""
+    system, job = prepared.plan.system, prepared.job
+    kind = kind_of(system.resolved)
+    notes = "".join(f"{note}; " for note in kind.notes(job, prepared.plan))
+    what = job.script or kind.describe_job(job)
+    return (
+        f"would run {what} on {system.describe()}, {len(prepared.plan.channels)} channels, "
+        f"engine {prepared.engine}; {notes}plan {prepared.plan.digest[:16]}"
+    )
+
+
+def _script_job(options: Options) -> Job:
+    return Job(
+        script=options.script,
+        check_invariants=options.check_invariants,
+        as_module=options.as_module,
+        script_args=options.script_args,
+        verify=options.verify_data,
+        seed=options.seed,
+        record_io=options.verify_data,
+        trace=options.trace_ccl is not None,
+        explain=options.explain,
+        oplog=options.oplog is not None,
+    )
+
+
+def _request(options: Options) -> JobRequest:
+    return JobRequest(
+        collective=options.collective,
+        sizes=options.sizes,
+        n_elems=options.n_elems,
+        size_source=options.size_source,
+        has_default_size=options.size_source == DEFAULT_SIZE,
+        dtype=options.dtype,
+        op=options.op,
+        iters=options.iters,
+        warmup=options.warmup,
+        seed=options.seed,
+        verify=options.verify_data,
+        check_invariants=options.check_invariants,
+        trace=options.trace_ccl is not None,
+        explain=options.explain,
+        oplog=options.oplog is not None,
+        algorithms=options.algorithm or (),
+        group=options.group,
+        root=options.root,
+        layout=options.layout,
+        in_place=options.in_place,
+    )
+
+
+def _one_algorithm(names: tuple[str, ...] | None) -> str | None:
+    """The entry of ``ccl.yaml`` that a flag names, if it names one and only one."""
+    return names[0] if names is not None and len(names) == 1 and names[0] not in (AUTO, ALL) else None
+
+
+def _let_import_from(*folders: Path) -> None:
+    """Modules of a user may lie here or beside the file that names them; installed packages come first."""
+    sys.path += [str(folder) for folder in folders if str(folder) not in sys.path]
+
+
+def _text(value: object) -> str:
+    return "x".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+PS_PER_BYTE = 17
+PS_PER_SIP = 300_000
+LEAST_PS = 1_000_000
+LONGEST_PS = LONGEST_TIME_S * PS_PER_S
+"""A collective takes about the sum of these terms; random faults are spread over it."""
+STAYS_THERE = "what ranks record stays on their machines when they are started by hand (ahbm-broker, --engine manual)"
+
+
+def check_flags(options: Options) -> None:
+    """Check the flags against each other and the engine.
+
+    Raises:
+        ConfigError: with the flags and an alternative.
+    """
+    if len(options.to_standard_output) > 1:
+        flags = " and ".join(f"{flag} -" for flag in options.to_standard_output)
+        raise ConfigError(f"{flags}: standard output takes one of them; name a file for the others")
+    chosen = {
+        "--hosts": bool(options.hosts),
+        "--bind": options.bind is not None,
+        "--max-restarts": options.max_restarts > 0,
+        "--run-dir": options.run_dir is not None,
+        "--fault": bool(options.faults),
+        "--tee": options.tee is not None,
+    }
+    for flag, is_chosen in chosen.items():
+        if is_chosen and options.engine == "inproc":
+            raise ConfigError(f"{flag}: --engine inproc has no processes of SIPs; use another engine, such as local")
+        if is_chosen and options.engine == "local" and flag in ("--hosts", "--bind"):
+            raise ConfigError(
+                f"{flag}: --engine local (the default) has this host only; give one with hosts, such as --engine ssh"
+            )
+    if is_seeded(options.mail) and options.engine != "inproc":
+        raise ConfigError(f"--mail {options.mail}: is mail within one process; give --engine inproc with it")
+    _check_records(options)
+    if options.script is not None and (len(options.algorithm or ()) > 1 or options.algorithm == (ALL,)):
+        names = ",".join(options.algorithm or ())
+        raise ConfigError(f"--algorithm {names}: a script names an algorithm in each call; give one here, or none")
+    for spec in options.faults:
+        fault = _parsed(spec)
+        if isinstance(fault, Fault) and fault.kind in HOST_KINDS and options.engine == "local":
+            one_host = "--engine local (the default) has this host only; give one with hosts, such as --engine ssh"
+            raise ConfigError(f"--fault {spec}: {one_host}")
+        if isinstance(fault, Fault) and _is_beyond(fault, options.max_sim_ps):
+            at = format_exact_time_ps(options.max_sim_ps or 0)
+            raise ConfigError(f"--fault {spec}: the run stops before, at --max-sim-time {at}; name an earlier time")
+        if isinstance(fault, Fault) and fault.kind == "cut" and not os.environ.get(CUT_PROGRAM):
+            raise ConfigError(
+                f"--fault {spec}: {CUT_PROGRAM} must name a program that cuts off the host that it is given"
+            )
+    if options.bind is not None:
+        _check_address(options.bind)
+
+
+def _check_records(options: Options) -> None:
+    """With SIPs that are started by hand, files that they leave stay where they are."""
+    if options.engine != "manual":
+        return
+    needed = {
+        "--explain": (options.explain, "leave it out"),
+        "--trace-ccl": (options.trace_ccl is not None, "leave it out"),
+        "--oplog": (options.oplog is not None, "leave it out"),
+    }
+    for flag, (is_chosen, instead) in needed.items():
+        if is_chosen:
+            raise ConfigError(f"{flag}: {STAYS_THERE}; {instead}")
+
+
+def check_verification(options: Options, argv: list[str], resolved: Resolved) -> None:
+    """Check the flags of verification, which some chips have not.
+
+    Raises:
+        ConfigError: with the flag and what to do.
+    """
+    if kind_of(resolved).verifies:
+        if options.engine == "manual" and options.script is not None and options.verify_data:
+            raise ConfigError(f"--verify-data: {STAYS_THERE}; give --no-verify-data with a script")
+        return
+    given, chip = given_options(argv), resolved.topology.system.chip
+    if "verify_data" in given and options.verify_data:
+        what = f"chip {chip} has no second pass, and no collectives whose results are compared"
+        raise ConfigError(f"--verify-data: {what}; leave it out, and check the data in the script")
+    if "check_invariants" in given:
+        raise ConfigError(f"--check-invariants: chip {chip} has no IPCQ queues to check; leave it out")
+
+
+def unverified(options: Options, resolved: Resolved) -> list[str]:
+    """A line where ``--no-verify-data`` leaves nothing out."""
+    if options.verify_data or kind_of(resolved).verifies:
+        return []
+    return [f"--no-verify-data leaves nothing out: chip {resolved.topology.system.chip} has no second pass"]
+
+
+def check_system(options: Options, n_sips: int) -> None:
+    """Check that ranks in flags exist, and that the hosts have slots for all SIPs.
+
+    Raises:
+        ConfigError: with the flag and what is allowed.
+    """
+    for rank in options.tee or ():
+        if rank >= n_sips:
+            raise ConfigError(f"--tee {rank}: there is no SIP {rank}; ranks are 0 to {n_sips - 1}")
+    slots = [number for _, number in options.hosts]
+    if slots and None not in slots and sum(filter(None, slots)) < n_sips:
+        given = ",".join(f"{name}:{number}" for name, number in options.hosts)
+        more = "give more, or leave a number out"
+        raise ConfigError(f"--hosts {given}: room for {sum(filter(None, slots))} SIPs of {n_sips}; {more}")
+
+
+def faults_of(options: Options, plan: RunPlan, job: Job) -> tuple[str, ...]:
+    """All faults of ``--fault``, with random ones drawn.
+
+    Raises:
+        ConfigError: for an impossible one.
+    """
+    faults: list[Fault] = []
+    for spec in options.faults:
+        fault = _parsed(spec)
+        if isinstance(fault, RandomFaults):
+            span = min(span_ps(plan, job), options.max_sim_ps or LONGEST_PS)
+            faults += fault.draw(plan.system.n_sips, span, options.max_restarts > 0)
+        else:
+            faults.append(fault)
+    planned = FaultPlan(faults)
+    try:
+        planned.check(plan.system.n_sips, [name for name, _ in options.hosts])
+    except BadFault as error:
+        raise ConfigError(f"--fault {error}") from None
+    return planned.texts()
+
+
+def span_ps(plan: RunPlan, job: Job) -> int:
+    """The estimated simulated time of a run; a guess for scripts."""
+    row = plan.n_rows * DTYPES[job.dtype].itemsize
+    once = [
+        LEAST_PS + plan.system.n_sips * PS_PER_SIP + n_elem * row * PS_PER_BYTE for n_elem in job.n_elems or (1024,)
+    ]
+    return sum(once) * (job.warmup + job.iters)
+
+
+def _is_beyond(fault: Fault, limit_ps: int | None) -> bool:
+    """Whether a fault at a simulated time would never be injected. Those of hosts and launcher have wall times."""
+    is_simulated = fault.kind not in (*HOST_KINDS, "launcher")
+    return is_simulated and limit_ps is not None and fault.at_ps >= limit_ps
+
+
+def _parsed(spec: str) -> Fault | RandomFaults:
+    try:
+        return parse_fault(spec)
+    except BadFault as error:
+        raise ConfigError(f"--fault {error}") from None
+
+
+def _check_address(address: str) -> None:
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    try:
+        with socket.socket(family) as trial:
+            trial.bind((address, 0))
+    except OSError as error:
+        why = f"{error.strerror or error}; give an address of this machine"
+        raise ConfigError(f"--bind {address}: cannot be listened on: {why}") from None
+
+
+def unfired_faults(options: Options, ends_ps: Mapping[int, int]) -> list[str]:
+    """A line for each fault of a SIP that came too late. ``ends_ps``: when each rank of a successful run ended.
+
+    Those of other processes are known to the engine.
+    """
+    found = []
+    for spec in options.faults:
+        fault = _parsed(spec)
+        if isinstance(fault, Fault) and fault.at_ps >= ends_ps.get(fault.rank, fault.at_ps + 1):
+            found.append(
+                f"fault {spec} was not injected: rank {fault.rank} ended at {format_time_ps(ends_ps[fault.rank])}"
+            )
+    return found

@@ -1,0 +1,729 @@
+"""The estimate of a schedule's time: its messages over links and commands of workers, all ranks side by side. Pure.
+
+Time goes by events of threads (:mod:`.threads`). A thread sends when its values are there and its PE_CPU is free. A
+message takes the links on its way one after the other, each of which serves in the order of senders' times; what a
+narrower edge inside a SIP, shared by all workers, needs longer counts as the link's. A receive waits for its message,
+latches it, returns the credit, and combines. Left out are launch, page walks, and contention away from ports.
+
+Of passes over the data the first two are carried out.
+
+Times of a worker's commands and of its messages' ways where nothing else is under way, by the config alone.
+
+The equations are those of :mod:`sipsim.chips.ahbm.costs.prices`, which lies above and knows each place; here
+places stand for others that are alike.
+
+The work of a rank as few threads, each of which stands for workers that are alike: what they send and receive.
+
+A thread's moves are those of :mod:`sipsim.chips.ahbm.collectives.programs`, with all tiles of a step in one
+move.
+
+The work of a collective: threads and moves of all ranks, and the times of their messages on each link. Pure.
+
+Limit of size: there are at most ``MOST_MOVES`` moves in all threads where fewer threads can stand for them.
+"""
+
+from collections import Counter, defaultdict
+from functools import cache, cached_property
+from heapq import heappop, heappush
+from itertools import count
+from operator import attrgetter
+from typing import Any, NamedTuple
+
+from sipsim.chips.ahbm.address import PhysAddr
+from sipsim.chips.ahbm.collectives.algorithm import Algorithm
+from sipsim.chips.ahbm.collectives.launch import SENDS_AHEAD, Place, Prepared
+from sipsim.chips.ahbm.collectives.programs import JOINT_BYTES, Shards, passes_of, with_sends_ahead
+from sipsim.chips.ahbm.collectives.settings import effective_ipcq
+from sipsim.chips.ahbm.collectives.wirings import RingSize, ring_size
+from sipsim.chips.ahbm.ipcq.backpressure import backpressure_of
+from sipsim.chips.ahbm.ipcq.credits import FABRIC, FAST_PATH, credit_mode_of
+from sipsim.chips.ahbm.ipcq.messages import COPY, IN_PLACE, WireFormat
+from sipsim.chips.ahbm.memory.ports import MemoryPorts
+from sipsim.chips.ahbm.memory.store import MemoryStore
+from sipsim.chips.ahbm.pe.math import PeMath
+from sipsim.chips.ahbm.system import System
+from sipsim.collectives.group import Port, route
+from sipsim.collectives.schedule import VECTOR, End, Flow, Schedule, Wiring
+from sipsim.collectives.semantics import Task
+from sipsim.config.schema import IpcqKnobs
+from sipsim.core.engine import Engine
+from sipsim.core.units import BYTES_PER_KIB, ns_to_ps
+from sipsim.fabric.graph import Edge, Node, Route, bottleneck, port_node
+
+Ps = int
+Ways = tuple[Port, ...]
+"""The ports by which a message leaves one SIP after the other."""
+
+
+class Times:
+    """Of a system, with the queue settings ``knobs`` of an algorithm."""
+
+    def __init__(self, system: System, knobs: IpcqKnobs) -> None:
+        self._system = system
+        self._knobs = knobs
+        parts = system.resolved.components
+        store = MemoryStore(0, system.capacities, system.spaces_of_cubes)
+        self._memories = MemoryPorts(system.graph.memories, Engine(), store)
+        self._wire_format = WireFormat(knobs.hw_strict)
+        self.math = PeMath(parts.pe_math)
+        self._wakes = backpressure_of(knobs, parts.pe_cpu)
+        self._ack_bytes, self._command_bytes = parts.pe_dma.ack_bytes, parts.pe_dma.command_bytes
+        self._ipcq_ps = ns_to_ps(parts.pe_ipcq.overhead_ns)
+        self.issue_ps = ns_to_ps(parts.pe_cpu.issue_ns)
+
+    @property
+    def wake_ps(self) -> Ps:
+        """From an event to the PE that waits for it: a wake-up, or half an interval of polls and a look."""
+        wakes = self._wakes
+        return wakes.look_ps + wakes.most_ps // 2 if wakes.polls else wakes.wake_ps
+
+    def load_ps(self, nbytes: int) -> tuple[Ps, Ps]:
+        """Of a load from the HBM beside a PE: from its command to its first bytes, and the time of its bytes."""
+        graph, here = self._system.graph, Node("pe", 0, 0)
+        there = graph.memory_node(0, 0, "hbm")
+        port = self._memories.at("hbm", there)
+        ask, back = graph.route(here, there), graph.route(there, here)
+        taken_ps = bottleneck(back.edges, self._wire_format.data_bytes(nbytes), port.read_span_ps(nbytes)).ps
+        return ask.latency_ps(self._command_bytes) + port.least_read_ps + back.head_ps(), taken_ps
+
+    def store_ps(self, nbytes: int) -> Ps:
+        """Of a store to the HBM beside a PE."""
+        graph, here = self._system.graph, Node("pe", 0, 0)
+        there = graph.memory_node(0, 0, "hbm")
+        port = self._memories.at("hbm", there)
+        way = graph.route(here, there)
+        taken_ps = bottleneck(way.edges, self._wire_format.data_bytes(nbytes), 0, port.write_span_ps(nbytes)).ps
+        return way.head_ps() + taken_ps + port.least_write_ps + graph.route(there, here).latency_ps(self._ack_bytes)
+
+    def latch_ps(self, nbytes: int) -> Ps:
+        """Of the copy of a message out of its slot."""
+        if self._knobs.latch != COPY:
+            return self.issue_ps if self._knobs.latch == IN_PLACE else 0
+        tcm = self._memories.at("tcm", Node("pe", 0, 0))
+        here = PhysAddr(0, 0, 0, "tcm", 0).encode()
+        return tcm.least_read_ps + tcm.copy_span_ps(here, here, nbytes) + tcm.least_write_ps
+
+    def credit_ps(self, place: Place, ways: Ways) -> Ps:
+        """For how long a receive is blocked by its credit, which goes back to where the message came from."""
+        if self._knobs.latch == IN_PLACE:
+            return 0
+        nbytes = self._knobs.ipcq_credit_size_bytes
+        is_die_to_die = all(self._system.link_of(*way).is_die_to_die for way in ways)
+        mode = credit_mode_of(self._knobs.credit_return_mode, is_die_to_die)
+        if mode == FAST_PATH:
+            # Links are alike both ways.
+            return self._ipcq_ps + self.head_ps(place, ways) + self.drain_ps(place, ways, nbytes)
+        if mode != FABRIC:
+            return 0
+        out = self._system.graph.route(Node("pe", *place), port_node(ways[0][1]))
+        return self._ipcq_ps + out.start_ps + out.edges[0].drain_ps(nbytes)
+
+    def head_ps(self, place: Place, ways: Ways) -> Ps:
+        """Of a message: from its PE until its head is in the TCM of the PE at the same place at the end."""
+        tcm = self._memories.at("tcm", Node("pe", *place))
+        pieces = self._pieces(place, ways)
+        return self._ipcq_ps + tcm.least_read_ps + sum(piece.head_ps() for piece in pieces) + tcm.least_write_ps
+
+    def drain_ps(self, place: Place, ways: Ways, nbytes: int) -> Ps:
+        """The time of a message's bytes behind its head."""
+        tcm = self._memories.at("tcm", Node("pe", *place))
+        edges = [edge for piece in self._pieces(place, ways) for edge in piece.edges]
+        wire_bytes = self._wire_format.message_bytes(nbytes)
+        return bottleneck(edges, wire_bytes, tcm.read_span_ps(nbytes), tcm.write_span_ps(nbytes)).ps
+
+    def link_ps(self, way: Port, nbytes: int) -> Ps:
+        """For how long a message takes the link behind a port."""
+        edge = self._system.leaving(way[0], port_node(way[1]), way[1]).edges[-1]
+        return edge.drain_ps(self._wire_format.message_bytes(nbytes))
+
+    def edge_ps(self, edge: Edge, nbytes: int) -> Ps:
+        """The same of an edge inside a SIP."""
+        return edge.drain_ps(self._wire_format.message_bytes(nbytes))
+
+    def inside(self, place: Place, port: str) -> tuple[tuple[Edge, ...], tuple[Edge, ...]]:
+        """The edges between a PE and a port, to it and from it."""
+        node, end = Node("pe", *place), port_node(port)
+        return self._system.graph.route(node, end).edges, self._system.graph.route(end, node).edges
+
+    def _pieces(self, place: Place, ways: Ways) -> list[Route]:
+        system, node = self._system, Node("pe", *place)
+        found, start = [], node
+        for sip, port in ways:
+            found.append(system.leaving(sip, start, port))
+            start = port_node(system.far_ends[sip, port].port)
+        return [*found, system.graph.route(start, node)]
+
+
+class Commands:
+    """The prices of :class:`Times`, each kept once it was asked for. None refers to this object, so no cycle arises."""
+
+    def __init__(self, system: System, knobs: IpcqKnobs) -> None:
+        times = Times(system, knobs)
+        self.issue_ps, self.wake_ps = times.issue_ps, times.wake_ps
+        self.store_ps, self.edge_ps, self.inside = times.store_ps, times.edge_ps, times.inside
+        self.math_ps = cache(times.math.latency_ps)
+        self.load_ps, self.latch_ps = cache(times.load_ps), cache(times.latch_ps)
+        self.head_ps, self.drain_ps = cache(times.head_ps), cache(times.drain_ps)
+        self.credit_ps, self.link_ps = cache(times.credit_ps), cache(times.link_ps)
+
+
+class Move(NamedTuple):
+    """``tiles`` messages of ``nbytes`` each, sent or received in a direction; ``key``: which move of its thread pairs
+    with it at the other end. ``loads``: commands that read its worker's own values for it, each ``load_bytes``;
+    ``stores``: those that write what comes as a result.
+    """
+
+    is_send: bool
+    direction: str
+    key: tuple[int, int]
+    blocks: frozenset[tuple[int, int]]
+    tiles: int
+    nbytes: int
+    combines: bool
+    loads: int
+    stores: int
+    load_bytes: int
+    store_bytes: int
+
+
+class Thread(NamedTuple):
+    """Workers at ``places``, which run the same ``flows``, each on ``width`` of ``whole`` of the data."""
+
+    places: tuple[Place, ...]
+    flows: tuple[int, ...]
+    width: tuple[int, ...]
+    whole: int
+
+    @property
+    def workers(self) -> int:
+        """Their number."""
+        return len(self.places)
+
+
+def threads_of(schedule: Schedule, places: tuple[Place, ...], most_per_flow: int) -> list[Thread]:
+    """The threads of every rank: at most so many for a flow; alike on all ranks."""
+    n_flows, n_workers = len(schedule), len(places)
+    weights = [flow.weight for flow in schedule]
+    per_flow = max(n_workers // n_flows, 1)
+    whole = per_flow * sum(weights)
+    if n_workers < n_flows:
+        shares = [tuple(range(worker, n_flows, n_workers)) for worker in range(n_workers)]
+        return [
+            Thread((places[worker],), own, tuple(weights[flow] for flow in own), whole)
+            for worker, own in enumerate(shares)
+        ]
+    found = []
+    for flow, weight in enumerate(weights):
+        own = [places[position * n_flows + flow] for position in range(per_flow)]
+        parts = min(most_per_flow, per_flow)
+        for part in range(parts):
+            some = own[part * per_flow // parts : (part + 1) * per_flow // parts]
+            found.append(Thread(tuple(some), (flow,), (weight,), whole))
+    return found
+
+
+def passes_through(task: Task, thread: Thread) -> int:
+    """How often a worker goes through its flows, each time with a part of the data."""
+    return passes_of(task, max(thread.width), thread.whole, len(thread.flows))
+
+
+def moves_of(
+    task: Task, schedule: Schedule, thread: Thread, rank: int, tile: int, shards: Shards, ahead: int
+) -> list[Move]:
+    """The moves of a thread on a rank, sends before ``ahead`` messages that they do not need. ``tile``: elements."""
+    passes = passes_through(task, thread)
+    found: list[tuple[tuple[int, int], Move]] = []
+    for flow, width in zip(thread.flows, thread.width, strict=True):
+        share = task.n_elem * width / (thread.whole * passes * schedule[flow].pieces)
+        moves = _moves_of_flow(task, schedule[flow], flow, rank, share, _tile(tile, share, shards))
+        is_dense = task.collective.cut == VECTOR or width == thread.whole * passes
+        found += _with_joints(moves, 0 if is_dense else task.n_elem * task.itemsize)
+    if len(thread.flows) > 1:
+        found.sort(key=lambda each: each[0])
+    return with_sends_ahead(
+        (move for _, move in found), ahead, attrgetter("is_send"), attrgetter("direction", "tiles"), _has_blocks_of
+    )
+
+
+def _with_joints(moves: list[tuple[tuple[int, int], Move]], unit_bytes: int) -> list[tuple[tuple[int, int], Move]]:
+    """Moves whose loads are joined in the first of them that load, and whose stores are in the last.
+
+    ``unit_bytes``: from piece to piece of a worker, 0 where they follow each other (:mod:`..schedule.joints`).
+    """
+    if not moves or moves[0][1].nbytes * 2 > JOINT_BYTES:
+        return moves
+    nbytes, found = moves[0][1].nbytes, list(moves)
+    in_load = 1 + (JOINT_BYTES - nbytes) // (unit_bytes or nbytes)
+    in_store = 1 if unit_bytes else in_load
+    loads = -(-sum(move.loads for _, move in moves) // in_load)
+    stores = -(-sum(move.stores for _, move in moves) // in_store)
+    for number, (key, move) in enumerate(found):
+        found[number] = key, move._replace(loads=min(loads, move.loads), load_bytes=nbytes * in_load)
+        loads -= found[number][1].loads
+    for number, (key, move) in reversed([*enumerate(found)]):
+        found[number] = key, move._replace(stores=min(stores, move.stores), store_bytes=nbytes * in_store)
+        stores -= found[number][1].stores
+    return found
+
+
+def _has_blocks_of(send: Move, other: Move) -> bool:
+    return not other.blocks.isdisjoint(send.blocks)
+
+
+def _tile(tile: int, share: float, shards: Shards) -> int:
+    """Elements of a message: no more than a shard's."""
+    return max(min(tile, *(shard for shard in shards if shard)) if any(shards) else tile, 1)
+
+
+def _moves_of_flow(
+    task: Task, flow: Flow, number: int, rank: int, share: float, tile: int
+) -> list[tuple[tuple[int, int], Move]]:
+    collective, pieces, size = task.collective, flow.pieces, task.size
+    elements = max(round(share), 1)
+    per_block = -(-elements // tile)
+    nbytes = max(-(-elements // per_block), 1) * task.itemsize
+    held: set[int] = set()
+    found = []
+
+    def move(is_send: bool, step_round: int, direction: str, blocks: tuple[int, ...], combine: int) -> Move:
+        loads = (is_send or combine) and not held.issuperset(blocks)
+        stores = not is_send and any(collective.needs(block // pieces, rank, size, task.root) for block in blocks)
+        held.update(blocks)
+        keys = frozenset((number, block) for block in blocks)
+        tiles = per_block * len(blocks)
+        ways = is_send, direction, (number, step_round)
+        return Move(*ways, keys, tiles, nbytes, bool(combine), tiles * bool(loads), tiles * stores, nbytes, nbytes)
+
+    for step in flow.steps_of(rank):
+        if step.sends:
+            found.append(((step.round, number), move(True, step.round, step.send, step.sends, 0)))
+        if step.recvs:
+            found.append(((step.round, number), move(False, step.round, step.recv, step.recvs, step.combine)))
+    return found
+
+
+MOST_MOVES = 6000
+MOST_THREADS = 4
+"""The most threads of a flow: one waits for a message while others keep a link busy."""
+
+
+class Links(NamedTuple):
+    """The load of all links in one pass. The key is the port by which a link leaves its SIP.
+
+    ``busy``: the time in ps for which the link carries bytes. ``users``: by thread, the bytes that it sends there.
+    """
+
+    busy: Counter[Port]
+    users: dict[Port, Counter[int]]
+
+
+class Crossing(NamedTuple):
+    """The times of one message: of its head, of the bytes behind it, and on each link of its route (``occupied``)."""
+
+    head_ps: Ps
+    drain_ps: Ps
+    occupied: list[Ps]
+
+
+class Work:
+    """The work of a task with an algorithm and its workers. Each part is computed at its first use.
+
+    Where all ranks do the same and every link has one thread as its only user, one rank stands for all: what comes to
+    it comes when it has sent the same itself. With several users, ties between them part the ranks.
+    """
+
+    def __init__(self, algorithm: Algorithm, made: Prepared) -> None:
+        self.task = made.task
+        self.made = made
+        self._algorithm = algorithm
+        self._ways_of: dict[End, Ways] = {}
+        self._stands_for: dict[End, Ways] = {}
+        self._first_of: dict[object, Ways] = {}
+        self._crossings: dict[tuple[int, End, int], Crossing] = {}
+        self._factors: dict[Port, float] = {}
+        self._edges: dict[tuple[int, str, str, int], list[tuple[int, Ps, int]]] = {}
+
+    @cached_property
+    def system(self) -> System:
+        """All SIPs and their links."""
+        system = self.task.group.system
+        assert isinstance(system, System)
+        return system
+
+    @cached_property
+    def knobs(self) -> IpcqKnobs:
+        """The queue settings of the algorithm."""
+        return effective_ipcq(self.system.resolved, self._algorithm.name)
+
+    @cached_property
+    def commands(self) -> Commands:
+        """Times of commands and ways."""
+        return Commands(self.system, self.knobs)
+
+    @cached_property
+    def schedule(self) -> Schedule:
+        """The schedule of the task: its flows."""
+        assert self._algorithm.schedule is not None
+        schedule: Schedule = self._algorithm.schedule(self.task)
+        return schedule
+
+    @cached_property
+    def wiring(self) -> Wiring:
+        """The queue pairs: by (rank, direction), the rank and direction at the other end."""
+        assert self._algorithm.wiring is not None
+        wiring: Wiring = self._algorithm.wiring(self.task.group)
+        return wiring
+
+    @cached_property
+    def rings(self) -> RingSize:
+        """The rings of each direction."""
+        return ring_size(self.wiring, self.knobs, self.system.resolved.ccl.defaults.group_KiB * BYTES_PER_KIB)
+
+    @cached_property
+    def ranks(self) -> range:
+        """The ranks that are estimated: rank 0 where all ranks do the same, else all."""
+        is_one = self._is_alike and self._has_links_of_threads() and self._has_links_alike()
+        return range(1 if is_one else self.task.size)
+
+    @cached_property
+    def _is_alike(self) -> bool:
+        return all(flow.alike for flow in self.schedule)
+
+    def _has_links_of_threads(self) -> bool:
+        """Whether no two threads send in one direction."""
+        flows = [{step.send for step in flow.steps_of(0) if step.send} for flow in self.schedule]
+        used = [set[str]().union(*(flows[flow] for flow in thread.flows)) for thread in self.threads]
+        return sum(map(len, used)) == len(set[str]().union(*used))
+
+    def _has_links_alike(self) -> bool:
+        """Whether each direction leads from all ranks over one link, of one kind and between the same two ports."""
+        kinds = set()
+        for (rank, direction), (_, back) in self.wiring.items():
+            (sip, port), *more = self.ways((rank, direction))
+            if more:
+                return False
+            kinds.add((direction, back, port, self.system.far_ends[sip, port].port, self.system.link_of(sip, port)))
+        return len(self.wiring) == self.task.size * len(kinds) == self.task.size * len({kind[2] for kind in kinds})
+
+    def moves_of(self, thread: Thread, rank: int) -> list[Move]:
+        """The moves of one thread on one rank."""
+        ahead, tile = min(SENDS_AHEAD, self.rings.n_slots - 1), max(self.rings.slot_size // self.task.itemsize, 1)
+        return moves_of(self.task, self.schedule, thread, rank, tile, self.made.shards, ahead)
+
+    @cached_property
+    def threads(self) -> list[Thread]:
+        """The threads of every rank."""
+        ranks, times = ((0,), self.task.size) if self._is_alike else (range(self.task.size), 1)
+        n_steps = sum(len(flow.steps_of(rank)) for flow in self.schedule for rank in ranks) * times
+        most = max(min(MOST_THREADS, MOST_MOVES // max(2 * n_steps, 1)), 1)
+        return threads_of(self.schedule, self.made.places, most)
+
+    @cached_property
+    def passes(self) -> int:
+        """How often a worker goes through its flows."""
+        return max(passes_through(self.task, thread) for thread in self.threads)
+
+    @cached_property
+    def moves(self) -> dict[tuple[int, int], list[Move]]:
+        """The moves of each (rank, thread)."""
+        return {
+            (rank, index): self.moves_of(thread, rank)
+            for index, thread in enumerate(self.threads)
+            for rank in self.ranks
+        }
+
+    @cached_property
+    def links(self) -> Links:
+        """The load of all links in one pass."""
+        sent: defaultdict[End, Counter[tuple[int, int]]] = defaultdict(Counter)
+        for (rank, thread), moves in self.moves.items():
+            for move in moves:
+                if move.is_send:
+                    sent[rank, move.direction][thread, move.nbytes] += move.tiles * self.threads[thread].workers
+        busy: Counter[Port] = Counter()
+        users: defaultdict[Port, Counter[int]] = defaultdict(Counter)
+        for end, messages in sent.items():
+            for way in self.ways(end):
+                for (thread, nbytes), number in messages.items():
+                    busy[way] += self.commands.link_ps(way, nbytes) * number
+                    users[way][thread] += nbytes * number
+        return Links(busy, users)
+
+    def ways(self, end: End) -> Ways:
+        """The ports by which a message in a direction of a rank leaves SIPs."""
+        if end not in self._ways_of:
+            self._ways_of[end] = tuple(route(self.task.group, end[0], self.wiring[end][0], end[1]))
+        return self._ways_of[end]
+
+    def standing_for(self, end: End) -> Ways:
+        """Ways through the same ports and links as those of an end: SIPs are alike, so they take the same time."""
+        if end not in self._stands_for:
+            far_ends, ways = self.system.far_ends, self.ways(end)
+            shape = tuple((way[1], far_ends[way].port, self.system.link_of(*way)) for way in ways)
+            self._stands_for[end] = self._first_of.setdefault(shape, ways)
+        return self._stands_for[end]
+
+    def crossing(self, thread: int, end: End, nbytes: int) -> Crossing:
+        """The times of a message of ``nbytes`` that a thread sends from an end."""
+        key = thread, end, nbytes
+        if key not in self._crossings:
+            commands, places, ways = self.commands, self.threads[thread].places, self.standing_for(end)
+            self._crossings[key] = Crossing(
+                max(commands.head_ps(place, ways) for place in places),
+                commands.drain_ps(places[0], ways, nbytes),
+                [round(commands.link_ps(way, nbytes) * self._factor(way, nbytes)) for way in self.ways(end)],
+            )
+        return self._crossings[key]
+
+    def _factor(self, way: Port, nbytes: int) -> float:
+        """How much longer than a link the narrowest edge between it and all that use it needs for their bytes."""
+        if way not in self._factors:
+            link_ps = self.commands.link_ps(way, nbytes)
+            loads: Counter[int] = Counter()
+            far = self.system.far_ends[way]
+            total = 0
+            for thread, nbytes_of in self.links.users[way].items():
+                total += nbytes_of
+                n_places = len(self.threads[thread].places)
+                for edge, takes_ps, used in self._edges_of(thread, way[1], far.port, nbytes):
+                    loads[edge] += nbytes_of * takes_ps // n_places * used
+            most = max(loads.values(), default=0)
+            self._factors[way] = max(most / (total * link_ps), 1.0) if total and link_ps else 1.0
+        return self._factors[way]
+
+    def _edges_of(self, thread: int, port: str, far_port: str, nbytes: int) -> list[tuple[int, Ps, int]]:
+        """The edges inside SIPs between a thread's workers and a link, by their ids, which are sooner hashed: for how
+        long a message takes each, and how many workers use it.
+        """
+        key, commands = (thread, port, far_port, nbytes), self.commands
+        if key in self._edges:
+            return self._edges[key]
+        ways = [
+            (*commands.inside(place, port)[0], *commands.inside(place, far_port)[1])
+            for place in self.threads[thread].places
+        ]
+        edges = {id(edge): edge for way in ways for edge in way}
+        used = Counter(id(edge) for way in ways for edge in way)
+        self._edges[key] = [(number, commands.edge_ps(edge, nbytes), used[number]) for number, edge in edges.items()]
+        return self._edges[key]
+
+
+Box = tuple[int, int, str]
+"""A rank, a thread and a direction: where messages arrive."""
+
+
+class Estimate(NamedTuple):
+    """``time_ps``: without the launch. ``in_a_row``: messages of the longest chain, each of which waits for the one
+    before it. ``link_ps``: for how long the busiest link carries bytes.
+    """
+
+    time_ps: Ps
+    in_a_row: int
+    link_ps: Ps
+
+
+def estimate(algorithm: Algorithm, made: Prepared) -> Estimate:
+    """The estimate of a task with an algorithm and its workers."""
+    return Cost(algorithm, made).estimate()
+
+
+class _State:
+    """A thread on a rank: ``free_ps``: when its PE_CPU has done its last move; ``first_ps``: the first tile of it.
+
+    ``idle_ps``: of the last receive, which sends between its tiles fill. ``depth``: messages in a row before now.
+    """
+
+    __slots__ = ("at", "depth", "first_ps", "free_ps", "idle_ps", "last", "loaded_ps", "moves", "stored_bytes")
+
+    def __init__(self, moves: list[Move]) -> None:
+        self.moves = moves
+        self.at = 0
+        self.free_ps = self.first_ps = self.idle_ps = self.loaded_ps = 0
+        self.depth = 0
+        self.last: Move | None = None
+        self.stored_bytes = 0
+
+
+class _Message:
+    """The messages of a move on their ways: at link ``hop``. ``behind_ps``: the last link's head to the first's end."""
+
+    __slots__ = ("behind_ps", "box", "count", "depth", "hop", "hop_ps", "occupied", "spread_ps", "ways")
+
+    def __init__(self, box: Box, ways: Ways, occupied: list[Ps], count: int, hop_ps: Ps) -> None:
+        self.box = box
+        self.ways = ways
+        self.occupied = occupied
+        self.count = count
+        self.hop_ps = hop_ps
+        self.hop = self.depth = 0
+        self.behind_ps = self.spread_ps = 0
+
+
+class Cost:
+    """The cost of a task with an algorithm and its workers: an estimate and bounds below it, each of which takes less
+    work than the next one.
+    """
+
+    def __init__(self, algorithm: Algorithm, made: Prepared) -> None:
+        self._algorithm = algorithm
+        self._work = Work(algorithm, made)
+        workers, holders = len(made.places), _holders(made.task, made.shards)
+        self._sharers = max(workers // max(holders, 1), 1)
+
+    def formula_ps(self) -> Ps:
+        """The least time for which the busiest link carries bytes, by the algorithm's formula.
+
+        The estimate's messages have whole elements, so that it may take 2 for 2.49 but no fewer than two thirds.
+        """
+        nbytes = int(self._algorithm.busiest_link(self._work.task) * 2 / 3) * self._work.task.itemsize
+        return min((link.drain_ps(nbytes) for link in self._work.system.link_kinds), default=0)
+
+    def own_ps(self) -> Ps:
+        """The time for which the PE_CPU of one worker is busy in a pass in which it never waits, on two ranks that may
+        differ.
+        """
+        size = self._work.task.size
+        thread, *_ = threads_of(self._work.schedule, self._work.made.places, 1)
+        return max(
+            sum(self._busy_ps(rank, thread.places[0], move) for move in self._work.moves_of(thread, rank))
+            for rank in {0, size // 2}
+        )
+
+    def _busy_ps(self, rank: int, place: Place, move: Move) -> Ps:
+        issue_ps = self._work.commands.issue_ps
+        if move.is_send:
+            return issue_ps
+        own_ps = self._own_ps(rank, place, move)
+        return issue_ps + own_ps + (move.tiles - 1) * (own_ps + issue_ps)
+
+    def links_ps(self) -> Ps:
+        """The time for which the busiest link carries bytes."""
+        return self._work.passes * max(self._work.links.busy.values(), default=0)
+
+    def estimate(self) -> Estimate:
+        """The estimate."""
+        if self._work.task.size == 1:
+            return Estimate(0, 0, 0)
+        found = self._carried_out(1)
+        if self._work.passes > 1:
+            twice, more = self._carried_out(2), self._work.passes - 1
+            time_ps = found.time_ps + more * (twice.time_ps - found.time_ps)
+            found = Estimate(time_ps, found.in_a_row, self._work.passes * found.link_ps)
+        return found
+
+    def _carried_out(self, passes: int) -> Estimate:
+        """The estimate of ``passes`` passes over the data: all moves, one after the other."""
+        states = {key: _State(moves * passes) for key, moves in self._work.moves.items()}
+        numbers = count()
+        ready: list[tuple[Ps, int, Any]] = [(0, next(numbers), key) for key in states]
+        free: defaultdict[Port, Ps] = defaultdict(int)
+        busy: Counter[Port] = Counter()
+        mail: defaultdict[Box, list[tuple[Ps, Ps, int]]] = defaultdict(list)
+        taken: Counter[Box] = Counter()
+        waiting: dict[Box, tuple[int, int]] = {}
+        end_ps = depth = 0
+        while ready:
+            now_ps, _, key = heappop(ready)
+            if isinstance(key, _Message):
+                way = key.ways[key.hop]
+                start_ps = max(free[way], now_ps)
+                free[way] = start_ps + key.occupied[key.hop] * key.count
+                busy[way] += key.occupied[key.hop] * key.count
+                key.hop += 1
+                at_ps = start_ps + key.hop_ps
+                if key.hop < len(key.ways):
+                    heappush(ready, (at_ps, next(numbers), key))
+                    continue
+                at_ps += key.behind_ps
+                mail[key.box].append((at_ps, at_ps + key.spread_ps, key.depth))
+                if key.box in waiting:
+                    other = waiting.pop(key.box)
+                    heappush(ready, (states[other].free_ps, next(numbers), other))
+                continue
+            state = states[key]
+            if state.at == len(state.moves):
+                end_ps, depth = max(end_ps, self._end_ps(state)), max(depth, state.depth)
+                continue
+            move = state.moves[state.at]
+            rank, thread = key
+            if move.is_send:
+                first_ps, message = self._send(rank, thread, state, move)
+                heappush(ready, (first_ps, next(numbers), message))
+            else:
+                box = rank, thread, move.direction
+                if taken[box] == len(mail[box]):
+                    waiting[box] = key
+                    continue
+                self._receive(rank, thread, state, move, mail[box][taken[box]])
+                taken[box] += 1
+            state.at += 1
+            state.last = move
+            heappush(ready, (state.free_ps, next(numbers), key))
+        return Estimate(end_ps, depth, max(busy.values(), default=0))
+
+    def _end_ps(self, state: _State) -> Ps:
+        """The time at which the last store of a thread has ended."""
+        stored = state.stored_bytes
+        return max(state.free_ps, state.loaded_ps) + (self._work.commands.store_ps(stored) if stored else 0)
+
+    def _send(self, rank: int, thread: int, state: _State, move: Move) -> "tuple[Ps, _Message]":
+        commands, workers, tiles = self._work.commands, self._work.threads[thread].workers, move.tiles
+        issue_ps = commands.issue_ps * (2 if move.loads else 1)
+        others_ps = commands.issue_ps * (tiles + move.loads) - issue_ps
+        last = state.last
+        follows = last is not None and not last.is_send and tiles > 1 and not last.blocks.isdisjoint(move.blocks)
+        first_ps = (min(state.first_ps, state.free_ps) if follows else state.free_ps) + issue_ps
+        free_ps = state.free_ps + issue_ps + max(others_ps - (state.idle_ps if follows else 0), 0)
+        if move.loads:
+            first_ps, free_ps = self._load(state, move, first_ps, free_ps)
+        state.free_ps, state.idle_ps = free_ps, 0
+        ways = self._work.ways((rank, move.direction))
+        head_ps, drain_ps, occupied = self._work.crossing(thread, (rank, move.direction), move.nbytes)
+        between_ps = max(max(occupied) * workers, drain_ps, (head_ps + drain_ps) // self._work.rings.n_slots)
+        to, direction = self._work.wiring[rank, move.direction]
+        to %= len(self._work.ranks)
+        message = _Message((to, thread, direction), ways, occupied, workers * tiles, head_ps // len(ways))
+        # What comes last has not waited for less than what came first.
+        message.behind_ps = head_ps - head_ps // len(ways) * len(ways) + max(drain_ps, max(occupied) * workers)
+        message.spread_ps = max((tiles - 1) * between_ps, free_ps - first_ps)
+        message.depth = state.depth + 1
+        return first_ps, message
+
+    def _receive(self, rank: int, thread: int, state: _State, move: Move, message: tuple[Ps, Ps, int]) -> None:
+        commands, tiles = self._work.commands, move.tiles
+        first_arrives_ps, last_arrives_ps, depth = message
+        state.depth = max(state.depth, depth)
+        own_ps = self._own_ps(rank, self._work.threads[thread].places[0], move)
+        start_ps = state.free_ps + commands.issue_ps
+        seen_ps = start_ps if first_arrives_ps <= start_ps else first_arrives_ps + commands.wake_ps
+        first_ps = seen_ps + own_ps
+        if move.combines and move.loads:
+            first_ps, _ = self._load(state, move, first_ps, first_ps)
+        busy_ps = first_ps + (tiles - 1) * (own_ps + commands.issue_ps)
+        last_ps = max(busy_ps, last_arrives_ps + commands.wake_ps + own_ps if tiles > 1 else 0)
+        state.first_ps, state.free_ps, state.idle_ps = first_ps, max(last_ps, state.loaded_ps), last_ps - busy_ps
+        if move.stores:
+            state.stored_bytes = move.store_bytes
+
+    def _own_ps(self, rank: int, place: Place, move: Move) -> Ps:
+        """The time that a message takes of its receiver's PE_CPU, from when the PE_CPU sees it."""
+        commands = self._work.commands
+        own_ps = commands.latch_ps(move.nbytes)
+        own_ps += commands.credit_ps(place, self._work.standing_for(self._work.wiring[rank, move.direction]))
+        if move.combines:
+            own_ps += commands.issue_ps + commands.math_ps(move.nbytes)
+        return own_ps + commands.issue_ps * (move.stores + move.loads) // move.tiles
+
+    def _load(self, state: _State, move: Move, first_ps: Ps, free_ps: Ps) -> tuple[Ps, Ps]:
+        """Loads are issued ahead, so that only the first one's latency counts, and the time of all bytes."""
+        latency_ps, bytes_ps = self._work.commands.load_ps(move.load_bytes)
+        bytes_ps *= self._sharers
+        begins_ps = state.loaded_ps or latency_ps + self._work.commands.issue_ps
+        state.loaded_ps = begins_ps + bytes_ps * move.loads
+        return max(first_ps, begins_ps + bytes_ps), max(free_ps, state.loaded_ps)
+
+
+def _holders(task: Task, shards: Shards) -> int:
+    """How many PEs of a SIP hold a tensor."""
+    whole = task.collective.elements(task.n_elem, task.size)
+    return max((numel // shard for numel, shard in zip(whole, shards, strict=True) if shard), default=1)

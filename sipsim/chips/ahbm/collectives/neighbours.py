@@ -1,0 +1,161 @@
+"""Neighbour tables, ``{rank: {direction: rank}}``, and the direction by which a peer answers.
+
+A rank is a PE with queue pairs (``Plan.pe_of_rank``), not a rank of the process group. The built-in tables are in
+:mod:`sipsim.collectives.tables`.
+
+The interface of a built-in neighbour table: a function from a rank and the number of ranks to ``{direction: rank}``.
+
+A rank is a PE in the wiring (``Plan.pe_of_rank``). No table makes a rank its own neighbour.
+
+Ranks in a square, row by row from the north-west: rank = row * width + column.
+
+The empty table, for algorithms that export ``neighbors()``.
+
+All ranks in a ring.
+
+Ranks in a tree with rank 0 at its root.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from sipsim.core.registry import Registry
+
+OPPOSITE = {
+    "E": "W",
+    "W": "E",
+    "N": "S",
+    "S": "N",
+    "global_E": "global_W",
+    "global_W": "global_E",
+    "global_N": "global_S",
+    "global_S": "global_N",
+}
+"""ADR-0025 D1, with the inter-SIP names of ADR-0032 D3. An algorithm's ``opposites`` add to it."""
+
+RECEIVES_IN = {"child_left": "parent", "child_right": "parent"}
+"""The direction of a receive-only ring for a direction without an opposite; by default, the direction itself."""
+
+NeighbourMap = dict[str, int]
+NeighbourTable = dict[int, NeighbourMap]
+
+
+def reverse_direction(
+    table: NeighbourTable, rank: int, peer: int, direction: str, opposite: Mapping[str, str] = OPPOSITE
+) -> str | None:
+    """The peer's direction that leads back to ``rank``: the opposite if it does, else any that does, else None.
+
+    ADR-0025 D1. With two SIPs in a ring both directions lead to the same peer, and only the preference for the
+    opposite distinguishes them. A direction whose opposite also leads from ``rank`` to the peer is reserved for that
+    opposite, so that a map from which one direction was dropped pairs like the whole map.
+    """
+    peer_map = table[peer]
+    preferred = opposite.get(direction)
+    if preferred is not None and peer_map.get(preferred) == rank:
+        return preferred
+    partners = {opposite[other] for other, target in table[rank].items() if target == peer and other in opposite}
+    return next((d for d, target in peer_map.items() if target == rank and d not in partners), None)
+
+
+Builder = Callable[[int, int], NeighbourMap]
+
+
+class Table(NamedTuple):
+    """``build(rank, size)`` returns the neighbours of one rank.
+
+    ``square``: takes square numbers of ranks only. ``one_way``: a direction's opposite only ever receives.
+    ``self_wired``: it is empty, and the algorithm must export ``neighbors()``.
+    """
+
+    build: Builder
+    square: bool = False
+    one_way: bool = False
+    self_wired: bool = False
+
+    def refuses(self, size: int, most: int) -> str | None:
+        """Why the table cannot wire ``size`` ranks, with the nearest numbers up to ``most`` that it can; else None."""
+        side = math.isqrt(size)
+        if not self.square or side * side == size:
+            return None
+        squares = [str(n * n) for n in (side, side + 1) if n * n <= most]
+        return f"needs a square number of ranks, and there are {size}; set world_size to {' or '.join(squares)}"
+
+
+TABLES: Registry[Table] = Registry(
+    "neighbour table",
+    {
+        "sipsim.chips.ahbm.collectives.neighbours": (
+            "torus_2d",
+            "mesh_2d",
+            "mesh_2d_no_wrap",
+            "custom",
+            "none",
+            "ring_1d",
+            "ring_1d_unidir",
+            "tree_binary",
+        )
+    },
+)
+
+
+def table(
+    name: str, *, square: bool = False, one_way: bool = False, self_wired: bool = False
+) -> Callable[[Builder], Builder]:
+    """Decorator that registers a builder as the table ``name``; two names are two decorators."""
+
+    def add(build: Builder) -> Builder:
+        TABLES.register(name, build)(Table(build, square, one_way, self_wired))
+        return build
+
+    return add
+
+
+STEPS = {"N": (0, -1), "S": (0, 1), "E": (1, 0), "W": (-1, 0)}
+
+
+@table("mesh_2d", square=True)
+@table("torus_2d", square=True)
+def wrapping_grid(rank: int, size: int) -> NeighbourMap:
+    """N, S, E, W around both dimensions; ADR-0023 D3 wraps its mesh. In 2 x 2 each neighbour is joined twice."""
+    side = math.isqrt(size)
+    x, y = rank % side, rank // side
+    if side == 1:
+        return {}
+    return {name: (y + dy) % side * side + (x + dx) % side for name, (dx, dy) in STEPS.items()}
+
+
+@table("mesh_2d_no_wrap", square=True)
+def mesh_2d_no_wrap(rank: int, size: int) -> NeighbourMap:
+    """N, S, E, W; a rank at an edge has no neighbour beyond it."""
+    side = math.isqrt(size)
+    x, y = rank % side, rank // side
+    steps = {name: (x + dx, y + dy) for name, (dx, dy) in STEPS.items()}
+    return {name: v * side + u for name, (u, v) in steps.items() if 0 <= u < side and 0 <= v < side}
+
+
+@table("none", self_wired=True)
+@table("custom", self_wired=True)
+def none(rank: int, size: int) -> NeighbourMap:
+    """No neighbours: the module's neighbors() must return them. ADR-0023 D11 has both names, ADR-0032 D6 uses none."""
+    return {}
+
+
+@table("ring_1d")
+def ring_1d(rank: int, size: int) -> NeighbourMap:
+    """E to the next rank, W to the one before (ADR-0023 D3). Two ranks are joined twice; one alone has none."""
+    return {"E": (rank + 1) % size, "W": (rank - 1) % size} if size > 1 else {}
+
+
+@table("ring_1d_unidir", one_way=True)
+def ring_1d_unidir(rank: int, size: int) -> NeighbourMap:
+    """E to the next rank (ADR-0023 D11). A rank receives in W and cannot send there."""
+    return {"E": (rank + 1) % size} if size > 1 else {}
+
+
+@table("tree_binary")
+def tree_binary(rank: int, size: int) -> NeighbourMap:
+    """parent, child_left, child_right (ADR-0023 D11), filled level by level: the children of r are 2r+1 and 2r+2."""
+    parent = {"parent": (rank - 1) // 2} if rank else {}
+    children = {"child_left": 2 * rank + 1, "child_right": 2 * rank + 2}
+    return parent | {name: child for name, child in children.items() if child < size}

@@ -1,0 +1,470 @@
+"""Messages from one rank of a group to another: workers, programs and queue pairs of a pair of ranks. Pure.
+
+Both ranks derive all of it from the tensor's size and layout, which must be alike, and from the group alone, in
+whatever order their calls come. Sending and receiving have PEs of their own, where a cube has two, so that a rank that
+sends can receive at the same time: ranks that all send first, and then receive, do not wait for each other.
+
+A communicator: a group of ranks, the algorithm that they run, and the queue pairs that join them.
+
+The queue pairs of a group's wiring: rings in its window, alike derived on every rank.
+
+Room for the receive rings of process groups in the TCM: a window a group, the same on every PE of a SIP. Pure.
+
+Every rank derives the windows of all SIPs alike, since all ranks make and destroy groups in one order; so a sender
+knows the address of its peer's ring without asking. Inside its window a group takes and gives back room for each of
+its wirings, in the order of its calls, which is the same on all of its ranks.
+
+A process group of one rank: its SIPs, its window for rings, and the wirings that its calls have made. Pure.
+
+All ranks of a group make the same calls in the same order, so all give a wiring the same generation and room.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+from itertools import product
+from math import gcd
+from typing import Any, NamedTuple
+
+from sipsim.chips.ahbm.address import PePlace, PhysAddr
+from sipsim.chips.ahbm.collectives.algorithm import Algorithm
+from sipsim.chips.ahbm.collectives.launch import Place, WorkerSettings, worker_places
+from sipsim.chips.ahbm.collectives.programs import Instruction, Shards, tiles_of
+from sipsim.chips.ahbm.collectives.queue_pairs import EntryBuilder, InstallPlan, Ring
+from sipsim.chips.ahbm.system import System
+from sipsim.collectives.call import COPIES, DeviceTensor, Layout, group_name
+from sipsim.collectives.group import Group, towards
+from sipsim.collectives.schedule import Block, Part, Wiring
+from sipsim.config.schema import IpcqKnobs
+from sipsim.core.errors import ConfigError
+
+
+class Communicator(NamedTuple):
+    """The group's kernels run on ``pe_of_rank``, the PEs by rank, over the queue pairs ``entries``."""
+
+    algorithm: Algorithm
+    pe_of_rank: list[PePlace]
+    entries: InstallPlan
+
+    @property
+    def world_size(self) -> int:
+        """The number of its ranks."""
+        return len(self.pe_of_rank)
+
+    def on_sip(self, sip: int) -> "Communicator":
+        """The same for one SIP: SIPs in one process share no state of the algorithm's module."""
+        return self._replace(algorithm=self.algorithm.fresh_instance(sip))
+
+    def places_on(self, sip: int) -> list[PePlace]:
+        """Its PEs on one SIP, by rank."""
+        return [place for place in self.pe_of_rank if place.sip == sip]
+
+    def check_holders(self, layouts: Iterable[Layout], sip: int) -> None:
+        """Check that kernels run on all PEs besides the lead PEs that hold parts of tensors; on these alone, if the
+        algorithm divides tensors among PEs.
+
+        Raises:
+            ValueError: for a part that no kernel would touch, or a kernel without a part.
+        """
+        running = set(self.places_on(sip))
+        is_divided = self.algorithm.layout is not None and self.algorithm.layout[1] != COPIES
+        for dp in layouts:
+            if is_divided and dp.num_cubes * dp.num_pes != len(running):
+                raise ValueError(
+                    f"algorithm {self.algorithm.name} runs on {len(running)} PEs, and the tensor lies on "
+                    f"{dp.num_cubes * dp.num_pes}; {_instead(len(running), dp.num_cubes)}"
+                )
+            for place in product((sip,), range(dp.num_cubes), range(1, dp.num_pes)):
+                if place not in running:
+                    raise ValueError(
+                        f"algorithm {self.algorithm.name} runs no kernel on PE {place[2]} of cube {place[1]}, where a "
+                        f"part of the tensor lies; use DPPolicy(num_pes=1), or an algorithm with rank_per: pe"
+                    )
+
+    def kernel_args(self, system: System, sip: int, n_elem: int) -> tuple[Any, ...]:
+        """What the algorithm gives its kernel on ``sip``; see :meth:`Algorithm.kernel_args`."""
+        return self.algorithm.kernel_args(system, self.world_size, sip, n_elem)
+
+
+def _instead(running: int, n_cubes: int) -> str:
+    pes, rest = divmod(running, n_cubes)
+    return "let as many PEs of each cube take part (rank_per, world_size)" if rest else f"use DPPolicy(num_pes={pes})"
+
+
+SLOT_STEP_BYTES = 256
+"""Slots that are made smaller, so that a window holds them, are a multiple of it."""
+
+
+class RingSize(NamedTuple):
+    """The rings of a wiring: ``n_slots`` of ``slot_size`` bytes each, at most ``directions`` on a PE."""
+
+    n_slots: int
+    slot_size: int
+    directions: int
+
+    @property
+    def ring_bytes(self) -> int:
+        return self.n_slots * self.slot_size
+
+    @property
+    def nbytes(self) -> int:
+        """All rings of a PE."""
+        return self.directions * self.ring_bytes
+
+
+def ring_size(wiring: Wiring, knobs: IpcqKnobs, window_bytes: int) -> RingSize:
+    """Rings as the settings have them, with smaller slots, then fewer, where so many do not fit the window.
+
+    Raises:
+        ConfigError: when not even one slot of 256 B a ring fits.
+    """
+    directions = most_directions(wiring)
+    if not directions:
+        return RingSize(knobs.n_slots, knobs.slot_size, 0)
+    if not window_bytes:
+        raise ConfigError(
+            "the TCM has no room for rings of groups: set defaults.group_KiB lower, or the slots of the algorithm that "
+            "is wired before the run"
+        )
+    n_slots, slot_size = slots_in(window_bytes // directions, knobs.n_slots, knobs.slot_size, knobs.hw_strict)
+    if not slot_size:
+        raise ConfigError(
+            f"{directions} rings of a PE do not fit the {window_bytes} bytes of the TCM that its group has; "
+            f"set defaults.group_KiB higher"
+        )
+    return RingSize(n_slots, slot_size, directions)
+
+
+def slots_in(room_bytes: int, n_slots: int, slot_size: int, hw_strict: bool) -> tuple[int, int]:
+    """Number and bytes of the slots of a ring in so much room, at most these; 0 bytes where none fits.
+
+    Powers of two under ``hw_strict``, so that a slot is found with a mask (ADR-0023 D21).
+    """
+    count = max(min(n_slots, room_bytes // SLOT_STEP_BYTES), 1)
+    if hw_strict:
+        count = _power_of_two(count)
+    nbytes = min(slot_size, room_bytes // count // SLOT_STEP_BYTES * SLOT_STEP_BYTES)
+    return count, _power_of_two(nbytes) if hw_strict else nbytes
+
+
+def _power_of_two(most: int) -> int:
+    return 1 << most.bit_length() - 1 if most else 0
+
+
+def most_directions(wiring: Wiring) -> int:
+    """The queue pairs of the PE that has most."""
+    return max(Counter(rank for rank, _ in wiring).values(), default=0)
+
+
+def group_entries(
+    system: System,
+    knobs: IpcqKnobs,
+    group: Group,
+    wiring: Wiring,
+    places: list[Place],
+    offsets: dict[int, int],
+    rank: int,
+) -> InstallPlan:
+    """The entries of all workers of a rank. ``knobs``: with their rings' size; ``offsets``: in each SIP's TCM."""
+    directions: dict[int, list[str]] = {}
+    for end, direction in sorted(wiring):
+        directions.setdefault(end, []).append(direction)
+    ring_bytes = knobs.n_slots * knobs.slot_size
+    starts = {
+        Ring(each, direction): offsets[group.sips[each]] + index * ring_bytes
+        for each, names in directions.items()
+        for index, direction in enumerate(names)
+    }
+    pairs = {Ring(*end): Ring(*peer) for end, peer in wiring.items()}
+    writer = {ring: sender for sender, ring in pairs.items()}
+    own = [Ring(rank, direction) for direction in directions.get(rank, [])]
+    used = {*own, *(pairs[ring] for ring in own if ring in pairs)}
+    plan: InstallPlan = {}
+    for cube, pe in places if own else ():
+        pe_of_rank = [PePlace(sip, cube, pe) for sip in group.sips]
+        bases = {ring: PhysAddr(*pe_of_rank[ring.rank], "tcm", starts[ring]).encode() for ring in used}
+        builder = EntryBuilder(system, knobs, pe_of_rank, pairs, writer, bases, {})
+        plan[pe_of_rank[rank]] = [builder.entry(ring) for ring in own]
+    return plan
+
+
+class Windows:
+    """``count`` windows of ``nbytes`` each, from ``first`` on, in the TCM of every PE of ``n_sips`` SIPs."""
+
+    def __init__(self, n_sips: int, first: int, nbytes: int, count: int) -> None:
+        self._first = first
+        self.nbytes = nbytes
+        self._free = [list(range(count)) for _ in range(n_sips)]
+        self.count = count
+
+    def take(self, sips: tuple[int, ...]) -> dict[int, int]:
+        """The TCM offset of a group's window on each of its SIPs: the lowest free one.
+
+        Raises:
+            ConfigError: when a SIP has none left; nothing is taken.
+        """
+        full = next((sip for sip in sips if not self._free[sip]), None)
+        if full is not None:
+            raise ConfigError(
+                f"SIP {full} is in {self.count} groups, and its PEs' TCM has room for the rings of no more; give one "
+                f"back with destroy_process_group(group), or set defaults.group_KiB or defaults.slot_size lower"
+            )
+        return {sip: self._first + self._free[sip].pop(0) * self.nbytes for sip in sips}
+
+    def give(self, window: dict[int, int]) -> None:
+        """Return a group's window."""
+        for sip, offset in window.items():
+            self._free[sip] = sorted([*self._free[sip], (offset - self._first) // self.nbytes])
+
+
+class Room:
+    """The room inside one window, shared by wirings: the least recently used ones make room for a new one."""
+
+    def __init__(self, nbytes: int) -> None:
+        self._nbytes = nbytes
+        self._taken: dict[str, tuple[int, int]] = {}
+
+    def use(self, name: str) -> bool:
+        """Whether a wiring has room; it counts as used now."""
+        taken = self._taken.pop(name, None)
+        if taken is not None:
+            self._taken[name] = taken
+        return taken is not None
+
+    def take(self, name: str, nbytes: int) -> tuple[int, list[str]]:
+        """The offset of a new wiring in the window, and the wirings that must go before.
+
+        Raises:
+            ConfigError: for more than the whole window.
+        """
+        if nbytes > self._nbytes:
+            raise ConfigError(f"{name} needs {nbytes} bytes for its rings, and a group has {self._nbytes}")
+        gone: list[str] = []
+        while (offset := self._gap(nbytes)) is None:
+            gone.append(next(iter(self._taken)))
+            del self._taken[gone[-1]]
+        self._taken[name] = offset, nbytes
+        return offset, gone
+
+    def _gap(self, nbytes: int) -> int | None:
+        """The first offset with so much free room behind it."""
+        offset = 0
+        for start, size in sorted(self._taken.values()):
+            if start - offset >= nbytes:
+                return offset
+            offset = start + size
+        return offset if self._nbytes - offset >= nbytes else None
+
+
+FIRST_PAIR = 2**14
+"""Within a group generations below are those of its wirings, the others those of its pairs of ranks."""
+PER_GROUP = 2 * FIRST_PAIR
+MOST_GROUPS = 2**16
+"""In a run."""
+PER_TURN = MOST_GROUPS * PER_GROUP
+"""A group with more wirings goes on in another range of as many generations for all groups, and so on, up to 2**63."""
+
+
+def wiring_generation(group: int, number: int) -> int:
+    """The generation of wiring ``number``, from 1, of a group by its number."""
+    turn, place = divmod(number, FIRST_PAIR)
+    return turn * PER_TURN + group * PER_GROUP + place
+
+
+def pair_generation(group: int, number: int, row: int = 0) -> int:
+    """The generation of pair ``number``, from 0, of a group by its number; in its row ``row`` it is another one."""
+    return row * PER_TURN + group * PER_GROUP + FIRST_PAIR + number
+
+
+class Wired(NamedTuple):
+    """An algorithm's queue pairs: rings of a size at an offset of the window, on ``places``, which grow with use."""
+
+    generation: int
+    algorithm: str
+    wiring: Wiring
+    size: RingSize
+    offset: int
+    places: dict[Place, None]
+
+
+class Replaced(NamedTuple):
+    """A wiring to use, and those whose room it has taken, which must be closed first."""
+
+    wired: Wired
+    gone: list[Wired]
+
+
+class ProcessGroup:
+    """Group ``number`` of a run, counted alike on all ranks; 0 is that of all SIPs. ``window``: by SIP, its offset in
+    the TCM. ``calls``: how many collectives it has run or begun. ``pes``: those of each cube that may work for
+    it, all if empty. ``rows``: how many rows have started since it was made.
+    """
+
+    def __init__(
+        self, number: int, group: Group, window: dict[int, int], window_bytes: int, pes: tuple[int, ...] = ()
+    ) -> None:
+        self.number = number
+        self.group = group
+        self.window = window
+        self.calls = self.rows = 0
+        self.pes = pes
+        self.window_bytes = window_bytes
+        self._room = Room(window_bytes)
+        self._wired: dict[str, Wired] = {}
+        self._made = 0
+
+    @property
+    def name(self) -> str:
+        """For messages."""
+        return group_name(self.number, self.group.sips)
+
+    def __repr__(self) -> str:
+        return self.name
+
+    def wired(self, algorithm: Algorithm, knobs: IpcqKnobs) -> Replaced:
+        """The wiring of an algorithm, made if it has no room in the window any more.
+
+        Raises:
+            ConfigError: when its rings do not fit the window.
+        """
+        name = algorithm.name
+        if self._room.use(name):
+            return Replaced(self._wired[name], [])
+        assert algorithm.wiring is not None
+        wiring: Wiring = algorithm.wiring(self.group)
+        size = ring_size(wiring, knobs, self.window_bytes)
+        offset, names = self._room.take(name, size.nbytes)
+        gone = [self._wired.pop(each) for each in names]
+        self._made += 1
+        generation = wiring_generation(self.number, self._made)
+        self._wired[name] = Wired(generation, name, wiring, size, offset, {})
+        return Replaced(self._wired[name], gone)
+
+    def close(self) -> list[Wired]:
+        """All its wirings, which must be closed; it has none afterwards."""
+        gone = [*self._wired.values()]
+        self._wired.clear()
+        self._room = Room(self.window_bytes)
+        return gone
+
+
+PAIR_BYTES = 16384
+"""Of each PE's TCM, for each group: the rings in which it receives from the other ranks of the group, one at a time."""
+MOST_SLOTS = 4
+
+
+class Pair(NamedTuple):
+    """Group ranks ``src`` and ``dst`` of a group."""
+
+    group: ProcessGroup
+    src: int
+    dst: int
+
+    @property
+    def sips(self) -> tuple[int, int]:
+        """Of source and destination."""
+        return self.group.group.sips[self.src], self.group.group.sips[self.dst]
+
+    @property
+    def generation(self) -> int:
+        """The number of its queue pairs in this row, which does not depend on the order of calls."""
+        return pair_generation(self.group.number, self.src * self.group.group.size + self.dst, self.group.rows)
+
+    def slots(self, knobs: IpcqKnobs) -> tuple[int, int]:
+        """Number and bytes of the slots of a ring: at most those of ``knobs``, and as many as have room.
+
+        Raises:
+            ConfigError: for a group without room for rings, or of so many ranks that a ring has none.
+        """
+        if not self.group.window:
+            raise ConfigError(f"{self.group.name} has no room for rings in the TCM; set defaults.group_KiB lower")
+        room = PAIR_BYTES // (self.group.group.size - 1)
+        count, nbytes = slots_in(room, min(MOST_SLOTS, knobs.n_slots), knobs.slot_size, knobs.hw_strict)
+        if not nbytes:
+            raise ConfigError(
+                f"{self.group.name} has too many ranks for messages between two of them; make a smaller one"
+            )
+        return count, nbytes
+
+    def ring_offset(self, rank: int, sender: int, ring_bytes: int) -> int:
+        """In the TCM of ``rank``'s workers, where it receives from ``sender``."""
+        window = self.group.window[self.group.group.sips[rank]]
+        return window + self.group.window_bytes + (sender - (sender > rank)) * ring_bytes
+
+
+def turn(src: int, dst: int, size: int) -> tuple[int, int]:
+    """When ranks that send to each other in a batch take the message from ``src`` to ``dst``, of ``size`` ranks.
+
+    By distance, then in up to three rounds: messages of one distance form rings of ranks, and those that follow each
+    other in a ring, one received and the other sent by the same rank, have different rounds. So no rank has two
+    messages in one turn, but those from ``src`` to ``dst`` itself.
+    """
+    distance = (dst - src) % size
+    rings = gcd(distance, size)
+    length, step = size // rings, distance // rings
+    if length == 1:
+        return 0, 0
+    place = src // rings * pow(step, -1, length) % length
+    return distance, 2 if place == length - 1 and length % 2 else place % 2
+
+
+class PairWorkers(NamedTuple):
+    """The PEs that send on the source, and those that receive on the destination, in pairs."""
+
+    senders: list[Place]
+    receivers: list[Place]
+
+
+def pair_workers(
+    tensor: DeviceTensor, n_pes: int, settings: WorkerSettings, allowed: tuple[int, ...] = ()
+) -> PairWorkers:
+    """Of a message of the size and layout of a tensor.
+
+    The PE that receives follows from the PE that sends alone, and no other PE sends to it: so messages of all layouts
+    between two ranks share their queue pairs.
+    """
+    pes = list(allowed or range(n_pes))
+    halves = (pes[::2], pes[1::2]) if len(pes) > 1 else (pes, pes)
+    receiver = dict(zip(*halves, strict=False))
+    senders = worker_places(tensor.dp.places(), tensor.nbytes, n_pes, settings, list(receiver))
+    return PairWorkers(senders, [(cube, receiver[pe]) for cube, pe in senders])
+
+
+def pair_program(
+    pair: Pair, tensor: DeviceTensor, worker: int, n_workers: int, slot_bytes: int, sends: bool
+) -> list[Instruction]:
+    """The instructions of one worker: its part of the elements, tile by tile."""
+    shard = tensor.numel() // tensor.dp.blocks()
+    first, stop = Part(worker, worker + 1, n_workers).of(tensor.numel())
+    tiles = tiles_of(
+        Block(stop - first, first, first), Shards(shard, shard), max(slot_bytes // tensor.dtype.itemsize, 1)
+    )
+    if sends:
+        way = towards(pair.dst)
+        return [Instruction((0, a, b), b - a, load_at=first + a, send=way) for a, b in tiles]
+    way = towards(pair.src)
+    return [Instruction((0, a, b), b - a, recv=way, store_at=first + a) for a, b in tiles]
+
+
+def pair_entries(
+    system: System, knobs: IpcqKnobs, pair: Pair, places: list[tuple[Place, Place]]
+) -> tuple[InstallPlan, list[list[PePlace]]]:
+    """The queue pairs of pairs of workers, and the PEs of each, source first. ``knobs``: with their rings' size.
+
+    Only the destination has a ring: where the source's would lie, it receives by the pair of the other direction.
+    """
+    plan: InstallPlan = {}
+    out, back = Ring(0, towards(pair.dst)), Ring(1, towards(pair.src))
+    members = []
+    ring_bytes = knobs.n_slots * knobs.slot_size
+    for sender, receiver in places:
+        pe_of_rank = [PePlace(pair.sips[0], *sender), PePlace(pair.sips[1], *receiver)]
+        ends = ((out, pair.src, pair.dst), (back, pair.dst, pair.src))
+        bases = {
+            ring: PhysAddr(*pe_of_rank[ring.rank], "tcm", pair.ring_offset(rank, sender_rank, ring_bytes)).encode()
+            for ring, rank, sender_rank in ends
+        }
+        builder = EntryBuilder(system, knobs, pe_of_rank, {out: back}, {back: out}, bases, {})
+        for ring in (out, back):
+            plan[pe_of_rank[ring.rank]] = [builder.entry(ring)]
+        members.append(pe_of_rank)
+    return plan, members

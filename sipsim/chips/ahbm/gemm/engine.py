@@ -1,0 +1,353 @@
+"""The second pass of products: the whole of one at a time, from its record, whatever tiles and stages it had.
+
+The values of a composite command: pieces of operands as PE_DMA has read them, and products of them.
+
+Sums of a block of outputs are computed when its operands have come, from what has come, in order of ``k``. So pieces in
+wrong places make wrong results, and neither tiles nor dataflow change a bit (:mod:`sipsim.core.arithmetic.matmul`).
+
+Limit: while a command runs, this process holds both operands whole, widened to f32 (f64 of integers).
+
+PE_GEMM takes products: composite commands, whose operands and outputs are in memories, and those of handles.
+
+A composite command (ADR-0014) needs room for its pieces in the TCM while it runs, and takes its commands to PE_DMA
+itself: on ``vc_compute``, beside the loads and stores of the kernel. Its record has all that is needed to perform it
+again. The completion's value: what was fetched before, as of all commands, and the way to its end
+(:mod:`sipsim.chips.ahbm.gemm.pipeline`).
+"""
+
+import sys
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from sipsim.chips.ahbm.gemm import commands as epilogue
+from sipsim.chips.ahbm.gemm.commands import BIAS, Dot, Gemm, Matrix, Step
+from sipsim.chips.ahbm.gemm.pipeline import PARTS, Pipeline, Stages, Times
+from sipsim.chips.ahbm.gemm.tiling import (
+    A,
+    B,
+    BufferTooSmall,
+    Limits,
+    Product,
+    Rectangle,
+    SystolicArray,
+    Tiling,
+    Tilings,
+)
+from sipsim.chips.ahbm.memory.store import Block
+from sipsim.chips.ahbm.pe.commands import Completion
+from sipsim.chips.ahbm.pe.engine import CommandEngine, PeParts, SipParts, engine_for
+from sipsim.chips.ahbm.pe.math import PeMath
+from sipsim.chips.ahbm.pe.tcm import Array, Handle, Holding
+from sipsim.config.schema import ComponentsFile
+from sipsim.core.arithmetic.matmul import integer_bound, matmul, matmul_widened, widened
+from sipsim.core.dtypes import DTYPES, DType
+from sipsim.core.errors import KernelError
+from sipsim.core.units import BYTES_PER_KIB, drain_ps, gbytes_per_s_to_bps, ns_to_ps
+from sipsim.records.code_place import CodeLine, user_line
+from sipsim.records.oplog import as_text, record_kind, shape_of
+from sipsim.records.replay import WRITTEN, Feed, ReplayPe, read_rows, replays, write_rows
+
+
+class Operands:
+    """A and B of a product, of ``dtype``; zero where nothing has come."""
+
+    def __init__(self, product: Product, dtype: DType) -> None:
+        self._dtype = dtype
+        m, k, n = product
+        self._values = {A: widened(np.zeros((m, k), np.int8), dtype), B: widened(np.zeros((k, n), np.int8), dtype)}
+        self._bounds = {A: 0.0, B: 0.0}
+
+    def put(self, operand: int, place: Rectangle, data: bytes) -> None:
+        """A piece has come."""
+        top, left, rows, columns = place
+        piece = widened(np.frombuffer(data, self._dtype.numpy).reshape(rows, columns), self._dtype)
+        self._values[operand][top : top + rows, left : left + columns] = piece
+        self._bounds[operand] = max(self._bounds[operand], integer_bound(piece))
+
+    def sums(self, place: Rectangle) -> Array:
+        """Of a part of the outputs, in the accumulator's type."""
+        top, left, rows, columns = place
+        a, b = self._values[A][top : top + rows], self._values[B][:, left : left + columns]
+        return matmul_widened(a, b, self._bounds[A] * self._bounds[B], self._dtype)
+
+
+Ps = int
+GEMM = record_kind("gemm", "a", "a_pitch", "b", "b_pitch", "c", "c_pitch", "shape", "dtype", "out_dtype", "epilogue")
+"""``shape``: MxKxN. ``epilogue``: its steps (:class:`sipsim.chips.ahbm.gemm.commands.Step`)."""
+DOT = record_kind("dot", "a", "b", "acc", "shape", "dtype", "result")
+NO_HANDLE = "none"
+"""``acc`` of a product without one."""
+_TILINGS = Tilings()
+
+
+class GemmTimes:
+    """The array and the times of its stages by the config."""
+
+    def __init__(self, components: ComponentsFile) -> None:
+        cost = components.pe_gemm
+        self.array = SystolicArray(cost.rows, cost.columns, cost.dataflow)
+        self.cycle_ps = ns_to_ps(1 / cost.clock_GHz)
+        self.move_ps = ns_to_ps(components.pe_fetch_store.overhead_ns)
+        self._dma_bps = gbytes_per_s_to_bps(components.pe_dma.bandwidth_GBps)
+        self._cost = cost
+        self._math = PeMath(components.pe_math)
+
+    def limits(self, dtype: DType, out: DType) -> Limits:
+        """Of the tiling of a composite command."""
+        cost = self._cost
+        room_bytes = cost.buffer_KiB * BYTES_PER_KIB
+        return Limits(
+            dtype.itemsize, out.itemsize, cost.accumulators, cost.chunk_bytes, cost.outstanding_stores, room_bytes
+        )
+
+    def peak_ps(self, product: Product) -> Ps:
+        """The time of a product if every cell worked in every cycle."""
+        return product.macs * self.cycle_ps // (self.array.rows * self.array.columns)
+
+    def shared_bytes(self, product: Product, cut: Tiling) -> int:
+        """What of a command's loads may be on its way beside those of the kernel, see :class:`Stages`: without limit
+        where they take less than half of the array's time, since the kernel's have time later then."""
+        if 2 * drain_ps(cut.load_bytes, self._dma_bps) < self.array.cycles(product) * self.cycle_ps:
+            return cut.operand_bytes
+        return self._cost.shared_KiB * BYTES_PER_KIB
+
+    def epilogue_ps(self, steps: tuple[Step, ...], dtype: DType, out: DType, cells: int) -> Ps:
+        """Of an output of so many cells, whose accumulator is of ``dtype``: each step goes over them, and the cast."""
+        nbytes = cells * dtype.itemsize
+        ps = sum(self._math.latency_ps(nbytes * passes, special) for passes, special in [each.work for each in steps])
+        return ps if out is dtype else ps + self._math.latency_ps(nbytes)
+
+
+class _Moves:
+    """The data of one composite command, and its room in the TCM."""
+
+    def __init__(self, command: Gemm, cut: Tiling, pe: PeParts, room: Holding | None) -> None:
+        self._command = command
+        self._cut = cut
+        self._dma = pe.dma
+        self._room = room
+        self._operands = Operands(command.product, command.dtype)
+        self._bias: dict[int, Array] = {}
+
+    def load(self, number: int, arrived: Callable[[], None]) -> None:
+        load, command = self._cut.loads[number], self._command
+        block = _block((command.a, command.b)[load.operand], load.place, command.dtype.itemsize)
+
+        def keep(data: bytes) -> None:
+            self._operands.put(load.operand, load.place, data)
+            arrived()
+
+        self._dma.read_block(block, keep)
+
+    @property
+    def has_others(self) -> bool:
+        return self._dma.has_kernel_commands
+
+    def write(self, block: int, written: Callable[[], None]) -> None:
+        place, command = self._cut.blocks[block], self._command
+        dtype, right = command.dtype.accumulator, place.left + place.columns
+        bias = {index: row[place.left : right] for index, row in self._bias.items()}
+        values = epilogue.perform(command.epilogue, self._operands.sums(place), dtype, command.out, bias)
+        self._dma.write_block(_block(command.c, place, command.out.itemsize), values.tobytes(), written)
+
+    def load_row(self, number: int, arrived: Callable[[], None]) -> None:
+        index, step = [each for each in enumerate(self._command.epilogue) if each[1].name == BIAS][number]
+        assert step.dtype is not None
+        kind = step.dtype
+
+        def keep(data: bytes) -> None:
+            self._bias[index] = np.frombuffer(data, kind.numpy)
+            arrived()
+
+        self._dma.read(step.address, self._command.product.n * kind.itemsize, keep)
+
+
+class _Nothing:
+    """The data of a product of handles: they are in the TCM, and the result stays there."""
+
+    has_others = False
+
+    def load(self, number: int, arrived: Callable[[], None]) -> None:
+        raise NotImplementedError
+
+    def load_row(self, number: int, arrived: Callable[[], None]) -> None:
+        raise NotImplementedError
+
+    def write(self, block: int, written: Callable[[], None]) -> None:
+        written()
+
+
+@engine_for(Gemm, Dot)
+class GemmEngine(CommandEngine):
+    """One command after the other passes the stages; without queues, as many as there are share the units."""
+
+    starts_later = True
+    queue_name = "PE_GEMM"
+
+    def __init__(self, sip: SipParts, pe: PeParts) -> None:
+        super().__init__(sip, pe)
+        components = sip.plan.resolved.components
+        self._cost = components.pe_gemm
+        self._times = GemmTimes(components)
+
+    def take(self, command: Gemm | Dot) -> Completion:
+        if isinstance(command, Gemm):
+            for matrix in (command.a, command.b, command.c):
+                self._pe.dma.check(matrix.address)
+            completion = self._begin(command)
+            self._enter(completion, partial(self._start_gemm, self._line()))
+        else:
+            completion = self._begin(command)
+            self._claim(completion, *self._operands(command))
+            self._enter(completion, self._fetch_handles)
+        return completion
+
+    def _line(self) -> CodeLine | None:
+        """The kernel's line that submits a command, where its room is counted; later, none of the kernel's runs."""
+        return None if self._pe.room is None else user_line(sys._getframe(1))
+
+    def _start_gemm(self, line: CodeLine | None, completion: Completion) -> None:
+        command: Gemm = completion.command
+        cut = self._tiling(command)
+        rows = [each for each in command.epilogue if each.name == BIAS]
+        row_bytes = sum(command.product.n * each.dtype.itemsize for each in rows if each.dtype)
+        room = self._room(cut.room_bytes + row_bytes, line)
+        accumulator, out = command.dtype.accumulator, command.out
+        epilogue_ps = partial(self._times.epilogue_ps, command.epilogue, accumulator, out)
+        times = self._times
+        stages = self._stages(
+            epilogue_ps, 0, out, self._cost.outstanding_loads, times.shared_bytes(command.product, cut), len(rows)
+        )
+        moves = _Moves(command, cut, self._pe, room)
+        self._run(completion, Pipeline(cut, stages, moves, completion.start_ps, partial(self._written, completion)))
+
+    def _fetch_handles(self, completion: Completion) -> None:
+        self._fetch(completion, self._start_dot)
+
+    def _start_dot(self, completion: Completion) -> None:
+        command: Dot = completion.command
+        dtype, out = command.a.dtype, command.result.dtype
+        # Operands and result have their rooms already.
+        limits = self._times.limits(dtype, out)._replace(room_bytes=2**62)
+        cut = _TILINGS.get(self._times.array, command.product, limits)
+        stages = self._stages(_no_time, 0 if command.acc is None else out.itemsize, out, 0, 0, 0)
+        self._run(
+            completion, Pipeline(cut, stages, _Nothing(), completion.start_ps, partial(self._multiplied, completion))
+        )
+
+    def _stages(
+        self, epilogue_ps: Callable[[int], Ps], sum_bytes: int, out: DType, loads: int, shared_bytes: int, rows: int
+    ) -> Stages:
+        times = self._times
+        return Stages(
+            self._engine,
+            self._pe.units,
+            self._pe.dma.tcm,
+            times.cycle_ps,
+            times.move_ps,
+            epilogue_ps,
+            sum_bytes,
+            out.itemsize,
+            loads,
+            shared_bytes,
+            rows,
+            self._cost.accumulators,
+        )
+
+    def _tiling(self, command: Gemm) -> Tiling:
+        try:
+            return _TILINGS.get(self._times.array, command.product, self._times.limits(command.dtype, command.out))
+        except BufferTooSmall as error:
+            m, k, n = command.product
+            raise KernelError(f"a gemm of {m}x{k}x{n}: {error}; set pe_gemm.buffer_KiB higher") from None
+
+    def _room(self, nbytes: int, line: CodeLine | None) -> Holding | None:
+        if self._pe.room is None:
+            return None
+        return self._pe.room.take("the buffer of a gemm (pe_gemm.buffer_KiB)", nbytes, line)
+
+    def _run(self, completion: Completion, pipeline: Pipeline) -> None:
+        """Begin, when PE_CPU has issued the command. What has passed since is of commands before it."""
+        delay_ps = self._delay_ps(completion)
+        if delay_ps:
+            self._engine.at(self._engine.now_ps + delay_ps, pipeline.start)
+        else:
+            pipeline.start()
+
+    def _written(self, completion: Completion, parts_ps: Times, way_ps: Times) -> None:
+        a, b, c, product, dtype, out, steps = completion.command
+        self._count(completion, product, parts_ps, way_ps)
+        fields = *a, *b, *c, as_text(product), dtype.name, out.name, epilogue.as_text(steps)
+        self._end(completion, GEMM, *fields)
+
+    def tell(self, feed: Feed, command: Gemm | Dot) -> None:
+        """Of a composite command what is in the memory now."""
+        if isinstance(command, Dot):
+            super().tell(feed, command)
+            return
+        m, _, n = command.product
+        whole = _block(command.c, Rectangle(0, 0, m, n), command.out.itemsize)
+        data = self._sip.memory.read_block(whole)
+        feed.values(np.frombuffer(data, command.out.numpy).reshape(m, n))
+
+    def _multiplied(self, completion: Completion, parts_ps: Times, way_ps: Times) -> None:
+        a, b, acc, product, result = completion.command
+        values = matmul(a.array, b.array, a.dtype, None if acc is None else acc.array)
+        values.flags.writeable = False
+        result.array = values
+        self._count(completion, product, parts_ps, way_ps)
+        fields = a.name, b.name, NO_HANDLE if acc is None else acc.name, as_text(product), a.dtype.name, result.name
+        del a, b, acc, result, values
+        self._end(completion, DOT, *fields)
+
+    def _count(self, completion: Completion, product: Product, parts_ps: Times, way_ps: Times) -> None:
+        """Keep where the time of a command went."""
+        completion.value = completion.value, way_ps
+        used = self._recorder.composite_ps
+        for part, ps in zip(PARTS, parts_ps, strict=True):
+            used[part.name] += ps
+        self._recorder.peak_ps += self._times.peak_ps(product)
+
+    def _operands(self, command: Any) -> tuple[Handle, ...]:
+        return (command.a, command.b) if command.acc is None else (command.a, command.b, command.acc)
+
+
+def _block(matrix: Matrix, place: Rectangle, itemsize: int) -> Block:
+    """Where a part of a matrix is."""
+    top, left, rows, columns = place
+    return Block(matrix.address + top * matrix.pitch + left * itemsize, rows, columns * itemsize, matrix.pitch)
+
+
+def _no_time(_cells: int) -> Ps:
+    return 0
+
+
+@replays(GEMM, values=WRITTEN)
+def replay_gemm(pe: ReplayPe, *fields: Any) -> Array:
+    """Operands are read and the output is written, which is there then."""
+    a, a_pitch, b, b_pitch, c, c_pitch, shape, dtype, out_dtype, text = fields
+    (m, k, n), kind, out = shape_of(shape), DTYPES[dtype], DTYPES[out_dtype]
+    steps = epilogue.from_text(text)
+    bias = {i: _row(pe, step.address, n, step.dtype) for i, step in enumerate(steps) if step.dtype is not None}
+    sums = matmul(_matrix(pe, a, a_pitch, m, k, kind), _matrix(pe, b, b_pitch, k, n, kind), kind)
+    rows = epilogue.perform(steps, sums, kind.accumulator, out, bias)
+    write_rows(pe, c, rows.tobytes(), n * out.itemsize, c_pitch)
+    return rows
+
+
+@replays(DOT)
+def replay_dot(pe: ReplayPe, a: str, b: str, acc: str, _shape: str, dtype: str, _result: str) -> Array:
+    """The product of the values of its operands."""
+    return matmul(pe.value(a), pe.value(b), DTYPES[dtype], None if acc == NO_HANDLE else pe.value(acc))
+
+
+def _matrix(pe: ReplayPe, address: int, pitch: int, rows: int, columns: int, dtype: DType) -> Array:
+    data = read_rows(pe, address, rows, columns * dtype.itemsize, pitch)
+    return np.frombuffer(data, dtype.numpy).reshape(rows, columns)
+
+
+def _row(pe: ReplayPe, address: int, columns: int, dtype: DType) -> Array:
+    return _matrix(pe, address, 0, 1, columns, dtype).reshape(-1)

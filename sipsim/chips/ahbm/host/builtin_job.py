@@ -1,0 +1,618 @@
+"""The built-in job: a collective on seeded data, size after size, each result checked exactly.
+
+With a user's algorithm that has a ``reference``, that says what is right.
+
+All ranks start every iteration at one simulated time, so that none contains the skew that the one before left.
+It is a host program like a user's script, and uses the same ``torch``.
+
+The data of the built-in job over a group: sources of all ranks, known by their place alone, and exact results.
+
+The rows of the built-in job, each from a row start, and their iterations: each on fresh data, from a start common to
+all ranks, and checked.
+
+The built-in job of a collective over a group: seeded data, size after size, each result checked exactly.
+
+From a request to the built-in job over groups of SIPs: algorithms, groups, layouts and sizes that can run.
+
+From a request to the built-in job: a collective that can run on the system, with sizes that fit.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial, reduce
+from itertools import chain
+from math import prod
+from typing import NamedTuple
+
+import numpy as np
+from msgspec.structs import replace
+
+from sipsim.chips.ahbm.collectives.algorithm import Algorithm
+from sipsim.chips.ahbm.collectives.catalog import ALL, AUTO, able, groups_of, ranked, reason, select
+from sipsim.chips.ahbm.collectives.launch import Prepared, prepared
+from sipsim.chips.ahbm.collectives.wirings import ProcessGroup
+from sipsim.chips.ahbm.host.distributed import Distributed
+from sipsim.chips.ahbm.host.layout import COPIES, ROWS, DPPolicy, HostTensor, Shaped
+from sipsim.chips.ahbm.host.memory import aligned
+from sipsim.chips.ahbm.host.process_groups import NonMember
+from sipsim.chips.ahbm.host.tensor import Tensor
+from sipsim.chips.ahbm.host.torch import Torch
+from sipsim.chips.ahbm.plan import Plan
+from sipsim.chips.ahbm.system import System
+from sipsim.collectives.call import COLLECTIVES, NO_OP, Array, Call, Collective, Range, default_collective
+from sipsim.collectives.group import Group
+from sipsim.collectives.reduction import combine_all, final
+from sipsim.collectives.semantics import GroupCollective
+from sipsim.collectives.testdata import NONE_WRONG, PIECE, Mismatch, Seeded, check_contributions, compare, seeded_values
+from sipsim.core.dtypes import DTYPES, DType
+from sipsim.core.errors import ConfigError
+from sipsim.core.registry import UnknownName
+from sipsim.core.units import format_size
+from sipsim.records.job import Job, JobRequest
+
+MOST_FACTORS = 16
+"""Ranks with a factor of 2 or 1/2: the products of any of them are exact in every floating type."""
+
+
+class GroupData:
+    """The sources of the ranks of a group, the SIPs ``sips``, with units of ``n_elem`` elements.
+
+    Sums are of small integers, every partial sum exact. Factors of a product are 2 and 1/2, or odd integers in integer
+    types, of either sign, so that a lost one shows in every element; beyond ``MOST_FACTORS`` ranks 1, in every second.
+    """
+
+    def __init__(
+        self, collective: GroupCollective, n_elem: int, sips: tuple[int, ...], dtype: DType, op: str, seed: int
+    ) -> None:
+        self._collective = collective
+        self._n_elem = n_elem
+        self._sips = sips
+        self._size = len(sips)
+        self._dtype = dtype
+        self._op = op
+        self._seed = seed
+
+    def source(self, rank: int) -> Array:
+        """The whole source of a rank of the group."""
+        return self._combined([rank], 0, self._collective.elements(self._n_elem, self._size)[0])
+
+    def result(self, rank: int, root: int) -> Array | None:
+        """A rank's result, exactly; None if it needs none."""
+        return self._collective.result_from(self._total, self._size, root, rank)
+
+    def _total(self, ranks: list[int], unit: int) -> Array:
+        start = self._collective.start_of(unit, self._n_elem, self._size)
+        return final(self._op, self._combined(ranks, start, self._n_elem), len(ranks))
+
+    def _combined(self, ranks: list[int], start: int, count: int) -> Array:
+        """``count`` elements from ``start`` on of the sources of ranks, combined; ``avg`` adds. Made piece by piece."""
+        found = np.empty(count, self._dtype.numpy)
+        for first in range(0, count, PIECE):
+            piece = found[first : first + PIECE]
+            terms = (self._integers(rank, start + first, len(piece)) for rank in ranks)
+            if self._op in ("sum", "avg"):
+                # The sum in the type is that of the integers: exact in a floating type, wrapped in an integer one.
+                piece[:] = reduce(np.add, terms)
+            else:
+                typed = [self._typed(rank, term) for rank, term in zip(ranks, terms, strict=True)]
+                piece[:] = combine_all(self._op, typed)
+        return found
+
+    def _integers(self, rank: int, start: int, count: int) -> Array:
+        source = self._collective.elements(self._n_elem, self._size)[0]
+        return seeded_values(self._sips[rank] * source + start, count, self._dtype, self._seed, self._size)
+
+    def _typed(self, rank: int, values: Array) -> Array:
+        """The elements that a rank has for these integers, with an operator that does not add."""
+        if self._op != "prod":
+            return values.astype(self._dtype.numpy)
+        if not self._dtype.is_float:
+            return (values * 2 + 1).astype(self._dtype.numpy)
+        factor = 1.0 if rank >= MOST_FACTORS else 2.0 if rank % 2 else 0.5
+        return np.where(values < 0, -factor, factor).astype(self._dtype.numpy)
+
+
+class Buffers(NamedTuple):
+    """A rank's ``call``, the data of its source, and its result; None if that may be anything, or is not checked."""
+
+    call: Call
+    data: HostTensor
+    expected: Array | None
+
+
+class Iterations:
+    """The iterations of one rank, in all rows of its job. The first row starts at time 0."""
+
+    def __init__(self, job: Job, dist: Distributed) -> None:
+        self._job = job
+        self._dist = dist
+        self._is_first = True
+
+    def run(
+        self,
+        collective: Collective,
+        make_buffers: Callable[[], Buffers | None],
+        group: ProcessGroup | None = None,
+        algorithm: str = "",
+    ) -> None:
+        """Run a row, and add its record. The buffers are made at its start, and end with it; without any this rank only
+        takes part in the common starts.
+        """
+        job, dist = self._job, self._dist
+        times, wrong = [], NONE_WRONG
+        if not self._is_first:
+            dist.begin_row()
+        self._is_first = False
+        dist.records.row = ""
+        dist.count_from_here(job.warmup + job.iters)
+        buffers = make_buffers()
+        for iteration in range(job.warmup + job.iters):
+            if buffers is not None:
+                _refresh(buffers)
+            if iteration:
+                dist.start_together()
+            if buffers is None:
+                continue
+            work = dist.start_collective(collective, buffers.call, group, algorithm)
+            work.wait()
+            times += [work.times] if iteration >= job.warmup else []
+            wrong = _sum(wrong, _wrong(buffers))
+        if buffers is not None:
+            dist.record(collective, buffers.call, work, times, wrong if job.verify else None)
+
+
+def _refresh(buffers: Buffers) -> None:
+    """What the iteration before left must not count as this one's result."""
+    source, result = buffers.call.source, buffers.call.result
+    assert isinstance(source, Tensor)
+    assert isinstance(result, Tensor)
+    if result is not source:
+        result.fill_(0)
+    source.copy_(buffers.data)
+
+
+def _wrong(buffers: Buffers) -> Mismatch:
+    result = buffers.call.result
+    if buffers.expected is None or result is None:
+        return NONE_WRONG
+    return compare(np.atleast_2d(result.numpy()), buffers.expected)
+
+
+def _sum(a: Mismatch, b: Mismatch) -> Mismatch:
+    return Mismatch(a.elements + b.elements, a.first or b.first)
+
+
+LEAST_SHARD_BYTES = 1024
+
+
+def layout_of(job: Job, sizes: tuple[int, ...], system: System) -> DPPolicy:
+    """The layout of tensors of these numbers of elements: that of the job, or else over all that can share them."""
+    if job.layout is not None:
+        return DPPolicy("row_wise", "row_wise", *job.layout)
+    return spread(sizes, DTYPES[job.dtype].itemsize, system.n_cubes, system.n_pes)
+
+
+def spread(sizes: tuple[int, ...], itemsize: int, n_cubes: int, n_pes: int) -> DPPolicy:
+    """A layout in which tensors of these numbers of elements lie on as many PEs of a SIP as can share them equally.
+
+    No shard is smaller than ``LEAST_SHARD_BYTES``, but for a tensor on one PE.
+    """
+    for cubes, pes in ((n_cubes, n_pes), (n_cubes, 1), (1, n_pes)):
+        shards = cubes * pes
+        if all(size % shards == 0 and size // shards * itemsize >= LEAST_SHARD_BYTES for size in sizes):
+            return DPPolicy("row_wise", "row_wise", cubes, pes)
+    return DPPolicy("row_wise", "row_wise", 1, 1)
+
+
+class GroupJob:
+    """One rank's part of the job. A rank outside of all groups only takes part in the common starts."""
+
+    def __init__(self, job: Job, collective: GroupCollective, torch: Torch, plan: Plan, rank: int) -> None:
+        self._job = job
+        self._collective = collective
+        self._torch = torch
+        self._system = plan.system
+        self._sips = next((sips for sips in job.groups if rank in sips), ())
+        self._group: ProcessGroup | None = None
+        if not job.groups:
+            self._sips = tuple(range(plan.system.n_sips))
+        self._rank = self._sips.index(rank) if self._sips else -1
+
+    def run(self) -> None:
+        """Run all sizes with all algorithms; their records are added to the process group's ``runs``."""
+        dist = self._torch.distributed
+        iterations = Iterations(self._job, dist)
+        dist.init_process_group(backend="ahbm")
+        made = [dist.new_group(sips) for sips in self._job.groups]
+        self._group = next((group for group in made if not isinstance(group, NonMember)), None)
+        for n_elem, algorithms in zip(self._job.n_elems, self._job.algorithms, strict=True):
+            for algorithm in algorithms:
+                iterations.run(self._collective, partial(self._buffers, n_elem), self._group, algorithm)
+
+    def _buffers(self, n_elem: int) -> Buffers | None:
+        if not self._sips:
+            return None
+        job, collective, size = self._job, self._collective, len(self._sips)
+        of_source, of_result = collective.elements(n_elem, size)
+        data = GroupData(collective, n_elem, self._sips, DTYPES[job.dtype], job.op, job.seed)
+        layout = layout_of(job, (of_source, of_result), self._system)
+        source = self._zeros(of_source, layout)
+        result = source if job.in_place else self._zeros(of_result, layout)
+        # As in torch.distributed a root is named by its rank in the run.
+        call = Call(source, result, job.op, (self._sips[job.root],) if collective.has_root else ())
+        expected = data.result(self._rank, job.root) if job.verify else None
+        return Buffers(call, HostTensor(data.source(self._rank)), expected)
+
+    def _zeros(self, n_elem: int, layout: DPPolicy) -> Tensor:
+        return self._torch.zeros((n_elem,), dtype=DTYPES[self._job.dtype], dp=layout)
+
+
+@dataclass(frozen=True)
+class _Planned(Shaped):
+    """A tensor before any SIP exists."""
+
+    shape: tuple[int, ...]
+    dtype: DType
+    dp: DPPolicy
+
+    def ranges(self) -> list[Range]:
+        raise NotImplementedError("a tensor without addresses")
+
+    def numpy(self) -> Array:
+        raise NotImplementedError("a tensor without data")
+
+
+def group_job(request: JobRequest, collective: GroupCollective, plan: Plan, job: Job) -> Job:
+    """The job of a request for a collective over groups; ``job`` has what all jobs have.
+
+    ``n_elems`` counts elements of a unit; sizes are those of the larger tensor of a rank.
+
+    Raises:
+        ConfigError: for what cannot run, with what to do.
+    """
+    groups = groups_of(request.group, plan.system)
+    size = len(groups[0]) if groups else plan.system.n_sips
+    _check_group_flags(request, collective, size, plan)
+    in_place = collective.in_place if request.in_place is None else request.in_place
+    job = replace(
+        job,
+        op=request.op if collective.ops else NO_OP,
+        n_elems=_n_elems(request, collective, size),
+        groups=groups,
+        root=request.root or 0,
+        layout=request.layout,
+        in_place=in_place,
+    )
+    for n_elem in job.n_elems:
+        _check_tensors(job, collective, n_elem, size, plan)
+    return _with_algorithms(job, request, collective, plan)
+
+
+def tasks_of(job: Job, collective: GroupCollective, plan: Plan) -> list[list[Prepared]]:
+    """By size, what each group of a job runs."""
+    every = job.groups or (tuple(range(plan.system.n_sips)),)
+    groups = [Group(sips, plan.system) for sips in every]
+    return [[_prepared(job, collective, n_elem, group, plan) for group in groups] for n_elem in job.n_elems]
+
+
+def group_notes(job: Job, plan: Plan) -> list[str]:
+    """The algorithms, ranks and workers of a job, and the notes of its request."""
+    collective = COLLECTIVES.get(job.collective)
+    assert isinstance(collective, GroupCollective)
+    size = len(job.groups[0]) if job.groups else plan.system.n_sips
+    workers = sorted({len(each.places) for tasks in tasks_of(job, collective, plan) for each in tasks})
+    few_to_most = f"{workers[0]} PEs" if len(workers) == 1 else f"{workers[0]} to {workers[-1]} PEs"
+    few_to_most = "1 PE" if workers == [1] else few_to_most
+    names = ", ".join(dict.fromkeys(chain(*job.algorithms)))
+    how = "algorithm auto:" if job.is_auto else "algorithm" if "," not in names else "algorithms"
+    lines = [f"{how} {names}: {size} ranks, a SIP each, with {few_to_most} at work"]
+    if len(job.groups) > 1:
+        groups = "; ".join(", ".join(map(str, sips)) for sips in job.groups)
+        lines.append(f"groups that run at the same time: {groups}")
+    return [*lines, *job.notes]
+
+
+def group_choices(job: Job, plan: Plan) -> list[str]:
+    """For each size the algorithm that was chosen, and a table of its estimate and those of the others."""
+    collective = COLLECTIVES.get(job.collective)
+    assert isinstance(collective, GroupCollective)
+    lines, every = [], tasks_of(job, collective, plan)
+    for nbytes, tasks in zip(_sizes(job, collective, every[0][0].task.size), every, strict=True):
+        first, *others = reason(ranked(plan.catalog, tasks[0]))
+        lines += [f"size {nbytes}: auto chose {first}", *others]
+    return lines
+
+
+def _sizes(job: Job, collective: GroupCollective, size: int) -> list[int]:
+    """Bytes of the larger tensor of a rank, by size."""
+    return [max(collective.elements(n_elem, size)) * DTYPES[job.dtype].itemsize for n_elem in job.n_elems]
+
+
+def _prepared(job: Job, collective: GroupCollective, n_elem: int, group: Group, plan: Plan) -> Prepared:
+    dtype = DTYPES[job.dtype]
+    sizes = collective.elements(n_elem, group.size)
+    layout = layout_of(job, sizes, plan.system)
+    source, result = (_Planned((numel,), dtype, layout) for numel in sizes)
+    call = Call(source, source if job.in_place else result, job.op, (job.root,) if collective.has_root else ())
+    return prepared(collective, call, group, plan.system.n_pes, plan.worker_settings, ())
+
+
+def _check_group_flags(request: JobRequest, collective: GroupCollective, size: int, plan: Plan) -> None:
+    name, dtype = collective.name, DTYPES[request.dtype]
+    if request.root is not None and not collective.has_root:
+        raise ConfigError(f"--root {request.root}: {name} has no root; leave it out")
+    if request.root is not None and request.root >= size:
+        raise ConfigError(f"--root {request.root}: the group has {size} ranks, 0 to {size - 1}")
+    if request.in_place and not collective.in_place:
+        raise ConfigError(f"--in-place: {name} has a source and a result of its own; leave it out")
+    if not collective.ops and request.op != "sum":
+        raise ConfigError(f"--op {request.op}: {name} moves data and combines none; leave it out")
+    if collective.ops and request.op == "avg" and not dtype.is_float:
+        raise ConfigError(f"--op avg: needs a floating type, not {request.dtype}; use --op sum, or --dtype f32")
+    if request.verify and collective.ops and request.op in ("sum", "avg"):
+        check_contributions(dtype, size)
+    if request.layout is None:
+        return
+    most = (plan.system.n_cubes, plan.system.n_pes)
+    if any(given > there for given, there in zip(request.layout, most, strict=True)):
+        has = f"a SIP has {most[0]} cube{'s' * (most[0] > 1)} of {most[1]} PE{'s' * (most[1] > 1)}"
+        raise ConfigError(f"--layout {_grid(request.layout)}: {has}; give at most {_grid(most)}")
+
+
+def _n_elems(request: JobRequest, collective: GroupCollective, size: int) -> tuple[int, ...]:
+    larger = max(collective.elements(1, size)) * DTYPES[request.dtype].itemsize
+    n_elems = request.n_elems or tuple(nbytes // larger for nbytes in request.sizes)
+    if 0 in n_elems:
+        what = f"{collective.name} on {size} ranks takes at least {larger} bytes in {request.dtype}"
+        raise ConfigError(f"{request.size_source}: {what}")
+    return n_elems
+
+
+def _check_tensors(job: Job, collective: GroupCollective, n_elem: int, size: int, plan: Plan) -> None:
+    """That the layout divides the tensors, and that they fit the HBM of a PE."""
+    sizes = collective.elements(n_elem, size)
+    if job.layout is not None:
+        parts = prod(job.layout)
+        for numel in sizes:
+            if numel % parts:
+                what = f"{parts} PEs cannot share a tensor of {numel} elements equally"
+                raise ConfigError(f"--layout {_grid(job.layout)}: {what}; give --n-elem with a multiple of {parts}")
+    shards = layout_of(job, sizes, plan.system).blocks()
+    tensors = sizes[:1] if job.in_place else sizes
+    needed = sum(aligned(numel // shards * DTYPES[job.dtype].itemsize) for numel in tensors)
+    if needed > plan.hbm_room_bytes:
+        room = f"which has room for {plan.hbm_room_bytes}; use smaller sizes, or spread the tensor with --layout"
+        raise ConfigError(f"the largest tensors take {needed} bytes of a PE's HBM, {room}")
+
+
+def _with_algorithms(job: Job, request: JobRequest, collective: GroupCollective, plan: Plan) -> Job:
+    """The job with the algorithms of each size."""
+    by_size: list[tuple[str, ...]] = []
+    notes: dict[str, None] = {}
+    for tasks in tasks_of(job, collective, plan):
+        if request.algorithms == (ALL,):
+            names, refused = able(plan.catalog, [each.task for each in tasks])
+            notes.update({f"{name} does not run this {collective.name}: {why}": None for name, why in refused})
+            if not names:
+                raise ConfigError(f"--algorithm all: no algorithm of ccl.yaml runs {collective.name} here")
+            by_size.append(tuple(names))
+        else:
+            by_size.append(tuple(_chosen(name, tasks, plan) for name in request.algorithms or ("",)))
+    # First, as a table without -v may show one note only.
+    notes = {f"algorithm {name} is left out: {why}": None for name, why in plan.catalog.left_out.items()} | notes
+    named = set(request.algorithms) - {AUTO}
+    is_auto = not named and not (not request.algorithms and collective.name in plan.algorithm.collectives)
+    if AUTO in request.algorithms and not is_auto:
+        place, size = request.algorithms.index(AUTO), len(job.groups[0]) if job.groups else plan.system.n_sips
+        chosen = zip(_sizes(job, collective, size), by_size, strict=True)
+        notes[f"auto chose {'; '.join(f'{names[place]} for {nbytes} B' for nbytes, names in chosen)}"] = None
+    return replace(job, algorithms=tuple(by_size), is_auto=is_auto, notes=tuple(notes))
+
+
+def _chosen(name: str, tasks: list[Prepared], plan: Plan) -> str:
+    if name == ALL:
+        raise ConfigError("--algorithm: all names every algorithm; give it alone")
+    try:
+        chosen = [select(plan.catalog, each, plan.algorithm, name).name for each in tasks]
+    except (ValueError, ConfigError) as error:
+        raise ConfigError(f"{'--algorithm' if name else '--collective'}: {error}") from None
+    return chosen[0]
+
+
+def _grid(layout: tuple[int, int]) -> str:
+    return f"{layout[0]}x{layout[1]}"
+
+
+def collective_job(request: JobRequest, plan: Plan) -> Job:
+    """The job of a request. Sizes are those of the larger tensor, in bytes over all cubes of a SIP.
+
+    Raises:
+        ConfigError: for a collective, operator, type or size that cannot run on this system.
+    """
+    collective, system = _collective(request, plan), plan.system
+    if isinstance(collective, GroupCollective):
+        return group_job(request, collective, plan, _job(request, collective, ()))
+    _check_flags(request, collective, plan)
+    dp = job_layout(plan)
+    try:
+        plan.world.check_holders([dp], 0)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+    if request.verify:
+        check_contributions(DTYPES[request.dtype], collective.contributions(system.n_sips, dp.parts(ROWS)))
+    sizes = collective.elements(1, system.n_sips)
+    n_elems = request.n_elems or tuple(_elements(size, max(sizes), request, plan) for size in request.sizes)
+    _check_room(n_elems, sizes[:1] if collective.in_place else sizes, request.dtype, plan)
+    for n_elem in n_elems:
+        if dp.num_pes > 1 and n_elem % dp.num_pes:
+            what = f"the {dp.num_pes} PEs of a cube, which algorithm {plan.algorithm.name} divides a tensor among"
+            raise ConfigError(f"{n_elem} elements a cube are no whole number for each of {what}")
+        args = plan.world.kernel_args(system, 0, n_elem)
+        plan.algorithm.check_takes(args, collective.kernel_takes)
+    return _job(request, collective, n_elems)
+
+
+def _job(request: JobRequest, collective: Collective, n_elems: tuple[int, ...]) -> Job:
+    return Job(
+        collective=collective.name,
+        n_elems=n_elems,
+        dtype=request.dtype,
+        op=request.op if collective.ops else NO_OP,
+        iters=request.iters,
+        warmup=request.warmup,
+        seed=request.seed,
+        verify=request.verify,
+        check_invariants=request.check_invariants,
+        trace=request.trace,
+        oplog=request.oplog,
+        explain=request.explain,
+    )
+
+
+def job_layout(plan: Plan) -> DPPolicy:
+    """The layout of the job's tensors: a row a cube, or what the algorithm takes, on the PEs that it runs on."""
+    n_cubes, layout = plan.system.n_cubes, plan.algorithm.layout
+    if layout is None or layout[1] == COPIES:
+        return DPPolicy(num_cubes=n_cubes)
+    return DPPolicy(*layout, num_cubes=n_cubes, num_pes=max(len(plan.world.places_on(0)) // n_cubes, 1))
+
+
+def _check_flags(request: JobRequest, collective: Collective, plan: Plan) -> None:
+    """Flags that only collectives over a group take, of which several may run one after the other."""
+    given = {
+        f"--group {request.group}": bool(request.group),
+        f"--root {request.root}": request.root is not None,
+        "--layout": request.layout is not None,
+        "--in-place" if request.in_place else "--out-of-place": request.in_place is not None,
+    }
+    for flag, is_given in given.items():
+        if is_given:
+            what = f"{collective.name} runs on all SIPs, in one layout"
+            raise ConfigError(f"{flag}: {what}; leave it out, or name another --collective")
+    if why := plan.why_not_wired:
+        raise ConfigError(f"--collective {collective.name}: {why}")
+    if len(request.algorithms) > 1 or ALL in request.algorithms:
+        names = ",".join(request.algorithms)
+        what = f"the algorithms of {collective.name} are wired before the run"
+        others = "add a --collective over groups, such as --collective all_reduce"
+        raise ConfigError(
+            f"--algorithm {names}: {what}; name one, or {others}, which runs several (docs/collectives.md)"
+        )
+
+
+def _collective(request: JobRequest, plan: Plan) -> Collective:
+    named = request.collective or _usual_collective(request, plan)
+    try:
+        collective = COLLECTIVES.get(named)
+    except UnknownName as error:
+        raise ConfigError(f"--collective: {error}") from None
+    if collective.ops and request.op not in collective.ops:
+        raise ConfigError(
+            f"--op {request.op}: {collective.name} does not take it; allowed: {', '.join(collective.ops)}"
+        )
+    return collective
+
+
+def _usual_collective(request: JobRequest, plan: Plan) -> str:
+    """The first that all algorithms of the request run, or that of the config."""
+    named = [name for name in request.algorithms if name not in (AUTO, ALL)]
+    if not named:
+        return next(iter(plan.algorithm.collectives), default_collective())
+    first, *others = (_algorithm(name, plan).collectives or (default_collective(),) for name in named)
+    found = next((each for each in first if all(each in other for other in others)), None)
+    if found is None:
+        raise ConfigError(f"--algorithm {','.join(named)}: they have no collective in common; name those of one")
+    return found
+
+
+def _algorithm(name: str, plan: Plan) -> Algorithm:
+    try:
+        return plan.algorithm if name == plan.algorithm.name else plan.catalog.get(name)
+    except ConfigError as error:
+        raise ConfigError(f"--algorithm: {error}") from None
+
+
+def _elements(size: int, multiple: int, request: JobRequest, plan: Plan) -> int:
+    """Elements a cube when a tensor of ``multiple`` times as many has ``size`` bytes."""
+    row = plan.system.n_cubes * DTYPES[request.dtype].itemsize * multiple
+    if size % row:
+        near = max(size // row, 1) * row
+        hint = "give --bytes with a multiple" if request.has_default_size else "use a multiple"
+        raise ConfigError(
+            f"{request.size_source} {format_size(size)}: {size} bytes are no whole number of {request.dtype} elements "
+            f"on each of {plan.system.n_cubes} cubes; {hint} of {row}, such as {format_size(near)}"
+        )
+    return size // row
+
+
+def _check_room(n_elems: tuple[int, ...], multiples: tuple[int, ...], dtype: str, plan: Plan) -> None:
+    """``multiples``: how large each tensor is. The tensors of one size are freed before the next size."""
+    itemsize = DTYPES[dtype].itemsize
+    needed = max((sum(aligned(n_elem * each * itemsize) for each in multiples) for n_elem in n_elems), default=0)
+    if needed > plan.hbm_room_bytes:
+        raise ConfigError(
+            f"the largest tensor takes {needed} bytes of each cube's HBM, which has room for {plan.hbm_room_bytes}; "
+            f"use smaller sizes or raise cube.hbm_MiB_per_pe"
+        )
+
+
+class CollectiveJob:
+    """One rank's part of the built-in job."""
+
+    def __init__(self, job: Job, torch: Torch, plan: Plan, rank: int) -> None:
+        self._job = job
+        self._torch = torch
+        self._plan = plan
+        self._rank = rank
+        self._world_size = plan.system.n_sips
+        self._n_cubes = plan.system.n_cubes
+        self._dtype = DTYPES[job.dtype]
+        self._collective = COLLECTIVES.get(job.collective or default_collective())
+        self._dp = job_layout(plan)
+        self._rows = self._dp.parts(ROWS)
+
+    def run(self) -> None:
+        """Run all sizes; their records are added to the process group's ``runs``."""
+        dist = self._torch.distributed
+        iterations = Iterations(self._job, dist)
+        dist.init_process_group(backend="ahbm")
+        for n_elem in self._job.n_elems:
+            iterations.run(self._collective, partial(self._buffers, n_elem))
+
+    def _buffers(self, n_elem: int) -> Buffers:
+        job, collective = self._job, self._collective
+        source_elem, result_elem = collective.elements(n_elem, self._world_size)
+        contributions = collective.contributions(self._world_size, self._rows)
+        shape = (self._rows, source_elem * self._n_cubes // self._rows)
+        seeded = Seeded(self._world_size, shape, self._dtype, job.seed, contributions)
+        source = self._zeros(source_elem)
+        result = source if collective.in_place else self._zeros(result_elem)
+        call = Call(source, result, job.op, collective.default_values)
+        expected = self._expected(seeded, call) if job.verify else None
+        return Buffers(call, HostTensor(seeded.tensor(self._rank)), expected)
+
+    def _expected(self, seeded: Seeded, call: Call) -> Array | None:
+        """This rank's result; None if it may be anything.
+
+        An algorithm of a user may mean something else by a collective that adds: its ``reference`` says what. That of
+        an algorithm of this package is the exact sum, which takes less time and memory than all ranks' results.
+        """
+        algorithm = self._plan.algorithm
+        if algorithm.reference is None or not algorithm.is_users or not self._collective.ops:
+            return self._collective.expected(seeded, self._rank, call.values)
+        tensors = [seeded.tensor(rank) for rank in range(self._world_size)]
+        row = algorithm.reference(tensors, self._plan.system)[self._rank]
+        if row is None or call.result is None:
+            return None
+        elements = call.result.elements_per_cube() * self._n_cubes // self._rows
+        expected, shape = np.asarray(row), (self._rows, elements)
+        if expected.dtype != self._dtype.numpy or expected.shape not in (shape, shape[1:]):
+            is_one, must = f"{expected.dtype}{list(expected.shape)}", f"{self._dtype.numpy}{list(shape)}"
+            raise ValueError(
+                f"algorithm {algorithm.name}: its reference() returned {is_one} for rank {self._rank}; must be {must}"
+            )
+        return expected
+
+    def _zeros(self, n_elem: int) -> Tensor:
+        shape = (self._rows, n_elem * self._n_cubes // self._rows)
+        return self._torch.zeros(shape, dtype=self._dtype, dp=self._dp)

@@ -1,0 +1,766 @@
+"""``torch.distributed`` on the simulated machine: the process group, and collectives that run as kernels.
+
+Each registered collective is a method here (:mod:`sipsim.collectives.collectives`).
+
+``init_process_group`` takes no IPCQ settings (ADR-0023 D10): algorithm, buffers and wiring come from the config.
+Ranks are SIPs. A collective launches its kernel on the PEs of its communicator on this SIP, and the host
+script waits, in simulated time, until all of them have ended.
+
+``send``, ``recv`` and their kin: messages from one rank to another, each a launch on both.
+
+What ``torch.distributed`` has besides collectives and the making of groups: other names, ranks, and the barrier.
+
+``torch.ahbm.row``: what a script does inside is a row of the table by itself, from a row start on.
+"""
+
+import weakref
+from collections.abc import Callable, Sequence
+from operator import itemgetter
+from types import MethodType
+from typing import Any, NamedTuple
+
+import msgspec
+
+from sipsim.chips.ahbm.address import PePlace
+from sipsim.chips.ahbm.collectives.catalog import AUTO
+from sipsim.chips.ahbm.collectives.kernel import kernel
+from sipsim.chips.ahbm.collectives.launch import Place
+from sipsim.chips.ahbm.collectives.queue_dump import pointer_dump
+from sipsim.chips.ahbm.collectives.settings import pair_ipcq
+from sipsim.chips.ahbm.collectives.wirings import Pair, ProcessGroup, pair_entries, pair_program, pair_workers, turn
+from sipsim.chips.ahbm.host.layout import DPPolicy, whole
+from sipsim.chips.ahbm.host.process_groups import (
+    GroupHandle,
+    GroupMember,
+    GroupRuns,
+    NonMember,
+    ProcessGroups,
+    allowed_pes,
+)
+from sipsim.chips.ahbm.host.records import RunRecords
+from sipsim.chips.ahbm.host.stream import KernelQueue, Outputs, Work, WorkTimes
+from sipsim.chips.ahbm.host.views import as_one, device_tensor
+from sipsim.chips.ahbm.sip import Sip
+from sipsim.chips.api.bridge import host_call
+from sipsim.collectives.call import (
+    COLLECTIVES,
+    GROUPS,
+    PART,
+    WORLD,
+    Call,
+    Collective,
+    DeviceTensor,
+    GroupCall,
+    OpenCall,
+)
+from sipsim.collectives.semantics import GroupCollective
+from sipsim.collectives.testdata import Mismatch
+from sipsim.core.errors import note
+from sipsim.records.job import SEND_RECV
+from sipsim.records.report import places_text
+
+
+class P2POp(NamedTuple):
+    """A message of ``batch_isend_irecv``: ``op`` is ``isend`` or ``irecv``; ``peer``: a rank of the run."""
+
+    op: Callable[..., Any]
+    tensor: DeviceTensor
+    peer: int
+    group: ProcessGroup | None = None
+    tag: int = 0
+
+
+class PairRuns:
+    """The messages of one SIP."""
+
+    def __init__(self, sip: Sip, queue: KernelQueue, records: RunRecords, note: Callable[[GroupCall], None]) -> None:
+        self._sip = sip
+        self._plan = sip.plan
+        self._queue = queue
+        self._records = records
+        self._note = note
+        self._knobs = pair_ipcq(self._plan.resolved)
+        self._wired: dict[int, set[tuple[Place, Place]]] = {}
+        self._works: dict[int, list[Work]] = {}
+        self._made: dict[int, int] = {}
+
+    def start(self, tensor: DeviceTensor, group: ProcessGroup, peer: int, tag: int, sends: bool) -> Work:
+        """Launch this rank's part of a message to or from rank ``peer`` of the run.
+
+        Raises:
+            ValueError: for a peer that is not in the group, or this rank itself.
+        """
+        device_tensor("send" if sends else "recv", tensor)
+        own, other = group.group.rank_of(self._sip.sip), group.group.rank_of(peer)
+        assert own is not None
+        if other is None or own == other:
+            raise ValueError(f"rank {peer} is this rank" if own == other else f"rank {peer} is not in {group.name}")
+        pair = Pair(group, own, other) if sends else Pair(group, other, own)
+        workers = pair_workers(tensor, self._plan.system.n_pes, self._plan.worker_settings, group.pes)
+        self._wire(pair, list(zip(*workers, strict=True)))
+        work = self._work(pair, tensor, tag, places_text(workers.senders))
+        here = workers.senders if sends else workers.receivers
+        _, slot_bytes = pair.slots(self._knobs)
+        programs = {
+            place: pair_program(pair, tensor, index, len(here), slot_bytes, sends) for index, place in enumerate(here)
+        }
+        call = Call(tensor, None) if sends else Call(None, tensor)
+        work.outputs = Outputs(tensor)
+        work.workers, work.count = len(here), tensor.numel()
+        work.on_start = lambda: self._records.note_start(work, call)
+        work.on_end = lambda: self._records.note_end(work, None, call)
+        places = [PePlace(self._sip.sip, *place) for place in here if programs[place]]
+        self._queue.launch(work, kernel, (tensor, tensor, call.op, 2, programs), places)
+        return work
+
+    def close(self, group: ProcessGroup) -> None:
+        """Close the queue pairs of a group, once its messages have ended."""
+        size, own = group.group.size, group.group.rank_of(self._sip.sip)
+        assert own is not None
+        for peer in (each for each in range(size) if each != own):
+            for pair in (Pair(group, own, peer), Pair(group, peer, own)):
+                for work in self._works.pop(pair.generation, ()):
+                    work.wait()
+                self._made.pop(pair.generation, None)
+                if self._wired.pop(pair.generation, None):
+                    self._sip.close(pair.generation)
+
+    def _work(self, pair: Pair, tensor: DeviceTensor, tag: int, where: str) -> Work:
+        src, dst = pair.sips
+        number = self._made[pair.generation] = self._made.get(pair.generation, 0) + 1
+        work = Work(self._queue, SEND_RECV, f"a message from rank {src} to rank {dst}")
+        work.has_own_row = work.is_of_row = True
+        tagged = f", tag {tag}" if tag else ""
+        what = f"send/recv of {tensor.numel()} {tensor.dtype} from rank {src} to rank {dst}{tagged}"
+        shard = tensor.numel() // tensor.dp.blocks()
+        text = PART.join(
+            (what, f"message {number} of {pair.group.name}", f"on {where} with shards of {shard} elements")
+        )
+        work.generation, work.call, work.text = pair.generation, text, text
+        work.group, work.sips, work.number, work.algorithm = -pair.generation, pair.sips, number, SEND_RECV
+        works = self._works.setdefault(pair.generation, [])
+        works[:] = [each for each in works if not each.is_completed()]
+        works.append(work)
+        self._note(GroupCall(text, -pair.generation, pair.sips, tensor.nbytes))
+        return work
+
+    def _wire(self, pair: Pair, places: list[tuple[Place, Place]]) -> None:
+        wired = self._wired.setdefault(pair.generation, set())
+        new = [each for each in places if each not in wired]
+        if not new:
+            return
+        count, nbytes = pair.slots(self._knobs)
+        knobs = msgspec.structs.replace(self._knobs, buffer_kind="tcm", n_slots=count, slot_size=nbytes)
+        entries, members = pair_entries(self._plan.system, knobs, pair, new)
+        for pe_of_rank in members:
+            self._sip.install(pair.generation, entries, pe_of_rank)
+        wired.update(new)
+
+
+class PointToPoint:
+    """Part of :class:`sipsim.chips.ahbm.host.distributed.Distributed`, which has what is declared here."""
+
+    _pairs: PairRuns
+    _member: Callable[..., ProcessGroup]
+    get_rank: Callable[..., int]
+
+    @host_call
+    def isend(self, tensor: DeviceTensor, dst: int, group: ProcessGroup | None = None, tag: int = 0) -> Work:
+        """Send a tensor to rank ``dst`` of the run, which calls ``recv`` with one of the same size, type and layout.
+
+        Messages from one rank to another are received in the order in which they are sent; tags must agree.
+
+        Raises:
+            RuntimeError: before ``init_process_group``.
+            ValueError: for a rank that is not in the group, or this rank itself.
+        """
+        return self._pairs.start(tensor, self._member("isend", group), dst, tag, sends=True)
+
+    @host_call
+    def irecv(
+        self, tensor: DeviceTensor, src: int | None = None, group: ProcessGroup | None = None, tag: int = 0
+    ) -> Work:
+        """Receive a tensor from rank ``src`` of the run: see :meth:`isend`.
+
+        Raises:
+            RuntimeError: before ``init_process_group``.
+            ValueError: without ``src``, or for a rank that is not in the group, or this rank itself.
+        """
+        if src is None:
+            raise ValueError("irecv: name the sender, src; a receive from any rank is not available")
+        return self._pairs.start(tensor, self._member("irecv", group), src, tag, sends=False)
+
+    def send(self, tensor: DeviceTensor, dst: int, group: ProcessGroup | None = None, tag: int = 0) -> None:
+        """:meth:`isend`, and wait until all of it has left."""
+        self.isend(tensor, dst, group, tag).wait()
+
+    def recv(
+        self, tensor: DeviceTensor, src: int | None = None, group: ProcessGroup | None = None, tag: int = 0
+    ) -> int | None:
+        """:meth:`irecv`, and wait; the rank of the sender."""
+        self.irecv(tensor, src, group, tag).wait()
+        return src
+
+    def batch_isend_irecv(self, p2p_op_list: Sequence[P2POp]) -> list[Work]:
+        """Start messages that do not wait for each other on any rank, whatever their order: a work for each, in order.
+
+        Each rank takes them in the order of :func:`sipsim.chips.ahbm.collectives.wirings.turn`, messages of one
+        turn by group and then as listed. Two of one turn that have a rank in common have both in common, so this is one
+        order at both ends: of all that have not ended, nothing stands before the first, whichever PEs work for it, so
+        it ends.
+
+        Raises:
+            TypeError: for an operation that is neither ``isend`` nor ``irecv``.
+        """
+        if not isinstance(p2p_op_list, list | tuple) or not all(isinstance(each, P2POp) for each in p2p_op_list):
+            raise TypeError(f"batch_isend_irecv: {p2p_op_list!r}: give a list of P2POp")
+        rank, found = self.get_rank(), {}
+        for index, each in enumerate(p2p_op_list):
+            name = getattr(each.op, "__name__", "")
+            if name not in ("isend", "irecv"):
+                raise TypeError(f"batch_isend_irecv: {each.op!r} is neither isend nor irecv")
+            group = self._member("batch_isend_irecv", each.group)
+            src, dst = (rank, each.peer) if name == "isend" else (each.peer, rank)
+            found[turn(src, dst, group.group.system.n_sips), group.number, index] = each
+        started = {
+            index: each.op(each.tensor, each.peer, each.group, each.tag)
+            for (_, _, index), each in sorted(found.items(), key=itemgetter(0))
+        }
+        return [started[index] for index in range(len(p2p_op_list))]
+
+
+class WorldGroup:
+    """``torch.distributed.group``: its ``WORLD`` is the group of all ranks, once there is one."""
+
+    def __init__(self, world: Callable[[], GroupHandle | None]) -> None:
+        self._world = world
+
+    @property
+    def WORLD(self) -> GroupHandle | None:
+        """The group of all ranks."""
+        return self._world()
+
+
+class TorchNames:
+    """Part of :class:`sipsim.chips.ahbm.host.distributed.Distributed`, which has what is declared here."""
+
+    GroupMember = GroupMember
+    _token: Any = None
+    _device: Callable[[], Any] = staticmethod(lambda: None)
+    all_gather: Callable[..., Work | None]
+    reduce_scatter: Callable[..., Work | None]
+    all_to_all: Callable[..., Work | None]
+    new_group: Callable[..., GroupHandle]
+    start_collective: Callable[..., Work]
+    get_rank: Callable[..., int]
+    get_world_size: Callable[..., int]
+
+    def all_gather_into_tensor(self, output_tensor: Any, input_tensor: Any, *more: Any, **how: Any) -> Work | None:
+        """``all_gather`` into one tensor: those of all ranks, one after the other."""
+        return self.all_gather(output_tensor, input_tensor, *more, **how)
+
+    def reduce_scatter_tensor(
+        self,
+        output: Any,
+        input: Any,  # noqa: A002
+        *more: Any,
+        **how: Any,
+    ) -> Work | None:
+        """``reduce_scatter`` of one tensor: its parts, one after the other."""
+        return self.reduce_scatter(output, input, *more, **how)
+
+    def all_to_all_single(
+        self,
+        output: Any,
+        input: Any,  # noqa: A002
+        output_split_sizes: Sequence[int] | None = None,
+        input_split_sizes: Sequence[int] | None = None,
+        group: GroupHandle | None = None,
+        *more: Any,
+        **how: Any,
+    ) -> Work | None:
+        """``all_to_all`` of one tensor in equal parts, one after the other. Split sizes: rows of each rank's part.
+
+        Raises:
+            ValueError: for parts of other sizes, not one for each rank, or of other rows in all than the tensor has.
+        """
+        size = self.get_world_size(group)
+        for name, tensor, rows in (("output", output, output_split_sizes), ("input", input, input_split_sizes)):
+            if rows and not isinstance(group, NonMember):
+                _check_parts(name, list(rows), tensor.shape[0], size)
+        return self.all_to_all(output, input, group, *more, **how)
+
+    def tensors_on(self, device: Any) -> None:
+        """The device that makes the tensors of barriers."""
+        self._device = weakref.ref(device)
+
+    @host_call
+    def barrier(self, group: GroupHandle | None = None, async_op: bool = False) -> Work | None:
+        """Wait until all ranks of a group have called it: an all-reduce of one element, without a row of its own.
+
+        Raises:
+            RuntimeError: before ``init_process_group``.
+        """
+        if isinstance(group, NonMember):
+            return None
+        if self._token is None:
+            self._token = self._device().zeros((1,), dtype="i32", dp=DPPolicy(num_cubes=1))
+        call = Call(self._token, self._token, "sum")
+        work = self.start_collective(COLLECTIVES.get("all_reduce"), call, group, AUTO, "barrier")
+        if async_op:
+            return work
+        work.wait()
+        return None
+
+    def get_process_group_ranks(self, group: GroupHandle | None = None) -> list[int]:
+        """The ranks of the run that are in a group, in its order; empty outside of it."""
+        if group is None:
+            return list(range(self.get_world_size()))
+        return [] if isinstance(group, NonMember) else list(group.group.sips)
+
+    def get_group_rank(self, group: GroupHandle, global_rank: int) -> int:
+        """The rank in a group of a rank of the run.
+
+        Raises:
+            ValueError: when it is not in the group.
+        """
+        ranks = self.get_process_group_ranks(group)
+        if global_rank not in ranks:
+            raise ValueError(f"rank {global_rank} is not in {group!r}")
+        return ranks.index(global_rank)
+
+    def get_global_rank(self, group: GroupHandle, group_rank: int) -> int:
+        """The rank of the run of a rank in a group.
+
+        Raises:
+            ValueError: when the group has no such rank.
+        """
+        ranks = self.get_process_group_ranks(group)
+        if not 0 <= group_rank < len(ranks):
+            raise ValueError(f"{group!r} has no rank {group_rank}; it has {len(ranks)}")
+        return ranks[group_rank]
+
+    def new_subgroups(
+        self, group_size: int | None = None, group: GroupHandle | None = None, **how: Any
+    ) -> tuple[GroupHandle, list[GroupHandle]]:
+        """The ranks, or those of a group, in groups of ``group_size`` one after the other: this rank's, and all.
+
+        Every rank of the run calls it; on those outside of ``group`` the first equals ``NON_GROUP_MEMBER``.
+
+        Raises:
+            TypeError: for a size that is no whole number.
+            ValueError: when the ranks cannot be shared equally.
+        """
+        size = 0 if group_size is None else whole("new_subgroups: group_size", group_size)
+        ranks = list(group.sips) if isinstance(group, NonMember) else self.get_process_group_ranks(group)
+        if size < 1 or not ranks or len(ranks) % size:
+            raise ValueError(f"new_subgroups: group_size={group_size}: must divide the {len(ranks)} ranks")
+        made = [self.new_group(ranks[start : start + size], **how) for start in range(0, len(ranks), size)]
+        own = (each for each in made if not isinstance(each, NonMember))
+        return next(own, GroupMember.NON_GROUP_MEMBER), made
+
+
+def _check_parts(name: str, rows: list[int], whole: int, size: int) -> None:
+    if len(rows) != size or sum(rows) != whole or len(set(rows)) > 1:
+        raise ValueError(
+            f"all_to_all_single: {name}_split_sizes={rows}: must be the rows of {size} parts, one for each rank, "
+            f"equal here, {whole} in all"
+        )
+
+
+class Row:
+    """A context manager; see :meth:`sipsim.chips.ahbm.host.distributed.Distributed.row`. ``begin(name)``:
+    the row start.
+    """
+
+    def __init__(self, name: str, records: RunRecords, begin: Callable[[str], None]) -> None:
+        if not isinstance(name, str) or not name.strip() or not name.isprintable():
+            raise ValueError(f"row({name!r}): give its name as a line of text")
+        self._name = name
+        self._records = records
+        self._begin = begin
+
+    def __enter__(self) -> None:
+        name, records = self._name, self._records
+        if records.row is not None:
+            raise ValueError(f"row({name!r}) is inside row({records.row!r}); let that end first")
+        self._begin(name)
+        records.row = name
+
+    def __exit__(self, *_error: Any) -> None:
+        self._records.row = None
+
+
+BACKEND = "ahbm"
+
+
+class ReduceOp:
+    """The reductions, by their PyTorch names."""
+
+    SUM = "sum"
+    MAX = "max"
+    MIN = "min"
+    PRODUCT = "prod"
+    AVG = "avg"
+
+
+class Distributed(TorchNames, PointToPoint):
+    """The module-like object ``torch.distributed`` of one rank."""
+
+    ReduceOp = ReduceOp
+    P2POp = P2POp
+
+    def __init__(self, sip: Sip, queue: KernelQueue, recorded_io_dir: str) -> None:
+        self._sip = sip
+        self._plan = sip.plan
+        self._queue = queue
+        self.bridge = queue.bridge
+        self._world = sip.plan.world.on_sip(sip.sip)
+        self._places = self._world.places_on(sip.sip)
+        self._initialized = False
+        self._groups = ProcessGroups(sip.plan, sip.sip, self._note_group)
+        self._runs_of_groups = GroupRuns(sip, queue)
+        self._world_group: GroupHandle | None = None
+        self.records = RunRecords(sip, recorded_io_dir)
+        self.calls: list[GroupCall] = []
+        self._open_row: OpenCall | None = None
+        self._pairs = PairRuns(sip, queue, self.records, self.calls.append)
+        self.group = WorldGroup(lambda: self._world_group)
+        self._has_told_meaning = False
+        for method in map(self.collective, COLLECTIVES.names()):
+            setattr(self, method.__name__, method)
+
+    def init_process_group(self, backend: str = BACKEND, **_pytorch_arguments: object) -> None:
+        """Join the process group of all SIPs; PyTorch's other arguments are accepted and ignored.
+
+        Raises:
+            ValueError: for another backend, or a second call.
+        """
+        if backend != BACKEND:
+            raise ValueError(f"backend {backend!r} is not available; allowed: {BACKEND!r}")
+        if self._initialized:
+            raise ValueError("init_process_group was called twice")
+        self._initialized = True
+        self._world_group = self._groups.make(None)
+
+    @host_call
+    def new_group(
+        self, ranks: Sequence[int] | None = None, *, pes: Sequence[int] = (), **_pytorch_arguments: object
+    ) -> GroupHandle:
+        """A group of these ranks, in this order; None: of all. Every rank of the run calls it, in one order.
+
+        On a rank that is not in it, the result equals ``GroupMember.NON_GROUP_MEMBER``, and is only good for
+        ``destroy_process_group``. ``pes``: of each cube, which may work for the group; empty: all.
+
+        Raises:
+            RuntimeError: before ``init_process_group``.
+            ValueError: for ranks that do not exist or are named twice.
+            ConfigError: when a SIP has no room for another group's rings.
+        """
+        self._check_initialized()
+        return self._groups.make(ranks, pes)
+
+    @host_call
+    def destroy_process_group(self, group: GroupHandle | None = None) -> None:
+        """Give back a group's rings, once its collectives have ended; every rank of the run calls it, in one order.
+
+        Without a group, or with that of all ranks: leave all of them.
+
+        Raises:
+            ValueError: for a group that was destroyed before.
+        """
+        if not self._initialized:
+            return
+        leaves = group is None or group is self._world_group
+        if not leaves and not isinstance(group, NonMember):
+            _process_group(group)
+        for each in self._groups.live() if group is None or leaves else [group]:
+            if isinstance(each, ProcessGroup) and self._groups.is_live(each):
+                self._runs_of_groups.close(each)
+                self._pairs.close(each)
+            self._groups.destroy(each)
+        if leaves:
+            self._initialized, self._world_group = False, None
+
+    def is_initialized(self) -> bool:
+        """Whether this rank is in the process group."""
+        return self._initialized
+
+    def get_rank(self, group: GroupHandle | None = None) -> int:
+        """This SIP's number, or its rank in a group; -1 outside of it."""
+        if group is None:
+            return self._sip.sip
+        return -1 if isinstance(group, NonMember) else _process_group(group).group.sips.index(self._sip.sip)
+
+    @host_call
+    def pointer_dump(self) -> str:
+        """This SIP's queue pairs as text: the four pointers of each, and its receive addresses."""
+        return pointer_dump(self._sip)
+
+    def algorithm_name(self) -> str:
+        """The algorithm that ``ccl.yaml`` chooses."""
+        return self._world.algorithm.name
+
+    def get_world_size(self, group: GroupHandle | None = None) -> int:
+        """The number of SIPs, or of ranks of a group; -1 outside of it."""
+        if group is None:
+            return self._plan.system.n_sips
+        return -1 if isinstance(group, NonMember) else _process_group(group).group.size
+
+    def is_intercube(self, tensor: DeviceTensor) -> bool:
+        """Whether ``all_reduce`` of a tensor, without a group or an algorithm, is ``intercube``.
+
+        With ``defaults.all_reduce: intercube`` that of a tensor with a row a cube is. That of every tensor is where the
+        config names a kernel of the user's that is wired before the run: it means what that kernel does. Rank 0 says
+        once what is meant where a reader of the script may expect the other.
+        """
+        device_tensor("all_reduce", tensor)
+        wired, asked = self._plan.algorithm, self._plan.resolved.ccl.defaults.all_reduce == "intercube"
+        is_own = wired.is_users and not wired.is_schedule
+        if not asked and is_own:
+            self._tell_meaning(
+                f"all_reduce runs algorithm {wired.name} of the config, a kernel of yours that is wired "
+                'before the run; for the elementwise one over ranks give the call algorithm="auto"'
+            )
+        elif not asked and self._is_row_a_cube(tensor):
+            self._tell_meaning(
+                "all_reduce of a tensor with a row a cube is elementwise over ranks, as torch's; for the "
+                "sum of all rows of all ranks (ADR-0032) call intercube_all_reduce, or give "
+                "--set defaults.all_reduce=intercube"
+            )
+        return is_own or (asked and self._is_row_a_cube(tensor))
+
+    def _tell_meaning(self, line: str) -> None:
+        if not self._has_told_meaning and not self._sip.sip:
+            note(line)
+        self._has_told_meaning = True
+
+    def _is_row_a_cube(self, tensor: DeviceTensor) -> bool:
+        """Whether a tensor is that of ADR-0032 (D2), with a row on the lead PE of each cube, or as the wired algorithm
+        takes it.
+        """
+        cubes, dp = self._plan.system.n_cubes, tensor.dp
+        if cubes == 1 or dp.num_cubes != cubes:
+            return False
+        as_adr = (dp.cube, dp.num_pes, tensor.shape[0]) == ("row_wise", 1, cubes)
+        return as_adr or (dp.cube, dp.pe) == self._plan.algorithm.layout
+
+    def collective(self, name: str) -> Callable[..., Work | None]:
+        """The method of a collective; a dotted name is a module that registers a collective under that name.
+
+        Raises:
+            UnknownName: when there is none.
+        """
+        return MethodType(COLLECTIVES.get(name).method, self)
+
+    @host_call
+    def run_collective(
+        self,
+        name: str,
+        call: Call,
+        async_op: bool,
+        group: GroupHandle | None = None,
+        algorithm: str = "",
+        pes: Sequence[int] = (),
+    ) -> Work | None:
+        """Launch an algorithm's kernel, and record the run; blocks unless ``async_op``. None outside of the group.
+
+        Lists of tensors in the call become one. ``pes``: of each cube, which may work; empty: those of the group.
+
+        Raises:
+            RuntimeError: before ``init_process_group``.
+            ValueError: a call that the collective refuses.
+        """
+        if isinstance(group, NonMember):
+            return None
+        if not isinstance(algorithm, str):
+            raise TypeError(f"{name}: algorithm={algorithm!r}: give the name of one, or auto")
+        collective = COLLECTIVES.get(name)
+        work = Work(self._queue, name)
+        work.has_own_row = True
+        call = call._replace(source=as_one(name, call.source), result=as_one(name, call.result))
+        work.outputs = Outputs(call.result)
+        self._launch(work, collective, call, group, algorithm, allowed_pes(self._plan, pes))
+        if async_op:
+            return work
+        work.wait()
+        return None
+
+    @host_call
+    def start_collective(
+        self, collective: Collective, call: Call, group: GroupHandle | None = None, algorithm: str = "", name: str = ""
+    ) -> Work:
+        """Launch an algorithm's kernel; nothing is recorded. ``name``: of what is no collective by itself, and belongs
+        to no row.
+        """
+        work = Work(self._queue, name or collective.name)
+        self._launch(work, collective, call, group, algorithm)
+        return work
+
+    def _launch(
+        self,
+        work: Work,
+        collective: Collective,
+        call: Call,
+        group: GroupHandle | None,
+        algorithm: str,
+        pes: tuple[int, ...] = (),
+    ) -> None:
+        self._check_initialized()
+        # At the start, not at the launch: an earlier collective may still write to the tensor, and is no run yet.
+        if work.name == collective.name:
+            work.is_of_row = True
+            work.on_start = lambda: self.records.note_start(work, call)
+        if isinstance(collective, GroupCollective):
+            self._launch_in_group(work, collective, call, group, algorithm, pes)
+        else:
+            self._launch_wired(work, collective, call, group)
+
+    def _launch_in_group(
+        self,
+        work: Work,
+        collective: GroupCollective,
+        call: Call,
+        group: GroupHandle | None,
+        algorithm: str,
+        pes: tuple[int, ...],
+    ) -> None:
+        chosen = self._member(collective.name, group)
+        pes = pes or chosen.pes
+        name = "" if work.name == collective.name else work.name
+        ready = self._runs_of_groups.ready(collective, call, chosen, algorithm, pes, name)
+        self._note_call(work, chosen.number, chosen.group.sips, chosen.calls, ready.text, ready.algorithm.name)
+        self._on_end(work, collective, ready.call)
+        self._runs_of_groups.launch(work, ready)
+
+    def _member(self, what: str, group: GroupHandle | None) -> ProcessGroup:
+        """A group that this rank is in; None: that of all."""
+        self._check_initialized()
+        chosen = self._world_group if group is None else group
+        if isinstance(chosen, ProcessGroup) and not self._groups.is_live(chosen):
+            raise ValueError(f"{what}: {chosen!r} was destroyed")
+        if not isinstance(chosen, ProcessGroup):
+            raise ValueError(f"{what}: {chosen!r} is no group that this rank is in")
+        return chosen
+
+    def _launch_wired(self, work: Work, collective: Collective, call: Call, group: GroupHandle | None) -> None:
+        """Run the algorithm that was wired before the run, on the ranks of its wiring."""
+        if group is not None and group is not self._world_group:
+            raise ValueError(f"{collective.name} runs on all SIPs; a group's collectives are elementwise")
+        if why := self._plan.why_not_wired:
+            raise ValueError(f"{collective.name}: {why}")
+        system, wired = self._plan.system, self._world
+        layout = wired.algorithm.layout
+        collective.check(call, system.n_sips, system.n_cubes, *(() if layout is None else (layout,)))
+        wired.check_holders((tensor.dp for tensor in call.tensors()), self._sip.sip)
+        more = wired.kernel_args(system, self._sip.sip, call.n_elem())
+        wired.algorithm.check_takes(more, collective.kernel_takes)
+        args = (*call.tensors(), *call.values, *more)
+        self._on_end(work, collective, call)
+        sized, how = call.sized(), ", ".join(map(str, (call.op, *call.values)))
+        text = f"{collective.name} of {sized.numel()} {sized.dtype} ({how})"
+        everyone = self._member(collective.name, None)
+        everyone.calls += 1
+        self._note_call(work, WORLD, everyone.group.sips, everyone.calls, text, wired.algorithm.name)
+        self._queue.launch(work, wired.algorithm.kernel, args, self._places)
+
+    def _note_call(self, work: Work, group: int, sips: tuple[int, ...], number: int, text: str, algorithm: str) -> None:
+        work.algorithm, work.text = algorithm, text
+        work.group, work.sips, work.number = group, sips, number
+        self.calls.append(GroupCall(text, group, () if group == WORLD else sips))
+
+    def _on_end(self, work: Work, collective: Collective, call: Call) -> None:
+        if work.has_own_row:
+            work.on_end = lambda: self.records.note_end(work, collective, call)
+
+    def _note_group(self, what: str) -> None:
+        self.calls.append(GroupCall(what, GROUPS))
+
+    def _check_initialized(self) -> None:
+        if not self._initialized:
+            raise RuntimeError("call torch.distributed.init_process_group(backend='ahbm') first")
+
+    @host_call
+    def start_together(self) -> None:
+        """Block the host script until the common start of all ranks (``sipsim.chips.ahbm.barrier``)."""
+        self._start_together("the common start of an iteration")
+
+    def _start_together(self, what: str, is_row: bool = False) -> None:
+        host = self._queue.host_task()
+
+        def start(span: int) -> None:
+            host.span = span
+            host.resume()
+
+        self._sip.barrier.enter(start, host.span, is_row)
+        host.wait(what)
+
+    def row(self, name: str) -> Row:
+        """``with torch.ahbm.row(name):`` all ranks begin what is inside together, from the state of time 0, as
+        :meth:`begin_row` says. The collectives inside carry the name.
+
+        Raises:
+            ValueError: for a name that is no line of text, or inside another row.
+            RuntimeError: before ``init_process_group``.
+        """
+        return Row(name, self.records, self._begin_named_row)
+
+    @host_call
+    def _begin_named_row(self, name: str) -> None:
+        everyone = self._member("row", None)
+        everyone.calls += 1
+        text, sips = f"row({name!r})", everyone.group.sips
+        self.calls.append(GroupCall(text))
+        self._open_row = OpenCall(WORLD, sips, everyone.calls, text)
+        self.begin_row()
+        self._open_row = None
+
+    def open_calls(self) -> list[OpenCall]:
+        """The calls that have not ended, in order."""
+        return [*self._queue.open_calls(), *filter(None, [self._open_row])]
+
+    @host_call
+    def begin_row(self) -> None:
+        """Block the host script until the row start of all ranks: all that is under way on any of them ends, and then
+        the machine is as at time 0. Tensors that the script can reach stay where they are.
+
+        Raises:
+            IpcqInUse: while a message was not received.
+        """
+        for work in self._queue.unfinished():
+            work.wait()
+        self._start_together("a row start", is_row=True)
+        self._sip.check_row_start()
+        for group in self._groups.live():
+            if isinstance(group, ProcessGroup):
+                self._runs_of_groups.close(group)
+                self._pairs.close(group)
+                group.rows += 1
+        self._sip.begin_row(self._queue.host_task().span)
+        self._queue.space.begin_row()
+
+    def count_from_here(self, iterations: int) -> None:
+        """What is used from here on belongs to the next run that is recorded, of so many iterations."""
+        self._sip.usage.mark(iterations)
+
+    def record(
+        self,
+        collective: Collective,
+        call: Call,
+        last: Work,
+        times: Sequence[WorkTimes],
+        wrong: Mismatch | None = None,
+    ) -> None:
+        """Add a completed collective to the records, by its last iteration and the times of those that count."""
+        self.records.add(collective, call, last, times, wrong)
+
+
+def _process_group(group: object) -> ProcessGroup:
+    """The argument of a call that needs a process group, checked.
+
+    Raises:
+        ValueError: for anything else.
+    """
+    if not isinstance(group, ProcessGroup):
+        raise ValueError(f"{group!r} is no group; give what new_group returns")
+    return group

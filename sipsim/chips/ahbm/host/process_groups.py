@@ -1,0 +1,377 @@
+"""The process groups of one rank: made and destroyed by all ranks in one order, each with a window for its rings.
+
+Runs collectives of process groups on one SIP: chooses the algorithm, wires it when it is needed, launches it.
+
+Which PEs of a SIP a launch names.
+"""
+
+from collections.abc import Callable, Sequence
+from operator import index
+from typing import Any, NamedTuple
+
+import msgspec
+
+from sipsim.chips.ahbm.address import LEAD_PE, PePlace
+from sipsim.chips.ahbm.collectives.algorithm import Algorithm
+from sipsim.chips.ahbm.collectives.catalog import AUTO, select
+from sipsim.chips.ahbm.collectives.launch import Place, Prepared, prepared, worker_programs
+from sipsim.chips.ahbm.collectives.programs import Instruction
+from sipsim.chips.ahbm.collectives.settings import effective_ipcq
+from sipsim.chips.ahbm.collectives.wirings import MOST_GROUPS, PAIR_BYTES, ProcessGroup, Windows, Wired, group_entries
+from sipsim.chips.ahbm.host.stream import KernelQueue, Work
+from sipsim.chips.ahbm.plan import Plan
+from sipsim.chips.ahbm.sip import Sip
+from sipsim.collectives.call import NEW_GROUP, PART, WORLD, Call
+from sipsim.collectives.group import Group
+from sipsim.collectives.semantics import GroupCollective
+from sipsim.core.errors import ConfigError, note
+from sipsim.core.units import BYTES_PER_KIB
+from sipsim.records.report import places_text
+
+MOST_KEPT = 64
+"""Programs that are kept for the next call of the same kind."""
+
+
+class Ready(NamedTuple):
+    """A call that can be launched, ``call`` with the group's ranks. ``text``: the same on all ranks that make it."""
+
+    call: Call
+    group: ProcessGroup
+    algorithm: Algorithm
+    prepared: Prepared
+    text: str
+
+
+class GroupRuns:
+    """Those of one SIP. By generation, ``_of_generation``: its works that have not ended, and some that have;
+    ``_displaced``: the wirings that lie in its room, and are closed before it is installed.
+    """
+
+    def __init__(self, sip: Sip, queue: KernelQueue) -> None:
+        self._sip = sip
+        self._plan = sip.plan
+        self._queue = queue
+        self._programs: dict[Any, dict[Place, list[Instruction]]] = {}
+        self._of_generation: dict[int, list[Work]] = {}
+        self._displaced: dict[int, list[Wired]] = {}
+        self._told: set[str] = set()
+
+    def ready(
+        self,
+        collective: GroupCollective,
+        call: Call,
+        group: ProcessGroup,
+        algorithm: str,
+        pes: tuple[int, ...] = (),
+        name: str = "",
+    ) -> Ready:
+        """Check a call and choose its algorithm: the one named, or else by the config, or else by its cost.
+
+        ``name``: what the call is told as, where the collective only carries it out, as of a barrier.
+
+        Raises:
+            ValueError: for tensors that do not fit, or an algorithm that cannot run it.
+            ConfigError: for one that cannot be loaded, or whose schedule cannot be carried out.
+        """
+        if collective.has_root:
+            call = call._replace(values=(_root_in(group, call.values[0]),))
+        rank = group.group.rank_of(self._sip.sip)
+        assert rank is not None
+        collective.check_call(call, group.group.size, rank)
+        task = prepared(collective, call, group.group, self._plan.system.n_pes, self._plan.worker_settings, pes)
+        chosen = select(self._plan.catalog, task, self._plan.algorithm, algorithm)
+        if self._plan.catalog.left_out and algorithm in ("", AUTO):
+            self._tell_left_out(rank)
+        group.calls += 1
+        what = name or f"{collective.name} of {task.task.n_elem} {call.tensors()[0].dtype}"
+        made_of = self._plan.catalog.made_of(chosen, task.task)
+        return Ready(call, group, chosen, task, _text(what, group, collective, call, chosen, task, made_of))
+
+    def _tell_left_out(self, rank: int) -> None:
+        """By the first rank of a group, and once: the algorithms that ``auto`` goes on without."""
+        for name, why in self._plan.catalog.left_out.items():
+            if rank == 0 and name not in self._told:
+                note(f"algorithm {name} is left out: {why}")
+            self._told.add(name)
+
+    def launch(self, work: Work, ready: Ready) -> None:
+        """Launch an algorithm's kernel on the workers, and wire it first, if its queue pairs are not there.
+
+        Which wirings make room for a new one is decided here, alike on all ranks. They are closed, and the new one is
+        installed, when the launch starts: once the works that use them have ended, without a wait of the host.
+        """
+        wired = self._wired(ready)
+        programs = self._programs_of(ready, wired)
+        places = [PePlace(self._sip.sip, *place) for place in ready.prepared.places if programs[place]]
+        work.generation, work.call = wired.generation if wired.wiring else 0, ready.text
+        tensors, task = ready.call.tensors(), ready.prepared.task
+        work.workers = len(ready.prepared.places)
+        work.count = max(task.collective.elements(task.n_elem, task.size))
+        args = (tensors[0], tensors[-1], ready.call.op, ready.group.group.size, programs)
+        after = self._users_before(wired)
+        if wired.generation in self._displaced or any(each not in wired.places for each in ready.prepared.places):
+            work.on_start = self._wiring_first(ready, wired, work.on_start)
+        self._of_generation.setdefault(wired.generation, []).append(work)
+        self._queue.launch(work, ready.algorithm.kernel, args, places, after)
+
+    def close(self, group: ProcessGroup) -> None:
+        """Close all wirings of a group, once its collectives have ended."""
+        for wired in group.close():
+            for work in [*self._users_before(wired), *self._of_generation.get(wired.generation, ())]:
+                work.wait()
+            self._close(wired)
+        for key in [key for key in self._programs if key[0] == group.number]:
+            del self._programs[key]
+
+    def _wired(self, ready: Ready) -> Wired:
+        knobs = effective_ipcq(self._plan.resolved, ready.algorithm.name)
+        wired, gone = ready.group.wired(ready.algorithm, knobs)
+        if gone:
+            self._displaced[wired.generation] = gone
+        works = self._of_generation.get(wired.generation, [])
+        works[:] = [work for work in works if not work.is_completed()]
+        return wired
+
+    def _users_before(self, wired: Wired) -> list[Work]:
+        """The works that use the room of a wiring before it."""
+        return [
+            work
+            for old in self._displaced.get(wired.generation, ())
+            for work in [*self._users_before(old), *self._of_generation.get(old.generation, ())]
+        ]
+
+    def _wiring_first(self, ready: Ready, wired: Wired, then: Callable[[], None] | None) -> Callable[[], None]:
+        def start() -> None:
+            self._close_displaced(wired)
+            self._install(ready, wired)
+            if then is not None:
+                then()
+
+        return start
+
+    def _install(self, ready: Ready, wired: Wired) -> None:
+        new = [place for place in ready.prepared.places if place not in wired.places]
+        if new and wired.wiring:
+            size, group = wired.size, ready.group
+            knobs = effective_ipcq(self._plan.resolved, wired.algorithm)
+            knobs = msgspec.structs.replace(knobs, buffer_kind="tcm", n_slots=size.n_slots, slot_size=size.slot_size)
+            offsets = {sip: start + wired.offset for sip, start in group.window.items()}
+            rank = group.group.rank_of(self._sip.sip)
+            assert rank is not None
+            entries = group_entries(self._plan.system, knobs, group.group, wired.wiring, new, offsets, rank)
+            members = [PePlace(sip, *place) for sip in group.group.sips for place in new]
+            self._sip.install(wired.generation, entries, members)
+        wired.places.update(dict.fromkeys(new))
+
+    def _close_displaced(self, wired: Wired) -> None:
+        for old in self._displaced.pop(wired.generation, ()):
+            self._close(old)
+
+    def _close(self, wired: Wired) -> None:
+        """End a wiring that no work uses any more."""
+        self._close_displaced(wired)
+        self._of_generation.pop(wired.generation, None)
+        if wired.places and wired.wiring:
+            self._sip.close(wired.generation)
+
+    def _programs_of(self, ready: Ready, wired: Wired) -> dict[Place, list[Instruction]]:
+        key = (ready.group.number, ready.algorithm.name, ready.prepared, wired.size)
+        made = self._programs.get(key)
+        if made is None:
+            rank = ready.group.group.rank_of(self._sip.sip)
+            assert rank is not None
+            size = wired.size
+            made = worker_programs(ready.algorithm, wired.wiring, ready.prepared, rank, size.n_slots, size.slot_size)
+            while len(self._programs) >= MOST_KEPT:
+                del self._programs[next(iter(self._programs))]
+            self._programs[key] = made
+        return made
+
+
+def _text(
+    what: str,
+    group: ProcessGroup,
+    collective: GroupCollective,
+    call: Call,
+    algorithm: Algorithm,
+    made: Prepared,
+    made_of: str,
+) -> str:
+    said = ", ".join(filter(None, (call.op if collective.ops else "", *_root(collective, call, group), algorithm.name)))
+    return PART.join(
+        (
+            f"{what} ({said})",
+            f"call {group.calls} of {group.name}",
+            f"on {places_text(made.places)} with shards of {made.shards.source} and {made.shards.result} elements",
+            *([f"by a wiring and schedule whose hash begins with {made_of}"] if made_of else []),
+        )
+    )
+
+
+def _root_in(group: ProcessGroup, rank: int) -> int:
+    """A rank of the run in a group, as PyTorch names roots."""
+    root = group.group.rank_of(rank)
+    if root is None:
+        raise ValueError(f"rank {rank} is not in {group.name}")
+    return root
+
+
+def _root(collective: GroupCollective, call: Call, group: ProcessGroup) -> list[str]:
+    return [f"root {group.group.sips[call.values[0]]}"] if collective.has_root else []
+
+
+Numbers = int | Sequence[int] | None
+
+
+def chosen_places(plan: Plan, sip: int, cubes: Numbers, pes: Numbers) -> list[PePlace] | None:
+    """Each PE of ``pes`` on each cube of ``cubes``, both a number or several; None where neither is given.
+
+    Without ``cubes``: on all. Without ``pes``: the lead PE.
+
+    Raises:
+        ValueError: for a cube or a PE that does not exist or is named twice, or none at all.
+        TypeError: for what is no whole number.
+    """
+    if cubes is None and pes is None:
+        return None
+    of_sip = _numbers("cubes", cubes, plan.system.n_cubes, "a SIP", range(plan.system.n_cubes))
+    of_cube = _numbers("pes", pes, plan.system.n_pes, "a cube", [LEAD_PE])
+    return [PePlace(sip, cube, pe) for cube in of_sip for pe in of_cube]
+
+
+def allowed_pes(plan: Plan, pes: Sequence[int]) -> tuple[int, ...]:
+    """The PEs of a cube that may work for a collective, in order; none where all may.
+
+    Raises:
+        ValueError: for one that does not exist or is named twice.
+        TypeError: for what is no whole number.
+    """
+    if isinstance(pes, tuple | list | range) and not pes:
+        return ()
+    return tuple(_numbers("pes", pes, plan.system.n_pes, "a cube", (), "a collective"))
+
+
+def _numbers(
+    name: str, given: Numbers, size: int, whole: str, default: Sequence[int], what: str = "torch.launch"
+) -> list[int]:
+    if given is None:
+        return list(default)
+    if isinstance(given, str | bytes) or not (isinstance(given, int) or hasattr(given, "__iter__")):
+        raise TypeError(f"{what}: {name}={given!r}: give a number or several, from 0 to {size - 1}")
+    numbers = [given] if isinstance(given, int) else list(given)
+    if not numbers:
+        raise ValueError(f"{what}: {name} is empty; name at least one, from 0 to {size - 1}, or leave it out")
+    for number in numbers:
+        if not hasattr(number, "__index__") or isinstance(number, bool):
+            raise TypeError(f"{what}: {name}={given!r}: {number!r} is no whole number")
+        if not 0 <= number < size:
+            raise ValueError(f"{what}: {name}={given!r}: {whole} has {size}, from 0 to {size - 1}")
+    if len(set(numbers)) < len(numbers):
+        raise ValueError(f"{what}: {name}={given!r}: one is named twice")
+    return sorted(int(number) for number in numbers)
+
+
+NO_GROUP = -1
+
+
+class NonMember:
+    """What ``new_group`` returns on a rank that is not in the group."""
+
+    def __init__(self, number: int, sips: tuple[int, ...], window: dict[int, int]) -> None:
+        self.number = number
+        self.sips = sips
+        self.window = window
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, NonMember) and (NO_GROUP in (self.number, other.number) or self.number == other.number)
+
+    def __hash__(self) -> int:
+        return 0
+
+    def __repr__(self) -> str:
+        return f"<not in group {self.number} of ranks {', '.join(map(str, self.sips))}>"
+
+
+class GroupMember:
+    """``new_group`` on a rank outside of the group returns what is equal to ``NON_GROUP_MEMBER``."""
+
+    NON_GROUP_MEMBER = NonMember(NO_GROUP, (), {})
+
+
+GroupHandle = ProcessGroup | NonMember
+
+
+class ProcessGroups:
+    """Those of SIP ``sip``. ``note``: is told of each that is made or destroyed, as text."""
+
+    def __init__(self, plan: Plan, sip: int, note: Callable[[str], None]) -> None:
+        self._plan = plan
+        self._note = note
+        self._sip = sip
+        nbytes = plan.resolved.ccl.defaults.group_KiB * BYTES_PER_KIB
+        region, used = plan.system.tcm.ipcq, plan.tcm_ring_bytes
+        stride, room = nbytes + PAIR_BYTES, max(region.size - used, 0)
+        self._windows = Windows(plan.system.n_sips, region.offset + used, stride, room // stride)
+        self._window_bytes = nbytes
+        self._made = 0
+        self._live: dict[int, GroupHandle] = {}
+
+    def make(self, ranks: Sequence[int] | None, pes: Sequence[int] = ()) -> GroupHandle:
+        """A group of these SIPs, in the order given; None: of all. ``pes``: of each cube, which may work for it.
+
+        Raises:
+            ValueError: for a rank or a PE that does not exist or is named twice, or no rank.
+            ConfigError: when a SIP has no room for another group's rings.
+        """
+        sips, system = _checked(ranks, self._plan.system.n_sips), self._plan.system
+        allowed, number = allowed_pes(self._plan, pes), self._made
+        # The group of all ranks is made with every run, and collectives that are wired before it need no rings of it.
+        has_none = number == WORLD and not self._windows.count
+        if self._made == MOST_GROUPS:
+            raise ConfigError(f"new_group: a run has {MOST_GROUPS} groups at most, those that are destroyed included")
+        window, window_bytes = ({}, 0) if has_none else (self._windows.take(sips), self._window_bytes)
+        self._made += 1
+        on = f", pes={list(allowed)}" if allowed else ""
+        self._note(f"{NEW_GROUP}({list(sips)}{on})" if number else "init_process_group")
+        handle: GroupHandle = NonMember(number, sips, window)
+        if self._sip in sips:
+            handle = ProcessGroup(number, Group(sips, system), window, window_bytes, allowed)
+        self._live[number] = handle
+        return handle
+
+    def destroy(self, handle: GroupHandle) -> None:
+        """Give back a group's window; its wirings must be closed.
+
+        Raises:
+            ValueError: for a group that was destroyed before.
+        """
+        if self._live.pop(handle.number, None) is None:
+            what = handle.name if isinstance(handle, ProcessGroup) else f"group {handle.number}"
+            raise ValueError(f"destroy_process_group: {what} was destroyed before")
+        self._note(f"destroy_process_group(group {handle.number})")
+        self._windows.give(handle.window)
+
+    def is_live(self, handle: GroupHandle) -> bool:
+        """Whether it was not destroyed."""
+        return self._live.get(handle.number) is handle
+
+    def live(self) -> list[GroupHandle]:
+        """All that were not destroyed, in order."""
+        return [*self._live.values()]
+
+
+def _checked(ranks: Sequence[int] | None, n_sips: int) -> tuple[int, ...]:
+    if ranks is None:
+        return tuple(range(n_sips))
+    try:
+        numbers = tuple(index(rank) for rank in ranks)
+    except TypeError:
+        raise ValueError(f"new_group: ranks={ranks!r}: give a list of ranks, 0 to {n_sips - 1}") from None
+    if not numbers:
+        raise ValueError("new_group: ranks is empty; name at least one")
+    for number in numbers:
+        if not 0 <= number < n_sips:
+            raise ValueError(f"new_group: rank {number} does not exist; ranks are 0 to {n_sips - 1}")
+    if len(set(numbers)) < len(numbers):
+        raise ValueError(f"new_group: ranks={list(numbers)} names one twice")
+    return numbers

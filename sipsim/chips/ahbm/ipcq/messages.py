@@ -1,0 +1,353 @@
+"""Records of PE_IPCQ: endpoints, install entries, tokens, credits (ADR-0023 D2.5 and D12).
+
+Addresses are encoded, sizes in bytes, times in picoseconds.
+
+Bytes of a transfer on the wires of a SIP: its payload, or under ``hw_strict`` the flits that it fills.
+
+Source: ADR-0023 D19. A flit is 64 B with 60 B of payload; the first of an IPCQ message carries its metadata too and
+has room for 52 B. Credits, read commands and acknowledgements are single headers of their configured size.
+
+What becomes of a message that a receive takes, until its slot is credited (``latch`` in ``ccl.yaml``).
+
+``null``: its bytes are in the handle at once and for nothing, and the slot is credited. ``copy``: PE_DMA copies them
+from the ring's memory to the PE's TCM, and then the slot is credited. ``in_place``: the handle stands for the slot. The
+first command that names it reads the slot, and the slot is credited when it has done so: a slot in HBM or SRAM when the
+bytes are in the PE, one in the TCM at the command's end, or when the last byte of a message has passed PE_DMA. What a
+command has read lies in the PE's TCM from then on, so the handle may be named again. ``tl.release`` and the end of the
+kernel free a slot without reading it. Slots are credited in order: one that is read waits for those before it.
+
+**Limit**: the write to the TCM beside the first reading takes no time.
+
+What frames carry for PE_IPCQ, and their codecs: messages, credits sent as messages, credits on their own wire.
+
+Requests to PE_IPCQ: sends and receives, which it may serve later than they are made.
+"""
+
+from collections.abc import Callable
+from typing import Annotated, NamedTuple, Protocol
+
+from msgspec import Meta
+
+from sipsim.fabric.links.frames import Address, Body, Data, FrameBody, Name, Number, Small, codec
+from sipsim.records.dump import Place, Waiting
+
+FLIT_BYTES = 64
+FLIT_PAYLOAD_BYTES = 60
+FIRST_IPCQ_PAYLOAD_BYTES = 52
+HEADER_BYTES = 16
+
+
+class WireFormat:
+    """Bytes on the wire for payload bytes (at least 1)."""
+
+    def __init__(self, in_flits: bool) -> None:
+        self._in_flits = in_flits
+
+    def data_bytes(self, payload_bytes: int) -> int:
+        """A plain DMA transfer."""
+        return FLIT_BYTES * -(-payload_bytes // FLIT_PAYLOAD_BYTES) if self._in_flits else payload_bytes
+
+    def message_bytes(self, payload_bytes: int) -> int:
+        """An IPCQ message."""
+        if not self._in_flits:
+            return payload_bytes
+        rest = max(payload_bytes - FIRST_IPCQ_PAYLOAD_BYTES, 0)
+        return FLIT_BYTES * (1 + -(-rest // FLIT_PAYLOAD_BYTES))
+
+
+COPY, IN_PLACE = "copy", "in_place"
+FETCH, PASS = "slot fetch", "slot pass"
+"""Spans of the reading of a slot in place: from HBM or SRAM to the PE; by a message that passes PE_DMA."""
+
+
+class TakenSlot:
+    """A slot whose message ``seq`` of a direction was taken. ``read_ps``: when its bytes are read, by span
+    ``read_by``; None while that is not known. ``handle``: that which stands for it, empty once a command reads it.
+    """
+
+    __slots__ = ("direction", "handle", "nbytes", "read_by", "read_ps", "seq", "slot_pa")
+
+    def __init__(self, direction: str, seq: int, slot_pa: int, nbytes: int) -> None:
+        self.direction = direction
+        self.seq = seq
+        self.slot_pa = slot_pa
+        self.nbytes = nbytes
+        self.read_ps: int | None = None
+        self.read_by = 0
+        self.handle = ""
+
+
+class IpcqEndpoint(NamedTuple):
+    """The location of a peer's receive ring (ADR-0023 D2.5). ``rx_base_va`` is 0 where rings have none."""
+
+    sip: int
+    cube: int
+    pe: int
+    buffer_kind: str
+    rx_base_pa: int
+    rx_base_va: int
+    n_slots: int
+    slot_size: int
+
+    @property
+    def place(self) -> Place:
+        """The PE."""
+        return self[:3]
+
+
+class IpcqInitEntry(NamedTuple):
+    """One direction of one PE as installed (ADR-0023 D12).
+
+    ``can_send`` is false for a receive-only opposite, ``can_receive`` where no peer sends in it. ``credit_mode``: how
+    the credits of its own ring return, see ``sipsim.chips.ahbm.ipcq.credits``.
+    """
+
+    direction: str
+    peer: IpcqEndpoint
+    my_rx_base_pa: int
+    n_slots: int
+    slot_size: int
+    can_send: bool
+    credit_ps: int
+    can_receive: bool = True
+    credit_mode: str = "fast_path"
+
+
+class Installed(NamedTuple):
+    """A queue pair of a PE that was made while time ran."""
+
+    generation: int
+    place: Place
+    entry: IpcqInitEntry
+
+
+class IpcqCreditMetadata(NamedTuple):
+    """The credit of the slots before ``consumer_seq``, matched at the sender by ``dst_rx_base_pa`` (ADR-0025 D3).
+
+    It was made at ``sent_ps``, when the last slot was freed, by span ``span`` of its SIP. ``src_direction`` is a full
+    name (:mod:`sipsim.chips.ahbm.ipcq.generations`), ``generation`` its queue pair's.
+    """
+
+    consumer_seq: int
+    dst_rx_base_pa: int
+    src_sip: int
+    src_cube: int
+    src_pe: int
+    src_direction: str
+    sent_ps: int = 0
+    span: int = 0
+    generation: int = 0
+
+
+class IpcqDmaToken(NamedTuple):
+    """A message: the write order for the data plane, and the head pointer with it (ADR-0023 D9, D12).
+
+    ``credits`` are those that leave with it under ``piggyback``; ``sent_ps`` is for checks and spans, not for timing.
+    ``span``: the send's number on its SIP. ``src_direction`` and ``generation``: as of a credit. ``call``: the
+    collective that its kernel belongs to, as text; empty for none.
+    """
+
+    dst_addr: int
+    sender_seq: int
+    src_sip: int
+    src_cube: int
+    src_pe: int
+    src_direction: str
+    data: bytes
+    dtype: str
+    shape: tuple[int, ...]
+    sent_ps: int = 0
+    credits: tuple[IpcqCreditMetadata, ...] = ()
+    span: int = 0
+    generation: int = 0
+    call: str = ""
+
+
+class Received(NamedTuple):
+    """A message taken from its slot ``slot_pa``; ``data`` was latched before the credit with ``consumer_seq`` left.
+
+    ``src_sip`` sent it in collective ``call``, empty for none.
+    """
+
+    direction: str
+    slot_pa: int
+    consumer_seq: int
+    data: bytes
+    dtype: str
+    shape: tuple[int, ...]
+    src_sip: int = 0
+    call: str = ""
+
+
+MOST_CALL_CHARS = 256
+"""Of the text of a call (:meth:`sipsim.chips.ahbm.ipcq.pe_ipcq.PeIpcq.use`)."""
+_Call = Annotated[str, Meta(max_length=MOST_CALL_CHARS)]
+_Shape = Annotated[tuple[Number, ...], Meta(max_length=64)]
+_CreditFields = tuple[Number, Address, Small, Small, Small, Name, Number, Number, Number]
+_Credits = Annotated[tuple[_CreditFields, ...], Meta(max_length=2**16)]
+
+
+class PeMessage(NamedTuple):
+    """A message for a PE of the frame's SIP."""
+
+    cube: int
+    pe: int
+    token: IpcqDmaToken
+
+    @property
+    def data_bytes(self) -> int:
+        """Bytes of the message."""
+        return len(self.token.data)
+
+
+class PeCredit(NamedTuple):
+    """A credit for a PE of the frame's SIP, sent as a message."""
+
+    cube: int
+    pe: int
+    credit: IpcqCreditMetadata
+
+    @property
+    def data_bytes(self) -> int:
+        """A credit carries no data."""
+        return 0
+
+
+class CreditPacket(NamedTuple):
+    """A credit on its own wire, for a PE of the SIP that receives it."""
+
+    cube: int
+    pe: int
+    credit: IpcqCreditMetadata
+
+
+@codec(PeMessage, lambda message: (message[0], message[1], *message[2]))
+class _MessageBody(FrameBody, tag=0):
+    cube: Small
+    pe: Small
+    dst_addr: Address
+    sender_seq: Number
+    src_sip: Small
+    src_cube: Small
+    src_pe: Small
+    src_direction: Name
+    data: Data
+    dtype: Name
+    shape: _Shape
+    sent_ps: Number
+    credits: _Credits
+    span: Number
+    generation: Number
+    call: _Call
+
+    def payload(self) -> PeMessage:
+        carried = tuple([IpcqCreditMetadata(*fields) for fields in self.credits]) if self.credits else ()
+        token = IpcqDmaToken(
+            self.dst_addr,
+            self.sender_seq,
+            self.src_sip,
+            self.src_cube,
+            self.src_pe,
+            self.src_direction,
+            self.data,
+            self.dtype,
+            self.shape,
+            self.sent_ps,
+            carried,
+            self.span,
+            self.generation,
+            self.call,
+        )
+        return PeMessage(self.cube, self.pe, token)
+
+
+@codec(PeCredit)
+class _PeCreditBody(FrameBody, tag=1):
+    cube: Small
+    pe: Small
+    credit: _CreditFields
+
+    def payload(self) -> PeCredit:
+        return PeCredit(self.cube, self.pe, IpcqCreditMetadata(*self.credit))
+
+
+@codec(CreditPacket)
+class _CreditBody(Body, tag=2):
+    cube: Small
+    pe: Small
+    credit: _CreditFields
+
+    def payload(self) -> CreditPacket:
+        return CreditPacket(self.cube, self.pe, IpcqCreditMetadata(*self.credit))
+
+
+Ps = int
+
+
+class Source(NamedTuple):
+    """A message to send: ``snapshot`` reads its bytes; PE_DMA fetches them from ``read_pa``, None for the PE."""
+
+    snapshot: Callable[[], bytes]
+    read_pa: int | None
+    nbytes: int
+    dtype: str
+    shape: tuple[int, ...]
+
+
+class CopyTo(NamedTuple):
+    """The destination of a copied message, and the size that the message must have."""
+
+    address: int
+    nbytes: int
+
+
+class SendRequest(Protocol):
+    """A send, which waits while the peer's ring is full. It leaves no sooner than ``start_ps``. ``cause``: the span
+    that released its command; ``reason``: what it waits for. ``is_followed``: it is told when it has ``passed``.
+    """
+
+    source: Source
+    is_followed: bool
+    start_ps: Ps
+    cause: int
+    reason: object
+
+    def sent(self, slot_pa: int, seq: int, span: int, sent_ps: Ps) -> None:
+        """The message leaves for the slot at ``slot_pa`` at ``sent_ps``, now or later, numbered ``seq``; ``span`` is
+        the number of the sending.
+        """
+
+    def passed(self, token: IpcqDmaToken, passed_ps: Ps) -> None:
+        """Note that the last byte of the message passes PE_DMA at ``passed_ps``, now or later."""
+
+    def fail(self, error: Exception) -> None:
+        """It could not be sent after it had waited."""
+
+
+class ReceiveRequest(Protocol):
+    """A receive posted at ``start_ps``. ``waits_since_ps``: since when its kernel waits for it, None while it does not.
+    ``copy_to``: the copy's destination, None to return the slot (ADR-0023 D9.5).
+
+    A message of another size is not copied. ``cause``: the span that released its command. ``freed_by``: the span that
+    freed its slot, at ``freed_ps``.
+    """
+
+    start_ps: Ps
+    waits_since_ps: Ps | None
+    freed_ps: Ps
+    freed_by: int
+    cause: int
+    copy_to: CopyTo | None
+    reason: object
+
+    def waits(self, reason: Waiting) -> None:
+        """It waits for something else now than its ``reason``."""
+
+    def take(self, received: Received) -> None:
+        """A message was taken from its slot and latched."""
+
+    def keep(self, taken: TakenSlot) -> None:
+        """Its message stays in its slot, for which its handle stands."""
+
+    def returned(self) -> None:
+        """The credit for the slot has been emitted."""

@@ -1,0 +1,239 @@
+"""The bytes of one SIP: every TCM, HBM slice and SRAM, behind one store addressed physically.
+
+It has no timing: PE_DMA and PE_IPCQ time their accesses. Pages are made at their first write; bytes that were never
+written read as zero.
+
+A block in memory: rows of bytes at equal distances, such as a tile of a matrix.
+
+What the host writes to memories, as lines of the op log's file: it is no operation, and not in the log itself.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple, Protocol
+
+from sipsim.chips.ahbm.address import OFFSET_BITS, PhysAddr
+from sipsim.core.errors import MemoryAccessError
+from sipsim.records.oplog import OpLog, record_kind, values_as_text
+
+
+class Block(NamedTuple):
+    """``rows`` rows of ``row_bytes`` each, the first at ``address``; from row to row are ``pitch`` bytes.
+
+    ``pitch`` is at least ``row_bytes``. The bytes of a block are those of its rows, one after the other.
+    """
+
+    address: int
+    rows: int
+    row_bytes: int
+    pitch: int
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all rows."""
+        return self.rows * self.row_bytes
+
+    @property
+    def reach_bytes(self) -> int:
+        """From the first to the last byte."""
+        return (self.rows - 1) * self.pitch + self.row_bytes
+
+    @property
+    def is_contiguous(self) -> bool:
+        """Whether it is one piece of memory."""
+        return self.rows == 1 or self.pitch == self.row_bytes
+
+    @property
+    def addresses(self) -> range:
+        """The first byte of each row."""
+        return range(self.address, self.address + self.rows * self.pitch, self.pitch)
+
+
+HOST_WRITE = record_kind("host.write", "addr", "nbytes", "values")
+HOST_CLEAR = record_kind("host.clear", "addr", "nbytes")
+
+
+class HostLog:
+    """Notes them in ``oplog``. ``now()``: in ps."""
+
+    def __init__(self, oplog: OpLog, now: Callable[[], int]) -> None:
+        self._oplog = oplog
+        self._now = now
+
+    def host_wrote(self, address: int, data: bytes | memoryview) -> None:
+        """As :class:`sipsim.chips.ahbm.memory.store.HostWrites`."""
+        self._note(HOST_WRITE, address, len(data), values_as_text(data))
+
+    def host_cleared(self, address: int, nbytes: int) -> None:
+        """The same."""
+        self._note(HOST_CLEAR, address, nbytes)
+
+    def _note(self, kind: str, address: int, *fields: object) -> None:
+        now_ps, place = self._now(), PhysAddr.decode(address)
+        self._oplog.note(kind, now_ps, now_ps, place.cube, place.pe, address, *fields)
+
+
+PAGE_BYTES = 2**14
+"""All of a page is filled with zeros when it is made, although a shard or a ring may be less."""
+_OFFSET_MASK = (1 << OFFSET_BITS) - 1
+
+
+class _Bank:
+    __slots__ = ("capacity", "pages")
+
+    def __init__(self, capacity: int) -> None:
+        self.capacity = capacity
+        self.pages: dict[int, bytearray] = {}
+
+
+class HostWrites(Protocol):
+    """Who is told of what the host writes, while it does."""
+
+    def host_wrote(self, address: int, data: bytes | memoryview) -> None:
+        """As in :meth:`MemoryStore.write_from_host`."""
+
+    def host_cleared(self, address: int, nbytes: int) -> None:
+        """As in :meth:`MemoryStore.clear`."""
+
+
+class MemoryStore:
+    """All memories of SIP ``sip``. ``capacities``: bytes by space. ``of_cube``: spaces with one memory a cube.
+
+    ``listeners``: told of what the host writes.
+    """
+
+    def __init__(self, sip: int, capacities: dict[str, int], of_cube: frozenset[str] = frozenset()) -> None:
+        self._sip = sip
+        self._capacities = capacities
+        self._of_cube = of_cube
+        self._banks: dict[int, _Bank] = {}
+        self._first: dict[int, int] = {}
+        self.listeners: list[HostWrites] = []
+
+    def read(self, address: int, nbytes: int) -> bytes:
+        """A copy of ``nbytes`` at a physical address.
+
+        Raises:
+            MemoryAccessError: outside this SIP or its memory.
+        """
+        bank, offset = self._find(address, nbytes)
+        page, start = divmod(offset, PAGE_BYTES)
+        if start + nbytes <= PAGE_BYTES:
+            data = bank.pages.get(page)
+            return bytes(nbytes) if data is None else bytes(memoryview(data)[start : start + nbytes])
+        first = PAGE_BYTES - start
+        rest = (self.read(address + at, min(PAGE_BYTES, nbytes - at)) for at in range(first, nbytes, PAGE_BYTES))
+        return b"".join((self.read(address, first), *rest))
+
+    def write(self, address: int, data: bytes | memoryview) -> None:
+        """Write ``data`` at a physical address.
+
+        Raises:
+            MemoryAccessError: outside this SIP or its memory.
+        """
+        nbytes = len(data)
+        bank, offset = self._find(address, nbytes)
+        page, start = divmod(offset, PAGE_BYTES)
+        content = bank.pages.get(page)
+        if content is not None and start + nbytes <= PAGE_BYTES:
+            content[start : start + nbytes] = data
+            return
+        done = 0
+        while done < nbytes:
+            page, start = divmod(offset + done, PAGE_BYTES)
+            part = min(PAGE_BYTES - start, nbytes - done)
+            if page not in bank.pages:
+                bank.pages[page] = bytearray(PAGE_BYTES)
+            bank.pages[page][start : start + part] = data if part == nbytes else data[done : done + part]
+            done += part
+
+    def read_block(self, block: Block) -> bytes:
+        """A copy of the bytes of a block.
+
+        Raises:
+            MemoryAccessError: outside this SIP or its memory.
+        """
+        self._find(block.address, block.reach_bytes)
+        return b"".join([self.read(address, block.row_bytes) for address in block.addresses])
+
+    def write_block(self, block: Block, data: bytes) -> None:
+        """Write the bytes of a block.
+
+        Raises:
+            MemoryAccessError: outside this SIP or its memory; nothing is written.
+        """
+        self._find(block.address, block.reach_bytes)
+        view, nbytes = memoryview(data), block.row_bytes
+        for row, address in enumerate(block.addresses):
+            self.write(address, view[row * nbytes : (row + 1) * nbytes])
+
+    def write_from_host(self, address: int, data: bytes | memoryview) -> None:
+        """As :meth:`write`, for host code, which takes no simulated time."""
+        self.write(address, data)
+        for each in self.listeners:
+            each.host_wrote(address, data)
+
+    def clear(self, address: int, nbytes: int) -> None:
+        """Set bytes at a physical address to zero, for host code; whole pages return to the host.
+
+        Raises:
+            MemoryAccessError: outside this SIP or its memory.
+        """
+        bank, offset = self._find(address, nbytes)
+        first, last = offset // PAGE_BYTES, (offset + nbytes - 1) // PAGE_BYTES
+        pages = range(first, last + 1) if last - first < len(bank.pages) else sorted(bank.pages)
+        for page in [page for page in pages if page in bank.pages and first <= page <= last]:
+            start = max(offset - page * PAGE_BYTES, 0)
+            stop = min(offset + nbytes - page * PAGE_BYTES, PAGE_BYTES)
+            if stop - start == PAGE_BYTES:
+                del bank.pages[page]
+            else:
+                bank.pages[page][start:stop] = bytes(stop - start)
+        for each in self.listeners:
+            each.host_cleared(address, nbytes)
+
+    def canonical(self, address: int) -> int:
+        """The first of all addresses of the same byte."""
+        space = address >> OFFSET_BITS
+        first = self._first.get(space)
+        if first is None:
+            place = PhysAddr.decode(address)._replace(offset=0)
+            first = (place._replace(pe=0) if place.space in self._of_cube else place).encode()
+            self._first[space] = first
+        return first | (address & _OFFSET_MASK)
+
+    def pages(self) -> Iterator[tuple[int, bytearray]]:
+        """All pages that were ever written to, each with its canonical address."""
+        found = {self.canonical(bank << OFFSET_BITS): content for bank, content in self._banks.items()}
+        for first, content in found.items():
+            for page, data in content.pages.items():
+                yield first + page * PAGE_BYTES, data
+
+    def check(self, address: int, nbytes: int) -> None:
+        """Check that a range may be read and written.
+
+        Raises:
+            MemoryAccessError: outside this SIP or its memory.
+        """
+        self._find(address, nbytes)
+
+    def _find(self, address: int, nbytes: int) -> tuple[_Bank, int]:
+        key, offset = address >> OFFSET_BITS, address & _OFFSET_MASK
+        bank = self._banks.get(key)
+        if bank is None:
+            bank = self._banks[key] = self._new_bank(address)
+        if nbytes < 0 or offset + nbytes > bank.capacity:
+            raise MemoryAccessError(
+                f"{nbytes} bytes at {PhysAddr.decode(address)} are outside its memory of {bank.capacity} bytes"
+            )
+        return bank, offset
+
+    def _new_bank(self, address: int) -> _Bank:
+        try:
+            place = PhysAddr.decode(address)
+        except ValueError as error:
+            raise MemoryAccessError(str(error)) from None
+        if place.sip != self._sip:
+            raise MemoryAccessError(f"{place} is not a memory of SIP {self._sip}")
+        if place.space in self._of_cube and place.pe:
+            return self._find(place._replace(pe=0, offset=0).encode(), 0)[0]
+        return _Bank(self._capacities[place.space])

@@ -1,0 +1,479 @@
+"""PE_SCHEDULER: takes the commands of a PE and hands each to the engine of its type.
+
+PE_CPU issues each command first (:mod:`sipsim.chips.ahbm.pe.cpu`), and its engine's queue must have a place for it
+(:mod:`sipsim.chips.ahbm.pe.engine`). Where neither costs anything, a command starts in the step in which its
+kernel gives it.
+
+The queue of an engine: the commands that it has taken and not ended, in order, and what may start next.
+
+With ``pe_scheduler.queue_depth`` every engine has one of that many places. A command takes a place when PE_CPU hands it
+over and gives it back at its end; while all are taken, the kernel is blocked. The engine executes one command at a
+time, in order, so none overtakes another. Engines that share a queue are one engine: PE_DMA's loads and stores.
+
+A send ends for its kernel when its message leaves, so its place is counted by arithmetic: PE_DMA passes messages on one
+after the other at its bandwidth, once it has their bytes, which may be fetched from another memory; the place is free
+when the last byte has passed. What the fabric holds back beyond that is not counted: it is bounded by the slots of the
+peers' rings.
+
+One engine of a PE as a server: it does one piece of work at a time, in the order in which they are given to it.
+
+Busy-until arithmetic, without events: whoever gives it work is told when that begins, and makes the event of its end.
+Tiles of composite commands share the units of their PE, and so do the commands of a kernel where engines have queues
+(ADR-0014). Without queues a command of a kernel starts when it is issued, by definition: its time counts, but it takes
+no turn, so that a unit may be busy with two things, and for longer than the time that passes.
+
+Engines of a PE that take commands: each type of command has one, found by that type.
+
+What is new is one module: a command, an engine with ``@engine_for(...)`` that times it on the parts of its PE and
+performs it, and the fields of its op log record (:func:`sipsim.records.oplog.record_kind`).
+"""
+
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, ClassVar, Protocol, TypeVar
+
+from sipsim.chips.ahbm.ipcq.invariants import InvariantChecker
+from sipsim.chips.ahbm.ipcq.messages import FETCH, IN_PLACE
+from sipsim.chips.ahbm.ipcq.pe_ipcq import PeIpcq
+from sipsim.chips.ahbm.memory.store import MemoryStore
+from sipsim.chips.ahbm.pe.commands import Completion, IpcqRecv
+from sipsim.chips.ahbm.pe.cpu import PeCpu
+from sipsim.chips.ahbm.pe.dma import PeDma
+from sipsim.chips.ahbm.pe.tcm import Handle, KernelRoom
+from sipsim.config.schema import IpcqKnobs, Resolved
+from sipsim.core.engine import Engine
+from sipsim.core.errors import AhbmError, InvariantViolation
+from sipsim.core.registry import TypeRegistry
+from sipsim.core.task import Task
+from sipsim.records.recorder import Recorder
+from sipsim.records.replay import Feed
+
+Ps = int
+Start = Callable[[Completion], None]
+
+
+class EngineQueue:
+    """The commands of one engine, called ``name``; ``depth`` of them at most."""
+
+    def __init__(self, name: str, depth: int) -> None:
+        self.name = name
+        self._depth = depth
+        self._commands: deque[Completion] = deque()
+        self._served_ps: Ps = 0
+
+    def served(self, start_ps: Ps, end_ps: Ps) -> Ps:
+        """When the engine took a command, which began at ``start_ps`` and ends now: not before the last one's end.
+
+        One that failed counts as none: the command behind it may be said to be taken too early.
+        """
+        taken_ps, self._served_ps = max(start_ps, self._served_ps), end_ps
+        return taken_ps
+
+    def admit(self, task: Task) -> None:
+        """Block the kernel until there is a place."""
+        while len(self._commands) >= self._depth:
+            self._commands[0].wait_for_end(task)
+            self._forget_ended()
+
+    def enter(self, completion: Completion, start: Start) -> None:
+        """Start a command now, or when the one before it has ended. One that cannot start ends with its error."""
+        if self._commands:
+            self._forget_ended()
+        before = self._commands[-1] if self._commands else None
+        self._commands.append(completion)
+        if before is None:
+            _start_or_fail(start, completion)
+        else:
+            before.then = partial(_start_or_fail, start, completion)
+
+    def check_end(self, completion: Completion) -> None:
+        """Check that a command, which ends now, overtakes none.
+
+        Raises:
+            InvariantViolation: when one before it has not ended.
+        """
+        self._forget_ended()
+        first = self._commands[0] if self._commands else None
+        if first is not completion:
+            raise InvariantViolation(
+                f"engine {self.name}: a {type(completion.command).__name__} overtakes the command before it"
+            )
+
+    def _forget_ended(self) -> None:
+        while self._commands and self._commands[0].ended:
+            self._commands.popleft()
+
+
+def _start_or_fail(start: Start, completion: Completion) -> None:
+    try:
+        start(completion)
+    except AhbmError as error:
+        completion.fail(error)
+
+
+class SendPlaces:
+    """The places of PE_DMA's queue of sends: when each message that was sent has passed PE_DMA.
+
+    Messages pass in the order of their sends. When one passes is not known while it, or one before it, is fetched.
+    """
+
+    def __init__(self, depth: int) -> None:
+        self._depth = depth
+        self._passed_ps: deque[Ps] = deque()
+        self._last_ps: Ps = 0
+        self._unknown = 0
+        self._waiter: Callable[[], None] | None = None
+
+    def free_ps(self, now_ps: Ps) -> Ps | None:
+        """When there is a place, now or later; None while that is not known."""
+        passed = self._passed_ps
+        while passed and passed[0] <= now_ps:
+            passed.popleft()
+        last = len(passed) + self._unknown - self._depth
+        if last < 0:
+            return now_ps
+        return passed[last] if last < len(passed) else None
+
+    def wait(self, task: Task, engine: Engine, what: str) -> None:
+        """Block the kernel until more is known."""
+        self._waiter = partial(self._resume, task, engine)
+        task.wait(what)
+
+    def add(self) -> None:
+        """A message is sent."""
+        self._unknown += 1
+
+    def passes(self, passed_ps: Ps, drain_ps: Ps) -> None:
+        """The next message, alone, has passed PE_DMA then; behind another, ``drain_ps`` after that at the soonest."""
+        self._unknown -= 1
+        self._last_ps = max(passed_ps, self._last_ps + drain_ps)
+        self._passed_ps.append(self._last_ps)
+        waiter, self._waiter = self._waiter, None
+        if waiter is not None:
+            waiter()
+
+    def _resume(self, task: Task, engine: Engine) -> None:
+        """Not before the message, which is just leaving, has left."""
+        engine.at(engine.now_ps, task.resume)
+
+
+MATH, GEMM, FETCH_STORE = "PE_MATH", "PE_GEMM", "PE_FETCH_STORE"
+UNITS = (MATH, GEMM, FETCH_STORE)
+
+
+class Unit:
+    """``free_ps``: when all work so far is done. ``busy_ps``: the time of all work so far."""
+
+    __slots__ = ("busy_ps", "free_ps", "name")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.free_ps: Ps = 0
+        self.busy_ps: Ps = 0
+
+    def take(self, from_ps: Ps, ps: Ps) -> Ps:
+        """Do work that takes ``ps``, not before ``from_ps``; when it begins.
+
+        Raises:
+            InvariantViolation: for work of negative length.
+        """
+        if ps < 0:
+            raise InvariantViolation(f"{self.name} was given work of {ps} ps")
+        start_ps = self.free_ps if self.free_ps > from_ps else from_ps
+        self.free_ps = start_ps + ps
+        self.busy_ps += ps
+        return start_ps
+
+    def count(self, ps: Ps) -> None:
+        """Work that takes ``ps`` and no turn: it begins at once, beside what the unit does."""
+        self.busy_ps += ps
+
+
+class PlanParts(Protocol):
+    """Settings of the parts and of the queues."""
+
+    ipcq: IpcqKnobs
+    resolved: Resolved
+
+
+class SipParts(Protocol):
+    """What engines use of their SIP, number ``sip``. ``checker``: None without ``--check-invariants``."""
+
+    sip: int
+    engine: Engine
+    memory: MemoryStore
+    recorder: Recorder
+    checker: InvariantChecker | None
+
+    @property
+    def plan(self) -> PlanParts: ...
+
+
+class PeParts(Protocol):
+    """What engines use of their PE. ``phase``: that of its kernel, empty for none. ``run``: the index of the collective
+    that its kernel belongs to, among those of the SIP; None for another kernel.
+    ``room``: for what the kernel holds, None where that takes none. ``units``: its engines, by their names.
+    """
+
+    cube: int
+    pe: int
+    phase: str
+    run: int | None
+    dma: PeDma
+    ipcq: PeIpcq
+    cpu: PeCpu
+    room: KernelRoom | None
+    task: Task | None
+    units: Mapping[str, Unit]
+
+
+class CommandEngine(ABC):
+    """An engine of one PE; it is made at the first command of one of its types.
+
+    ``starts_later``: ``take`` may be called before a command starts, which is at its completion's ``start_ps``.
+    ``queue_name``: that of its queue; classes with one name share it. Empty: its commands enter none. ``queue``: None
+    without queues (``sipsim.chips.ahbm.pe.engine``).
+    """
+
+    starts_later: ClassVar[bool] = False
+    queue_name: ClassVar[str] = ""
+    queue: EngineQueue | None = None
+
+    def __init__(self, sip: SipParts, pe: PeParts) -> None:
+        self._sip = sip
+        self._pe = pe
+        self._engine = sip.engine
+        self._recorder = sip.recorder
+        self._log = sip.recorder.log
+        self._feed = sip.recorder.feed
+        self._name = f"cube{pe.cube}.pe{pe.pe}"
+        self._waited_ps = sip.recorder.waited_ps[self._name]
+
+    @abstractmethod
+    def take(self, command: Any) -> Completion:
+        """Start a command; its completion ends when it has been performed, which may be at once."""
+
+    def issue(self, task: Task) -> None:
+        """PE_CPU issues the next command of its kernel, which runs, and the kernel waits for a place in the queue."""
+        cpu = self._pe.cpu
+        cpu.issue(task)
+        if not self.starts_later:
+            cpu.catch_up(task)
+        if self.queue is not None:
+            self.queue.admit(task)
+
+    def _delay_ps(self, completion: Completion) -> int:
+        """How long it takes until PE_CPU has issued a command."""
+        return max(completion.start_ps - self._engine.now_ps, 0)
+
+    def _enter(self, completion: Completion, start: Start) -> None:
+        """Start a command in its turn: now, or when those before it in the queue have ended."""
+        if self.queue is None:
+            start(completion)
+        else:
+            self.queue.enter(completion, start)
+
+    def _begin(self, command: Any) -> Completion:
+        """The completion of a command that starts now, or when PE_CPU has issued it."""
+        return Completion(command, self.now_on_cpu_ps(), self._cause())
+
+    def _claim(self, completion: Completion, *operands: Handle) -> None:
+        """A command is the first to name some operands that stand for their slots: it reads these, and frees them."""
+        for operand in operands:
+            if operand.in_slot is not None:
+                completion.reads = (*completion.reads, operand.in_slot)
+                operand.in_slot.handle = ""
+                operand.in_slot = None
+                if self._pe.room is not None:
+                    operand.room = self._pe.room.take(operand.name, operand.nbytes)
+
+    def _was_read(self, completion: Completion, cause: int) -> None:
+        """A command has read all its slots."""
+        reads, completion.reads = completion.reads, ()
+        for slot in reads:
+            self._pe.ipcq.slots.release(slot, cause)
+
+    def now_on_cpu_ps(self) -> int:
+        """When PE_CPU has issued what its kernel gave it: the kernel's own time."""
+        now_ps, free_ps = self._engine.now_ps, self._pe.cpu.free_ps
+        return free_ps if free_ps > now_ps else now_ps
+
+    def _cause(self) -> int:
+        """The span that released a command that starts now: what released the kernel that gives it."""
+        task = self._pe.task
+        return 0 if task is None else task.span
+
+    def tell(self, feed: Feed, command: Any) -> None:
+        """Tell the second pass what a command has made, just before its record: the values of its ``result``, if it has
+        one. An engine that writes a memory tells what is there (:mod:`sipsim.records.replay`).
+        """
+        result = getattr(command, "result", None)
+        if isinstance(result, Handle):
+            feed.result(result)
+
+    def _end(self, completion: Completion, kind: str, *fields: object) -> None:
+        """Record a command that has been performed, as a span and in the op log, and end it."""
+        now_ps, start_ps = self._engine.now_ps, completion.start_ps
+        if self.queue is not None and self._sip.checker is not None:
+            self.queue.check_end(completion)
+        span = self._recorder.span(self._name, kind, start_ps, now_ps, completion.cause, completion.value, *fields)
+        if self._feed is not None:
+            if self.queue is not None:
+                self._feed.taken(self.queue.served(start_ps, now_ps))
+            self.tell(self._feed, completion.command)
+        self._log(kind, start_ps, now_ps, self._pe.cube, self._pe.pe, *fields)
+        if completion.reads:
+            self._was_read(completion, span)
+        # The kernel goes on below: nothing here may still refer to a handle that it drops.
+        completion.command = None
+        task = completion.waiter
+        if task is not None and start_ps == task.since_ps:
+            # The kernel has waited since its start: the span is that of the kernel's time, too.
+            task.span, task.since_ps = span, now_ps
+            self._waited_ps[kind] += now_ps - start_ps
+            completion.end()
+        else:
+            self._release(completion, span, kind, now_ps)
+
+    def _release(self, completion: Completion, span: int, name: str, now_ps: int) -> None:
+        """End a command by a span, which also ends the wait of its kernel."""
+        task = completion.waiter
+        if task is not None and task.since_ps <= now_ps:
+            task.span = self._recorder.wait(self._name, name, task.since_ps, now_ps, span, task.span)
+            task.since_ps = now_ps
+        completion.end()
+
+    def _operands(self, command: Any) -> tuple[Handle, ...]:
+        """The handles whose values a command reads."""
+        handles: tuple[Handle, ...] = command.handles
+        return handles
+
+    def _fetch(self, completion: Completion, then: Callable[[Completion], None]) -> None:
+        """Bring operands that are still in a slot in HBM or SRAM to the PE, one after the other, and then ...
+
+        The completion's value lists what was fetched: (address, bytes).
+        """
+        for at, handle in enumerate(self._operands(completion.command)):
+            if handle.slot_pa is not None:
+                fetched = partial(self._fetched, completion, at, then)
+                self._pe.dma.read(handle.slot_pa, handle.nbytes, fetched, delay_ps=self._delay_ps(completion))
+                return
+            del handle  # the command may end below, and the kernel go on and drop it
+        then(completion)
+
+    def _fetched(self, completion: Completion, at: int, then: Callable[[Completion], None], _data: bytes) -> None:
+        handle = self._operands(completion.command)[at]
+        # Without `latch` the slot may hold a later message by now: the receive has kept the values.
+        fetched = handle.slot_pa, handle.nbytes
+        completion.value = (*(completion.value or ()), fetched)
+        handle.slot_pa = None
+        del handle
+        self._fetched_slot(completion, fetched[0])
+        try:
+            self._fetch(completion, then)
+        except AhbmError as error:
+            completion.fail(error)
+
+    def _fetched_slot(self, completion: Completion, slot_pa: int | None) -> None:
+        """A slot in HBM or SRAM is free when its bytes are in the PE, whatever the command does with them."""
+        for slot in [each for each in completion.reads if each.slot_pa == slot_pa]:
+            completion.reads = tuple(each for each in completion.reads if each is not slot)
+            name, facts = self._pe.ipcq.name, completion.value
+            now_ps = self._engine.now_ps
+            read = self._recorder.span(name, FETCH, completion.start_ps, now_ps, completion.cause, *facts)
+            self._pe.ipcq.slots.release(slot, read)
+
+
+ENGINES: TypeRegistry[type[CommandEngine]] = TypeRegistry(
+    "command",
+    "sipsim.chips.ahbm.pe.math",
+    "sipsim.chips.ahbm.pe.dma_engine",
+    "sipsim.chips.ahbm.ipcq.engine",
+    "sipsim.chips.ahbm.gemm.engine",
+)
+EngineType = TypeVar("EngineType", bound=type[CommandEngine])
+
+
+def engine_for(*commands: type) -> Callable[[EngineType], EngineType]:
+    """Class decorator: the engine that takes these commands."""
+
+    def add(engine: EngineType) -> EngineType:
+        for command in commands:
+            ENGINES.register(command)(engine)
+        return engine
+
+    return add
+
+
+class _Engines(dict[type, CommandEngine]):
+    """The engines of one PE, by the type of the command; each is made at its first command."""
+
+    def __init__(self, sip: SipParts, pe: PeParts) -> None:
+        super().__init__()
+        self._parts = sip, pe
+        self._depth = sip.plan.resolved.components.pe_scheduler.queue_depth
+        self._of_kind: dict[type[CommandEngine], CommandEngine] = {}
+        self._queues: dict[str, EngineQueue] = {}
+
+    def __missing__(self, command: type) -> CommandEngine:
+        kind = ENGINES.get(command)
+        if kind not in self._of_kind:
+            engine = self._of_kind[kind] = kind(*self._parts)
+            engine.queue = self._queue(kind.queue_name)
+        found = self[command] = self._of_kind[kind]
+        return found
+
+    def _queue(self, name: str) -> EngineQueue | None:
+        if not name or self._depth is None:
+            return None
+        return self._queues.setdefault(name, EngineQueue(name, self._depth))
+
+
+class _Takes(dict[type, Callable[[Any], Completion]]):
+    """``take`` of the engines, by the type of the command."""
+
+    def __init__(self, engines: _Engines) -> None:
+        super().__init__()
+        self._engines = engines
+
+    def __missing__(self, command: type) -> Callable[[Any], Completion]:
+        take = self[command] = self._engines[command].take
+        return take
+
+
+class Scheduler:
+    """The commands of one PE.
+
+    ``submit(command)`` hands a command to its engine; its completion has ended already if it takes no time. It blocks
+    the kernel that gives it while the engine's queue is full. It raises ``UnknownName`` for a command that no engine
+    takes, and ``AhbmError`` for what its engine finds wrong with it.
+    """
+
+    def __init__(self, sip: SipParts, pe: PeParts) -> None:
+        self._pe = pe
+        self._engines = _Engines(sip, pe)
+        self._takes = _Takes(self._engines)
+        self._is_in_place = sip.plan.ipcq.latch == IN_PLACE
+        has_queues = sip.plan.resolved.components.pe_scheduler.queue_depth is not None
+        is_free = pe.cpu.is_free_of_cost and not has_queues and pe.room is None
+        self.submit: Callable[[Any], Completion] = self._take if is_free else self._issue
+
+    def _take(self, command: Any) -> Completion:
+        return self._takes[type(command)](command)
+
+    def _issue(self, command: Any) -> Completion:
+        task, engine = self._pe.task, self._engines[type(command)]
+        if self._pe.room is not None:
+            self._take_room(self._pe.room, command)
+        if task is not None and task.is_current:
+            engine.issue(task)
+        return engine.take(command)
+
+    def _take_room(self, room: KernelRoom, command: Any) -> None:
+        """Room for the result of a command; a message that is used in place needs none."""
+        nbytes = getattr(command, "result_bytes", 0)
+        stays_in_slot = self._is_in_place and isinstance(command, IpcqRecv) and command.copy_to is None
+        if nbytes and not stays_in_slot:
+            command.result.room = room.take(command.result.name, nbytes)

@@ -1,0 +1,370 @@
+"""PE_MATH: the time of operations on values that a PE holds; :mod:`sipsim.core.arithmetic` computes them.
+
+An operation takes a fixed start-up, and goes over its bytes at a bandwidth: elements of its result (a reduction: of its
+operand) in the wider of its types, as often as it has ``passes``; a special function ``special_factor`` times as long.
+
+Limits: bytes are counted, not vectors, so a part of the last vector takes a part of its time. The last steps of a
+reduction, between the elements of one vector (64 B by default), take no time of their own; nor does widening to f32.
+
+Values that a kernel makes itself: they take no time, and are recorded so that a replay has them.
+
+Delays: PE_CPU is busy with what the model does not know, such as code of the kernel between its commands.
+
+Views: values that a PE holds, in another shape, or in part, or several as one. No part of the PE takes part, so they
+take no time.
+
+They share the room of their operands in the TCM, which returns when none is referred to any more. An operand that is
+still in a slot is fetched first, as by any command that names it. Handles that are joined were placed one behind the
+other when they were made (where each lies is the compiler's: ``sipsim.chips.ahbm.pe.tcm``), so a handle is joined
+once at most, and neither a view nor a message in its slot is: these lie elsewhere.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from functools import cached_property, partial
+from typing import Any
+
+import numpy as np
+
+from sipsim.chips.ahbm.pe.commands import (
+    Cast,
+    Completion,
+    Const,
+    Delay,
+    Join,
+    Make,
+    MathOp,
+    Number,
+    Rearrange,
+    Reduce,
+    View,
+)
+from sipsim.chips.ahbm.pe.engine import MATH as MATH_UNIT
+from sipsim.chips.ahbm.pe.engine import CommandEngine, PeParts, SipParts, engine_for
+from sipsim.chips.ahbm.pe.tcm import Array, Handle
+from sipsim.config.schema import PeMath as PeMathCost
+from sipsim.core.arithmetic.operations import OPERATIONS, along_axis, cast, elementwise
+from sipsim.core.dtypes import DTYPES, DType
+from sipsim.core.task import Task
+from sipsim.core.units import drain_ps, gbytes_per_s_to_bps, ns_to_ps
+from sipsim.records.oplog import DIGITS, FIELDS, as_text, record_kind, shape_of, values_as_text
+from sipsim.records.replay import ReplayPe, WrongRecord, replays
+
+CONST = record_kind("const", "dtype", "shape", "values", "result")
+
+
+@engine_for(Const)
+class ConstEngine(CommandEngine):
+    """The values are those of now, whatever becomes of the kernel's array."""
+
+    def take(self, command: Const) -> Completion:
+        completion = self._begin(command)
+        result = command.result
+        result.array = np.array(command.values)
+        result.array.flags.writeable = False
+        text = values_as_text(result.array.tobytes())
+        self._end(completion, CONST, result.dtype.name, as_text(result.shape), text, result.name)
+        return completion
+
+
+@replays(CONST)
+def replay_const(pe: ReplayPe, dtype: str, shape: str, values: str, _result: str) -> Array:
+    """The values, or those of the first pass where only their hash was recorded."""
+    if values.startswith(DIGITS):
+        data = bytes.fromhex(values.removeprefix(DIGITS))
+    else:
+        told = pe.told
+        data = b"" if told is None else told if isinstance(told, bytes) else told.tobytes()
+        found = values_as_text(data)
+        if found != values:
+            raise WrongRecord(f"expected values with {values}, got some with {found}")
+    return np.frombuffer(data, DTYPES[dtype].numpy).reshape(shape_of(shape))
+
+
+DELAY = record_kind("delay", "ps")
+
+
+@engine_for(Delay)
+class DelayEngine(CommandEngine):
+    """A delay begins when PE_CPU has issued what it was given, and is no command to issue itself."""
+
+    def issue(self, task: Task) -> None:
+        self._pe.cpu.catch_up(task)
+
+    def take(self, command: Delay) -> Completion:
+        completion = self._begin(command)
+        self._engine.at(completion.start_ps + command.ps, partial(self._end, completion, DELAY, command.ps))
+        return completion
+
+
+@replays(DELAY)
+def replay_delay(_pe: ReplayPe, _ps: int) -> None:
+    """Nothing."""
+
+
+MATH = record_kind("math", "op", "dtype", "shape", "operands", "result")
+"""``dtype``: of the operands, ``shape``: of the result. A number among the operands is written exactly."""
+REDUCE = record_kind("reduce", "op", "dtype", "shape", "axis", "operand", "result_dtype", "result_shape", "result")
+CAST = record_kind("cast", "dtype", "shape", "operand", "result_dtype", "result")
+REARRANGE = record_kind("rearrange", "op", "dtype", "shape", "operand", "result_shape", "result")
+"""``dtype`` and ``shape`` of these: of the operand. ``axis``: ``all`` for all elements, in their order."""
+MAKE = record_kind("make", "op", "dtype", "shape", "value", "result")
+ALL_AXES = "all"
+
+MAKERS: dict[str, Callable[..., Array]] = {
+    "full": np.full,
+    "arange": lambda dims, start, dtype: np.arange(start, start + dims[0]).astype(dtype),
+}
+"""Functions of shape, value and NumPy type."""
+REARRANGEMENTS: dict[str, Callable[[Array, tuple[int, ...]], Array]] = {
+    "trans": lambda values, _dims: values.T,
+    "broadcast_to": np.broadcast_to,
+}
+
+
+class PeMath:
+    """The times of operations by the config."""
+
+    def __init__(self, cost: PeMathCost) -> None:
+        self._cost = cost
+        self._overhead_ps = ns_to_ps(cost.overhead_ns)
+        self._bps = gbytes_per_s_to_bps(cost.bandwidth_GBps)
+
+    @cached_property
+    def _special_bps(self) -> int:
+        return gbytes_per_s_to_bps(self._cost.bandwidth_GBps / self._cost.special_factor)
+
+    def latency_ps(self, nbytes: int, is_special: bool = False) -> int:
+        """Time of one operation that goes over ``nbytes``, those of all passes."""
+        return self._overhead_ps + drain_ps(nbytes, self._special_bps if is_special else self._bps)
+
+
+@engine_for(MathOp, Reduce, Cast, Rearrange, Make)
+class MathEngine(CommandEngine):
+    """Operands that are still in a slot are fetched first."""
+
+    starts_later = True
+    queue_name = "PE_MATH"
+
+    def __init__(self, sip: SipParts, pe: PeParts) -> None:
+        super().__init__(sip, pe)
+        self._math = PeMath(sip.plan.resolved.components.pe_math)
+
+    def take(self, command: Any) -> Completion:
+        completion = self._begin(command)
+        self._claim(completion, *command.handles)
+        self._enter(completion, self._start)
+        return completion
+
+    def _start(self, completion: Completion) -> None:
+        self._fetch(completion, self._work)
+
+    def _work(self, completion: Completion) -> None:
+        latency_ps = self._math.latency_ps(*completion.command.work)
+        start_ps, unit = max(completion.start_ps, self._engine.now_ps), self._pe.units[MATH_UNIT]
+        if self.queue is None:
+            unit.count(latency_ps)
+        else:
+            start_ps = unit.take(start_ps, latency_ps)
+        self._engine.at(start_ps + latency_ps, partial(self._compute, completion))
+
+    def _compute(self, completion: Completion) -> None:
+        self._end(completion, *_PERFORM[type(completion.command)](completion.command))
+
+
+def work_of_record(kind: str, fields: Sequence[Any]) -> tuple[int, bool]:
+    """What ``work`` of its command was, by a record of PE_MATH."""
+    named = dict(zip(FIELDS[kind], fields, strict=True))
+    dtype, to = named["dtype"], named.get("result_dtype", named["dtype"])
+    elements = math.prod(shape_of(named["shape"]))
+    if kind == MATH:
+        operation = OPERATIONS[named["op"]]
+        return elements * DTYPES[dtype].itemsize * operation.passes, operation.is_special
+    if kind == REARRANGE:
+        elements = math.prod(shape_of(named["result_shape"]))
+    width = DTYPES[dtype].itemsize
+    return elements * (max(width, DTYPES[to].itemsize) if kind == CAST else width), False
+
+
+def _operate(command: MathOp) -> tuple[object, ...]:
+    op, operands, result, dims, _ = command
+    dtype = command.of_type
+    if dims is None:
+        handles = command.handles
+        names = ",".join([each.name for each in handles])
+        _fill(result, elementwise(op, tuple([each.array for each in handles]), dtype))
+    else:
+        names = ",".join([each.name if isinstance(each, Handle) else repr(each) for each in operands])
+        _fill(result, elementwise(op, tuple([_array(each, dtype.numpy) for each in operands]), dtype))
+    return MATH, op, dtype.name, as_text(result.shape), names, result.name
+
+
+def _array(operand: Handle | Number, dtype: "np.dtype[Any]") -> Array:
+    return operand.array if isinstance(operand, Handle) else np.array(operand, dtype)
+
+
+def _reduce(command: Reduce) -> tuple[object, ...]:
+    op, operand, axis, dims, result = command
+    _fill(result, _reduced(op, operand.array, operand.dtype, axis, dims))
+    of = operand.dtype.name, as_text(operand.shape), ALL_AXES if axis is None else axis, operand.name
+    return REDUCE, op, *of, result.dtype.name, as_text(dims), result.name
+
+
+def _reduced(op: str, values: Array, dtype: DType, axis: int | None, dims: tuple[int, ...]) -> Array:
+    flat = values.reshape(-1) if axis is None else values
+    return along_axis(op, flat, dtype, axis or 0).reshape(dims)
+
+
+def _cast(command: Cast) -> tuple[object, ...]:
+    operand, result = command
+    _fill(result, cast(operand.array, result.dtype))
+    return CAST, operand.dtype.name, as_text(operand.shape), operand.name, result.dtype.name, result.name
+
+
+def _rearrange(command: Rearrange) -> tuple[object, ...]:
+    op, operand, dims, result = command
+    _fill(result, np.ascontiguousarray(REARRANGEMENTS[op](operand.array, dims)))
+    of = operand.dtype.name, as_text(operand.shape), operand.name
+    return REARRANGE, op, *of, as_text(dims), result.name
+
+
+def _make(command: Make) -> tuple[object, ...]:
+    op, dims, value, result = command
+    _fill(result, MAKERS[op](dims, value, result.dtype.numpy))
+    return MAKE, op, result.dtype.name, as_text(dims), repr(value), result.name
+
+
+def _fill(result: Handle, values: Array) -> None:
+    values.flags.writeable = False
+    result.array = values
+
+
+_PERFORM: dict[type, Callable[[Any], tuple[Any, ...]]] = {
+    MathOp: _operate,
+    Reduce: _reduce,
+    Cast: _cast,
+    Rearrange: _rearrange,
+    Make: _make,
+}
+"""Fills the result of a command; the kind of its record and the fields."""
+
+
+@replays(MATH)
+def replay_math(pe: ReplayPe, op: str, dtype: str, _shape: str, operands: str, _result: str) -> Array:
+    """The operation on the values of its operands."""
+    kind = DTYPES[dtype]
+    return elementwise(op, tuple([_operand(pe, each, kind) for each in operands.split(",")]), kind)
+
+
+def _operand(pe: ReplayPe, text: str, dtype: DType) -> Array:
+    """A handle by its name, or a number."""
+    return pe.value(text) if text.startswith("h") else np.array(_number(text), dtype.numpy)
+
+
+def _number(text: str) -> Number:
+    """Of a record: ``repr`` of an int or a float."""
+    try:
+        return int(text)
+    except ValueError:
+        return float(text)
+
+
+@replays(REDUCE)
+def replay_reduce(pe: ReplayPe, op: str, *fields: Any) -> Array:
+    """The reduction of the values of its operand."""
+    dtype, _shape, axis, operand, _to, dims, _result = fields
+    return _reduced(op, pe.value(operand), DTYPES[dtype], None if axis == ALL_AXES else axis, shape_of(dims))
+
+
+@replays(CAST)
+def replay_cast(pe: ReplayPe, _dtype: str, _shape: str, operand: str, to: str, _result: str) -> Array:
+    """The values of its operand in the other type."""
+    return cast(pe.value(operand), DTYPES[to])
+
+
+@replays(REARRANGE)
+def replay_rearrange(pe: ReplayPe, op: str, *fields: Any) -> Array:
+    """The values of its operand, moved."""
+    _dtype, _shape, operand, dims, _result = fields
+    return np.ascontiguousarray(REARRANGEMENTS[op](pe.value(operand), shape_of(dims)))
+
+
+@replays(MAKE)
+def replay_make(_pe: ReplayPe, op: str, dtype: str, shape: str, value: str, _result: str) -> Array:
+    """What it made."""
+    return MAKERS[op](shape_of(shape), _number(value), DTYPES[dtype].numpy)
+
+
+VIEW = record_kind("view", "dtype", "shape", "operand", "result_shape", "result")
+PART = record_kind("part", "dtype", "shape", "operand", "first", "result_shape", "result")
+JOIN = record_kind("join", "dtype", "operands", "result")
+VIEWS = (VIEW, PART, JOIN)
+"""All kinds."""
+
+
+class NoWork(CommandEngine):
+    """PE_CPU has no command to issue."""
+
+    def issue(self, task: Task) -> None:
+        self._pe.cpu.catch_up(task)
+
+
+@engine_for(View)
+class ViewEngine(NoWork):
+    """Of one handle."""
+
+    def take(self, command: View) -> Completion:
+        completion = self._begin(command)
+        self._claim(completion, command.operand)
+        self._fetch(completion, self._view)
+        return completion
+
+    def _operands(self, command: Any) -> tuple[Handle, ...]:
+        return (command.operand,)
+
+    def _view(self, completion: Completion) -> None:
+        operand, dims, result, first = completion.command
+        result.array = _part(operand.array, first, dims)
+        result.room = operand.room
+        of, is_whole = (operand.dtype.name, as_text(operand.shape), operand.name), result.nbytes == operand.nbytes
+        fields = (*of, *(() if is_whole else (first,)), as_text(dims), result.name)
+        del operand, result
+        self._end(completion, VIEW if is_whole else PART, *fields)
+
+
+@engine_for(Join)
+class JoinEngine(NoWork):
+    """Of several handles, which keep their room: it is that of the whole."""
+
+    def take(self, command: Join) -> Completion:
+        completion = self._begin(command)
+        operands, result = command
+        result.array = np.concatenate([each.array.reshape(-1) for each in operands])
+        result.array.flags.writeable = False
+        result.room = tuple([each.room for each in operands])
+        fields = result.dtype.name, ",".join([each.name for each in operands]), result.name
+        del operands, result, command
+        self._end(completion, JOIN, *fields)
+        return completion
+
+
+@replays(VIEW)
+def replay_view(pe: ReplayPe, _dtype: str, _shape: str, operand: str, dims: str, _result: str) -> Array:
+    """The values of its operand in the other shape."""
+    return pe.value(operand).reshape(shape_of(dims))
+
+
+@replays(PART)
+def replay_part(pe: ReplayPe, _dtype: str, _shape: str, operand: str, first: int, dims: str, _result: str) -> Array:
+    """Some of the values of its operand."""
+    return _part(pe.value(operand), first, shape_of(dims))
+
+
+@replays(JOIN)
+def replay_join(pe: ReplayPe, _dtype: str, operands: str, _result: str) -> Array:
+    """The values of all its operands."""
+    return np.concatenate([pe.value(each).reshape(-1) for each in operands.split(",")])
+
+
+def _part(values: Array, first: int, dims: tuple[int, ...]) -> Array:
+    return values.reshape(-1)[first : first + math.prod(dims)].reshape(dims)

@@ -1,0 +1,390 @@
+"""One SIP: engine, fabric, memory and the PEs that take part, each made at its first use.
+
+It is the ``Model`` of a session, and independent of processes, of the broker's rules, and of the host script.
+
+The network interface of a SIP: its ports, and the parts that send to and receive from other SIPs.
+
+A message over a link is carried in pieces: over this SIP's edges and the link in one transfer, as a packet to the next
+SIP, and from the port there onwards. The packet says how long its train is, so that the next SIP can continue exactly
+where a single fabric would (DESIGN section 5).
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from itertools import count
+from typing import Any
+
+import greenlet
+
+from broker.wire import PacketBatch
+from sipsim.chips.ahbm.address import PePlace
+from sipsim.chips.ahbm.barrier import Barrier, BarrierPacket
+from sipsim.chips.ahbm.collectives.queue_pairs import InstallPlan
+from sipsim.chips.ahbm.control import (
+    Begin,
+    ControlPath,
+    DirectLaunch,
+    FanOutChecker,
+    Launch,
+    LaunchPath,
+    Place,
+    RoutedLaunch,
+)
+from sipsim.chips.ahbm.ipcq.credits import CreditReturn
+from sipsim.chips.ahbm.ipcq.invariants import InvariantChecker
+from sipsim.chips.ahbm.ipcq.messages import CreditPacket, PeCredit, PeMessage, WireFormat
+from sipsim.chips.ahbm.ipcq.pe_ipcq import IpcqContext, PeIpcq
+from sipsim.chips.ahbm.ipcq.sip_generations import SipGenerations, map_rings
+from sipsim.chips.ahbm.ipcq.transport import CreditDelivery, CreditSender, Fetch, Ipcqs, MessageDelivery, MessageSender
+from sipsim.chips.ahbm.memory.mmu import PageTable, PeMmu
+from sipsim.chips.ahbm.memory.ports import MemoryPorts, Wait
+from sipsim.chips.ahbm.memory.store import MemoryStore
+from sipsim.chips.ahbm.pe.cpu import PeCpu
+from sipsim.chips.ahbm.pe.dma import PeDma
+from sipsim.chips.ahbm.pe.engine import GEMM, UNITS, Scheduler, Unit
+from sipsim.chips.ahbm.pe.tcm import KernelRoom
+from sipsim.chips.ahbm.plan import Plan
+from sipsim.chips.ahbm.usage import PartCounters, PeCounters, UsageMeter
+from sipsim.core.engine import Engine
+from sipsim.core.errors import InvariantViolation
+from sipsim.core.session import Session
+from sipsim.core.task import MakeTask, Task
+from sipsim.core.units import BYTES_PER_KIB
+from sipsim.fabric.buffered.ports import buffers_of
+from sipsim.fabric.graph import Node
+from sipsim.fabric.links.kind import LinkCredit
+from sipsim.fabric.links.network import Deliveries, Interface, TakeControl
+from sipsim.fabric.noc.arbitration import COMM, CREDIT
+from sipsim.fabric.open import open_fabric
+from sipsim.fabric.transport import Transport
+from sipsim.records.recorder import Recorder
+from sipsim.records.replay import MakeSecondPass, SecondPass, Verdict
+
+Ps = int
+
+
+class NetworkInterface:
+    """The parts of SIP ``sip`` that its PEs and its session use: ``messages``, ``credits``, ``ports``."""
+
+    def __init__(
+        self,
+        sip: int,
+        plan: Plan,
+        session: Session,
+        barrier: Barrier,
+        fabric: Transport,
+        memory_ports: MemoryPorts,
+        wire_format: WireFormat,
+        ipcqs: Ipcqs,
+    ) -> None:
+        system, engine, knobs = plan.system, session.engine, plan.ipcq
+        graph, overhead_ps, credit_bytes = system.graph, plan.ipcq_overhead_ps, knobs.ipcq_credit_size_bytes
+        credit_vc = CREDIT if knobs.credit_virtual_channel else COMM
+        deliveries: Deliveries = {
+            PeMessage: MessageDelivery(fabric, graph, ipcqs, wire_format, knobs.buffer_kind, memory_ports),
+            PeCredit: CreditDelivery(fabric, graph, ipcqs, credit_bytes, credit_vc),
+        }
+        controls: dict[type, TakeControl] = {}
+        interface = Interface(system, plan.channels, plan.egress_ps[sip], session, fabric, deliveries, controls)
+        self.ports, self.receive, router = interface.ports, interface.receive, interface.router
+        command_bytes = plan.resolved.components.pe_dma.command_bytes
+        fetch = Fetch(engine, fabric, graph, memory_ports, wire_format, command_bytes, system.chunk_bytes)
+        self.messages = MessageSender(engine, router, graph, fetch, memory_ports, wire_format, overhead_ps)
+        to_sips = {dst: channel for (src, dst), channel in plan.credit_channel.items() if src == sip}
+        self.credits = CreditSender(
+            sip,
+            engine,
+            fabric,
+            router,
+            ipcqs,
+            session.emit,
+            session.emit_far,
+            to_sips,
+            credit_bytes,
+            system.chunk_bytes,
+            credit_vc,
+            overhead_ps,
+        )
+        controls |= {LinkCredit: self.ports.take_link_credit}
+        controls |= {CreditPacket: self.credits.receive, BarrierPacket: barrier.receive}
+
+
+class Pe:
+    """A PE in use: its parts; the task, phase and collective of its kernel, and its rank in the wiring that this sees.
+
+    ``kernel_ps``: how long kernels ran on it that have ended.
+    """
+
+    def __init__(self, sip: "Sip", cube: int, pe: int) -> None:
+        self.cube = cube
+        self.pe = pe
+        self.number_handle = sip.handle_numbers[cube, pe].__next__
+        self.dma = PeDma(sip, Node("pe", cube, pe), sip.plan.resolved.components.pe_dma)
+        self.task: Task | None = None
+        self.mmu = self._make_mmu(sip)
+        self.cpu = PeCpu(sip, f"cube{cube}.pe{pe}")
+        self.units: Mapping[str, Unit] = {name: Unit(name) for name in UNITS}
+        self.ipcq = self._make_ipcq(sip)
+        layout = sip.plan.resolved.components.tcm_layout
+        self.room = KernelRoom(layout, cube, pe, sip.checker is not None) if layout.handles_take_room else None
+        scheduler = Scheduler(sip, self)
+        self.submit = scheduler.submit
+        self.phase = ""
+        self.run: int | None = None
+        self.kernel_ps = 0
+        self._recorder = sip.recorder
+
+    @property
+    def rank(self) -> int | None:
+        """Its rank in the wiring; None where it takes no part."""
+        return self.ipcq.rank
+
+    def settle(self) -> None:
+        """Block its kernel, which ends, until PE_CPU has issued all its commands; free the slots in its use."""
+        if self.task is not None:
+            self.cpu.catch_up(self.task)
+            self.ipcq.slots.release_all(self.task.span)
+            if self.room is not None:
+                self.room.clear()
+
+    def enter_phase(self, phase: str) -> None:
+        """Its kernel is in a phase from now on; empty: in none."""
+        self.phase = phase
+        self._recorder.phase(f"cube{self.cube}.pe{self.pe}", phase)
+
+    def _make_mmu(self, sip: "Sip") -> PeMmu | None:
+        cost = sip.plan.resolved.components.pe_mmu
+        if cost is None or sip.page_table is None:
+            return None
+        return PeMmu(self, cost, sip.page_table)
+
+    def _make_ipcq(self, sip: "Sip") -> PeIpcq:
+        plan = sip.plan
+        carrier = sip.network.credits
+        credit_return = CreditReturn(sip.engine, carrier, plan.ipcq_overhead_ps, lambda: plan.piggyback_wait_ps)
+        context = IpcqContext(
+            sip.engine,
+            sip.memory,
+            sip.network.messages,
+            self.dma,
+            plan.backpressure,
+            credit_return,
+            sip.recorder,
+            sip.checker,
+            plan.ipcq.latch,
+            None if self.mmu is None else self.mmu.look_up,
+            sip.generations.closed,
+        )
+        place = PePlace(sip.sip, self.cube, self.pe)
+        return PeIpcq(
+            place[:3], plan.entries_of(place), context, plan.rank_of.get(place), plan.world_size, plan.algorithm.name
+        )
+
+
+class Sip:
+    """The hardware of SIP ``sip`` and its tasks. ``send`` takes packets for other SIPs.
+
+    Parts whose state times depend on are new at each row start (:meth:`begin_row`); so nobody may keep one for longer.
+    ``handle_numbers``: by cube and PE, those of the handles to come.
+
+    ``check_invariants`` turns on ``sipsim.chips.ahbm.ipcq.invariants`` and ``sipsim.fabric.noc.witness``.
+    ``keep_spans`` retains spans and transfers, for ``sipsim.insight.explain``. ``second_pass`` makes a second pass,
+    None for none.
+    """
+
+    def __init__(
+        self,
+        sip: int,
+        plan: Plan,
+        send: Callable[[int, PacketBatch], None],
+        keep_oplog: bool = False,
+        check_invariants: bool = False,
+        keep_spans: bool = False,
+        second_pass: MakeSecondPass | None = None,
+    ) -> None:
+        self.sip = sip
+        self.plan = plan
+        self.graph = plan.system.graph
+        self.engine = Engine()
+        reactions_ps = plan.reactions_ps
+        self.session = Session(sip, self.engine, plan.channels, send, reactions_ps[sip], reactions_ps)
+        self.session.model = self
+        self.memory = MemoryStore(sip, plan.system.capacities, plan.system.spaces_of_cubes)
+        mmu = plan.resolved.components.pe_mmu
+        self.page_table = None if mmu is None else PageTable(mmu.page_KiB * BYTES_PER_KIB)
+        self.recorder = Recorder(sip, keep_oplog, keep_spans)
+        self.second_pass = None if second_pass is None else self._replay(second_pass)
+        self.oplog = self.recorder.oplog
+        self.wire_format = WireFormat(plan.ipcq.hw_strict)
+        self.generations = SipGenerations(self, keep_spans)
+        self.barrier = Barrier(sip, plan, self.session, self.recorder)
+        self.loop = greenlet.getcurrent()
+        self.make_task: MakeTask = Task
+        self.tasks: dict[Task, None] = {}
+        self.handle_numbers: defaultdict[Place, count[int]] = defaultdict(count)
+        self.memory_waits: list[Wait] | None = [] if keep_spans else None
+        self._transfers: list[Any] | None = [] if keep_spans else None
+        self._is_checked = check_invariants
+        names = {link.src_port: link.name for link in plan.system.links if link.src == sip}
+        self.usage = UsageMeter(self.engine, names, self.recorder, self._counters)
+        self._make_parts()
+        self._map_rings()
+
+    def _make_parts(self) -> None:
+        """All parts whose state times depend on, as they are at time 0 and at each row start."""
+        plan, is_checked = self.plan, self._is_checked
+        buffers = buffers_of(plan.resolved, plan.ipcq.vc_chunk_size)
+        self.fabric = open_fabric(self.engine, plan.arbitration, buffers, is_checked, self._transfers)
+        self.memory_ports = MemoryPorts(self.graph.memories, self.engine, self.memory, is_checked, self.memory_waits)
+        self.checker = InvariantChecker(self.engine, self.memory) if is_checked else None
+        self.ipcqs = Ipcqs(self._ipcq_of)
+        self.network = NetworkInterface(
+            self.sip,
+            plan,
+            self.session,
+            self.barrier,
+            self.fabric,
+            self.memory_ports,
+            self.wire_format,
+            self.ipcqs,
+        )
+        self.control = self._make_control()
+        self._pes: dict[Place, Pe] = {}
+        if self.page_table is not None:
+            # Of MMUs that are no more.
+            self.page_table.on_unmap.clear()
+        for place, entries in plan.entries.items():
+            if place.sip == self.sip and entries:
+                # Messages may arrive before it runs a kernel.
+                self.pe(place.cube, place.pe)
+
+    def check_row_start(self) -> None:
+        """Check at a row start that nothing is under way here, and that all messages that were sent were received.
+
+        Raises:
+            InvariantViolation: while anything is under way.
+            IpcqInUse: when a message was not received.
+        """
+        last_ps = self.engine.last_local_ps()
+        if last_ps is not None:
+            raise InvariantViolation(f"SIP {self.sip}: a row starts while something is under way until {last_ps} ps")
+        for pe in self.pes_in_use():
+            pe.ipcq.generations.check_received()
+
+    def begin_row(self, cause: int) -> None:
+        """A row starts now, by span ``cause``: all parts are as at time 0, and what they count goes on.
+
+        Nothing is under way on any SIP (:meth:`check_row_start`), and the plan's queue pairs alone are open.
+
+        Raises:
+            InvariantViolation: where one is not idle, or there are others.
+        """
+        self.usage.begin_row()
+        before, self._pes = self._pes, {}
+        self._make_parts()
+        for key, pe in before.items():
+            if pe.ipcq.every:
+                self.pe(*key).ipcq.go_on_from(pe.ipcq, cause)
+
+    def verdict(self) -> Verdict | None:
+        """What the second pass has found, at the end of the run; None without one."""
+        if self.second_pass is None or self.recorder.feed is None:
+            return None
+        self.recorder.feed.drain()
+        return self.second_pass.verdict(self.memory)
+
+    def _replay(self, make: MakeSecondPass) -> SecondPass:
+        system = self.plan.system
+        second_pass = make(self.sip, MemoryStore(self.sip, system.capacities, system.spaces_of_cubes))
+        self.memory.listeners.append(self.recorder.replay(second_pass, lambda: self.engine.now_ps))
+        return second_pass
+
+    def pe(self, cube: int, pe: int) -> Pe:
+        """A PE; it is made at its first use."""
+        key = (cube, pe)
+        if key not in self._pes:
+            self._pes[key] = Pe(self, cube, pe)
+            self.ipcqs[key] = self._pes[key].ipcq
+        return self._pes[key]
+
+    def _ipcq_of(self, cube: int, pe: int) -> PeIpcq | None:
+        system = self.plan.system
+        return self.pe(cube, pe).ipcq if cube < system.n_cubes and pe < system.n_pes else None
+
+    def install(self, generation: int, plan: InstallPlan, pe_of_rank: Sequence[PePlace]) -> None:
+        """Make this SIP's part of a generation of queue pairs, see :meth:`SipGenerations.install`."""
+        self.generations.install(generation, plan, pe_of_rank)
+
+    def close(self, generation: int) -> None:
+        """End this SIP's part of a generation of queue pairs, see :meth:`SipGenerations.close`."""
+        self.generations.close(generation)
+
+    def pes_in_use(self) -> list[Pe]:
+        """Every PE in use, in order of cube and PE."""
+        return [self._pes[key] for key in sorted(self._pes)]
+
+    def spawn(self, pe: Pe, body: Callable[[], None], cause: int = 0) -> Task:
+        """Start a kernel on a PE now, released by span ``cause``, after the events that are already due."""
+        task = self.make_task(f"cube {pe.cube}, PE {pe.pe}", body, self.loop, (pe.cube, pe.pe))
+        task.span, task.since_ps = cause, self.engine.now_ps
+        if pe.task is not None:
+            self.tasks.pop(pe.task, None)
+        pe.task = task
+        self.tasks[task] = None
+        self.engine.at(self.engine.now_ps, task.resume)
+        return task
+
+    def launch(
+        self, places: Sequence[Place], begin: Begin, done: Callable[[int], None], cause: int, run: int | None
+    ) -> Launch:
+        """Launch kernels on these PEs: ``begin`` starts each, ``done`` is called when the host knows that all ended."""
+        if self.control is None:
+            return DirectLaunch(places, begin, done, cause)
+        return RoutedLaunch(self.control, self.sip, places, begin, done, cause, run)
+
+    def _make_control(self) -> ControlPath | None:
+        if self.plan.resolved.components.launch is None:
+            return None
+        checker = None if self.checker is None else FanOutChecker(self.sip)
+        path = LaunchPath(self.plan.resolved, self.graph)
+        return ControlPath(self.engine, self.fabric, self.graph, path, self.recorder, checker)
+
+    def receive(self, channel: int, body: bytes) -> None:
+        """The last byte of a packet arrives over a link now."""
+        self.network.receive(channel, body)
+
+    def next_send_bound_ps(self, next_ps: int) -> int:
+        """No packet is sent before this time by local events, of which the first is at ``next_ps``."""
+        return self.network.ports.next_send_bound_ps(next_ps)
+
+    def waiting(self) -> int:
+        """The number of tasks that have not ended, servers aside."""
+        self.tasks = {task: None for task in self.tasks if not task.ended}
+        return len([task for task in self.tasks if not task.is_server])
+
+    def _counters(self) -> PartCounters:
+        """The counters of the parts since the row start."""
+        ports = self.network.ports
+        sent = {letter: (port.bytes_sent, port.credit_bytes) for letter, port in ports.by_letter.items()}
+        return PartCounters(self.fabric.use(), sent, self._lookups(), self._engines(), ports.outages_used())
+
+    def _lookups(self) -> dict[Place, tuple[int, int]]:
+        """Hits and misses of each TLB, by cube and PE."""
+        pes = self.pes_in_use() if self.page_table is not None else []
+        return {(pe.cube, pe.pe): (pe.mmu.hits, pe.mmu.misses) for pe in pes if pe.mmu is not None}
+
+    def _engines(self) -> dict[str, PeCounters]:
+        """Counters of each PE that has multiplied."""
+        pes = [pe for pe in self.pes_in_use() if pe.units[GEMM].busy_ps] if self.recorder.composite_ps else []
+        return {
+            f"cube{pe.cube}.pe{pe.pe}": PeCounters(
+                {name: unit.busy_ps for name, unit in pe.units.items()}, pe.kernel_ps
+            )
+            for pe in pes
+        }
+
+    def _map_rings(self) -> None:
+        """Map the rings of the plan, where MMUs translate their addresses."""
+        for place, entries in self.plan.entries.items():
+            if place.sip == self.sip and self.page_table is not None:
+                map_rings(self.page_table, place, entries, 0)

@@ -1,0 +1,1085 @@
+"""``tl``: the operations of a kernel. They block until they are done in simulated time and write to the op log.
+
+One ``TL`` belongs to one run of a kernel on one PE. Sources: ADR-0023 D4 (send, recv), Triton (the shape of the
+language; a block there is a tensor of pointers, and here a pointer, a shape and a stride).
+
+The kernel operations that send and receive (ADR-0023 D4), a base of
+:class:`~sipsim.chips.ahbm.tl.language.TL`.
+
+The kernel operations of PE_GEMM, a base of :class:`~sipsim.chips.ahbm.tl.language.TL`.
+
+The kernel operations on values, a base of :class:`~sipsim.chips.ahbm.tl.language.TL`: PE_MATH performs
+them.
+
+Operands are handles of one type, and numbers, which are rounded to that type first. Shapes broadcast as in NumPy. What
+an operation computes: :mod:`sipsim.core.arithmetic.operations`. Values that a word makes (``zeros``, ``full``,
+``arange``) are written by PE_MATH, and take its time for their bytes. Names are Triton's, but for ``relu`` and
+``gelu``.
+
+The phases of a kernel: parts of its code with a name, so that reports say in which of them the time went.
+"""
+
+import math
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, NoReturn, cast
+
+import numpy as np
+
+from sipsim.chips.ahbm.address import SPACES, PhysAddr
+from sipsim.chips.ahbm.gemm.commands import BIAS, PLAIN, SCALE, Dot, Gemm, Matrix, Step
+from sipsim.chips.ahbm.gemm.tiling import Product
+from sipsim.chips.ahbm.ipcq.messages import CopyTo
+from sipsim.chips.ahbm.pe.commands import (
+    Cast,
+    Completion,
+    Delay,
+    Direction,
+    DmaRead,
+    DmaReadBlock,
+    DmaWrite,
+    DmaWriteBlock,
+    IpcqRecv,
+    IpcqRelease,
+    IpcqSend,
+    Join,
+    Make,
+    MathOp,
+    Number,
+    Rearrange,
+    Reduce,
+    View,
+)
+from sipsim.chips.ahbm.tl.context import KernelMmu, KernelPe, KernelSip
+from sipsim.chips.ahbm.tl.futures import Future, LoadFuture, RecvFuture, StoreFuture
+from sipsim.chips.ahbm.tl.values import (
+    HANDLES,
+    HandleOps,
+    Pointer,
+    Shape,
+    TensorHandle,
+    as_bytes,
+    as_dtype,
+    as_number,
+    as_shape,
+    pointee,
+)
+from sipsim.core.arithmetic.operations import OPERATIONS, result_dtype
+from sipsim.core.dtypes import DTYPES, DType
+from sipsim.core.errors import IpcqInvalidDirection, KernelError
+from sipsim.core.registry import nearest
+from sipsim.core.task import Task
+from sipsim.core.units import format_time_ps, ns_to_ps
+
+FUTURES = "tl.recv_async, load_async, store_async or gemm_async"
+ENDED_TRANSFERS = 4
+"""So many of a kernel's are kept until there are more."""
+
+
+class IpcqOps(HandleOps):
+    """``send``, ``recv``, ``recv_async`` and ``wait`` for the kernel on one PE."""
+
+    def __init__(self, sip: KernelSip, pe: KernelPe, translate: Callable[[int, int], int]) -> None:
+        self._sip = sip
+        self._pe = pe
+        self._submit = pe.submit
+        self._number_handle = pe.number_handle
+        self._translate = translate
+        self._here = f"{sip.sip}.{pe.cube}.{pe.pe}"
+        self._futures: dict[RecvFuture, None] = {}
+        self._transfers: OrderedDict[Completion, str] = OrderedDict()
+        self._most_transfers = ENDED_TRANSFERS
+        self._has_ended = False
+
+    @property
+    def last_polled_dir(self) -> str | None:
+        """The direction that served the last ``recv`` without a direction; the next search starts after it."""
+        self._task()
+        return self._pe.ipcq.last_polled_dir
+
+    def send(
+        self,
+        dir: str,
+        src: TensorHandle | None = None,
+        *,
+        src_addr: int | None = None,
+        nbytes: int | None = None,
+        shape: int | Shape | None = None,
+        dtype: object = None,
+        space: str | None = None,
+    ) -> None:
+        """Send a handle, or the elements at ``src_addr``, to the peer in a direction.
+
+        With an address, give ``shape`` or ``nbytes``, and ``dtype`` unless the pointer has one; ``space`` (tcm, hbm,
+        sram) is checked against the address. Blocks while the peer's ring is full, then returns at once. The source
+        is read in that step. For a source outside the PE's own memory the message's time includes the transfer to
+        the PE.
+
+        Raises:
+            IpcqInvalidDirection: a direction that is not installed.
+            IpcqMessageTooLarge: more bytes than a slot.
+            KernelError: an invalid source.
+        """
+        task = self._task()
+        command = self._send_command(dir, src, src_addr, nbytes, shape, dtype, space)
+        if self._pe.mmu is not None:
+            self._translate_slot(self._pe.mmu, dir, command.nbytes)
+        sending = self._submit(command)
+        if not sending.ended:
+            sending.wait(task)
+
+    def recv(
+        self,
+        dir: str | None = None,
+        shape: int | Shape | None = None,
+        dtype: object = None,
+        *,
+        dst_addr: int | None = None,
+        dst_space: str | None = None,
+    ) -> TensorHandle:
+        """The next message from a direction, as ``shape`` elements; blocks until its slot has been returned.
+
+        Without ``dir``: the next message of any direction, searched in turn from ``last_polled_dir`` on. With
+        ``dst_addr`` (``copy_to_dst``) the message is copied there before its slot is returned.
+
+        Raises:
+            IpcqInvalidDirection: a direction that is not installed.
+            IpcqTypeMismatch: a message of another size, and under ``strict_validation`` of another type or shape.
+            KernelError: an invalid shape, type or destination.
+        """
+        task = self._task()
+        direction = Direction.ANY if dir is None else dir
+        command, handle = self._recv_command(direction, shape, dtype, dst_addr, dst_space)
+        self._submit(command).wait(task)
+        return handle
+
+    def recv_async(
+        self,
+        dir: str,
+        shape: int | Shape | None = None,
+        dtype: object = None,
+        *,
+        dst_addr: int | None = None,
+        dst_space: str | None = None,
+    ) -> RecvFuture:
+        """Post a receive for the next message of a direction; :meth:`wait` returns it. Futures are served in order.
+
+        The kernel must wait for every future before it ends, or its end is an error (:func:`run_kernel`).
+
+        Raises:
+            IpcqInvalidDirection: a direction that is not installed.
+            KernelError: an invalid shape, type or destination.
+        """
+        self._task()
+        command, handle = self._recv_command(dir, shape, dtype, dst_addr, dst_space)
+        future = RecvFuture(self._pe, dir, command, handle, self._submit(command))
+        self._futures[future] = None
+        return future
+
+    def wait(self, future: Future) -> TensorHandle:
+        """Block until a receive, a load or a store has ended; a second call returns the same handle.
+
+        Returns the message of a receive, what a load has read, and the value that was stored of a store. A store that
+        was waited for does not hold its value any more.
+
+        Raises:
+            IpcqTypeMismatch: as ``recv``.
+            KernelError: for anything but a future of this kernel's PE; for a second call for a store whose value the
+                kernel has dropped.
+        """
+        if not isinstance(future, Future):
+            raise KernelError(f"tl.wait takes what {FUTURES} returned, not {future!r}")
+        if future.pe is not self._pe:
+            raise KernelError(f"tl.wait on PE {self._here} was given a future of another PE; wait for it there")
+        task = self._task()
+        if isinstance(future, RecvFuture):
+            self._futures.pop(future, None)
+        else:
+            self._transfers.pop(future.completion, None)
+        future.completion.wait(task)
+        return future.result()
+
+    def release(self, handle: TensorHandle) -> None:
+        """No command will name a handle any more. If it stands for a slot (``latch: in_place``), that is returned, and
+        the word blocks as ``recv`` does, until the credit has been emitted. It blocks for stores of the handle, too;
+        else it takes no time.
+
+        Raises:
+            KernelError: for anything but a handle that was not released yet.
+        """
+        task = self._task()
+        self._check_handle(handle, "tl.release takes a handle")
+        for store in [each for each, name in self._transfers.items() if name == handle.name]:
+            store.wait(task)
+        if handle.in_slot is not None:
+            self._submit(IpcqRelease(handle)).wait(task)
+        handle.is_released, handle.room = True, None
+
+    def _note_transfer(self, completion: Completion, name: str = "") -> None:
+        """The kernel's end waits for a load, a store or a gemm, ``name`` its handle's; not for those that have ended
+        without an error, of which so many as have not ended are kept at most, or a few.
+        """
+        if len(self._transfers) >= self._most_transfers:
+            for each in [each for each in self._transfers if each.ended and each.error is None]:
+                del self._transfers[each]
+            self._most_transfers = 2 * len(self._transfers) + ENDED_TRANSFERS
+        self._transfers[completion] = name
+
+    def _check_handle(self, value: object, what: str) -> None:
+        """Check that a command may name a handle."""
+        if not isinstance(value, TensorHandle):
+            raise KernelError(f"{what}, not {type(value).__name__}")
+        if value._tl is not self:
+            raise KernelError(
+                f"{what} of this kernel; {value.name} is another's, whose values its PE held: "
+                f"store them there, and load them here, or send them"
+            )
+        if value.is_released:
+            raise KernelError(f"handle {value.name} was given to tl.release; no command can name it any more")
+
+    def _end(self) -> None:
+        """Wait for the stores and loads that have not ended.
+
+        Raises if a receive was not waited for: it would take a message of the next kernel, or its message is lost.
+        """
+        while self._transfers:
+            store, _ = self._transfers.popitem(last=False)
+            store.wait(self._task())
+        self._has_ended = True
+        for future in self._futures:
+            if future.completion.error is not None:
+                raise future.completion.error
+        if self._futures:
+            future = next(iter(self._futures))
+            state = "has no message" if future.received is None else "would lose its message"
+            more = f", and {len(self._futures) - 1} more" if len(self._futures) > 1 else ""
+            raise KernelError(
+                f"the kernel has ended without tl.wait for its recv_async {future.direction} of "
+                f"{future.dtype}{list(future.dims)}, posted at {format_time_ps(future.completion.start_ps)}, "
+                f"which {state}{more}; wait for every future",
+                direction=future.direction,
+            )
+
+    def _recv_command(
+        self,
+        dir: str | Direction,
+        shape: int | Shape | None,
+        dtype: object,
+        dst_addr: int | None,
+        dst_space: str | None,
+    ) -> tuple[IpcqRecv, TensorHandle]:
+        if shape is None:
+            raise KernelError("tl.recv needs the shape of the message, and its dtype")
+        dims, copy_to = as_shape(shape), None
+        if dst_addr is not None:
+            kind = pointee(dst_addr, dtype)
+            copy_to = self._destination(dst_addr, dst_space, dims, kind)
+        elif dst_space is not None:
+            raise KernelError("dst_space without dst_addr; give the address to copy the message to")
+        else:
+            kind = as_dtype(dtype)
+        handle = TensorHandle(self, None, kind)
+        return IpcqRecv(dir, dims, kind, copy_to, handle), handle
+
+    def _destination(self, dst_addr: int, dst_space: str | None, dims: Shape, kind: DType) -> CopyTo:
+        nbytes = math.prod(dims) * kind.itemsize
+        address = self._translate(as_bytes(dst_addr), nbytes)
+        self._check_place(address, nbytes, dst_space)
+        return CopyTo(address, nbytes)
+
+    def _send_command(
+        self,
+        dir: str,
+        src: TensorHandle | None,
+        src_addr: int | None,
+        nbytes: int | None,
+        shape: int | Shape | None,
+        dtype: object,
+        space: str | None,
+    ) -> IpcqSend:
+        if src is not None:
+            if not isinstance(src, TensorHandle):
+                raise KernelError(f"tl.send takes a handle as src, not {type(src).__name__}; an address is src_addr=")
+            if not (src_addr is nbytes is shape is dtype is space is None):
+                raise KernelError("tl.send takes either a handle, which has a type and a shape, or src_addr=; not both")
+            self._check_handle(src, "tl.send takes a handle")
+            return IpcqSend(dir, src, src.nbytes, src.shape, src.dtype)
+        if src_addr is None or (shape is None and nbytes is None):
+            raise KernelError("tl.send needs a handle, or src_addr and shape")
+        if nbytes is not None and (not isinstance(nbytes, int) or nbytes < 1):
+            raise KernelError(f"nbytes={nbytes!r} is not a size; give at least 1")
+        kind = pointee(src_addr, dtype)
+        dims = as_shape(shape) if shape is not None else (max((nbytes or 0) // kind.itemsize, 1),)
+        size = math.prod(dims) * kind.itemsize
+        if nbytes is not None and nbytes != size:
+            raise KernelError(
+                f"tl.send of nbytes={nbytes} does not agree with {kind}{list(dims)}, which has {size} bytes"
+            )
+        address = self._translate(as_bytes(src_addr), size)
+        self._check_place(address, size, space)
+        return IpcqSend(dir, address, size, dims, kind)
+
+    def _translate_slot(self, mmu: KernelMmu, dir: str, nbytes: int) -> None:
+        """Have the peer's slot translated, of a send that will be found right."""
+        queue = self._pe.ipcq.queues.get(dir) if isinstance(dir, str) else None
+        if queue is not None and queue.can_send and queue.has_va and nbytes <= queue.peer.slot_size:
+            mmu.translate(queue.last_tx_slot_va(), nbytes)
+
+    def _check_place(self, address: int, nbytes: int, space: str | None) -> None:
+        """Check that an address is in this SIP's memory and in the space that the kernel names."""
+        if space is not None and not (isinstance(space, str) and space in SPACES):
+            raise KernelError(f"space {space!r} is not known; allowed: {', '.join(SPACES)}")
+        self._sip.memory.check(address, nbytes)
+        place = PhysAddr.decode(address)
+        if space not in (None, place.space):
+            raise KernelError(f"{place} is not in space {space}")
+
+    def _task(self) -> Task:
+        """The task of this kernel, which is running.
+
+        Raises:
+            KernelError: when another kernel is: another PE's, or a later one.
+        """
+        task = self._pe.task
+        if task is None or not task.is_current or self._has_ended:
+            raise KernelError(
+                f"this tl is that of another kernel, on PE {self._here} (SIP, cube, PE); "
+                f"a kernel uses the tl that it was called with"
+            )
+        return task
+
+
+ALLOWED = f"{', '.join(PLAIN)}, ('{SCALE}', number), ('{BIAS}', address of a row)"
+
+
+class GemmFuture(Future):
+    """A composite command, the result of ``tl.gemm_async``. ``tl.wait`` returns None for it."""
+
+    __slots__ = ()
+
+    def result(self) -> None:  # type: ignore[override]
+        """Nothing."""
+        return
+
+
+class GemmOps(IpcqOps):
+    """``dot``, ``gemm`` and ``gemm_async``."""
+
+    def dot(self, a: TensorHandle, b: TensorHandle, acc: TensorHandle | None = None) -> TensorHandle:
+        """``a @ b``, or ``acc + a @ b``, of handles of shapes (M, K) and (K, N): (M, N) of f32, or of i32 for integers.
+
+        The products are added in the order of k to ``acc``, else to +0 (:mod:`sipsim.core.arithmetic.matmul`). Blocks
+        until the result is in the TCM.
+
+        Raises:
+            KernelError: for types or shapes that do not fit.
+        """
+        task = self._task()
+        for name, value in (("a", a), ("b", b), ("acc", acc)):
+            if value is not None or name != "acc":
+                self._check_handle(value, "tl.dot takes handles")
+        if a.dtype is not b.dtype:
+            raise KernelError(f"tl.dot takes operands of one type, not {a.dtype} and {b.dtype}; cast one")
+        if len(a.shape) != 2 or len(b.shape) != 2 or a.shape[1] != b.shape[0]:
+            shapes = f"{list(a.shape)} and {list(b.shape)}"
+            raise KernelError(f"tl.dot takes an (M, K) and a (K, N) handle, not {shapes}")
+        product, kind = Product(*a.shape, b.shape[1]), a.dtype.accumulator
+        if acc is not None and (acc.dtype is not kind or acc.shape != (product.m, product.n)):
+            what = f"{acc.dtype}{list(acc.shape)}"
+            raise KernelError(f"tl.dot adds to an acc of {kind}{[product.m, product.n]}, not of {what}")
+        result = TensorHandle(self, None, kind)
+        self._submit(Dot(a, b, acc, product, result)).wait(task)
+        return result
+
+    def gemm(
+        self,
+        a_ptr: int,
+        b_ptr: int,
+        c_ptr: int,
+        shape: Sequence[int],
+        *,
+        strides: Sequence[int | None] | None = None,
+        dtype: object = None,
+        out_dtype: object = None,
+        epilogue: object = (),
+    ) -> None:
+        """``c = epilogue(a @ b)`` of matrices in memories of this SIP, as a composite command; blocks until c is there.
+
+        ``shape``: (M, K, N). ``strides``: elements from row to row of a, b and c; None where rows follow each other.
+        ``dtype``: of a and b, ``out_dtype``: of c, unless the addresses have types. ``epilogue``: steps on the sums,
+        which are f32 (i32), before they are cast: ``"relu"``, ``"gelu"``, ``("scale", number)``, ``("bias", address)``
+        of a row of N elements. While it runs it takes ``pe_gemm.buffer_KiB`` of the TCM at most.
+
+        Raises:
+            KernelError: for types, shapes, strides or steps that do not fit, and for an output within what is read.
+            MemoryAccessError: outside the memories of this SIP.
+            TcmFull: when there is no room for the buffer.
+        """
+        self._submit(self._gemm("tl.gemm", a_ptr, b_ptr, c_ptr, shape, strides, dtype, out_dtype, epilogue)).wait(
+            self._task()
+        )
+
+    def gemm_async(
+        self,
+        a_ptr: int,
+        b_ptr: int,
+        c_ptr: int,
+        shape: Sequence[int],
+        *,
+        strides: Sequence[int | None] | None = None,
+        dtype: object = None,
+        out_dtype: object = None,
+        epilogue: object = (),
+    ) -> GemmFuture:
+        """Start what :meth:`gemm` does; :meth:`wait` blocks until c is there, as the kernel's end does.
+
+        Raises:
+            KernelError: as :meth:`gemm`; what fails later is raised by :meth:`wait`.
+        """
+        command = self._gemm("tl.gemm_async", a_ptr, b_ptr, c_ptr, shape, strides, dtype, out_dtype, epilogue)
+        future = GemmFuture(self._pe, self._submit(command))
+        self._note_transfer(future.completion)
+        return future
+
+    def _gemm(
+        self,
+        word: str,
+        a_ptr: int,
+        b_ptr: int,
+        c_ptr: int,
+        shape: Sequence[int],
+        strides: Sequence[int | None] | None,
+        dtype: object,
+        out_dtype: object,
+        epilogue: object,
+    ) -> Gemm:
+        self._task()
+        product = _product(word, shape)
+        m, k, n = product
+        kind, out = _types(word, (a_ptr, b_ptr, c_ptr), dtype, out_dtype)
+        steps = self._steps(word, epilogue, n, kind.accumulator)
+        places = ("a", a_ptr, m, k, kind), ("b", b_ptr, k, n, kind), ("c", c_ptr, m, n, out)
+        pitches = _pitches(word, strides)
+        found, ranges = [], []
+        for (name, ptr, rows, columns, each), pitch in zip(places, pitches, strict=True):
+            if pitch is not None and pitch < columns:
+                raise KernelError(f"{word}: rows of {name} have {columns} elements, and its stride is {pitch}")
+            step_bytes = (columns if pitch is None else pitch) * each.itemsize
+            reach_bytes = (rows - 1) * step_bytes + columns * each.itemsize
+            address = self._translate(as_bytes(ptr), reach_bytes)
+            self._sip.memory.check(address, reach_bytes)
+            found.append(Matrix(address, step_bytes))
+            ranges.append((address, reach_bytes))
+        ranges += [(each.address, n * each.dtype.itemsize) for each in steps if each.dtype is not None]
+        self._check_apart(word, ranges)
+        return Gemm(found[0], found[1], found[2], product, kind, out, steps)
+
+    def _check_apart(self, word: str, ranges: list[tuple[int, int]]) -> None:
+        """``ranges``: first address and bytes of a, b, c, and of rows that are added. The same byte may have several
+        addresses."""
+        canonical = self._sip.memory.canonical
+        spans = [(canonical(address), canonical(address) + nbytes) for address, nbytes in ranges]
+        begin, end = spans.pop(2)
+        for at, (first, stop) in enumerate(spans):
+            if begin < stop and first < end:
+                name = ("a", "b", "the bias")[min(at, 2)]
+                raise KernelError(f"{word}: c lies within {name}, which is read while c is written; use other memory")
+
+    def _steps(self, word: str, epilogue: object, n: int, accumulator: DType) -> tuple[Step, ...]:
+        if isinstance(epilogue, str):
+            epilogue = (epilogue,)
+        if not isinstance(epilogue, tuple | list):
+            raise KernelError(f"{word}: epilogue {epilogue!r} is no sequence of steps; allowed: {ALLOWED}")
+        return tuple(self._step(word, each, n, accumulator) for each in epilogue)
+
+    def _step(self, word: str, step: object, n: int, accumulator: DType) -> Step:
+        is_pair = isinstance(step, tuple | list) and len(step) == 2
+        name: Any = step[0] if is_pair else step  # type: ignore[index]
+        value: Any = step[1] if is_pair else None  # type: ignore[index]
+        if name == BIAS and is_pair:
+            kind = value.dtype if isinstance(value, Pointer) else accumulator
+            if kind.accumulator is not accumulator:
+                raise KernelError(f"{word}: a bias of {kind} does not fit sums of {accumulator}")
+            nbytes = n * kind.itemsize
+            address = self._translate(as_bytes(value), nbytes)
+            self._sip.memory.check(address, nbytes)
+            return Step(BIAS, 0, address, kind)
+        if name == SCALE and isinstance(value, int | float) and not isinstance(value, bool):
+            if accumulator.is_float:
+                return Step(SCALE, float(value))
+            if isinstance(value, int) and -(2**31) <= value < 2**31:
+                return Step(SCALE, value)
+            raise KernelError(f"{word}: sums of {accumulator} are scaled by an i32, not by {value!r}")
+        if name in PLAIN and not is_pair:
+            if OPERATIONS[str(name)].is_of_floats and not accumulator.is_float:
+                raise KernelError(f"{word}: {name} is not defined for sums of {accumulator}")
+            return Step(str(name))
+        raise KernelError(f"{word}: {step!r} is no step of an epilogue; allowed: {ALLOWED}")
+
+
+def _product(word: str, shape: object) -> Product:
+    sizes = tuple(shape) if isinstance(shape, tuple | list) else ()
+    if len(sizes) != 3 or not all(type(each) is int and each >= 1 for each in sizes):
+        raise KernelError(f"{word}: shape {shape!r} is not (M, K, N); give three sizes of at least 1")
+    return Product(*sizes)
+
+
+def _pitches(word: str, strides: object) -> tuple[int | None, ...]:
+    found = (None, None, None) if strides is None else strides
+    if not isinstance(found, tuple | list) or len(found) != 3:
+        raise KernelError(f"{word}: strides {strides!r} are not those of a, b and c; give three numbers of elements")
+    if not all(each is None or (type(each) is int and each >= 1) for each in found):
+        raise KernelError(f"{word}: strides {strides!r} are not numbers of elements, or None")
+    return tuple(found)
+
+
+def _types(word: str, pointers: tuple[int, int, int], dtype: object, out_dtype: object) -> tuple[DType, DType]:
+    a, b = pointee(pointers[0], dtype), pointee(pointers[1], dtype)
+    if a is not b:
+        raise KernelError(f"{word} takes operands of one type, not {a} and {b}")
+    if out_dtype is None and not isinstance(pointers[2], Pointer):
+        raise KernelError(f"{word}: the address of c has no type; give out_dtype=")
+    return a, pointee(pointers[2], out_dtype)
+
+
+F32, I32, I8 = DTYPES["f32"], DTYPES["i32"], DTYPES["i8"]
+Operand = TensorHandle | Number
+_NAMES = {"sub": "-", "mul": "*", "div": "/", "neg": "-", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "=="}
+_NAMES |= {"ne": "!=", "max": "tl.maximum", "min": "tl.minimum"}
+
+
+class MathOps(IpcqOps):
+    """Operations on values for the kernel on one PE. They block until PE_MATH is done; views take no time."""
+
+    def zeros(self, shape: int | Shape, dtype: object) -> TensorHandle:
+        """Elements that are 0."""
+        return self._make("full", as_shape(shape), 0, as_dtype(dtype))
+
+    def full(self, shape: int | Shape, value: Number, dtype: object) -> TensorHandle:
+        """Elements that are a number, rounded to the type."""
+        return self._make("full", as_shape(shape), value, as_dtype(dtype))
+
+    def arange(self, start: int, end: int, dtype: object = "i32") -> TensorHandle:
+        """The integers from ``start`` to below ``end``, in one dimension.
+
+        Raises:
+            KernelError: when there is none, or one that the type does not hold.
+        """
+        kind = as_dtype(dtype)
+        if type(start) is not int or type(end) is not int or end <= start:
+            raise KernelError(f"tl.arange({start!r}, {end!r}): give two ints, the second one larger")
+        limit = kind.exact_int
+        if limit is not None and max(abs(start), abs(end - 1)) > limit:
+            raise KernelError(f"tl.arange({start}, {end}): {kind} holds integers up to {limit} exactly; use 'i32'")
+        as_number(end - 1, kind, "tl.arange")
+        return self._make("arange", (end - start,), start, kind)
+
+    def add(self, a: Operand, b: Operand) -> TensorHandle:
+        """``a + b`` element by element, rounded once in their type; integers wrap.
+
+        Raises:
+            KernelError: when types differ, shapes do not broadcast, or an operand is no handle and no number.
+        """
+        return self._operate("add", a, b)
+
+    def maximum(self, a: Operand, b: Operand) -> TensorHandle:
+        """The larger of each pair of elements; NaN if one is. Along an axis it is :meth:`max`."""
+        return self._operate("max", a, b)
+
+    def minimum(self, a: Operand, b: Operand) -> TensorHandle:
+        """The smaller of each pair of elements; NaN if one is."""
+        return self._operate("min", a, b)
+
+    def abs(self, x: TensorHandle) -> TensorHandle:
+        """Without the sign."""
+        return self._operate("abs", x)
+
+    def exp(self, x: TensorHandle) -> TensorHandle:
+        """e to the power of each element, of floats."""
+        return self._operate("exp", x)
+
+    def log(self, x: TensorHandle) -> TensorHandle:
+        """The natural logarithm, of floats."""
+        return self._operate("log", x)
+
+    def sqrt(self, x: TensorHandle) -> TensorHandle:
+        """The square root, of floats."""
+        return self._operate("sqrt", x)
+
+    def rsqrt(self, x: TensorHandle) -> TensorHandle:
+        """One over the square root, of floats."""
+        return self._operate("rsqrt", x)
+
+    def relu(self, x: TensorHandle) -> TensorHandle:
+        """The larger of each element and 0."""
+        return self._operate("relu", x)
+
+    def gelu(self, x: TensorHandle) -> TensorHandle:
+        """GELU by its tanh form, of floats."""
+        return self._operate("gelu", x)
+
+    def where(self, mask: TensorHandle, x: Operand, y: Operand) -> TensorHandle:
+        """``x`` where ``mask`` is not 0, else ``y``. ``mask`` is i8, as comparisons give it.
+
+        Two numbers make f32, or i32 if both are ints.
+
+        Raises:
+            KernelError: as :meth:`add`; for a mask of another type.
+        """
+        if not isinstance(mask, TensorHandle) or mask.dtype is not I8:
+            what = f"{mask.name} of {mask.dtype}" if isinstance(mask, TensorHandle) else type(mask).__name__
+            raise KernelError(f"tl.where takes a mask of i8, not {what}; comparisons such as x > 0 give one")
+        dtype = None
+        if not isinstance(x, TensorHandle) and not isinstance(y, TensorHandle):
+            dtype = I32 if isinstance(x, int) and isinstance(y, int) else F32
+        return self._operate("where", x, y, mask=mask, dtype=dtype)
+
+    def sum(self, x: TensorHandle, axis: int | None = None, keep_dims: bool = False) -> TensorHandle:
+        """The sum along an axis, or of all elements, in f32 or i32, in the order of a tree."""
+        return self._reduce("tl.sum", "sum", x, axis, keep_dims)
+
+    def max(self, x: TensorHandle, axis: int | None = None, keep_dims: bool = False) -> TensorHandle:
+        """The largest element along an axis, or of all; of two operands it is :meth:`maximum`."""
+        return self._reduce("tl.max", "reduce_max", x, axis, keep_dims)
+
+    def min(self, x: TensorHandle, axis: int | None = None, keep_dims: bool = False) -> TensorHandle:
+        """The smallest element along an axis, or of all; of two operands it is :meth:`minimum`."""
+        return self._reduce("tl.min", "reduce_min", x, axis, keep_dims)
+
+    def cast(self, x: TensorHandle, dtype: object) -> TensorHandle:
+        """The values in another type: rounded to the nearest, ties to even; floats to integers towards zero, within
+        the range of the type. A handle of that type is returned as it is.
+        """
+        task, kind = self._task(), as_dtype(dtype)
+        self._check_handle(x, "tl.cast takes a handle")
+        if x.dtype is kind:
+            return x
+        result = TensorHandle(self, None, kind)
+        self._submit(Cast(x, result)).wait(task)
+        return result
+
+    def trans(self, x: TensorHandle) -> TensorHandle:
+        """A matrix with rows and columns exchanged, moved by PE_MATH.
+
+        Raises:
+            KernelError: for another number of dimensions than two.
+        """
+        self._check_handle(x, "tl.trans takes a handle")
+        if len(x.shape) != 2:
+            raise KernelError(f"tl.trans takes two dimensions, not {_text(x)}; tl.reshape gives it two")
+        return self._rearrange("trans", x, (x.shape[1], x.shape[0]))
+
+    def broadcast_to(self, x: TensorHandle, shape: int | Shape) -> TensorHandle:
+        """Elements repeated to a shape, by PE_MATH. Operations broadcast by themselves, without the bytes.
+
+        Raises:
+            KernelError: where they cannot be.
+        """
+        self._check_handle(x, "tl.broadcast_to takes a handle")
+        dims = as_shape(shape)
+        if dims == x.shape:
+            return x
+        if _broadcast([x.shape, dims]) != dims:
+            raise KernelError(f"tl.broadcast_to of {_text(x)} to {list(dims)}: only a size of 1 can be repeated")
+        return self._rearrange("broadcast_to", x, dims)
+
+    def reshape(self, x: TensorHandle, shape: int | Shape) -> TensorHandle:
+        """The same elements in another shape, in their order. It is a view: no time, and the room of ``x``.
+
+        Raises:
+            KernelError: for another number of elements.
+        """
+        self._check_handle(x, "tl.reshape takes a handle")
+        dims = as_shape(shape)
+        if math.prod(dims) != math.prod(x.shape):
+            raise KernelError(f"tl.reshape of {_text(x)} to {list(dims)}: the number of elements must stay")
+        return self._view(x, dims)
+
+    def join(self, parts: Sequence[TensorHandle]) -> TensorHandle:
+        """The elements of several handles in one dimension, as one. It is a view: no time, and the room of ``parts``.
+
+        They lie one behind the other since they were made, so each is joined once at most.
+
+        Raises:
+            KernelError: for no handles, or of several types; for one that lies elsewhere: a view, a part of another
+                join, a message in its slot.
+        """
+        task = self._task()
+        if not parts:
+            raise KernelError("tl.join takes handles, one or more")
+        for each in parts:
+            self._check_handle(each, "tl.join takes handles")
+            if each.dtype is not parts[0].dtype:
+                raise _mixed("tl.join", tuple(parts))
+            if each.is_placed or each.in_slot is not None or each.slot_pa is not None:
+                raise KernelError(f"tl.join of {_text(each)}, which lies elsewhere: it is a view, joined, or in a slot")
+            each.is_placed = True
+        result = TensorHandle(self, None, parts[0].dtype)
+        result.is_placed = True
+        self._submit(Join(tuple(parts), result)).wait(task)
+        return result
+
+    @staticmethod
+    def cdiv(a: int, b: int) -> int:
+        """``a / b`` rounded up, of ints of Python; it takes no time."""
+        return -(-a // b)
+
+    def _operate(
+        self, op: str, *operands: Any, mask: TensorHandle | None = None, dtype: DType | None = None
+    ) -> TensorHandle:
+        """An element-wise operation; ``mask`` is the first operand of ``where``."""
+        task = self._task()
+        if self._are_alike(operands) and mask is None:
+            kind: DType = operands[0].dtype
+            if kind.is_float or not OPERATIONS[op].is_of_floats:
+                result = TensorHandle(self, None, result_dtype(op, kind))
+                self._submit(MathOp(op, operands, result)).wait(task)
+                return result
+        name = _NAMES.get(op, f"tl.{op}")
+        for value in operands:
+            if isinstance(value, TensorHandle):
+                self._check_handle(value, f"{name} takes handles")
+                dtype = dtype or value.dtype
+                if value.dtype is not dtype:
+                    raise _mixed(name, operands)
+        if dtype is None:
+            raise KernelError(f"{name} takes a handle, not {type(operands[0]).__name__}; {HANDLES}")
+        if OPERATIONS[op].is_of_floats and not dtype.is_float:
+            raise KernelError(f"{name} takes floats, and an operand is {dtype}; write tl.cast(x, 'f32')")
+        values = tuple([v if isinstance(v, TensorHandle) else as_number(v, dtype, name) for v in operands])
+        if mask is not None:
+            self._check_handle(mask, "tl.where takes handles")
+            values = mask, *values
+        result = TensorHandle(self, None, result_dtype(op, dtype))
+        command = MathOp(op, values, result, self._dims(name, values), dtype)
+        self._submit(command).wait(task)
+        return result
+
+    def _are_alike(self, operands: tuple[Any, ...]) -> bool:
+        """Whether operands are handles of one type and shape that a command may name: the common case."""
+        first = operands[0]
+        if not isinstance(first, TensorHandle):
+            return False
+        for each in operands:
+            if each is not first and not (
+                isinstance(each, TensorHandle) and each.dtype is first.dtype and each.array.shape == first.array.shape
+            ):
+                return False
+            if each._tl is not self or each.is_released:
+                return False
+        return True
+
+    @staticmethod
+    def _dims(name: str, operands: tuple[Operand, ...]) -> Shape | None:
+        """The shape of the result; None where all operands are handles of that shape."""
+        shapes = [each.shape for each in operands if isinstance(each, TensorHandle)]
+        first = shapes[0]
+        if len(shapes) == len(operands) and all(shape == first for shape in shapes):
+            return None
+        dims = _broadcast(shapes)
+        if dims is None:
+            some = " and ".join([_text(each) for each in operands if isinstance(each, TensorHandle)])
+            raise KernelError(
+                f"{name} of {some}: the shapes do not broadcast; from the last dimension on, sizes must be equal or 1 "
+                f"(x[:, None] adds a dimension of 1)"
+            )
+        return dims
+
+    def _reduce(self, name: str, op: str, x: TensorHandle, axis: object, keep_dims: bool) -> TensorHandle:
+        task = self._task()
+        self._check_handle(x, f"{name} takes a handle")
+        shape, at = x.shape, _axis_of(name, x, axis)
+        if at is None:
+            dims: Shape = (1,) * len(shape) if keep_dims else (1,)
+        else:
+            dims = (*shape[:at], *((1,) if keep_dims else ()), *shape[at + 1 :]) or (1,)
+        result = TensorHandle(self, None, result_dtype(op, x.dtype))
+        self._submit(Reduce(op, x, at, dims, result)).wait(task)
+        return result
+
+    def _make(self, op: str, dims: Shape, value: Number, dtype: DType) -> TensorHandle:
+        task = self._task()
+        result = TensorHandle(self, None, dtype)
+        self._submit(Make(op, dims, as_number(value, dtype, "tl.full"), result)).wait(task)
+        return result
+
+    def _rearrange(self, op: str, x: TensorHandle, dims: Shape) -> TensorHandle:
+        task = self._task()
+        result = TensorHandle(self, None, x.dtype)
+        self._submit(Rearrange(op, x, dims, result)).wait(task)
+        return result
+
+    def _view(self, x: TensorHandle, dims: Shape, first: int = 0) -> TensorHandle:
+        task = self._task()
+        self._check_handle(x, "a view is of a handle")
+        result = TensorHandle(self, None, x.dtype)
+        result.is_placed = True
+        self._submit(View(x, dims, result, first)).wait(task)
+        return result
+
+
+def _mixed(name: str, operands: tuple[Any, ...]) -> KernelError:
+    some = [each for each in operands if isinstance(each, TensorHandle)]
+    texts = " and ".join(map(_text, some))
+    other = next(each for each in some if each.dtype is not some[0].dtype)
+    return KernelError(f"{name} of {texts}: the types differ; make them equal, such as by tl.cast(x, '{other.dtype}')")
+
+
+def _broadcast(shapes: list[Shape]) -> Shape | None:
+    try:
+        return np.broadcast_shapes(*shapes)
+    except ValueError:
+        return None
+
+
+def _axis_of(name: str, x: TensorHandle, axis: object) -> int | None:
+    """An axis of a handle, counted from the first one; negative ones count from the end."""
+    if axis is None:
+        return None
+    if isinstance(axis, TensorHandle):
+        raise KernelError(f"{name} reduces along an axis; of two handles, write tl.maximum or tl.minimum")
+    count = len(x.shape)
+    if type(axis) is not int or not -count <= axis < count:
+        raise KernelError(f"{name}: axis {axis!r} does not exist in {_text(x)}; it has {count}: 0 to {count - 1}")
+    return axis % count
+
+
+def _text(x: TensorHandle) -> str:
+    return f"{x.dtype}{list(x.shape)}"
+
+
+LONGEST_NAME = 60
+SEPARATOR = " / "
+
+
+class Phase:
+    """``with tl.phase(name):`` what runs inside belongs to the phase; an inner phase is named ``outer / inner``.
+
+    It takes no simulated time. It may be entered again once it has been left.
+    """
+
+    __slots__ = ("_before", "_is_entered", "_name", "_pe")
+
+    def __init__(self, pe: KernelPe, name: str) -> None:
+        self._pe = pe
+        self._name = name
+        self._before = ""
+        self._is_entered = False
+
+    def __enter__(self) -> None:
+        if self._is_entered:
+            raise KernelError(f"phase {self._name!r} is entered already; make another one with tl.phase")
+        self._is_entered = True
+        before = self._before = self._pe.phase
+        self._pe.enter_phase(f"{before}{SEPARATOR}{self._name}" if before else self._name)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._is_entered = False
+        self._pe.enter_phase(self._before)
+
+
+def check_name(name: object) -> str:
+    """The name of a phase.
+
+    Raises:
+        KernelError: for anything but a short line of text.
+    """
+    if isinstance(name, str) and name.isprintable() and 0 < len(name.strip()) <= LONGEST_NAME:
+        return name.strip()
+    raise KernelError(f"tl.phase takes a name of 1 to {LONGEST_NAME} printable characters, not {name!r:.80}")
+
+
+LONGEST_DELAY_NS = 10**9
+AXES = ("PE in its cube", "cube in its SIP", "SIP")
+
+
+class TL(GemmOps, MathOps):
+    """The operations of the kernel on one PE. ``translate`` turns a kernel's addresses into physical ones."""
+
+    def program_id(self, axis: int) -> int:
+        """The index of this PE in its cube (axis 0), of its cube in the SIP (1), or of its SIP (2)."""
+        return (self._pe.pe, self._pe.cube, self._sip.sip)[self._axis(axis)]
+
+    def num_programs(self, axis: int) -> int:
+        """The number of PEs in a cube, cubes in a SIP, or SIPs; not the number of ranks."""
+        system = self._sip.plan.system
+        return (system.n_pes, system.n_cubes, system.n_sips)[self._axis(axis)]
+
+    def phase(self, name: str) -> Phase:
+        """A phase of this kernel, as a context: ``with tl.phase("reduce rows"):``. Reports name it; it takes no time.
+
+        Raises:
+            KernelError: for a name that is no short line of text.
+        """
+        self._task()
+        return Phase(self._pe, check_name(name))
+
+    def rank(self) -> int:
+        """This PE's rank in the wiring, which counts PEs and not SIPs.
+
+        Raises:
+            KernelError: on a PE that takes no part.
+        """
+        self._task()
+        if self._pe.rank is None:
+            place = self._pe.ipcq.place
+            raise KernelError(f"the PE {place} (SIP, cube, PE) has no rank; rank_per and world_size say which PEs have")
+        return self._pe.rank
+
+    def world_size(self) -> int:
+        """The number of ranks in the wiring.
+
+        Raises:
+            KernelError: on a PE that takes no part.
+        """
+        self.rank()
+        return self._pe.ipcq.world_size
+
+    def ipcq_slots(self, dir: str) -> tuple[int, int]:
+        """(n_slots, slot_size in bytes) of the peer's ring in a direction."""
+        self._task()
+        queue = self._pe.ipcq.queue(dir)
+        return queue.peer.n_slots, queue.peer.slot_size
+
+    def has_direction(self, dir: str) -> bool:
+        """Whether a direction is installed for sending."""
+        self._task()
+        if not isinstance(dir, str):
+            raise IpcqInvalidDirection(f"direction {dir!r} is not a name, such as 'E'")
+        queue = self._pe.ipcq.queues.get(dir)
+        return queue is not None and queue.can_send
+
+    def load(self, ptr: int, shape: int | Shape, dtype: object = None, *, stride: int | None = None) -> TensorHandle:
+        """Read ``shape`` elements at an address through PE_DMA; blocks until the last byte has arrived.
+
+        With ``stride``, the elements from row to row, it reads a block of a matrix: two dimensions, by one command.
+
+        Raises:
+            KernelError: for a stride that does not fit the shape.
+        """
+        task = self._task()
+        command = self._load_command("tl.load", ptr, shape, dtype, stride)
+        self._submit(command).wait(task)
+        return cast(TensorHandle, command.result)
+
+    def load_async(
+        self, ptr: int, shape: int | Shape, dtype: object = None, *, stride: int | None = None
+    ) -> LoadFuture:
+        """Start to read as :meth:`load` does; :meth:`wait` returns what was read. The kernel's end waits for it."""
+        self._task()
+        command = self._load_command("tl.load_async", ptr, shape, dtype, stride)
+        result = cast(TensorHandle, command.result)
+        future = LoadFuture(self._pe, result, self._submit(command))
+        self._note_transfer(future.completion, result.name)
+        return future
+
+    def store(self, ptr: int, value: TensorHandle, *, stride: int | None = None) -> None:
+        """Write a handle's elements to an address through PE_DMA; blocks until the write is acknowledged.
+
+        ``stride``: as of :meth:`load`.
+
+        Raises:
+            KernelError: for a value that is not a handle; for a stride that does not fit its shape.
+        """
+        task = self._task()
+        self._submit(self._store_command("tl.store", ptr, value, stride)).wait(task)
+
+    def store_async(self, ptr: int, value: TensorHandle, *, stride: int | None = None) -> StoreFuture:
+        """Start to write a handle's elements to an address; :meth:`wait` blocks until the write is acknowledged.
+
+        The kernel's end waits for every store. Until then, a load of the same address may find what was there before.
+
+        Raises:
+            KernelError: as :meth:`store`.
+        """
+        self._task()
+        command = self._store_command("tl.store_async", ptr, value, stride)
+        future = StoreFuture(self._pe, value, self._submit(command))
+        self._note_transfer(future.completion, value.name)
+        return future
+
+    def delay(self, ns: float) -> None:
+        """Let PE_CPU be busy for a time in ns, such as that of code which the model does not time.
+
+        Raises:
+            KernelError: for anything but a time.
+        """
+        task = self._task()
+        is_time = isinstance(ns, int | float) and not isinstance(ns, bool) and 0 <= ns <= LONGEST_DELAY_NS
+        if not is_time:
+            raise KernelError(f"tl.delay takes a time in ns, from 0 to {LONGEST_DELAY_NS}, not {ns!r}")
+        self._submit(Delay(ns_to_ps(ns))).wait(task)
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            known = [each for each in dir(type(self)) if not each.startswith("_")]
+            near = nearest(name, known)
+            hint = f"did you mean {near!r}? " if near else ""
+            raise AttributeError(f"tl has no operation {name!r}; {hint}it has {', '.join(known)}")
+
+    def _load_command(
+        self, word: str, ptr: int, shape: int | Shape, dtype: object, stride: int | None
+    ) -> DmaRead | DmaReadBlock:
+        kind, dims = pointee(ptr, dtype), as_shape(shape)
+        rows = None if stride is None else _rows(word, dims, kind, stride)
+        result = TensorHandle(self, None, kind)
+        if rows is None:
+            nbytes = math.prod(dims) * kind.itemsize
+            return DmaRead(self._translate(as_bytes(ptr), nbytes), nbytes, dims, kind, result)
+        return DmaReadBlock(self._translate(as_bytes(ptr), _reach(*rows)), *rows, dims, kind, result)
+
+    def _store_command(self, word: str, ptr: int, value: TensorHandle, stride: int | None) -> DmaWrite | DmaWriteBlock:
+        if not isinstance(value, TensorHandle):
+            raise KernelError(f"{word} takes an address and a handle, not {type(value).__name__}; {HANDLES}")
+        self._check_handle(value, f"{word} takes a handle")
+        if isinstance(ptr, Pointer) and ptr.dtype is not value.dtype:
+            to = f"write x.to('{ptr.dtype}'), or give int(ptr) to write the bytes as they are"
+            raise KernelError(f"{word} of {value!r} to elements of {ptr.dtype}; {to}")
+        rows = None if stride is None else _rows(word, value.shape, value.dtype, stride)
+        if rows is None:
+            return DmaWrite(self._translate(as_bytes(ptr), value.nbytes), value)
+        return DmaWriteBlock(self._translate(as_bytes(ptr), _reach(*rows)), *rows, value)
+
+    def _axis(self, axis: int) -> int:
+        self._task()
+        if type(axis) is not int or axis not in range(len(AXES)):
+            raise KernelError(f"axis {axis!r} does not exist; 0 is {AXES[0]}, 1 {AXES[1]}, 2 {AXES[2]}")
+        return axis
+
+
+def _rows(word: str, dims: Shape, dtype: DType, stride: object) -> tuple[int, int, int] | None:
+    """Rows, their bytes, and bytes from row to row, of a matrix whose rows are ``stride`` elements apart; None if they
+    are one piece.
+
+    Raises:
+        KernelError: for other than two dimensions, and for rows that overlap.
+    """
+    if len(dims) != 2:
+        raise KernelError(f"{word} with stride= takes two dimensions, rows and columns, not {list(dims)}")
+    rows, columns = dims
+    if type(stride) is not int or stride < columns:
+        raise KernelError(
+            f"{word}: rows of {columns} elements cannot be stride={stride!r} apart; give {columns} or more"
+        )
+    return None if rows == 1 or stride == columns else (rows, columns * dtype.itemsize, stride * dtype.itemsize)
+
+
+def _reach(rows: int, row_bytes: int, pitch: int) -> int:
+    """From the first to the last byte."""
+    return (rows - 1) * pitch + row_bytes
+
+
+def run_kernel(kernel: Callable[..., object], args: tuple[object, ...], tl: TL) -> None:
+    """Run ``kernel(*args, tl)``; called in the PE's task.
+
+    Raises:
+        KernelError: when the kernel ends with futures that it did not wait for.
+        IpcqTypeMismatch: when the message of such a future does not match it.
+    """
+    kernel(*args, tl)
+    tl._end()
+    tl._pe.settle()

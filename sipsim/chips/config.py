@@ -1,0 +1,125 @@
+"""The config of a run, checked by the rules of every domain and of the chosen chip.
+
+Rules for ``system.chip``, and those of the chip that is chosen.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path as File
+
+from sipsim.chips.api.chip import CHIPS, kind_of
+from sipsim.config import load as files
+from sipsim.config.check import convert_part
+from sipsim.config.document import Path, Problem, Rule, refused, shown, unregistered
+from sipsim.config.load import Override
+from sipsim.config.schema import Resolved
+from sipsim.core.registry import UnknownName
+from sipsim.fabric.links import rules as link_rules
+from sipsim.topology import links as topology_rules
+from sipsim.topology.links import build_links, implied_values, natural_order
+
+CHIP: Path = ("system", "chip")
+PARAMS: Path = ("system", "chip_params")
+SIPS: Path = ("system", "sips")
+
+
+def known_chip(resolved: Resolved) -> Problem | None:
+    """``system.chip`` is a registered chip kind."""
+    return unregistered(CHIP, resolved.topology.system.chip, CHIPS)
+
+
+def chip_params_fit_kind(resolved: Resolved) -> Problem | None:
+    """``system.chip_params`` are exactly the kind's."""
+    kind = kind_of(resolved)
+    fitted = convert_part(kind.params_of(resolved.topology.system.chip_params), kind.Params, PARAMS)
+    return fitted.caused_by(CHIP) if isinstance(fitted, Problem) else None
+
+
+def edges_join_ports_of_chip(resolved: Resolved) -> Problem | None:
+    """Each port of the edge list is one of this chip, unless none is: then the list is another chip's."""
+    ports = kind_of(resolved).ports(resolved)
+    named: list[tuple[Path, str]] = []
+    for number, edge in enumerate(resolved.topology.system.sips.custom_links):
+        path: Path = (*SIPS, "custom_links", number)
+        named += [((*path, "a_port"), edge.a_port), ((*path, "b_port"), edge.b_port)]
+    wrong = [each for each in named if ports is not None and each[1] not in ports]
+    if ports is None or not wrong or len(wrong) == len(named):
+        return None
+    path, port = wrong[0]
+    return refused(path, shown(port), f"must be one of: {_listed(ports)}")
+
+
+def links_leave_by_ports_of_chip(resolved: Resolved) -> Problem | None:
+    """The topology joins ports that SIPs of this chip have."""
+    system, ports = resolved.topology.system, kind_of(resolved).ports(resolved)
+    links = build_links(system.sips) if ports is not None else []
+    wrong = next((link.src_port for link in links if link.src_port not in (ports or ())), None)
+    if ports is None or wrong is None:
+        return None
+    what = f"its links leave by port {wrong}; a SIP of chip {system.chip} has {_listed(ports)}"
+    text = f"system.sips.topology = {system.sips.topology}: {what}; use another chip or topology"
+    return Problem(((*SIPS, "topology"), CHIP), text)
+
+
+def skews_of_ranks(skews_ns: Mapping[str, float], path: Path, count: int) -> Problem | None:
+    """The keys of ``skews_ns``, which stand at ``path``, are ranks of ``count``."""
+    for rank, skew_ns in skews_ns.items():
+        if not (rank.isascii() and rank.isdigit() and str(int(rank)) == rank and int(rank) < count):
+            what = f"{rank!r} is no rank; allowed: 0 to {count - 1}"
+            return refused((*path, rank), skew_ns, what, ("system", "sips", "count"))
+    return None
+
+
+def _listed(ports: Collection[str]) -> str:
+    return ", ".join(sorted(ports, key=natural_order))
+
+
+def chip_rules_hold(resolved: Resolved) -> Problem | None:
+    """The first problem that the chosen kind's own rules find."""
+    return next(filter(None, (rule(resolved) for rule in kind_of(resolved).rules)), None)
+
+
+KIND_RULES: tuple[Rule, ...] = (known_chip, chip_params_fit_kind, edges_join_ports_of_chip)
+"""They come before those of the topology: a port that the chip has not is told first."""
+CHIP_RULES: tuple[Rule, ...] = (links_leave_by_ports_of_chip, chip_rules_hold)
+
+
+RULES: tuple[Rule, ...] = (
+    topology_rules.known_topology,
+    *KIND_RULES,
+    *link_rules.RULES,
+    *topology_rules.RULES,
+    link_rules.own_presets_fit_links,
+    link_rules.outages_fit_links,
+    *CHIP_RULES,
+)
+"""In this order: the first problem is the one that is reported, and a rule relies on those before it."""
+
+
+def load(
+    config: File | None = None,
+    ccl: File | None = None,
+    overrides: Sequence[Override] = (),
+    variant: str | None = None,
+) -> Resolved:
+    """The default files, then the variant, ``config`` and ``ccl`` merged over them, then ``overrides`` in order.
+
+    Raises:
+        ConfigError: one line that names the file or flag, the key, its value and what is allowed.
+    """
+    resolved = files.load(RULES, config, ccl, overrides, variant, _unused, (implied_values, _implied_link))
+    kind_of(resolved).check_overrides(resolved, overrides)
+    return resolved
+
+
+def _implied_link(resolved: Resolved) -> Iterator[tuple[Path, str]]:
+    """The links that a chip has, for a config that names none."""
+    try:
+        link = kind_of(resolved).link
+    except UnknownName:
+        return
+    if link is not None:
+        yield ("system", "sips", "link"), link
+
+
+def _unused(resolved: Resolved) -> Iterable[Problem]:
+    return kind_of(resolved).unused(resolved)

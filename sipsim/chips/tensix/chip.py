@@ -1,0 +1,350 @@
+"""Chip ``wormhole``: 80 Tensix workers, 16 Ethernet cores of 100 Gb/s, 6 channels of GDDR6, two NoCs.
+
+Chips of Tensix and Ethernet tiles: one behind its session, and what their kinds have in common.
+
+A kind is a file of parameters, ``configs/chips/NAME.yaml``, and a line in a module of its name.
+
+Chip ``blackhole``: 140 Tensix workers, 14 Ethernet cores of 400 Gb/s, 8 channels of GDDR6, two NoCs.
+"""
+
+import hashlib
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import cache
+from itertools import chain
+from typing import Any, ClassVar
+
+import greenlet
+
+from broker.wire import BadFrame
+from sipsim.chips.api.bridge import GreenletBridge
+from sipsim.chips.api.chip import CHIPS, Chip, ChipContext, ChipKind, ChipResults
+from sipsim.chips.config import skews_of_ranks
+from sipsim.chips.tensix.ccl.tensors import Called
+from sipsim.chips.tensix.dataflow import Dataflow
+from sipsim.chips.tensix.edm.data_mover import DataMover
+from sipsim.chips.tensix.eth_dataflow import EthDataflow
+from sipsim.chips.tensix.ethernet import EthWrite, Transmitter
+from sipsim.chips.tensix.fabric.channels import SenderChannel
+from sipsim.chips.tensix.fabric.connection import ConnectionWords
+from sipsim.chips.tensix.fabric.fabric import Fabric
+from sipsim.chips.tensix.fabric.router import Router, blocked, unsettled
+from sipsim.chips.tensix.host import Metal
+from sipsim.chips.tensix.jitter import Jitter
+from sipsim.chips.tensix.memory import FAR_END, TileMemory
+from sipsim.chips.tensix.noc import Core, FloorPlan, Kind
+from sipsim.chips.tensix.params import ChipParams
+from sipsim.chips.tensix.plan import SIDES, TensixPlan, channel_of, merged
+from sipsim.chips.tensix.processor import Processor
+from sipsim.chips.tensix.programs import KernelSpec, Launches
+from sipsim.chips.tensix.results import Results, TileLog
+from sipsim.chips.tensix.tiles import KIB, Tiles
+from sipsim.collectives.call import GroupCall, OpenCall
+from sipsim.config.check import convert_part
+from sipsim.config.document import Problem, Rule
+from sipsim.config.load import default_dir
+from sipsim.config.schema import Resolved
+from sipsim.config.yaml import read_mapping
+from sipsim.core.engine import Engine
+from sipsim.core.errors import ConfigError, InvariantViolation
+from sipsim.core.session import Session
+from sipsim.core.task import MakeTask, Task
+from sipsim.core.units import ns_to_ps
+from sipsim.fabric.links.frames import decode, encode
+from sipsim.fabric.links.kind import links_in_use
+from sipsim.fabric.noc.arbitration import ONE_QUEUE
+from sipsim.fabric.noc.fabric import Fabric as NocFabric
+from sipsim.records.dump import BlockedResource
+from sipsim.records.oplog import OpLog, oplog_file
+from sipsim.records.report import Usage
+from sipsim.topology.links import build_links
+from sipsim.topology.tenstorrent import port_of
+
+PARAMS = ("system", "chip_params")
+KERNELS = "its kernels"
+"""What a host program waits for in ``finish``."""
+
+
+class TensixChip(Chip):
+    """``api`` is :class:`~sipsim.chips.tensix.host.Metal`."""
+
+    def __init__(self, context: ChipContext[TensixPlan]) -> None:
+        plan = self.plan = context.plan
+        self.engine = engine = Engine()
+        self.session = Session(context.rank, engine, plan.channels, context.send, plan.reactions_ps[context.rank])
+        self.session.model = self
+        self.bridge = context.bridge or GreenletBridge()
+        self.loop = greenlet.getcurrent()
+        self._make_task: MakeTask = context.make_task
+        self.oplog = OpLog(context.keep_oplog)
+        self._log_file = oplog_file(self.oplog, context.artifact_dir) if context.job.oplog else None
+        self.log = TileLog(self.oplog, engine)
+        self._jitter = jitter = Jitter.of(plan.params.jitter, context.rank)
+        noc = self._noc = NocFabric(engine, ONE_QUEUE)
+        self.tiles = Tiles(context.rank, plan.floor_plan, plan.graph, noc, engine, self.log, jitter)
+        self._transmitters = {channel: self._transmitter(channel) for channel in plan.links[context.rank]}
+        self.fabrics: list[Fabric] = []
+        self.called = Called()
+        self.connections = ConnectionWords(plan.params.tensix.l1_KiB * KIB)
+        self.declared = Results()
+        self.api = self.metal = Metal(self)
+        self.launches = Launches(engine, self._make_kernel, self._set_semaphore, self._resume_host, jitter)
+
+    # --- kernels --------------------------------------------------------------------------------------------------
+
+    def wait_for_kernels(self) -> None:
+        """Block the host program until all kernels have ended, servers aside."""
+        assert self.host_task is not None
+        while not self.launches.is_idle:
+            self.host_task.wait(KERNELS)
+
+    def _make_kernel(self, spec: KernelSpec, ended: Callable[[], None]) -> Task:
+        name = f"kernel {spec.kernel.__name__} on {spec.core}"
+        memory, params = self.tiles.memory(spec.core), self.plan.params
+        processor = Processor(name, spec.core, memory, self.engine, params, spec.config.noc)
+        dataflow = self._dataflow(processor)
+
+        def body() -> None:
+            spec.kernel(*spec.args, dataflow)
+            processor.spend(0)
+            ended()
+
+        return processor.make(body, self.loop, self._make_task, spec.is_server)
+
+    def _set_semaphore(self, core: Core, address: int, value: int) -> None:
+        # An acknowledgement of a data mover that has ended may still leave from a word that is 0 already.
+        if self.tiles.memory(core).word(address) != value:
+            self.metal.set_word(core, address, value)
+
+    def _resume_host(self) -> None:
+        if self.host_task is not None and self.host_task.waits_for is KERNELS:
+            self.host_task.resume()
+
+    def _dataflow(self, processor: Processor) -> Dataflow:
+        plan = self.plan
+        if plan.floor_plan.kinds[processor.core] is not Kind.ETHERNET:
+            return Dataflow(processor, self.tiles)
+        channel = plan.floor_plan.ethernet.index(processor.core)
+        info_base = plan.params.ethernet.kernel_base
+        return EthDataflow(processor, self.tiles, self._transmitters.get(channel), info_base)
+
+    # --- links ----------------------------------------------------------------------------------------------------
+
+    def transmitter(self, channel: int) -> Transmitter:
+        """Of the link of an Ethernet channel."""
+        return self._transmitters[channel]
+
+    def _transmitter(self, channel: int) -> Transmitter:
+        plan, rank = self.plan, self.session.rank
+        link = plan.links[rank][channel]
+        core = plan.floor_plan.ethernet[channel]
+
+        def send(arrival_ps: int, message: EthWrite) -> None:
+            self.session.emit(link.number, arrival_ps, encode(message))
+
+        name, kind = plan.system.links[link.number].name, plan.system.link_kinds[link.number]
+        outages, memory = plan.system.outages[link.number], self.tiles.memory(core)
+        drawn = self._jitter
+        jitters = () if drawn is None else (drawn.of_link(channel), drawn.of_credits(channel))
+        params = plan.params.ethernet
+        return Transmitter(name, kind, outages, params, core, memory, self.engine, send, self.log, *jitters)
+
+    def receive(self, channel: int, body: bytes) -> None:
+        """A message of the far core of a link has arrived.
+
+        Raises:
+            InvariantViolation: for what no chip of this run can have sent.
+        """
+        try:
+            packet = decode(body)
+        except BadFrame as error:
+            links = self.plan.system.links
+            sender = links[channel].src if channel < len(links) else None
+            raise InvariantViolation(f"a packet on channel {channel} that came here is {error}", rank=sender) from None
+        eth_channel = self.plan.arrivals[self.session.rank].get(channel)
+        if eth_channel is None or type(packet) is not EthWrite:
+            what = f"a {type(packet).__name__} came on channel {channel}"
+            raise InvariantViolation(f"{what}, and this chip takes EthWrite on its links only")
+        core = self.plan.floor_plan.ethernet[eth_channel]
+        self.log.eth_arrive(core, packet.address, packet.data)
+        memory = self.tiles.memory(core)
+        memory.last_arrival = packet.address
+        memory.write(packet.address, packet.data, self.engine.now_ps, FAR_END)
+
+    def next_send_bound_ps(self, next_ps: int) -> int:
+        """A message leaves because of an event here."""
+        return next_ps
+
+    # --- the run --------------------------------------------------------------------------------------------------
+
+    def add_host_task(self, task: Task) -> None:
+        self.host_task = task
+
+    def start_host(self, task: Task) -> None:
+        skew_ns = self.plan.params.launch.start_skew_ns.get(str(self.session.rank))
+        if skew_ns:
+            self.engine.at(ns_to_ps(skew_ns), task.resume)
+        else:
+            task.resume()
+
+    def tasks(self) -> list[Task]:
+        return [*self.launches.tasks(), *([self.host_task] if self.host_task else [])]
+
+    def shown_in_dumps(self) -> list[Task]:
+        return [task for task in self.tasks() if not task.ended]
+
+    def calls(self) -> Sequence[GroupCall]:
+        return self.called.calls
+
+    def open_calls(self) -> Iterable[OpenCall]:
+        return self.called.open_calls()
+
+    def blocked(self) -> Iterable[BlockedResource]:
+        return blocked(self._routers(), self._muxed())
+
+    def _routers(self) -> list[Router]:
+        return [router for fabric in self.fabrics for router in fabric.routers]
+
+    def _muxed(self) -> list[SenderChannel]:
+        return [channel for fabric in self.fabrics for channel in fabric.muxed]
+
+    def waiting(self) -> int:
+        """Kernels and the host program that have not ended, servers aside."""
+        return len(self.unfinished())
+
+    def results(self) -> ChipResults:
+        memories = hashlib.sha256()
+        for core, memory in self.tiles.in_use():
+            for page, data in memory.pages():
+                memories.update(f"{core} {page} ".encode() + data)
+        sent = sum(transmitter.bytes_sent for transmitter in self._transmitters.values())
+        outages = chain.from_iterable(transmitter.outages_used() for transmitter in self._transmitters.values())
+        movers = [task for task in self.launches.tasks() if isinstance(task.waits_for, DataMover)]
+        left = (
+            *(f"{task.name} has not ended: {task.waits_for}" for task in movers),
+            *unsettled(self._routers(), self._muxed()),
+            *chain.from_iterable(fabric.not_closed() for fabric in self.fabrics),
+        )
+        return ChipResults(
+            memories.hexdigest(),
+            self.oplog.sha256(),
+            sent,
+            calls=tuple(self.calls()),
+            usage=(self._usage(),),
+            outages=tuple(outages),
+            left=left,
+            results=self.declared.digests(self._of_programs()),
+        )
+
+    def _usage(self) -> Usage:
+        """Of the whole run; kernels are not counted apart."""
+        links = tuple(transmitter.link_use() for transmitter in self._transmitters.values())
+        inside = ((use.busy_ps, edge.name) for edge, use in self._noc.use().items())
+        busy_ps, busiest = max(inside, default=(0, ""))
+        return Usage(0, self.engine.now_ps, 0, 0, 0, 0, {}, links, busiest, busy_ps)
+
+    def _of_programs(self) -> Iterator[tuple[str, Core, TileMemory, int]]:
+        kinds = self.plan.floor_plan.kinds
+        for core, memory in self.tiles.in_use():
+            if kinds[core] is Kind.TENSIX:
+                yield "workers", core, memory, self.metal.l1_base(core)
+            elif kinds[core] is Kind.DRAM:
+                yield "DRAM", core, memory, 0
+
+    def close(self) -> None:
+        super().close()
+        if self._log_file is not None:
+            self._log_file.close()
+
+    def commands_ended(self) -> int:
+        return self.oplog.total
+
+
+@cache
+def _defaults(name: str) -> Mapping[str, Any]:
+    """The parameters in a kind's file."""
+    return read_mapping(default_dir() / "chips" / f"{name}.yaml")
+
+
+class TensixKind(ChipKind[TensixPlan]):
+    """``name``: of the kind, and of its file in ``configs/chips``."""
+
+    Params = ChipParams
+    name: ClassVar[str]
+
+    def ports(self, resolved: Resolved) -> Collection[str]:
+        return [*SIDES, *map(port_of, range(len(self.params(resolved).ethernet.cores)))]
+
+    def params_of(self, given: Mapping[str, Any]) -> Mapping[str, Any]:
+        return merged(_defaults(self.name), given)
+
+    @property
+    def rules(self) -> tuple[Rule, ...]:  # type: ignore[override]
+        return (self._a_link_a_channel, self._copies_keep_up, self._skews_are_of_ranks)
+
+    def _a_link_a_channel(self, resolved: Resolved) -> Problem | None:
+        """E, W, N and S are Ethernet channels that have a name of their own, too."""
+        used: dict[tuple[int, int], str] = {}
+        for link in build_links(resolved.topology.system.sips):
+            other = used.setdefault((link.src, channel_of(link.src_port)), link.src_port)
+            if other != link.src_port:
+                channel = channel_of(link.src_port)
+                what = f"ports {other} and {link.src_port} of SIP {link.src} are Ethernet channel {channel}"
+                text = f"system.sips.custom_links: {what}, which has one link"
+                return Problem((("system", "sips", "custom_links"),), text)
+        return None
+
+    def _copies_keep_up(self, resolved: Resolved) -> Problem | None:
+        """A message is kept between a wire and a slower copy, where there is no room for many."""
+        sips, copy_GBps = resolved.topology.system.sips, self.params(resolved).ethernet.copy_GBps
+        for kind in links_in_use(resolved, build_links(sips)):
+            if copy_GBps is not None and copy_GBps < kind.bandwidth_GBps:
+                what = f"less than the {kind.bandwidth_GBps:g} GB/s of a link; give as much, or null, or another --link"
+                return Problem(
+                    ((*PARAMS, "ethernet", "copy_GBps"),),
+                    f"{'.'.join(PARAMS)}.ethernet.copy_GBps = {copy_GBps:g}: {what}",
+                )
+        return None
+
+    def _skews_are_of_ranks(self, resolved: Resolved) -> Problem | None:
+        skews, path = self.params(resolved).launch.start_skew_ns, (*PARAMS, "launch", "start_skew_ns")
+        return skews_of_ranks(skews, path, resolved.topology.system.sips.count)
+
+    def params(self, resolved: Resolved) -> ChipParams:
+        """Those of a checked config."""
+        with resolved.reads.apart():
+            given = resolved.topology.system.chip_params
+        fitted = convert_part(self.params_of(given), ChipParams, PARAMS)
+        assert not isinstance(fitted, Problem)
+        return fitted
+
+    def plan(self, resolved: Resolved) -> TensixPlan:
+        params = self.params(resolved)
+        problem = FloorPlan(params).problem()
+        if problem:
+            raise ConfigError(f"system.chip_params: {problem}")
+        return TensixPlan(resolved, resolved.reads.watched(params, PARAMS))
+
+    def build(self, context: ChipContext[TensixPlan]) -> TensixChip:
+        return TensixChip(context)
+
+
+class Blackhole(TensixKind):
+    """Its parameters are those of ``configs/chips/blackhole.yaml``."""
+
+    about = "Tensix workers and Ethernet cores, which run data movement kernels"
+    name = "blackhole"
+    link = "tenstorrent_400g"
+
+
+CHIPS.register("blackhole")(Blackhole())
+
+
+class Wormhole(TensixKind):
+    """Its parameters are those of ``configs/chips/wormhole.yaml``."""
+
+    about = "Tensix workers and Ethernet cores, which run data movement kernels"
+    name = "wormhole"
+    link = "tenstorrent_100g"
+
+
+CHIPS.register("wormhole")(Wormhole())

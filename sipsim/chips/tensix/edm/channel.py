@@ -1,0 +1,298 @@
+"""One channel of a data mover as its server sees it: which fact holds, and its commands as calls of the core.
+
+The state machine of a channel of the ERISC data mover: pure, a table for each end.
+
+A *fact* is what the data mover of an Ethernet core sees of one channel; a *command* is what it does about it. Both
+modes of termination have one table: with ``MESSAGE_COUNT_REACHED`` the data mover counts, and tells the last message as
+``WRITTEN_LAST`` or ``READ_LAST``; with ``WORKER_INITIATED`` the worker says so. What the table does not have is against
+the protocol, and refused by name.
+
+A channel has one buffer at each end. The *source*, at the sender, is the worker's until it has written; the data
+mover's until the receiver has acknowledged the payload (ack 1); then the worker's again. The *slot*, at the receiver,
+is taken from the send until the second acknowledgement (ack 2), which is the only credit there is.
+"""
+
+import struct
+from collections.abc import Mapping
+from enum import Enum
+from typing import Final, NamedTuple
+
+from sipsim.chips.tensix.dataflow import NocAddress
+from sipsim.chips.tensix.edm.layout import ChannelSpec, Layout, WorkerSignal
+from sipsim.chips.tensix.eth_dataflow import SYNC_BYTES, EthDataflow
+from sipsim.chips.tensix.ethernet import WORD_BYTES
+from sipsim.chips.tensix.tiles import ATOMIC_BYTES
+from sipsim.core.errors import KernelMisuse
+
+
+class State(Enum):
+    """Of a channel. The first part says whose the source is and where the slot stands, or who has the slot."""
+
+    STARTING = "before the handshake"
+    EMPTY = "source with the worker, slot free"
+    EMPTY_AHEAD = "source with the worker, slot taken"
+    FULL_AHEAD = "source full, slot taken"
+    LAST_AHEAD = "source full with the last message, slot taken"
+    SENT = "sent, no ack yet"
+    LAST_SENT = "last message sent, no ack yet"
+    DRAINING = "last message received, slot taken"
+    LISTENING = "slot free, nothing has come"
+    READING = "payload with the worker"
+    ENDED = "ended"
+
+
+class Fact(Enum):
+    """What is seen of a channel."""
+
+    HANDSHAKE_DONE = "both ends are ready"
+    WRITTEN = "the worker has written a payload"
+    WRITTEN_LAST = "the worker has written the last payload"
+    ACK_1 = "the receiver has the payload"
+    ACK_2 = "the receiver's buffer is free"
+    ARRIVED = "a payload has come over the link"
+    READ = "the worker has read the payload"
+    READ_LAST = "the worker has read the last payload"
+    TERMINATE = "the worker ends the channel without a message"
+
+
+class Command(Enum):
+    """What is done about a fact."""
+
+    CLEAR_SEMAPHORE = "set the channel's semaphore to 0"
+    TELL_WORKER = "increment the worker's semaphore"
+    SEND = "send the payload, and bytes_sent behind it"
+    SEND_ACK_1 = "send the word with receiver_ack, from an address of its own"
+    SEND_ACK_2 = "clear bytes_sent and receiver_ack, and send them"
+
+
+class Step(NamedTuple):
+    """What a fact leads to; the commands are done in their order."""
+
+    state: State
+    commands: tuple[Command, ...] = ()
+
+
+Table = Mapping[State, Mapping[Fact, Step]]
+
+_CLEAR, _TELL, _SEND = Command.CLEAR_SEMAPHORE, Command.TELL_WORKER, Command.SEND
+
+SENDER: Table = {
+    State.STARTING: {Fact.HANDSHAKE_DONE: Step(State.EMPTY, (_CLEAR, _TELL))},
+    State.EMPTY: {
+        Fact.WRITTEN: Step(State.SENT, (_CLEAR, _SEND)),
+        Fact.WRITTEN_LAST: Step(State.LAST_SENT, (_CLEAR, _SEND)),
+        Fact.TERMINATE: Step(State.ENDED, (_CLEAR,)),
+    },
+    State.SENT: {
+        Fact.ACK_1: Step(State.EMPTY_AHEAD, (_TELL,)),
+        # Both acknowledgements came between two looks.
+        Fact.ACK_2: Step(State.EMPTY, (_TELL,)),
+    },
+    State.EMPTY_AHEAD: {
+        Fact.ACK_2: Step(State.EMPTY),
+        Fact.WRITTEN: Step(State.FULL_AHEAD, (_CLEAR,)),
+        Fact.WRITTEN_LAST: Step(State.LAST_AHEAD, (_CLEAR,)),
+        Fact.TERMINATE: Step(State.DRAINING, (_CLEAR,)),
+    },
+    State.FULL_AHEAD: {Fact.ACK_2: Step(State.SENT, (_SEND,))},
+    State.LAST_AHEAD: {Fact.ACK_2: Step(State.LAST_SENT, (_SEND,))},
+    State.LAST_SENT: {Fact.ACK_1: Step(State.DRAINING), Fact.ACK_2: Step(State.ENDED)},
+    State.DRAINING: {Fact.ACK_2: Step(State.ENDED)},
+    State.ENDED: {},
+}
+"""A channel that sends over the link."""
+
+RECEIVER: Table = {
+    State.STARTING: {Fact.HANDSHAKE_DONE: Step(State.LISTENING)},
+    State.LISTENING: {
+        Fact.ARRIVED: Step(State.READING, (Command.SEND_ACK_1, _TELL)),
+        Fact.TERMINATE: Step(State.ENDED, (_CLEAR,)),
+    },
+    State.READING: {
+        Fact.READ: Step(State.LISTENING, (_CLEAR, Command.SEND_ACK_2)),
+        Fact.READ_LAST: Step(State.ENDED, (_CLEAR, Command.SEND_ACK_2)),
+    },
+    State.ENDED: {},
+}
+"""A channel that receives over the link. Its semaphore is cleared before the handshake."""
+
+
+def step(table: Table, state: State, fact: Fact, channel: str) -> Step:
+    """What a channel does about a fact. ``channel``: its name, for the message.
+
+    Raises:
+        KernelMisuse: for a fact that its state does not let come.
+    """
+    found = table[state].get(fact)
+    if found is None:
+        raise KernelMisuse(
+            f"{channel} is in state {state.name} ({state.value}), and {fact.name} ({fact.value}) must not come then; "
+            f"{_allowed(table[state])}"
+        )
+    return found
+
+
+def _allowed(row: Mapping[Fact, Step]) -> str:
+    return f"it waits for {' or '.join(fact.name for fact in row)}" if row else "nothing may come any more"
+
+
+SYNC = struct.Struct("<IIII")
+"""``bytes_sent``, ``receiver_ack``, ``src_id`` and the word that is kept: here :data:`TAG`, if a data mover sent it."""
+TAG: Final = 0x0EDA7A00
+FREE = SYNC.pack(0, 0, 0, 0)
+ACK_1 = SYNC.pack(1, 1, 0, 0)
+SENT, RECEIVED, FREED = range(3)
+"""What the sender knows of its last message; it only grows until the next one."""
+WORKER_SAYS: Final = {
+    True: {WorkerSignal.MESSAGE: Fact.WRITTEN, WorkerSignal.LAST_MESSAGE: Fact.WRITTEN_LAST},
+    False: {WorkerSignal.MESSAGE: Fact.READ, WorkerSignal.LAST_MESSAGE: Fact.READ_LAST},
+}
+SIGNALS: Final = (
+    "1 (message), 2 (last one) or 3 (end); signals that the data mover has not taken add up, so end by 2 with the last "
+    "message"
+)
+
+
+class EdmChannel:
+    """Channel ``number``. ``table``: its state machine; ``name``: for messages."""
+
+    def __init__(self, number: int, spec: ChannelSpec, layout: Layout, df: EthDataflow, table: Table | None = None):
+        self.number = number
+        self.spec = spec
+        self.is_sender = spec.is_sender
+        self.table = table or (SENDER if spec.is_sender else RECEIVER)
+        self.state = State.STARTING
+        self.name = f"channel {number} of the data mover on {df.core} ({'sender' if spec.is_sender else 'receiver'})"
+        self._df = df
+        self._is_merged = layout.is_merged
+        self.buffer = layout.buffer(number)
+        self.semaphore = layout.semaphore(number)
+        self.sync = self.buffer + spec.message_bytes if layout.is_merged else df.sync_address(number)
+        self.arrival = self.buffer if layout.is_merged and not spec.is_sender else self.sync
+        """The first address of what the link brings for this channel."""
+        self._words = SYNC.pack(spec.message_bytes, 0, number, TAG)
+        self._tells = [NocAddress(worker, spec.worker_semaphore) for worker in spec.workers]
+        self._says = WORKER_SAYS[spec.is_sender]
+        self._credit = FREED
+        self._messages = 0
+
+    # --- facts ----------------------------------------------------------------------------------------------------
+
+    def fact(self) -> Fact | None:
+        """What has come about and was not taken yet; what the link has brought comes before what the worker says.
+
+        Raises:
+            KernelMisuse: for a semaphore with a value that no worker may give it.
+        """
+        if not self.is_sender or self._credit != FREED:
+            sent, ack, _, _ = SYNC.unpack(self._df.peek(self.sync, SYNC_BYTES))
+            if not self.is_sender:
+                if sent and not ack:
+                    return Fact.ARRIVED
+            else:
+                credit = FREED if not sent else RECEIVED if ack else SENT
+                if credit > self._credit:
+                    return Fact.ACK_2 if credit == FREED else Fact.ACK_1
+        value = int.from_bytes(self._df.peek(self.semaphore, ATOMIC_BYTES), "little")
+        return self._said(value) if value else None
+
+    def take(self, fact: Fact) -> tuple[Command, ...]:
+        """Do what the table says about a fact; what that was.
+
+        Raises:
+            KernelMisuse: for a fact that must not come in this state.
+        """
+        next_state, commands = step(self.table, self.state, fact, self.name)
+        if fact is Fact.ACK_1:
+            self._credit = RECEIVED
+        elif fact is Fact.ACK_2:
+            self._credit = FREED
+        elif fact in self._says.values():
+            self._messages += 1
+        self.state = next_state
+        for command in commands:
+            self._do(command)
+        return commands
+
+    def clear(self) -> None:
+        """Before the handshake: the words of flow control, where bytes of earlier programs may lie."""
+        if self._df.peek(self.sync, SYNC_BYTES) != FREE:
+            self._df.store(self.sync, FREE)
+
+    def __str__(self) -> str:
+        facts = " or ".join(f"{fact.name} ({fact.value})" for fact in self.table[self.state])
+        kind = "sender" if self.is_sender else "receiver"
+        return f"channel {self.number} ({kind}) after {self._messages} messages, in {self.state.name}: {facts}"
+
+    def _said(self, value: int) -> Fact | None:
+        """What a semaphore means that is not 0."""
+        spec, workers = self.spec, len(self.spec.workers)
+        if not spec.num_messages:
+            if value == WorkerSignal.TERMINATE:
+                return Fact.TERMINATE
+            found = self._says.get(value)
+        elif value <= workers:
+            if value < workers:
+                return None
+            is_last = self._messages + 1 >= spec.num_messages
+            found = self._says[WorkerSignal.LAST_MESSAGE if is_last else WorkerSignal.MESSAGE]
+        else:
+            found = None
+        if found is None:
+            may_be = f"{workers} with {workers} workers" if spec.num_messages else SIGNALS
+            raise KernelMisuse(f"{self.name}: its worker made its semaphore {value}; it may be {may_be}")
+        return found
+
+    # --- commands -------------------------------------------------------------------------------------------------
+
+    def _do(self, command: Command) -> None:
+        match command:
+            case Command.CLEAR_SEMAPHORE:
+                self._clear_semaphore()
+            case Command.TELL_WORKER:
+                self._tell_worker()
+            case Command.SEND:
+                self._send_message()
+            case Command.SEND_ACK_1:
+                self._send_ack_1()
+            case Command.SEND_ACK_2:
+                self._send_ack_2()
+
+    def _clear_semaphore(self) -> None:
+        self._df.store(self.semaphore, bytes(ATOMIC_BYTES))
+
+    def _tell_worker(self) -> None:
+        for worker in self._tells:
+            self._df.noc_semaphore_inc(worker, 1)
+
+    def _send_message(self) -> None:
+        self._credit = SENT
+        if self._is_merged:
+            self._df.store(self.sync, self._words)
+            self._send(self.buffer, self.spec.message_bytes + SYNC_BYTES)
+            return
+        self._send(self.buffer, self.spec.message_bytes)
+        self._df.store(self.sync, self._words)
+        self._send(self.sync, SYNC_BYTES)
+
+    def _send_ack_1(self) -> None:
+        df = self._df
+        df.store(self.sync + ATOMIC_BYTES, ACK_1[ATOMIC_BYTES : 2 * ATOMIC_BYTES])
+        df.eth_send_packet(0, df.ack_address // WORD_BYTES, self.sync // WORD_BYTES, 1)
+
+    def _send_ack_2(self) -> None:
+        self._df.store(self.sync, FREE)
+        self._send(self.sync, SYNC_BYTES)
+
+    def _send(self, address: int, nbytes: int) -> None:
+        """To the same address of the far core."""
+        word = address // WORD_BYTES
+        self._df.eth_send_packet(0, word, word, nbytes // WORD_BYTES)
+
+
+def too_early(name: str) -> KernelMisuse:
+    """For something that the link brought for a channel which is not open yet."""
+    return KernelMisuse(
+        f"{name}: something came over the link before the handshake was done; the far end sends too early, or an "
+        "earlier program ended without its credits"
+    )

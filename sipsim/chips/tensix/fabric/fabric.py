@@ -1,0 +1,411 @@
+"""The fabric of a chip as its host script opens it: which routers there are, who is joined to whom, who may connect.
+
+Which chips a fabric has, and who is whose neighbour in which direction. Pure.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from sipsim.chips.tensix.arguments import Count, Natural, Within, checked, whole, worker_tile
+from sipsim.chips.tensix.fabric.channels import Downstream, FarReceiver, ReceiverChannel, SenderChannel
+from sipsim.chips.tensix.fabric.connection import WORKER_BYTES, ConnectionWords, FabricEndpoint
+from sipsim.chips.tensix.fabric.layout import Idle, Layout, layout
+from sipsim.chips.tensix.fabric.mux import Mux, run_mux
+from sipsim.chips.tensix.fabric.packet import OPPOSITE, Way
+from sipsim.chips.tensix.fabric.router import Router, RouterMachine
+from sipsim.chips.tensix.noc import Core
+from sipsim.chips.tensix.params import Avoidance, FlowControl, RevisionParams
+from sipsim.chips.tensix.programs import DataMovementConfig, KernelSpec, Program
+from sipsim.chips.tensix.tiles import KIB
+from sipsim.core.errors import KernelMisuse
+
+Neighbours = dict[Way, int]
+TOPOLOGIES = ("line", "ring", "neighbor", "mesh")
+ROLES = ("dateline", "upstream", "adjacent")
+"""Routers near a dateline: on its link, on the other link of a chip at its end, and at the far end of that."""
+
+
+class Places:
+    """``chips``: ranks in order, row by row in a ``mesh`` of ``columns``. ``passing``: sender channels of a router, for
+    each virtual channel, that other receivers of its chip fill.
+    """
+
+    def __init__(self, topology: str, chips: Sequence[int], columns: int = 0) -> None:
+        if topology not in TOPOLOGIES:
+            raise KernelMisuse(f"a fabric's topology is {', '.join(TOPOLOGIES)}, not {topology!r}")
+        if len(set(chips)) != len(chips):
+            raise KernelMisuse(f"a chip stands twice in {list(chips)}")
+        least = 3 if topology == "ring" else 2
+        if len(chips) < least:
+            raise KernelMisuse(f"a {topology} of {len(chips)} chips; it has {least} or more")
+        if topology != "mesh" and columns:
+            raise KernelMisuse(f"columns={columns} of a {topology}; a mesh has columns, leave them out")
+        if topology == "mesh" and (columns < 1 or len(chips) % columns):
+            raise KernelMisuse(f"a mesh of {len(chips)} chips in {columns} columns; give columns that divide them")
+        self.topology = topology
+        self.chips = list(chips)
+        self.columns = columns if topology == "mesh" else len(chips)
+        self.is_ring = topology == "ring"
+        self.passing = {"line": 1, "ring": 1, "neighbor": 0, "mesh": 3}[topology]
+
+    @property
+    def size(self) -> int:
+        """The number of chips."""
+        return len(self.chips)
+
+    @property
+    def told(self) -> str:
+        """The chips in order, runs as ``first-last``; of a mesh with its columns."""
+        runs = list[list[int]]()
+        for chip in self.chips:
+            if runs and chip == runs[-1][-1] + 1:
+                runs[-1][1:] = [chip]
+            else:
+                runs.append([chip])
+        text = " ".join("-".join(map(str, run)) for run in runs)
+        return f"{text} in {self.columns} columns" if self.topology == "mesh" else text
+
+    def position(self, rank: int) -> int:
+        """Of a chip.
+
+        Raises:
+            KernelMisuse: for one that is not in it.
+        """
+        if rank not in self.chips:
+            raise KernelMisuse(f"SIP {rank} opens a fabric of chips {self.chips}, which it is none of")
+        return self.chips.index(rank)
+
+    def neighbours(self, rank: int) -> Neighbours:
+        """By direction."""
+        index, found = self.position(rank), dict[Way, int]()
+        row, column = divmod(index, self.columns)
+        for way, down, right in ((Way.E, 0, 1), (Way.W, 0, -1), (Way.S, 1, 0), (Way.N, -1, 0)):
+            at_row, at_column = row + down, column + right
+            if self.is_ring:
+                at_column %= self.columns
+            if 0 <= at_column < self.columns and 0 <= at_row < self.size // self.columns:
+                found[way] = self.chips[at_row * self.columns + at_column]
+        return found
+
+    def is_dateline(self, rank: int, way: Way) -> bool:
+        """Whether the link of a chip's router is the one at which packets change their virtual channel."""
+        index = self.position(rank)
+        return (index == 0 and way is Way.W) or (index == self.size - 1 and way is Way.E)
+
+    def role(self, rank: int, way: Way) -> str:
+        """Of a router of a ring with a dateline, among ``ROLES``; "" for any other."""
+        far = self.neighbours(rank)[way]
+        if self.is_dateline(rank, way):
+            return "dateline"
+        for chip, role in ((rank, "upstream"), (far, "adjacent")):
+            if self.position(chip) in (0, self.size - 1):
+                return role
+        return ""
+
+    def idle(self, role: str) -> Idle:
+        """Channels that no packet comes to which makes less than a whole turn: on the dateline's link nothing is on
+        virtual channel 1 yet, what leaves a chip at its end has changed to that, and nothing on it goes to that chip.
+        """
+        vc_0, vc_1 = 1, 1 + self.passing
+        return {"dateline": Idle((vc_1,), (1,)), "upstream": Idle((vc_0,), (1,)), "adjacent": Idle((vc_1,))}[role]
+
+    def order(self, onward: Way, came: Way) -> int:
+        """Which of its passing sender channels a router has for what comes over the link to ``came``."""
+        others = [way for way in (Way.E, Way.W, Way.N, Way.S) if way is not onward]
+        return 0 if self.passing == 1 else others.index(came)
+
+    def channel(self, plan: Any, rank: int, way: Way, link: int) -> int:
+        """The Ethernet channel of a link.
+
+        Raises:
+            KernelMisuse: where there are fewer links.
+        """
+        far = self.neighbours(rank)[way]
+        channels = plan.links_to(rank, far)
+        if link >= len(channels):
+            what = f"{len(channels)} links lead from SIP {rank} to SIP {far}"
+            raise KernelMisuse(
+                f"the fabric wants {link + 1} links or more side by side, and {what}; give fewer with num_links"
+            )
+        return int(channels[link])
+
+    def first_link(self, plan: Any, num_links: int) -> int:
+        """The least number of its links among those of the system: all its chips find the same one, and no other fabric
+        does, as a link is of one fabric.
+        """
+        return min(
+            int(plan.links[rank][self.channel(plan, rank, way, link)].number)
+            for rank in self.chips
+            for way in self.neighbours(rank)
+            for link in range(num_links)
+        )
+
+
+WAYS: Final = {"forward": Way.E, "backward": Way.W, **{way.name: way for way in Way}}
+NO_WHOLE_TURNS: Final = {"upstream", "adjacent"}
+"""Roles of routers whose spare slots are those of channels that packets of a whole turn would need."""
+MUX_BASE = 8192
+"""Of the L1 of a mux, behind the room for semaphores."""
+
+
+@checked("fabric")
+class Fabric:
+    """Made by ``tt.open_fabric``. ``position``: of this chip among ``size``; ``num_links``: side by side.
+    ``spare_slots``: the routers near a dateline that use the slots of idle channels for others.
+    """
+
+    def __init__(
+        self,
+        chip: Any,
+        places: Places,
+        num_links: int,
+        revision: str,
+        payload_bytes: int,
+        base: int,
+        spare_slots: Sequence[str],
+    ) -> None:
+        self._chip = chip
+        self._places = places
+        self._params = chip.plan.params
+        self._revision: RevisionParams = self._params.fabric.revisions[revision]
+        self.revision = revision
+        self.rank: int = chip.session.rank
+        self.position = places.position(self.rank)
+        self.size = places.size
+        self.topology = places.topology
+        self.num_links = num_links
+        self.payload_bytes = payload_bytes
+        self._words: ConnectionWords = chip.connections
+        self._layout = self._make_layout(base)
+        self._spare_slots = tuple(spare_slots) if self._revision.spare_slots and self._vcs > 1 else ()
+        self._contract = f"{revision} {places.topology}, {self._layout.shape.senders[0]} and "
+        self._contract += f"{self._layout.shape.receivers[0]} slots of {payload_bytes} B, "
+        if self._spare_slots:
+            self._contract += f"spare slots {'+'.join(role[:4] for role in self._spare_slots)}, "
+        self._contract += f"{num_links} of chips {places.told}"
+        self._muxes: list[Mux] = []
+        self._machines: dict[tuple[Way, int], RouterMachine] = {}
+        near = places.neighbours(self.rank)
+        for way in near:
+            for link in range(num_links):
+                self._machines[way, link] = self._make_router(way, link, near)
+        for (way, link), machine in self._machines.items():
+            self._join(way, link, machine)
+        for machine in self._machines.values():
+            machine.say_hello()
+
+    @property
+    def chips(self) -> list[int]:
+        """The ranks of the fabric's chips, in its order."""
+        return self._places.chips
+
+    @property
+    def number(self) -> int:
+        """The same on all its chips, and another one than of any other fabric of the system."""
+        return self._places.first_link(self._chip.plan, self.num_links)
+
+    # --- for host scripts -----------------------------------------------------------------------------------------
+
+    def ways(self) -> list[Way]:
+        """The directions in which this chip has a neighbour."""
+        return list(dict.fromkeys(way for way, _ in self._machines))
+
+    def connect(self, worker: Core | tuple[int, int], direction: str | Way, link: Natural = 0) -> FabricEndpoint:
+        """What the kernel of a worker needs for a connection to sender channel 0 of the router of a link. Several
+        workers may be given one, and be connected one after the other.
+
+        Raises:
+            KernelMisuse: for a direction without a neighbour, a link that does not exist, or a tile that is no worker.
+        """
+        worker = self._worker(worker)
+        machine = self._machine(direction, link)
+        words = self._take_words(worker)
+        shape, ring = machine.layout.shape, machine.router.senders[0].ring
+        is_short = self._revision.has_short_headers
+        most_hops = self.size - 1 if NO_WHOLE_TURNS & {*self._spare_slots} else None
+        places, way = (machine.core, self._layout.connection, ring), machine.router.own
+        return FabricEndpoint(*places, shape.header_bytes, shape.payload_bytes, is_short, words, way, most_hops)
+
+    def create_mux(
+        self,
+        program: Program,
+        core: Core | tuple[int, int],
+        direction: str | Way,
+        full: Natural,
+        headers: Natural = 0,
+        slots: Count = 8,
+        link: Natural = 0,
+    ) -> Mux:
+        """Put a mux on a worker into a program: ``full`` channels for packets and ``headers`` for packets without
+        payload, with ``slots`` each. Clients get their endpoints with :meth:`connect_to_mux`.
+
+        Raises:
+            KernelMisuse: as :meth:`connect`, for channels that do not fit, and for a worker that has a mux.
+        """
+        core = self._worker(core)
+        whole("channels of a mux (full + headers)", full + headers, 1)
+        if any(core in fabric.mux_cores for fabric in self._chip.fabrics):
+            raise KernelMisuse(f"worker {core} of SIP {self.rank} has a mux, which never ends; put this one on another")
+        onward = self.connect(core, direction, link)
+        onward_name = self._machine(direction, link).router.senders[0].name
+        base = self._params.tensix.kernel_base + MUX_BASE
+        visit_ns = self._params.fabric.mux_visit_ns
+        mux = Mux(f"SIP {self.rank} mux {core}", core, base, self._words.floor, full, headers, slots, onward,
+                  onward_name, visit_ns, self._chip.tiles)  # fmt: skip
+        self._muxes.append(mux)
+        self._chip.declared.leave_out(core, mux.addresses)
+        noc = self._chip.metal.nearer_noc(core, onward.router)
+        program.add(KernelSpec(run_mux, core, DataMovementConfig(noc=noc), (mux,), True))
+        return mux
+
+    def connect_to_mux(self, mux: Mux, channel: Within, worker: Core | tuple[int, int]) -> FabricEndpoint:
+        """What the kernel of a client needs for a connection to a channel of a mux.
+
+        Raises:
+            KernelMisuse: for a channel that does not exist, or a tile that is no worker.
+        """
+        channel = whole("channel of a mux", channel, 0, len(mux.channels) - 1)
+        return mux.endpoint(channel, self._take_words(self._worker(worker)))
+
+    @property
+    def routers(self) -> list[Router]:
+        """Of this chip."""
+        return [machine.router for machine in self._machines.values()]
+
+    def not_closed(self) -> list[str]:
+        """A line for each connection of a worker that is open; muxes keep theirs."""
+        machines = (machine for machine in self._machines.values() if machine.connection.worker is not None)
+        return [
+            f"worker {machine.connection.worker} has not closed its connection to {machine.connection.name}"
+            for machine in machines
+            if machine.connection.worker not in self.mux_cores
+        ]
+
+    @property
+    def mux_cores(self) -> list[Core]:
+        """The workers that run muxes."""
+        return [mux.core for mux in self._muxes]
+
+    @property
+    def muxed(self) -> list[SenderChannel]:
+        """The channels of all muxes."""
+        return [each.channel for mux in self._muxes for each in mux.channels]
+
+    @property
+    def cores(self) -> list[Core]:
+        """That run them."""
+        return [machine.core for machine in self._machines.values()]
+
+    def _take_words(self, worker: Core) -> int:
+        """The words of one more connection, which are no result."""
+        words = self._words.take(worker)
+        self._chip.declared.leave_out(worker, range(words, words + WORKER_BYTES))
+        return words
+
+    def _worker(self, core: Core | tuple[int, int]) -> Core:
+        return worker_tile(Core(*core), self._chip.plan.floor_plan.workers)
+
+    def _machine(self, direction: Any, link: int) -> RouterMachine:
+        way = WAYS.get(direction) if isinstance(direction, str) else direction
+        machine = self._machines.get((way, link)) if isinstance(way, Way) else None
+        if machine is None:
+            there = ", ".join(f"{each.name} link {number}" for each, number in self._machines)
+            direction = direction.name if isinstance(direction, Way) else direction
+            raise KernelMisuse(f"SIP {self.rank} has no router {direction} on link {link}; it has {there}")
+        return machine
+
+    # --- building -------------------------------------------------------------------------------------------------
+
+    def _make_layout(self, base: int) -> Layout:
+        params, revision, places = self._params, self._revision, self._places
+        end = params.ethernet.l1_KiB * KIB
+        self._vcs = 2 if places.is_ring and revision.avoidance is Avoidance.DATELINE else 1
+        sync = revision.flow_control is FlowControl.SYNC_WORD
+        senders = 1 + self._vcs * places.passing
+        short = revision.has_short_headers
+        slots = revision.choices(places.topology == "mesh")
+        return layout(base, end, senders, self._vcs, slots, self.payload_bytes, short, sync)
+
+    def _layout_at(self, rank: int, way: Way) -> Layout:
+        """Of the router of a chip's link; both ends of a link must know both."""
+        role = self._places.role(rank, way) if self._spare_slots else ""
+        if role not in self._spare_slots:
+            return self._layout
+        end = self._params.ethernet.l1_KiB * KIB
+        return self._layout.with_spare(self._places.idle(role), self._revision.spare_slots, end)
+
+    def _is_acked(self) -> bool:
+        """Whether receivers send first-level acknowledgements; with the newer ones on rings alone."""
+        flow = self._revision.flow_control
+        return flow is FlowControl.SYNC_WORD or (flow is FlowControl.FIRST_LEVEL_ACK and self._places.is_ring)
+
+    def _make_router(self, way: Way, link: int, near: Neighbours) -> RouterMachine:
+        chip, params, at = self._chip, self._params, self._layout_at(self.rank, way)
+        far = self._layout_at(near[way], OPPOSITE[way])
+        channel = self._places.channel(self._chip.plan, self.rank, way, link)
+        core, far_rank = Core(*params.ethernet.cores[channel]), near[way]
+        self._check_free(core, channel)
+        far_channel = chip.plan.links[self.rank][channel].far_channel
+        name, far_name = f"SIP {self.rank} eth{channel}", f"SIP {far_rank} eth{far_channel}"
+        fars = [FarReceiver(f"{far_name} receiver {vc}", far.receiver(vc)) for vc in range(self._vcs)]
+        receivers = [ReceiverChannel(f"{name} receiver {vc}", vc, at.receiver(vc)) for vc in range(self._vcs)]
+        needs_bubble = self._places.is_ring and self._revision.avoidance is Avoidance.BUBBLE
+        senders = []
+        for number in range(len(at.shape.senders)):
+            vc = 0 if number == 0 else (number - 1) // self._places.passing
+            needed = 2 if number == 0 and needs_bubble else 1
+            senders.append(SenderChannel(f"{name} sender {number}", number, at.sender(number), fars[vc], needed))
+        costs = self._revision.costs or params.fabric.costs
+        fabric = params.fabric
+        flags = (self._is_acked(), fabric.transaction_ids, fabric.one_server, fabric.coupled_multicast)
+        router = Router(name, way, senders, receivers, fars, costs, *flags, chip.engine)
+        transmitter = chip.transmitter(channel)
+        stored = fabric.copy_bytes
+        return RouterMachine(router, core, at, self._contract, chip.tiles, transmitter, chip.engine, stored)
+
+    def _check_free(self, core: Core, channel: int) -> None:
+        where = f"core {core} of SIP {self.rank} (eth{channel})"
+        if any(core in fabric.cores for fabric in self._chip.fabrics):
+            raise KernelMisuse(f"{where} runs a router of another fabric; a link is of one fabric")
+        if self._chip.launches.is_used(core):
+            raise KernelMisuse(
+                f"{where} runs a kernel that has not ended, and a router needs it; open the fabric first"
+            )
+
+    def _join(self, way: Way, link: int, machine: RouterMachine) -> None:
+        """Receivers of a router forward into the other routers of its link plane."""
+        if not self._places.passing:
+            return
+        for onward in self.ways():
+            other = self._machines.get((onward, link))
+            if onward is way or other is None:
+                continue
+            order = self._places.order(onward, way)
+            changes_vc = self._vcs > 1 and self._places.is_dateline(self.rank, way)
+            # Nothing crosses the dateline twice: what comes over it on channel 1 has no way on.
+            for receiver in machine.router.receivers[: 1 if changes_vc else None]:
+                vc = 1 if changes_vc else receiver.vc
+                channel = other.router.senders[1 + vc * self._places.passing + order]
+                if channel.ring.slots:
+                    self._forward(machine, receiver, onward, other, channel)
+
+    def _forward(
+        self,
+        machine: RouterMachine,
+        receiver: ReceiverChannel,
+        onward: Way,
+        other: RouterMachine,
+        channel: SenderChannel,
+    ) -> None:
+        downstream = receiver.downstream[onward] = Downstream(channel)
+        machine.join(onward, other)
+        tiles, engine = self._chip.tiles, self._chip.engine
+
+        def is_free(count: int, at_ps: int) -> None:
+            def told() -> None:
+                downstream.freed += count
+                machine.router.wake()
+
+            tiles.tell(other.core, machine.core, max(at_ps - engine.now_ps, 0), told)
+
+        channel.tell_free = is_free

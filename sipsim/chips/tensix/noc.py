@@ -1,0 +1,177 @@
+"""The two NoCs of a chip: routes on their tori, as edges of a :class:`~sipsim.fabric.noc.fabric.Fabric`.
+
+NoC 0 goes to the right, then down; NoC 1 goes up, then to the left (tt-isa-documentation, RoutingPaths). A packet turns
+once at most. Its head takes ``niu_cycles`` into the first router, ``hop_cycles`` from router to router, and
+``niu_cycles`` out of the last one; its flits follow, one a cycle (cut-through), behind a header flit for each
+``packet_flits``.
+
+Which tile is where on a chip: workers, Ethernet cores, DRAM channels, in coordinates of NoC 0.
+"""
+
+from enum import Enum
+from itertools import pairwise
+from typing import NamedTuple
+
+from sipsim.chips.tensix.params import ChipParams
+from sipsim.core.units import gbytes_per_s_to_bps, ns_to_ps
+from sipsim.fabric.graph import Edge, Node, Route
+
+
+class Kind(Enum):
+    """What a tile has."""
+
+    TENSIX = "tensix"
+    ETHERNET = "ethernet"
+    DRAM = "dram"
+
+
+class Core(NamedTuple):
+    """A tile by its coordinates, which are those of NoC 0 for both NoCs."""
+
+    x: int
+    y: int
+
+    def __str__(self) -> str:
+        return f"{self.x}-{self.y}"
+
+
+class FloorPlan:
+    """``kinds``: of each tile that has a memory. ``ethernet``, ``dram``: cores by channel. ``workers``: row by row."""
+
+    def __init__(self, params: ChipParams) -> None:
+        self.params = params
+        self.ethernet = [Core(*each) for each in params.ethernet.cores]
+        self.dram = [Core(*each) for each in params.dram.cores]
+        tensix = params.tensix
+        columns = [x for first, last in tensix.columns for x in range(first, last + 1)]
+        rows = [y for first, last in tensix.rows for y in range(first, last + 1)]
+        self.workers = [Core(x, y) for y in rows for x in columns]
+        self.kinds: dict[Core, Kind] = {
+            **dict.fromkeys(self.workers, Kind.TENSIX),
+            **dict.fromkeys(self.ethernet, Kind.ETHERNET),
+            **dict.fromkeys(self.dram, Kind.DRAM),
+        }
+
+    def problem(self) -> str:
+        """Why the tiles do not fit on the NoC; empty if they do."""
+        noc, every = self.params.noc, [*self.workers, *self.ethernet, *self.dram]
+        if len(every) != len(self.kinds):
+            twice = next(core for core in every if every.count(core) > 1)
+            return f"tile {twice} is named twice among tensix, ethernet and dram"
+        outside = [core for core in every if core.x >= noc.width or core.y >= noc.height]
+        return f"tile {outside[0]} lies outside of a NoC of {noc.width}x{noc.height}" if outside else ""
+
+
+NOCS = (0, 1)
+DRAM_PORT = "dram"
+
+
+class NocFraming:
+    """The header flit of each packet, as what an edge adds to bytes."""
+
+    def __init__(self, flit_bytes: int, packet_flits: int) -> None:
+        self._flit_bytes = flit_bytes
+        self._packet_bytes = flit_bytes * packet_flits
+
+    def wire_bytes(self, payload_bytes: int) -> int:
+        """Whole flits: the payload's and a header for each packet."""
+        flits = -(-payload_bytes // self._flit_bytes) + -(-payload_bytes // self._packet_bytes)
+        return flits * self._flit_bytes
+
+    def stored_ps(self, payload_bytes: int) -> int:
+        """Nothing is stored on the way."""
+        return 0
+
+
+class NocGraph:
+    """The routes of both NoCs. Nodes: ``noc0`` and ``noc1`` routers by place, ``tile`` by place."""
+
+    def __init__(self, params: ChipParams) -> None:
+        self._params = params
+        noc = params.noc
+        self._framing = NocFraming(noc.flit_bytes, noc.packet_flits)
+        self._hop_ps, self._niu_ps = params.cycles_ps(noc.hop_cycles), params.cycles_ps(noc.niu_cycles)
+        self._bps = params.noc_bps
+        self._dram = {Core(*each) for each in params.dram.cores}
+        self._routes: dict[tuple[int, Core, Core], Route] = {}
+        self._carrying: dict[tuple[int, Core, Core], Route] = {}
+        self._words_ps: dict[tuple[int, Core, Core, int], int] = {}
+        self._nearer: dict[tuple[Core, Core], int] = {}
+
+    def carrying(self, noc: int, src: Core, dst: Core) -> Route:
+        """:meth:`between` for bytes that are read from the first tile and written to the second: through the channel of
+        DRAM, where one has it.
+        """
+        route = self._carrying.get((noc, src, dst))
+        if route is None:
+            route = self.between(noc, src, dst)
+            if src in self._dram or dst in self._dram:
+                read = (self._bank(src),) if src in self._dram else ()
+                written = (self._bank(dst),) if dst in self._dram else ()
+                route = Route(route.start, 0, (*read, *route.edges, *written))
+            self._carrying[noc, src, dst] = route
+        return route
+
+    def between(self, noc: int, src: Core, dst: Core) -> Route:
+        """The route of a NoC from one tile to another; the same object at every call."""
+        route = self._routes.get((noc, src, dst))
+        if route is None:
+            route = self._routes[noc, src, dst] = self._route(noc, src, dst)
+        return route
+
+    def word_ps(self, noc: int, src: Core, dst: Core, nbytes: int) -> int:
+        """The way of a word or less by itself. Kept for each route, as few sizes are asked for."""
+        found = self._words_ps.get((noc, src, dst, nbytes))
+        if found is None:
+            found = self._words_ps[noc, src, dst, nbytes] = self.between(noc, src, dst).latency_ps(nbytes)
+        return found
+
+    def nearer(self, src: Core, dst: Core) -> int:
+        """The NoC whose way is shorter."""
+        found = self._nearer.get((src, dst))
+        if found is None:
+            found = self._nearer[src, dst] = min(NOCS, key=lambda noc: self.hops(noc, src, dst))
+        return found
+
+    def route(self, src: Node, dst: Node) -> Route:
+        """Between two ports, for what looks at the graph of any chip: no frame goes through this one."""
+        return Route(src, 0, (Edge(src, dst, 1, 0, self._bps),))
+
+    def hops(self, noc: int, src: Core, dst: Core) -> int:
+        """Routers that a packet goes on to."""
+        dx, dy = self._distance(noc, src, dst)
+        return dx + dy
+
+    def _distance(self, noc: int, src: Core, dst: Core) -> tuple[int, int]:
+        params, sign = self._params.noc, 1 if noc == 0 else -1
+        return (dst.x - src.x) * sign % params.width, (dst.y - src.y) * sign % params.height
+
+    def _route(self, noc: int, src: Core, dst: Core) -> Route:
+        params, sign = self._params.noc, 1 if noc == 0 else -1
+        dx, dy = self._distance(noc, src, dst)
+        x, y = src
+        places = [(x, y)]
+        for horizontal in (True, False) if noc == 0 else (False, True):
+            for _ in range(dx if horizontal else dy):
+                if horizontal:
+                    x = (x + sign) % params.width
+                else:
+                    y = (y + sign) % params.height
+                places.append((x, y))
+        routers = [Node(f"noc{noc}", -1, f"{each_x}-{each_y}") for each_x, each_y in places]
+        edges = [self._edge(self._tile(src), routers[0], self._niu_ps)]
+        edges += [self._edge(a, b, self._hop_ps) for a, b in pairwise(routers)]
+        edges.append(self._edge(routers[-1], self._tile(dst), self._niu_ps))
+        return Route(edges[0].src, 0, tuple(edges))
+
+    def _bank(self, core: Core) -> Edge:
+        """A channel of DRAM, whose bus carries what is read and what is written."""
+        dram, tile = self._params.dram, self._tile(core)
+        return Edge(tile, Node(DRAM_PORT, -1, str(core)), ns_to_ps(dram.latency_ns), 0, gbytes_per_s_to_bps(dram.GBps))
+
+    def _edge(self, src: Node, dst: Node, ps: int) -> Edge:
+        return Edge(src, dst, ps, 0, self._bps, self._framing)
+
+    @staticmethod
+    def _tile(core: Core) -> Node:
+        return Node("tile", -1, str(core))

@@ -1,0 +1,172 @@
+"""Programs of kernels, as a host script makes them: which function runs on which processor of which tile.
+
+Programs of a chip, one after the other: a program starts when the kernels of those before it have ended.
+
+Servers do not count, unless one runs on a processor that the program needs. The semaphores of a program are set when it
+starts.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Any, NamedTuple
+
+from sipsim.chips.tensix.jitter import Jitter
+from sipsim.chips.tensix.noc import Core
+from sipsim.chips.tensix.tiles import ATOMIC_BYTES
+from sipsim.core.engine import Engine
+from sipsim.core.errors import KernelMisuse
+from sipsim.core.task import Task
+
+SEMAPHORE_BYTES = 16
+
+
+class DataMovementConfig(NamedTuple):
+    """A kernel of a worker tile: on one of its processors, whose commands go on NoC ``noc``."""
+
+    processor: int = 0
+    noc: int = 0
+
+
+class ComputeConfig(NamedTuple):
+    """The kernel of a worker tile that adds up, on the processors beside those that move data."""
+
+    noc: int = 0
+    processor: int = -1
+
+
+class EthernetConfig(NamedTuple):
+    """A kernel of an Ethernet core, whose commands go on NoC ``noc``."""
+
+    noc: int = 0
+    processor: int = 0
+
+
+Config = DataMovementConfig | ComputeConfig | EthernetConfig
+
+
+class KernelSpec(NamedTuple):
+    """A kernel to be run: ``kernel(*args, dataflow)``. ``is_server``: it never has to end."""
+
+    kernel: Callable[..., Any]
+    core: Core
+    config: Config
+    args: tuple[Any, ...]
+    is_server: bool
+
+
+@dataclass
+class Program:
+    """The kernels of one chip that start together, and the semaphores that are set before."""
+
+    kernels: list[KernelSpec] = field(default_factory=list)
+    semaphores: dict[tuple[Core, int], int] = field(default_factory=dict)
+    is_enqueued: bool = False
+
+    def add(self, spec: KernelSpec) -> None:
+        """Add a kernel.
+
+        Raises:
+            KernelMisuse: on a processor that has one, and to a program that was enqueued.
+        """
+        if self.is_enqueued:
+            what = f"kernel {spec.kernel.__name__} comes after its program was enqueued"
+            raise KernelMisuse(f"{what}; create it before, or in a program of its own")
+        place = spec.core, spec.config.processor
+        if any((each.core, each.config.processor) == place for each in self.kernels):
+            raise KernelMisuse(f"processor {spec.config.processor} of tile {spec.core} has a kernel in this program")
+        self.kernels.append(spec)
+
+    def add_semaphore(self, core: Core, first: int, end: int, initial: int) -> int:
+        """The address of a new semaphore of a tile, from ``first`` on and before ``end``.
+
+        Raises:
+            KernelMisuse: where there is no room left.
+        """
+        index = sum(1 for each, address in self.semaphores if each == core and first <= address < end)
+        address = first + index * SEMAPHORE_BYTES
+        if address + SEMAPHORE_BYTES > end:
+            raise KernelMisuse(f"tile {core} has room for {index} semaphores of a program, and all are in use")
+        self.semaphores[core, address] = initial % 2 ** (8 * ATOMIC_BYTES)
+        return address
+
+
+Place = tuple[Core, int]
+BEFORE = "the programs before its own"
+
+
+class _Launch(NamedTuple):
+    """A program that was enqueued, and its tasks by the place of their kernels."""
+
+    program: Program
+    tasks: dict[Place, Task]
+
+
+class Launches:
+    """``make(spec, ended)``: the task of a kernel, which calls ``ended`` at its end. ``set_word``: a semaphore.
+    ``on_idle``: called when all kernels have ended. ``jitter``: of the starts of kernels, if any.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        make: Callable[[KernelSpec, Callable[[], None]], Task],
+        set_word: Callable[[Core, int, int], None],
+        on_idle: Callable[[], None],
+        jitter: Jitter | None = None,
+    ) -> None:
+        self._engine = engine
+        self._make = make
+        self._set_word = set_word
+        self._on_idle = on_idle
+        self._jitter = jitter
+        self._queue: deque[_Launch] = deque()
+        self._running: dict[Place, Task] = {}
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether all kernels have ended, servers aside."""
+        return not self._queue and all(task.is_server for task in self._running.values())
+
+    def tasks(self) -> list[Task]:
+        """Of all kernels that have not ended."""
+        return [*self._running.values(), *(task for launch in self._queue for task in launch.tasks.values())]
+
+    def is_used(self, core: Core) -> bool:
+        """Whether a kernel of a tile has not ended."""
+        return any(place[0] == core for place in chain(self._running, *(launch.tasks for launch in self._queue)))
+
+    def enqueue(self, program: Program) -> list[Task]:
+        """Start a program, now or when it may; its tasks."""
+        program.is_enqueued = True
+        tasks = {}
+        for spec in program.kernels:
+            place = spec.core, spec.config.processor
+            tasks[place] = self._make(spec, lambda place=place: self._ended(place))  # type: ignore[misc]
+            tasks[place].waits_for = BEFORE
+        self._queue.append(_Launch(program, tasks))
+        self._start_next()
+        return list(tasks.values())
+
+    def _ended(self, place: Place) -> None:
+        """The kernel at a place has ended: what follows comes as an event, as its task still runs."""
+        del self._running[place]
+        self._engine.at(self._engine.now_ps, self._start_next)
+
+    def _start_next(self) -> None:
+        while self._queue and self._may_start(self._queue[0]):
+            program, tasks = self._queue.popleft()
+            for (core, address), initial in program.semaphores.items():
+                self._set_word(core, address, initial)
+            self._running |= tasks
+            for place, task in tasks.items():
+                task.waits_for = None
+                late_ps = 0 if self._jitter is None else self._jitter.start_delay_ps(*place)
+                self._engine.at(self._engine.now_ps + late_ps, task.resume)
+        if self.is_idle:
+            self._on_idle()
+
+    def _may_start(self, launch: _Launch) -> bool:
+        is_free = not any(place in self._running for place in launch.tasks)
+        return is_free and all(task.is_server for task in self._running.values())

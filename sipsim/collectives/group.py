@@ -1,0 +1,182 @@
+"""A group of ranks as algorithms see it: its SIPs, and how they are joined. Pure.
+
+The ports and links by which a message between two ranks of a group travels. Pure.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from functools import cached_property
+from itertools import pairwise
+
+from sipsim.collectives.patterns.lines import PORT_PREFIX, Path
+from sipsim.collectives.schedule import End, Wiring, mutual
+from sipsim.fabric.sips import JoinedSips
+from sipsim.topology.links import TOPOLOGIES, Shape
+
+OPPOSITE_PORT = {"E": "W", "W": "E", "N": "S", "S": "N"}
+NEXT, PREVIOUS = "next", "prev"
+
+
+def direction_of(port: str) -> str:
+    """The direction that leaves a SIP by a port (ADR-0032 D3)."""
+    return f"{PORT_PREFIX}{port}"
+
+
+def towards(rank: int) -> str:
+    """The direction to a rank of the group, by the route of fewest links."""
+    return f"to{rank}"
+
+
+class Group:
+    """``sips``: the SIP of each rank of the group, in order; ``system``: all SIPs and their links."""
+
+    def __init__(self, sips: tuple[int, ...], system: JoinedSips) -> None:
+        self.sips = sips
+        self.system = system
+
+    @property
+    def size(self) -> int:
+        """The number of ranks."""
+        return len(self.sips)
+
+    def rank_of(self, sip: int) -> int | None:
+        """The group rank of a SIP; None for one outside."""
+        return self.sips.index(sip) if sip in self.sips else None
+
+    @cached_property
+    def distances(self) -> list[list[int]]:
+        """How many links the route from a rank to another has."""
+        return [[self.system.hops(a, b) for b in self.sips] for a in self.sips]
+
+    @cached_property
+    def grid(self) -> Shape:
+        """(width, height) of the rectangle of SIPs whose ranks run along its rows; (size, 1) if it is none."""
+        width, _ = self.system.shape
+        if TOPOLOGIES.get(self.system.topology).dimensions == 1:
+            return self.size, 1
+        columns = sorted({sip % width for sip in self.sips})
+        rows = sorted({sip // width for sip in self.sips})
+        if list(self.sips) != [row * width + column for row in rows for column in columns]:
+            return self.size, 1
+        return len(columns), len(rows)
+
+    @cached_property
+    def ring_order(self) -> list[int]:
+        """All ranks, each beside the next where the grid allows it: rows there and back, and home along a column."""
+        width, height = self.grid
+        if height == 1 or width == 1:
+            return list(range(self.size))
+        if height % 2 == 0:
+            return _there_and_back(width, height, lambda x, y: y * width + x)
+        if width % 2 == 0:
+            return _there_and_back(height, width, lambda x, y: x * width + y)
+        return list(_snake(width, height))
+
+    @cached_property
+    def ring(self) -> Path:
+        """All ranks in a ring, in ``ring_order``: by the ports E or S if each link is there, else by routes."""
+        order = self.ring_order
+        return next(self._linked([order], ("E", "S"), True), [Path(tuple(order), NEXT, PREVIOUS, True)])[0]
+
+    @cached_property
+    def line(self) -> Path:
+        """The same without a way from the last rank to the first."""
+        order = self.ring_order
+        return next(self._linked([order], ("E", "S"), False), [Path(tuple(order), NEXT, PREVIOUS, False)])[0]
+
+    @cached_property
+    def is_ring(self) -> bool:
+        """Whether links join each rank of ``ring`` to the next one, and the last to the first by a link of its own."""
+        order = self.ring_order
+        if self.size < 3:
+            return self.ring.has_links
+        return self._are_neighbours and self._are_joined(order[-1], order[0])
+
+    @cached_property
+    def is_line(self) -> bool:
+        """Whether links join each rank of ``line`` to the next one, and none the last to the first."""
+        return self.size > 1 and self._are_neighbours and not self.is_ring
+
+    @property
+    def _are_neighbours(self) -> bool:
+        return all(self._are_joined(a, b) for a, b in pairwise(self.ring_order))
+
+    @cached_property
+    def rows(self) -> list[Path]:
+        """The rows of the grid, all of them rings or all of them lines; none if they have one rank each."""
+        width, height = self.grid
+        return self._axis([list(range(y * width, (y + 1) * width)) for y in range(height)], "E", "x")
+
+    @cached_property
+    def columns(self) -> list[Path]:
+        """The columns of the grid, in the same way."""
+        width, height = self.grid
+        return self._axis([list(range(x, width * height, width)) for x in range(width)], "S", "y")
+
+    def _axis(self, lines: list[list[int]], port: str, axis: str) -> list[Path]:
+        if len(lines[0]) == 1:
+            return []
+        by_routes = [Path(tuple(line), f"{NEXT}_{axis}", f"{PREVIOUS}_{axis}", True) for line in lines]
+        found = (paths for closed in (True, False) for paths in self._linked(lines, (port,), closed))
+        return next(found, by_routes)
+
+    def _linked(self, lines: list[list[int]], ports: tuple[str, ...], closed: bool) -> Iterator[list[Path]]:
+        """The lines as paths, for each of the ports whose links join each rank to the next one in all of them."""
+        for port in ports:
+            back = OPPOSITE_PORT[port]
+            pairs = [pair for line in lines for pair in pairwise([*line, line[0]] if closed else line)]
+            if self.size > 1 and all(self._leads(a, port, b, back) for a, b in pairs):
+                yield [Path(tuple(line), direction_of(port), direction_of(back), closed) for line in lines]
+
+    def _leads(self, a: int, port: str, b: int, far_port: str) -> bool:
+        far = self.system.far_ends.get((self.sips[a], port))
+        return far is not None and (far.sip, far.port) == (self.sips[b], far_port)
+
+    def _are_joined(self, a: int, b: int) -> bool:
+        ends = (self.system.far_ends.get((self.sips[a], port)) for port in OPPOSITE_PORT)
+        return any(far is not None and far.sip == self.sips[b] for far in ends)
+
+
+def wiring_of(paths: Iterable[Path]) -> Wiring:
+    """The queue pairs along paths, and those that close them."""
+    pairs: dict[End, End] = {}
+    for path in paths:
+        around = (*path.ranks, path.ranks[0]) if path.closed else path.ranks
+        if len(path.ranks) > 1:
+            pairs.update(((a, path.ahead), (b, path.back)) for a, b in pairwise(around))
+    return mutual(pairs)
+
+
+def pairwise_wiring(pairs: set[tuple[int, int]]) -> Wiring:
+    """A queue pair between the ranks of each pair, in directions :func:`towards` each other."""
+    return mutual({(a, towards(b)): (b, towards(a)) for a, b in sorted(pairs)})
+
+
+def _there_and_back(width: int, height: int, place: Callable[[int, int], int]) -> list[int]:
+    """A closed tour of a grid with an even height: along rows without their first place, then home along the first."""
+    tour = [(0, 0)]
+    for y in range(height):
+        xs = range(1, width)
+        tour += [(x, y) for x in (xs if y % 2 == 0 else reversed(xs))]
+    tour += [(0, y) for y in range(height - 1, 0, -1)]
+    return [place(x, y) for x, y in tour]
+
+
+def _snake(width: int, height: int) -> Iterator[int]:
+    for y in range(height):
+        xs = range(width)
+        yield from (y * width + x for x in (xs if y % 2 == 0 else reversed(xs)))
+
+
+Port = tuple[int, str]
+"""A SIP, and the port by which a link leaves it."""
+
+
+def route(group: Group, src: int, dst: int, direction: str) -> Iterator[Port]:
+    """The ports by which a message between two ranks leaves a SIP: that of its direction, then the routed ones."""
+    sip, goal, system = group.sips[src], group.sips[dst], group.system
+    port = system.port_towards(sip, goal, direction)
+    while sip != goal:
+        yield sip, port
+        sip = system.far_ends[sip, port].sip
+        if sip != goal:
+            port = system.next_port(sip, goal)

@@ -1,0 +1,279 @@
+"""Files of a run in folders in which another user may have prepared names: links, pipes, devices, files of his own.
+
+A folder is opened once and checked, and its files are opened below it without following links, and checked when they
+are open. So what was checked is what is read or written, whatever becomes of the names meanwhile.
+
+Reads a file that a user names, whatever it is: bounded in size, and in waiting where it is a pipe or a terminal.
+"""
+
+import errno
+import grp
+import os
+import pwd
+import select
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO
+
+from broker.security import with_room
+
+LONGEST_WAIT_S = 10.0
+"""For the next bytes of what is no regular file."""
+
+
+def read_limited(path: Path, most: int) -> bytes | None:
+    """All bytes of a file; None where they are more than ``most``, of which no more are read.
+
+    Raises:
+        OSError: for what cannot be read, such as a pipe to which nobody writes.
+    """
+    with open(path, "rb", buffering=0, opener=_without_waiting) as file:
+        poller, left = select.poll(), most + 1
+        parts: list[bytes] = []
+        poller.register(file, select.POLLIN)
+        while left > 0:
+            if not poller.poll(LONGEST_WAIT_S * 1000):
+                raise TimeoutError(errno.ETIMEDOUT, f"nothing has come from it for {LONGEST_WAIT_S:g} s", str(path))
+            part = file.read(left)
+            if part is None:
+                continue
+            if not part:
+                return b"".join(parts)
+            parts.append(part)
+            left -= len(part)
+    return None
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    """Open; a pipe without a writer would be waited for."""
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
+PRIVATE, READABLE = 0o600, 0o644
+"""Modes of new files: of what may hold keys or a user's data, and of what others may read. Umask takes from both."""
+APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+REWRITE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+_SAFE = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK
+ROOT = 0
+HINT = "name a folder of your own in which no other user can write"
+"""The advice in messages about a folder that is :class:`Unsafe`."""
+
+
+class Unsafe(OSError):
+    """A file or folder that another user may have prepared; ``strerror`` says what it is."""
+
+    def __init__(self, path: Path, what: str) -> None:
+        super().__init__(errno.EPERM, what, str(path))
+
+
+class Folder:
+    """An open folder. ``is_checked``: it must be this user's or root's, and only its owner may change its names: no
+    other user can write there, or it has the sticky bit.
+
+    Raises:
+        OSError: when it cannot be opened; :class:`Unsafe` when the check fails.
+    """
+
+    def __init__(self, path: Path, is_checked: bool = True) -> None:
+        self.path = path
+        self._fd = _following_own_links(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        why = _why_unsafe(os.fstat(self._fd)) if is_checked else ""
+        if why:
+            os.close(self._fd)
+            raise Unsafe(path, why)
+
+    def close(self) -> None:
+        """Close it; its files stay open."""
+        os.close(self._fd)
+
+    def __enter__(self) -> "Folder":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def open(self, name: str, flags: int, mode: int = PRIVATE) -> int:
+        """The descriptor of a regular file of this user; of one to be written to, without a second name.
+
+        Raises:
+            OSError: when it cannot be opened; :class:`Unsafe` when it is anything else.
+        """
+        path = self.path / name
+        try:
+            fd = _opened(name, flags & ~os.O_TRUNC | _SAFE, mode, self._fd)
+        except OSError as error:
+            why = {errno.ELOOP: "is a link", errno.ENXIO: "is no regular file"}.get(error.errno or 0)
+            if why:
+                raise Unsafe(path, why) from None
+            raise OSError(error.errno, error.strerror, str(path)) from None
+        try:
+            found = os.fstat(fd)
+            if not stat.S_ISREG(found.st_mode):
+                raise Unsafe(path, "is no regular file")
+            if found.st_uid != os.geteuid():
+                raise Unsafe(path, f"belongs to {user_name(found.st_uid)}")
+            if found.st_nlink > 1 and flags & os.O_ACCMODE != os.O_RDONLY:
+                raise Unsafe(path, "has a second name, a hard link")
+            os.set_blocking(fd, True)
+            if flags & os.O_TRUNC:
+                os.ftruncate(fd, 0)
+        except BaseException:
+            os.close(fd)
+            raise
+        return fd
+
+    def read(self, name: str, most_bytes: int) -> bytes:
+        """The first bytes of a file.
+
+        Raises:
+            OSError: as :meth:`open`.
+        """
+        with os.fdopen(self.open(name, os.O_RDONLY), "rb") as file:
+            return file.read(most_bytes)
+
+    def write(self, name: str, data: bytes, mode: int = PRIVATE) -> None:
+        """Write a file whole or not at all; what had the name before loses it.
+
+        Raises:
+            OSError: as :meth:`open`, or when the disk is full.
+        """
+        with self.replacing(name, mode) as fd, os.fdopen(os.dup(fd), "wb") as file:
+            file.write(data)
+
+    @contextmanager
+    def replacing(self, name: str, mode: int = PRIVATE) -> Iterator[int]:
+        """The descriptor of a new file, to be read and written, which gets the name at the end if nothing is raised.
+
+        Raises:
+            OSError: as :meth:`write`.
+        """
+        beside = f".{name}.{os.getpid()}"
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL
+        try:
+            fd = self.open(beside, flags, mode)
+        except FileExistsError:
+            # Of a process that was killed, or a trap: that name goes, and nothing that it leads to.
+            self.remove(beside)
+            fd = self.open(beside, flags, mode)
+        try:
+            with naming(self.path / name):
+                yield fd
+                os.replace(beside, name, src_dir_fd=self._fd, dst_dir_fd=self._fd)
+        except BaseException:
+            with suppress(OSError):
+                self.remove(beside)
+            raise
+        finally:
+            os.close(fd)
+
+    def remove(self, name: str) -> None:
+        """Remove a name, if it is there.
+
+        Raises:
+            OSError: when it cannot be removed.
+        """
+        with suppress(FileNotFoundError):
+            os.unlink(name, dir_fd=self._fd)
+
+
+def open_file(path: Path, flags: int, mode: int = PRIVATE) -> int:
+    """:meth:`Folder.open` in a folder of its own.
+
+    Raises:
+        OSError: as there, and as :class:`Folder`.
+    """
+    with Folder(path.parent) as folder:
+        return folder.open(path.name, flags, mode)
+
+
+def reader(path: Path) -> BinaryIO:
+    """A file that the run itself has written, to be read back.
+
+    Raises:
+        OSError: as :func:`open_file`.
+    """
+    return os.fdopen(open_file(path, os.O_RDONLY), "rb")
+
+
+def write_file(path: Path, data: bytes, mode: int = PRIVATE) -> None:
+    """:meth:`Folder.write` in a folder of its own.
+
+    Raises:
+        OSError: as there, and as :class:`Folder`.
+    """
+    with Folder(path.parent) as folder:
+        folder.write(path.name, data, mode)
+
+
+def open_named(path: Path, flags: int, mode: int = READABLE) -> int:
+    """The descriptor of a file that the user has named himself: also a pipe or a device, or by a link of his own.
+
+    Raises:
+        OSError: when it cannot be opened; :class:`Unsafe` for a link of another user's.
+    """
+    return _following_own_links(path, flags | os.O_CLOEXEC, mode)
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """The name of a file in what its reads and writes raise, such as for a full disk: they do not have it."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is not None or error.errno is None:
+            raise
+        raise OSError(error.errno, error.strerror, str(path)) from None
+
+
+def check_link(path: Path) -> None:
+    """Refuse a link of another user's.
+
+    Raises:
+        Unsafe: when the path is one.
+        OSError: when it cannot be looked at.
+    """
+    found = os.lstat(path)
+    if stat.S_ISLNK(found.st_mode) and found.st_uid not in (os.geteuid(), ROOT):
+        raise Unsafe(path, f"is a link of {user_name(found.st_uid)}")
+
+
+def user_name(uid: int) -> str:
+    """A user in words."""
+    try:
+        return f"user {pwd.getpwuid(uid).pw_name}"
+    except KeyError:
+        return f"user {uid}"
+
+
+def _following_own_links(path: Path, flags: int, mode: int = PRIVATE) -> int:
+    try:
+        return _opened(path, flags | os.O_NOFOLLOW, mode)
+    except OSError as error:
+        if error.errno not in (errno.ELOOP, errno.ENOTDIR):
+            raise
+        check_link(path)
+        return _opened(path, flags, mode)
+
+
+def _opened(path: Path | str, flags: int, mode: int, folder: int | None = None) -> int:
+    return with_room(lambda: os.open(path, flags, mode, dir_fd=folder))
+
+
+def _why_unsafe(folder: os.stat_result) -> str:
+    """Why others may change the names in a folder; empty when they cannot."""
+    if folder.st_uid not in (os.geteuid(), ROOT):
+        return f"belongs to {user_name(folder.st_uid)}"
+    mode = stat.S_IMODE(folder.st_mode)
+    others = mode & stat.S_IWOTH or (mode & stat.S_IWGRP and not _is_own_group(folder.st_gid))
+    return f"others may write there (mode {mode:04o})" if others and not mode & stat.S_ISVTX else ""
+
+
+def _is_own_group(gid: int) -> bool:
+    """Whether a group is this user's alone, as where each user has one of his name."""
+    try:
+        name, group = pwd.getpwuid(os.geteuid()).pw_name, grp.getgrgid(gid)
+    except KeyError:
+        return False
+    return group.gr_name == name and set(group.gr_mem) <= {name}

@@ -1,0 +1,282 @@
+"""Registries of definitions: a name is looked up in the module that defines it, which is imported when it is asked for.
+
+A registry has the modules of the built-in definitions and their names. There is no other list of names: the command
+line, the config check and the help text use the registry. A dotted name, such as ``my_lab.optical``, is a module
+anywhere on the import path, which registers its definition under that name.
+
+A definition goes with its module: once that is not imported any more, :func:`forget_modules` drops it. A module with
+definitions runs once in a process, for all ranks in it (:func:`is_definer`).
+
+Loads a user's Python file as it is now.
+
+Python takes cached bytecode for a file of the same size and the same second. A script that a sweep writes anew at
+once would run as the one before it.
+"""
+
+import difflib
+import hashlib
+import importlib
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from importlib.machinery import ModuleSpec, SourceFileLoader
+from importlib.util import spec_from_file_location
+from pathlib import Path
+from types import CodeType
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from sipsim.core.errors import error_text, pass_on_halt
+
+Thing = TypeVar("Thing")
+
+
+class UnknownName(LookupError):
+    """A name that is not registered; the message has the nearest name and all that exist."""
+
+
+class Entry(NamedTuple, Generic[Thing]):
+    """A definition: its name in the code, the module of that, and the module whose end is its own."""
+
+    thing: Thing
+    module: str
+    qualname: str
+    owner: str
+
+
+_REGISTRIES: "list[Registry[Any]]" = []
+_FORGETTERS: list[Callable[[], None]] = []
+_SHARED: set[str] = set()
+"""Modules that define something, or that a registry has imported, each with the modules that it imported."""
+
+
+def on_forget(forget: Callable[[], None]) -> Callable[[], None]:
+    """Decorator: :func:`forget_modules` calls the function, which drops what modules that are gone have defined."""
+    _FORGETTERS.append(forget)
+    return forget
+
+
+def note_definer(module: str) -> None:
+    """Note that a module defines something that all ranks of a process use: they share it, and its packages."""
+    while module and module not in _SHARED:
+        _SHARED.add(module)
+        module = module.rpartition(".")[0]
+
+
+def is_definer(module: str) -> bool:
+    """Whether all ranks of a process use the definitions of a module, which must then run once."""
+    return module in _SHARED
+
+
+def forget_modules() -> None:
+    """Drop the definitions of modules that are not imported any more."""
+    for forget in _FORGETTERS:
+        forget()
+    _SHARED.intersection_update(sys.modules)
+
+
+def source_lines(names: Iterable[str]) -> list[str]:
+    """A line for each definition of a user among these names: its name and the SHA-256 of its module's source.
+
+    Of the module itself, without those that it imports.
+
+    Raises:
+        UnknownName: when there is neither a definition nor a module of a dotted name.
+    """
+    return [f"{name} {_source_sha256(name)}" for name in sorted(set(names)) if _is_module(name)]
+
+
+def _source_sha256(name: str) -> str:
+    modules = {each._entries[name].owner for each in _REGISTRIES if name in each._entries} or {name}
+    digest = hashlib.sha256()
+    for module in sorted(modules):
+        refusal = "" if module in sys.modules else _import_module(module)
+        if refusal:
+            raise UnknownName(f"unknown module {module!r}; {refusal.removesuffix('; ')}")
+        file = getattr(sys.modules[module], "__file__", None)
+        digest.update(Path(file).read_bytes() if file is not None and Path(file).is_file() else b"")
+    return digest.hexdigest()
+
+
+class Registry(Generic[Thing]):
+    """Definitions of one sort (``what`` in messages) by name. ``built_in``: by module, the names that it defines."""
+
+    def __init__(self, what: str, built_in: Mapping[str, Sequence[str]] | None = None) -> None:
+        self._what = what
+        self._modules = {name: module for module, names in (built_in or {}).items() for name in names}
+        self._entries: dict[str, Entry[Thing]] = {}
+        _REGISTRIES.append(self)
+        on_forget(self._forget)
+
+    def register(self, name: str, definition: object = None) -> Callable[[Thing], Thing]:
+        """Class or function decorator: ``@KINDS.register("ucie")``.
+
+        ``definition``: the user's class or function, where that is not what is decorated. A definition that runs again
+        takes the place of the first; one of a copy of the module, under another name, does not.
+
+        Raises:
+            ValueError: for a name that is another definition's.
+        """
+
+        def add(thing: Thing) -> Thing:
+            entry = _entry(name, thing, thing if definition is None else definition)
+            known = self._entries.get(name)
+            if entry.module != self._modules.get(name, entry.module):
+                raise ValueError(f"{self._what} {name!r} is defined twice")
+            if known is not None and not _is_same(known, entry):
+                if not _is_copy(known, entry):
+                    raise ValueError(f"{self._what} {name!r} is defined twice")
+                return thing
+            self._entries[name] = entry
+            note_definer(entry.owner)
+            return thing
+
+        return add
+
+    def names(self) -> list[str]:
+        """All names, sorted; dotted names are not listed. Nothing is imported."""
+        return sorted(self._modules.keys() | {name for name in self._entries if not _is_module(name)})
+
+    def get(self, name: str) -> Thing:
+        """The definition called ``name``; its module is imported at its first use.
+
+        Raises:
+            UnknownName: when the name is not registered, or its module cannot be imported or does not register it.
+        """
+        self._import_built_in(name)
+        refusal = ""
+        if _is_module(name) and name not in self._entries:
+            refusal = _import_module(name) or "the module registers nothing under this name; "
+        if name in self._entries:
+            return self._entries[name].thing
+        raise UnknownName(unknown_name(self._what, name, self.names(), refusal))
+
+    def loaded(self, name: str) -> Thing | None:
+        """The definition called ``name`` unless it is in a user's module that nothing has imported.
+
+        For names in messages, which must not choose what code of a user runs.
+        """
+        self._import_built_in(name)
+        entry = self._entries.get(name)
+        return None if entry is None else entry.thing
+
+    def _import_built_in(self, name: str) -> None:
+        if name not in self._entries and name in self._modules:
+            importlib.import_module(self._modules[name])
+
+    def _forget(self) -> None:
+        gone = [name for name, entry in self._entries.items() if entry.owner and entry.owner not in sys.modules]
+        for name in gone:
+            del self._entries[name]
+
+
+class TypeRegistry(Generic[Thing]):
+    """Definitions of one sort by the type that each is for, in ``modules``, which are imported at the first use."""
+
+    def __init__(self, what: str, *modules: str) -> None:
+        self._what = what
+        self._modules = modules
+        self._things: dict[type, Thing] = {}
+        on_forget(self._forget)
+
+    def register(self, key: type) -> Callable[[Thing], Thing]:
+        """Class decorator: the definition for a type.
+
+        Raises:
+            ValueError: for a type that has one.
+        """
+
+        def add(thing: Thing) -> Thing:
+            if key in self._things:
+                raise ValueError(f"{self._what} {key.__name__!r} is defined twice")
+            self._things[key] = thing
+            note_definer(key.__module__)
+            return thing
+
+        return add
+
+    def names(self) -> list[str]:
+        """The names of all types, sorted."""
+        self._load()
+        return sorted({key.__name__ for key in self._things})
+
+    def get(self, key: type) -> Thing:
+        """The definition for a type.
+
+        Raises:
+            UnknownName: when there is none.
+        """
+        self._load()
+        if key in self._things:
+            return self._things[key]
+        raise UnknownName(unknown_name(self._what, key.__name__, self.names()))
+
+    def _load(self) -> None:
+        modules, self._modules = self._modules, ()
+        for name in modules:
+            importlib.import_module(name)
+
+    def _forget(self) -> None:
+        for key in [key for key in self._things if key.__module__ not in sys.modules]:
+            del self._things[key]
+
+
+def _entry(name: str, thing: Thing, definition: object) -> Entry[Thing]:
+    module = getattr(definition, "__module__", None) or ""
+    qualname = getattr(definition, "__qualname__", None) or type(definition).__qualname__
+    is_module = _is_module(name) and (name in sys.modules or not module)
+    return Entry(thing, module, qualname, name if is_module else module)
+
+
+def _is_same(known: Entry[Any], entry: Entry[Any]) -> bool:
+    return bool(entry.module) and (known.module, known.qualname) == (entry.module, entry.qualname)
+
+
+def _is_copy(known: Entry[Any], entry: Entry[Any]) -> bool:
+    files = {getattr(sys.modules.get(each.module), "__file__", None) for each in (known, entry)}
+    return known.qualname == entry.qualname and len(files) == 1 and None not in files and known.module != entry.module
+
+
+def _import_module(name: str) -> str:
+    """Import the module ``name``; the reason to give if it cannot be imported."""
+    before = set(sys.modules)
+    try:
+        importlib.import_module(name)
+    except BaseException as error:
+        pass_on_halt(error)
+        return f"the module cannot be imported: {' '.join(error_text(error).split())}; "
+    for module in sys.modules.keys() - before:
+        note_definer(module)
+    return ""
+
+
+def _is_module(name: str) -> bool:
+    return "." in name
+
+
+def nearest(name: str, known: Sequence[str]) -> str:
+    """The only known name that begins with an unknown one, else the one that is most like it; empty without either."""
+    longer = [each for each in known if each.startswith(name)]
+    return longer[0] if len(longer) == 1 else next(iter(difflib.get_close_matches(name, known, 1, 0.7)), "")
+
+
+def unknown_name(what: str, name: str, known: Iterable[str], reason: str = "") -> str:
+    """``unknown link 'ethernt'; did you mean 'ethernet'? allowed: ...`` as one line; ``reason`` replaces the hint."""
+    allowed = sorted(map(str, known))  # keys of a config may be of any type
+    near = nearest(name, allowed)
+    hint = reason or (f"did you mean {near!r}? " if near else "")
+    return f"unknown {what} {name!r}; {hint}allowed: {', '.join(allowed) or 'none'}"
+
+
+class SourceLoader(SourceFileLoader):
+    """Compiles the source each time, and writes no bytecode."""
+
+    def get_code(self, fullname: str) -> CodeType:
+        path = self.get_filename(fullname)
+        code: CodeType = self.source_to_code(self.get_data(path), path)
+        return code
+
+
+def source_spec(name: str, path: Path | str) -> ModuleSpec:
+    """How to import the file ``path`` as module ``name``."""
+    spec = spec_from_file_location(name, path, loader=SourceLoader(name, str(path)))
+    assert spec is not None
+    return spec

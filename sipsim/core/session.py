@@ -1,0 +1,345 @@
+"""One SIP's side of conservative synchronisation: grants and packets in, reports and packets out. Pure.
+
+The rules are those of DESIGN section 4. A packet is *taken* when it is received, *held* until the window that covers
+its arrival, and *injected* just before that window: all that arrive before the horizon at once, in canonical order.
+So the result depends neither on the timing of the mail nor on the size of grants.
+
+All packets of a window to one peer leave as one batch, before the report that counts it: no SIP may run to their
+arrival before that report, so sending earlier would only cost frames. A batch that reaches ``BATCH_BYTES`` leaves at
+once and overlaps with the simulation.
+
+*Far packets.* A packet may also go to a SIP to which no channel leads (:meth:`Session.emit_far`), as long as it arrives
+no sooner than the least delay ``D`` of any chain of channels to it, reactions included, after the time at which a
+packet on a channel might be sent: the present, the promise, and the first arrival of the window plus the reaction. The
+proof in ``broker.sync.timesync`` adds up the delays and reactions of a chain of causes; a far packet from m to
+j counts in it as one channel of delay ``D[m][j]``, and ``D[k][m] + R[m] + D[m][j] >= D[k][j]``, so every bound stays
+what it is, and the broker need not know of far packets. They are in the stream of their pair of SIPs like all others:
+numbered, counted, logged, replayed. In the canonical order they come after those of all channels of the same sender and
+arrival, as if all far packets had one channel, numbered behind the others.
+
+Compares the packets of a restarted SIP with those that it sent before. Pure.
+
+If they differ, the program is not deterministic and recovery is impossible. The sender compares with its own packet
+log, a receiver with the packets that it has taken.
+"""
+
+import heapq
+import struct
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from hashlib import blake2b
+from typing import Protocol
+
+from broker.channels import least_chains, out_channels
+from broker.ids import MAX_PS, Channel, pair_delays_ps
+from broker.wire import Grant, PacketBatch, Report
+from sipsim.core.engine import ARRIVAL, Engine
+from sipsim.core.errors import InvariantViolation, NondeterministicReplay
+from sipsim.core.streams import InStreams, OutStreams
+
+Packet = tuple[int, int, bytes]
+"""Channel, arrival in ps, body."""
+FINGERPRINT_BYTES = 8
+_KEY = struct.Struct(">IQ")
+
+
+def fingerprint(packet: Packet) -> bytes:
+    """64 bits of a packet: BLAKE2b of its channel, arrival and body."""
+    channel, arrival_ps, body = packet
+    return blake2b(body, digest_size=FINGERPRINT_BYTES, key=_KEY.pack(channel, arrival_ps)).digest()
+
+
+class ReplayChecker:
+    """Packet fingerprints known to ``rank``. ``logged``: by destination, of all packets in its packet log."""
+
+    def __init__(self, rank: int, logged: dict[int, list[bytes]]) -> None:
+        self._rank = rank
+        self._logged = logged
+        self._taken: dict[int, bytearray] = {}
+
+    def has_sent(self, dst: int, number: int, packet: Packet) -> bool:
+        """Whether this packet was sent before a restart, and need not be sent again.
+
+        Raises:
+            NondeterministicReplay: when a different packet was sent under this number.
+        """
+        logged = self._logged.get(dst)
+        if logged is None or number >= len(logged):
+            return False
+        if fingerprint(packet) != logged[number]:
+            raise _differs(self._rank, number, dst, packet)
+        return True
+
+    def note_taken(self, src: int, first: int, packets: Sequence[Packet]) -> None:
+        """Record consecutive packets from ``src``, the first of which is number ``first``; compare the repeated ones.
+
+        Raises:
+            NondeterministicReplay: when one differs from the packet taken under its number before.
+        """
+        taken = self._taken.setdefault(src, bytearray())
+        for number, packet in enumerate(packets, first):
+            at, found = number * FINGERPRINT_BYTES, fingerprint(packet)
+            if at == len(taken):
+                taken += found
+            elif found != taken[at : at + FINGERPRINT_BYTES]:
+                raise _differs(src, number, self._rank, packet)
+
+
+def _differs(src: int, number: int, dst: int, packet: Packet) -> NondeterministicReplay:
+    return NondeterministicReplay(
+        f"SIP {src} was started again and sent packet {number} to SIP {dst} (arrival {packet[1]} ps) differently than "
+        f"before: its program is not deterministic (wall clock, unseeded randomness, set order or outside state?)"
+    )
+
+
+Ps = int
+EVENTS_BETWEEN_POLLS = 4096
+BATCH_BYTES = 64 * 1024
+PACKET_OVERHEAD_BYTES = 16
+
+
+class Model(Protocol):
+    """What a session simulates."""
+
+    def receive(self, channel: int, body: bytes) -> None:
+        """A packet's last byte arrives on ``channel``, now."""
+
+    def waiting(self) -> int:
+        """The number of kernels and scripts that wait."""
+
+    def next_send_bound_ps(self, next_ps: Ps) -> Ps:
+        """A lower bound on the next send time by local events alone, the first at ``next_ps`` (``Report.promise_ps``).
+
+        A packet sent at ``t`` arrives at ``t`` plus the least delay of the pair's channels, or later.
+        """
+
+
+class _Outgoing:
+    """The batch being filled for one peer."""
+
+    __slots__ = ("first", "nbytes", "packets")
+
+    def __init__(self, first: int) -> None:
+        self.first = first
+        self.nbytes = 0
+        self.packets: list[tuple[int, Ps, bytes]] = []
+
+
+class Session:
+    """One SIP's synchronisation state. It runs between ``grant`` and the report that ``advance`` returns.
+
+    ``reaction_ps``: the least time from an arrival to a send that it causes; see ``broker.sync.timesync``;
+    ``reactions_ps``: those of all SIPs, for one that sends far packets. ``costs`` returns the host time of a window,
+    (running, sending), for its report. Where ranks can be restarted, :meth:`check_replay` is called first.
+    """
+
+    def __init__(
+        self,
+        rank: int,
+        engine: Engine,
+        channels: list[Channel],
+        send: Callable[[int, PacketBatch], None],
+        reaction_ps: Ps = 0,
+        reactions_ps: Sequence[Ps] = (),
+    ) -> None:
+        self.rank = rank
+        self.engine = engine
+        self._channels = channels
+        self._channels_from: dict[int, set[int]] = {}
+        for number, (src, dst, _, _) in enumerate(channels):
+            if dst == rank:
+                self._channels_from.setdefault(src, set()).add(number)
+        self._pair_delay_ps = {dst: delay for (src, dst), delay in pair_delays_ps(channels).items() if src == rank}
+        self._send = send
+        self._out = OutStreams()
+        self._outgoing: dict[int, _Outgoing] = {}
+        self._replay: ReplayChecker | None = None
+        self._in = InStreams()
+        self._held: list[tuple[Ps, int, int, int, bytes]] = []
+        self._grant: Grant | None = None
+        self._reached_ps: Ps = 0
+        self._reaction_ps = reaction_ps
+        self._reactions_ps = reactions_ps
+        self._far_channel = len(channels)
+        self._promise_ps: Ps = 0
+        self._send_bound_ps: Ps = 0
+        self.model: Model | None = None
+        self.costs: Callable[[], tuple[int, int]] = lambda: (0, 0)
+        self.grants = 0
+
+    def check_replay(self, logged: dict[int, list[bytes]]) -> None:
+        """Compare replayed packets from now on. ``logged``: by destination, fingerprints of what was sent before."""
+        self._replay = ReplayChecker(self.rank, logged)
+        self._out = OutStreams({dst: len(packets) for dst, packets in logged.items()})
+
+    @property
+    def reached_ps(self) -> Ps:
+        """All packets that this SIP sends before this time have been sent."""
+        return self._reached_ps
+
+    @property
+    def packets_sent(self) -> int:
+        return sum(self._out.counts.values())
+
+    @property
+    def packets_taken(self) -> int:
+        return sum(self._in.counts.values())
+
+    @property
+    def packets_arrived(self) -> int:
+        """How many of the packets taken have arrived by now, in simulated time. It looks at all events."""
+        return self.packets_taken - len(self._held) - self.engine.arrivals
+
+    def emit(self, channel: int, arrival_ps: Ps, body: bytes) -> None:
+        """Send a packet whose last byte arrives at ``arrival_ps``.
+
+        Raises:
+            InvariantViolation: when it would arrive sooner than the channel's lookahead or a promise allows.
+        """
+        spec = self._channels[channel]
+        src, dst, delay_ps, _ = spec
+        if type(arrival_ps) is not int:
+            raise InvariantViolation(f"a packet on channel {spec.name} would arrive at {arrival_ps!r}; must be int ps")
+        if src != self.rank or arrival_ps < self.engine.now_ps + delay_ps:
+            raise InvariantViolation(
+                f"a packet on channel {spec.name} at {self.engine.now_ps} ps would arrive at {arrival_ps} ps, "
+                f"within its lookahead of {spec.delay_ps} ps"
+            )
+        if arrival_ps < self._send_bound_ps + self._pair_delay_ps[dst]:
+            raise InvariantViolation(
+                f"a packet on channel {spec.name} at {self.engine.now_ps} ps would arrive at {arrival_ps} ps, "
+                f"but SIP {self.rank} let the broker count on sending nothing before {self._send_bound_ps} ps"
+            )
+        self._put(dst, channel, arrival_ps, body)
+
+    def emit_far(self, dst: int, arrival_ps: Ps, body: bytes) -> None:
+        """Send a packet to a SIP to which no channel leads; its last byte arrives at ``arrival_ps``.
+
+        Raises:
+            InvariantViolation: when it would arrive sooner than the least chain of channels or a promise allows.
+        """
+        delay_ps = self._chain_delays_ps[dst]
+        sent_ps = max(self.engine.now_ps, self._send_bound_ps)
+        if delay_ps is None or type(arrival_ps) is not int or arrival_ps < sent_ps + delay_ps:
+            raise InvariantViolation(
+                f"a far packet from SIP {self.rank} to SIP {dst} at {self.engine.now_ps} ps would arrive at "
+                f"{arrival_ps!r} ps; the broker counts on {delay_ps} ps from {sent_ps} ps on"
+            )
+        self._put(dst, self._far_channel, arrival_ps, body)
+
+    @cached_property
+    def _chain_delays_ps(self) -> list[Ps | None]:
+        """By SIP, the least delay of a chain of channels from here."""
+        return least_chains(self.rank, out_channels(len(self._reactions_ps), self._channels), self._reactions_ps)[0]
+
+    def _put(self, dst: int, channel: int, arrival_ps: Ps, body: bytes) -> None:
+        seq = self._out.number(dst, arrival_ps)
+        if self._replay is not None and self._replay.has_sent(dst, seq, (channel, arrival_ps, body)):
+            return
+        outgoing = self._outgoing.get(dst)
+        if outgoing is None:
+            outgoing = self._outgoing[dst] = _Outgoing(seq)
+        outgoing.packets.append((channel, arrival_ps, body))
+        outgoing.nbytes += len(body) + PACKET_OVERHEAD_BYTES
+        if outgoing.nbytes >= BATCH_BYTES:
+            self._send_batch(dst)
+
+    def take(self, batch: PacketBatch) -> None:
+        """Packets were received. Duplicates are dropped.
+
+        Raises:
+            LostPacket: at a gap.
+            InvariantViolation: for a channel that does not lead from the sender to here.
+        """
+        src, packets = batch.src, batch.packets
+        known = self._in.accept(src, batch.first, len(packets))
+        if self._replay is not None:
+            self._replay.note_taken(src, batch.first, packets)
+        expected = self._channels_from.get(src, ())
+        for index, (channel, arrival_ps, body) in enumerate(packets):
+            if channel not in expected and channel != self._far_channel:
+                what = f"a packet from SIP {src} on channel {channel}"
+                raise InvariantViolation(f"{what}, which does not lead from there to SIP {self.rank}")
+            if index >= known:
+                heapq.heappush(self._held, (arrival_ps, src, channel, batch.first + index, body))
+
+    def grant(self, grant: Grant) -> None:
+        """Accept a window; it starts once :meth:`is_ready`."""
+        self._grant = grant
+        self.grants += 1
+
+    def return_grant(self) -> Report:
+        """Drop the grant without having run; the report that says so."""
+        self._grant = None
+        return self.report()
+
+    @property
+    def is_granted(self) -> bool:
+        """Whether there is a grant that has not been run."""
+        return self._grant is not None
+
+    def is_ready(self) -> bool:
+        """Whether there is a grant and every packet that it counts on has been taken."""
+        if self._grant is None:
+            return False
+        counts = self._in.counts
+        for source, count in self._grant.need:  # noqa: SIM110 - a generator would cost more than all the rest
+            if counts.get(source, 0) < count:
+                return False
+        return True
+
+    def begin(self) -> None:
+        """Inject the packets that arrive before the horizon. Call once when ready, then :meth:`advance`."""
+        assert self._grant is not None
+        horizon = self._grant.horizon_ps
+        model, engine, held = self.model, self.engine, self._held
+        assert model is not None
+        self._send_bound_ps = self._promise_ps
+        reached_ps = max(self._reached_ps, engine.now_ps)
+        if held and (horizon is None or held[0][0] < horizon):
+            self._send_bound_ps = min(self._promise_ps, held[0][0] + self._reaction_ps)
+        while held and (horizon is None or held[0][0] < horizon):
+            arrival_ps, src, channel, _seq, body = heapq.heappop(held)
+            if arrival_ps < reached_ps:
+                raise InvariantViolation(
+                    f"a packet from SIP {src} for {arrival_ps} ps came when SIP {self.rank} had reached {reached_ps} ps"
+                )
+            engine.at(arrival_ps, lambda c=channel, b=body: model.receive(c, b), ARRIVAL)  # type: ignore[misc]
+
+    def advance(self, divisor: int = 1) -> Report | None:
+        """Run a batch of events of the window; the report once its horizon is reached, else None.
+
+        ``divisor`` reduces the batch, where events are slow and the caller has to poll in between.
+        """
+        assert self._grant is not None
+        horizon_ps = self._grant.horizon_ps
+        if not self.engine.run_before(horizon_ps, max(EVENTS_BETWEEN_POLLS // divisor, 1)):
+            return None
+        self._reached_ps = max(self._reached_ps, self.engine.now_ps + 1 if horizon_ps is None else horizon_ps)
+        self._grant = None
+        return self.report()
+
+    def report(self) -> Report:
+        """Send all unsent batches; the report of the current state. Each count is reported once."""
+        model = self.model
+        assert model is not None
+        for dst in list(self._outgoing):
+            self._send_batch(dst)
+        next_ps = self.engine.next_ps()
+        self._promise_ps = MAX_PS if next_ps is None else model.next_send_bound_ps(next_ps)
+        if type(self._promise_ps) is not int:
+            raise InvariantViolation(f"SIP {self.rank} promised to send from {self._promise_ps!r} on; must be int ps")
+        return Report(
+            self.engine.now_ps,
+            next_ps,
+            self._held[0][0] if self._held else None,
+            self._out.news(),
+            self._in.news(),
+            model.waiting(),
+            self._promise_ps,
+            *self.costs(),
+        )
+
+    def _send_batch(self, dst: int) -> None:
+        outgoing = self._outgoing.pop(dst)
+        self._send(dst, PacketBatch(self.rank, outgoing.first, tuple(outgoing.packets)))

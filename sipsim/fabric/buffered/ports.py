@@ -1,0 +1,403 @@
+"""Input FIFOs and outputs of nodes, and which packet an output sends next.
+
+How deep the input buffers are, and which of them a packet waits in: virtual channels, networks and classes.
+
+An input port has one FIFO for each *lane*: a virtual channel of the arbitration, a virtual network, a class.
+
+* **Networks** keep what could wait for each other in a circle apart: requests (commands, data that are written,
+  messages), replies (data that were read, acknowledgements), what leaves by a link, and what has come over one.
+  Endpoints take what comes without waiting, so only what leaves waits for another network: for the far SIP's arrivals,
+  which wait for nobody.
+* **Classes** make the routes of a mesh of cubes free of cycles. Routes are dimension-ordered twice, among cubes and in
+  each cube, so a packet that came from a cube to the north or south may go along a row of routers again, and four such
+  turns close a cycle. A packet is of class 0 until it crosses to a cube north or south, and of class 1 from then on;
+  within each class every turn is one way. ``tests/pure/machine/test_buffered_deadlock.py`` sorts the dependencies of
+  all routes.
+
+The buffers at the far ends of a SIP's links, as the fabric and the ports see them.
+
+A frame crosses a link as one message that leaves when its last packet is decided, so the far SIP learns of all of its
+packets at once. Its places in the far buffer are therefore taken together, when its first packet takes the link: as
+many as it has packets, or the whole buffer if it has more. They are given back together, by a message over the link's
+other direction, when the last packet has left the buffer.
+
+Packets of a frame that takes such places stay together: in no buffer is there another's between them, as a link's own
+arbiter and those of wormhole routers hold a virtual channel. Otherwise a frame whose first packet has its places could
+wait for its own last packets behind another that waits for those places. Nothing but frames to links is in their
+buffers (network ``LEAVING``), so one that has its places always gets through.
+
+What only passes through a SIP is taken out of the buffer at once, into the port's store for through traffic, which has
+no limit: so what has arrived over a link waits for nothing that leaves by one, and a ring of SIPs cannot block itself.
+
+Transfers cut into packets: how long each packet needs on each edge, and where it is.
+
+The first packet is what is left over, all others are full. The drain of a transfer over an edge is divided among its
+packets so that the parts add up to it, and a packet that needs longer on one edge than on another does so for every
+packet (a house-monotone division): therefore a train of packets takes the slowest edge's drain exactly once, to the
+picosecond, over any chain of edges.
+"""
+
+from collections import deque
+from collections.abc import Iterator
+from math import lcm
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from sipsim.config.schema import Resolved
+from sipsim.fabric.graph import Edge, Route
+from sipsim.fabric.noc.transfer import Done
+
+if TYPE_CHECKING:
+    from sipsim.fabric.graph import Route
+
+
+REQUEST, REPLY, LEAVING, ARRIVING = 0, 1, 2, 3
+NETWORKS, CLASSES = 4, 2
+
+
+class Buffers(NamedTuple):
+    """``depth``: packets of each FIFO. ``packet_bytes``: the most that a packet carries.
+
+    ``link_depth``: packets of each virtual channel in the buffer at a link's far end; None for no limit.
+    """
+
+    depth: int
+    packet_bytes: int
+    link_depth: int | None = None
+
+    def check(self, chunk_bytes: int) -> None:
+        """Check that packets can be sent.
+
+        Raises:
+            ValueError: no room for a packet, or packets shorter than a chunk of the arbitration: the end of a transfer
+                is told when the last chunk starts.
+        """
+        for depth in (self.depth, 1 if self.link_depth is None else self.link_depth):
+            if depth < 1:
+                raise ValueError(f"a buffer holds at least a packet, not {depth}")
+        if self.packet_bytes < chunk_bytes:
+            raise ValueError(f"a packet has at least a chunk of {chunk_bytes} bytes, not {self.packet_bytes}")
+
+
+def buffers_of(resolved: Resolved, chunk_bytes: int) -> Buffers | None:
+    """The input buffers of a system's routers; None where they have no limit."""
+    router = resolved.components.router
+    if router.buffer_packets is None:
+        return None
+    link_depth = resolved.components.io_port.buffer_packets
+    return Buffers(router.buffer_packets, router.packet_bytes or chunk_bytes, link_depth)
+
+
+def network_of(route: Route, is_reply: bool) -> int:
+    """The virtual network of what takes a route."""
+    if is_reply:
+        return REPLY
+    if route.edges and route.edges[-1].framing is not None:
+        return LEAVING
+    return ARRIVING if route.start.kind == "io" else REQUEST
+
+
+def classes_on(route: Route) -> Iterator[int]:
+    """The class of a packet in the buffer at the end of each edge of a route."""
+    has_turned = 0
+    for edge in route.edges:
+        if edge.src.kind == edge.dst.kind == "ucie" and edge.src.place in ("N", "S"):
+            has_turned = 1
+        yield has_turned
+
+
+def lanes_on(route: Route, vc: int, is_reply: bool) -> Iterator[int]:
+    """The lane of a packet in the buffer at the end of each edge of a route."""
+    network = vc * NETWORKS + network_of(route, is_reply)
+    for each in classes_on(route):
+        yield network * CLASSES + each
+
+
+def vc_of(lane: int) -> int:
+    """The virtual channel of a lane."""
+    return lane // (NETWORKS * CLASSES)
+
+
+class FarPort(Protocol):
+    """A port, which gives places of its buffer back to the port at the far end of its link."""
+
+    def came(self) -> int:
+        """A frame is in the buffer from now on; a number for :meth:`left`."""
+
+    def left(self, number: int, vc: int, places: int) -> None:
+        """It has left its places of a virtual channel."""
+
+
+class FarBuffers(Protocol):
+    """A fabric whose links end at buffers of finite depth."""
+
+    def join(self, link: Edge, port: FarPort) -> None:
+        """A port of this SIP, at the start of its link. Call it before the first transfer."""
+
+    def credit(self, link: Edge, vc: int, places: int) -> bool:
+        """Places of the buffer at a link's end are free; False if so many were not in use."""
+
+
+Ps = int
+
+
+class Cut(NamedTuple):
+    """A time divided among packets: ``first_ps``, then ``each_ps``, and one more from packet ``longer_from`` on."""
+
+    first_ps: Ps
+    each_ps: Ps
+    longer_from: int
+
+    def part_ps(self, packet: int) -> Ps:
+        """The part of one packet, from 0."""
+        return self.each_ps + (packet >= self.longer_from) if packet else self.first_ps
+
+
+def cut(total_ps: Ps, nbytes: int, packet_bytes: int) -> Cut:
+    """Divide the drain of ``nbytes`` among their packets."""
+    others = -(-nbytes // packet_bytes) - 1
+    if not others:
+        return Cut(total_ps, 0, 1)
+    first_ps = total_ps * (nbytes - others * packet_bytes) // nbytes
+    each_ps, longer = divmod(total_ps - first_ps, others)
+    return Cut(first_ps, each_ps, others + 1 - longer)
+
+
+class Leg(NamedTuple):
+    """One edge of a way. ``onward_ps``: wire and end node. ``drain_ps``: of the whole transfer, and ``parts`` of it.
+
+    ``lane``: of the buffer at its end; None at the end of the way, which takes what comes. ``places``: what it
+    needs in the buffer at the far end of a link.
+    """
+
+    output: "Output"
+    onward_ps: Ps
+    drain_ps: Ps
+    parts: Cut
+    lane: int | None
+    places: int = 0
+
+
+class Way:
+    """A route for a number of bytes on a lane. ``packets``: their number. ``entry``: where they wait before the first
+    edge. ``most_lead_ps``: the last packet's time on the last edge, and its wire. ``transfers``: that have started.
+    ``port``: where it has come over a link, if it gives places back; ``is_transit``: it leaves by another link.
+    ``is_together``: no packet of another transfer comes between its packets.
+    """
+
+    __slots__ = (
+        "entry", "is_together", "is_transit", "legs", "most_lead_ps", "nbytes", "packets", "port", "route", "transfers",
+        "vc",
+    )  # fmt: skip
+
+    def __init__(
+        self, route: "Route", nbytes: int, packets: int, legs: list[Leg], entry: "Fifo | None", vc: int
+    ) -> None:
+        self.route = route
+        self.nbytes = nbytes
+        self.packets = packets
+        self.legs = legs
+        self.entry = entry
+        self.vc = vc
+        self.most_lead_ps = legs[-1].onward_ps + legs[-1].parts.part_ps(packets - 1) if legs else 0
+        self.transfers = 0
+        self.port: FarPort | None = None
+        self.is_together = bool(legs and legs[-1].places)
+        self.is_transit = bool(legs) and route.edges[-1].framing is not None
+
+
+class Flow:
+    """A transfer. ``comes_ps``: when the head of the next packet reaches the first node; ``feed``: how long each packet
+    takes to come there. ``tails``: when the last packet's tail left each edge, if that is kept. ``number``: its port's,
+    of what it holds in the buffer of a link.
+    """
+
+    __slots__ = (
+        "comes_ps", "done", "end_ps", "feed", "head_ps", "lead_ps", "made", "number", "source_ps", "tails", "way",
+    )  # fmt: skip
+
+    def __init__(self, way: Way, done: Done, lead_ps: Ps, source_ps: tuple[Ps, Ps], feed: Cut) -> None:
+        self.way = way
+        self.done = done
+        self.lead_ps = lead_ps
+        self.source_ps = source_ps
+        self.comes_ps = source_ps[0]
+        self.feed = feed
+        self.made = 0
+        self.number = 0
+        self.head_ps: Ps = 0
+        self.end_ps: Ps | None = None
+        self.tails: list[Ps] | None = None
+
+    def next_packet(self) -> "Packet":
+        """The next packet, at the first node; it is made when those before it have left."""
+        index = self.made
+        self.made += 1
+        head_ps = self.comes_ps
+        self.comes_ps = head_ps + self.feed.part_ps(index)
+        return Packet(self, index, head_ps, self.comes_ps)
+
+    @property
+    def is_made(self) -> bool:
+        """Whether all packets are made."""
+        return self.made == self.way.packets
+
+
+class Packet:
+    """At the node before edge ``hop`` of its way, or on the wire to it: its head and tail come at these times."""
+
+    __slots__ = ("flow", "head_ps", "hop", "index", "tail_ps")
+
+    def __init__(self, flow: Flow, index: int, head_ps: Ps, tail_ps: Ps) -> None:
+        self.flow = flow
+        self.index = index
+        self.hop = 0
+        self.head_ps = head_ps
+        self.tail_ps = tail_ps
+
+
+FOREVER: Ps = 1 << 62
+
+
+class Fifo:
+    """The packets of one lane at one input of a node; ``upstream``: the output that fills it, None at a source.
+
+    A source has ``flows`` that wait in line, without limit, and one packet in ``queue``: that at the front. ``key``
+    orders the inputs of a node. ``free_ps``: when the last packet that left was out. ``ready_ps``: since when the front
+    can go.
+    """
+
+    __slots__ = ("flows", "free_ps", "key", "lane", "queue", "ready_ps", "upstream")
+
+    def __init__(self, upstream: "Output | None", lane: int) -> None:
+        self.upstream = upstream
+        self.lane = lane
+        self.queue: deque[Packet] = deque()
+        self.flows: deque[Flow] = deque()
+        self.free_ps: Ps = -FOREVER
+        self.ready_ps: Ps = 0
+        self.key: tuple[str, int, str, int] = ("", 0, "", lane)
+        if upstream is not None:
+            kind, cube, place = upstream.edge.src
+            self.key = (kind, cube, f"{place:>8}", lane)
+
+    def pop(self) -> Packet:
+        """Remove the front. At a source the next packet takes its place."""
+        packet = self.queue.popleft()
+        if self.upstream is None:
+            if packet.flow.is_made:
+                self.flows.popleft()
+            if self.flows:
+                self.queue.append(self.flows[0].next_packet())
+        return packet
+
+
+class Output:
+    """The sending side of an edge. ``slots``: by lane, since when each free place of the buffer at its end is free.
+
+    ``waiting``: by virtual channel, FIFOs whose front waits for this edge. ``free_ps``: when the last packet was out.
+    ``wake_ps``: when the next look at those that wait is due. ``far``: of a link whose far end has a finite buffer, by
+    virtual channel, since when each free place there is free. ``held``: by lane, the transfer whose packets must not be
+    parted and are not all through; -1 - channel for the last edge of a way.
+    """
+
+    __slots__ = (
+        "_depth", "_last", "_scale", "_served", "_tags", "_weights", "edge", "far", "fifos", "free_ps", "held",
+        "slots",
+        "waiting", "wake_ps",
+    )  # fmt: skip
+
+    def __init__(self, edge: Edge, weights: tuple[int, ...], depth: int) -> None:
+        self.edge = edge
+        self.free_ps: Ps = -FOREVER
+        self.wake_ps: Ps = -FOREVER
+        self.waiting: list[list[Fifo]] = [[] for _ in weights]
+        self.slots: dict[int, deque[Ps]] = {}
+        self.fifos: dict[int, Fifo] = {}
+        self.held: dict[int, Flow] = {}
+        self.far: list[deque[Ps]] | None = None
+        self._depth = depth
+        self._weights = weights
+        self._scale = lcm(*(weight for weight in weights if weight))
+        self._tags = [0] * len(weights)
+        self._served = 0
+        self._last = [("", 0, "", -1)] * len(weights)
+
+    def open_lane(self, lane: int) -> None:
+        """Make the buffer of a lane at this edge's end."""
+        if lane not in self.slots:
+            self.slots[lane] = deque([-FOREVER] * self._depth)
+            self.fifos[lane] = Fifo(self, lane)
+
+    def offer(self, fifo: Fifo) -> None:
+        """The front of a FIFO waits for this edge from now on."""
+        self.waiting[vc_of(fifo.lane)].append(fifo)
+
+    def choose(self) -> Fifo | None:
+        """Which front goes next, of those with room at the edge's end: by virtual channel, then round robin among the
+        inputs in the order of their keys. It waits no longer."""
+        chosen_vc, least = -1, FOREVER
+        for vc, fifos in enumerate(self.waiting):
+            if not fifos or not self._able(vc):
+                continue
+            if not self._weights[vc]:
+                chosen_vc = vc
+                break
+            tag = max(self._tags[vc], self._served)
+            if tag < least:
+                chosen_vc, least = vc, tag
+        if chosen_vc < 0:
+            return None
+        chosen = self._first(chosen_vc, self._able(chosen_vc))
+        self.waiting[chosen_vc].remove(chosen)
+        self._last[chosen_vc] = chosen.key
+        return chosen
+
+    def charge(self, vc: int, drain_ps: Ps) -> None:
+        """A virtual channel has used the edge: start-time fair queueing by weight, so that what a channel does not use
+        is the others', and is not saved up."""
+        weight = self._weights[vc]
+        if weight:
+            self._served = max(self._tags[vc], self._served)
+            self._tags[vc] = self._served + drain_ps * self._scale // weight
+
+    def _first(self, vc: int, fifos: list[Fifo]) -> Fifo:
+        """Whose turn it is."""
+        last = self._last[vc]
+        return min(fifos, key=lambda fifo: (fifo.key <= last, fifo.key))
+
+    def _able(self, vc: int) -> list[Fifo]:
+        """The FIFOs of a virtual channel for whose front there is room. Of frames that wait for room at a link's far
+        end only the first in turn may take it, so that a long one comes to its own."""
+        able = [fifo for fifo in self.waiting[vc] if self._has_room(fifo)]
+        if self.far is None:
+            return able
+        frames = [fifo for fifo in able if _places(fifo)]
+        if frames:
+            able = [fifo for fifo in able if not _places(fifo)]
+            first = self._first(vc, frames)
+            able += [first] if _places(first) <= len(self.far[vc]) else []
+        return able
+
+    def _has_room(self, fifo: Fifo) -> bool:
+        packet = fifo.queue[0]
+        way = packet.flow.way
+        lane = way.legs[packet.hop].lane
+        if way.is_together and self.held.get(-1 - way.vc if lane is None else lane, packet.flow) is not packet.flow:
+            return False
+        return lane is None or bool(self.slots[lane])
+
+    def hold(self, packet: Packet) -> None:
+        """A packet of a transfer that must not be parted is sent: others wait until its last one is."""
+        flow = packet.flow
+        lane = flow.way.legs[packet.hop].lane
+        key = -1 - flow.way.vc if lane is None else lane
+        if packet.index < flow.way.packets - 1:
+            self.held[key] = flow
+        else:
+            self.held.pop(key, None)
+
+
+def _places(fifo: Fifo) -> int:
+    """How many places at a link's far end the front of a FIFO takes: those of its frame, if it is the first packet."""
+    packet = fifo.queue[0]
+    return 0 if packet.index else packet.flow.way.legs[packet.hop].places

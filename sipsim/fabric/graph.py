@@ -1,0 +1,182 @@
+"""What every graph of a SIP is made of: nodes with a fixed cost, edges with a delay and a bandwidth, routes.
+
+Structure and costs; the fabric decides when an edge is used. Which nodes there are is a chip's own matter, such as
+:mod:`sipsim.chips.ahbm.mesh`.
+
+Grids, of cubes in a SIP and of routers in a cube: their sides, and the steps from one place to another.
+
+A place is a number, row by row from the north-west.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from sipsim.core.units import drain_ps
+
+FAR = "far"
+"""The kind of the node at the far end of a link between SIPs."""
+
+
+class Node(NamedTuple):
+    """``place`` is the PE or router number, or the port letter; ``cube`` is -1 for the SIP's own IO ports."""
+
+    kind: str
+    cube: int
+    place: int | str
+
+    def __str__(self) -> str:
+        if self.cube < 0:
+            return f"{self.kind}.{self.place}"
+        return f"cube{self.cube}.{self.kind}{self.place}"
+
+
+class Framing(Protocol):
+    """What an edge adds to the bytes that it carries: a link between SIPs, or flits between dies of one SIP."""
+
+    def wire_bytes(self, payload_bytes: int) -> int:
+        """Bytes on the wire for a payload of ``payload_bytes`` (at least 1)."""
+
+    def stored_ps(self, payload_bytes: int) -> int:
+        """For how long the node behind the link holds a head back."""
+
+
+class Edge(NamedTuple):
+    """A directed wire. ``overhead_ps``: what its end node adds to a head. ``framing``: what it adds to bytes, if it
+    does, as every link between SIPs does (:attr:`is_link`).
+    """
+
+    src: Node
+    dst: Node
+    wire_ps: int
+    overhead_ps: int
+    bandwidth_bps: int
+    framing: Framing | None = None
+
+    @property
+    def name(self) -> str:
+        return f"{self.src}>{self.dst}"
+
+    @property
+    def is_link(self) -> bool:
+        """Whether it leads to another SIP."""
+        return self.dst.kind == FAR
+
+    def wire_bytes(self, payload_bytes: int) -> int:
+        """Bytes on this wire for a payload, framing included."""
+        return payload_bytes if self.framing is None else self.framing.wire_bytes(payload_bytes)
+
+    def drain_ps(self, payload_bytes: int) -> int:
+        """Time this wire needs for a payload."""
+        return drain_ps(self.wire_bytes(payload_bytes), self.bandwidth_bps)
+
+
+class Bottleneck(NamedTuple):
+    """What the tail of an uncontended transfer is behind its head for, had nothing held that back.
+
+    ``hops``: the edges that bound it, all alike; the first one needs ``drain_ps`` for the bytes. ``stored``: before it,
+    the links behind which the head is held back, and for how long.
+    """
+
+    hops: tuple[int, ...]
+    drain_ps: int
+    stored: tuple[tuple[int, int], ...]
+
+    @property
+    def ps(self) -> int:
+        """All of it."""
+        return self.drain_ps + sum(ps for _, ps in self.stored)
+
+
+def bottleneck(edges: Sequence[Edge], payload_bytes: int, source_ps: int = 0, end_ps: int = 0) -> Bottleneck:
+    """The bottleneck of a chain of edges: with nothing stored on the way, the slowest edge.
+
+    A head goes on when the node behind a link has stored a frame, or the whole transfer if that is shorter. With
+    ``s(k)`` what was stored before edge ``k``, the tail is ``max over k of (s(k) + drain(k))`` behind. ``source_ps``,
+    ``end_ps``: what a memory before the first edge (hop -1) and one behind the last (one more hop) need for the bytes.
+    """
+    stored: tuple[tuple[int, int], ...] = ()
+    stored_before = stored
+    hops, most_ps, stored_ps = [-1 if source_ps else 0], source_ps, 0
+    for hop, edge in enumerate(edges):
+        behind_ps = stored_ps + edge.drain_ps(payload_bytes)
+        if behind_ps > most_ps:
+            hops, most_ps, stored_before = [hop], behind_ps, stored
+        elif behind_ps == most_ps:
+            hops.append(hop)
+        held_ps = 0 if edge.framing is None else min(edge.framing.stored_ps(payload_bytes), most_ps - stored_ps)
+        if held_ps:
+            stored = (*stored, (hop, held_ps))
+            stored_ps += held_ps
+    if stored_ps + end_ps > most_ps:
+        hops, most_ps, stored_before = [len(edges)], stored_ps + end_ps, stored
+    return Bottleneck(tuple(hops), most_ps - sum(ps for _, ps in stored_before), stored_before)
+
+
+class Route(NamedTuple):
+    """A chain of edges. ``start_ps`` is the overhead of the node that the head starts from."""
+
+    start: Node
+    start_ps: int
+    edges: tuple[Edge, ...]
+
+    def head_ps(self) -> int:
+        """Latency of the head: every wire and every node, without the drain."""
+        return self.start_ps + sum(e.wire_ps + e.overhead_ps for e in self.edges)
+
+    def drain_ps(self, payload_bytes: int) -> int:
+        """The drain over the bottleneck, paid once."""
+        return max((e.drain_ps(payload_bytes) for e in self.edges), default=0)
+
+    def first_drain_ps(self, payload_bytes: int) -> int:
+        """The drain over the first edge; 0 for a part that sends to itself, whose route has no edge."""
+        return self.edges[0].drain_ps(payload_bytes) if self.edges else 0
+
+    def latency_ps(self, payload_bytes: int) -> int:
+        """The timing contract of DESIGN section 5: an uncontended transfer without the memory's write latency."""
+        return self.head_ps() + bottleneck(self.edges, payload_bytes).ps
+
+    def then(self, onward: "Route") -> "Route":
+        """This route followed by one that starts at the far end of this route's link."""
+        join = self.edges[-1]._replace(overhead_ps=self.edges[-1].overhead_ps + onward.start_ps)
+        return Route(self.start, self.start_ps, (*self.edges[:-1], join, *onward.edges))
+
+
+def port_node(port: str) -> Node:
+    """The node of a SIP's IO port, where a link begins and ends."""
+    return Node("io", -1, port)
+
+
+def link_edge(port: str, latency_ps: int, bandwidth_bps: int, framing: Framing) -> Edge:
+    """The link out of an IO port; the far port's overhead is the far SIP's to add."""
+    return Edge(port_node(port), Node(FAR, -1, port), latency_ps, 0, bandwidth_bps, framing)
+
+
+class RouteGraph(Protocol):
+    """The nodes of one SIP. All SIPs of a system share one graph."""
+
+    def route(self, src: Node, dst: Node) -> Route:
+        """The route between two nodes; the same object at every call."""
+
+
+PORTS = ("E", "W", "N", "S")
+"""The sides of a grid, and the ports that sit there."""
+_STEP = {"E": (1, 0), "W": (-1, 0), "N": (0, -1), "S": (0, 1)}
+FACING = {"E": "W", "W": "E", "N": "S", "S": "N"}
+
+
+def middle(port: str, w: int, h: int) -> int:
+    """The middle place of a grid's side."""
+    x, y = {"E": (w - 1, h // 2), "W": (0, h // 2), "N": (w // 2, 0), "S": (w // 2, h - 1)}[port]
+    return y * w + x
+
+
+def steps(first: int, last: int, width: int) -> list[str]:
+    """Moves from one place of a grid to another, X before Y."""
+    dx, dy = last % width - first % width, last // width - first // width
+    return ["E" if dx > 0 else "W"] * abs(dx) + ["S" if dy > 0 else "N"] * abs(dy)
+
+
+def neighbour(place: int, port: str, width: int) -> int:
+    """The place next to one, on the side ``port``."""
+    dx, dy = _STEP[port]
+    return place + dy * width + dx

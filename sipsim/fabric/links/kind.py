@@ -1,0 +1,401 @@
+"""The interface of a link kind: bytes on the wire for a payload, bandwidth, latency.
+
+A kind is a frozen struct of parameters (so that ``links.yaml`` is checked against it) with one
+method, ``wire_bytes``, and a port of its own if it needs one (:meth:`LinkKind.open`). What the broker is told before
+any port exists is the kind's: ``lookahead_ps``, ``reaction_ps``, ``answer_ps``. A new kind is one new module in this
+package.
+
+A port's side of the finite buffers at the ends of its link (:mod:`sipsim.fabric.buffered.ports`).
+
+A credit is a message of ``nbytes`` that competes for the link with the frames of its virtual channel, and takes no
+place itself. It leaves as soon as a frame has left the buffer, so a port that gives credits may answer an arrival at
+once (``JoinedSips.answers_ps``), as may a frame that waits for them.
+
+The near end of a link between SIPs: frames leave by it, and those of the far end arrive at it.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Annotated, Any, ClassVar, NamedTuple
+
+import msgspec
+from msgspec import Meta
+
+from broker.ids import MAX_PS
+from sipsim.config.schema import Resolved, Section
+from sipsim.core.engine import Engine
+from sipsim.core.errors import InvariantViolation
+from sipsim.core.registry import Registry
+from sipsim.core.units import drain_ps, gbytes_per_s_to_bps, ns_to_ps
+from sipsim.fabric.buffered.ports import FarBuffers
+from sipsim.fabric.graph import Edge, Node, Route, link_edge
+from sipsim.fabric.links.frames import Body, Frame, Small, codec, encode
+from sipsim.fabric.links.outages import Losses, Outage, OutageUse, Retransmitter
+from sipsim.fabric.transport import Transport
+from sipsim.topology.links import SipLink, link_presets
+
+
+class LinkCredit(NamedTuple):
+    """So many places of a virtual channel are free in the buffer at the end of the link that leads to its sender."""
+
+    vc: int
+    places: int
+
+
+@codec(LinkCredit)
+class _LinkCreditBody(Body, tag=9):
+    vc: Small
+    places: Small
+
+    def payload(self) -> LinkCredit:
+        return LinkCredit(self.vc, self.places)
+
+
+class FarCredits:
+    """``announce()`` numbers what may be sent from now on; ``send(credit, number)`` sends it."""
+
+    def __init__(
+        self, link: Edge, buffers: FarBuffers, announce: Callable[[], int], send: Callable[[LinkCredit, int], None]
+    ) -> None:
+        self._link = link
+        self._buffers = buffers
+        self.came = announce
+        self._send = send
+        buffers.join(link, self)
+
+    def left(self, number: int, vc: int, places: int) -> None:
+        """A frame has left the buffer of this port."""
+        self._send(LinkCredit(vc, places), number)
+
+    def take(self, credit: LinkCredit) -> bool:
+        """A credit of the far end arrives; False for one that it cannot have sent."""
+        return self._buffers.credit(self._link, *credit)
+
+
+Ps = int
+MOST_KEPT = 4096
+"""Of sizes, the least times to the link that a port keeps."""
+
+
+class PortContext(NamedTuple):
+    """Where a port is, and the parts of its SIP that it uses.
+
+    ``channel``: its number among the run's channels. ``far_sip``: where its link ends.
+    ``emit(channel, arrival_ps, body)`` sends a packet; ``on_frame(node, frame)`` takes a frame that has arrived at the
+    port's node. ``credit_bytes``: of what gives places in the link's finite buffer back. ``link_name``, ``outages``:
+    of its link.
+    """
+
+    node: Node
+    channel: int
+    far_sip: int
+    engine: Engine
+    fabric: Transport
+    emit: Callable[[int, Ps, bytes], None]
+    on_frame: Callable[[Node, Frame], None]
+    chunk_bytes: int
+    credit_bytes: int = 0
+    link_name: str = ""
+    outages: tuple[Outage, ...] = ()
+
+
+class Port:
+    """A port whose link is the last edge of the transfer that brings a frame to it.
+
+    A frame is *sent* when its last chunk starts on the link; it arrives with its last byte. A link kind with other
+    rules returns a port of its own from ``LinkKind.open``. It may send later, but
+
+    * no packet arrives sooner than the channel's lookahead after it was sent (``LinkKind.lookahead_ps``);
+    * nothing is sent before :meth:`earliest_send_ps`; what it will send or pass on by events of its own is announced;
+    * what it sends because something arrived comes no sooner than ``LinkKind.answer_ps`` later;
+    * frames of one virtual channel arrive in the order in which they were handed to :meth:`send`.
+
+    ``Session.emit`` ends a run that breaks one of the first three, PE_IPCQ one that breaks the fourth within a queue
+    pair. Credits on their own wire and control packets of the barrier are no frames and do not pass a port.
+
+    ``bytes_sent``: of data, so far; ``credit_bytes``: of frames without data. ``own_payloads``: types of payloads that
+    ports send each other (:meth:`send_own`), such as acknowledgements. They need a codec and no delivery:
+    :meth:`receive` takes them, and nothing else looks at them.
+    """
+
+    own_payloads: ClassVar[tuple[type, ...]] = ()
+
+    def __init__(self, link: "AnyLinkKind", context: PortContext) -> None:
+        self.link = link
+        self.node = context.node
+        self.bytes_sent = 0
+        self.credit_bytes = 0
+        self._context = context
+        self._least_chunk_ps = link.least_chunk_ps(context.chunk_bytes)
+        self._least_ways: dict[tuple[Node, int], Ps] = {}
+        self._announced: dict[int, Ps] = {}
+        self._count = 0
+        self._own_way = Route(
+            self.node, 0, (link_edge(str(self.node.place), link.latency_ps, link.bandwidth_bps, link),)
+        )
+        self._retransmitter: Retransmitter | None = None
+        if context.outages:
+            self._retransmitter = Retransmitter(
+                link.latency_ps, link.bandwidth_bps, context.outages, again=link.sends_again
+            )
+        self._losses = Losses(context.link_name, context.engine)
+        self.far_credits: FarCredits | None = None
+        buffers = context.fabric.far_buffers
+        if buffers is not None:
+            self.far_credits = FarCredits(self._own_way.edges[0], buffers, self.announce_transit, self._send_credit)
+
+    def earliest_send_ps(self, next_ps: Ps) -> Ps:
+        """Nothing that was announced is sent before this. ``next_ps``: the next local event, from which on a SIP may
+        send what is not announced, after its egress; a port that needs less time for that returns less.
+
+        What is announced is not sent before its head could reach the link if nothing else were there, nor, with a
+        longer frame, before all but a least chunk of it could be through. That holds whatever the fabric plans again
+        later.
+        """
+        return min(self._announced.values(), default=MAX_PS)
+
+    def announce(self, way: Route, nbytes: int, delay_ps: Ps) -> int:
+        """The number for :meth:`send` of a frame that will start on ``way``, to the link's end, after ``delay_ps``."""
+        key = way.start, nbytes
+        least_ps = self._least_ways.get(key)
+        if least_ps is None:
+            if len(self._least_ways) >= MOST_KEPT:
+                self._least_ways.clear()
+            if self.link.wire_bytes(nbytes) < nbytes:
+                what = f"{type(self.link).__name__}.wire_bytes({nbytes}) is {self.link.wire_bytes(nbytes)}"
+                raise InvariantViolation(f"{what}; a frame is no shorter than what it carries")
+            head_ps = way.head_ps() - self.link.latency_ps
+            least_ps = self._least_ways[key] = head_ps + self.link.drain_ps(nbytes) - self._least_chunk_ps
+        return self._note(self._context.engine.now_ps + delay_ps + least_ps)
+
+    def announce_transit(self) -> int:
+        """The number for :meth:`send` of a frame that has arrived at another port."""
+        return self._note(self._context.engine.now_ps)
+
+    def send(self, frame: Frame, way: Route, vc: int, number: int, delay_ps: Ps = 0) -> None:
+        """Bring a frame that was announced over ``way``, in virtual channel ``vc``; :meth:`leave` when it is sent."""
+        context, nbytes = self._context, frame[1]
+        data_bytes = frame[3].data_bytes
+        if data_bytes:
+            self.bytes_sent += data_bytes
+        else:
+            self.credit_bytes += nbytes
+        lead_ps = self.link.latency_ps + self.link.last_chunk_ps(nbytes, context.chunk_bytes)
+        leave = partial(self.leave, frame, number)
+        context.fabric.start(way, nbytes, leave, vc, lead_ps, delay_ps, frame[2])
+
+    def leave(self, frame: Frame, number: int, head_ps: Ps, tail_ps: Ps) -> None:
+        """A frame is sent now: its head and tail arrive at the far end at these times."""
+        del self._announced[number]
+        if self._retransmitter is not None:
+            crossing = self._crossing(frame[1], head_ps, tail_ps, frame[3])
+            if crossing is None:
+                return
+            head_ps, tail_ps = crossing
+        body = encode(Frame(frame[0], frame[1], tail_ps - head_ps, frame[3]))
+        self._context.emit(self._context.channel, tail_ps, body)
+
+    def outages_used(self) -> tuple[OutageUse, ...]:
+        """What each outage of its link has cost so far, this way."""
+        return () if self._retransmitter is None else self._retransmitter.used(self._context.link_name)
+
+    def _crossing(self, nbytes: int, head_ps: Ps, tail_ps: Ps, payload: Any) -> tuple[Ps, Ps] | None:
+        """When the head and the tail of a frame arrive over a link with outages; None if it is lost."""
+        assert self._retransmitter is not None
+        latency_ps = self.link.latency_ps
+        packets = self.link.packets(nbytes)
+        found = self._retransmitter.schedule(head_ps - latency_ps, tail_ps - latency_ps, packets)
+        if found.loss is not None:
+            self._losses.add(found.loss, nbytes, payload)
+            return None
+        return found.start_ps + latency_ps, found.end_ps + latency_ps
+
+    def send_own(self, payload: Any, nbytes: int, vc: int) -> None:
+        """Send a payload of ``nbytes`` and of :attr:`own_payloads` to the port at the link's far end.
+
+        It competes for the link, in virtual channel ``vc``, with the frames that pass it, and for nothing else. A port
+        that answers an arrival so may answer at once, so its kind's ``answer_ps`` is 0.
+        """
+        frame = Frame(self._context.far_sip, nbytes, 0, payload)
+        self.send(frame, self._own_way, vc, self.announce_transit())
+
+    def _send_credit(self, credit: LinkCredit, number: int) -> None:
+        """Give places in this end's buffer back to the port at the far end."""
+        context = self._context
+        nbytes, body = context.credit_bytes, encode(credit)
+        self.credit_bytes += nbytes
+
+        def leave(head_ps: Ps, tail_ps: Ps) -> None:
+            del self._announced[number]
+            if self._retransmitter is not None:
+                crossing = self._crossing(nbytes, head_ps, tail_ps, credit)
+                if crossing is None:
+                    return
+                tail_ps = crossing[1]
+            context.emit(context.channel, tail_ps, body)
+
+        lead_ps = self.link.latency_ps + self.link.last_chunk_ps(nbytes, context.chunk_bytes)
+        context.fabric.start(self._own_way, nbytes, leave, credit.vc, lead_ps)
+
+    def receive(self, frame: Frame) -> None:
+        """The last byte of a frame of the far end arrives now."""
+        self._context.on_frame(self.node, self._stored(frame))
+
+    def pass_on(self, frame: Frame, delay_ps: Ps) -> None:
+        """Let a frame that has arrived go on in ``delay_ps``; called by :meth:`receive` of other ports."""
+        engine = self._context.engine
+        number, stored = self._note(engine.now_ps + delay_ps), self._stored(frame)
+
+        def go_on() -> None:
+            del self._announced[number]
+            self._context.on_frame(self.node, stored)
+
+        engine.at(engine.now_ps + delay_ps, go_on)
+
+    def _stored(self, frame: Frame) -> Frame:
+        """A frame whose head was held back for what its link stores (``LinkKind.stored_ps``)."""
+        held_ps = min(self.link.stored_ps(frame.nbytes), frame.span_ps)
+        return frame._replace(span_ps=frame.span_ps - held_ps) if held_ps else frame
+
+    def _note(self, earliest_ps: Ps) -> int:
+        self._count += 1
+        self._announced[self._count] = earliest_ps
+        return self._count
+
+
+class LatencyPart(NamedTuple):
+    """A part of a link's latency: its name in sums over all links and within one link (empty: all of it), the parameter
+    that it comes from, and its time.
+    """
+
+    part: str
+    what: str
+    key: str
+    ps: int
+
+
+class AnyLinkKind(Section, frozen=True):
+    """Parameters every link has. Subclasses add their framing and the parts of their latency.
+
+    The latency must be positive: a link's lookahead, without which SIPs cannot run in parallel, is the latency and
+    the least chunk (:meth:`lookahead_ps`; DESIGN section 5).
+    """
+
+    bandwidth_GBps: Annotated[float, Meta(ge=1e-9, le=1e6)]
+
+    def latency_parts(self) -> tuple[LatencyPart, ...]:
+        """What the latency is the sum of: for ``--explain`` and ``ahbm-probe``."""
+        raise NotImplementedError
+
+    def wire_bytes(self, payload_bytes: int) -> int:
+        """Bytes on the wire for a payload of ``payload_bytes`` (at least 1): a whole number, not less than these, and
+        never less for more payload.
+        """
+        raise NotImplementedError
+
+    def stored_ps(self, payload_bytes: int) -> int:
+        """For how long the port behind the link holds the head of a frame back, in ps: until it has what it stores.
+
+        Its tail is not held back, so a frame shorter than that is there at once when its tail is.
+        """
+        return 0
+
+    @property
+    def is_die_to_die(self) -> bool:
+        """Whether it joins dies, at once or through retimers, so that wires of their own may run beside it, such as a
+        credit's. Ethernet has no wires but those of its frames.
+        """
+        return False
+
+    @property
+    def may_go_down(self) -> bool:
+        """Whether its links may have outages (:mod:`sipsim.fabric.links.outages`)."""
+        return False
+
+    @property
+    def sends_again(self) -> bool:
+        """Whether what an outage has lost is sent again (go-back-N); else the run ends with ``LinkLoss``."""
+        return True
+
+    def packets(self, payload_bytes: int) -> list[int]:
+        """The bytes on the wire of each packet of a payload, in order; together :meth:`wire_bytes`."""
+        return [self.wire_bytes(payload_bytes)]
+
+    @property
+    def answer_ps(self) -> int | None:
+        """The least time, in ps, from an arrival at its port to a packet that the port itself sends because of it.
+
+        None: it sends none.
+        """
+        return None
+
+    def open(self, context: PortContext) -> Port:
+        """The port of a SIP at the near end of such a link."""
+        return Port(self, context)
+
+    @property
+    def latency_ps(self) -> int:
+        return sum(part.ps for part in self.latency_parts())
+
+    @property
+    def bandwidth_bps(self) -> int:
+        """Bytes a second, each direction."""
+        return gbytes_per_s_to_bps(self.bandwidth_GBps)
+
+    def drain_ps(self, payload_bytes: int) -> int:
+        """Time the wire is busy with a payload of ``payload_bytes``, framing included."""
+        return drain_ps(self.wire_bytes(payload_bytes), self.bandwidth_bps)
+
+    def last_chunk_ps(self, payload_bytes: int, chunk_bytes: int) -> int:
+        """Time of the last chunk on the wire. A short remainder is sent first, so only a lone chunk can be short."""
+        return drain_ps(min(self.wire_bytes(payload_bytes), chunk_bytes), self.bandwidth_bps)
+
+    def least_chunk_ps(self, chunk_bytes: int) -> int:
+        """The least that :meth:`last_chunk_ps` can be."""
+        return self.last_chunk_ps(1, chunk_bytes)
+
+    def lookahead_ps(self, chunk_bytes: int, least_path_ps: int) -> int:
+        """The least time from sending on the link to arrival, in ps.
+
+        A packet leaves when its last chunk starts on the link, so it arrives the latency and a least chunk later, or
+        ``least_path_ps`` in place of the chunk if that is shorter: the least time that a packet may leave later, see
+        ``System.data_channels``.
+        """
+        return self.latency_ps + min(self.least_chunk_ps(chunk_bytes), least_path_ps)
+
+    def reaction_ps(self, path_ps: int, chunk_bytes: int) -> int:
+        """The least time from an arrival at another port, ``path_ps`` away, to a sending on this link that it causes.
+
+        What the lookahead counts already, up to a chunk, is left out.
+        """
+        return max(path_ps - self.least_chunk_ps(chunk_bytes), 0)
+
+
+class LinkKind(AnyLinkKind, frozen=True):
+    """A link with one latency. Subclasses add their framing."""
+
+    latency_ns: Annotated[float, Meta(ge=0.001, le=1e9)]
+
+    def latency_parts(self) -> tuple[LatencyPart, ...]:
+        return (LatencyPart("latency of links", "", "latency_ns", ns_to_ps(self.latency_ns)),)
+
+
+LINK_KINDS: Registry[type[AnyLinkKind]] = Registry(
+    "link kind",
+    {"sipsim.fabric.links.ethernet": ("ethernet",), "sipsim.fabric.links.ucie": ("ucie",)},
+)
+
+
+def link_of_preset(resolved: Resolved, name: str) -> AnyLinkKind:
+    """The link kind of a preset of ``links.yaml``, with its parameters."""
+    with resolved.reads.apart():
+        params = resolved.links.links[name].params
+    made = msgspec.convert(params, LINK_KINDS.get(resolved.links.links[name].kind))
+    return resolved.reads.watched(made, ("links", name, "params"))
+
+
+def links_in_use(resolved: Resolved, links: list[SipLink]) -> list[AnyLinkKind]:
+    """The link kind of each directed link."""
+    presets = link_presets(resolved.topology.system.sips, links)
+    kinds = {name: link_of_preset(resolved, name) for name in presets}
+    return [kinds[name] for name in presets]

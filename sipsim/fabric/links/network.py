@@ -1,0 +1,295 @@
+"""A SIP's side of its links, whatever the chip: ports, the router of their frames, the endpoint of all packets.
+
+How each type of payload ends on its SIP: where its transfer lands, in which virtual channel, and what takes it.
+
+A type of payload that a chip's frames may carry has one delivery. The network interface knows no payload by name.
+
+The ports of a SIP: one for each link that leaves it.
+
+Where frames go from here: to a part of this SIP, or by the port of their next hop. Through traffic, too.
+
+Where packets from other SIPs arrive: frames at their port, control records at what takes them.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from itertools import chain
+from typing import Any, NamedTuple
+
+from broker.ids import Channel
+from broker.wire import BadFrame
+from sipsim.core.engine import Engine
+from sipsim.core.errors import InvariantViolation
+from sipsim.core.session import Session
+from sipsim.fabric.graph import Node, Route, port_node
+from sipsim.fabric.links.frames import Frame, decode
+from sipsim.fabric.links.kind import LinkCredit, Port, PortContext
+from sipsim.fabric.links.outages import OutageUse
+from sipsim.fabric.sips import JoinedSips
+from sipsim.fabric.transport import Transport
+
+Ps = int
+
+
+class BadPacket(Exception):
+    """A packet that no SIP of the system can have sent. The message says why, after "a packet that came"."""
+
+
+class Delivery(ABC):
+    """The last part of the way of one type of payload. ``vc``: the virtual channel of its transfers."""
+
+    vc: int
+
+    @abstractmethod
+    def wire_bytes(self, payload: Any) -> int:
+        """Bytes of its frame on the wires of a SIP."""
+
+    @abstractmethod
+    def landing(self, payload: Any) -> Node:
+        """The node where its transfer ends."""
+
+    @abstractmethod
+    def check(self, payload: Any) -> None:
+        """Check that this SIP has what takes it.
+
+        Raises:
+            BadPacket: when it has not.
+        """
+
+    @abstractmethod
+    def start(self, route: Route, payload: Any, nbytes: int, delay_ps: Ps = 0, span_ps: Ps = 0) -> None:
+        """Carry a payload over the rest of its route, which ends at :meth:`landing`, and hand it over.
+
+        ``nbytes`` on the wires; ``delay_ps`` and ``span_ps`` as in ``Fabric.start``.
+        """
+
+
+class Ports:
+    """``by_letter``; ``by_arrival``: by the channel that arrives there. ``egress_ps``: see ``RunPlan``."""
+
+    def __init__(
+        self,
+        sip: int,
+        system: JoinedSips,
+        egress_ps: Ps,
+        engine: Engine,
+        fabric: Transport,
+        emit: Callable[[int, Ps, bytes], None],
+        on_frame: Callable[[Node, Frame], None],
+    ) -> None:
+        self._egress_ps = egress_ps
+        self.by_letter: dict[str, Port] = {}
+        self.by_arrival: dict[int, Port] = {}
+        for number, link in enumerate(system.links):
+            if link.src == sip:
+                context = PortContext(
+                    port_node(link.src_port),
+                    number,
+                    link.dst,
+                    engine,
+                    fabric,
+                    emit,
+                    on_frame,
+                    system.chunk_bytes,
+                    system.resolved.components.pe_dma.ack_bytes,
+                    link.name,
+                    system.outages[number],
+                )
+                self.by_letter[link.src_port] = system.link_kinds[number].open(context)
+        for number, link in enumerate(system.links):
+            if link.dst == sip:
+                self.by_arrival[number] = self.by_letter[link.dst_port]
+
+        self._ports = list(self.by_letter.values())
+
+    def take_link_credit(self, channel: int, credit: LinkCredit) -> None:
+        """A port's far end gives places in its buffer back.
+
+        Raises:
+            BadPacket: for more than it can have, or where links have no such buffers.
+        """
+        port = self.by_arrival.get(channel)
+        if port is None or port.far_credits is None or not port.far_credits.take(credit):
+            raise BadPacket(f"gives back {credit.places} places of channel {credit.vc}, which were not taken")
+
+    def outages_used(self) -> tuple[OutageUse, ...]:
+        """What each outage of the links that leave has cost."""
+        return tuple(chain(*(port.outages_used() for port in self._ports)))
+
+    @property
+    def bytes_sent(self) -> int:
+        """Data bytes that left over links, through traffic included."""
+        return sum(port.bytes_sent for port in self.by_letter.values())
+
+    def next_send_bound_ps(self, next_ps: Ps) -> Ps:
+        """No packet is sent before this by local events, the first of them at ``next_ps`` (``Report.promise_ps``).
+
+        Not all packets leave by a port, and what is not announced needs an event first, and then the SIP's egress.
+        """
+        return min([next_ps + self._egress_ps, *[port.earliest_send_ps(next_ps) for port in self._ports]])
+
+
+Deliveries = Mapping[type, Delivery]
+
+
+class Way(NamedTuple):
+    """The route to where payloads of one type land on SIP ``dst_sip``, or with ``port`` to the far end of its link."""
+
+    delivery: Delivery
+    dst_sip: int
+    port: Port | None
+    route: Route
+
+    def announce(self, nbytes: int, delay_ps: Ps) -> int:
+        """The number for :meth:`depart` of a payload that will start on this way after ``delay_ps``."""
+        return 0 if self.port is None else self.port.announce(self.route, nbytes, delay_ps)
+
+    def depart(self, payload: Any, nbytes: int, number: int, delay_ps: Ps = 0, span_ps: Ps = 0) -> None:
+        """Start a payload of ``nbytes`` on the wires that was announced; its tail is ``span_ps`` behind its head."""
+        if self.port is None:
+            self.delivery.start(self.route, payload, nbytes, delay_ps, span_ps)
+        else:
+            frame = Frame(self.dst_sip, nbytes, span_ps, payload)
+            self.port.send(frame, self.route, self.delivery.vc, number, delay_ps)
+
+
+class Router:
+    """The ways of SIP ``sip``. ``ports``: by letter."""
+
+    def __init__(self, sip: int, system: JoinedSips, ports: Mapping[str, Port], deliveries: Deliveries) -> None:
+        self._sip = sip
+        self._system = system
+        self._ports = ports
+        self._deliveries = deliveries
+        self._onward: dict[tuple[Node, int], tuple[Port, Route]] = {}
+
+    def way(self, src: Node, dst_sip: int, payload: Any, direction: str) -> Way:
+        """From a node to where a payload lands on ``dst_sip``; by the link of a ``global_`` direction that leads there.
+
+        Only its place counts, so messages of one queue pair share their way.
+        """
+        delivery = self._deliveries[type(payload)]
+        if dst_sip == self._sip:
+            return Way(delivery, dst_sip, None, self._system.graph.route(src, delivery.landing(payload)))
+        letter = self._system.port_towards(self._sip, dst_sip, direction)
+        return Way(delivery, dst_sip, self._ports[letter], self._system.leaving(self._sip, src, letter))
+
+    def from_port(self, node: Node, frame: Frame) -> None:
+        """A frame has arrived at a port: it goes to its place here, or on to the next SIP."""
+        payload = frame.payload
+        delivery = self._deliveries[type(payload)]
+        if frame.dst_sip == self._sip:
+            route = self._system.graph.route(node, delivery.landing(payload))
+            delivery.start(route, payload, frame.nbytes, 0, frame.span_ps)
+        else:
+            port, route = self._next_hop(node, frame.dst_sip)
+            port.send(frame, route, delivery.vc, port.announce_transit())
+
+    def check(self, node: Node, frame: Frame, now_ps: Ps) -> None:
+        """Check a frame that comes from another SIP, at a port's node.
+
+        Raises:
+            BadPacket: for a size or a train that it cannot have, or a place that does not exist.
+        """
+        delivery = self._deliveries.get(type(frame.payload))
+        if delivery is None:
+            raise BadPacket(f"carries a {type(frame.payload).__name__}, which this chip does not take")
+        if not 0 < frame.nbytes == delivery.wire_bytes(frame.payload) or frame.span_ps > now_ps:
+            raise BadPacket(f"claims {frame.nbytes} bytes and {frame.span_ps} ps from head to tail, which cannot be")
+        if frame.dst_sip == self._sip:
+            delivery.check(frame.payload)
+            return
+        try:
+            self._next_hop(node, frame.dst_sip)
+        except (IndexError, StopIteration):
+            raise BadPacket(f"is for SIP {frame.dst_sip}, to which no route leads from here") from None
+
+    def _next_hop(self, node: Node, dst_sip: int) -> tuple[Port, Route]:
+        """The port for through traffic from a port's node, and the route over its link."""
+        known = self._onward.get((node, dst_sip))
+        if known is None:
+            letter = self._system.next_port(self._sip, dst_sip)
+            known = self._ports[letter], self._system.leaving(self._sip, node, letter)
+            self._onward[node, dst_sip] = known
+        return known
+
+
+TakeControl = Callable[[int, Any], None]
+"""Takes the channel that a control record came by, and the record. Raises ``BadPacket`` for an impossible one."""
+
+
+class Endpoint:
+    """The receiving side of SIP ``sip``. ``ports``: by the channel that arrives there; ``controls``: by record type."""
+
+    def __init__(
+        self,
+        sip: int,
+        engine: Engine,
+        channels: list[Channel],
+        ports: Mapping[int, Port],
+        router: Router,
+        controls: Mapping[type, TakeControl],
+    ) -> None:
+        self._sip = sip
+        self._engine = engine
+        self._channels = channels
+        self._ports = ports
+        self._router = router
+        self._controls = controls
+
+    def receive(self, channel: int, body: bytes) -> None:
+        """A packet's last byte is here.
+
+        Raises:
+            InvariantViolation: for one that no SIP of this system can have sent.
+        """
+        try:
+            packet = decode(body)
+            if type(packet) is Frame:
+                port = self._ports.get(channel)
+                if port is None:
+                    raise BadPacket(f"is a message, and no link to SIP {self._sip} has that channel")
+                if type(packet.payload) not in port.own_payloads:
+                    self._router.check(port.node, packet, self._engine.now_ps)
+            else:
+                take = self._controls.get(type(packet))
+                if take is None:
+                    raise BadPacket(f"is a {type(packet).__name__}, which this chip does not take")
+                take(channel, packet)
+                return
+        except BadFrame as error:
+            raise self._refused(channel, f"is {error}") from None
+        except BadPacket as error:
+            raise self._refused(channel, str(error)) from None
+        port.receive(packet)
+
+    def _refused(self, channel: int, what: str) -> InvariantViolation:
+        known = self._channels[channel] if channel < len(self._channels) else None
+        name, sender = (f"{channel}, which is none", None) if known is None else (known.name, known.src)
+        return InvariantViolation(f"a packet on channel {name} that came to SIP {self._sip} {what}", rank=sender)
+
+
+class Interface:
+    """``ports``, ``router``, and ``receive`` of the SIP that ``session`` simulates.
+
+    ``egress_ps``: the least time from an event on this SIP to a packet that it causes. ``deliveries``: by type of
+    payload; ``controls``: by type of control record. Both may be added to later.
+    """
+
+    def __init__(
+        self,
+        system: JoinedSips,
+        channels: list[Channel],
+        egress_ps: int,
+        session: Session,
+        fabric: Transport,
+        deliveries: Deliveries,
+        controls: Mapping[type, TakeControl],
+    ) -> None:
+        sip, engine = session.rank, session.engine
+        self.ports = Ports(sip, system, egress_ps, engine, fabric, session.emit, self._on_frame)
+        self.router = Router(sip, system, self.ports.by_letter, deliveries)
+        self.receive = Endpoint(sip, engine, channels, self.ports.by_arrival, self.router, controls).receive
+
+    def _on_frame(self, node: Node, frame: Frame) -> None:
+        self.router.from_port(node, frame)

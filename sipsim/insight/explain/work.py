@@ -1,0 +1,328 @@
+"""What a span did, as a call of :class:`~sipsim.chips.ahbm.costs.prices.Machine`: the same call costs the same
+everywhere.
+
+Facts of spans, in order. ``dma_read``, ``dma_write`` and those of blocks: what was fetched before, address, bytes, ...;
+those of PE_MATH, views and delays: what was fetched, and the fields of the record; of PE_GEMM: what was fetched
+and the way to its end (:mod:`sipsim.chips.ahbm.gemm.pipeline`), and the fields of the record; ``TLB miss``:
+walks; ``send``: direction, number, bytes, address of the source, span of the command; ``message`` and ``credit``:
+direction, number; ``recv``: direction, number, span of the command; ``copy``: from, to, bytes; ``latch``: the same;
+``slot fetch``: what was fetched so far; ``ipcq.release``: nothing, direction; ``poll``: when polls began, span of the
+command; a wait: the span before it; a kernel: its last span, and the index of its collective. Those of the control path
+are in :mod:`sipsim.insight.explain.work`.
+
+What the spans of the control path did, as calls of :class:`~sipsim.chips.ahbm.costs.prices.Machine`.
+
+Facts of spans, in order. Messages: cube, for one from or to a PE its number, and bytes; ``dispatch``: how many PEs were
+served with this one; ``start margin``: cube and PE of each place; ``gather``: the spans of the answers; ``start``: the
+spans of the message and of the margin; ``end of a launch``: the index of its collective.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from functools import cache, partial
+from itertools import chain
+from typing import Any, NamedTuple
+
+from sipsim.chips.ahbm.address import OFFSET_BITS, PhysAddr
+from sipsim.chips.ahbm.control import (
+    DISPATCH,
+    END,
+    GATHER,
+    HOST,
+    IO_CPU,
+    IO_CPU_NODE,
+    M_CPU,
+    MARGIN,
+    OF_CUBE,
+    OF_PE,
+    SKEW,
+    START,
+    TAKE,
+    TO_CUBE,
+    TO_IO_CPU,
+    TO_PE,
+    m_cpu,
+)
+from sipsim.chips.ahbm.costs.prices import Machine, Place, Term, memory_of, on_any_sip
+from sipsim.chips.ahbm.gemm.engine import DOT, GEMM
+from sipsim.chips.ahbm.history import History
+from sipsim.chips.ahbm.ipcq.credits import FAST_PATH, PIGGYBACK
+from sipsim.chips.ahbm.ipcq.engine import RELEASE
+from sipsim.chips.ahbm.ipcq.messages import FETCH, IN_PLACE, PASS, Installed, IpcqInitEntry
+from sipsim.chips.ahbm.ipcq.pe_ipcq import POLL, WAKEUP
+from sipsim.chips.ahbm.ipcq.queue_pair import full_name
+from sipsim.chips.ahbm.memory.mmu import TLB_MISS
+from sipsim.chips.ahbm.pe.cpu import ISSUE
+from sipsim.chips.ahbm.pe.dma_engine import READ, READ_BLOCK, WRITE, WRITE_BLOCK
+from sipsim.chips.ahbm.pe.math import CAST, DELAY, MAKE, MATH, REARRANGE, REDUCE, VIEWS, work_of_record
+from sipsim.chips.ahbm.plan import Plan
+from sipsim.fabric.graph import Node
+from sipsim.records.recorder import Span
+
+_MESSAGES = (TO_CUBE, TO_PE, OF_PE, OF_CUBE)
+PHASE = "(launch)"
+"""Of all that is no kernel's."""
+
+
+def is_control(span: Span) -> bool:
+    """Whether it is a span of the host, IO_CPU or an M_CPU."""
+    return not span.component.startswith("cube") and span.component.startswith((HOST, IO_CPU, M_CPU))
+
+
+def is_end(span: Span) -> bool:
+    """Whether the host knows by it that a launch has ended."""
+    return span.component == HOST and span.name == END
+
+
+def also_needed(span: Span) -> Iterator[int]:
+    """The spans that one of the control path waits for besides its cause."""
+    if span.name in (GATHER, START):
+        yield from span.facts
+
+
+def control_call(rank: int, span: Span) -> tuple[str, tuple[Any, ...]] | None:
+    """The method of ``Machine`` that prices a span, and its arguments; None where it takes no time of its own."""
+    name, is_io_cpu = span.name, span.component == IO_CPU
+    if name in _MESSAGES:
+        return "control_message", (*_nodes(span), span.facts[-1])
+    if name in (TO_IO_CPU, END):
+        return "host_latency", ()
+    if name == SKEW:
+        return "start_skew", (rank,)
+    if name == TAKE and is_io_cpu:
+        return "io_cpu_launch", ()
+    if name == MARGIN:
+        return "start_margin", (tuple(zip(span.facts[::2], span.facts[1::2], strict=True)),)
+    if name == DISPATCH:
+        return "m_cpu_dispatch", tuple(span.facts)
+    if name == GATHER:
+        return "io_cpu_gather" if is_io_cpu else "m_cpu_gather", ()
+    return None
+
+
+def _nodes(span: Span) -> tuple[Node, Node]:
+    """Where a message came from and went to."""
+    cube, at = span.facts[0], m_cpu(span.facts[0])
+    far = Node("pe", cube, span.facts[1]) if span.name in (TO_PE, OF_PE) else IO_CPU_NODE
+    return (at, far) if span.name in (TO_PE, OF_CUBE) else (far, at)
+
+
+_COMPONENT = re.compile(r"cube(\d+)\.pe(\d+)")
+QUEUES = ".ipcq"
+"""The end of the name of a PE's part that makes the spans of queues."""
+KERNEL = ".kernel"
+"""The end of the name of a PE's part that makes the spans of kernels."""
+READS, WRITES = (READ, READ_BLOCK), (WRITE, WRITE_BLOCK)
+_OF_MATH = (MATH, REDUCE, CAST, REARRANGE, MAKE)
+_OF_GEMM = (GEMM, DOT)
+_OF_PE = (*READS, *_OF_GEMM, *WRITES, *_OF_MATH, *VIEWS, DELAY, TLB_MISS, ISSUE, RELEASE)
+MESSAGE, CREDIT, SEND, RECV, COPY, LATCH = "message", "credit", "send", "recv", "copy", "latch"
+
+
+_ON_CPU = {ISSUE: "issue", POLL: "look", WAKEUP: "wakeup"}
+"""Spans of PE_CPU's own work, and their prices."""
+
+
+class Call(NamedTuple):
+    """A method of ``Machine`` and its arguments."""
+
+    method: str
+    args: tuple[Any, ...]
+
+    def terms(self, machine: Machine) -> list[Term]:
+        """What it costs on a machine."""
+        found: list[Term] = getattr(machine, self.method)(*self.args)
+        return found
+
+
+class Calls:
+    """The calls of the spans of a run. ``histories``: by rank."""
+
+    def __init__(self, plan: Plan, histories: list[History]) -> None:
+        self._plan = plan
+        self._histories = histories
+        self._queues: dict[tuple[Place, str], tuple[int, IpcqInitEntry]] = {}
+        self._of_ring: dict[tuple[int, int], IpcqInitEntry] = {}
+        of_plan = (Installed(0, place[:3], entry) for place, entries in plan.entries.items() for entry in entries)
+        for number, place, entry in chain(of_plan, *(history.later for history in histories)):
+            self._queues[place, full_name(entry.direction, number)] = number, entry
+            self._of_ring[number, entry.my_rx_base_pa] = entry
+        self._handlers: dict[str, Callable[[Place, Span], list[Call]]] = {
+            **dict.fromkeys(READS, partial(self._access, "read")),
+            **dict.fromkeys(WRITES, partial(self._access, "write")),
+            **dict.fromkeys(_OF_MATH, self._math),
+            **dict.fromkeys(_OF_GEMM, _product),
+            **dict.fromkeys(VIEWS, lambda place, span: _fetched(place, span.facts[0])),
+            DELAY: lambda _place, span: [Call("delay", (span.facts[1],))],
+            TLB_MISS: lambda _place, span: [Call("page_walks", span.facts)],
+            MESSAGE: self._message,
+            CREDIT: self._credit,
+            RECV: self._receive,
+            COPY: self._copy,
+            LATCH: self._latch,
+            RELEASE: self._release,
+            FETCH: lambda place, span: _fetched(place, span.facts),
+            PASS: self._pass,
+            **{work: partial(_on_cpu, method) for work, method in _ON_CPU.items()},
+        }
+
+    def of(self, rank: int, span: Span) -> list[Call]:
+        """The calls of a span; none where it is no work of a known part."""
+        if is_control(span):
+            return [Call(*priced) for priced in [control_call(rank, span)] if priced is not None]
+        place, handler = place_of(rank, span), self._handlers.get(work_of(span))
+        if place is None or span.is_wait or handler is None:
+            return []
+        return handler(place, span)
+
+    def alike(self, rank: int, span: Span) -> tuple[Any, ...]:
+        """Equal for spans with the same calls; cheaper than these."""
+        if is_control(span):
+            return span.component.rpartition(".")[0], span.name, control_call(rank, span)
+        work, facts = work_of(span), span.facts
+        if work in READS or work in WRITES:
+            return work, span.component, facts[1] >> OFFSET_BITS, facts[2], str(facts[0])
+        if work == TLB_MISS:
+            return work, *facts
+        if work in _OF_MATH:
+            return work, *work_of_record(work, facts[1:]), str(facts[0]), span.component if facts[0] else ""
+        if work in _OF_GEMM:
+            return work, span.component, *_memories_of_product(work, span), *span.facts[0][1]
+        if work in VIEWS:
+            return work, str(facts[0]), span.component if facts[0] else ""
+        if work == DELAY:
+            return work, facts[1]
+        if work == MESSAGE:
+            _, _, nbytes, read_pa, _ = self.sending(span).facts
+            memory = None if read_pa is None else read_pa >> OFFSET_BITS
+            return work, span.cause[0], rank, span.component, facts[0], nbytes, memory
+        if work == FETCH:
+            return work, span.component, str(facts)
+        if work == PASS:
+            return work, rank, span.component, *self._sent_by(span).facts[2:4]
+        if work == RELEASE:
+            return work, rank, span.component, facts[1]
+        if work == LATCH:
+            return work, span.component, *span.facts
+        if work == COPY:
+            return work, span.component, facts[0] >> OFFSET_BITS, facts[1] >> OFFSET_BITS, facts[2]
+        if work in _ON_CPU:
+            return (work,)
+        return work, rank, span.component, facts[0] if work in (CREDIT, RECV) else ""
+
+    def queue(self, place: Place, direction: str) -> IpcqInitEntry:
+        """The queue pair of a PE by its full name."""
+        return self._queues[place, direction][1]
+
+    def sending(self, message: Span) -> Span:
+        """The send of a message."""
+        rank, number = message.cause
+        return self._histories[rank].spans[number - 1]
+
+    def _access(self, method: str, place: Place, span: Span) -> list[Call]:
+        fetched, address, nbytes, *_ = span.facts
+        return [*_fetched(place, fetched), Call(method, (on_any_sip(place), memory_of(address), nbytes))]
+
+    def _math(self, place: Place, span: Span) -> list[Call]:
+        fetched, *fields = span.facts
+        return [*_fetched(place, fetched), Call("math", work_of_record(span.name, fields))]
+
+    def _message(self, _place: Place, span: Span) -> list[Call]:
+        sending = self.sending(span)
+        src = place_of(span.cause[0], sending)
+        assert src is not None
+        direction, _, nbytes, read_pa, _ = sending.facts
+        source = None if read_pa is None else memory_of(read_pa)
+        queue = self.queue(src, direction)
+        peer = queue.peer._replace(rx_base_pa=0, rx_base_va=0)
+        if src[0] == peer.sip:
+            return [Call("message", (on_any_sip(src), "", peer._replace(sip=0), nbytes, source))]
+        return [Call("message", (src, queue.direction, peer, nbytes, source))]
+
+    def _sent_by(self, passing: Span) -> Span:
+        """The send whose message passes PE_DMA."""
+        rank, number = passing.cause
+        return self._histories[rank].spans[number - 1]
+
+    def _pass(self, place: Place, span: Span) -> list[Call]:
+        _, _, nbytes, read_pa, _ = self._sent_by(span).facts
+        return [Call("passing", (on_any_sip(place), nbytes, None if read_pa is None else memory_of(read_pa)))]
+
+    def _release(self, place: Place, span: Span) -> list[Call]:
+        """What a release blocks for: the credit, unless that waits for another slot."""
+        return self._emission(place, span.facts[1]) if span.end_ps > span.start_ps else []
+
+    def _credit(self, place: Place, span: Span) -> list[Call]:
+        """Of a credit that has come for what this PE sends in a direction."""
+        number, queue = self._queues[place, span.facts[0]]
+        peer = queue.peer
+        theirs = self._of_ring[number, peer.rx_base_pa]
+        return [_credit_call("credit", peer.place, theirs.direction, place)]
+
+    def _receive(self, place: Place, span: Span) -> list[Call]:
+        """What a receive blocks for after its slot is free."""
+        return [] if self._plan.ipcq.latch == IN_PLACE else self._emission(place, span.facts[0])
+
+    def _emission(self, place: Place, direction: str) -> list[Call]:
+        """What blocks for the credit of a ring."""
+        queue = self.queue(place, direction)
+        if queue.credit_mode == PIGGYBACK:
+            return []
+        method = "credit" if queue.credit_mode == FAST_PATH else "injection"
+        return [_credit_call(method, place, queue.direction, queue.peer.place)]
+
+    def _latch(self, place: Place, span: Span) -> list[Call]:
+        src, _, nbytes = span.facts
+        slot = PhysAddr.decode(src)._replace(sip=0).encode()
+        return [Call("latch", (on_any_sip(place), slot, nbytes))]
+
+    def _copy(self, place: Place, span: Span) -> list[Call]:
+        src, dst, nbytes = span.facts
+        near = on_any_sip(place)
+        return [Call("copy_out", (near, memory_of(src), nbytes)), Call("copy_in", (near, memory_of(dst), nbytes))]
+
+
+def work_of(span: Span) -> str:
+    """What a span is, where it is of a built-in part: a user's command may have any name.
+
+    Spans of PE_IPCQ have names of their own, those of a PE the kinds of its commands.
+    """
+    return span.name if (span.name in _OF_PE) != span.component.endswith(QUEUES) else ""
+
+
+def place_of(rank: int, span: Span) -> Place | None:
+    """The PE that a span is of; None for a part of the SIP."""
+    found = _pe_of(span.component)
+    return None if found is None else (rank, *found)
+
+
+@cache
+def _pe_of(component: str) -> tuple[int, int] | None:
+    found = _COMPONENT.match(component)
+    return None if found is None else (int(found[1]), int(found[2]))
+
+
+def _credit_call(method: str, src: Place, direction: str, peer: Place) -> Call:
+    if src[0] == peer[0]:
+        return Call(method, (on_any_sip(src), "", on_any_sip(peer)))
+    return Call(method, (src, direction, peer))
+
+
+def _product(place: Place, span: Span) -> list[Call]:
+    memories = _memories_of_product(span.name, span)
+    own = PhysAddr(*on_any_sip(place), "tcm", 0).encode()
+    operands, outputs = memories or (own, own)
+    return [Call("product", (on_any_sip(place), operands, outputs, tuple(span.facts[0][1])))]
+
+
+def _memories_of_product(work: str, span: Span) -> tuple[int, ...]:
+    """Those of A and C of a composite command; none of a product of handles."""
+    return (memory_of(span.facts[1]), memory_of(span.facts[5])) if work == GEMM else ()
+
+
+def _on_cpu(method: str, _place: Place, _span: Span) -> list[Call]:
+    return [Call(method, ())]
+
+
+def _fetched(place: Place, fetched: Any) -> list[Call]:
+    return [Call("read", (on_any_sip(place), memory_of(address), nbytes)) for address, nbytes in fetched or ()]

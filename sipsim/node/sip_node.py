@@ -1,0 +1,232 @@
+"""One rank of a run: a chip and its host program behind a ``SyncClient``, and its outcome.
+
+Launch parameters of one SIP process, besides the plan and the job. Plain data.
+"""
+
+import contextlib
+import hashlib
+import os
+import socket
+import time
+from collections.abc import Callable
+from functools import partial
+from types import FrameType
+
+import msgspec
+from msgspec.structs import replace
+
+from broker.ids import PROTOCOL
+from broker.mail.base import JOIN_TIMEOUT_S, SILENCE_S, Mail
+from broker.security import SipKeys
+from broker.wire import Failed, Join, Record
+from sipsim import VERSION
+from sipsim.chips.api.bridge import Bridge
+from sipsim.chips.api.chip import ChipContext, kind_of
+from sipsim.chips.api.run_plan import RunPlan
+from sipsim.core.errors import note
+from sipsim.core.registry import source_lines
+from sipsim.core.task import MakeTask, Task, TaskFailed
+from sipsim.node.client import SyncClient
+from sipsim.node.failure import describe
+from sipsim.node.faults import FaultPlan, install
+from sipsim.node.packet_log import PacketLog
+from sipsim.node.script import ScriptNamespace, ScriptTask, find_script
+from sipsim.records.dump import HOST_SCRIPT, SipDump
+from sipsim.records.job import Job, RankOutcome, RunRecord, to_bytes
+from sipsim.records.replay import MakeSecondPass
+from sipsim.records.report import PeakMemory, cpu_seconds
+
+
+class SipProcessSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """``broker`` and ``endpoint``: addresses of the broker and of this SIP; a TCP port may be ``*``.
+
+    ``shared_cpu_seed``: any number, the same for all SIPs of a run on this host; None: never share a processor.
+    ``keys``: the CURVE keys of this SIP; None where only processes of this user can connect.
+    ``packet_log_dir``: folder of the packet logs, for restarts; empty for none.
+    ``artifact_dir``: the rank's artifact folder, which its process makes; empty for none.
+    ``faults``: ``--fault`` specs.
+    ``silence_s``: after how long a silent TCP peer counts as dead, None for never.
+    ``join_timeout_s``: how long the broker may take to answer.
+    """
+
+    rank: int
+    broker: str
+    endpoint: str
+    incarnation: int = 0
+    shared_cpu_seed: int | None = None
+    keys: SipKeys | None = None
+    packet_log_dir: str = ""
+    artifact_dir: str = ""
+    faults: tuple[str, ...] = ()
+    silence_s: float | None = SILENCE_S
+    join_timeout_s: float = JOIN_TIMEOUT_S
+
+
+class SipNode(SyncClient):
+    """SIP ``spec.rank`` of ``plan``, listening at ``endpoint``; ``bridge`` runs its host program, as a greenlet
+    unless given; the other arguments are those of ``SyncClient``.
+    """
+
+    def __init__(
+        self,
+        spec: SipProcessSpec,
+        plan: RunPlan,
+        job: Job,
+        mail: Mail,
+        endpoint: str = "",
+        interrupted: Callable[[], bool] = lambda: False,
+        colocate: Callable[[bool], None] = lambda _together: None,
+        keep_oplog: bool = False,
+        bridge: Bridge | None = None,
+    ) -> None:
+        rank = spec.rank
+        super().__init__(rank, mail, interrupted, colocate)
+        self._incarnation = spec.incarnation
+        self.plan = plan
+        self.job = job
+        self._endpoint = endpoint
+        self._started_s = time.perf_counter()
+        self._memory = PeakMemory()
+        self._namespace = _script_namespace(job, rank)
+        self._make_task: MakeTask = Task if self._namespace is None else partial(ScriptTask, namespace=self._namespace)
+        second_pass, folder = _second_pass(job), spec.artifact_dir
+        self.chip = kind_of(plan.resolved).build(
+            ChipContext(rank, plan, job, self.send_batch, self._make_task, folder, keep_oplog, bridge, second_pass)
+        )
+        self.chip.bridge.on_call_end = self.note_progress
+        self.chip.on_record = self._send_record
+        self._records = 0
+        self.session = self.chip.session
+        self._digest = run_digest(plan.digest, job)
+        faults = FaultPlan.of(spec.faults).for_process(rank, spec.incarnation)
+        self._faults = install(self.session.engine, faults)
+        if spec.packet_log_dir:
+            self.log = PacketLog(spec.packet_log_dir, rank, self._digest)
+            if self.log.notice:
+                note(self.log.notice)
+
+    def join(self) -> None:
+        if self._faults is not None:
+            self._faults.before_join()
+        super().join()
+
+    def identity(self) -> Join:
+        return Join(
+            PROTOCOL,
+            self.rank,
+            self.plan.system.n_sips,
+            VERSION,
+            self._digest,
+            os.getpid(),
+            socket.gethostname(),
+            self._endpoint,
+            self._incarnation,
+        )
+
+    def start_program(self) -> None:
+        chip = self.chip
+        task = self._make_task(HOST_SCRIPT, chip.bridge.body(self._host_program), chip.loop)
+        chip.host_task = task
+        chip.add_host_task(task)
+        chip.start_host(task)
+
+    def commands_ended(self) -> int:
+        return self.chip.commands_ended()
+
+    def _send_record(self, record: RunRecord) -> None:
+        self._send(Record(self._records, to_bytes(record)))
+        self._records += 1
+
+    def stop_tasks(self) -> None:
+        """End what still waits, and close what is open, after a run that shares this process with others."""
+        # Host code in a thread would wait for the host task for ever.
+        self.chip.bridge.close()
+        for task in self.chip.tasks():
+            if not task.ended:
+                # What code does on its way out is no part of the run.
+                with contextlib.suppress(TaskFailed):
+                    task.stop()
+        self.chip.close()
+        if self._namespace is not None:
+            self._namespace.leave()
+
+    def dump_waiting(self) -> bytes:
+        return self.chip.dump()
+
+    def tasks_dump(self, frame: FrameType | None = None) -> SipDump:
+        """Where the code of all tasks is. ``frame``: the innermost one of what runs now."""
+        return self.chip.tasks_dump(frame)
+
+    def failure(self, error: BaseException) -> Failed:
+        now_ps = self.session.engine.now_ps
+        found = describe(error, self.rank, now_ps)
+        return Failed(found.kind, found.message, found.detail, now_ps, found.where, found.blames)
+
+    def _host_program(self) -> None:
+        if self._namespace is None:
+            self.chip.run_job(self.job)
+        else:
+            self._namespace.run_worker(self.rank, self.plan.system.n_sips, self.chip.api)
+
+    def outcome(self) -> bytes:
+        self.chip.close()
+        self._memory.sample()
+        session, results = self.session, self.chip.results()
+        outcome = RankOutcome(
+            rank=self.rank,
+            pid=os.getpid(),
+            host=socket.gethostname(),
+            sim_end_ps=session.engine.now_ps,
+            events=session.engine.events,
+            grants=session.grants,
+            packets_sent=session.packets_sent,
+            packets_received=session.packets_taken,
+            bytes_sent=results.bytes_sent,
+            tensor_sha256=results.memory_sha256,
+            oplog_sha256=results.oplog_sha256,
+            wall_s=time.perf_counter() - self._started_s,
+            cpu_s=cpu_seconds(),
+            peak_pss_mib=max(self._memory.mib, results.peak_mib),
+            run_s=self.run_ns / 1e9,
+            send_s=self.send_ns / 1e9,
+            wait_s=self.wait_ns / 1e9,
+            runs=results.runs,
+            calls=results.calls,
+            unread=results.unread,
+            left=results.left,
+            usage=results.usage,
+            launches=results.launches,
+            launch_records=results.launch_records,
+            verdict=results.verdict,
+            outages=results.outages,
+            results=dict(results.results),
+            read=tuple(sorted(self.plan.resolved.reads.seen)),
+        )
+        return to_bytes(outcome)
+
+    def _post(self, to: int, frame: bytes) -> None:
+        if self._faults is None or not self._faults.mute:
+            super()._post(to, frame)
+
+
+def run_digest(plan_digest: str, job: Job) -> str:
+    """SHA-256 over plan, job and the sources of script and collective: they must be equal in all processes of a run."""
+    shared = replace(job, record_io=False, trace=False, explain=False, oplog=False)
+    source = find_script(job.script, job.as_module).read_bytes() if job.script is not None else b""
+    own = [line.encode() for line in source_lines([job.collective])]
+    return hashlib.sha256(b"\n".join([plan_digest.encode(), to_bytes(shared), source, *own])).hexdigest()
+
+
+def _second_pass(job: Job) -> MakeSecondPass | None:
+    if not job.verify:
+        return None
+    from sipsim.insight.replay.second_pass import SecondPass
+
+    return SecondPass
+
+
+def _script_namespace(job: Job, rank: int) -> ScriptNamespace | None:
+    if job.script is None:
+        return None
+    package = job.script.rpartition(".")[0] if job.as_module else ""
+    return ScriptNamespace(find_script(job.script, job.as_module), job.script_args, job.seed, rank, package)

@@ -1,0 +1,355 @@
+"""Rules for ``system.sips``: topology, count, shape and edges.
+
+The interface of a topology: a function from the sizes to directed links, and its number of dimensions.
+
+Makes the list of directed links from ``system.sips``: shape, checks, order.
+
+A link leaves by a port and arrives at the opposite one (E to W, S to N; DESIGN section 5). A dimension of size 1
+has no links; a wrapping dimension of size 2 has two, one through each pair of ports (the case of ADR-0025).
+
+A topology from an edge list in the config.
+
+Rings, tori and meshes: grids with and without wrap. Rank = row * width + column.
+"""
+
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache
+from typing import NamedTuple
+
+from sipsim.config.document import Path, Problem, Rule, refused, shown, unregistered
+from sipsim.config.schema import Resolved, Sips
+from sipsim.core.errors import ConfigError
+from sipsim.core.registry import Registry, UnknownName, unknown_name
+
+Shape = tuple[int, int]
+
+
+def grid_text(shape: Shape) -> str:
+    """A shape as flags and result files write it."""
+    return f"{shape[0]}x{shape[1]}"
+
+
+class SipLink(NamedTuple):
+    """One directed link: from a port of a SIP to a port of another."""
+
+    src: int
+    src_port: str
+    dst: int
+    dst_port: str
+
+    @property
+    def near_end(self) -> str:
+        """The port that it leaves by, as ``SIP.port``."""
+        return f"{self.src}.{self.src_port}"
+
+    @property
+    def far_end(self) -> str:
+        """The port that it arrives at, as ``SIP.port``."""
+        return f"{self.dst}.{self.dst_port}"
+
+    @property
+    def name(self) -> str:
+        return f"{self.near_end}>{self.far_end}"
+
+
+Builder = Callable[[Sips, Shape], Iterator[SipLink]]
+
+
+class Topology(NamedTuple):
+    """``dimensions`` 2 asks for a shape or a square count; ``build`` yields every directed link.
+
+    ``size``: the (width, height) that it always has, ``(count, 1)`` with one dimension; None: any.
+    ``takes_num_links``: whether ``build`` reads ``system.sips.num_links``. ``reserved``: the ports at both ends, as
+    ``SIP.port``, of links that programs leave alone unless they ask for them. ``chip``: what its SIPs are where a
+    config does not say it.
+    """
+
+    dimensions: int
+    build: Builder
+    size: Shape | None = None
+    takes_num_links: bool = False
+    reserved: frozenset[str] = frozenset()
+    chip: str | None = None
+
+
+TOPOLOGIES: Registry[Topology] = Registry(
+    "topology",
+    {
+        "sipsim.topology.links": (
+            "custom",
+            "ring_1d",
+            "torus_2d",
+            "mesh_2d_no_wrap",
+        ),
+        "sipsim.topology.tenstorrent": (
+            "n300",
+            "t3000",
+            "galaxy",
+            "galaxy_torus",
+            "blackhole_8",
+            "tt_line",
+            "tt_ring",
+        ),
+    },
+)
+
+
+def topology(
+    name: str,
+    dimensions: int,
+    size: Shape | None = None,
+    takes_num_links: bool = False,
+    reserved: frozenset[str] = frozenset(),
+    chip: str | None = None,
+) -> Callable[[Builder], Builder]:
+    """Decorator that registers a builder as the topology ``name``; the rest is that of :class:`Topology`."""
+
+    def add(build: Builder) -> Builder:
+        TOPOLOGIES.register(name, build)(Topology(dimensions, build, size, takes_num_links, reserved, chip))
+        return build
+
+    return add
+
+
+@cache
+def natural_order(port: str) -> tuple[str | int, ...]:
+    """A key that sorts names of ports by their text and their numbers: eth2 before eth10."""
+    texts_and_numbers = re.split("([0-9]+)", port)
+    return tuple(int(part) if place % 2 else part for place, part in enumerate(texts_and_numbers))
+
+
+def both_directions(a: int, a_port: str, b: int, b_port: str) -> Iterator[SipLink]:
+    """The two directed links of one cable."""
+    yield SipLink(a, a_port, b, b_port)
+    yield SipLink(b, b_port, a, a_port)
+
+
+SHAPE_PATH = "system.sips.shape"
+
+
+def implied_values(resolved: Resolved) -> Iterator[tuple[Path, int | str]]:
+    """The number of SIPs and their chip where the topology has only one, for a config that does not say it."""
+    try:
+        chosen = TOPOLOGIES.get(resolved.topology.system.sips.topology)
+    except UnknownName:
+        return
+    if chosen.size is not None:
+        yield ("system", "sips", "count"), chosen.size[0] * chosen.size[1]
+    if chosen.chip is not None:
+        yield ("system", "chip"), chosen.chip
+
+
+def resolve_shape(sips: Sips) -> Shape:
+    """The (width, height) of a two-dimensional topology; ``(count, 1)`` for the others.
+
+    Raises:
+        ConfigError: a count that is not the product of the shape, or no shape and no perfect square; with the remedy.
+    """
+    chosen = TOPOLOGIES.get(sips.topology)
+    if chosen.size is not None:
+        _check_size(sips, chosen.size)
+    if chosen.dimensions == 1:
+        if sips.shape not in (None, (sips.count, 1)):
+            raise ConfigError(f"{SHAPE_PATH} = {list(sips.shape)}: {sips.topology} has no shape; leave it null")
+        return (sips.count, 1)
+    if chosen.size is not None:
+        return chosen.size
+    if sips.shape is not None:
+        width, height = sips.shape
+        if width * height != sips.count:
+            raise ConfigError(
+                f"{SHAPE_PATH} = {width}x{height} has {width * height} places, but system.sips.count = {sips.count}; "
+                f"make them equal"
+            )
+        return (width, height)
+    side = math.isqrt(sips.count)
+    if side * side == sips.count:
+        return (side, side)
+    width, height = _nearest_to_square(sips.count)
+    shape = f"--shape {width}x{height}"
+    fitting = (
+        f"add {shape}"
+        if height > 1
+        else f"take --sips {max(2, round(sips.count**0.5)) ** 2}, {shape} or --topology ring_1d"
+    )
+    raise ConfigError(
+        f"{sips.topology} needs a perfect square of SIPs or a shape, and {sips.count} is no square; {fitting}"
+    )
+
+
+def _check_size(sips: Sips, size: Shape) -> None:
+    count, name = size[0] * size[1], sips.topology
+    if sips.count != count:
+        raise ConfigError(f"system.sips.count = {sips.count}: {name} has {count} SIPs; leave the count out")
+    if size[1] > 1 and sips.shape not in (None, size):
+        raise ConfigError(f"{SHAPE_PATH} = {grid_text(sips.shape)}: {name} is {grid_text(size)}; leave the shape out")
+
+
+def _nearest_to_square(count: int) -> Shape:
+    height = max(d for d in range(1, math.isqrt(count) + 1) if count % d == 0)
+    return (count // height, height)
+
+
+def build_links(sips: Sips) -> list[SipLink]:
+    """All directed links of the system, in canonical order.
+
+    Raises:
+        ConfigError: a custom edge that names a missing SIP, a port used twice, or SIPs that are not connected.
+    """
+    shape = resolve_shape(sips)
+    links = sorted(TOPOLOGIES.get(sips.topology).build(sips, shape), key=_canonical_order)
+    used: set[tuple[int, str]] = set()
+    for link in links:
+        if link.src >= sips.count:
+            raise ConfigError(f"system.sips.custom_links names SIP {link.src}; allowed: 0 to {sips.count - 1}")
+        if link.src == link.dst:
+            raise ConfigError(f"system.sips.custom_links joins SIP {link.src} to itself; name two different SIPs")
+        if (link.src, link.src_port) in used:
+            raise ConfigError(
+                f"system.sips.custom_links uses port {link.src_port} of SIP {link.src} twice; a port carries one link"
+            )
+        used.add((link.src, link.src_port))
+    _check_connected(sips, links)
+    return links
+
+
+def _canonical_order(link: SipLink) -> tuple[object, ...]:
+    return (link.src, natural_order(link.src_port), link.dst, natural_order(link.dst_port))
+
+
+def link_presets(sips: Sips, links: list[SipLink]) -> list[str]:
+    """The preset's name of each directed link: ``system.sips.link`` unless its custom edge or ``links`` names another.
+
+    Raises:
+        ConfigError: for a port without a link, or a link whose two ends name different presets.
+    """
+    custom = {f"{edge.a}.{edge.a_port}": edge.link for edge in sips.custom_links if edge.link is not None}
+    by_port = {link.near_end: link for link in links}
+    presets: dict[str, str] = {}
+    for source, own in (("custom_links", custom), ("links", sips.links)):
+        named: dict[str, str] = {}
+        for port, preset in own.items():
+            link = by_port.get(port)
+            if link is None:
+                raise ConfigError(f"system.sips.{source} {port}: {unknown_name('port', port, by_port)}")
+            if named.get(link.far_end, preset) != preset:
+                other = f"{link.far_end} is {named[link.far_end]}"
+                raise ConfigError(f"system.sips.{source} {port} = {preset}: one link, and its other end {other}")
+            named[port] = preset
+            if presets.setdefault(port, preset) != preset:
+                other = f"custom_links names it {presets[port]}; drop one of them"
+                raise ConfigError(f"system.sips.{source} {port} = {preset}: {other}")
+            presets[link.far_end] = preset
+    return [presets.get(link.near_end, sips.link) for link in links]
+
+
+def _check_connected(sips: Sips, links: list[SipLink]) -> None:
+    missing = first_unreached(sips.count, ((link.src, link.dst) for link in links))
+    if missing is not None:
+        raise ConfigError(f"system.sips: no path of links from SIP 0 to SIP {missing}; join all SIPs")
+
+
+def first_unreached(count: int, pairs: Iterable[tuple[int, int]]) -> int | None:
+    """The first of ``count`` SIPs to which no path leads from SIP 0; a pair is a link from its first to its second."""
+    onward: dict[int, list[int]] = {}
+    for src, dst in pairs:
+        onward.setdefault(src, []).append(dst)
+    reached, frontier = {0}, [0]
+    while frontier:
+        new = set(onward.get(frontier.pop(), ())) - reached
+        reached |= new
+        frontier += new
+    return next((sip for sip in range(count) if sip not in reached), None)
+
+
+@topology("custom", dimensions=1)
+def custom(sips: Sips, shape: Shape) -> Iterator[SipLink]:
+    """The edge list ``system.sips.custom_links``."""
+    for link in sips.custom_links:
+        yield from both_directions(link.a, link.a_port, link.b, link.b_port)
+
+
+def _grid(shape: Shape, wrap: bool) -> Iterator[SipLink]:
+    width, height = shape
+    for y in range(height):
+        for x in range(width):
+            if width > 1 and (wrap or x + 1 < width):
+                yield from both_directions(y * width + x, "E", y * width + (x + 1) % width, "W")
+            if height > 1 and (wrap or y + 1 < height):
+                yield from both_directions(y * width + x, "S", ((y + 1) % height) * width + x, "N")
+
+
+@topology("ring_1d", dimensions=1)
+def ring_1d(sips: Sips, shape: Shape) -> Iterator[SipLink]:
+    """``count`` SIPs in a ring, E to W; two SIPs are joined twice."""
+    return _grid((sips.count, 1), wrap=True)
+
+
+@topology("torus_2d", dimensions=2)
+def torus_2d(sips: Sips, shape: Shape) -> Iterator[SipLink]:
+    """A grid that wraps in both dimensions."""
+    return _grid(shape, wrap=True)
+
+
+@topology("mesh_2d_no_wrap", dimensions=2)
+def mesh_2d_no_wrap(sips: Sips, shape: Shape) -> Iterator[SipLink]:
+    """A grid without wrap."""
+    return _grid(shape, wrap=False)
+
+
+SIPS: Path = ("system", "sips")
+LONGEST_PORT = 16
+_PORT = re.compile(f"[A-Za-z][A-Za-z0-9_]{{0,{LONGEST_PORT - 1}}}", re.ASCII)
+
+
+def known_topology(resolved: Resolved) -> Problem | None:
+    """``system.sips.topology`` is a registered topology."""
+    return unregistered((*SIPS, "topology"), resolved.topology.system.sips.topology, TOPOLOGIES)
+
+
+def custom_links_are_used(resolved: Resolved) -> Problem | None:
+    """An edge list without topology ``custom`` would have no effect."""
+    sips = resolved.topology.system.sips
+    if not sips.custom_links or sips.topology == "custom":
+        return None
+    what = f"given, but system.sips.topology is {sips.topology}; use topology custom or leave the list out"
+    return Problem(((*SIPS, "custom_links"), (*SIPS, "topology")), f"system.sips.custom_links: {what}")
+
+
+def num_links_are_used(resolved: Resolved) -> Problem | None:
+    """A number of links would have no effect on a topology whose links are given."""
+    sips = resolved.topology.system.sips
+    if sips.num_links is None or TOPOLOGIES.get(sips.topology).takes_num_links:
+        return None
+    able = " or ".join(name for name in TOPOLOGIES.names() if TOPOLOGIES.get(name).takes_num_links)
+    what = f"given, but system.sips.topology is {sips.topology}; use topology {able}, or leave the number out"
+    return Problem(((*SIPS, "num_links"), (*SIPS, "topology")), f"system.sips.num_links: {what}")
+
+
+def ports_have_names(resolved: Resolved) -> Problem | None:
+    """A port's name can stand in names of links and in flags."""
+    for number, edge in enumerate(resolved.topology.system.sips.custom_links):
+        for key, port in (("a_port", edge.a_port), ("b_port", edge.b_port)):
+            if not _PORT.fullmatch(port):
+                what = f"must be a letter and then letters, digits or _, {LONGEST_PORT} in all at most"
+                return refused((*SIPS, "custom_links", number, key), shown(port), what)
+    return None
+
+
+def sips_can_be_joined(resolved: Resolved) -> Problem | None:
+    """Count, shape and edges give links that join all SIPs."""
+    try:
+        build_links(resolved.topology.system.sips)
+    except ConfigError as error:
+        return Problem(tuple((*SIPS, key) for key in ("topology", "count", "shape", "custom_links")), str(error))
+    return None
+
+
+RULES: tuple[Rule, ...] = (
+    custom_links_are_used,
+    num_links_are_used,
+    ports_have_names,
+    sips_can_be_joined,
+)
