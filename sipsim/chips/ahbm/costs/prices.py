@@ -81,180 +81,12 @@ def slowest(terms: Iterable[Term]) -> Term:
     return _longest([term for term in terms if term.is_drain])
 
 
-class TransferTerms:
-    """Routes of a system as ``resolved`` has it, and what their nodes, wires and edges cost."""
-
-    def __init__(self, resolved: Resolved, knobs: IpcqKnobs) -> None:
-        self.system = System(resolved, knobs.vc_chunk_size)
-        self.knobs = knobs
-        self._components = resolved.components
-        self._edge_ps: dict[tuple[int, Node, Node], Ps] = {}
-        self._kinds = {name: link_of_preset(resolved, name) for name in resolved.links.links}
-        self._presets = dict(
-            zip(
-                ((link.src, link.src_port) for link in self.system.links),
-                link_presets(resolved.topology.system.sips, self.system.links),
-                strict=True,
-            )
-        )
-
-    def transfer(self, route: Route, nbytes: int, presets: Presets = (), *spans: Term) -> Iterator[Term]:
-        """The terms of an uncontended transfer. ``presets``: those of the links on its route, in order.
-
-        ``spans``: what the memories at its ends need for its bytes; the slowest of them and of the edges counts.
-        """
-        yield from self._head(route, presets)
-        if route.edges:
-            yield from self._drain(route, nbytes, presets, spans)
-
-    def drain_ps(self, sip: int, src: Node, dst: Node) -> Ps:
-        """Time that an edge of a SIP needs for a MiB."""
-        edge = (sip, src, dst) if dst.kind == "far" else (0, src, dst)
-        if edge not in self._edge_ps:
-            if dst.kind == "far":
-                self._edge_ps[edge] = self.system.link_of(sip, str(src.place)).drain_ps(MIB)
-            else:
-                self._edge_ps[edge] = self.system.graph.edge(src, dst).drain_ps(MIB)
-        return self._edge_ps[edge]
-
-    def edge_name(self, sip: int, src: Node, dst: Node) -> str:
-        """An edge of a SIP with its SIP; a link by its name."""
-        if dst.kind != "far":
-            return f"sip{sip}.{src}>{dst}"
-        far = self.system.far_ends[sip, str(src.place)]
-        return f"link {self.system.links[far.channel].name}"
-
-    def rate_keys(self, sip: int, src: Node, dst: Node) -> tuple[str, ...]:
-        """The config keys of an edge's bandwidth."""
-        if dst.kind != "far":
-            return tuple(self._rate_keys(src.kind, dst.kind))
-        return (_link_key(self._presets[sip, str(src.place)], "bandwidth_GBps"),)
-
-    def _head(self, route: Route, presets: Presets = ()) -> Iterator[Term]:
-        links = iter(presets)
-        yield self._node(route.start, route.start_ps)
-        for edge in route.edges:
-            if not edge.is_link:
-                yield Term("wires", ("wire.ns_per_mm",), edge.wire_ps)
-                yield self._node(edge.dst, edge.overhead_ps)
-            else:
-                # The far port's overhead belongs to the edge, see `Route.then`.
-                preset = next(links)
-                for part in self._kinds[preset].latency_parts():
-                    yield Term(part.part, (_link_key(preset, part.key),), part.ps)
-                yield Term(_PARTS["io"], ("io_port.overhead_ns",), edge.overhead_ps)
-
-    def _node(self, node: Node, overhead_ps: Ps) -> Term:
-        section = _SECTIONS.get(node.kind, node.kind)
-        name = _OVERHEADS.get(node.kind, "overhead_ns")
-        key = f"{section}.{name}" if hasattr(self._components, section) else f"parts.{section}"
-        return Term(_PARTS.get(node.kind, f"parts {node.kind}"), (key,), overhead_ps)
-
-    def _drain(
-        self,
-        route: Route,
-        nbytes: int,
-        presets: Presets = (),
-        sources: Sequence[Term] = (),
-        ends: Sequence[Term] = (),
-    ) -> list[Term]:
-        """What the tail comes after the head for: frames that are stored on the way, and what is slowest of the edges
-        and of the memories at their ends.
-        """
-        edges, source, end = route.edges, _longest(sources), _longest(ends)
-        limit = bottleneck(edges, nbytes, source.ps, end.ps)
-        names = dict(zip((hop for hop, edge in enumerate(edges) if edge.is_link), presets, strict=False))
-        stored = [Term(STORED, (_link_key(names[hop], "bandwidth_GBps"),), ps) for hop, ps in limit.stored]
-        if limit.hops[0] in (-1, len(edges)):
-            return [*stored, source if limit.hops[0] < 0 else end]
-        slowest = [hop for hop in limit.hops if hop < len(edges)]
-        kinds = {(edges[hop].src.kind, edges[hop].dst.kind) for hop in slowest if hop not in names}
-        inside = sorted({key for pair in kinds for key in self._rate_keys(*pair)})
-        links = dict.fromkeys(_link_key(names[hop], "bandwidth_GBps") for hop in slowest if hop in names)
-        return [*stored, Term(LINK_BYTES if links else BYTES, (*links, *inside), limit.drain_ps)]
-
-    def _rate_keys(self, *kinds: str) -> list[str]:
-        """The bandwidths that bound an edge between two kinds of nodes, which is as wide as the narrower of them."""
-        sections = [_SECTIONS.get(kind, kind) for kind in kinds]
-        known = {each: getattr(self._components, each, None) for each in sections}
-        least = min((each.bandwidth_GBps for each in known.values() if each is not None), default=0)
-        return [f"{name}.bandwidth_GBps" for name, each in known.items() if each and each.bandwidth_GBps == least]
-
-
 def _longest(spans: Sequence[Term]) -> Term:
     return max(spans, key=lambda span: span.ps, default=Term("", (), 0))
 
 
 def _link_key(preset: str, name: str) -> str:
     return f"links.{preset}.params.{name}"
-
-
-class LaunchTerms(TransferTerms):
-    """The way of a launch from the host to the kernels, and of their ends back."""
-
-    @cached_property
-    def launch_path(self) -> LaunchPath:
-        """That of a config with launches that take time."""
-        return LaunchPath(self.system.resolved, self.system.graph)
-
-    def host_latency(self) -> list[Term]:
-        """From the host to IO_CPU, or back."""
-        return [Term("between host and IO_CPU", ("launch.host_latency_ns",), self.launch_path.host_ps)]
-
-    def start_skew(self, rank: int) -> list[Term]:
-        """How much later the launches of a rank leave its host."""
-        is_given = str(rank) in self.launch_path.launch.start_skew_ns
-        key = "launch.start_skew_ns" if is_given else "launch.max_start_skew_ns"
-        return [Term("start skew", (key,), self.launch_path.skew_ps(rank))]
-
-    def io_cpu_launch(self) -> list[Term]:
-        """IO_CPU's work on a launch."""
-        return [Term("IO_CPU", ("io_cpu.launch_ns",), self.launch_path.launch_ps)]
-
-    def start_margin(self, places: Sequence[tuple[int, int]]) -> list[Term]:
-        """From the stamp to the start of the kernels on PEs of a SIP."""
-        path = self.launch_path
-        if path.launch.start_margin_ns is not None:
-            return [Term("start margin", ("launch.start_margin_ns",), path.margin_ps(places))]
-        return [term for stretch in path.fan_out(places) for term in self._stretch(stretch)]
-
-    def control_message(self, src: Node, dst: Node, nbytes: int) -> list[Term]:
-        """A message between IO_CPU, an M_CPU and a PE."""
-        return [*self.transfer(self.system.graph.route(src, dst), nbytes)]
-
-    def m_cpu_dispatch(self, pes: int) -> list[Term]:
-        """An M_CPU's work on so many PEs."""
-        return [Term("M_CPU, dispatch", ("m_cpu.dispatch_ns",), pes * self.launch_path.dispatch_ps)]
-
-    def m_cpu_gather(self) -> list[Term]:
-        """An M_CPU's work on the answer of a PE."""
-        return [Term("M_CPU, gather", ("m_cpu.gather_ns",), self.launch_path.m_gather_ps)]
-
-    def io_cpu_gather(self) -> list[Term]:
-        """IO_CPU's work on the answer of a cube."""
-        return [Term("IO_CPU, gather", ("io_cpu.gather_ns",), self.launch_path.io_gather_ps)]
-
-    def launch(self, rank: int, places: Sequence[tuple[int, int]]) -> list[Term]:
-        """From a host's launch to the start of its kernels."""
-        return [*self.host_latency(), *self.start_skew(rank), *self.io_cpu_launch(), *self.start_margin(places)]
-
-    def gathering(self, place: tuple[int, int]) -> list[Term]:
-        """From the last end of a kernel, on a PE, to the host."""
-        (of_pe, of_cube), done_bytes = self.launch_path.gather(place), self.launch_path.launch.done_bytes
-        return [
-            *self.transfer(of_pe, done_bytes),
-            *self.m_cpu_gather(),
-            *self.transfer(of_cube, done_bytes),
-            *self.io_cpu_gather(),
-            *self.host_latency(),
-        ]
-
-    def _stretch(self, stretch: Stretch) -> Iterator[Term]:
-        route, nbytes, messages, dispatches = stretch
-        yield from self._head(route)
-        for drain in self._drain(route, nbytes):
-            yield drain._replace(ps=messages * drain.ps)
-        yield from self.m_cpu_dispatch(dispatches)
 
 
 _CELL_BYTES = 4
@@ -344,14 +176,25 @@ def memory_of(address: int) -> int:
     return PhysAddr.decode(address)._replace(sip=0, offset=0).encode()
 
 
-class Machine(LaunchTerms):
+class Machine:
     """The costs of a system as ``resolved`` has it; ``knobs``: those of the queues, which it does not change.
 
     ``run``: the machine on which times were measured that have no price of their own; None where that is this one.
     """
 
     def __init__(self, resolved: Resolved, knobs: IpcqKnobs, run: "Machine | None" = None) -> None:
-        super().__init__(resolved, knobs)
+        self.system = System(resolved, knobs.vc_chunk_size)
+        self.knobs = knobs
+        self._components = resolved.components
+        self._edge_ps: dict[tuple[int, Node, Node], Ps] = {}
+        self._kinds = {name: link_of_preset(resolved, name) for name in resolved.links.links}
+        self._presets = dict(
+            zip(
+                ((link.src, link.src_port) for link in self.system.links),
+                link_presets(resolved.topology.system.sips, self.system.links),
+                strict=True,
+            )
+        )
         self._run = self if run is None else run
         self._product_prices: dict[tuple[Place, int, int], tuple[Price, ...]] = {}
         components = resolved.components
@@ -363,6 +206,152 @@ class Machine(LaunchTerms):
         system = self.system
         store = MemoryStore(0, system.capacities, system.spaces_of_cubes)
         self._memories = MemoryPorts(system.graph.memories, Engine(), store)
+
+    def transfer(self, route: Route, nbytes: int, presets: Presets = (), *spans: Term) -> Iterator[Term]:
+        """The terms of an uncontended transfer. ``presets``: those of the links on its route, in order.
+
+        ``spans``: what the memories at its ends need for its bytes; the slowest of them and of the edges counts.
+        """
+        yield from self._head(route, presets)
+        if route.edges:
+            yield from self._drain(route, nbytes, presets, spans)
+
+    def drain_ps(self, sip: int, src: Node, dst: Node) -> Ps:
+        """Time that an edge of a SIP needs for a MiB."""
+        edge = (sip, src, dst) if dst.kind == "far" else (0, src, dst)
+        if edge not in self._edge_ps:
+            if dst.kind == "far":
+                self._edge_ps[edge] = self.system.link_of(sip, str(src.place)).drain_ps(MIB)
+            else:
+                self._edge_ps[edge] = self.system.graph.edge(src, dst).drain_ps(MIB)
+        return self._edge_ps[edge]
+
+    def edge_name(self, sip: int, src: Node, dst: Node) -> str:
+        """An edge of a SIP with its SIP; a link by its name."""
+        if dst.kind != "far":
+            return f"sip{sip}.{src}>{dst}"
+        far = self.system.far_ends[sip, str(src.place)]
+        return f"link {self.system.links[far.channel].name}"
+
+    def rate_keys(self, sip: int, src: Node, dst: Node) -> tuple[str, ...]:
+        """The config keys of an edge's bandwidth."""
+        if dst.kind != "far":
+            return tuple(self._rate_keys(src.kind, dst.kind))
+        return (_link_key(self._presets[sip, str(src.place)], "bandwidth_GBps"),)
+
+    def _head(self, route: Route, presets: Presets = ()) -> Iterator[Term]:
+        links = iter(presets)
+        yield self._node(route.start, route.start_ps)
+        for edge in route.edges:
+            if not edge.is_link:
+                yield Term("wires", ("wire.ns_per_mm",), edge.wire_ps)
+                yield self._node(edge.dst, edge.overhead_ps)
+            else:
+                # The far port's overhead belongs to the edge, see `Route.then`.
+                preset = next(links)
+                for part in self._kinds[preset].latency_parts():
+                    yield Term(part.part, (_link_key(preset, part.key),), part.ps)
+                yield Term(_PARTS["io"], ("io_port.overhead_ns",), edge.overhead_ps)
+
+    def _node(self, node: Node, overhead_ps: Ps) -> Term:
+        section = _SECTIONS.get(node.kind, node.kind)
+        name = _OVERHEADS.get(node.kind, "overhead_ns")
+        key = f"{section}.{name}" if hasattr(self._components, section) else f"parts.{section}"
+        return Term(_PARTS.get(node.kind, f"parts {node.kind}"), (key,), overhead_ps)
+
+    def _drain(
+        self,
+        route: Route,
+        nbytes: int,
+        presets: Presets = (),
+        sources: Sequence[Term] = (),
+        ends: Sequence[Term] = (),
+    ) -> list[Term]:
+        """What the tail comes after the head for: frames that are stored on the way, and what is slowest of the edges
+        and of the memories at their ends.
+        """
+        edges, source, end = route.edges, _longest(sources), _longest(ends)
+        limit = bottleneck(edges, nbytes, source.ps, end.ps)
+        names = dict(zip((hop for hop, edge in enumerate(edges) if edge.is_link), presets, strict=False))
+        stored = [Term(STORED, (_link_key(names[hop], "bandwidth_GBps"),), ps) for hop, ps in limit.stored]
+        if limit.hops[0] in (-1, len(edges)):
+            return [*stored, source if limit.hops[0] < 0 else end]
+        slowest = [hop for hop in limit.hops if hop < len(edges)]
+        kinds = {(edges[hop].src.kind, edges[hop].dst.kind) for hop in slowest if hop not in names}
+        inside = sorted({key for pair in kinds for key in self._rate_keys(*pair)})
+        links = dict.fromkeys(_link_key(names[hop], "bandwidth_GBps") for hop in slowest if hop in names)
+        return [*stored, Term(LINK_BYTES if links else BYTES, (*links, *inside), limit.drain_ps)]
+
+    def _rate_keys(self, *kinds: str) -> list[str]:
+        """The bandwidths that bound an edge between two kinds of nodes, which is as wide as the narrower of them."""
+        sections = [_SECTIONS.get(kind, kind) for kind in kinds]
+        known = {each: getattr(self._components, each, None) for each in sections}
+        least = min((each.bandwidth_GBps for each in known.values() if each is not None), default=0)
+        return [f"{name}.bandwidth_GBps" for name, each in known.items() if each and each.bandwidth_GBps == least]
+
+    @cached_property
+    def launch_path(self) -> LaunchPath:
+        """That of a config with launches that take time."""
+        return LaunchPath(self.system.resolved, self.system.graph)
+
+    def host_latency(self) -> list[Term]:
+        """From the host to IO_CPU, or back."""
+        return [Term("between host and IO_CPU", ("launch.host_latency_ns",), self.launch_path.host_ps)]
+
+    def start_skew(self, rank: int) -> list[Term]:
+        """How much later the launches of a rank leave its host."""
+        is_given = str(rank) in self.launch_path.launch.start_skew_ns
+        key = "launch.start_skew_ns" if is_given else "launch.max_start_skew_ns"
+        return [Term("start skew", (key,), self.launch_path.skew_ps(rank))]
+
+    def io_cpu_launch(self) -> list[Term]:
+        """IO_CPU's work on a launch."""
+        return [Term("IO_CPU", ("io_cpu.launch_ns",), self.launch_path.launch_ps)]
+
+    def start_margin(self, places: Sequence[tuple[int, int]]) -> list[Term]:
+        """From the stamp to the start of the kernels on PEs of a SIP."""
+        path = self.launch_path
+        if path.launch.start_margin_ns is not None:
+            return [Term("start margin", ("launch.start_margin_ns",), path.margin_ps(places))]
+        return [term for stretch in path.fan_out(places) for term in self._stretch(stretch)]
+
+    def control_message(self, src: Node, dst: Node, nbytes: int) -> list[Term]:
+        """A message between IO_CPU, an M_CPU and a PE."""
+        return [*self.transfer(self.system.graph.route(src, dst), nbytes)]
+
+    def m_cpu_dispatch(self, pes: int) -> list[Term]:
+        """An M_CPU's work on so many PEs."""
+        return [Term("M_CPU, dispatch", ("m_cpu.dispatch_ns",), pes * self.launch_path.dispatch_ps)]
+
+    def m_cpu_gather(self) -> list[Term]:
+        """An M_CPU's work on the answer of a PE."""
+        return [Term("M_CPU, gather", ("m_cpu.gather_ns",), self.launch_path.m_gather_ps)]
+
+    def io_cpu_gather(self) -> list[Term]:
+        """IO_CPU's work on the answer of a cube."""
+        return [Term("IO_CPU, gather", ("io_cpu.gather_ns",), self.launch_path.io_gather_ps)]
+
+    def launch(self, rank: int, places: Sequence[tuple[int, int]]) -> list[Term]:
+        """From a host's launch to the start of its kernels."""
+        return [*self.host_latency(), *self.start_skew(rank), *self.io_cpu_launch(), *self.start_margin(places)]
+
+    def gathering(self, place: tuple[int, int]) -> list[Term]:
+        """From the last end of a kernel, on a PE, to the host."""
+        (of_pe, of_cube), done_bytes = self.launch_path.gather(place), self.launch_path.launch.done_bytes
+        return [
+            *self.transfer(of_pe, done_bytes),
+            *self.m_cpu_gather(),
+            *self.transfer(of_cube, done_bytes),
+            *self.io_cpu_gather(),
+            *self.host_latency(),
+        ]
+
+    def _stretch(self, stretch: Stretch) -> Iterator[Term]:
+        route, nbytes, messages, dispatches = stretch
+        yield from self._head(route)
+        for drain in self._drain(route, nbytes):
+            yield drain._replace(ps=messages * drain.ps)
+        yield from self.m_cpu_dispatch(dispatches)
 
     def read(self, place: Place, address: int, nbytes: int) -> list[Term]:
         """A read by PE_DMA: a command to the memory, its access, the data back."""

@@ -70,6 +70,9 @@ class P2POp(NamedTuple):
     tag: int = 0
 
 
+P2POps = Sequence[P2POp]
+
+
 class PairRuns:
     """The messages of one SIP."""
 
@@ -157,78 +160,6 @@ class PairRuns:
         wired.update(new)
 
 
-class PointToPoint:
-    """Part of :class:`sipsim.chips.ahbm.host.distributed.Distributed`, which has what is declared here."""
-
-    _pairs: PairRuns
-    _member: Callable[..., ProcessGroup]
-    get_rank: Callable[..., int]
-
-    @host_call
-    def isend(self, tensor: DeviceTensor, dst: int, group: ProcessGroup | None = None, tag: int = 0) -> Work:
-        """Send a tensor to rank ``dst`` of the run, which calls ``recv`` with one of the same size, type and layout.
-
-        Messages from one rank to another are received in the order in which they are sent; tags must agree.
-
-        Raises:
-            RuntimeError: before ``init_process_group``.
-            ValueError: for a rank that is not in the group, or this rank itself.
-        """
-        return self._pairs.start(tensor, self._member("isend", group), dst, tag, sends=True)
-
-    @host_call
-    def irecv(
-        self, tensor: DeviceTensor, src: int | None = None, group: ProcessGroup | None = None, tag: int = 0
-    ) -> Work:
-        """Receive a tensor from rank ``src`` of the run: see :meth:`isend`.
-
-        Raises:
-            RuntimeError: before ``init_process_group``.
-            ValueError: without ``src``, or for a rank that is not in the group, or this rank itself.
-        """
-        if src is None:
-            raise ValueError("irecv: name the sender, src; a receive from any rank is not available")
-        return self._pairs.start(tensor, self._member("irecv", group), src, tag, sends=False)
-
-    def send(self, tensor: DeviceTensor, dst: int, group: ProcessGroup | None = None, tag: int = 0) -> None:
-        """:meth:`isend`, and wait until all of it has left."""
-        self.isend(tensor, dst, group, tag).wait()
-
-    def recv(
-        self, tensor: DeviceTensor, src: int | None = None, group: ProcessGroup | None = None, tag: int = 0
-    ) -> int | None:
-        """:meth:`irecv`, and wait; the rank of the sender."""
-        self.irecv(tensor, src, group, tag).wait()
-        return src
-
-    def batch_isend_irecv(self, p2p_op_list: Sequence[P2POp]) -> list[Work]:
-        """Start messages that do not wait for each other on any rank, whatever their order: a work for each, in order.
-
-        Each rank takes them in the order of :func:`sipsim.chips.ahbm.collectives.wirings.turn`, messages of one
-        turn by group and then as listed. Two of one turn that have a rank in common have both in common, so this is one
-        order at both ends: of all that have not ended, nothing stands before the first, whichever PEs work for it, so
-        it ends.
-
-        Raises:
-            TypeError: for an operation that is neither ``isend`` nor ``irecv``.
-        """
-        if not isinstance(p2p_op_list, list | tuple) or not all(isinstance(each, P2POp) for each in p2p_op_list):
-            raise TypeError(f"batch_isend_irecv: {p2p_op_list!r}: give a list of P2POp")
-        rank, found = self.get_rank(), {}
-        for index, each in enumerate(p2p_op_list):
-            name = getattr(each.op, "__name__", "")
-            if name not in ("isend", "irecv"):
-                raise TypeError(f"batch_isend_irecv: {each.op!r} is neither isend nor irecv")
-            group = self._member("batch_isend_irecv", each.group)
-            src, dst = (rank, each.peer) if name == "isend" else (each.peer, rank)
-            found[turn(src, dst, group.group.system.n_sips), group.number, index] = each
-        started = {
-            index: each.op(each.tensor, each.peer, each.group, each.tag)
-            for (_, _, index), each in sorted(found.items(), key=itemgetter(0))
-        }
-        return [started[index] for index in range(len(p2p_op_list))]
-
-
 class WorldGroup:
     """``torch.distributed.group``: its ``WORLD`` is the group of all ranks, once there is one."""
 
@@ -239,125 +170,6 @@ class WorldGroup:
     def WORLD(self) -> GroupHandle | None:
         """The group of all ranks."""
         return self._world()
-
-
-class TorchNames:
-    """Part of :class:`sipsim.chips.ahbm.host.distributed.Distributed`, which has what is declared here."""
-
-    GroupMember = GroupMember
-    _token: Any = None
-    _device: Callable[[], Any] = staticmethod(lambda: None)
-    all_gather: Callable[..., Work | None]
-    reduce_scatter: Callable[..., Work | None]
-    all_to_all: Callable[..., Work | None]
-    new_group: Callable[..., GroupHandle]
-    start_collective: Callable[..., Work]
-    get_rank: Callable[..., int]
-    get_world_size: Callable[..., int]
-
-    def all_gather_into_tensor(self, output_tensor: Any, input_tensor: Any, *more: Any, **how: Any) -> Work | None:
-        """``all_gather`` into one tensor: those of all ranks, one after the other."""
-        return self.all_gather(output_tensor, input_tensor, *more, **how)
-
-    def reduce_scatter_tensor(
-        self,
-        output: Any,
-        input: Any,  # noqa: A002
-        *more: Any,
-        **how: Any,
-    ) -> Work | None:
-        """``reduce_scatter`` of one tensor: its parts, one after the other."""
-        return self.reduce_scatter(output, input, *more, **how)
-
-    def all_to_all_single(
-        self,
-        output: Any,
-        input: Any,  # noqa: A002
-        output_split_sizes: Sequence[int] | None = None,
-        input_split_sizes: Sequence[int] | None = None,
-        group: GroupHandle | None = None,
-        *more: Any,
-        **how: Any,
-    ) -> Work | None:
-        """``all_to_all`` of one tensor in equal parts, one after the other. Split sizes: rows of each rank's part.
-
-        Raises:
-            ValueError: for parts of other sizes, not one for each rank, or of other rows in all than the tensor has.
-        """
-        size = self.get_world_size(group)
-        for name, tensor, rows in (("output", output, output_split_sizes), ("input", input, input_split_sizes)):
-            if rows and not isinstance(group, NonMember):
-                _check_parts(name, list(rows), tensor.shape[0], size)
-        return self.all_to_all(output, input, group, *more, **how)
-
-    def tensors_on(self, device: Any) -> None:
-        """The device that makes the tensors of barriers."""
-        self._device = weakref.ref(device)
-
-    @host_call
-    def barrier(self, group: GroupHandle | None = None, async_op: bool = False) -> Work | None:
-        """Wait until all ranks of a group have called it: an all-reduce of one element, without a row of its own.
-
-        Raises:
-            RuntimeError: before ``init_process_group``.
-        """
-        if isinstance(group, NonMember):
-            return None
-        if self._token is None:
-            self._token = self._device().zeros((1,), dtype="i32", dp=DPPolicy(num_cubes=1))
-        call = Call(self._token, self._token, "sum")
-        work = self.start_collective(COLLECTIVES.get("all_reduce"), call, group, AUTO, "barrier")
-        if async_op:
-            return work
-        work.wait()
-        return None
-
-    def get_process_group_ranks(self, group: GroupHandle | None = None) -> list[int]:
-        """The ranks of the run that are in a group, in its order; empty outside of it."""
-        if group is None:
-            return list(range(self.get_world_size()))
-        return [] if isinstance(group, NonMember) else list(group.group.sips)
-
-    def get_group_rank(self, group: GroupHandle, global_rank: int) -> int:
-        """The rank in a group of a rank of the run.
-
-        Raises:
-            ValueError: when it is not in the group.
-        """
-        ranks = self.get_process_group_ranks(group)
-        if global_rank not in ranks:
-            raise ValueError(f"rank {global_rank} is not in {group!r}")
-        return ranks.index(global_rank)
-
-    def get_global_rank(self, group: GroupHandle, group_rank: int) -> int:
-        """The rank of the run of a rank in a group.
-
-        Raises:
-            ValueError: when the group has no such rank.
-        """
-        ranks = self.get_process_group_ranks(group)
-        if not 0 <= group_rank < len(ranks):
-            raise ValueError(f"{group!r} has no rank {group_rank}; it has {len(ranks)}")
-        return ranks[group_rank]
-
-    def new_subgroups(
-        self, group_size: int | None = None, group: GroupHandle | None = None, **how: Any
-    ) -> tuple[GroupHandle, list[GroupHandle]]:
-        """The ranks, or those of a group, in groups of ``group_size`` one after the other: this rank's, and all.
-
-        Every rank of the run calls it; on those outside of ``group`` the first equals ``NON_GROUP_MEMBER``.
-
-        Raises:
-            TypeError: for a size that is no whole number.
-            ValueError: when the ranks cannot be shared equally.
-        """
-        size = 0 if group_size is None else whole("new_subgroups: group_size", group_size)
-        ranks = list(group.sips) if isinstance(group, NonMember) else self.get_process_group_ranks(group)
-        if size < 1 or not ranks or len(ranks) % size:
-            raise ValueError(f"new_subgroups: group_size={group_size}: must divide the {len(ranks)} ranks")
-        made = [self.new_group(ranks[start : start + size], **how) for start in range(0, len(ranks), size)]
-        own = (each for each in made if not isinstance(each, NonMember))
-        return next(own, GroupMember.NON_GROUP_MEMBER), made
 
 
 def _check_parts(name: str, rows: list[int], whole: int, size: int) -> None:
@@ -404,11 +216,17 @@ class ReduceOp:
     AVG = "avg"
 
 
-class Distributed(TorchNames, PointToPoint):
+class Distributed:
     """The module-like object ``torch.distributed`` of one rank."""
 
     ReduceOp = ReduceOp
     P2POp = P2POp
+    GroupMember = GroupMember
+    _token: Any = None
+    _device: Callable[[], Any] = staticmethod(lambda: None)
+    all_gather: Callable[..., Work | None]
+    reduce_scatter: Callable[..., Work | None]
+    all_to_all: Callable[..., Work | None]
 
     def __init__(self, sip: Sip, queue: KernelQueue, recorded_io_dir: str) -> None:
         self._sip = sip
@@ -753,6 +571,174 @@ class Distributed(TorchNames, PointToPoint):
     ) -> None:
         """Add a completed collective to the records, by its last iteration and the times of those that count."""
         self.records.add(collective, call, last, times, wrong)
+
+    def all_gather_into_tensor(self, output_tensor: Any, input_tensor: Any, *more: Any, **how: Any) -> Work | None:
+        """``all_gather`` into one tensor: those of all ranks, one after the other."""
+        return self.all_gather(output_tensor, input_tensor, *more, **how)
+
+    def reduce_scatter_tensor(
+        self,
+        output: Any,
+        input: Any,  # noqa: A002
+        *more: Any,
+        **how: Any,
+    ) -> Work | None:
+        """``reduce_scatter`` of one tensor: its parts, one after the other."""
+        return self.reduce_scatter(output, input, *more, **how)
+
+    def all_to_all_single(
+        self,
+        output: Any,
+        input: Any,  # noqa: A002
+        output_split_sizes: Sequence[int] | None = None,
+        input_split_sizes: Sequence[int] | None = None,
+        group: GroupHandle | None = None,
+        *more: Any,
+        **how: Any,
+    ) -> Work | None:
+        """``all_to_all`` of one tensor in equal parts, one after the other. Split sizes: rows of each rank's part.
+
+        Raises:
+            ValueError: for parts of other sizes, not one for each rank, or of other rows in all than the tensor has.
+        """
+        size = self.get_world_size(group)
+        for name, tensor, rows in (("output", output, output_split_sizes), ("input", input, input_split_sizes)):
+            if rows and not isinstance(group, NonMember):
+                _check_parts(name, list(rows), tensor.shape[0], size)
+        return self.all_to_all(output, input, group, *more, **how)
+
+    def tensors_on(self, device: Any) -> None:
+        """The device that makes the tensors of barriers."""
+        self._device = weakref.ref(device)
+
+    @host_call
+    def barrier(self, group: GroupHandle | None = None, async_op: bool = False) -> Work | None:
+        """Wait until all ranks of a group have called it: an all-reduce of one element, without a row of its own.
+
+        Raises:
+            RuntimeError: before ``init_process_group``.
+        """
+        if isinstance(group, NonMember):
+            return None
+        if self._token is None:
+            self._token = self._device().zeros((1,), dtype="i32", dp=DPPolicy(num_cubes=1))
+        call = Call(self._token, self._token, "sum")
+        work = self.start_collective(COLLECTIVES.get("all_reduce"), call, group, AUTO, "barrier")
+        if async_op:
+            return work
+        work.wait()
+        return None
+
+    def get_process_group_ranks(self, group: GroupHandle | None = None) -> list[int]:
+        """The ranks of the run that are in a group, in its order; empty outside of it."""
+        if group is None:
+            return list(range(self.get_world_size()))
+        return [] if isinstance(group, NonMember) else list(group.group.sips)
+
+    def get_group_rank(self, group: GroupHandle, global_rank: int) -> int:
+        """The rank in a group of a rank of the run.
+
+        Raises:
+            ValueError: when it is not in the group.
+        """
+        ranks = self.get_process_group_ranks(group)
+        if global_rank not in ranks:
+            raise ValueError(f"rank {global_rank} is not in {group!r}")
+        return ranks.index(global_rank)
+
+    def get_global_rank(self, group: GroupHandle, group_rank: int) -> int:
+        """The rank of the run of a rank in a group.
+
+        Raises:
+            ValueError: when the group has no such rank.
+        """
+        ranks = self.get_process_group_ranks(group)
+        if not 0 <= group_rank < len(ranks):
+            raise ValueError(f"{group!r} has no rank {group_rank}; it has {len(ranks)}")
+        return ranks[group_rank]
+
+    def new_subgroups(
+        self, group_size: int | None = None, group: GroupHandle | None = None, **how: Any
+    ) -> tuple[GroupHandle, list[GroupHandle]]:
+        """The ranks, or those of a group, in groups of ``group_size`` one after the other: this rank's, and all.
+
+        Every rank of the run calls it; on those outside of ``group`` the first equals ``NON_GROUP_MEMBER``.
+
+        Raises:
+            TypeError: for a size that is no whole number.
+            ValueError: when the ranks cannot be shared equally.
+        """
+        size = 0 if group_size is None else whole("new_subgroups: group_size", group_size)
+        ranks = list(group.sips) if isinstance(group, NonMember) else self.get_process_group_ranks(group)
+        if size < 1 or not ranks or len(ranks) % size:
+            raise ValueError(f"new_subgroups: group_size={group_size}: must divide the {len(ranks)} ranks")
+        made = [self.new_group(ranks[start : start + size], **how) for start in range(0, len(ranks), size)]
+        own = (each for each in made if not isinstance(each, NonMember))
+        return next(own, GroupMember.NON_GROUP_MEMBER), made
+
+    @host_call
+    def isend(self, tensor: DeviceTensor, dst: int, group: ProcessGroup | None = None, tag: int = 0) -> Work:
+        """Send a tensor to rank ``dst`` of the run, which calls ``recv`` with one of the same size, type and layout.
+
+        Messages from one rank to another are received in the order in which they are sent; tags must agree.
+
+        Raises:
+            RuntimeError: before ``init_process_group``.
+            ValueError: for a rank that is not in the group, or this rank itself.
+        """
+        return self._pairs.start(tensor, self._member("isend", group), dst, tag, sends=True)
+
+    @host_call
+    def irecv(
+        self, tensor: DeviceTensor, src: int | None = None, group: ProcessGroup | None = None, tag: int = 0
+    ) -> Work:
+        """Receive a tensor from rank ``src`` of the run: see :meth:`isend`.
+
+        Raises:
+            RuntimeError: before ``init_process_group``.
+            ValueError: without ``src``, or for a rank that is not in the group, or this rank itself.
+        """
+        if src is None:
+            raise ValueError("irecv: name the sender, src; a receive from any rank is not available")
+        return self._pairs.start(tensor, self._member("irecv", group), src, tag, sends=False)
+
+    def send(self, tensor: DeviceTensor, dst: int, group: ProcessGroup | None = None, tag: int = 0) -> None:
+        """:meth:`isend`, and wait until all of it has left."""
+        self.isend(tensor, dst, group, tag).wait()
+
+    def recv(
+        self, tensor: DeviceTensor, src: int | None = None, group: ProcessGroup | None = None, tag: int = 0
+    ) -> int | None:
+        """:meth:`irecv`, and wait; the rank of the sender."""
+        self.irecv(tensor, src, group, tag).wait()
+        return src
+
+    def batch_isend_irecv(self, p2p_op_list: P2POps) -> list[Work]:
+        """Start messages that do not wait for each other on any rank, whatever their order: a work for each, in order.
+
+        Each rank takes them in the order of :func:`sipsim.chips.ahbm.collectives.wirings.turn`, messages of one
+        turn by group and then as listed. Two of one turn that have a rank in common have both in common, so this is one
+        order at both ends: of all that have not ended, nothing stands before the first, whichever PEs work for it, so
+        it ends.
+
+        Raises:
+            TypeError: for an operation that is neither ``isend`` nor ``irecv``.
+        """
+        if not isinstance(p2p_op_list, list | tuple) or not all(isinstance(each, P2POp) for each in p2p_op_list):
+            raise TypeError(f"batch_isend_irecv: {p2p_op_list!r}: give a list of P2POp")
+        rank, found = self.get_rank(), {}
+        for index, each in enumerate(p2p_op_list):
+            name = getattr(each.op, "__name__", "")
+            if name not in ("isend", "irecv"):
+                raise TypeError(f"batch_isend_irecv: {each.op!r} is neither isend nor irecv")
+            group = self._member("batch_isend_irecv", each.group)
+            src, dst = (rank, each.peer) if name == "isend" else (each.peer, rank)
+            found[turn(src, dst, group.group.system.n_sips), group.number, index] = each
+        started = {
+            index: each.op(each.tensor, each.peer, each.group, each.tag)
+            for (_, _, index), each in sorted(found.items(), key=itemgetter(0))
+        }
+        return [started[index] for index in range(len(p2p_op_list))]
 
 
 def _process_group(group: object) -> ProcessGroup:

@@ -77,8 +77,137 @@ ENDED_TRANSFERS = 4
 """So many of a kernel's are kept until there are more."""
 
 
-class IpcqOps(HandleOps):
-    """``send``, ``recv``, ``recv_async`` and ``wait`` for the kernel on one PE."""
+ALLOWED = f"{', '.join(PLAIN)}, ('{SCALE}', number), ('{BIAS}', address of a row)"
+
+
+class GemmFuture(Future):
+    """A composite command, the result of ``tl.gemm_async``. ``tl.wait`` returns None for it."""
+
+    __slots__ = ()
+
+    def result(self) -> None:  # type: ignore[override]
+        """Nothing."""
+        return
+
+
+def _product(word: str, shape: object) -> Product:
+    sizes = tuple(shape) if isinstance(shape, tuple | list) else ()
+    if len(sizes) != 3 or not all(type(each) is int and each >= 1 for each in sizes):
+        raise KernelError(f"{word}: shape {shape!r} is not (M, K, N); give three sizes of at least 1")
+    return Product(*sizes)
+
+
+def _pitches(word: str, strides: object) -> tuple[int | None, ...]:
+    found = (None, None, None) if strides is None else strides
+    if not isinstance(found, tuple | list) or len(found) != 3:
+        raise KernelError(f"{word}: strides {strides!r} are not those of a, b and c; give three numbers of elements")
+    if not all(each is None or (type(each) is int and each >= 1) for each in found):
+        raise KernelError(f"{word}: strides {strides!r} are not numbers of elements, or None")
+    return tuple(found)
+
+
+def _types(word: str, pointers: tuple[int, int, int], dtype: object, out_dtype: object) -> tuple[DType, DType]:
+    a, b = pointee(pointers[0], dtype), pointee(pointers[1], dtype)
+    if a is not b:
+        raise KernelError(f"{word} takes operands of one type, not {a} and {b}")
+    if out_dtype is None and not isinstance(pointers[2], Pointer):
+        raise KernelError(f"{word}: the address of c has no type; give out_dtype=")
+    return a, pointee(pointers[2], out_dtype)
+
+
+F32, I32, I8 = DTYPES["f32"], DTYPES["i32"], DTYPES["i8"]
+Operand = TensorHandle | Number
+_NAMES = {"sub": "-", "mul": "*", "div": "/", "neg": "-", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "=="}
+_NAMES |= {"ne": "!=", "max": "tl.maximum", "min": "tl.minimum"}
+
+
+def _mixed(name: str, operands: tuple[Any, ...]) -> KernelError:
+    some = [each for each in operands if isinstance(each, TensorHandle)]
+    texts = " and ".join(map(_text, some))
+    other = next(each for each in some if each.dtype is not some[0].dtype)
+    return KernelError(f"{name} of {texts}: the types differ; make them equal, such as by tl.cast(x, '{other.dtype}')")
+
+
+def _broadcast(shapes: list[Shape]) -> Shape | None:
+    try:
+        return np.broadcast_shapes(*shapes)
+    except ValueError:
+        return None
+
+
+def _axis_of(name: str, x: TensorHandle, axis: object) -> int | None:
+    """An axis of a handle, counted from the first one; negative ones count from the end."""
+    if axis is None:
+        return None
+    if isinstance(axis, TensorHandle):
+        raise KernelError(f"{name} reduces along an axis; of two handles, write tl.maximum or tl.minimum")
+    count = len(x.shape)
+    if type(axis) is not int or not -count <= axis < count:
+        raise KernelError(f"{name}: axis {axis!r} does not exist in {_text(x)}; it has {count}: 0 to {count - 1}")
+    return axis % count
+
+
+def _text(x: TensorHandle) -> str:
+    return f"{x.dtype}{list(x.shape)}"
+
+
+LONGEST_NAME = 60
+SEPARATOR = " / "
+
+
+class Phase:
+    """``with tl.phase(name):`` what runs inside belongs to the phase; an inner phase is named ``outer / inner``.
+
+    It takes no simulated time. It may be entered again once it has been left.
+    """
+
+    __slots__ = ("_before", "_is_entered", "_name", "_pe")
+
+    def __init__(self, pe: KernelPe, name: str) -> None:
+        self._pe = pe
+        self._name = name
+        self._before = ""
+        self._is_entered = False
+
+    def __enter__(self) -> None:
+        if self._is_entered:
+            raise KernelError(f"phase {self._name!r} is entered already; make another one with tl.phase")
+        self._is_entered = True
+        before = self._before = self._pe.phase
+        self._pe.enter_phase(f"{before}{SEPARATOR}{self._name}" if before else self._name)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._is_entered = False
+        self._pe.enter_phase(self._before)
+
+
+def check_name(name: object) -> str:
+    """The name of a phase.
+
+    Raises:
+        KernelError: for anything but a short line of text.
+    """
+    if isinstance(name, str) and name.isprintable() and 0 < len(name.strip()) <= LONGEST_NAME:
+        return name.strip()
+    raise KernelError(f"tl.phase takes a name of 1 to {LONGEST_NAME} printable characters, not {name!r:.80}")
+
+
+LONGEST_DELAY_NS = 10**9
+AXES = ("PE in its cube", "cube in its SIP", "SIP")
+
+
+class TL(HandleOps):
+    """The operations of the kernel on one PE. ``translate`` turns a kernel's addresses into physical ones."""
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            known = [each for each in dir(type(self)) if not each.startswith("_")]
+            near = nearest(name, known)
+            hint = f"did you mean {near!r}? " if near else ""
+            raise AttributeError(f"tl has no operation {name!r}; {hint}it has {', '.join(known)}")
 
     def __init__(self, sip: KernelSip, pe: KernelPe, translate: Callable[[int, int], int]) -> None:
         self._sip = sip
@@ -349,22 +478,148 @@ class IpcqOps(HandleOps):
             )
         return task
 
+    def program_id(self, axis: int) -> int:
+        """The index of this PE in its cube (axis 0), of its cube in the SIP (1), or of its SIP (2)."""
+        return (self._pe.pe, self._pe.cube, self._sip.sip)[self._axis(axis)]
 
-ALLOWED = f"{', '.join(PLAIN)}, ('{SCALE}', number), ('{BIAS}', address of a row)"
+    def num_programs(self, axis: int) -> int:
+        """The number of PEs in a cube, cubes in a SIP, or SIPs; not the number of ranks."""
+        system = self._sip.plan.system
+        return (system.n_pes, system.n_cubes, system.n_sips)[self._axis(axis)]
 
+    def phase(self, name: str) -> Phase:
+        """A phase of this kernel, as a context: ``with tl.phase("reduce rows"):``. Reports name it; it takes no time.
 
-class GemmFuture(Future):
-    """A composite command, the result of ``tl.gemm_async``. ``tl.wait`` returns None for it."""
+        Raises:
+            KernelError: for a name that is no short line of text.
+        """
+        self._task()
+        return Phase(self._pe, check_name(name))
 
-    __slots__ = ()
+    def rank(self) -> int:
+        """This PE's rank in the wiring, which counts PEs and not SIPs.
 
-    def result(self) -> None:  # type: ignore[override]
-        """Nothing."""
-        return
+        Raises:
+            KernelError: on a PE that takes no part.
+        """
+        self._task()
+        if self._pe.rank is None:
+            place = self._pe.ipcq.place
+            raise KernelError(f"the PE {place} (SIP, cube, PE) has no rank; rank_per and world_size say which PEs have")
+        return self._pe.rank
 
+    def world_size(self) -> int:
+        """The number of ranks in the wiring.
 
-class GemmOps(IpcqOps):
-    """``dot``, ``gemm`` and ``gemm_async``."""
+        Raises:
+            KernelError: on a PE that takes no part.
+        """
+        self.rank()
+        return self._pe.ipcq.world_size
+
+    def ipcq_slots(self, dir: str) -> tuple[int, int]:
+        """(n_slots, slot_size in bytes) of the peer's ring in a direction."""
+        self._task()
+        queue = self._pe.ipcq.queue(dir)
+        return queue.peer.n_slots, queue.peer.slot_size
+
+    def has_direction(self, dir: str) -> bool:
+        """Whether a direction is installed for sending."""
+        self._task()
+        if not isinstance(dir, str):
+            raise IpcqInvalidDirection(f"direction {dir!r} is not a name, such as 'E'")
+        queue = self._pe.ipcq.queues.get(dir)
+        return queue is not None and queue.can_send
+
+    def load(self, ptr: int, shape: int | Shape, dtype: object = None, *, stride: int | None = None) -> TensorHandle:
+        """Read ``shape`` elements at an address through PE_DMA; blocks until the last byte has arrived.
+
+        With ``stride``, the elements from row to row, it reads a block of a matrix: two dimensions, by one command.
+
+        Raises:
+            KernelError: for a stride that does not fit the shape.
+        """
+        task = self._task()
+        command = self._load_command("tl.load", ptr, shape, dtype, stride)
+        self._submit(command).wait(task)
+        return cast(TensorHandle, command.result)
+
+    def load_async(
+        self, ptr: int, shape: int | Shape, dtype: object = None, *, stride: int | None = None
+    ) -> LoadFuture:
+        """Start to read as :meth:`load` does; :meth:`wait` returns what was read. The kernel's end waits for it."""
+        self._task()
+        command = self._load_command("tl.load_async", ptr, shape, dtype, stride)
+        result = cast(TensorHandle, command.result)
+        future = LoadFuture(self._pe, result, self._submit(command))
+        self._note_transfer(future.completion, result.name)
+        return future
+
+    def store(self, ptr: int, value: TensorHandle, *, stride: int | None = None) -> None:
+        """Write a handle's elements to an address through PE_DMA; blocks until the write is acknowledged.
+
+        ``stride``: as of :meth:`load`.
+
+        Raises:
+            KernelError: for a value that is not a handle; for a stride that does not fit its shape.
+        """
+        task = self._task()
+        self._submit(self._store_command("tl.store", ptr, value, stride)).wait(task)
+
+    def store_async(self, ptr: int, value: TensorHandle, *, stride: int | None = None) -> StoreFuture:
+        """Start to write a handle's elements to an address; :meth:`wait` blocks until the write is acknowledged.
+
+        The kernel's end waits for every store. Until then, a load of the same address may find what was there before.
+
+        Raises:
+            KernelError: as :meth:`store`.
+        """
+        self._task()
+        command = self._store_command("tl.store_async", ptr, value, stride)
+        future = StoreFuture(self._pe, value, self._submit(command))
+        self._note_transfer(future.completion, value.name)
+        return future
+
+    def delay(self, ns: float) -> None:
+        """Let PE_CPU be busy for a time in ns, such as that of code which the model does not time.
+
+        Raises:
+            KernelError: for anything but a time.
+        """
+        task = self._task()
+        is_time = isinstance(ns, int | float) and not isinstance(ns, bool) and 0 <= ns <= LONGEST_DELAY_NS
+        if not is_time:
+            raise KernelError(f"tl.delay takes a time in ns, from 0 to {LONGEST_DELAY_NS}, not {ns!r}")
+        self._submit(Delay(ns_to_ps(ns))).wait(task)
+
+    def _load_command(
+        self, word: str, ptr: int, shape: int | Shape, dtype: object, stride: int | None
+    ) -> DmaRead | DmaReadBlock:
+        kind, dims = pointee(ptr, dtype), as_shape(shape)
+        rows = None if stride is None else _rows(word, dims, kind, stride)
+        result = TensorHandle(self, None, kind)
+        if rows is None:
+            nbytes = math.prod(dims) * kind.itemsize
+            return DmaRead(self._translate(as_bytes(ptr), nbytes), nbytes, dims, kind, result)
+        return DmaReadBlock(self._translate(as_bytes(ptr), _reach(*rows)), *rows, dims, kind, result)
+
+    def _store_command(self, word: str, ptr: int, value: TensorHandle, stride: int | None) -> DmaWrite | DmaWriteBlock:
+        if not isinstance(value, TensorHandle):
+            raise KernelError(f"{word} takes an address and a handle, not {type(value).__name__}; {HANDLES}")
+        self._check_handle(value, f"{word} takes a handle")
+        if isinstance(ptr, Pointer) and ptr.dtype is not value.dtype:
+            to = f"write x.to('{ptr.dtype}'), or give int(ptr) to write the bytes as they are"
+            raise KernelError(f"{word} of {value!r} to elements of {ptr.dtype}; {to}")
+        rows = None if stride is None else _rows(word, value.shape, value.dtype, stride)
+        if rows is None:
+            return DmaWrite(self._translate(as_bytes(ptr), value.nbytes), value)
+        return DmaWriteBlock(self._translate(as_bytes(ptr), _reach(*rows)), *rows, value)
+
+    def _axis(self, axis: int) -> int:
+        self._task()
+        if type(axis) is not int or axis not in range(len(AXES)):
+            raise KernelError(f"axis {axis!r} does not exist; 0 is {AXES[0]}, 1 {AXES[1]}, 2 {AXES[2]}")
+        return axis
 
     def dot(self, a: TensorHandle, b: TensorHandle, acc: TensorHandle | None = None) -> TensorHandle:
         """``a @ b``, or ``acc + a @ b``, of handles of shapes (M, K) and (K, N): (M, N) of f32, or of i32 for integers.
@@ -516,41 +771,6 @@ class GemmOps(IpcqOps):
                 raise KernelError(f"{word}: {name} is not defined for sums of {accumulator}")
             return Step(str(name))
         raise KernelError(f"{word}: {step!r} is no step of an epilogue; allowed: {ALLOWED}")
-
-
-def _product(word: str, shape: object) -> Product:
-    sizes = tuple(shape) if isinstance(shape, tuple | list) else ()
-    if len(sizes) != 3 or not all(type(each) is int and each >= 1 for each in sizes):
-        raise KernelError(f"{word}: shape {shape!r} is not (M, K, N); give three sizes of at least 1")
-    return Product(*sizes)
-
-
-def _pitches(word: str, strides: object) -> tuple[int | None, ...]:
-    found = (None, None, None) if strides is None else strides
-    if not isinstance(found, tuple | list) or len(found) != 3:
-        raise KernelError(f"{word}: strides {strides!r} are not those of a, b and c; give three numbers of elements")
-    if not all(each is None or (type(each) is int and each >= 1) for each in found):
-        raise KernelError(f"{word}: strides {strides!r} are not numbers of elements, or None")
-    return tuple(found)
-
-
-def _types(word: str, pointers: tuple[int, int, int], dtype: object, out_dtype: object) -> tuple[DType, DType]:
-    a, b = pointee(pointers[0], dtype), pointee(pointers[1], dtype)
-    if a is not b:
-        raise KernelError(f"{word} takes operands of one type, not {a} and {b}")
-    if out_dtype is None and not isinstance(pointers[2], Pointer):
-        raise KernelError(f"{word}: the address of c has no type; give out_dtype=")
-    return a, pointee(pointers[2], out_dtype)
-
-
-F32, I32, I8 = DTYPES["f32"], DTYPES["i32"], DTYPES["i8"]
-Operand = TensorHandle | Number
-_NAMES = {"sub": "-", "mul": "*", "div": "/", "neg": "-", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "=="}
-_NAMES |= {"ne": "!=", "max": "tl.maximum", "min": "tl.minimum"}
-
-
-class MathOps(IpcqOps):
-    """Operations on values for the kernel on one PE. They block until PE_MATH is done; views take no time."""
 
     def zeros(self, shape: int | Shape, dtype: object) -> TensorHandle:
         """Elements that are 0."""
@@ -817,238 +1037,6 @@ class MathOps(IpcqOps):
         result.is_placed = True
         self._submit(View(x, dims, result, first)).wait(task)
         return result
-
-
-def _mixed(name: str, operands: tuple[Any, ...]) -> KernelError:
-    some = [each for each in operands if isinstance(each, TensorHandle)]
-    texts = " and ".join(map(_text, some))
-    other = next(each for each in some if each.dtype is not some[0].dtype)
-    return KernelError(f"{name} of {texts}: the types differ; make them equal, such as by tl.cast(x, '{other.dtype}')")
-
-
-def _broadcast(shapes: list[Shape]) -> Shape | None:
-    try:
-        return np.broadcast_shapes(*shapes)
-    except ValueError:
-        return None
-
-
-def _axis_of(name: str, x: TensorHandle, axis: object) -> int | None:
-    """An axis of a handle, counted from the first one; negative ones count from the end."""
-    if axis is None:
-        return None
-    if isinstance(axis, TensorHandle):
-        raise KernelError(f"{name} reduces along an axis; of two handles, write tl.maximum or tl.minimum")
-    count = len(x.shape)
-    if type(axis) is not int or not -count <= axis < count:
-        raise KernelError(f"{name}: axis {axis!r} does not exist in {_text(x)}; it has {count}: 0 to {count - 1}")
-    return axis % count
-
-
-def _text(x: TensorHandle) -> str:
-    return f"{x.dtype}{list(x.shape)}"
-
-
-LONGEST_NAME = 60
-SEPARATOR = " / "
-
-
-class Phase:
-    """``with tl.phase(name):`` what runs inside belongs to the phase; an inner phase is named ``outer / inner``.
-
-    It takes no simulated time. It may be entered again once it has been left.
-    """
-
-    __slots__ = ("_before", "_is_entered", "_name", "_pe")
-
-    def __init__(self, pe: KernelPe, name: str) -> None:
-        self._pe = pe
-        self._name = name
-        self._before = ""
-        self._is_entered = False
-
-    def __enter__(self) -> None:
-        if self._is_entered:
-            raise KernelError(f"phase {self._name!r} is entered already; make another one with tl.phase")
-        self._is_entered = True
-        before = self._before = self._pe.phase
-        self._pe.enter_phase(f"{before}{SEPARATOR}{self._name}" if before else self._name)
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._is_entered = False
-        self._pe.enter_phase(self._before)
-
-
-def check_name(name: object) -> str:
-    """The name of a phase.
-
-    Raises:
-        KernelError: for anything but a short line of text.
-    """
-    if isinstance(name, str) and name.isprintable() and 0 < len(name.strip()) <= LONGEST_NAME:
-        return name.strip()
-    raise KernelError(f"tl.phase takes a name of 1 to {LONGEST_NAME} printable characters, not {name!r:.80}")
-
-
-LONGEST_DELAY_NS = 10**9
-AXES = ("PE in its cube", "cube in its SIP", "SIP")
-
-
-class TL(GemmOps, MathOps):
-    """The operations of the kernel on one PE. ``translate`` turns a kernel's addresses into physical ones."""
-
-    def program_id(self, axis: int) -> int:
-        """The index of this PE in its cube (axis 0), of its cube in the SIP (1), or of its SIP (2)."""
-        return (self._pe.pe, self._pe.cube, self._sip.sip)[self._axis(axis)]
-
-    def num_programs(self, axis: int) -> int:
-        """The number of PEs in a cube, cubes in a SIP, or SIPs; not the number of ranks."""
-        system = self._sip.plan.system
-        return (system.n_pes, system.n_cubes, system.n_sips)[self._axis(axis)]
-
-    def phase(self, name: str) -> Phase:
-        """A phase of this kernel, as a context: ``with tl.phase("reduce rows"):``. Reports name it; it takes no time.
-
-        Raises:
-            KernelError: for a name that is no short line of text.
-        """
-        self._task()
-        return Phase(self._pe, check_name(name))
-
-    def rank(self) -> int:
-        """This PE's rank in the wiring, which counts PEs and not SIPs.
-
-        Raises:
-            KernelError: on a PE that takes no part.
-        """
-        self._task()
-        if self._pe.rank is None:
-            place = self._pe.ipcq.place
-            raise KernelError(f"the PE {place} (SIP, cube, PE) has no rank; rank_per and world_size say which PEs have")
-        return self._pe.rank
-
-    def world_size(self) -> int:
-        """The number of ranks in the wiring.
-
-        Raises:
-            KernelError: on a PE that takes no part.
-        """
-        self.rank()
-        return self._pe.ipcq.world_size
-
-    def ipcq_slots(self, dir: str) -> tuple[int, int]:
-        """(n_slots, slot_size in bytes) of the peer's ring in a direction."""
-        self._task()
-        queue = self._pe.ipcq.queue(dir)
-        return queue.peer.n_slots, queue.peer.slot_size
-
-    def has_direction(self, dir: str) -> bool:
-        """Whether a direction is installed for sending."""
-        self._task()
-        if not isinstance(dir, str):
-            raise IpcqInvalidDirection(f"direction {dir!r} is not a name, such as 'E'")
-        queue = self._pe.ipcq.queues.get(dir)
-        return queue is not None and queue.can_send
-
-    def load(self, ptr: int, shape: int | Shape, dtype: object = None, *, stride: int | None = None) -> TensorHandle:
-        """Read ``shape`` elements at an address through PE_DMA; blocks until the last byte has arrived.
-
-        With ``stride``, the elements from row to row, it reads a block of a matrix: two dimensions, by one command.
-
-        Raises:
-            KernelError: for a stride that does not fit the shape.
-        """
-        task = self._task()
-        command = self._load_command("tl.load", ptr, shape, dtype, stride)
-        self._submit(command).wait(task)
-        return cast(TensorHandle, command.result)
-
-    def load_async(
-        self, ptr: int, shape: int | Shape, dtype: object = None, *, stride: int | None = None
-    ) -> LoadFuture:
-        """Start to read as :meth:`load` does; :meth:`wait` returns what was read. The kernel's end waits for it."""
-        self._task()
-        command = self._load_command("tl.load_async", ptr, shape, dtype, stride)
-        result = cast(TensorHandle, command.result)
-        future = LoadFuture(self._pe, result, self._submit(command))
-        self._note_transfer(future.completion, result.name)
-        return future
-
-    def store(self, ptr: int, value: TensorHandle, *, stride: int | None = None) -> None:
-        """Write a handle's elements to an address through PE_DMA; blocks until the write is acknowledged.
-
-        ``stride``: as of :meth:`load`.
-
-        Raises:
-            KernelError: for a value that is not a handle; for a stride that does not fit its shape.
-        """
-        task = self._task()
-        self._submit(self._store_command("tl.store", ptr, value, stride)).wait(task)
-
-    def store_async(self, ptr: int, value: TensorHandle, *, stride: int | None = None) -> StoreFuture:
-        """Start to write a handle's elements to an address; :meth:`wait` blocks until the write is acknowledged.
-
-        The kernel's end waits for every store. Until then, a load of the same address may find what was there before.
-
-        Raises:
-            KernelError: as :meth:`store`.
-        """
-        self._task()
-        command = self._store_command("tl.store_async", ptr, value, stride)
-        future = StoreFuture(self._pe, value, self._submit(command))
-        self._note_transfer(future.completion, value.name)
-        return future
-
-    def delay(self, ns: float) -> None:
-        """Let PE_CPU be busy for a time in ns, such as that of code which the model does not time.
-
-        Raises:
-            KernelError: for anything but a time.
-        """
-        task = self._task()
-        is_time = isinstance(ns, int | float) and not isinstance(ns, bool) and 0 <= ns <= LONGEST_DELAY_NS
-        if not is_time:
-            raise KernelError(f"tl.delay takes a time in ns, from 0 to {LONGEST_DELAY_NS}, not {ns!r}")
-        self._submit(Delay(ns_to_ps(ns))).wait(task)
-
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> NoReturn:
-            known = [each for each in dir(type(self)) if not each.startswith("_")]
-            near = nearest(name, known)
-            hint = f"did you mean {near!r}? " if near else ""
-            raise AttributeError(f"tl has no operation {name!r}; {hint}it has {', '.join(known)}")
-
-    def _load_command(
-        self, word: str, ptr: int, shape: int | Shape, dtype: object, stride: int | None
-    ) -> DmaRead | DmaReadBlock:
-        kind, dims = pointee(ptr, dtype), as_shape(shape)
-        rows = None if stride is None else _rows(word, dims, kind, stride)
-        result = TensorHandle(self, None, kind)
-        if rows is None:
-            nbytes = math.prod(dims) * kind.itemsize
-            return DmaRead(self._translate(as_bytes(ptr), nbytes), nbytes, dims, kind, result)
-        return DmaReadBlock(self._translate(as_bytes(ptr), _reach(*rows)), *rows, dims, kind, result)
-
-    def _store_command(self, word: str, ptr: int, value: TensorHandle, stride: int | None) -> DmaWrite | DmaWriteBlock:
-        if not isinstance(value, TensorHandle):
-            raise KernelError(f"{word} takes an address and a handle, not {type(value).__name__}; {HANDLES}")
-        self._check_handle(value, f"{word} takes a handle")
-        if isinstance(ptr, Pointer) and ptr.dtype is not value.dtype:
-            to = f"write x.to('{ptr.dtype}'), or give int(ptr) to write the bytes as they are"
-            raise KernelError(f"{word} of {value!r} to elements of {ptr.dtype}; {to}")
-        rows = None if stride is None else _rows(word, value.shape, value.dtype, stride)
-        if rows is None:
-            return DmaWrite(self._translate(as_bytes(ptr), value.nbytes), value)
-        return DmaWriteBlock(self._translate(as_bytes(ptr), _reach(*rows)), *rows, value)
-
-    def _axis(self, axis: int) -> int:
-        self._task()
-        if type(axis) is not int or axis not in range(len(AXES)):
-            raise KernelError(f"axis {axis!r} does not exist; 0 is {AXES[0]}, 1 {AXES[1]}, 2 {AXES[2]}")
-        return axis
 
 
 def _rows(word: str, dims: Shape, dtype: DType, stride: object) -> tuple[int, int, int] | None:
