@@ -27,6 +27,7 @@ from sipsim.collectives.schedule import ScheduleError, check_schedule, check_wir
 from sipsim.config.schema import AlgorithmEntry
 from sipsim.config.yaml import one_line
 from sipsim.core.errors import ConfigError, error_text, pass_on_halt
+from sipsim.core.moved import current
 from sipsim.core.registry import source_spec
 from sipsim.core.task import NOT_PLAIN, makes_generator, why_not_called
 from sipsim.records.code_place import raised_at
@@ -243,7 +244,7 @@ class Algorithm:
         try:
             if self.entry.module.endswith(".py"):
                 return load_file(_on_path(self.entry.module), f"_ahbm_algorithm_{self.name}")
-            return importlib.import_module(self.entry.module)
+            return importlib.import_module(current(self.entry.module))
         except BaseException as error:
             pass_on_halt(error)
             raise ConfigError(one_line(f"{self._where}: cannot be imported: {error_text(error)}")) from None
@@ -273,7 +274,7 @@ def source_hash(module: str) -> str:
 
 
 def _source_of(module: str) -> Path | None:
-    path = module.replace(".", "/")
+    path = current(module).replace(".", "/")
     files = (module,) if module.endswith(".py") else (f"{path}.py", f"{path}/__init__.py")
     return next((each for each in map(_on_path, files) if each.is_file()), None)
 
