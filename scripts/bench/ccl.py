@@ -14,13 +14,13 @@ from typing import Any
 
 from launcher.options import parse
 from launcher.run.prepare import prepare
-from sipsim.chips.ahbm.collectives.bounds.links import bandwidth_bound
 from sipsim.chips.ahbm.host.builtin_job import tasks_of
 from sipsim.collectives.call import COLLECTIVES
 from sipsim.collectives.semantics import GroupCollective
 from sipsim.core.units import PS_PER_US
 
 from .kit import Flag, Table, launch
+from .lower_bounds import bandwidth_bound
 
 FLAGS = {
     "collective": Flag("all_reduce", "all_reduce", "what is swept"),

@@ -1,4 +1,4 @@
-"""Calls with few bytes against the least time of any algorithm (``sipsim/chips/ahbm/collectives/bounds/latency.py``).
+"""Calls with few bytes against the least time of any algorithm (``scripts/bench/lower_bounds.py``).
 
 For each system and collective the best of all algorithms, and by how much it is above the bound. HBM is not refreshed
 here (``hbm.params.refresh``): a refresh that meets a load adds up to 0.35 us to the one algorithm that it happens to.
@@ -11,7 +11,6 @@ from typing import Any
 
 from launcher.options import parse
 from launcher.run.prepare import prepare
-from sipsim.chips.ahbm.collectives.bounds.latency import LatencyBound, latency_bound
 from sipsim.chips.ahbm.collectives.cost import Commands
 from sipsim.chips.ahbm.collectives.settings import effective_ipcq
 from sipsim.chips.ahbm.host.builtin_job import tasks_of
@@ -22,6 +21,7 @@ from sipsim.core.units import PS_PER_NS, ps_to_ns
 
 from .auto import GROUP_COLLECTIVES, best_of
 from .kit import Flag, Table, launch
+from .lower_bounds import LatencyBound, latency_bound
 
 SYSTEMS = (
     "--sips 2",

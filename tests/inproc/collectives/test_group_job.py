@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from bench.lower_bounds import LatencyBound, latency_bound
 from group_runs import run_groups
 from runs import ccl_file, run
 from sweeps import crossed, some
@@ -10,7 +11,6 @@ from sweeps import crossed, some
 from launcher.options import Prepared, parse
 from launcher.result import table
 from launcher.run.prepare import prepare
-from sipsim.chips.ahbm.collectives.bounds.latency import LatencyBound, latency_bound
 from sipsim.chips.ahbm.collectives.cost import Commands
 from sipsim.chips.ahbm.collectives.settings import effective_ipcq
 from sipsim.chips.ahbm.host.builtin_job import tasks_of

@@ -9,10 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from launch import environment
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "scripts"))
 from bench import kit
+from launch import environment
 
 ROOT = Path(__file__).resolve().parents[3]
 QUICK = ["--repeat", "1", "--hops", "40", "--until", "4000", "--windows", "8", "--events", "20"]

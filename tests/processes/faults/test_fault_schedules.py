@@ -7,7 +7,6 @@ import pytest
 from launch import CHECKOUT
 
 SCRIPT = CHECKOUT / "scripts" / "fault_schedules.py"
-sys.path.insert(0, str(SCRIPT.parent))
 
 from fault_schedules import PROGRAMS, Schedule, Undisturbed, draw, told, unexplained  # noqa: E402
 

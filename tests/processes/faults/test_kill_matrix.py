@@ -10,7 +10,6 @@ from launch import CHECKOUT
 pytestmark = [pytest.mark.fault, pytest.mark.processes, pytest.mark.xdist_group("kill matrix")]
 
 SCRIPT = CHECKOUT / "scripts" / "kill_matrix.py"
-sys.path.insert(0, str(SCRIPT.parent))
 
 from kill_matrix import CELLS  # noqa: E402
 

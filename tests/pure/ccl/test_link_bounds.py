@@ -3,10 +3,10 @@
 from fractions import Fraction
 
 import pytest
+from bench.lower_bounds import bandwidth_bound, cuts
 from link_elements import link_elements
 from schedules import MODULES, group_of, task_of
 
-from sipsim.chips.ahbm.collectives.bounds.links import bandwidth_bound, cuts
 from sipsim.collectives.group import Group
 from sipsim.fabric.links.ucie import Ucie
 

@@ -1,12 +1,8 @@
 """``scripts/bench noc``: throughput at saturation rises with the depth of buffers, and is what theory gives."""
 
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "scripts"))
 from bench import kit, noc
 
 

@@ -4,19 +4,15 @@ The traffic and its figures are those of ``scripts/bench fabric``, which prints 
 """
 
 import random
-import sys
-from pathlib import Path
 
 import pytest
+from bench import fabric, kit
 from hardware import config, system_of
 from plain_fabric import Journey, Watched, travel
 
 from sipsim.chips.ahbm.system import System
 from sipsim.fabric.graph import PORTS, Node, Route
 from sipsim.fabric.noc.arbitration import COMM, COMPUTE, ONE_QUEUE, Arbitration
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "scripts"))
-from bench import fabric, kit
 
 EQUAL = Arbitration(256, (1, 1))
 
