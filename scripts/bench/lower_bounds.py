@@ -1,14 +1,16 @@
 """The least time of a collective by whatever algorithm: with few bytes, and with many.
 
-**Few bytes** (:func:`latency_bound`). What a rank ends with depends on what another had. So some value of the other is loaded, leaves in a message, passes
-the way between both SIPs, is taken from its slot, combined if the collective combines, and stored; in this order, each
-behind the one before, by whatever algorithm and however many ranks pass it on. The bound is the sum of these for the
-two ranks that are farthest apart, for one element, where nothing else is under way, no credit is waited for, and no
-page or row of a memory is missed. A PE that has something to do until the message comes needs no wake-up, so there is
-none in it. Messages go by the system's routes, from and to the PEs at the same place; these have the fewest links, so
-with links of more than one kind a relay may be faster, and there is no bound.
+**Few bytes** (:func:`latency_bound`). What a rank ends with depends on what another had. So some value of the other is
+loaded, leaves in a message, passes the way between both SIPs, is taken from its slot, combined if the collective
+combines, and stored; in this order, each behind the one before, by whatever algorithm and however many ranks pass it
+on. The bound is the sum of these for the two ranks that are farthest apart, for one element, where nothing else is
+under way, no credit is waited for, and no page or row of a memory is missed. A PE that has something to do until the
+message comes needs no wake-up, so there is none in it. Messages go by the system's routes, from and to the PEs at the
+same place; these have the fewest links, so with links of more than one kind a relay may be faster, and there is no
+bound.
 
-**Many bytes** (:func:`bandwidth_bound`), by what must cross links between SIPs. With units of n bytes and G ranks, whatever the algorithm:
+**Many bytes** (:func:`bandwidth_bound`), by what must cross links between SIPs. With units of n bytes and G ranks,
+whatever the algorithm:
 
 * Out of a set A of SIPs with ``a`` ranks, into the rest with ``b``, must go: n for an all-reduce, since for each
   element some value that depends on A's must get out; n for a broadcast whose root is in A, or a reduction whose root
