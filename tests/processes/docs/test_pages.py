@@ -232,7 +232,7 @@ def test_the_progress_and_the_state_of_a_run_look_as_shown() -> None:
         launch.process.send_signal(signal.SIGINT)
         assert launch.end().exit_code == 130
     for place in re.finditer(r" (?:tl\.)?(load|send|recv)\b.* at (\S+):(\d+)", "\n".join(state)):
-        source = (ROOT / "sipsim/collectives" / place[2]).read_text().splitlines()
+        source = (ROOT / "sipsim/chips/ahbm/collectives" / place[2]).read_text().splitlines()
         assert f"tl.{place[1]}(" in source[int(place[3]) - 1], place[0]
 
 
