@@ -11,7 +11,7 @@ An input port has one FIFO for each *lane*: a virtual channel of the arbitration
 * **Classes** make the routes of a mesh of cubes free of cycles. Routes are dimension-ordered twice, among cubes and in
   each cube, so a packet that came from a cube to the north or south may go along a row of routers again, and four such
   turns close a cycle. A packet is of class 0 until it crosses to a cube north or south, and of class 1 from then on;
-  within each class every turn is one way. ``tests/pure/machine/test_buffered_deadlock.py`` sorts the dependencies of
+  within each class every turn is one way. ``tests/pure/fabric/test_buffered_deadlock.py`` sorts the dependencies of
   all routes.
 
 The buffers at the far ends of a SIP's links, as the fabric and the ports see them.

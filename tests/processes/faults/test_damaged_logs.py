@@ -1,6 +1,6 @@
 """A kept run whose files were damaged: ``--resume`` ends with the digest of the whole run, or names the file in a line.
 
-What can be damaged in a packet log is drawn in ``tests/pure/sip/test_packet_log.py``; here are real processes.
+What can be damaged in a packet log is drawn in ``tests/pure/node/test_packet_log.py``; here are real processes.
 """
 
 import json
