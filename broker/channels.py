@@ -1,10 +1,6 @@
-"""The least delay of any chain of channels between two SIPs: ``D`` of DESIGN section 4, and the chain itself.
+"""Least delays of chains of channels between SIPs: the matrix ``D`` of DESIGN section 4. Pure. Times are in ps.
 
-An intermediate SIP of a chain adds its *reaction*: the least time from an arrival to a sending that it causes.
-
-The least delay of a chain of channels from one SIP to each other one, and the last channel of that chain.
-
-An intermediate SIP of a chain adds its *reaction*: the least time from an arrival to a sending that it causes.
+A SIP between the ends of a chain adds its *reaction*: the least time from an arrival to a sending that it causes.
 """
 
 import heapq

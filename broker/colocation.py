@@ -1,9 +1,7 @@
-"""When all processes of a host should share one processor. Pure; nothing that is simulated depends on it.
+"""Colocation: whether all processes of a host share one processor. Nothing that is simulated depends on it.
 
 Waking a process on another processor costs more than handing over the own one. While SIPs run one at a time, or so
 briefly that running in parallel would save less than the wakes cost, all are faster on one processor.
-
-Which processors a process runs on: the one that all processes of the run share, or any.
 """
 
 import contextlib
@@ -56,7 +54,7 @@ FEWEST_REPORTS = 32
 
 
 class ColocationPolicy:
-    """How many SIPs run at a time and for how long, over the last reports."""
+    """Decides by how many SIPs run at a time and for how long, over the last reports. Pure."""
 
     def __init__(self) -> None:
         self.together = False

@@ -1,27 +1,9 @@
-"""Accepts or rejects each new connection to a listening socket (ZeroMQ authentication protocol, RFC 27).
-
-It replaces pyzmq's ``ThreadAuthenticator`` (27.3), which must be stopped before its context is terminated, or ``term``
-blocks forever; which writes rejections to a debug log without the client's address; and whose import of asyncio doubles
-the start time of a process. This thread ends with its context. With either one, libzmq accepts every client once the
-ZAP socket is closed, unless the domain is enforced (``ZAP_ENFORCE_DOMAIN``). It is a thread because a SIP may compute
-for minutes without receiving, while peers connect. It waits in a receive without the GIL.
-
-The keys of one run, and the part of them that each member receives. Plain data.
+"""Who may connect to a process of a run: CURVE keys, places to listen at, and the checks of a listening socket.
 
 A run has a fresh CURVE key pair for each member. A member receives its own pair and the public keys of its peers, never
 another's secret: the ticket of a SIP authenticates as that SIP only. One bootstrap for all hosts (Slurm, mpiexec,
-Kubernetes) holds the pairs of all agents; an agent's key is not accepted by SIPs or the broker.
-
-Keys are Z85 text, so that they travel inside tickets as JSON. No secret is ever in a ``repr``.
-
-Where a process of a run may listen: in a private folder, over TCP with keys, or on loopback.
-
-The door of a listening TCP socket: it is shut while this process has few open files left.
-
-libzmq accepts every connection and holds it for the time of a handshake, so whoever connects often enough takes all
-files of a process, and then its own work fails. A door keeps some files as spares. Where connections would take the
-last ones besides, it is shut: the kernel drops what asks for a new connection (which a member's system repeats), those
-that wait are closed, and the spares are there for this process. It opens when strangers have gone.
+Kubernetes) holds the pairs of all agents; SIPs and the broker accept no agent's key. Keys are Z85 text, so that tickets
+carry them as JSON. No ``repr`` shows a secret.
 """
 
 import contextlib
@@ -233,7 +215,13 @@ def with_room(take: Callable[[], Thing]) -> Thing:
 
 
 class Door:
-    """The guard of a listening socket ``fd``, which another object owns.
+    """The guard of a listening TCP socket ``fd``, which another object owns: shut while few open files are left.
+
+    libzmq accepts every connection and holds it for the time of a handshake, so whoever connects often enough takes all
+    files of a process, and then its own work fails. A door keeps some files as spares. Where connections would take the
+    last ones besides, the door is shut: the kernel drops what asks for a new connection (which a member's system
+    repeats), those that wait are closed, and the spares are there for this process. The door opens when strangers have
+    gone.
 
     ``on_shut`` is called with the limit of open files when the door is shut for the first time, by any thread.
     """
@@ -335,6 +323,13 @@ _VERSION = b"1.0"
 
 class ZapAuthenticator:
     """Accepts the clients of one context that have a key of ``members`` (Z85 to name), while the context lives.
+
+    The protocol is ZAP, ZeroMQ's RFC 27. This class replaces pyzmq's ``ThreadAuthenticator`` (27.3), which must be
+    stopped before its context is terminated, or ``term`` blocks forever; which writes rejections to a debug log without
+    the client's address; and whose import of asyncio doubles the start time of a process. It is a thread because a SIP
+    may compute for minutes without receiving, while peers connect. It waits in a receive without the GIL, and ends with
+    its context. libzmq accepts every client once the ZAP socket is closed, unless the domain is enforced
+    (``ZAP_ENFORCE_DOMAIN``).
 
     libzmq attaches the name to every frame of the connection (``User-Id``). ``on_rejected`` is called, in this thread,
     with the address of a rejected client and the reason.

@@ -1,14 +1,7 @@
 """The ZeroMQ sockets of one process: limits, keys, heartbeats, an authenticator, and a monitor on each.
 
-It opens sockets and reports the events of their connections; their owner decides what follows. Used wherever processes
-of a run connect over ZeroMQ, not for SIPs' mail alone.
-
-Warnings about rejected connections and frames, one line each, for the broker's log or the launcher's output.
-
-The state of a connection, from ZeroMQ's monitor events. Pure: no sockets, no clock of its own.
-
-Only these events show a client that the server refused it; without them, a client without a key, or with a wrong server
-key, would retry forever without a message.
+A socket reports the events of its connections; its owner decides what follows. All processes of a run that connect over
+ZeroMQ use these sockets, not SIPs' mail alone.
 """
 
 import contextlib
@@ -30,8 +23,10 @@ MOST = 100
 
 
 class ConnectionWarnings:
-    """The warnings of one process, each line starting with ``prefix``. One that comes again and again is written the
-    first, tenth, hundredth ... time, with the number. Rate limit: ``MOST`` lines and a last one.
+    """The warnings of one process about rejected connections and frames, for the broker's log or the launcher's output.
+
+    Each is one line that starts with ``prefix``. One that comes again and again is written the first, tenth, hundredth
+    time and so on, with the number. Rate limit: ``MOST`` lines and a last one.
     """
 
     def __init__(self, prefix: str, out: TextIO | None = None) -> None:
@@ -70,7 +65,10 @@ _WANTS_A_KEY = f"wants a key: {_TICKET}"
 
 
 class Connection:
-    """A connection of this process to ``peer``, which listens. Once ``gone`` is set, it stays.
+    """The state of a connection of this process to ``peer``, which listens. Once ``gone`` is set, it stays. Pure.
+
+    Only ZeroMQ's monitor events show a client that the server refused it. Without them, a client without a key, or with
+    a wrong server key, would retry forever without a message.
 
     ``until_s``: the deadline for the handshake on the caller's clock, None for none, ``timeout_s`` after its start.
     ``has_keys``: whether this process uses a key.
@@ -140,7 +138,7 @@ class Connection:
 
 
 class Listener:
-    """The connections to a socket that listens.
+    """The state of the connections to a socket that listens. Pure.
 
     Events do not name their connection, so ``DISCONNECTED`` is attributed by counting: a failed handshake is followed
     at once by its own; another program's bytes make no other event. Clients that failed authentication are not reported
@@ -308,8 +306,9 @@ class SocketFactory:
     """Opens the sockets of one process.
 
     ``keys``: its part of the run's keys, or None. ``members``: the public keys that may connect, and the name by which
-    :func:`.zap.member_of` identifies the frames of each. ``silence_s``, ``join_timeout_s``: see ``MailOptions``.
-    ``monitored``: whether connections are monitored; within a private folder the launcher knows which process runs.
+    :func:`broker.security.member_of` identifies the frames of each. ``silence_s``, ``join_timeout_s``: see
+    ``MailOptions``. ``monitored``: whether connections are monitored; within a private folder the launcher knows which
+    process runs.
     """
 
     def __init__(

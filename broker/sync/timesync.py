@@ -1,16 +1,15 @@
-"""How far each SIP may run: conservative synchronisation by least delays (DESIGN section 4). Pure: no clock, no socket.
+"""Conservative synchronisation by least delays (DESIGN section 4): how far each SIP may run. Pure: no clock, no socket.
 
 ``N[i]`` is a lower bound on the next event of SIP i: the one it reported, or the one it was granted while it runs,
 lowered in both cases by the least arrival of any packet in flight to it. ``X[i] >= N[i]`` is a lower bound on its next
 sending. Nothing can reach j before ``horizon[j] = min over k of (X[k] + D[k][j])``. A SIP is granted when
 ``N[j] < horizon[j]``; otherwise the broker sends it nothing.
 
-Two extensions allow later ``X`` and ``D``.
+Two extensions allow later ``X`` and ``D``. Both count a packet as *sent* at its arrival minus the least delay of the
+channels between the two SIPs.
 
 * *Promise.* A SIP's report may carry ``P``: by its local events alone, without an arrival, it sends nothing before.
 * *Reaction.* ``R[i]``: the least time from an arrival at i to a sending that it causes (the route to the egress).
-
-Both count a packet as *sent* at its arrival minus the least delay of the channels between the two SIPs.
 
 Proof. Take the first packet that reaches j before the horizon, and follow causes back from it. It was sent by some
 SIP m, because of m's local events alone as of m's last report, or because an arrival at m caused or released the
@@ -21,27 +20,6 @@ chain add up. So ``X[k] = max(N[k], min(P[k], known arrivals at k + R[k]))`` at 
 of each SIP between its ends (``DelayMatrix``), bound the arrival at j. ``N`` is a bound by itself, so the greater of
 the two is one. A SIP that runs processes what it had reported and what its grant made it take; both are still in its
 ``X``.
-
-*Restart.* A SIP whose process was restarted is in its initial state: ``N`` is 0, and no SIP is granted until it has
-reported. The packets of its predecessor are forgotten, though receivers have taken them: the new process makes the same
-packets, counts them again and may lower a receiver's ``N`` for a while, which is safe. Packets that were sent to it
-are in flight to it again. Its log may hold all packets that it sends before some time: they are counted as sent, so
-its first packet outside the log is sent at that time or later, and ``X`` is at least that time.
-
-A report causes ``N`` and ``X`` of the reporter and of the receivers it names to be recomputed. Every idle SIP has a
-*blocker*, a SIP whose ``X + D`` was not later than its ``N``; only SIPs whose blocker changed, and the SIPs named, are
-examined again.
-
-The facts are ``Report`` messages, the commands ``Grant`` messages or ``Quiescent``: nothing can happen any more.
-
-The synchronisation state of one SIP, and its bounds: ``N`` of its next event, ``X`` of its next sending.
-
-Their proof is in ``broker.sync.timesync``.
-
-Which SIP waited for which, and for how long in host time, for ``--explain-sync``. Pure; decides nothing.
-
-A SIP *waits* while another SIP's bound forbids its next event; that SIP is its blocker, one of them where several do.
-A SIP without events, and one that runs, does not wait.
 """
 
 from collections import defaultdict, deque
@@ -142,7 +120,12 @@ Ns = int
 
 
 class WaitStats:
-    """By rank: when its state changed last (``since_ns``), when it progressed last (``moved_ns``), and its costs."""
+    """Which SIP waited for which, and for how long in host time, for ``--explain-sync``. Decides nothing.
+
+    A SIP *waits* while another SIP's bound forbids its next event; that SIP is its blocker, one of them where several
+    do. A SIP without events, and one that runs, does not wait. By rank: when its state changed last (``since_ns``),
+    when it progressed last (``moved_ns``), and its costs.
+    """
 
     def __init__(self, size: int) -> None:
         self.since_ns: list[Ns] = [0] * size
@@ -225,7 +208,11 @@ def least(*times: Ps | None) -> Ps | None:
 
 
 class TimeSync:
-    """Takes facts by :meth:`report` and returns commands; the only writer of all state.
+    """Takes ``Report`` facts and returns ``Grant`` commands or ``Quiescent``; the only writer of all state.
+
+    A report causes ``N`` and ``X`` of the reporter and of the receivers it names to be recomputed. Every idle SIP has a
+    *blocker*, a SIP whose ``X + D`` was not later than its ``N``; only SIPs whose blocker changed, and the SIPs named,
+    are examined again.
 
     ``reactions_ps``: ``R`` of every SIP, 0 by default. ``limit_ps``: no SIP runs an event at or after that time.
     """
@@ -290,7 +277,11 @@ class TimeSync:
         self._changed.add(rank)
 
     def restart(self, rank: int) -> list[int]:
-        """The process of ``rank`` was replaced; the new one begins at time 0. No SIP is granted before it has reported.
+        """The process of ``rank`` was replaced; the new one begins at time 0, so ``N`` is 0.
+
+        No SIP is granted before the new process has reported. The packets of the old one are forgotten, though
+        receivers have taken them: the new process makes the same packets, counts them again and may lower a receiver's
+        ``N`` for a while, which is safe. Packets that were sent to it are in flight to it again.
 
         Returns the SIPs that run: their grants may count on packets of the old process that the new one cannot make
         before they have run, so grants that wait for packets must be revoked.
@@ -310,6 +301,9 @@ class TimeSync:
 
     def note_logged(self, rank: int, logged: tuple[tuple[int, int, Ps], ...], logged_ps: Ps) -> None:
         """Before the first report of ``rank``: the contents of its log, as in ``Join``.
+
+        The log may hold all packets that the SIP sends before ``logged_ps``. They are counted as sent, so its first
+        packet outside the log is sent at that time or later, and ``X`` is at least that time.
 
         Raises:
             ProtocolError: when it has reported already, or the log names a SIP that does not exist.
