@@ -1,11 +1,8 @@
-"""Runs from Python: :func:`run` does what ``ahbm-launch`` does, prints nothing and leaves its process as it was.
+"""The Python interface to ``ahbm-launch``: :func:`run` makes the same run, prints nothing and restores its process.
 
-Importing ``launcher`` sets BLAS to one thread: ``OPENBLAS_NUM_THREADS`` and its like, where they are not set.
-
-The keywords of ``launcher.api.run`` as a command line: the names, types, defaults and checks are those of the
-flags.
-
-A keyword is a flag's long name with ``_`` for ``-`` (``n_elem``, ``timeout``, ``no_timeouts``), or its letter (``b``).
+A keyword is a flag's long name with ``_`` for ``-`` (``n_elem``, ``no_timeouts``), or its letter (``b``). Names, types,
+defaults and checks are those of the flags. Importing ``launcher`` sets BLAS to one thread: ``OPENBLAS_NUM_THREADS`` and
+its like, where the environment does not set them.
 """
 
 import argparse
@@ -107,7 +104,7 @@ def run(
 ) -> RunOutcome:
     """Simulate: the built-in collective, or a host script (with ``as_module``, a module's name).
 
-    ``options``: the flags of ``ahbm-launch --help``, as ``launcher.api`` writes them, with their defaults:
+    ``options``: the flags of ``ahbm-launch --help`` as keywords, with the flags' defaults:
     ``run(sips=4, topology="torus_2d", bytes=["64K", "1M"], set=["cube.pes=4"], engine="inproc", json="out.json")``.
 
     Files are written where options ask for them. Afterwards the process is as it was before, also when the run has

@@ -1,12 +1,7 @@
-"""What a run may change in its process, restored at its end: a program makes many runs, and no run meets another.
+"""Isolation of a run from its process: what a run may change is restored, and lost output does not end the run.
 
-One run at a time in a process: import paths, modules and standard streams belong to the whole process.
-
-Where a file that a flag names goes: to a path, or to standard output, in place of the table, for ``-``.
-
-Standard output and error that survive a closed terminal or pipe, or a full disk.
-
-After the first error output is dropped, so that a run still writes its files and returns its exit code.
+A program makes many runs, and no run meets another. A process makes one run at a time: import paths, modules and
+standard streams belong to the whole process. The file ``-`` of a flag is standard output, in place of the table.
 """
 
 import contextlib
@@ -19,7 +14,6 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -38,7 +32,7 @@ def absolute(path: Path) -> Path:
     return path if path == STANDARD_OUTPUT else path.absolute()
 
 
-@contextmanager
+@contextlib.contextmanager
 def opened(path: Path) -> Iterator[TextIO]:
     """The destination, to be written to; line ends are written as they are given."""
     if path == STANDARD_OUTPUT:
@@ -200,7 +194,11 @@ GONE = (errno.EPIPE, errno.EIO)
 
 
 class SafeStream:
-    """A stream whose writes never raise. ``trouble``: why output was lost, except to a closed reader."""
+    """A stream whose writes never raise: it survives a closed terminal or pipe, and a full disk.
+
+    After the first error output is dropped, so that a run still writes its files and returns its exit code.
+    ``trouble``: why output was lost, except to a closed reader.
+    """
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -224,7 +222,7 @@ class SafeStream:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
 
-    @contextmanager
+    @contextlib.contextmanager
     def _dropping(self) -> Iterator[None]:
         try:
             yield
@@ -232,11 +230,11 @@ class SafeStream:
             if error.errno not in GONE:
                 self.trouble = self.trouble or f"{error.strerror or error}"
             # Redirects buffered output too, or the flush at exit would raise.
-            with suppress(OSError, ValueError), open(os.devnull, "wb") as nowhere:
+            with contextlib.suppress(OSError, ValueError), open(os.devnull, "wb") as nowhere:
                 os.dup2(nowhere.fileno(), self._stream.fileno())
 
 
-@contextmanager
+@contextlib.contextmanager
 def safe_output() -> Iterator[SafeStream]:
     """Wrap standard output and error of this process; yields standard output."""
     streams = sys.stdout, sys.stderr

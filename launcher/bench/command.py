@@ -1,7 +1,4 @@
-"""``ahbm-bench`` runs microbenchmarks on simulated chips, and shows what was published of the hardware beside.
-
-The flags of ``ahbm-bench``: those of every bench, and which of them suit each other.
-"""
+"""The command ``ahbm-bench``: microbenchmarks on simulated chips, beside published figures of the hardware."""
 
 import argparse
 import importlib

@@ -1,7 +1,4 @@
-"""The entry points: ahbm-launch, ahbm-probe, ahbm-broker and ahbm-sip.
-
-What the commands have in common: standard output that may break, exit codes of mistakes, answers as files.
-"""
+"""The commands, and what they share: standard output that may break, exit codes of mistakes, answers as files."""
 
 import signal
 import sys

@@ -1,7 +1,4 @@
-"""``ahbm-launch``: from flags to a run, a table and an exit code. Each step is a module of its own.
-
-``--list``: available names, from registries and the config; and what the fields of result files are.
-"""
+"""The command ``ahbm-launch``: from flags to a run, a table and an exit code, or to a list of ``--list``."""
 
 import sys
 import traceback
@@ -90,6 +87,7 @@ LISTS: dict[str, Callable[[Resolved], list[str]]] = {
     "engines": _engines,
     "fields": _fields,
 }
+"""What ``--list`` shows: available names, from registries and the config, and the fields of result files."""
 
 
 def listing(what: str, resolved: Resolved) -> str:

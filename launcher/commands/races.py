@@ -1,9 +1,7 @@
-"""``ahbm-races`` runs a host script with several seeds of jitter, and says with which it fails or has other results.
+"""The command ``ahbm-races``: a search for races in a host script, by runs with several seeds of jitter.
 
-A search for races: runs with seeds of jitter, whose results are compared with those of the run without. Pure.
-
-Jitter changes times and orders, so these may differ, and the digest of a run with them. What a program computes may
-not, and it has to end.
+Jitter changes times and orders, and with them the digest of a run. A program without races still ends and computes the
+same results as without jitter.
 """
 
 import re

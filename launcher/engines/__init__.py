@@ -1,7 +1,4 @@
-"""Engines: where SIPs run. Each is one module here, with a function registered by name.
-
-What an engine is: a function that runs a prepared plan and returns its outcome.
-"""
+"""Engines: where SIPs run. An engine is a function with a registered name that runs a plan and returns its outcome."""
 
 from collections.abc import Callable
 

@@ -1,15 +1,4 @@
-"""Agents by ssh: one connection a host of ``--hosts``, the bootstrap on its standard input, which stays open.
-
-Chooses the engine by the environment of the launcher.
-
-Agents that another program starts, such as a Kubernetes Job: they wait for the bootstrap file written here.
-
-One process for each SIP and one for the broker, on this machine, over sockets in a private folder.
-
-Agents by mpiexec, Open MPI's or MPICH's: one process a host. MPI is used for nothing else.
-
-Agents by Slurm: one srun task a node, in the current allocation or in a new one.
-"""
+"""The engines that start processes: ``local`` on this host, and by agents ``ssh``, ``slurm``, ``mpi`` and ``k8s``."""
 
 import contextlib
 import os
@@ -54,7 +43,7 @@ def run_automatic(request: Request, signals: StopSignals) -> Outcome:
 
 
 def which(environ: Mapping[str, str], has_hosts: bool) -> str:
-    """The name of the engine.
+    """The name of the engine that suits the environment of the launcher.
 
     Raises:
         ConfigError: when mpiexec has started several launchers.
@@ -81,7 +70,10 @@ def run_for_kubernetes(request: Request, signals: StopSignals) -> Outcome:
 
 
 class FileStarter:
-    """Writes the bootstrap file and starts nothing; see ``launcher.hosts.starters.Starter``."""
+    """Writes the bootstrap file and starts nothing; see ``launcher.hosts.starters.Starter``.
+
+    Another program, such as a Kubernetes Job, starts the agents. They wait for the file.
+    """
 
     can_revive = False
     rank_names = ("JOB_COMPLETION_INDEX",)
@@ -140,8 +132,9 @@ def run_by_mpi(request: Request, signals: StopSignals) -> Outcome:
 class MpiStarter(SingleProcessStarter):
     """One mpiexec for all; see ``launcher.hosts.starters.Starter``.
 
-    It forwards standard input to one process at most, so the bootstrap is a private file, in the run's folder or in
-    AHBM_SHARED_DIR, which all hosts must see. An MPI job that has lost a process ends.
+    It is Open MPI's or MPICH's and starts one process a host; MPI is used for nothing else. It forwards standard input
+    to one process at most, so the bootstrap is a private file, in the run's folder or in AHBM_SHARED_DIR, which all
+    hosts must see. An MPI job that has lost a process ends.
     """
 
     def __init__(self, request: Request) -> None:
@@ -219,9 +212,10 @@ def run_by_slurm(request: Request, signals: StopSignals) -> Outcome:
 
 
 class SlurmStarter(SingleProcessStarter):
-    """One srun for all; see ``launcher.hosts.starters.Starter``.
+    """One srun for all, one task a node; see ``launcher.hosts.starters.Starter``.
 
-    Slurm forwards standard input to all tasks, so the bootstrap needs no file. A failed node does not return.
+    It runs in the current allocation or in a new one. Slurm forwards standard input to all tasks, so the bootstrap
+    needs no file. A failed node does not return.
     """
 
     rank_names = (NODE_RANK,)
@@ -300,7 +294,10 @@ def run_by_ssh(request: Request, signals: StopSignals) -> Outcome:
 
 
 class SshStarter:
-    """One ssh a host; see ``launcher.hosts.starters.Starter``."""
+    """One ssh a host of ``--hosts``; see ``launcher.hosts.starters.Starter``.
+
+    The bootstrap comes on its standard input, which stays open.
+    """
 
     rank_names = ()
     can_revive = True

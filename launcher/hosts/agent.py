@@ -1,10 +1,8 @@
-"""``ahbm-agent``: the launcher's representative on another host, one process a host.
+"""The command ``ahbm-agent``: the launcher's representative on another host, one process a host.
 
-It forks a server for processes, connects to the launcher, and then only relays: orders down; news, logs and signs of
-life up. When the launcher, the connection or the standard input that carried the bootstrap ends, it ends all its
-processes and exits.
-
-Files that an agent's processes write for the launcher: logs while they run, artifact folders at the end.
+The agent forks a server for processes, connects to the launcher, and then only relays: orders down; news, logs and
+signs of life up. When the launcher, the connection or the standard input that carried the bootstrap ends, the agent
+ends all its processes and exits.
 """
 
 import argparse
@@ -52,7 +50,7 @@ from sipsim.records.artifacts import is_artifact
 
 
 class AgentArtifacts:
-    """The files in ``folder``; logs are read incrementally."""
+    """The files in ``folder`` for the launcher: logs, read while processes run, and artifact folders at the end."""
 
     def __init__(self, folder: str) -> None:
         self._folder = Path(folder)

@@ -1,7 +1,4 @@
-"""The host pool that is this host alone: its fork server starts SIPs as it starts the broker.
-
-The run loop's interface to the hosts on which SIPs run.
-"""
+"""The hosts on which SIPs run: the interface for the run loop, and the pool that is this host alone."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -99,7 +96,7 @@ PoolFactory = Callable[[Request, ForkServer], HostPool]
 
 
 class LocalHost:
-    """One host, over sockets in the run's private folder."""
+    """This host alone, over sockets in the run's private folder. Its fork server starts SIPs and the broker alike."""
 
     def __init__(self, request: Request, server: ForkServer) -> None:
         self.specs = [HostSpec()]

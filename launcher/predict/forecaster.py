@@ -1,10 +1,4 @@
-"""Makes the prediction of a run in a process of its own, beside the run: kernels of a user are executed there.
-
-What they print goes nowhere, and one that never ends holds nothing up. The process is forked before anything else of
-the run, waits until it is asked, and ends with the launcher.
-
-What ``--dry-run`` expects of a run: wall time, memory and simulated time, as far as they can be known.
-"""
+"""The prediction of a run, made in a process of its own beside the run, and what ``--dry-run`` shows of one."""
 
 import contextlib
 import os
@@ -30,9 +24,13 @@ END = b"\n"
 
 
 class Forecaster:
-    """The process, and its answer. ``started_s``: when the command started, on the monotonic clock.
+    """The process that makes a prediction, and its answer.
 
-    ``is_beside_run``: the run is under way meanwhile, and takes part of the host.
+    The process executes kernels of a user. What they print goes nowhere, and one that never ends holds nothing up. The
+    process is forked before anything else of the run, waits until it is asked, and ends with the launcher.
+
+    ``started_s``: when the command started, on the monotonic clock. ``is_beside_run``: the run is under way meanwhile,
+    and takes part of the host.
     """
 
     def __init__(self, prepared: Prepared, started_s: float, is_beside_run: bool = True) -> None:
@@ -128,7 +126,10 @@ LOADED = 0.7
 
 
 def expectation(prepared: Prepared, limit_ps: int | None, started_s: float) -> str:
-    """One line. ``limit_ps``: of ``--max-sim-time``; ``started_s``: when the command started, monotonic."""
+    """What a run takes, as far as it can be known, in one line.
+
+    ``limit_ps``: of ``--max-sim-time``; ``started_s``: when the command started, monotonic.
+    """
     if prepared.job.script is not None:
         return "wall time and memory of a script are not known before it runs"
     if prepared.engine not in HERE:

@@ -1,8 +1,7 @@
-"""What a run of the built-in job takes on this host, before it starts: wall time and memory.
+"""What a run of the built-in job takes on this host: wall time and memory, before it starts.
 
-From its forecast, the costs of ``configs/estimates.yaml`` and a short measurement of the host. Pure, but for the file.
-
-A short measurement of this host: how fast it simulates, on how many processors at a time, and sends messages.
+A prediction is made from the job's forecast, the costs of ``configs/estimates.yaml`` and a short measurement of the
+host: how fast it simulates, on how many processors at a time, and how fast it sends messages.
 """
 
 import os
@@ -118,7 +117,7 @@ MIB = 2**20
 
 
 class HostSpeed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What :func:`launcher.predict.prediction.measure` finds where the costs were measured."""
+    """What :func:`measure` finds where the costs were measured."""
 
     event_us: float
     round_trip_us: float
@@ -176,7 +175,7 @@ class Host(msgspec.Struct, frozen=True):
 
 
 def predict(forecast: JobForecast, job: Job, plan: RunPlan, in_process: bool, host: Host, costs: Costs) -> Prediction:
-    """The prediction. ``in_process``: all SIPs are simulated in one process (``--engine inproc``)."""
+    """The prediction. Pure. ``in_process``: all SIPs are simulated in one process (``--engine inproc``)."""
     n_sips, times, machine = plan.system.n_sips, costs.times, host.machine
     speed = machine.event_us / costs.host.event_us
     at_a_time = machine.parallel if in_process else min(machine.parallel, n_sips)

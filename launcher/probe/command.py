@@ -1,7 +1,4 @@
-"""``ahbm-probe`` says what one transfer costs, by its terms and simulated, or those of all pairs or of all sizes.
-
-The flags of ``ahbm-probe``, and which of them suit each other.
-"""
+"""The command ``ahbm-probe``: the cost of one transfer, by its terms and simulated, of all pairs, or of all sizes."""
 
 import argparse
 import csv

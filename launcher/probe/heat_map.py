@@ -1,11 +1,4 @@
-"""Matrices of times as text, in numbers where they fit the terminal, else in shades, of blocks of pairs if need be.
-
-On a terminal that has colours each cell has one; piped, the text says the same.
-
-Levels of a range of values, and a colour for each, from light to dark.
-
-Matrices of times as a picture in SVG: a square for each pair, with its time where it fits and as its tooltip.
-"""
+"""Heat maps of matrices of times, as text and as SVG: a range has levels, each with a colour from light to dark."""
 
 import sys
 from collections.abc import Callable, Iterable
@@ -85,7 +78,10 @@ class Scale(NamedTuple):
 
 def heat_map(grids: list[Grid], columns: int) -> list[Line]:
     """The lines of all grids, on one scale and in one form, and the scale below; none longer than ``columns``, if at
-    all possible."""
+    all possible.
+
+    Cells are numbers where they fit, else shades, of blocks of pairs if need be.
+    """
     scale = Scale.of(grids)
     draw = _form(grids, scale, columns)
     lines: list[Line] = []
@@ -96,7 +92,7 @@ def heat_map(grids: list[Grid], columns: int) -> list[Line]:
 
 
 def show(lines: list[Line]) -> None:
-    """Print them, with colours where standard output is a terminal that has some."""
+    """Print them; a terminal that has colours shows each cell in its own, and the text says the same without."""
     if not sys.stdout.isatty():
         print("\n".join("".join(run.text for run in line).rstrip() for line in lines))
         return
@@ -186,7 +182,10 @@ MARGIN, LINE, FONT_PX = 48, 20, 11
 
 
 def heat_map_svg(title: str, grids: list[Grid]) -> str:
-    """One SVG document: the grids below each other, on one scale, and the scale."""
+    """One SVG document: the grids below each other, on one scale, and the scale.
+
+    A pair is a square, with its time where it fits and as its tooltip.
+    """
     scale = Scale.of(grids)
     cell = NUMBERED_CELL if max(len(grid.columns) for grid in grids) <= MOST_NUMBERED else CELL
     parts, top = [_text(MARGIN, LINE, title)], 2 * LINE

@@ -1,11 +1,4 @@
-"""Bandwidth by size, each size simulated and set against the model of Hockney, ``t0 + n / r_inf``.
-
-Up to ``slot_size`` a size is one message, and messages of it one right after the other; above, it is sent as messages
-of ``slot_size``, the last one shorter. What bounds the rate of the latter is the longest of what each message needs
-for itself: the drain of the slowest edge, what ``tl.recv`` waits for a credit, and its part of a ring's round trip.
-
-Simulates messages between the two PEs of a ``ProbePlan``, all SIPs in this process.
-"""
+"""Messages between the two PEs of a ``ProbePlan``, simulated with all SIPs in this process, and bandwidth by size."""
 
 import tempfile
 import time
@@ -104,7 +97,12 @@ MANY_BYTES = 2**30
 
 
 def sweep(plan: ProbePlan, sizes: list[int]) -> SweepFigures:
-    """The curve, and what the two rates are bounded by.
+    """The curve of simulated sizes, set against Hockney's model ``t0 + n / r_inf``, and what bounds the two rates.
+
+    Up to ``slot_size`` a size is one message, and messages of it one right after the other; above, it is sent as
+    messages of ``slot_size``, the last one shorter. What bounds the rate of messages one after the other is the longest
+    of what each message needs for itself: the drain of the slowest edge, what ``tl.recv`` waits for a credit, and its
+    part of a ring's round trip.
 
     ``sizes``: bytes, ascending. Times are in ps, rates in GB/s.
     """

@@ -1,11 +1,7 @@
-"""What the processes of a run do: the broker or a SIP. The entry of every fork server, local or of an agent.
+"""The entry of every fork server: what a process of the run does, as the broker or a SIP, and how the run names it.
 
 The launcher's server inherits the plan through fork. An agent's server gets a ticket, from which it makes the plan
-once; its SIPs are forks of it. Orders are plain data (``sip_order``, ``broker_order``).
-
-Environment variables that identify a rank or an agent. Pure.
-
-Names of the processes of a run.
+once; its SIPs are forks of it. Orders are plain data.
 """
 
 import os

@@ -1,15 +1,4 @@
-"""The state of a process on this host: computing, sleeping or stopped, and what it has spent.
-
-This host's limits of open files and processes, checked before anything starts.
-
-The needs are measured, with a margin: the broker holds a connection to each SIP, a SIP three to six descriptors for
-each peer; a process over ZeroMQ has two threads besides its own, which count as processes. psutil knows no limits of
-control groups.
-
-Counts of out-of-memory kills on this host, read before and after a run.
-
-What they mean for a failure is decided in ``report``. psutil does not report them.
-"""
+"""This host as a run sees it: limits of open files and processes, out-of-memory kills, and the states of processes."""
 
 import contextlib
 import os
@@ -34,7 +23,10 @@ NO_LIMIT = 1 << 60
 
 
 def check_limits(engine: str, mail: str, plan: RunPlan) -> None:
-    """Whether the limits suffice; the soft limit of open files is raised if needed.
+    """Whether the limits suffice, before anything starts; the soft limit of open files is raised if needed.
+
+    The needs are measured, with a margin: the broker holds a connection to each SIP, a SIP three to six descriptors for
+    each peer; a process over ZeroMQ has two threads besides its own, which count as processes.
 
     Raises:
         ConfigError: naming the limit, what it is and what it must be.
@@ -84,7 +76,7 @@ def process_limits() -> Mapping[str, int]:
 
 
 def cgroups() -> list[Path]:
-    """The own cgroup and its parents that may limit processes, version 1 or 2."""
+    """The own cgroup and its parents that may limit processes, version 1 or 2. psutil knows no limits of cgroups."""
     with contextlib.suppress(OSError):
         for line in OWN_CGROUP.read_text().splitlines():
             _, names, path = line.split(":", 2)
@@ -117,16 +109,16 @@ _ROOT = Path("/")
 
 
 def oom_kills(root: Path = _ROOT) -> int | None:
-    """Kills so far, as counted by the kernel and by this process's control group; the larger number.
+    """Out-of-memory kills so far, as counted by the kernel and by this process's control group; the larger number.
 
-    None where nothing is counted. ``root``: of the file system, for tests.
+    psutil does not report them. None where nothing is counted. ``root``: of the file system, for tests.
     """
     counts = [count for path in _sources(root) if (count := _count(path)) is not None]
     return max(counts) if counts else None
 
 
 def kills_since(before: int | None, after: int | None) -> int:
-    """Kills in between; 0 where they are not counted."""
+    """Out-of-memory kills between two counts, such as before and after a run; 0 where they are not counted."""
     return max(after - before, 0) if before is not None and after is not None else 0
 
 

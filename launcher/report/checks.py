@@ -1,7 +1,4 @@
-"""What the second passes of the ranks have found: a difference between them and the first is as wrong numbers are.
-
-Checks the collectives of a host script: every rank's recorded input and output, against NumPy in the same order.
-"""
+"""Checks of a run's results: collectives of a host script against NumPy, and what ranks' second passes have found."""
 
 from collections.abc import Callable
 from functools import partial
@@ -37,6 +34,8 @@ class BadRecording(ValueError):
 
 def check_recorded_io(outcome: Outcome, plan: RunPlan, folder: str) -> None:
     """Fill in ``wrong`` of every run that all ranks of its group completed and whose results are known here.
+
+    Every rank's recorded input and output are checked against NumPy in the same order.
 
     What a collective leaves in a group is known from its algorithm's schedule; of others, what one with operators
     leaves is known to the algorithm's ``reference``, and one without knows its own results.
@@ -182,7 +181,10 @@ class SecondPassEntry(TypedDict):
 
 
 def note_verdicts(outcome: Outcome) -> None:
-    """Take the verdicts of a complete run; the first difference of each rank is told."""
+    """Take the verdicts of a complete run. A difference between the passes is a failure as wrong numbers are.
+
+    The first difference of each rank is reported.
+    """
     if outcome.error is not None or not outcome.complete or outcome.cut_short:
         return
     verdicts = _verdicts(outcome)

@@ -1,10 +1,4 @@
-"""The ranks' traces as one file, in order of simulated time.
-
-The ranks' op logs as one file, in causal order: a line a record, the rank before it.
-
-Each rank's lines keep their order, and a receive comes after the send of its message. Among the lines that may come
-next, the one that ended first does. Lines are read and written as they come; kept are the messages on their way.
-"""
+"""The ranks' files as one: op logs in causal order, traces in order of simulated time."""
 
 import contextlib
 import csv
@@ -48,7 +42,11 @@ def write_oplog(folder: str, target: Path) -> str:
 
 
 class Merge:
-    """``unsent``: the ranks whose lines end at a receive without its send."""
+    """Merges op logs. ``unsent``: the ranks whose lines end at a receive without its send.
+
+    Each rank's lines keep their order, and a receive comes after the send of its message. Among the lines that may come
+    next, the one that ended first does. Lines are read and written as they come; kept are the messages on their way.
+    """
 
     def __init__(self) -> None:
         self.unsent: list[int] = []
@@ -56,7 +54,7 @@ class Merge:
         self._waiting: dict[Message, tuple[int, int, str]] = {}
 
     def lines(self, logs: dict[int, Iterator[str]]) -> Iterator[str]:
-        """All lines in causal order."""
+        """All lines in causal order: a line a record, the rank before it."""
         heads: list[tuple[int, int, str]] = []
         for rank, log in logs.items():
             self._advance(heads, rank, log)

@@ -1,14 +1,4 @@
-"""The outcome of a run, collected from the broker's messages and the exits of processes. Pure.
-
-The first reported failure is the error of the run; later ones are kept in order.
-
-The failure of a run as it stands in result files: every key that it may have, with its meaning.
-
-``error`` of ``--json``, and ``error.json`` of ``--log-dir`` and ``--run-dir``. A key that is unknown, or of no meaning
-for the kind of failure, is left out.
-
-The collectives that all ranks of their group have completed, from the records of every rank. Pure.
-"""
+"""The outcome of a run, collected from the broker's messages and the exits of processes. Pure."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -52,9 +42,10 @@ class Failure(TypedDict):
 
 
 class FoundFacts(CodeFacts, total=False):
-    """What may be known besides: :attr:`launcher.report.outcome.RunError.facts`, and what the launcher adds.
+    """What may be known besides: :attr:`RunError.facts`, and what the launcher adds.
 
-    A value of None, or an empty text, is left out of the files.
+    A key that is unknown, or of no meaning for the kind of failure, is left out of the files, as is a value of None or
+    an empty text.
     """
 
     process: Annotated[str, no_time("The process that failed, such as sip-2 or broker.")]
@@ -82,11 +73,11 @@ class FoundFacts(CodeFacts, total=False):
 
 
 class ErrorFacts(Failure, FoundFacts):
-    """The failure that ended the run: ``error`` of the result document."""
+    """The failure that ended the run: ``error`` of ``--json``."""
 
 
 class ErrorFile(ErrorFacts):
-    """``error.json``: the failure, and what makes it readable by itself."""
+    """``error.json`` of ``--log-dir`` and ``--run-dir``: the failure, and what makes it readable by itself."""
 
     schema: Annotated[int, no_time("Version of this format; keys may be added without another number.")]
     version: Annotated[str, no_time("The version of the simulator.")]
@@ -113,7 +104,10 @@ _Key = tuple[int, int, int]
 
 
 def finished_runs(of_ranks: Sequence[Sequence[RunRecord]]) -> list[FinishedRun]:
-    """In the order of their ends on the first rank of their groups; those of all ranks as rank 0 recorded them."""
+    """The collectives that all ranks of their group have completed, from the records of every rank.
+
+    In the order of their ends on the first rank of their groups; those of all ranks as rank 0 recorded them.
+    """
     by_rank = [dict(_keyed(records)) for records in of_ranks]
     found: dict[_Key, tuple[tuple[int, int, int], FinishedRun]] = {}
     for rank, records in enumerate(by_rank):
@@ -150,9 +144,7 @@ MOST_ALSO = 100
 
 
 class RunError(Struct, frozen=True):
-    """Why a run failed. ``detail``: further lines of text. ``facts``: further keys of the result file, which
-    :mod:`launcher.report.outcome` describes.
-    """
+    """Why a run failed. ``detail``: further lines of text. ``facts``: further keys of the result file."""
 
     kind: str
     rank: int | None
@@ -172,11 +164,12 @@ class LongReport(NamedTuple):
 class Outcome:
     """The state of a run so far.
 
-    ``also``: failures after the first. ``troubles``: other problems, such as a log that could not be written.
-    ``notices``: for the user, without effect on the exit code. ``without_effect``: the user's changes to the config
-    that nothing has read. ``explanations``: of each row, with ``--explain``. ``host``: the launcher's. ``oom_kills``:
-    out-of-memory kills on it during the run. ``signal``: the one that stopped it, 0 for none. ``hosts``: by rank, the
-    name of its host, where the launcher knows one. ``folder``: the working folder, for the paths in messages.
+    ``error``: the first reported failure. ``also``: later ones, in order. ``troubles``: other problems, such as a log
+    that could not be written. ``notices``: for the user, without effect on the exit code. ``without_effect``: the
+    user's changes to the config that nothing has read. ``explanations``: of each row, with ``--explain``. ``host``: the
+    launcher's. ``oom_kills``: out-of-memory kills on it during the run. ``signal``: the one that stopped it, 0 for
+    none. ``hosts``: by rank, the name of its host, where the launcher knows one. ``folder``: the working folder, for
+    the paths in messages.
     """
 
     def __init__(self, size: int, folder: str = "") -> None:

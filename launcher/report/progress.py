@@ -1,9 +1,7 @@
 """How far a run is: a line that is redrawn on a terminal, or with ``--progress`` lines one below the other.
 
-With a forecast (``launcher.report.progress``) it says how much is done and when the run will end; without one
-only how much simulated time has passed.
-
-How far a run of the built-in job is, and what is left: its forecast, corrected by what has been seen. Pure.
+With a prediction the line says how much is done and when the run will end; without one, only how much simulated time
+has passed. :class:`Prediction` and :class:`Estimator` are pure.
 """
 
 import contextlib
@@ -74,7 +72,10 @@ class Estimate(NamedTuple):
 
 
 class Estimator:
-    """Estimates one run. ``limit_ps``: where it stops (``--max-sim-time``), None for its end."""
+    """Estimates one run by its prediction, corrected by what has been seen.
+
+    ``limit_ps``: where it stops (``--max-sim-time``), None for its end.
+    """
 
     def __init__(self, prediction: Prediction, limit_ps: Ps | None = None) -> None:
         self._prediction = prediction

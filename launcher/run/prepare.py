@@ -1,9 +1,4 @@
-"""From options to a plan and a job, everything checked; nothing is started here.
-
-Says which module of a user an unexpected error comes from, before anything has started.
-
-Checks that flags suit each other, the engine and the system, before anything starts; one line for each mistake.
-"""
+"""Preparation of a run: from options to a checked plan and job, one line for each mistake. Nothing starts here."""
 
 import os
 import socket
@@ -34,25 +29,6 @@ from sipsim.node.faults import HOST_KINDS, BadFault, Fault, FaultPlan, RandomFau
 from sipsim.node.script import SHARED_PACKAGES, check_script, find_script
 from sipsim.records.code_place import INSTALLED
 from sipsim.records.job import Job, JobRequest
-
-
-def users_error(error: BaseException) -> ConfigError | None:
-    """The error as one line with its place, if it passed through a module of a user that defines a part of the run.
-
-    None for others: they are the simulator's own.
-    """
-    users = [(frame, line) for frame, line in traceback.walk_tb(error.__traceback__) if _is_users(frame)]
-    if not users:
-        return None
-    frame, line = users[-1]
-    code = frame.f_code
-    return ConfigError(f"{code.co_filename}:{line}: {code.co_name} raised {' '.join(error_text(error).split())}")
-
-
-def _is_users(frame: FrameType) -> bool:
-    module = frame.f_globals.get("__name__", "")
-    is_own = module.partition(".")[0] in SHARED_PACKAGES
-    return is_definer(module) and not is_own and not frame.f_code.co_filename.startswith(INSTALLED)
 
 
 def resolve(options: Options | Namespace) -> Resolved:
@@ -240,7 +216,7 @@ STAYS_THERE = "what ranks record stays on their machines when they are started b
 
 
 def check_flags(options: Options) -> None:
-    """Check the flags against each other and the engine.
+    """Check that flags suit each other and the engine.
 
     Raises:
         ConfigError: with the flags and an alternative.
@@ -407,3 +383,22 @@ def unfired_faults(options: Options, ends_ps: Mapping[int, int]) -> list[str]:
                 f"fault {spec} was not injected: rank {fault.rank} ended at {format_time_ps(ends_ps[fault.rank])}"
             )
     return found
+
+
+def users_error(error: BaseException) -> ConfigError | None:
+    """The error as one line with its place, if it passed through a module of a user that defines a part of the run.
+
+    None for others: they are the simulator's own.
+    """
+    users = [(frame, line) for frame, line in traceback.walk_tb(error.__traceback__) if _is_users(frame)]
+    if not users:
+        return None
+    frame, line = users[-1]
+    code = frame.f_code
+    return ConfigError(f"{code.co_filename}:{line}: {code.co_name} raised {' '.join(error_text(error).split())}")
+
+
+def _is_users(frame: FrameType) -> bool:
+    module = frame.f_globals.get("__name__", "")
+    is_own = module.partition(".")[0] in SHARED_PACKAGES
+    return is_definer(module) and not is_own and not frame.f_code.co_filename.startswith(INSTALLED)

@@ -1,9 +1,4 @@
-"""A supervisor's records of ranks and hosts. They decide nothing.
-
-Which rank runs on which host: blocks at the start, the emptiest host after a host is lost. Pure.
-
-Lost connections between ranks, or to the broker, and whether the end of a process explains them. Pure.
-"""
+"""A supervisor's records of hosts, ranks and lost connections, and the placement of ranks on hosts. Pure."""
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
@@ -19,7 +14,9 @@ Slots = int | None
 
 
 def place_blockwise(n_ranks: int, slots: Sequence[Slots]) -> list[int]:
-    """The host index of each rank. Hosts without a limit share the ranks that exceed the others' slots.
+    """The host index of each rank when a run starts, in blocks.
+
+    Hosts without a limit share the ranks that exceed the others' slots.
 
     Raises:
         ValueError: when there are more ranks than slots.
@@ -42,7 +39,9 @@ def place_blockwise(n_ranks: int, slots: Sequence[Slots]) -> list[int]:
 
 
 def next_host(living: Collection[int], slots: Mapping[int, Slots], ranks_on: Counter[int]) -> int | None:
-    """The new host of a rank: most free slots, then fewest ranks, then the first; None without hosts."""
+    """The new host of a rank whose host is lost: most free slots, then fewest ranks, then the first; None without
+    hosts.
+    """
 
     def emptiness(host: int) -> tuple[float, int, int]:
         slot = slots[host]
@@ -151,7 +150,7 @@ EXPLAIN_S = 3.0
 
 
 class LostConnections:
-    """The lost connections of one run that nothing has explained yet."""
+    """The lost connections of one run, between ranks or to the broker, that no end of a process has explained yet."""
 
     def __init__(self, ranks: Sequence[Rank]) -> None:
         self._ranks = ranks

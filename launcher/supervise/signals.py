@@ -1,11 +1,7 @@
-"""Signal and timeout handling: Ctrl-C, SIGTERM and ``--timeout`` stop a run, SIGUSR1 requests its state.
+"""Signals and timeout of a run: Ctrl-C, SIGTERM and ``--timeout`` stop the run, SIGUSR1 requests its state.
 
 A signal handler only notes the reason and wakes the loop, so no message is lost half-way. A second Ctrl-C raises
 :class:`StoppedAtOnce`. Outside the main thread, where Python handles no signals, only the timeout stops a run.
-
-Keeps code of a user that runs in the launcher's own process from ending or replacing that process.
-
-Not what C code, ``os.abort`` or a deadly signal does: those are seen by whoever started the process.
 """
 
 import contextlib
@@ -177,7 +173,9 @@ ENDS = ((os, "_exit"), (posix, "_exit"), (os, "execv"), (posix, "execv"), (os, "
 def kept(refuse: Callable[[str], NoReturn]) -> Iterator[None]:
     """Meanwhile ``refuse`` is called in place of what would end this process, with the call as text; it raises.
 
-    Processes that the code forks, and threads that were there before, are free to go.
+    This is for code of a user that runs in the launcher's own process. Not kept from ending the process: C code,
+    ``os.abort`` or a deadly signal, which whoever started the process sees. Processes that the code forks, and threads
+    that were there before, are free to go.
     """
     pid, others = os.getpid(), {thread.ident for thread in threading.enumerate()} - {threading.get_ident()}
 

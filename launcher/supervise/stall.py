@@ -1,12 +1,7 @@
-"""Detects stalls: no progress and no process that computes. Long computation, also of host code, is no stall. Pure.
+"""Detection of stalls: no progress, and no process that computes. Long computation, also of host code, is no stall.
 
-``StallDetector`` takes the broker's messages and process states, with the time of each, and returns warnings.
-
-How long a process has spent without progress, by samples of it that come again and again. Pure.
-
-Prints the state of synchronisation: on request, at the end, or when a run has stalled.
-
-The shell around ``StallDetector``: it reads the clock and process states, and prints to standard error.
+:class:`QuietTimer` and :class:`StallDetector` are pure: callers pass messages, samples of processes and times.
+:class:`Watchdog` is the shell: it reads the clock and process states, and prints to standard error.
 """
 
 import sys
@@ -23,7 +18,9 @@ STEP_S = 2.0
 
 
 class QuietTimer:
-    """Counts what ``ProcessState.spent_since`` tells: a loaded host does not shorten a deadline for those who compute.
+    """How long a process has spent without progress, by samples of it that come again and again.
+
+    Counts what ``ProcessState.spent_since`` returns: a loaded host does not shorten a deadline for those who compute.
 
     ``step_s``: the most that counts between two samples: after a longer gap whoever takes them was suspended.
     ``waited_s``: how long it had no processor meanwhile.
@@ -152,7 +149,10 @@ CHECKS = 4
 
 
 class Watchdog:
-    """Watches one run. ``at_the_end``: print the last state too. ``deadline_s``: the shortest deadline."""
+    """Watches one run, and prints the state of synchronisation on request, at the end, or when the run has stalled.
+
+    ``at_the_end``: print the last state too. ``deadline_s``: the shortest deadline.
+    """
 
     def __init__(self, at_the_end: bool, deadline_s: float = EVERY_S * CHECKS) -> None:
         self._every_s = min(EVERY_S, deadline_s / CHECKS)

@@ -1,9 +1,4 @@
-"""``ahbm-bench ring-latency``: the time of packets once around a ring of chips, without the data mover.
-
-``ahbm-bench eth-bandwidth``: bytes a second over one link, by size, to an Ethernet core or a worker.
-
-``ahbm-bench eth-ping``: the time of a packet over one link and of its answer, phase by phase, and in a loop.
-"""
+"""Benches of Ethernet links without data movers: ``eth-bandwidth``, ``eth-ping``, ``ring-latency``."""
 
 import argparse
 import re
@@ -23,7 +18,10 @@ WORKER_SUFFIXES = {"none": ("", ""), "ids": ("_write_worker", ""), "flush": ("_w
 
 
 class EthBandwidth(Bench[Case]):
-    """Rows ``per_direction``: GB/s of payload in the sender's loop, from the first send to the last free buffer."""
+    """Rows ``per_direction``: GB/s of payload in the sender's loop, from the first send to the last free buffer.
+
+    The receiver is an Ethernet core or a worker.
+    """
 
     about: ClassVar[str] = "bytes a second over one link, by size"
     families: ClassVar[tuple[str, ...]] = ("eth_link_bandwidth_no_edm",)

@@ -1,14 +1,4 @@
-"""``ahbm-bench fabric-mux``: bytes a second that a mux passes on for several workers.
-
-Patterns of traffic on a fabric: the flows of each chip's workers, as host script ``fabric_traffic`` takes them.
-
-Pure.
-A flow is a mapping: ``way``, ``start``, ``number`` and ``link`` on a line or ring, ``ways`` and ``writes`` on a mesh.
-
-``ahbm-bench fabric-bandwidth``: bytes a second over the busiest link of a fabric, all workers sending at once.
-
-``ahbm-bench fabric-latency``: the time of one packet at a time over a fabric that nothing else uses.
-"""
+"""Benches of fabrics of data movers: ``fabric-bandwidth``, ``fabric-latency`` and ``fabric-mux`` of ``ahbm-bench``."""
 
 import argparse
 import re
@@ -25,7 +15,9 @@ from sipsim.chips.tensix.fabric.fabric import ROLES
 from sipsim.core.errors import ConfigError
 
 Flow = dict[str, Any]
+"""``way``, ``start``, ``number`` and ``link`` on a line or ring, ``ways`` and ``writes`` on a mesh."""
 Workers = list[list[Flow]]
+"""The flows of each worker of a chip, as host script ``fabric_traffic`` takes them."""
 
 
 class Line(NamedTuple):
@@ -294,7 +286,10 @@ class FabricCase(Case):
 
 
 class FabricBandwidth(Bench[FabricCase]):
-    """Rows ``busiest_link`` and ``busiest_link_avg`` in GB/s: bytes of payload over the link that most flows cross."""
+    """Rows ``busiest_link`` and ``busiest_link_avg`` in GB/s: bytes of payload over the link that most flows cross.
+
+    All workers send at once.
+    """
 
     about: ClassVar[str] = "bytes a second over the busiest link of a fabric of data movers"
     families: ClassVar[tuple[str, ...]] = (*GOLDEN, *SUMMARY)
@@ -472,8 +467,7 @@ class LatencyCase(Case):
 
 class FabricLatency(Bench[LatencyCase]):
     """Rows in ns: ``mean_round_trip`` and ``per_hop`` of it; ``net_avg_round_trip_1_hop_each_way`` without the
-    receiver's own
-    time; ``slope_per_hop`` of round trips over 1 and more hops.
+    receiver's own time; ``slope_per_hop`` of round trips over 1 and more hops. Nothing else uses the fabric.
     """
 
     about: ClassVar[str] = "the time of one packet at a time over a fabric of data movers"
