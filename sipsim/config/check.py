@@ -1,9 +1,7 @@
-"""The first of some raw values that does not fit its type, in one line with what is allowed.
+"""The check of raw config values against their types: the first that does not fit, in one line with what is allowed.
 
 msgspec converts. When it fails, a walk over the same types finds the first wrong value with its whole key path,
 which msgspec's own message lacks for the keys of a dictionary. Rules between values are not checked here.
-
-Examples for keys that are missing: values that a config with them accepts, as a flag that can be pasted.
 """
 
 import json
@@ -178,7 +176,10 @@ _FINDERS: dict[type, Callable[[Any, Any, Path], Problem | None]] = {
 
 
 def with_example(document: Document, problem: Problem) -> Problem:
-    """The problem of a missing key with an example of all that is missing there, as a flag that can be pasted."""
+    """The problem of a missing key with an example of all that is missing there, as a flag that can be pasted.
+
+    A config with the values of the example is accepted.
+    """
     where = problem.paths[0][:-1] if problem.paths else ()
     if problem.lacks is None or not where or not all(isinstance(key, str) for key in where):
         return problem

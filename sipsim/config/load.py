@@ -1,12 +1,6 @@
-"""Reads config files and flags into one checked :class:`~sipsim.config.schema.Resolved`, or raises one line.
+"""The config of a run, read from files and flags: a checked :class:`~sipsim.config.schema.Resolved`, or one line.
 
-The defaults come first, then a variant of them, then a user's files, which hold only what differs, then the flags. A
-variant is a file of the folder ``variants`` beside the default files; it may change keys of all of them.
-
-Settings from the command line: ``--set key.path=value`` and the flags that stand for one key.
-
-Applied to the raw values before the check. The types of ``model`` decide which paths exist; the check decides
-whether the value fits, and its message names the flag.
+The defaults come first, then a variant of them, then a user's files, which hold only what differs, then the flags.
 """
 
 import copy
@@ -77,6 +71,9 @@ def parse_set(text: str) -> Override:
 
 def apply(document: Document, override: Override) -> None:
     """Set one value; a mapping merges key by key, as a file does.
+
+    This comes before the check. The types of :class:`Resolved` decide which paths exist; the check decides whether the
+    value fits, and its message names the flag.
 
     Raises:
         ConfigError: a path that no config file has, with the nearest valid key.
@@ -224,7 +221,10 @@ def default_dir() -> File:
 
 
 def variants() -> dict[str, File]:
-    """The files of all variants, by name."""
+    """The files of all variants, by name: the folder ``variants`` beside the default files.
+
+    A variant may change keys of all default files.
+    """
     return {path.stem: path for path in sorted((default_dir() / "variants").glob("*.yaml"))}
 
 

@@ -1,18 +1,8 @@
-"""The schema of the config files, one frozen struct a section; ``components.yaml`` has a module of its own.
+"""The schema of the config files, one frozen struct a section, and the record of which changed keys a run reads.
 
-Units are in the key names: ``_ns`` nanoseconds, ``_mm`` millimetres, ``_GBps`` 1e9 bytes a second,
-``_bytes`` bytes, ``_MiB`` 2**20 bytes. Values are in ``configs/*.yaml``, each with its source; the
-schema has no defaults of its own, except ``None`` and empty for optional keys.
-
-What the sections of config files are made of: bounded numbers, and a struct whose keys are exactly its fields.
-
-The schema of ``components.yaml``: what each part costs, one frozen struct a section.
-
-Which of the keys that a user has changed are read by what runs: a key that nothing reads has no effect.
-
-A section with changed keys is replaced by one of a class that notes reads of just these; all else is as fast as it was.
-What only checks, describes or hashes a config does not count. A part needs nothing for this, as long as it reads a key
-where it takes effect: when the part is made, at its first use, or later.
+Units are in the key names: ``_ns`` nanoseconds, ``_mm`` millimetres, ``_GBps`` 1e9 bytes a second, ``_bytes`` bytes,
+``_KiB`` 2**10 bytes, ``_MiB`` 2**20 bytes. Values are in ``configs/*.yaml``, each with its source. The schema has no
+defaults of its own, except ``None`` and empty for optional keys.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -44,6 +34,9 @@ def field_types(section: type[Section]) -> dict[str, Any]:
 
 class NoParams(Section, frozen=True):
     """The parameters of a kind that has none of its own."""
+
+
+# --- components.yaml: what each part costs ----------------------------------------------------------
 
 
 Positive = Annotated[float, Meta(ge=1e-9, le=1e9)]
@@ -292,6 +285,9 @@ class ComponentsFile(Section, frozen=True, omit_defaults=True):
     pe_mmu: PeMmu | None = None
 
 
+# --- which of the keys that a user has changed are read -----------------------------------------------
+
+
 Path = tuple[str, ...]
 Noted = tuple[tuple[str, tuple[Path, ...]], ...]
 AnySection = TypeVar("AnySection", bound=Section)
@@ -309,6 +305,11 @@ class Change(NamedTuple):
 
 class Reads:
     """Which values at ``paths`` were ``seen`` so far, while ``is_counting``. ``changes``: what they are.
+
+    A key that nothing reads has no effect. A section with changed keys is replaced by one of a class that notes reads
+    of just these; all else is as fast as it was. What only checks, describes or hashes a config does not count. A part
+    needs nothing for this, as long as it reads a key where it takes effect: when the part is made, at its first use, or
+    later.
 
     ``for_readers``: those that say something to people, and have no effect on any run.
     """
@@ -396,6 +397,9 @@ def subclass(kind: type[AnySection], own: Mapping[str, Any]) -> type[AnySection]
     meta: Any = type(kind)
     made: type[AnySection] = meta(kind.__name__, (kind,), {"__module__": kind.__module__, **own})
     return made
+
+
+# --- the types of the keys below ----------------------------------------------------------------------
 
 
 Count = Annotated[int, Meta(ge=1, le=2048)]

@@ -2,8 +2,6 @@
 
 A folder is opened once and checked, and its files are opened below it without following links, and checked when they
 are open. So what was checked is what is read or written, whatever becomes of the names meanwhile.
-
-Reads a file that a user names, whatever it is: bounded in size, and in waiting where it is a pipe or a terminal.
 """
 
 import errno
@@ -18,38 +16,6 @@ from pathlib import Path
 from typing import BinaryIO
 
 from broker.security import with_room
-
-LONGEST_WAIT_S = 10.0
-"""For the next bytes of what is no regular file."""
-
-
-def read_limited(path: Path, most: int) -> bytes | None:
-    """All bytes of a file; None where they are more than ``most``, of which no more are read.
-
-    Raises:
-        OSError: for what cannot be read, such as a pipe to which nobody writes.
-    """
-    with open(path, "rb", buffering=0, opener=_without_waiting) as file:
-        poller, left = select.poll(), most + 1
-        parts: list[bytes] = []
-        poller.register(file, select.POLLIN)
-        while left > 0:
-            if not poller.poll(LONGEST_WAIT_S * 1000):
-                raise TimeoutError(errno.ETIMEDOUT, f"nothing has come from it for {LONGEST_WAIT_S:g} s", str(path))
-            part = file.read(left)
-            if part is None:
-                continue
-            if not part:
-                return b"".join(parts)
-            parts.append(part)
-            left -= len(part)
-    return None
-
-
-def _without_waiting(path: str, flags: int) -> int:
-    """Open; a pipe without a writer would be waited for."""
-    return os.open(path, flags | os.O_NONBLOCK)
-
 
 PRIVATE, READABLE = 0o600, 0o644
 """Modes of new files: of what may hold keys or a user's data, and of what others may read. Umask takes from both."""
@@ -277,3 +243,37 @@ def _is_own_group(gid: int) -> bool:
     except KeyError:
         return False
     return group.gr_name == name and set(group.gr_mem) <= {name}
+
+
+LONGEST_WAIT_S = 10.0
+"""For the next bytes of what is no regular file."""
+
+
+def read_limited(path: Path, most: int) -> bytes | None:
+    """All bytes of a file that a user names, whatever it is; None where they are more than ``most``.
+
+    No more are read then. Where the file is a pipe or a terminal, waiting is bounded too.
+
+    Raises:
+        OSError: for what cannot be read, such as a pipe to which nobody writes.
+    """
+    with open(path, "rb", buffering=0, opener=_without_waiting) as file:
+        poller, left = select.poll(), most + 1
+        parts: list[bytes] = []
+        poller.register(file, select.POLLIN)
+        while left > 0:
+            if not poller.poll(LONGEST_WAIT_S * 1000):
+                raise TimeoutError(errno.ETIMEDOUT, f"nothing has come from it for {LONGEST_WAIT_S:g} s", str(path))
+            part = file.read(left)
+            if part is None:
+                continue
+            if not part:
+                return b"".join(parts)
+            parts.append(part)
+            left -= len(part)
+    return None
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    """Open; a pipe without a writer would be waited for."""
+    return os.open(path, flags | os.O_NONBLOCK)

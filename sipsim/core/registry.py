@@ -2,15 +2,8 @@
 
 A registry has the modules of the built-in definitions and their names. There is no other list of names: the command
 line, the config check and the help text use the registry. A dotted name, such as ``my_lab.optical``, is a module
-anywhere on the import path, which registers its definition under that name.
-
-A definition goes with its module: once that is not imported any more, :func:`forget_modules` drops it. A module with
-definitions runs once in a process, for all ranks in it (:func:`is_definer`).
-
-Loads a user's Python file as it is now.
-
-Python takes cached bytecode for a file of the same size and the same second. A script that a sweep writes anew at
-once would run as the one before it.
+anywhere on the import path, which registers its definition under that name. A definition goes with its module: once
+that is not imported any more, :func:`forget_modules` drops it.
 """
 
 import difflib
@@ -62,7 +55,7 @@ def note_definer(module: str) -> None:
 
 
 def is_definer(module: str) -> bool:
-    """Whether all ranks of a process use the definitions of a module, which must then run once."""
+    """Whether all ranks of a process use the definitions of a module, which then runs once for all of them."""
     return module in _SHARED
 
 
@@ -267,7 +260,11 @@ def unknown_name(what: str, name: str, known: Iterable[str], reason: str = "") -
 
 
 class SourceLoader(SourceFileLoader):
-    """Compiles the source each time, and writes no bytecode."""
+    """Loads a user's Python file as it is now: compiles the source each time, and writes no bytecode.
+
+    Python takes cached bytecode for a file of the same size and the same second. A script that a sweep writes anew at
+    once would run as the one before it.
+    """
 
     def get_code(self, fullname: str) -> CodeType:
         path = self.get_filename(fullname)

@@ -7,20 +7,6 @@ So the result depends neither on the timing of the mail nor on the size of grant
 All packets of a window to one peer leave as one batch, before the report that counts it: no SIP may run to their
 arrival before that report, so sending earlier would only cost frames. A batch that reaches ``BATCH_BYTES`` leaves at
 once and overlaps with the simulation.
-
-*Far packets.* A packet may also go to a SIP to which no channel leads (:meth:`Session.emit_far`), as long as it arrives
-no sooner than the least delay ``D`` of any chain of channels to it, reactions included, after the time at which a
-packet on a channel might be sent: the present, the promise, and the first arrival of the window plus the reaction. The
-proof in ``broker.sync.timesync`` adds up the delays and reactions of a chain of causes; a far packet from m to
-j counts in it as one channel of delay ``D[m][j]``, and ``D[k][m] + R[m] + D[m][j] >= D[k][j]``, so every bound stays
-what it is, and the broker need not know of far packets. They are in the stream of their pair of SIPs like all others:
-numbered, counted, logged, replayed. In the canonical order they come after those of all channels of the same sender and
-arrival, as if all far packets had one channel, numbered behind the others.
-
-Compares the packets of a restarted SIP with those that it sent before. Pure.
-
-If they differ, the program is not deterministic and recovery is impossible. The sender compares with its own packet
-log, a receiver with the packets that it has taken.
 """
 
 import heapq
@@ -39,59 +25,6 @@ from sipsim.core.streams import InStreams, OutStreams
 
 Packet = tuple[int, int, bytes]
 """Channel, arrival in ps, body."""
-FINGERPRINT_BYTES = 8
-_KEY = struct.Struct(">IQ")
-
-
-def fingerprint(packet: Packet) -> bytes:
-    """64 bits of a packet: BLAKE2b of its channel, arrival and body."""
-    channel, arrival_ps, body = packet
-    return blake2b(body, digest_size=FINGERPRINT_BYTES, key=_KEY.pack(channel, arrival_ps)).digest()
-
-
-class ReplayChecker:
-    """Packet fingerprints known to ``rank``. ``logged``: by destination, of all packets in its packet log."""
-
-    def __init__(self, rank: int, logged: dict[int, list[bytes]]) -> None:
-        self._rank = rank
-        self._logged = logged
-        self._taken: dict[int, bytearray] = {}
-
-    def has_sent(self, dst: int, number: int, packet: Packet) -> bool:
-        """Whether this packet was sent before a restart, and need not be sent again.
-
-        Raises:
-            NondeterministicReplay: when a different packet was sent under this number.
-        """
-        logged = self._logged.get(dst)
-        if logged is None or number >= len(logged):
-            return False
-        if fingerprint(packet) != logged[number]:
-            raise _differs(self._rank, number, dst, packet)
-        return True
-
-    def note_taken(self, src: int, first: int, packets: Sequence[Packet]) -> None:
-        """Record consecutive packets from ``src``, the first of which is number ``first``; compare the repeated ones.
-
-        Raises:
-            NondeterministicReplay: when one differs from the packet taken under its number before.
-        """
-        taken = self._taken.setdefault(src, bytearray())
-        for number, packet in enumerate(packets, first):
-            at, found = number * FINGERPRINT_BYTES, fingerprint(packet)
-            if at == len(taken):
-                taken += found
-            elif found != taken[at : at + FINGERPRINT_BYTES]:
-                raise _differs(src, number, self._rank, packet)
-
-
-def _differs(src: int, number: int, dst: int, packet: Packet) -> NondeterministicReplay:
-    return NondeterministicReplay(
-        f"SIP {src} was started again and sent packet {number} to SIP {dst} (arrival {packet[1]} ps) differently than "
-        f"before: its program is not deterministic (wall clock, unseeded randomness, set order or outside state?)"
-    )
-
-
 Ps = int
 EVENTS_BETWEEN_POLLS = 4096
 BATCH_BYTES = 64 * 1024
@@ -213,7 +146,16 @@ class Session:
         self._put(dst, channel, arrival_ps, body)
 
     def emit_far(self, dst: int, arrival_ps: Ps, body: bytes) -> None:
-        """Send a packet to a SIP to which no channel leads; its last byte arrives at ``arrival_ps``.
+        """Send a *far packet*, one to a SIP to which no channel leads; its last byte arrives at ``arrival_ps``.
+
+        It arrives no sooner than the least delay ``D`` of any chain of channels to that SIP, reactions included, after
+        the time at which a packet on a channel might be sent: the present, the promise, and the first arrival of the
+        window plus the reaction. The proof in ``broker.sync.timesync`` adds up the delays and reactions of a chain of
+        causes; a far packet from m to j counts in it as one channel of delay ``D[m][j]``, and
+        ``D[k][m] + R[m] + D[m][j] >= D[k][j]``, so every bound stays what it is, and the broker need not know of far
+        packets. They are in the stream of their pair of SIPs like all others: numbered, counted, logged, replayed. In
+        the canonical order they come after those of all channels of the same sender and arrival, as if all far packets
+        had one channel, numbered behind the others.
 
         Raises:
             InvariantViolation: when it would arrive sooner than the least chain of channels or a promise allows.
@@ -343,3 +285,62 @@ class Session:
     def _send_batch(self, dst: int) -> None:
         outgoing = self._outgoing.pop(dst)
         self._send(dst, PacketBatch(self.rank, outgoing.first, tuple(outgoing.packets)))
+
+
+FINGERPRINT_BYTES = 8
+_KEY = struct.Struct(">IQ")
+
+
+def fingerprint(packet: Packet) -> bytes:
+    """64 bits of a packet: BLAKE2b of its channel, arrival and body."""
+    channel, arrival_ps, body = packet
+    return blake2b(body, digest_size=FINGERPRINT_BYTES, key=_KEY.pack(channel, arrival_ps)).digest()
+
+
+class ReplayChecker:
+    """Compares the packets of a restarted SIP with those that it sent before. Pure.
+
+    If they differ, the program is not deterministic and recovery is impossible. The sender compares with its own packet
+    log, a receiver with the packets that it has taken.
+
+    Packet fingerprints known to ``rank``. ``logged``: by destination, of all packets in its packet log.
+    """
+
+    def __init__(self, rank: int, logged: dict[int, list[bytes]]) -> None:
+        self._rank = rank
+        self._logged = logged
+        self._taken: dict[int, bytearray] = {}
+
+    def has_sent(self, dst: int, number: int, packet: Packet) -> bool:
+        """Whether this packet was sent before a restart, and need not be sent again.
+
+        Raises:
+            NondeterministicReplay: when a different packet was sent under this number.
+        """
+        logged = self._logged.get(dst)
+        if logged is None or number >= len(logged):
+            return False
+        if fingerprint(packet) != logged[number]:
+            raise _differs(self._rank, number, dst, packet)
+        return True
+
+    def note_taken(self, src: int, first: int, packets: Sequence[Packet]) -> None:
+        """Record consecutive packets from ``src``, the first of which is number ``first``; compare the repeated ones.
+
+        Raises:
+            NondeterministicReplay: when one differs from the packet taken under its number before.
+        """
+        taken = self._taken.setdefault(src, bytearray())
+        for number, packet in enumerate(packets, first):
+            at, found = number * FINGERPRINT_BYTES, fingerprint(packet)
+            if at == len(taken):
+                taken += found
+            elif found != taken[at : at + FINGERPRINT_BYTES]:
+                raise _differs(src, number, self._rank, packet)
+
+
+def _differs(src: int, number: int, dst: int, packet: Packet) -> NondeterministicReplay:
+    return NondeterministicReplay(
+        f"SIP {src} was started again and sent packet {number} to SIP {dst} (arrival {packet[1]} ps) differently than "
+        f"before: its program is not deterministic (wall clock, unseeded randomness, set order or outside state?)"
+    )

@@ -1,11 +1,7 @@
-"""What every graph of a SIP is made of: nodes with a fixed cost, edges with a delay and a bandwidth, routes.
+"""Graphs of a SIP: nodes with a fixed cost, edges with a delay and a bandwidth, routes, and grids of places.
 
-Structure and costs; the fabric decides when an edge is used. Which nodes there are is a chip's own matter, such as
-:mod:`sipsim.chips.ahbm.mesh`.
-
-Grids, of cubes in a SIP and of routers in a cube: their sides, and the steps from one place to another.
-
-A place is a number, row by row from the north-west.
+A graph is structure and costs: the fabric decides when an edge is used, a chip which nodes there are. A grid is one of
+cubes in a SIP or of routers in a cube; a place is a number, row by row from the north-west.
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,4 @@
-"""What the parts of a SIP ask of its fabric, whichever it is (:mod:`sipsim.fabric.open`).
-
-How much every edge of a SIP was used, summed up from how often each way was.
-"""
+"""The interface of a SIP's fabric, whichever it is (:mod:`sipsim.fabric.open`), and how much its edges were used."""
 
 from collections.abc import Iterable, Mapping
 from operator import add

@@ -1,9 +1,4 @@
-"""Executes injected faults inside a SIP's process at their simulated time; ``sipsim.node.faults`` parses them.
-
-No event enters the queue: the engine runs up to the fault's time, and from there in another step. So neither the
-simulation nor its counts depend on a fault that has not been executed.
-
-Parsing of ``--fault`` specs and the plan of a run's faults. Pure; ``sipsim.node.faults`` executes them.
+"""Injected faults: the ``--fault`` specs, the plan of a run's faults, and their execution in a SIP's process.
 
     kill:2@30us      the process of SIP 2 kills itself at 30 us of simulated time
     exit:1@5us:3     it ends with exit code 3 (without a code: 1)
@@ -17,9 +12,6 @@ Parsing of ``--fault`` specs and the plan of a run's faults. Pure; ``sipsim.node
     cut:HOST@2s      a host is cut off the network, by the program that AHBM_CUT names, called with its name
     random:7:3       three faults of SIPs, drawn with seed 7
     link:0.E@30us:50us   the link at port E of SIP 0 goes down at 30 us, and resumes 50 us later
-
-A fault of a link is one of the simulated system, so it is no part of the plan: :func:`parse_outage` reads it as an
-entry of ``system.sips.outages``, which digests cover.
 
 ``@join`` in place of a time: before the SIP joins. A fault of a SIP applies to its first process; ``kill:2@30us#1`` to
 the process that replaces it, incarnation 1. ``--resume`` starts every SIP once more; other faults are not repeated.
@@ -119,7 +111,9 @@ def is_outage(text: str) -> bool:
 
 
 def parse_outage(text: str) -> dict[str, Any]:
-    """Parse the spec of a link's outage: an entry of ``system.sips.outages``.
+    """Parse the spec of a link's outage: an entry of ``system.sips.outages``, which digests cover.
+
+    The fault of a link is one of the simulated system, so it is no part of a :class:`FaultPlan`.
 
     Raises:
         BadFault: for an invalid one.
@@ -266,6 +260,9 @@ Execute = Callable[[Fault], None]
 
 class FaultHook:
     """The pending faults of one process. ``execute`` carries out those that end or stop it.
+
+    No event enters the queue: the engine runs up to the fault's time, and from there in another step. So neither the
+    simulation nor its counts depend on a fault that has not been executed.
 
     ``mute``: whether the process must send nothing more. ``slower``: the factor by which it is slowed.
     """

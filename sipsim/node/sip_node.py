@@ -1,7 +1,4 @@
-"""One rank of a run: a chip and its host program behind a ``SyncClient``, and its outcome.
-
-Launch parameters of one SIP process, besides the plan and the job. Plain data.
-"""
+"""One rank of a run: a chip and its host program behind a ``SyncClient``, its launch parameters and its outcome."""
 
 import contextlib
 import hashlib
@@ -38,7 +35,9 @@ from sipsim.records.report import PeakMemory, cpu_seconds
 
 
 class SipProcessSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """``broker`` and ``endpoint``: addresses of the broker and of this SIP; a TCP port may be ``*``.
+    """Launch parameters of one SIP process, besides the plan and the job. Plain data.
+
+    ``broker`` and ``endpoint``: addresses of the broker and of this SIP; a TCP port may be ``*``.
 
     ``shared_cpu_seed``: any number, the same for all SIPs of a run on this host; None: never share a processor.
     ``keys``: the CURVE keys of this SIP; None where only processes of this user can connect.

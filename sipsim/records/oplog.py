@@ -1,4 +1,4 @@
-"""The op log: the operations of every PE in canonical text, hashed as it grows (ADR-0023 D9.5).
+"""The op log, the operations of every PE in canonical text (ADR-0023 D9.5), and the trace of sends and receives (D14).
 
 One line an operation: ``kind start_ps end_ps cube pe field=value ...``. Lines are in the order of simulation, which is
 the same for every engine and every timing of the mail; the hash is part of the run's digest.
@@ -7,10 +7,6 @@ A record names its operands and results: addresses, or handles (``h<n>``, counte
 can be carried out again from the bytes in memory at the start. Where a program orders all accesses to an address by
 commands that have ended, the order of a SIP's records is such an order; a message is that of its slot (``addr``) with
 ``sender_seq`` = ``consumer_seq`` - 1.
-
-A file of lines in a rank's artifact folder, whole after each line, so that the lines before a crash are in it.
-
-The trace of sends and receives: one line each, ``(rank, t, dir, nbytes)`` of ADR-0023 D14, with cube and PE.
 """
 
 import csv
@@ -29,7 +25,10 @@ from sipsim.records.artifacts import made
 
 
 class LineFile:
-    """``what`` it holds, and the ``flag`` that asks for it."""
+    """A file of lines in a rank's artifact folder, whole after each line, so that the lines before a crash are in it.
+
+    ``what`` it holds, and the ``flag`` that asks for it.
+    """
 
     def __init__(self, path: Path, what: str, flag: str) -> None:
         self._file = os.fdopen(open_file(path, REWRITE), "w", buffering=1, newline="")
@@ -70,7 +69,7 @@ OPLOG_FILE = "oplog.txt"
 
 
 class OpLog:
-    """Append-only. ``keep`` retains the records for tests; the hash needs none of them."""
+    """Append-only, hashed as it grows. ``keep`` retains the records for tests; the hash needs none of them."""
 
     def __init__(self, keep: bool = False) -> None:
         self._keep = keep
@@ -212,7 +211,10 @@ TRACE_FILE = "trace.csv"
 
 
 class TraceFile:
-    """A rank's trace. ``close`` and errors as in :class:`LineFile`."""
+    """A rank's trace: one line each, ``(rank, t, dir, nbytes)`` of ADR-0023 D14, with cube and PE.
+
+    ``close`` and errors as in :class:`LineFile`.
+    """
 
     def __init__(self, path: Path) -> None:
         self._file = LineFile(path, "the trace", "--trace-ccl")

@@ -1,25 +1,4 @@
-"""What the first pass tells the second one, in order, a batch at a time.
-
-The feed keeps no handle of a kernel, since room in the TCM returns with the last reference to one. It keeps arrays, and
-is told when a handle is gone, so that the second pass drops its values, too.
-
-The rules by which the second pass performs records, one for each kind, defined beside the engine that writes it.
-
-A rule is ``rule(pe, *fields)`` with the fields of its kind, as in :data:`sipsim.records.oplog.FIELDS`. It returns
-the values that the first pass must have told of that record, an array or bytes: those of the ``result`` of its command,
-if it has one, else what the engine tells (:meth:`sipsim.chips.ahbm.pe.engine.CommandEngine.tell`). It reads and
-writes by ``pe`` alone::
-
-    @replays(MATH)
-    def replay_math(pe: ReplayPe, op: str, dtype: str, shape: str, operands: str, result: str) -> Array:
-        return elementwise(op, tuple(map(pe.value, operands.split(","))), DTYPES[dtype])
-
-A rule whose values are bytes of memories says so (``values``), so that races are looked for where they differ.
-
-A kind without a rule ends the second pass of its SIP, which says so.
-
-What the second pass of a SIP has found, as plain data.
-"""
+"""The second pass of a SIP as the first one sees it: rules that perform records again, the feed, and the verdict."""
 
 import sys
 import weakref
@@ -100,7 +79,19 @@ _RULES: dict[str, KnownRule] = {}
 
 
 def replays(kind: str, values: str = COMPUTED) -> Callable[[AnyRule], AnyRule]:
-    """Function decorator: the rule for the records of a kind. ``values``: what they are, one of the three above.
+    """Function decorator: the rule for the records of a kind, defined beside the engine that writes it.
+
+    A rule is ``rule(pe, *fields)`` with the fields of its kind, as in :data:`sipsim.records.oplog.FIELDS`. It returns
+    the values that the first pass must have recorded for it, an array or bytes: those of the ``result`` of its command,
+    if it has one, else what the engine tells (:meth:`sipsim.chips.ahbm.pe.engine.CommandEngine.tell`). It reads and
+    writes by ``pe`` alone::
+
+        @replays(MATH)
+        def replay_math(pe: ReplayPe, op: str, dtype: str, shape: str, operands: str, result: str) -> Array:
+            return elementwise(op, tuple(map(pe.value, operands.split(","))), DTYPES[dtype])
+
+    A rule whose values are bytes of memories says so (``values``, one of the three above), so that races are looked for
+    where they differ. A kind without a rule ends the second pass of its SIP, which says so.
 
     Raises:
         ValueError: for a kind that has one from another module.
@@ -159,10 +150,11 @@ class QueueCheck(msgspec.Struct, frozen=True):
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
-    """``records``: how many were performed again. ``stopped``: why no more were, empty for all.
+    """What the second pass of a SIP has found, as plain data.
 
-    ``difference``: the first one, of ``differences`` records. ``races``: reads and writes that met unordered writes, so
-    that their values could not be compared; ``first_race``: one of them. ``sent`` and ``arrived``: by queue pair.
+    ``records``: how many were performed again. ``stopped``: why no more were, empty for all. ``difference``: the first
+    one, of ``differences`` records. ``races``: reads and writes that met unordered writes, so that their values could
+    not be compared; ``first_race``: one of them. ``sent`` and ``arrived``: by queue pair.
     """
 
     records: int
@@ -237,7 +229,13 @@ MakeSecondPass = Callable[[int, Any], SecondPass]
 
 
 class Feed:
-    """``append``: the op log's, ``second_pass``: who is told."""
+    """What the first pass hands to the second one, in order, a batch at a time.
+
+    The feed keeps no handle of a kernel, since room in the TCM returns with the last reference to one. It keeps arrays,
+    and learns when a handle is gone, so that the second pass drops its values, too.
+
+    ``append``: the op log's; ``second_pass`` takes the batches.
+    """
 
     def __init__(self, append: Callable[..., None], second_pass: SecondPass, now: Callable[[], int]) -> None:
         self._append = append

@@ -1,8 +1,7 @@
-"""How much of a SIP was used: by counters alone, which every run has. Plain data, part of a rank's outcome.
+"""What a rank used: its SIP by counters alone, which every run has, and the CPU time and memory of its process.
 
-What is recorded of each launch on a SIP, by counters alone. Plain data, part of a rank's outcome.
-
-CPU time and proportional memory of the process. For reports only; nothing simulated depends on it.
+Use and launches of the SIP are plain data, part of a rank's outcome. CPU time and memory are for reports only; nothing
+simulated depends on them.
 """
 
 import time

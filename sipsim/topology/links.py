@@ -1,15 +1,8 @@
-"""Rules for ``system.sips``: topology, count, shape and edges.
+"""Topologies of SIPs: from ``system.sips`` to directed links, for rings, tori, meshes and edge lists, and the rules.
 
-The interface of a topology: a function from the sizes to directed links, and its number of dimensions.
-
-Makes the list of directed links from ``system.sips``: shape, checks, order.
-
-A link leaves by a port and arrives at the opposite one (E to W, S to N; DESIGN section 5). A dimension of size 1
-has no links; a wrapping dimension of size 2 has two, one through each pair of ports (the case of ADR-0025).
-
-A topology from an edge list in the config.
-
-Rings, tori and meshes: grids with and without wrap. Rank = row * width + column.
+A link leaves by a port and arrives at the opposite one (E to W, S to N; DESIGN section 5). In a grid, with or without
+wrap, rank = row * width + column. A dimension of size 1 has no links; a wrapping dimension of size 2 has two, one
+through each pair of ports (the case of ADR-0025).
 """
 
 import math
@@ -58,12 +51,12 @@ Builder = Callable[[Sips, Shape], Iterator[SipLink]]
 
 
 class Topology(NamedTuple):
-    """``dimensions`` 2 asks for a shape or a square count; ``build`` yields every directed link.
+    """A topology: a function from the sizes to directed links, and its number of dimensions.
 
-    ``size``: the (width, height) that it always has, ``(count, 1)`` with one dimension; None: any.
-    ``takes_num_links``: whether ``build`` reads ``system.sips.num_links``. ``reserved``: the ports at both ends, as
-    ``SIP.port``, of links that programs leave alone unless they ask for them. ``chip``: what its SIPs are where a
-    config does not say it.
+    ``dimensions`` 2 asks for a shape or a square count; ``build`` yields every directed link. ``size``: the (width,
+    height) that it always has, ``(count, 1)`` with one dimension; None: any. ``takes_num_links``: whether ``build``
+    reads ``system.sips.num_links``. ``reserved``: the ports at both ends, as ``SIP.port``, of links that programs leave
+    alone unless they ask for them. ``chip``: what its SIPs are where a config does not say it.
     """
 
     dimensions: int

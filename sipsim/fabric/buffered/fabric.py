@@ -15,24 +15,15 @@ It stands where :class:`sipsim.fabric.noc.fabric.Fabric` does when ``router.buff
 **Uncontended** a transfer takes the timing contract of DESIGN section 5 exactly, if buffers are deep enough for the
 credit's round trip. On an edge whose full packet takes ``d``, with ``wire`` and ``overhead`` (of its end node), a place
 in the buffer is in use for ``wire + overhead + max(d, d')``, and its credit comes ``wire`` later, where ``d'`` is what
-the packet takes on the next edge. So a transfer runs at full bandwidth from
-
-    depth >= 1 + (2 * wire + overhead) / d        (d' <= d)
-
-on, and with less at ``depth * d / (d + 2 * wire + overhead)`` of it.
+the packet takes on the next edge. So a transfer runs at full bandwidth from ``depth >= 1 + (2 * wire + overhead) / d``
+on (with ``d' <= d``), and with less at ``depth * d / (d + 2 * wire + overhead)`` of it.
 
 **Limits.** An edge is held by one packet at a time, so one that comes from a slower edge holds it for as long as its
 tail takes, for other virtual channels, too. A train that has come over a link is known here only when its tail is; its
 packets take edges that were idle meanwhile as of then, evenly spread between head and tail. An input's FIFOs have ways
 of their own through a router's crossbar. A packet costs some three entries of the agenda an edge, a transfer alone
-included: this is the fabric for those who look at buffers. What has crossed a link waits in a buffer of its own,
-counted in frames (:mod:`sipsim.fabric.buffered.ports`); it has no limit unless ``io_port.buffer_packets`` gives it
-one.
-
-Which transfers came later than alone over finite buffers, and on which edges.
-
-A transfer waits at an edge for other packets on it, or for room in the buffer at its end. Both are one part, *others or
-full buffers*, on the edge for which the last packet waited.
+included. What has crossed a link waits in a buffer of its own, counted in frames; it has no limit unless
+``io_port.buffer_packets`` gives it one.
 """
 
 from collections import deque
@@ -71,7 +62,7 @@ _Key = tuple[int, int, int, bool]
 
 
 class Sent(NamedTuple):
-    """A transfer that started at ``now_ps``, for :mod:`sipsim.fabric.buffered.fabric`."""
+    """A transfer that started at ``now_ps``, for :func:`delayed_packets`."""
 
     flow: Flow
     now_ps: Ps
@@ -345,7 +336,11 @@ OTHERS = "others, or waiting for room in its buffer"
 
 
 def delayed_packets(history: Iterable[Sent]) -> Iterator[Delayed]:
-    """The transfers that came later than alone, in the order of their starts."""
+    """The transfers that came later than alone, in the order of their starts, and on which edges.
+
+    A transfer waits at an edge for other packets on it, or for room in the buffer at its end. Both are one part
+    (``OTHERS``), on the edge for which the last packet waited.
+    """
     for flow, now_ps in history:
         if flow.end_ps is None or not flow.way.legs:
             continue

@@ -1,6 +1,4 @@
-"""Input FIFOs and outputs of nodes, and which packet an output sends next.
-
-How deep the input buffers are, and which of them a packet waits in: virtual channels, networks and classes.
+"""Input FIFOs and outputs of nodes with finite buffers: where packets wait, and which one an output sends next.
 
 An input port has one FIFO for each *lane*: a virtual channel of the arbitration, a virtual network, a class.
 
@@ -13,42 +11,16 @@ An input port has one FIFO for each *lane*: a virtual channel of the arbitration
   turns close a cycle. A packet is of class 0 until it crosses to a cube north or south, and of class 1 from then on;
   within each class every turn is one way. ``tests/pure/fabric/test_buffered_deadlock.py`` sorts the dependencies of
   all routes.
-
-The buffers at the far ends of a SIP's links, as the fabric and the ports see them.
-
-A frame crosses a link as one message that leaves when its last packet is decided, so the far SIP learns of all of its
-packets at once. Its places in the far buffer are therefore taken together, when its first packet takes the link: as
-many as it has packets, or the whole buffer if it has more. They are given back together, by a message over the link's
-other direction, when the last packet has left the buffer.
-
-Packets of a frame that takes such places stay together: in no buffer is there another's between them, as a link's own
-arbiter and those of wormhole routers hold a virtual channel. Otherwise a frame whose first packet has its places could
-wait for its own last packets behind another that waits for those places. Nothing but frames to links is in their
-buffers (network ``LEAVING``), so one that has its places always gets through.
-
-What only passes through a SIP is taken out of the buffer at once, into the port's store for through traffic, which has
-no limit: so what has arrived over a link waits for nothing that leaves by one, and a ring of SIPs cannot block itself.
-
-Transfers cut into packets: how long each packet needs on each edge, and where it is.
-
-The first packet is what is left over, all others are full. The drain of a transfer over an edge is divided among its
-packets so that the parts add up to it, and a packet that needs longer on one edge than on another does so for every
-packet (a house-monotone division): therefore a train of packets takes the slowest edge's drain exactly once, to the
-picosecond, over any chain of edges.
 """
 
 from collections import deque
 from collections.abc import Iterator
 from math import lcm
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from sipsim.config.schema import Resolved
 from sipsim.fabric.graph import Edge, Route
 from sipsim.fabric.noc.transfer import Done
-
-if TYPE_CHECKING:
-    from sipsim.fabric.graph import Route
-
 
 REQUEST, REPLY, LEAVING, ARRIVING = 0, 1, 2, 3
 NETWORKS, CLASSES = 4, 2
@@ -128,7 +100,22 @@ class FarPort(Protocol):
 
 
 class FarBuffers(Protocol):
-    """A fabric whose links end at buffers of finite depth."""
+    """A fabric whose links end at buffers of finite depth.
+
+    A frame crosses a link as one message that leaves when its last packet is decided, so the far SIP learns of all of
+    its packets at once. Its places in the far buffer are therefore taken together, when its first packet takes the
+    link: as many as it has packets, or the whole buffer if it has more. They are given back together, by a message over
+    the link's other direction, when the last packet has left the buffer.
+
+    Packets of a frame that takes such places stay together: in no buffer is there another's between them, as a link's
+    own arbiter and those of wormhole routers hold a virtual channel. Otherwise a frame whose first packet has its
+    places could wait for its own last packets behind another that waits for those places. Nothing but frames to links
+    is in their buffers (network ``LEAVING``), so one that has its places always gets through.
+
+    What only passes through a SIP is taken out of the buffer at once, into the port's store for through traffic, which
+    has no limit: so what has arrived over a link waits for nothing that leaves by one, and a ring of SIPs cannot block
+    itself.
+    """
 
     def join(self, link: Edge, port: FarPort) -> None:
         """A port of this SIP, at the start of its link. Call it before the first transfer."""
@@ -153,7 +140,12 @@ class Cut(NamedTuple):
 
 
 def cut(total_ps: Ps, nbytes: int, packet_bytes: int) -> Cut:
-    """Divide the drain of ``nbytes`` among their packets."""
+    """Divide the drain of ``nbytes`` among their packets so that the parts add up to it.
+
+    The first packet is what is left over, all others are full. A packet that needs longer on one edge than on another
+    does so for every packet (a house-monotone division): therefore a train of packets takes the slowest edge's drain
+    exactly once, to the picosecond, over any chain of edges.
+    """
     others = -(-nbytes // packet_bytes) - 1
     if not others:
         return Cut(total_ps, 0, 1)
@@ -189,9 +181,7 @@ class Way:
         "vc",
     )  # fmt: skip
 
-    def __init__(
-        self, route: "Route", nbytes: int, packets: int, legs: list[Leg], entry: "Fifo | None", vc: int
-    ) -> None:
+    def __init__(self, route: Route, nbytes: int, packets: int, legs: list[Leg], entry: "Fifo | None", vc: int) -> None:
         self.route = route
         self.nbytes = nbytes
         self.packets = packets
@@ -301,8 +291,7 @@ class Output:
     """
 
     __slots__ = (
-        "_depth", "_last", "_scale", "_served", "_tags", "_weights", "edge", "far", "fifos", "free_ps", "held",
-        "slots",
+        "_depth", "_last", "_scale", "_served", "_tags", "_weights", "edge", "far", "fifos", "free_ps", "held", "slots",
         "waiting", "wake_ps",
     )  # fmt: skip
 

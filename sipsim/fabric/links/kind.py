@@ -1,17 +1,8 @@
-"""The interface of a link kind: bytes on the wire for a payload, bandwidth, latency.
+"""Link kinds and their ports: bytes on the wire for a payload, bandwidth, latency, and the near end of a link.
 
-A kind is a frozen struct of parameters (so that ``links.yaml`` is checked against it) with one
-method, ``wire_bytes``, and a port of its own if it needs one (:meth:`LinkKind.open`). What the broker is told before
-any port exists is the kind's: ``lookahead_ps``, ``reaction_ps``, ``answer_ps``. A new kind is one new module in this
-package.
-
-A port's side of the finite buffers at the ends of its link (:mod:`sipsim.fabric.buffered.ports`).
-
-A credit is a message of ``nbytes`` that competes for the link with the frames of its virtual channel, and takes no
-place itself. It leaves as soon as a frame has left the buffer, so a port that gives credits may answer an arrival at
-once (``JoinedSips.answers_ps``), as may a frame that waits for them.
-
-The near end of a link between SIPs: frames leave by it, and those of the far end arrive at it.
+A kind is a frozen struct of parameters (so that ``links.yaml`` is checked against it) with one method, ``wire_bytes``,
+and a port of its own if it needs one (:meth:`AnyLinkKind.open`). What the broker learns before any port exists is the
+kind's: ``lookahead_ps``, ``reaction_ps``, ``answer_ps``. A new kind is one new module in this package.
 """
 
 from collections.abc import Callable
@@ -52,7 +43,14 @@ class _LinkCreditBody(Body, tag=9):
 
 
 class FarCredits:
-    """``announce()`` numbers what may be sent from now on; ``send(credit, number)`` sends it."""
+    """A port's side of the finite buffers at the ends of its link (:mod:`sipsim.fabric.buffered.ports`).
+
+    A credit is a message of ``PortContext.credit_bytes`` that competes for the link with the frames of its virtual
+    channel, and takes no place itself. It leaves as soon as a frame has left the buffer, so a port that gives credits
+    may answer an arrival at once (``JoinedSips.answers_ps``), as may a frame that waits for them.
+
+    ``announce()`` numbers what may be sent from now on; ``send(credit, number)`` sends it.
+    """
 
     def __init__(
         self, link: Edge, buffers: FarBuffers, announce: Callable[[], int], send: Callable[[LinkCredit, int], None]
@@ -100,7 +98,9 @@ class PortContext(NamedTuple):
 
 
 class Port:
-    """A port whose link is the last edge of the transfer that brings a frame to it.
+    """The near end of a link between SIPs: frames leave by it, and those of the far end arrive at it.
+
+    The link is the last edge of the transfer that brings a frame to the port.
 
     A frame is *sent* when its last chunk starts on the link; it arrives with its last byte. A link kind with other
     rules returns a port of its own from ``LinkKind.open``. It may send later, but

@@ -1,15 +1,4 @@
-"""A SIP's side of its links, whatever the chip: ports, the router of their frames, the endpoint of all packets.
-
-How each type of payload ends on its SIP: where its transfer lands, in which virtual channel, and what takes it.
-
-A type of payload that a chip's frames may carry has one delivery. The network interface knows no payload by name.
-
-The ports of a SIP: one for each link that leaves it.
-
-Where frames go from here: to a part of this SIP, or by the port of their next hop. Through traffic, too.
-
-Where packets from other SIPs arrive: frames at their port, control records at what takes them.
-"""
+"""The network interface of a SIP, whatever its chip: ports, the router of their frames, the endpoint of all packets."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
@@ -36,7 +25,10 @@ class BadPacket(Exception):
 
 
 class Delivery(ABC):
-    """The last part of the way of one type of payload. ``vc``: the virtual channel of its transfers."""
+    """How one type of payload ends on its SIP: where its transfer lands, in which virtual channel, and what takes it.
+
+    A type of payload that a chip's frames may carry has one delivery. The network interface knows no payload by name.
+    """
 
     vc: int
 
@@ -65,7 +57,10 @@ class Delivery(ABC):
 
 
 class Ports:
-    """``by_letter``; ``by_arrival``: by the channel that arrives there. ``egress_ps``: see ``RunPlan``."""
+    """The ports of a SIP: one for each link that leaves it.
+
+    ``by_letter``; ``by_arrival``: by the channel that arrives there. ``egress_ps``: see ``RunPlan``.
+    """
 
     def __init__(
         self,
@@ -154,7 +149,10 @@ class Way(NamedTuple):
 
 
 class Router:
-    """The ways of SIP ``sip``. ``ports``: by letter."""
+    """Where frames of SIP ``sip`` go: to a part of this SIP, or by the port of their next hop. Through traffic, too.
+
+    ``ports``: by letter.
+    """
 
     def __init__(self, sip: int, system: JoinedSips, ports: Mapping[str, Port], deliveries: Deliveries) -> None:
         self._sip = sip
@@ -219,7 +217,10 @@ TakeControl = Callable[[int, Any], None]
 
 
 class Endpoint:
-    """The receiving side of SIP ``sip``. ``ports``: by the channel that arrives there; ``controls``: by record type."""
+    """Where packets from other SIPs arrive at SIP ``sip``: frames at their port, control records at what takes them.
+
+    ``ports``: by the channel that arrives there; ``controls``: by record type.
+    """
 
     def __init__(
         self,

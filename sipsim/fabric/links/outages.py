@@ -1,8 +1,4 @@
-"""Frames that were on a link when it went down, where none is sent again: they end the run, with all that was lost.
-
-What outages of links cost, by counters alone. Plain data, part of a rank's outcome.
-
-Outages of links: a link goes down at a simulated time, in both directions, is retrained, and resumes.
+"""Outages of links: a link goes down at a simulated time, in both directions, is retrained, and resumes.
 
 All outages are in the config, so a frame's times are known when it is sent, by arithmetic. A direction of a link is
 :class:`Retransmitter`: go-back-N over its packets, with a window without limit.
@@ -17,12 +13,10 @@ Let ``L`` be the link's latency, and a packet be on the wire from ``s`` to ``e``
 
 So a packet passes *epochs*, the times between outages. In each it is sent once, unless the link goes down before its
 turn; it leaves them with its acknowledgement. Within an epoch packets go in order, and packets are handed over in
-order, so nothing that comes later changes what was decided. After an outage a clock counts the bytes that wait: until
-it falls behind the times that are asked for, the wire is never idle. From then on these are kept as they are.
+order, so nothing that comes later changes what was decided.
 
-Limit: whoever asks has shared the wire among those who send at a time (:mod:`sipsim.fabric.noc.fabric` does, among
-virtual channels). What it has divided goes one after the other while bytes wait, in the order in which it is handed
-over.
+Limit: whoever asks has shared the wire among those who send at a time, as :mod:`sipsim.fabric.noc.fabric` does among
+virtual channels. Its shares go one after the other while bytes wait, in the order in which they are handed over.
 """
 
 from bisect import bisect_right
@@ -43,7 +37,7 @@ from sipsim.topology.links import SipLink
 
 
 class OutageUse(msgspec.Struct, frozen=True):
-    """One outage of one direction of a link."""
+    """What one outage of one direction of a link cost, by counters alone. Plain data, part of a rank's outcome."""
 
     link: Annotated[str, no_time("The link, such as 0.E>1.W from port E of SIP 0 to port W of SIP 1.")]
     at_ps: Annotated[int, simulated_time("When it went down, in ps.")]
@@ -90,7 +84,11 @@ class Crossing(NamedTuple):
 
 
 class ByteClock:
-    """When a wire is free that has carried bytes without a pause since ``base_ps``; rounded up once."""
+    """When a wire is free that has carried bytes without a pause since ``base_ps``; rounded up once.
+
+    After an outage it counts the bytes that wait: until it falls behind the times that are asked for, the wire is never
+    idle. From then on these are kept as they are.
+    """
 
     def __init__(self, base_ps: Ps) -> None:
         self.free_ps = self._base_ps = base_ps
@@ -232,7 +230,9 @@ def _text(outage: Outage) -> str:
 
 
 class Losses:
-    """What one direction of link ``link`` has lost. The run ends when it goes down, or when the loss is found if that
+    """Frames that were on link ``link`` when it went down, one direction of it, where none is sent again.
+
+    They end the run, with all that was lost. The run ends when it goes down, or when the loss is found if that
     is later: a frame is handed over when its last chunk starts.
     """
 

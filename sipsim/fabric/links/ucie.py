@@ -1,16 +1,10 @@
-"""UCIe between SIPs: the crossing of :mod:`sipsim.fabric.links.ucie`, with its reach and its retimers as
-parameters.
+"""UCIe, the one model of a die-to-die crossing: between two cubes of a SIP, and between SIPs.
 
-UCIe, the one model of a die-to-die crossing: between two cubes of a SIP, and between SIPs.
-
-A head takes
-
-    fdi_to_fdi + reach_mm * ns_per_mm + retimers * retimer
-
-over a crossing: both adapters and PHYs (FDI is an adapter's interface to what is behind it; UCIe 1.1 names 2 ns from
-one FDI to the other), the channel between the dies, and the retimers, one at either end of what leaves a package. A
-payload of ``n`` bytes fills ``ceil(n / (flit_bytes - flit_overhead_bytes))`` flits, and each is sent whole (UCIe 1.1,
-section 3.3); without ``flit_bytes`` it is ``n`` bytes on the wire.
+A head takes ``fdi_to_fdi + reach_mm * ns_per_mm + retimers * retimer`` over a crossing: both adapters and PHYs (FDI is
+an adapter's interface to what is behind it; UCIe 1.1 names 2 ns from one FDI to the other), the channel between the
+dies, and the retimers, one at either end of what leaves a package. A payload of ``n`` bytes fills
+``ceil(n / (flit_bytes - flit_overhead_bytes))`` flits, and each is sent whole (UCIe 1.1, section 3.3); without
+``flit_bytes`` it is ``n`` bytes on the wire.
 
 Limits: one module each way, without repair or retraining; no flit is sent again after an error (retry, section 3.8);
 transfers do not share a flit; the credits of the adapters never run out.
@@ -53,7 +47,7 @@ class UcieCrossing(NamedTuple):
 
 @LINK_KINDS.register("ucie")
 class Ucie(AnyLinkKind, frozen=True, dict=True):
-    """A crossing from port to port of two SIPs.
+    """A crossing from port to port of two SIPs, with its reach and its retimers as parameters.
 
     Side by side in one package, ``retimers`` is 0; a link that leaves the package has one at either end. ``retimer_ns``
     is all that one adds: itself, and its half of the second crossing that it makes. It counts as die to

@@ -1,11 +1,9 @@
-"""A transfer on its way over edges: where its bytes are, and when they are through.
+"""Transfers on their way over edges: where their bytes are, when they are through, and which of them an edge carries.
 
 How much of a transfer has passed an edge is a *share*, ``WHOLE`` for all of it. On an edge that it has to itself a
 transfer keeps one number, the time at which its head left: it sends at full bandwidth from then on, and waits for bytes
 only as they come. Where it divides an edge with others it has a :class:`Share` there, with a rate that changes. What
 comes to an edge is what has left the one before, a wire's delay ago.
-
-An edge and those that are on it: in line while each has it to itself, with a share of it where they divide it.
 """
 
 from collections.abc import Callable, Sequence
@@ -28,10 +26,10 @@ _SHIFT = BITS - EDGE.bit_length() + 1
 
 
 class Lane:
-    """One edge. ``line``: (transfer, hop) of those that are here, in the order of their heads, while it is undivided;
-    then ``shares``, in the same order. ``free_ps``: when those that have left were through. ``turn_ps``: when the first
-    that waits in line goes. ``stamp`` is of the division in force, ``change_ps``: when that changes by itself.
-    ``expected``: channel, head and least end of the last transfer that started here.
+    """One edge and those that are on it. ``line``: (transfer, hop) of those that are here, in the order of their heads,
+    while it is undivided; then ``shares``, in the same order. ``free_ps``: when those that have left were through.
+    ``turn_ps``: when the first that waits in line goes. ``stamp`` is of the division in force, ``change_ps``: when that
+    changes by itself. ``expected``: channel, head and least end of the last transfer that started here.
     """
 
     __slots__ = ("change_ps", "edge", "expected", "free_ps", "line", "shares", "stamp", "turn_ps", "weights")

@@ -1,10 +1,4 @@
-"""What each span of a run is made of: the terms of its work, what memories and shared edges added, and what is left.
-
-Which of the delayed transfers of a run belong to a span: what it took beyond its terms, edge by edge.
-
-What the accesses of a span waited for in memories: other accesses, rows, refresh
-(:class:`sipsim.chips.ahbm.memory.ports.Wait`).
-"""
+"""What each span of a run is made of: the terms of its work, what memories and shared edges added, and what is left."""
 
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
@@ -41,7 +35,7 @@ class Leg(NamedTuple):
 
 
 class Sharings:
-    """The delayed transfers of all ranks."""
+    """The delayed transfers of all ranks, and which belong to a span: what it took beyond its terms, edge by edge."""
 
     def __init__(self, histories: list[History], machine: Machine) -> None:
         self._machine = machine
@@ -136,7 +130,7 @@ class _Ending(NamedTuple):
 
 
 class Waits:
-    """The waits of all ranks."""
+    """What the accesses of a span waited for in memories: other accesses, rows, refresh (:class:`Wait`)."""
 
     def __init__(self, histories: list[History], machine: Machine, calls: Calls) -> None:
         self._machine = machine

@@ -1,9 +1,4 @@
-"""The explanation of a run's rows, from the histories of all ranks: path, parts, phases, and what a change saves.
-
-Which phase of its kernel a span belongs to, and what the kernels did in each phase.
-
-The critical path of one iteration: from its latest end back over causes to its start, without a gap.
-"""
+"""The explanation of a run's rows from all ranks' histories: critical path, parts, phases, and what a change saves."""
 
 from bisect import bisect_left
 from collections import defaultdict
@@ -26,7 +21,7 @@ NO_PHASE = "(no phase)"
 
 
 class Phases:
-    """The phases of all kernels of a run."""
+    """The phases of all kernels of a run, and to which of them a span belongs."""
 
     def __init__(self, histories: list[History]) -> None:
         self._starts: dict[tuple[int, str], tuple[list[int], list[str]]] = defaultdict(lambda: ([], []))
@@ -70,7 +65,10 @@ BEFORE = "before the start of the measured time"
 
 
 def walk_back(graph: Graph, last: Key, since_ps: Ps) -> list[tuple[int, Span]]:
-    """The spans from ``last`` back to ``since_ps``, the last first. They fill the time without waits."""
+    """The critical path of an iteration: from ``last`` back over causes to ``since_ps``, the last span first.
+
+    The spans fill the time without a gap and without waits.
+    """
     found, key = [], last
     while key[1]:
         span = graph.span(key)

@@ -1,20 +1,16 @@
-"""What a span did, as a call of :class:`~sipsim.chips.ahbm.costs.prices.Machine`: the same call costs the same
-everywhere.
+"""The work of spans as calls of :class:`~sipsim.chips.ahbm.costs.prices.Machine`: equal calls cost the same everywhere.
 
-Facts of spans, in order. ``dma_read``, ``dma_write`` and those of blocks: what was fetched before, address, bytes, ...;
-those of PE_MATH, views and delays: what was fetched, and the fields of the record; of PE_GEMM: what was fetched
-and the way to its end (:mod:`sipsim.chips.ahbm.gemm.pipeline`), and the fields of the record; ``TLB miss``:
+Facts of the spans of PEs, in order. ``dma_read``, ``dma_write`` and those of blocks: what was fetched before, address,
+bytes, and more; those of PE_MATH, views and delays: what was fetched, and the fields of the record; of PE_GEMM: what
+was fetched and the way to its end (:mod:`sipsim.chips.ahbm.gemm.pipeline`), and the fields of the record; ``TLB miss``:
 walks; ``send``: direction, number, bytes, address of the source, span of the command; ``message`` and ``credit``:
 direction, number; ``recv``: direction, number, span of the command; ``copy``: from, to, bytes; ``latch``: the same;
 ``slot fetch``: what was fetched so far; ``ipcq.release``: nothing, direction; ``poll``: when polls began, span of the
-command; a wait: the span before it; a kernel: its last span, and the index of its collective. Those of the control path
-are in :mod:`sipsim.insight.explain.work`.
+command; a wait: the span before it; a kernel: its last span, and the index of its collective.
 
-What the spans of the control path did, as calls of :class:`~sipsim.chips.ahbm.costs.prices.Machine`.
-
-Facts of spans, in order. Messages: cube, for one from or to a PE its number, and bytes; ``dispatch``: how many PEs were
-served with this one; ``start margin``: cube and PE of each place; ``gather``: the spans of the answers; ``start``: the
-spans of the message and of the margin; ``end of a launch``: the index of its collective.
+Facts of the spans of the control path, in order. Messages: cube, for one from or to a PE its number, and bytes;
+``dispatch``: how many PEs were served with this one; ``start margin``: cube and PE of each place; ``gather``: the spans
+of the answers; ``start``: the spans of the message and of the margin; ``end of a launch``: the index of its collective.
 """
 
 import re
@@ -199,7 +195,7 @@ class Calls:
         if work == FETCH:
             return work, span.component, str(facts)
         if work == PASS:
-            return work, rank, span.component, *self._sent_by(span).facts[2:4]
+            return work, rank, span.component, *self.sending(span).facts[2:4]
         if work == RELEASE:
             return work, rank, span.component, facts[1]
         if work == LATCH:
@@ -215,7 +211,7 @@ class Calls:
         return self._queues[place, direction][1]
 
     def sending(self, message: Span) -> Span:
-        """The send of a message."""
+        """The send of a message, by the span of the message or of its passage of PE_DMA."""
         rank, number = message.cause
         return self._histories[rank].spans[number - 1]
 
@@ -239,13 +235,8 @@ class Calls:
             return [Call("message", (on_any_sip(src), "", peer._replace(sip=0), nbytes, source))]
         return [Call("message", (src, queue.direction, peer, nbytes, source))]
 
-    def _sent_by(self, passing: Span) -> Span:
-        """The send whose message passes PE_DMA."""
-        rank, number = passing.cause
-        return self._histories[rank].spans[number - 1]
-
     def _pass(self, place: Place, span: Span) -> list[Call]:
-        _, _, nbytes, read_pa, _ = self._sent_by(span).facts
+        _, _, nbytes, read_pa, _ = self.sending(span).facts
         return [Call("passing", (on_any_sip(place), nbytes, None if read_pa is None else memory_of(read_pa)))]
 
     def _release(self, place: Place, span: Span) -> list[Call]:

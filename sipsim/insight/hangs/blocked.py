@@ -1,9 +1,4 @@
-"""What blocks in the hardware of chips when nothing can happen any more, from the dumps of all SIPs. Pure.
-
-Either channels wait for each other in a cycle, or all of them wait behind some whose peer waits for no channel.
-
-A cycle in a graph of waits. Pure, and the same for waits on queues and for what blocks in the hardware.
-"""
+"""What blocks in the hardware of chips when nothing can happen any more, from the dumps of all SIPs. Pure."""
 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, TypeVar
@@ -17,6 +12,8 @@ Node = TypeVar("Node")
 
 def find_cycle(edges: Iterable[tuple[Node, Node]]) -> list[Node]:
     """Nodes that wait for each other in a cycle, of edges ``(who waits, for whom)``; empty when there is none.
+
+    It is the same for waits on queues and for what blocks in the hardware.
 
     A node with several edges waits for any of them: it is blocked only if all that it waits for are. One that waits for
     a node without edges is not. The order of the edges decides: the walk begins at the first node that is blocked and
@@ -75,7 +72,10 @@ class BlockedChannels(NamedTuple):
 
 
 def explain_blocked(dumps: Iterable[SipDump]) -> BlockedChannels | None:
-    """What is blocked, of all SIPs; None where nothing is."""
+    """What is blocked, of all SIPs; None where nothing is.
+
+    Either channels wait for each other in a cycle, or all of them wait behind some whose peer waits for no channel.
+    """
     resources = [each for dump in sorted(dumps, key=lambda dump: dump.rank) for each in dump.blocked]
     if not resources:
         return None

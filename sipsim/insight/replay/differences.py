@@ -1,9 +1,6 @@
-"""The differences between the two passes of a SIP, and which of them races explain (:mod:`.writers`).
+"""The differences between the two passes of a SIP, and which of them races explain.
 
-A difference of values that were read, or of bytes after a write, may be a race, perhaps with a write whose record comes
-later. So it is kept until the end of the run, and then the first one that is left is an error.
-
-Values of the two passes, compared bit for bit; any NaN equals any NaN, as IEEE 754 leaves its payload open.
+Values are compared bit for bit; any NaN equals any NaN, as IEEE 754 leaves its payload open.
 """
 
 from collections.abc import Callable
@@ -110,7 +107,13 @@ class _Kept(NamedTuple):
 
 
 class Differences:
-    """Those of one SIP. ``canonical``: one address of each byte. ``count``: of records that differ, without races."""
+    """Those of one SIP.
+
+    A difference of values that were read, or of bytes after a write, may be a race, perhaps with a write whose record
+    comes later. So it is kept until the end of the run, and then the first one that is left is an error.
+
+    ``canonical``: one address of each byte. ``count``: of records that differ, without races.
+    """
 
     def __init__(self, canonical: Callable[[int], int]) -> None:
         self._canonical = canonical
