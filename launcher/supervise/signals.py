@@ -173,9 +173,9 @@ ENDS = ((os, "_exit"), (posix, "_exit"), (os, "execv"), (posix, "execv"), (os, "
 def kept(refuse: Callable[[str], NoReturn]) -> Iterator[None]:
     """Meanwhile ``refuse`` is called in place of what would end this process, with the call as text; it raises.
 
-    This is for code of a user that runs in the launcher's own process. Not kept from ending the process: C code,
-    ``os.abort`` or a deadly signal, which whoever started the process sees. Processes that the code forks, and threads
-    that were there before, are free to go.
+    This keeps code of a user that runs in the launcher's own process from ending or replacing that process. It does not
+    stop C code, ``os.abort`` or a deadly signal: whoever started the process sees these. Processes that the code forks,
+    and threads that were there before, are free to go.
     """
     pid, others = os.getpid(), {thread.ident for thread in threading.enumerate()} - {threading.get_ident()}
 

@@ -1,4 +1,4 @@
-"""The config of a run, read from files and flags: a checked :class:`~sipsim.config.schema.Resolved`, or one line.
+"""The config of a run: files and flags make one checked :class:`~sipsim.config.schema.Resolved`, or one line of error.
 
 The defaults come first, then a variant of them, then a user's files, which hold only what differs, then the flags.
 """

@@ -1,16 +1,25 @@
 """The work of spans as calls of :class:`~sipsim.chips.ahbm.costs.prices.Machine`: equal calls cost the same everywhere.
 
-Facts of the spans of PEs, in order. ``dma_read``, ``dma_write`` and those of blocks: what was fetched before, address,
-bytes, and more; those of PE_MATH, views and delays: what was fetched, and the fields of the record; of PE_GEMM: what
-was fetched and the way to its end (:mod:`sipsim.chips.ahbm.gemm.pipeline`), and the fields of the record; ``TLB miss``:
-walks; ``send``: direction, number, bytes, address of the source, span of the command; ``message`` and ``credit``:
-direction, number; ``recv``: direction, number, span of the command; ``copy``: from, to, bytes; ``latch``: the same;
-``slot fetch``: what was fetched so far; ``ipcq.release``: nothing, direction; ``poll``: when polls began, span of the
-command; a wait: the span before it; a kernel: its last span, and the index of its collective.
+The facts of a span, in order, by its name. *Fetched* is what was fetched before. Spans of PEs::
 
-Facts of the spans of the control path, in order. Messages: cube, for one from or to a PE its number, and bytes;
-``dispatch``: how many PEs were served with this one; ``start margin``: cube and PE of each place; ``gather``: the spans
-of the answers; ``start``: the spans of the message and of the margin; ``end of a launch``: the index of its collective.
+    dma_read, dma_write, those of blocks   fetched, address, bytes, and more
+    of PE_MATH, views, delays              fetched, the fields of the record
+    of PE_GEMM                             (fetched, way to its end: sipsim.chips.ahbm.gemm.pipeline), fields of the
+    record TLB miss                               walks send                                   direction, number, bytes,
+    address of the source, span of the command message, credit                        direction, number recv
+    direction, number, span of the command copy, latch                            from, to, bytes slot fetch
+    what was fetched so far ipcq.release                           nothing, direction poll
+    when polls began, span of the command a wait                                 the span before it a kernel
+    its last span, the index of its collective
+
+Spans of the control path::
+
+    messages                               cube, for one from or to a PE its number, bytes
+    dispatch                               how many PEs were served with this one
+    start margin                           cube and PE of each place
+    gather                                 the spans of the answers
+    start                                  the spans of the message and of the margin
+    end of a launch                        the index of its collective
 """
 
 import re
