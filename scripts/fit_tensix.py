@@ -2,7 +2,7 @@
 """Fits the costs of the Tensix chips to published figures, and judges the fit on tests that it has not seen.
 
 What is fitted are the keys of ``configs/chips/*.yaml`` whose source says ``fitted``; keys that follow them move with
-them (``launcher/bench/fit/parameters.py``). A fit begins with neutral values (``neutral.py``), looks at a few cheap
+them (``scripts/tenstorrent/fit.py``). A fit begins with neutral values, looks at a few cheap
 rows for each parameter (``subset.py``) and moves one after the other (``search.py``, ``objective.py``). Nothing is
 fitted per row or size, and no file is changed.
 
@@ -17,14 +17,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from tenstorrent import report as tables
+from tenstorrent.compare import Runner, summary
+from tenstorrent.fit import Fit, Fold, Model, by_architecture, document, fit, hold_out, project_model
+
 from launcher import flag_types
-from launcher.bench import tables
-from launcher.bench.fit.holdout import Fit, Fold, by_architecture, document, fit, hold_out
-from launcher.bench.fit.parameters import Model, project_model
 from launcher.bench.machine import ARCHITECTURES, LINKS
 from launcher.bench.published import Published, default_files, read_published
-from launcher.bench.runner import Runner
-from launcher.bench.validation import summary
 from sipsim.core.errors import ConfigError
 
 PROBES = 3

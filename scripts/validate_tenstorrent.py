@@ -16,13 +16,13 @@ import time
 from pathlib import Path
 from typing import Any
 
+from tenstorrent import report as tables
+from tenstorrent.compare import Runner, Settings, Verdict, summary, validate
+from tenstorrent.mechanisms import without_each
+
 from launcher import flag_types
-from launcher.bench import tables
 from launcher.bench.machine import LINKS, Machine
-from launcher.bench.mechanisms import without_each
 from launcher.bench.published import Published, default_files, read_published
-from launcher.bench.runner import Runner
-from launcher.bench.validation import Settings, Verdict, summary, validate
 from sipsim.config.load import default_dir
 from sipsim.core.errors import ConfigError
 

@@ -4,11 +4,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from tenstorrent.compare import Job, Runner, validate
 
 from launcher.bench.base import Case
 from launcher.bench.published import default_files, read_published
-from launcher.bench.runner import Job, Runner
-from launcher.bench.validation import validate
 
 pytestmark = pytest.mark.processes
 LAB = """

@@ -1,12 +1,10 @@
 """A fit of a real parameter to two rows that were simulated with a value of it."""
 
 import pytest
+from tenstorrent.compare import Runner, validate
+from tenstorrent.fit import Fit, Model, fit, project_model
 
-from launcher.bench.fit.holdout import Fit, fit
-from launcher.bench.fit.parameters import Model, project_model
 from launcher.bench.published import Published, default_files, read_published
-from launcher.bench.runner import Runner
-from launcher.bench.validation import validate
 
 NAME, WANTED = "wormhole:risc.eth_command_ns", 60.0
 ROWS = ("TT0001", "TT0002")

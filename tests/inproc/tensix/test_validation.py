@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from scripts_of_the_project import script
 from sweeps import some
+from tenstorrent import report as tables
+from tenstorrent.compare import Verdict, summary, validate
+from tenstorrent.mechanisms import MECHANISMS
 
-from launcher.bench import tables
-from launcher.bench.mechanisms import MECHANISMS
 from launcher.bench.published import Published, default_files, read_published
-from launcher.bench.validation import Verdict, summary, validate
 
 ROOT = Path(__file__).resolve().parents[3]
 ROWS = [row for path in default_files() if path.name == "ethernet.csv" for row in read_published(path)]

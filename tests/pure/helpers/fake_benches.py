@@ -72,10 +72,9 @@ class FakeBenches:
 def install(monkeypatch: Any, bench: FakeBench) -> None:
     """Make it the only bench, of this process."""
     benches = FakeBenches(fake=bench)
-    monkeypatch.setattr("launcher.bench.validation.BENCHES", benches)
-    monkeypatch.setattr("launcher.bench.runner.BENCHES", benches)
+    monkeypatch.setattr("tenstorrent.compare.BENCHES", benches)
     monkeypatch.setattr("launcher.bench.base.BENCHES", benches)
-    monkeypatch.setattr("launcher.bench.fit.subset.SECTIONS", {"": ("fake",)})
+    monkeypatch.setattr("tenstorrent.fit.SECTIONS", {"": ("fake",)})
 
 
 def published(**changed: Any) -> Published:

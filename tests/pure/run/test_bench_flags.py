@@ -3,13 +3,13 @@
 from pathlib import Path
 
 import pytest
+from tenstorrent.compare import NEAR, Verdict, summary
 
 from launcher.bench import command as bench
 from launcher.bench.base import BENCHES, Case, Claim, Figure, request_of
 from launcher.bench.command import main, parse_bench
 from launcher.bench.published import COLUMNS, Published, default_files, read_published
 from launcher.bench.report import LEAST_POINTS, Line, best_channels, csv_text, plots, tables
-from launcher.bench.validation import NEAR, Verdict, summary
 from launcher.options import Usage
 from sipsim.core.errors import ConfigError
 

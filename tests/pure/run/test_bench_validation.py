@@ -7,13 +7,12 @@ from typing import Any
 import pytest
 from fake_benches import FakeBench, LineCase, install, published
 from scripts_of_the_project import script
+from tenstorrent import report as tables
+from tenstorrent.compare import Runner, Verdict, summary, validate
+from tenstorrent.mechanisms import ALL_ON, MECHANISMS, Mechanism, joined, without_each
 
-from launcher.bench import tables
 from launcher.bench.machine import LINKS, Machine
-from launcher.bench.mechanisms import ALL_ON, MECHANISMS, Mechanism, joined, without_each
 from launcher.bench.published import COLUMNS, FURTHER, read_published
-from launcher.bench.runner import Runner
-from launcher.bench.validation import Verdict, summary, validate
 from sipsim.core.errors import SimulationError
 
 HEAD = ",".join((*COLUMNS, *FURTHER))
@@ -139,7 +138,7 @@ MECHANISMS_OF_TWO = {
 def test_without_a_mechanism_its_settings_come_last_and_outcomes_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     bench = FakeBench(lambda case, nbytes, machine: 100.0 if "b=2" not in machine.settings else 200.0)
     install(monkeypatch, bench)
-    monkeypatch.setattr("launcher.bench.mechanisms.MECHANISMS", MECHANISMS_OF_TWO)
+    monkeypatch.setattr("tenstorrent.mechanisms.MECHANISMS", MECHANISMS_OF_TWO)
     rows = [published(), published(id="A2", architecture="blackhole")]
     found = without_each(rows, {"wormhole": ("a=1",)}, Runner(1))
     assert [settings for _, _, settings in bench.ran] == [("a=1",), (), ("a=1", "b=2")]

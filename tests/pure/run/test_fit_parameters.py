@@ -4,9 +4,8 @@ import re
 from pathlib import Path
 
 import pytest
+from tenstorrent.fit import NEUTRAL, Key, Model, Parameter, model, project_model, read_keys
 
-from launcher.bench.fit.neutral import NEUTRAL
-from launcher.bench.fit.parameters import Key, Model, Parameter, model, project_model, read_keys
 from launcher.bench.machine import LINKS, Machine
 from sipsim.config.load import default_dir
 from sipsim.core.errors import ConfigError

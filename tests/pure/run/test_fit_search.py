@@ -6,17 +6,31 @@ from typing import Any
 
 import pytest
 from fake_benches import FakeBench, LineCase, install, published
+from tenstorrent.compare import Runner, Verdict
+from tenstorrent.fit import (
+    Few,
+    Follower,
+    Key,
+    Model,
+    Objective,
+    Parameter,
+    Values,
+    by_architecture,
+    can_move,
+    cheap,
+    document,
+    fit,
+    folds,
+    hold_out,
+    loss,
+    rows_for,
+    searched,
+    section_of,
+)
 
 from launcher.bench.base import request_of
-from launcher.bench.fit.holdout import by_architecture, document, fit, folds, hold_out
-from launcher.bench.fit.objective import Objective, loss
-from launcher.bench.fit.parameters import Follower, Key, Model, Parameter
-from launcher.bench.fit.search import Values, searched
-from launcher.bench.fit.subset import Few, can_move, cheap, rows_for, section_of
 from launcher.bench.machine import Machine
 from launcher.bench.published import Published, default_files, read_published
-from launcher.bench.runner import Runner
-from launcher.bench.validation import Verdict
 
 
 def parameter(name: str, start: float, unit: str = "ns", source: str = "fitted") -> Parameter:
@@ -145,7 +159,7 @@ def test_what_values_cost_does_not_depend_on_the_try_before(bench: FakeBench) ->
 
 
 def test_a_bad_try_ends_early_and_begins_with_the_worst_run(bench: FakeBench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("launcher.bench.fit.objective.BATCH", 1)
+    monkeypatch.setattr("tenstorrent.fit.BATCH", 1)
     objective = Objective(MODEL, rows(), Runner(1))
     before = objective.cost(A.name, {A.name: 15.0, B.name: 9.0}, math.inf)
     del bench.ran[:]

@@ -9,8 +9,7 @@ from launcher.bench.benches.ccl import Ccl
 from launcher.bench.benches.fabric import FabricBandwidth, FabricLatency
 from launcher.bench.machine import LINKS
 from launcher.bench.published import TO_REPRODUCE, Published
-from launcher.bench.runner import Runner
-from launcher.bench.validation import Settings, Verdict, effort_of, validate
+from tenstorrent.compare import Runner, Settings, Verdict, effort_of, validate
 
 RISC = "system.chip_params.risc"
 MOVER = "system.chip_params.data_mover"

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from launcher.bench.published import TO_REPRODUCE
-from launcher.bench.validation import NEAR, Summary, Verdict, summary
+from tenstorrent.compare import NEAR, Summary, Verdict, summary
 
 SCALES = {"ns": ("us", 1e-3)}
 """Units that share an axis with another, and the factor."""
