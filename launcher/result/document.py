@@ -1,20 +1,23 @@
-"""The result file, schema 1 of DESIGN section 10, and the digest of what was simulated."""
+"""The result file, schema 1 of DESIGN section 10: what a run gave, its digest, its differences from the defaults."""
 
 import contextlib
 import csv
 import hashlib
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from statistics import median
 from typing import Any, cast
 
 import msgspec
+from msgspec import Struct
 
 from launcher.isolation import STANDARD_OUTPUT, absolute, opened
-from launcher.options import Options, Prepared
+from launcher.options import ALGORITHM, Options, Prepared
 from launcher.report.checks import entry_of
 from launcher.report.failure import error_of
 from launcher.report.outcome import INTERRUPTIONS, ErrorFacts, FinishedRun, Outcome
@@ -30,10 +33,12 @@ from launcher.result.fields import (
     RunRow,
     WholeRun,
 )
-from launcher.result.settings import settings_of
 from launcher.result.usage import NOT_COUNTED, row_usage
 from sipsim import VERSION
 from sipsim.chips.api.run_plan import RunPlan
+from sipsim.chips.config import load
+from sipsim.config.schema import Resolved
+from sipsim.config.yaml import parse_text
 from sipsim.core.errors import ConfigError
 from sipsim.core.fields import columns_of
 from sipsim.core.files import READABLE, Folder, Unsafe, check_link
@@ -41,6 +46,56 @@ from sipsim.core.units import ps_to_ns
 from sipsim.records.job import RankResult, RunRecord
 from sipsim.records.report import Usage
 from sipsim.topology.links import grid_text
+
+SEPARATOR = ";"
+_PLAIN = re.compile(r"[\w./-]+", re.ASCII)
+
+
+def settings_of(resolved: Resolved) -> str:
+    """The difference between a run's config and the defaults: ``key=value`` as ``--set`` takes it, between ``;``.
+
+    Whatever changed a key, a flag, a file or a variant: rows of several runs are of one system where their lines are
+    equal. Keys come in the order of the config files; the line is empty for the defaults. A row names its algorithm.
+    """
+    files, defaults = _plain(resolved), _defaults()
+    changed = (each for name, values in files.items() for each in _changed(values, defaults[name], ""))
+    return SEPARATOR.join(f"{key}={value}" for key, value in changed if key != ALGORITHM)
+
+
+@cache
+def _defaults() -> dict[str, Any]:
+    return dict(_plain(load(variant="")))
+
+
+def _plain(value: Any) -> Any:
+    """A section as a mapping of all its keys; numbers alike however they were written."""
+    if isinstance(value, Struct):
+        return {name: _plain(getattr(value, name)) for name in value.__struct_fields__}
+    if isinstance(value, dict):
+        return {name: _plain(inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _changed(value: Any, default: Any, key: str) -> Iterator[tuple[str, str]]:
+    """The keys below ``key`` that have another value than by default, each with its text. Parameters that only the
+    default kind of a part has are gone with it, and no keys of their own.
+    """
+    if value == default:
+        return
+    if isinstance(value, dict) and isinstance(default, dict) and not any("." in each for each in value):
+        for name, inner in value.items():
+            yield from _changed(inner, default.get(name), f"{key}.{name}" if key else name)
+    else:
+        yield key, _text(value)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, str) and _PLAIN.fullmatch(value) and parse_text(value) == value:
+        return value
+    return json.dumps(value, separators=(",", ":")).replace(SEPARATOR, f"\\u{ord(SEPARATOR):04x}")
+
 
 SCHEMA = 1
 Document = dict[str, Any]

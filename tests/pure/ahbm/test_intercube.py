@@ -8,8 +8,7 @@ import pytest
 
 from sipsim.chips.ahbm.collectives.intercube import schedule as schedule_module
 from sipsim.chips.ahbm.collectives.intercube.exchange import Exchange
-from sipsim.chips.ahbm.collectives.intercube.members import Grid
-from sipsim.chips.ahbm.collectives.intercube.units import pieces_of
+from sipsim.chips.ahbm.collectives.intercube.members import Grid, pieces_of
 
 Array = np.ndarray[Any, Any]
 ITEM = 4

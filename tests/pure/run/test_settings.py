@@ -8,7 +8,7 @@ import pytest
 from msgspec import to_builtins
 
 from launcher.options import parse
-from launcher.result.settings import SEPARATOR, settings_of
+from launcher.result.document import SEPARATOR, settings_of
 from launcher.run.prepare import resolve
 
 PRESET = """

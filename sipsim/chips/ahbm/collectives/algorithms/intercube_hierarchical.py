@@ -4,7 +4,7 @@ A row moves in units whose owners go round all cubes, SIPs and, with ``rank_per:
 is a worker then, which takes its share of the row from PE 0's HBM and combines it with the same PE of all other cubes
 and SIPs. Half of the units go along rows of the mesh first, half along columns, so that all links of the mesh carry
 the same; on a ring or torus of SIPs both directions of all links do
-(:mod:`sipsim.chips.ahbm.collectives.intercube.units`).
+(:mod:`sipsim.chips.ahbm.collectives.intercube.members`).
 
 **Bytes.** Payload ``S`` a row, ``N`` cubes of a ``W x H`` mesh, ``n`` SIPs: a unit takes ``n - 1`` hops between SIPs
 and as many back, so a link of a ring carries ``(n-1)/n * S`` in each direction, and one of a ``w x h`` torus

@@ -6,8 +6,8 @@ before, so that all phases are at work. Between SIPs a unit is combined towards 
 and sent back; that SIP, the arms and, on a grid of SIPs, the order of its axes go round by units.
 
 ``root_cube`` is any cube; with ``auto`` and null the one of the least time
-(:mod:`sipsim.chips.ahbm.collectives.intercube.root`). The five phases pass through the ports of one PE a cube, and the
-root's takes ``2 + arms + 2(n-1)/n`` rows of each direction; with ``rank_per: pe`` all PEs of a cube divide its row.
+(:mod:`sipsim.chips.ahbm.collectives.intercube.members`). The five phases pass through the ports of one PE a cube, and
+the root's takes ``2 + arms + 2(n-1)/n`` rows of each direction; with ``rank_per: pe`` all PEs of a cube divide its row.
 
 **Bytes.** Payload ``S`` a row, ``n`` SIPs: a unit takes ``n - 1`` hops to its SIP and as many back. So a link of a ring
 carries ``(n-1)/n * S`` in each direction, and one of a ``w x h`` torus ``(w-1)/w * (1 + 1/h) * S / 2`` along x, if

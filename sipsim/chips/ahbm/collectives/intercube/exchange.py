@@ -13,11 +13,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from sipsim.chips.ahbm.collectives.intercube.members import Grid, joined, sips_wrap, workers
-from sipsim.chips.ahbm.collectives.intercube.reference import combined
-from sipsim.chips.ahbm.collectives.intercube.root import root_of
-from sipsim.chips.ahbm.collectives.intercube.schedule import Unit, schedule
-from sipsim.chips.ahbm.collectives.intercube.units import pieces_of, units_of
+from sipsim.chips.ahbm.collectives.intercube.members import (
+    Grid,
+    joined,
+    pieces_of,
+    root_of,
+    sips_wrap,
+    units_of,
+    workers,
+)
+from sipsim.chips.ahbm.collectives.intercube.schedule import Unit, combined, schedule
 from sipsim.chips.ahbm.collectives.intercube.worker import Worker
 from sipsim.chips.ahbm.collectives.neighbours import NeighbourMap
 from sipsim.chips.ahbm.collectives.settings import effective_ipcq

@@ -13,9 +13,13 @@ contradiction. (A posted receive returns its slot by itself with ``latch: copy``
 therefore asks for; with ``in_place`` its first use would, in a later step.)
 """
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from sipsim.chips.ahbm.collectives.intercube.tree import Act, Axis, Event, Leg, events_of
+from sipsim.collectives.reduction import combine, final
 
 STRIDE = 2
 """Rounds from the sending of a message to its use: a round of a tree is so many, while units begin one after the other.
@@ -84,3 +88,38 @@ def _label(first_round: int, event: Event, counts: dict[tuple[int, bool, str], i
     count = counts.get((now, is_send, event.direction), 0)
     counts[now, is_send, event.direction] = count + 1
     return now, count // n_slots
+
+
+Array = np.ndarray[Any, Any]
+
+
+def combined(rows: Array, axes: tuple[Axis, ...], units: Sequence[Unit], op: str = "sum") -> Array:
+    """The row that all members end with, computed in NumPy with the kernels' order of additions (:mod:`.tree`).
+
+    ``rows``: shape (\\*sizes of axes, elements). ``units`` cover the elements.
+    """
+    result = np.empty(rows.shape[-1], rows.dtype)
+    for unit in units:
+        part = slice(unit.start, unit.start + unit.length)
+        result[part] = _of_unit(rows[..., part], axes, unit.legs, op)
+    return final(op, result, rows[..., 0].size)
+
+
+def _of_unit(values: Array, axes: tuple[Axis, ...], legs: tuple[Leg, ...], op: str) -> Array:
+    """Axes are kept with size 1, so that their numbers stay."""
+    for leg in legs:
+        values = np.expand_dims(_along(np.moveaxis(values, leg.axis, 0), axes[leg.axis], leg, op), leg.axis)
+    return values.reshape(values.shape[-1])
+
+
+def _along(values: Array, axis: Axis, leg: Leg, op: str) -> Array:
+    total: Array = values[leg.owner]
+    behind, ahead = leg.arms(axis)
+    for length, way in ((behind, -1), (ahead, 1)):
+        if length:
+            arm = [values[(leg.owner + way * hops) % axis.size] for hops in range(length, 0, -1)]
+            partial = arm[0]
+            for own in arm[1:]:
+                partial = combine(op, own, partial)
+            total = combine(op, total, partial)
+    return total
