@@ -19,6 +19,7 @@ from typing import Any
 from tenstorrent import report as tables
 from tenstorrent.compare import Runner, Settings, Verdict, summary, validate
 from tenstorrent.mechanisms import without_each
+from tenstorrent.rows import add_cases
 
 from launcher import flag_types
 from launcher.bench.machine import LINKS, Machine
@@ -156,6 +157,7 @@ def flags() -> argparse.ArgumentParser:
     names = {"type": lambda text: text.split(","), "default": [], "metavar": "NAME[,NAME...]"}
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--csv", type=Path, metavar="FILE", help="published figures, in place of the project's")
+    parser.add_argument("--add-cases", action="store_true", help="only write the column case of the file or files anew")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write rows as id, kind, measured, simulated, error")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw simulated over measured, as PNG or SVG")
     parser.add_argument("--page", type=Path, metavar="FILE", help="put the tables into this page")
@@ -174,6 +176,10 @@ def flags() -> argparse.ArgumentParser:
 def main() -> int:
     chosen, started_s = flags().parse_args(), time.monotonic()
     try:
+        if chosen.add_cases:
+            for path in [chosen.csv] if chosen.csv else default_files():
+                add_cases(path)
+            return 0
         rows, settings, pyplot = chosen_rows(chosen), chosen_settings(chosen.settings), plotting(chosen.plot)
         with Runner(chosen.jobs) as runner:
             verdicts = validate(rows, settings, runner)

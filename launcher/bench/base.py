@@ -1,18 +1,14 @@
-"""A bench: a command of ``ahbm-bench``, and the published rows that it claims. One is a module of ``benches``.
+"""A bench: a command of ``ahbm-bench``. One is a module of ``benches`` and a host script of ``programs``.
 
-How a bench claims rows. :meth:`Bench.claim` is handed each row whose ``family`` is one of ``Bench.families``, and
-answers with a :class:`Claim`, or with None, and then the row counts as a miss. A claim has the *case*, all that the
-simulation has to know besides the chip, and which figure of it is the row's: that of ``nbytes`` and ``statistic``, in
-the row's own ``metric``. It is a rule on what a row says was measured, never on its value or its id: ``claim`` is given
-rows of files that nobody here has seen, with sizes, counts and notes of their own. So it looks at all that would change
-the result, and answers None to what it does not simulate. Whatever a row leaves out is None or "".
+A case is all that a simulation has to know besides the chip, as a frozen dataclass: it is hashable and can go to
+another process. What a bench needs beside ``test``, ``channels``, ``hops`` and ``sizes`` are fields of a subclass. A
+run simulates one case: :meth:`Bench.measure` gives all its figures; runs know nothing of each other and their order
+decides nothing. :meth:`Bench.measure` is given chips of an architecture with the settings to be tried. What a case
+needs of other settings it puts in front of those, ``machine.with_first("system.chip_params...=...")``, so that an
+experiment has the last word.
 
-A case is a frozen dataclass, so it is hashable and can go to another process; what a bench needs beside ``test``,
-``channels``, ``hops`` and ``sizes`` are fields of a subclass. Rows with equal cases share a run, in which
-:meth:`Bench.measure` gives all figures of the case; runs know nothing of each other and their order decides nothing.
-The chip is not part of a case: ``measure`` is given chips of the row's architecture with the settings to be tried. What
-a case needs of other settings it puts in front of those, ``machine.with_first("system.chip_params...=...")``, so that
-an experiment has the last word.
+A published figure is that of a case (column ``case`` of ``configs/published``), its first size, a statistic and a
+metric.
 
     @dataclass(frozen=True)
     class FabricCase(Case):
@@ -20,13 +16,7 @@ an experiment has the last word.
         links: int = 1
 
     class FabricBandwidth(Bench[FabricCase]):
-        families = ("fabric_edm_bandwidth_t3k",)
-
-        def claim(self, row):
-            if row.topology not in TOPOLOGIES or row.nbytes is None or not row.links:
-                return None
-            return Claim(FabricCase(row.test, sizes=(row.nbytes,), topology=row.topology, links=row.links),
-                         row.nbytes, row.statistic)
+        case_type = FabricCase
 
         def measure(self, case, machine):
             told = machine.run("fabric_bandwidth", ...)
@@ -34,16 +24,15 @@ an experiment has the last word.
 """
 
 import argparse
+import json
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
-from launcher.bench.machine import ARCHITECTURES, Machine
-from launcher.bench.published import TO_REPRODUCE, Published
-from sipsim.core.registry import Registry
+from launcher.bench.machine import Machine
+from sipsim.config.yaml import one_line
+from sipsim.core.registry import Registry, UnknownName
 from sipsim.core.units import PS_PER_NS, PS_PER_US
-
-CHIPS = {architecture: chip for chip, architecture in ARCHITECTURES.items()}
 
 
 @dataclass(frozen=True)
@@ -80,24 +69,16 @@ class Figure(NamedTuple):
         return self.value if per_ps is None else round(self.value * per_ps) / per_ps
 
 
-class Claim(NamedTuple):
-    """The case that is a row's, and which of its figures."""
-
-    case: Case
-    nbytes: int
-    statistic: str
-
-
 AnyCase = TypeVar("AnyCase", bound=Case)
 
 
 class Bench(ABC, Generic[AnyCase]):
-    """``about``: a line for the help. ``families``: of published rows, from which it claims. ``sizes``, ``channels``:
-    of packets and buffers, what it measures if not told otherwise; a bench without them has no such flag.
+    """``about``: a line for the help. ``case_type``: the class of its cases. ``sizes``, ``channels``: of packets and
+    buffers, what it measures without flags; a bench without them has no such flag.
     """
 
     about: ClassVar[str]
-    families: ClassVar[tuple[str, ...]]
+    case_type: ClassVar[type[Case]] = Case
     sizes: ClassVar[tuple[int, ...]] = ()
     channels: ClassVar[tuple[int, ...]] = ()
 
@@ -115,10 +96,6 @@ class Bench(ABC, Generic[AnyCase]):
     @abstractmethod
     def cases(self, chosen: argparse.Namespace) -> list[AnyCase]:
         """What its flags ask for."""
-
-    @abstractmethod
-    def claim(self, row: Published) -> Claim | None:
-        """What answers a published row to be reproduced; None for a row that it does not simulate."""
 
     def effort(self, case: AnyCase) -> float:
         """How long a case takes, in a unit of one's own: of several processes none should start a long one last."""
@@ -152,33 +129,30 @@ BENCHES: Registry[Bench[Any]] = Registry(
 )
 
 
-class Request(NamedTuple):
-    """What a row asks of a bench on a chip; without ``claim`` nobody claims it, and ``reason`` may say why."""
-
-    bench: str
-    chip: str
-    claim: Claim | None
-    reason: str = ""
+def case_text(bench: str, case: Case) -> str:
+    """A case as a cell of a table of published figures: the bench, and as JSON the fields that are not the defaults."""
+    changed = {each.name: getattr(case, each.name) for each in fields(case) if getattr(case, each.name) != each.default}
+    return f"{bench} {json.dumps(changed)}"
 
 
-def request_of(row: Published) -> Request:
-    """What a row asks for. A bench that cannot make sense of a row does not claim it."""
-    chip = CHIPS.get(row.architecture, "")
-    if row.kind != TO_REPRODUCE or not chip or row.problem:
-        return Request("", chip, None, row.problem)
-    for name in BENCHES.names():
-        bench = BENCHES.get(name)
-        if row.family not in bench.families:
-            continue
-        try:
-            claim = bench.claim(row)
-        except Exception as problem:  # A row of a file that nobody has seen; no other row may suffer.
-            return Request(name, chip, None, one_line(f"{type(problem).__name__}: {problem}"))
-        if claim is not None:
-            return Request(name, chip, claim)
-    return Request("", chip, None)
+def case_of(text: str) -> tuple[str, Case]:
+    """The bench and the case of such a cell.
+
+    Raises:
+        ValueError: with what cannot be read.
+    """
+    name, _, values = text.partition(" ")
+    try:
+        given = {key: _tuples(value) for key, value in json.loads(values).items()}
+        case = BENCHES.get(name).case_type(**given)
+        if not case.sizes:
+            raise ValueError("it has no sizes")
+        return name, case
+    except (UnknownName, AttributeError, TypeError, ValueError) as error:
+        raise ValueError(f"case {text[:60]!r} cannot be read: {one_line(str(error))}") from None
 
 
-def one_line(text: str) -> str:
-    """The first line of a text that says something."""
-    return next((line.strip() for line in text.splitlines() if line.strip()), "failed without a message")
+def _tuples(value: Any) -> Any:
+    if isinstance(value, dict):
+        raise ValueError("a field holds a mapping")
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value

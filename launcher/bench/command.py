@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from launcher import flag_types
-from launcher.bench.base import BENCHES, Bench, Case, request_of
-from launcher.bench.machine import LINKS, MOST_BYTES, MOST_CHANNELS, WORD, Machine
+from launcher.bench.base import BENCHES, Bench, Case, case_of
+from launcher.bench.machine import ARCHITECTURES, LINKS, MOST_BYTES, MOST_CHANNELS, WORD, Machine
 from launcher.bench.published import Published, default_files, read_published
 from launcher.bench.report import Line, best_channels, csv_text, picture, plots, tables
 from launcher.commands import run_command, write_file
@@ -176,13 +176,13 @@ def _lines(chosen: Namespace) -> Iterator[Line]:
 
 
 def _claimed(chosen: Namespace, rows: list[Published]) -> dict[tuple[object, ...], Published]:
-    """The rows that the bench claims for the chip, by case without sizes, and figure."""
+    """The rows of the bench and the chip, by case without sizes, and figure."""
     known: dict[tuple[object, ...], Published] = {}
     for row in rows:
-        request = request_of(row)
-        if (request.bench, request.chip) == (chosen.bench, chosen.chip) and request.claim is not None:
-            claim = request.claim
-            known.setdefault(_key(claim.case, claim.nbytes, claim.statistic, row.metric), row)
+        is_of_bench = not row.problem and row.case.partition(" ")[0] == chosen.bench
+        if is_of_bench and row.architecture == ARCHITECTURES[chosen.chip]:
+            _, case = case_of(row.case)
+            known.setdefault(_key(case, case.sizes[0], row.statistic, row.metric), row)
     return known
 
 
@@ -194,7 +194,7 @@ def _published(file: Path | None) -> list[Published]:
     """Published figures of a file, or of those that come with the project; rows that cannot be read are named."""
     rows: list[Published] = []
     for path in [file] if file else default_files():
-        found = read_published(path)
+        found = [_checked(row) for row in read_published(path, with_cases=True)]
         left_out = [row for row in found if row.problem]
         if left_out:
             more = f" (and {len(left_out) - 1} more)" if len(left_out) > 1 else ""
@@ -202,6 +202,16 @@ def _published(file: Path | None) -> list[Published]:
             print(f"ahbm-bench: {path}: {what}", file=sys.stderr)
         rows += found
     return rows
+
+
+def _checked(row: Published) -> Published:
+    """The row, with a problem where its case cannot be read."""
+    try:
+        if row.case and not row.problem:
+            case_of(row.case)
+    except ValueError as error:
+        return row._replace(problem=str(error))
+    return row
 
 
 def _show(chosen: Namespace, lines: list[Line], status: str) -> None:

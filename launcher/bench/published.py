@@ -24,7 +24,9 @@ COLUMNS = (
     "statistic",
 )
 """Those that a file must have; those of ``FURTHER`` are read too, and others may stand beside them."""
-FURTHER = ("topology", "num_devices", "num_links", "total_bytes", "noc_message_type", "note", "tolerance")
+CASE = "case"
+"""The column that names the bench and the case of a row, for ``ahbm-bench``; ``scripts/tenstorrent`` writes it."""
+FURTHER = ("topology", "num_devices", "num_links", "total_bytes", "noc_message_type", "note", "tolerance", CASE)
 MAX_FILE_BYTES = 16 * 2**20
 MAX_DIGITS = 15
 TO_REPRODUCE = "output"
@@ -33,7 +35,7 @@ TO_REPRODUCE = "output"
 class Published(NamedTuple):
     """A row. ``kind``: ``output`` is to be reproduced, ``input`` may be a parameter. Numbers are None, and texts "",
     where the file says nothing. ``devices`` is a text, since rows of several systems say ``2,4``. ``message``: the type
-    of NoC message. ``problem``: what of the row could not be read; nobody can claim such a row.
+    of NoC message. ``problem``: what of the row could not be read; such a row is of no case.
     """
 
     id: str
@@ -53,6 +55,7 @@ class Published(NamedTuple):
     total_bytes: int | None = None
     message: str = ""
     note: str = ""
+    case: str = ""
     tolerance: str = ""
     problem: str = ""
 
@@ -62,8 +65,8 @@ def default_files() -> list[Path]:
     return sorted((default_dir() / "published").glob("*.csv"))
 
 
-def read_published(path: Path) -> list[Published]:
-    """The rows of a file. One that cannot be understood is a row with a ``problem``.
+def read_published(path: Path, with_cases: bool = False) -> list[Published]:
+    """The rows of a file. One that cannot be understood is a row with a ``problem``. ``with_cases``: it needs ``case``.
 
     Raises:
         ConfigError: one line with the file, the line and what is wrong: no table, a column that is missing, rows
@@ -84,6 +87,9 @@ def read_published(path: Path) -> list[Published]:
         missing = [name for name in COLUMNS if name not in (reader.fieldnames or ())]
         if missing:
             raise ConfigError(f"{path}:1: column {missing[0]} is missing; needed are {', '.join(COLUMNS)}")
+        if with_cases and CASE not in (reader.fieldnames or ()):
+            how = f"add it by python scripts/validate_tenstorrent.py --csv {path} --add-cases"
+            raise ConfigError(f"{path}:1: column {CASE} is missing; {how}")
         for values in reader:
             row = _row({name: values.get(name) or "" for name in (*COLUMNS, *FURTHER)})
             if not row.id:
@@ -137,6 +143,7 @@ def _row(values: dict[str, str]) -> Published:
         total_bytes=whole("total_bytes"),
         message=values["noc_message_type"],
         note=values["note"],
+        case=values[CASE],
         tolerance=values["tolerance"],
         problem="; ".join(problems),
     )

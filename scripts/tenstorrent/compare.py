@@ -1,4 +1,4 @@
-"""Published figures beside simulated ones: every row of a file that a bench claims, and how far off it is.
+"""Published figures beside simulated ones: every row of a file that a bench simulates, and how far off it is.
 
 Runs of cases in processes of their own: figures depend neither on their number nor on their order.
 """
@@ -11,10 +11,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import BrokenExecutor, ProcessPoolExecutor
 from typing import NamedTuple
 
-from launcher.bench.base import BENCHES, Case, Figure, Request, one_line, request_of
+from launcher.bench.base import BENCHES, Case, Figure
 from launcher.bench.machine import Machine
 from launcher.bench.published import TO_REPRODUCE, Published
 from sipsim.core.errors import AhbmError
+from tenstorrent.rows import Request, one_line, request_of
 
 
 class Job(NamedTuple):
@@ -166,7 +167,7 @@ def validate(
     jobs = _jobs(requests, settings or {})
     outcomes = (runner or Runner(1)).outcomes(jobs.values())
     return [
-        _verdict(row, request, outcomes.get(jobs[run_of(request)]) if request.claim else None)
+        _verdict(row, request, outcomes.get(jobs[run_of(request)]) if request.case else None)
         for row, request in zip(wanted, requests, strict=True)
     ]
 
@@ -183,32 +184,30 @@ def summary(verdicts: Sequence[Verdict]) -> Summary:
 
 def run_of(request: Request) -> tuple[object, ...]:
     """Equal for rows that share a run."""
-    assert request.claim is not None
-    return request.bench, request.chip, request.claim.case
+    return request.bench, request.chip, request.case
 
 
 def effort_of(request: Request) -> float:
-    """What the case of a claim takes, in the unit of its bench."""
-    assert request.claim is not None
-    return BENCHES.get(request.bench).effort(request.claim.case)
+    """What a case takes, in the unit of its bench."""
+    return BENCHES.get(request.bench).effort(request.case)
 
 
 def _jobs(requests: Iterable[Request], settings: Settings) -> dict[tuple[object, ...], Job]:
     """The job of each run."""
     return {
-        run_of(request): Job(request.bench, request.claim.case, request.chip, settings.get(request.chip, ()))
+        run_of(request): Job(request.bench, request.case, request.chip, settings.get(request.chip, ()))
         for request in requests
-        if request.claim is not None
+        if request.case is not None
     }
 
 
 def _verdict(row: Published, request: Request, outcome: Outcome | None) -> Verdict:
-    claim = request.claim
-    if claim is None or outcome is None:
+    case = request.case
+    if case is None or outcome is None:
         return Verdict(row, None, claimed=False, reason=request.reason)
     if outcome.error:
         return Verdict(row, None, reason=outcome.error)
     for figure in outcome.figures:
-        if (figure.nbytes, figure.statistic, figure.metric) == (claim.nbytes, claim.statistic, row.metric):
+        if (figure.nbytes, figure.statistic, figure.metric) == (case.sizes[0], row.statistic, row.metric):
             return Verdict(row, figure.meant)
-    return Verdict(row, None, claimed=False, reason=f"no figure of {claim.statistic} in {row.metric}")
+    return Verdict(row, None, claimed=False, reason=f"no figure of {row.statistic} in {row.metric}")

@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from launcher.bench.base import CHIPS, Case, request_of
+from launcher.bench.base import Case
 from launcher.bench.benches.ccl import CclCase
 from launcher.bench.machine import LINKS
 from launcher.bench.published import TO_REPRODUCE, Published
@@ -36,6 +36,7 @@ from sipsim.core.errors import ConfigError
 from tenstorrent import report
 from tenstorrent.compare import NEAR, Runner, Verdict, effort_of, run_of, summary, validate
 from tenstorrent.mechanisms import RAW_LINKS
+from tenstorrent.rows import CHIPS, request_of
 
 BYTES_A_CYCLE, CYCLES, PLAIN = "bytes a cycle", "cycles", "plain"
 
@@ -436,11 +437,11 @@ def _movable(parameter: Parameter, model: Model, rows: Iterable[Published], sect
 def can_move(parameter: Parameter, model: Model, row: Published, section: str) -> bool:
     """Whether a parameter is searched over a row of a section, if it is cheap."""
     request = request_of(row)
-    if request.claim is None or request.chip != parameter.key.chip:
+    if request.case is None or request.chip != parameter.key.chip:
         return False
     if request.bench not in SECTIONS[section]:
         return False
-    case = request.claim.case
+    case = request.case
     condition = CONDITIONS.get(parameter.key.key)
     if condition and isinstance(case, CclCase):
         return condition(parameter, case)
@@ -481,9 +482,9 @@ def cheap(rows: Sequence[Published], few: Few | None) -> list[Published]:
 
 
 def _case(row: Published) -> Case:
-    claim = request_of(row).claim
-    assert claim is not None
-    return claim.case
+    case = request_of(row).case
+    assert case is not None
+    return case
 
 
 def _effort(row: Published) -> float:

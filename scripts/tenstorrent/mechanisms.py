@@ -4,20 +4,18 @@ from collections.abc import Iterable
 from itertools import compress
 from typing import NamedTuple
 
-from launcher.bench.base import request_of
-from launcher.bench.benches.ccl import Ccl
-from launcher.bench.benches.fabric import FabricBandwidth, FabricLatency
 from launcher.bench.machine import LINKS
 from launcher.bench.published import TO_REPRODUCE, Published
 from tenstorrent.compare import Runner, Settings, Verdict, effort_of, validate
+from tenstorrent.rows import RULES, request_of
 
 RISC = "system.chip_params.risc"
 MOVER = "system.chip_params.data_mover"
 FRAMING = ("preamble_bytes", "header_bytes", "stream_header_bytes", "fcs_bytes", "min_frame_bytes")
 RAW_LINKS = ("seed_ubench", "eth_link_latency_no_edm", "eth_link_bandwidth_no_edm")
 FABRIC, CCL = "system.chip_params.fabric", "system.chip_params.ccl"
-COLLECTIVES = Ccl.families
-FABRICS = (*FabricBandwidth.families, *FabricLatency.families, *COLLECTIVES)
+COLLECTIVES, _ = RULES["ccl"]
+FABRICS = (*RULES["fabric-bandwidth"][0], *RULES["fabric-latency"][0], *COLLECTIVES)
 ALL_ON = "(all are on)"
 CHEAP_PART = 3
 
@@ -78,7 +76,7 @@ def cheap(rows: Iterable[Published]) -> list[Published]:
     efforts: dict[str, list[float]] = {}
     found = []
     for row, request in asked:
-        if request.claim is not None:
+        if request.case is not None:
             effort = effort_of(request)
             efforts.setdefault(request.bench, []).append(effort)
             found.append((row, request.bench, effort))

@@ -15,10 +15,8 @@ import os
 from launcher.bench.base import BENCHES, Bench, Figure
 
 class Deadly(Bench):
-    families = ()
     def add_flags(self, group): pass
     def cases(self, chosen): return []
-    def claim(self, row): return None
     def effort(self, case): return -case.channels
     def measure(self, case, machine):
         if case.test == "dies":

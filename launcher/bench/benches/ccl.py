@@ -12,9 +12,8 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from launcher import flag_types
-from launcher.bench.base import BENCHES, Bench, Case, Claim, Figure
+from launcher.bench.base import BENCHES, Bench, Case, Figure
 from launcher.bench.machine import KIB, Machine
-from launcher.bench.published import Published
 from sipsim.core.errors import ConfigError
 
 OPERATIONS = ("all_gather", "reduce_scatter", "all_reduce", "all_to_all")
@@ -25,8 +24,6 @@ MOST_CHIPS, MOST_LINKS, MOST_BYTES = 32, 4, 2**40
 TOTALS = (64 * KIB, 1024 * KIB)
 PAGE_BYTES = 2 * KIB
 """A tile of bf16."""
-PLAIN_NOTES, OF_TOTALS = ("", "bf16", f"bf16 tile pages {PAGE_BYTES} B", "DRAM"), "total_bytes ="
-"""What a row's note may say of pages and where they are; what it says of its column of bytes changes nothing."""
 MOST_PLAIN_BYTES = 1024 * KIB
 """Up to which a size is run as it is."""
 LEAST_ROUNDS = {"line": 40, "ring": 48}
@@ -83,14 +80,8 @@ class CclCase(Case):
 class Ccl(Bench[CclCase]):
     """Rows ``kernel_time`` and ``kernel_time_back_to_back`` in us."""
 
+    case_type: ClassVar[type[Case]] = CclCase
     about: ClassVar[str] = "the time of an operation on the fabric"
-    families: ClassVar[tuple[str, ...]] = (
-        "ccl_report_wormhole_b0",
-        "ccl_report_blackhole",
-        "ccl_report_back_to_back",
-        "galaxy_llama_targets",
-        "bh_user_reports",
-    )
 
     def add_flags(self, group: "argparse._ArgumentGroup") -> None:
         group.add_argument("--op", type=flag_types.names, default=OPERATIONS, help="operations (all)")
@@ -116,25 +107,6 @@ class Ccl(Bench[CclCase]):
                 raise ConfigError(case.problem())
         return cases
 
-    def claim(self, row: Published) -> Claim | None:
-        calls, total = CALLS.get(row.statistic), row.total_bytes
-        if calls is None or total is None or row.metric != "us" or not row.devices.isdecimal():
-            return None
-        case = CclCase(
-            row.test,
-            sizes=(total,),
-            topology=row.topology,
-            chips=int(row.devices),
-            links=1 if row.links is None else row.links,
-            packet_bytes=row.nbytes or 0,
-            calls=calls,
-        )
-        if case.problem() or case.packet_bytes < PAGE_BYTES or row.channels not in (None, 1, case.links) or row.message:
-            return None
-        if row.hops not in (None, case.farthest) or not _is_plain(row.note, case.packet_bytes):
-            return None
-        return Claim(case, total, row.statistic)
-
     def effort(self, case: CclCase) -> float:
         """Bytes that are simulated on all chips, with what a call without bytes takes as much time as."""
         plain = {nbytes for nbytes in case.sizes if nbytes <= case.most_plain}
@@ -152,13 +124,6 @@ class Ccl(Bench[CclCase]):
                 last_ns = (last_ns - _kernel_ns(case, machine, nbytes, 1, known)) / (case.calls - 1)
             figures.append(Figure(case.test, nbytes, "us", statistic, last_ns / 1000))
         return figures
-
-
-def _is_plain(note: str, packet_bytes: int) -> bool:
-    """Whether a row's note says nothing but what is simulated: pages of bf16 in DRAM, and that packet."""
-    said, *rest = (each.strip() for each in note.split(";"))
-    known = (*PLAIN_NOTES, f"fabric payload {packet_bytes} B")
-    return all(each.strip() in known for each in said.split(",")) and all(each.startswith(OF_TOTALS) for each in rest)
 
 
 def _kernel_ns(

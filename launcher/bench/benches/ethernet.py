@@ -6,14 +6,13 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from launcher import flag_types
-from launcher.bench.base import BENCHES, Bench, Case, Claim, Figure
-from launcher.bench.machine import Machine, can_send
-from launcher.bench.published import Published
+from launcher.bench.base import BENCHES, Bench, Case, Figure
+from launcher.bench.machine import Machine
 
 BANDWIDTH_SAMPLES = {"uni": 256, "bi": 1000}
 """Messages a direction in the published tests, by directions."""
 STATISTIC = "per_direction"
-_TEST = re.compile(r"test_erisc(?P<worker>_write_worker)?_bw_(?P<directions>uni|bi)_dir(?P<flush>_no_trid)?")
+BANDWIDTH_TEST = re.compile(r"test_erisc(?P<worker>_write_worker)?_bw_(?P<directions>uni|bi)_dir(?P<flush>_no_trid)?")
 WORKER_SUFFIXES = {"none": ("", ""), "ids": ("_write_worker", ""), "flush": ("_write_worker", "_no_trid")}
 
 
@@ -24,7 +23,6 @@ class EthBandwidth(Bench[Case]):
     """
 
     about: ClassVar[str] = "bytes a second over one link, by size"
-    families: ClassVar[tuple[str, ...]] = ("eth_link_bandwidth_no_edm",)
     sizes: ClassVar[tuple[int, ...]] = (16, 128, 256, 512, 1024, 2048, 4096, 8192)
     channels: ClassVar[tuple[int, ...]] = (16,)
 
@@ -48,13 +46,8 @@ class EthBandwidth(Bench[Case]):
             for channels in chosen.channels
         ]
 
-    def claim(self, row: Published) -> Claim | None:
-        if _TEST.fullmatch(row.test) is None or row.statistic != STATISTIC:
-            return None
-        return claim_of_link(row, row.test)
-
     def measure(self, case: Case, machine: Machine) -> list[Figure]:
-        found = _TEST.fullmatch(case.test)
+        found = BANDWIDTH_TEST.fullmatch(case.test)
         assert found is not None
         samples = machine.samples or BANDWIDTH_SAMPLES[found["directions"]]
         machine.check_room(2 if found["directions"] == "bi" else 1, max(case.sizes))
@@ -71,14 +64,6 @@ class EthBandwidth(Bench[Case]):
                 note = f"{fit} channels, which fit" if fit < case.channels else ""
                 figures.append(Figure(case.test, each["nbytes"], "GB/s", STATISTIC, value, note))
         return figures
-
-
-def claim_of_link(row: Published, test: str) -> Claim | None:
-    """The claim of a row of one link, to be measured as ``test``."""
-    nbytes, channels = row.nbytes or 0, 1 if row.channels is None else row.channels
-    if (row.hops or 1) != 1 or not can_send(nbytes, channels):
-        return None
-    return Claim(Case(test, channels, sizes=(nbytes,)), nbytes, row.statistic)
 
 
 def worker_mode(found: "re.Match[str]") -> str:
@@ -101,7 +86,7 @@ PHASES = {
 """Tests of one profiled ping, and the statistic of each."""
 ROUND_TRIP = "single_link_round_trip"
 IN_A_LOOP = "sender_main_loop_1_sample"
-_LOOP = re.compile(r"test_erisc(?P<worker>_write_worker)?_latency_uni_dir(?P<flush>_no_trid)?")
+PING_LOOP = re.compile(r"test_erisc(?P<worker>_write_worker)?_latency_uni_dir(?P<flush>_no_trid)?")
 
 
 class EthPing(Bench[Case]):
@@ -112,7 +97,6 @@ class EthPing(Bench[Case]):
     """
 
     about: ClassVar[str] = "the time of a packet over one link and of its answer"
-    families: ClassVar[tuple[str, ...]] = ("eth_link_latency_no_edm", "seed_ubench")
     sizes: ClassVar[tuple[int, ...]] = (16, 128, 512, 1024, 2048, 4096, 8192)
     channels: ClassVar[tuple[int, ...]] = (16,)
 
@@ -131,14 +115,8 @@ class EthPing(Bench[Case]):
         loops = [Case(test, channels, sizes=sizes) for test in tests for channels in chosen.channels]
         return [Case(ROUND_TRIP, sizes=sizes), *loops]
 
-    def claim(self, row: Published) -> Claim | None:
-        if PHASES.get(row.test) == row.statistic:
-            return claim_of_link(row, ROUND_TRIP) if row.channels in (None, 1) else None
-        is_loop = _LOOP.fullmatch(row.test) is not None and row.statistic == IN_A_LOOP
-        return claim_of_link(row, row.test) if is_loop else None
-
     def measure(self, case: Case, machine: Machine) -> list[Figure]:
-        found = _LOOP.fullmatch(case.test)
+        found = PING_LOOP.fullmatch(case.test)
         machine.check_room(1, max(case.sizes))
         if found is None:
             return _phases(case.sizes, machine)
@@ -180,7 +158,6 @@ class RingLatency(Bench[Case]):
     """Rows ``per_hop`` in ns and ``total_N_hops`` in us, with ``channels`` packets at once."""
 
     about: ClassVar[str] = "the time of packets once around a ring of chips"
-    families: ClassVar[tuple[str, ...]] = ("seed_ubench",)
     sizes: ClassVar[tuple[int, ...]] = (16, 64, 256, 1024, 2048, 4096, 8192)
     channels: ClassVar[tuple[int, ...]] = (1,)
 
@@ -191,15 +168,6 @@ class RingLatency(Bench[Case]):
     def cases(self, chosen: argparse.Namespace) -> list[Case]:
         sizes, counts = tuple(chosen.sizes), chosen.channels
         return [Case(test, n, hops, sizes) for test in TESTS for hops in chosen.hops for n in counts]
-
-    def claim(self, row: Published) -> Claim | None:
-        hops, nbytes = row.hops or 1, row.nbytes or 0
-        channels = 1 if row.channels is None else row.channels
-        if row.test not in TESTS or not 2 <= hops <= MOST_HOPS or not can_send(nbytes, channels):
-            return None
-        if row.statistic not in ("per_hop", f"total_{hops}_hops"):
-            return None
-        return Claim(Case(row.test, channels, hops, (nbytes,)), nbytes, row.statistic)
 
     def measure(self, case: Case, machine: Machine) -> list[Figure]:
         machine.check_room(case.channels, max(case.sizes))

@@ -1,16 +1,14 @@
 """Benches of fabrics of data movers: ``fabric-bandwidth``, ``fabric-latency`` and ``fabric-mux`` of ``ahbm-bench``."""
 
 import argparse
-import re
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 from launcher import flag_types
-from launcher.bench.base import BENCHES, Bench, Case, Claim, Figure
+from launcher.bench.base import BENCHES, Bench, Case, Figure
 from launcher.bench.machine import Machine
-from launcher.bench.published import Published
 from sipsim.chips.tensix.fabric.fabric import ROLES
 from sipsim.core.errors import ConfigError
 
@@ -151,12 +149,6 @@ def _over(east: int, south: int) -> Flow:
     return {"ways": ways, "writes": "0" * (len(ways) - 1) + "1"}
 
 
-GOLDEN = ("fabric_edm_bandwidth_t3k", "fabric_edm_bandwidth_6u", "fabric_edm_bandwidth_wh8", "fabric_edm_bandwidth_bh")
-SUMMARY = (
-    "fabric_bandwidth_summary_t3k",
-    "fabric_bandwidth_summary_whgalaxy",
-    "fabric_bandwidth_summary_bh_p150",
-)
 COMMANDS = {
     "noc_unicast_write": "write",
     "noc_unicast_scatter_write": "scatter",
@@ -171,42 +163,6 @@ COMMANDS = {
 PATTERNS = ("neighbor", "line", "line_halves", "line_forward", "line_one_forward", "one_to_all", "half_ring",
             "half_ring_by_turns", "full_ring", "saturate_ring", "line_on_ring", "line_on_ring_halves",
             "line_on_ring_forward", "mesh_one_to_all", "mesh_all")  # fmt: skip
-TESTS_OF_SUMMARY = {
-    "NeighborExchangeUnicast": ("neighbor", False),
-    "LinearMulticast": ("line", True),
-    "LinearUnicast": ("line", False),
-    "UnidirLinearMulticast": ("line_halves", True),
-    "UnidirLinearUnicast": ("line_halves", False),
-    "SingleSenderLinearUnicastAllDevices": ("one_to_all", False),
-    "FullRingMulticast": ("full_ring", True),
-    "FullRingUnicast": ("full_ring", False),
-    "HalfRingMulticast": ("half_ring_by_turns", True),
-    "HalfRingUnicast": ("half_ring_by_turns", False),
-    "MeshMulticast": ("mesh_all", True),
-    "SingleSenderMeshUnicastAllDevices": ("mesh_one_to_all", False),
-}
-PATTERNS_OF_GOLDEN = {
-    "Linear": "line",
-    "HalfRing": "half_ring_by_turns",
-    "FullRing": "full_ring",
-    "SaturateChipToChipRing": "saturate_ring",
-    "RingAsLinear": "line_on_ring",
-}
-FORWARD_ONLY = {"line": "line_one_forward", "line_on_ring": "line_on_ring_forward"}
-SPARE_SLOTS = {
-    ("HalfRing", "t3k"): ("dateline", "adjacent"),
-    ("HalfRing", "6u"): ("dateline", "upstream", "adjacent"),
-    ("FullRing", ""): ("upstream", "adjacent"),
-    ("SaturateChipToChipRing", ""): ("dateline",),
-    ("RingAsLinear", ""): ("dateline", "upstream"),
-}
-"""What the published test sets by traffic and system (test_fabric_edm_common.hpp of tt-metal)."""
-ALL_SENDERS = 3
-"""Flows that the saturated link of a ring of 4 has each way."""
-TOPOLOGY_NAMES = dict.fromkeys(("line_on_ring", "line_on_ring_halves", "line_on_ring_forward"), "ring_as_line")
-"""Where rows do not call a topology as the fabric does."""
-MESHES = {4: (2, 2), 8: (2, 4), 16: (4, 4), 32: (4, 8)}
-"""Rows and columns, by chips; of other numbers no system is known."""
 STATISTICS = ("busiest_link", "busiest_link_avg")
 MOST_PAYLOAD = 4352
 OLD, NEW = "2025-03", "2025-11"
@@ -291,8 +247,8 @@ class FabricBandwidth(Bench[FabricCase]):
     All workers send at once.
     """
 
+    case_type: ClassVar[type[Case]] = FabricCase
     about: ClassVar[str] = "bytes a second over the busiest link of a fabric of data movers"
-    families: ClassVar[tuple[str, ...]] = (*GOLDEN, *SUMMARY)
     sizes: ClassVar[tuple[int, ...]] = (16, 2048, 4096)
 
     def add_flags(self, group: "argparse._ArgumentGroup") -> None:
@@ -334,16 +290,6 @@ class FabricBandwidth(Bench[FabricCase]):
             for nbytes in chosen.sizes
         ]
 
-    def claim(self, row: Published) -> Claim | None:
-        command, nbytes = COMMANDS.get(row.message.lower()), row.nbytes or 0
-        if command is None or row.metric != "GB/s" or row.statistic not in STATISTICS or nbytes < 1:
-            return None
-        case = self._golden(row, command) if row.family in GOLDEN else self._summary(row, command)
-        if case is None or not case.is_simulated or nbytes > (case.payload_bytes or MOST_PAYLOAD):
-            return None
-        is_named = row.topology in ("", TOPOLOGY_NAMES.get(case.pattern, case.topology))
-        return Claim(case, nbytes, row.statistic) if is_named and row.hops in (None, case.farthest) else None
-
     def measure(self, case: FabricCase, machine: Machine) -> list[Figure]:
         (nbytes,) = case.sizes
         traffic, columns = case.traffic(), case.shape[1] if case.topology == "mesh" else 0
@@ -366,81 +312,15 @@ class FabricBandwidth(Bench[FabricCase]):
     def effort(self, case: FabricCase) -> float:
         return float(case.chips * case.links)
 
-    def _golden(self, row: Published, command: str) -> FabricCase | None:
-        found = re.fullmatch(r"(mcast|unicast)_([A-Za-z]+?)(?:_(\d+)x(\d+)_mesh)?(_single_worker_unidir)?", row.test)
-        chips = whole(row.devices)
-        if found is None or found[2] not in PATTERNS_OF_GOLDEN or not _has_line(found[3], found[4], chips):
-            return None
-        flags, is_alone = dict(re.findall(r"(\w+)=(\d)", row.note)), found[5] is not None
-        ends_only = flags.get("disable_interior_workers", str(int(is_alone))) == "1"
-        one_way = flags.get("senders_unidirectional", str(int(is_alone))) == "1"
-        if is_alone and not (ends_only and one_way):
-            return None
-        pattern = PATTERNS_OF_GOLDEN[found[2]]
-        is_line = pattern.startswith("line")
-        if ends_only and not is_line:
-            return None
-        if is_line and one_way:
-            pattern = FORWARD_ONLY[pattern] if ends_only else f"{pattern}_halves"
-        system = "6u" if row.family.endswith("6u") else "t3k"
-        spare_slots = SPARE_SLOTS.get((found[2], system), SPARE_SLOTS.get((found[2], ""), ()))
-        counted = {"full_ring": chips - 1, "saturate_ring": ALL_SENDERS}.get(pattern, 1 if ends_only else chips / 2)
-        return FabricCase(row.test, sizes=(row.nbytes or 0,), pattern=pattern, is_multicast=found[1] == "mcast",
-                          ends_only=ends_only, shape=(1, chips), links=links_of(row), revision=OLD, command=command,
-                          spare_slots=spare_slots, counted=counted,
-                          copies=2 if "increment" in command else 1)  # fmt: skip
-
-    def _summary(self, row: Published, command: str) -> FabricCase | None:
-        custom = re.fullmatch(r"CustomMaxPacketSize(Linear|Mesh)\d+K", row.test)
-        pattern, is_multicast = TESTS_OF_SUMMARY.get(row.test, ("", False))
-        if custom:
-            pattern = "one_to_all" if custom[1] == "Linear" else "mesh_one_to_all"
-        is_mesh = pattern.startswith("mesh")
-        chips = max(map(whole, row.devices.split(","))) if row.devices else 8 if is_mesh else 4
-        shape = MESHES.get(chips) if is_mesh else (1, chips)
-        if not pattern or shape is None or not all(map(whole, row.devices.split(",") if row.devices else ())):
-            return None
-        is_early = "early revision" in row.note
-        payload = (row.nbytes or 0) if custom else 0
-        return FabricCase(row.test, sizes=(row.nbytes or 0,), pattern=pattern, is_multicast=is_multicast,
-                          shape=shape, links=links_of(row),
-                          revision=NEW if is_early else newest(row),
-                          payload_bytes=payload, command=command)  # fmt: skip
-
-
-def _has_line(rows: str | None, columns: str | None, chips: int) -> bool:
-    """Whether a mesh has a line or ring of so many chips: a row, a column or its border; 0 leaves a side open."""
-    sides = int(rows or 0), int(columns or 0)
-    return min(sides) == 0 or chips in (*sides, max(2 * sum(sides) - 4, *sides))
-
-
-def newest(row: Published) -> str:
-    """The revision of the protocol that a row of today measured."""
-    return "2026" if row.architecture == "blackhole" else NEW
-
-
-def links_of(row: Published) -> int:
-    """Side by side; one where a row says nothing."""
-    return 1 if row.links is None else row.links
-
-
-def whole(text: str) -> int:
-    """A count of a row; 0 where it is none."""
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 4 else 0
-
 
 BENCHES.register("fabric-bandwidth")(FabricBandwidth())
 
 
 SAMPLES = 16
 ONE_LINE, ONE_RING = (f"test_1D_{each}_fabric_latency_on_uncongested_fabric" for each in ("line", "ring"))
-NET = {"LatencyLinearUnicast": "line", "LatencyRingUnicast": "ring", "LatencyMeshUnicast": "mesh"}
 TOPOLOGIES = ("line", "ring", "mesh")
-HALF_RATE_GALAXY = 32
-"""Chips of a Galaxy, whose Blackhole links run at half their rate (TT0689)."""
-SLOPE, SLOPE_BYTES, SLOPE_CHIPS = "round_trip_slope", 16, 8
+SLOPE = "round_trip_slope"
 NET_STATISTIC = "net_avg_round_trip_1_hop_each_way"
-LEAST_CHIPS = {"line": 2, "ring": 3, "mesh": 4}
 
 
 @dataclass(frozen=True)
@@ -470,8 +350,8 @@ class FabricLatency(Bench[LatencyCase]):
     receiver's own time; ``slope_per_hop`` of round trips over 1 and more hops. Nothing else uses the fabric.
     """
 
+    case_type: ClassVar[type[Case]] = LatencyCase
     about: ClassVar[str] = "the time of one packet at a time over a fabric of data movers"
-    families: ClassVar[tuple[str, ...]] = ("fabric_1d_latency", "fabric_latency_summary", "per_hop_forwarding_slope")
     sizes: ClassVar[tuple[int, ...]] = (16, 1024, 4096)
 
     def add_flags(self, group: "argparse._ArgumentGroup") -> None:
@@ -499,14 +379,6 @@ class FabricLatency(Bench[LatencyCase]):
             )
             for nbytes in chosen.sizes
         ]
-
-    def claim(self, row: Published) -> Claim | None:
-        is_one = links_of(row) == 1 and row.channels in (None, 1)
-        if row.metric != "ns" or not is_one or (row.nbytes or 0) > MOST_PAYLOAD:
-            return None
-        find = _slope if row.test == SLOPE else _around if row.test in (ONE_LINE, ONE_RING) else _one_hop
-        case = find(row, whole(row.devices))
-        return None if case is None else Claim(case, case.sizes[0], row.statistic)
 
     def measure(self, case: LatencyCase, machine: Machine) -> list[Figure]:
         (nbytes,) = case.sizes
@@ -539,47 +411,11 @@ class FabricLatency(Bench[LatencyCase]):
         return {"gross": gross, "net": gross - sum(each["mean_ns"] for each in told if not each["sender"])}
 
 
-def _slope(row: Published, chips: int) -> LatencyCase | None:
-    chips, nbytes = chips if row.devices else SLOPE_CHIPS, SLOPE_BYTES if row.nbytes is None else row.nbytes
-    is_mesh = row.topology == "mesh"
-    hops = chips // 2 - 1 if is_mesh else chips - 1
-    is_claimed = row.statistic == "slope_per_hop" and row.topology in TOPOLOGIES and row.hops in (None, 1)
-    if not is_claimed or row.message or hops < 2 or chips > MOST_CHIPS or (is_mesh and chips % 2):
-        return None
-    return LatencyCase(row.test, hops=hops, sizes=(nbytes,), topology=row.topology, chips=chips, revision=newest(row))
-
-
-def _around(row: Published, chips: int) -> LatencyCase | None:
-    """To the far end of a line and back, or once around a ring."""
-    topology = "ring" if row.test == ONE_RING else "line"
-    hops = {"mean_round_trip": chips if topology == "ring" else 2 * (chips - 1), "per_hop": 1}.get(row.statistic)
-    if hops is None or row.hops not in (None, hops) or row.topology not in ("", topology) or row.nbytes is None:
-        return None
-    if not LEAST_CHIPS[topology] <= chips <= MOST_CHIPS:
-        return None
-    return LatencyCase(row.test, hops=chips - 1, sizes=(row.nbytes,), topology=topology, chips=chips,
-                       is_circuit=topology == "ring", revision=OLD)  # fmt: skip
-
-
-def _one_hop(row: Published, chips: int) -> LatencyCase | None:
-    """There and back over one hop: it is the same between any two neighbours."""
-    command, topology = COMMANDS.get(row.message.lower()), NET.get(row.test)
-    if topology is None or row.topology not in ("", topology) or command not in ("write", "fused"):
-        return None
-    if row.statistic != NET_STATISTIC or row.hops not in (None, 2) or row.nbytes is None:
-        return None
-    if not LEAST_CHIPS[topology] <= chips <= MOST_CHIPS:
-        return None
-    is_half_rate = row.architecture == "blackhole" and chips == HALF_RATE_GALAXY
-    return LatencyCase(row.test, sizes=(row.nbytes,), topology=topology, chips=4, revision=newest(row),
-                       command=command, is_half_rate=is_half_rate)  # fmt: skip
-
-
 BENCHES.register("fabric-latency")(FabricLatency())
 
 
 MUX_PACKETS = 40
-STATISTIC = "B/cycle at 1 GHz"
+MUX_STATISTIC = "B/cycle at 1 GHz"
 MOST_CHANNELS, MOST_SLOTS = 16, 64
 
 
@@ -595,8 +431,8 @@ class MuxCase(Case):
 class FabricMux(Bench[MuxCase]):
     """Rows ``B/cycle at 1 GHz`` in GB/s: payload that all clients have sent, over the time until it has come."""
 
+    case_type: ClassVar[type[Case]] = MuxCase
     about: ClassVar[str] = "bytes a second that a mux in front of a router passes on"
-    families: ClassVar[tuple[str, ...]] = ("fabric_mux",)
     sizes: ClassVar[tuple[int, ...]] = (4096,)
     channels: ClassVar[tuple[int, ...]] = (1, 4, 8)
 
@@ -614,20 +450,6 @@ class FabricMux(Bench[MuxCase]):
         return [MuxCase("mux", channels, 0, (nbytes,), chosen.headers, chosen.slots)
                 for channels in chosen.channels for nbytes in chosen.sizes]  # fmt: skip
 
-    def claim(self, row: Published) -> Claim | None:
-        found = re.fullmatch(r"(\d+) full-size \+ (\d+) header-only channels, (\d+) buffers/channel", row.note)
-        if found is None or row.metric != "GB/s" or row.nbytes is None or not 16 <= row.nbytes <= MOST_PAYLOAD:
-            return None
-        full, headers, slots = map(int, found.groups())
-        is_plain = row.statistic == STATISTIC and (row.message.lower() or "noc_unicast_write") == "noc_unicast_write"
-        if not is_plain or row.devices not in ("", "2") or row.links not in (None, 1) or (row.hops or 0) > 1:
-            return None
-        if row.channels not in (None, full, full + headers):
-            return None
-        if not 1 <= full <= full + headers <= MOST_CHANNELS or not 1 <= slots <= MOST_SLOTS:
-            return None
-        return Claim(MuxCase(row.test, full, 0, (row.nbytes,), headers, slots, OLD), row.nbytes, row.statistic)
-
     def measure(self, case: MuxCase, machine: Machine) -> list[Figure]:
         (nbytes,), ended_ns = case.sizes, []
         for packets in (MUX_PACKETS, 2 * MUX_PACKETS):
@@ -636,7 +458,7 @@ class FabricMux(Bench[MuxCase]):
             told = machine.run("fabric_mux", 2, asked, topology="tt_line" if machine.chip == "wormhole" else "ring_1d")
             ended_ns.append(told[0]["ended_ns"])
         value = case.channels * MUX_PACKETS * nbytes / (ended_ns[1] - ended_ns[0])
-        return [Figure(case.test, nbytes, "GB/s", STATISTIC, value)]
+        return [Figure(case.test, nbytes, "GB/s", MUX_STATISTIC, value)]
 
 
 BENCHES.register("fabric-mux")(FabricMux())

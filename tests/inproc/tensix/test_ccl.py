@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 from runs import run, script_file
 from sweeps import some
+from tenstorrent.rows import request_of
 
 from launcher.bench.base import BENCHES
-from launcher.bench.benches.ccl import Ccl, CclCase, run_ns
+from launcher.bench.benches.ccl import CclCase, run_ns
 from launcher.bench.machine import Machine
 from launcher.bench.published import Published
 from sipsim.chips.tensix.ccl import workers
@@ -274,9 +275,7 @@ ROW = Published(
 
 
 def test_a_row_says_its_case() -> None:
-    claim = Ccl().claim(ROW)
-    assert claim is not None
-    assert claim.case == CclCase(
+    assert request_of(ROW).case == CclCase(
         "all_gather", sizes=(2**20,), topology="line", chips=2, links=1, packet_bytes=6144, calls=1
     )
 
@@ -288,7 +287,7 @@ NOT_CLAIMED = [{"test": "all_gather_binary_mult"}, {"topology": ""}, {"devices":
 
 @pytest.mark.parametrize("other", NOT_CLAIMED, ids=str)
 def test_what_is_not_simulated_is_no_claim(other: dict[str, Any]) -> None:
-    assert Ccl().claim(ROW._replace(**other)) is None
+    assert request_of(ROW._replace(**other)).case is None
 
 
 def extended_and_plain_ns(case: CclCase, machine: Machine, nbytes: int) -> tuple[float, float]:

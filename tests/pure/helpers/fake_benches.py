@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from launcher.bench.base import Bench, Case, Claim, Figure
+from launcher.bench.base import Bench, Case, Figure
 from launcher.bench.machine import Machine
 from launcher.bench.published import Published
 
@@ -18,10 +18,10 @@ class LineCase(Case):
 
 
 class FakeBench(Bench[LineCase]):
-    """Claims rows of family ``fake`` that say how many links; ``value``: the figure of a case. ``ran``: what ran."""
+    """Simulates rows of family ``fake`` that say how many links; ``value``: the figure of a case. ``ran``: what ran."""
 
     about: ClassVar[str] = "nothing"
-    families: ClassVar[tuple[str, ...]] = ("fake",)
+    case_type: ClassVar[type[Case]] = LineCase
     sizes: ClassVar[tuple[int, ...]] = (16,)
     channels: ClassVar[tuple[int, ...]] = (1,)
 
@@ -36,13 +36,14 @@ class FakeBench(Bench[LineCase]):
         """None."""
         return []
 
-    def claim(self, row: Published) -> Claim | None:
-        """Rows with links; a note "bad" is a bug of the bench."""
+    @staticmethod
+    def rule(row: Published) -> Case | None:
+        """Rows with links; a note "bad" is a bug of the rule."""
         if row.note == "bad":
             raise KeyError(row.note)
         if row.links is None or row.nbytes is None:
             return None
-        return Claim(LineCase(row.test, sizes=(row.nbytes,), links=row.links), row.nbytes, row.statistic)
+        return LineCase(row.test, sizes=(row.nbytes,), links=row.links)
 
     def measure(self, case: LineCase, machine: Machine) -> list[Figure]:
         """A time and a rate of each size."""
@@ -73,7 +74,7 @@ def install(monkeypatch: Any, bench: FakeBench) -> None:
     """Make it the only bench, of this process."""
     benches = FakeBenches(fake=bench)
     monkeypatch.setattr("tenstorrent.compare.BENCHES", benches)
-    monkeypatch.setattr("launcher.bench.base.BENCHES", benches)
+    monkeypatch.setattr("tenstorrent.rows.RULES", {"fake": (("fake",), bench.rule)})
     monkeypatch.setattr("tenstorrent.fit.SECTIONS", {"": ("fake",)})
 
 

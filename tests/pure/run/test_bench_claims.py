@@ -1,10 +1,12 @@
 """Which published rows benches of the fabric claim: other sizes, chips and links of a test, and nothing else."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+from tenstorrent.rows import add_cases, request_of
 
-from launcher.bench.base import Case, request_of
+from launcher.bench.base import Case, case_of, case_text
 from launcher.bench.published import Published, default_files, read_published
 
 NAMED = "disable_interior_workers={}; senders_unidirectional={}; GB/s = B/cycle at 1.0 GHz AICLK"
@@ -127,25 +129,54 @@ NOT_CLAIMED: list[tuple[str, dict[str, Any]]] = [
 ]  # fmt: skip
 
 
-def case_of(row: Published) -> Case | None:
+def asked(row: Published) -> Case | None:
     request = request_of(row)
     assert request.reason == ""
-    return None if request.claim is None else request.claim.case
+    return request.case
 
 
 @pytest.mark.parametrize(("name", "changed", "fields"), CLAIMED, ids=str)
 def test_other_rows_of_a_test_are_claimed(name: str, changed: dict[str, Any], fields: dict[str, Any]) -> None:
-    case = case_of(ROWS[name]._replace(**changed))
+    case = asked(ROWS[name]._replace(**changed))
     assert case is not None
     assert {key: getattr(case, key) for key in fields} == fields
 
 
 @pytest.mark.parametrize(("name", "changed"), NOT_CLAIMED, ids=str)
 def test_what_would_be_simulated_otherwise_is_not_claimed(name: str, changed: dict[str, Any]) -> None:
-    assert case_of(ROWS[name]._replace(**changed)) is None
+    assert asked(ROWS[name]._replace(**changed)) is None
 
 
 def test_rows_of_the_project_that_are_claimed() -> None:
     rows = [row for path in default_files() for row in read_published(path)]
-    claimed = [row for row in rows if row.family.startswith(("fabric", "per_hop", "ccl")) and case_of(row) is not None]
+    claimed = [row for row in rows if row.family.startswith(("fabric", "per_hop", "ccl")) and asked(row) is not None]
     assert len(claimed) == CLAIMED_ROWS
+
+
+def test_the_column_case_of_the_project_is_what_the_rules_say() -> None:
+    """Else: ``python scripts/validate_tenstorrent.py --add-cases`` writes it anew."""
+    for path in default_files():
+        for row in read_published(path, with_cases=True):
+            bench, _, case, _ = request_of(row)
+            assert (row.id, row.case) == (row.id, "" if case is None else case_text(bench, case))
+            assert case is None or case_of(row.case) == (bench, case)
+
+
+def test_cases_are_added_to_a_file_and_nothing_else_changes(tmp_path: Path) -> None:
+    for path in default_files():
+        copy = tmp_path / path.name
+        bare = [
+            line.rsplit(",case", 1)[0] if number == 0 else line
+            for number, line in enumerate(path.read_text().split("\n"))
+        ]
+        copy.write_text("\n".join(bare))
+        add_cases(copy)
+        assert copy.read_text() == path.read_text()
+
+
+@pytest.mark.parametrize(
+    "text", ["nobody {}", "eth-ping {", "eth-ping []", "eth-ping {}", 'eth-ping {"test": {}}', 'ccl {"a": 1}']
+)
+def test_a_case_that_cannot_be_read_is_one_line(text: str) -> None:
+    with pytest.raises(ValueError, match=r"^case '.*' cannot be read: [^\n]+$"):
+        case_of(text)

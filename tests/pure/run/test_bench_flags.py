@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 from tenstorrent.compare import NEAR, Verdict, summary
+from tenstorrent.rows import request_of
 
 from launcher.bench import command as bench
-from launcher.bench.base import BENCHES, Case, Claim, Figure, request_of
+from launcher.bench.base import BENCHES, Case, Figure
 from launcher.bench.command import main, parse_bench
 from launcher.bench.published import COLUMNS, Published, default_files, read_published
 from launcher.bench.report import LEAST_POINTS, Line, best_channels, csv_text, plots, tables
@@ -32,12 +33,10 @@ def test_a_field_that_is_too_long_is_one_line(tmp_path: Path) -> None:
 
 def test_rows_that_are_left_out_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "figures.csv"
-    path.write_text("\n".join([HEAD, ROW, "B2", "C3"]))
+    path.write_text("\n".join([f"{HEAD},case", f"{ROW},nobody {{}}", "B2"]))
     bench._published(path)
-    assert (
-        capsys.readouterr().err
-        == f"ahbm-bench: {path}: row 'B2' is left out (and 1 more): value '' is no number above 0; correct it\n"
-    )
+    said = "row 'A1' is left out (and 1 more): case 'nobody {}' cannot be read: "
+    assert capsys.readouterr().err.startswith(f"ahbm-bench: {path}: {said}")
 
 
 def test_bytes_that_are_no_text_are_one_line(tmp_path: Path) -> None:
@@ -75,7 +74,7 @@ RING = {"family": "seed_ubench", "test": "ring_ping_no_edm", "channels": 1, "hop
 def test_a_row_is_claimed_with_its_case(changed: dict[str, object], bench: str, case: Case) -> None:
     row = published(**changed)
     found = request_of(row)
-    assert (found.bench, found.claim) == (bench, Claim(case, 16, row.statistic))
+    assert (found.bench, found.case) == (bench, case)
 
 
 @pytest.mark.parametrize(
@@ -91,13 +90,13 @@ def test_a_row_is_claimed_with_its_case(changed: dict[str, object], bench: str, 
 )  # fmt: skip
 def test_what_no_bench_simulates_is_not_claimed(changed: dict[str, object]) -> None:
     row = published(**changed)
-    assert request_of(row).claim is None
+    assert request_of(row).case is None
     assert request_of(row).reason == row.problem
 
 
 def test_every_row_of_raw_links_that_comes_with_the_project_is_claimed() -> None:
     rows = [row for path in default_files() if path.name == "ethernet.csv" for row in read_published(path)]
-    assert [row.id for row in rows if row.kind == "output" and request_of(row).claim is None] == []
+    assert [row.id for row in rows if row.kind == "output" and request_of(row).case is None] == []
     assert len([row for row in rows if row.kind == "output"]) == 38
 
 

@@ -27,8 +27,8 @@ from tenstorrent.fit import (
     searched,
     section_of,
 )
+from tenstorrent.rows import request_of
 
-from launcher.bench.base import request_of
 from launcher.bench.machine import Machine
 from launcher.bench.published import Published, default_files, read_published
 
@@ -290,7 +290,7 @@ def test_without_raw_links_their_keys_are_searched_over_the_fabric() -> None:
 
 # --- folds --------------------------------------------------------------------------------------------------
 
-PROJECT = [row for path in default_files() for row in read_published(path) if request_of(row).claim]
+PROJECT = [row for path in default_files() for row in read_published(path) if request_of(row).case]
 
 
 @pytest.mark.parametrize("count", [2, 3, 5])
