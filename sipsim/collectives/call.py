@@ -1,15 +1,8 @@
-"""The calls of collectives and groups that ranks make, as text, and how two calls differ. Plain data.
-
-A call is told in parts, the plainest first: what is called, in which group, how it is carried out. Ranks that make the
-same call have the same text.
-
-Which memory two tensors of a call share: a kernel reads the source while it writes the result. Pure.
-
-The interface of a collective, and the registry of all of them.
+"""A collective as an interface, with the registry of all of them; one rank's call of it, and the text of calls.
 
 A collective says what its tensors are, what they hold afterwards, and how its bandwidth is counted; an algorithm says
-how the bytes move. A definition is one module of this package, or a module of a user: a class with a ``name``, which
-:func:`collective` registers. Its ``method`` becomes a method of ``torch.distributed``.
+how the bytes move. A definition is a class with a ``name`` that :func:`collective` registers, in this package or in a
+user's module. Its ``method`` becomes a method of ``torch.distributed``.
 """
 
 from abc import ABC, abstractmethod
@@ -26,41 +19,6 @@ from sipsim.core.registry import Registry
 
 Range = tuple[int, int]
 """The address of the first byte, and of the first one behind."""
-
-
-def overlap(one: Sequence[Range], other: Sequence[Range]) -> bool:
-    """Whether some byte lies in both."""
-    stops = [0, 0]
-    for start, stop, which in sorted([(*each, 0) for each in one] + [(*each, 1) for each in other]):
-        if start < stops[1 - which]:
-            return True
-        stops[which] = max(stops[which], stop)
-    return False
-
-
-def split(ranges: Sequence[Range], first: int, nbytes: int) -> tuple[list[Range], list[Range]]:
-    """The bytes from number ``first`` on, ``nbytes`` of them in the order of the ranges; and all others."""
-    inside: list[Range] = []
-    outside: list[Range] = []
-    number = 0
-    for start, stop in ranges:
-        cuts = [min(max(start + at - number, start), stop) for at in (first, first + nbytes)]
-        inside.append((cuts[0], cuts[1]))
-        outside += [(start, cuts[0]), (cuts[1], stop)]
-        number += stop - start
-    return joined(inside), joined(outside)
-
-
-def joined(ranges: Sequence[Range]) -> list[Range]:
-    """The same bytes in the same order, ranges that continue each other as one, and none without bytes."""
-    found: list[Range] = []
-    for start, stop in ranges:
-        if start == stop:
-            continue
-        if found and found[-1][1] == start:
-            start = found.pop()[0]
-        found.append((start, stop))
-    return found
 
 
 Array = np.ndarray[Any, Any]
@@ -295,6 +253,41 @@ def operators() -> list[str]:
     return sorted({op for name in COLLECTIVES.names() for op in COLLECTIVES.get(name).ops})
 
 
+def overlap(one: Sequence[Range], other: Sequence[Range]) -> bool:
+    """Whether some byte lies in both: a kernel reads the source of a call while it writes the result."""
+    stops = [0, 0]
+    for start, stop, which in sorted([(*each, 0) for each in one] + [(*each, 1) for each in other]):
+        if start < stops[1 - which]:
+            return True
+        stops[which] = max(stops[which], stop)
+    return False
+
+
+def split(ranges: Sequence[Range], first: int, nbytes: int) -> tuple[list[Range], list[Range]]:
+    """The bytes from number ``first`` on, ``nbytes`` of them in the order of the ranges; and all others."""
+    inside: list[Range] = []
+    outside: list[Range] = []
+    number = 0
+    for start, stop in ranges:
+        cuts = [min(max(start + at - number, start), stop) for at in (first, first + nbytes)]
+        inside.append((cuts[0], cuts[1]))
+        outside += [(start, cuts[0]), (cuts[1], stop)]
+        number += stop - start
+    return joined(inside), joined(outside)
+
+
+def joined(ranges: Sequence[Range]) -> list[Range]:
+    """The same bytes in the same order, ranges that continue each other as one, and none without bytes."""
+    found: list[Range] = []
+    for start, stop in ranges:
+        if start == stop:
+            continue
+        if found and found[-1][1] == start:
+            start = found.pop()[0]
+        found.append((start, stop))
+    return found
+
+
 GROUPS = -1
 """The group of calls that make and destroy groups, which all ranks of a run make in one order."""
 WORLD = 0
@@ -307,9 +300,10 @@ NEW_GROUP = "new_group"
 
 
 class GroupCall(msgspec.Struct, frozen=True):
-    """A call in group ``group`` of the ranks ``sips``, empty for all ranks of the run; ``text``: its parts.
+    """A call in group ``group`` of the ranks ``sips``, empty for all ranks of the run.
 
-    ``nbytes``: of a message from one rank to another.
+    ``text``: its parts, the plainest first: what is called, in which group, how it is carried out. Ranks that make the
+    same call have the same text. ``nbytes``: of a message from one rank to another.
     """
 
     text: str

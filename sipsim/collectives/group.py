@@ -1,7 +1,4 @@
-"""A group of ranks as algorithms see it: its SIPs, and how they are joined. Pure.
-
-The ports and links by which a message between two ranks of a group travels. Pure.
-"""
+"""A group of ranks as algorithms see it: its SIPs, how links join them, and the routes of its messages. Pure."""
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property

@@ -1,11 +1,4 @@
-"""Whether rows that are equal in exact numbers differ in the last bits of a floating type, by an algorithm's reference.
-
-They do where ranks add in different orders. The reference repeats the kernel's orders, so it is asked, on test data.
-
-The operators by which collectives combine values, as PE_MATH does: the same operations, so the same bits.
-
-``avg`` is a sum that is divided once, where it is final.
-"""
+"""The operators by which collectives combine values: PE_MATH's operations, so the same bits."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -19,15 +12,16 @@ from sipsim.core.errors import pass_on_halt
 
 Array = np.ndarray[Any, Any]
 AVG = "avg"
+"""A sum that is divided once, where it is final."""
 REDUCTIONS = ("sum", "max", "min", "prod", AVG)
 ROUNDED = ("sum", "prod", AVG)
 """Those whose results in floating types depend on the order of operations."""
 MATH_OF = {"sum": "add", AVG: "add", "prod": "mul", "max": "max", "min": "min"}
-"""The operation of PEMATH_OF that combines two values."""
+"""The operation of PE_MATH that combines two values."""
 
 
 def combine(op: str, first: Array, second: Array) -> Array:
-    """Two arrays of one type, as PEMATH_OF combines them."""
+    """Two arrays of one type, as PE_MATH combines them."""
     return elementwise(MATH_OF[op], (first, second), dtype_of(first.dtype))
 
 
@@ -55,8 +49,9 @@ EXACT = DTYPES["i32"]
 def rows_differ(reference: Callable[..., Any], system: Any, ranks: int, shape: tuple[int, int], dtype: DType) -> bool:
     """Whether two rows of any rank differ in ``dtype`` that are equal in integers.
 
-    ``shape``: (cubes, elements a cube) of a rank, of which at most ``MOST_ELEMENTS`` are tried. False for a type whose
-    sums are exact, and for a reference that fails.
+    They do where ranks add in different orders. ``reference``: the algorithm's, which repeats the kernel's orders, so
+    it is asked, on test data. ``shape``: (cubes, elements a cube) of a rank, of which at most ``MOST_ELEMENTS`` are
+    tried. False for a type whose sums are exact, and for a reference that fails.
     """
     if dtype.exact_int is None:
         return False
@@ -68,7 +63,7 @@ def rows_differ(reference: Callable[..., Any], system: Any, ranks: int, shape: t
             rounded = _rows(reference([*(whole / 2**31).astype(dtype.numpy)], system), cubes)
     except BaseException as error:
         pass_on_halt(error)
-        # A reference that cannot take these data is told of where results are compared with it.
+        # A reference that cannot take these data is reported where results are compared with it.
         return False
     found: dict[bytes, bytes] = {}
     return any(found.setdefault(key, row) != row for key, row in zip(exact, rounded, strict=True))

@@ -1,40 +1,25 @@
-"""Pipelining: the steps of a flow several times, each on its share of every block, one behind the other.
+"""The schedule of a collective algorithm: the blocks that tensors are cut into, and each rank's steps. Plain data.
 
-A message costs its time on a link and, whatever its size, about as much as a link takes for ``MESSAGE_BYTES``. With
-``k`` pieces through ``h`` transfers one after the other, ``h + k - 1`` of a piece's time pass, which is least for
-``k = sqrt((h - 1) * bytes / MESSAGE_BYTES)``. Where workers share the bytes, the cost of a message and a worker's share
-of the link shrink alike; but framing and commands cost more of a message of less than ``LEAST_BYTES``.
-
-The blocks that schedules move: which elements they are, who has them before a collective and who needs them after.
-
-Three ways to cut tensors, by the meaning of the collective (``cut`` of its definition), for G ranks:
+Three ways to cut tensors, by the ``cut`` of the collective's definition, for G ranks:
 
 * ``vector``: every rank's tensor is the same N elements. A unit is the vector; block ``p`` is its piece ``p``.
 * ``ranks``: a tensor of N elements for each rank, in a tensor of G * N. Unit ``r`` is rank ``r``'s; its pieces are the
   blocks ``r * pieces + p``.
 * ``pairs``: N elements from each rank for each rank. Unit ``i * G + j`` goes from ``i`` to ``j``; pieces as above.
 
-A worker has a part of each unit: the elements between two cuts that are the same on all ranks.
-
-The steps of a collective algorithm: what each rank sends and receives, in blocks. Plain data.
-
-A *schedule* is made of flows that run side by side, each on a share of the elements, such as the two directions of a
-ring. A flow gives every rank of the group a list of steps. In a step a rank sends blocks in one direction and receives
-blocks in one direction, tile by tile in turn, or does only one of both. Blocks are numbered as
-:mod:`sipsim.collectives.schedule` says; a message that combines is added to the block that the receiver has.
+A schedule is made of flows that run side by side, each on a share of the elements, such as the two directions of a
+ring. A flow gives every rank a list of steps. In a step a rank sends blocks in one direction and receives blocks in one
+direction, tile by tile in turn, or does only one of both.
 
 Steps have *rounds*. A message leaves in the round in which it is received, as the same tile of the step, so that it has
 one position (round, tile) on both sides. A rank sends and receives in order of position, and of one position sends
-first. Therefore every schedule ends, with any number of slots: of the ranks that have not ended, take one whose next
+first.
+
+Therefore every schedule ends, with any number of slots. Proof: of the ranks that have not ended, take one whose next
 position is the least. If it is to receive, its sender is at that position or behind it, and at that position it would
-still have to send, which comes first, so it would be earlier: the message is on its way. If it is to send and
-all slots are taken, the receiver has an earlier position before it, which contradicts the choice. The same holds for
-several flows on one worker that takes them in one order of (round, tile, flow).
-
-Whether a schedule can run: where its directions lead, and every step of all ranks. Pure, so alike on all ranks.
-
-What it does not find is a result that is not the collective's (:mod:`.evaluate` carries that out), and messages that
-one rank sends and none receives.
+still have to send, which comes first, so it would be earlier: the message is on its way. If it is to send and all slots
+are taken, the receiver has an earlier position before it, which contradicts the choice. The same holds for several
+flows on one worker that takes them in one order of (round, tile, flow).
 """
 
 from collections import defaultdict
@@ -48,7 +33,10 @@ VECTOR, RANKS, PAIRS = "vector", "ranks", "pairs"
 
 
 class Part(NamedTuple):
-    """A share of every unit: from ``start`` to ``stop`` of ``whole``, in exact proportions."""
+    """A share of every unit, such as a worker's: from ``start`` to ``stop`` of ``whole``, in exact proportions.
+
+    The cuts are the same on all ranks.
+    """
 
     start: int
     stop: int
@@ -115,8 +103,8 @@ class Step(NamedTuple):
 
 class Flow(NamedTuple):
     """``weight``: its share of the elements, relative to the other flows. ``pieces``: in how many blocks it wants each
-    unit of data cut (:mod:`~sipsim.collectives.schedule`). ``steps_of(rank)``: the steps of a rank of the group.
-    ``alike``: all ranks have the same steps, but for the numbers of their blocks.
+    unit of data cut. ``steps_of(rank)``: the steps of a rank of the group. ``alike``: all ranks have the same steps,
+    but for the numbers of their blocks.
     """
 
     weight: int
@@ -295,7 +283,10 @@ def check_wiring(wiring: Any, size: int) -> None:
 
 
 def check_schedule(schedule: Any, wiring: Wiring, size: int, n_units: int) -> None:
-    """Check all steps of all ranks. ``n_units``: units of the collective (:mod:`sipsim.collectives.schedule`).
+    """Check all steps of all ranks. ``n_units``: units of the collective (:func:`units`).
+
+    Limits: it finds neither a result that is not the collective's, which :mod:`~sipsim.collectives.evaluate` computes,
+    nor messages that one rank sends and none receives.
 
     Raises:
         ScheduleError: with the first rank and round in which something is wrong.
@@ -359,6 +350,11 @@ MOST_PIECES = 64
 
 def pieces_of(nbytes: int, transfers: int, blocks: int = 1, workers: int = 1) -> int:
     """In how many pieces to send ``nbytes`` through so many transfers one after the other; at least 1.
+
+    A message costs its time on a link and, whatever its size, about as much as a link takes for ``MESSAGE_BYTES``. With
+    ``k`` pieces through ``h`` transfers one after the other, ``h + k - 1`` of a piece's time pass, which is least for
+    ``k = sqrt((h - 1) * bytes / MESSAGE_BYTES)``. Where workers share the bytes, the cost of a message and a worker's
+    share of the link shrink alike; but framing and commands cost more of a message of less than ``LEAST_BYTES``.
 
     ``blocks``: in how many the bytes are cut anyhow. ``workers``: how many share each. A block of a piece is worth its
     messages.

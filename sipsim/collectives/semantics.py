@@ -1,25 +1,7 @@
-"""Scatter over the ranks of a group: each rank ends with its part of the root's tensor.
+"""The collectives over the ranks of a group, elementwise, as in ``torch.distributed``; and ``intercube`` (ADR-0032).
 
-Collectives over the ranks of a group, elementwise, as in ``torch.distributed``: which elements each has and needs.
-
-A definition says how its tensors are cut into units (:mod:`sipsim.collectives.schedule`), who has each unit
-before and who needs it afterwards; results follow from that, and so do the tiles of every algorithm.
-
-All-gather over the ranks of a group: each rank ends with all ranks' tensors.
-
-All-to-all over the ranks of a group: rank ``j`` ends with part ``j`` of every rank's tensor.
-
-Broadcast over the ranks of a group: each rank ends with the root's tensor.
-
-Gather over the ranks of a group: the root ends with all ranks' tensors.
-
-Intercube: every row, one a cube, of every rank becomes the sum of all rows of all ranks (ADR-0032).
-
-All-reduce over the ranks of a group: each element becomes its combination over all ranks.
-
-Reduce over the ranks of a group: the root ends with the combination of all tensors.
-
-Reduce-scatter over the ranks of a group: each rank ends with its part of the combination of all tensors.
+A definition says how its tensors are cut into units (:mod:`sipsim.collectives.schedule`), which rank has each unit
+before and which needs it afterwards. Results follow from that, and so do the tiles of every algorithm.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,8 +1,6 @@
-"""Flows over the rows and columns of a grid, for reduce-scatter, all-gather, all-reduce, broadcast and reduction.
+"""Flows over the rows and columns of a grid, and one along a closed path in its direction, for the collectives.
 
-A *first axis* is the one whose paths are used first in a reduce-scatter, and last in an all-gather.
-
-One flow along a closed path, in its direction, for every collective.
+Over a grid: reduce-scatter, all-gather, all-reduce, broadcast and reduction. Along a closed path: every collective.
 """
 
 from collections.abc import Sequence

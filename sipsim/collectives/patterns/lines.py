@@ -1,9 +1,7 @@
-"""Ranks in a row, and what passes along them in one direction.
+"""Patterns along ranks in a row: what passes along them in one direction.
 
-All functions return what each rank sends of one element range; blocks are given by place along the path, and rounds
+All functions return what each rank sends of one element range. Blocks are given by place along the path, and rounds
 start at ``first``. Each takes ``len(path.ranks) - 1`` rounds.
-
-The names of the collectives over groups that patterns know the meaning of.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -12,6 +10,7 @@ from typing import NamedTuple
 from sipsim.collectives.schedule import OWN_FIRST, Sends, Transfer, joined
 
 EVERY = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "gather", "scatter", "all_to_all")
+"""The names of the collectives over groups that patterns know the meaning of."""
 
 
 Blocks = tuple[int, ...]

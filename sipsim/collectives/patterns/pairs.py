@@ -1,10 +1,4 @@
-"""Ranks a power of two apart: the queue pairs of trees and exchanges, and exchanges between halves.
-
-For a number of ranks that is no power of two, the largest power below it takes part; each further rank first hands its
-data to a neighbour, and gets its result from it in the end (Thakur, Rabenseifner and Gropp 2005, section 4.4).
-
-Between all pairs of ranks, straight over the route of fewest links.
-"""
+"""Patterns between pairs of ranks: all pairs by the route of fewest links, and pairs a power of two apart."""
 
 from collections.abc import Callable, Iterator
 from fractions import Fraction
@@ -102,7 +96,12 @@ def edges_of(pairs: list[Pair]) -> list[Edge]:
 
 
 class Fold(NamedTuple):
-    """Which ranks take part, and for whom: the first ``2 * (size - members)`` ranks in pairs, others for themselves."""
+    """Which ranks take part in exchanges between halves, and for whom, for any number of ranks.
+
+    The largest power of two up to ``size`` takes part. Each further rank first hands its data to a neighbour, and gets
+    its result from it in the end (Thakur, Rabenseifner and Gropp 2005, section 4.4): the first ``2 * (size - members)``
+    ranks are in such pairs, others stand for themselves.
+    """
 
     size: int
     members: int
