@@ -1,11 +1,4 @@
-"""The algorithms of ``ccl.yaml`` that are schedules, by name; each is loaded when it is first asked for.
-
-The algorithm that costs least for a task, and why, in words.
-
-Which algorithm runs a collective: the one that a call or the config names, else the one that costs least.
-
-Groups of SIPs as ``--group`` names them: ranks, or all rows, columns or halves, which then run at the same time.
-"""
+"""The algorithms of a config: loaded by name, checked for a task, and chosen by name or by least cost."""
 
 from collections.abc import Callable, Hashable
 from functools import cached_property
@@ -31,7 +24,8 @@ MOST_CHECKED = 1024
 
 
 class Catalog:
-    """All entries of a config. ``chosen``: what was found to cost least, by what was asked.
+    """All entries of a config; each is loaded when it is first asked for. ``chosen``: what was found to cost least, by
+    what was asked.
 
     ``left_out``: the entries that cannot be used, by name, each with why: ``auto`` and ``all`` go on without them.
     """
@@ -260,7 +254,9 @@ Groups = tuple[tuple[int, ...], ...]
 
 
 def groups_of(text: str, system: JoinedSips) -> Groups:
-    """The SIPs of each group, disjoint groups of one size; empty for the group of all.
+    """The SIPs of each group that ``--group`` names, disjoint groups of one size; empty for the group of all.
+
+    ``text``: ranks, or all rows, columns or halves, which then run at the same time.
 
     Raises:
         ConfigError: for ranks that do not exist, or rows and columns where SIPs stand in no grid.

@@ -1,25 +1,17 @@
-"""The estimate of a schedule's time: its messages over links and commands of workers, all ranks side by side. Pure.
+"""The estimate of a collective's time with an algorithm: its messages over links, its workers' commands. Pure.
 
-Time goes by events of threads (:mod:`.threads`). A thread sends when its values are there and its PE_CPU is free. A
-message takes the links on its way one after the other, each of which serves in the order of senders' times; what a
-narrower edge inside a SIP, shared by all workers, needs longer counts as the link's. A receive waits for its message,
-latches it, returns the credit, and combines. Left out are launch, page walks, and contention away from ports.
+A :class:`Thread` stands for workers of a rank that are alike. Its moves are those of
+:mod:`~sipsim.chips.ahbm.collectives.programs`, with all tiles of a step in one move. The estimate goes by events of
+threads, all ranks side by side. A thread sends when its values are there and its PE_CPU is free. A message takes the
+links on its way one after the other, each of which serves in the order of senders' times; what a narrower edge inside a
+SIP, shared by all workers, needs longer counts as the link's. A receive waits for its message, latches it, returns the
+credit, and combines.
 
-Of passes over the data the first two are carried out.
+The equations of single commands are those of :mod:`sipsim.chips.ahbm.costs.prices`, which lies above and knows each
+place; here places stand for others that are alike.
 
-Times of a worker's commands and of its messages' ways where nothing else is under way, by the config alone.
-
-The equations are those of :mod:`sipsim.chips.ahbm.costs.prices`, which lies above and knows each place; here
-places stand for others that are alike.
-
-The work of a rank as few threads, each of which stands for workers that are alike: what they send and receive.
-
-A thread's moves are those of :mod:`sipsim.chips.ahbm.collectives.programs`, with all tiles of a step in one
-move.
-
-The work of a collective: threads and moves of all ranks, and the times of their messages on each link. Pure.
-
-Limit of size: there are at most ``MOST_MOVES`` moves in all threads where fewer threads can stand for them.
+Limits: launch, page walks, and contention away from ports are left out. The first two passes over the
+data are carried out; each further one takes as long as the second.
 """
 
 from collections import Counter, defaultdict
@@ -56,7 +48,10 @@ Ways = tuple[Port, ...]
 
 
 class Times:
-    """Of a system, with the queue settings ``knobs`` of an algorithm."""
+    """Times of a worker's commands and of its messages' ways where nothing else is under way, by the config alone.
+
+    ``knobs``: the queue settings of an algorithm.
+    """
 
     def __init__(self, system: System, knobs: IpcqKnobs) -> None:
         self._system = system
@@ -248,7 +243,7 @@ def moves_of(
 def _with_joints(moves: list[tuple[tuple[int, int], Move]], unit_bytes: int) -> list[tuple[tuple[int, int], Move]]:
     """Moves whose loads are joined in the first of them that load, and whose stores are in the last.
 
-    ``unit_bytes``: from piece to piece of a worker, 0 where they follow each other (:mod:`..schedule.joints`).
+    ``unit_bytes``: from piece to piece of a worker, 0 where they follow each other.
     """
     if not moves or moves[0][1].nbytes * 2 > JOINT_BYTES:
         return moves
@@ -303,6 +298,7 @@ def _moves_of_flow(
 
 
 MOST_MOVES = 6000
+"""Of all threads together, where fewer threads can stand for them."""
 MOST_THREADS = 4
 """The most threads of a flow: one waits for a message while others keep a link busy."""
 

@@ -1,7 +1,4 @@
-"""What a rank's workers are to do for one call of a collective: the algorithm's schedule made into programs. Pure.
-
-Which PEs of a SIP work for a collective, and how large its messages are. Pure: alike on all ranks of a group.
-"""
+"""The launch of a collective on one rank: its workers, and the algorithm's schedule as their programs. Pure."""
 
 from collections.abc import Sequence
 from functools import cache

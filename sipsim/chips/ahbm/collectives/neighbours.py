@@ -1,19 +1,8 @@
-"""Neighbour tables, ``{rank: {direction: rank}}``, and the direction by which a peer answers.
+"""Neighbour tables, ``{rank: {direction: rank}}``, their registry, and the direction by which a peer answers.
 
-A rank is a PE with queue pairs (``Plan.pe_of_rank``), not a rank of the process group. The built-in tables are in
-:mod:`sipsim.collectives.tables`.
-
-The interface of a built-in neighbour table: a function from a rank and the number of ranks to ``{direction: rank}``.
-
-A rank is a PE in the wiring (``Plan.pe_of_rank``). No table makes a rank its own neighbour.
-
-Ranks in a square, row by row from the north-west: rank = row * width + column.
-
-The empty table, for algorithms that export ``neighbors()``.
-
-All ranks in a ring.
-
-Ranks in a tree with rank 0 at its root.
+A rank is a PE in the wiring (``Plan.pe_of_rank``), not a rank of the process group. No table makes a rank its own
+neighbour. Ranks in a square run row by row from the north-west: rank = row * width + column. A tree has rank 0 at its
+root.
 """
 
 import math

@@ -1,12 +1,4 @@
-"""One load for small pieces of the source that lie beside each other, and one store for those of the result. Pure.
-
-A command costs its issue, and small ones wait for each other in the memory, whatever their size; so pieces within
-``JOINT_BYTES`` are loaded by one command, before the first of them is used, and stored by one when the last of them is
-final. What lies between two of them is loaded, too, and dropped. A message is sent of its own piece as before.
-
-Sends before receives that they do not need, so that a link is busy while a message is under way on it. Pure.
-
-From a schedule to what each worker of a rank does: instructions for tiles, derived alike on every rank. Pure.
+"""The programs of a rank's workers: a schedule as instructions for tiles, derived alike on every rank. Pure.
 
 A *worker* is a PE that runs the kernel on its part of the elements. Parts follow each other in the order of elements,
 those of all flows side by side, so that a worker's part lies in the memories near it where the tensor is spread alike.
@@ -23,39 +15,6 @@ from sipsim.collectives.schedule import REPLACE, Block, Flow, Part, Schedule, St
 from sipsim.collectives.semantics import Task
 
 T = TypeVar("T")
-
-
-def with_sends_ahead(
-    steps: Iterable[T],
-    ahead: int,
-    sends: Callable[[T], object],
-    received: Callable[[T], tuple[str, int]],
-    needs: Callable[[T, T], bool],
-) -> list[T]:
-    """Steps of a worker, each send before up to ``ahead`` of each direction's messages received before it, as long as
-    it needs none of them.
-
-    ``sends``: whether a step sends; ``received``: from which direction one that does not send receives, and how many
-    messages; ``needs``: whether the first of two steps, a send, needs the second.
-
-    Sends keep their order, and so do receives. With rings of more than ``ahead`` slots no rank waits for ever: of the
-    waiting ranks take one whose step had the least position (:mod:`sipsim.collectives.schedule`). If it is a
-    send, a ring is full of messages of lesser positions. Its receiver waits at a position that is not less, so it has
-    received all of them if it waits to receive, and all but ``ahead`` if it waits to send. If it is a receive, the
-    sender waits at a position that is not less, and its send has been moved to the front if at all.
-    """
-    found: list[T] = []
-    for step in steps:
-        place, passed = len(found), Counter[str]()
-        if ahead and sends(step):
-            while place and not sends(found[place - 1]) and not needs(step, found[place - 1]):
-                direction, messages = received(found[place - 1])
-                passed[direction] += messages
-                if passed[direction] > ahead:
-                    break
-                place -= 1
-        found.insert(place, step)
-    return found
 
 
 NOWHERE = -1
@@ -93,8 +52,7 @@ class Instruction(NamedTuple):
     It takes the tile's value: its own, loaded from ``load_at`` of the source or held since an earlier instruction, and
     what arrives in ``recv``, which replaces it or is combined with it (``combines``:
     :mod:`sipsim.collectives.schedule`). It sends the value in ``send``, stores it at ``store_at`` of the result,
-    and holds it for a later instruction if it ``keeps`` it. ``load_with``, ``store_with``: those of several tiles
-    (:mod:`sipsim.chips.ahbm.collectives.programs`).
+    and holds it for a later instruction if it ``keeps`` it. ``load_with``, ``store_with``: those of several tiles.
     """
 
     key: Key
@@ -302,6 +260,39 @@ def _merged(programs: list[list[tuple[Position, Instruction]]]) -> list[Instruct
     return [instruction for *_, instruction in sorted(numbered, key=lambda each: each[:3])]
 
 
+def with_sends_ahead(
+    steps: Iterable[T],
+    ahead: int,
+    sends: Callable[[T], object],
+    received: Callable[[T], tuple[str, int]],
+    needs: Callable[[T, T], bool],
+) -> list[T]:
+    """Steps of a worker, each send before up to ``ahead`` of each direction's messages received before it, as long as
+    it needs none of them: so a link is busy while a message is under way on it.
+
+    ``sends``: whether a step sends; ``received``: from which direction one that does not send receives, and how many
+    messages; ``needs``: whether the first of two steps, a send, needs the second.
+
+    Sends keep their order, and so do receives. With rings of more than ``ahead`` slots no rank waits for ever: of the
+    waiting ranks take one whose step had the least position (:mod:`sipsim.collectives.schedule`). If it is a send, a
+    ring is full of messages of lesser positions. Its receiver waits at a position that is not less, so it has received
+    all of them if it waits to receive, and all but ``ahead`` if it waits to send. If it is a receive, the sender waits
+    at a position that is not less, and its send has been moved to the front if at all.
+    """
+    found: list[T] = []
+    for step in steps:
+        place, passed = len(found), Counter[str]()
+        if ahead and sends(step):
+            while place and not sends(found[place - 1]) and not needs(step, found[place - 1]):
+                direction, messages = received(found[place - 1])
+                passed[direction] += messages
+                if passed[direction] > ahead:
+                    break
+                place -= 1
+        found.insert(place, step)
+    return found
+
+
 def with_farthest_first(program: list[Instruction], n_slots: int, links_to: Callable[[str], int]) -> list[Instruction]:
     """The program with its first sends in order of their ways, that of most links first. ``links_to``: by direction.
 
@@ -337,8 +328,15 @@ class _Piece(NamedTuple):
 
 
 def with_joints(program: list[Instruction], spans: Shards, itemsize: int) -> list[Instruction]:
-    """The program with its small accesses joined. ``spans``: elements of source and result of which all have
-    addresses one after the other, in one memory; 0: all, or no such tensor.
+    """The program with its small accesses joined: one load for pieces of the source that lie beside each other, and one
+    store for those of the result.
+
+    A command costs its issue, and small ones wait for each other in the memory, whatever their size. So one command
+    loads pieces within ``JOINT_BYTES``, before the first of them is used, and one stores them when the last is final.
+    What lies between two pieces is loaded, too, and dropped. A message is still sent of its own piece.
+
+    ``spans``: elements of source and result of which all have addresses one after the other, in one memory; 0: all, or
+    no such tensor.
 
     A value that is stored as it was loaded is loaded alone: else it lies among those beside it in the source, and a
     store of several takes values that lie beside each other as in the result.

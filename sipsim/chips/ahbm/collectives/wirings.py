@@ -1,22 +1,8 @@
-"""Messages from one rank of a group to another: workers, programs and queue pairs of a pair of ranks. Pure.
+"""The wiring of a process group: its queue pairs, and the room in the TCM for their receive rings.
 
-Both ranks derive all of it from the tensor's size and layout, which must be alike, and from the group alone, in
-whatever order their calls come. Sending and receiving have PEs of their own, where a cube has two, so that a rank that
-sends can receive at the same time: ranks that all send first, and then receive, do not wait for each other.
-
-A communicator: a group of ranks, the algorithm that they run, and the queue pairs that join them.
-
-The queue pairs of a group's wiring: rings in its window, alike derived on every rank.
-
-Room for the receive rings of process groups in the TCM: a window a group, the same on every PE of a SIP. Pure.
-
-Every rank derives the windows of all SIPs alike, since all ranks make and destroy groups in one order; so a sender
-knows the address of its peer's ring without asking. Inside its window a group takes and gives back room for each of
-its wirings, in the order of its calls, which is the same on all of its ranks.
-
-A process group of one rank: its SIPs, its window for rings, and the wirings that its calls have made. Pure.
-
-All ranks of a group make the same calls in the same order, so all give a wiring the same generation and room.
+Every rank derives windows, rings and generations alike, without communication: all ranks of a run make and destroy
+groups in one order, and all ranks of a group make the same calls in the same order. So a sender knows the address of
+its peer's ring without asking. A group has the same window on every PE of a SIP.
 """
 
 from collections import Counter
@@ -39,7 +25,10 @@ from sipsim.core.errors import ConfigError
 
 
 class Communicator(NamedTuple):
-    """The group's kernels run on ``pe_of_rank``, the PEs by rank, over the queue pairs ``entries``."""
+    """A group of ranks, the algorithm that they run, and the queue pairs ``entries`` that join them.
+
+    ``pe_of_rank``: the PEs by rank, on which the group's kernels run.
+    """
 
     algorithm: Algorithm
     pe_of_rank: list[PePlace]
@@ -217,7 +206,10 @@ class Windows:
 
 
 class Room:
-    """The room inside one window, shared by wirings: the least recently used ones make room for a new one."""
+    """The room inside one window, shared by wirings: the least recently used ones make room for a new one.
+
+    A group takes and gives back room in the order of its calls, which is the same on all of its ranks.
+    """
 
     def __init__(self, nbytes: int) -> None:
         self._nbytes = nbytes
@@ -276,7 +268,10 @@ def pair_generation(group: int, number: int, row: int = 0) -> int:
 
 
 class Wired(NamedTuple):
-    """An algorithm's queue pairs: rings of a size at an offset of the window, on ``places``, which grow with use."""
+    """An algorithm's queue pairs: rings of a size at an offset of the window, on ``places``, which grow with use.
+
+    All ranks of a group give a wiring the same generation and room.
+    """
 
     generation: int
     algorithm: str
@@ -353,7 +348,11 @@ MOST_SLOTS = 4
 
 
 class Pair(NamedTuple):
-    """Group ranks ``src`` and ``dst`` of a group."""
+    """Group ranks ``src`` and ``dst`` of a group, which exchange messages.
+
+    Both derive all of it from the tensor's size and layout, which must be alike, and from the group alone, in whatever
+    order their calls come.
+    """
 
     group: ProcessGroup
     src: int
@@ -417,10 +416,12 @@ class PairWorkers(NamedTuple):
 def pair_workers(
     tensor: DeviceTensor, n_pes: int, settings: WorkerSettings, allowed: tuple[int, ...] = ()
 ) -> PairWorkers:
-    """Of a message of the size and layout of a tensor.
+    """The workers of a message of the size and layout of a tensor.
 
-    The PE that receives follows from the PE that sends alone, and no other PE sends to it: so messages of all layouts
-    between two ranks share their queue pairs.
+    Sending and receiving have PEs of their own, where a cube has two, so that a rank that sends can receive at the same
+    time: ranks that all send first, and then receive, do not wait for each other. The PE that receives follows from the
+    PE that sends alone, and no other PE sends to it: so messages of all layouts between two ranks share their queue
+    pairs.
     """
     pes = list(allowed or range(n_pes))
     halves = (pes[::2], pes[1::2]) if len(pes) > 1 else (pes, pes)

@@ -1,11 +1,4 @@
-"""An intercube exchange: what its algorithms have in common, from the config to the kernel and its reference.
-
-Kernels get it as numbers behind ADR-0032's own (:data:`Numbers`), and make it again (:func:`exchange_of`).
-
-The hooks of an algorithm module that is an exchange (ADR-0023 D11, ADR-0032 D7), from what differs between them.
-
-A module makes a :class:`Form` and exports its methods under their names.
-"""
+"""The intercube exchange: from the config to the kernel, its reference, and the hooks of an algorithm's module."""
 
 from collections.abc import Sequence
 from enum import Enum
@@ -34,15 +27,18 @@ if TYPE_CHECKING:
     from sipsim.chips.ahbm.system import System
     from sipsim.chips.ahbm.tl.language import TL
 
-
 Array = np.ndarray[Any, Any]
 Numbers = tuple[int, int, int, int, int, int, int, int, int]
-"""Elements a cube, width and height of the cube mesh, SIPs; then workers a cube, root cube, whether SIPs are in rings,
-slot size, slots."""
+"""What a kernel gets: ADR-0032's own numbers (elements a cube, width and height of the cube mesh, SIPs); then workers a
+cube, root cube, whether SIPs are in rings, slot size, slots.
+"""
 
 
 class Exchange(NamedTuple):
-    """``lanes``: groups of members, each with elements of its own. ``rotates``: whether units have different owners."""
+    """An exchange as its algorithms have it in common: the members of ``grid``, and how they share the elements.
+
+    ``lanes``: groups of members, each with elements of its own. ``rotates``: whether units have different owners.
+    """
 
     grid: Grid
     lanes: int
@@ -80,7 +76,7 @@ class Exchange(NamedTuple):
 
 
 def exchange_of(numbers: Sequence[int], sip_w: int, sip_h: int, rotates: bool, pes: int = 1) -> Exchange:
-    """From the numbers that a kernel gets; ``pes``: rows in a cube."""
+    """The exchange, made again from the numbers that a kernel gets; ``pes``: rows in a cube."""
     _, cube_w, cube_h, _, count, root, wraps, slot_size, n_slots = numbers
     grid = Grid(pes, cube_w, cube_h, sip_w, sip_h, bool(wraps))
     return Exchange(grid, 1 if pes > 1 else count, root, slot_size, n_slots, rotates)
@@ -90,7 +86,8 @@ def numbers_of(system: "System", n_elem: int) -> Numbers:
     """What a kernel gets for ``n_elem`` elements a cube.
 
     Raises:
-        ConfigError: with slots in use until their messages are used, which could deadlock (:mod:`.schedule`).
+        ConfigError: with slots in use until their messages are used, which could deadlock
+                (:mod:`sipsim.chips.ahbm.collectives.intercube.schedule`).
         ValueError: as :func:`sips_wrap`.
     """
     name = system.resolved.ccl.defaults.algorithm
@@ -112,8 +109,10 @@ class Rows(Enum):
 
 
 class Form(NamedTuple):
-    """``rotates``: whether units have different owners, as in
-    :class:`~sipsim.chips.ahbm.collectives.intercube.exchange.Exchange`.
+    """The hooks of an algorithm module that is an exchange (ADR-0023 D11, ADR-0032 D7).
+
+    A module makes a form of its own and exports the form's methods under their names. ``rotates``: as of
+    :class:`Exchange`.
     """
 
     rows: Rows
