@@ -1,7 +1,4 @@
-"""The config of a run, checked by the rules of every domain and of the chosen chip.
-
-Rules for ``system.chip``, and those of the chip that is chosen.
-"""
+"""The config of a run, checked by the rules of every domain and of the chosen chip."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path as File
@@ -79,7 +76,7 @@ def chip_rules_hold(resolved: Resolved) -> Problem | None:
 
 
 KIND_RULES: tuple[Rule, ...] = (known_chip, chip_params_fit_kind, edges_join_ports_of_chip)
-"""They come before those of the topology: a port that the chip has not is told first."""
+"""They come before those of the topology: a port that the chip does not have is reported first."""
 CHIP_RULES: tuple[Rule, ...] = (links_leave_by_ports_of_chip, chip_rules_hold)
 
 

@@ -1,34 +1,7 @@
-"""How a launch reaches its PEs: over IO_CPU and the M_CPUs, or at once where the config has no such path.
+"""The control path of a launch: from the host over IO_CPU (ADR-0036) and M_CPUs (ADR-0035) to PEs, and back.
 
-The host's message is at IO_CPU after the host's latency (and its SIP's start skew). IO_CPU takes ``launch_ns`` for it,
-stamps one start for all cubes (``target_ps``), and fans it out. A PE that has its message earlier waits for that time;
-one that gets it later starts late. Each kernel's end is an answer; the host knows of the last one after IO_CPU has
-gathered all, and after its latency once more.
-
-Limit: a launch that waits for another one on its PEs leaves the host when that one's end is known there.
-
-The path of a launch, as every process derives it: routes between IO_CPU, M_CPUs and PEs, times, the margin.
-
-IO_CPU stamps one start for all cubes of a launch (ADR-0036), ``margin_ps`` after it has taken the launch. Without a
-configured margin that is a bound of the fan-out where nothing else is there:
-
-    max over cubes of head(IO_CPU to M_CPU) + n_cubes * drain(cube_bytes)
-    + max over cubes of (n_pes * dispatch + max over PEs of head(M_CPU to PE) + n_pes * drain(pe_bytes))
-
-with the slowest edge's drain. The messages of one sender are at most one behind the other on each edge, so none comes
-later. Limits: other traffic, and CPUs that are busy with another launch, are in no bound; what they delay starts late.
-
-What must hold of every round over the control path (``--check-invariants``).
-
-A message from IO_CPU to PEs, fanned out by the M_CPUs of their cubes, and the gathering of their answers.
-
-Launches go this way; entries of page tables and copies could, but take no time yet. Every hop is a transfer over the
-NoC on ``vc_compute``, with its transit costs and other traffic. An M_CPU (ADR-0035) serves one message after the other:
-``dispatch_ps`` for each of its PEs, in order, and ``m_gather_ps`` for each answer; so does IO_CPU (ADR-0036) with
-``io_gather_ps``. A round takes two events a cube and two a PE.
-
-Limits: an M_CPU holds any number of messages, and answers of PEs are handled in the order in which they come, between
-dispatches of other rounds.
+A config without such a path launches at once (:class:`DirectLaunch`). Entries of page tables and copies could go this
+way, but take no time yet.
 """
 
 import hashlib
@@ -73,7 +46,17 @@ class Stretch(NamedTuple):
 
 
 class LaunchPath:
-    """Costs and routes of a config with the sections ``launch``, ``io_cpu`` and ``m_cpu``."""
+    """The path of a launch, derived by every process from the sections ``launch``, ``io_cpu`` and ``m_cpu``.
+
+    IO_CPU stamps one start for all cubes of a launch (ADR-0036), ``margin_ps`` after it has taken the launch. Without a
+    configured margin that is a bound of the fan-out where nothing else is there, with the slowest edge's drain:
+
+        max over cubes of head(IO_CPU to M_CPU) + n_cubes * drain(cube_bytes)
+        + max over cubes of (n_pes * dispatch + max over PEs of head(M_CPU to PE) + n_pes * drain(pe_bytes))
+
+    The messages of one sender are at most one behind the other on each edge, so none comes later. Limits: other
+    traffic, and CPUs that are busy with another launch, are in no bound; what they delay starts late.
+    """
 
     def __init__(self, resolved: Resolved, graph: RouteGraph) -> None:
         components = resolved.components
@@ -134,7 +117,7 @@ class LaunchPath:
 
 
 class FanOutChecker:
-    """A second account of all rounds of one SIP: who was told, and who has answered.
+    """A second account of all rounds of one SIP (``--check-invariants``): who got a message, and who has answered.
 
     Raises:
         InvariantViolation: from every method.
@@ -208,7 +191,11 @@ class Server:
 
 
 class ControlPath:
-    """IO_CPU and the M_CPUs of one SIP. ``checker``: with ``--check-invariants``."""
+    """IO_CPU and the M_CPUs of one SIP. ``checker``: with ``--check-invariants``.
+
+    Every hop is a transfer over the NoC on ``vc_compute``, with its transit costs, and meets other traffic. Limit: an
+    M_CPU holds any number of messages.
+    """
 
     def __init__(
         self,
@@ -240,8 +227,13 @@ class ControlPath:
 class Round:
     """One message from IO_CPU to each of ``places``, released by span ``cause``, and their answers.
 
-    ``at_pe`` has each PE do what it is told, and :meth:`answer` tells that it has. ``gathered(span)`` when IO_CPU has
-    taken the answers of all cubes.
+    The M_CPUs of the cubes fan it out. An M_CPU (ADR-0035) serves one message after the other: ``dispatch_ps`` for each
+    of its PEs, in order, and ``m_gather_ps`` for each answer; so does IO_CPU (ADR-0036) with ``io_gather_ps``. Answers
+    of PEs are handled in the order in which they come, between dispatches of other rounds. A round takes two events a
+    cube and two a PE.
+
+    ``at_pe`` has each PE do what the message says, and :meth:`answer` reports that it has. ``gathered(span)`` when
+    IO_CPU has taken the answers of all cubes.
     """
 
     def __init__(
@@ -362,7 +354,14 @@ class DirectLaunch(Launch):
 
 
 class RoutedLaunch(Launch):
-    """A launch over the control path. ``rank``: whose start skew it has; ``run``: the collective that it belongs to."""
+    """A launch over the control path. ``rank``: whose start skew it has; ``run``: the collective that it belongs to.
+
+    The host's message is at IO_CPU after the host's latency and its SIP's start skew. IO_CPU takes ``launch_ns`` for
+    it, stamps one start for all cubes (``target_ps``), and fans it out. A PE that has its message earlier waits for
+    that time; one that gets it later starts late. Each kernel's end is an answer. The host knows of the last one after
+    IO_CPU has gathered all, and after the host's latency once more. Limit: a launch that waits for another one on its
+    PEs leaves the host when that one's end is known there.
+    """
 
     def __init__(
         self,

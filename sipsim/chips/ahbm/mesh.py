@@ -1,32 +1,7 @@
-"""UCIe ports between the cubes of a SIP: one in the middle of each side of a cube.
+"""A SIP as a mesh of cubes: its parts, the edges between them, dimension-ordered routes.
 
-A port and the one that faces it are the two ends of a crossing (:mod:`sipsim.fabric.links.ucie`). Each takes
-half of ``fdi_to_fdi_ns``, rounded to ps; the wire between them is ``sip.cube_gap_mm`` long. There is no retimer in a
-package.
-
-The interface of a part: a kind of node of the cube mesh, where its nodes sit, and what their edges cost.
-
-A new part is one new module in this package, or a new memory one in :mod:`sipsim.chips.ahbm.memory`, registered by its
-node kind.
-
-A SIP as a mesh of cubes: its parts, the edges between them, dimension-ordered routes.
-
-Edges and routes are made on first use, so that idle cubes cost nothing. Where a part sits and what its edges cost is
-its own definition (:mod:`sipsim.fabric.noc.parts`). All SIPs of a system share one graph.
-
-HBM: the controller port of PE ``n``'s slice on router ``n``.
-
-IO ports: the ends of the links to other SIPs, one on each side of a SIP.
-
-IO_CPU: takes the host's launches, at the edge of the SIP (ADR-0036).
-
-M_CPU: the management CPU of a cube (ADR-0035).
-
-The ports of the PEs: PE ``n`` on router ``n``, with its DMA's costs. Its TCM is reached there.
-
-The routers of a cube, a mesh row by row.
-
-SRAM: one port a cube, on router 0.
+Where a part sits and what its edges cost is its own definition. Edges and routes are made on first use, so that idle
+cubes cost nothing. All SIPs of a system share one graph.
 """
 
 from abc import ABC, abstractmethod
@@ -64,9 +39,11 @@ class Cost(Protocol):
 
 
 class Part(ABC):
-    """All nodes of kind ``kind``, in a system of one config.
+    """All nodes of kind ``kind``, in a system of one config: where they sit, and what their edges cost.
 
-    ``Params``: what ``parts.<kind>`` of the components may hold, as ``params``; for parts whose costs have no section.
+    A new part is one definition, registered by its node kind, here or in a module that ``parts`` of the components
+    names. ``Params``: what ``parts.<kind>`` of the components may hold, as ``params``; for parts whose costs have no
+    section.
     """
 
     Params: ClassVar[type[Section]] = NoParams
@@ -269,7 +246,10 @@ def _by_space(parts: dict[str, Part]) -> dict[str, tuple[str, MemoryPart]]:
 
 @PARTS.register("hbm")
 class HbmPort(MemoryPart):
-    """One port for each PE's slice; access times are the memory's (:mod:`sipsim.chips.ahbm.memory`)."""
+    """The HBM controller's port of PE ``n``'s slice, on router ``n``.
+
+    Access times are the memory's (:mod:`sipsim.chips.ahbm.memory`).
+    """
 
     space = "hbm"
 
@@ -288,7 +268,10 @@ class HbmPort(MemoryPart):
 
 @PARTS.register("io")
 class IoPort(Part):
-    """On the configured cube, or the middle of its side of the cube mesh; there, in the middle of the same side."""
+    """The end of the link to another SIP, one on each side of a SIP.
+
+    It sits on the configured cube, or the middle of its side of the cube mesh; there, in the middle of the same side.
+    """
 
     def cost(self) -> Cost:
         return self.components.io_port
@@ -309,7 +292,10 @@ NO_CPU = NodeCost(overhead_ns=0, bandwidth_GBps=1)
 
 @PARTS.register("io_cpu")
 class IoCpuPort(Part):
-    """On the first router of its cube, and as far from it as an IO port."""
+    """IO_CPU, which takes the host's launches at the edge of the SIP (ADR-0036).
+
+    It sits on the first router of its cube, and as far from it as an IO port.
+    """
 
     def cost(self) -> Cost:
         return self.components.io_cpu or NO_CPU
@@ -324,7 +310,7 @@ class IoCpuPort(Part):
 
 @PARTS.register("m_cpu")
 class MCpuPort(Part):
-    """One a cube, on its first router, and as far from it as a PE."""
+    """M_CPU, the management CPU of a cube (ADR-0035), on its first router, and as far from it as a PE."""
 
     def cost(self) -> Cost:
         return self.components.m_cpu or NO_CPU
@@ -338,7 +324,10 @@ class MCpuPort(Part):
 
 @PARTS.register("pe")
 class PePort(MemoryPart):
-    """A transfer to or from a PE passes its PE_DMA."""
+    """The port of PE ``n``, on router ``n``; its TCM is reached there.
+
+    A transfer to or from the PE passes its PE_DMA, whose costs the port has.
+    """
 
     space = "tcm"
 
@@ -357,7 +346,7 @@ class PePort(MemoryPart):
 
 @PARTS.register("router")
 class Router(Part):
-    """Routers are a pitch apart."""
+    """The routers of a cube, a mesh row by row, a pitch apart."""
 
     def cost(self) -> Cost:
         return self.components.router
@@ -368,7 +357,7 @@ class Router(Part):
 
 @PARTS.register("sram")
 class SramPort(MemoryPart):
-    """The SRAM belongs to the cube, whichever PE an address names."""
+    """The SRAM's port, one a cube, on router 0: it belongs to the cube, whichever PE an address names."""
 
     space = "sram"
     is_of_cube = True
@@ -394,7 +383,12 @@ class SramPort(MemoryPart):
 
 @PARTS.register("ucie")
 class UciePort(Part):
-    """It joins a router of its cube with the port of the next cube that faces it."""
+    """A UCIe port in the middle of a side of a cube. It joins a router of its cube with the port of the next cube that
+    faces it.
+
+    The two ports are the ends of a crossing (:mod:`sipsim.fabric.links.ucie`). Each takes half of ``fdi_to_fdi_ns``,
+    rounded to ps; the wire between them is ``sip.cube_gap_mm`` long. There is no retimer in a package.
+    """
 
     def cost(self) -> Cost:
         port = self.components.ucie_port

@@ -1,9 +1,4 @@
-"""Rules for the meshes: the number of cubes, ports on cubes, PEs on routers.
-
-Rules for the control path: the sections that belong together, and the ranks that have a start skew.
-
-Rules for memories: their kinds, and what each kind is told.
-"""
+"""The rules of chip ``ahbm`` for its control path, its memories and its meshes."""
 
 from collections.abc import Iterator
 

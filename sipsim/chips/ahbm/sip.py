@@ -1,13 +1,4 @@
-"""One SIP: engine, fabric, memory and the PEs that take part, each made at its first use.
-
-It is the ``Model`` of a session, and independent of processes, of the broker's rules, and of the host script.
-
-The network interface of a SIP: its ports, and the parts that send to and receive from other SIPs.
-
-A message over a link is carried in pieces: over this SIP's edges and the link in one transfer, as a packet to the next
-SIP, and from the port there onwards. The packet says how long its train is, so that the next SIP can continue exactly
-where a single fabric would (DESIGN section 5).
-"""
+"""One SIP: its engine, fabric, memory, network interface and PEs."""
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -64,7 +55,13 @@ Ps = int
 
 
 class NetworkInterface:
-    """The parts of SIP ``sip`` that its PEs and its session use: ``messages``, ``credits``, ``ports``."""
+    """The network interface of SIP ``sip``: its ports, and the parts that send to and receive from other SIPs.
+
+    A message over a link is carried in pieces: over this SIP's edges and the link in one transfer, as a packet to the
+    next SIP, and from the port there onwards. The packet says how long its train is, so that the next SIP can continue
+    exactly where a single fabric would (DESIGN section 5). Its PEs and its session use ``messages``, ``credits``,
+    ``ports``.
+    """
 
     def __init__(
         self,
@@ -184,8 +181,10 @@ class Pe:
 class Sip:
     """The hardware of SIP ``sip`` and its tasks. ``send`` takes packets for other SIPs.
 
-    Parts whose state times depend on are new at each row start (:meth:`begin_row`); so nobody may keep one for longer.
-    ``handle_numbers``: by cube and PE, those of the handles to come.
+    It is the ``Model`` of a session, and independent of processes, of the broker's rules, and of the host script. Each
+    PE that takes part is made at its first use. Parts whose state times depend on are new at each row start
+    (:meth:`begin_row`); so nobody may keep one for longer. ``handle_numbers``: by cube and PE, those of the handles to
+    come.
 
     ``check_invariants`` turns on ``sipsim.chips.ahbm.ipcq.invariants`` and ``sipsim.fabric.noc.witness``.
     ``keep_spans`` retains spans and transfers, for ``sipsim.insight.explain``. ``second_pass`` makes a second pass,

@@ -1,10 +1,8 @@
-"""Host code inside the host task itself, which is a greenlet: a call is a call.
-
-The interface between host code and the simulation: a bridge starts the host program and carries all of its calls.
+"""The bridge between host code and the simulation: it starts the host program and carries all of its calls.
 
 Host code may run anywhere, but only the host task, which belongs to the simulation's loop, can wait in simulated time.
 A bridge brings each call of the host API to that task and its result or exception back. The simulation stands while
-host code runs, so no result depends on how.
+host code runs, so no result depends on where it runs.
 """
 
 from abc import ABC, abstractmethod
@@ -63,7 +61,10 @@ def host_call(method: Method) -> Method:
 
 
 class GreenletBridge(Bridge):
-    """The host program is the body of the host task. One that is cut short is never resumed."""
+    """The host program is the body of the host task itself, a greenlet: a call is a call.
+
+    A program that is cut short is never resumed.
+    """
 
     def body(self, program: Callable[[], None]) -> Callable[[], None]:
         return program

@@ -1,7 +1,4 @@
-"""What every process derives before simulated time begins, whatever the chip: SIPs, channels, bounds, one digest.
-
-The tree of links along which all SIPs agree on a common start (``sipsim.chips.ahbm.barrier``).
-"""
+"""What every process derives before simulated time begins, whatever the chip: SIPs, channels, bounds, one digest."""
 
 import hashlib
 from abc import ABC, abstractmethod
@@ -25,8 +22,9 @@ ROOT = 0
 
 
 class BarrierTree:
-    """For each SIP its parent, children and channels to them; ``gap_ps``: from the latest end to the common start.
+    """The tree of links along which all SIPs agree on a common start (``sipsim.chips.ahbm.barrier``).
 
+    It has for each SIP its parent, children and channels to them. ``gap_ps``: from the latest end to the common start.
     ``control_ps``: by SIP, what a packet takes until it is on its way; ``channels``: those of the plan.
     """
 
