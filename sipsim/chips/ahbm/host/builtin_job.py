@@ -1,20 +1,8 @@
 """The built-in job: a collective on seeded data, size after size, each result checked exactly.
 
-With a user's algorithm that has a ``reference``, that says what is right.
-
-All ranks start every iteration at one simulated time, so that none contains the skew that the one before left.
-It is a host program like a user's script, and uses the same ``torch``.
-
-The data of the built-in job over a group: sources of all ranks, known by their place alone, and exact results.
-
-The rows of the built-in job, each from a row start, and their iterations: each on fresh data, from a start common to
-all ranks, and checked.
-
-The built-in job of a collective over a group: seeded data, size after size, each result checked exactly.
-
-From a request to the built-in job over groups of SIPs: algorithms, groups, layouts and sizes that can run.
-
-From a request to the built-in job: a collective that can run on the system, with sizes that fit.
+It is a host program like a user's script, and uses the same ``torch``. All ranks start every iteration at one simulated
+time, so that none contains the skew that the one before left. The ``reference`` of a user's algorithm, if it has one,
+says what is right.
 """
 
 from collections.abc import Callable
@@ -55,10 +43,11 @@ MOST_FACTORS = 16
 
 
 class GroupData:
-    """The sources of the ranks of a group, the SIPs ``sips``, with units of ``n_elem`` elements.
+    """The sources of the ranks of a group, the SIPs ``sips``, with units of ``n_elem`` elements, and exact results.
 
-    Sums are of small integers, every partial sum exact. Factors of a product are 2 and 1/2, or odd integers in integer
-    types, of either sign, so that a lost one shows in every element; beyond ``MOST_FACTORS`` ranks 1, in every second.
+    A source is known by its place alone. Sums are of small integers, every partial sum exact. Factors of a product are
+    2 and 1/2, or odd integers in integer types, of either sign, so that a lost one shows in every element; beyond
+    ``MOST_FACTORS`` ranks 1, in every second.
     """
 
     def __init__(
@@ -121,7 +110,10 @@ class Buffers(NamedTuple):
 
 
 class Iterations:
-    """The iterations of one rank, in all rows of its job. The first row starts at time 0."""
+    """The iterations of one rank, in all rows of its job. The first row starts at time 0.
+
+    A row begins at a row start. Each iteration runs on fresh data, from a start common to all ranks, and is checked.
+    """
 
     def __init__(self, job: Job, dist: Distributed) -> None:
         self._job = job
@@ -205,7 +197,10 @@ def spread(sizes: tuple[int, ...], itemsize: int, n_cubes: int, n_pes: int) -> D
 
 
 class GroupJob:
-    """One rank's part of the job. A rank outside of all groups only takes part in the common starts."""
+    """One rank's part of the built-in job of a collective over groups.
+
+    A rank outside of all groups only takes part in the common starts.
+    """
 
     def __init__(self, job: Job, collective: GroupCollective, torch: Torch, plan: Plan, rank: int) -> None:
         self._job = job
@@ -263,9 +258,10 @@ class _Planned(Shaped):
 
 
 def group_job(request: JobRequest, collective: GroupCollective, plan: Plan, job: Job) -> Job:
-    """The job of a request for a collective over groups; ``job`` has what all jobs have.
+    """The job of a request for a collective over groups of SIPs: algorithms, groups, layouts and sizes that can run.
 
-    ``n_elems`` counts elements of a unit; sizes are those of the larger tensor of a rank.
+    ``job`` has what all jobs have. ``n_elems`` counts elements of a unit; sizes are those of the larger tensor of a
+    rank.
 
     Raises:
         ConfigError: for what cannot run, with what to do.

@@ -1,16 +1,9 @@
 """``torch.distributed`` on the simulated machine: the process group, and collectives that run as kernels.
 
-Each registered collective is a method here (:mod:`sipsim.collectives.collectives`).
-
-``init_process_group`` takes no IPCQ settings (ADR-0023 D10): algorithm, buffers and wiring come from the config.
-Ranks are SIPs. A collective launches its kernel on the PEs of its communicator on this SIP, and the host
-script waits, in simulated time, until all of them have ended.
-
-``send``, ``recv`` and their kin: messages from one rank to another, each a launch on both.
-
-What ``torch.distributed`` has besides collectives and the making of groups: other names, ranks, and the barrier.
-
-``torch.ahbm.row``: what a script does inside is a row of the table by itself, from a row start on.
+Ranks are SIPs. Each registered collective is a method (:data:`sipsim.collectives.call.COLLECTIVES`). A collective
+launches its kernel on the PEs of its communicator on this SIP, and the host script waits, in simulated time, until all
+of them have ended. A message from one rank to another is a launch on both. ``init_process_group`` takes no IPCQ
+settings (ADR-0023 D10): algorithm, buffers and wiring come from the config.
 """
 
 import weakref
@@ -181,9 +174,7 @@ def _check_parts(name: str, rows: list[int], whole: int, size: int) -> None:
 
 
 class Row:
-    """A context manager; see :meth:`sipsim.chips.ahbm.host.distributed.Distributed.row`. ``begin(name)``:
-    the row start.
-    """
+    """A context manager; see :meth:`Distributed.row`. ``begin(name)``: the row start."""
 
     def __init__(self, name: str, records: RunRecords, begin: Callable[[str], None]) -> None:
         if not isinstance(name, str) or not name.strip() or not name.isprintable():

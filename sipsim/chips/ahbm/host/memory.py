@@ -1,23 +1,9 @@
-"""How the addresses of a kernel are translated on its PE: by the allocator in no time, or by the PE's MMU.
-
-The memory of a tensor, and the notice that nothing refers to it any more.
+"""The HBM of tensors: physical blocks, virtual ranges, and the return of both once nothing refers to a tensor.
 
 A reference count does not say when: a tensor that a dead reference cycle holds, too, loses its last reference when
-Python happens to collect the cycle, which differs between engines. So what dies is only noted here, and memory returns
-at moments that the program alone decides (``AddressSpace.allocate``), after a full collection.
-
-The messages that map a tensor in the page tables of a SIP's PEs, and by which the same mappings end.
-
-For all PEs copy 0; where there are copies, for all PEs of a cube the first copy there, and for a PE its own
-(:class:`~sipsim.chips.ahbm.host.layout.DPPolicy`).
-
-HBM of tensors: physical blocks, virtual ranges, and the return of both when nothing refers to a tensor any more.
-
-The first block that is large enough is taken; virtual addresses are used once in a row. Memory returns at a row start,
-and in ``allocate``, when there is no room or when as much was made since the last time as was alive then: what Python's
-full collection finds dead at that moment depends on nothing but the program
-(:mod:`sipsim.chips.ahbm.host.memory`). A freed tensor is hashed, so that ``tensor_sha256`` covers every tensor,
-and its bytes return to the host.
+Python happens to collect the cycle, which differs between engines. So what dies is only noted, and memory returns at
+moments that the program alone decides (:meth:`AddressSpace.allocate`, :meth:`AddressSpace.begin_row`), after a full
+collection.
 """
 
 import gc
@@ -109,7 +95,11 @@ class Watch(weakref.ref[Storage]):
 
 
 def map_messages(allocation: Allocation) -> list[MmuMapMsg]:
-    """One message for each target, all PEs first."""
+    """The messages that map a tensor in the page tables of a SIP's PEs, one for each target, all PEs first.
+
+    All PEs get copy 0; where there are copies (:class:`~sipsim.chips.ahbm.host.layout.DPPolicy`), all PEs of a cube the
+    first copy there, and a PE its own. The same mappings end when the tensor is freed.
+    """
     entries: dict[Target, list[MmuMapEntry]] = {}
     for segment in allocation.segments:
         for target, block in _seen(segment).items():
@@ -170,6 +160,11 @@ class FreeBlocks:
 
 class AddressSpace:
     """The tensors of SIP ``sip``: ``room_bytes`` in the HBM of each PE, in ``memory``; a PE without any costs nothing.
+
+    The first block that is large enough is taken; virtual addresses are used once in a row. Memory returns at a row
+    start, and in :meth:`allocate`, when there is no room or when as much was made since the last time as was alive
+    then: what Python's full collection finds dead at that moment depends on nothing but the program. A freed tensor is
+    hashed, so that ``tensor_sha256`` covers every tensor, and its bytes return to the host.
 
     ``bridge``: by which host code calls them. ``page_table``: that of the PEs' MMUs, which follows.
     """
@@ -369,7 +364,10 @@ Translate = Callable[[int, int], int]
 
 
 def translation_on(pe: Pe, space: AddressSpace, is_checked: bool) -> Translate:
-    """The translation for the kernels of a PE. ``is_checked``: MMU and allocator must agree each time."""
+    """The translation for the kernels of a PE: by the allocator in no time, or by the PE's MMU.
+
+    ``is_checked``: MMU and allocator must agree each time.
+    """
     exact = space.translation_for(pe.cube, pe.pe)
     if pe.mmu is None:
         return exact

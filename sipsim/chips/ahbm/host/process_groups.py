@@ -1,9 +1,4 @@
-"""The process groups of one rank: made and destroyed by all ranks in one order, each with a window for its rings.
-
-Runs collectives of process groups on one SIP: chooses the algorithm, wires it when it is needed, launches it.
-
-Which PEs of a SIP a launch names.
-"""
+"""The process groups of one rank, and the collectives that run in them."""
 
 from collections.abc import Callable, Sequence
 from operator import index
@@ -43,8 +38,10 @@ class Ready(NamedTuple):
 
 
 class GroupRuns:
-    """Those of one SIP. By generation, ``_of_generation``: its works that have not ended, and some that have;
-    ``_displaced``: the wirings that lie in its room, and are closed before it is installed.
+    """The collectives of process groups on one SIP: it chooses the algorithm, wires it when needed, and launches it.
+
+    By generation, ``_of_generation``: its works that have not ended, and some that have; ``_displaced``: the wirings
+    that lie in its room, and are closed before it is installed.
     """
 
     def __init__(self, sip: Sip, queue: KernelQueue) -> None:
@@ -302,7 +299,10 @@ GroupHandle = ProcessGroup | NonMember
 
 
 class ProcessGroups:
-    """Those of SIP ``sip``. ``note``: is told of each that is made or destroyed, as text."""
+    """The process groups of SIP ``sip``, each with a window for its rings.
+
+    All ranks make and destroy groups in one order. ``note``: called with each that is made or destroyed, as text.
+    """
 
     def __init__(self, plan: Plan, sip: int, note: Callable[[str], None]) -> None:
         self._plan = plan

@@ -1,12 +1,4 @@
-"""Events: points behind the launches that a host program has made, and the simulated times between them.
-
-Names, defaults and kinds of errors are those of ``torch.Event``. There are no streams: an event stands behind all
-launches and collectives of its SIP that were made before it.
-
-What an asynchronous collective leaves: a future of its tensors, with functions to be called on them.
-
-The launches of one SIP: each waits for the earlier ones that share a PE with it, and runs beside all others.
-"""
+"""The launches of one SIP, and the works, futures and events by which a host program waits for them."""
 
 import weakref
 from collections import defaultdict, deque
@@ -56,7 +48,7 @@ class Outputs:
 
 
 class Future:
-    """The value of a launch, or of a function of another future's, once that has ended."""
+    """The value of an asynchronous collective, or of a function of another future's, once the launch has ended."""
 
     def __init__(self, work: Awaited, compute: Callable[[], Any]) -> None:
         self._work = work
@@ -206,8 +198,9 @@ class Work:
 class KernelQueue:
     """The launches of one SIP, in the order in which the host made them on each PE.
 
-    ``space``: where tensors lie. ``places``: the PEs that a launch runs on unless it names others. ``ended``: how many
-    launches have ended; ``records``: of the first of these.
+    A launch waits for the earlier ones that share a PE with it, and runs beside all others. ``space``: where tensors
+    lie. ``places``: the PEs that a launch runs on unless it names others. ``ended``: how many launches have ended;
+    ``records``: of the first of these.
     """
 
     def __init__(self, sip: Sip, space: AddressSpace, places: list[PePlace]) -> None:
@@ -407,8 +400,9 @@ PS_PER_MS = 10**9
 class Event:
     """A point in the launches of ``queue``, once :meth:`record` has been called; the last call counts.
 
-    Its time is that at which the last launch before it has ended, as the host knows it, or that of the call if all had
-    ended: host code takes no time.
+    Names, defaults and kinds of errors are those of ``torch.Event``. There are no streams: an event stands behind all
+    launches and collectives of its SIP that were made before it. Its time is that at which the last launch before it
+    has ended, as the host knows it, or that of the call if all had ended: host code takes no time.
     """
 
     def __init__(self, queue: KernelQueue, enable_timing: bool = False) -> None:

@@ -1,9 +1,7 @@
 """The operations of tensors: each launches a kernel on the PEs that hold them, and waits for it in simulated time.
 
-What is computed is what the words of ``tl`` compute (:mod:`sipsim.core.arithmetic`). The result is a new tensor with
-the layout of the operands; its memory is made in no time, as by ``torch.empty``.
-
-Which layouts the operations of tensors take, and that of their results.
+The words of ``tl`` say what is computed (:mod:`sipsim.core.arithmetic`). The result is a new tensor with the layout of
+the operands (of a product: :func:`product_layout`); its memory is made in no time, as by ``torch.empty``.
 """
 
 import math
