@@ -1,26 +1,6 @@
-"""Records of PE_IPCQ: endpoints, install entries, tokens, credits (ADR-0023 D2.5 and D12).
+"""The records of PE_IPCQ: endpoints, install entries, tokens, credits (ADR-0023 D2.5, D12), requests, frames.
 
 Addresses are encoded, sizes in bytes, times in picoseconds.
-
-Bytes of a transfer on the wires of a SIP: its payload, or under ``hw_strict`` the flits that it fills.
-
-Source: ADR-0023 D19. A flit is 64 B with 60 B of payload; the first of an IPCQ message carries its metadata too and
-has room for 52 B. Credits, read commands and acknowledgements are single headers of their configured size.
-
-What becomes of a message that a receive takes, until its slot is credited (``latch`` in ``ccl.yaml``).
-
-``null``: its bytes are in the handle at once and for nothing, and the slot is credited. ``copy``: PE_DMA copies them
-from the ring's memory to the PE's TCM, and then the slot is credited. ``in_place``: the handle stands for the slot. The
-first command that names it reads the slot, and the slot is credited when it has done so: a slot in HBM or SRAM when the
-bytes are in the PE, one in the TCM at the command's end, or when the last byte of a message has passed PE_DMA. What a
-command has read lies in the PE's TCM from then on, so the handle may be named again. ``tl.release`` and the end of the
-kernel free a slot without reading it. Slots are credited in order: one that is read waits for those before it.
-
-**Limit**: the write to the TCM beside the first reading takes no time.
-
-What frames carry for PE_IPCQ, and their codecs: messages, credits sent as messages, credits on their own wire.
-
-Requests to PE_IPCQ: sends and receives, which it may serve later than they are made.
 """
 
 from collections.abc import Callable
@@ -38,7 +18,12 @@ HEADER_BYTES = 16
 
 
 class WireFormat:
-    """Bytes on the wire for payload bytes (at least 1)."""
+    """Bytes on the wires of a SIP for payload bytes (at least 1): the payload, or under ``hw_strict`` the flits it
+    fills.
+
+    Source: ADR-0023 D19. A flit is 64 B with 60 B of payload; the first of an IPCQ message carries its metadata too and
+    has room for 52 B. Credits, read commands and acknowledgements are single headers of their configured size.
+    """
 
     def __init__(self, in_flits: bool) -> None:
         self._in_flits = in_flits
@@ -56,6 +41,16 @@ class WireFormat:
 
 
 COPY, IN_PLACE = "copy", "in_place"
+"""``latch`` in ``ccl.yaml``: what becomes of a message that a receive takes, until its slot is credited.
+
+``null``: its bytes are in the handle at once and for nothing, and the slot is credited. ``copy``: PE_DMA copies them
+from the ring's memory to the PE's TCM, and then the slot is credited. ``in_place``: the handle stands for the slot. The
+first command that names the handle reads the slot, and the slot is credited when it has done so: a slot in HBM or SRAM
+when the bytes are in the PE, one in the TCM at the command's end, or when the last byte of a message has passed PE_DMA.
+What a command has read lies in the PE's TCM from then on, so the handle may be named again. ``tl.release`` and the end
+of the kernel free a slot without reading it. Slots are credited in order: one that is read waits for those before it.
+Limit: the write to the TCM beside the first reading takes no time.
+"""
 FETCH, PASS = "slot fetch", "slot pass"
 """Spans of the reading of a slot in place: from HBM or SRAM to the PE; by a message that passes PE_DMA."""
 
@@ -302,8 +297,10 @@ class CopyTo(NamedTuple):
 
 
 class SendRequest(Protocol):
-    """A send, which waits while the peer's ring is full. It leaves no sooner than ``start_ps``. ``cause``: the span
-    that released its command; ``reason``: what it waits for. ``is_followed``: it is told when it has ``passed``.
+    """A send, which PE_IPCQ may serve later than it is made: it waits while the peer's ring is full.
+
+    It leaves no sooner than ``start_ps``. ``cause``: the span that released its command; ``reason``: what it waits for.
+    ``is_followed``: whether ``passed`` is called.
     """
 
     source: Source

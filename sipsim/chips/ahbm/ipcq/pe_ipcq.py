@@ -1,10 +1,8 @@
 """PE_IPCQ: the control plane of inter-PE queues: pointers, backpressure and credits (ADR-0023, ADR-0025).
 
 It moves no data: a send becomes an ``IpcqDmaToken`` for the data plane. A message that arrives is matched to a
-direction by the address that it is written to, never by its sender (ADR-0025 D2). Invariant I6: the data
-write and the update of ``peer_head_cache`` happen in one step; both are in :meth:`PeIpcq.arrive`.
-
-The parts of its SIP that PE_IPCQ uses.
+direction by the address that it is written to, never by its sender (ADR-0025 D2). Invariant I6: the data write and the
+update of ``peer_head_cache`` happen in one step; both are in :meth:`PeIpcq.arrive`.
 """
 
 from collections import deque

@@ -1,17 +1,4 @@
-"""The data plane of PE_IPCQ: writes each message into its peer's slot, on this SIP or behind links.
-
-PE_DMA's queue for communication: a PE's messages leave in the order of their sends.
-
-A message whose bytes are fetched from another memory arrives at the PE some time after its send. Later messages,
-already in the PE or fetched faster, leave after its last byte; otherwise they would overtake it (I2). So does any
-message after one that was in the PE and left at once, but waits for the ports of the TCM.
-
-How PE_DMA brings the bytes of a message from another memory, to pass them on as they come.
-
-The deliveries of PE_IPCQ: messages end in a ring, and credits that are sent as messages at their PE.
-
-How credits travel to the peer: on a wire of their own, or over the fabric as messages.
-"""
+"""The data plane of PE_IPCQ: messages into their peers' slots, on this SIP or behind links, and credits back."""
 
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -57,7 +44,13 @@ class Departure:
 
 
 class Departures:
-    """The queue of one PE. All times are those at which bytes pass PE_DMA on the way out."""
+    """PE_DMA's queue for communication, of one PE: its messages leave in the order of their sends.
+
+    A message whose bytes are fetched from another memory arrives at the PE some time after its send. Later messages,
+    already in the PE or fetched faster, leave after its last byte; otherwise they would overtake it (I2). So does any
+    message after one that was in the PE and left at once, but waits for the ports of the TCM. All times are those at
+    which bytes pass PE_DMA on the way out.
+    """
 
     __slots__ = ("_at_once_ps", "_clear_ps", "_engine", "_waiting")
 
@@ -96,7 +89,10 @@ class Departures:
 
 
 class Fetch:
-    """Fetches for all PEs of one SIP: a command of ``command_bytes`` to the memory, its read, and the data back."""
+    """Fetches for all PEs of one SIP: a message's bytes from another memory, which PE_DMA passes on as they come.
+
+    A fetch is a command of ``command_bytes`` to the memory, its read, and the data back.
+    """
 
     def __init__(
         self,
@@ -306,9 +302,9 @@ Emit = Callable[[int, Ps, bytes], None]
 
 
 class CreditSender:
-    """Sends the credits of SIP ``sip``. ``channels``: by destination, the channel of credits on their own wire; to
-    other SIPs they are far packets.
+    """Sends the credits of SIP ``sip``: on a wire of their own, or over the fabric as messages.
 
+    ``channels``: by destination, the channel of credits on their own wire; to other SIPs they are far packets.
     ``nbytes``: a credit as a message; ``vc``: its virtual channel; ``overhead_ps``: PE_IPCQ's.
     """
 
@@ -412,7 +408,7 @@ class _Path(NamedTuple):
 
 
 class MessageSender:
-    """Sends the messages of one SIP's PEs. ``overhead_ps`` is PE_IPCQ's."""
+    """Sends the messages of one SIP's PEs, each into its peer's slot. ``overhead_ps`` is PE_IPCQ's."""
 
     def __init__(
         self,
