@@ -1,36 +1,8 @@
 """The HBM controller of a cube, as the union of its slices: the channels of a PE's slice behind that PE's port.
 
-A slice has ``channels`` of the stack's 64 bit channels, with two pseudo channels each
-(:mod:`sipsim.chips.ahbm.memory.dram`: mapping, timings with sources, banks, bus, refresh). An access is divided into
-bursts of 32 B over the pseudo channels.
-
-* **Read**: ``front_end + tCL + burst`` until its first burst leaves, if its rows are open and the buses free; the
-  others follow at the slice's bandwidth. The front end is a fixed path, stated apart from the DRAM.
-* **Write**: posted. It ends ``write_latency_ns`` of the section after its last byte is in the write queue, which is at
-  once unless the queue is full; bursts are committed to the banks later, with no one waiting.
-
-What a read takes beyond that is noted by its reason: opening rows, refresh, other accesses. An access costs one event
-and arithmetic in the number of rows it touches; pseudo channels that are in the same state, as they are while all
-accesses are aligned, are worked out once.
-
-Parameters, all but ``preset`` optional: ``channels`` of the slice, ``refresh`` (``all_bank`` or ``none``),
-``page_policy`` (``open``, ``closed``), ``front_end_ns``; ``null`` is the preset's value. ``read_latency_ns`` of the
-section is not used, and a user's value of it refused.
-
-Limits: those of :mod:`sipsim.chips.ahbm.memory.pseudo_channel`; a read does not find its bytes in the write queue, it
-takes the way to the bank; all channels refresh at the same time; reads have no queue of finite length; refresh
-management, per-bank refresh, ECC, power states and temperature are not modelled. A write's bursts may be drained before
-all of its bytes have come, never before the first.
-
-Which burst of a slice is where: address bits choose pseudo channel, channel, bank group, bank, column and row.
-
-Of the offset within a PE's slice, from the lowest bit:
-
-    burst (5 bits: 32 B) | bank group | pseudo channel (1) | channel | column (row / 32 B) | bank | row
-
-So a sequential stream takes turns between bank groups (tCCD_S, not tCCD_L), then between the pseudo channels of the
-slice, and stays in open rows for ``groups * row_bytes`` a pseudo channel. All bursts of a slice with equal bank and row
-bits are a *stripe*: a row of one bank in each bank group of each pseudo channel.
+A slice has ``channels`` of the stack's 64 bit channels, with two pseudo channels each. Timings and their sources are in
+:mod:`~sipsim.chips.ahbm.memory.presets`; banks, bus and refresh in :mod:`~sipsim.chips.ahbm.memory.pseudo_channel`. An
+access is divided into bursts of 32 B over the pseudo channels.
 """
 
 from collections.abc import Iterator
@@ -61,7 +33,17 @@ class Piece(NamedTuple):
 
 
 class Mapping:
-    """A slice of ``channels``, a power of two, of a device."""
+    """The mapping of a slice of ``channels``, a power of two, of a device: which burst is where.
+
+    Address bits choose pseudo channel, channel, bank group, bank, column and row. The offset within a PE's slice, from
+    the lowest bit:
+
+        burst (5 bits: 32 B) | bank group | pseudo channel (1) | channel | column (row / 32 B) | bank | row
+
+    So a sequential stream takes turns between bank groups (tCCD_S, not tCCD_L), then between the pseudo channels of the
+    slice, and stays in open rows for ``groups * row_bytes`` a pseudo channel. All bursts of a slice with equal bank and
+    row bits are a *stripe*: a row of one bank in each bank group of each pseudo channel.
+    """
 
     def __init__(self, preset: Preset, channels: int) -> None:
         self.pseudo_channels = channels * PSEUDO_CHANNELS
@@ -113,7 +95,11 @@ ROWS, REFRESH, OTHERS, QUEUE = "opening rows", "refresh", "other accesses", "roo
 
 
 class HbmParams(Section, frozen=True):
-    """See the module."""
+    """``params`` of the section, all but ``preset`` optional: ``channels`` of the slice, ``refresh``, ``page_policy``,
+    ``front_end_ns``.
+
+    ``null`` is the preset's value. ``read_latency_ns`` of the section is not used, and a user's value of it refused.
+    """
 
     preset: str
     channels: Annotated[int, Meta(ge=1, le=64)] = 2
@@ -124,7 +110,22 @@ class HbmParams(Section, frozen=True):
 
 @MEMORY_KINDS.register("hbm_controller")
 class HbmController(StreamingPort):
-    """The channels of a slice."""
+    """The channels of a slice.
+
+    * **Read**: ``front_end + tCL + burst`` until its first burst leaves, if its rows are open and the buses free; the
+      others follow at the slice's bandwidth. The front end is a fixed path, stated apart from the DRAM.
+    * **Write**: posted. It ends ``write_latency_ns`` of the section after its last byte is in the write queue, which is
+      at once unless the queue is full; bursts are committed to the banks later, with no one waiting.
+
+    What a read takes beyond that is noted by its reason: opening rows, refresh, other accesses. An access costs one
+    event and arithmetic in the number of rows it touches; pseudo channels that are in the same state, as they are while
+    all accesses are aligned, are worked out once.
+
+    Limits: those of :mod:`sipsim.chips.ahbm.memory.pseudo_channel`; a read does not find its bytes in the write queue,
+    it takes the way to the bank; all channels refresh at the same time; reads have no queue of finite length; refresh
+    management, per-bank refresh, ECC, power states and temperature are not modelled. A write's bursts may be drained
+    before all of its bytes have come, never before the first.
+    """
 
     Params = HbmParams
     bandwidth_key = "params.preset"

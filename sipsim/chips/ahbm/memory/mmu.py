@@ -1,27 +1,4 @@
-"""PE_MMU: translates the virtual addresses of a PE's commands when the kernel issues them.
-
-One lookup for each page that a command touches. A hit takes no time: it is part of the cycle in which PE_DMA takes the
-descriptor (``pe_dma.overhead_ns``). A miss takes a page walk,
-
-    stall = misses x walk_ns
-
-for which the kernel waits, so commands of a PE stay in order, and none overtakes a walk. ``walk_ns`` stands for the
-dependent reads of the levels of the table. Parameters: ``pe_mmu`` of ``components.yaml``.
-
-Limits: a walk is a latency, and its reads meet no other traffic; one TLB level; a kernel that stalls issues nothing,
-so no two walks of a PE run at a time; physical addresses pass, as do PE_IPCQ's own reads of its rings.
-
-The page tables of one SIP: what the host maps for its PEs, as messages say it (ADR-0023 D12, ``MmuMapMsg``).
-
-A message maps for all PEs, for those of a cube, or for one PE; where several do, the narrowest counts, so that each PE
-may have a copy of its own behind one address. Tables that are alike are kept once: a PE that is not used costs nothing.
-
-Limit: a mapping may begin anywhere in a page, as shards do, and a page may hold parts of several mappings. Each part is
-a translation of its own, with base and bounds, where hardware would have page frames. Tables take no memory,
-and mapping takes no time: the host's calls deliver the messages, which ``sipsim.control`` does not carry yet.
-
-A TLB: the translations that were used last, fully associative, the least recently used one leaves.
-"""
+"""PE_MMU with its TLB, and the page tables of a SIP: virtual addresses of commands, translated at their issue."""
 
 from bisect import bisect_right
 from collections import deque
@@ -48,7 +25,7 @@ class MmuMapEntry(NamedTuple):
 
 
 class MmuMapMsg(NamedTuple):
-    """Map entries for the PEs of a target; None means all. ``name``: what is mapped, for messages."""
+    """Map entries for the PEs of a target; None means all (ADR-0023 D12). ``name``: what is mapped, for messages."""
 
     target_cube: int | None
     target_pe: int | None
@@ -81,9 +58,18 @@ Target = tuple[int | None, int | None]
 
 
 class PageTable:
-    """The tables of all PEs of a SIP, in pages of ``page_bytes``. ``on_unmap``: told the serial of what is unmapped.
+    """The tables of all PEs of a SIP, in pages of ``page_bytes``: what the host maps for its PEs, as messages say it.
 
-    ``version``: another number after each change.
+    A message maps for all PEs, for those of a cube, or for one PE; where several do, the narrowest counts, so that each
+    PE may have a copy of its own behind one address. Tables that are alike are kept once: a PE that is not used costs
+    nothing.
+
+    Limits: a mapping may begin anywhere in a page, as shards do, and a page may hold parts of several mappings. Each
+    part is a translation of its own, with base and bounds, where hardware would have page frames. Tables take no
+    memory, and mapping takes no time: the host's calls deliver the messages, which :mod:`sipsim.chips.ahbm.control`
+    does not carry yet.
+
+    ``on_unmap``: called with the serial of what is unmapped. ``version``: another number after each change.
     """
 
     def __init__(self, page_bytes: int) -> None:
@@ -179,7 +165,7 @@ Key = tuple[int, int]
 
 
 class Tlb:
-    """At most ``entries`` translations."""
+    """The last translations in use, at most ``entries``: fully associative, the least recently used one leaves."""
 
     def __init__(self, entries: int) -> None:
         self._entries = entries
@@ -237,7 +223,21 @@ class MmuPe(Protocol):
 
 
 class PeMmu:
-    """The MMU of one PE. ``hits`` and ``misses`` count lookups over the life of its SIP."""
+    """The MMU of one PE; its parameters are ``pe_mmu`` of ``components.yaml``.
+
+    One lookup for each page that a command touches. A hit takes no time: it is part of the cycle in which PE_DMA takes
+    the descriptor (``pe_dma.overhead_ns``). A miss takes a page walk,
+
+        stall = misses x walk_ns
+
+    for which the kernel waits, so commands of a PE stay in order, and none overtakes a walk. ``walk_ns`` stands for the
+    dependent reads of the levels of the table.
+
+    Limits: a walk is a latency, and its reads meet no other traffic; one TLB level; a kernel that stalls issues
+    nothing, so no two walks of a PE run at a time; physical addresses pass, as do PE_IPCQ's own reads of its rings.
+
+    ``hits`` and ``misses`` count lookups over the life of its SIP.
+    """
 
     def __init__(self, pe: MmuPe, cost: PeMmuCost, table: PageTable) -> None:
         self._pe = pe

@@ -1,40 +1,11 @@
-"""A PE's own memory: a port for reads and one for writes, or one for both, each of a bandwidth.
+"""Memory ports: where a transfer meets a memory, and what an access takes there on top of the fabric's time.
 
-An access of ``n`` bytes has its port for ``n / bandwidth_GBps``, in the order of arrival, and takes the section's
-latency besides: a read's first byte leaves the latency after the port is its own, a write ends the latency after its
-last byte is taken in. Loads and stores of the PE, copies, and messages that arrive in its rings use the same ports.
-
-What PE_GEMM fetches and stores passes them, too (:mod:`sipsim.chips.ahbm.gemm.pipeline`).
-
-Limits: no banks within a port; what PE_MATH reads and writes is not counted.
-
-A path of bytes that carries one access at a time, and what checks that (``--check-invariants``).
-
-A memory port: where a transfer meets a memory, and what an access takes there on top of the fabric's time.
-
-A port serves the accesses of one node; its kind decides how long each takes. It is one module of this package,
-registered by name and chosen by ``kind`` of the memory's section in ``components.yaml``. Bytes are in
-:mod:`sipsim.chips.ahbm.memory.store`.
+A port serves the accesses of one node. Its kind decides how long each takes: a class that is registered by name and
+chosen by ``kind`` of the memory's section in ``components.yaml``. Bytes are in :mod:`sipsim.chips.ahbm.memory.store`.
 
 Data stream: those of a read leave the memory while later ones are still read (:meth:`MemoryPort.read_out`), and those
-of a write come while earlier ones are written (:meth:`MemoryPort.write_in`). So an access over a route takes the longer
-of the memory's and the route's times for its bytes, not their sum.
-
-A memory whose every access takes the configured latency, however many there are at a time.
-
-A latency, and a bandwidth that reads and writes share: the fast model of a memory, for sweeps.
-
-An access of ``n`` bytes has the memory's one half-duplex bus for ``n / bandwidth_GBps``, in the order of arrival:
-
-* a read's first byte leaves ``read_latency_ns`` after the bus is its own, its last one ``n / bandwidth`` later;
-* a write has the bus from when its first byte came, and ends ``write_latency_ns`` after both the last byte's arrival
-  and its time on the bus.
-
-An access costs one event and O(1) arithmetic.
-
-Limits: no banks, rows, refresh or turnaround; a long access holds the bus to its end, so a short one behind it waits
-for all of it; a write whose data come more slowly than the bus takes them claims the bus as one piece, from its head
-on.
+of a write come while earlier ones are written (:meth:`MemoryPort.write`). So an access over a route takes the longer of
+the memory's and the route's times for its bytes, not their sum.
 """
 
 from abc import ABC, abstractmethod
@@ -60,7 +31,7 @@ KEPT = 256
 
 
 class BusWitness:
-    """Sees all stretches of time for which a bus was given to an access, in any order.
+    """Sees all stretches of time for which a bus was given to an access, in any order (``--check-invariants``).
 
     Raises:
         InvariantViolation: when two of them overlap.
@@ -85,8 +56,10 @@ class BusWitness:
 
 
 class Bus:
-    """Busy-until arithmetic: accesses pass in the order in which they are claimed. ``free_ps``: when all are
-    through."""
+    """A path of bytes that carries one access at a time, in the order in which they are claimed.
+
+    It is busy-until arithmetic. ``free_ps``: when all accesses are through.
+    """
 
     __slots__ = ("free_ps", "witness")
 
@@ -404,7 +377,10 @@ class MemoryPorts:
 
 @MEMORY_KINDS.register(FIXED_LATENCY)
 class FixedLatency(MemoryPort):
-    """``read_latency_ns`` and ``write_latency_ns`` of the memory's section; the bandwidth is that of its edges."""
+    """A memory whose every access takes the configured latency, however many there are at a time.
+
+    ``read_latency_ns`` and ``write_latency_ns`` of the memory's section; the bandwidth is that of its edges.
+    """
 
     is_constant = True
     keeps_order = True
@@ -432,7 +408,20 @@ class Bandwidth(Section, frozen=True):
 
 
 class BusPort(StreamingPort):
-    """A port with a bus for reads and one for writes, which may be the same."""
+    """A port with a bus for reads and one for writes, which may be the same.
+
+    An access of ``n`` bytes has its bus for ``n / bandwidth_GBps``, in the order of arrival:
+
+    * a read's first byte leaves ``read_latency_ns`` after the bus is its own, its last one ``n / bandwidth`` later;
+    * a write has the bus from when its first byte came, and ends ``write_latency_ns`` after both the last byte's
+      arrival and its time on the bus.
+
+    An access costs one event and O(1) arithmetic.
+
+    Limits: no banks, rows, refresh or turnaround; a long access holds the bus to its end, so a short one behind it
+    waits for all of it; a write whose data come more slowly than the bus takes them claims the bus as one piece, from
+    its head on.
+    """
 
     keeps_order = True
 
@@ -481,7 +470,10 @@ class BusPort(StreamingPort):
 
 @MEMORY_KINDS.register(LATENCY_BANDWIDTH)
 class LatencyBandwidth(BusPort):
-    """``read_latency_ns`` and ``write_latency_ns`` of the section, ``params.bandwidth_GBps`` shared by both."""
+    """A latency, and a bandwidth that reads and writes share: the fast model of a memory, for sweeps.
+
+    ``read_latency_ns`` and ``write_latency_ns`` of the section, ``params.bandwidth_GBps`` of the one half-duplex bus.
+    """
 
     Params = Bandwidth
 
@@ -498,7 +490,12 @@ class Ports(Section, frozen=True):
 
 @MEMORY_KINDS.register("tcm_ports")
 class TcmPorts(BusPort):
-    """``read_latency_ns`` and ``write_latency_ns`` of the section, ``params.bandwidth_GBps`` a port."""
+    """A PE's own memory: a port for reads and one for writes, or one for both, ``params.bandwidth_GBps`` each.
+
+    ``read_latency_ns`` and ``write_latency_ns`` of the section come on top. Loads and stores of the PE, copies,
+    messages that arrive in its rings, and what PE_GEMM fetches and stores (:mod:`sipsim.chips.ahbm.gemm.pipeline`) use
+    the same ports. Limits: no banks within a port; what PE_MATH reads and writes is not counted.
+    """
 
     Params = Ports
 

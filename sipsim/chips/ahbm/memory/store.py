@@ -1,12 +1,4 @@
-"""The bytes of one SIP: every TCM, HBM slice and SRAM, behind one store addressed physically.
-
-It has no timing: PE_DMA and PE_IPCQ time their accesses. Pages are made at their first write; bytes that were never
-written read as zero.
-
-A block in memory: rows of bytes at equal distances, such as a tile of a matrix.
-
-What the host writes to memories, as lines of the op log's file: it is no operation, and not in the log itself.
-"""
+"""The bytes of one SIP: every TCM, HBM slice and SRAM, behind one store addressed physically, without timing."""
 
 from collections.abc import Callable, Iterator
 from typing import NamedTuple, Protocol
@@ -17,9 +9,10 @@ from sipsim.records.oplog import OpLog, record_kind, values_as_text
 
 
 class Block(NamedTuple):
-    """``rows`` rows of ``row_bytes`` each, the first at ``address``; from row to row are ``pitch`` bytes.
+    """A block in memory, such as a tile of a matrix: ``rows`` rows of ``row_bytes`` each, at equal distances.
 
-    ``pitch`` is at least ``row_bytes``. The bytes of a block are those of its rows, one after the other.
+    The first row is at ``address``; from row to row are ``pitch`` bytes, at least ``row_bytes``. The bytes of a block
+    are those of its rows, one after the other.
     """
 
     address: int
@@ -53,14 +46,17 @@ HOST_CLEAR = record_kind("host.clear", "addr", "nbytes")
 
 
 class HostLog:
-    """Notes them in ``oplog``. ``now()``: in ps."""
+    """Notes what the host writes to memories as lines of the file of ``oplog``. ``now()``: in ps.
+
+    A host's write is no operation, so it is not in the log itself.
+    """
 
     def __init__(self, oplog: OpLog, now: Callable[[], int]) -> None:
         self._oplog = oplog
         self._now = now
 
     def host_wrote(self, address: int, data: bytes | memoryview) -> None:
-        """As :class:`sipsim.chips.ahbm.memory.store.HostWrites`."""
+        """As :class:`HostWrites`."""
         self._note(HOST_WRITE, address, len(data), values_as_text(data))
 
     def host_cleared(self, address: int, nbytes: int) -> None:
@@ -98,7 +94,8 @@ class HostWrites(Protocol):
 class MemoryStore:
     """All memories of SIP ``sip``. ``capacities``: bytes by space. ``of_cube``: spaces with one memory a cube.
 
-    ``listeners``: told of what the host writes.
+    PE_DMA and PE_IPCQ time their accesses. Pages are made at their first write; bytes that were never written read as
+    zero. ``listeners``: called with what the host writes.
     """
 
     def __init__(self, sip: int, capacities: dict[str, int], of_cube: frozenset[str] = frozenset()) -> None:
