@@ -1,28 +1,7 @@
-"""PE_SCHEDULER: takes the commands of a PE and hands each to the engine of its type.
+"""PE_SCHEDULER and the engines of a PE: each command goes to the one engine of its type, some through a queue.
 
-PE_CPU issues each command first (:mod:`sipsim.chips.ahbm.pe.cpu`), and its engine's queue must have a place for it
-(:mod:`sipsim.chips.ahbm.pe.engine`). Where neither costs anything, a command starts in the step in which its
-kernel gives it.
-
-The queue of an engine: the commands that it has taken and not ended, in order, and what may start next.
-
-With ``pe_scheduler.queue_depth`` every engine has one of that many places. A command takes a place when PE_CPU hands it
-over and gives it back at its end; while all are taken, the kernel is blocked. The engine executes one command at a
-time, in order, so none overtakes another. Engines that share a queue are one engine: PE_DMA's loads and stores.
-
-A send ends for its kernel when its message leaves, so its place is counted by arithmetic: PE_DMA passes messages on one
-after the other at its bandwidth, once it has their bytes, which may be fetched from another memory; the place is free
-when the last byte has passed. What the fabric holds back beyond that is not counted: it is bounded by the slots of the
-peers' rings.
-
-One engine of a PE as a server: it does one piece of work at a time, in the order in which they are given to it.
-
-Busy-until arithmetic, without events: whoever gives it work is told when that begins, and makes the event of its end.
-Tiles of composite commands share the units of their PE, and so do the commands of a kernel where engines have queues
-(ADR-0014). Without queues a command of a kernel starts when it is issued, by definition: its time counts, but it takes
-no turn, so that a unit may be busy with two things, and for longer than the time that passes.
-
-Engines of a PE that take commands: each type of command has one, found by that type.
+PE_CPU issues each command first (:mod:`sipsim.chips.ahbm.pe.cpu`), and its engine's queue must have a place for it.
+Where neither costs anything, a command starts in the step in which its kernel gives it.
 
 What is new is one module: a command, an engine with ``@engine_for(...)`` that times it on the parts of its PE and
 performs it, and the fields of its op log record (:func:`sipsim.records.oplog.record_kind`).
@@ -55,7 +34,14 @@ Start = Callable[[Completion], None]
 
 
 class EngineQueue:
-    """The commands of one engine, called ``name``; ``depth`` of them at most."""
+    """The commands that one engine has taken and not ended, in order. ``name``: the engine's; ``depth``: the most
+    commands.
+
+    With ``pe_scheduler.queue_depth`` every engine has a queue of that many places. A command takes a place when PE_CPU
+    hands it over and gives it back at its end; while all are taken, the kernel is blocked. The engine executes one
+    command at a time, in order, so none overtakes another. Engines that share a queue are one engine: PE_DMA's loads
+    and stores.
+    """
 
     def __init__(self, name: str, depth: int) -> None:
         self.name = name
@@ -116,7 +102,11 @@ def _start_or_fail(start: Start, completion: Completion) -> None:
 class SendPlaces:
     """The places of PE_DMA's queue of sends: when each message that was sent has passed PE_DMA.
 
-    Messages pass in the order of their sends. When one passes is not known while it, or one before it, is fetched.
+    A send ends for its kernel when its message leaves, so its place is counted by arithmetic. Messages pass in the
+    order of their sends, one after the other at PE_DMA's bandwidth, once PE_DMA has their bytes, which may be fetched
+    from another memory; a place is free when the last byte has passed. When a message passes is not known while it, or
+    one before it, is fetched. What the fabric holds back beyond that is not counted: it is bounded by the slots of the
+    peers' rings.
     """
 
     def __init__(self, depth: int) -> None:
@@ -164,7 +154,15 @@ UNITS = (MATH, GEMM, FETCH_STORE)
 
 
 class Unit:
-    """``free_ps``: when all work so far is done. ``busy_ps``: the time of all work so far."""
+    """One engine of a PE as a server: it does one piece of work at a time, in the order in which they are given to it.
+
+    It is busy-until arithmetic, without events: the caller learns when its work begins, and makes the event of its end.
+    Tiles of composite commands share the units of their PE, and so do the commands of a kernel where engines have
+    queues (ADR-0014). Without queues a command of a kernel starts when it is issued, by definition: its time counts,
+    but it takes no turn, so that a unit may be busy with two things, and for longer than the time that passes.
+
+    ``free_ps``: when all work so far is done. ``busy_ps``: the time of all work so far.
+    """
 
     __slots__ = ("busy_ps", "free_ps", "name")
 
@@ -234,7 +232,7 @@ class CommandEngine(ABC):
 
     ``starts_later``: ``take`` may be called before a command starts, which is at its completion's ``start_ps``.
     ``queue_name``: that of its queue; classes with one name share it. Empty: its commands enter none. ``queue``: None
-    without queues (``sipsim.chips.ahbm.pe.engine``).
+    without queues (:class:`EngineQueue`).
     """
 
     starts_later: ClassVar[bool] = False
@@ -351,7 +349,7 @@ class CommandEngine(ABC):
         return handles
 
     def _fetch(self, completion: Completion, then: Callable[[Completion], None]) -> None:
-        """Bring operands that are still in a slot in HBM or SRAM to the PE, one after the other, and then ...
+        """Bring operands that are still in a slot in HBM or SRAM to the PE, one after the other; then call ``then``.
 
         The completion's value lists what was fetched: (address, bytes).
         """

@@ -1,22 +1,6 @@
-"""PE_MATH: the time of operations on values that a PE holds; :mod:`sipsim.core.arithmetic` computes them.
+"""PE_MATH, and the values that take it no time: constants of a kernel, delays, and views of what a PE holds.
 
-An operation takes a fixed start-up, and goes over its bytes at a bandwidth: elements of its result (a reduction: of its
-operand) in the wider of its types, as often as it has ``passes``; a special function ``special_factor`` times as long.
-
-Limits: bytes are counted, not vectors, so a part of the last vector takes a part of its time. The last steps of a
-reduction, between the elements of one vector (64 B by default), take no time of their own; nor does widening to f32.
-
-Values that a kernel makes itself: they take no time, and are recorded so that a replay has them.
-
-Delays: PE_CPU is busy with what the model does not know, such as code of the kernel between its commands.
-
-Views: values that a PE holds, in another shape, or in part, or several as one. No part of the PE takes part, so they
-take no time.
-
-They share the room of their operands in the TCM, which returns when none is referred to any more. An operand that is
-still in a slot is fetched first, as by any command that names it. Handles that are joined were placed one behind the
-other when they were made (where each lies is the compiler's: ``sipsim.chips.ahbm.pe.tcm``), so a handle is joined
-once at most, and neither a view nor a message in its slot is: these lie elsewhere.
+:mod:`sipsim.core.arithmetic` computes the values.
 """
 
 import math
@@ -55,7 +39,10 @@ CONST = record_kind("const", "dtype", "shape", "values", "result")
 
 @engine_for(Const)
 class ConstEngine(CommandEngine):
-    """The values are those of now, whatever becomes of the kernel's array."""
+    """Values that a kernel makes itself take no time, and are recorded so that a replay has them.
+
+    They are those of now, whatever becomes of the kernel's array.
+    """
 
     def take(self, command: Const) -> Completion:
         completion = self._begin(command)
@@ -86,7 +73,10 @@ DELAY = record_kind("delay", "ps")
 
 @engine_for(Delay)
 class DelayEngine(CommandEngine):
-    """A delay begins when PE_CPU has issued what it was given, and is no command to issue itself."""
+    """In a delay PE_CPU is busy with what the model does not know, such as code of the kernel between its commands.
+
+    It begins when PE_CPU has issued what it was given, and is no command to issue itself.
+    """
 
     def issue(self, task: Task) -> None:
         self._pe.cpu.catch_up(task)
@@ -123,7 +113,16 @@ REARRANGEMENTS: dict[str, Callable[[Array, tuple[int, ...]], Array]] = {
 
 
 class PeMath:
-    """The times of operations by the config."""
+    """The times of operations by the config.
+
+    An operation takes a fixed start-up, and goes over its bytes at a bandwidth: elements of its result (a reduction: of
+    its operand) in the wider of its types, as often as it has ``passes``; a special function ``special_factor`` times
+    as long.
+
+    Limits: bytes are counted, not vectors, so a part of the last vector takes a part of its time. The last steps of a
+    reduction, between the elements of one vector (64 B by default), take no time of their own; nor does widening to
+    f32.
+    """
 
     def __init__(self, cost: PeMathCost) -> None:
         self._cost = cost
@@ -303,7 +302,12 @@ VIEWS = (VIEW, PART, JOIN)
 
 
 class NoWork(CommandEngine):
-    """PE_CPU has no command to issue."""
+    """Views: values that a PE holds, in another shape, in part, or several as one. PE_CPU has no command to issue.
+
+    No part of the PE takes part, so views take no time. They share the room of their operands in the TCM, which returns
+    when none is referred to any more. An operand that is still in a slot is fetched first, as by any command that names
+    it.
+    """
 
     def issue(self, task: Task) -> None:
         self._pe.cpu.catch_up(task)
@@ -311,7 +315,7 @@ class NoWork(CommandEngine):
 
 @engine_for(View)
 class ViewEngine(NoWork):
-    """Of one handle."""
+    """A view of one handle."""
 
     def take(self, command: View) -> Completion:
         completion = self._begin(command)
@@ -334,7 +338,12 @@ class ViewEngine(NoWork):
 
 @engine_for(Join)
 class JoinEngine(NoWork):
-    """Of several handles, which keep their room: it is that of the whole."""
+    """A view of several handles, which keep their room: it is that of the whole.
+
+    Handles that are joined were placed one behind the other when they were made (where each lies is the compiler's:
+    ``sipsim.chips.ahbm.pe.tcm``). So a handle is joined once at most, and neither a view nor a message in its slot is:
+    these lie elsewhere.
+    """
 
     def take(self, command: Join) -> Completion:
         completion = self._begin(command)

@@ -1,19 +1,4 @@
-"""Values that a PE holds: operands and results of its commands.
-
-What a kernel holds lies in the kernel region of its PE's TCM (``tcm_layout.handles_take_room``).
-
-The result of a command takes its bytes, in whole lines of the TCM, when the command is submitted: a load, an operation,
-a value that the kernel makes itself, a message that is not used in place. A handle that stands for a slot takes none
-until a command has read the slot. Room returns when nothing refers to the handle any more (CPython counts references,
-so that is the same instant in every run), with ``tl.release``, and at the end of the kernel. A command refers to its
-operands until it has ended, a send until its message leaves, and nothing else of ours does. A handle that is freed only
-by Python's collector of cycles keeps its room until then: when the collector runs depends on the process.
-
-Sizes are counted, and no addresses given: which handles a kernel holds at a time is its author's, where each lies is
-the compiler's, which knows all of them and packs them without gaps. An allocator that takes the first gap would make
-fragments here that no compiler leaves. **Limits**: addresses of the region that a kernel names itself (``tl.store`` to
-its own TCM) are not counted; operations need no scratch.
-"""
+"""The values that a PE holds, operands and results of its commands, and their room in the kernel region of its TCM."""
 
 import gc
 import sys
@@ -76,7 +61,21 @@ class Holding:
 
 
 class KernelRoom:
-    """The kernel region of the TCM of one PE. ``used_bytes`` of ``capacity_bytes`` are taken."""
+    """The kernel region of the TCM of one PE (``tcm_layout.handles_take_room``): ``used_bytes`` of ``capacity_bytes``.
+
+    The result of a command takes its bytes, in whole lines of the TCM, when the command is submitted: a load, an
+    operation, a value that the kernel makes itself, a message that is not used in place. A handle that stands for a
+    slot takes none until a command has read the slot. Room returns when nothing refers to the handle any more (CPython
+    counts references, so that is the same instant in every run), with ``tl.release``, and at the end of the kernel. A
+    command refers to its operands until it has ended, a send until its message leaves, and nothing else of ours does. A
+    handle that is freed only by Python's collector of cycles keeps its room until then: when the collector runs depends
+    on the process.
+
+    Sizes are counted, and no addresses given: which handles a kernel holds at a time is its author's, where each lies
+    is the compiler's, which knows all of them and packs them without gaps. An allocator that takes the first gap would
+    make fragments here that no compiler leaves. Limits: addresses of the region that a kernel names itself
+    (``tl.store`` to its own TCM) are not counted; operations need no scratch.
+    """
 
     def __init__(self, layout: TcmLayout, cube: int, pe: int, check: bool = False) -> None:
         self.capacity_bytes = tcm_map(layout).kernel.size
@@ -151,8 +150,8 @@ class Handle:
     ``name`` is ``h`` and a number, counted on each PE over the life of its SIP. ``slot_pa``: the slot in HBM or SRAM
     from which the values are still to be fetched, or None. ``in_slot``: the slot that the handle stands for, until a
     command has claimed it. ``is_released``: no command may name it any more. ``room``: in the TCM
-    (``sipsim.chips.ahbm.pe.tcm``), or that of each handle that it joins. ``is_placed``: it lies where another
-    handle does (``sipsim.chips.ahbm.pe.math``).
+    (:class:`KernelRoom`), or that of each handle that it joins. ``is_placed``: it lies where another handle does
+    (``sipsim.chips.ahbm.pe.math``).
     """
 
     __slots__ = ("__weakref__", "array", "dtype", "in_slot", "is_placed", "is_released", "name", "room", "slot_pa")
