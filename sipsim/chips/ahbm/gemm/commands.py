@@ -1,9 +1,4 @@
-"""Commands of PE_GEMM: a product of matrices in memories, with its epilogue, and one of values that a kernel holds.
-
-The epilogue of a composite command: what PE_MATH does to finished sums before they leave the PE (ADR-0014).
-
-Each step works on the accumulator's type, element by element; the result is cast to the type of the output at last.
-"""
+"""Commands of PE_GEMM: a product of matrices in memories, with its epilogue, and one of values that a kernel holds."""
 
 from typing import Any, NamedTuple
 
@@ -21,8 +16,12 @@ _OPERATION = {SCALE: "mul", BIAS: "add"}
 
 
 class Step(NamedTuple):
-    """``name``: :data:`SCALE` by ``value``, :data:`BIAS` with the row of ``dtype`` at physical ``address``, or one of
-    :data:`PLAIN`."""
+    """A step of a composite command's epilogue: what PE_MATH does to finished sums before they leave the PE (ADR-0014).
+
+    It works on the accumulator's type, element by element; the result of all is cast to the type of the output at last.
+    ``name``: :data:`SCALE` by ``value``, :data:`BIAS` with the row of ``dtype`` at physical ``address``, or one of
+    :data:`PLAIN`.
+    """
 
     name: str
     value: int | float = 0

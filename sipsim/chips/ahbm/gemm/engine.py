@@ -1,19 +1,4 @@
-"""The second pass of products: the whole of one at a time, from its record, whatever tiles and stages it had.
-
-The values of a composite command: pieces of operands as PE_DMA has read them, and products of them.
-
-Sums of a block of outputs are computed when its operands have come, from what has come, in order of ``k``. So pieces in
-wrong places make wrong results, and neither tiles nor dataflow change a bit (:mod:`sipsim.core.arithmetic.matmul`).
-
-Limit: while a command runs, this process holds both operands whole, widened to f32 (f64 of integers).
-
-PE_GEMM takes products: composite commands, whose operands and outputs are in memories, and those of handles.
-
-A composite command (ADR-0014) needs room for its pieces in the TCM while it runs, and takes its commands to PE_DMA
-itself: on ``vc_compute``, beside the loads and stores of the kernel. Its record has all that is needed to perform it
-again. The completion's value: what was fetched before, as of all commands, and the way to its end
-(:mod:`sipsim.chips.ahbm.gemm.pipeline`).
-"""
+"""PE_GEMM: products of matrices in memories, as composite commands (ADR-0014), and of handles; their second pass."""
 
 import sys
 from collections.abc import Callable
@@ -52,7 +37,13 @@ from sipsim.records.replay import WRITTEN, Feed, ReplayPe, read_rows, replays, w
 
 
 class Operands:
-    """A and B of a product, of ``dtype``; zero where nothing has come."""
+    """A and B of a product, of ``dtype``: pieces as PE_DMA has read them, zero where nothing has come.
+
+    Sums of a block of outputs are computed when its operands have come, from what has come, in order of ``k``. So
+    pieces in wrong places make wrong results, and neither tiles nor dataflow change a bit
+    (:mod:`sipsim.core.arithmetic.matmul`). Limit: while a command runs, this process holds both operands whole, widened
+    to f32 (f64 of integers).
+    """
 
     def __init__(self, product: Product, dtype: DType) -> None:
         self._dtype = dtype
@@ -182,7 +173,13 @@ class _Nothing:
 
 @engine_for(Gemm, Dot)
 class GemmEngine(CommandEngine):
-    """One command after the other passes the stages; without queues, as many as there are share the units."""
+    """One command after the other passes the stages; without queues, as many as there are share the units.
+
+    A composite command needs room for its pieces in the TCM while it runs, and takes its commands to PE_DMA itself: on
+    ``vc_compute``, beside the loads and stores of the kernel. Its record has all that is needed to perform it again.
+    The completion's value: what was fetched before, as of all commands, and the way to its end
+    (:class:`~sipsim.chips.ahbm.gemm.pipeline.Division`).
+    """
 
     starts_later = True
     queue_name = "PE_GEMM"
@@ -327,7 +324,10 @@ def _no_time(_cells: int) -> Ps:
 
 @replays(GEMM, values=WRITTEN)
 def replay_gemm(pe: ReplayPe, *fields: Any) -> Array:
-    """Operands are read and the output is written, which is there then."""
+    """The whole product at a time, from its record, whatever tiles and stages it had.
+
+    Operands are read and the output is written, which is there then.
+    """
     a, a_pitch, b, b_pitch, c, c_pitch, shape, dtype, out_dtype, text = fields
     (m, k, n), kind, out = shape_of(shape), DTYPES[dtype], DTYPES[out_dtype]
     steps = epilogue.from_text(text)

@@ -1,28 +1,7 @@
 """The stages that tokens of a product pass: DMA in, fetch, GEMM, epilogue, store, DMA out (ADR-0014).
 
-* Pieces of operands are loaded in the order of their first tokens, a few at a time, as far ahead as there is room.
-  While PE_DMA has loads or stores of the kernel, a command that needs it all the time has fewer bytes on their way, so
-  that these take turns. One that needs it at its beginning most has time for them later.
-* PE_FETCH_STORE fetches a token's operands through the TCM's read port into buffers of the array, of which there are
-  two for each: those of folds that take turns together are fetched while the array works on those before.
-* PE_GEMM passes tokens in order. Sums of a finished output wait beside it; while there are ``waiting_tiles`` of them,
-  no other is finished.
-* PE_MATH does the epilogue, PE_FETCH_STORE stores the output through the TCM's write port when there is room, and
-  PE_DMA writes a block of outputs when it is whole.
-
-Units are those of the PE, one piece of work at a time; a token takes two events, an output some more.
-
-Where the time of a composite command went: its span, divided into named parts, in two ways.
-
-*Way*: each stage began when the last of what it waited for had ended, and so on back to the start of the command. So
-the way to the command's last stage is what its time depends on: a part that is on it made faster makes the command
-shorter, until another way is the longest. Work of the array that others hide is not on it.
-
-*Parts*: while the array works, the time is its own, cycles, or fill and drain. While it does not, the time is of what
-the way to its next token has more of than the way to its work before. Where a stage before the last one bounds the rate
-of tokens, that is this stage, however short the wait for each token is. What is hidden behind the array is in no part.
-
-Both fill the span without a rest. A way is kept as sums, so nothing grows with the product.
+The span of a composite command is divided among them. Units are those of the PE, one piece of work at a time; a token
+takes two events, an output some more.
 """
 
 from collections import deque
@@ -80,7 +59,20 @@ class Stage(NamedTuple):
 
 
 class Division:
-    """Of a command that began at ``start_ps``. ``start``: what the first stages come after."""
+    """Where the time of a command went that began at ``start_ps``: its span, divided into named parts, in two ways.
+
+    *Way*: each stage began when the last of what it waited for had ended, and so on back to the start of the command.
+    So the way to the command's last stage is what its time depends on: a part that is on it made faster makes the
+    command shorter, until another way is the longest. Work of the array that others hide is not on it.
+
+    *Parts*: while the array works, the time is its own, cycles, or fill and drain. While it does not, the time is of
+    what the way to its next token has more of than the way to its work before. Where a stage before the last one bounds
+    the rate of tokens, that is this stage, however short the wait for each token is. What is hidden behind the array is
+    in no part.
+
+    Both fill the span without a rest. A way is kept as sums, so nothing grows with the product. ``start``: what the
+    first stages come after.
+    """
 
     def __init__(self, start_ps: Ps) -> None:
         self.start = Stage(OTHERS, start_ps, (0,) * len(PARTS))
@@ -170,8 +162,21 @@ class Stages(NamedTuple):
 
 
 class Pipeline:
-    """One command's way through the stages. ``ended(parts_ps, way_ps)`` is called at the end of its last write, with
-    the times since ``start_ps`` (:mod:`sipsim.chips.ahbm.gemm.pipeline`)."""
+    """One command's way through the stages.
+
+    * Pieces of operands are loaded in the order of their first tokens, a few at a time, as far ahead as there is room.
+      While PE_DMA has loads or stores of the kernel, a command that needs it all the time has fewer bytes on their way,
+      so that these take turns. One that needs it at its beginning most has time for them later.
+    * PE_FETCH_STORE fetches a token's operands through the TCM's read port into buffers of the array, of which there
+      are two for each: those of folds that take turns together are fetched while the array works on those before.
+    * PE_GEMM passes tokens in order. Sums of a finished output wait beside it; while there are ``waiting_tiles`` of
+      them, no other is finished.
+    * PE_MATH does the epilogue, PE_FETCH_STORE stores the output through the TCM's write port when there is room, and
+      PE_DMA writes a block of outputs when it is whole.
+
+    ``ended(parts_ps, way_ps)`` is called at the end of its last write, with the times since ``start_ps``
+    (:class:`Division`).
+    """
 
     def __init__(
         self,

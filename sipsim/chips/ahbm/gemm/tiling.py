@@ -1,35 +1,10 @@
-"""A matrix product cut into tokens for a systolic array, and the pieces of its operands that each token needs.
+"""The tiling of a matrix product for a systolic array: folds, tokens, and the pieces of operands that tokens need.
 
-A *token* is a part of a fold (:mod:`sipsim.chips.ahbm.gemm.tiling`): some steps of its stream. Those of one fold
-follow each other without a gap, so that all tokens together take the cycles of the whole product, however long their
-streams are. Folds take turns (``accumulators`` of them): with ``os`` a block of them after each token, so that a load
-of A serves a row of it and one of B all; with the others those side by side after each fold. With ``os`` the operands
-of a token are fetched once for all turns. **Limit**: the buffers of the array that they stay in take no room.
-
-An operand is loaded in *pieces*, blocks of a regular grid whose rows are of at least ``row_bytes`` where the matrix has
-them. A piece is loaded before its first token and dropped after its last; one that has to go before that is loaded
-again. Which one goes is the choice with the fewest loads (Belady, 1966): the one whose next token is the furthest. A
-part of the room is left for loads ahead.
-
-With ``os`` the order of the folds is by panels: as many rows of folds as stay in the room, or columns, whichever loads
-less. With ``ws`` and ``is`` partial sums of a whole stream lie beside the array. **Limit**: they take no room
-and no bandwidth.
+A *fold* is what the array of multiply-accumulate cells holds at a time: outputs (``os``), elements of B (``ws``) or of
+A (``is``), as many as it has cells. The rest of the product streams through it, a step a cycle. A *token* is a part of
+a fold: some steps of its stream. A *piece* is a block of an operand that is loaded at once.
 
 All here is data of shapes alone: the same product on another PE has the same tokens.
-
-A systolic array of multiply-accumulate cells: how a matrix product is cut into folds, and how many cycles they take.
-
-A *fold* is what the array holds at a time: outputs (``os``), elements of B (``ws``) or of A (``is``), as many as it has
-cells. The rest of the product streams through it, a step a cycle. A fold takes a cycle for each step, and then those in
-which the array is not full: operands come in, and results leave, skewed by a cycle a row and column; what stands still
-in ``ws`` and ``is`` is moved in first, a row a cycle. Folds follow one after the other.
-
-Source: the stall-free cycles of SCALE-Sim 3.0 (Samajdar et al., ISPASS 2020), which tells the index of the last cycle.
-**Limits**: no fold begins while the one before it drains; all types have one rate.
-
-Tilings that were made, kept by shape: PEs with equal parts of a product share one.
-
-A tiling grows with its product, some 250 bytes a token, so what is kept is bounded by tokens and not by number.
 """
 
 from collections import OrderedDict, defaultdict
@@ -42,7 +17,7 @@ DATAFLOWS = ("os", "ws", "is")
 
 
 class Product(NamedTuple):
-    """Of an (M, K) matrix and a (K, N) one."""
+    """The product of an (M, K) matrix and a (K, N) one."""
 
     m: int
     k: int
@@ -55,7 +30,15 @@ class Product(NamedTuple):
 
 
 class SystolicArray(NamedTuple):
-    """``rows`` x ``columns`` cells; ``dataflow``: what stands still, one of :data:`DATAFLOWS`."""
+    """``rows`` x ``columns`` cells; ``dataflow``: what stands still, one of :data:`DATAFLOWS`.
+
+    A fold takes a cycle for each step, and then those in which the array is not full: operands come in, and results
+    leave, skewed by a cycle a row and column; what stands still in ``ws`` and ``is`` is moved in first, a row a cycle.
+    Folds follow one after the other.
+
+    Source: the stall-free cycles of SCALE-Sim 3.0 (Samajdar et al., ISPASS 2020), which prints the index of the last
+    cycle. Limits: no fold begins while the one before it drains; all types have one rate.
+    """
 
     rows: int
     columns: int
@@ -164,6 +147,21 @@ class Tile(NamedTuple):
 class Tiling(NamedTuple):
     """A product as ``tokens``, in their order. ``loads``: in the order of their first tokens. ``tiles``: in the order
     in which they are complete. ``blocks``: outputs that are written by one transfer, ``tiles_of_block`` each.
+
+    The tokens of one fold follow each other without a gap, so that all tokens together take the cycles of the whole
+    product, however long their streams are. Folds take turns (``accumulators`` of them): with ``os`` a block of them
+    after each token, so that a load of A serves a row of it and one of B all; with the others those side by side after
+    each fold. With ``os`` the operands of a token are fetched once for all turns. Limit: the buffers of the array that
+    they stay in take no room.
+
+    The pieces of an operand are blocks of a regular grid whose rows are of at least ``row_bytes`` where the matrix has
+    them. A piece is loaded before its first token and dropped after its last; one that has to go before that is loaded
+    again. Which one goes is the choice with the fewest loads (Belady, 1966): the one whose next token is the furthest.
+    A part of the room is left for loads ahead.
+
+    With ``os`` the order of the folds is by panels: as many rows of folds as stay in the room, or columns, whichever
+    loads less. With ``ws`` and ``is`` partial sums of a whole stream lie beside the array. Limit: they take no room and
+    no bandwidth.
 
     ``operand_bytes``: the room for loads. ``output_blocks``: for how many of ``output_bytes`` each there is room.
     """
@@ -477,7 +475,11 @@ MOST_TOKENS = 2**17
 
 
 class Tilings:
-    """Those used last, of at most ``most_tokens`` tokens together; the one used last is kept however many it has."""
+    """Tilings that were made, kept by shape: PEs with equal parts of a product share one.
+
+    Kept are those used last, of at most ``most_tokens`` tokens together, as a tiling grows with its product, some 250
+    bytes a token; the one used last is kept however many it has.
+    """
 
     def __init__(self, most_tokens: int = MOST_TOKENS) -> None:
         self._most_tokens = most_tokens
@@ -485,7 +487,7 @@ class Tilings:
         self.tokens = 0
 
     def get(self, array: SystolicArray, product: Product, limits: Limits) -> Tiling:
-        """As :func:`sipsim.chips.ahbm.gemm.tiling.tiling`.
+        """As :func:`tiling`.
 
         Raises:
             BufferTooSmall: when the room holds no two tokens.
