@@ -1,17 +1,10 @@
-"""The forecast of the built-in job: size after size, what
-:class:`~sipsim.chips.ahbm.costs.forecast.CountedLaunch` counts.
+"""The forecast of the built-in job: the kernels of each size, run without a machine, each command counted and timed.
 
-Times of single commands where no other traffic is met: sums of the terms of
-:mod:`sipsim.chips.ahbm.costs.prices`.
-
-What stands for values, queues and completions while the commands of kernels are counted (:mod:`.kernels`).
-
-Runs the kernels of one launch without a machine: each command is counted and timed, and moves no values.
-
-A kernel uses the ordinary ``tl``; its commands go to a :class:`CountingPe` with a clock of its own. A receive takes the
-next message of its direction, so what comes out does not depend on the order in which the PEs are run. Times are those
-of commands that meet no other traffic, except that messages of one queue pair follow each other. Commands are counted
-exactly, or not at all: a kernel that asks for a value, or for what depends on time, is :class:`Uncountable`.
+A kernel uses the ordinary ``tl``; its commands go to a :class:`CountingPe` with a clock of its own, and move no values.
+A receive takes the next message of its direction, so what comes out does not depend on the order in which the PEs are
+run. Times are sums of the terms of :mod:`sipsim.chips.ahbm.costs.prices`: those of commands that meet no other traffic,
+except that messages of one queue pair follow each other. Commands are counted exactly, or not at all: a kernel that
+asks for a value, or for what depends on time, is :class:`Uncountable`.
 """
 
 import math

@@ -1,19 +1,9 @@
 """What a span costs by the config: the terms of every built-in kind of span, in picoseconds, on one machine.
 
-The equations are those of :mod:`sipsim.chips.ahbm.costs.probe`: an uncontended transfer is the overhead of its
-first node, every wire and node on the way, and the drain of its slowest edge (DESIGN section 5). What a span took
-beyond its terms is waiting and sharing.
-
-What a transfer costs by the config: its terms, each with the part of the machine and the config keys of its cost.
-
-What a launch costs by the config: host, IO_CPU, M_CPUs and the messages between them (ADR-0035, ADR-0036).
-
-What the way through a command of PE_GEMM costs on a machine, from what it took on that of the run.
-
-The times of the way (:mod:`sipsim.chips.ahbm.gemm.pipeline`) are those of stages that wait for each other, so
-a machine has no price of its own for them. Each is scaled: by what its stage costs on the machine, against what it
-costs on that of the run. **Limit**: another way may be the longest then, so a saving is at most what is told; a run is
-the judge.
+The equations are those of :mod:`sipsim.chips.ahbm.costs.probe`: an uncontended transfer is the overhead of its first
+node, every wire and node on the way, and the drain of its slowest edge (DESIGN section 5). A launch has terms for host,
+IO_CPU, M_CPUs and the messages between them (ADR-0035, ADR-0036). Each term has the part of the machine and the config
+keys of its cost. What a span took beyond its terms is waiting and sharing.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -95,7 +85,9 @@ _START = ", start"
 
 
 class Price(NamedTuple):
-    """Of a usual piece of work of part ``part``, or of a share of it: ``name``, the keys it depends on, and time."""
+    """The price of a usual piece of work of PE_GEMM's part ``part``, or of a share of it: ``name``, the keys it depends
+    on, and time.
+    """
 
     part: int
     name: str
@@ -139,9 +131,12 @@ def _with_rates(part: int, bound: Term) -> tuple[str, ...]:
 
 
 def scaled(way_ps: tuple[Ps, ...], here: tuple[Price, ...], run: tuple[Price, ...]) -> list[Term]:
-    """The terms of a way on the machine with prices ``here``; ``run``: those of the machine where it took ``way_ps``.
+    """The terms of a way through a command of PE_GEMM on the machine with prices ``here``.
 
-    On that machine they add up to the way.
+    The times of the way (:mod:`sipsim.chips.ahbm.gemm.pipeline`) are those of stages that wait for each other, so a
+    machine has no price of its own for them. Each is scaled: by what its stage costs here, against what it costs on the
+    machine with prices ``run``, where the command took ``way_ps``. On that machine they add up to the way. Limit:
+    another way may be the longest then, so a saving is at most the one that results; a run is the judge.
     """
     found = []
     for part, ps in enumerate(way_ps):

@@ -3,8 +3,6 @@
 The sums of the timing contract (DESIGN section 5) over the configured numbers, without simulation. A raw DMA is the
 non-posted write, acknowledgement included; a pair lasts from ``tl.send`` to the return of ``tl.recv``, or of
 ``tl.release`` where the handle stands for the slot, with a receiver that waits already (ADR-0023 D13, T5).
-
-Matrices of the time of the send/recv pair, from the sums of :mod:`sipsim.chips.ahbm.costs.probe`.
 """
 
 from collections.abc import Iterator
@@ -389,7 +387,10 @@ def _name(place: PePlace) -> str:
 
 
 class Matrix(NamedTuple):
-    """``ps[row][column]``: from the PE of the row to that of the column, None where they are the same."""
+    """The times of the send/recv pair: ``ps[row][column]`` from the PE of the row to that of the column.
+
+    None where they are the same.
+    """
 
     title: str
     rows: list[PePlace]

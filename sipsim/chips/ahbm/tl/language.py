@@ -1,22 +1,12 @@
 """``tl``: the operations of a kernel. They block until they are done in simulated time and write to the op log.
 
 One ``TL`` belongs to one run of a kernel on one PE. Sources: ADR-0023 D4 (send, recv), Triton (the shape of the
-language; a block there is a tensor of pointers, and here a pointer, a shape and a stride).
-
-The kernel operations that send and receive (ADR-0023 D4), a base of
-:class:`~sipsim.chips.ahbm.tl.language.TL`.
-
-The kernel operations of PE_GEMM, a base of :class:`~sipsim.chips.ahbm.tl.language.TL`.
-
-The kernel operations on values, a base of :class:`~sipsim.chips.ahbm.tl.language.TL`: PE_MATH performs
-them.
+language; a block there is a tensor of pointers, and here a pointer, a shape and a stride). Names of operations on
+values are Triton's, but for ``relu`` and ``gelu``.
 
 Operands are handles of one type, and numbers, which are rounded to that type first. Shapes broadcast as in NumPy. What
 an operation computes: :mod:`sipsim.core.arithmetic.operations`. Values that a word makes (``zeros``, ``full``,
-``arange``) are written by PE_MATH, and take its time for their bytes. Names are Triton's, but for ``relu`` and
-``gelu``.
-
-The phases of a kernel: parts of its code with a name, so that reports say in which of them the time went.
+``arange``) are written by PE_MATH, and take its time for their bytes.
 """
 
 import math
@@ -156,9 +146,10 @@ SEPARATOR = " / "
 
 
 class Phase:
-    """``with tl.phase(name):`` what runs inside belongs to the phase; an inner phase is named ``outer / inner``.
+    """A part of a kernel's code with a name, so that reports say in which phase the time went.
 
-    It takes no simulated time. It may be entered again once it has been left.
+    ``with tl.phase(name):`` what runs inside belongs to the phase; an inner phase is named ``outer / inner``. It takes
+    no simulated time. It may be entered again once it has been left.
     """
 
     __slots__ = ("_before", "_is_entered", "_name", "_pe")
