@@ -1,11 +1,4 @@
-"""Chip ``wormhole``: 80 Tensix workers, 16 Ethernet cores of 100 Gb/s, 6 channels of GDDR6, two NoCs.
-
-Chips of Tensix and Ethernet tiles: one behind its session, and what their kinds have in common.
-
-A kind is a file of parameters, ``configs/chips/NAME.yaml``, and a line in a module of its name.
-
-Chip ``blackhole``: 140 Tensix workers, 14 Ethernet cores of 400 Gb/s, 8 channels of GDDR6, two NoCs.
-"""
+"""A chip of Tensix and Ethernet tiles behind its session, and the chip kinds ``wormhole`` and ``blackhole``."""
 
 import hashlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -266,7 +259,9 @@ def _defaults(name: str) -> Mapping[str, Any]:
 
 
 class TensixKind(ChipKind[TensixPlan]):
-    """``name``: of the kind, and of its file in ``configs/chips``."""
+    """A kind of chip: a file of parameters, ``configs/chips/NAME.yaml``, and a subclass that is registered under that
+    name.
+    """
 
     Params = ChipParams
     name: ClassVar[str]
@@ -329,7 +324,7 @@ class TensixKind(ChipKind[TensixPlan]):
 
 
 class Blackhole(TensixKind):
-    """Its parameters are those of ``configs/chips/blackhole.yaml``."""
+    """140 Tensix workers, 14 Ethernet cores of 400 Gb/s, 8 channels of GDDR6, two NoCs."""
 
     about = "Tensix workers and Ethernet cores, which run data movement kernels"
     name = "blackhole"
@@ -340,7 +335,7 @@ CHIPS.register("blackhole")(Blackhole())
 
 
 class Wormhole(TensixKind):
-    """Its parameters are those of ``configs/chips/wormhole.yaml``."""
+    """80 Tensix workers, 16 Ethernet cores of 100 Gb/s, 6 channels of GDDR6, two NoCs."""
 
     about = "Tensix workers and Ethernet cores, which run data movement kernels"
     name = "wormhole"

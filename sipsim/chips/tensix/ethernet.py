@@ -1,13 +1,4 @@
-"""The transmitting side of an Ethernet core: commands go into a queue, take the link, and arrive without a notice.
-
-A message takes the wire (:mod:`sipsim.chips.tensix.transmit_queues`), and each of the two Ethernet subsystems of the
-link moves all of it between L1 and its own memory, one message at a time and in order. Both moves stand behind the wire
-here: for a message by itself it is the same, and the slowest of the three bounds the rate wherever it stands. Only when
-the last byte is in L1 does the far core see any. With one queue in use all is known when a command is taken, so a
-message costs one event, its arrival; with two (``ethernet.queues``) one more.
-
-What crosses an Ethernet link between two cores: bytes for the far core's memory.
-"""
+"""The transmitting side of an Ethernet core, and what crosses its link: bytes for the far core's memory."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -51,6 +42,13 @@ WORD_BYTES = 16
 
 class Transmitter:
     """One direction of a link between two Ethernet cores. ``name``: of the link. ``core``, ``memory``: the near one's.
+
+    Commands go into a queue, take the link, and arrive without a notice. A message takes the wire
+    (:mod:`sipsim.chips.tensix.transmit_queues`), and each of the two Ethernet subsystems of the link moves all of it
+    between L1 and its own memory, one message at a time and in order. Both moves stand behind the wire here: for a
+    message by itself it is the same, and the slowest of the three bounds the rate wherever it stands. Only when the
+    last byte is in L1 does the far core see any. With one queue in use all is known when a command is taken, so a
+    message costs one event, its arrival; with two (``ethernet.queues``) one more.
 
     ``send(arrival_ps, message)``: to the far core's L1, which is as large as this one. ``jitter``: of arrivals, if any;
     ``credit_jitter``: of those of :meth:`send_between`.

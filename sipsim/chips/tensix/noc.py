@@ -1,12 +1,4 @@
-"""The two NoCs of a chip: routes on their tori, as edges of a :class:`~sipsim.fabric.noc.fabric.Fabric`.
-
-NoC 0 goes to the right, then down; NoC 1 goes up, then to the left (tt-isa-documentation, RoutingPaths). A packet turns
-once at most. Its head takes ``niu_cycles`` into the first router, ``hop_cycles`` from router to router, and
-``niu_cycles`` out of the last one; its flits follow, one a cycle (cut-through), behind a header flit for each
-``packet_flits``.
-
-Which tile is where on a chip: workers, Ethernet cores, DRAM channels, in coordinates of NoC 0.
-"""
+"""The two NoCs of a chip: which tile is where, and routes on their tori."""
 
 from enum import Enum
 from itertools import pairwise
@@ -36,7 +28,10 @@ class Core(NamedTuple):
 
 
 class FloorPlan:
-    """``kinds``: of each tile that has a memory. ``ethernet``, ``dram``: cores by channel. ``workers``: row by row."""
+    """Which tile is where on a chip. ``kinds``: of each tile that has a memory.
+
+    ``ethernet``, ``dram``: cores by channel. ``workers``: row by row.
+    """
 
     def __init__(self, params: ChipParams) -> None:
         self.params = params
@@ -84,7 +79,13 @@ class NocFraming:
 
 
 class NocGraph:
-    """The routes of both NoCs. Nodes: ``noc0`` and ``noc1`` routers by place, ``tile`` by place."""
+    """The routes of both NoCs, as edges of a :class:`~sipsim.fabric.noc.fabric.Fabric`.
+
+    NoC 0 goes to the right, then down; NoC 1 goes up, then to the left (tt-isa-documentation, RoutingPaths). A packet
+    turns once at most. Its head takes ``niu_cycles`` into the first router, ``hop_cycles`` from router to router, and
+    ``niu_cycles`` out of the last one; its flits follow, one a cycle (cut-through), behind a header flit for each
+    ``packet_flits``. Nodes: ``noc0`` and ``noc1`` routers by place, ``tile`` by place.
+    """
 
     def __init__(self, params: ChipParams) -> None:
         self._params = params

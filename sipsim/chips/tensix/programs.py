@@ -1,10 +1,4 @@
-"""Programs of kernels, as a host script makes them: which function runs on which processor of which tile.
-
-Programs of a chip, one after the other: a program starts when the kernels of those before it have ended.
-
-Servers do not count, unless one runs on a processor that the program needs. The semaphores of a program are set when it
-starts.
-"""
+"""Programs of kernels as a host script makes them, and their launches on a chip, one after the other."""
 
 from collections import deque
 from collections.abc import Callable
@@ -104,8 +98,11 @@ class _Launch(NamedTuple):
 
 
 class Launches:
-    """``make(spec, ended)``: the task of a kernel, which calls ``ended`` at its end. ``set_word``: a semaphore.
-    ``on_idle``: called when all kernels have ended. ``jitter``: of the starts of kernels, if any.
+    """The programs of a chip: each starts when the kernels of those before it have ended, and sets its semaphores then.
+
+    Servers do not count, unless one runs on a processor that the program needs. ``make(spec, ended)``: the task of a
+    kernel, which calls ``ended`` at its end. ``set_word``: a semaphore. ``on_idle``: called when all kernels have
+    ended. ``jitter``: of the starts of kernels, if any.
     """
 
     def __init__(

@@ -1,12 +1,4 @@
-"""What a race search compares: the bytes of tiles that a host script has declared as its results.
-
-Without any, all of what programs have in workers and in DRAM. Not the L1 of Ethernet cores, nor the semaphores of
-workers, nor the words of connections to a fabric and of operations, nor the packets of a mux: in which of its buffers a
-data mover has left what, and how far a counter has come, may differ in good runs.
-
-The op log of a chip: each access of a NoC command when it has arrived, each Ethernet message when it was taken and
-when it came. A tile's coordinates stand where other chips have cube and PE.
-"""
+"""The op log of a chip of tiles, and the bytes that a race search compares."""
 
 import hashlib
 from collections.abc import Iterable
@@ -27,7 +19,11 @@ HOST_WRITE = record_kind("host.write_tile", "addr", "nbytes", "values")
 
 
 class TileLog:
-    """Appends to ``oplog``; ``engine`` has the time."""
+    """The op log of a chip: appends to ``oplog``; ``engine`` has the time.
+
+    It has each access of a NoC command when it has arrived, each Ethernet message when it was taken and when it came. A
+    tile's coordinates stand where other chips have cube and PE.
+    """
 
     def __init__(self, oplog: OpLog, engine: Engine) -> None:
         self._oplog = oplog
@@ -71,7 +67,12 @@ class Declared(NamedTuple):
 
 
 class Results:
-    """The declared results of a chip, by name."""
+    """The bytes of tiles that a host script has declared as its results, by name: what a race search compares.
+
+    Without any, all of what programs have in workers and in DRAM. Not the L1 of Ethernet cores, nor the semaphores of
+    workers, nor the words of connections to a fabric and of operations, nor the packets of a mux: in which of its
+    buffers a data mover has left what, and how far a counter has come, may differ in good runs.
+    """
 
     def __init__(self) -> None:
         self._declared: dict[str, Declared] = {}

@@ -1,16 +1,4 @@
-"""Lists of packets of reduce-scatter: each chip ends with the sum of its slice over all chips.
-
-Places of a piece: in the input, in the partial sums that come over a side's link (one tensor a side), in the output. A
-relay adds its own slice to what has come and sends the sum on. On a line sums come from both ends, and the chip's
-forward worker hands its own to the other one. On a ring each direction carries half of each slice all the way;
-``direct``: each chip sends each slice to its owner, which adds all of them.
-
-Lists of packets of all-gather and all-to-all, which move data and add nothing.
-
-All-gather on a line: each chip sends its slice to all chips on a side, as multicast, and routers pass it on. On a ring:
-each worker sends its chip's slice to the neighbour, and relays what comes from the other neighbour, half-way around, or
-all around in one direction. All-to-all: a unicast to each chip.
-"""
+"""The packets of all-gather and all-to-all, which move data and add nothing, and of reduce-scatter."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -25,7 +13,10 @@ ORDERS = tuple(order.value for order in Order)
 
 
 def line_all_gather(crew: Crew, cut: Cut) -> None:
-    """Places of a piece: in the input of its chip, in the output."""
+    """Each chip sends its slice to all chips on a side, as multicast, and routers pass it on.
+
+    Places of a piece: in the input of its chip, in the output.
+    """
     here = crew.place.position
     for worker in crew.workers.values():
         own, reach = crew.share(cut(here), worker.link), crew.place.reach(worker.side)
@@ -38,7 +29,11 @@ def line_all_gather(crew: Crew, cut: Cut) -> None:
 
 
 def ring_all_gather(crew: Crew, cut: Cut, chunks: int) -> None:
-    """``chunks``: packets between increments. Places as of :func:`line_all_gather`."""
+    """Each worker sends its chip's slice to the neighbour, and relays what comes from the other neighbour.
+
+    It does so half-way around, or all around in one direction. ``chunks``: packets between increments. Places as of
+    :func:`line_all_gather`.
+    """
     place = crew.place
     for worker in crew.workers.values():
         for hops in range(place.reach(worker.side) + 1):
@@ -67,8 +62,9 @@ def relayed(worker: Worker, going: Sequence[Piece], chunks: int, skipped: int | 
 
 
 def all_to_all(crew: Crew, cut_to: Cut, cut_from: Cut, order: str) -> None:
-    """``cut_to``: the slice for a chip; places in the input here, in its output. ``cut_from``: as a chip cuts what is
-    for this one.
+    """A unicast to each chip. ``cut_to``: the slice for a chip; places in the input here, in its output.
+
+    ``cut_from``: as a chip cuts what is for this one.
     """
     place = crew.place
     for worker in crew.workers.values():
@@ -137,12 +133,18 @@ def ends_chunk(number: int, of: Sequence[object], chunks: int) -> bool:
 
 
 INPUT, FORWARD, BACKWARD, SCRATCH, OUTPUT = range(5)
+"""Places of a piece of a reduce-scatter: in the input, in the partial sums that come over a side's link (one tensor a
+side), in what one worker hands to the other, in the output.
+"""
 PARTIAL = {Way.E: FORWARD, Way.W: BACKWARD}
 
 
 class Streams(NamedTuple):
-    """``chunks``: packets between increments. ``group``: packets of each slice that a worker passes on before it begins
-    with the next packets of all slices (the tensor slicer); 0: all.
+    """How a reduce-scatter that relays sends: each chip ends with the sum of its slice over all chips.
+
+    A relay adds its own slice to what has come and sends the sum on. ``chunks``: packets between increments. ``group``:
+    packets of each slice that a worker passes on before it begins with the next packets of all slices (the tensor
+    slicer); 0: all.
     """
 
     chunks: int
@@ -150,7 +152,10 @@ class Streams(NamedTuple):
 
 
 def ring_reduce_scatter(crew: Crew, cut: Cut, streams: Streams) -> None:
-    """Each worker sees all slices of a group of packets before the next group."""
+    """Each direction carries half of each slice all the way.
+
+    Each worker sees all slices of a group of packets before the next group.
+    """
     place = crew.place
     for worker in crew.workers.values():
         hops = range(1, place.size + 1)
@@ -166,7 +171,10 @@ def ring_reduce_scatter(crew: Crew, cut: Cut, streams: Streams) -> None:
 
 
 def line_reduce_scatter(crew: Crew, cut: Cut, streams: Streams) -> None:
-    """Slices of the chips farthest away first, the own one last."""
+    """Sums come from both ends, and the chip's forward worker hands its own to the other one.
+
+    Slices of the chips farthest away first, the own one last.
+    """
     place, chunks = crew.place, streams.chunks
     for worker in crew.workers.values():
         is_relay = place.reach(OPPOSITE[worker.side]) > 0
@@ -180,7 +188,9 @@ def line_reduce_scatter(crew: Crew, cut: Cut, streams: Streams) -> None:
 
 
 def direct_reduce_scatter(crew: Crew, cut: Cut, source_of: Cut) -> None:
-    """``source_of``: the pieces of this chip's slice that a chip sends; its places are the source's room here, and the
+    """Each chip sends each slice to its owner, which adds all of them.
+
+    ``source_of``: the pieces of this chip's slice that a chip sends; its places are the source's room here, and the
     output.
     """
     place = crew.place

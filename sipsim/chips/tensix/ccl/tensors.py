@@ -1,13 +1,8 @@
-"""The operations that a host script has called, for reports on ranks that have called others.
-
-Tensors of a host script: pages that are interleaved over the DRAM channels of a chip, or over the L1 of its workers.
+"""Tensors of a host script: pages interleaved over the DRAM channels of a chip, or over the L1 of its workers.
 
 A page is a tile of 32 x 32 elements where the last two dimensions have whole tiles, row by row inside; else a row, all
 of the last dimension. Pages lie in runs: so many next to each other in one channel, the next run in the next channel.
 Hardware interleaves page by page, and a packet of several pages names a place for each; here a packet names one.
-
-Where tensors lie: the same addresses on all chips whose host scripts make the same calls. Nothing is freed but
-scratch.
 """
 
 from collections import Counter
@@ -202,7 +197,10 @@ BUFFER_BYTES = 512 * KIB
 
 
 class Store:
-    """Of one chip. ``l1_base``: the first address of a worker that programs have."""
+    """Where the tensors of one chip lie: the same addresses on all chips whose host scripts make the same calls.
+
+    Nothing is freed but scratch. ``l1_base``: the first address of a worker that programs have.
+    """
 
     def __init__(self, plan: FloorPlan, params: ChipParams, l1_base: int) -> None:
         self._cores = {"dram": plan.dram, "l1": plan.workers}
@@ -247,7 +245,10 @@ class Store:
 
 
 class Called:
-    """The operations that the host script of one chip has called; ``calls``: all, in order."""
+    """The operations that the host script of one chip has called, for reports on ranks that have called others.
+
+    ``calls``: all, in order.
+    """
 
     def __init__(self) -> None:
         self.calls: list[GroupCall] = []

@@ -1,12 +1,9 @@
-"""The kernels of a worker: `reader` fills a circular buffer, `adder` adds up what is in a place of it, and `writer`
-empties it into the fabric. Each goes on with the next packet while the one behind it has this one.
-
-What the kernels of a worker do, as plain lists: packets to read, to add up, to send or to write. Pure.
+"""The workers of an operation on one chip, one a link and side: their lists of packets, and their kernels.
 
 A worker serves one link in one direction: its writer is connected to the router there, and what comes over that link
-may raise its semaphores. ``Words`` lie in the L1 of every worker of an operation at the same addresses.
-
-The workers of an operation on one chip: one a link and side, and their lists of packets while these are made.
+may raise its semaphores. Its kernels share a circular buffer: ``reader`` fills it, ``adder`` adds up what is in a place
+of it, and ``writer`` empties it into the fabric. Each goes on with the next packet while the one behind it has this
+one.
 """
 
 from collections.abc import Callable, Sequence
@@ -33,10 +30,11 @@ WORD_BYTES, LOCAL_BYTES, SHARED, LOCAL = 4, 16, 4, 3
 
 
 class Words(NamedTuple):
-    """Semaphores, by their address. ``ready``: chips that have begun; ``arrived``: chunks that are here for a relay;
-    ``done``: sources all of whose data is here; ``partial``: chunks of the other worker of this chip. ``pushed``,
-    ``summed`` and ``popped``: packets of the circular buffer, which all fabrics share, as the kernels of a chip's calls
-    follow one another.
+    """Semaphores, by their address: the same in the L1 of every worker of an operation.
+
+    ``ready``: chips that have begun; ``arrived``: chunks that are here for a relay; ``done``: sources all of whose data
+    is here; ``partial``: chunks of the other worker of this chip. ``pushed``, ``summed`` and ``popped``: packets of the
+    circular buffer, which all fabrics share, as the kernels of a chip's calls follow one another.
     """
 
     ready: int
@@ -71,9 +69,10 @@ class Until(NamedTuple):
 
 
 class Packet(NamedTuple):
-    """``reads``: places whose bytes are added up. It is written to ``local``, and sent along ``route`` to ``target``.
-    ``signal``: a semaphore there that is raised behind it and what was sent before it; ``told``: one of this chip,
-    behind the local write.
+    """A packet to read, to add up, to send or to write. ``reads``: places whose bytes are added up.
+
+    It is written to ``local``, and sent along ``route`` to ``target``. ``signal``: a semaphore there that is raised
+    behind it and what was sent before it; ``told``: one of this chip, behind the local write.
     """
 
     pages: int
@@ -156,8 +155,9 @@ class Place(NamedTuple):
 
 
 class Worker:
-    """That of ``link`` on a side. ``counts``: what its semaphores were raised to by the calls before; it is for the
-    caller to keep.
+    """The worker of ``link`` on a side, and its list of packets while that is made.
+
+    ``counts``: what its semaphores were raised to by the calls before; it is for the caller to keep.
     """
 
     def __init__(self, link: int, side: Way, core: Core, words: Words, counts: dict[int, int]) -> None:

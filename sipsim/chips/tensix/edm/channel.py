@@ -1,9 +1,8 @@
-"""One channel of a data mover as its server sees it: which fact holds, and its commands as calls of the core.
-
-The state machine of a channel of the ERISC data mover: pure, a table for each end.
+"""One channel of the ERISC data mover: its state machine, a pure table for each end, and the channel as its server sees
+it.
 
 A *fact* is what the data mover of an Ethernet core sees of one channel; a *command* is what it does about it. Both
-modes of termination have one table: with ``MESSAGE_COUNT_REACHED`` the data mover counts, and tells the last message as
+modes of termination have one table: with ``MESSAGE_COUNT_REACHED`` the data mover counts, and marks the last message as
 ``WRITTEN_LAST`` or ``READ_LAST``; with ``WORKER_INITIATED`` the worker says so. What the table does not have is against
 the protocol, and refused by name.
 

@@ -1,7 +1,4 @@
-"""The fabric of a chip as its host script opens it: which routers there are, who is joined to whom, who may connect.
-
-Which chips a fabric has, and who is whose neighbour in which direction. Pure.
-"""
+"""The fabric of a chip as its host script opens it: its chips and routers, their neighbours, and who may connect."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -26,7 +23,9 @@ ROLES = ("dateline", "upstream", "adjacent")
 
 
 class Places:
-    """``chips``: ranks in order, row by row in a ``mesh`` of ``columns``. ``passing``: sender channels of a router, for
+    """Which chips a fabric has, and who is whose neighbour in which direction. Pure.
+
+    ``chips``: ranks in order, row by row in a ``mesh`` of ``columns``. ``passing``: sender channels of a router, for
     each virtual channel, that other receivers of its chip fill.
     """
 

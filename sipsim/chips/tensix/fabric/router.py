@@ -1,14 +1,4 @@
-"""The router of an Ethernet core: one server that looks at all its channels in turn.
-
-A look that finds nothing takes ``look_ns``; a visit that finds work takes that and the costs of its work
-(``RouterCosts``), and its commands go out within it. One packet a visit. Looks that find nothing cost no event: where
-the loop stands follows from the time, and what becomes ready is told. Order of the loop: :func:`in_turn`
-(fabric_erisc_router.cpp). A visit sees what is there when its look begins.
-
-What routers and muxes hold when all is quiet: channels that are blocked, and packets or credits that are missing.
-
-What a router works on: the link and the memory of its Ethernet core, and the NoC of its chip.
-"""
+"""The router of an Ethernet core: one server that looks at all its channels in turn (fabric_erisc_router.cpp)."""
 
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -102,7 +92,14 @@ class Machine(Protocol):
 
 
 class Router:
-    """``name``: unique over the run. ``own``: the way of its link. ``senders`` and ``receivers`` by number and virtual
+    """The loop of a router over its channels, in the order of :func:`in_turn`.
+
+    A look that finds nothing takes ``look_ns``; a visit that finds work takes that and the costs of its work
+    (``RouterCosts``), and its commands go out within it. One packet a visit. Looks that find nothing cost no event:
+    where the loop stands follows from the time, and what becomes ready calls :meth:`wake`. A visit sees what is there
+    when its look begins.
+
+    ``name``: unique over the run. ``own``: the way of its link. ``senders`` and ``receivers`` by number and virtual
     channel, ``fars``: the receivers at the far end. ``is_acked``: receivers send first-level acknowledgements.
     ``transaction_ids``: packets of a receiver whose NoC writes may be on their way. ``has_one_server``: else each
     channel has a processor of its own. ``couples_multicasts``: a packet is written and forwarded in one step.
@@ -391,8 +388,10 @@ class Flush(NamedTuple):
 
 
 class RouterMachine:
-    """Of the router on tile ``core``. ``contract``: what both ends of the link must agree on, as text.
-    ``stored_bytes``: of a packet, in each Ethernet subsystem.
+    """What the router on tile ``core`` works on: the link and the memory of its Ethernet core, and the NoC of its chip.
+
+    ``contract``: what both ends of the link must agree on, as text. ``stored_bytes``: of a packet, in each Ethernet
+    subsystem.
     """
 
     def __init__(
