@@ -69,7 +69,7 @@ class Added(NamedTuple):
 
 
 class RunPlan(ABC):
-    """The plan of a run. A chip kind's own plan adds what its SIPs are told (``sipsim.chips``)."""
+    """The plan of a run. A chip kind's own plan adds what its SIPs need (``sipsim.chips``)."""
 
     resolved: Resolved
     system: JoinedSips

@@ -1,4 +1,4 @@
-"""The algorithms of a config: loaded by name, checked for a task, and chosen by name or by least cost."""
+"""The algorithms of ``ccl.yaml``: loaded by name, checked for a task, and chosen by name or by least cost."""
 
 from collections.abc import Callable, Hashable
 from functools import cached_property

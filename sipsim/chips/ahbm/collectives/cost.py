@@ -298,7 +298,7 @@ def _moves_of_flow(
 
 
 MOST_MOVES = 6000
-"""Of all threads together, where fewer threads can stand for them."""
+"""The most moves in all threads, where fewer threads can stand for them."""
 MOST_THREADS = 4
 """The most threads of a flow: one waits for a message while others keep a link busy."""
 
