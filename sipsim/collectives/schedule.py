@@ -1,4 +1,4 @@
-"""The schedule of a collective algorithm: the blocks that tensors are cut into, and each rank's steps. Plain data.
+"""The schedule of a collective algorithm: the blocks that tensors are cut into, and each rank's steps. Pure.
 
 Three ways to cut tensors, by the ``cut`` of the collective's definition, for G ranks:
 

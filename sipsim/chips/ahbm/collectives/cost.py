@@ -10,8 +10,8 @@ credit, and combines.
 The equations of single commands are those of :mod:`sipsim.chips.ahbm.costs.prices`, which lies above and knows each
 place; here places stand for others that are alike.
 
-Limits: launch, page walks, and contention away from ports are left out. The first two passes over the
-data are carried out; each further one takes as long as the second.
+Limits: launch, page walks, and contention away from ports are left out. The first two passes over the data are carried
+out; each further one takes as long as the second.
 """
 
 from collections import Counter, defaultdict
