@@ -26,56 +26,6 @@ from sipsim.core.units import drain_ps, gbytes_per_s_to_bps, ns_to_ps
 from sipsim.fabric.graph import Node
 
 Ps = int
-KEPT = 256
-"""Stretches of a bus that a later one is compared with."""
-
-
-class BusWitness:
-    """Sees all stretches of time for which a bus was given to an access, in any order (``--check-invariants``).
-
-    Raises:
-        InvariantViolation: when two of them overlap.
-    """
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-        self._taken: list[tuple[Ps, Ps]] = []
-
-    def took(self, start_ps: Ps, end_ps: Ps) -> None:
-        """The bus carries an access from ``start_ps`` to ``end_ps``."""
-        taken, at = self._taken, bisect_right(self._taken, (start_ps, end_ps))
-        for other_start, other_end in taken[max(at - 1, 0) : at + 1]:
-            if other_start < end_ps and start_ps < other_end:
-                raise InvariantViolation(
-                    f"{self._name}: its bus carries two accesses at a time, from {start_ps} to {end_ps} ps and from "
-                    f"{other_start} to {other_end} ps"
-                )
-        insort(taken, (start_ps, end_ps))
-        if len(taken) > 2 * KEPT:
-            del taken[:KEPT]
-
-
-class Bus:
-    """A path of bytes that carries one access at a time, in the order in which they are claimed.
-
-    It is busy-until arithmetic. ``free_ps``: when all accesses are through.
-    """
-
-    __slots__ = ("free_ps", "witness")
-
-    def __init__(self) -> None:
-        self.free_ps: Ps = 0
-        self.witness: BusWitness | None = None
-
-    def take(self, from_ps: Ps, ps: Ps) -> Ps:
-        """Give the bus to an access for ``ps``, not before ``from_ps``; when that begins."""
-        start_ps = self.free_ps if self.free_ps > from_ps else from_ps
-        self.free_ps = start_ps + ps
-        if self.witness is not None:
-            self.witness.took(start_ps, self.free_ps)
-        return start_ps
-
-
 FIXED_LATENCY = "fixed_latency"
 """The kind of a memory whose section names none."""
 
@@ -395,6 +345,56 @@ class FixedLatency(MemoryPort):
 
     def time_write(self, address: int, nbytes: int, done: Callable[[], None]) -> None:
         self.engine.at(self.engine.now_ps + self.least_write_ps, done)
+
+
+KEPT = 256
+"""Stretches of a bus that a later one is compared with."""
+
+
+class BusWitness:
+    """Sees all stretches of time for which a bus was given to an access, in any order (``--check-invariants``).
+
+    Raises:
+        InvariantViolation: when two of them overlap.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._taken: list[tuple[Ps, Ps]] = []
+
+    def took(self, start_ps: Ps, end_ps: Ps) -> None:
+        """The bus carries an access from ``start_ps`` to ``end_ps``."""
+        taken, at = self._taken, bisect_right(self._taken, (start_ps, end_ps))
+        for other_start, other_end in taken[max(at - 1, 0) : at + 1]:
+            if other_start < end_ps and start_ps < other_end:
+                raise InvariantViolation(
+                    f"{self._name}: its bus carries two accesses at a time, from {start_ps} to {end_ps} ps and from "
+                    f"{other_start} to {other_end} ps"
+                )
+        insort(taken, (start_ps, end_ps))
+        if len(taken) > 2 * KEPT:
+            del taken[:KEPT]
+
+
+class Bus:
+    """A path of bytes that carries one access at a time, in the order in which they are claimed.
+
+    It is busy-until arithmetic. ``free_ps``: when all accesses are through.
+    """
+
+    __slots__ = ("free_ps", "witness")
+
+    def __init__(self) -> None:
+        self.free_ps: Ps = 0
+        self.witness: BusWitness | None = None
+
+    def take(self, from_ps: Ps, ps: Ps) -> Ps:
+        """Give the bus to an access for ``ps``, not before ``from_ps``; when that begins."""
+        start_ps = self.free_ps if self.free_ps > from_ps else from_ps
+        self.free_ps = start_ps + ps
+        if self.witness is not None:
+            self.witness.took(start_ps, self.free_ps)
+        return start_ps
 
 
 LATENCY_BANDWIDTH = "latency_bandwidth"

@@ -41,33 +41,6 @@ class Block(NamedTuple):
         return range(self.address, self.address + self.rows * self.pitch, self.pitch)
 
 
-HOST_WRITE = record_kind("host.write", "addr", "nbytes", "values")
-HOST_CLEAR = record_kind("host.clear", "addr", "nbytes")
-
-
-class HostLog:
-    """Notes what the host writes to memories as lines of the file of ``oplog``. ``now()``: in ps.
-
-    A host's write is no operation, so it is not in the log itself.
-    """
-
-    def __init__(self, oplog: OpLog, now: Callable[[], int]) -> None:
-        self._oplog = oplog
-        self._now = now
-
-    def host_wrote(self, address: int, data: bytes | memoryview) -> None:
-        """As :class:`HostWrites`."""
-        self._note(HOST_WRITE, address, len(data), values_as_text(data))
-
-    def host_cleared(self, address: int, nbytes: int) -> None:
-        """The same."""
-        self._note(HOST_CLEAR, address, nbytes)
-
-    def _note(self, kind: str, address: int, *fields: object) -> None:
-        now_ps, place = self._now(), PhysAddr.decode(address)
-        self._oplog.note(kind, now_ps, now_ps, place.cube, place.pe, address, *fields)
-
-
 PAGE_BYTES = 2**14
 """All of a page is filled with zeros when it is made, although a shard or a ring may be less."""
 _OFFSET_MASK = (1 << OFFSET_BITS) - 1
@@ -234,3 +207,30 @@ class MemoryStore:
         if place.space in self._of_cube and place.pe:
             return self._find(place._replace(pe=0, offset=0).encode(), 0)[0]
         return _Bank(self._capacities[place.space])
+
+
+HOST_WRITE = record_kind("host.write", "addr", "nbytes", "values")
+HOST_CLEAR = record_kind("host.clear", "addr", "nbytes")
+
+
+class HostLog:
+    """Notes what the host writes to memories as lines of the file of ``oplog``. ``now()``: in ps.
+
+    A host's write is no operation, so it is not in the log itself.
+    """
+
+    def __init__(self, oplog: OpLog, now: Callable[[], int]) -> None:
+        self._oplog = oplog
+        self._now = now
+
+    def host_wrote(self, address: int, data: bytes | memoryview) -> None:
+        """As :class:`HostWrites`."""
+        self._note(HOST_WRITE, address, len(data), values_as_text(data))
+
+    def host_cleared(self, address: int, nbytes: int) -> None:
+        """The same."""
+        self._note(HOST_CLEAR, address, nbytes)
+
+    def _note(self, kind: str, address: int, *fields: object) -> None:
+        now_ps, place = self._now(), PhysAddr.decode(address)
+        self._oplog.note(kind, now_ps, now_ps, place.cube, place.pe, address, *fields)
