@@ -1,7 +1,7 @@
 """The stages that tokens of a product pass: DMA in, fetch, GEMM, epilogue, store, DMA out (ADR-0014).
 
-The span of a composite command is divided among them. Units are those of the PE, one piece of work at a time; a token
-takes two events, an output some more.
+The span of a composite command is divided among them (:class:`Division`). Units are those of the PE, one piece of work
+at a time; a token takes two events, an output some more.
 """
 
 from collections import deque

@@ -1,4 +1,4 @@
-"""PE_MATH, and the values that take it no time: constants of a kernel, delays, and views of what a PE holds.
+"""PE_MATH: operations on values that a PE holds; and commands that take it no time: constants, delays, views.
 
 :mod:`sipsim.core.arithmetic` computes the values.
 """
@@ -33,64 +33,6 @@ from sipsim.core.task import Task
 from sipsim.core.units import drain_ps, gbytes_per_s_to_bps, ns_to_ps
 from sipsim.records.oplog import DIGITS, FIELDS, as_text, record_kind, shape_of, values_as_text
 from sipsim.records.replay import ReplayPe, WrongRecord, replays
-
-CONST = record_kind("const", "dtype", "shape", "values", "result")
-
-
-@engine_for(Const)
-class ConstEngine(CommandEngine):
-    """Values that a kernel makes itself take no time, and are recorded so that a replay has them.
-
-    They are those of now, whatever becomes of the kernel's array.
-    """
-
-    def take(self, command: Const) -> Completion:
-        completion = self._begin(command)
-        result = command.result
-        result.array = np.array(command.values)
-        result.array.flags.writeable = False
-        text = values_as_text(result.array.tobytes())
-        self._end(completion, CONST, result.dtype.name, as_text(result.shape), text, result.name)
-        return completion
-
-
-@replays(CONST)
-def replay_const(pe: ReplayPe, dtype: str, shape: str, values: str, _result: str) -> Array:
-    """The values, or those of the first pass where only their hash was recorded."""
-    if values.startswith(DIGITS):
-        data = bytes.fromhex(values.removeprefix(DIGITS))
-    else:
-        told = pe.told
-        data = b"" if told is None else told if isinstance(told, bytes) else told.tobytes()
-        found = values_as_text(data)
-        if found != values:
-            raise WrongRecord(f"expected values with {values}, got some with {found}")
-    return np.frombuffer(data, DTYPES[dtype].numpy).reshape(shape_of(shape))
-
-
-DELAY = record_kind("delay", "ps")
-
-
-@engine_for(Delay)
-class DelayEngine(CommandEngine):
-    """In a delay PE_CPU is busy with what the model does not know, such as code of the kernel between its commands.
-
-    It begins when PE_CPU has issued what it was given, and is no command to issue itself.
-    """
-
-    def issue(self, task: Task) -> None:
-        self._pe.cpu.catch_up(task)
-
-    def take(self, command: Delay) -> Completion:
-        completion = self._begin(command)
-        self._engine.at(completion.start_ps + command.ps, partial(self._end, completion, DELAY, command.ps))
-        return completion
-
-
-@replays(DELAY)
-def replay_delay(_pe: ReplayPe, _ps: int) -> None:
-    """Nothing."""
-
 
 MATH = record_kind("math", "op", "dtype", "shape", "operands", "result")
 """``dtype``: of the operands, ``shape``: of the result. A number among the operands is written exactly."""
@@ -292,6 +234,64 @@ def replay_rearrange(pe: ReplayPe, op: str, *fields: Any) -> Array:
 def replay_make(_pe: ReplayPe, op: str, dtype: str, shape: str, value: str, _result: str) -> Array:
     """What it made."""
     return MAKERS[op](shape_of(shape), _number(value), DTYPES[dtype].numpy)
+
+
+CONST = record_kind("const", "dtype", "shape", "values", "result")
+
+
+@engine_for(Const)
+class ConstEngine(CommandEngine):
+    """Values that a kernel makes itself take no time, and are recorded so that a replay has them.
+
+    They are those of now, whatever becomes of the kernel's array.
+    """
+
+    def take(self, command: Const) -> Completion:
+        completion = self._begin(command)
+        result = command.result
+        result.array = np.array(command.values)
+        result.array.flags.writeable = False
+        text = values_as_text(result.array.tobytes())
+        self._end(completion, CONST, result.dtype.name, as_text(result.shape), text, result.name)
+        return completion
+
+
+@replays(CONST)
+def replay_const(pe: ReplayPe, dtype: str, shape: str, values: str, _result: str) -> Array:
+    """The values, or those of the first pass where only their hash was recorded."""
+    if values.startswith(DIGITS):
+        data = bytes.fromhex(values.removeprefix(DIGITS))
+    else:
+        told = pe.told
+        data = b"" if told is None else told if isinstance(told, bytes) else told.tobytes()
+        found = values_as_text(data)
+        if found != values:
+            raise WrongRecord(f"expected values with {values}, got some with {found}")
+    return np.frombuffer(data, DTYPES[dtype].numpy).reshape(shape_of(shape))
+
+
+DELAY = record_kind("delay", "ps")
+
+
+@engine_for(Delay)
+class DelayEngine(CommandEngine):
+    """In a delay PE_CPU is busy with what the model does not know, such as code of the kernel between its commands.
+
+    It begins when PE_CPU has issued what it was given, and is no command to issue itself.
+    """
+
+    def issue(self, task: Task) -> None:
+        self._pe.cpu.catch_up(task)
+
+    def take(self, command: Delay) -> Completion:
+        completion = self._begin(command)
+        self._engine.at(completion.start_ps + command.ps, partial(self._end, completion, DELAY, command.ps))
+        return completion
+
+
+@replays(DELAY)
+def replay_delay(_pe: ReplayPe, _ps: int) -> None:
+    """Nothing."""
 
 
 VIEW = record_kind("view", "dtype", "shape", "operand", "result_shape", "result")
