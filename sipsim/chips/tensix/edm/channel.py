@@ -1,5 +1,4 @@
-"""One channel of the ERISC data mover: its state machine, a pure table for each end, and the channel as its server sees
-it.
+"""A channel of the ERISC data mover: its state machine, a pure table for each end, and the calls that serve it.
 
 A *fact* is what the data mover of an Ethernet core sees of one channel; a *command* is what it does about it. Both
 modes of termination have one table: with ``MESSAGE_COUNT_REACHED`` the data mover counts, and marks the last message as
