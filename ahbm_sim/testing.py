@@ -323,6 +323,7 @@ def session(text: str, folder: Path) -> str:
         file = None
         if line.startswith("@ "):
             file = folder / line[2:].strip()
+            file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text("")
         elif line.startswith("$ "):
             name, *words = shlex.split(line[2:])

@@ -19,8 +19,8 @@ from sipsim.collectives.call import COLLECTIVES
 from sipsim.collectives.semantics import GroupCollective
 from sipsim.core.units import PS_PER_US
 
+from ._lower_bounds import bandwidth_bound
 from .kit import Flag, Table, launch
-from .lower_bounds import bandwidth_bound
 
 FLAGS = {
     "collective": Flag("all_reduce", "all_reduce", "what is swept"),

@@ -1,4 +1,4 @@
-"""Calls with few bytes against the least time of any algorithm (``scripts/bench/lower_bounds.py``).
+"""Calls with few bytes against the least time of any algorithm (``scripts/bench/_lower_bounds.py``).
 
 For each system and collective the best of all algorithms, and by how much it is above the bound. HBM is not refreshed
 here (``hbm.params.refresh``): a refresh that meets a load adds up to 0.35 us to the one algorithm that it happens to.
@@ -19,9 +19,9 @@ from sipsim.collectives.call import COLLECTIVES
 from sipsim.collectives.semantics import GroupCollective
 from sipsim.core.units import PS_PER_NS, ps_to_ns
 
+from ._lower_bounds import LatencyBound, latency_bound
 from .auto import GROUP_COLLECTIVES, best_of
 from .kit import Flag, Table, launch
-from .lower_bounds import LatencyBound, latency_bound
 
 SYSTEMS = (
     "--sips 2",

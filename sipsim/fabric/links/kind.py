@@ -2,7 +2,7 @@
 
 A kind is a frozen struct of parameters (so that ``links.yaml`` is checked against it) with one method, ``wire_bytes``,
 and a port of its own if it needs one (:meth:`AnyLinkKind.open`). What the broker learns before any port exists is the
-kind's: ``lookahead_ps``, ``reaction_ps``, ``answer_ps``. A new kind is one new module in this package.
+kind's: ``lookahead_ps``, ``reaction_ps``, ``answer_ps``. A new kind is one new module, named in ``LINK_KINDS``.
 """
 
 from collections.abc import Callable

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from bench.lower_bounds import LatencyBound, latency_bound
+from bench._lower_bounds import LatencyBound, latency_bound
 from group_runs import run_groups
 from runs import ccl_file, run
 from sweeps import crossed, some

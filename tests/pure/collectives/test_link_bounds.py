@@ -3,7 +3,7 @@
 from fractions import Fraction
 
 import pytest
-from bench.lower_bounds import bandwidth_bound, cuts
+from bench._lower_bounds import bandwidth_bound, cuts
 from link_elements import link_elements
 from schedules import MODULES, group_of, task_of
 

@@ -8,7 +8,7 @@ first one go on; and so on. The owner on all axes then holds the result, which g
 Rounds count hops: what is sent in a round is used in the next one. An axis takes as many rounds as its longest possible
 arm, and partial results reach the owner in the last of them, whoever it is.
 
-**Order of additions** on each axis, repeated by :mod:`.reference`: from the end of each arm inwards, each member
+**Order of additions** on each axis, repeated by :mod:`.schedule`: from the end of each arm inwards, each member
 ``own + received``; the owner ``(own + arm behind) + arm ahead``. One member computes each result, so all ranks agree.
 """
 
