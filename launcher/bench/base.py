@@ -145,10 +145,10 @@ def case_of(text: str) -> tuple[str, Case]:
     try:
         given = {key: _tuples(value) for key, value in json.loads(values).items()}
         case = BENCHES.get(name).case_type(**given)
-        if not case.sizes:
-            raise ValueError("it has no sizes")
+        if not (isinstance(case.sizes, tuple) and case.sizes and all(type(each) is int for each in case.sizes)):
+            raise ValueError("sizes must be whole numbers")
         return name, case
-    except (UnknownName, AttributeError, TypeError, ValueError) as error:
+    except (UnknownName, AttributeError, TypeError, ValueError, RecursionError) as error:
         raise ValueError(f"case {text[:60]!r} cannot be read: {one_line(str(error))}") from None
 
 

@@ -175,7 +175,17 @@ def test_cases_are_added_to_a_file_and_nothing_else_changes(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    "text", ["nobody {}", "eth-ping {", "eth-ping []", "eth-ping {}", 'eth-ping {"test": {}}', 'ccl {"a": 1}']
+    "text",
+    [
+        "nobody {}",
+        "eth-ping {",
+        "eth-ping []",
+        "eth-ping {}",
+        'eth-ping {"test": "a", "sizes": "ab"}',
+        f"eth-ping {'[' * 99999}",
+        'eth-ping {"test": {}}',
+        'ccl {"a": 1}',
+    ],
 )
 def test_a_case_that_cannot_be_read_is_one_line(text: str) -> None:
     with pytest.raises(ValueError, match=r"^case '.*' cannot be read: [^\n]+$"):
