@@ -1,10 +1,8 @@
 #!/usr/bin/env python3
 """Fits the costs of the Tensix chips to published figures, and judges the fit on tests that it has not seen.
 
-What is fitted are the keys of ``configs/chips/*.yaml`` whose source says ``fitted``; keys that follow them move with
-them (``scripts/tenstorrent/fit.py``). A fit begins with neutral values, looks at a few cheap
-rows for each parameter (``subset.py``) and moves one after the other (``search.py``, ``objective.py``). Nothing is
-fitted per row or size, and no file is changed.
+A fit (``scripts/tenstorrent/fit.py``) begins with neutral values, looks at a few cheap rows for each parameter and
+moves one after the other. Nothing is fitted per row or size, and no file is changed.
 
 ``--holdout K``: whole tests are left out, a K-th of them at a time, and simulated with what the others ask for.
 """
@@ -13,13 +11,12 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from tenstorrent import report as tables
 from tenstorrent.compare import Runner, summary
-from tenstorrent.fit import Fit, Fold, Model, by_architecture, document, fit, hold_out, project_model
+from tenstorrent.fit import STARTS, Fit, Fold, Values, by_architecture, document, hold_out, in_file
 
 from launcher import flag_types
 from launcher.bench.machine import ARCHITECTURES, LINKS
@@ -45,12 +42,10 @@ def chosen_rows(chosen: argparse.Namespace) -> list[Published]:
     ]
 
 
-def shown_values(model: Model, values: Mapping[str, float]) -> str:
+def shown_values(values: Values) -> str:
     """A line a parameter: where it began, what was found, and what the chip's file has."""
     lines = [f"{'parameter':<52} {'neutral':>9} {'fitted':>9} {'file':>9}"]
-    lines += [
-        f"{each.name:<52} {each.start:>9g} {values[each.name]:>9g} {each.key.text:>9}" for each in model.parameters
-    ]
+    lines += [f"{name:<52} {STARTS[name]:>9g} {value:>9g} {in_file(name):>9g}" for name, value in values.items()]
     return "\n".join(lines)
 
 
@@ -59,25 +54,25 @@ def spent(found: Fit, started_s: float) -> str:
     return f"{found.evaluations} evaluations, {found.runs} runs; {time.monotonic() - started_s:.0f} s so far"
 
 
-def held_out(chosen: argparse.Namespace, model: Model, rows: list[Published], runner: Runner) -> dict[str, Any]:
+def held_out(chosen: argparse.Namespace, names: list[str], rows: list[Published], runner: Runner) -> dict[str, Any]:
     """Judge all folds, and tell of each when it is."""
     started_s, found = time.monotonic(), list[Fold]()
-    for number, fold in enumerate(hold_out(model, rows, chosen.holdout, runner, chosen.probes, chosen.sweeps), 1):
+    for number, fold in enumerate(hold_out(names, rows, chosen.holdout, runner, chosen.probes, chosen.sweeps), 1):
         found.append(fold)
         print(f"fold {number} of {chosen.holdout}: {len(fold.tests)} tests left out; {spent(fold.fit, started_s)}")
-        print(shown_values(model, fold.fit.values))
+        print(shown_values(fold.fit.values))
         print(f"left out: {tables.line_of(summary(fold.verdicts))}\n", flush=True)
     for name, verdicts in by_architecture([each for fold in found for each in fold.verdicts]).items():
         print(f"held out, {name}: {tables.line_of(summary(verdicts))}")
     return document(found)
 
 
-def fitted(chosen: argparse.Namespace, model: Model, rows: list[Published], runner: Runner) -> dict[str, Any]:
+def fitted(chosen: argparse.Namespace, names: list[str], rows: list[Published], runner: Runner) -> dict[str, Any]:
     """Fit to all rows."""
-    started_s, found = time.monotonic(), fit(model, model.neutral, rows, runner, chosen.probes, chosen.sweeps)
-    print(shown_values(model, found.values))
+    started_s, found = time.monotonic(), Fit(names, rows, runner).run(chosen.probes, chosen.sweeps)
+    print(shown_values(found.values))
     print(spent(found, started_s))
-    return found._asdict()
+    return found.document()
 
 
 def flags() -> argparse.ArgumentParser:
@@ -111,12 +106,13 @@ def main() -> int:
     chosen = flags().parse_args()
     chosen.chip = [chip for chip in LINKS if not chosen.chip or chip in chosen.chip]
     try:
-        model, rows = project_model(chosen.chip), chosen_rows(chosen)
+        rows = chosen_rows(chosen)
     except ConfigError as error:
         print(f"fit_tensix.py: {error}", file=sys.stderr)
         return error.exit_code
+    names = [name for name in STARTS if name.split(":")[0] in chosen.chip]
     with Runner(chosen.jobs) as runner:
-        told = (held_out if chosen.holdout else fitted)(chosen, model, rows, runner)
+        told = (held_out if chosen.holdout else fitted)(chosen, names, rows, runner)
     if chosen.json:
         chosen.json.write_text(json.dumps(told, indent=1) + "\n")
     return 0
