@@ -145,9 +145,9 @@ def test_it_tells_what_it_has_cost(bench: FakeBench) -> None:
 
 def test_what_values_cost_does_not_depend_on_the_try_before(bench: FakeBench) -> None:
     """The runs change their order, and the sum of their losses must not."""
-    some = [published(id=str(nbytes), test="one", nbytes=nbytes, value=13.0 * nbytes) for nbytes in range(1, 14)]
+    some = [published(id=str(size), test="one", nbytes=size, value=13.0 * size + size % 5) for size in range(1, 30)]
     found, costs = Fit([A, B], some, Runner(1)), set[float]()
-    for before in (3.0, 11.0, 13.5, 20.0, 40.0):
+    for before in (3.0, 11.0, 12.5, 13.5, 14.3, 20.0, 40.0):
         found.values[B] = before**2
         found.cost(A, before)
         found.values[B] = 9.1
