@@ -5,10 +5,20 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
+from launcher.bench.base import BENCHES
+from launcher.engines import ENGINES as LAUNCHERS
+from sipsim.chips.ahbm.collectives.neighbours import TABLES
+from sipsim.chips.ahbm.memory.ports import MEMORY_KINDS
+from sipsim.chips.ahbm.mesh import PARTS
+from sipsim.chips.api.chip import CHIPS
+from sipsim.collectives.call import COLLECTIVES
 from sipsim.core.registry import Registry, TypeRegistry, UnknownName, forget_modules, is_definer
+from sipsim.fabric.links.kind import LINK_KINDS
+from sipsim.topology.links import TOPOLOGIES
 
 WIDGET = "from built_in import WIDGETS\n"
 BUILT_IN = """
@@ -186,3 +196,17 @@ def test_modules_that_ranks_share(widgets: Registry[str], tmp_path: Path) -> Non
     del sys.modules["shop.own"]
     forget_modules()
     assert (is_definer("shop.own"), is_definer("shop.helper")) == (False, True)
+
+
+@pytest.mark.parametrize(
+    "registry",
+    [BENCHES, CHIPS, COLLECTIVES, LAUNCHERS, LINK_KINDS, MEMORY_KINDS, PARTS, TABLES, TOPOLOGIES],
+    ids=lambda each: each._what,
+)
+def test_a_built_in_registry_names_what_its_modules_define(registry: Registry[Any]) -> None:
+    """A definition that it does not name would not be found."""
+    modules = registry._modules
+    for name in registry.names():
+        registry.get(name)
+    defined = {name: entry.module for name, entry in registry._entries.items() if entry.owner in {*modules.values()}}
+    assert defined == modules

@@ -5,12 +5,13 @@ import sys
 
 import pytest
 
-from sipsim.chips.ahbm.collectives.settings import label_of
+from sipsim.chips.ahbm.collectives.algorithm import Algorithm, exports
+from sipsim.chips.ahbm.collectives.settings import canonical_algorithm
 from sipsim.chips.config import load
 from sipsim.config.load import parse_set
-from sipsim.core.moved import MOVED
+from sipsim.core.moved import LABEL, MOVED, SCHEDULES
 
-ALGORITHMS = [old for old in MOVED if old.startswith("sipsim.ccl.algorithms.")]
+ALGORITHMS = [old for old in MOVED if old.startswith(f"{LABEL}.")]
 
 
 @pytest.mark.parametrize("old", MOVED)
@@ -34,6 +35,6 @@ def test_a_name_that_was_never_one_is_not_found() -> None:
 def test_an_entry_with_an_old_path_is_the_same_algorithm(old: str) -> None:
     name = old.rpartition(".")[2]
     was, now = (load(overrides=[parse_set(f"algorithms.{name}.module={path}")]) for path in (old, MOVED[old]))
-    assert label_of(old) == label_of(MOVED[old]) == old
-    chosen = was.ccl.algorithms[name]
-    assert (chosen.module, now.ccl.algorithms[name].module) == (old, MOVED[old])
+    assert Algorithm(name, was.ccl.algorithms[name]).about == Algorithm(name, now.ccl.algorithms[name]).about
+    assert canonical_algorithm(was, name)[1] == canonical_algorithm(now, name)[1] == old
+    assert exports(old, "schedule") == exports(MOVED[old], "schedule") == MOVED[old].startswith(SCHEDULES)
