@@ -165,23 +165,20 @@ def _run(argv: list[str]) -> None:
 
 
 def _lines(chosen: Namespace) -> Iterator[Line]:
-    rows = _published(chosen.csv_in)
+    known = _claimed(chosen)
     bench, machine = BENCHES.get(chosen.bench), machine_of(chosen)
     bench.check(chosen, machine)
-    known = _claimed(chosen, rows)
     for case in bench.cases(chosen):
         for figure in bench.measure(case, machine):
             row = known.get(_key(case, figure.nbytes, figure.statistic, figure.metric))
             yield Line(machine.architecture, case, figure, row)
 
 
-def _claimed(chosen: Namespace, rows: list[Published]) -> dict[tuple[object, ...], Published]:
-    """The rows of the bench and the chip, by case without sizes, and figure."""
+def _claimed(chosen: Namespace) -> dict[tuple[object, ...], Published]:
+    """The published rows of the bench and the chip, by case without sizes, and figure."""
     known: dict[tuple[object, ...], Published] = {}
-    for row in rows:
-        is_of_bench = not row.problem and row.case.partition(" ")[0] == chosen.bench
-        if is_of_bench and row.architecture == ARCHITECTURES[chosen.chip]:
-            _, case = case_of(row.case)
+    for row, bench, case in _published(chosen.csv_in):
+        if (bench, row.architecture) == (chosen.bench, ARCHITECTURES[chosen.chip]):
             known.setdefault(_key(case, case.sizes[0], row.statistic, row.metric), row)
     return known
 
@@ -190,28 +187,27 @@ def _key(case: Case, nbytes: int, statistic: str, metric: str) -> tuple[object, 
     return replace(case, sizes=()), nbytes, statistic, metric
 
 
-def _published(file: Path | None) -> list[Published]:
-    """Published figures of a file, or of those that come with the project; rows that cannot be read are named."""
-    rows: list[Published] = []
+def _published(file: Path | None) -> list[tuple[Published, str, Case]]:
+    """Published rows that have a case, each with its bench and case, of a file or of those that come with the project.
+
+    Rows that cannot be read are named on standard error.
+    """
+    rows: list[tuple[Published, str, Case]] = []
     for path in [file] if file else default_files():
-        found = [_checked(row) for row in read_published(path, with_cases=True)]
-        left_out = [row for row in found if row.problem]
+        left_out: list[tuple[str, str]] = []
+        for row in read_published(path, with_cases=True):
+            try:
+                if row.problem:
+                    left_out.append((row.id, row.problem))
+                elif row.case:
+                    rows.append((row, *case_of(row.case)))
+            except ValueError as error:
+                left_out.append((row.id, str(error)))
         if left_out:
             more = f" (and {len(left_out) - 1} more)" if len(left_out) > 1 else ""
-            what = f"row {left_out[0].id!r} is left out{more}: {left_out[0].problem}; correct it"
+            what = f"row {left_out[0][0]!r} is left out{more}: {left_out[0][1]}; correct it"
             print(f"ahbm-bench: {path}: {what}", file=sys.stderr)
-        rows += found
     return rows
-
-
-def _checked(row: Published) -> Published:
-    """The row, with a problem where its case cannot be read."""
-    try:
-        if row.case and not row.problem:
-            case_of(row.case)
-    except ValueError as error:
-        return row._replace(problem=str(error))
-    return row
 
 
 def _show(chosen: Namespace, lines: list[Line], status: str) -> None:

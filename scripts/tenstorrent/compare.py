@@ -15,7 +15,7 @@ from launcher.bench.base import BENCHES, Case, Figure
 from launcher.bench.machine import Machine
 from launcher.bench.published import TO_REPRODUCE, Published
 from sipsim.core.errors import AhbmError
-from tenstorrent.rows import Request, one_line, request_of
+from tenstorrent.rows import Request, first_line, request_of
 
 
 class Job(NamedTuple):
@@ -42,9 +42,9 @@ def run_job(job: Job) -> Outcome:
         machine = Machine(chip=job.chip, settings=job.settings)
         figures, error = tuple(BENCHES.get(job.bench).measure(job.case, machine)), ""
     except AhbmError as problem:
-        figures, error = (), one_line(str(problem))
+        figures, error = (), first_line(str(problem))
     except Exception as problem:  # A case that fails in whatever way must not end the others.
-        figures, error = (), one_line(f"{type(problem).__name__}: {problem}")
+        figures, error = (), first_line(f"{type(problem).__name__}: {problem}")
     return Outcome(figures, error, time.monotonic() - started_s)
 
 
@@ -67,7 +67,7 @@ class Runner:
     def outcomes(self, jobs: Iterable[Job]) -> dict[Job, Outcome]:
         """The outcome of each job."""
         wanted = dict.fromkeys(jobs)
-        new = sorted((job for job in wanted if job not in self._known), key=_effort, reverse=True)
+        new = sorted((job for job in wanted if job not in self._known), key=effort_of, reverse=True)
         if self.processes == 1:
             self._known.update((job, run_job(job)) for job in new)
         else:
@@ -107,10 +107,6 @@ class Runner:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _effort(job: Job) -> float:
-    return BENCHES.get(job.bench).effort(job.case)
 
 
 def _pool(processes: int) -> ProcessPoolExecutor:
@@ -187,9 +183,9 @@ def run_of(request: Request) -> tuple[object, ...]:
     return request.bench, request.chip, request.case
 
 
-def effort_of(request: Request) -> float:
-    """What a case takes, in the unit of its bench."""
-    return BENCHES.get(request.bench).effort(request.case)
+def effort_of(asked: Job | Request) -> float:
+    """What the case takes, in the unit of its bench."""
+    return BENCHES.get(asked.bench).effort(asked.case)
 
 
 def _jobs(requests: Iterable[Request], settings: Settings) -> dict[tuple[object, ...], Job]:

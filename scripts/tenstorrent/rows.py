@@ -34,7 +34,7 @@ from launcher.bench.benches.fabric import (
     FabricCase,
     LatencyCase,
     MuxCase,
-)  # fmt: skip
+)
 from launcher.bench.machine import ARCHITECTURES, can_send
 from launcher.bench.published import CASE, TO_REPRODUCE, Published, read_published
 from sipsim.core.errors import ConfigError
@@ -68,32 +68,34 @@ def request_of(row: Published) -> Request:
         try:
             case = rule(row)
         except Exception as problem:  # A row of a file that nobody has seen; no other row may suffer.
-            return Request(bench, chip, None, one_line(f"{type(problem).__name__}: {problem}"))
+            return Request(bench, chip, None, first_line(f"{type(problem).__name__}: {problem}"))
         if case is not None:
             return Request(bench, chip, case)
     return Request("", chip, None)
 
 
-def one_line(text: str) -> str:
+def first_line(text: str) -> str:
     """The first line of a text that says something."""
     return next((line.strip() for line in text.splitlines() if line.strip()), "failed without a message")
 
 
 def add_cases(path: Path) -> None:
-    """Write the column ``case`` of a table of published figures anew; its other columns stay as they are.
+    """Write the column ``case`` of a table of published figures anew; its other cells stay as they are.
 
     Raises:
         ConfigError: for what is no table of figures.
     """
     cases = {row.id: request_of(row) for row in read_published(path)}
-    reader = csv.DictReader(io.StringIO(path.read_text(encoding="utf-8-sig"), newline=""))
-    names = [name for name in reader.fieldnames or () if name != CASE]
+    header, *lines = filter(None, csv.reader(io.StringIO(path.read_text(encoding="utf-8-sig"), newline="")))
+    place = header.index(CASE) if CASE in header else len(header)
+    column, id_place = slice(place, place + (CASE in header)), header.index("id")
+    header[column] = [CASE]
+    for cells in lines:
+        cells += [""] * (place - len(cells))
+        bench, _, case, _ = cases[cells[id_place]]
+        cells[column] = ["" if case is None else case_text(bench, case)]
     out = io.StringIO()
-    writer = csv.DictWriter(out, [*names, CASE], lineterminator="\n", extrasaction="ignore")
-    writer.writeheader()
-    for values in reader:
-        bench, _, case, _ = cases[values["id"]]
-        writer.writerow({**values, CASE: "" if case is None else case_text(bench, case)})
+    csv.writer(out, lineterminator="\n").writerows([header, *lines])
     try:
         path.write_text(out.getvalue(), encoding="utf-8")
     except OSError as error:

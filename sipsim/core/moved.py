@@ -11,10 +11,13 @@ _KERNELS = """
     intercube_allreduce intercube_allreduce_fused intercube_hierarchical intercube_per_pe
     intercube_per_pe_rows intercube_pipelined
 """
-_OLD, _AHBM = "sipsim.ccl.algorithms", "sipsim.chips.ahbm.collectives.algorithms"
+LABEL = "sipsim.ccl.algorithms"
+"""The package of built-in algorithms in digests and in earlier versions."""
+HOMES = SCHEDULES, KERNELS = "sipsim.collectives.algorithms", "sipsim.chips.ahbm.collectives.algorithms"
+"""The packages where they lie."""
 MOVED = {
-    **{f"{_OLD}.{name}": f"sipsim.collectives.algorithms.{name}" for name in _SCHEDULES.split()},
-    **{f"{_OLD}.{name}": f"{_AHBM}.{name}" for name in _KERNELS.split()},
+    **{f"{LABEL}.{name}": f"{SCHEDULES}.{name}" for name in _SCHEDULES.split()},
+    **{f"{LABEL}.{name}": f"{KERNELS}.{name}" for name in _KERNELS.split()},
     "sipsim.arithmetic": "sipsim.core.arithmetic",
     "sipsim.arithmetic.matmul": "sipsim.core.arithmetic.matmul",
     "sipsim.arithmetic.operations": "sipsim.core.arithmetic.operations",

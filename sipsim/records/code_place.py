@@ -10,13 +10,12 @@ from types import FrameType, TracebackType
 from typing import NamedTuple, TypeVar
 
 from sipsim.core.errors import error_text, pass_on_halt
+from sipsim.core.moved import HOMES
 
 Thing = TypeVar("Thing")
 _ROOT = Path(__file__).parents[2]
 _MACHINERY = tuple(f"{_ROOT / package}{os.sep}" for package in ("sipsim", "broker", "launcher"))
-_ALGORITHMS = tuple(
-    f"{_ROOT / 'sipsim' / folder / 'algorithms'}{os.sep}" for folder in ("collectives", "chips/ahbm/collectives")
-)
+_ALGORITHMS = tuple(f"{_ROOT / home.replace('.', os.sep)}{os.sep}" for home in HOMES)
 _WORDS = f"{_ROOT / 'sipsim/chips/ahbm/tl'}{os.sep}"
 INSTALLED = tuple(dict.fromkeys(sysconfig.get_paths()[kind] for kind in ("stdlib", "platstdlib", "purelib", "platlib")))
 """Folders of the interpreter's own and of installed packages."""

@@ -1,5 +1,6 @@
 """Which published rows benches of the fabric claim: other sizes, chips and links of a test, and nothing else."""
 
+import csv
 from pathlib import Path
 from typing import Any
 
@@ -165,11 +166,8 @@ def test_the_column_case_of_the_project_is_what_the_rules_say() -> None:
 def test_cases_are_added_to_a_file_and_nothing_else_changes(tmp_path: Path) -> None:
     for path in default_files():
         copy = tmp_path / path.name
-        bare = [
-            line.rsplit(",case", 1)[0] if number == 0 else line
-            for number, line in enumerate(path.read_text().split("\n"))
-        ]
-        copy.write_text("\n".join(bare))
+        with path.open(newline="") as whole, copy.open("w", newline="") as bare:
+            csv.writer(bare, lineterminator="\n").writerows(cells[:-1] for cells in csv.reader(whole))
         add_cases(copy)
         assert copy.read_text() == path.read_text()
 
@@ -183,6 +181,7 @@ def test_cases_are_added_to_a_file_and_nothing_else_changes(tmp_path: Path) -> N
         "eth-ping []",
         "eth-ping {}",
         'eth-ping {"test": "a", "sizes": "ab"}',
+        'eth-ping {"test": "a", "sizes": [true]}',
         f"eth-ping {'[' * 99999}",
         'eth-ping {"test": {}}',
         'ccl {"a": 1}',
@@ -191,3 +190,22 @@ def test_cases_are_added_to_a_file_and_nothing_else_changes(tmp_path: Path) -> N
 def test_a_case_that_cannot_be_read_is_one_line(text: str) -> None:
     with pytest.raises(ValueError, match=r"^case '.*' cannot be read: [^\n]+$"):
         case_of(text)
+
+
+def test_a_case_names_no_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is text of a file: what a registry would import under a dotted name must not run."""
+    (tmp_path / "lab_of_a_cell").mkdir()
+    (tmp_path / "lab_of_a_cell" / "bench.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(ValueError, match="there is no bench"):
+        case_of("lab_of_a_cell.bench {}")
+    assert not (tmp_path / "ran").exists()
+
+
+def test_cells_without_a_column_stay(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text(
+        "id,arch,family,test,hops,packet_size_bytes,channels,metric,value,kind,statistic\nA1,x,f,t,,,,ns,1,input,s,more\n"
+    )
+    add_cases(path)
+    assert path.read_text().splitlines()[1] == "A1,x,f,t,,,,ns,1,input,s,,more"

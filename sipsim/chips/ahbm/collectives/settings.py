@@ -8,11 +8,8 @@ import msgspec
 from sipsim.chips.ahbm.collectives.neighbours import OPPOSITE, TABLES
 from sipsim.config.document import Path
 from sipsim.config.schema import IpcqKnobs, RankPer, Resolved, merged
+from sipsim.core.moved import HOMES, LABEL
 from sipsim.core.registry import unknown_name
-
-LABEL = "sipsim.ccl.algorithms."
-HOMES = ("sipsim.collectives.algorithms.", "sipsim.chips.ahbm.collectives.algorithms.")
-"""Of the modules of built-in algorithms: their names in digests, and the packages where they lie."""
 
 
 def unknown_algorithm(name: str, entries: Iterable[str]) -> str:
@@ -86,8 +83,8 @@ def effective_opposites(resolved: Resolved, algorithm_name: str) -> dict[str, st
 
 def label_of(module: str) -> str:
     """The name of an algorithm's module in digests: a built-in one keeps its label wherever its file lies."""
-    home = next(filter(module.startswith, HOMES), None)
-    return module if home is None else LABEL + module.removeprefix(home)
+    package, _, name = module.rpartition(".")
+    return f"{LABEL}.{name}" if package in HOMES else module
 
 
 def canonical_algorithm(resolved: Resolved, algorithm_name: str) -> list[object]:

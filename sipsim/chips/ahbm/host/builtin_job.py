@@ -37,6 +37,7 @@ from sipsim.core.errors import ConfigError
 from sipsim.core.registry import UnknownName
 from sipsim.core.units import format_size
 from sipsim.records.job import Job, JobRequest
+from sipsim.topology.links import grid_text
 
 MOST_FACTORS = 16
 """Ranks with a factor of 2 or 1/2: the products of any of them are exact in every floating type."""
@@ -352,7 +353,7 @@ def _check_group_flags(request: JobRequest, collective: GroupCollective, size: i
     most = (plan.system.n_cubes, plan.system.n_pes)
     if any(given > there for given, there in zip(request.layout, most, strict=True)):
         has = f"a SIP has {most[0]} cube{'s' * (most[0] > 1)} of {most[1]} PE{'s' * (most[1] > 1)}"
-        raise ConfigError(f"--layout {_grid(request.layout)}: {has}; give at most {_grid(most)}")
+        raise ConfigError(f"--layout {grid_text(request.layout)}: {has}; give at most {grid_text(most)}")
 
 
 def _n_elems(request: JobRequest, collective: GroupCollective, size: int) -> tuple[int, ...]:
@@ -372,7 +373,7 @@ def _check_tensors(job: Job, collective: GroupCollective, n_elem: int, size: int
         for numel in sizes:
             if numel % parts:
                 what = f"{parts} PEs cannot share a tensor of {numel} elements equally"
-                raise ConfigError(f"--layout {_grid(job.layout)}: {what}; give --n-elem with a multiple of {parts}")
+                raise ConfigError(f"--layout {grid_text(job.layout)}: {what}; give --n-elem with a multiple of {parts}")
     shards = layout_of(job, sizes, plan.system).blocks()
     tensors = sizes[:1] if job.in_place else sizes
     needed = sum(aligned(numel // shards * DTYPES[job.dtype].itemsize) for numel in tensors)
@@ -413,10 +414,6 @@ def _chosen(name: str, tasks: list[Prepared], plan: Plan) -> str:
     except (ValueError, ConfigError) as error:
         raise ConfigError(f"{'--algorithm' if name else '--collective'}: {error}") from None
     return chosen[0]
-
-
-def _grid(layout: tuple[int, int]) -> str:
-    return f"{layout[0]}x{layout[1]}"
 
 
 def collective_job(request: JobRequest, plan: Plan) -> Job:
