@@ -19,9 +19,9 @@ from sipsim.chips.ahbm.system import System
 from sipsim.chips.config import load
 from sipsim.config.load import Override
 from sipsim.core.engine import Engine
+from sipsim.fabric.channels import COMM, COMPUTE, ONE_QUEUE, Arbitration
+from sipsim.fabric.flows import FlowFabric
 from sipsim.fabric.graph import Node, Route
-from sipsim.fabric.noc.arbitration import COMM, COMPUTE, ONE_QUEUE, Arbitration
-from sipsim.fabric.noc.fabric import Fabric
 
 from .kit import Flag, Table, cpu_s
 
@@ -69,12 +69,12 @@ class Mesh:
     def waits(self, load: float, cycles: int, seed: int, arbitration: Arbitration) -> list[int]:
         """What each flit waited, in ps. ``load``: the chance that a node sends one in a cycle."""
         rng, engine = random.Random(seed), Engine()
-        fabric = Fabric(engine, arbitration)
+        fabric = FlowFabric(engine, arbitration)
         waited: list[int] = []
 
         def send(route: Route) -> None:
             due = engine.now_ps + route.latency_ps(FLIT_BYTES)
-            fabric.start(route, FLIT_BYTES, lambda _head, tail: waited.append(tail - due))
+            fabric.start(fabric.train(route.start), route, FLIT_BYTES, lambda _head, tail: waited.append(tail - due))
 
         for cycle in range(cycles):
             for node in range(16):
@@ -95,7 +95,7 @@ def shares(
 ) -> list[float]:
     """What part of the edge between two cubes each flow gets, when it keeps ``window`` messages on their way."""
     graph, engine = CubeMeshGraph(system(PAIR).resolved), Engine()
-    fabric = Fabric(engine, arbitration)
+    fabric = FlowFabric(engine, arbitration)
     first_ps, last_ps = (graph.route(Node("pe", 0, 0), Node("pe", 1, 0)).drain_ps(nbytes) * n for n in (50, rounds))
     got = [0] * len(flows)
 
@@ -103,10 +103,10 @@ def shares(
         def done(_head: int, tail: int) -> None:
             got[index] += first_ps <= tail < last_ps
             if tail < last_ps:
-                fabric.start(route, nbytes, done, vc)
+                fabric.start(fabric.train(route.start, vc), route, nbytes, done)
 
         for _ in range(window):
-            fabric.start(route, nbytes, done, vc)
+            fabric.start(fabric.train(route.start, vc), route, nbytes, done)
 
     for index, (pe, vc) in enumerate(flows):
         run(index, graph.route(Node("pe", 0, pe), Node("pe", 1, pe)), vc)
@@ -117,13 +117,13 @@ def shares(
 def message_ps(route: Route, arbitration: Arbitration, behind_ps: int, dma: int, message: int) -> int:
     """How long a message takes that starts ``behind_ps`` after a long DMA over the same route."""
     engine, took = Engine(), [0]
-    fabric = Fabric(engine, arbitration)
-    engine.at(0, lambda: fabric.start(route, dma, lambda _head, _tail: None, COMPUTE))
+    fabric = FlowFabric(engine, arbitration)
+    engine.at(0, lambda: fabric.start(fabric.train("dma", COMPUTE), route, dma, None))
 
     def done(_head: int, tail: int) -> None:
         took[0] = tail - behind_ps
 
-    engine.at(behind_ps, lambda: fabric.start(route, message, done, COMM))
+    engine.at(behind_ps, lambda: fabric.start(fabric.train("dma", COMM), route, message, done))
     engine.run_before(None, EVENTS)
     return took[0]
 

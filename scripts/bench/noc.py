@@ -5,10 +5,10 @@ with a PE each, packets of 256 B, 4 ns on an edge, 1 ns a node, and the fabrics 
 
 ``throughput``: what a node gets through when every node always has packets for random others, as a part of its edge's
 bandwidth and of the ideal mesh's, whose bisection is always busy: 8 of 15 destinations lie beyond it, so 16/2 nodes
-with 8/15 of their traffic over 4 edges give 15/16. ``unlimited`` is ``router.buffer_packets: null``, where nothing is
-held back by what is before it on another way; it may be a little above the ideal, as what does not cross the bisection
-is not held back by it. ``wait``: the mean time from a packet's making to its arrival, in packet times, at a part of the
-ideal throughput. ``blocked``: two flows that share the first of their edges alone.
+with 8/15 of their traffic over 4 edges give 15/16. ``flows`` is ``router.buffer_packets: null``, where a node sends one
+packet at a time at the rate that its whole way allows, and the network takes no burst up. ``wait``: the mean time from
+a packet's making to its arrival, in packet times, at a part of the ideal throughput. ``blocked``: two flows that share
+the first of their edges alone.
 
 ``switch``: one router of n inputs and n outputs with deep FIFOs, all of them always full, for which theory gives the
 throughput. ``published``: other networks, the same mechanism.
@@ -25,8 +25,8 @@ from sipsim.chips.config import load
 from sipsim.config.load import Override
 from sipsim.core.engine import Engine
 from sipsim.fabric.buffered.ports import Buffers
+from sipsim.fabric.channels import ONE_QUEUE, Arbitration
 from sipsim.fabric.graph import Edge, Node, Route
-from sipsim.fabric.noc.arbitration import ONE_QUEUE, Arbitration
 from sipsim.fabric.open import open_fabric
 
 from .fabric import MESH
@@ -77,7 +77,8 @@ class Mesh:
 
         def send(route: Route, vc: int) -> None:
             made = self._engine.now_ps
-            self._fabric.start(route, PACKET_BYTES, lambda _head, tail: arrived.append((made, tail)), vc)
+            train = self._fabric.train(route.start, vc)
+            self._fabric.start(train, route, PACKET_BYTES, lambda _head, tail: arrived.append((made, tail)))
 
         for slot in range(packets):
             for node in range(NODES):
@@ -107,7 +108,7 @@ class Mesh:
         slow = Edge(last.src, Node("hbm", 0, 3), last.wire_ps, last.overhead_ps, last.bandwidth_bps // 8)
         ends: list[int] = []
         for route, nbytes in ((onward._replace(edges=(*onward.edges[:-1], slow)), 2**14), (self.route(0, 12), 256)):
-            self._fabric.start(route, nbytes, lambda _head, tail: ends.append(tail))
+            self._fabric.start(self._fabric.train(route.start), route, nbytes, lambda _head, tail: ends.append(tail))
         self._engine.run_before(None, EVENTS)
         return max(ends) / 1000, min(ends) / 1000
 
@@ -122,7 +123,8 @@ def switch_throughput(ports: int, packets: int, seed: int) -> float:
     ways = [[Route(first.src, 0, (first, last)) for last in outputs] for first in inputs]
     for way in ways:
         for _ in range(packets):
-            fabric.start(rng.choice(way), PACKET_BYTES, lambda _head, tail: arrived.append(tail))
+            train = fabric.train(way[0].start)
+            fabric.start(train, rng.choice(way), PACKET_BYTES, lambda _head, tail: arrived.append(tail))
     engine.run_before(packets * PACKET_PS, EVENTS)
     warm_ps = packets // 10 * PACKET_PS
     return sum(tail >= warm_ps for tail in arrived) / (packets - packets // 10) / ports
@@ -161,7 +163,7 @@ def measure(chosen: argparse.Namespace) -> dict[str, Any]:
     made = list(rows(chosen.packets, chosen.seeds))
 
     def some(what: str) -> list[dict[str, Any]]:
-        return [{**row, "depth": row.get("depth") or "unlimited"} for row in made if row["what"] == what]
+        return [{**row, "depth": row.get("depth") or "flows"} for row in made if row["what"] == what]
 
     table = Table("packets of buffer:<20", "channels:9", "of edge:9.1%", "of ideal:9.1%", "CPU us a packet:16.0f")
     for row in some("throughput"):

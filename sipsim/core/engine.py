@@ -15,6 +15,8 @@ from simpy.events import Event, EventPriority
 
 ARRIVAL = EventPriority(-1)
 LOCAL = EventPriority(1)
+AFTER = EventPriority(2)
+"""Of events behind all others of their picosecond."""
 
 Ps = int
 
@@ -28,17 +30,30 @@ class Callback(Event):
     callbacks = None  # type: ignore[assignment]
 
     def __init__(self, action: Callable[[], None]) -> None:
-        self.action = action
+        self.action: Callable[[], None] | None = action
+
+    def cancel(self) -> None:
+        """Do not call it: from now on it is no event, although the queue has it until its time."""
+        self.action = None
 
 
 class Timeline(simpy.Environment):
     """SimPy's queue, run up to a time in one loop: ``schedule`` and ``step`` with fewer calls an event."""
 
-    def at(self, time_ps: Ps, action: Callable[[], None], priority: EventPriority = LOCAL) -> None:
+    def at(self, time_ps: Ps, action: Callable[[], None], priority: EventPriority = LOCAL) -> Callback:
         """Call ``action`` at ``time_ps``, which must not be in the past."""
         if time_ps < self._now:
             raise ValueError(f"an event at {time_ps} ps cannot be scheduled at {self._now} ps")
-        heappush(self._queue, (time_ps, priority, next(self._eid), Callback(action)))
+        callback = Callback(action)
+        heappush(self._queue, (time_ps, priority, next(self._eid), callback))
+        return callback
+
+    def next_ps(self) -> Ps | None:
+        """The time of the next event, or None."""
+        queue = self._queue
+        while queue and _is_cancelled(queue[0][3]):
+            heappop(queue)
+        return queue[0][0] if queue else None  # type: ignore[return-value]
 
     def run_before(self, limit_ps: float, most_events: int, clock: "Engine") -> int:
         """Run events before ``limit_ps``, at most ``most_events``; returns their number. ``clock`` is told their times.
@@ -46,22 +61,32 @@ class Timeline(simpy.Environment):
         ``env.run(until=...)`` is not used: in SimPy 4.1.2 it leaves its stop event in the queue, and
         ``peek`` then returns that time (DESIGN section 3).
         """
-        queue = self._queue
-        for done in range(most_events):
+        queue, done = self._queue, 0
+        while done < most_events:
             if not queue or queue[0][0] >= limit_ps:
                 return done
             now_ps, _, _, event = heappop(queue)
-            self._now = clock.now_ps = now_ps  # type: ignore[assignment]
             callbacks: Any = event.callbacks
             if callbacks is None:
-                event.action()  # type: ignore[attr-defined]
+                action = event.action  # type: ignore[attr-defined]
+                if action is None:
+                    continue
+                self._now = clock.now_ps = now_ps  # type: ignore[assignment]
+                done += 1
+                action()
                 continue
+            self._now = clock.now_ps = now_ps  # type: ignore[assignment]
+            done += 1
             event.callbacks = None  # type: ignore[assignment]
             for callback in callbacks:
                 callback(event)
             if not event._ok and not hasattr(event, "_defused"):
                 raise event._value
-        return most_events
+        return done
+
+
+def _is_cancelled(event: Event) -> bool:
+    return isinstance(event, Callback) and event.action is None
 
 
 class Engine:
@@ -70,18 +95,15 @@ class Engine:
     def __init__(self) -> None:
         self.env = Timeline(initial_time=0)
         self.at = self.env.at  # not a method: one call less an event
+        self.next_ps = self.env.next_ps
         self.now_ps: Ps = 0
         self.events = 0
-
-    def next_ps(self) -> Ps | None:
-        """The time of the next local event, or None."""
-        queue = self.env._queue
-        return queue[0][0] if queue else None  # type: ignore[return-value]
 
     def last_local_ps(self) -> Ps | None:
         """The time of the last event that is no arrival of a packet, or None. It looks at all events."""
         queue: Any = self.env._queue
-        return max((time_ps for time_ps, priority, _, _ in queue if priority != ARRIVAL), default=None)
+        times = (at_ps for at_ps, priority, _, event in queue if priority != ARRIVAL and not _is_cancelled(event))
+        return max(times, default=None)
 
     @property
     def arrivals(self) -> int:
@@ -93,4 +115,5 @@ class Engine:
         limit = Infinity if horizon_ps is None else horizon_ps
         done = self.env.run_before(limit, most_events, self)
         self.events += done
-        return done < most_events or bool(self.env.peek() >= limit)
+        next_ps = self.next_ps()
+        return next_ps is None or next_ps >= limit

@@ -4,11 +4,14 @@ A graph is structure and costs: the fabric decides when an edge is used, a chip 
 cubes in a SIP or of routers in a cube; a place is a number, row by row from the north-west.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
+from sipsim.core.errors import InvariantViolation
 from sipsim.core.units import drain_ps
 
+Done = Callable[[int, int], None]
+"""Called with the times, in ps, at which the head and the tail of a transfer are at the end of its route."""
 FAR = "far"
 """The kind of the node at the far end of a link between SIPs."""
 
@@ -58,8 +61,18 @@ class Edge(NamedTuple):
         return self.dst.kind == FAR
 
     def wire_bytes(self, payload_bytes: int) -> int:
-        """Bytes on this wire for a payload, framing included."""
-        return payload_bytes if self.framing is None else self.framing.wire_bytes(payload_bytes)
+        """Bytes on this wire for a payload, framing included.
+
+        Raises:
+            InvariantViolation: for a framing that makes it shorter.
+        """
+        if self.framing is None:
+            return payload_bytes
+        found = self.framing.wire_bytes(payload_bytes)
+        if found < payload_bytes:
+            what = f"{type(self.framing).__name__}.wire_bytes({payload_bytes}) is {found}"
+            raise InvariantViolation(f"{what}; a frame is no shorter than what it carries")
+        return found
 
     def drain_ps(self, payload_bytes: int) -> int:
         """Time this wire needs for a payload."""
@@ -122,10 +135,6 @@ class Route(NamedTuple):
     def drain_ps(self, payload_bytes: int) -> int:
         """The drain over the bottleneck, paid once."""
         return max((e.drain_ps(payload_bytes) for e in self.edges), default=0)
-
-    def first_drain_ps(self, payload_bytes: int) -> int:
-        """The drain over the first edge; 0 for a part that sends to itself, whose route has no edge."""
-        return self.edges[0].drain_ps(payload_bytes) if self.edges else 0
 
     def latency_ps(self, payload_bytes: int) -> int:
         """The timing contract of DESIGN section 5: an uncontended transfer without the memory's write latency."""

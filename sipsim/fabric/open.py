@@ -7,23 +7,22 @@ from sipsim.core.engine import Engine
 from sipsim.fabric.buffered.fabric import BufferedFabric, delayed_packets
 from sipsim.fabric.buffered.ports import Buffers
 from sipsim.fabric.buffered.witness import BufferWitness
-from sipsim.fabric.noc.arbitration import Arbitration
-from sipsim.fabric.noc.delays import Delayed, delayed
-from sipsim.fabric.noc.fabric import Fabric
-from sipsim.fabric.noc.witness import FabricWitness
+from sipsim.fabric.channels import Arbitration
+from sipsim.fabric.delays import Delayed, delayed
+from sipsim.fabric.flows import FlowFabric
 
 
 def open_fabric(
     engine: Engine, arbitration: Arbitration, buffers: Buffers | None, is_watched: bool, history: list[Any] | None
-) -> Fabric | BufferedFabric:
-    """The fabric of a SIP: one that buffers without limit, or with ``buffers`` one of finite input buffers.
+) -> FlowFabric | BufferedFabric:
+    """The fabric of a SIP: one of flows, or with ``buffers`` one of packets in finite input buffers.
 
-    ``is_watched``: it has a witness of its invariants. ``history``: where its transfers are kept, for
+    ``is_watched``: it checks its invariants. ``history``: where its transfers are kept, for
     :func:`delayed_transfers`; None: nowhere.
     """
     if buffers is None:
-        fabric = Fabric(engine, arbitration)
-        fabric.witness = FabricWitness(arbitration.chunk_bytes) if is_watched else None
+        fabric = FlowFabric(engine, arbitration)
+        fabric.is_watched = is_watched
         fabric.history = history
         return fabric
     buffered = BufferedFabric(engine, arbitration, buffers)
@@ -32,8 +31,8 @@ def open_fabric(
     return buffered
 
 
-def delayed_transfers(fabric: Fabric | BufferedFabric) -> Iterator[Delayed]:
+def delayed_transfers(fabric: FlowFabric | BufferedFabric) -> Iterator[Delayed]:
     """The transfers that came later than alone, in the order of their starts; of a fabric that keeps its history."""
-    if isinstance(fabric, Fabric):
+    if isinstance(fabric, FlowFabric):
         return delayed(fabric.history or ())
     return delayed_packets(fabric.history or ())

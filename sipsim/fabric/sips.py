@@ -83,17 +83,14 @@ class JoinedSips:
     def data_channels(self) -> list[Channel]:
         """One channel a directed link, in canonical order, with its lookahead.
 
-        The lookahead is ``LinkKind.lookahead_ps``. A packet in transit may leave as late as the path between two ports
-        after its last byte arrived, and one that PE_DMA fetches from a slower memory as late as the path to a port
-        after its last chunk reached the PE. Where such a path is shorter than a chunk, it bounds the lookahead.
+        The lookahead is ``LinkKind.lookahead_ps`` with :meth:`least_way_ps`.
 
         Raises:
             ConfigError: for a link kind without lookahead.
         """
-        least_path_ps = min(self.least_transit_ps, self.least_egress_ps)
         channels = []
-        for link, kind in zip(self.links, self.link_kinds, strict=True):
-            lookahead_ps = kind.lookahead_ps(self.chunk_bytes, least_path_ps)
+        for number, (link, kind) in enumerate(zip(self.links, self.link_kinds, strict=True)):
+            lookahead_ps = kind.lookahead_ps(self.least_way_ps(number))
             if lookahead_ps == 0:
                 what = "its lookahead is 0 ps; without delay SIPs cannot be simulated in parallel"
                 raise ConfigError(f"link {link.name}, of kind {type(kind).__name__}: {what}")
@@ -105,7 +102,7 @@ class JoinedSips:
         """The least time from an arrival at a SIP to the sending of the same packet on its next link."""
         bounds = []
         for link, kind in self._kinds_from(sip):
-            bounds.append(kind.reaction_ps(self.least_transit_ps, self.chunk_bytes))
+            bounds.append(kind.reaction_ps(self.transit_ps(kind)))
             _check_bound(link, kind, "reaction_ps", bounds[-1])
         return min(bounds, default=0)
 
@@ -244,13 +241,16 @@ class JoinedSips:
         sips, presets = self.resolved.topology.system.sips, self.resolved.links.links
         return [presets[name].kind for name in link_presets(sips, self.links) or [sips.link]]
 
-    @cached_property
-    def least_egress_ps(self) -> Ps:
-        """Least time from the start of the last chunk of what a part passes on while it comes, to its end at a port.
+    def least_way_ps(self, link: int) -> Ps:
+        """The least time from the sending of a frame, at its source, until its last byte is on link number ``link``.
 
-        A chip whose parts pass nothing on before they have it may return more than 0; then links look ahead further.
+        A chip that knows its sources may return more than 0; then links look ahead further.
         """
         return 0
+
+    def transit_ps(self, kind: AnyLinkKind) -> Ps:
+        """The least time from an arrival to the sending of the same frame on its next link, of a kind."""
+        return max(self.least_transit_ps - kind.least_chunk_ps(self.chunk_bytes), 0)
 
     @cached_property
     def _leaving(self) -> dict[tuple[Node, str, AnyLinkKind], Route]:

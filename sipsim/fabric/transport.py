@@ -1,14 +1,13 @@
 """The interface of a SIP's fabric, whichever it is (:mod:`sipsim.fabric.open`), and how much its edges were used."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from operator import add
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from sipsim.core.units import drain_ps
 from sipsim.fabric.buffered.ports import FarBuffers
-from sipsim.fabric.graph import Edge, Route
-from sipsim.fabric.noc.arbitration import COMPUTE
-from sipsim.fabric.noc.transfer import Done
+from sipsim.fabric.channels import COMPUTE
+from sipsim.fabric.graph import Done, Edge, Route
 
 Ps = int
 
@@ -40,24 +39,35 @@ def edge_use(ways: Iterable[tuple[Route, int, int]], past: Mapping[Edge, EdgeUse
     return found
 
 
+class Train(Protocol):
+    """What one source sends on one channel, in order."""
+
+    def least_leave_ps(self, now: Ps) -> Ps:
+        """No transfer of it leaves its source before this, as far as those count that have been started."""
+
+
 class Transport(Protocol):
-    """Carries bytes over the edges of one SIP; see :class:`sipsim.fabric.noc.fabric.Fabric`."""
+    """Carries bytes over the edges of one SIP; see :class:`sipsim.fabric.flows.FlowFabric`."""
+
+    def train(self, source: Hashable, vc: int = COMPUTE, in_flight: int = 1, is_reply: bool = False) -> Any:
+        """What ``source`` sends on a channel, ``in_flight`` transfers of it at a time.
+
+        ``is_reply``: they answer transfers, as data that were read and acknowledgements do.
+        """
 
     def start(
         self,
+        train: Any,
         route: Route,
         nbytes: int,
-        done: Done,
-        vc: int = COMPUTE,
-        lead_ps: Ps = 0,
+        done: Done | None,
+        left: Done | None = None,
         delay_ps: Ps = 0,
         span_ps: Ps = 0,
-        is_reply: bool = False,
-    ) -> object:
-        """Send ``nbytes`` over ``route``, now; call ``done(head_ps, tail_ps)`` when they are through.
-
-        ``is_reply``: they answer a transfer, as data that were read and acknowledgements do.
-        """
+        feeds: Any = None,
+        is_fed: bool = False,
+    ) -> Any:
+        """Send ``nbytes`` over ``route``; see :meth:`sipsim.fabric.flows.FlowFabric.start`."""
 
     @property
     def far_buffers(self) -> FarBuffers | None:

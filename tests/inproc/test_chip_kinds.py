@@ -55,10 +55,7 @@ def test_a_number_from_core_to_core(tmp_path: Path) -> None:
 @pytest.mark.parametrize("topology", ["ring_1d", "torus_2d"])
 def test_the_mail_does_not_matter(tmp_path: Path, topology: str) -> None:
     runs = [run_script(tmp_path, LAPS, "--sips", 4, "--topology", topology)]
-    runs += [
-        run_script(tmp_path, LAPS, "--sips", 4, "--topology", topology, mail_seed=seed)
-        for seed in range(5)
-    ]
+    runs += [run_script(tmp_path, LAPS, "--sips", 4, "--topology", topology, mail_seed=seed) for seed in range(5)]
     assert {done.document["status"] for done in runs} == {"ok"}
     assert len({done.document["digest"] for done in runs}) == 1
     assert render(runs[0].document, runs[0].prepared).startswith("# ahbm-launch 0.1.0: 4 SIPs, ")

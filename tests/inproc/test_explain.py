@@ -159,8 +159,8 @@ def test_a_faster_poll_sees_its_event_sooner() -> None:
 
 MUTANTS = {
     "only the cause counts": (8, patch.object(Graph, "needs", lambda self, rank, span: iter((span.cause,)))),
-    "a send needs no free slot": (16, patch.object(Graph, "_room", lambda *_: iter(()))),
-    "shared edges stay as slow": (5, patch.object(Sharings, "of", lambda *_: [])),
+    "a send needs no free slot": (54, patch.object(Graph, "_room", lambda *_: iter(()))),
+    "shared edges stay as slow": (12, patch.object(Sharings, "of", lambda *_: [])),
 }
 
 

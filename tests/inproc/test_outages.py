@@ -28,12 +28,13 @@ DOWN = ("--fault", "link:0.E@3us:50us", "--fault", "link:2.W@5us:20us", "--fault
     ids=["as is", "finite buffers", "virtual channels", "tenstorrent"],
 )
 def test_an_all_reduce_loses_nothing(flags: tuple[object, ...]) -> None:
-    """Three outages of two links in it: equal tensors, later, and what was sent again is told."""
+    """Three outages of two links in it: equal tensors, later, and what was sent again is told. What has waited for a
+    link crosses it back to back, in less time than among others."""
     alone, done = run(*ALL_REDUCE, *flags), run(*ALL_REDUCE, *flags, *DOWN)
     assert (alone.outcome.error, done.outcome.error) == (None, None), done.outcome.error
     assert [result[0] for result in done.results()] == [result[0] for result in alone.results()]
     assert done.document["runs"][0]["wrong"] == 0
-    assert done.document["runs"][0]["time_ns"] > alone.document["runs"][0]["time_ns"] + 50_000
+    assert done.document["runs"][0]["time_ns"] > alone.document["runs"][0]["time_ns"] + 45_000
     assert done.document["digest"] != alone.document["digest"]
     told = [each for rank in done.document["ranks"] for each in rank["outages"]]
     assert [(each["at_ps"], each["for_ps"]) for each in told if each["link"].startswith("0.E")] == [

@@ -4,7 +4,7 @@ framing or bounds cannot be is refused by name.
 
 import json
 from pathlib import Path
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import msgspec
 import pytest
@@ -12,11 +12,11 @@ from runs import Run, ccl_file, run
 from sweeps import crossed
 
 from sipsim.core.errors import ConfigError
+from sipsim.fabric.channels import COMM
 from sipsim.fabric.graph import Route
 from sipsim.fabric.links.frames import Frame, FrameBody, Number, codec
 from sipsim.fabric.links.kind import LINK_KINDS, LinkKind, Port, PortContext
 from sipsim.fabric.links.rules import PAYLOADS
-from sipsim.fabric.noc.arbitration import COMM
 
 HOLD_PS = 10_000_000
 
@@ -31,11 +31,8 @@ class Plain(LinkKind, frozen=True):
 class SlowPort(Port):
     """It keeps each frame for 10 us before it brings it to the link, and says so."""
 
-    def announce(self, way: Route, nbytes: int, delay_ps: int) -> int:
-        return super().announce(way, nbytes, delay_ps + HOLD_PS)
-
-    def send(self, frame: Frame, way: Route, vc: int, number: int, delay_ps: int = 0) -> None:
-        super().send(frame, way, vc, number, delay_ps + HOLD_PS)
+    def send(self, frame: Frame, way: Route, train: Any, delay_ps: int = 0, *more: Any, **others: Any) -> Any:
+        return super().send(frame, way, train, delay_ps + HOLD_PS, *more, **others)
 
 
 class Slow(Plain, frozen=True):
@@ -101,10 +98,10 @@ class AckingPort(Port):
     acks: ClassVar[list[int]] = []
     all_sent: ClassVar[list[int]] = []
 
-    def send(self, frame: Frame, way: Route, vc: int, number: int, delay_ps: int = 0) -> None:
+    def send(self, frame: Frame, way: Route, train: Any, *more: Any, **others: Any) -> Any:
         if not isinstance(frame.payload, Ack):
             self.all_sent.append(1)
-        super().send(frame, way, vc, number, delay_ps)
+        return super().send(frame, way, train, *more, **others)
 
     def receive(self, frame: Frame) -> None:
         if isinstance(frame.payload, Ack):
@@ -125,7 +122,7 @@ class Acking(Plain, frozen=True):
 
 
 class NoLookahead(Plain, frozen=True):
-    def lookahead_ps(self, chunk_bytes: int, least_path_ps: int) -> int:
+    def lookahead_ps(self, way_ps: int) -> int:
         return 0
 
 
@@ -145,7 +142,7 @@ class Failing(Plain, frozen=True):
 
 
 class NoReaction(Plain, frozen=True):
-    def reaction_ps(self, path_ps: int, chunk_bytes: int) -> int:
+    def reaction_ps(self, path_ps: int) -> int:
         return None  # type: ignore[return-value]
 
 
@@ -170,8 +167,8 @@ class Vague(Plain, frozen=True):
 
 
 class LatePort(Port):
-    def leave(self, frame: Frame, number: int, head_ps: int, tail_ps: int) -> None:
-        super().leave(frame, number, head_ps, tail_ps + 0.5)  # type: ignore[arg-type]
+    def leave(self, frame: Frame, head_ps: int, tail_ps: int) -> None:
+        super().leave(frame, head_ps, tail_ps + 0.5)  # type: ignore[arg-type]
 
 
 class Late(Plain, frozen=True):

@@ -1,6 +1,5 @@
 """A schedule that differs between ranks, with a process for each rank."""
 
-
 import pytest
 from group_runs import MESH, script
 from launch import launched

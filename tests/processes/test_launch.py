@@ -40,6 +40,7 @@ RANK_KEYS = [
 ]
 # fmt: on
 
+
 @pytest.fixture(scope="module")
 def done(tmp_path_factory: pytest.TempPathFactory) -> Done:
     return launched(*TORUS, "--json", tmp_path_factory.mktemp("out") / "out.json")
@@ -115,8 +116,7 @@ def test_what_no_process_has_read_is_told(tmp_path):
 
 def test_wrong_numbers_are_reported_for_each_rank(tmp_path):
     (tmp_path / "mine.py").write_text(
-        "from sipsim.chips.ahbm.collectives.algorithms.intercube_allreduce import *\n"
-        "def kernel(*args):\n    pass\n"
+        "from sipsim.chips.ahbm.collectives.algorithms.intercube_allreduce import *\ndef kernel(*args):\n    pass\n"
     )
     (tmp_path / "ccl.yaml").write_text(f"algorithms: {{mine: {{module: {tmp_path}/mine.py, topology: none}}}}\n")
     flags = ("--ccl", "ccl.yaml", "--algorithm", "mine", "--n-elem", "4", *SMALL, "--sips", "3")

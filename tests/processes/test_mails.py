@@ -19,6 +19,8 @@ from broker.mail.kinds import MAIL_KINDS
 pytestmark = pytest.mark.processes
 
 KINDS = list(MAIL_KINDS)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_deadlock(tmp_path: Path, kind: str) -> None:
     path = script(tmp_path, f"if rank != 1: {ALL_REDUCE}")

@@ -9,9 +9,9 @@ for that. Each message carries its number, which the receiver checks; that takes
 from typing import Any
 
 from launcher.bench.programs.common import Slots, check, pattern, send_free, send_merged
-from sipsim.chips.tensix.dataflow import TRANSACTION_IDS
 from sipsim.chips.tensix.eth_dataflow import EthDataflow
 from sipsim.chips.tensix.noc import Core
+from sipsim.chips.tensix.tiles import TRANSACTION_IDS
 
 
 class Sender:

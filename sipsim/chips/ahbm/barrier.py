@@ -3,7 +3,7 @@
 Control packets travel along a tree of links, numbered, logged and ordered like all others: up to SIP 0 with the latest
 end in a subtree, then down with the common start. That is the latest end plus the longest path up and the longest path
 down, so it depends on nothing else. A hop takes the channel's delay and at least the sender's egress
-(``RunPlan.control_ps``): what a SIP promises of its messages holds for its control packets, too.
+(``RunPlan.egress_ps``): what a SIP promises of its messages holds for its control packets, too.
 
 **A row start** needs that nothing is under way anywhere: stores that were posted, credits, messages through other SIPs.
 A SIP ends a round of it when it is *quiet*, which is when no event of its own is left, and its packet up tells how many
@@ -22,6 +22,7 @@ from msgspec import Meta
 from broker.ids import MAX_PS
 from sipsim.chips.ahbm.plan import Plan
 from sipsim.chips.api.run_plan import ROOT, BarrierTree
+from sipsim.core.engine import AFTER
 from sipsim.core.errors import InvariantViolation
 from sipsim.core.session import Session
 from sipsim.fabric.links.frames import Body, Number, codec, encode
@@ -142,7 +143,7 @@ class Barrier:
         """End this round when no event of this SIP is left; ``cause`` ended at ``since_ps``."""
         last_ps, now_ps = self._engine.last_local_ps(), self._engine.now_ps
         if last_ps is not None:
-            self._engine.at(last_ps, lambda: self._end_when_quiet(since_ps, cause))
+            self._engine.at(last_ps, lambda: self._end_when_quiet(since_ps, cause), AFTER)
             return
         if now_ps > since_ps:
             cause = self._recorder.span("barrier", "quiet", since_ps, now_ps, cause)

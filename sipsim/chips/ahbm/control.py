@@ -221,7 +221,8 @@ class ControlPath:
 
     def send(self, src: Node, dst: Node, nbytes: int, delay_ps: Ps, then: Callable[[], None]) -> None:
         """Carry a message that leaves so much later; ``then`` when its last byte is there."""
-        self._fabric.start(self._graph.route(src, dst), nbytes, lambda _head, _tail: then(), delay_ps=delay_ps)
+        train = self._fabric.train((src, "control"))
+        self._fabric.start(train, self._graph.route(src, dst), nbytes, lambda _head, _tail: then(), delay_ps=delay_ps)
 
 
 class Round:

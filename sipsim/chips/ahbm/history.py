@@ -13,7 +13,7 @@ from sipsim.chips.ahbm.ipcq.messages import Installed
 from sipsim.chips.ahbm.memory.ports import Wait
 from sipsim.core.errors import OutputError
 from sipsim.core.files import reader, write_file
-from sipsim.fabric.noc.delays import Delayed
+from sipsim.fabric.delays import Delayed
 from sipsim.records.recorder import PhaseStart, Recorder, Span
 
 HISTORY_FILE = "history.msgpack"

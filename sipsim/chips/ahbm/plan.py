@@ -47,7 +47,7 @@ from sipsim.collectives.semantics import GroupCollective, Task
 from sipsim.config.schema import IpcqKnobs, Resolved
 from sipsim.core.dtypes import DTYPES
 from sipsim.core.units import format_time_ps, ns_to_ps
-from sipsim.fabric.noc.arbitration import ONE_QUEUE, Arbitration
+from sipsim.fabric.channels import ONE_QUEUE, Arbitration
 from sipsim.records.job import SEND_RECV, RunRecord
 
 
@@ -67,7 +67,7 @@ class Plan(RunPlan):
         self.resolved = resolved
         name = resolved.ccl.defaults.algorithm
         self.ipcq: IpcqKnobs = effective_ipcq(resolved, name)
-        self.system = System(resolved, self.ipcq.vc_chunk_size)
+        self.system = System(resolved, self.ipcq)
         self.algorithm = Algorithm(name, resolved.ccl.algorithms[name])
         self.algorithm.check_root_cube(self.system)
         self.ipcq_overhead_ps = ns_to_ps(resolved.components.pe_ipcq.overhead_ns)
@@ -98,10 +98,10 @@ class Plan(RunPlan):
         """How virtual channels share an edge; one for all without virtual channels."""
         knobs = self.ipcq
         if not knobs.virtual_channels:
-            return ONE_QUEUE._replace(chunk_bytes=knobs.vc_chunk_size)
+            return ONE_QUEUE._replace(chunk_bytes=self.system.chunk_bytes)
         common = gcd(knobs.vc_compute_weight, knobs.vc_comm_weight)
         weights = (knobs.vc_compute_weight // common, knobs.vc_comm_weight // common, 0)
-        return Arbitration(knobs.vc_chunk_size, weights)
+        return Arbitration(self.system.chunk_bytes, weights)
 
     @cached_property
     def piggyback_wait_ps(self) -> int:
@@ -164,24 +164,12 @@ class Plan(RunPlan):
 
     @cached_property
     def egress_ps(self) -> list[int]:
-        """As in :class:`RunPlan`, of any PE; no more than :attr:`control_ps`, which holds for control packets.
+        """As in :class:`RunPlan`, of any PE, so that queue pairs that are made while time runs change no bound.
 
-        A message passes PE_IPCQ and the path to its port before it is on the link; so does a credit over the fabric. A
+        A message passes PE_IPCQ and leaves its source before it is on the link; so does a credit over the fabric. A
         fast-path credit arrives a whole path's latency after the ``recv`` that frees the slot; here counts what exceeds
         the pair's least delay.
         """
-        return [min(both) for both in zip(self._egress_of_chip_ps, self.control_ps, strict=True)]
-
-    @cached_property
-    def control_ps(self) -> list[int]:
-        """As in :class:`RunPlan`: the egress of the plan's own queue pairs, so that others change no times.
-
-        With an algorithm that is a schedule the plan has none.
-        """
-        return self._egress_of_chip_ps if self.algorithm.is_schedule else self.installed_bounds.egress_ps()
-
-    @cached_property
-    def _egress_of_chip_ps(self) -> list[int]:
         return self.bounds.egress_ps(self.channels, self.pair_delay_ps)
 
     @property
@@ -296,10 +284,11 @@ class Plan(RunPlan):
     def shortest_windows_ps(self) -> tuple[list[int], list[int]]:
         """By SIP: the shortest window by the bounds in force, and by those of the plan's own queue pairs."""
         system, installed = self.system, self.installed_bounds
-        own = reactions_ps(system, self.control_ps, installed.has_transit())
+        egress_ps = self.egress_ps if self.algorithm.is_schedule else installed.egress_ps()
+        own = reactions_ps(system, egress_ps, installed.has_transit())
         return (
             shortest_windows_ps(system.n_sips, self.channels, self.egress_ps, self.reactions_ps),
-            shortest_windows_ps(system.n_sips, installed.channels, self.control_ps, own),
+            shortest_windows_ps(system.n_sips, installed.channels, egress_ps, own),
         )
 
     def credit_mode(self, src_sip: int, dst_sip: int, direction: str) -> str:

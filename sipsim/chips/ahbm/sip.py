@@ -42,10 +42,10 @@ from sipsim.core.session import Session
 from sipsim.core.task import MakeTask, Task
 from sipsim.core.units import BYTES_PER_KIB
 from sipsim.fabric.buffered.ports import buffers_of
+from sipsim.fabric.channels import COMM, CREDIT
 from sipsim.fabric.graph import Node
 from sipsim.fabric.links.kind import LinkCredit
 from sipsim.fabric.links.network import Deliveries, Interface, TakeControl
-from sipsim.fabric.noc.arbitration import COMM, CREDIT
 from sipsim.fabric.open import open_fabric
 from sipsim.fabric.transport import Transport
 from sipsim.records.recorder import Recorder
@@ -77,29 +77,27 @@ class NetworkInterface:
         system, engine, knobs = plan.system, session.engine, plan.ipcq
         graph, overhead_ps, credit_bytes = system.graph, plan.ipcq_overhead_ps, knobs.ipcq_credit_size_bytes
         credit_vc = CREDIT if knobs.credit_virtual_channel else COMM
+        credit_engine = "ipcq" if knobs.virtual_channels else "dma"
         deliveries: Deliveries = {
             PeMessage: MessageDelivery(fabric, graph, ipcqs, wire_format, knobs.buffer_kind, memory_ports),
-            PeCredit: CreditDelivery(fabric, graph, ipcqs, credit_bytes, credit_vc),
+            PeCredit: CreditDelivery(fabric, graph, ipcqs, credit_bytes, credit_vc, credit_engine),
         }
         controls: dict[type, TakeControl] = {}
         interface = Interface(system, plan.channels, plan.egress_ps[sip], session, fabric, deliveries, controls)
         self.ports, self.receive, router = interface.ports, interface.receive, interface.router
         command_bytes = plan.resolved.components.pe_dma.command_bytes
-        fetch = Fetch(engine, fabric, graph, memory_ports, wire_format, command_bytes, system.chunk_bytes)
+        fetch = Fetch(engine, fabric, graph, memory_ports, wire_format, command_bytes)
         self.messages = MessageSender(engine, router, graph, fetch, memory_ports, wire_format, overhead_ps)
         to_sips = {dst: channel for (src, dst), channel in plan.credit_channel.items() if src == sip}
         self.credits = CreditSender(
             sip,
             engine,
-            fabric,
             router,
             ipcqs,
             session.emit,
             session.emit_far,
             to_sips,
             credit_bytes,
-            system.chunk_bytes,
-            credit_vc,
             overhead_ps,
         )
         controls |= {LinkCredit: self.ports.take_link_credit}
@@ -116,7 +114,10 @@ class Pe:
         self.cube = cube
         self.pe = pe
         self.number_handle = sip.handle_numbers[cube, pe].__next__
-        self.dma = PeDma(sip, Node("pe", cube, pe), sip.plan.resolved.components.pe_dma)
+        components, node = sip.plan.resolved.components, Node("pe", cube, pe)
+        self.dma = PeDma(sip, node, components.pe_dma)
+        stores = components.pe_gemm.outstanding_stores if components.pe_gemm else 1
+        self.gemm_dma = PeDma(sip, node, components.pe_dma, "gemm", stores)
         self.task: Task | None = None
         self.mmu = self._make_mmu(sip)
         self.cpu = PeCpu(sip, f"cube{cube}.pe{pe}")
@@ -186,7 +187,7 @@ class Sip:
     (:meth:`begin_row`); so nobody may keep one for longer. ``handle_numbers``: by cube and PE, those of the handles to
     come.
 
-    ``check_invariants`` turns on ``sipsim.chips.ahbm.ipcq.invariants`` and ``sipsim.fabric.noc.witness``.
+    ``check_invariants`` turns on ``sipsim.chips.ahbm.ipcq.invariants`` and the checks of ``sipsim.fabric``.
     ``keep_spans`` retains spans and transfers, for ``sipsim.insight.explain``. ``second_pass`` makes a second pass,
     None for none.
     """
@@ -232,7 +233,7 @@ class Sip:
     def _make_parts(self) -> None:
         """All parts whose state times depend on, as they are at time 0 and at each row start."""
         plan, is_checked = self.plan, self._is_checked
-        buffers = buffers_of(plan.resolved, plan.ipcq.vc_chunk_size)
+        buffers = buffers_of(plan.resolved, plan.system.chunk_bytes)
         self.fabric = open_fabric(self.engine, plan.arbitration, buffers, is_checked, self._transfers)
         self.memory_ports = MemoryPorts(self.graph.memories, self.engine, self.memory, is_checked, self.memory_waits)
         self.checker = InvariantChecker(self.engine, self.memory) if is_checked else None

@@ -10,8 +10,9 @@ import msgspec
 from sipsim.chips.ahbm.address import LEAD_PE, TcmMap, tcm_map
 from sipsim.chips.ahbm.memory.ports import FIXED_LATENCY
 from sipsim.chips.ahbm.mesh import CubeMeshGraph, MemoryPart
-from sipsim.config.schema import Resolved
-from sipsim.fabric.graph import PORTS, Node, port_node
+from sipsim.config.schema import IpcqKnobs, Resolved
+from sipsim.fabric.graph import PORTS, Node, Route, port_node
+from sipsim.fabric.links.kind import AnyLinkKind
 from sipsim.fabric.sips import JoinedSips
 
 
@@ -27,13 +28,22 @@ class _Capacities(dict[str, int]):
         return capacity
 
 
+CHUNK_BYTES = 256
+"""ADR-0023 D19: a packet. Flows have none; it is what control packets of the barrier take on a link at most."""
+
+
 class System(JoinedSips):
-    """SIPs of chip ``ahbm``."""
+    """SIPs of chip ``ahbm``. ``has_buffers``: the fabric is that of packets in finite buffers, not that of flows.
+
+    ``knobs``: of the queues, whose chunk is the packet of finite buffers.
+    """
 
     graph: CubeMeshGraph
 
-    def __init__(self, resolved: Resolved, chunk_bytes: int) -> None:
-        super().__init__(resolved, CubeMeshGraph(resolved), chunk_bytes)
+    def __init__(self, resolved: Resolved, knobs: IpcqKnobs) -> None:
+        with resolved.reads.apart():
+            self.has_buffers = resolved.components.router.buffer_packets is not None
+        super().__init__(resolved, CubeMeshGraph(resolved), knobs.vc_chunk_size if self.has_buffers else CHUNK_BYTES)
         self.n_pes = resolved.topology.cube.pes
 
     @property
@@ -116,8 +126,39 @@ class System(JoinedSips):
     def _least_ways_ps(self) -> dict[tuple[str, bool], int]:
         return {}
 
+    def least_way_ps(self, link: int) -> int:
+        """As a flow's last byte leaves its source: the least way from a PE or another port to the link. A port that
+        sends of itself has no way to go."""
+        kind = self.link_kinds[link]
+        if self.has_buffers:
+            return self.least_last_ps(link)
+        return (
+            0
+            if kind.answer_ps is not None
+            else min(self.least_transit_ps, self.least_out_ps(self.links[link].src_port))
+        )
+
+    def until_left(self, route: Route) -> Route:
+        """What of a route inside a SIP, its link included, bounds the rate at which a transfer leaves its source: all
+        of it, but with finite buffers the first edge alone."""
+        return route._replace(edges=route.edges[:1]) if self.has_buffers else route
+
+    def least_last_ps(self, link: int) -> int:
+        """The least time of a frame's last chunk on a link. One that another memory, or another link, brings may come
+        to the link later than that chunk begins."""
+        return min(
+            self.link_kinds[link].least_chunk_ps(self.chunk_bytes), self.least_transit_ps, self._least_passing_ps
+        )
+
+    def least_mail_ps(self, link: int) -> int:
+        """The least time from an event at a PE to the sending of a frame that it causes, besides PE_IPCQ's."""
+        return self.least_out_ps(self.links[link].src_port) if self.has_buffers else self.link_kinds[link].drain_ps(1)
+
+    def transit_ps(self, kind: AnyLinkKind) -> int:
+        return super().transit_ps(kind) if self.has_buffers else 0
+
     @cached_property
-    def least_egress_ps(self) -> int:
+    def _least_passing_ps(self) -> int:
         """Least time from the start of the last chunk on the wire into a PE to its end at a port, one router between.
 
         It counts the drain of one byte, not of a chunk: a short message from a slow memory has its head on the link

@@ -25,10 +25,10 @@ class BarrierTree:
     """The tree of links along which all SIPs agree on a common start (``sipsim.chips.ahbm.barrier``).
 
     It has for each SIP its parent, children and channels to them. ``gap_ps``: from the latest end to the common start.
-    ``control_ps``: by SIP, what a packet takes until it is on its way; ``channels``: those of the plan.
+    ``egress_ps``: by SIP, what a packet takes until it is on its way; ``channels``: those of the plan.
     """
 
-    def __init__(self, system: JoinedSips, channels: Sequence[Channel], control_ps: Sequence[Ps]) -> None:
+    def __init__(self, system: JoinedSips, channels: Sequence[Channel], egress_ps: Sequence[Ps]) -> None:
         self.parent: dict[int, int] = {}
         self.children: dict[int, list[int]] = {sip: [] for sip in range(system.n_sips)}
         self.channels: dict[tuple[int, int], int] = {}
@@ -41,7 +41,7 @@ class BarrierTree:
             self.channels[sip, up.sip] = up.channel
             self.channels[up.sip, sip] = system.far_ends[up.sip, up.port].channel
         self.hop_ps = {
-            (src, dst): control_ps[src] + channels[channel].delay_ps for (src, dst), channel in self.channels.items()
+            (src, dst): egress_ps[src] + channels[channel].delay_ps for (src, dst), channel in self.channels.items()
         }
         self.gap_ps = self._longest_ps(up=True) + self._longest_ps(up=False)
 
@@ -101,11 +101,6 @@ class RunPlan(ABC):
         """
 
     @property
-    def control_ps(self) -> list[Ps]:
-        """By SIP: what a control packet takes until it is on its way, the egress or more."""
-        return self.egress_ps
-
-    @property
     def n_rows(self) -> int:
         """Rows of a SIP's tensors, each of ``n_elems`` elements of the job. Estimates of a run's length count them."""
         return 1
@@ -123,8 +118,8 @@ class RunPlan(ABC):
     def reactions_ps(self) -> list[Ps]:
         """By SIP: the least time from an arrival over a link to a packet that it causes.
 
-        A packet in transit leaves after the path between two ports, of which the lookahead counts up to a chunk. A port
-        may answer what arrives there.
+        A packet in transit leaves after the path between two ports, but for what of it the lookahead counts. A port may
+        answer what arrives there.
         """
         least_ps = reactions_ps(self.system, self.egress_ps, self.has_transit())
         return [min([least_ps[sip], *self.more_reactions_ps(sip)]) for sip in range(self.system.n_sips)]
@@ -136,7 +131,7 @@ class RunPlan(ABC):
     @cached_property
     def barrier_tree(self) -> BarrierTree:
         """The links along which all SIPs agree on a common start."""
-        return BarrierTree(self.system, self.channels, self.control_ps)
+        return BarrierTree(self.system, self.channels, self.egress_ps)
 
     def canonical_view(self) -> dict[str, Any]:
         """The system, and what runs on it, for digests."""

@@ -42,10 +42,10 @@ from sipsim.core.errors import ConfigError, InvariantViolation
 from sipsim.core.session import Session
 from sipsim.core.task import MakeTask, Task
 from sipsim.core.units import ns_to_ps
+from sipsim.fabric.channels import ONE_QUEUE
+from sipsim.fabric.flows import FlowFabric
 from sipsim.fabric.links.frames import decode, encode
 from sipsim.fabric.links.kind import links_in_use
-from sipsim.fabric.noc.arbitration import ONE_QUEUE
-from sipsim.fabric.noc.fabric import Fabric as NocFabric
 from sipsim.records.dump import BlockedResource
 from sipsim.records.oplog import OpLog, oplog_file
 from sipsim.records.report import Usage
@@ -72,7 +72,7 @@ class TensixChip(Chip):
         self._log_file = oplog_file(self.oplog, context.artifact_dir) if context.job.oplog else None
         self.log = TileLog(self.oplog, engine)
         self._jitter = jitter = Jitter.of(plan.params.jitter, context.rank)
-        noc = self._noc = NocFabric(engine, ONE_QUEUE)
+        noc = self._noc = FlowFabric(engine, ONE_QUEUE)
         self.tiles = Tiles(context.rank, plan.floor_plan, plan.graph, noc, engine, self.log, jitter)
         self._transmitters = {channel: self._transmitter(channel) for channel in plan.links[context.rank]}
         self.fabrics: list[Fabric] = []

@@ -11,15 +11,13 @@ from typing import NamedTuple
 from sipsim.chips.tensix.memory import Watch
 from sipsim.chips.tensix.noc import Core
 from sipsim.chips.tensix.processor import Looks, Processor
-from sipsim.chips.tensix.tiles import ATOMIC_BYTES, Tiles
+from sipsim.chips.tensix.tiles import ATOMIC_BYTES, TRANSACTION_IDS, Tiles
 from sipsim.core.errors import KernelMisuse
 from sipsim.core.units import PS_PER_NS, ns_to_ps
 
 LONGEST_NS = 1e9
 ACCESS_BYTES = 16
 """Of L1 by a load or a store."""
-TRANSACTION_IDS = 16
-"""Of the NoC commands of a tile."""
 
 
 class NocAddress(NamedTuple):

@@ -79,7 +79,7 @@ class NocFraming:
 
 
 class NocGraph:
-    """The routes of both NoCs, as edges of a :class:`~sipsim.fabric.noc.fabric.Fabric`.
+    """The routes of both NoCs, as edges of a :class:`~sipsim.fabric.flows.FlowFabric`.
 
     NoC 0 goes to the right, then down; NoC 1 goes up, then to the left (tt-isa-documentation, RoutingPaths). A packet
     turns once at most. Its head takes ``niu_cycles`` into the first router, ``hop_cycles`` from router to router, and

@@ -1,6 +1,6 @@
 """The tiles of a chip, made when they are first used, and the NoC commands between their memories."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 
 from sipsim.chips.tensix.jitter import Jitter
 from sipsim.chips.tensix.memory import TileMemory
@@ -9,10 +9,11 @@ from sipsim.chips.tensix.processor import Processor
 from sipsim.chips.tensix.results import TileLog
 from sipsim.core.engine import Engine
 from sipsim.core.errors import KernelMisuse
-from sipsim.fabric.graph import Route
-from sipsim.fabric.noc.fabric import Fabric
-from sipsim.fabric.noc.transfer import Done
+from sipsim.fabric.flows import FlowFabric
+from sipsim.fabric.graph import Done, Route
 
+TRANSACTION_IDS = 16
+"""Of the NoC commands of a tile: so many are under way at a time, to different tiles."""
 ATOMIC_BYTES = 4
 REQUEST_BYTES = 1
 NO_MEMORY = "has no memory; Tensix, Ethernet and DRAM tiles have one"
@@ -27,7 +28,7 @@ class Tiles:
         sip: int,
         plan: FloorPlan,
         graph: NocGraph,
-        fabric: Fabric,
+        fabric: FlowFabric,
         engine: Engine,
         log: TileLog,
         jitter: Jitter | None = None,
@@ -125,14 +126,19 @@ class Tiles:
                 by.reads -= 1
                 _tell(by)
 
-            self._start(by.noc, core, by.core, self._graph.carrying(by.noc, core, by.core), nbytes, arrive)
+            back = self._graph.carrying(by.noc, core, by.core)
+            self._start(by.noc, core, by.core, back, nbytes, arrive, (by.noc, core, by.core))
 
-        self._start(by.noc, by.core, core, self._graph.between(by.noc, by.core, core), REQUEST_BYTES, serve)
+        request = self._graph.between(by.noc, by.core, core)
+        self._start(by.noc, by.core, core, request, REQUEST_BYTES, serve, (by.noc, by.core, REQUEST_BYTES))
 
-    def _start(self, noc: int, src: Core, dst: Core, route: Route, nbytes: int, done: Done) -> None:
+    def _start(
+        self, noc: int, src: Core, dst: Core, route: Route, nbytes: int, done: Done, source: Hashable = None
+    ) -> None:
+        """``source``: what sends in order; without, the tile's NIU."""
         jitter = self._jitter
         delay_ps = 0 if jitter is None else jitter.noc_delay_ps(noc, src, dst, self._engine.now_ps)
-        self._carry(route, nbytes, done, delay_ps)
+        self._carry(source or (noc, src), route, nbytes, done, delay_ps)
 
     def deliver(
         self, src: Core, core: Core, to: int, data: bytes, by: str, delay_ps: int, arrived: Callable[[int], None]
@@ -153,11 +159,12 @@ class Tiles:
             self._log.noc_write(start_ps, src, core, to, data)
             arrived(self._engine.now_ps + self._graph.word_ps(noc, core, src, REQUEST_BYTES))
 
-        self._carry(self._graph.carrying(noc, src, core), len(data), arrive, delay_ps)
+        self._carry((noc, src), self._graph.carrying(noc, src, core), len(data), arrive, delay_ps)
 
-    def _carry(self, route: Route, nbytes: int, done: Done, delay_ps: int) -> None:
+    def _carry(self, source: Hashable, route: Route, nbytes: int, done: Done, delay_ps: int) -> None:
         if self._plan.params.noc.is_shared:
-            self._fabric.start(route, nbytes, done, delay_ps=delay_ps)
+            train = self._fabric.train(source, in_flight=TRANSACTION_IDS)
+            self._fabric.start(train, route, nbytes, done, None, delay_ps)
             return
         start_ps = self._engine.now_ps + delay_ps
         head_ps = start_ps + route.head_ps()
@@ -186,7 +193,7 @@ class Tiles:
         noc = self._graph.nearer(src, core)
         if self._jitter is not None:
             delay_ps = self._jitter.noc_delay_ps(noc, src, core, self._engine.now_ps, delay_ps)
-        self._carry(self._graph.carrying(noc, src, core), ATOMIC_BYTES, arrive, delay_ps)
+        self._carry((noc, src), self._graph.carrying(noc, src, core), ATOMIC_BYTES, arrive, delay_ps)
 
     def tell(self, src: Core, core: Core, delay_ps: int, told: Callable[[], None]) -> None:
         """Call ``told`` when a word of a tile reaches another one: ``delay_ps`` from now and the way there on the NoC

@@ -221,7 +221,7 @@ class TransmitQueues:
         self,
         link: AnyLinkKind,
         accept_ahead: int,
-        at: Callable[[Ps, Callable[[], None]], None],
+        at: Callable[[Ps, Callable[[], None]], object],
         outages: Sequence[Outage] = (),
     ) -> None:
         self._wire = _Wire(link, outages)

@@ -1,6 +1,6 @@
 """A mesh of routers with finite input buffers: virtual cut-through of packets, with credits.
 
-It stands where :class:`sipsim.fabric.noc.fabric.Fabric` does when ``router.buffer_packets`` is a number. The model:
+It stands where :class:`sipsim.fabric.flows.FlowFabric` does when ``router.buffer_packets`` is a number. The model:
 
 * A transfer is cut into packets of at most ``packet_bytes``. At every input of a node each lane
   (:mod:`sipsim.fabric.buffered.ports`) has a FIFO of ``depth`` packets. Only the front of a FIFO can leave: one
@@ -27,7 +27,7 @@ included. What has crossed a link waits in a buffer of its own, counted in frame
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from functools import partial
 from heapq import heappop, heappush
 from typing import Any, NamedTuple
@@ -39,21 +39,22 @@ from sipsim.fabric.buffered.ports import (
     Buffers,
     FarBuffers,
     FarPort,
+    Fed,
     Fifo,
     Flow,
     Leg,
     Output,
     Packet,
+    PacketTrain,
     Way,
     cut,
     lanes_on,
     vc_of,
 )
 from sipsim.fabric.buffered.witness import BufferWitness
-from sipsim.fabric.graph import Edge, Node, Route
-from sipsim.fabric.noc.arbitration import COMPUTE, Arbitration
-from sipsim.fabric.noc.delays import Delayed, Sharing, delay_by_edge
-from sipsim.fabric.noc.transfer import Done
+from sipsim.fabric.channels import COMPUTE, Arbitration
+from sipsim.fabric.delays import Delayed, Sharing
+from sipsim.fabric.graph import Done, Edge, Node, Route
 from sipsim.fabric.transport import EdgeUse, edge_use
 
 Ps = int
@@ -81,6 +82,7 @@ class BufferedFabric:
         self._buffers = buffers
         self._outputs: dict[Edge, Output] = {}
         self._entries: dict[tuple[int, int], Fifo] = {}
+        self._trains: dict[Hashable, PacketTrain] = {}
         self._ways: dict[_Key, Way] = {}
         self._past_use: dict[Edge, EdgeUse] = {}
         self._agenda: list[tuple[Ps, int, Callable[[Any, Ps], None], Any]] = []
@@ -92,47 +94,82 @@ class BufferedFabric:
         self.history: list[Sent] | None = None
         self.witness: BufferWitness | None = None
 
-    def start(
-        self,
-        route: Route,
-        nbytes: int,
-        done: Done,
-        vc: int = COMPUTE,
-        lead_ps: Ps = 0,
-        delay_ps: Ps = 0,
-        span_ps: Ps = 0,
-        is_reply: bool = False,
-    ) -> Flow:
-        """Send ``nbytes`` over ``route``, now; see :meth:`sipsim.fabric.noc.fabric.Fabric.start`.
-
-        ``is_reply``: in the virtual network of replies.
+    def train(self, source: Hashable, vc: int = COMPUTE, in_flight: int = 1, is_reply: bool = False) -> PacketTrain:
+        """What ``source`` sends on a channel; ``is_reply``: in the virtual network of replies.
 
         Raises:
-            ValueError: no byte, a channel without weight, a negative lead, or one of more than the last packet's time
-                on the last edge and its wire.
+            ValueError: for a channel without weight.
         """
         vc = self._arbitration.queue_of(vc)
-        way = self._ways.get((id(route), nbytes, vc, is_reply)) or self._way(route, nbytes, vc, is_reply)
-        if not 0 <= lead_ps <= way.most_lead_ps:
-            most = f"{way.most_lead_ps} ps, the last packet's time on the last edge and its wire"
-            raise ValueError(f"lead_ps is {lead_ps}; give 0 to {most}")
+        return self._trains.get((source, vc)) or self._trains.setdefault((source, vc), PacketTrain(vc, is_reply))
+
+    def start(
+        self,
+        train: PacketTrain,
+        route: Route,
+        nbytes: int,
+        done: Done | None,
+        left: Done | None = None,
+        delay_ps: Ps = 0,
+        span_ps: Ps = 0,
+        feeds: Fed | None = None,
+        is_fed: bool = False,
+    ) -> Fed | None:
+        """Send ``nbytes`` over ``route``; see :meth:`sipsim.fabric.flows.FlowFabric.start`.
+
+        ``left`` is called when the last packet has left the source; ``done``, if the route ends with a link, when it
+        starts there.
+
+        Raises:
+            ValueError: no byte.
+        """
+        way = self._ways.get((id(route), nbytes, train.vc, train.is_reply)) or self._way(
+            route, nbytes, train.vc, train.is_reply
+        )
         way.transfers += 1
         now = self._engine.now_ps
-        tail = now + delay_ps + route.start_ps
-        head = tail - span_ps
-        flow = Flow(way, done, lead_ps, (head, tail), cut(span_ps, nbytes, self._buffers.packet_bytes))
+        tail = now + delay_ps
+        made = Flow(train, way, done, left, (0, 0), cut(0, nbytes, self._buffers.packet_bytes))
+        made.feeds = feeds
+        if way.leaves:
+            train.passing[made] = (tail if is_fed else tail - span_ps) + way.least_ps
+        begin = partial(self._begin, made, now)
+        if not (is_fed or train.waiting):
+            begin(tail - span_ps, tail)
+            return None
+        fed = Fed(train, begin, None if is_fed else (tail - span_ps, tail))
+        train.waiting.append(fed)
+        return fed
+
+    def _feed(self, fed: Fed, head_ps: Ps, tail_ps: Ps) -> None:
+        """The times are known at which another transfer brings head and tail of what is fed to the node that they have
+        in common, whose overhead counts once."""
+        fed.times_ps, waiting = (head_ps, tail_ps), fed.train.waiting
+        while waiting and waiting[0].times_ps is not None:
+            first = waiting.popleft()
+            assert first.times_ps is not None
+            first.start(*first.times_ps)
+
+    def _begin(self, flow: Flow, now: Ps, head: Ps, tail: Ps) -> None:
+        """The times are known at which head and tail are at the source."""
+        way, train = flow.way, flow.train
+        route, nbytes, vc = way.route, way.nbytes, train.vc
+        head, span_ps = max(head, train.clear_ps), tail - head
+        tail = train.clear_ps = max(tail, head + span_ps)
+        head, tail = head + route.start_ps, tail + route.start_ps
+        flow.source_ps, flow.comes_ps = (head, tail), head
+        flow.feed = cut(tail - head, nbytes, self._buffers.packet_bytes)
         if self.history is not None:
             flow.tails = []
             self.history.append(Sent(flow, now))
         if way.port is not None:
             flow.number = way.port.came()
-            if way.is_transit:
+            if way.leaves:
                 way.port.left(flow.number, vc, self._places(way.packets))
         if way.entry is None:
             self._end(flow, head, tail)
         else:
             self._push(head, self._enter, flow)
-        return flow
 
     def use(self) -> dict[Edge, EdgeUse]:
         """How much every edge was used so far by the transfers that have started: bytes with framing, and time."""
@@ -315,9 +352,11 @@ class BufferedFabric:
         is_last_packet = packet.index == flow.way.packets - 1
         if is_last_packet and flow.tails is not None:
             flow.tails.append(tail_ps)
-        if is_last_packet and fifo.upstream is None and flow.way.port is not None and not flow.way.is_transit:
+        if is_last_packet and fifo.upstream is None and flow.way.port is not None and not flow.way.leaves:
             leave = partial(flow.way.port.left, flow.number, flow.way.vc, self._places(flow.way.packets))
             self._engine.at(max(tail_ps, now), leave)
+        if is_last_packet and fifo.upstream is None and flow.left is not None:
+            self._engine.at(max(tail_ps, now), partial(flow.left, start_ps, tail_ps))
         if leg.lane is not None:
             self._push(packet.head_ps, self._arrive, packet)
             return
@@ -327,9 +366,42 @@ class BufferedFabric:
             self._end(flow, flow.head_ps, packet.tail_ps)
 
     def _end(self, flow: Flow, head_ps: Ps, tail_ps: Ps) -> None:
-        """All times of a transfer are known: tell its end ``lead_ps`` before, or now if that has passed."""
+        """All times of a transfer are known. What leaves by a link, or is passed on, is known when its last packet
+        starts on the last edge."""
         flow.head_ps, flow.end_ps = head_ps, tail_ps
-        self._engine.at(max(tail_ps - flow.lead_ps, self._engine.now_ps), partial(flow.done, head_ps, tail_ps))
+        early_ps = max(tail_ps - flow.way.most_lead_ps, self._engine.now_ps)
+        if flow.left is not None and not flow.way.legs:
+            self._engine.at(early_ps, partial(flow.left, head_ps, tail_ps))
+        if flow.feeds is not None:
+            start_ps = flow.way.route.edges[-1].overhead_ps
+            times_ps = head_ps - start_ps, tail_ps - start_ps
+            self._engine.at(early_ps, partial(self._feed, flow.feeds, *times_ps))
+        if flow.way.leaves:
+            self._engine.at(early_ps, partial(self._is_mailed, flow, head_ps, tail_ps))
+        elif flow.done is not None:
+            self._engine.at(max(tail_ps, self._engine.now_ps), partial(flow.done, head_ps, tail_ps))
+
+    def _is_mailed(self, flow: Flow, head_ps: Ps, tail_ps: Ps) -> None:
+        """The last packet of a transfer starts on the link by which it leaves."""
+        del flow.train.passing[flow]
+        if flow.done is not None:
+            flow.done(head_ps, tail_ps)
+
+
+def _delay_by_edge(legs: Iterable[Leg], source_ps: tuple[Ps, Ps], tails: Iterable[Ps]) -> list[Ps]:
+    """What is added to a transfer's end on each edge and is still there at the end.
+
+    ``source_ps``: its head and tail at the first node. ``tails``: when its tail left each edge.
+    """
+    late, (alone_head, alone_tail) = [], source_ps
+    for leg, tail in zip(legs, tails, strict=True):
+        alone_tail = max(alone_tail, alone_head + leg.drain_ps)
+        late.append(tail - alone_tail)
+        alone_head, alone_tail = alone_head + leg.onward_ps, alone_tail + leg.onward_ps
+    least = late[-1]
+    for hop in range(len(late) - 1, -1, -1):
+        late[hop] = least = max(min(least, late[hop]), 0)
+    return [after - before for before, after in zip([0, *late], late, strict=False)]
 
 
 OTHERS = "others, or waiting for room in its buffer"
@@ -345,7 +417,7 @@ def delayed_packets(history: Iterable[Sent]) -> Iterator[Delayed]:
         if flow.end_ps is None or not flow.way.legs:
             continue
         assert flow.tails is not None
-        parts = delay_by_edge(flow.way.legs, flow.source_ps, flow.tails)
+        parts = _delay_by_edge(flow.way.legs, flow.source_ps, flow.tails)
         if any(parts):
             shares = tuple(
                 Sharing(*leg.output.edge[:2], OTHERS, delay_ps)

@@ -14,13 +14,12 @@ An input port has one FIFO for each *lane*: a virtual channel of the arbitration
 """
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from math import lcm
 from typing import NamedTuple, Protocol
 
 from sipsim.config.schema import Resolved
-from sipsim.fabric.graph import Edge, Route
-from sipsim.fabric.noc.transfer import Done
+from sipsim.fabric.graph import Done, Edge, Route
 
 REQUEST, REPLY, LEAVING, ARRIVING = 0, 1, 2, 3
 NETWORKS, CLASSES = 4, 2
@@ -125,6 +124,7 @@ class FarBuffers(Protocol):
 
 
 Ps = int
+FOREVER: Ps = 1 << 62
 
 
 class Cut(NamedTuple):
@@ -171,14 +171,15 @@ class Leg(NamedTuple):
 
 class Way:
     """A route for a number of bytes on a lane. ``packets``: their number. ``entry``: where they wait before the first
-    edge. ``most_lead_ps``: the last packet's time on the last edge, and its wire. ``transfers``: that have started.
-    ``port``: where it has come over a link, if it gives places back; ``is_transit``: it leaves by another link.
+    edge. ``most_lead_ps``: the last packet's time on the last edge, and its wire. ``least_ps``: from its head's coming
+    to the last packet's start there, at least. ``transfers``: that have started. ``port``: where it has come over a
+    link, if it gives places back; ``leaves``: it goes out by a link.
     ``is_together``: no packet of another transfer comes between its packets.
     """
 
     __slots__ = (
-        "entry", "is_together", "is_transit", "legs", "most_lead_ps", "nbytes", "packets", "port", "route", "transfers",
-        "vc",
+        "entry", "is_together", "least_ps", "leaves", "legs", "most_lead_ps", "nbytes", "packets", "port", "route",
+        "transfers", "vc",
     )  # fmt: skip
 
     def __init__(self, route: Route, nbytes: int, packets: int, legs: list[Leg], entry: "Fifo | None", vc: int) -> None:
@@ -192,23 +193,64 @@ class Way:
         self.transfers = 0
         self.port: FarPort | None = None
         self.is_together = bool(legs and legs[-1].places)
-        self.is_transit = bool(legs) and route.edges[-1].framing is not None
+        self.leaves = bool(legs) and route.edges[-1].is_link
+        last_ps = legs[-1].drain_ps if legs else 0
+        self.least_ps = route.head_ps() + last_ps - self.most_lead_ps
+
+
+class PacketTrain:
+    """What one source sends on one channel. Packets of ``passing``, transfers that have started, are under way;
+    ``waiting``: those behind one whose bytes another transfer brings. ``clear_ps``: when the last byte of the last one
+    was at the source.
+    """
+
+    __slots__ = ("clear_ps", "is_reply", "passing", "vc", "waiting")
+
+    def __init__(self, vc: int, is_reply: bool) -> None:
+        self.vc = vc
+        self.is_reply = is_reply
+        self.passing: dict[object, Ps] = {}
+        self.waiting: deque[Fed] = deque()
+        self.clear_ps: Ps = 0
+
+    def least_leave_ps(self, now: Ps) -> Ps:
+        """No transfer of it leaves before this: by what each takes alone."""
+        return min(self.passing.values(), default=FOREVER)
+
+
+class Fed:
+    """A transfer that waits for another one to bring its bytes, or for such a one before it in its train.
+
+    ``times_ps``: when head and tail are at the source, once that is known; ``start`` starts it then.
+    """
+
+    __slots__ = ("start", "times_ps", "train")
+
+    def __init__(self, train: PacketTrain, start: Callable[[Ps, Ps], None], times_ps: tuple[Ps, Ps] | None) -> None:
+        self.train = train
+        self.start = start
+        self.times_ps = times_ps
 
 
 class Flow:
     """A transfer. ``comes_ps``: when the head of the next packet reaches the first node; ``feed``: how long each packet
     takes to come there. ``tails``: when the last packet's tail left each edge, if that is kept. ``number``: its port's,
-    of what it holds in the buffer of a link.
+    of what it holds in the buffer of a link. ``done``, ``left``, ``feeds``: see ``FlowFabric.start``.
     """
 
     __slots__ = (
-        "comes_ps", "done", "end_ps", "feed", "head_ps", "lead_ps", "made", "number", "source_ps", "tails", "way",
+        "comes_ps", "done", "end_ps", "feed", "feeds", "head_ps", "left", "made", "number", "source_ps", "tails",
+        "train", "way",
     )  # fmt: skip
 
-    def __init__(self, way: Way, done: Done, lead_ps: Ps, source_ps: tuple[Ps, Ps], feed: Cut) -> None:
+    def __init__(
+        self, train: PacketTrain, way: Way, done: Done | None, left: Done | None, source_ps: tuple[Ps, Ps], feed: Cut
+    ) -> None:
+        self.train = train
         self.way = way
         self.done = done
-        self.lead_ps = lead_ps
+        self.left = left
+        self.feeds: Fed | None = None
         self.source_ps = source_ps
         self.comes_ps = source_ps[0]
         self.feed = feed
@@ -243,9 +285,6 @@ class Packet:
         self.hop = 0
         self.head_ps = head_ps
         self.tail_ps = tail_ps
-
-
-FOREVER: Ps = 1 << 62
 
 
 class Fifo:

@@ -15,14 +15,13 @@ from msgspec import Meta
 from broker.ids import MAX_PS
 from sipsim.config.schema import Resolved, Section
 from sipsim.core.engine import Engine
-from sipsim.core.errors import InvariantViolation
 from sipsim.core.registry import Registry
 from sipsim.core.units import drain_ps, gbytes_per_s_to_bps, ns_to_ps
 from sipsim.fabric.buffered.ports import FarBuffers
-from sipsim.fabric.graph import Edge, Node, Route, link_edge
+from sipsim.fabric.graph import Done, Edge, Node, Route, link_edge
 from sipsim.fabric.links.frames import Body, Frame, Small, codec, encode
 from sipsim.fabric.links.outages import Losses, Outage, OutageUse, Retransmitter
-from sipsim.fabric.transport import Transport
+from sipsim.fabric.transport import Train, Transport
 from sipsim.topology.links import SipLink, link_presets
 
 
@@ -71,8 +70,6 @@ class FarCredits:
 
 
 Ps = int
-MOST_KEPT = 4096
-"""Of sizes, the least times to the link that a port keeps."""
 
 
 class PortContext(NamedTuple):
@@ -102,7 +99,8 @@ class Port:
 
     The link is the last edge of the transfer that brings a frame to the port.
 
-    A frame is *sent* when its last chunk starts on the link; it arrives with its last byte. A link kind with other
+    A frame is *sent* when its last byte leaves its source (with finite buffers: when its last packet starts on the
+    link); it arrives with its last byte. A link kind with other
     rules returns a port of its own from ``LinkKind.open``. It may send later, but
 
     * no packet arrives sooner than the channel's lookahead after it was sent (``LinkKind.lookahead_ps``);
@@ -126,8 +124,7 @@ class Port:
         self.bytes_sent = 0
         self.credit_bytes = 0
         self._context = context
-        self._least_chunk_ps = link.least_chunk_ps(context.chunk_bytes)
-        self._least_ways: dict[tuple[Node, int], Ps] = {}
+        self._under_way: dict[Train, int] = {}
         self._announced: dict[int, Ps] = {}
         self._count = 0
         self._own_way = Route(
@@ -142,51 +139,51 @@ class Port:
         self.far_credits: FarCredits | None = None
         buffers = context.fabric.far_buffers
         if buffers is not None:
-            self.far_credits = FarCredits(self._own_way.edges[0], buffers, self.announce_transit, self._send_credit)
+            self.far_credits = FarCredits(self._own_way.edges[0], buffers, self._note_now, self._send_credit)
 
     def earliest_send_ps(self, next_ps: Ps) -> Ps:
         """Nothing that was announced is sent before this. ``next_ps``: the next local event, from which on a SIP may
         send what is not announced, after its egress; a port that needs less time for that returns less.
 
-        What is announced is not sent before its head could reach the link if nothing else were there, nor, with a
-        longer frame, before all but a least chunk of it could be through. That holds whatever the fabric plans again
-        later.
+        What is announced is not sent before its last byte could have left its source if nobody else were there. That
+        holds whatever the fabric decides later.
         """
-        return min(self._announced.values(), default=MAX_PS)
+        now_ps = self._context.engine.now_ps
+        least = [train.least_leave_ps(now_ps) for train in self._under_way]
+        return min([*least, *self._announced.values()], default=MAX_PS)
 
-    def announce(self, way: Route, nbytes: int, delay_ps: Ps) -> int:
-        """The number for :meth:`send` of a frame that will start on ``way``, to the link's end, after ``delay_ps``."""
-        key = way.start, nbytes
-        least_ps = self._least_ways.get(key)
-        if least_ps is None:
-            if len(self._least_ways) >= MOST_KEPT:
-                self._least_ways.clear()
-            if self.link.wire_bytes(nbytes) < nbytes:
-                what = f"{type(self.link).__name__}.wire_bytes({nbytes}) is {self.link.wire_bytes(nbytes)}"
-                raise InvariantViolation(f"{what}; a frame is no shorter than what it carries")
-            head_ps = way.head_ps() - self.link.latency_ps
-            least_ps = self._least_ways[key] = head_ps + self.link.drain_ps(nbytes) - self._least_chunk_ps
-        return self._note(self._context.engine.now_ps + delay_ps + least_ps)
+    def send(
+        self, frame: Frame, way: Route, train: Any, delay_ps: Ps = 0, left: Done | None = None, is_fed: bool = False
+    ) -> Any:
+        """Bring a frame over ``way`` to the link's end, behind what ``train`` has sent; :meth:`leave` when it is sent.
 
-    def announce_transit(self) -> int:
-        """The number for :meth:`send` of a frame that has arrived at another port."""
-        return self._note(self._context.engine.now_ps)
-
-    def send(self, frame: Frame, way: Route, vc: int, number: int, delay_ps: Ps = 0) -> None:
-        """Bring a frame that was announced over ``way``, in virtual channel ``vc``; :meth:`leave` when it is sent."""
-        context, nbytes = self._context, frame[1]
-        data_bytes = frame[3].data_bytes
+        ``left``, ``is_fed``, and what is returned: see ``FlowFabric.start``.
+        """
+        nbytes, data_bytes = frame[1], frame[3].data_bytes
         if data_bytes:
             self.bytes_sent += data_bytes
         else:
             self.credit_bytes += nbytes
-        lead_ps = self.link.latency_ps + self.link.last_chunk_ps(nbytes, context.chunk_bytes)
-        leave = partial(self.leave, frame, number)
-        context.fabric.start(way, nbytes, leave, vc, lead_ps, delay_ps, frame[2])
+        self._note_under_way(train)
+        sent = partial(self._sent, frame, train)
+        return self._context.fabric.start(train, way, nbytes, sent, left, delay_ps, frame[2], None, is_fed)
 
-    def leave(self, frame: Frame, number: int, head_ps: Ps, tail_ps: Ps) -> None:
+    def _note_under_way(self, train: Any) -> None:
+        self._under_way[train] = self._under_way.get(train, 0) + 1
+
+    def _is_sent(self, train: Any) -> None:
+        left = self._under_way[train] - 1
+        if left:
+            self._under_way[train] = left
+        else:
+            del self._under_way[train]
+
+    def _sent(self, frame: Frame, train: Any, head_ps: Ps, tail_ps: Ps) -> None:
+        self._is_sent(train)
+        self.leave(frame, head_ps, tail_ps)
+
+    def leave(self, frame: Frame, head_ps: Ps, tail_ps: Ps) -> None:
         """A frame is sent now: its head and tail arrive at the far end at these times."""
-        del self._announced[number]
         if self._retransmitter is not None:
             crossing = self._crossing(frame[1], head_ps, tail_ps, frame[3])
             if crossing is None:
@@ -217,16 +214,20 @@ class Port:
         that answers an arrival so may answer at once, so its kind's ``answer_ps`` is 0.
         """
         frame = Frame(self._context.far_sip, nbytes, 0, payload)
-        self.send(frame, self._own_way, vc, self.announce_transit())
+        self.send(frame, self._own_way, self._own_train(vc))
+
+    def _own_train(self, vc: int) -> Any:
+        return self._context.fabric.train((self.node, "port"), vc)
 
     def _send_credit(self, credit: LinkCredit, number: int) -> None:
         """Give places in this end's buffer back to the port at the far end."""
-        context = self._context
+        context, train = self._context, self._own_train(credit.vc)
         nbytes, body = context.credit_bytes, encode(credit)
         self.credit_bytes += nbytes
+        del self._announced[number]
 
         def leave(head_ps: Ps, tail_ps: Ps) -> None:
-            del self._announced[number]
+            self._is_sent(train)
             if self._retransmitter is not None:
                 crossing = self._crossing(nbytes, head_ps, tail_ps, credit)
                 if crossing is None:
@@ -234,8 +235,8 @@ class Port:
                 tail_ps = crossing[1]
             context.emit(context.channel, tail_ps, body)
 
-        lead_ps = self.link.latency_ps + self.link.last_chunk_ps(nbytes, context.chunk_bytes)
-        context.fabric.start(self._own_way, nbytes, leave, credit.vc, lead_ps)
+        self._note_under_way(train)
+        context.fabric.start(train, self._own_way, nbytes, leave)
 
     def receive(self, frame: Frame) -> None:
         """The last byte of a frame of the far end arrives now."""
@@ -256,6 +257,9 @@ class Port:
         """A frame whose head was held back for what its link stores (``LinkKind.stored_ps``)."""
         held_ps = min(self.link.stored_ps(frame.nbytes), frame.span_ps)
         return frame._replace(span_ps=frame.span_ps - held_ps) if held_ps else frame
+
+    def _note_now(self) -> int:
+        return self._note(self._context.engine.now_ps)
 
     def _note(self, earliest_ps: Ps) -> int:
         self._count += 1
@@ -346,29 +350,19 @@ class AnyLinkKind(Section, frozen=True):
         """Time the wire is busy with a payload of ``payload_bytes``, framing included."""
         return drain_ps(self.wire_bytes(payload_bytes), self.bandwidth_bps)
 
-    def last_chunk_ps(self, payload_bytes: int, chunk_bytes: int) -> int:
-        """Time of the last chunk on the wire. A short remainder is sent first, so only a lone chunk can be short."""
-        return drain_ps(min(self.wire_bytes(payload_bytes), chunk_bytes), self.bandwidth_bps)
-
     def least_chunk_ps(self, chunk_bytes: int) -> int:
-        """The least that :meth:`last_chunk_ps` can be."""
-        return self.last_chunk_ps(1, chunk_bytes)
+        """The least time of a frame's last chunk on the wire."""
+        return drain_ps(min(self.wire_bytes(1), chunk_bytes), self.bandwidth_bps)
 
-    def lookahead_ps(self, chunk_bytes: int, least_path_ps: int) -> int:
-        """The least time from sending on the link to arrival, in ps.
+    def lookahead_ps(self, way_ps: int) -> int:
+        """The least time from sending a frame to its arrival, in ps; ``way_ps``: to the link, at least, and what of the
+        frame passes it after that (``JoinedSips.least_way_ps``)."""
+        return self.latency_ps + way_ps
 
-        A packet leaves when its last chunk starts on the link, so it arrives the latency and a least chunk later, or
-        ``least_path_ps`` in place of the chunk if that is shorter: the least time that a packet may leave later, see
-        ``System.data_channels``.
-        """
-        return self.latency_ps + min(self.least_chunk_ps(chunk_bytes), least_path_ps)
-
-    def reaction_ps(self, path_ps: int, chunk_bytes: int) -> int:
-        """The least time from an arrival at another port, ``path_ps`` away, to a sending on this link that it causes.
-
-        What the lookahead counts already, up to a chunk, is left out.
-        """
-        return max(path_ps - self.least_chunk_ps(chunk_bytes), 0)
+    def reaction_ps(self, path_ps: int) -> int:
+        """The least time from an arrival at another port to a sending on this link that it causes; ``path_ps``: between
+        the ports, of what the lookahead does not count."""
+        return path_ps
 
 
 class LinkKind(AnyLinkKind, frozen=True):

@@ -1,7 +1,7 @@
 """The network interface of a SIP, whatever its chip: ports, the router of their frames, the endpoint of all packets."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -10,7 +10,7 @@ from broker.wire import BadFrame
 from sipsim.core.engine import Engine
 from sipsim.core.errors import InvariantViolation
 from sipsim.core.session import Session
-from sipsim.fabric.graph import Node, Route, port_node
+from sipsim.fabric.graph import Done, Node, Route, port_node
 from sipsim.fabric.links.frames import Frame, decode
 from sipsim.fabric.links.kind import LinkCredit, Port, PortContext
 from sipsim.fabric.links.outages import OutageUse
@@ -28,9 +28,11 @@ class Delivery(ABC):
     """How one type of payload ends on its SIP: where its transfer lands, in which virtual channel, and what takes it.
 
     A type of payload that a chip's frames may carry has one delivery. The network interface knows no payload by name.
+    ``engine``: the part of a node that sends it; what it sends over one port, or within its SIP, is one train.
     """
 
     vc: int
+    engine: str = "dma"
 
     @abstractmethod
     def wire_bytes(self, payload: Any) -> int:
@@ -48,11 +50,25 @@ class Delivery(ABC):
             BadPacket: when it has not.
         """
 
+    def source(self, payload: Any) -> Hashable:
+        """What has sent it, on its own SIP: what one source sends over one link goes on in order, and in its turn."""
+        return type(payload).__name__
+
     @abstractmethod
-    def start(self, route: Route, payload: Any, nbytes: int, delay_ps: Ps = 0, span_ps: Ps = 0) -> None:
+    def start(
+        self,
+        train: Any,
+        route: Route,
+        payload: Any,
+        nbytes: int,
+        delay_ps: Ps = 0,
+        span_ps: Ps = 0,
+        left: Done | None = None,
+        is_fed: bool = False,
+    ) -> Any:
         """Carry a payload over the rest of its route, which ends at :meth:`landing`, and hand it over.
 
-        ``nbytes`` on the wires; ``delay_ps`` and ``span_ps`` as in ``Fabric.start``.
+        ``nbytes`` on the wires; all else, and what is returned, as in ``FlowFabric.start``.
         """
 
 
@@ -134,18 +150,22 @@ class Way(NamedTuple):
     dst_sip: int
     port: Port | None
     route: Route
+    train: Any
 
-    def announce(self, nbytes: int, delay_ps: Ps) -> int:
-        """The number for :meth:`depart` of a payload that will start on this way after ``delay_ps``."""
-        return 0 if self.port is None else self.port.announce(self.route, nbytes, delay_ps)
-
-    def depart(self, payload: Any, nbytes: int, number: int, delay_ps: Ps = 0, span_ps: Ps = 0) -> None:
-        """Start a payload of ``nbytes`` on the wires that was announced; its tail is ``span_ps`` behind its head."""
+    def depart(
+        self,
+        payload: Any,
+        nbytes: int,
+        delay_ps: Ps = 0,
+        span_ps: Ps = 0,
+        left: Done | None = None,
+        is_fed: bool = False,
+    ) -> Any:
+        """Start a payload of ``nbytes`` on the wires; all else, and what is returned, as in ``FlowFabric.start``."""
         if self.port is None:
-            self.delivery.start(self.route, payload, nbytes, delay_ps, span_ps)
-        else:
-            frame = Frame(self.dst_sip, nbytes, span_ps, payload)
-            self.port.send(frame, self.route, self.delivery.vc, number, delay_ps)
+            return self.delivery.start(self.train, self.route, payload, nbytes, delay_ps, span_ps, left, is_fed)
+        frame = Frame(self.dst_sip, nbytes, span_ps, payload)
+        return self.port.send(frame, self.route, self.train, delay_ps, left, is_fed)
 
 
 class Router:
@@ -154,9 +174,12 @@ class Router:
     ``ports``: by letter.
     """
 
-    def __init__(self, sip: int, system: JoinedSips, ports: Mapping[str, Port], deliveries: Deliveries) -> None:
+    def __init__(
+        self, sip: int, system: JoinedSips, fabric: Transport, ports: Mapping[str, Port], deliveries: Deliveries
+    ) -> None:
         self._sip = sip
         self._system = system
+        self._fabric = fabric
         self._ports = ports
         self._deliveries = deliveries
         self._onward: dict[tuple[Node, int], tuple[Port, Route]] = {}
@@ -168,9 +191,11 @@ class Router:
         """
         delivery = self._deliveries[type(payload)]
         if dst_sip == self._sip:
-            return Way(delivery, dst_sip, None, self._system.graph.route(src, delivery.landing(payload)))
+            train = self._fabric.train((src, delivery.engine), delivery.vc)
+            return Way(delivery, dst_sip, None, self._system.graph.route(src, delivery.landing(payload)), train)
         letter = self._system.port_towards(self._sip, dst_sip, direction)
-        return Way(delivery, dst_sip, self._ports[letter], self._system.leaving(self._sip, src, letter))
+        train = self._fabric.train((src, delivery.engine, letter), delivery.vc)
+        return Way(delivery, dst_sip, self._ports[letter], self._system.leaving(self._sip, src, letter), train)
 
     def from_port(self, node: Node, frame: Frame) -> None:
         """A frame has arrived at a port: it goes to its place here, or on to the next SIP."""
@@ -178,10 +203,12 @@ class Router:
         delivery = self._deliveries[type(payload)]
         if frame.dst_sip == self._sip:
             route = self._system.graph.route(node, delivery.landing(payload))
-            delivery.start(route, payload, frame.nbytes, 0, frame.span_ps)
+            train = self._fabric.train((delivery.source(payload), node), delivery.vc)
+            delivery.start(train, route, payload, frame.nbytes, 0, frame.span_ps)
         else:
             port, route = self._next_hop(node, frame.dst_sip)
-            port.send(frame, route, delivery.vc, port.announce_transit())
+            train = self._fabric.train((delivery.source(payload), node, port.node), delivery.vc)
+            port.send(frame, route, train)
 
     def check(self, node: Node, frame: Frame, now_ps: Ps) -> None:
         """Check a frame that comes from another SIP, at a port's node.
@@ -289,7 +316,7 @@ class Interface:
     ) -> None:
         sip, engine = session.rank, session.engine
         self.ports = Ports(sip, system, egress_ps, engine, fabric, session.emit, self._on_frame)
-        self.router = Router(sip, system, self.ports.by_letter, deliveries)
+        self.router = Router(sip, system, fabric, self.ports.by_letter, deliveries)
         self.receive = Endpoint(sip, engine, channels, self.ports.by_arrival, self.router, controls).receive
 
     def _on_frame(self, node: Node, frame: Frame) -> None:

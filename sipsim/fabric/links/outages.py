@@ -15,7 +15,7 @@ So a packet passes *epochs*, the times between outages. In each it is sent once,
 turn; it leaves them with its acknowledgement. Within an epoch packets go in order, and packets are handed over in
 order, so nothing that comes later changes what was decided.
 
-Limit: whoever asks has shared the wire among those who send at a time, as :mod:`sipsim.fabric.noc.fabric` does among
+Limit: whoever asks has shared the wire among those who send at a time, as :mod:`sipsim.fabric.flows` does among
 virtual channels. Its shares go one after the other while bytes wait, in the order in which they are handed over.
 """
 

@@ -10,8 +10,8 @@ from sipsim.chips.ahbm.costs.prices import Machine, Place, Ps, Term, sum_ps
 from sipsim.chips.ahbm.history import History
 from sipsim.chips.ahbm.ipcq.pe_ipcq import POLL
 from sipsim.chips.ahbm.memory.ports import Wait
+from sipsim.fabric.delays import Delayed
 from sipsim.fabric.graph import Node
-from sipsim.fabric.noc.delays import Delayed
 from sipsim.insight.explain.work import COPY, CREDIT, MESSAGE, READS, WRITES, Call, Calls, place_of, work_of
 from sipsim.records.recorder import Span
 

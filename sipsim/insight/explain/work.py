@@ -204,7 +204,7 @@ class Calls:
         if work == FETCH:
             return work, span.component, str(facts)
         if work == PASS:
-            return work, rank, span.component, *self.sending(span).facts[2:4]
+            return work, rank, span.component, self.sending(span).facts[0], *self.sending(span).facts[2:4]
         if work == RELEASE:
             return work, rank, span.component, facts[1]
         if work == LATCH:
@@ -233,6 +233,10 @@ class Calls:
         return [*_fetched(place, fetched), Call("math", work_of_record(span.name, fields))]
 
     def _message(self, _place: Place, span: Span) -> list[Call]:
+        return [self._sent("message", span)]
+
+    def _sent(self, method: str, span: Span) -> Call:
+        """What a price of a message is asked for."""
         sending = self.sending(span)
         src = place_of(span.cause[0], sending)
         assert src is not None
@@ -241,12 +245,11 @@ class Calls:
         queue = self.queue(src, direction)
         peer = queue.peer._replace(rx_base_pa=0, rx_base_va=0)
         if src[0] == peer.sip:
-            return [Call("message", (on_any_sip(src), "", peer._replace(sip=0), nbytes, source))]
-        return [Call("message", (src, queue.direction, peer, nbytes, source))]
+            return Call(method, (on_any_sip(src), "", peer._replace(sip=0), nbytes, source))
+        return Call(method, (src, queue.direction, peer, nbytes, source))
 
-    def _pass(self, place: Place, span: Span) -> list[Call]:
-        _, _, nbytes, read_pa, _ = self.sending(span).facts
-        return [Call("passing", (on_any_sip(place), nbytes, None if read_pa is None else memory_of(read_pa)))]
+    def _pass(self, _place: Place, span: Span) -> list[Call]:
+        return [self._sent("passing", span)]
 
     def _release(self, place: Place, span: Span) -> list[Call]:
         """What a release blocks for: the credit, unless that waits for another slot."""

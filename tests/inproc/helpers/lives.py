@@ -18,7 +18,7 @@ from runs import FreedTensors, run
 
 from sipsim.chips.ahbm.host import process_groups
 from sipsim.core import session
-from sipsim.fabric.noc import fabric
+from sipsim.fabric import flows
 from sipsim.node import client
 from sipsim.records import oplog, replay
 
@@ -55,7 +55,7 @@ LIMITS: tuple[tuple[Any, str, Any], ...] = (
     (replay, "MOST_RECORDS", 1),
     (client, "PROGRESS_NS", 0),
     (session, "EVENTS_BETWEEN_POLLS", 64),
-    (fabric, "_WAYS_KEPT", 64),
+    (flows, "_WAYS_KEPT", 64),
     (process_groups, "MOST_KEPT", 4),
     (FreedTensors, "keep", lambda *_: None),
 )

@@ -171,9 +171,7 @@ class TestPreparation:
     """Hooks of an algorithm run in the launcher, before anything has started."""
 
     def run(self, folder: Path, code: str, *flags: str) -> Done:
-        (folder / "mine.py").write_text(
-            f"{USUAL}import os, signal, threading\n{code}\n"
-        )
+        (folder / "mine.py").write_text(f"{USUAL}import os, signal, threading\n{code}\n")
         done = launched(*ALGORITHM, *flags, "--json", folder / "out.json", cwd=folder)
         assert not done.made_files
         return done
@@ -216,9 +214,7 @@ class TestPreparation:
 
     def test_a_reference_that_does_not_return(self, tmp_path):
         """It is asked after the run, by the check of a script's data and by the table."""
-        (tmp_path / "mine.py").write_text(
-            f"{USUAL}def reference(*_):\n    while True: pass\n"
-        )
+        (tmp_path / "mine.py").write_text(f"{USUAL}def reference(*_):\n    while True: pass\n")
         path = script(tmp_path, "dist.all_reduce(torch.ones(16, 8))")
         flags = ("--progress-timeout", "1", "--json", tmp_path / "out.json")
         done = launched(*ALGORITHM, *flags, path, cwd=tmp_path)

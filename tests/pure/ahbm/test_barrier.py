@@ -47,7 +47,7 @@ def test_the_tree_of_a_ring() -> None:
     assert TREE.children == {0: [1, 4], 1: [2], 2: [], 3: [], 4: [3]}
     for (src, dst), channel in TREE.channels.items():
         assert PLAN.channels[channel][:2] == (src, dst)
-        assert TREE.hop_ps[src, dst] == PLAN.control_ps[src] + PLAN.channels[channel].delay_ps
+        assert TREE.hop_ps[src, dst] == PLAN.egress_ps[src] + PLAN.channels[channel].delay_ps
     assert TREE.gap_ps == 4 * TREE.hop_ps[0, 1]
 
 

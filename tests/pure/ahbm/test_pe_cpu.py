@@ -259,6 +259,6 @@ def test_an_engine_that_lets_commands_overtake_is_found(monkeypatch: pytest.Monk
 
 
 def test_costs_that_are_off_cost_no_event() -> None:
-    """The events of a send are its start, the message's end and its write; its issue adds the kernel's end."""
+    """The events of a send are its start, the message's leaving, end and write; its issue adds the kernel's end."""
     ran = [run_pair(bench_with(issue_ns), 1) for issue_ns in (0, 15)]
-    assert [bench.engine.events for bench in ran] == [3, 4]
+    assert [bench.engine.events for bench in ran] == [4, 5]

@@ -19,6 +19,8 @@ from sipsim.fabric.links.rules import link_kinds_frame_payloads
 
 ROOT = Path(__file__).resolve().parents[3]
 ALLREDUCE = "intercube_allreduce"
+
+
 def sets(*texts: str) -> list[Override]:
     return [parse_set(text) for text in texts]
 

@@ -8,7 +8,7 @@ import simpy
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sipsim.core.engine import ARRIVAL, LOCAL, Engine
+from sipsim.core.engine import AFTER, ARRIVAL, LOCAL, Engine
 
 
 def engine_with(*times_ps: int) -> tuple[Engine, list[int]]:
@@ -103,6 +103,50 @@ def test_local_events_of_one_time_come_in_the_order_of_their_making() -> None:
     engine.at(5, lambda: seen.append("second"))
     engine.run_before(6, 100)
     assert seen == ["first", "second", "made at five"]
+
+
+def test_what_comes_after_is_behind_all_events_of_its_time() -> None:
+    """But for those that it makes itself; an arrival is before it, whenever it was made."""
+    engine, seen = Engine(), []
+
+    def divide() -> None:
+        seen.append("after")
+        engine.at(5, lambda: seen.append("made by it"))
+        engine.at(5, lambda: seen.append("after it"), AFTER)
+
+    engine.at(5, divide, AFTER)
+    engine.at(5, lambda: engine.at(5, lambda: seen.append("made at five")))
+    engine.at(5, lambda: seen.append("arrival"), ARRIVAL)
+    engine.env.timeout(5).callbacks.append(lambda _: seen.append("simpy's own"))
+    engine.at(6, lambda: seen.append("later"))
+    assert engine.run_before(7, 100)
+    assert seen == ["arrival", "simpy's own", "made at five", "after", "made by it", "after it", "later"]
+
+
+@given(st.lists(st.tuples(st.integers(0, 30), st.booleans())), st.integers(0, 35), st.integers(0, 40))
+def test_a_cancelled_event_is_none(events: list[tuple[int, bool]], horizon_ps: int, most: int) -> None:
+    """Neither for the next time and the last, nor for how many there were or may be, nor for the clock."""
+    engine, seen = engine_with(*(time_ps for time_ps, is_cancelled in events if not is_cancelled))
+    for callback in [engine.at(time_ps, lambda: seen.append(-1)) for time_ps, is_cancelled in events if is_cancelled]:
+        callback.cancel()
+    times_ps = sorted(time_ps for time_ps, is_cancelled in events if not is_cancelled)
+    assert engine.last_local_ps() == max(times_ps, default=None)
+    due_ps = [time_ps for time_ps in times_ps if time_ps < horizon_ps]
+    assert engine.run_before(horizon_ps, most) == (len(due_ps) <= most)
+    assert seen == due_ps[:most]
+    assert engine.events == len(seen)
+    assert engine.now_ps == max(seen, default=0)
+    assert engine.next_ps() == min(times_ps[len(seen) :], default=None)
+
+
+def test_an_event_may_cancel_another_one_of_its_time_and_one_that_is_over() -> None:
+    engine, seen = Engine(), []
+    first = engine.at(5, lambda: [seen.append("first"), second.cancel()])  # type: ignore[func-returns-value]
+    second = engine.at(5, lambda: seen.append("second"))
+    engine.at(6, lambda: [seen.append("third"), first.cancel(), second.cancel()])  # type: ignore[func-returns-value]
+    assert engine.run_before(None, 100)
+    assert seen == ["first", "third"]
+    assert (engine.events, engine.next_ps(), engine.last_local_ps()) == (2, None, None)
 
 
 def test_an_event_in_the_past_raises() -> None:

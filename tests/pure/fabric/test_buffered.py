@@ -13,8 +13,8 @@ from sipsim.core.engine import Engine
 from sipsim.core.errors import InvariantViolation
 from sipsim.fabric.buffered.fabric import OTHERS, delayed_packets
 from sipsim.fabric.buffered.ports import Buffers, Fifo, Output, Packet, cut
+from sipsim.fabric.channels import Arbitration
 from sipsim.fabric.graph import Edge, Node, Route
-from sipsim.fabric.noc.arbitration import Arbitration
 from sipsim.fabric.transport import EdgeUse
 
 CHUNK = Arbitration(100, (1,))
@@ -45,19 +45,14 @@ def test_parts_of_a_drain_add_up_and_are_longer_for_a_longer_one(nbytes: int, to
     assert parts.part_ps(count - 1) >= total * min(size, nbytes) // nbytes
 
 
-@given(routes, amounts, st.integers(64, 3000), st.integers(0, 100), st.integers(0, 5000), st.integers(0, 10**6))
-def test_alone_it_takes_the_timing_contract(
-    way: Route, nbytes: int, chunk: int, percent: int, delay_ps: int, span_ps: int
-) -> None:
+@given(routes, amounts, st.integers(64, 3000), st.integers(0, 5000), st.integers(0, 10**6))
+def test_alone_it_takes_the_timing_contract(way: Route, nbytes: int, chunk: int, delay_ps: int, span_ps: int) -> None:
     """Any chain of wires, with links and their framing, slow before fast and fast before slow; and a train that
     arrives over a link, longer or shorter than the slowest edge's drain."""
     arbitration = Arbitration(chunk, (1,))
-    last = way.edges[-1]
-    chunk_ps = cut(last.drain_ps(nbytes), nbytes, chunk).part_ps(-(-nbytes // chunk) - 1)
-    lead_ps = (last.wire_ps + last.overhead_ps + chunk_ps) * percent // 100
-    journey = Journey(7, way, nbytes, delay_ps, 0, lead_ps)
+    journey = Journey(7, way, nbytes, delay_ps)
     assert travel([journey], buffered(DEEP), arbitration)[0] == [alone(journey)]
-    train = journey._replace(start_ps=10**7, span_ps=span_ps, lead_ps=0)
+    train = journey._replace(start_ps=10**7, span_ps=span_ps)
     head, tail = alone(train)[1:]
     assert way.latency_ps(nbytes) == tail - 10**7 - delay_ps
     drain_ps = tail - head
@@ -67,7 +62,7 @@ def test_alone_it_takes_the_timing_contract(
 
 def test_a_packet_may_be_longer_than_a_chunk_and_not_shorter() -> None:
     way = route(edge(1, 10, 5, 1), edge(2, 20, 5, 3))
-    journey = Journey(0, way, 1000, lead_ps=25 + 300)
+    journey = Journey(0, way, 1000)
     assert travel([journey], buffered(4, 400), CHUNK)[0] == [alone(journey)]
     with pytest.raises(ValueError, match="a packet has at least a chunk of 100 bytes, not 99"):
         Buffers(1, 99).check(100)
@@ -97,12 +92,12 @@ def test_a_packet_that_waits_holds_back_those_behind_it_whatever_their_way() -> 
     """Two flows that share their first edge alone: 800 B to a slow end, then 100 B elsewhere.
 
     The slow edge takes 1000 ps for each of eight packets; the other flow's comes when the last of them has left. It
-    follows in 100 ps where buffers have no limit and no order among ways.
+    follows in 100 ps where its bytes wait at their own source.
     """
     shared = between("a", "b")
     slow, quick = between("b", "c", ps_per_byte=10), between("b", "d")
     flows = [Journey(0, route(shared, slow), 800), Journey(0, route(shared, quick), 100)]
-    assert [end.tail_ps for end in travel(flows, arbitration=CHUNK)[0]] == [8000, 900], "buffers without limit"
+    assert [end.tail_ps for end in travel(flows, arbitration=CHUNK)[0]] == [8000, 111], "flows: a tenth of the edge"
     for depth in (1, 2, 8):
         assert tails(flows, depth) == [8000, 8000 + 100]
 
@@ -138,7 +133,8 @@ def test_replies_pass_requests_that_wait() -> None:
     way, ends = route(between("a", "b"), between("b", "c", ps_per_byte=10)), {}
 
     def send(is_reply: bool, nbytes: int) -> None:
-        fabric.start(way, nbytes, lambda _head, tail: ends.update({is_reply: tail}), is_reply=is_reply)
+        train = fabric.train("a", is_reply=True) if is_reply else fabric.train("b")
+        fabric.start(train, way, nbytes, lambda _head, tail: ends.update({is_reply: tail}))
 
     send(False, 1000)
     send(True, 100)
@@ -163,7 +159,7 @@ def test_a_late_transfer_names_the_edges_where_it_waited() -> None:
     fabric = watched(engine, CHUNK, 2, 100)
     fabric.history = []
     for way, nbytes in ((route(shared, slow), 400), (route(shared, quick), 100), (route(shared, quick), 1)):
-        fabric.start(way, nbytes, lambda _head, _tail: None)
+        fabric.start(fabric.train("a"), way, nbytes, None)
     engine.run_before(None, 1000)
     first, second, third = (each for each, _ in fabric.history)
     assert (first.end_ps, second.end_ps, third.end_ps) == (10 + 4000 + 30, 4010 + 100, 4110 + 1)
@@ -192,7 +188,7 @@ def test_a_frame_waits_for_places_at_the_end_of_its_link() -> None:
                 got.append(tail)
                 end.arrived(0, min(-(-nbytes // 100), link_depth), tail)
 
-            fabric.start(way, nbytes, done)
+            fabric.start(fabric.train("a"), way, nbytes, done)
 
         for nbytes in sizes:
             send(nbytes)

@@ -245,14 +245,14 @@ def test_idle_cubes_cost_nothing() -> None:
     table = {0: {"E": 1}, 1: {"W": 0}}
     bench = Bench(WiredPlan(config({"system.sips.count": 1}), [PePlace(0, 0, 0), PePlace(0, 1, 0)], table))
     assert [pe.ipcq.place for pe in bench.sip.pes_in_use()] == [(0, 0, 0), (0, 1, 0)]
-    assert not bench.sip.fabric.lanes
+    assert not bench.sip.fabric.use()
     assert not bench.sip.memory._banks
     bench.kernel(0, 0, lambda tl: tl.send("E", src_addr=0, shape=8, dtype="f32"))
     bench.kernel(1, 0, lambda tl: tl.recv("W", 8, "f32"))
     bench.run()
     assert len(bench.sip.pes_in_use()) == 2
-    assert len(bench.sip.fabric.lanes) == 10
-    assert {node.cube for edge in bench.sip.fabric.lanes for node in (edge.src, edge.dst)} == {0, 1}
+    assert len(bench.sip.fabric.use()) == 10
+    assert {node.cube for edge in bench.sip.fabric.use() for node in (edge.src, edge.dst)} == {0, 1}
     assert len(bench.sip.memory._banks) == 2
 
 

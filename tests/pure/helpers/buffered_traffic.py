@@ -6,8 +6,8 @@ from sipsim.core.engine import Engine
 from sipsim.fabric.buffered.fabric import BufferedFabric
 from sipsim.fabric.buffered.ports import Buffers
 from sipsim.fabric.buffered.witness import BufferWitness
+from sipsim.fabric.channels import Arbitration
 from sipsim.fabric.graph import Edge
-from sipsim.fabric.noc.arbitration import Arbitration
 
 DEEP = 2000
 """Packets: more than a transfer of ``plain_fabric`` has."""

@@ -10,8 +10,8 @@ from hardware import config
 from sipsim.chips.ahbm.mesh import CubeMeshGraph
 from sipsim.core.engine import Engine
 from sipsim.fabric.buffered.fabric import BufferedFabric
+from sipsim.fabric.channels import Arbitration
 from sipsim.fabric.graph import PORTS, Node, Route, link_edge
-from sipsim.fabric.noc.arbitration import Arbitration
 
 EVENTS = 10**7
 
@@ -102,7 +102,7 @@ def workload(seed: int) -> tuple[int, int, BufferedFabric]:
             if end in ends:
                 ends[end].arrived(vc, min(-(-nbytes // packet_bytes), link_depth or 0), tail)
 
-        fabric.start(way, nbytes, done, vc, is_reply=is_reply)
+        fabric.start(fabric.train((start, end), vc, is_reply=is_reply), way, nbytes, done)
 
     fabric_ways: dict[tuple[Node, Node], Route] = {}
     sent, burst = draw.randint(15, 50), draw.choice((1, 5_000, 50_000))

@@ -40,7 +40,7 @@ def config(settings: dict[str, Any]) -> Resolved:
 def system_of(resolved: Resolved) -> System:
     """The system alone, without an algorithm that must be able to run on it."""
     knobs = effective_ipcq(resolved, resolved.ccl.defaults.algorithm)
-    return System(resolved, knobs.vc_chunk_size)
+    return System(resolved, knobs)
 
 
 class WiredPlan(Plan):

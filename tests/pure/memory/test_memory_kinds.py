@@ -63,14 +63,15 @@ def test_an_access_takes_the_slower_of_memory_and_route(rate: float, bytes_ps: i
 
 @pytest.mark.ideal
 def test_reads_and_writes_share_one_bandwidth() -> None:
-    """At 32 GB/s: the write's data come from 25 ns on and take until 153; the read's command comes behind them, at
-    89.25.
+    """At 32 GB/s: the write's data come from 25 ns on, and the read's command shares edges with them, so that it is
+    there at 25.5, before their last byte. The port takes the write when it has read.
     """
     made = bench(slow_hbm(32))
     written, read = writes(made, at("hbm"), 4096), reads(made, at("hbm", 1 << 20), 4096)
     made.run()
-    assert written == [WAY_PS + 128_000 + 20_000 + SHORT_PS]
-    assert read == [WAY_PS + 128_000 + 40_000 + WAY_PS + 128_000]
+    command_ps = SHORT_PS + 250
+    assert read == [command_ps + 40_000 + 128_000 + WAY_PS]
+    assert written == [command_ps + 2 * 128_000 + 20_000 + SHORT_PS]
 
 
 @pytest.mark.ideal
@@ -89,15 +90,15 @@ def test_a_read_of_banks(nbytes: int, banks: int, in_banks_ps: int) -> None:
 @pytest.mark.ideal
 @pytest.mark.parametrize(("offset", "waits_ps"), [(0, 11_000), (256, 11_000), (64, 0)], ids=["same", "same", "other"])
 def test_bank_conflicts_cost(offset: int, waits_ps: int) -> None:
-    """Two PEs read 64 B of banks that need 16 ns for it. PE 1's command is a router and 5 ns behind, and its bank is
-    busy for another 11 ns if it is the same. Banks of another cube are others.
+    """Two PEs read 64 B of banks that need 16 ns for it; their commands share edges, for 0.25 ns more each. PE 1's is a
+    router and 5 ns behind, and its bank is busy for another 11 ns if it is the same. Banks of another cube are others.
     """
     made = bench(banked(rate=4))
     first, second = reads(made, at("sram"), 64), reads(made, at("sram", offset), 64, pe=1)
     elsewhere = writes(made, at("sram", cube=1), 64, cube=1)
     made.run()
-    assert first == [SHORT_PS + 6_000 + WAY_PS + 1_000]
-    assert second == [SHORT_PS + 5_000 + waits_ps + 6_000 + WAY_PS + 5_000 + 1_000]
+    assert first == [SHORT_PS + 250 + 6_000 + WAY_PS + 1_000]
+    assert second == [SHORT_PS + 250 + 5_000 + waits_ps + 6_000 + WAY_PS + 5_000 + 1_000]
     assert elsewhere == [WAY_PS + 16_000 + 4_000 + SHORT_PS]
 
 

@@ -185,7 +185,6 @@ def architecture_names_what_exists(root: Path) -> list[str]:
     return [f"ARCHITECTURE.md names {path}, which does not exist" for path in sorted(named - there)]
 
 
-
 def named(rule: object) -> str:
     return getattr(rule, "__name__", "")
 

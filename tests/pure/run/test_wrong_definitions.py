@@ -40,12 +40,12 @@ CASES = {
     "no plan": (CHIP, "return None", r"^Mine\.plan returned None; must be a RunPlan$"),
     "lookahead is no whole number": (
         LINK,
-        "    def lookahead_ps(self, chunk_bytes, least_path_ps): return 10.5",
+        "    def lookahead_ps(self, way_ps): return 10.5",
         r"^link 0\.E>1\.W, of kind Mine: its lookahead_ps is 10\.5; must be a whole number of ps, 0 or more$",
     ),
     "negative lookahead": (
         LINK,
-        "    def lookahead_ps(self, chunk_bytes, least_path_ps): return -4",
+        "    def lookahead_ps(self, way_ps): return -4",
         r"^link 0\.E>1\.W, of kind Mine: its lookahead_ps is -4; must be a whole number",
     ),
     "negative answer": (LINK, "    answer_ps = -1", r"of kind Mine: its answer_ps is -1; must be a whole number"),

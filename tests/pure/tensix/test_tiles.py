@@ -14,9 +14,9 @@ from sipsim.chips.tensix.results import TileLog
 from sipsim.config.load import parse_set
 from sipsim.core.engine import Engine
 from sipsim.core.errors import ConfigError, KernelMisuse, MemoryAccessError, SourceReused
+from sipsim.fabric.channels import ONE_QUEUE
+from sipsim.fabric.flows import FlowFabric
 from sipsim.fabric.links.kind import AnyLinkKind, link_of_preset
-from sipsim.fabric.noc.arbitration import ONE_QUEUE
-from sipsim.fabric.noc.fabric import Fabric
 from sipsim.records.oplog import OpLog
 
 
@@ -60,7 +60,8 @@ def test_a_transfer_of_a_noc(noc: int, src: tuple[int, int], dst: tuple[int, int
     """5 cycles into the first router, 9 a hop, 5 out of the last; a flit a cycle, with a header for each 256."""
     graph, engine, ends = NocGraph(resolved_chip("wormhole")[1]), Engine(), []
     route = graph.between(noc, Core(*src), Core(*dst))
-    Fabric(engine, ONE_QUEUE).start(route, nbytes, lambda head, tail: ends.append((head, tail)))
+    fabric = FlowFabric(engine, ONE_QUEUE)
+    fabric.start(fabric.train(src), route, nbytes, lambda head, tail: ends.append((head, tail)))
     engine.run_before(None, 100)
     flits = -(-nbytes // 32) + -(-nbytes // 8192)
     if nbytes == 1:
@@ -70,15 +71,14 @@ def test_a_transfer_of_a_noc(noc: int, src: tuple[int, int], dst: tuple[int, int
 
 
 def test_what_a_noc_shares() -> None:
-    """Two workers write to one tile: the second waits for the first on the edges that both need."""
+    """Two workers write to one tile: they share the edges that both need, so both take twice as long."""
     graph, engine, ends = NocGraph(resolved_chip("wormhole")[1]), Engine(), []
-    fabric = Fabric(engine, ONE_QUEUE)
+    fabric = FlowFabric(engine, ONE_QUEUE)
     for src in ((1, 1), (2, 1)):
-        fabric.start(graph.between(0, Core(*src), Core(4, 1)), 8160, lambda _head, tail: ends.append(tail))
+        route = graph.between(0, Core(*src), Core(4, 1))
+        fabric.start(fabric.train(src), route, 8160, lambda _head, tail: ends.append(tail))
     engine.run_before(None, 100)
-    first_ns, second_ns = (end / 1000 for end in sorted(ends))
-    assert first_ns == 10 + 2 * 9 + 256, "which is nearer, and so is there first"
-    assert second_ns == 10 + 2 * 9 + 256 + 256
+    assert sorted(end / 1000 for end in ends) == [10 + hops * 9 + 2 * 256 for hops in (2, 3)]
 
 
 def test_dram_has_a_rate_and_a_latency() -> None:
@@ -90,9 +90,9 @@ def test_dram_has_a_rate_and_a_latency() -> None:
     assert out.latency_ps(1600) == (10 + 9 * (1 + 1) + 200 + 100) * 1000
     assert graph.between(0, Core(1, 1), Core(0, 0)).latency_ps(32) == (10 + 9 * (9 + 11) + 2) * 1000, "a request"
     engine, ends = Engine(), []
-    fabric = Fabric(engine, ONE_QUEUE)
+    fabric = FlowFabric(engine, ONE_QUEUE)
     for route in (into, out):
-        fabric.start(route, 160_000, lambda _head, tail: ends.append(tail))
+        fabric.start(fabric.train(route.start), route, 160_000, lambda _head, tail: ends.append(tail))
     engine.run_before(None, 100)
     assert max(ends) >= 20_000_000, "320,000 B at 16 GB/s"
 

@@ -110,8 +110,9 @@ class Times:
             return self._ipcq_ps + self.head_ps(place, ways) + self.drain_ps(place, ways, nbytes)
         if mode != FABRIC:
             return 0
-        out = self._system.graph.route(Node("pe", *place), port_node(ways[0][1]))
-        return self._ipcq_ps + out.start_ps + out.edges[0].drain_ps(nbytes)
+        sip, port = ways[0]
+        out = self._system.until_left(self._system.leaving(sip, Node("pe", *place), port))
+        return self._ipcq_ps + out.start_ps + out.drain_ps(nbytes)
 
     def head_ps(self, place: Place, ways: Ways) -> Ps:
         """Of a message: from its PE until its head is in the TCM of the PE at the same place at the end."""

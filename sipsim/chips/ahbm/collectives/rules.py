@@ -202,20 +202,29 @@ def credits_have_a_channel_to_use(resolved: Resolved) -> Problem | None:
     return refused(knob_path(resolved, "credit_virtual_channel"), "true", what, *others)
 
 
+def a_channel_has_weight(resolved: Resolved) -> Problem | None:
+    """A weight of 0 is strict priority, which one of the two channels may have."""
+    knobs = effective_ipcq(resolved, resolved.ccl.defaults.algorithm)
+    if not knobs.virtual_channels or knobs.vc_compute_weight or knobs.vc_comm_weight:
+        return None
+    what = "must be 1 to 100 where the other is 0, which is strict priority"
+    return refused(knob_path(resolved, "vc_compute_weight"), 0, what, knob_path(resolved, "vc_comm_weight"))
+
+
 def buffers_hold_packets(resolved: Resolved) -> Problem | None:
     """Finite buffers hold packets of at least a chunk of the arbitration; those of links need those of routers."""
     router, io_port = resolved.components.router, resolved.components.io_port
     if io_port.buffer_packets is not None and router.buffer_packets is None:
         path, what = ("io_port", "buffer_packets"), "needs router.buffer_packets, or leave it null"
         return refused(path, io_port.buffer_packets, what, ("router", "buffer_packets"))
-    chunk = knob_path(resolved, "vc_chunk_size")
-    chunk_bytes = effective_ipcq(resolved, resolved.ccl.defaults.algorithm).vc_chunk_size
     path = "router", "packet_bytes"
     if router.packet_bytes is None:
         return None
     if router.buffer_packets is None:
         what = "has no effect without buffers; set router.buffer_packets, or leave it null"
         return refused(path, router.packet_bytes, what, ("router", "buffer_packets"))
+    chunk = knob_path(resolved, "vc_chunk_size")
+    chunk_bytes = effective_ipcq(resolved, resolved.ccl.defaults.algorithm).vc_chunk_size
     if router.packet_bytes >= chunk_bytes:
         return None
     what = f"must be at least {chunk_bytes}, a chunk ({dotted(chunk)}); or null, which is a chunk"
@@ -254,6 +263,7 @@ RULES: tuple[Rule, ...] = (
     a_ring_fits_its_memory,
     hardware_is_strict,
     credits_have_a_channel_to_use,
+    a_channel_has_weight,
     buffers_hold_packets,
     schedules_share_their_pes,
 )

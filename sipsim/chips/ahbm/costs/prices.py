@@ -178,7 +178,7 @@ class Machine:
     """
 
     def __init__(self, resolved: Resolved, knobs: IpcqKnobs, run: "Machine | None" = None) -> None:
-        self.system = System(resolved, knobs.vc_chunk_size)
+        self.system = System(resolved, knobs)
         self.knobs = knobs
         self._components = resolved.components
         self._edge_ps: dict[tuple[int, Node, Node], Ps] = {}
@@ -443,17 +443,21 @@ class Machine:
             drain = self._drain(route, self.message_bytes(nbytes), presets, taking, ends)
         return [self.ipcq(), *fetch, *self._head(route, presets), *drain, *self._writing(kind, ring)]
 
-    def passing(self, place: Place, nbytes: int, read_pa: int | None) -> list[Term]:
-        """From a send until the last byte of its message has passed PE_DMA, or has come there from another memory."""
-        node = Node("pe", place[1], place[2])
-        if read_pa is not None and self.node_of(read_pa) != node:
-            return [self.ipcq(), *self.read(place, read_pa, nbytes)]
-        route = self.system.graph.route(node, self.system.graph.memory_node(place[1], place[2], "hbm"))
-        first = route._replace(edges=route.edges[:1])
-        tcm = self._memories.at("tcm", node)
+    def passing(self, src: Place, direction: str, peer: IpcqEndpoint, nbytes: int, read_pa: int | None) -> list[Term]:
+        """From a send until the last byte of its message has passed PE_DMA, at the rate of its way in this SIP."""
+        source, tcm = Node("pe", src[1], src[2]), self._memories.at("tcm", Node("pe", src[1], src[2]))
+        slot = self.system.graph.memory_node(peer.cube, peer.pe, peer.buffer_kind)
+        near, presets = self._near_piece(src[0], source, peer.sip, slot, direction)
+        leaving = self._node(source, near.start_ps)
+        if read_pa is not None and self.node_of(read_pa) != source:
+            memory, space = self.node_of(read_pa), PhysAddr.decode(read_pa).space
+            reading = [self._span(space, port := self._memories.at(space, memory), port.read_span_ps(nbytes))]
+            back = near._replace(edges=(*self.system.graph.route(memory, source).edges, *near.edges))
+            drain = self._drain(back, self.message_bytes(nbytes), presets, reading)
+            return [self.ipcq(), *self._fetch(source, read_pa), leaving, *drain]
         taking = self._taking(tcm, nbytes)
-        leaving = [*(self._reading("tcm", tcm) if taking else ()), self._node(node, route.start_ps)]
-        return [self.ipcq(), *leaving, *self._drain(first, self.message_bytes(nbytes), (), taking)]
+        reading = self._reading("tcm", tcm) if taking else []
+        return [self.ipcq(), *reading, leaving, *self._drain(near, self.message_bytes(nbytes), presets, taking)]
 
     def credit(self, src: Place, direction: str, peer: Place) -> list[Term]:
         """A credit's way to the peer, on its own wire or as a message."""
@@ -461,11 +465,11 @@ class Machine:
         return [self.ipcq(), *self.transfer(route, self.knobs.ipcq_credit_size_bytes, presets)]
 
     def injection(self, src: Place, direction: str, peer: Place) -> list[Term]:
-        """A credit as a message until it has left the PE."""
-        route, presets = self._back(src, direction, peer)
-        first = Route(route.start, route.start_ps, route.edges[:1])
+        """A credit as a message until it has left the PE, at the rate of its way in this SIP."""
+        ends = Node("pe", src[1], src[2]), peer[0], Node("pe", peer[1], peer[2])
+        near, presets = self._near_piece(src[0], *ends, direction)
         nbytes = self.knobs.ipcq_credit_size_bytes
-        return [self.ipcq(), self._node(first.start, first.start_ps), *self._drain(first, nbytes, presets)]
+        return [self.ipcq(), self._node(near.start, near.start_ps), *self._drain(near, nbytes, presets)]
 
     def message_bytes(self, nbytes: int) -> int:
         """Bytes of a message on the wires, without a link's framing."""
@@ -555,6 +559,14 @@ class Machine:
 
     def _back(self, src: Place, direction: str, peer: Place) -> tuple[Route, Presets]:
         return self._route(src[0], Node("pe", src[1], src[2]), peer[0], Node("pe", peer[1], peer[2]), direction)
+
+    def _near_piece(self, src_sip: int, start: Node, dst_sip: int, end: Node, direction: str) -> tuple[Route, Presets]:
+        """What of a route bounds the rate at which a transfer leaves its source, and the preset of its link."""
+        route, presets = self._route(src_sip, start, dst_sip, end, direction)
+        if presets:
+            port = self.port_of(src_sip, dst_sip, direction)
+            route = self.system.pieces(src_sip, start, dst_sip, end, port)[0][1]
+        return self.system.until_left(route), presets[:1]
 
     def _route(self, src_sip: int, start: Node, dst_sip: int, end: Node, direction: str) -> tuple[Route, Presets]:
         """The route, and the presets of the links on it."""

@@ -207,8 +207,13 @@ class Probe:
             return free_ps
         if self.credit_mode == FAST_PATH:
             return free_ps + self.credit_ps()
-        (_, first), *_ = self._reverse(self._dst_node)
-        return free_ps + overhead_ps + first.start_ps + first.edges[0].drain_ps(knobs.ipcq_credit_size_bytes)
+        first = self._leaving_credit()[0][1]
+        return free_ps + overhead_ps + first.start_ps + first.drain_ps(knobs.ipcq_credit_size_bytes)
+
+    def _leaving_credit(self) -> Pieces:
+        """What bounds the rate at which a credit leaves the PE as a message."""
+        (sip, first), *_ = self._reverse(self._dst_node)
+        return [(sip, self.plan.system.until_left(first))]
 
     def next_receive_ps(self) -> Ps:
         """From a receive to the next one where messages wait: its issue, and what it does once it sees its message."""
@@ -291,7 +296,7 @@ class Probe:
         if mode == FABRIC:
             sip, route = reverse[0]
             yield self._node("credit", sip, route.start, route.start_ps)
-            yield self._drain("credit", Drain(sip, route.edges[0]), nbytes)
+            yield self._drain("credit", _slowest(self._leaving_credit(), nbytes), nbytes)
         else:
             yield from self._transfer("credit", reverse, nbytes)
 

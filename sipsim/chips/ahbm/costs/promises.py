@@ -1,8 +1,8 @@
 """What a SIP of chip ``ahbm`` promises of its packets, derived before time begins: its credit channels and its egress.
 
 Queue pairs may be made while time runs, so the bounds in force (:class:`ChipBounds`) are those of any PE and any peer.
-Those of the plan's own queue pairs alone (:class:`InstalledBounds`) are greater at times: control packets keep their
-times, and what the difference costs is told (:func:`shortest_windows_ps`).
+Those of the plan's own queue pairs alone (:class:`InstalledBounds`) are greater at times: what the difference costs is
+told (:func:`shortest_windows_ps`).
 
 **Near credits.** On its own wire a credit takes its whole path's latency. Between SIPs that a link joins they have a
 channel, whose lookahead is the least of any two PEs.
@@ -77,7 +77,7 @@ class ChipBounds:
         gains: list[list[Ps]] = [[] for _ in range(system.n_sips)]
         for number, link in enumerate(system.links):
             out_ps = self._overhead_ps + system.least_out_ps(link.src_port)
-            gains[link.src].append(out_ps)
+            gains[link.src].append(self._overhead_ps + system.least_mail_ps(number))
             if not self._is_fast(number):
                 continue
             gains[link.src].append(self._near_credit_ps(number, link) - pair_delay_ps[link.src, link.dst])
@@ -146,8 +146,11 @@ class InstalledBounds:
             yield self._overhead_ps + entry.credit_ps - pair_delay_ps[sip, entry.peer.sip]
         if entry.can_send or entry.credit_mode != FAST_PATH:
             port = system.port_towards(sip, entry.peer.sip, entry.direction)
-            path = system.graph.route(Node("pe", place.cube, place.pe), Node("io", -1, port))
-            yield self._overhead_ps + path.head_ps()
+            if system.has_buffers:
+                path = system.graph.route(Node("pe", place.cube, place.pe), Node("io", -1, port))
+                yield self._overhead_ps + path.head_ps()
+            else:
+                yield self._overhead_ps + system.least_mail_ps(system.far_ends[sip, port].channel)
 
     def _to_other_sips(self) -> Iterator[tuple[PePlace, IpcqInitEntry]]:
         return (

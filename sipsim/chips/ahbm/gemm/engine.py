@@ -118,7 +118,8 @@ class _Moves:
     def __init__(self, command: Gemm, cut: Tiling, pe: PeParts, room: Holding | None) -> None:
         self._command = command
         self._cut = cut
-        self._dma = pe.dma
+        self._dma = pe.gemm_dma
+        self._kernel_dma = pe.dma
         self._room = room
         self._operands = Operands(command.product, command.dtype)
         self._bias: dict[int, Array] = {}
@@ -135,7 +136,7 @@ class _Moves:
 
     @property
     def has_others(self) -> bool:
-        return self._dma.has_kernel_commands
+        return self._kernel_dma.has_kernel_commands
 
     def write(self, block: int, written: Callable[[], None]) -> None:
         place, command = self._cut.blocks[block], self._command

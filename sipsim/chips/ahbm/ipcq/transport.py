@@ -3,7 +3,7 @@
 from collections import deque
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from sipsim.chips.ahbm.address import PhysAddr, space_of
 from sipsim.chips.ahbm.ipcq.messages import (
@@ -20,72 +20,13 @@ from sipsim.chips.ahbm.memory.ports import MemoryPort, MemoryPorts
 from sipsim.chips.ahbm.mesh import CubeMeshGraph, Graph
 from sipsim.chips.ahbm.pe.dma import PeTcm
 from sipsim.core.engine import Engine
-from sipsim.fabric.graph import Node, Route
+from sipsim.fabric.channels import COMM
+from sipsim.fabric.graph import Done, Node, Route
 from sipsim.fabric.links.frames import encode
 from sipsim.fabric.links.network import BadPacket, Delivery, Router, Way
-from sipsim.fabric.noc.arbitration import COMM
 from sipsim.fabric.transport import Transport
 
 Ps = int
-Go = Callable[[Ps, Ps], None]
-"""Called with the times at which head and tail pass PE_DMA; that of the head may be in the past."""
-
-
-class Departure:
-    """A message that was sent and has not left. ``is_here`` once the times of its head and tail are known."""
-
-    __slots__ = ("go", "head_ps", "is_here", "tail_ps")
-
-    def __init__(self, go: Go) -> None:
-        self.go = go
-        self.is_here = False
-        self.head_ps: Ps = 0
-        self.tail_ps: Ps = 0
-
-
-class Departures:
-    """PE_DMA's queue for communication, of one PE: its messages leave in the order of their sends.
-
-    A message whose bytes are fetched from another memory arrives at the PE some time after its send. Later messages,
-    already in the PE or fetched faster, leave after its last byte; otherwise they would overtake it (I2). So does any
-    message after one that was in the PE and left at once, but waits for the ports of the TCM. All times are those at
-    which bytes pass PE_DMA on the way out.
-    """
-
-    __slots__ = ("_at_once_ps", "_clear_ps", "_engine", "_waiting")
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-        self._waiting: deque[Departure] = deque()
-        self._clear_ps: Ps = 0
-        self._at_once_ps: Ps = 0
-
-    @property
-    def is_clear(self) -> bool:
-        """Whether a message that needs no fetch can leave at once."""
-        return not self._waiting and self._clear_ps <= self._engine.now_ps
-
-    def leave_at_once(self, head_ps: Ps, tail_ps: Ps) -> Ps:
-        """A message that needs no fetch leaves now: its head and tail pass at these times, but for how much later its
-        head must be to come behind the last one that left so; the answer is that."""
-        later_ps = max(self._at_once_ps - head_ps, 0)
-        self._at_once_ps = tail_ps + later_ps
-        return later_ps
-
-    def add(self, go: Go) -> Departure:
-        """Queue the next message, whose bytes are being fetched."""
-        departure = Departure(go)
-        self._waiting.append(departure)
-        return departure
-
-    def here(self, departure: Departure, head_ps: Ps, tail_ps: Ps) -> None:
-        """Set the times of a message's head and tail, and let messages leave in order."""
-        departure.is_here, departure.head_ps, departure.tail_ps = True, head_ps, tail_ps
-        while self._waiting and self._waiting[0].is_here:
-            first = self._waiting.popleft()
-            head_ps = max(first.head_ps, self._clear_ps, self._at_once_ps)
-            self._clear_ps = max(first.tail_ps, head_ps)
-            first.go(head_ps, self._clear_ps)
 
 
 class Fetch:
@@ -102,7 +43,6 @@ class Fetch:
         memory_ports: MemoryPorts,
         wire_format: WireFormat,
         command_bytes: int,
-        chunk_bytes: int,
     ) -> None:
         self._engine = engine
         self._fabric = fabric
@@ -110,25 +50,20 @@ class Fetch:
         self._memory_ports = memory_ports
         self._data_bytes = wire_format.data_bytes
         self._command_bytes = command_bytes
-        self._chunk_bytes = chunk_bytes
 
-    def start(self, src: Node, address: int, nbytes: int, delay_ps: Ps, here: Callable[[Ps, Ps], None]) -> None:
-        """Bring bytes at a physical address to a PE's DMA.
-
-        ``here(head_ps, tail_ps)`` when the last chunk starts on the wire into the PE. So what follows on a link can be
-        told in time: a chunk and the way to the port later, at least.
-        """
+    def start(self, src: Node, address: int, nbytes: int, delay_ps: Ps, message: Any) -> None:
+        """Bring bytes at a physical address to a PE's DMA, which passes them on as ``message``, a fed transfer."""
         place = PhysAddr.decode(address)
-        route, wire_bytes = self._graph.route(self._graph.node_of(place), src), self._data_bytes(nbytes)
-        lead_ps = route.edges[-1].drain_ps(min(wire_bytes, self._chunk_bytes))
+        node = self._graph.node_of(place)
+        route, wire_bytes = self._graph.route(node, src), self._data_bytes(nbytes)
+        train = self._fabric.train((node, src), COMM, is_reply=True)
         memory, delay_ps = self._memory_of(place), delay_ps + self._command_ps(src, place)
         if memory.is_constant:
-            delay_ps += memory.least_read_ps
-            self._fabric.start(route, wire_bytes, here, COMM, lead_ps, delay_ps, is_reply=True)
+            self._fabric.start(train, route, wire_bytes, None, None, delay_ps + memory.least_read_ps, 0, message)
             return
 
         def send(span_ps: Ps) -> None:
-            self._fabric.start(route, wire_bytes, here, COMM, lead_ps, span_ps, span_ps, is_reply=True)
+            self._fabric.start(train, route, wire_bytes, None, None, span_ps, span_ps, message)
 
         def at_memory() -> None:
             memory.stream_read(address, nbytes, send)
@@ -136,7 +71,7 @@ class Fetch:
         self._engine.at(self._engine.now_ps + delay_ps, at_memory)
 
     def least_ps(self, src: Node, place: PhysAddr) -> Ps:
-        """How much later the head of what is fetched passes PE_DMA, if nothing else is there."""
+        """How much later the head of what is fetched is at PE_DMA, if nothing else is there."""
         fetch = self._graph.route(self._graph.node_of(place), src)
         until_read_ps = self._command_ps(src, place) + self._memory_of(place).least_read_ps
         return until_read_ps + fetch.head_ps() - self._graph.overhead_ps(src)
@@ -200,6 +135,10 @@ class MessageDelivery(Delivery):
         self._memory_ports = memory_ports
         self._writes: dict[tuple[int, int, str], Callable[[IpcqDmaToken, Ps, Ps], None]] = {}
 
+    def source(self, payload: PeMessage) -> tuple[int, int, int]:
+        token = payload.token
+        return token.src_sip, token.src_cube, token.src_pe
+
     def wire_bytes(self, payload: PeMessage) -> int:
         return self._message_bytes(len(payload.token.data))
 
@@ -209,11 +148,22 @@ class MessageDelivery(Delivery):
     def check(self, payload: PeMessage) -> None:
         self._ipcqs.of_packet(payload.cube, payload.pe, payload.token.generation)
 
-    def start(self, route: Route, payload: PeMessage, nbytes: int, delay_ps: Ps = 0, span_ps: Ps = 0) -> None:
+    def start(
+        self,
+        train: Any,
+        route: Route,
+        payload: PeMessage,
+        nbytes: int,
+        delay_ps: Ps = 0,
+        span_ps: Ps = 0,
+        left: Done | None = None,
+        is_fed: bool = False,
+    ) -> Any:
         cube, pe, token = payload
         space = self._space(token)
         write = self._writes.get((cube, pe, space)) or self._write_at(cube, pe, space)
-        self._fabric.start(route, nbytes, partial(write, token), COMM, 0, delay_ps, span_ps)
+        landed = partial(write, token)
+        return self._fabric.start(train, route, nbytes, landed, left, delay_ps, span_ps, None, is_fed)
 
     def _space(self, token: IpcqDmaToken) -> str:
         space = space_of(token.dst_addr)
@@ -275,12 +225,20 @@ class _Write:
 class CreditDelivery(Delivery):
     """A credit sent as a message ends at the PE itself."""
 
-    def __init__(self, fabric: Transport, graph: CubeMeshGraph, ipcqs: Ipcqs, credit_bytes: int, vc: int) -> None:
+    def __init__(
+        self, fabric: Transport, graph: CubeMeshGraph, ipcqs: Ipcqs, credit_bytes: int, vc: int, engine: str
+    ) -> None:
         self.vc = vc
+        self.engine = engine
         self._fabric = fabric
         self._graph = graph
         self._ipcqs = ipcqs
         self._credit_bytes = credit_bytes
+
+    def source(self, payload: PeCredit) -> tuple[int | str, ...]:
+        credit = payload.credit
+        place = credit.src_sip, credit.src_cube, credit.src_pe
+        return place if self.engine == super().engine else (*place, self.engine)
 
     def wire_bytes(self, payload: PeCredit) -> int:
         return self._credit_bytes
@@ -291,10 +249,22 @@ class CreditDelivery(Delivery):
     def check(self, payload: PeCredit) -> None:
         self._ipcqs.of_packet(payload.cube, payload.pe)
 
-    def start(self, route: Route, payload: PeCredit, nbytes: int, delay_ps: Ps = 0, span_ps: Ps = 0) -> None:
+    def start(
+        self,
+        train: Any,
+        route: Route,
+        payload: PeCredit,
+        nbytes: int,
+        delay_ps: Ps = 0,
+        span_ps: Ps = 0,
+        left: Done | None = None,
+        is_fed: bool = False,
+    ) -> Any:
         cube, pe, credit = payload
         take = self._ipcqs[cube, pe].credit
-        self._fabric.start(route, nbytes, lambda _head, _tail: take(credit), self.vc, 0, delay_ps, span_ps)
+        return self._fabric.start(
+            train, route, nbytes, lambda _head, _tail: take(credit), left, delay_ps, span_ps, None, is_fed
+        )
 
 
 Emit = Callable[[int, Ps, bytes], None]
@@ -305,37 +275,30 @@ class CreditSender:
     """Sends the credits of SIP ``sip``: on a wire of their own, or over the fabric as messages.
 
     ``channels``: by destination, the channel of credits on their own wire; to other SIPs they are far packets.
-    ``nbytes``: a credit as a message; ``vc``: its virtual channel; ``overhead_ps``: PE_IPCQ's.
+    ``nbytes``: a credit as a message; ``overhead_ps``: PE_IPCQ's.
     """
 
     def __init__(
         self,
         sip: int,
         engine: Engine,
-        fabric: Transport,
         router: Router,
         ipcqs: Ipcqs,
         emit: Emit,
         emit_far: Emit,
         channels: Mapping[int, int],
         nbytes: int,
-        chunk_bytes: int,
-        vc: int,
         overhead_ps: Ps,
     ) -> None:
         self._sip = sip
         self._engine = engine
-        self._fabric = fabric
         self._router = router
         self._ipcqs = ipcqs
         self._emit = emit
         self._emit_far = emit_far
         self._channels = channels
         self._nbytes = nbytes
-        self._chunk_bytes = chunk_bytes
-        self._vc = vc
         self._overhead_ps = overhead_ps
-        self._halves: dict[int, tuple[Route, Route, Route]] = {}
 
     def carry_credit(
         self, queue: QueuePair, credit: IpcqCreditMetadata, arrival_ps: Ps, emitted: Callable[[], None]
@@ -367,43 +330,27 @@ class CreditSender:
         self._ipcqs.of_packet(packet.cube, packet.pe).credit(packet.credit)
 
     def inject_credit(self, queue: QueuePair, credit: IpcqCreditMetadata, injected: Callable[[], None] | None) -> None:
-        """Send a credit over the fabric as a message; call ``injected`` when its last byte has left the PE's edge."""
+        """Send a credit over the fabric as a message; call ``injected`` when its last byte has left the PE."""
         src, peer = Node("pe", credit.src_cube, credit.src_pe), queue.peer
         nbytes, delay_ps = self._nbytes, self._overhead_ps + max(credit.sent_ps - self._engine.now_ps, 0)
         message = PeCredit(peer.cube, peer.pe, credit)
         way = self._router.way(src, peer.sip, message, queue.short_name)
-        number = way.announce(nbytes, delay_ps)
         if injected is None:
-            way.depart(message, nbytes, number, delay_ps)
+            way.depart(message, nbytes, delay_ps)
             return
-        first, onward = self._in_two(way.route)
-        onward_ps = first.head_ps() - first.start_ps
+        passed, start_ps = injected, way.route.start_ps
 
-        def last_chunk_leaves(head_ps: Ps, tail_ps: Ps) -> None:
-            span_ps, now_ps = tail_ps - head_ps, self._engine.now_ps
-            way._replace(route=onward).depart(message, nbytes, number, tail_ps - now_ps, span_ps)
-            self._engine.at(tail_ps - onward_ps, injected)
+        def left(_head_ps: Ps, _tail_ps: Ps) -> None:
+            self._engine.at(self._engine.now_ps + start_ps, passed)
 
-        lead_ps = onward_ps + first.drain_ps(min(nbytes, self._chunk_bytes))
-        self._fabric.start(first, nbytes, last_chunk_leaves, self._vc, lead_ps, delay_ps)
-
-    def _in_two(self, route: Route) -> tuple[Route, Route]:
-        """A route's first edge, if it has one, and what follows it. They are kept with the route, found by its id."""
-        known = self._halves.get(id(route))
-        if known is None:
-            first = route.edges[:1]
-            known = route, route._replace(edges=first), Route(route.start, 0, route.edges[1:])
-            self._halves[id(route)] = known
-        return known[1], known[2]
+        way.depart(message, nbytes, delay_ps, 0, left)
 
 
 class _Path(NamedTuple):
-    """Of one queue pair's messages. ``behind_pe`` is the way of what has passed the PE's DMA already."""
+    """Where one queue pair's messages start, and go."""
 
     src: Node
     way: Way
-    behind_pe: Way
-    departures: Departures
     tcm: PeTcm
 
 
@@ -427,7 +374,6 @@ class MessageSender:
         self._fetch = fetch
         self._message_bytes = wire_format.message_bytes
         self._overhead_ps = overhead_ps
-        self._departures: dict[Node, Departures] = {}
         self._paths: dict[QueuePair, _Path] = {}
 
     def carry_token(
@@ -440,41 +386,24 @@ class MessageSender:
         """Write a message into the peer's slot; it leaves at ``token.sent_ps`` and nobody waits for it here.
 
         With ``read_pa`` PE_DMA first fetches the bytes from there, and passes them on as they come. ``passed`` is
-        told when it passes the last one on at the rate of its edge, or gets it, whichever it waits for.
+        called when the last one has left PE_DMA's queue, with the time at which it passes PE_DMA.
         """
         peer, nbytes = queue.peer, self._message_bytes(len(token.data))
         overhead_ps = self._overhead_ps + token.sent_ps - self._engine.now_ps
         message = PeMessage(peer.cube, peer.pe, token)
-        src, way, behind_pe, departures, tcm = self._paths.get(queue) or self._path_of(queue, message)
+        src, way, tcm = self._paths.get(queue) or self._path_of(queue, message)
+        left = None if passed is None else self._telling(passed, token, way.route.start_ps)
         source = None if read_pa is None else PhysAddr.decode(read_pa)
-        if source is not None and self._graph.node_of(source) == src:
-            source = None
-        fetch_ps = 0 if source is None or way.port is None else self._fetch.least_ps(src, source)
-        number = way.announce(nbytes, overhead_ps + fetch_ps)
-        tcm_ps, span_ps = tcm.take(len(token.data)) if source is None else (0, 0)
-        if source is None and departures.is_clear:
-            now, tail_ps = self._engine.now_ps, overhead_ps + tcm_ps + way.route.start_ps
-            later_ps = departures.leave_at_once(now + tail_ps - span_ps, now + tail_ps)
-            way.depart(message, nbytes, number, overhead_ps + tcm_ps + later_ps, span_ps)
-            if passed is not None:
-                tail_ps += later_ps
-                passing_ps = max(tail_ps, tail_ps - span_ps + way.route.first_drain_ps(nbytes))
-                passed(token, now + passing_ps)
+        if source is None or read_pa is None or self._graph.node_of(source) == src:
+            tcm_ps, span_ps = tcm.take(len(token.data))
+            way.depart(message, nbytes, overhead_ps + tcm_ps, span_ps, left)
             return
+        least_ps = overhead_ps + self._fetch.least_ps(src, source)
+        fetched = way.depart(message, nbytes, least_ps, 0, left, is_fed=True)
+        self._fetch.start(src, read_pa, len(token.data), overhead_ps, fetched)
 
-        def go(head_ps: Ps, tail_ps: Ps) -> None:
-            if passed is not None:
-                drain_ps = 0 if source is not None else way.route.first_drain_ps(nbytes)
-                passed(token, tail_ps + drain_ps)
-            behind_pe.depart(message, nbytes, number, tail_ps - self._engine.now_ps, tail_ps - head_ps)
-
-        departure = departures.add(go)
-        if source is not None and read_pa is not None:
-            here = partial(departures.here, departure)
-            self._fetch.start(src, read_pa, len(token.data), overhead_ps, here)
-            return
-        here_ps = self._engine.now_ps + overhead_ps + tcm_ps + way.route.start_ps
-        departures.here(departure, here_ps - span_ps, here_ps)
+    def _telling(self, passed: Callable[[IpcqDmaToken, Ps], None], token: IpcqDmaToken, start_ps: Ps) -> Done:
+        return lambda _head_ps, _tail_ps: passed(token, self._engine.now_ps + start_ps)
 
     def forget(self, queue: QueuePair) -> None:
         """Drop the path of a queue pair, which sends no more."""
@@ -484,8 +413,6 @@ class MessageSender:
         """How the messages of a queue pair leave."""
         src = Node("pe", message.token.src_cube, message.token.src_pe)
         way = self._router.way(src, queue.peer.sip, message, queue.short_name)
-        behind_pe = way._replace(route=way.route._replace(start_ps=0))
-        departures = self._departures.setdefault(src, Departures(self._engine))
         tcm = PeTcm(message.token.src_sip, self._memory_ports, src)
-        path = self._paths[queue] = _Path(src, way, behind_pe, departures, tcm)
+        path = self._paths[queue] = _Path(src, way, tcm)
         return path

@@ -10,7 +10,7 @@ neither waits for the other in PE_DMA, and the fabric arbitrates on shared edges
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 from sipsim.chips.ahbm.address import PhysAddr
 from sipsim.chips.ahbm.ipcq.messages import WireFormat
@@ -20,8 +20,8 @@ from sipsim.chips.ahbm.mesh import Graph
 from sipsim.config.schema import PeDma as PeDmaCost
 from sipsim.core.engine import Engine
 from sipsim.core.errors import MemoryAccessError
+from sipsim.fabric.channels import COMM, COMPUTE
 from sipsim.fabric.graph import Node
-from sipsim.fabric.noc.arbitration import COMM, COMPUTE
 from sipsim.fabric.transport import Transport
 
 Ps = int
@@ -93,12 +93,17 @@ class PeTcm:
 class PeDma:
     """The DMA engine of one PE. Addresses are physical and of this SIP. ``delay_ps`` comes before all else.
 
-    ``tcm``: the ports of its TCM, which other engines of the PE use, too.
+    ``tcm``: the ports of its TCM, which other engines of the PE use, too. ``engine``: the engine of the PE whose
+    transfers these are; ``in_flight`` of its writes are under way at a time.
     """
 
-    def __init__(self, context: DmaContext, node: Node, cost: PeDmaCost) -> None:
+    def __init__(
+        self, context: DmaContext, node: Node, cost: PeDmaCost, engine: str = "dma", in_flight: int = 1
+    ) -> None:
         self._context = context
         self._node = node
+        self._engine = engine
+        self._in_flight = in_flight
         self._command_bytes = cost.command_bytes
         self._ack_bytes = cost.ack_bytes
         self._of_kernel: deque[Command] = deque()
@@ -144,6 +149,10 @@ class PeDma:
     def copy(self, src: int, dst: int, data: bytes, done: Callable[[], None]) -> None:
         """Move ``data``, the present content of ``src``, to ``dst`` over ``vc_comm``: a read and then a write."""
         self._read(src, len(data), lambda _data: self._write(dst, data, done, COMM, 0, 0), COMM, _pass_on)
+
+    def _replies(self, memory_node: Node, vc: int) -> Any:
+        """What a memory sends back to this engine."""
+        return self._context.fabric.train((memory_node, self._node, self._engine), vc, is_reply=True)
 
     def write(self, address: int, data: bytes, done: Callable[[], None], vc: int = COMPUTE, delay_ps: Ps = 0) -> None:
         """Write ``data`` of the PE; ``done()`` when the acknowledgement has arrived."""
@@ -197,14 +206,16 @@ class PeDma:
         def send_back(data: bytes, span_ps: Ps) -> None:
             here = partial(land, data, done)
             wire_bytes = context.wire_format.data_bytes(nbytes)
-            context.fabric.start(back, wire_bytes, here, vc, 0, span_ps, span_ps, is_reply=True)
+            train = self._replies(memory_node, vc)
+            context.fabric.start(train, back, wire_bytes, here, None, span_ps, span_ps)
 
         forth = context.graph.route(self._node, memory_node)
         if rows is None:
             read_out = partial(port.read_out, address, nbytes, send_back)
         else:
             read_out = partial(port.read_out_block, rows, send_back)
-        context.fabric.start(forth, self._command_bytes, lambda _h, _t: read_out(), vc, 0, delay_ps)
+        train = context.fabric.train((self._node, self._engine, "commands"), vc, self._in_flight)
+        context.fabric.start(train, forth, self._command_bytes, lambda _h, _t: read_out(), None, delay_ps)
 
     def latch(self, src: int, nbytes: int, done: Callable[[], None]) -> None:
         """The time of a copy of ``nbytes`` at ``src`` to the kernel's region of the PE's TCM, over ``vc_comm``.
@@ -247,14 +258,15 @@ class PeDma:
         back = context.graph.route(memory_node, self._node)
 
         def acknowledge() -> None:
-            context.fabric.start(back, self._ack_bytes, lambda _h, _t: done(), vc, is_reply=True)
+            context.fabric.start(self._replies(memory_node, vc), back, self._ack_bytes, lambda _h, _t: done())
 
         forth, wire_bytes = context.graph.route(self._node, memory_node), context.wire_format.data_bytes(len(data))
 
         def arrived(head_ps: Ps, tail_ps: Ps) -> None:
             write(data, acknowledge, tail_ps - head_ps)
 
-        context.fabric.start(forth, wire_bytes, arrived, vc, 0, delay_ps, span_ps)
+        train = context.fabric.train((self._node, self._engine), vc, self._in_flight)
+        context.fabric.start(train, forth, wire_bytes, arrived, None, delay_ps, span_ps)
 
     def _after(self, delay_ps: Ps, action: Callable[[], None]) -> None:
         if delay_ps:

@@ -220,6 +220,7 @@ class PeParts(Protocol):
     phase: str
     run: int | None
     dma: PeDma
+    gemm_dma: PeDma
     ipcq: PeIpcq
     cpu: PeCpu
     room: KernelRoom | None

@@ -4,7 +4,7 @@ import hashlib
 from collections import deque
 from collections.abc import Callable, Collection
 from itertools import pairwise
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import greenlet
 import msgspec
@@ -18,12 +18,12 @@ from sipsim.core.engine import Engine
 from sipsim.core.errors import ConfigError
 from sipsim.core.session import Session
 from sipsim.core.task import Task
-from sipsim.core.units import ns_to_ps
-from sipsim.fabric.graph import PORTS, Edge, Node, Route
+from sipsim.core.units import drain_ps, ns_to_ps
+from sipsim.fabric.channels import ONE_QUEUE
+from sipsim.fabric.flows import FlowFabric
+from sipsim.fabric.graph import PORTS, Done, Edge, Node, Route
 from sipsim.fabric.links.frames import FrameBody, Number, Small, codec
 from sipsim.fabric.links.network import BadPacket, Deliveries, Delivery, Interface
-from sipsim.fabric.noc.arbitration import ONE_QUEUE
-from sipsim.fabric.noc.fabric import Fabric
 from sipsim.fabric.sips import JoinedSips
 from sipsim.records.job import Job, JobRequest
 
@@ -90,13 +90,13 @@ class RingPlan(RunPlan):
 
     @property
     def egress_ps(self) -> list[int]:
-        return [ns_to_ps(self.params.hop_ns)] * self.system.n_sips
+        return [drain_ps(TOKEN_BYTES, CORE_BPS)] * self.system.n_sips
 
 
 class TokenDelivery(Delivery):
     vc = 0
 
-    def __init__(self, params: Params, fabric: Fabric, serve: Callable[[Token], None]) -> None:
+    def __init__(self, params: Params, fabric: FlowFabric, serve: Callable[[Token], None]) -> None:
         self._cores, self._fabric, self._serve = params.cores, fabric, serve
 
     def wire_bytes(self, payload: Token) -> int:
@@ -109,8 +109,18 @@ class TokenDelivery(Delivery):
         if payload.core >= self._cores:
             raise BadPacket(f"is for core {payload.core}, which does not exist")
 
-    def start(self, route: Route, payload: Token, nbytes: int, delay_ps: int = 0, span_ps: int = 0) -> None:
-        self._fabric.start(route, nbytes, lambda _h, _t: self._serve(payload), 0, 0, delay_ps, span_ps)
+    def start(
+        self,
+        train: Any,
+        route: Route,
+        payload: Token,
+        nbytes: int,
+        delay_ps: int = 0,
+        span_ps: int = 0,
+        left: Done | None = None,
+        is_fed: bool = False,
+    ) -> Any:
+        return self._fabric.start(train, route, nbytes, lambda _h, _t: self._serve(payload), left, delay_ps, span_ps)
 
 
 class RingChip(Chip):
@@ -122,7 +132,7 @@ class RingChip(Chip):
         self.service_ps = ns_to_ps(plan.params.service_ns)
         self.session = Session(self.rank, self.engine, plan.channels, context.send, plan.reactions_ps[self.rank])
         self.session.model, self.bridge, self.api, self.loop = self, GreenletBridge(), self, greenlet.getcurrent()
-        fabric = Fabric(self.engine, ONE_QUEUE)
+        fabric = FlowFabric(self.engine, ONE_QUEUE)
         deliveries: Deliveries = {Token: TokenDelivery(plan.params, fabric, self.serve)}
         interface = Interface(
             plan.system, plan.channels, plan.egress_ps[self.session.rank], self.session, fabric, deliveries, {}
@@ -139,7 +149,7 @@ class RingChip(Chip):
         """From core 0 to a core of another SIP."""
         token = Token(core, number)
         way = self.router.way(Node("core", 0, 0), sip, token, "")
-        way.depart(token, TOKEN_BYTES, way.announce(TOKEN_BYTES, 0))
+        way.depart(token, TOKEN_BYTES)
 
     def recv(self) -> int:
         """The next number that the server has handed over."""

@@ -1,0 +1,116 @@
+"""What transfers lost to others: in their own train, and on which edge to whom.
+
+Read after a run from the history of a fabric.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import NamedTuple
+
+from sipsim.fabric.graph import FAR, Edge, Node, Route
+
+Ps = int
+MOST_NAMED = 16
+"""Of the flows on an edge with a delayed one, so many are looked at for the way of most of them."""
+
+
+class Sharing(NamedTuple):
+    """``delay_ps`` on the edge from ``src`` to ``dst``; ``others``: the way of most of those that were there then."""
+
+    src: Node
+    dst: Node
+    others: str
+    delay_ps: Ps
+
+
+class Delayed(NamedTuple):
+    """A transfer from ``src`` to ``dst`` of ``nbytes``, started at ``now_ps``, whose tail arrived at ``end_ps``."""
+
+    src: str
+    dst: str
+    nbytes: int
+    now_ps: Ps
+    end_ps: Ps
+    shares: tuple[Sharing, ...]
+
+
+class Stretch(NamedTuple):
+    """From ``from_ps`` on a flow got ``part`` of ``whole`` of its own limit, on edge ``neck`` beside ``others``."""
+
+    from_ps: Ps
+    part: int
+    whole: int
+    neck: Edge | None
+    others: str
+
+
+class Past:
+    """A transfer in the history of a fabric, from its start at ``now_ps`` on.
+
+    ``begin_ps``, ``leave_ps``: when its first and last byte left; ``own_ps``: what that takes alone. ``late_ps``: how
+    much later it would be than alone if nobody held it back from ``begin_ps`` on.
+    """
+
+    __slots__ = ("begin_ps", "late_ps", "leave_ps", "nbytes", "now_ps", "own_ps", "route", "stretches")
+
+    def __init__(self, route: Route, nbytes: int, now_ps: Ps) -> None:
+        self.route = route
+        self.nbytes = nbytes
+        self.now_ps = now_ps
+        self.begin_ps = self.leave_ps = -1
+        self.own_ps = self.late_ps = 0
+        self.stretches: list[Stretch] = []
+
+    def begun(self, begin_ps: Ps, own_ps: Ps, late_ps: Ps) -> None:
+        """Its first byte has left its source."""
+        self.begin_ps, self.own_ps, self.late_ps, self.leave_ps = begin_ps, own_ps, late_ps, begin_ps + own_ps
+
+    @property
+    def way(self) -> str:
+        """Where it goes, for people."""
+        if not self.route.edges:
+            return f"{self.route.start} to itself"
+        end = self.route.edges[-1].dst
+        return f"{self.route.start} to {f'link {end.place}' if end.kind == FAR else end}"
+
+    def divided(self, now_ps: Ps, rate: int, limit: int, neck: Edge | None, others: Iterable[str]) -> None:
+        """It has a rate from now on: that of edge ``neck``, where transfers of the ways ``others`` are too."""
+        met = Counter(islice(others, MOST_NAMED))
+        most = max(met, key=lambda way: (met[way], way), default="")
+        self.stretches.append(
+            Stretch(now_ps, rate, limit, neck, f"others of its way, {most}" if most == self.way else most)
+        )
+
+
+def delayed(history: Iterable[Past]) -> Iterator[Delayed]:
+    """The transfers that were held back by others, in the order of their starts."""
+    for past in history:
+        if past.begin_ps < 0 or not past.route.edges:
+            continue
+        shares = [*_waiting(past), *_sharing(past)]
+        if shares:
+            end_ps = past.leave_ps + past.route.head_ps()
+            src, dst = str(past.route.start), str(past.route.edges[-1].dst)
+            yield Delayed(src, dst, past.nbytes, past.now_ps, end_ps, tuple(shares))
+
+
+def _waiting(past: Past) -> Iterator[Sharing]:
+    """For earlier transfers of its source."""
+    if past.late_ps:
+        first = past.route.edges[0]
+        yield Sharing(first.src, first.dst, "earlier transfers of its source", past.late_ps)
+
+
+def _sharing(past: Past) -> Iterator[Sharing]:
+    """On each edge that held it back, with whom it was there. What rounding leaves belongs to the last one."""
+    lost: dict[tuple[Edge, str], Ps] = {}
+    starts_ps = [each.from_ps for each in past.stretches]
+    for stretch, end_ps in zip(past.stretches, [*starts_ps[1:], past.leave_ps], strict=False):
+        if stretch.neck is not None:
+            key = stretch.neck, stretch.others
+            lost_ps = (end_ps - stretch.from_ps) * (stretch.whole - stretch.part) // stretch.whole
+            lost[key] = lost.get(key, 0) + lost_ps
+    if lost:
+        lost[key] += past.leave_ps - past.begin_ps - past.own_ps - sum(lost.values())
+    return (Sharing(edge.src, edge.dst, others, lost_ps) for (edge, others), lost_ps in lost.items() if lost_ps > 0)

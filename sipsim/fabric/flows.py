@@ -1,0 +1,420 @@
+"""The fabric of a SIP: transfers are flows whose bytes wait at their source (DESIGN section 5, "Contended").
+
+What one source sends on one channel is a :class:`Train`, whose transfers follow each other. When its turn comes a
+transfer is a flow: it uses all edges of its route at one rate (:mod:`sipsim.fabric.sharing`) until its last byte leaves
+the source, and ends the head's latency after that. The network holds no bytes.
+
+A flow that meets nobody needs one event, at its end; whoever comes to its edges later sees whether it has left them.
+One that meets others, or is followed in its train, has an event when it leaves, too. Rates are divided behind all
+events of a picosecond.
+"""
+
+from collections import deque
+from collections.abc import Hashable
+from functools import partial
+from itertools import islice
+from typing import NamedTuple
+
+from sipsim.core.engine import AFTER, Callback, Engine
+from sipsim.core.units import PS_PER_S
+from sipsim.fabric.buffered.ports import FarBuffers
+from sipsim.fabric.channels import COMPUTE, Arbitration
+from sipsim.fabric.delays import Past
+from sipsim.fabric.graph import Done, Edge, Route, bottleneck
+from sipsim.fabric.sharing import RATE_BITS, Line, Shared, check_division, divide
+from sipsim.fabric.transport import EdgeUse, edge_use
+
+Ps = int
+NEVER: Ps = 1 << 62
+_WAYS_KEPT = 4096
+_BYTE = PS_PER_S << RATE_BITS
+"""A byte, in what a rate of 1 moves in a picosecond."""
+
+
+class _Way(NamedTuple):
+    """A route for a number of bytes. ``drain_ps``: over its slowest edge. ``is_mailed``: it ends with a link.
+    ``starts``: its only entry is the number of transfers that have started.
+    """
+
+    route: Route
+    nbytes: int
+    legs: tuple[tuple[Line, int], ...]
+    head_ps: Ps
+    drain_ps: Ps
+    is_mailed: bool
+    starts: list[int]
+
+
+class Train:
+    """The transfers of one source on one channel, in the order of their starts: ``in_flight`` of them are flows at a
+    time, never two of one route. ``free_ps``: the next one begins no sooner. ``wake_ps``: when it is looked at."""
+
+    __slots__ = ("flowing", "free_ps", "in_flight", "is_reply", "vc", "waiting", "wake_ps")
+
+    def __init__(self, vc: int, in_flight: int, is_reply: bool) -> None:
+        self.vc = vc
+        self.in_flight = in_flight
+        self.is_reply = is_reply
+        self.flowing: list[Flow] = []
+        self.waiting: deque[Flow] = deque()
+        self.free_ps: Ps = 0
+        self.wake_ps: Ps = -1
+
+    def least_leave_ps(self, now: Ps) -> Ps:
+        """No transfer of it leaves its source before this."""
+        least = [flow.least_leave_ps(now) for flow in self.flowing]
+        if self.waiting and len(least) < self.in_flight:
+            beside = islice(self.waiting, self.in_flight - len(least))
+            least.append(max(self.waiting[0].least_head_ps, now) + min(each.way.drain_ps for each in beside))
+        return min(least, default=NEVER)
+
+
+class Flow(Shared):
+    """A transfer, from its start to its end.
+
+    ``head_ps``, ``tail_ps``: when its first and last byte are at its source; ``least_head_ps``, ``least_tail_ps``: they
+    are not sooner. ``own_ps``: what it takes from ``begin_ps`` on, when its first byte left, if nobody holds it back;
+    ``leave_ps``: when its last one will, as far as is known. ``rest``: what is left of it at ``since_ps``. ``is_slow``:
+    somebody has held it back; ``is_on``: it is on its edges. ``event``: of its leaving; or of its end, if it
+    ``is_alone``. ``feeds``: the transfer that passes its bytes on as they come.
+    """
+
+    __slots__ = (
+        "begin_ps", "done", "event", "feeds", "head_ps", "is_alone", "is_on", "is_slow", "least_head_ps",
+        "least_tail_ps", "leave_ps", "left", "own_ps", "past", "rest", "since_ps", "tail_ps", "train", "way",
+    )  # fmt: skip
+
+    def __init__(
+        self, train: Train, way: _Way, done: Done | None, left: Done | None, head_ps: Ps, tail_ps: Ps, least_ps: Ps
+    ) -> None:
+        self.train = train
+        self.vc = train.vc
+        self.way = way
+        self.legs = way.legs
+        self.nbytes = way.nbytes
+        self.done = done
+        self.left = left
+        self.head_ps = head_ps
+        self.tail_ps = tail_ps
+        self.least_head_ps = least_ps
+        self.least_tail_ps: Ps = 0 if tail_ps == NEVER else tail_ps
+        self.begin_ps = -1
+        self.leave_ps = NEVER
+        self.rest = way.nbytes * _BYTE
+        self.rate = self.since_ps = 0
+        self.neck: Line | None = None
+        self.tight: list[tuple[Line, int]] = []
+        self.is_alone = self.is_on = self.is_slow = False
+        self.event: Callback | None = None
+        self.feeds: Flow | None = None
+        self.past: Past | None = None
+        self.own_ps = way.drain_ps
+        self.limit = NEVER
+
+    def begin(self, begin_ps: Ps, now: Ps) -> None:
+        """Its first byte leaves its source. Its own limit is the slowest edge, or what brings its bytes."""
+        self.begin_ps, self.since_ps = begin_ps, now
+        self.own_ps = max(self.way.drain_ps, self.least_tail_ps - begin_ps)
+        self.limit = self.nbytes * _BYTE // self.own_ps if self.own_ps else NEVER
+        if self.past is not None:
+            alone_ps = max(self.head_ps + self.way.drain_ps, self.least_tail_ps)
+            self.past.begun(begin_ps, self.own_ps, begin_ps + self.own_ps - alone_ps)
+
+    def rest_at(self, now: Ps) -> int:
+        """What is left of it."""
+        return max(self.rest - self.rate * (now - self.since_ps), 0)
+
+    def least_leave_ps(self, now: Ps) -> Ps:
+        """Its last byte does not leave sooner, whoever leaves before it."""
+        least = now + self.rest_at(now) // self.limit if self.is_slow else self.begin_ps + self.own_ps
+        return max(least, now if self.tail_ps == NEVER else self.tail_ps)
+
+
+class FlowFabric:
+    """All edges of one SIP and the flows on them.
+
+    ``history``: what --explain reads, if it is a list. ``is_watched``: each division is checked. ``divisions``,
+    ``touched``: how often bandwidth was divided, and the flows that it was divided among.
+    """
+
+    far_buffers: FarBuffers | None = None
+
+    def __init__(self, engine: Engine, arbitration: Arbitration) -> None:
+        arbitration.check()
+        self._engine = engine
+        self._arbitration = arbitration
+        self._lines: dict[Edge, Line] = {}
+        self._ways: dict[tuple[int, int], _Way] = {}
+        self._trains: dict[Hashable, Train] = {}
+        self._past_use: dict[Edge, EdgeUse] = {}
+        self._changed: dict[Line, None] = {}
+        self._is_due = False
+        self.is_watched = False
+        self.history: list[Past] | None = None
+        self.divisions = self.touched = 0
+
+    def train(self, source: Hashable, vc: int = COMPUTE, in_flight: int = 1, is_reply: bool = False) -> Train:
+        """What ``source`` sends on a channel: the same train each time.
+
+        Raises:
+            ValueError: for a channel without weight.
+        """
+        vc = self._arbitration.queue_of(vc)
+        return self._trains.get((source, vc)) or self._trains.setdefault((source, vc), Train(vc, in_flight, is_reply))
+
+    def start(
+        self,
+        train: Train,
+        route: Route,
+        nbytes: int,
+        done: Done | None,
+        left: Done | None = None,
+        delay_ps: Ps = 0,
+        span_ps: Ps = 0,
+        feeds: Flow | None = None,
+        is_fed: bool = False,
+    ) -> Flow:
+        """Send ``nbytes`` over ``route`` behind what ``train`` has sent before.
+
+        The last byte is at the source in ``delay_ps``, the first one ``span_ps`` before it. ``done(head_ps, tail_ps)``
+        is called when the tail is at the end of the route, and ``left`` with the same times when the last byte leaves
+        the source; so is ``done`` if the route ends with a link, as it is mailed then. ``is_fed``: it passes on what
+        another transfer brings, which names it as what it ``feeds``; that does not come sooner than in ``delay_ps``.
+        The node between them counts once.
+
+        Raises:
+            ValueError: for no byte.
+        """
+        way = self._ways.get((id(route), nbytes)) or self._way(route, nbytes)
+        way.starts[0] += 1
+        now = self._engine.now_ps
+        tail_ps = now + delay_ps
+        if is_fed:
+            flow = Flow(train, way, done, left, NEVER, NEVER, tail_ps)
+        else:
+            flow = Flow(train, way, done, left, tail_ps - span_ps, tail_ps, tail_ps - span_ps)
+        flow.feeds = feeds
+        if self.history is not None:
+            flow.past = Past(route, nbytes, now)
+            self.history.append(flow.past)
+        train.waiting.append(flow)
+        self._let_go(train)
+        return flow
+
+    def use(self) -> dict[Edge, EdgeUse]:
+        """How much every edge was used so far. Counted by route, and summed up here: a transfer pays one addition."""
+        return edge_use(((way.route, way.nbytes, way.starts[0]) for way in self._ways.values()), self._past_use)
+
+    def _way(self, route: Route, nbytes: int) -> _Way:
+        if nbytes < 1:
+            raise ValueError(f"a transfer has at least a byte, not {nbytes}")
+        if len(self._ways) >= _WAYS_KEPT:
+            self._past_use = self.use()
+            self._ways.clear()  # transfers under way keep theirs
+        lines = [self._lines.get(edge) or self._lines.setdefault(edge, Line(edge)) for edge in route.edges]
+        legs = tuple([(line, line.edge.wire_bytes(nbytes)) for line in lines])
+        own_ps, is_mailed = bottleneck(route.edges, nbytes).ps, bool(legs) and route.edges[-1].is_link
+        way = self._ways[id(route), nbytes] = _Way(route, nbytes, legs, route.head_ps(), own_ps, is_mailed, [0])
+        return way
+
+    # --- trains ---------------------------------------------------------------------------------------------------
+
+    def _let_go(self, train: Train) -> None:
+        """Begin what may begin now, and see to it that the next one begins in time."""
+        now, waiting = self._engine.now_ps, train.waiting
+        while waiting:
+            first = waiting[0]
+            if train.flowing and self._must_wait(first, train, now):
+                return
+            if first.head_ps > now:
+                if first.head_ps < NEVER and train.wake_ps != first.head_ps:
+                    train.wake_ps = first.head_ps
+                    self._engine.at(first.head_ps, partial(self._let_go, train))
+                return
+            waiting.popleft()
+            train.flowing.append(first)
+            self._begin(first, now)
+
+    def _must_wait(self, first: Flow, train: Train, now: Ps) -> bool:
+        for flow in [each for each in train.flowing if each.is_alone and each.leave_ps <= now]:
+            train.flowing.remove(flow)
+            train.free_ps = max(train.free_ps, flow.leave_ps)
+        before = train.flowing
+        if len(before) < train.in_flight and all(flow.way.route is not first.way.route for flow in before):
+            return False
+        for flow in before:
+            if flow.is_alone:
+                self._await(flow, flow.leave_ps)
+        return True
+
+    def _begin(self, flow: Flow, now: Ps) -> None:
+        """The first byte leaves its source; in the past if it could have, as what came over a link."""
+        begin_ps = flow.train.free_ps = max(flow.head_ps, flow.train.free_ps)
+        flow.begin(begin_ps, now)
+        own_ps, fed = flow.own_ps, flow.feeds
+        flow.leave_ps, flow.rate = begin_ps + own_ps, flow.limit
+        if fed is not None:
+            fed.head_ps = begin_ps + flow.way.head_ps - fed.way.route.start_ps
+            fed.least_tail_ps = fed.head_ps + own_ps
+            self._let_go(fed.train)
+        if begin_ps < now and own_ps:
+            flow.rest -= flow.rest * min(now - begin_ps, own_ps) // own_ps
+        if flow.leave_ps <= now:
+            self._leave(flow)
+            return
+        flow.is_on, meets = True, False
+        for line, wire_bytes in flow.legs:
+            if line.flows:
+                self._drop_gone(line, now)
+            line.put_on(flow, wire_bytes)
+            if len(line.flows) > 1 and line.load > line.capacity:
+                self._changed[line] = None
+                meets = True
+        if meets:
+            flow.leave_ps = NEVER
+            self._call_division()
+        else:
+            self._plan(flow)
+
+    def _drop_gone(self, line: Line, now: Ps) -> None:
+        for flow in [each for each in line.flows if each.is_alone and each.leave_ps <= now]:
+            self._take_off(flow)
+
+    def _plan(self, flow: Flow) -> None:
+        """Make the event of a flow whose rate is known: of its end if only that matters, else of its leaving."""
+        is_followed = flow.left or flow.feeds or flow.train.waiting or flow.way.is_mailed
+        if flow.tight or is_followed or flow.tail_ps > flow.leave_ps:
+            self._await(flow, flow.leave_ps)
+            return
+        flow.is_alone = True
+        if flow.past is not None:
+            flow.past.leave_ps = flow.leave_ps
+        if flow.event is not None:
+            flow.event.cancel()
+        end_ps = flow.leave_ps + flow.way.head_ps
+        flow.event = self._engine.at(end_ps, partial(self._end, flow, end_ps))
+
+    def _await(self, flow: Flow, leave_ps: Ps) -> None:
+        flow.is_alone = False
+        if flow.event is not None:
+            flow.event.cancel()
+        flow.event = None if leave_ps == NEVER else self._engine.at(leave_ps, partial(self._leave, flow))
+
+    def _leave(self, flow: Flow) -> None:
+        """All that was at the source has left it; the transfer has, if that was its last byte."""
+        now, train, flow.event = self._engine.now_ps, flow.train, None
+        if flow.tail_ps > now:
+            self._take_off(flow)
+            flow.leave_ps = flow.tail_ps
+            self._await(flow, flow.tail_ps)
+            return
+        flow.leave_ps = train.free_ps = now
+        if flow.past is not None:
+            flow.past.leave_ps = now
+        if not self._hand_on(flow, now):
+            self._take_off(flow)
+            train.flowing.remove(flow)
+        head_ps = flow.way.head_ps
+        times = flow.begin_ps + head_ps, now + head_ps
+        if flow.left is not None:
+            flow.left(*times)
+        if flow.feeds is not None:
+            self._tail_is_known(flow.feeds, times[1] - flow.feeds.way.route.start_ps)
+        if flow.way.is_mailed:
+            self._end(flow, times[1])
+        elif flow.done is not None:
+            self._engine.at(times[1], partial(self._end, flow, times[1]))
+        self._let_go(train)
+
+    def _tail_is_known(self, fed: Flow, tail_ps: Ps) -> None:
+        fed.tail_ps = tail_ps
+        if fed.begin_ps >= 0 and not fed.is_on and fed.event is None:
+            fed.leave_ps = tail_ps
+            self._await(fed, tail_ps)
+
+    def _end(self, flow: Flow, tail_ps: Ps) -> None:
+        """The tail is at the end of the route."""
+        done, flow.done, flow.event = flow.done, None, None
+        if done is not None:
+            done(flow.begin_ps + flow.way.head_ps, tail_ps)
+
+    def _hand_on(self, flow: Flow, now: Ps) -> bool:
+        """Whether the next transfer of a train takes a flow's place on all edges: its rate stays, as it is like it."""
+        train = flow.train
+        following = train.waiting[0] if train.waiting and flow.is_on else None
+        if following is None or following.way is not flow.way or following.head_ps > now:
+            return False
+        if (
+            following.least_tail_ps - now > flow.own_ps
+            or flow.own_ps > flow.way.drain_ps
+            or following.feeds is not None
+        ):
+            return False
+        train.waiting.popleft()
+        train.flowing[train.flowing.index(flow)] = following
+        for line, _ in flow.legs:
+            line.hand_on(flow, following)
+        flow.is_on, following.is_on = False, True
+        following.begin(now, now)
+        following.rate, following.neck, following.tight = flow.rate, flow.neck, flow.tight
+        self._replan(following, now)
+        return True
+
+    def _take_off(self, flow: Flow) -> None:
+        """A flow leaves its edges, and those that it has held back divide them anew."""
+        if not flow.is_on:
+            return
+        flow.is_on = False
+        for line, _ in flow.legs:
+            if line.load > line.capacity and len(line.flows) > 1:
+                self._changed[line] = None
+            line.take_off(flow)
+        if self._changed:
+            self._call_division()
+
+    # --- dividing bandwidth ---------------------------------------------------------------------------------------
+
+    def _call_division(self) -> None:
+        if not self._is_due:
+            self._is_due = True
+            self._engine.at(self._engine.now_ps, self._divide, AFTER)
+
+    def _divide(self) -> None:
+        """Divide bandwidth anew among all flows that tight edges join with an edge where one has begun or left."""
+        now, changed = self._engine.now_ps, self._changed
+        self._is_due, self._changed = False, {}
+        lines: dict[Line, None] = {}
+        flows: dict[Flow, None] = {}
+        for line in changed:
+            flows.update(dict.fromkeys(line.flows))
+        unseen = list(flows)
+        for flow in unseen:
+            for line, _ in flow.legs:
+                if line.load > line.capacity and line not in lines:
+                    lines[line] = None
+                    more = [other for other in line.flows if other not in flows]
+                    flows.update(dict.fromkeys(more))
+                    unseen += more
+        self.divisions += 1
+        self.touched += len(flows)
+        for flow in flows:
+            flow.rest, flow.since_ps = flow.rest_at(now), now
+        divide(flows, lines, self._arbitration.weights)
+        if self.is_watched:
+            check_division(flows, lines)
+        for flow in flows:
+            self._replan(flow, now)
+
+    def _replan(self, flow: Flow, now: Ps) -> None:
+        """Make the event of a flow at its rate, if it has none or another."""
+        flow.is_slow = flow.is_slow or flow.rate < flow.limit
+        if not flow.is_slow:
+            leave_ps = flow.begin_ps + flow.own_ps
+        else:
+            leave_ps = now + (flow.rest + flow.rate // 2) // flow.rate if flow.rate else NEVER
+        if flow.past is not None:
+            others = (each.past.way for each in flow.neck.flows if each is not flow) if flow.neck else ()
+            flow.past.divided(now, flow.rate, flow.limit, flow.neck.edge if flow.neck else None, others)
+        if leave_ps != flow.leave_ps or flow.event is None or (flow.is_alone and flow.tight):
+            flow.leave_ps = leave_ps
+            self._plan(flow)

@@ -1,1 +1,0 @@
-"""The fabric of one SIP: its graph, its routes, and the edges that transfers contend for."""

@@ -1,0 +1,388 @@
+"""What holds in every run of the fabric of flows: random traffic, looked at through its history."""
+
+import random
+from collections.abc import Callable
+from fractions import Fraction
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import pytest
+import water_filling
+from plain_fabric import End, Journey
+from sweeps import batches
+from traffic import ends_on, random_system
+
+import sipsim.fabric.delays
+import sipsim.fabric.flows
+from sipsim.core.engine import Callback, Engine
+from sipsim.core.errors import InvariantViolation
+from sipsim.fabric.channels import Arbitration
+from sipsim.fabric.delays import Past, delayed
+from sipsim.fabric.flows import Flow, FlowFabric, Train
+from sipsim.fabric.graph import Edge
+from sipsim.fabric.sharing import RATE_BITS, Line
+
+UNIT = 1 << RATE_BITS
+ROUNDING = UNIT
+"""A byte a second: what rounding may be in the sum of an edge."""
+Key = tuple[object, int]
+
+
+class Run(NamedTuple):
+    """Journeys in the order of their starts; by their numbers, their histories and what ``left`` and ``done`` were told
+    and when. ``promises``: (time, train, no transfer of it leaves before).
+    """
+
+    journeys: list[Journey]
+    pasts: list[Past]
+    left: dict[int, End]
+    ends: dict[int, End]
+    promises: list[tuple[int, Key, int]]
+
+    def by_train(self) -> dict[Key, list[int]]:
+        """The numbers of each train's journeys."""
+        found: dict[Key, list[int]] = {}
+        for at, each in enumerate(self.journeys):
+            found.setdefault((each.source, each.vc), []).append(at)
+        return found
+
+
+def random_journeys(seed: int) -> tuple[list[Journey], tuple[int, ...]]:
+    """Of :func:`traffic.random_system`, and some with bytes that come late or slowly, and several in flight."""
+    draw = random.Random(seed)
+    system = random_system(seed, draw.choice((1, 3)), draw.random() < 0.5)
+    in_flight = {source: draw.choice((1, 1, 2, 4)) for source in range(12)}
+    journeys = []
+    for each in sorted(system.offered, key=lambda each: each.start_ps):
+        delay_ps = draw.choice((0, 0, 5_000, 400_000))
+        span_ps = draw.choice((0, delay_ps))
+        many = in_flight[each.source]  # type: ignore[index]
+        rest = delay_ps, span_ps, each.channel, each.source, many
+        journeys.append(Journey(each.start_ps, each.route, each.nbytes, *rest))
+    return journeys, system.weights
+
+
+def run(seed: int, order: random.Random | None = None, *, is_watched: bool = False) -> Run:
+    """Every other one is followed to its leaving. ``order``: of starts of one time that are not of one train."""
+    journeys, weights = random_journeys(seed)
+    engine, promises = Engine(), []
+    fabric = FlowFabric(engine, Arbitration(256, weights))
+    fabric.history, fabric.is_watched = [], is_watched
+    left: dict[int, End] = {}
+    ends: dict[int, End] = {}
+    started: list[int] = []
+
+    def note(to: dict[int, End], at: int, head_ps: int, tail_ps: int) -> None:
+        assert at not in to, "told twice"
+        to[at] = End(engine.now_ps, head_ps, tail_ps)
+
+    def start(at: int) -> None:
+        way = journeys[at]
+        train = fabric.train(way.source, way.vc, way.in_flight)
+        leaving = (lambda *times: note(left, at, *times)) if at % 2 else None
+        done = lambda *times: note(ends, at, *times)  # noqa: E731
+        started.append(at)
+        fabric.start(train, way.route, way.nbytes, done, leaving, way.delay_ps, way.span_ps)
+
+    numbers = list(range(len(journeys)))
+    if order is not None:
+        place = {key: order.random() for key in sorted({(each.source, each.vc) for each in journeys})}  # type: ignore[type-var]
+        numbers.sort(key=lambda at: (journeys[at].start_ps, place[journeys[at].source, journeys[at].vc]))
+    for at in numbers:
+        engine.at(journeys[at].start_ps, lambda at=at: start(at))  # type: ignore[misc]
+    while (now := engine.next_ps()) is not None:
+        assert engine.run_before(now + 1, 10**5)
+        promises += [(now, key, train.least_leave_ps(now)) for key, train in fabric._trains.items()]
+    pasts = dict(zip(started, fabric.history, strict=True))
+    return Run(journeys, [pasts[at] for at in range(len(journeys))], left, ends, promises)
+
+
+# --- the rules ------------------------------------------------------------------------------------------------
+
+
+def ends_are_told_once_and_kept(seed: int) -> None:
+    """``done`` is called once, at the end, which ``left`` has named with the head when the last byte left."""
+    ran = run(seed)
+    assert sorted(ran.ends) == list(range(len(ran.journeys)))
+    assert sorted(ran.left) == list(range(1, len(ran.journeys), 2))
+    for at, (now_ps, head_ps, tail_ps) in ran.ends.items():
+        past, way_ps = ran.pasts[at], ran.journeys[at].route.head_ps()
+        assert (now_ps, head_ps, tail_ps) == (tail_ps, past.begin_ps + way_ps, past.leave_ps + way_ps)
+        assert ran.left.get(at, End(past.leave_ps, head_ps, tail_ps)) == (past.leave_ps, head_ps, tail_ps)
+
+
+def trains_keep_their_order(seed: int) -> None:
+    """A transfer begins behind those before it, when its first byte is there; no more than ``in_flight`` are under way,
+    no two of a route."""
+    ran = run(seed)
+    for numbers in ran.by_train().values():
+        before: list[int] = []
+        for at in numbers:
+            journey, begin_ps = ran.journeys[at], ran.pasts[at].begin_ps
+            assert begin_ps >= journey.start_ps + journey.delay_ps - journey.span_ps
+            assert all(ran.pasts[each].begin_ps <= begin_ps for each in before)
+            under_way = [each for each in before if ran.pasts[each].leave_ps > begin_ps]
+            assert len(under_way) < journey.in_flight
+            assert all(ran.journeys[each].route is not journey.route for each in under_way)
+            before.append(at)
+
+
+def rates(past: Past) -> list[tuple[int, int, Fraction]]:
+    """(from, to, payload bytes a second) of a flow."""
+    own = Fraction(past.nbytes * 10**12, past.own_ps)
+    found = [(past.begin_ps, own), *((each.from_ps, Fraction(each.part, UNIT)) for each in past.stretches)]
+    ends_ps = [from_ps for from_ps, _ in found[1:]]
+    return [(from_ps, to_ps, rate) for (from_ps, rate), to_ps in zip(found, [*ends_ps, past.leave_ps], strict=True)]
+
+
+def all_bytes_leave(seed: int) -> None:
+    """At the rates of its history each flow has as many bytes as it has, but for what a picosecond moves."""
+    for past in run(seed).pasts:
+        stretches = rates(past)
+        moved = sum((to_ps - from_ps) * rate for from_ps, to_ps, rate in stretches) / 10**12
+        assert abs(moved - past.nbytes) <= max(rate for _, _, rate in stretches) / 10**12
+
+
+def edges_keep_their_rates(seed: int) -> None:
+    """Between changes no edge carries more wire bytes than its rate; a flow below its own limit has a full edge."""
+    pasts = run(seed).pasts
+    times = sorted({time for past in pasts for stretch in rates(past) for time in stretch[:2]})
+    parts = [(past, from_ps, to_ps, rate) for past in pasts for from_ps, to_ps, rate in rates(past)]
+    for now, then in pairwise(times):
+        present = [(past, rate) for past, from_ps, to_ps, rate in parts if from_ps <= now and then <= to_ps]
+        carried: dict[Edge, Fraction] = {}
+        for past, rate in present:
+            for edge in past.route.edges:
+                carried[edge] = carried.get(edge, 0) + rate * edge.wire_bytes(past.nbytes) / past.nbytes
+        assert all(sum_of <= edge.bandwidth_bps + ROUNDING for edge, sum_of in carried.items())
+        for past, rate in present:
+            full = any(carried[edge] >= edge.bandwidth_bps - ROUNDING for edge in past.route.edges)
+            assert full or rate * past.own_ps >= (past.nbytes - 1) * 10**12
+
+
+def lost_time_is_named(seed: int) -> None:
+    """By edge and others, or waiting in its train: exactly what it came later than alone."""
+    ran = run(seed)
+    for journey, past, end in zip(ran.journeys, ran.pasts, (ran.ends[at] for at in range(len(ran.ends))), strict=True):
+        there_ps = journey.start_ps + journey.delay_ps - journey.span_ps
+        own_ps = max(journey.route.latency_ps(journey.nbytes) - journey.route.head_ps(), journey.span_ps)
+        late_ps = end.tail_ps - there_ps - journey.route.head_ps() - own_ps
+        named = [share for each in delayed([past]) for share in each.shares]
+        assert sum(share.delay_ps for share in named) == late_ps
+        on_way = {(edge.src, edge.dst) for edge in journey.route.edges}
+        assert all((share.src, share.dst) in on_way and share.others for share in named)
+
+
+def promises_are_kept(seed: int) -> None:
+    """No transfer of a train leaves before what the train said at any time after its start."""
+    ran = run(seed)
+    trains = ran.by_train()
+    for now, key, promise_ps in ran.promises:
+        under_way = [ran.pasts[at] for at in trains[key] if ran.pasts[at].now_ps <= now < ran.pasts[at].leave_ps]
+        assert all(promise_ps <= past.leave_ps for past in under_way)
+
+
+def equal_starts_have_no_order(seed: int) -> None:
+    """But those of a train."""
+    first = run(seed).ends
+    assert all(run(seed, random.Random(other)).ends == first for other in range(3))
+
+
+def ends_are_the_definitions(seed: int) -> None:
+    """By fractions, for all flows at each change. With several channels shares of an edge that is never full bind the
+    definition, and not the fabric."""
+    channels, most_ps = ((1, 5), (3, 1000))[seed % 2]
+    system = random_system(seed, channels, seed % 4 < 2)
+    wanted = water_filling.ends_ps(system.offered, system.weights, system.number)
+    off_ps = [float(abs(end - want)) for end, want in zip(ends_on(FlowFabric, system), wanted, strict=True)]
+    assert max(off_ps) <= most_ps
+
+
+def what_is_passed_on_follows_its_bytes(seed: int) -> None:
+    """Every third transfer passes on what another brings, over the way of any: head behind head, tail behind tail."""
+    journeys, weights = random_journeys(seed)
+    draw, engine, pairs = random.Random(seed), Engine(), []
+    fabric = FlowFabric(engine, Arbitration(256, weights))
+    fabric.history = history = []
+
+    def start(at: int, way: Journey) -> None:
+        train = fabric.train(way.source, way.vc, way.in_flight)
+        fed = fabric.start(train, way.route, way.nbytes, None, is_fed=at % 3 == 0)
+        if at % 3 == 0:
+            passed, fetch = history[-1], fabric.train(("fetch", way.source), way.vc)
+            fabric.start(fetch, draw.choice(journeys).route, way.nbytes, None, feeds=fed)
+            pairs.append((history[-1], passed))
+
+    for at, way in enumerate(journeys):
+        engine.at(way.start_ps, lambda at=at, way=way: start(at, way))  # type: ignore[misc]
+    assert engine.run_before(None, 10**6)
+    for fetched, passed in pairs:
+        head_ps = fetched.route.head_ps() - passed.route.start_ps
+        assert passed.begin_ps >= fetched.begin_ps + head_ps
+        assert passed.leave_ps >= fetched.leave_ps + head_ps
+
+
+RULES = [
+    what_is_passed_on_follows_its_bytes,
+    ends_are_told_once_and_kept,
+    trains_keep_their_order,
+    all_bytes_leave,
+    edges_keep_their_rates,
+    lost_time_is_named,
+    promises_are_kept,
+    equal_starts_have_no_order,
+]
+
+
+SEEDS = 100
+
+
+@pytest.mark.parametrize("first", batches(20 * SEEDS, SEEDS))
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
+def test_a_rule_holds(rule: Callable[[int], None], first: int) -> None:
+    hold(rule, first)
+
+
+def hold(rule: Callable[[int], None], first: int = 0) -> None:
+    for seed in range(first, first + SEEDS):
+        rule(seed)
+
+
+def test_it_is_the_definition() -> None:
+    hold(ends_are_the_definitions)
+
+
+def test_each_division_is_fair() -> None:
+    """By its own check."""
+    for seed in range(200):
+        run(seed, is_watched=True)
+
+
+# --- each rule is seen to fail --------------------------------------------------------------------------------
+
+
+def _no_past(fabric: FlowFabric, flow: Flow, now: int) -> None:
+    """What has waited begins when it could have without those before it."""
+    flow.train.free_ps = 0
+    BEGIN(fabric, flow, now)
+
+
+def _only_by_number(_fabric: FlowFabric, _first: Flow, train: Train, _now: int) -> bool:
+    """Two of a route at a time; and nobody comes too late to see that a flow has left."""
+    for flow in [each for each in train.flowing if each.is_alone]:
+        _fabric._await(flow, flow.leave_ps)
+    return len(train.flowing) >= train.in_flight
+
+
+def _limits(flows: Any, lines: Any, weights: Any) -> None:
+    """Edges have bandwidth without end."""
+    DIVIDE(flows, lines, weights)
+    for flow in flows:
+        flow.rate, flow.neck = flow.limit, None
+
+
+def _halves(flows: Any, lines: Any, weights: Any) -> None:
+    """A half of each edge is left."""
+    DIVIDE(flows, lines, weights)
+    for flow in flows:
+        flow.rate = flow.rate // 2 or flow.rate
+
+
+def _first_come(flows: Any, lines: Any, weights: Any) -> None:
+    """Those that are first take what they can."""
+    DIVIDE(flows, lines, weights)
+    for line in lines:
+        line.left = line.capacity
+    for flow in flows:
+        flow.rate = min([flow.limit, *(max(line.left, 0) * flow.nbytes // wire for line, wire in flow.tight)])
+        for line, wire in flow.tight:
+            line.left -= -(-flow.rate * wire // flow.nbytes)
+
+
+def _of_first_alone(train: Train, now: int) -> int:
+    """As if only the first of those that wait could begin."""
+    least = [flow.least_leave_ps(now) for flow in train.flowing]
+    if train.waiting and len(least) < train.in_flight:
+        least.append(max(train.waiting[0].least_head_ps, now) + train.waiting[0].own_ps)
+    return min(least, default=1 << 62)
+
+
+def _at_this_rate(flow: Flow, now: int) -> int:
+    """As if a rate could not rise."""
+    return now + flow.rest_at(now) // flow.rate if flow.rate else 1 << 62
+
+
+def _handed_on_whatever(fabric: FlowFabric, flow: Flow, now: int) -> bool:
+    """The next of a train keeps the rate, whatever its size and way."""
+    if flow.train.waiting:
+        flow.train.waiting[0].limit = flow.limit
+        flow.train.waiting[0].way = flow.way
+    return HAND_ON(fabric, flow, now)
+
+
+def _payload_alone(line: Line, flow: Any, _wire_bytes: int) -> int:
+    """As if edges had no framing."""
+    return int(line.left * line.shares[flow.vc] // line.open_share)
+
+
+def _at_its_head(_fabric: FlowFabric, flow: Flow, tail_ps: int) -> None:
+    """A head is told that did not wait."""
+    if flow.done is not None:
+        flow.done(flow.head_ps + flow.way.head_ps, tail_ps)
+
+
+def _tail_is_there(fabric: FlowFabric, fed: Flow, _tail_ps: int) -> None:
+    """As if what is brought were there when it leaves its source."""
+    TAIL_IS_KNOWN(fabric, fed, fabric._engine.now_ps)
+
+
+def _shares_of_flows(line: Line, weights: Any) -> None:
+    """A channel of more flows gets more."""
+    BEGIN_LINE(line, weights)
+    line.shares = [weight or 1 for weight in weights]
+    line.is_plain = False
+
+
+def _as_it_is_found(flows: Any, lines: Any, weights: Any) -> None:
+    """What some cannot use is nobody's."""
+    DIVIDE(flows, lines, weights)
+    for flow in flows:
+        shares = [line.capacity * flow.nbytes // (len(line.flows) * wire) for line, wire in flow.tight]
+        flow.rate = min([flow.limit, *shares])
+
+
+BEGIN, HAND_ON, BEGIN_LINE = FlowFabric._begin, FlowFabric._hand_on, Line.begin
+DIVIDE, TAIL_IS_KNOWN = sipsim.fabric.flows.divide, FlowFabric._tail_is_known
+MUTANTS: list[tuple[Any, str, Any, Callable[[int], None]]] = [
+    (Line, "begin", _shares_of_flows, ends_are_the_definitions),
+    (Line, "is_used_up", True, ends_are_the_definitions),
+    (Line, "offer_to", _payload_alone, ends_are_the_definitions),
+    (sipsim.fabric.flows, "divide", _as_it_is_found, ends_are_the_definitions),
+    (FlowFabric, "_hand_on", _handed_on_whatever, ends_are_the_definitions),
+    (Callback, "cancel", lambda self: None, ends_are_told_once_and_kept),
+    (FlowFabric, "_end", _at_its_head, ends_are_told_once_and_kept),
+    (FlowFabric, "_must_wait", lambda self, first, train, now: False, trains_keep_their_order),
+    (FlowFabric, "_must_wait", _only_by_number, trains_keep_their_order),
+    (FlowFabric, "_begin", _no_past, trains_keep_their_order),
+    (FlowFabric, "_tail_is_known", _tail_is_there, what_is_passed_on_follows_its_bytes),
+    (Flow, "rest_at", lambda self, now: self.rest, all_bytes_leave),
+    (sipsim.fabric.flows, "divide", _limits, edges_keep_their_rates),
+    (sipsim.fabric.flows, "divide", _halves, edges_keep_their_rates),
+    (sipsim.fabric.flows, "divide", _first_come, equal_starts_have_no_order),
+    (FlowFabric, "_drop_gone", lambda self, line, now: None, edges_keep_their_rates),
+    (sipsim.fabric.delays, "_waiting", lambda past: (), lost_time_is_named),
+    (sipsim.fabric.delays, "_sharing", lambda past: (), lost_time_is_named),
+    (Train, "least_leave_ps", _of_first_alone, promises_are_kept),
+    (Flow, "least_leave_ps", _at_this_rate, promises_are_kept),
+]
+
+
+@pytest.mark.parametrize(
+    ("where", "name", "wrong", "rule"), MUTANTS, ids=[f"{at} {name}" for at, (_, name, *_) in enumerate(MUTANTS)]
+)
+def test_a_planted_bug_is_seen(
+    where: Any, name: str, wrong: Any, rule: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(where, name, wrong)
+    with pytest.raises((AssertionError, InvariantViolation, LookupError, ValueError)):
+        hold(rule)

@@ -1,1 +1,0 @@
-"""A chunk-exact simulation of edges that virtual channels share, as a reference. Not a test."""
