@@ -68,7 +68,7 @@ class Past:
 
     @property
     def way(self) -> str:
-        """Where it goes, for people."""
+        """Its route as text, such as ``cube0.pe0 to link E``."""
         if not self.route.edges:
             return f"{self.route.start} to itself"
         end = self.route.edges[-1].dst

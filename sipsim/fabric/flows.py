@@ -13,7 +13,6 @@ from collections import deque
 from collections.abc import Hashable
 from functools import partial
 from itertools import islice
-from typing import NamedTuple
 
 from sipsim.core.engine import AFTER, Callback, Engine
 from sipsim.core.units import PS_PER_S
@@ -31,30 +30,32 @@ _BYTE = PS_PER_S << RATE_BITS
 """A byte, in what a rate of 1 moves in a picosecond."""
 
 
-class _Way(NamedTuple):
+class _Way:
     """A route for a number of bytes. ``drain_ps``: over its slowest edge. ``is_mailed``: it ends with a link.
-    ``starts``: its only entry is the number of transfers that have started.
+    ``starts``: how many transfers have started.
     """
 
-    route: Route
-    nbytes: int
-    legs: tuple[tuple[Line, int], ...]
-    head_ps: Ps
-    drain_ps: Ps
-    is_mailed: bool
-    starts: list[int]
+    __slots__ = ("drain_ps", "head_ps", "is_mailed", "legs", "nbytes", "route", "starts")
+
+    def __init__(self, route: Route, nbytes: int, legs: tuple[tuple[Line, int], ...]) -> None:
+        self.route = route
+        self.nbytes = nbytes
+        self.legs = legs
+        self.head_ps = route.head_ps()
+        self.drain_ps = bottleneck(route.edges, nbytes).ps
+        self.is_mailed = bool(legs) and route.edges[-1].is_link
+        self.starts = 0
 
 
 class Train:
     """The transfers of one source on one channel, in the order of their starts: ``in_flight`` of them are flows at a
     time, never two of one route. ``free_ps``: the next one begins no sooner. ``wake_ps``: when it is looked at."""
 
-    __slots__ = ("flowing", "free_ps", "in_flight", "is_reply", "vc", "waiting", "wake_ps")
+    __slots__ = ("flowing", "free_ps", "in_flight", "vc", "waiting", "wake_ps")
 
-    def __init__(self, vc: int, in_flight: int, is_reply: bool) -> None:
+    def __init__(self, vc: int, in_flight: int) -> None:
         self.vc = vc
         self.in_flight = in_flight
-        self.is_reply = is_reply
         self.flowing: list[Flow] = []
         self.waiting: deque[Flow] = deque()
         self.free_ps: Ps = 0
@@ -154,13 +155,13 @@ class FlowFabric:
         self.divisions = self.touched = 0
 
     def train(self, source: Hashable, vc: int = COMPUTE, in_flight: int = 1, is_reply: bool = False) -> Train:
-        """What ``source`` sends on a channel: the same train each time.
+        """What ``source`` sends on a channel: the same train each time. ``is_reply`` changes nothing here.
 
         Raises:
             ValueError: for a channel without weight.
         """
         vc = self._arbitration.queue_of(vc)
-        return self._trains.get((source, vc)) or self._trains.setdefault((source, vc), Train(vc, in_flight, is_reply))
+        return self._trains.get((source, vc)) or self._trains.setdefault((source, vc), Train(vc, in_flight))
 
     def start(
         self,
@@ -186,7 +187,7 @@ class FlowFabric:
             ValueError: for no byte.
         """
         way = self._ways.get((id(route), nbytes)) or self._way(route, nbytes)
-        way.starts[0] += 1
+        way.starts += 1
         now = self._engine.now_ps
         tail_ps = now + delay_ps
         if is_fed:
@@ -203,7 +204,7 @@ class FlowFabric:
 
     def use(self) -> dict[Edge, EdgeUse]:
         """How much every edge was used so far. Counted by route, and summed up here: a transfer pays one addition."""
-        return edge_use(((way.route, way.nbytes, way.starts[0]) for way in self._ways.values()), self._past_use)
+        return edge_use(((way.route, way.nbytes, way.starts) for way in self._ways.values()), self._past_use)
 
     def _way(self, route: Route, nbytes: int) -> _Way:
         if nbytes < 1:
@@ -213,8 +214,7 @@ class FlowFabric:
             self._ways.clear()  # transfers under way keep theirs
         lines = [self._lines.get(edge) or self._lines.setdefault(edge, Line(edge)) for edge in route.edges]
         legs = tuple([(line, line.edge.wire_bytes(nbytes)) for line in lines])
-        own_ps, is_mailed = bottleneck(route.edges, nbytes).ps, bool(legs) and route.edges[-1].is_link
-        way = self._ways[id(route), nbytes] = _Way(route, nbytes, legs, route.head_ps(), own_ps, is_mailed, [0])
+        way = self._ways[id(route), nbytes] = _Way(route, nbytes, legs)
         return way
 
     # --- trains ---------------------------------------------------------------------------------------------------
@@ -267,7 +267,7 @@ class FlowFabric:
             if line.flows:
                 self._drop_gone(line, now)
             line.put_on(flow, wire_bytes)
-            if len(line.flows) > 1 and line.load > line.capacity:
+            if line.is_tight and len(line.flows) > 1:
                 self._changed[line] = None
                 meets = True
         if meets:
@@ -342,13 +342,10 @@ class FlowFabric:
         """Whether the next transfer of a train takes a flow's place on all edges: its rate stays, as it is like it."""
         train = flow.train
         following = train.waiting[0] if train.waiting and flow.is_on else None
-        if following is None or following.way is not flow.way or following.head_ps > now:
+        if following is None or following.way is not flow.way or following.feeds is not None:
             return False
-        if (
-            following.least_tail_ps - now > flow.own_ps
-            or flow.own_ps > flow.way.drain_ps
-            or following.feeds is not None
-        ):
+        drain_ps = flow.way.drain_ps
+        if flow.own_ps > drain_ps or following.head_ps > now or following.least_tail_ps > now + drain_ps:
             return False
         train.waiting.popleft()
         train.flowing[train.flowing.index(flow)] = following
@@ -366,7 +363,7 @@ class FlowFabric:
             return
         flow.is_on = False
         for line, _ in flow.legs:
-            if line.load > line.capacity and len(line.flows) > 1:
+            if line.is_tight and len(line.flows) > 1:
                 self._changed[line] = None
             line.take_off(flow)
         if self._changed:
@@ -390,7 +387,7 @@ class FlowFabric:
         unseen = list(flows)
         for flow in unseen:
             for line, _ in flow.legs:
-                if line.load > line.capacity and line not in lines:
+                if line.is_tight and line not in lines:
                     lines[line] = None
                     more = [other for other in line.flows if other not in flows]
                     flows.update(dict.fromkeys(more))

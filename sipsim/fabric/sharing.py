@@ -27,15 +27,15 @@ class Line:
     """An edge, the flows on it, and while bandwidth is divided what is left of it.
 
     ``flows``: each a :class:`Shared`, with its wire bytes here. ``load``: what they would take at their own limits;
-    only above ``capacity`` can the edge hold one of them back. ``shares``: by channel, the weight of each of its flows
-    here, empty when they have changed; ``whole_share``: of all. ``is_plain``: all weigh the same and have no framing.
-    ``opened``: the flows that are to be filled; ``open_count``, ``open_share``: of those that are not fixed yet.
-    ``is_divided``: it takes part in a division.
+    only above ``capacity`` can the edge hold one of them back (``is_tight``). ``shares``: by channel, the weight of
+    each of its flows here, empty when they have changed; ``whole_share``: of all. ``is_plain``: all weigh the same and
+    have no framing. ``opened``: the flows that are to be filled; ``open_count``, ``open_share``: of those that are not
+    fixed yet. ``is_divided``: it takes part in a division.
     """
 
     __slots__ = (
-        "capacity", "edge", "flows", "is_divided", "is_plain", "key", "left", "load", "open_count", "open_share",
-        "opened", "shares", "whole_share",
+        "capacity", "edge", "flows", "is_divided", "is_plain", "is_tight", "key", "left", "load", "open_count",
+        "open_share", "opened", "shares", "whole_share",
     )  # fmt: skip
 
     def __init__(self, edge: Edge) -> None:
@@ -47,27 +47,25 @@ class Line:
         self.shares: list[int] = []
         self.load = self.left = self.open_count = self.open_share = self.whole_share = 0
         self.is_plain = True
-        self.is_divided = False
+        self.is_tight = self.is_divided = False
 
     def put_on(self, flow: Any, wire_bytes: int) -> None:
         """A flow begins to use it."""
         self.flows[flow] = wire_bytes
-        self.load += _taken(flow, wire_bytes)
-        self.shares = []
+        self._is_changed(_taken(flow, wire_bytes))
 
     def take_off(self, flow: Any) -> None:
         """A flow has left it."""
-        self.load -= _taken(flow, self.flows.pop(flow))
+        self._is_changed(-_taken(flow, self.flows.pop(flow)))
+
+    def _is_changed(self, more: int) -> None:
+        self.load += more
+        self.is_tight = self.load > self.capacity
         self.shares = []
 
     def hand_on(self, flow: Any, following: Any) -> None:
         """A flow takes the place of another that is like it."""
         self.flows[following] = self.flows.pop(flow)
-
-    @property
-    def is_tight(self) -> bool:
-        """Whether it may hold flows back."""
-        return self.load > self.capacity
 
     @property
     def is_used_up(self) -> bool:

@@ -79,8 +79,8 @@ class NetworkInterface:
         credit_vc = CREDIT if knobs.credit_virtual_channel else COMM
         credit_engine = "ipcq" if knobs.virtual_channels else "dma"
         deliveries: Deliveries = {
-            PeMessage: MessageDelivery(fabric, graph, ipcqs, wire_format, knobs.buffer_kind, memory_ports),
-            PeCredit: CreditDelivery(fabric, graph, ipcqs, credit_bytes, credit_vc, credit_engine),
+            PeMessage: MessageDelivery(graph, ipcqs, wire_format, knobs.buffer_kind, memory_ports),
+            PeCredit: CreditDelivery(graph, ipcqs, credit_bytes, credit_vc, credit_engine),
         }
         controls: dict[type, TakeControl] = {}
         interface = Interface(system, plan.channels, plan.egress_ps[sip], session, fabric, deliveries, controls)
@@ -116,8 +116,7 @@ class Pe:
         self.number_handle = sip.handle_numbers[cube, pe].__next__
         components, node = sip.plan.resolved.components, Node("pe", cube, pe)
         self.dma = PeDma(sip, node, components.pe_dma)
-        stores = components.pe_gemm.outstanding_stores if components.pe_gemm else 1
-        self.gemm_dma = PeDma(sip, node, components.pe_dma, "gemm", stores)
+        self.gemm_dma = PeDma(sip, node, components.pe_dma, "gemm", components.pe_gemm.outstanding_stores)
         self.task: Task | None = None
         self.mmu = self._make_mmu(sip)
         self.cpu = PeCpu(sip, f"cube{cube}.pe{pe}")

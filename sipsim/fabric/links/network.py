@@ -55,21 +55,8 @@ class Delivery(ABC):
         return type(payload).__name__
 
     @abstractmethod
-    def start(
-        self,
-        train: Any,
-        route: Route,
-        payload: Any,
-        nbytes: int,
-        delay_ps: Ps = 0,
-        span_ps: Ps = 0,
-        left: Done | None = None,
-        is_fed: bool = False,
-    ) -> Any:
-        """Carry a payload over the rest of its route, which ends at :meth:`landing`, and hand it over.
-
-        ``nbytes`` on the wires; all else, and what is returned, as in ``FlowFabric.start``.
-        """
+    def taker(self, payload: Any) -> Done:
+        """What takes it when its tail is at :meth:`landing`."""
 
 
 class Ports:
@@ -146,6 +133,7 @@ Deliveries = Mapping[type, Delivery]
 class Way(NamedTuple):
     """The route to where payloads of one type land on SIP ``dst_sip``, or with ``port`` to the far end of its link."""
 
+    fabric: Transport
     delivery: Delivery
     dst_sip: int
     port: Port | None
@@ -163,7 +151,8 @@ class Way(NamedTuple):
     ) -> Any:
         """Start a payload of ``nbytes`` on the wires; all else, and what is returned, as in ``FlowFabric.start``."""
         if self.port is None:
-            return self.delivery.start(self.train, self.route, payload, nbytes, delay_ps, span_ps, left, is_fed)
+            done = self.delivery.taker(payload)
+            return self.fabric.start(self.train, self.route, nbytes, done, left, delay_ps, span_ps, None, is_fed)
         frame = Frame(self.dst_sip, nbytes, span_ps, payload)
         return self.port.send(frame, self.route, self.train, delay_ps, left, is_fed)
 
@@ -189,13 +178,14 @@ class Router:
 
         Only its place counts, so messages of one queue pair share their way.
         """
-        delivery = self._deliveries[type(payload)]
+        delivery, fabric = self._deliveries[type(payload)], self._fabric
         if dst_sip == self._sip:
-            train = self._fabric.train((src, delivery.engine), delivery.vc)
-            return Way(delivery, dst_sip, None, self._system.graph.route(src, delivery.landing(payload)), train)
+            route = self._system.graph.route(src, delivery.landing(payload))
+            return Way(fabric, delivery, dst_sip, None, route, fabric.train((src, delivery.engine), delivery.vc))
         letter = self._system.port_towards(self._sip, dst_sip, direction)
-        train = self._fabric.train((src, delivery.engine, letter), delivery.vc)
-        return Way(delivery, dst_sip, self._ports[letter], self._system.leaving(self._sip, src, letter), train)
+        route = self._system.leaving(self._sip, src, letter)
+        train = fabric.train((src, delivery.engine, letter), delivery.vc)
+        return Way(fabric, delivery, dst_sip, self._ports[letter], route, train)
 
     def from_port(self, node: Node, frame: Frame) -> None:
         """A frame has arrived at a port: it goes to its place here, or on to the next SIP."""
@@ -204,7 +194,7 @@ class Router:
         if frame.dst_sip == self._sip:
             route = self._system.graph.route(node, delivery.landing(payload))
             train = self._fabric.train((delivery.source(payload), node), delivery.vc)
-            delivery.start(train, route, payload, frame.nbytes, 0, frame.span_ps)
+            self._fabric.start(train, route, frame.nbytes, delivery.taker(payload), None, 0, frame.span_ps)
         else:
             port, route = self._next_hop(node, frame.dst_sip)
             train = self._fabric.train((delivery.source(payload), node, port.node), delivery.vc)

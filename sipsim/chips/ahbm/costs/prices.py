@@ -445,7 +445,7 @@ class Machine:
 
     def passing(self, src: Place, direction: str, peer: IpcqEndpoint, nbytes: int, read_pa: int | None) -> list[Term]:
         """From a send until the last byte of its message has passed PE_DMA, at the rate of its way in this SIP."""
-        source, tcm = Node("pe", src[1], src[2]), self._memories.at("tcm", Node("pe", src[1], src[2]))
+        source = Node("pe", src[1], src[2])
         slot = self.system.graph.memory_node(peer.cube, peer.pe, peer.buffer_kind)
         near, presets = self._near_piece(src[0], source, peer.sip, slot, direction)
         leaving = self._node(source, near.start_ps)
@@ -455,6 +455,7 @@ class Machine:
             back = near._replace(edges=(*self.system.graph.route(memory, source).edges, *near.edges))
             drain = self._drain(back, self.message_bytes(nbytes), presets, reading)
             return [self.ipcq(), *self._fetch(source, read_pa), leaving, *drain]
+        tcm = self._memories.at("tcm", source)
         taking = self._taking(tcm, nbytes)
         reading = self._reading("tcm", tcm) if taking else []
         return [self.ipcq(), *reading, leaving, *self._drain(near, self.message_bytes(nbytes), presets, taking)]

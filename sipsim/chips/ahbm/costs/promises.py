@@ -1,8 +1,8 @@
 """What a SIP of chip ``ahbm`` promises of its packets, derived before time begins: its credit channels and its egress.
 
 Queue pairs may be made while time runs, so the bounds in force (:class:`ChipBounds`) are those of any PE and any peer.
-Those of the plan's own queue pairs alone (:class:`InstalledBounds`) are greater at times: what the difference costs is
-told (:func:`shortest_windows_ps`).
+Those of the plan's own queue pairs alone (:class:`InstalledBounds`) are greater at times; ``--explain-sync`` prints
+what the difference costs (:func:`shortest_windows_ps`).
 
 **Near credits.** On its own wire a credit takes its whole path's latency. Between SIPs that a link joins they have a
 channel, whose lookahead is the least of any two PEs.

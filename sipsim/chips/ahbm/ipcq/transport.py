@@ -21,7 +21,7 @@ from sipsim.chips.ahbm.mesh import CubeMeshGraph, Graph
 from sipsim.chips.ahbm.pe.dma import PeTcm
 from sipsim.core.engine import Engine
 from sipsim.fabric.channels import COMM
-from sipsim.fabric.graph import Done, Node, Route
+from sipsim.fabric.graph import Done, Node
 from sipsim.fabric.links.frames import encode
 from sipsim.fabric.links.network import BadPacket, Delivery, Router, Way
 from sipsim.fabric.transport import Transport
@@ -120,14 +120,12 @@ class MessageDelivery(Delivery):
 
     def __init__(
         self,
-        fabric: Transport,
         graph: CubeMeshGraph,
         ipcqs: Ipcqs,
         wire_format: WireFormat,
         ring_kind: str,
         memory_ports: MemoryPorts,
     ) -> None:
-        self._fabric = fabric
         self._graph = graph
         self._ipcqs = ipcqs
         self._message_bytes = wire_format.message_bytes
@@ -148,22 +146,10 @@ class MessageDelivery(Delivery):
     def check(self, payload: PeMessage) -> None:
         self._ipcqs.of_packet(payload.cube, payload.pe, payload.token.generation)
 
-    def start(
-        self,
-        train: Any,
-        route: Route,
-        payload: PeMessage,
-        nbytes: int,
-        delay_ps: Ps = 0,
-        span_ps: Ps = 0,
-        left: Done | None = None,
-        is_fed: bool = False,
-    ) -> Any:
+    def taker(self, payload: PeMessage) -> Done:
         cube, pe, token = payload
         space = self._space(token)
-        write = self._writes.get((cube, pe, space)) or self._write_at(cube, pe, space)
-        landed = partial(write, token)
-        return self._fabric.start(train, route, nbytes, landed, left, delay_ps, span_ps, None, is_fed)
+        return partial(self._writes.get((cube, pe, space)) or self._write_at(cube, pe, space), token)
 
     def _space(self, token: IpcqDmaToken) -> str:
         space = space_of(token.dst_addr)
@@ -225,12 +211,9 @@ class _Write:
 class CreditDelivery(Delivery):
     """A credit sent as a message ends at the PE itself."""
 
-    def __init__(
-        self, fabric: Transport, graph: CubeMeshGraph, ipcqs: Ipcqs, credit_bytes: int, vc: int, engine: str
-    ) -> None:
+    def __init__(self, graph: CubeMeshGraph, ipcqs: Ipcqs, credit_bytes: int, vc: int, engine: str) -> None:
         self.vc = vc
         self.engine = engine
-        self._fabric = fabric
         self._graph = graph
         self._ipcqs = ipcqs
         self._credit_bytes = credit_bytes
@@ -249,22 +232,10 @@ class CreditDelivery(Delivery):
     def check(self, payload: PeCredit) -> None:
         self._ipcqs.of_packet(payload.cube, payload.pe)
 
-    def start(
-        self,
-        train: Any,
-        route: Route,
-        payload: PeCredit,
-        nbytes: int,
-        delay_ps: Ps = 0,
-        span_ps: Ps = 0,
-        left: Done | None = None,
-        is_fed: bool = False,
-    ) -> Any:
+    def taker(self, payload: PeCredit) -> Done:
         cube, pe, credit = payload
         take = self._ipcqs[cube, pe].credit
-        return self._fabric.start(
-            train, route, nbytes, lambda _head, _tail: take(credit), left, delay_ps, span_ps, None, is_fed
-        )
+        return lambda _head, _tail: take(credit)
 
 
 Emit = Callable[[int, Ps, bytes], None]
@@ -403,6 +374,7 @@ class MessageSender:
         self._fetch.start(src, read_pa, len(token.data), overhead_ps, fetched)
 
     def _telling(self, passed: Callable[[IpcqDmaToken, Ps], None], token: IpcqDmaToken, start_ps: Ps) -> Done:
+        """A call of ``passed`` when the last byte has left the queue: it passes PE_DMA ``start_ps`` later."""
         return lambda _head_ps, _tail_ps: passed(token, self._engine.now_ps + start_ps)
 
     def forget(self, queue: QueuePair) -> None:

@@ -4,7 +4,7 @@ import hashlib
 from collections import deque
 from collections.abc import Callable, Collection
 from itertools import pairwise
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 import greenlet
 import msgspec
@@ -96,8 +96,8 @@ class RingPlan(RunPlan):
 class TokenDelivery(Delivery):
     vc = 0
 
-    def __init__(self, params: Params, fabric: FlowFabric, serve: Callable[[Token], None]) -> None:
-        self._cores, self._fabric, self._serve = params.cores, fabric, serve
+    def __init__(self, params: Params, serve: Callable[[Token], None]) -> None:
+        self._cores, self._serve = params.cores, serve
 
     def wire_bytes(self, payload: Token) -> int:
         return TOKEN_BYTES
@@ -109,18 +109,8 @@ class TokenDelivery(Delivery):
         if payload.core >= self._cores:
             raise BadPacket(f"is for core {payload.core}, which does not exist")
 
-    def start(
-        self,
-        train: Any,
-        route: Route,
-        payload: Token,
-        nbytes: int,
-        delay_ps: int = 0,
-        span_ps: int = 0,
-        left: Done | None = None,
-        is_fed: bool = False,
-    ) -> Any:
-        return self._fabric.start(train, route, nbytes, lambda _h, _t: self._serve(payload), left, delay_ps, span_ps)
+    def taker(self, payload: Token) -> Done:
+        return lambda _head, _tail: self._serve(payload)
 
 
 class RingChip(Chip):
@@ -133,7 +123,7 @@ class RingChip(Chip):
         self.session = Session(self.rank, self.engine, plan.channels, context.send, plan.reactions_ps[self.rank])
         self.session.model, self.bridge, self.api, self.loop = self, GreenletBridge(), self, greenlet.getcurrent()
         fabric = FlowFabric(self.engine, ONE_QUEUE)
-        deliveries: Deliveries = {Token: TokenDelivery(plan.params, fabric, self.serve)}
+        deliveries: Deliveries = {Token: TokenDelivery(plan.params, self.serve)}
         interface = Interface(
             plan.system, plan.channels, plan.egress_ps[self.session.rank], self.session, fabric, deliveries, {}
         )
