@@ -90,11 +90,11 @@ class Line:
         self.is_plain = not is_framed and counts.count(0) == len(counts) - 1
 
     def open_all(self) -> None:
-        """All its flows are to be filled."""
+        """Open all flows on the edge for a water-filling."""
         self.opened, self.open_count, self.open_share = self.flows, len(self.flows), self.whole_share
 
     def open(self, flow: "Shared", wire_bytes: int) -> None:
-        """A flow is to be filled."""
+        """Open one flow for a water-filling."""
         self.opened[flow] = wire_bytes
         self.open_count += 1
         self.open_share += self.shares[flow.vc]
@@ -185,7 +185,7 @@ def _binding(lines: Iterable[Line]) -> list[Line]:
 
 
 def _open(flows: list[Shared], lines: list[Line] | None) -> None:
-    """Flows are to be filled: all that are on ``lines``, if these are given."""
+    """Open flows for a water-filling: all that are on ``lines``, if these are given."""
     for flow in flows:
         flow.rate, flow.neck = _OPEN, None
     if lines is not None:

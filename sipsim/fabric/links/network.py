@@ -51,12 +51,12 @@ class Delivery(ABC):
         """
 
     def source(self, payload: Any) -> Hashable:
-        """What has sent it, on its own SIP: what one source sends over one link goes on in order, and in its turn."""
+        """The sender of a payload, as a key. Payloads of one sender that come over one link go on in order."""
         return type(payload).__name__
 
     @abstractmethod
     def taker(self, payload: Any) -> Done:
-        """What takes it when its tail is at :meth:`landing`."""
+        """The call that hands a payload over when its tail is at :meth:`landing`."""
 
 
 class Ports:

@@ -318,7 +318,7 @@ class CreditSender:
 
 
 class _Path(NamedTuple):
-    """Where one queue pair's messages start, and go."""
+    """The source, the way and the TCM's ports of one queue pair's messages."""
 
     src: Node
     way: Way
