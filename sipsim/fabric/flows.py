@@ -21,10 +21,9 @@ from sipsim.fabric.channels import COMPUTE, Arbitration
 from sipsim.fabric.delays import Past
 from sipsim.fabric.graph import Done, Edge, Route, bottleneck
 from sipsim.fabric.sharing import RATE_BITS, Line, Shared, check_division, divide
-from sipsim.fabric.transport import EdgeUse, edge_use
+from sipsim.fabric.transport import NEVER, EdgeUse, First, edge_use
 
 Ps = int
-NEVER: Ps = 1 << 62
 _WAYS_KEPT = 4096
 _BYTE = PS_PER_S << RATE_BITS
 """A byte, in what a rate of 1 moves in a picosecond."""
@@ -32,10 +31,10 @@ _BYTE = PS_PER_S << RATE_BITS
 
 class _Way:
     """A route for a number of bytes. ``drain_ps``: over its slowest edge. ``is_mailed``: it ends with a link.
-    ``starts``: how many transfers have started.
+    ``first_ps``: the first of several packets on that link. ``starts``: how many transfers have started.
     """
 
-    __slots__ = ("drain_ps", "head_ps", "is_mailed", "legs", "nbytes", "route", "starts")
+    __slots__ = ("drain_ps", "first_ps", "head_ps", "is_mailed", "legs", "nbytes", "route", "starts")
 
     def __init__(self, route: Route, nbytes: int, legs: tuple[tuple[Line, int], ...]) -> None:
         self.route = route
@@ -44,6 +43,7 @@ class _Way:
         self.head_ps = route.head_ps()
         self.drain_ps = bottleneck(route.edges, nbytes).ps
         self.is_mailed = bool(legs) and route.edges[-1].is_link
+        self.first_ps = route.edges[-1].first_ps(nbytes) if self.is_mailed else 0
         self.starts = 0
 
 
@@ -61,12 +61,13 @@ class Train:
         self.free_ps: Ps = 0
         self.wake_ps: Ps = -1
 
-    def least_leave_ps(self, now: Ps) -> Ps:
-        """No transfer of it leaves its source before this."""
-        least = [flow.least_leave_ps(now) for flow in self.flowing]
+    def least_mail_ps(self, now: Ps) -> Ps:
+        """Nothing of its transfers is mailed before this, if they end with a link."""
+        least = [min(flow.mail_ps, flow.least_leave_ps(now)) for flow in self.flowing]
         if self.waiting and len(least) < self.in_flight:
-            beside = islice(self.waiting, self.in_flight - len(least))
-            least.append(max(self.waiting[0].least_head_ps, now) + min(each.way.drain_ps for each in beside))
+            beside = [each.way for each in islice(self.waiting, self.in_flight - len(least))]
+            first_ps = min(way.first_ps or way.drain_ps for way in beside)
+            least.append(max(self.waiting[0].least_head_ps, now) + first_ps)
         return min(least, default=NEVER)
 
 
@@ -77,12 +78,13 @@ class Flow(Shared):
     are not sooner. ``own_ps``: what it takes from ``begin_ps`` on, when its first byte left, if nobody holds it back;
     ``leave_ps``: when its last one will, as far as is known. ``rest``: what is left of it at ``since_ps``. ``is_slow``:
     somebody has held it back; ``is_on``: it is on its edges. ``event``: of its leaving; or of its end, if it
-    ``is_alone``. ``feeds``: the transfer that passes its bytes on as they come.
+    ``is_alone``. ``feeds``: the transfer that passes its bytes on as they come. ``mail_ps``: when ``first`` will be
+    called.
     """
 
     __slots__ = (
-        "begin_ps", "done", "event", "feeds", "head_ps", "is_alone", "is_on", "is_slow", "least_head_ps",
-        "least_tail_ps", "leave_ps", "left", "own_ps", "past", "rest", "since_ps", "tail_ps", "train", "way",
+        "begin_ps", "done", "event", "feeds", "first", "head_ps", "is_alone", "is_on", "is_slow", "least_head_ps",
+        "least_tail_ps", "leave_ps", "left", "mail_ps", "own_ps", "past", "rest", "since_ps", "tail_ps", "train", "way",
     )  # fmt: skip
 
     def __init__(
@@ -108,6 +110,8 @@ class Flow(Shared):
         self.is_alone = self.is_on = self.is_slow = False
         self.event: Callback | None = None
         self.feeds: Flow | None = None
+        self.first: First | None = None
+        self.mail_ps = NEVER
         self.past: Past | None = None
         self.own_ps = way.drain_ps
         self.limit = NEVER
@@ -174,14 +178,16 @@ class FlowFabric:
         span_ps: Ps = 0,
         feeds: Flow | None = None,
         is_fed: bool = False,
+        first: First | None = None,
     ) -> Flow:
         """Send ``nbytes`` over ``route`` behind what ``train`` has sent before.
 
         The last byte is at the source in ``delay_ps``, the first one ``span_ps`` before it. ``done(head_ps, tail_ps)``
         is called when the tail is at the end of the route, and ``left`` with the same times when the last byte leaves
-        the source; so is ``done`` if the route ends with a link, as it is mailed then. ``is_fed``: it passes on what
-        another transfer brings, which names it as what it ``feeds``; that does not come sooner than in ``delay_ps``.
-        The node between them counts once.
+        the source; so is ``done`` if the route ends with a link, as it is mailed then. ``first`` is called before, for
+        more than one packet of that link, when the first one has left if nobody holds it back. ``is_fed``: it passes on
+        what comes (:meth:`feed`), no sooner than ``span_ps`` before ``delay_ps`` have passed; or what another transfer
+        brings, which names it as what it ``feeds``. The node between them counts once.
 
         Raises:
             ValueError: for no byte.
@@ -194,13 +200,25 @@ class FlowFabric:
             flow = Flow(train, way, done, left, NEVER, NEVER, tail_ps)
         else:
             flow = Flow(train, way, done, left, tail_ps - span_ps, tail_ps, tail_ps - span_ps)
-        flow.feeds = feeds
+        flow.feeds, flow.first = feeds, first
         if self.history is not None:
             flow.past = Past(route, nbytes, now)
             self.history.append(flow.past)
         train.waiting.append(flow)
         self._let_go(train)
         return flow
+
+    def feed(self, fed: Flow, head_ps: Ps, least_tail_ps: Ps, tail_ps: Ps = NEVER) -> None:
+        """What a fed transfer passes on is at its source: the first byte at ``head_ps``, the last one at ``tail_ps``,
+        or no sooner than at ``least_tail_ps`` while that is not known.
+        """
+        is_known = fed.head_ps < NEVER
+        fed.head_ps, fed.least_tail_ps, fed.tail_ps = head_ps, least_tail_ps, tail_ps
+        if not is_known:
+            self._let_go(fed.train)
+        elif fed.begin_ps >= 0 and not fed.is_on and fed.event is None:
+            fed.leave_ps = tail_ps
+            self._await(fed, tail_ps)
 
     def use(self) -> dict[Edge, EdgeUse]:
         """How much every edge was used so far. Counted by route, and summed up here: a transfer pays one addition."""
@@ -254,11 +272,12 @@ class FlowFabric:
         own_ps, fed = flow.own_ps, flow.feeds
         flow.leave_ps, flow.rate = begin_ps + own_ps, flow.limit
         if fed is not None:
-            fed.head_ps = begin_ps + flow.way.head_ps - fed.way.route.start_ps
-            fed.least_tail_ps = fed.head_ps + own_ps
-            self._let_go(fed.train)
+            head_ps = begin_ps + flow.way.head_ps - fed.way.route.start_ps
+            self.feed(fed, head_ps, head_ps + own_ps)
         if begin_ps < now and own_ps:
             flow.rest -= flow.rest * min(now - begin_ps, own_ps) // own_ps
+        if flow.first is not None:
+            self._plan_first(flow, now)
         if flow.leave_ps <= now:
             self._leave(flow)
             return
@@ -275,6 +294,20 @@ class FlowFabric:
             self._call_division()
         else:
             self._plan(flow)
+
+    def _plan_first(self, flow: Flow, now: Ps) -> None:
+        """Make the event of the first packet of several, unless the whole transfer has left then."""
+        mail_ps = max(flow.begin_ps + flow.way.first_ps, now)
+        if flow.way.first_ps and (mail_ps < flow.begin_ps + flow.own_ps or flow.tail_ps == NEVER):
+            flow.mail_ps = mail_ps
+            self._engine.at(mail_ps, partial(self._mail_first, flow))
+
+    def _mail_first(self, flow: Flow) -> None:
+        if flow.mail_ps < NEVER:
+            assert flow.first is not None
+            flow.mail_ps, head_ps = NEVER, flow.way.head_ps
+            begin_ps, own_ps = flow.begin_ps, flow.own_ps
+            flow.first(begin_ps + head_ps, self._engine.now_ps + head_ps, begin_ps + own_ps + head_ps)
 
     def _drop_gone(self, line: Line, now: Ps) -> None:
         for flow in [each for each in line.flows if each.is_alone and each.leave_ps <= now]:
@@ -309,6 +342,7 @@ class FlowFabric:
             self._await(flow, flow.tail_ps)
             return
         flow.leave_ps = train.free_ps = now
+        flow.mail_ps = NEVER
         if flow.past is not None:
             flow.past.leave_ps = now
         if not self._hand_on(flow, now):
@@ -319,18 +353,13 @@ class FlowFabric:
         if flow.left is not None:
             flow.left(*times)
         if flow.feeds is not None:
-            self._tail_is_known(flow.feeds, times[1] - flow.feeds.way.route.start_ps)
+            start_ps = flow.feeds.way.route.start_ps
+            self.feed(flow.feeds, times[0] - start_ps, times[1] - start_ps, times[1] - start_ps)
         if flow.way.is_mailed:
             self._end(flow, times[1])
         elif flow.done is not None:
             self._engine.at(times[1], partial(self._end, flow, times[1]))
         self._let_go(train)
-
-    def _tail_is_known(self, fed: Flow, tail_ps: Ps) -> None:
-        fed.tail_ps = tail_ps
-        if fed.begin_ps >= 0 and not fed.is_on and fed.event is None:
-            fed.leave_ps = tail_ps
-            self._await(fed, tail_ps)
 
     def _end(self, flow: Flow, tail_ps: Ps) -> None:
         """The tail is at the end of the route."""
@@ -353,6 +382,8 @@ class FlowFabric:
             line.hand_on(flow, following)
         flow.is_on, following.is_on = False, True
         following.begin(now, now)
+        if following.first is not None:
+            self._plan_first(following, now)
         following.rate, following.neck, following.tight = flow.rate, flow.neck, flow.tight
         self._replan(following, now)
         return True

@@ -35,8 +35,13 @@ class Framing(Protocol):
     def wire_bytes(self, payload_bytes: int) -> int:
         """Bytes on the wire for a payload of ``payload_bytes`` (at least 1)."""
 
+    def first_bytes(self, payload_bytes: int) -> int:
+        """Bytes on the wire of the first packet of a payload: all, if it is one packet."""
+        return self.wire_bytes(payload_bytes)
+
     def stored_ps(self, payload_bytes: int) -> int:
         """For how long the node behind the link holds a head back."""
+        return 0
 
 
 class Edge(NamedTuple):
@@ -77,6 +82,11 @@ class Edge(NamedTuple):
     def drain_ps(self, payload_bytes: int) -> int:
         """Time this wire needs for a payload."""
         return drain_ps(self.wire_bytes(payload_bytes), self.bandwidth_bps)
+
+    def first_ps(self, payload_bytes: int) -> int:
+        """Time this wire needs for the first of several packets of a payload; 0 for a payload of one packet."""
+        nbytes = 0 if self.framing is None else self.framing.first_bytes(payload_bytes)
+        return drain_ps(nbytes, self.bandwidth_bps) if nbytes < self.wire_bytes(payload_bytes) else 0
 
 
 class Bottleneck(NamedTuple):

@@ -1,6 +1,6 @@
 """The interface of a SIP's fabric, whichever it is (:mod:`sipsim.fabric.open`), and how much its edges were used."""
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from operator import add
 from typing import Any, NamedTuple, Protocol
 
@@ -10,6 +10,10 @@ from sipsim.fabric.channels import COMPUTE
 from sipsim.fabric.graph import Done, Edge, Route
 
 Ps = int
+NEVER: Ps = 1 << 62
+First = Callable[[Ps, Ps, Ps], None]
+"""Called with the times at which the first byte and the first packet of a transfer are at the end of its route, and
+before which its last byte is not."""
 
 
 class EdgeUse(NamedTuple):
@@ -42,8 +46,8 @@ def edge_use(ways: Iterable[tuple[Route, int, int]], past: Mapping[Edge, EdgeUse
 class Train(Protocol):
     """What one source sends on one channel, in order."""
 
-    def least_leave_ps(self, now: Ps) -> Ps:
-        """No transfer of it leaves its source before this, as far as those count that have been started."""
+    def least_mail_ps(self, now: Ps) -> Ps:
+        """Nothing is mailed of its transfers before this, as far as those count that have been started."""
 
 
 class Transport(Protocol):
@@ -66,8 +70,12 @@ class Transport(Protocol):
         span_ps: Ps = 0,
         feeds: Any = None,
         is_fed: bool = False,
+        first: First | None = None,
     ) -> Any:
         """Send ``nbytes`` over ``route``; see :meth:`sipsim.fabric.flows.FlowFabric.start`."""
+
+    def feed(self, fed: Any, head_ps: Ps, least_tail_ps: Ps, tail_ps: Ps = NEVER) -> None:
+        """What a fed transfer passes on comes; see :meth:`sipsim.fabric.flows.FlowFabric.feed`."""
 
     @property
     def far_buffers(self) -> FarBuffers | None:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from sipsim.chips.tensix.params import ChipParams
 from sipsim.core.units import gbytes_per_s_to_bps, ns_to_ps
-from sipsim.fabric.graph import Edge, Node, Route
+from sipsim.fabric.graph import Edge, Framing, Node, Route
 
 
 class Kind(Enum):
@@ -61,7 +61,7 @@ NOCS = (0, 1)
 DRAM_PORT = "dram"
 
 
-class NocFraming:
+class NocFraming(Framing):
     """The header flit of each packet, as what an edge adds to bytes."""
 
     def __init__(self, flit_bytes: int, packet_flits: int) -> None:
@@ -72,10 +72,6 @@ class NocFraming:
         """Whole flits: the payload's and a header for each packet."""
         flits = -(-payload_bytes // self._flit_bytes) + -(-payload_bytes // self._packet_bytes)
         return flits * self._flit_bytes
-
-    def stored_ps(self, payload_bytes: int) -> int:
-        """Nothing is stored on the way."""
-        return 0
 
 
 class NocGraph:

@@ -55,7 +55,7 @@ from sipsim.fabric.buffered.witness import BufferWitness
 from sipsim.fabric.channels import COMPUTE, Arbitration
 from sipsim.fabric.delays import Delayed, Sharing
 from sipsim.fabric.graph import Done, Edge, Node, Route
-from sipsim.fabric.transport import EdgeUse, edge_use
+from sipsim.fabric.transport import NEVER, EdgeUse, First, edge_use
 
 Ps = int
 _WAYS_KEPT = 4096
@@ -114,11 +114,12 @@ class BufferedFabric:
         span_ps: Ps = 0,
         feeds: Fed | None = None,
         is_fed: bool = False,
+        first: First | None = None,
     ) -> Fed | None:
         """Send ``nbytes`` over ``route``; see :meth:`sipsim.fabric.flows.FlowFabric.start`.
 
         ``left`` is called when the last packet has left the source; ``done``, if the route ends with a link, when it
-        starts there.
+        starts there; ``first`` is not, as frames are mailed once.
 
         Raises:
             ValueError: no byte.
@@ -141,9 +142,11 @@ class BufferedFabric:
         train.waiting.append(fed)
         return fed
 
-    def _feed(self, fed: Fed, head_ps: Ps, tail_ps: Ps) -> None:
+    def feed(self, fed: Fed, head_ps: Ps, least_tail_ps: Ps, tail_ps: Ps = NEVER) -> None:
         """The times are known at which another transfer brings head and tail of what is fed to the node that they have
-        in common, whose overhead counts once."""
+        in common, whose overhead counts once. Nothing happens before both are known."""
+        if tail_ps == NEVER:
+            return
         fed.times_ps, waiting = (head_ps, tail_ps), fed.train.waiting
         while waiting and waiting[0].times_ps is not None:
             first = waiting.popleft()
@@ -375,7 +378,7 @@ class BufferedFabric:
         if flow.feeds is not None:
             start_ps = flow.way.route.edges[-1].overhead_ps
             times_ps = head_ps - start_ps, tail_ps - start_ps
-            self._engine.at(early_ps, partial(self._feed, flow.feeds, *times_ps))
+            self._engine.at(early_ps, partial(self.feed, flow.feeds, *times_ps, times_ps[1]))
         if flow.way.leaves:
             self._engine.at(early_ps, partial(self._is_mailed, flow, head_ps, tail_ps))
         elif flow.done is not None:

@@ -213,7 +213,7 @@ class PacketTrain:
         self.waiting: deque[Fed] = deque()
         self.clear_ps: Ps = 0
 
-    def least_leave_ps(self, now: Ps) -> Ps:
+    def least_mail_ps(self, now: Ps) -> Ps:
         """No transfer of it leaves before this: by what each takes alone."""
         return min(self.passing.values(), default=FOREVER)
 

@@ -64,7 +64,10 @@ class Ethernet(LinkKind, frozen=True, omit_defaults=True):
     def stored_ps(self, payload_bytes: int) -> int:
         if self.forwarding == "cut_through":
             return 0
-        return drain_ps(self._frame_bytes(min(payload_bytes, self.max_payload_bytes)), self.bandwidth_bps)
+        return drain_ps(self.first_bytes(payload_bytes), self.bandwidth_bps)
+
+    def first_bytes(self, payload_bytes: int) -> int:
+        return self._frame_bytes(min(payload_bytes, self.max_payload_bytes))
 
     def _frame_bytes(self, payload_bytes: int) -> int:
         """A frame with so much payload, with what is before and behind it on the wire."""

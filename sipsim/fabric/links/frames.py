@@ -39,15 +39,23 @@ class Payload(Protocol):
 
 
 class Frame(NamedTuple):
-    """A payload on its way to SIP ``dst_sip``; ``nbytes`` on the wires within a SIP.
-
-    Its tail arrives ``span_ps`` after its head.
+    """A payload on its way to SIP ``dst_sip``; ``nbytes`` on the wires within a SIP. It arrives ``span_ps`` after its
+    first byte, with its last one; or with its first packet, if its sender gives it a ``number``. Then a :class:`Tail`
+    of that number follows with the last byte, no sooner than ``rest_ps`` after the frame.
     """
 
     dst_sip: int
     nbytes: int
     span_ps: int
     payload: Payload
+    number: int = 0
+    rest_ps: int = 0
+
+
+class Tail(NamedTuple):
+    """The last byte of frame ``number`` of its link."""
+
+    number: int
 
 
 class Body(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
@@ -68,10 +76,12 @@ class FrameBody(Body):
     dst_sip: Small
     nbytes: Number
     span_ps: Number
+    number: Number
+    rest_ps: Number
 
     def packet(self) -> Frame:
         """A frame with the payload."""
-        return Frame(self.dst_sip, self.nbytes, self.span_ps, self.payload())
+        return Frame(self.dst_sip, self.nbytes, self.span_ps, self.payload(), self.number, self.rest_ps)
 
 
 BodyType = TypeVar("BodyType", bound=type[Body])
@@ -143,12 +153,20 @@ def codec(payload: type, fields: Fields = tuple) -> Callable[[BodyType], BodyTyp
     return add
 
 
+@codec(Tail)
+class _TailBody(Body, tag=10):
+    number: Number
+
+    def payload(self) -> Tail:
+        return Tail(self.number)
+
+
 def encode(packet: Any) -> bytes:
     """The body of a frame, or of a control record."""
     if type(packet) is Frame:
         payload = packet[3]
         tag, fields = _CODECS.by_type[type(payload)]
-        body: bytes = msgpack.packb((tag, packet[0], packet[1], packet[2], *fields(payload)))
+        body: bytes = msgpack.packb((tag, *packet[:3], packet[4], packet[5], *fields(payload)))
         return body
     tag, fields = _CODECS.by_type[type(packet)]
     body = msgpack.packb((tag, *fields(packet)))

@@ -19,7 +19,7 @@ from sipsim.core.registry import Registry
 from sipsim.core.units import drain_ps, gbytes_per_s_to_bps, ns_to_ps
 from sipsim.fabric.buffered.ports import FarBuffers
 from sipsim.fabric.graph import Done, Edge, Node, Route, link_edge
-from sipsim.fabric.links.frames import Body, Frame, Small, codec, encode
+from sipsim.fabric.links.frames import Body, Frame, Small, Tail, codec, encode
 from sipsim.fabric.links.outages import Losses, Outage, OutageUse, Retransmitter
 from sipsim.fabric.transport import Train, Transport
 from sipsim.topology.links import SipLink, link_presets
@@ -76,9 +76,9 @@ class PortContext(NamedTuple):
     """Where a port is, and the parts of its SIP that it uses.
 
     ``channel``: its number among the run's channels. ``far_sip``: where its link ends.
-    ``emit(channel, arrival_ps, body)`` sends a packet; ``on_frame(node, frame)`` takes a frame that has arrived at the
-    port's node. ``credit_bytes``: of what gives places in the link's finite buffer back. ``link_name``, ``outages``:
-    of its link.
+    ``emit(channel, arrival_ps, body)`` sends a packet; ``on_frame(node, frame)`` starts the transfer of a frame that
+    arrives at the port's node, and returns it. ``credit_bytes``: of what gives places in the link's finite buffer back.
+    ``link_name``, ``outages``: of its link.
     """
 
     node: Node
@@ -87,7 +87,7 @@ class PortContext(NamedTuple):
     engine: Engine
     fabric: Transport
     emit: Callable[[int, Ps, bytes], None]
-    on_frame: Callable[[Node, Frame], None]
+    on_frame: Callable[[Node, Frame], Any]
     chunk_bytes: int
     credit_bytes: int = 0
     link_name: str = ""
@@ -100,8 +100,11 @@ class Port:
     The link is the last edge of the transfer that brings a frame to the port.
 
     A frame is *sent* when its last byte leaves its source (with finite buffers: when its last packet starts on the
-    link); it arrives with its last byte. A link kind with other
-    rules returns a port of its own from ``LinkKind.open``. It may send later, but
+    link); it arrives with its last byte. One of several packets (``LinkKind.first_bytes``) is sent twice: as a
+    :class:`~sipsim.fabric.links.frames.Frame` when its first packet leaves its source, so that it shares the edges of
+    the far SIP as it comes, and as a ``Tail`` when its last byte does. Over a link with outages and between SIPs with
+    finite buffers each frame is sent once. A link kind with other rules returns a port of its own from
+    ``LinkKind.open``. It may send later, but
 
     * no packet arrives sooner than the channel's lookahead after it was sent (``LinkKind.lookahead_ps``);
     * nothing is sent before :meth:`earliest_send_ps`; what it will send or pass on by events of its own is announced;
@@ -126,6 +129,9 @@ class Port:
         self._context = context
         self._under_way: dict[Train, int] = {}
         self._announced: dict[int, Ps] = {}
+        self._begun: set[int] = set()
+        self._arriving: dict[int, tuple[Any, Ps]] = {}
+        self._held_ps: dict[int, Ps] = {}
         self._count = 0
         self._own_way = Route(
             self.node, 0, (link_edge(str(self.node.place), link.latency_ps, link.bandwidth_bps, link),)
@@ -149,7 +155,7 @@ class Port:
         holds whatever the fabric decides later.
         """
         now_ps = self._context.engine.now_ps
-        least = [train.least_leave_ps(now_ps) for train in self._under_way]
+        least = [train.least_mail_ps(now_ps) for train in self._under_way]
         return min([*least, *self._announced.values()], default=MAX_PS)
 
     def send(
@@ -165,8 +171,11 @@ class Port:
         else:
             self.credit_bytes += nbytes
         self._note_under_way(train)
-        sent = partial(self._sent, frame, train)
-        return self._context.fabric.start(train, way, nbytes, sent, left, delay_ps, frame[2], None, is_fed)
+        self._count += 1
+        sent, first = partial(self._sent, frame, self._count, train), None
+        if self._retransmitter is None:
+            first = partial(self._first_sent, frame, self._count)
+        return self._context.fabric.start(train, way, nbytes, sent, left, delay_ps, frame[2], None, is_fed, first)
 
     def _note_under_way(self, train: Any) -> None:
         self._under_way[train] = self._under_way.get(train, 0) + 1
@@ -178,12 +187,23 @@ class Port:
         else:
             del self._under_way[train]
 
-    def _sent(self, frame: Frame, train: Any, head_ps: Ps, tail_ps: Ps) -> None:
+    def _first_sent(self, frame: Frame, number: int, head_ps: Ps, first_ps: Ps, least_tail_ps: Ps) -> None:
+        """The first packet of several is sent now; it arrives at ``first_ps``."""
+        self._begun.add(number)
+        dst_sip, nbytes, _, payload, *_ = frame
+        body = encode(Frame(dst_sip, nbytes, first_ps - head_ps, payload, number, least_tail_ps - first_ps))
+        self._context.emit(self._context.channel, first_ps, body)
+
+    def _sent(self, frame: Frame, number: int, train: Any, head_ps: Ps, tail_ps: Ps) -> None:
         self._is_sent(train)
-        self.leave(frame, head_ps, tail_ps)
+        if number in self._begun:
+            self._begun.remove(number)
+            self._context.emit(self._context.channel, tail_ps, encode(Tail(number)))
+        else:
+            self.leave(frame, head_ps, tail_ps)
 
     def leave(self, frame: Frame, head_ps: Ps, tail_ps: Ps) -> None:
-        """A frame is sent now: its head and tail arrive at the far end at these times."""
+        """A frame that is sent once is sent now: its head and tail arrive at the far end at these times."""
         if self._retransmitter is not None:
             crossing = self._crossing(frame[1], head_ps, tail_ps, frame[3])
             if crossing is None:
@@ -239,17 +259,46 @@ class Port:
         context.fabric.start(train, self._own_way, nbytes, leave)
 
     def receive(self, frame: Frame) -> None:
-        """The last byte of a frame of the far end arrives now."""
-        self._context.on_frame(self.node, self._stored(frame))
+        """A frame of the far end arrives now: its last byte, or its first packet (``Frame.number``)."""
+        stored = self._stored(frame)
+        came = self._context.on_frame(self.node, stored)
+        if frame.number:
+            now_ps = self._context.engine.now_ps
+            head_ps = now_ps - stored.span_ps
+            self._arriving[frame.number] = came, head_ps
+            self._context.fabric.feed(came, head_ps, now_ps + stored.rest_ps)
 
     def pass_on(self, frame: Frame, delay_ps: Ps) -> None:
-        """Let a frame that has arrived go on in ``delay_ps``; called by :meth:`receive` of other ports."""
+        """Let a frame that arrives go on in ``delay_ps``; called by :meth:`receive` of other ports."""
+        if frame.number:
+            self._held_ps[frame.number] = delay_ps
+        self._later(delay_ps, partial(Port.receive, self, frame))
+
+    def is_arriving(self, number: int) -> bool:
+        """Whether the first packet of a frame is here, and its last byte is not."""
+        return number in self._arriving or number in self._held_ps
+
+    def receive_tail(self, tail: Tail) -> None:
+        """The last byte of a frame arrives now whose first packet is here."""
+        held_ps = self._held_ps.pop(tail.number, 0)
+        if held_ps:
+            self._later(held_ps, partial(self._end_arrival, tail.number))
+        else:
+            self._end_arrival(tail.number)
+
+    def _end_arrival(self, number: int) -> None:
+        now_ps = self._context.engine.now_ps
+        came, head_ps = self._arriving.pop(number)
+        self._context.fabric.feed(came, head_ps, now_ps, now_ps)
+
+    def _later(self, delay_ps: Ps, call: Callable[[], None]) -> None:
+        """Call in ``delay_ps``. What that sends is announced."""
         engine = self._context.engine
-        number, stored = self._note(engine.now_ps + delay_ps), self._stored(frame)
+        number = self._note(engine.now_ps + delay_ps)
 
         def go_on() -> None:
             del self._announced[number]
-            self._context.on_frame(self.node, stored)
+            call()
 
         engine.at(engine.now_ps + delay_ps, go_on)
 
@@ -296,6 +345,12 @@ class AnyLinkKind(Section, frozen=True):
         never less for more payload.
         """
         raise NotImplementedError
+
+    def first_bytes(self, payload_bytes: int) -> int:
+        """Bytes on the wire of the first packet of a payload. Of a frame of several packets the far end knows when the
+        first one is there, and else when all of it is (:class:`Port`).
+        """
+        return self.wire_bytes(payload_bytes)
 
     def stored_ps(self, payload_bytes: int) -> int:
         """For how long the port behind the link holds the head of a frame back, in ps: until it has what it stores.

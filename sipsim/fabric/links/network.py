@@ -5,13 +5,13 @@ from collections.abc import Callable, Hashable, Mapping
 from itertools import chain
 from typing import Any, NamedTuple
 
-from broker.ids import Channel
+from broker.ids import MAX_PS, Channel
 from broker.wire import BadFrame
 from sipsim.core.engine import Engine
 from sipsim.core.errors import InvariantViolation
 from sipsim.core.session import Session
 from sipsim.fabric.graph import Done, Node, Route, port_node
-from sipsim.fabric.links.frames import Frame, decode
+from sipsim.fabric.links.frames import Frame, Tail, decode
 from sipsim.fabric.links.kind import LinkCredit, Port, PortContext
 from sipsim.fabric.links.outages import OutageUse
 from sipsim.fabric.sips import JoinedSips
@@ -73,7 +73,7 @@ class Ports:
         engine: Engine,
         fabric: Transport,
         emit: Callable[[int, Ps, bytes], None],
-        on_frame: Callable[[Node, Frame], None],
+        on_frame: Callable[[Node, Frame], Any],
     ) -> None:
         self._egress_ps = egress_ps
         self.by_letter: dict[str, Port] = {}
@@ -187,18 +187,17 @@ class Router:
         train = fabric.train((src, delivery.engine, letter), delivery.vc)
         return Way(fabric, delivery, dst_sip, self._ports[letter], route, train)
 
-    def from_port(self, node: Node, frame: Frame) -> None:
-        """A frame has arrived at a port: it goes to its place here, or on to the next SIP."""
-        payload = frame.payload
+    def from_port(self, node: Node, frame: Frame) -> Any:
+        """A frame arrives at a port: start its transfer to its place here, or on to the next SIP, and return it."""
+        payload, is_fed = frame.payload, frame.number > 0
         delivery = self._deliveries[type(payload)]
         if frame.dst_sip == self._sip:
             route = self._system.graph.route(node, delivery.landing(payload))
-            train = self._fabric.train((delivery.source(payload), node), delivery.vc)
-            self._fabric.start(train, route, frame.nbytes, delivery.taker(payload), None, 0, frame.span_ps)
-        else:
-            port, route = self._next_hop(node, frame.dst_sip)
-            train = self._fabric.train((delivery.source(payload), node, port.node), delivery.vc)
-            port.send(frame, route, train)
+            train, done = self._fabric.train((delivery.source(payload), node), delivery.vc), delivery.taker(payload)
+            return self._fabric.start(train, route, frame.nbytes, done, None, 0, frame.span_ps, None, is_fed)
+        port, route = self._next_hop(node, frame.dst_sip)
+        train = self._fabric.train((delivery.source(payload), node, port.node), delivery.vc)
+        return port.send(frame, route, train, is_fed=is_fed)
 
     def check(self, node: Node, frame: Frame, now_ps: Ps) -> None:
         """Check a frame that comes from another SIP, at a port's node.
@@ -211,6 +210,8 @@ class Router:
             raise BadPacket(f"carries a {type(frame.payload).__name__}, which this chip does not take")
         if not 0 < frame.nbytes == delivery.wire_bytes(frame.payload) or frame.span_ps > now_ps:
             raise BadPacket(f"claims {frame.nbytes} bytes and {frame.span_ps} ps from head to tail, which cannot be")
+        if frame.rest_ps > (MAX_PS - now_ps if frame.number else 0):
+            raise BadPacket(f"claims that its tail comes {frame.rest_ps} ps later, which cannot be")
         if frame.dst_sip == self._sip:
             delivery.check(frame.payload)
             return
@@ -269,6 +270,12 @@ class Endpoint:
                     raise BadPacket(f"is a message, and no link to SIP {self._sip} has that channel")
                 if type(packet.payload) not in port.own_payloads:
                     self._router.check(port.node, packet, self._engine.now_ps)
+                if port.is_arriving(packet.number):
+                    raise BadPacket(f"begins frame {packet.number}, which has begun and not ended")
+            elif type(packet) is Tail:
+                port = self._ports.get(channel)
+                if port is None or not port.is_arriving(packet.number):
+                    raise BadPacket(f"ends frame {packet.number}, which has not begun")
             else:
                 take = self._controls.get(type(packet))
                 if take is None:
@@ -279,7 +286,10 @@ class Endpoint:
             raise self._refused(channel, f"is {error}") from None
         except BadPacket as error:
             raise self._refused(channel, str(error)) from None
-        port.receive(packet)
+        if type(packet) is Tail:
+            port.receive_tail(packet)
+        else:
+            port.receive(packet)
 
     def _refused(self, channel: int, what: str) -> InvariantViolation:
         known = self._channels[channel] if channel < len(self._channels) else None
@@ -309,5 +319,5 @@ class Interface:
         self.router = Router(sip, system, fabric, self.ports.by_letter, deliveries)
         self.receive = Endpoint(sip, engine, channels, self.ports.by_arrival, self.router, controls).receive
 
-    def _on_frame(self, node: Node, frame: Frame) -> None:
-        self.router.from_port(node, frame)
+    def _on_frame(self, node: Node, frame: Frame) -> Any:
+        return self.router.from_port(node, frame)

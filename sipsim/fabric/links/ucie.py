@@ -40,6 +40,10 @@ class UcieCrossing(NamedTuple):
             return payload_bytes
         return -(-payload_bytes // (self.flit_bytes - self.flit_overhead_bytes)) * self.flit_bytes
 
+    def first_bytes(self, payload_bytes: int) -> int:
+        """A flit; a byte where there are none."""
+        return self.wire_bytes(1)
+
     def stored_ps(self, payload_bytes: int) -> int:
         """Flits go on as they come."""
         return 0
@@ -94,3 +98,6 @@ class Ucie(AnyLinkKind, frozen=True, dict=True):
 
     def wire_bytes(self, payload_bytes: int) -> int:
         return self.crossing.wire_bytes(payload_bytes)
+
+    def first_bytes(self, payload_bytes: int) -> int:
+        return self.crossing.first_bytes(payload_bytes)

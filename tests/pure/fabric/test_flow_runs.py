@@ -21,6 +21,7 @@ from sipsim.fabric.delays import Past, delayed
 from sipsim.fabric.flows import Flow, FlowFabric, Train
 from sipsim.fabric.graph import Edge
 from sipsim.fabric.sharing import RATE_BITS, Line
+from sipsim.fabric.transport import NEVER
 
 UNIT = 1 << RATE_BITS
 ROUNDING = UNIT
@@ -92,7 +93,7 @@ def run(seed: int, order: random.Random | None = None, *, is_watched: bool = Fal
         engine.at(journeys[at].start_ps, lambda at=at: start(at))  # type: ignore[misc]
     while (now := engine.next_ps()) is not None:
         assert engine.run_before(now + 1, 10**5)
-        promises += [(now, key, train.least_leave_ps(now)) for key, train in fabric._trains.items()]
+        promises += [(now, key, train.least_mail_ps(now)) for key, train in fabric._trains.items()]
     pasts = dict(zip(started, fabric.history, strict=True))
     return Run(journeys, [pasts[at] for at in range(len(journeys))], left, ends, promises)
 
@@ -331,9 +332,9 @@ def _at_its_head(_fabric: FlowFabric, flow: Flow, tail_ps: int) -> None:
         flow.done(flow.head_ps + flow.way.head_ps, tail_ps)
 
 
-def _tail_is_there(fabric: FlowFabric, fed: Flow, _tail_ps: int) -> None:
+def _tail_is_there(fabric: FlowFabric, fed: Flow, head_ps: int, least_ps: int, tail_ps: int = NEVER) -> None:
     """As if what is brought were there when it leaves its source."""
-    TAIL_IS_KNOWN(fabric, fed, fabric._engine.now_ps)
+    FEED(fabric, fed, head_ps, least_ps, tail_ps if tail_ps == NEVER else fabric._engine.now_ps)
 
 
 def _shares_of_flows(line: Line, weights: Any) -> None:
@@ -352,7 +353,7 @@ def _as_it_is_found(flows: Any, lines: Any, weights: Any) -> None:
 
 
 BEGIN, HAND_ON, BEGIN_LINE = FlowFabric._begin, FlowFabric._hand_on, Line.begin
-DIVIDE, TAIL_IS_KNOWN = sipsim.fabric.flows.divide, FlowFabric._tail_is_known
+DIVIDE, FEED = sipsim.fabric.flows.divide, FlowFabric.feed
 MUTANTS: list[tuple[Any, str, Any, Callable[[int], None]]] = [
     (Line, "begin", _shares_of_flows, ends_are_the_definitions),
     (Line, "is_used_up", True, ends_are_the_definitions),
@@ -364,7 +365,7 @@ MUTANTS: list[tuple[Any, str, Any, Callable[[int], None]]] = [
     (FlowFabric, "_must_wait", lambda self, first, train, now: False, trains_keep_their_order),
     (FlowFabric, "_must_wait", _only_by_number, trains_keep_their_order),
     (FlowFabric, "_begin", _no_past, trains_keep_their_order),
-    (FlowFabric, "_tail_is_known", _tail_is_there, what_is_passed_on_follows_its_bytes),
+    (FlowFabric, "feed", _tail_is_there, what_is_passed_on_follows_its_bytes),
     (Flow, "rest_at", lambda self, now: self.rest, all_bytes_leave),
     (sipsim.fabric.flows, "divide", _limits, edges_keep_their_rates),
     (sipsim.fabric.flows, "divide", _halves, edges_keep_their_rates),
@@ -372,7 +373,7 @@ MUTANTS: list[tuple[Any, str, Any, Callable[[int], None]]] = [
     (FlowFabric, "_drop_gone", lambda self, line, now: None, edges_keep_their_rates),
     (sipsim.fabric.delays, "_waiting", lambda past: (), lost_time_is_named),
     (sipsim.fabric.delays, "_sharing", lambda past: (), lost_time_is_named),
-    (Train, "least_leave_ps", _of_first_alone, promises_are_kept),
+    (Train, "least_mail_ps", _of_first_alone, promises_are_kept),
     (Flow, "least_leave_ps", _at_this_rate, promises_are_kept),
 ]
 

@@ -21,7 +21,7 @@ from sipsim.chips.ahbm.ipcq.messages import (
 from sipsim.chips.ahbm.plan import Plan
 from sipsim.chips.ahbm.sip import Sip
 from sipsim.core.errors import InvariantViolation, SimulationError
-from sipsim.fabric.links.frames import OWN_TAGS, Frame, FrameBody, Number, codec, decode, encode
+from sipsim.fabric.links.frames import OWN_TAGS, Frame, FrameBody, Number, Tail, codec, decode, encode
 from sipsim.node.failure import describe
 
 PLAN = Plan(config({"system.sips.count": 3, "system.sips.topology": "ring_1d", "sip.cube_mesh": {"w": 2, "h": 1}}))
@@ -68,7 +68,7 @@ def received(channel: int, body: bytes) -> Sip:
     return sip
 
 
-def refused(channel: int, packet: Frame | CreditPacket | bytes) -> str:
+def refused(channel: int, packet: Frame | CreditPacket | Tail | bytes) -> str:
     with pytest.raises(InvariantViolation) as caught:
         received(channel, packet if isinstance(packet, bytes) else encode(packet))
     told = describe(caught.value, 0, NOW_PS)
@@ -98,6 +98,7 @@ def test_the_valid_packets_are_accepted() -> None:
         ({"nbytes": MOST}, "which cannot be"),
         ({"span_ps": NOW_PS + 1}, "claims 64 bytes and 1001 ps from head to tail"),
         ({"span_ps": MOST}, "which cannot be"),
+        ({"rest_ps": 1}, "claims that its tail comes 1 ps later, which cannot be"),
         (of(dst_addr=0), "a message for address 0x0 arrived at"),
         (of(dst_addr=2**64 - 1), "which has no ring there"),
         (
@@ -120,9 +121,10 @@ def test_invalid_places_and_sizes_raise(changes: dict[str, object], why: str) ->
         *((channel, MESSAGE, "no link to SIP 0 has that channel") for channel in (OUT, len(PLAN.system.links), 2**20)),
         *((IN, body, "is not the body of a packet: ") for body in (b"", b"\xc1", b"\x93\x00\x01\x02", b"\x91" * 500)),
         (IN, CreditPacket(9, 9, CREDIT), "cube 9 PE 9, which has no queues"),
+        *((channel, Tail(3), "ends frame 3, which has not begun") for channel in (IN, OUT, 2**20)),
     ],
 )
-def test_a_foreign_channel_or_body_raises(channel: int, packet: Frame | CreditPacket | bytes, why: str) -> None:
+def test_a_foreign_channel_or_body_raises(channel: int, packet: Frame | CreditPacket | Tail | bytes, why: str) -> None:
     assert why in refused(channel, packet)
 
 
@@ -157,14 +159,15 @@ data = st.sampled_from([b"", b"a", bytes(64), bytes(4096)])
 sent = address, near, near, near, near, word, data, word, shape, size, riders, size, near, word
 tokens = st.builds(IpcqDmaToken, *sent)
 loads = st.builds(PeMessage, near, near, tokens) | st.builds(PeCredit, near, near, credits_)
-frames = st.builds(Frame, near, size, size, loads)
+frames = st.builds(Frame, near, size, size, loads, size, size)
+controls = st.builds(CreditPacket, near, near, credits_) | st.builds(Tail, size)
 
 
 @settings(derandomize=True, database=None, max_examples=300)
-@given(st.sampled_from([IN, OUT, 0, 1, 5, 2**20]), frames | st.builds(CreditPacket, near, near, credits_))
+@given(st.sampled_from([IN, OUT, 0, 1, 5, 2**20]), frames | controls)
 @example(IN, MESSAGE._replace(dst_sip=2))
 @example(IN, MESSAGE._replace(nbytes=0, **of(data=b"")))
-def test_any_packet_is_accepted_or_raises_a_named_error(channel: int, packet: Frame | CreditPacket) -> None:
+def test_any_packet_is_accepted_or_raises_a_named_error(channel: int, packet: Frame | CreditPacket | Tail) -> None:
     with contextlib.suppress(SimulationError):
         received(channel, encode(packet))
 
