@@ -20,6 +20,10 @@ from sipsim.core.units import ns_to_ps
 from sipsim.fabric.links.kind import LINK_KINDS, AnyLinkKind, LatencyPart
 
 
+STANDARD_FLIT_BYTES = 256
+"""UCIe 1.1, section 3.3.3."""
+
+
 class UcieCrossing(NamedTuple):
     """One crossing; all times in ps. ``flit_bytes`` is None where payloads are sent without flits."""
 
@@ -41,8 +45,8 @@ class UcieCrossing(NamedTuple):
         return -(-payload_bytes // (self.flit_bytes - self.flit_overhead_bytes)) * self.flit_bytes
 
     def first_bytes(self, payload_bytes: int) -> int:
-        """A flit; a byte where there are none."""
-        return self.wire_bytes(1)
+        """Those of a flit; where there are none, as many bytes as a standard flit has."""
+        return self.wire_bytes(1) if self.flit_bytes else min(payload_bytes, STANDARD_FLIT_BYTES)
 
     def stored_ps(self, payload_bytes: int) -> int:
         """Flits go on as they come."""

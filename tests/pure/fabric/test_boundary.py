@@ -1,0 +1,164 @@
+"""Two fabrics of flows, joined by a link whose frames are mailed: what the far one shares, promises, and times alone."""
+
+import random
+import statistics
+from itertools import accumulate
+from typing import NamedTuple
+
+import pytest
+from packets import packet_ends_ps
+from water_filling import Offered
+
+from sipsim.core.engine import ARRIVAL, Engine
+from sipsim.core.units import PS_PER_S, gbytes_per_s_to_bps
+from sipsim.fabric.channels import Arbitration
+from sipsim.fabric.flows import FlowFabric
+from sipsim.fabric.graph import Edge, Node, Route, link_edge, port_node
+from sipsim.fabric.links.frames import Frame, FrameBody, Number, codec, decode
+from sipsim.fabric.links.kind import Port, PortContext
+from sipsim.fabric.links.ucie import Ucie
+
+CHANNELS = Arbitration(256, (50, 50))
+NEAR_PES, LOCAL_PES = range(4), range(4, 8)
+
+
+class Parcel(NamedTuple):
+    """Transfer ``at`` of the offered ones."""
+
+    at: int
+
+    @property
+    def data_bytes(self) -> int:
+        return 1
+
+
+@codec(Parcel)
+class _ParcelBody(FrameBody, tag=110):
+    at: Number
+
+    def payload(self) -> Parcel:
+        return Parcel(self.at)
+
+
+def edge(src: Node, dst: Node, gbps: float = 64) -> Edge:
+    return Edge(src, dst, 250, 1000, gbytes_per_s_to_bps(gbps))
+
+
+ROUTER, MEMORY = Node("router", 0, 0), Node("hbm", 0, 0)
+INTO_MEMORY = edge(ROUTER, MEMORY)
+
+
+def own(place: int, dst: Node) -> Edge:
+    return edge(Node("pe", 0, place), dst)
+
+
+class Boundary:
+    """PEs 0 to 3 send over a link of ``gbps`` to the memory that PEs 4 to 7, behind the link, use too."""
+
+    def __init__(self, gbps: float) -> None:
+        self.link = Ucie(gbps, 2, 25, 0.04, 2, 4, None, 0)
+        self.near = [
+            Route(Node("pe", 0, place), 0, (own(place, port_node("E")), self._link_edge())) for place in NEAR_PES
+        ]
+        self.far = Route(port_node("W"), 0, (INTO_MEMORY,))
+        self.local = {place: Route(Node("pe", 0, place), 0, (own(place, ROUTER), INTO_MEMORY)) for place in LOCAL_PES}
+        self.whole = {place: way.then(self.far) for place, way in enumerate(self.near)} | self.local
+
+    def _link_edge(self) -> Edge:
+        return link_edge("E", self.link.latency_ps, self.link.bandwidth_bps, self.link)
+
+    def offered(self, seed: int, transfers: int, percent: int, far_in: int) -> list[Offered]:
+        """Sizes log-uniform from 64 B to 256 KiB, one in ``far_in`` over the link, the busiest edge used to
+        ``percent``."""
+        draw = random.Random(seed)
+        places = [draw.choice(LOCAL_PES if draw.randrange(far_in) else NEAR_PES) for _ in range(transfers)]
+        sizes = [round(64 * 4096 ** draw.random()) for _ in places]
+        needs: dict[Edge, int] = {}
+        for place, nbytes in zip(places, sizes, strict=True):
+            for each in self.whole[place].edges:
+                needs[each] = needs.get(each, 0) + nbytes * PS_PER_S // each.bandwidth_bps
+        gaps = [draw.expovariate(1) for _ in places]
+        ps_per_gap = max(needs.values()) * 100 / percent / sum(gaps)
+        starts = [round(passed * ps_per_gap) for passed in accumulate(gaps)]
+        return [
+            Offered(place, draw.randrange(2), start_ps, nbytes, self.whole[place])
+            for place, start_ps, nbytes in zip(places, starts, sizes, strict=True)
+        ]
+
+    def ends_ps(self, offered: list[Offered]) -> list[int]:
+        """When the last byte of each transfer is at the memory."""
+        engine = Engine()
+        near, far = FlowFabric(engine, CHANNELS), FlowFabric(engine, CHANNELS)
+        ends: dict[int, int] = {}
+        lookahead_ps = self.link.latency_ps
+
+        def emit(_channel: int, arrival_ps: int, body: bytes) -> None:
+            assert arrival_ps >= engine.now_ps + lookahead_ps
+            promised_ps = sender.earliest_send_ps(engine.now_ps) if sender._under_way else arrival_ps
+            assert promised_ps >= engine.now_ps
+            packet = decode(body)
+            arrive = receiver.receive if type(packet) is Frame else receiver.receive_tail
+            engine.at(arrival_ps, lambda: arrive(packet), ARRIVAL)
+
+        def came(_node: Node, frame: Frame) -> object:
+            at = frame.payload.at
+            train = far.train(("far", offered[at].source), offered[at].channel)
+            done = lambda _head, tail: ends.update({at: tail})  # noqa: E731
+            return far.start(train, self.far, frame.nbytes, done, None, 0, frame.span_ps, None, frame.number > 0)
+
+        sender = Port(self.link, PortContext(port_node("E"), 0, 1, engine, near, emit, came, 256))
+        receiver = Port(self.link, PortContext(port_node("W"), 1, 0, engine, far, emit, came, 256))
+
+        def start(at: int) -> None:
+            each = offered[at]
+            if each.source in NEAR_PES:
+                train = near.train(each.source, each.channel)
+                sender.send(Frame(1, each.nbytes, 0, Parcel(at)), self.near[each.source], train)  # type: ignore[index]
+            else:
+                train = far.train(each.source, each.channel)
+                far.start(train, each.route, each.nbytes, lambda _head, tail: ends.update({at: tail}))
+
+        for at, each in enumerate(offered):
+            engine.at(each.start_ps, lambda at=at: start(at))  # type: ignore[misc]
+        assert engine.run_before(None, 10**7)
+        return [ends[at] for at in range(len(offered))]
+
+
+def slowdown(ends_ps: list[int], offered: list[Offered], is_far: bool) -> float:
+    """Mean latency over latency alone."""
+    found = [
+        (end_ps - each.start_ps) / each.route.latency_ps(each.nbytes)
+        for end_ps, each in zip(ends_ps, offered, strict=True)
+        if (each.source in NEAR_PES) is is_far
+    ]
+    return statistics.mean(found)
+
+
+@pytest.mark.parametrize("gbps", [64, 12.5])
+@pytest.mark.parametrize("nbytes", [1, 255, 256, 257, 4096, 10**6])
+def test_alone_it_takes_the_timing_contract_over_both(gbps: float, nbytes: int) -> None:
+    boundary = Boundary(gbps)
+    offered = [Offered(0, 0, 77, nbytes, boundary.whole[0])]
+    assert boundary.ends_ps(offered) == [77 + boundary.whole[0].latency_ps(nbytes)]
+
+
+@pytest.mark.parametrize(("gbps", "far_in", "most"), [(64, 2, 0.05), (12.5, 5, 0.1)])
+@pytest.mark.parametrize("percent", [30, 60, 80])
+def test_far_and_local_transfers_are_near_to_packets_over_the_whole_route(
+    gbps: float, far_in: int, most: float, percent: int
+) -> None:
+    boundary = Boundary(gbps)
+    offered = [boundary.offered(seed, 300, percent, far_in) for seed in range(4)]
+    flows = [end for each in offered for end in boundary.ends_ps(each)]
+    packets = [end for each in offered for end in packet_ends_ps(each, CHANNELS.weights)]
+    every = [each for some in offered for each in some]
+    for is_far in (True, False):
+        off = slowdown(flows, every, is_far) / slowdown(packets, every, is_far) - 1
+        assert abs(off) <= most
+
+
+def test_a_frame_that_is_mailed_once_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As what has come unseen has shared nothing."""
+    monkeypatch.setattr(Ucie, "first_bytes", Ucie.wire_bytes)
+    with pytest.raises(AssertionError):
+        test_far_and_local_transfers_are_near_to_packets_over_the_whole_route(64, 2, 0.05, 60)
