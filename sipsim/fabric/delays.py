@@ -48,17 +48,18 @@ class Stretch(NamedTuple):
 class Past:
     """A transfer in the history of a fabric, from its start at ``now_ps`` on.
 
-    ``begin_ps``, ``leave_ps``: when its first and last byte left; ``own_ps``: what that takes alone. ``late_ps``: how
-    much later it would be than alone if nobody held it back from ``begin_ps`` on.
+    ``begin_ps``, ``leave_ps``: when its first and last byte left; ``own_ps``: what that takes alone. ``drained_ps``:
+    when it had sent all that its source knew of, but for the last byte. ``late_ps``: how much later it would be
+    than alone if nobody held it back from ``begin_ps`` on.
     """
 
-    __slots__ = ("begin_ps", "late_ps", "leave_ps", "nbytes", "now_ps", "own_ps", "route", "stretches")
+    __slots__ = ("begin_ps", "drained_ps", "late_ps", "leave_ps", "nbytes", "now_ps", "own_ps", "route", "stretches")
 
     def __init__(self, route: Route, nbytes: int, now_ps: Ps) -> None:
         self.route = route
         self.nbytes = nbytes
         self.now_ps = now_ps
-        self.begin_ps = self.leave_ps = -1
+        self.begin_ps = self.drained_ps = self.leave_ps = -1
         self.own_ps = self.late_ps = 0
         self.stretches: list[Stretch] = []
 
@@ -106,11 +107,12 @@ def _sharing(past: Past) -> Iterator[Sharing]:
     """On each edge that held it back, with whom it was there. What rounding leaves belongs to the last one."""
     lost: dict[tuple[Edge, str], Ps] = {}
     starts_ps = [each.from_ps for each in past.stretches]
-    for stretch, end_ps in zip(past.stretches, [*starts_ps[1:], past.leave_ps], strict=False):
+    last_ps = past.leave_ps if past.drained_ps < 0 else past.drained_ps
+    for stretch, end_ps in zip(past.stretches, [*starts_ps[1:], last_ps], strict=False):
         if stretch.neck is not None:
             key = stretch.neck, stretch.others
             lost_ps = (end_ps - stretch.from_ps) * (stretch.whole - stretch.part) // stretch.whole
             lost[key] = lost.get(key, 0) + lost_ps
     if lost:
-        lost[key] += past.leave_ps - past.begin_ps - past.own_ps - sum(lost.values())
+        lost[key] += last_ps - past.begin_ps - past.own_ps - sum(lost.values())
     return (Sharing(edge.src, edge.dst, others, lost_ps) for (edge, others), lost_ps in lost.items() if lost_ps > 0)

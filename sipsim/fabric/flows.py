@@ -339,6 +339,8 @@ class FlowFabric:
         if flow.tail_ps > now:
             self._take_off(flow)
             flow.leave_ps = flow.tail_ps
+            if flow.past is not None:
+                flow.past.drained_ps = now
             self._await(flow, flow.tail_ps)
             return
         flow.leave_ps = train.free_ps = now

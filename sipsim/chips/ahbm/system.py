@@ -127,7 +127,7 @@ class System(JoinedSips):
         return {}
 
     def least_way_ps(self, link: int) -> int:
-        """As a flow's last byte leaves its source: the least way from a PE or another port to the link. A port that
+        """The least way from a PE, or from another port, to the link, as frames are sent at their source. A port that
         sends of itself has no way to go."""
         kind = self.link_kinds[link]
         if self.has_buffers:

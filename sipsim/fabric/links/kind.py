@@ -102,9 +102,9 @@ class Port:
     A frame is *sent* when its last byte leaves its source (with finite buffers: when its last packet starts on the
     link); it arrives with its last byte. One of several packets (``LinkKind.first_bytes``) is sent twice: as a
     :class:`~sipsim.fabric.links.frames.Frame` when its first packet leaves its source, so that it shares the edges of
-    the far SIP as it comes, and as a ``Tail`` when its last byte does. Over a link with outages and between SIPs with
-    finite buffers each frame is sent once. A link kind with other rules returns a port of its own from
-    ``LinkKind.open``. It may send later, but
+    the far SIP as it comes, and as a ``Tail`` when its last byte does. Over a link with outages, by a port with a
+    :meth:`leave` of its own, and between SIPs with finite buffers each frame is sent once. A link kind with other rules
+    returns a port of its own from ``LinkKind.open``. It may send later, but
 
     * no packet arrives sooner than the channel's lookahead after it was sent (``LinkKind.lookahead_ps``);
     * nothing is sent before :meth:`earliest_send_ps`; what it will send or pass on by events of its own is announced;
@@ -141,6 +141,7 @@ class Port:
             self._retransmitter = Retransmitter(
                 link.latency_ps, link.bandwidth_bps, context.outages, again=link.sends_again
             )
+        self._sends_twice = not context.outages and type(self).leave is Port.leave
         self._losses = Losses(context.link_name, context.engine)
         self.far_credits: FarCredits | None = None
         buffers = context.fabric.far_buffers
@@ -173,7 +174,7 @@ class Port:
         self._note_under_way(train)
         self._count += 1
         sent, first = partial(self._sent, frame, self._count, train), None
-        if self._retransmitter is None:
+        if self._sends_twice:
             first = partial(self._first_sent, frame, self._count)
         return self._context.fabric.start(train, way, nbytes, sent, left, delay_ps, frame[2], None, is_fed, first)
 
@@ -316,6 +317,10 @@ class Port:
         return self._count
 
 
+PACKET_BYTES = 256
+"""ADR-0023 D19. Of kinds that name no other packets."""
+
+
 class LatencyPart(NamedTuple):
     """A part of a link's latency: its name in sums over all links and within one link (empty: all of it), the parameter
     that it comes from, and its time.
@@ -347,10 +352,10 @@ class AnyLinkKind(Section, frozen=True):
         raise NotImplementedError
 
     def first_bytes(self, payload_bytes: int) -> int:
-        """Bytes on the wire of the first packet of a payload. Of a frame of several packets the far end knows when the
-        first one is there, and else when all of it is (:class:`Port`).
+        """Bytes on the wire of the first packet of a payload: when that is there the far end knows of the frame
+        (:class:`Port`).
         """
-        return self.wire_bytes(payload_bytes)
+        return self.wire_bytes(min(payload_bytes, PACKET_BYTES))
 
     def stored_ps(self, payload_bytes: int) -> int:
         """For how long the port behind the link holds the head of a frame back, in ps: until it has what it stores.

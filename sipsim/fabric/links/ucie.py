@@ -20,10 +20,6 @@ from sipsim.core.units import ns_to_ps
 from sipsim.fabric.links.kind import LINK_KINDS, AnyLinkKind, LatencyPart
 
 
-STANDARD_FLIT_BYTES = 256
-"""UCIe 1.1, section 3.3.3."""
-
-
 class UcieCrossing(NamedTuple):
     """One crossing; all times in ps. ``flit_bytes`` is None where payloads are sent without flits."""
 
@@ -45,8 +41,8 @@ class UcieCrossing(NamedTuple):
         return -(-payload_bytes // (self.flit_bytes - self.flit_overhead_bytes)) * self.flit_bytes
 
     def first_bytes(self, payload_bytes: int) -> int:
-        """Those of a flit; where there are none, as many bytes as a standard flit has."""
-        return self.wire_bytes(1) if self.flit_bytes else min(payload_bytes, STANDARD_FLIT_BYTES)
+        """Those of a flit, where payloads are sent in flits."""
+        return self.flit_bytes or self.wire_bytes(payload_bytes)
 
     def stored_ps(self, payload_bytes: int) -> int:
         """Flits go on as they come."""
@@ -104,4 +100,4 @@ class Ucie(AnyLinkKind, frozen=True, dict=True):
         return self.crossing.wire_bytes(payload_bytes)
 
     def first_bytes(self, payload_bytes: int) -> int:
-        return self.crossing.first_bytes(payload_bytes)
+        return self.flit_bytes or super().first_bytes(payload_bytes)

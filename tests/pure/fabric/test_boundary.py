@@ -1,4 +1,4 @@
-"""Two fabrics of flows, joined by a link whose frames are mailed: what the far one shares, promises, and times alone."""
+"""Two fabrics of flows, joined by a link whose frames are mailed: what the far one shares, and what one takes alone."""
 
 import random
 import statistics
