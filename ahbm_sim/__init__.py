@@ -5,6 +5,7 @@ checks that Python finds those of this distribution; ``launcher`` checks it agai
 """
 
 import faulthandler
+import gc
 import importlib
 import importlib.util
 import os
@@ -79,12 +80,17 @@ def _start(program: str) -> int:
         text = f"ulimit -v allows this process {limit >> 10} KiB; it needs {LEAST_MEMORY >> 10} to start: raise it"
         print(f"{program}: {text}", file=sys.stderr)
         return USAGE_EXIT
+    gc.disable()
     try:
         module, function = MAINS[program]
         main = getattr(importlib.import_module(module), function)
     except KeyboardInterrupt:
         print(f"{program}: interrupted by Ctrl-C", file=sys.stderr)
         return INTERRUPTED_EXIT
+    # Modules stay to the end: collections, the one at exit too, need not go through them. With the collections while
+    # they are imported, that is a quarter of the CPU time of a short run.
+    gc.freeze()
+    gc.enable()
     code: int = main()
     return code
 

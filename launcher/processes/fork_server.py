@@ -139,13 +139,11 @@ class ForkServer:
         sys.stdout.flush()
         sys.stderr.flush()
         gc.collect()
-        gc.freeze()
         owner_pid = os.getpid()
         self.pid = os.fork()
         if self.pid == 0:
             control.close()
             as_child(lambda: _serve(far_end, entry, log_dir, owner_pid))
-        gc.unfreeze()
         far_end.close()
         _await_folder(control, self.pid)
         control.setblocking(False)
@@ -270,6 +268,8 @@ def _await_folder(server: socket.socket, pid: int) -> None:
 
 
 def _serve(control: socket.socket, entry: ProcessEntry, log_dir: str, owner_pid: int) -> int:
+    # Here, not in the owner: what that had frozen before stays frozen, and nothing else does.
+    gc.freeze()
     # Not SIGKILL: the server has to clean up. A stopped one must continue for that.
     set_parent_death_signal(owner_pid, signal.SIGCONT)
     set_process_name("server")

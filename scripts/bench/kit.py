@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
 import simpy
 
@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 class Flag(NamedTuple):
-    """A flag with its value, the one with ``--quick``, and its help. A tuple is a list with commas."""
+    """A flag with its value, the one with ``--quick``, and its help. A tuple is a list with commas, False a switch."""
 
     usual: Any
     quick: Any
@@ -57,6 +57,9 @@ def parser_of(name: str, bench: ModuleType, is_quick: bool) -> argparse.Argument
         value = flag.quick if is_quick else flag.usual
         shown = ",".join(map(str, value)) if isinstance(value, tuple) else value
         text = f"{flag.help} ({shown})" if shown != "" else flag.help
+        if value is False:
+            parser.add_argument(f"--{key}", action="store_true", help=flag.help)
+            continue
         parser.add_argument(
             f"--{key}", type=_reader(flag), default=value, metavar=key[0].upper(), help=text.replace("%", "%%")
         )
@@ -94,6 +97,12 @@ def main(words: Sequence[str], about: str | None) -> int:
     document = document_of(name, *flags)
     holds = getattr(importlib.import_module(f"bench.{name}"), "holds", None)
     return 0 if holds is None or holds(document) else 1
+
+
+def refuse(name: str, line: str) -> NoReturn:
+    """End bench ``name``, which cannot measure what was asked for."""
+    print(f"bench {name}: {line}", file=sys.stderr)
+    raise SystemExit(2)
 
 
 def document_of(name: str, *flags: str) -> Any:
@@ -147,15 +156,15 @@ class Command(NamedTuple):
     cpu_s: float
 
 
-def command(name: str, *flags: object) -> Command:
-    """Run a command of this checkout as a user does, from its start to its end.
+def command(name: str, *flags: object, under: Sequence[str] = ()) -> Command:
+    """Run a command of this checkout as a user does, from its start to its end, ``under`` the words of a tool.
 
     Raises:
         SystemExit: it failed.
     """
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile() as errors:
         out = Path(folder, "out.json")
-        words = [str(SCRIPTS / name), *map(str, flags), "--json", str(out)]
+        words = [*under, str(SCRIPTS / name), *map(str, flags), "--json", str(out)]
         began_s = time.perf_counter()
         process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=errors)
         _, status, usage = os.wait4(process.pid, 0)

@@ -20,7 +20,6 @@ import random
 import signal
 import socket
 import statistics
-import sys
 import tempfile
 import time
 import traceback
@@ -41,7 +40,7 @@ from sipsim.node.process import run_client
 from sipsim.node.sip_node import SipProcessSpec
 
 from . import _helics
-from .kit import Flag, Table
+from .kit import Flag, Table, refuse
 
 LOOKAHEAD_PS = 500_000
 MEAN_PS = 500_000
@@ -407,8 +406,7 @@ def show(rows: list[dict[str, Any]]) -> None:
 def measure(chosen: argparse.Namespace) -> dict[str, Any]:
     """A row for each tool, transport, pattern and number of members."""
     if chosen.vs != "nothing" and importlib.util.find_spec("helics") is None:
-        print("bench sync: HELICS is not installed here; pip install helics", file=sys.stderr)
-        raise SystemExit(2)
+        refuse("sync", "HELICS is not installed here; pip install helics")
     gc.freeze()
     todo = entries(chosen)
     costs: dict[tuple[str, str, str, int], list[Cost]] = {name: [] for name, _ in todo}

@@ -102,7 +102,8 @@ def traceless(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Calla
     with temporary_folder() as temp:
         monkeypatch.setattr(tempfile, "tempdir", str(temp))
         # What a first run imports and opens for good, such as the randomness of ZeroMQ, is no trace of it.
-        run(**SMALL)
+        for engine in ENGINES:
+            run(engine=engine, **SMALL)
         yield compared
 
 

@@ -1,5 +1,6 @@
 """The fork server: it starts processes on order, reports each exit, and kills on order or when its owner has exited."""
 
+import gc
 import os
 import resource
 import select
@@ -263,6 +264,21 @@ def test_its_children_have_no_terminal_input_and_a_log_of_their_own(tmp_path):
     server.close()
     logs = {path.name: path.read_text() for path in Path(tmp_path).iterdir()}
     assert logs == {"a.log": "b'' True\n", "b.log": "b\n"}
+
+
+def test_collections_in_its_processes_pass_over_all_that_was_there_and_those_of_its_owner_go_on(tmp_path):
+    def is_seen(*things: object) -> list[bool]:
+        seen = {id(each) for each in gc.get_objects()}
+        return [id(thing) in seen for thing in things]
+
+    frozen: list[object] = []
+    gc.freeze()
+    new: list[object] = []
+    server = served(tmp_path, a=lambda: say(str(is_seen(frozen, new))))
+    news_until(server, all_ended(1))
+    server.close()
+    assert is_seen(frozen, new) == [False, True]
+    assert (tmp_path / "a.log").read_text() == "[False, False]\n"
 
 
 def test_it_starts_them_fast(tmp_path):

@@ -146,3 +146,61 @@ def test_edm(tmp_path: Path) -> None:
     assert (raw["how"], edm["how"]) == ("raw", "edm")
     assert raw["events_a_packet"][1] == 1 < edm["events_a_packet"][1] < 20
     assert 0 < edm["GBps"] < raw["GBps"] < 12.5
+
+
+def test_allreduce(tmp_path: Path) -> None:
+    """By its other name; all transfers are counted, by their bytes."""
+    ran, rows = script(tmp_path, "bench_allreduce.py", "--sizes", "1", "--repeat", "1")
+    assert ran.returncode == 0, ran.stderr
+    (row,) = rows
+    assert row["mib"] == 1
+    assert row["transfers"] == sum(row["sizes"].values())
+    # Both SIPs load their tensors and store the sums.
+    assert sum(int(nbytes) * count for nbytes, count in row["sizes"].items()) > 2 * 2 * 2**20
+    assert row["cpu_us_a_transfer"] * row["transfers"] == pytest.approx(row["cpu_s"] * 1e6)
+    assert row["simulated_us"] > 1
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (["--sizes", "4,0"], "--sizes"),
+        (["--repeat", "0"], "--repeat"),
+        (["--vs", "simgrid", "--python", "/no/python"], "apt-get install python3-simgrid"),
+        (["--instructions"], "install Debian's valgrind"),
+        (["--record"], "commit launcher/changed.py first"),
+    ],
+)
+def test_allreduce_refuses_in_a_line_before_anything_runs(
+    words: list[str], named: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bench = importlib.import_module("bench.allreduce")
+    for name in ("run", "command"):
+        monkeypatch.delattr(bench, name)
+    monkeypatch.setattr(bench.shutil, "which", lambda _name: None)
+    monkeypatch.setattr(bench, "_git", lambda *_words: " M launcher/changed.py")
+    with pytest.raises(SystemExit) as refused:
+        kit.main(["allreduce", *words], "")
+    said = capsys.readouterr().err
+    assert refused.value.code == 2
+    assert named in said
+    assert said.startswith("bench allreduce: ")
+    assert said.count("\n") == 1
+
+
+def test_allreduce_appends_rows_and_edits_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row has a cell for each column of the page."""
+    bench = importlib.import_module("bench.allreduce")
+    monkeypatch.setattr(bench, "_git", lambda *_words: "0123abcd")
+    text = bench.PAGE.read_text()
+    page = tmp_path / "performance.md"
+    page.write_text(text)
+    figures = {"mib": 4, "transfers": 12416, "cpu_s": 2.5, "cpu_us_a_transfer": 201.4, "simulated_us": 63.067806}
+    bench.record(figures, page)
+    bench.record({**figures, "mib": 16}, page)
+    assert page.read_text().startswith(text)
+    rows = [[cell.strip() for cell in row.split("|")[1:-1]] for row in page.read_text()[len(text) :].splitlines()]
+    assert [row[1:2] + row[3:] for row in rows] == [
+        ["0123abcd", mib, "12416", "2.50", "201.4", "63.068"] for mib in ("4", "16")
+    ]
+    assert {len(row) for row in rows} == {text.rstrip().splitlines()[-1].count("|") - 1}
