@@ -62,7 +62,7 @@ def network_of(route: Route, is_reply: bool) -> int:
     """The virtual network of what takes a route."""
     if is_reply:
         return REPLY
-    if route.edges and route.edges[-1].framing is not None:
+    if route.edges and route.edges[-1].is_link:
         return LEAVING
     return ARRIVING if route.start.kind == "io" else REQUEST
 
