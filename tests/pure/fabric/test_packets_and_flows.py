@@ -49,8 +49,8 @@ def meeting(drawn: list[Source], framing: Framing | None, channels: int = 1) -> 
 
 
 def most_turns_off(journeys: list[Journey], weights: tuple[int, ...]) -> float:
-    """How far ends differ at most, in turns of the shared edge: a packet of every source of a transfer's channel, and of
-    others by weight."""
+    """How far ends differ at most, in turns of the shared edge: a packet of every source of a transfer's channel, and
+    of others by weight."""
     arbitration, framing = Arbitration(PACKET_BYTES, weights), journeys[0].route.edges[0].framing
     flows, packets = (travel(journeys, kind, arbitration)[0] for kind in (Watched, buffered(DEPTH)))
     packet_ps = wire(100, 64, framing).drain_ps(PACKET_BYTES)
