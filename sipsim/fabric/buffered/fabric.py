@@ -117,8 +117,8 @@ class BufferedFabric:
     ) -> Fed | None:
         """Send ``nbytes`` over ``route``; see :meth:`sipsim.fabric.flows.FlowFabric.start`.
 
-        ``left`` is called when the last packet has left the source; ``done``, if the route ends with a link, when it
-        starts there.
+        ``left`` is called when the last packet has left the first node, with the times at the end of the route if
+        nobody held it back from there on; ``done``, if the route ends with a link, when it starts there.
 
         Raises:
             ValueError: no byte.
@@ -356,7 +356,8 @@ class BufferedFabric:
             leave = partial(flow.way.port.left, flow.number, flow.way.vc, self._places(flow.way.packets))
             self._engine.at(max(tail_ps, now), leave)
         if is_last_packet and fifo.upstream is None and flow.left is not None:
-            self._engine.at(max(tail_ps, now), partial(flow.left, start_ps, tail_ps))
+            beyond_ps = flow.way.route.head_ps() - flow.way.route.start_ps
+            self._engine.at(max(tail_ps, now), partial(flow.left, start_ps + beyond_ps, tail_ps + beyond_ps))
         if leg.lane is not None:
             self._push(packet.head_ps, self._arrive, packet)
             return
