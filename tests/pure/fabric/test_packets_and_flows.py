@@ -37,13 +37,15 @@ def sources(sizes: st.SearchStrategy[int]) -> st.SearchStrategy[list[Source]]:
     return st.lists(st.builds(Source, st.sampled_from([64, 80, 128]), transfers), min_size=2, max_size=6)
 
 
-def meeting(drawn: list[Source], framing: Framing | None, channels: int = 1) -> list[Journey]:
-    """Each source by an input of its own, and all over one edge of 64 GB/s and one behind it."""
+def meeting(drawn: list[Source], framing: Framing | None, channels: int = 1, is_first: bool = False) -> list[Journey]:
+    """All sources over one edge of 64 GB/s and one behind it, each by an input of its own; or, where it ``is_first``,
+    from the node where that edge begins."""
     onward = wire(100, 64, framing), wire(101, 128, framing)
     return [
         Journey(start_ps, route, nbytes, vc=source % channels, source=source)
         for source, (rate, transfers) in enumerate(drawn)
-        for route in [Route(Node("pe", 0, source), 1000, (wire(source, rate, framing), *onward))]
+        for edges in [onward if is_first else (wire(source, rate, framing), *onward)]
+        for route in [Route(edges[0].src, 1000, edges)]
         for start_ps, nbytes in transfers
     ]
 
@@ -61,19 +63,21 @@ def most_turns_off(journeys: list[Journey], weights: tuple[int, ...]) -> float:
 
 @pytest.mark.parametrize("weights", [(1,), (1, 1), (4, 1)], ids=str)
 @settings(max_examples=40)
-@given(drawn=sources(WHOLE), framing=HEADERS)
+@given(drawn=sources(WHOLE), framing=HEADERS, is_first=st.booleans())
 def test_ends_of_whole_packets_agree_within_a_turn(
-    weights: tuple[int, ...], drawn: list[Source], framing: Framing | None
+    weights: tuple[int, ...], drawn: list[Source], framing: Framing | None, is_first: bool
 ) -> None:
-    assert most_turns_off(meeting(drawn, framing, len(weights)), weights) <= 1
+    assert most_turns_off(meeting(drawn, framing, len(weights), is_first), weights) <= 1
 
 
 @pytest.mark.parametrize("weights", [(1,), (1, 1), (4, 1)], ids=str)
 @settings(max_examples=40)
-@given(drawn=sources(ANY), framing=HEADERS)
-def test_ends_agree_within_two_turns(weights: tuple[int, ...], drawn: list[Source], framing: Framing | None) -> None:
+@given(drawn=sources(ANY), framing=HEADERS, is_first=st.booleans())
+def test_ends_agree_within_two_turns(
+    weights: tuple[int, ...], drawn: list[Source], framing: Framing | None, is_first: bool
+) -> None:
     """The first packet of a transfer may be short, and takes a turn like others."""
-    assert most_turns_off(meeting(drawn, framing, len(weights)), weights) <= 2
+    assert most_turns_off(meeting(drawn, framing, len(weights), is_first), weights) <= 2
 
 
 @given(drawn=sources(ANY), framing=HEADERS)
