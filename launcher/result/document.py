@@ -57,7 +57,8 @@ def settings_of(resolved: Resolved) -> str:
     Whatever changed a key, a flag, a file or a variant: rows of several runs are of one system where their lines are
     equal. Keys come in the order of the config files; the line is empty for the defaults. A row names its algorithm.
     """
-    files, defaults = _plain(resolved), _defaults()
+    with resolved.reads.apart():
+        files, defaults = _plain(resolved), _defaults()
     changed = (each for name, values in files.items() for each in _changed(values, defaults[name], ""))
     return SEPARATOR.join(f"{key}={value}" for key, value in changed if key != ALGORITHM)
 

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from launcher.result.usage import ENDED
 from sipsim.core.units import format_exact_time_ps, format_time_ps
+from sipsim.fabric.flows import BUSY
 from sipsim.records.explanation import Explanation, Part, PhaseTime, WhatIf
 
 Document = dict[str, Any]
@@ -26,15 +27,15 @@ MOST_WAITS = 3
 BUSBW = "busbw = algbw x {factor:.4g}: what each rank must send at least in any algorithm; not the traffic of a link"
 
 
-def notes(document: Document, start: str = "") -> Iterator[str]:
+def notes(document: Document, start: str = "", unshown: str = "") -> Iterator[str]:
     """The lines on a run: of the last row, and of the whole run where rows were not counted apart.
 
-    ``start``: how rows begin, as text.
+    ``start``: how rows begin, as text. ``unshown``: what the model of edges leaves out where one of them is busy.
     """
     rows, whole = document["runs"], document["whole_run"]
     yield from _busbw(rows)
     yield from _launch(rows, start)
-    yield from unusual(document)
+    yield from unusual(document, unshown)
     if whole is not None:
         yield from (f"the whole run: {line}" for line in _usage_lines(whole))
     elif rows and rows[-1]["links"] is not None:
@@ -59,10 +60,12 @@ def brief(document: Document, start: str = "") -> Iterator[str]:
     yield from _launch(rows, start)
 
 
-def unusual(document: Document) -> Iterator[str]:
-    """Lines that only some runs have: late starts and outages."""
+def unusual(document: Document, unshown: str = "") -> Iterator[str]:
+    """Lines that only some runs have: late starts, outages, and of a busy edge what is ``unshown``."""
     yield from _late(document.get("launches", []))
     yield from _outages(document.get("ranks", []))
+    if unshown:
+        yield from _busy(document["runs"], document["whole_run"], unshown)
 
 
 def engine_lines(document: Document) -> Iterator[str]:
@@ -89,16 +92,28 @@ def _brief_usage(row: Document) -> Iterator[str]:
         yield "; ".join(parts)
 
 
+def _busy(rows: list[Document], whole: Document | None, unshown: str) -> Iterator[str]:
+    """A line on the edge that was busiest in any row, links among them, if it was so busy that it matters."""
+    used = [row for row in rows if row["links"] is not None] if whole is None else [whole]
+    parts = [(row, part) for row in used for part in ("link", "edge") if row[f"busiest_{part}"] is not None]
+    row, part = max(parts, key=lambda each: each[0][f"busiest_{each[1]}_utilisation"], default=({}, ""))
+    share = row[f"busiest_{part}_utilisation"] if part else 0
+    if share >= BUSY:
+        of_row = "the whole run: " if whole is not None else _of_row(rows, row)
+        name = f"{part} {row[f'busiest_{part}']}"
+        yield f"{of_row}{name} is busy {_percent(share)}: from {100 * BUSY:.0f} % on no result shows {unshown}"
+
+
 def _kernels(row: Document) -> str:
     return "the kernel" if row["kernels"] == 1 else f"{row['kernels']} kernels"
 
 
-def _of_row(rows: list[Document]) -> str:
-    """Which row a line is about, the last one; empty where there is one."""
+def _of_row(rows: list[Document], row: Document | None = None) -> str:
+    """Which row a line is about, the last one if not said otherwise; empty where there is one."""
     if len(rows) == 1:
         return ""
-    several = len({row.get("algorithm") for row in rows}) > 1
-    return f"{rows[-1]['algorithm']}, size {rows[-1]['bytes']}: " if several else f"size {rows[-1]['bytes']}: "
+    several, row = len({each.get("algorithm") for each in rows}) > 1, row or rows[-1]
+    return f"{row['algorithm']}, size {row['bytes']}: " if several else f"size {row['bytes']}: "
 
 
 def _usage_lines(row: Document) -> Iterator[str]:

@@ -136,7 +136,7 @@ def _brief(document: dict[str, Any], prepared: Prepared, launches: Sequence[str]
     first, *others = _about(document, prepared) or [""]
     lines = [*([first] if first else []), *where.brief(document, _start(document["runs"], prepared))]
     checks = (*_unchecked(document, prepared), *_differing(document, prepared))
-    known = [*where.unusual(document), *launches, *others, *checks, *where.engine_lines(document)]
+    known = [*where.unusual(document, _unshown(prepared)), *launches, *others, *checks, *where.engine_lines(document)]
     room = MOST_LINES - 1 - len(lines)
     if len(known) > room:
         left = len(known) - room
@@ -149,9 +149,13 @@ def _notes(document: dict[str, Any], prepared: Prepared) -> list[str]:
     return [
         *_about(document, prepared),
         *_differing(document, prepared),
-        *where.notes(document, _start(document["runs"], prepared)),
+        *where.notes(document, _start(document["runs"], prepared), _unshown(prepared)),
         *_unchecked(document, prepared),
     ]
+
+
+def _unshown(prepared: Prepared) -> str:
+    return kind_of(prepared.plan.resolved).unshown(prepared.plan)
 
 
 def _about(document: dict[str, Any], prepared: Prepared) -> list[str]:

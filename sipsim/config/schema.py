@@ -411,6 +411,7 @@ PollInterval = Annotated[float, Meta(ge=0.001, le=1e6)]
 SlotCount = Annotated[int, Meta(ge=1, le=65536)]
 SlotSize = Annotated[int, Meta(ge=1, le=2**24)]
 ChunkSize = Annotated[int, Meta(ge=1, le=65536)]
+ChunkHeader = Annotated[int, Meta(ge=0, le=4096)]
 CreditSize = Annotated[int, Meta(ge=1, le=4096)]
 Weight = Annotated[int, Meta(ge=0, le=100)]
 NumLinks = Annotated[int, Meta(ge=1, le=6)]
@@ -541,6 +542,7 @@ class IpcqKnobs(Section, frozen=True):
     slot_size: SlotSize
     virtual_channels: bool
     vc_chunk_size: ChunkSize
+    vc_chunk_header_bytes: ChunkHeader
     vc_compute_weight: Weight
     vc_comm_weight: Weight
     credit_virtual_channel: bool

@@ -2,6 +2,8 @@
 
 from typing import NamedTuple
 
+from sipsim.fabric.graph import Framing
+
 COMPUTE, COMM, CREDIT = 0, 1, 2
 """``vc_compute``, ``vc_comm``, and the optional credit channel of ADR-0023 D18."""
 
@@ -38,6 +40,27 @@ class Arbitration(NamedTuple):
         if not 0 <= vc < len(weights):
             raise ValueError(f"channel {vc} has no weight among {weights}")
         return vc
+
+
+class ChunkFraming(NamedTuple):
+    """The framing of a wire on which each chunk has a header; ``around``: what frames the chunks in turn."""
+
+    chunk_bytes: int
+    header_bytes: int
+    around: Framing | None = None
+
+    def wire_bytes(self, payload_bytes: int) -> int:
+        """Bytes of the chunks of a payload with their headers."""
+        chunks_bytes = payload_bytes - -payload_bytes // self.chunk_bytes * self.header_bytes
+        return chunks_bytes if self.around is None else self.around.wire_bytes(chunks_bytes)
+
+    def first_bytes(self, payload_bytes: int) -> int:
+        """Those of the first chunk."""
+        return self.wire_bytes(min(payload_bytes, self.chunk_bytes))
+
+    def stored_ps(self, payload_bytes: int) -> int:
+        """Chunks go on as they come."""
+        return 0 if self.around is None else self.around.stored_ps(payload_bytes)
 
 
 ONE_QUEUE = Arbitration(256, (1,))

@@ -14,6 +14,8 @@ from sweeps import batches, crossed, some
 
 from launcher.api import run
 from launcher.probe.command import parse_probe, probe
+from launcher.result import table
+from sipsim.fabric.flows import BUSY, UNSHOWN
 
 SEEDS = batches(200, 1, ordinary=2)
 SMALL = ("--sips", 4, "--topology", "torus_2d", "--bytes", "32K", "--set", "sip.cube_mesh={w: 2, h: 2}")
@@ -100,6 +102,30 @@ def test_a_link_waits_for_places_at_its_far_end() -> None:
     times = {depth: _time_ns(*flags, f"io_port.buffer_packets={depth}") for depth in ("null", 1, 4096)}
     assert times["null"] <= times[4096] < 1.1 * times["null"]
     assert times[1] > 1.3 * times[4096]
+
+
+def test_of_a_busy_link_flows_say_what_they_leave_out_and_packets_nothing() -> None:
+    job = (
+        "--sips",
+        2,
+        "--link",
+        "ethernet_100g",
+        "--collective",
+        "all_reduce",
+        "--algorithm",
+        "ring",
+        "--bytes",
+        "256K",
+    )
+    said = {}
+    for depth in ("null", 4):
+        done = run_once(*job, *_set("sip.cube_mesh={w: 1, h: 1}", f"router.buffer_packets={depth}"))
+        assert done.document["runs"][0]["busiest_link_utilisation"] > BUSY
+        for verbose in (False, True):
+            lines = table.render(done.document, done.prepared, verbose).splitlines()
+            said[depth, verbose] = [line.split(" is busy ")[0] for line in lines if UNSHOWN in line]
+    named = ["# link 0.E>1.W"]
+    assert said == {("null", False): named, ("null", True): named, (4, False): [], (4, True): []}
 
 
 def _set(*settings: str) -> list[str]:

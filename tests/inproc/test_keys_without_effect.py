@@ -258,6 +258,15 @@ def test_what_a_call_of_a_script_means_has_no_effect_on_a_job(job: list[object])
     assert told(*job, "--set", "defaults.all_reduce=intercube")[0] == ["defaults.all_reduce"]
 
 
+def test_a_chunk_counts_where_it_is_a_packet_or_has_a_header() -> None:
+    chunk = "defaults.vc_chunk_size"
+    job: tuple[object, ...] = ("--n-elem", 8, "--set", f"{chunk}=64")
+    keys, lines = told(*job)
+    assert (keys, [line.count(chunk) for line in lines]) == ([chunk], [1])
+    for more in ("defaults.vc_chunk_header_bytes=16", "router.buffer_packets=4"):
+        assert told(*job, "--set", more) == ([], [])
+
+
 def test_a_section_without_effect_is_one_thing_and_a_variant_too(tmp_path: Path) -> None:
     preset = asdict(prepare.resolve(options.parse([])).links.links["ethernet_100g"])
     file = tmp_path / "mine.yaml"

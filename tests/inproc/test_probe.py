@@ -53,6 +53,9 @@ SETTINGS = st.fixed_dictionaries(
     {
         "defaults.buffer_kind": st.sampled_from(["tcm", "hbm", "sram"]),
         "defaults.hw_strict": st.booleans(),
+        "defaults.vc_chunk_size": st.sampled_from([64, 256]),
+        "defaults.vc_chunk_header_bytes": st.sampled_from([0, 16]),
+        "router.buffer_packets": st.sampled_from([None, 16]),
         "router.overhead_ns": st.sampled_from([0, 1, 2.5]),
         "ucie_port.bandwidth_GBps": st.sampled_from([7, 64]),
         "hbm.bandwidth_GBps": st.sampled_from([20, 64]),

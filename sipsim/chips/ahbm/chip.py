@@ -21,6 +21,7 @@ from sipsim.config.document import Problem
 from sipsim.config.load import Override
 from sipsim.config.schema import Resolved
 from sipsim.core.task import Task
+from sipsim.fabric.flows import UNSHOWN
 from sipsim.fabric.graph import PORTS
 from sipsim.fabric.open import delayed_transfers
 from sipsim.records.artifacts import RECORDED_IO, made
@@ -160,6 +161,9 @@ class Ahbm(ChipKind[Plan]):
         if job.script is not None and plan.algorithm.name not in ran:
             return []
         return group_notes(job, plan) if job.algorithms else plan.notes()
+
+    def unshown(self, plan: Plan) -> str:
+        return "" if plan.system.has_buffers else f"{UNSHOWN}; router.buffer_packets is the model of these"
 
     def choices(self, job: Job, plan: Plan) -> list[str]:
         return group_choices(job, plan) if job.algorithms and job.is_auto else []

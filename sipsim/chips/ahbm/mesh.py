@@ -17,6 +17,7 @@ from sipsim.config.schema import Node as NodeCost
 from sipsim.core.errors import ConfigError
 from sipsim.core.registry import Registry
 from sipsim.core.units import gbytes_per_s_to_bps, ns_to_ps
+from sipsim.fabric.channels import ChunkFraming
 from sipsim.fabric.graph import FACING, Edge, Framing, Node, Route, RouteGraph, middle, neighbour, steps
 from sipsim.fabric.links.ucie import UcieCrossing
 
@@ -150,16 +151,18 @@ class Graph(RouteGraph, Protocol):
 class CubeMeshGraph:
     """Nodes, edges and routes inside one SIP. Routes go X first, then Y, in the cube mesh and in each cube.
 
-    ``memories``: the part that serves each memory space.
+    ``memories``: the part that serves each memory space. ``chunks``: what frames the bytes on every edge, if something
+    does.
     """
 
-    def __init__(self, resolved: Resolved) -> None:
+    def __init__(self, resolved: Resolved, chunks: ChunkFraming | None = None) -> None:
         self._cubes = resolved.topology.sip.cube_mesh
         self._routers = resolved.topology.cube.noc.routers
         self._ns_per_mm = resolved.components.wire.ns_per_mm
         self._parts = {kind: PARTS.get(kind)(resolved, kind) for kind in part_kinds(resolved)}
         self._serving = _by_space(self._parts)
         self.memories = {space: part for space, (_, part) in self._serving.items()}
+        self._chunks = chunks
         self._edges: dict[tuple[Node, Node], Edge] = {}
         self._routes: dict[tuple[Node, Node], Route] = {}
 
@@ -197,6 +200,8 @@ class CubeMeshGraph:
             one, other = (dst, src) if src.kind == "router" else (src, dst)
             part = self._parts[one.kind]
             wire_mm, framing = part.wire_mm(other.kind), part.framing(other.kind)
+            if self._chunks is not None:
+                framing = self._chunks._replace(around=framing)
             wire_ps = ns_to_ps(round(wire_mm * self._ns_per_mm, 9))
             bandwidth_bps = min(self._parts[node.kind].bandwidth_bps for node in key)
             self._edges[key] = Edge(src, dst, wire_ps, self.overhead_ps(dst), bandwidth_bps, framing)

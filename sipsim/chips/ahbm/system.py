@@ -11,6 +11,7 @@ from sipsim.chips.ahbm.address import LEAD_PE, TcmMap, tcm_map
 from sipsim.chips.ahbm.memory.ports import FIXED_LATENCY
 from sipsim.chips.ahbm.mesh import CubeMeshGraph, MemoryPart
 from sipsim.config.schema import IpcqKnobs, Resolved
+from sipsim.fabric.channels import ChunkFraming
 from sipsim.fabric.graph import PORTS, Node, Route, port_node
 from sipsim.fabric.links.kind import AnyLinkKind
 from sipsim.fabric.sips import JoinedSips
@@ -35,7 +36,7 @@ CHUNK_BYTES = 256
 class System(JoinedSips):
     """SIPs of chip ``ahbm``. ``has_buffers``: the fabric is that of packets in finite buffers, not that of flows.
 
-    ``knobs``: of the queues, whose chunk is the packet of finite buffers.
+    ``knobs``: of the queues, whose chunk is the packet of finite buffers, and what has a header on every edge.
     """
 
     graph: CubeMeshGraph
@@ -43,7 +44,10 @@ class System(JoinedSips):
     def __init__(self, resolved: Resolved, knobs: IpcqKnobs) -> None:
         with resolved.reads.apart():
             self.has_buffers = resolved.components.router.buffer_packets is not None
-        super().__init__(resolved, CubeMeshGraph(resolved), knobs.vc_chunk_size if self.has_buffers else CHUNK_BYTES)
+        header_bytes = knobs.vc_chunk_header_bytes
+        chunks = ChunkFraming(knobs.vc_chunk_size, header_bytes) if header_bytes else None
+        graph = CubeMeshGraph(resolved, chunks)
+        super().__init__(resolved, graph, knobs.vc_chunk_size if self.has_buffers else CHUNK_BYTES)
         self.n_pes = resolved.topology.cube.pes
 
     @property

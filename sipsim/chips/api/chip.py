@@ -256,6 +256,10 @@ class ChipKind(ABC, Generic[PlanType]):
         """Lines about a run for the user. ``ran``: the algorithms of the collectives that have ended."""
         return plan.notes()
 
+    def unshown(self, plan: PlanType) -> str:
+        """What its model of edges leaves out where one of them is busy, for the user; empty if nothing need be said."""
+        return ""
+
     def choices(self, job: Job, plan: PlanType) -> list[str]:
         """Lines about what was chosen for such a job by its cost, and why."""
         return []

@@ -10,7 +10,8 @@ It stands where :class:`sipsim.fabric.flows.FlowFabric` does when ``router.buffe
   where ``d`` is the packet's part of the transfer's drain. Edge, FIFO and buffer are held until then.
 * A credit is back at the sender a wire's delay after the packet's tail has left the buffer.
 * An edge serves virtual channels by weight, and within one the inputs round robin in a canonical order.
-* Sources wait without limit, and the ends of routes take what comes.
+* What one source sends on one channel is a train, as in the fabric of flows: some transfers of it leave at a time,
+  never two of one route, each by a FIFO of its own; others wait without limit. The ends of routes take what comes.
 
 **Uncontended** a transfer takes the timing contract of DESIGN section 5 exactly, if buffers are deep enough for the
 credit's round trip. On an edge whose full packet takes ``d``, with ``wire`` and ``overhead`` (of its end node), a place
@@ -34,7 +35,6 @@ from typing import Any, NamedTuple
 
 from sipsim.core.engine import Engine
 from sipsim.fabric.buffered.ports import (
-    CLASSES,
     FOREVER,
     Buffers,
     FarBuffers,
@@ -81,7 +81,6 @@ class BufferedFabric:
         self._arbitration = arbitration
         self._buffers = buffers
         self._outputs: dict[Edge, Output] = {}
-        self._entries: dict[tuple[int, int], Fifo] = {}
         self._trains: dict[Hashable, PacketTrain] = {}
         self._ways: dict[_Key, Way] = {}
         self._past_use: dict[Edge, EdgeUse] = {}
@@ -101,7 +100,10 @@ class BufferedFabric:
             ValueError: for a channel without weight.
         """
         vc = self._arbitration.queue_of(vc)
-        return self._trains.get((source, vc)) or self._trains.setdefault((source, vc), PacketTrain(vc, is_reply))
+        found = self._trains.get((source, vc))
+        if found is None:
+            found = self._trains[source, vc] = PacketTrain(len(self._trains), vc, is_reply, in_flight)
+        return found
 
     def start(
         self,
@@ -118,8 +120,9 @@ class BufferedFabric:
     ) -> Fed | None:
         """Send ``nbytes`` over ``route``; see :meth:`sipsim.fabric.flows.FlowFabric.start`.
 
-        ``left`` is called when the last packet has left the source; ``done``, if the route ends with a link, when it
-        starts there; ``first`` is not, as frames are mailed once.
+        ``left`` is called when the last packet has left the first node, with the times at the end of the route if
+        nobody held it back from there on; ``done``, if the route ends with a link, when it starts there; ``first`` is
+        not, as frames are mailed once.
 
         Raises:
             ValueError: no byte.
@@ -169,10 +172,10 @@ class BufferedFabric:
             flow.number = way.port.came()
             if way.leaves:
                 way.port.left(flow.number, vc, self._places(way.packets))
-        if way.entry is None:
-            self._end(flow, head, tail)
+        if way.legs:
+            self._push(head, self._come, flow)
         else:
-            self._push(head, self._enter, flow)
+            self._end(flow, head, tail)
 
     def use(self) -> dict[Edge, EdgeUse]:
         """How much every edge was used so far by the transfers that have started: bytes with framing, and time."""
@@ -224,8 +227,7 @@ class BufferedFabric:
             onward_ps, parts = edge.wire_ps + edge.overhead_ps, cut(drain_ps, nbytes, packet_bytes)
             places = self._places(packets) if hop and output.far is not None else 0
             legs.append(Leg(output, onward_ps, drain_ps, parts, None if is_last else lane, places))
-        entry = self._entry(legs[0].output, lanes[0] - lanes[0] % CLASSES) if legs else None
-        way = Way(route, nbytes, packets, legs, entry, vc)
+        way = Way(route, nbytes, packets, legs, vc)
         way.port = self._ports.get(route.start) if len(legs) > 1 else None
         self._ways[id(route), nbytes, vc, is_reply] = way
         return way
@@ -234,10 +236,6 @@ class BufferedFabric:
         if edge not in self._outputs:
             self._outputs[edge] = Output(edge, self._arbitration.weights, self._buffers.depth)
         return self._outputs[edge]
-
-    def _entry(self, output: Output, lane: int) -> Fifo:
-        """Where transfers of a lane that start with an edge wait for it, in the order in which they come."""
-        return self._entries.setdefault((id(output), lane), Fifo(None, lane))
 
     # --- the agenda -----------------------------------------------------------------------------------------------
 
@@ -273,14 +271,15 @@ class BufferedFabric:
         if agenda:
             self._wake(agenda[0][0])
 
-    def _enter(self, flow: Flow, _when: Ps) -> None:
+    def _come(self, flow: Flow, _when: Ps) -> None:
         """A transfer's head comes to its first node."""
-        entry = flow.way.entry
-        assert entry is not None
-        entry.flows.append(flow)
-        if not entry.queue:
-            entry.queue.append(flow.next_packet())
-            self._call_front(entry)
+        flow.train.coming.append(flow)
+        self._let_in(flow.train)
+
+    def _let_in(self, train: PacketTrain) -> None:
+        """Let what is coming leave its source, as far as those before it let it."""
+        while (fifo := train.next_in()) is not None:
+            self._call_front(fifo)
 
     def _arrive(self, packet: Packet, _when: Ps) -> None:
         """A packet's head comes to a node that it passes."""
@@ -350,6 +349,8 @@ class BufferedFabric:
             self._push(tail_ps + fifo.upstream.edge.wire_ps, self._credit, (fifo.upstream, fifo.lane))
         if fifo.queue:
             self._call_front(fifo)
+        elif fifo.upstream is None:
+            self._let_in(flow.train)
         packet.hop += 1
         packet.head_ps, packet.tail_ps = start_ps + leg.onward_ps, tail_ps + leg.onward_ps
         is_last_packet = packet.index == flow.way.packets - 1
@@ -359,7 +360,8 @@ class BufferedFabric:
             leave = partial(flow.way.port.left, flow.number, flow.way.vc, self._places(flow.way.packets))
             self._engine.at(max(tail_ps, now), leave)
         if is_last_packet and fifo.upstream is None and flow.left is not None:
-            self._engine.at(max(tail_ps, now), partial(flow.left, start_ps, tail_ps))
+            beyond_ps = flow.way.route.head_ps() - flow.way.route.start_ps
+            self._engine.at(max(tail_ps, now), partial(flow.left, start_ps + beyond_ps, tail_ps + beyond_ps))
         if leg.lane is not None:
             self._push(packet.head_ps, self._arrive, packet)
             return

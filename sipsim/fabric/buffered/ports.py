@@ -62,7 +62,7 @@ def network_of(route: Route, is_reply: bool) -> int:
     """The virtual network of what takes a route."""
     if is_reply:
         return REPLY
-    if route.edges and route.edges[-1].framing is not None:
+    if route.edges and route.edges[-1].is_link:
         return LEAVING
     return ARRIVING if route.start.kind == "io" else REQUEST
 
@@ -170,24 +170,22 @@ class Leg(NamedTuple):
 
 
 class Way:
-    """A route for a number of bytes on a lane. ``packets``: their number. ``entry``: where they wait before the first
-    edge. ``most_lead_ps``: the last packet's time on the last edge, and its wire. ``least_ps``: from its head's coming
-    to the last packet's start there, at least. ``transfers``: that have started. ``port``: where it has come over a
-    link, if it gives places back; ``leaves``: it goes out by a link.
-    ``is_together``: no packet of another transfer comes between its packets.
+    """A route for a number of bytes on a lane. ``packets``: their number. ``most_lead_ps``: the last packet's time on
+    the last edge, and its wire. ``least_ps``: from its head's coming to the last packet's start there, at least.
+    ``transfers``: that have started. ``port``: where it has come over a link, if it gives places back; ``leaves``: it
+    goes out by a link. ``is_together``: no packet of another transfer comes between its packets.
     """
 
     __slots__ = (
-        "entry", "is_together", "least_ps", "leaves", "legs", "most_lead_ps", "nbytes", "packets", "port", "route",
+        "is_together", "least_ps", "leaves", "legs", "most_lead_ps", "nbytes", "packets", "port", "route",
         "transfers", "vc",
     )  # fmt: skip
 
-    def __init__(self, route: Route, nbytes: int, packets: int, legs: list[Leg], entry: "Fifo | None", vc: int) -> None:
+    def __init__(self, route: Route, nbytes: int, packets: int, legs: list[Leg], vc: int) -> None:
         self.route = route
         self.nbytes = nbytes
         self.packets = packets
         self.legs = legs
-        self.entry = entry
         self.vc = vc
         self.most_lead_ps = legs[-1].onward_ps + legs[-1].parts.part_ps(packets - 1) if legs else 0
         self.transfers = 0
@@ -199,16 +197,22 @@ class Way:
 
 
 class PacketTrain:
-    """What one source sends on one channel. Packets of ``passing``, transfers that have started, are under way;
-    ``waiting``: those behind one whose bytes another transfer brings. ``clear_ps``: when the last byte of the last one
-    was at the source.
+    """What one source sends on one channel: ``in_flight`` transfers of it leave at a time, never two of one route.
+
+    Packets of ``passing``, transfers that have started, are under way; ``waiting``: those behind one whose bytes
+    another transfer brings; ``coming``: those whose heads are at the source, behind others. ``clear_ps``: when the last
+    byte of the last one was at the source. ``number``: among the trains of a fabric.
     """
 
-    __slots__ = ("clear_ps", "is_reply", "passing", "vc", "waiting")
+    __slots__ = ("_fifos", "clear_ps", "coming", "in_flight", "is_reply", "number", "passing", "vc", "waiting")
 
-    def __init__(self, vc: int, is_reply: bool) -> None:
+    def __init__(self, number: int, vc: int, is_reply: bool, in_flight: int) -> None:
+        self.number = number
         self.vc = vc
         self.is_reply = is_reply
+        self.in_flight = in_flight
+        self.coming: deque[Flow] = deque()
+        self._fifos: list[Fifo] = []
         self.passing: dict[object, Ps] = {}
         self.waiting: deque[Fed] = deque()
         self.clear_ps: Ps = 0
@@ -216,6 +220,21 @@ class PacketTrain:
     def least_mail_ps(self, now: Ps) -> Ps:
         """No transfer of it leaves before this: by what each takes alone."""
         return min(self.passing.values(), default=FOREVER)
+
+    def next_in(self) -> "Fifo | None":
+        """A FIFO into which the first one that is coming has gone; None if it must wait, or none is coming."""
+        route, fifos = self.coming[0].way.route if self.coming else None, self._fifos
+        if route is None or any(each.flow is not None and each.flow.way.route is route for each in fifos):
+            return None
+        free = next((each for each in fifos if each.flow is None), None)
+        if free is None:
+            if len(fifos) == self.in_flight:
+                return None
+            free = Fifo(None, self.vc * NETWORKS * CLASSES, ("", self.number, "", len(fifos)))
+            fifos.append(free)
+        free.flow = self.coming.popleft()
+        free.queue.append(free.flow.next_packet())
+        return free
 
 
 class Fed:
@@ -290,33 +309,30 @@ class Packet:
 class Fifo:
     """The packets of one lane at one input of a node; ``upstream``: the output that fills it, None at a source.
 
-    A source has ``flows`` that wait in line, without limit, and one packet in ``queue``: that at the front. ``key``
-    orders the inputs of a node. ``free_ps``: when the last packet that left was out. ``ready_ps``: since when the front
-    can go.
+    One at a source has a transfer, ``flow``, until its last packet has left, and one packet in ``queue``: that at the
+    front. ``key`` orders the inputs of a node. ``free_ps``: when the last packet that left was out. ``ready_ps``: since
+    when the front can go.
     """
 
-    __slots__ = ("flows", "free_ps", "key", "lane", "queue", "ready_ps", "upstream")
+    __slots__ = ("flow", "free_ps", "key", "lane", "queue", "ready_ps", "upstream")
 
-    def __init__(self, upstream: "Output | None", lane: int) -> None:
+    def __init__(self, upstream: "Output | None", lane: int, key: tuple[str, int, str, int]) -> None:
         self.upstream = upstream
         self.lane = lane
         self.queue: deque[Packet] = deque()
-        self.flows: deque[Flow] = deque()
+        self.flow: Flow | None = None
         self.free_ps: Ps = -FOREVER
         self.ready_ps: Ps = 0
-        self.key: tuple[str, int, str, int] = ("", 0, "", lane)
-        if upstream is not None:
-            kind, cube, place = upstream.edge.src
-            self.key = (kind, cube, f"{place:>8}", lane)
+        self.key = key
 
     def pop(self) -> Packet:
         """Remove the front. At a source the next packet takes its place."""
         packet = self.queue.popleft()
-        if self.upstream is None:
-            if packet.flow.is_made:
-                self.flows.popleft()
-            if self.flows:
-                self.queue.append(self.flows[0].next_packet())
+        if self.flow is not None:
+            if self.flow.is_made:
+                self.flow = None
+            else:
+                self.queue.append(self.flow.next_packet())
         return packet
 
 
@@ -354,7 +370,8 @@ class Output:
         """Make the buffer of a lane at this edge's end."""
         if lane not in self.slots:
             self.slots[lane] = deque([-FOREVER] * self._depth)
-            self.fifos[lane] = Fifo(self, lane)
+            kind, cube, place = self.edge.src
+            self.fifos[lane] = Fifo(self, lane, (kind, cube, f"{place:>8}", lane))
 
     def offer(self, fifo: Fifo) -> None:
         """The front of a FIFO waits for this edge from now on."""

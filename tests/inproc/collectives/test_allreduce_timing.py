@@ -79,17 +79,23 @@ class Costs:
         self.hbm_read, self.hbm_write = ps(parts.hbm.read_latency_ns), ps(parts.hbm.write_latency_ns)
         self.command, self.ack = parts.pe_dma.command_bytes, parts.pe_dma.ack_bytes
         self.math = parts.pe_math
-        self.credit_bytes = resolved.ccl.defaults.ipcq_credit_size_bytes
+        queues = resolved.ccl.defaults
+        self.credit_bytes = queues.ipcq_credit_size_bytes
+        self.chunk, self.header = queues.vc_chunk_size, queues.vc_chunk_header_bytes
 
     def transfer(self, leg: str, nbytes: int) -> int:
         """The timing contract: every wire, every node, and the bottleneck's drain once."""
         kinds = [hop[0] for hop in leg.split()]
         steps = ["".join(sorted(pair)) for pair in pairwise(kinds)]
         head = sum(self.wires[step] for step in steps) + sum(ps(self.nodes[kind].overhead_ns) for kind in kinds)
-        drains = [drain(nbytes, self.nodes[kind].bandwidth_GBps) for kind in kinds]
+        drains = [self.on_chip(nbytes, kind) for kind in kinds]
         if "ii" in steps:
             drains.append(drain(self._on_the_link(nbytes), self.link["bandwidth_GBps"]))
         return head + max(drains)
+
+    def on_chip(self, nbytes: int, kind: str) -> int:
+        """What the edges of a node need for the bytes and the header of each chunk."""
+        return drain(nbytes + up(nbytes, self.chunk) * self.header, self.nodes[kind].bandwidth_GBps)
 
     def _link_ns(self) -> float:
         """UCIe: a crossing from FDI to FDI, and retimers; its wire is not counted."""
@@ -126,7 +132,7 @@ class Costs:
 
     def leaving_pe(self, nbytes: int) -> int:
         """How long the edge out of a PE is taken by a train."""
-        return max(drain(nbytes, self.nodes["p"].bandwidth_GBps), drain(nbytes, self.nodes["r"].bandwidth_GBps))
+        return max(self.on_chip(nbytes, "p"), self.on_chip(nbytes, "r"))
 
 
 def ps(nanoseconds: float) -> int:
@@ -215,6 +221,8 @@ OTHER_COSTS = {
     "pe_dma.ack_bytes": 24,
     "pe_dma.command_bytes": 40,
     "links.ucie.params.flit_bytes": 256,
+    "defaults.vc_chunk_size": 384,
+    "defaults.vc_chunk_header_bytes": 24,
 }
 """Each part another, so that none can stand in for its neighbour."""
 
@@ -252,7 +260,10 @@ BOTTLENECKS = {
     "the link by its flits": {"system.sips.link": "ucie"},
     "the chip behind UCIe": {"system.sips.link": "ucie", **ON_CHIP},
     "a chip that costs nothing": {"system.sips.link": "ethernet_400g", **FREE},
-    "a slow UCIe": {"system.sips.link": "ucie", "links.ucie.params.bandwidth_GBps": 7, "defaults.vc_chunk_size": 64},
+    "a slow UCIe": {"system.sips.link": "ucie", "links.ucie.params.bandwidth_GBps": 7},
+    "the chip by its headers": {
+        **{"system.sips.link": "ucie", "defaults.vc_chunk_size": 64, "defaults.vc_chunk_header_bytes": 16},
+    },
 }
 MESH: dict[str, Any] = {"cubes": (2, 2), "pes": 8}
 """SIPs of 2x2 cubes, whose E and W ports sit on the lower row, cubes 3 and 2."""

@@ -38,6 +38,7 @@ def drawn(seed: int) -> dict[str, Any]:
         settings[f"links.{preset}.params.min_frame_bytes"] = frames.choice((0, 64))
     settings["ucie_port.flit_bytes"] = frames.choice(("null", "null", 256))
     settings["ucie_port.fdi_to_fdi_ns"] = frames.choice((4, 2))
+    settings["defaults.vc_chunk_header_bytes"] = frames.choice((0, 0, 16))
     return {
         "sips": sips,
         "topology": topology,

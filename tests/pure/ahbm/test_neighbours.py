@@ -229,7 +229,9 @@ def test_the_same_wiring_has_the_same_digest_and_another_has_another() -> None:
     assert canonical(opposites={"W": "E"}) == usual
     assert canonical(opposites={"Up": "Down"}) == canonical(opposites={"Down": "Up", "E": "W"})
     assert len(json.decode(usual)) == 3
+    assert "header" not in usual == canonical(vc_chunk_header_bytes=0)
     others = [
+        canonical(vc_chunk_header_bytes=16),
         canonical(opposites={"Up": "Down"}),
         canonical(rank_per="pe"),
         canonical(rank_per="sip"),

@@ -341,3 +341,14 @@ def test_a_replaced_mapping_forgets_old_origins(line_of: LineOf, write: Write) -
     assert line_of(config, overrides=[none, others]) == (
         "--ports E=99: sip.ports.E = 99: no such cube in a 4x4 mesh; allowed: null, 0 to 15"
     )
+
+
+@pytest.mark.parametrize("key", ["defaults.vc_chunk_header_bytes", f"algorithms.{ALLREDUCE}.vc_chunk_header_bytes"])
+@pytest.mark.parametrize("value", ["-1", "4097", "1.5", "true", "x"])
+def test_a_header_that_no_chunk_can_have_is_named(line_of: LineOf, key: str, value: str) -> None:
+    assert f": {key} = " in line_of(overrides=sets(f"{key}={value}"))
+
+
+def test_a_header_needs_a_chunk(line_of: LineOf) -> None:
+    chunk = "defaults.vc_chunk_size"
+    assert f": {chunk} = null: " in line_of(overrides=sets("defaults.vc_chunk_header_bytes=16", f"{chunk}=null"))

@@ -91,15 +91,30 @@ def test_credits_bound_the_bandwidth_below_a_depth(depth: int, rate: int) -> Non
 def test_a_packet_that_waits_holds_back_those_behind_it_whatever_their_way() -> None:
     """Two flows that share their first edge alone: 800 B to a slow end, then 100 B elsewhere.
 
-    The slow edge takes 1000 ps for each of eight packets; the other flow's comes when the last of them has left. It
-    follows in 100 ps where its bytes wait at their own source.
+    The slow edge takes 1000 ps for each of eight packets. The other source's packet takes its turn behind the first of
+    them, and so it waits in their buffer until that has left; it follows in 100 ps where bytes wait at their source.
     """
     shared = between("a", "b")
     slow, quick = between("b", "c", ps_per_byte=10), between("b", "d")
     flows = [Journey(0, route(shared, slow), 800), Journey(0, route(shared, quick), 100)]
     assert [end.tail_ps for end in travel(flows, arbitration=CHUNK)[0]] == [8000, 111], "flows: a tenth of the edge"
     for depth in (1, 2, 8):
-        assert tails(flows, depth) == [8000, 8000 + 100]
+        assert tails(flows, depth) == [8000 + 100, 1000 + 100]
+
+
+def test_what_one_source_sends_follows_what_it_has_sent_before() -> None:
+    """One transfer at a time, or two, unless they are of one route: in both fabrics."""
+    shared = between("a", "b")
+    slow, quick = between("b", "c", ps_per_byte=10), between("b", "d")
+    ways = route(shared, slow), route(shared, quick)
+    for in_flight, short_ps in ((1, 8000 + 100), (2, 1000 + 100)):
+        flows = [
+            Journey(0, way, nbytes, source="a", in_flight=in_flight)
+            for way, nbytes in zip(ways, (800, 100), strict=True)
+        ]
+        assert tails(flows, 2)[1] == short_ps
+        alike = [Journey(0, ways[1], nbytes, source="a", in_flight=in_flight) for nbytes in (800, 100)]
+        assert tails(alike, 2) == [800, 900] == [end.tail_ps for end in travel(alike, arbitration=CHUNK)[0]]
 
 
 @pytest.mark.parametrize(("depth", "before"), [(1, 1), (2, 2), (4, 4), (8, 5)])

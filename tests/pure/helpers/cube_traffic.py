@@ -10,7 +10,7 @@ from hardware import config
 from sipsim.chips.ahbm.mesh import CubeMeshGraph
 from sipsim.core.engine import Engine
 from sipsim.fabric.buffered.fabric import BufferedFabric
-from sipsim.fabric.channels import Arbitration
+from sipsim.fabric.channels import Arbitration, ChunkFraming
 from sipsim.fabric.graph import PORTS, Node, Route, link_edge
 
 EVENTS = 10**7
@@ -37,7 +37,7 @@ class SipRoutes:
                 **{f"sip.ports.{port}": cube for port, cube in shape.ports},
             }
         )
-        self.graph = CubeMeshGraph(resolved)
+        self.graph = CubeMeshGraph(resolved, ChunkFraming(256, 16))
         cubes, places = range(w * h), range(routers[0] * routers[1])
         self.pes = [Node("pe", cube, place) for cube in cubes for place in places]
         self.memories = [Node("sram", cube, 0) for cube in cubes]

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from hypothesis import strategies as st
 
 from sipsim.core.engine import Engine
-from sipsim.fabric.channels import ONE_QUEUE, Arbitration
+from sipsim.fabric.channels import ONE_QUEUE, Arbitration, ChunkFraming
 from sipsim.fabric.flows import FlowFabric
 from sipsim.fabric.graph import Edge, Framing, Node, Route
 from sipsim.fabric.links.ucie import UcieCrossing
@@ -30,6 +30,7 @@ def flits(flit_bytes: int, overhead: int) -> Framing:
 
 
 framings = st.none() | st.builds(flits, st.integers(8, 300), st.integers(0, 7))
+framings |= st.builds(ChunkFraming, st.integers(1, 1024), st.integers(0, 64), framings)
 edges = st.builds(edge, st.integers(), st.integers(0, 10**6), st.integers(0, 10**5), st.integers(1, 99), framings)
 routes = st.builds(
     lambda found, start_ps: route(*found, start_ps=start_ps),

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from launcher.result.notes import brief, notes
+from launcher.result.notes import brief, notes, unusual
 from launcher.result.usage import row_usage
 from sipsim.records.explanation import Explanation, Part, PhaseTime, Step, WhatIf
 from sipsim.records.report import EngineUse, LinkUse, Usage
@@ -61,6 +61,38 @@ def test_the_short_form_has_the_longest_waits_the_busiest_parts_and_the_launch()
         "of the time 0.000 us (25.0 %) launch, before and after all kernels; cold",
     ]
     assert list(brief({"runs": [], "whole_run": None})) == []
+
+
+def busy(made: dict[str, Any], unshown: str = "a burst") -> list[str]:
+    assert [line for line in notes(made, unshown=unshown) if "a burst" in line] == list(unusual(made, unshown))
+    return list(unusual(made, unshown))
+
+
+@pytest.mark.parametrize(
+    ("time_ps", "link_ps", "named"),
+    [
+        (715, 0, []),
+        (714, 0, ["edge sip0.cube0.a>cube0.b is busy 70.0 %"]),
+        (625, 400, ["edge sip0.cube0.a>cube0.b is busy 80.0 %"]),
+        (1000, 699, []),
+        (1000, 900, ["link 0.E>1.W is busy 90.0 %"]),
+    ],
+)
+def test_of_a_busy_edge_it_says_what_no_result_shows(time_ps: int, link_ps: int, named: list[str]) -> None:
+    """The edge is busy for 500 ps."""
+    made = document([used({"0.E>1.W": (10, 12, link_ps)})], time_ps)
+    lines = busy(made)
+    assert [line.split(":")[0] for line in lines] == named
+    assert all(line.endswith("a burst") for line in lines)
+    assert busy(made, "") == []
+
+
+def test_the_busiest_edge_of_any_row() -> None:
+    some = [document([used({})], time_ps, bytes=time_ps)["runs"][0] for time_ps in (1000, 550, 600, 2000)]
+    made = {**document([used({})], 1000), "runs": some}
+    assert [line.split(" is busy ")[0] for line in busy(made)] == ["size 550: edge sip0.cube0.a>cube0.b"]
+    whole = {**made, "runs": [{**some[0], "links": None}], "whole_run": some[1]}
+    assert [line.split(" is busy ")[0] for line in busy(whole)] == ["the whole run: edge sip0.cube0.a>cube0.b"]
 
 
 def test_what_arrays_did() -> None:

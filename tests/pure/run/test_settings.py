@@ -51,6 +51,13 @@ def test_they_do_not_say_how_they_were_given(tmp_path: Path) -> None:
     assert line(f"--config {tmp_path}/other.yaml", tmp_path) == told
 
 
+def test_a_row_that_tells_them_does_not_hide_that_a_run_reads_none(tmp_path: Path) -> None:
+    resolved = resolve(parse(["--set", "defaults.vc_chunk_size=64"]))
+    resolved.reads.is_counting = True
+    assert settings_of(resolved) == "defaults.vc_chunk_size=64"
+    assert not resolved.reads.seen
+
+
 def test_nothing_is_told_of_defaults_and_of_the_algorithm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("AHBM_VARIANT", raising=False)
     for words in ("", "--sips 2 --set pe_cpu.issue_ns=15", "--algorithm ring"):

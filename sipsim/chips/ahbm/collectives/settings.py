@@ -87,6 +87,14 @@ def label_of(module: str) -> str:
     return f"{LABEL}.{name}" if package in HOMES else module
 
 
+def canonical_ipcq(resolved: Resolved, algorithm_name: str) -> dict[str, object]:
+    """What a digest covers of an algorithm's IPCQ settings: all, but headers of chunks only where there are some."""
+    knobs: dict[str, object] = msgspec.to_builtins(effective_ipcq(resolved, algorithm_name))
+    if not knobs["vc_chunk_header_bytes"]:
+        del knobs["vc_chunk_header_bytes"]
+    return knobs
+
+
 def canonical_algorithm(resolved: Resolved, algorithm_name: str) -> list[object]:
     """What a digest covers of an algorithm: name, module, queue settings, then table, kind and number of ranks.
 
@@ -94,7 +102,7 @@ def canonical_algorithm(resolved: Resolved, algorithm_name: str) -> list[object]
     """
     entry, per = resolved.ccl.algorithms[algorithm_name], effective_rank_per(resolved, algorithm_name)
     size = effective_world_size(resolved, algorithm_name)
-    view: list[object] = [algorithm_name, label_of(entry.module), effective_ipcq(resolved, algorithm_name)]
+    view: list[object] = [algorithm_name, label_of(entry.module), canonical_ipcq(resolved, algorithm_name)]
     self_wired = TABLES.get(entry.topology).self_wired
     if not (self_wired and per == "cube" and size == rank_places(resolved, algorithm_name)):
         view += ["none" if self_wired else entry.topology, per, size]
@@ -110,7 +118,7 @@ def canonical_groups(resolved: Resolved) -> list[object]:
     """
     defaults = resolved.ccl.defaults
     every = (
-        (name, label_of(entry.module), effective_ipcq(resolved, name))
+        (name, label_of(entry.module), canonical_ipcq(resolved, name))
         for name, entry in resolved.ccl.algorithms.items()
     )
     return [defaults.workers, defaults.worker_bytes, defaults.group_KiB, *sorted(every, key=lambda each: each[0])]

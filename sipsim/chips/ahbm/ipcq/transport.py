@@ -309,20 +309,26 @@ class CreditSender:
         if injected is None:
             way.depart(message, nbytes, delay_ps)
             return
-        passed, start_ps = injected, way.route.start_ps
+        passed, beyond_ps = injected, _beyond_ps(way)
 
-        def left(_head_ps: Ps, _tail_ps: Ps) -> None:
-            self._engine.at(self._engine.now_ps + start_ps, passed)
+        def left(_head_ps: Ps, tail_ps: Ps) -> None:
+            self._engine.at(max(tail_ps - beyond_ps, self._engine.now_ps), passed)
 
         way.depart(message, nbytes, delay_ps, 0, left)
 
 
+def _beyond_ps(way: Way) -> Ps:
+    """The time of a head from PE_DMA to the end of its way, without the one that PE_DMA takes."""
+    return way.route.head_ps() - way.route.start_ps
+
+
 class _Path(NamedTuple):
-    """The source, the way and the TCM's ports of one queue pair's messages."""
+    """The source, the way and the TCM's ports of one queue pair's messages, and their heads' time beyond PE_DMA."""
 
     src: Node
     way: Way
     tcm: PeTcm
+    beyond_ps: Ps
 
 
 class MessageSender:
@@ -362,8 +368,8 @@ class MessageSender:
         peer, nbytes = queue.peer, self._message_bytes(len(token.data))
         overhead_ps = self._overhead_ps + token.sent_ps - self._engine.now_ps
         message = PeMessage(peer.cube, peer.pe, token)
-        src, way, tcm = self._paths.get(queue) or self._path_of(queue, message)
-        left = None if passed is None else self._telling(passed, token, way.route.start_ps)
+        src, way, tcm, beyond_ps = self._paths.get(queue) or self._path_of(queue, message)
+        left = None if passed is None else self._telling(passed, token, beyond_ps)
         source = None if read_pa is None else PhysAddr.decode(read_pa)
         if source is None or read_pa is None or self._graph.node_of(source) == src:
             tcm_ps, span_ps = tcm.take(len(token.data))
@@ -373,9 +379,9 @@ class MessageSender:
         fetched = way.depart(message, nbytes, least_ps, 0, left, is_fed=True)
         self._fetch.start(src, read_pa, len(token.data), overhead_ps, fetched)
 
-    def _telling(self, passed: Callable[[IpcqDmaToken, Ps], None], token: IpcqDmaToken, start_ps: Ps) -> Done:
-        """A call of ``passed`` when the last byte has left the queue: it passes PE_DMA ``start_ps`` later."""
-        return lambda _head_ps, _tail_ps: passed(token, self._engine.now_ps + start_ps)
+    def _telling(self, passed: Callable[[IpcqDmaToken, Ps], None], token: IpcqDmaToken, beyond_ps: Ps) -> Done:
+        """A call of ``passed`` when the last byte has left the queue: it passes PE_DMA ``beyond_ps`` before its end."""
+        return lambda _head_ps, tail_ps: passed(token, max(tail_ps - beyond_ps, self._engine.now_ps))
 
     def forget(self, queue: QueuePair) -> None:
         """Drop the path of a queue pair, which sends no more."""
@@ -386,5 +392,5 @@ class MessageSender:
         src = Node("pe", message.token.src_cube, message.token.src_pe)
         way = self._router.way(src, queue.peer.sip, message, queue.short_name)
         tcm = PeTcm(message.token.src_sip, self._memory_ports, src)
-        path = self._paths[queue] = _Path(src, way, tcm)
+        path = self._paths[queue] = _Path(src, way, tcm, _beyond_ps(way))
         return path
