@@ -2,9 +2,9 @@
 
 Simulated figures, the same in every run; only the CPU times are of this machine. ``wait``: what single flits of uniform
 random traffic on a 4x4 mesh wait beyond what they wait at 0.01 flits a node and cycle, next to an ideal mesh that moves
-in whole cycles. ``share``: what closed loops of equal messages get of an edge that all of them cross. ``message``:
-4 KiB on ``vc_comm`` behind a DMA of 256 KiB on ``vc_compute``, with and without virtual channels, on an edge between
-two cubes and on a link between two SIPs.
+in whole cycles; then how often the fabric divides bandwidth, and among how many flows each time. ``share``: what closed
+loops of equal messages get of an edge that all of them cross. ``message``: 4 KiB on ``vc_comm`` behind a DMA of 256 KiB
+on ``vc_compute``, with and without virtual channels, on an edge between two cubes and on a link between two SIPs.
 """
 
 import argparse
@@ -53,11 +53,15 @@ def system(settings: dict[str, Any]) -> System:
 
 
 class Mesh:
-    """One cube of 4x4 routers and 16 PEs, where a flit takes a cycle an edge. Nodes send to any, also themselves."""
+    """One cube of 4x4 routers and 16 PEs, where a flit takes a cycle an edge. Nodes send to any, also themselves.
+
+    ``divisions``, ``touched``: of the last traffic, the divisions of bandwidth a flit and the flows a division.
+    """
 
     def __init__(self) -> None:
         self._graph = CubeMeshGraph(system(MESH).resolved)
         self._routes = {(a, b): self._route(a, b) for a in range(16) for b in range(16)}
+        self.divisions = self.touched = 0.0
 
     def _route(self, a: int, b: int) -> Route:
         src, router = Node("pe", 0, a), Node("router", 0, a)
@@ -82,6 +86,7 @@ class Mesh:
                     route = self._routes[node, rng.randrange(16)]
                     engine.at(cycle * CYCLE_PS, lambda route=route: send(route))  # type: ignore[misc]
         engine.run_before(None, EVENTS)
+        self.divisions, self.touched = fabric.divisions / len(waited), fabric.touched / max(fabric.divisions, 1)
         return waited
 
     def wait_cycles(self, load: float, cycles: int, seed: int, arbitration: Arbitration = ONE_QUEUE) -> float:
@@ -136,6 +141,7 @@ def wait_rows(cycles: int) -> list[dict[str, Any]]:
             lambda load_=load_: [mesh.wait_cycles(load_, cycles, 1, how) for how in (ONE_QUEUE, EQUAL)]  # type: ignore[misc]
         )
         row = {"load": load_, "wait_cycles": found[0], "with_channels": found[1], "ideal": ideal}
+        row |= {"divisions": mesh.divisions, "touched": mesh.touched}
         rows.append({"what": "wait", **row, "cpu_s": took_s})
     return rows
 
@@ -162,9 +168,10 @@ def message_rows() -> list[dict[str, Any]]:
 def measure(chosen: argparse.Namespace) -> dict[str, Any]:
     """The three tables."""
     waits, shared, messages = wait_rows(chosen.cycles), share_rows(), message_rows()
-    table = Table("load:<26", "wait:9.2f", "channels:9.2f", "ideal:9.2f", title="cycles over an empty mesh")
+    columns = "load:<26", "wait:9.2f", "channels:9.2f", "ideal:9.2f", "divisions a flit:17.2f", "flows a division:17.1f"
+    table = Table(*columns, title="cycles over an empty mesh")
     for row in waits:
-        table.row(row["load"], row["wait_cycles"], row["with_channels"], row["ideal"])
+        table.row(*(row[key] for key in ("load", "wait_cycles", "with_channels", "ideal", "divisions", "touched")))
     table = Table("flows:<40", "shares:<32", title="\nshares of an edge")
     for row in shared:
         table.row(row["of"], "".join(f"{share:>8.1%}" for share in row["shares"]))

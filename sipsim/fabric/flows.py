@@ -12,15 +12,15 @@ events of a picosecond.
 from collections import deque
 from collections.abc import Hashable
 from functools import partial
-from itertools import islice
+from itertools import count, islice, repeat
 
 from sipsim.core.engine import AFTER, Callback, Engine
-from sipsim.core.units import PS_PER_S
+from sipsim.core.units import PS_PER_S, drain_ps
 from sipsim.fabric.buffered.ports import FarBuffers
 from sipsim.fabric.channels import COMPUTE, Arbitration
 from sipsim.fabric.delays import Past
 from sipsim.fabric.graph import Done, Edge, Route, bottleneck
-from sipsim.fabric.sharing import RATE_BITS, Line, Shared, check_division, divide
+from sipsim.fabric.sharing import RATE_BITS, Line, Shared, check_division, divide, joined
 from sipsim.fabric.transport import NEVER, EdgeUse, First, edge_use
 
 Ps = int
@@ -39,33 +39,45 @@ _BYTE = PS_PER_S << RATE_BITS
 
 
 class _Way:
-    """A route for a number of bytes. ``drain_ps``: over its slowest edge. ``is_mailed``: it ends with a link.
-    ``first_ps``: the first of several packets on that link. ``starts``: how many transfers have started.
+    """A route for a number of bytes. ``drain_ps``: over its slowest edge, at the rate ``limit``. ``is_mailed``: it ends
+    with a link. ``first_ps``: the first of several packets on that link. ``starts``: how many transfers have started.
     """
 
-    __slots__ = ("drain_ps", "first_ps", "head_ps", "is_mailed", "legs", "nbytes", "route", "starts")
+    __slots__ = (
+        "drain_ps", "first_ps", "head_ps", "is_mailed", "legs", "limit", "nbytes", "rest", "route", "starts",
+    )  # fmt: skip
 
-    def __init__(self, route: Route, nbytes: int, legs: tuple[tuple[Line, int], ...]) -> None:
+    def __init__(self, route: Route, nbytes: int, lines: list[Line]) -> None:
         self.route = route
         self.nbytes = nbytes
-        self.legs = legs
         self.head_ps = route.head_ps()
-        self.drain_ps = bottleneck(route.edges, nbytes).ps
-        self.is_mailed = bool(legs) and route.edges[-1].is_link
+        plain = [line.capacity for line in lines if line.is_plain]
+        if lines and len(plain) == len(lines):
+            self.legs = tuple(zip(lines, repeat(nbytes)))
+            self.drain_ps = drain_ps(nbytes, min(plain) >> RATE_BITS)
+        else:
+            self.legs = tuple([(line, line.edge.wire_bytes(nbytes)) for line in lines])
+            self.drain_ps = bottleneck(route.edges, nbytes).ps
+        self.rest = nbytes * _BYTE
+        self.limit = self.rest // self.drain_ps if self.drain_ps else NEVER
+        self.is_mailed = bool(lines) and route.edges[-1].is_link
         self.first_ps = route.edges[-1].first_ps(nbytes) if self.is_mailed else 0
         self.starts = 0
 
 
 class Train:
     """The transfers of one source on one channel, in the order of their starts: ``in_flight`` of them are flows at a
-    time, never two of one route. ``free_ps``: the next one begins no sooner. ``wake_ps``: when it is looked at."""
+    time, never two of one route. ``free_ps``: the next one begins no sooner. ``wake_ps``: when it is looked at.
+    ``gone``: the last one that has left without an event.
+    """
 
-    __slots__ = ("flowing", "free_ps", "in_flight", "vc", "waiting", "wake_ps")
+    __slots__ = ("flowing", "free_ps", "gone", "in_flight", "vc", "waiting", "wake_ps")
 
     def __init__(self, vc: int, in_flight: int) -> None:
         self.vc = vc
         self.in_flight = in_flight
         self.flowing: list[Flow] = []
+        self.gone: Flow | None = None
         self.waiting: deque[Flow] = deque()
         self.free_ps: Ps = 0
         self.wake_ps: Ps = -1
@@ -112,7 +124,7 @@ class Flow(Shared):
         self.least_tail_ps: Ps = 0 if tail_ps == NEVER else tail_ps
         self.begin_ps = -1
         self.leave_ps = NEVER
-        self.rest = way.nbytes * _BYTE
+        self.rest = way.rest
         self.rate = self.since_ps = 0
         self.neck: Line | None = None
         self.tight: list[tuple[Line, int]] = []
@@ -123,16 +135,23 @@ class Flow(Shared):
         self.mail_ps = NEVER
         self.past: Past | None = None
         self.own_ps = way.drain_ps
-        self.limit = NEVER
+        self.limit = way.limit
 
     def begin(self, begin_ps: Ps, now: Ps) -> None:
         """Its first byte leaves its source. Its own limit is the slowest edge, or what brings its bytes."""
         self.begin_ps, self.since_ps = begin_ps, now
-        self.own_ps = max(self.way.drain_ps, self.least_tail_ps - begin_ps)
-        self.limit = self.nbytes * _BYTE // self.own_ps if self.own_ps else NEVER
+        if self.least_tail_ps - begin_ps > self.own_ps:
+            self.own_ps = self.least_tail_ps - begin_ps
+            self.limit = self.way.rest // self.own_ps
         if self.past is not None:
             alone_ps = max(self.head_ps + self.way.drain_ps, self.least_tail_ps)
             self.past.begun(begin_ps, self.own_ps, begin_ps + self.own_ps - alone_ps)
+
+    def hand_on(self, following: "Flow") -> None:
+        """A flow of its way, train and limit takes its place on all edges."""
+        self.is_on, following.is_on, following.bit = False, True, self.bit
+        for line, _ in self.legs:
+            line.flows[following] = line.flows.pop(self)
 
     def rest_at(self, now: Ps) -> int:
         """What is left of it."""
@@ -162,6 +181,8 @@ class FlowFabric:
         self._trains: dict[Hashable, Train] = {}
         self._past_use: dict[Edge, EdgeUse] = {}
         self._changed: dict[Line, None] = {}
+        self._bits = count()
+        self._free_bits: list[int] = []
         self._is_due = False
         self.is_watched = False
         self.history: list[Past] | None = None
@@ -173,8 +194,11 @@ class FlowFabric:
         Raises:
             ValueError: for a channel without weight.
         """
-        vc = self._arbitration.queue_of(vc)
-        return self._trains.get((source, vc)) or self._trains.setdefault((source, vc), Train(vc, in_flight))
+        train = self._trains.get((source, vc))
+        if train is None:
+            own = self._arbitration.queue_of(vc)
+            train = self._trains[source, vc] = self._trains.setdefault((source, own), Train(own, in_flight))
+        return train
 
     def start(
         self,
@@ -239,9 +263,9 @@ class FlowFabric:
         if len(self._ways) >= _WAYS_KEPT:
             self._past_use = self.use()
             self._ways.clear()  # transfers under way keep theirs
-        lines = [self._lines.get(edge) or self._lines.setdefault(edge, Line(edge)) for edge in route.edges]
-        legs = tuple([(line, line.edge.wire_bytes(nbytes)) for line in lines])
-        way = self._ways[id(route), nbytes] = _Way(route, nbytes, legs)
+        channels = len(self._arbitration.weights)
+        lines = [self._lines.get(edge) or self._lines.setdefault(edge, Line(edge, channels)) for edge in route.edges]
+        way = self._ways[id(route), nbytes] = _Way(route, nbytes, lines)
         return way
 
     # --- trains ---------------------------------------------------------------------------------------------------
@@ -263,10 +287,13 @@ class FlowFabric:
             self._begin(first, now)
 
     def _must_wait(self, first: Flow, train: Train, now: Ps) -> bool:
-        for flow in [each for each in train.flowing if each.is_alone and each.leave_ps <= now]:
-            train.flowing.remove(flow)
-            train.free_ps = max(train.free_ps, flow.leave_ps)
         before = train.flowing
+        for flow in before[:]:
+            if flow.is_alone and flow.leave_ps <= now:
+                before.remove(flow)
+                train.gone, train.free_ps = flow, max(train.free_ps, flow.leave_ps)
+        if not before:
+            return False
         if len(before) < train.in_flight and all(flow.way.route is not first.way.route for flow in before):
             return False
         for flow in before:
@@ -276,7 +303,8 @@ class FlowFabric:
 
     def _begin(self, flow: Flow, now: Ps) -> None:
         """The first byte leaves its source; in the past if it could have, as what came over a link."""
-        begin_ps = flow.train.free_ps = max(flow.head_ps, flow.train.free_ps)
+        train = flow.train
+        begin_ps = train.free_ps = max(flow.head_ps, train.free_ps)
         flow.begin(begin_ps, now)
         own_ps, fed = flow.own_ps, flow.feeds
         flow.leave_ps, flow.rate = begin_ps + own_ps, flow.limit
@@ -290,6 +318,12 @@ class FlowFabric:
         if flow.leave_ps <= now:
             self._leave(flow)
             return
+        gone, train.gone = train.gone, None
+        if gone is not None and gone.is_on and gone.way is flow.way and gone.limit == flow.limit:
+            gone.hand_on(flow)  # nobody is held back on these edges
+            self._plan(flow)
+            return
+        flow.bit = self._free_bits.pop() if self._free_bits else 1 << next(self._bits)
         flow.is_on, meets = True, False
         for line, wire_bytes in flow.legs:
             if line.flows:
@@ -370,7 +404,8 @@ class FlowFabric:
             self._end(flow, times[1])
         elif flow.done is not None:
             self._engine.at(times[1], partial(self._end, flow, times[1]))
-        self._let_go(train)
+        if train.waiting:
+            self._let_go(train)
 
     def _end(self, flow: Flow, tail_ps: Ps) -> None:
         """The tail is at the end of the route."""
@@ -389,9 +424,7 @@ class FlowFabric:
             return False
         train.waiting.popleft()
         train.flowing[train.flowing.index(flow)] = following
-        for line, _ in flow.legs:
-            line.hand_on(flow, following)
-        flow.is_on, following.is_on = False, True
+        flow.hand_on(following)
         following.begin(now, now)
         if following.first is not None:
             self._plan_first(following, now)
@@ -404,6 +437,7 @@ class FlowFabric:
         if not flow.is_on:
             return
         flow.is_on = False
+        self._free_bits.append(flow.bit)
         for line, _ in flow.legs:
             if line.is_tight and len(line.flows) > 1:
                 self._changed[line] = None
@@ -420,29 +454,22 @@ class FlowFabric:
 
     def _divide(self) -> None:
         """Divide bandwidth anew among all flows that tight edges join with an edge where one has begun or left."""
-        now, changed = self._engine.now_ps, self._changed
+        now = self._engine.now_ps
+        flows, lines = joined(self._changed)
         self._is_due, self._changed = False, {}
-        lines: dict[Line, None] = {}
-        flows: dict[Flow, None] = {}
-        for line in changed:
-            flows.update(dict.fromkeys(line.flows))
-        unseen = list(flows)
-        for flow in unseen:
-            for line, _ in flow.legs:
-                if line.is_tight and line not in lines:
-                    lines[line] = None
-                    more = [other for other in line.flows if other not in flows]
-                    flows.update(dict.fromkeys(more))
-                    unseen += more
         self.divisions += 1
         self.touched += len(flows)
-        for flow in flows:
-            flow.rest, flow.since_ps = flow.rest_at(now), now
+        if not flows:
+            return
+        rates = [flow.rate for flow in flows]
         divide(flows, lines, self._arbitration.weights)
         if self.is_watched:
-            check_division(flows, lines)
-        for flow in flows:
-            self._replan(flow, now)
+            check_division(flows)
+        for flow, rate in zip(flows, rates, strict=True):
+            if flow.rate != rate or flow.event is None or flow.is_alone or flow.past is not None:
+                new, flow.rate = flow.rate, rate
+                flow.rest, flow.since_ps, flow.rate = flow.rest_at(now), now, new
+                self._replan(flow, now)
 
     def _replan(self, flow: Flow, now: Ps) -> None:
         """Make the event of a flow at its rate, if it has none or another."""

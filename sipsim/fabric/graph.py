@@ -140,7 +140,7 @@ class Route(NamedTuple):
 
     def head_ps(self) -> int:
         """Latency of the head: every wire and every node, without the drain."""
-        return self.start_ps + sum(e.wire_ps + e.overhead_ps for e in self.edges)
+        return self.start_ps + sum([e.wire_ps + e.overhead_ps for e in self.edges])
 
     def drain_ps(self, payload_bytes: int) -> int:
         """The drain over the bottleneck, paid once."""

@@ -70,6 +70,16 @@ def test_two_share_and_end_together() -> None:
     assert tails(Journey(0, to(0), 4096), Journey(0, to(1, shared=False), 4096))[0] == lone_ps(4096)
 
 
+def test_what_follows_a_slow_one_has_its_own_limit() -> None:
+    """One whose bytes come slowly, alone; later another of its way meets a third one, which is a little slow."""
+    slow_ps, little_ps, later_ps = 40_960 * PS_PER_BYTE, 5120 * PS_PER_BYTE, 10**9
+    slow = Journey(0, to(0), 4096, slow_ps, slow_ps, source="a")
+    following = slow._replace(start_ps=later_ps, delay_ps=0, span_ps=0)
+    third = Journey(later_ps, to(1), 4096, little_ps, little_ps)
+    together_ps = later_ps + lone_ps(4096) + 4096 * PS_PER_BYTE
+    assert tails(slow, following, third) == [slow_ps + slow.route.head_ps(), together_ps, together_ps]
+
+
 @pytest.mark.parametrize("start_ps", [0, 5_000_000, 50_000_000])
 def test_a_short_one_waits_for_less_than_a_packet_of_a_long_one(start_ps: int) -> None:
     took_ps = tails(Journey(0, to(0), 8 * MIB), Journey(start_ps, to(1), 64))[1] - start_ps
@@ -113,6 +123,11 @@ def test_channels_share_by_weight(weights: tuple[int, ...]) -> None:
     assert (one if first_done else other) == pytest.approx(
         3 * total / weights[0] if first_done else total / weights[1], rel=1e-3
     )
+
+
+def test_with_one_channel_a_source_has_one_train() -> None:
+    fabric = FlowFabric(Engine(), ONE_QUEUE)
+    assert fabric.train("a", 1) is fabric.train("a", 0) is fabric.train("a", 1)
 
 
 def test_a_strict_channel_stops_the_others_which_have_no_event() -> None:
