@@ -88,7 +88,7 @@ def _start(program: str) -> int:
         print(f"{program}: interrupted by Ctrl-C", file=sys.stderr)
         return INTERRUPTED_EXIT
     # Modules stay to the end: collections, the one at exit too, need not go through them. With the collections while
-    # they are imported, that is a quarter of the CPU time of a short run.
+    # they are imported, that is a fifth of the CPU time of a short run.
     gc.freeze()
     gc.enable()
     code: int = main()
