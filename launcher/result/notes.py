@@ -35,7 +35,8 @@ def notes(document: Document, start: str = "", unshown: str = "") -> Iterator[st
     rows, whole = document["runs"], document["whole_run"]
     yield from _busbw(rows)
     yield from _launch(rows, start)
-    yield from unusual(document, unshown)
+    yield from unusual(document)
+    yield from _busy(rows, whole, unshown)
     if whole is not None:
         yield from (f"the whole run: {line}" for line in _usage_lines(whole))
     elif rows and rows[-1]["links"] is not None:
@@ -50,22 +51,20 @@ def notes(document: Document, start: str = "", unshown: str = "") -> Iterator[st
         yield from _rest(rows, max(rank["sim_end_ps"] for rank in document["ranks"]))
 
 
-def brief(document: Document, start: str = "") -> Iterator[str]:
+def brief(document: Document, start: str = "", unshown: str = "") -> Iterator[str]:
     """The short form of :func:`notes`: what bounds the run, and the share of the launch."""
     rows, whole = document["runs"], document["whole_run"]
     if whole is not None:
-        yield from (f"the whole run: {line}" for line in _brief_usage(whole))
+        yield from (f"the whole run: {line}" for line in _brief_usage(whole, unshown))
     elif rows and rows[-1]["links"] is not None:
-        yield from (f"{_of_row(rows)}{line}" for line in _brief_usage(rows[-1]))
+        yield from (f"{_of_row(rows)}{line}" for line in _brief_usage(rows[-1], unshown))
     yield from _launch(rows, start)
 
 
-def unusual(document: Document, unshown: str = "") -> Iterator[str]:
-    """Lines that only some runs have: late starts, outages, and of a busy edge what is ``unshown``."""
+def unusual(document: Document) -> Iterator[str]:
+    """Lines that only some runs have: late starts and outages."""
     yield from _late(document.get("launches", []))
     yield from _outages(document.get("ranks", []))
-    if unshown:
-        yield from _busy(document["runs"], document["whole_run"], unshown)
 
 
 def engine_lines(document: Document) -> Iterator[str]:
@@ -76,7 +75,7 @@ def engine_lines(document: Document) -> Iterator[str]:
         yield f"{_of_row(rows) if whole is None else 'the whole run: '}{_engines(row['engines'])}"
 
 
-def _brief_usage(row: Document) -> Iterator[str]:
+def _brief_usage(row: Document, unshown: str) -> Iterator[str]:
     """A line with the longest waits of kernels, and how busy the busiest link and edge were."""
     parts = []
     if row["kernels"]:
@@ -89,19 +88,27 @@ def _brief_usage(row: Document) -> Iterator[str]:
         busy = _percent(row["busiest_edge_utilisation"])
         parts.append(f"busiest edge inside a SIP {row['busiest_edge']} {busy}")
     if parts:
-        yield "; ".join(parts)
+        yield f"{'; '.join(parts)}{_beyond(_busiest([row])[0], unshown)}"
 
 
 def _busy(rows: list[Document], whole: Document | None, unshown: str) -> Iterator[str]:
     """A line on the edge that was busiest in any row, links among them, if it was so busy that it matters."""
-    used = [row for row in rows if row["links"] is not None] if whole is None else [whole]
-    parts = [(row, part) for row in used for part in ("link", "edge") if row[f"busiest_{part}"] is not None]
-    row, part = max(parts, key=lambda each: each[0][f"busiest_{each[1]}_utilisation"], default=({}, ""))
-    share = row[f"busiest_{part}_utilisation"] if part else 0
-    if share >= BUSY:
+    share, name, row = _busiest([row for row in rows if row["links"] is not None] if whole is None else [whole])
+    if beyond := _beyond(share, unshown):
         of_row = "the whole run: " if whole is not None else _of_row(rows, row)
-        name = f"{part} {row[f'busiest_{part}']}"
-        yield f"{of_row}{name} is busy {_percent(share)}: from {100 * BUSY:.0f} % on no result shows {unshown}"
+        yield f"{of_row}{name} is busy {_percent(share)}{beyond}"
+
+
+def _busiest(rows: list[Document]) -> tuple[float, str, Document]:
+    """How busy the edge was that was busiest in any of some rows, its name, and the row."""
+    parts = [(row, part) for row in rows for part in ("link", "edge") if row[f"busiest_{part}"] is not None]
+    found = ((row[f"busiest_{part}_utilisation"], f"{part} {row[f'busiest_{part}']}", row) for row, part in parts)
+    return max(found, key=lambda each: each[0], default=(0, "", {}))
+
+
+def _beyond(share: float, unshown: str) -> str:
+    """What no result shows where an edge is as busy as ``share``."""
+    return f": from {100 * BUSY:.0f} % on no result shows {unshown}" if unshown and share >= BUSY else ""
 
 
 def _kernels(row: Document) -> str:

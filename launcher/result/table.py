@@ -134,9 +134,12 @@ def _start(runs: list[dict[str, Any]], prepared: Prepared) -> str:
 def _brief(document: dict[str, Any], prepared: Prepared, launches: Sequence[str]) -> list[str]:
     """All lines but the last: algorithm, what bounds the run, launch; then what is worth knowing, as far as it fits."""
     first, *others = _about(document, prepared) or [""]
-    lines = [*([first] if first else []), *where.brief(document, _start(document["runs"], prepared))]
+    lines = [
+        *([first] if first else []),
+        *where.brief(document, _start(document["runs"], prepared), _unshown(prepared)),
+    ]
     checks = (*_unchecked(document, prepared), *_differing(document, prepared))
-    known = [*where.unusual(document, _unshown(prepared)), *launches, *others, *checks, *where.engine_lines(document)]
+    known = [*where.unusual(document), *launches, *others, *checks, *where.engine_lines(document)]
     room = MOST_LINES - 1 - len(lines)
     if len(known) > room:
         left = len(known) - room
