@@ -107,8 +107,8 @@ def _busiest(rows: list[Document]) -> tuple[float, str, Document]:
 
 
 def _beyond(share: float, unshown: str) -> str:
-    """What no result shows where an edge is as busy as ``share``."""
-    return f": from {100 * BUSY:.0f} % on no result shows {unshown}" if unshown and share >= BUSY else ""
+    """What times leave out where an edge is as busy as ``share``."""
+    return f": from {100 * BUSY:.0f} % on times leave out {unshown}" if unshown and share >= BUSY else ""
 
 
 def _kernels(row: Document) -> str:

@@ -217,10 +217,10 @@ class FlowFabric:
 
         The last byte is at the source in ``delay_ps``, the first one ``span_ps`` before it. ``done(head_ps, tail_ps)``
         is called when the tail is at the end of the route, and ``left`` with the same times when the last byte leaves
-        the source; so is ``done`` if the route ends with a link, as it is mailed then. ``first`` is called before, for
-        more than one packet of that link, when the first one has left if nobody holds it back. ``is_fed``: it passes on
-        what comes (:meth:`feed`), no sooner than ``span_ps`` before ``delay_ps`` have passed; or what another transfer
-        brings, which names it as what it ``feeds``. The node between them counts once.
+        the source; so is ``done`` if the route ends with a link, as the frame is mailed then. ``first`` is called
+        before, for more than one packet of that link, when the first one would have left at the link's rate.
+        ``is_fed``: its bytes come later (:meth:`feed`), the first one no sooner than the delay and span say; another
+        transfer that brings them names it as what it ``feeds``. The node between them counts once.
 
         Raises:
             ValueError: for no byte.
@@ -230,7 +230,7 @@ class FlowFabric:
         now = self._engine.now_ps
         tail_ps = now + delay_ps
         if is_fed:
-            flow = Flow(train, way, done, left, NEVER, NEVER, tail_ps)
+            flow = Flow(train, way, done, left, NEVER, NEVER, tail_ps - span_ps)
         else:
             flow = Flow(train, way, done, left, tail_ps - span_ps, tail_ps, tail_ps - span_ps)
         flow.feeds, flow.first = feeds, first
@@ -242,11 +242,13 @@ class FlowFabric:
         return flow
 
     def feed(self, fed: Flow, head_ps: Ps, least_tail_ps: Ps, tail_ps: Ps = NEVER) -> None:
-        """What a fed transfer passes on is at its source: the first byte at ``head_ps``, the last one at ``tail_ps``,
-        or no sooner than at ``least_tail_ps`` while that is not known.
+        """Tell a fed transfer when its bytes are at its source: the first one at ``head_ps``, the last one at
+        ``tail_ps``, or no sooner than at ``least_tail_ps`` while that is not known. All are later by as much as its
+        start has asked for.
         """
-        is_known = fed.head_ps < NEVER
-        fed.head_ps, fed.least_tail_ps, fed.tail_ps = head_ps, least_tail_ps, tail_ps
+        is_known, late_ps = fed.head_ps < NEVER, max(fed.least_head_ps - head_ps, 0)
+        fed.head_ps, fed.least_tail_ps = head_ps + late_ps, least_tail_ps + late_ps
+        fed.tail_ps = tail_ps = min(tail_ps + late_ps, NEVER)
         if not is_known:
             self._let_go(fed.train)
         elif fed.begin_ps >= 0 and not fed.is_on and fed.event is None:

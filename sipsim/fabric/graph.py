@@ -84,9 +84,13 @@ class Edge(NamedTuple):
         return drain_ps(self.wire_bytes(payload_bytes), self.bandwidth_bps)
 
     def first_ps(self, payload_bytes: int) -> int:
-        """Time this wire needs for the first of several packets of a payload; 0 for a payload of one packet."""
-        nbytes = 0 if self.framing is None else self.framing.first_bytes(payload_bytes)
-        return drain_ps(nbytes, self.bandwidth_bps) if nbytes < self.wire_bytes(payload_bytes) else 0
+        """Time this wire needs for the first of several packets of a payload, or for what the node behind it stores if
+        that is longer; 0 for a payload of one packet, or one that is stored whole."""
+        if self.framing is None:
+            return 0
+        first_ps = drain_ps(self.framing.first_bytes(payload_bytes), self.bandwidth_bps)
+        first_ps = max(first_ps, self.framing.stored_ps(payload_bytes))
+        return first_ps if first_ps < self.drain_ps(payload_bytes) else 0
 
 
 class Bottleneck(NamedTuple):

@@ -72,6 +72,23 @@ class Telling(Plain, frozen=True):
         return TellingPort(self, context)
 
 
+class FirstOf(Plain, frozen=True):
+    """Its first packet is shorter than a payload of a byte."""
+
+    def first_bytes(self, payload_bytes: int) -> int:
+        return 0
+
+
+class FirstRaises(Plain, frozen=True):
+    def first_bytes(self, payload_bytes: int) -> int:
+        raise ZeroDivisionError("by nothing")
+
+
+class StoredPart(Plain, frozen=True):
+    def stored_ps(self, payload_bytes: int) -> int:
+        return 10.5  # type: ignore[return-value]
+
+
 class Ack(NamedTuple):
     """So many frames have arrived."""
 
@@ -110,7 +127,7 @@ class AckingPort(Port):
             self.acks.append(1)
             return
         self.arrived += 1
-        self.send_own(Ack(self.arrived), 8, COMM)
+        self.send_own(Ack(self.arrived), 8 if self.arrived % 2 else 300, COMM)
         super().receive(frame)
 
 
@@ -191,7 +208,7 @@ class NoKind:
     """No subclass of ``LinkKind``."""
 
 
-CANNOT_BE = (NoLookahead, Shrinking, Fractional, Failing, NoReaction, Listed, NoKind)
+CANNOT_BE = (FirstOf, FirstRaises, StoredPart, NoLookahead, Shrinking, Fractional, Failing, NoReaction, Listed, NoKind)
 CANNOT_RUN = (Quitting, Vague, Late, Losing)
 KINDS = {kind.__name__: kind for kind in (Slow, Holding, Telling, Acking, *CANNOT_BE, *CANNOT_RUN)}
 
@@ -251,6 +268,9 @@ def test_promises_hold_for_ports_of_ones_own(tmp_path: Path, kind: str, sips: in
         ("Fractional", "links.mine.kind = Fractional: wire_bytes(1) is 1.5; must be a whole number of at least 1"),
         ("Failing", "links.mine.kind = Failing: wire_bytes(1) raised ZeroDivisionError: by nothing"),
         ("Listed", "links.mine.kind = Listed: unhashable type: 'list'; must be a frozen class with parameters that"),
+        ("FirstOf", "links.mine.kind = FirstOf: first_bytes(1) is 0; must be a whole number from 1 to 1"),
+        ("FirstRaises", "links.mine.kind = FirstRaises: first_bytes(1) raised ZeroDivisionError: by nothing"),
+        ("StoredPart", "links.mine.kind = StoredPart: stored_ps(1) is 10.5; must be a whole number from 0 to "),
         ("NoKind", "NoKind'> is registered; must be a subclass of LinkKind"),
         ("NoReaction", "link 0.E>1.W, of kind NoReaction: its reaction_ps is None; must be a whole number of ps, 0 or"),
     ],
@@ -274,3 +294,17 @@ def test_a_port_that_breaks_a_rule_ends_the_run(tmp_path: Path, kind: str, line:
     done = run_on(tmp_path, kind, 3)
     assert done.document["status"] == "failed"
     assert line in done.document["error"]["message"]
+
+
+ONE_FAR = TWO_ON.replace("range(4)", "range(1)").replace("1 + turn * n_elem // 4", "1")
+
+
+@pytest.mark.parametrize("n_elem", [100, 1000])
+def test_a_port_that_sends_later_does_so_with_what_passes_through_too(tmp_path: Path, n_elem: int) -> None:
+    """Of frames of one packet and of several: two hops, two delays, after all kernels have begun."""
+    preset = {"kind": "Slow", "source": "the tests", "params": {"bandwidth_GBps": 10, "latency_ns": 40}}
+    cubes = ("--set", "sip.cube_mesh.w=2", "--set", "sip.cube_mesh.h=1", "--n-elem", n_elem, "--no-verify-data")
+    flags = ("--set", f"links.mine={json.dumps(preset)}", "--link", "mine", "--sips", 5, *cubes)
+    done = run(*ccl_file(tmp_path, ONE_FAR), *flags)
+    assert done.document["status"] == "ok", done.document["error"]
+    assert done.document["runs"][0]["time_ns"] * 1000 >= 2 * HOLD_PS

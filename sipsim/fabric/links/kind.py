@@ -94,6 +94,18 @@ class PortContext(NamedTuple):
     outages: tuple[Outage, ...] = ()
 
 
+class _Arrival:
+    """A frame whose first packet is here: its transfer, when its first byte came, and for how long it is held back."""
+
+    __slots__ = ("came", "has_ended", "head_ps", "held_ps")
+
+    def __init__(self, held_ps: Ps = 0) -> None:
+        self.held_ps = held_ps
+        self.came: Any = None
+        self.head_ps: Ps = 0
+        self.has_ended = False
+
+
 class Port:
     """The near end of a link between SIPs: frames leave by it, and those of the far end arrive at it.
 
@@ -130,8 +142,7 @@ class Port:
         self._under_way: dict[Train, int] = {}
         self._announced: dict[int, Ps] = {}
         self._begun: set[int] = set()
-        self._arriving: dict[int, tuple[Any, Ps]] = {}
-        self._held_ps: dict[int, Ps] = {}
+        self._arriving: dict[int, _Arrival] = {}
         self._count = 0
         self._own_way = Route(
             self.node, 0, (link_edge(str(self.node.place), link.latency_ps, link.bandwidth_bps, link),)
@@ -174,7 +185,7 @@ class Port:
         self._note_under_way(train)
         self._count += 1
         sent, first = partial(self._sent, frame, self._count, train), None
-        if self._sends_twice:
+        if self._sends_twice and type(frame[3]) not in self.own_payloads:
             first = partial(self._first_sent, frame, self._count)
         return self._context.fabric.start(train, way, nbytes, sent, left, delay_ps, frame[2], None, is_fed, first)
 
@@ -265,32 +276,36 @@ class Port:
         came = self._context.on_frame(self.node, stored)
         if frame.number:
             now_ps = self._context.engine.now_ps
-            head_ps = now_ps - stored.span_ps
-            self._arriving[frame.number] = came, head_ps
-            self._context.fabric.feed(came, head_ps, now_ps + stored.rest_ps)
+            arrival = self._arriving.setdefault(frame.number, _Arrival())
+            arrival.came, arrival.head_ps = came, now_ps - stored.span_ps
+            self._context.fabric.feed(came, arrival.head_ps, now_ps + stored.rest_ps)
 
     def pass_on(self, frame: Frame, delay_ps: Ps) -> None:
         """Let a frame that arrives go on in ``delay_ps``; called by :meth:`receive` of other ports."""
         if frame.number:
-            self._held_ps[frame.number] = delay_ps
+            self._arriving[frame.number] = _Arrival(delay_ps)
         self._later(delay_ps, partial(Port.receive, self, frame))
 
     def is_arriving(self, number: int) -> bool:
-        """Whether the first packet of a frame is here, and its last byte is not."""
-        return number in self._arriving or number in self._held_ps
+        """Whether the first packet of a frame is here, and its transfer does not know its last byte yet."""
+        return number in self._arriving
+
+    def may_end(self, number: int) -> bool:
+        """Whether the first packet of a frame is here, and its last byte has not come."""
+        return number in self._arriving and not self._arriving[number].has_ended
 
     def receive_tail(self, tail: Tail) -> None:
-        """The last byte of a frame arrives now whose first packet is here."""
-        held_ps = self._held_ps.pop(tail.number, 0)
-        if held_ps:
-            self._later(held_ps, partial(self._end_arrival, tail.number))
+        """The last byte arrives of a frame whose first packet came before."""
+        arrival = self._arriving[tail.number]
+        arrival.has_ended = True
+        if arrival.held_ps:
+            self._later(arrival.held_ps, partial(self._end_arrival, tail.number))
         else:
             self._end_arrival(tail.number)
 
     def _end_arrival(self, number: int) -> None:
-        now_ps = self._context.engine.now_ps
-        came, head_ps = self._arriving.pop(number)
-        self._context.fabric.feed(came, head_ps, now_ps, now_ps)
+        now_ps, arrival = self._context.engine.now_ps, self._arriving.pop(number)
+        self._context.fabric.feed(arrival.came, arrival.head_ps, now_ps, now_ps)
 
     def _later(self, delay_ps: Ps, call: Callable[[], None]) -> None:
         """Call in ``delay_ps``. What that sends is announced."""
@@ -352,8 +367,8 @@ class AnyLinkKind(Section, frozen=True):
         raise NotImplementedError
 
     def first_bytes(self, payload_bytes: int) -> int:
-        """Bytes on the wire of the first packet of a payload: when that is there the far end knows of the frame
-        (:class:`Port`).
+        """Bytes on the wire of the first packet of a payload, from ``wire_bytes(1)`` to all. When that packet arrives
+        the far SIP learns of the frame (:class:`Port`).
         """
         return self.wire_bytes(min(payload_bytes, PACKET_BYTES))
 

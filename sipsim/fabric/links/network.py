@@ -270,12 +270,17 @@ class Endpoint:
                     raise BadPacket(f"is a message, and no link to SIP {self._sip} has that channel")
                 if type(packet.payload) not in port.own_payloads:
                     self._router.check(port.node, packet, self._engine.now_ps)
+                elif packet.number:
+                    raise BadPacket(
+                        f"is a {type(packet.payload).__name__} in parts, which ports do not send each other"
+                    )
                 if port.is_arriving(packet.number):
                     raise BadPacket(f"begins frame {packet.number}, which has begun and not ended")
             elif type(packet) is Tail:
                 port = self._ports.get(channel)
-                if port is None or not port.is_arriving(packet.number):
-                    raise BadPacket(f"ends frame {packet.number}, which has not begun")
+                if port is None or not port.may_end(packet.number):
+                    what = "which has not begun, or has ended; a port hands each frame that arrives to Port.receive or "
+                    raise BadPacket(f"ends frame {packet.number}, {what}Port.pass_on")
             else:
                 take = self._controls.get(type(packet))
                 if take is None:

@@ -1,5 +1,6 @@
 """Rules for ``links``, the link presets, and for the presets in use."""
 
+from broker.ids import MAX_PS
 from sipsim.config.check import convert_part
 from sipsim.config.document import Path, Problem, Rule, dotted, refused, unregistered
 from sipsim.config.schema import Resolved
@@ -64,7 +65,9 @@ def link_params_fit_kind(resolved: Resolved) -> Problem | None:
 
 
 def link_kinds_frame_payloads(resolved: Resolved) -> Problem | None:
-    """``wire_bytes`` of every preset is a whole number, no less than the payload, and never less for more of it."""
+    """``wire_bytes`` of every preset is a whole number, no less than the payload, and never less for more of it; of
+    ``first_bytes`` the first packet is no less than a payload of a byte and no more than all; ``stored_ps`` is a time.
+    """
     for name in resolved.links.links:
         path, least = ("links", name, "kind"), 0
         for nbytes in PAYLOADS:
@@ -80,6 +83,26 @@ def link_kinds_frame_payloads(resolved: Resolved) -> Problem | None:
                 )
                 return refused(path, resolved.links.links[name].kind, what)
             least = wire_bytes
+            problem = _first_packet(resolved, name, nbytes, wire_bytes)
+            if problem is not None:
+                return problem
+    return None
+
+
+def _first_packet(resolved: Resolved, name: str, nbytes: int, wire_bytes: int) -> Problem | None:
+    link = link_of_preset(resolved, name)
+    bounds = {"first_bytes": (link.wire_bytes(1), wire_bytes), "stored_ps": (0, MAX_PS)}
+    for method, (least, most) in bounds.items():
+        try:
+            found = getattr(link, method)(nbytes)
+        except BaseException as error:
+            pass_on_halt(error)
+            what = f"{method}({nbytes}) raised {error_text(error)}"
+        else:
+            if type(found) is int and least <= found <= most:
+                continue
+            what = f"{method}({nbytes}) is {found!r}; must be a whole number from {least} to {most}"
+        return refused(("links", name, "kind"), resolved.links.links[name].kind, what)
     return None
 
 

@@ -142,6 +142,18 @@ def test_alone_it_takes_the_timing_contract_over_both(gbps: float, nbytes: int) 
     assert boundary.ends_ps(offered) == [77 + boundary.whole[0].latency_ps(nbytes)]
 
 
+@pytest.mark.parametrize("stored", [1, 300, 1500, 10**7])
+@pytest.mark.parametrize("nbytes", [1, 256, 512, 4096])
+def test_what_a_link_stores_is_held_back_whatever_its_first_packet(
+    stored: int, nbytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Up to the whole frame."""
+    monkeypatch.setattr(Ucie, "stored_ps", lambda self, payload: self.drain_ps(min(payload, stored)))
+    boundary = Boundary(20)
+    offered = [Offered(0, 0, 77, nbytes, boundary.whole[0])]
+    assert boundary.ends_ps(offered) == [77 + boundary.whole[0].latency_ps(nbytes)]
+
+
 @pytest.mark.parametrize(("gbps", "far_in", "most"), [(64, 2, 0.05), (12.5, 5, 0.1)])
 @pytest.mark.parametrize("percent", [30, 60, 80])
 def test_far_and_local_transfers_are_near_to_packets_over_the_whole_route(
