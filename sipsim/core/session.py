@@ -35,7 +35,7 @@ class Model(Protocol):
     """What a session simulates."""
 
     def receive(self, channel: int, body: bytes) -> None:
-        """A packet's last byte arrives on ``channel``, now."""
+        """A packet arrives on ``channel``, now."""
 
     def waiting(self) -> int:
         """The number of kernels and scripts that wait."""
@@ -124,7 +124,7 @@ class Session:
         return self.packets_taken - len(self._held) - self.engine.arrivals
 
     def emit(self, channel: int, arrival_ps: Ps, body: bytes) -> None:
-        """Send a packet whose last byte arrives at ``arrival_ps``.
+        """Send a packet that arrives at ``arrival_ps``.
 
         Raises:
             InvariantViolation: when it would arrive sooner than the channel's lookahead or a promise allows.

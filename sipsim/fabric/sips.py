@@ -242,7 +242,7 @@ class JoinedSips:
         return [presets[name].kind for name in link_presets(sips, self.links) or [sips.link]]
 
     def least_way_ps(self, link: int) -> Ps:
-        """The least time from the sending of a frame, at its source, until its last byte is on link number ``link``.
+        """The least time from the sending of a byte of a frame, at its source, until it is on link number ``link``.
 
         A chip that knows its sources may return more than 0; then links look ahead further.
         """

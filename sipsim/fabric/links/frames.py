@@ -76,12 +76,12 @@ class FrameBody(Body):
     dst_sip: Small
     nbytes: Number
     span_ps: Number
-    number: Number
-    rest_ps: Number
+    frame_number: Number
+    frame_rest_ps: Number
 
     def packet(self) -> Frame:
         """A frame with the payload."""
-        return Frame(self.dst_sip, self.nbytes, self.span_ps, self.payload(), self.number, self.rest_ps)
+        return Frame(self.dst_sip, self.nbytes, self.span_ps, self.payload(), self.frame_number, self.frame_rest_ps)
 
 
 BodyType = TypeVar("BodyType", bound=type[Body])
@@ -140,11 +140,13 @@ def codec(payload: type, fields: Fields = tuple) -> Callable[[BodyType], BodyTyp
     """Class decorator of a schema: the codec of ``payload``, whose values ``fields`` returns in the schema's order.
 
     Raises:
-        ValueError: without a tag, or with one that is taken or kept for the simulator.
+        ValueError: without a tag, or with one that is taken or kept for the simulator; for a field of the frame itself.
         TypeError: for what a frame would carry and is no :class:`Payload`.
     """
 
     def add(body: BodyType) -> BodyType:
+        if issubclass(body, FrameBody) and (taken := set(FrameBody.__struct_fields__) & set(body.__annotations__)):
+            raise ValueError(f"{min(taken)} of {payload.__name__} is a field of each frame; give another name")
         if issubclass(body, FrameBody) and not hasattr(payload, "data_bytes"):
             raise TypeError(f"{payload.__name__} has no data_bytes; a frame's payload tells how much data it carries")
         _CODECS.add(payload, body, fields)

@@ -163,7 +163,7 @@ class Port:
         """Nothing that was announced is sent before this. ``next_ps``: the next local event, from which on a SIP may
         send what is not announced, after its egress; a port that needs less time for that returns less.
 
-        What is announced is not sent before its last byte could have left its source if nobody else were there. That
+        What is announced is not sent before its first packet, or last byte, could have left its source alone. That
         holds whatever the fabric decides later.
         """
         now_ps = self._context.engine.now_ps

@@ -257,7 +257,7 @@ class Endpoint:
         self._controls = controls
 
     def receive(self, channel: int, body: bytes) -> None:
-        """A packet's last byte is here.
+        """A packet of the mail arrives.
 
         Raises:
             InvariantViolation: for one that no SIP of this system can have sent.

@@ -172,6 +172,18 @@ def test_any_packet_is_accepted_or_raises_a_named_error(channel: int, packet: Fr
         received(channel, encode(packet))
 
 
+def test_a_payload_has_no_field_of_its_frame() -> None:
+    class Named(NamedTuple):
+        frame_number: int
+        data_bytes: int = 0
+
+    class NamedBody(FrameBody, tag=2**20):
+        frame_number: Number
+
+    with pytest.raises(ValueError, match=r"^frame_number of Named is a field of each frame; "):
+        codec(Named)(NamedBody)
+
+
 def test_a_payload_says_how_much_data_it_carries() -> None:
     class Silent(NamedTuple):
         number: int
