@@ -1,5 +1,7 @@
 """Rules for ``links``, the link presets, and for the presets in use."""
 
+from collections.abc import Callable
+
 from broker.ids import MAX_PS
 from sipsim.config.check import convert_part
 from sipsim.config.document import Path, Problem, Rule, dotted, refused, unregistered
@@ -68,42 +70,38 @@ def link_kinds_frame_payloads(resolved: Resolved) -> Problem | None:
     """``wire_bytes`` of every preset is a whole number, no less than the payload, and never less for more of it; of
     ``first_bytes`` the first packet is no less than a payload of a byte and no more than all; ``stored_ps`` is a time.
     """
-    for name in resolved.links.links:
-        path, least = ("links", name, "kind"), 0
-        for nbytes in PAYLOADS:
-            try:
-                wire_bytes = link_of_preset(resolved, name).wire_bytes(nbytes)
-            except BaseException as error:
-                pass_on_halt(error)
-                what = f"wire_bytes({nbytes}) raised {error_text(error)}"
-                return refused(path, resolved.links.links[name].kind, what)
-            if type(wire_bytes) is not int or wire_bytes < max(nbytes, least):
-                what = (
-                    f"wire_bytes({nbytes}) is {wire_bytes!r}; must be a whole number of at least {max(nbytes, least)}"
-                )
-                return refused(path, resolved.links.links[name].kind, what)
-            least = wire_bytes
-            problem = _first_packet(resolved, name, nbytes, wire_bytes)
-            if problem is not None:
-                return problem
-    return None
-
-
-def _first_packet(resolved: Resolved, name: str, nbytes: int, wire_bytes: int) -> Problem | None:
-    link = link_of_preset(resolved, name)
-    bounds = {"first_bytes": (link.wire_bytes(1), wire_bytes), "stored_ps": (0, MAX_PS)}
-    for method, (least, most) in bounds.items():
+    for name, preset in resolved.links.links.items():
+        link, least = link_of_preset(resolved, name), 0
         try:
-            found = getattr(link, method)(nbytes)
-        except BaseException as error:
-            pass_on_halt(error)
-            what = f"{method}({nbytes}) raised {error_text(error)}"
-        else:
-            if type(found) is int and least <= found <= most:
-                continue
-            what = f"{method}({nbytes}) is {found!r}; must be a whole number from {least} to {most}"
-        return refused(("links", name, "kind"), resolved.links.links[name].kind, what)
+            for nbytes in PAYLOADS:
+                least = _tried(link.wire_bytes, nbytes, max(nbytes, least))
+                _tried(link.first_bytes, nbytes, link.wire_bytes(1), least)
+                _tried(link.stored_ps, nbytes, 0, MAX_PS)
+        except _CannotBe as error:
+            return refused(("links", name, "kind"), preset.kind, str(error))
     return None
+
+
+class _CannotBe(Exception):
+    """What a method of a link kind returned or raised, and what it must return."""
+
+
+def _tried(method: Callable[[int], int], nbytes: int, least: int, most: int | None = None) -> int:
+    """The value of a link kind's method for a payload: a whole number from ``least`` to ``most``, if there is a most.
+
+    Raises:
+        _CannotBe: for anything else.
+    """
+    call = f"{method.__name__}({nbytes})"
+    try:
+        found = method(nbytes)
+    except BaseException as error:
+        pass_on_halt(error)
+        raise _CannotBe(f"{call} raised {error_text(error)}") from None
+    if type(found) is not int or found < least or (most is not None and found > most):
+        bounds = f"of at least {least}" if most is None else f"from {least} to {most}"
+        raise _CannotBe(f"{call} is {found!r}; must be a whole number {bounds}")
+    return found
 
 
 def own_presets_fit_links(resolved: Resolved) -> Problem | None:
