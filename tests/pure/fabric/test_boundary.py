@@ -12,6 +12,7 @@ from water_filling import Offered
 from sipsim.core.engine import ARRIVAL, Engine
 from sipsim.core.units import PS_PER_S, gbytes_per_s_to_bps
 from sipsim.fabric.channels import Arbitration
+from sipsim.fabric.delays import Past, delayed
 from sipsim.fabric.flows import FlowFabric
 from sipsim.fabric.graph import Edge, Node, Route, link_edge, port_node
 from sipsim.fabric.links.frames import Frame, FrameBody, Number, codec, decode
@@ -20,6 +21,8 @@ from sipsim.fabric.links.ucie import Ucie
 
 CHANNELS = Arbitration(256, (50, 50))
 NEAR_PES, LOCAL_PES = range(4), range(4, 8)
+BESIDE = 8
+"""A source whose transfers use PE 0's edge to the link and not the link."""
 
 
 class Parcel(NamedTuple):
@@ -57,6 +60,7 @@ class Boundary:
 
     def __init__(self, gbps: float) -> None:
         self.link = Ucie(gbps, 2, 25, 0.04, 2, 4, None, 0)
+        self.far_history: list[Past] = []
         self.near = [
             Route(Node("pe", 0, place), 0, (own(place, port_node("E")), self._link_edge())) for place in NEAR_PES
         ]
@@ -89,6 +93,7 @@ class Boundary:
         """When the last byte of each transfer is at the memory."""
         engine = Engine()
         near, far = FlowFabric(engine, CHANNELS), FlowFabric(engine, CHANNELS)
+        far.history = self.far_history
         ends: dict[int, int] = {}
         lookahead_ps = self.link.latency_ps
 
@@ -115,8 +120,9 @@ class Boundary:
                 train = near.train(each.source, each.channel)
                 sender.send(Frame(1, each.nbytes, 0, Parcel(at)), self.near[each.source], train)  # type: ignore[index]
             else:
-                train = far.train(each.source, each.channel)
-                far.start(train, each.route, each.nbytes, lambda _head, tail: ends.update({at: tail}))
+                fabric = near if each.source == BESIDE else far
+                train = fabric.train(each.source, each.channel)
+                fabric.start(train, each.route, each.nbytes, lambda _head, tail: ends.update({at: tail}))
 
         for at, each in enumerate(offered):
             engine.at(each.start_ps, lambda at=at: start(at))  # type: ignore[misc]
@@ -167,6 +173,16 @@ def test_far_and_local_transfers_are_near_to_packets_over_the_whole_route(
     for is_far in (True, False):
         off = slowdown(flows, every, is_far) / slowdown(packets, every, is_far) - 1
         assert abs(off) <= most
+
+
+def test_what_a_frame_loses_to_others_before_its_link_is_not_lost_behind_it() -> None:
+    """It takes twice as long to leave its PE as alone, and meets 4 KiB at the memory."""
+    boundary, nbytes = Boundary(64), 2**18
+    beside = boundary.near[0]._replace(edges=boundary.near[0].edges[:1])
+    frame, local = Offered(0, 0, 0, nbytes, boundary.whole[0]), Offered(4, 0, 1_000_000, 4096, boundary.whole[4])
+    boundary.ends_ps([frame, Offered(BESIDE, 0, 0, nbytes, beside), local])
+    (far,) = [each for each in delayed(boundary.far_history) if each.nbytes == nbytes]
+    assert 0 < sum(share.delay_ps for share in far.shares) <= frame.route.drain_ps(4096)
 
 
 def test_a_frame_that_is_mailed_once_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,7 @@
 """Packets that decode, and that no SIP of this system can have sent, raise named errors and have no other effect."""
 
 import contextlib
+from functools import partial
 from typing import NamedTuple
 
 import msgpack
@@ -182,6 +183,41 @@ def test_a_payload_has_no_field_of_its_frame() -> None:
 
     with pytest.raises(ValueError, match=r"^frame_number of Named is a field of each frame; "):
         codec(Named)(NamedBody)
+
+
+FIRST, ENDS = MESSAGE._replace(number=3, rest_ps=50), Tail(3)
+
+
+@pytest.mark.parametrize("held_ps", [0, 1000])
+@pytest.mark.parametrize(
+    ("packets", "why"),
+    [
+        ([FIRST, ENDS], ""),
+        ([FIRST, FIRST], "begins frame 3, which has begun and not ended"),
+        ([FIRST, ENDS, ENDS], "ends frame 3, which has not begun, or has ended"),
+        ([FIRST, FIRST._replace(number=4), Tail(4), Tail(4)], "ends frame 4, which has not begun, or has ended"),
+    ],
+)
+def test_a_frame_begins_and_ends_once(packets: list[Frame | Tail], why: str, held_ps: int) -> None:
+    """Also if its port holds it back."""
+    sip = Sip(0, PLAN, lambda _to, _parcel: None)
+    port = sip.network.ports.by_arrival[IN]
+    if held_ps:
+        port.receive = lambda frame: port.pass_on(frame, held_ps)  # type: ignore[method-assign]
+    for at, packet in enumerate(packets):
+        sip.engine.at(NOW_PS + 50 * at, partial(sip.receive, IN, encode(packet)))
+    with pytest.raises(InvariantViolation, match=why) if why else contextlib.nullcontext():
+        sip.engine.run_before(None, 1000)
+    if not why:
+        assert sip.ipcqs[PLACE.cube, PLACE.pe].queues[ENTRY.direction].peer_head_cache == 1
+        assert not port.is_arriving(3)
+
+
+def test_what_ports_send_each_other_comes_whole() -> None:
+    sip = Sip(0, PLAN, lambda _to, _parcel: None)
+    sip.network.ports.by_arrival[IN].own_payloads = (PeMessage,)  # type: ignore[misc]
+    with pytest.raises(InvariantViolation, match="is a PeMessage in parts"):
+        sip.receive(IN, encode(FIRST))
 
 
 def test_a_payload_says_how_much_data_it_carries() -> None:
