@@ -1,5 +1,6 @@
 """The virtual channels of ADR-0023 D8 and D18, and their weights at an edge."""
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from sipsim.fabric.graph import Framing
@@ -32,7 +33,7 @@ class Arbitration(NamedTuple):
         """The channel whose weight counts for ``vc``: itself, or the only one.
 
         Raises:
-            ValueError: a channel without weight.
+            ValueError: for a number that no channel has.
         """
         weights = self.weights
         if len(weights) == 1:
@@ -42,8 +43,9 @@ class Arbitration(NamedTuple):
         return vc
 
 
-class ChunkFraming(NamedTuple):
-    """The framing of a wire on which each chunk has a header; ``around``: what frames the chunks in turn."""
+@dataclass(frozen=True)
+class ChunkFraming(Framing):
+    """The framing of a wire on which each chunk has a header; ``around``: a further framing of the chunks, as flits."""
 
     chunk_bytes: int
     header_bytes: int
@@ -53,14 +55,6 @@ class ChunkFraming(NamedTuple):
         """Bytes of the chunks of a payload with their headers."""
         chunks_bytes = payload_bytes - -payload_bytes // self.chunk_bytes * self.header_bytes
         return chunks_bytes if self.around is None else self.around.wire_bytes(chunks_bytes)
-
-    def first_bytes(self, payload_bytes: int) -> int:
-        """Those of the first chunk."""
-        return self.wire_bytes(min(payload_bytes, self.chunk_bytes))
-
-    def stored_ps(self, payload_bytes: int) -> int:
-        """Chunks go on as they come."""
-        return 0 if self.around is None else self.around.stored_ps(payload_bytes)
 
 
 ONE_QUEUE = Arbitration(256, (1,))

@@ -30,8 +30,8 @@ queue of eight an input, is typically 6 % off at 30 % load of the busiest edge, 
 that differ in their buffers alone differ as much (docs/decisions.md).
 """
 UNSHOWN = (
-    "head-of-line blocking in a router's input, less for far PEs on a chain, buffers that take up a burst, and tree "
-    "saturation"
+    "head-of-line blocking in a router's input, the smaller share of far PEs on a chain, bursts that buffers take up, "
+    "and tree saturation"
 )
 _WAYS_KEPT = 4096
 _BYTE = PS_PER_S << RATE_BITS
@@ -192,7 +192,7 @@ class FlowFabric:
         """What ``source`` sends on a channel: the same train each time. ``is_reply`` changes nothing here.
 
         Raises:
-            ValueError: for a channel without weight.
+            ValueError: for a channel that the arbitration does not have.
         """
         train = self._trains.get((source, vc))
         if train is None:
@@ -341,18 +341,18 @@ class FlowFabric:
             self._plan(flow)
 
     def _plan_first(self, flow: Flow, now: Ps) -> None:
-        """Make the event of the first packet of several, unless the whole transfer has left then."""
+        """Make the event of the first packet of several, unless the transfer would leave before that event. A transfer
+        leaves no sooner than at its own limit, so that event comes before its leaving."""
         mail_ps = max(flow.begin_ps + flow.way.first_ps, now)
-        if flow.way.first_ps and (mail_ps < flow.begin_ps + flow.own_ps or flow.tail_ps == NEVER):
+        if flow.way.first_ps and mail_ps < flow.begin_ps + flow.own_ps:
             flow.mail_ps = mail_ps
             self._engine.at(mail_ps, partial(self._mail_first, flow))
 
     def _mail_first(self, flow: Flow) -> None:
-        if flow.mail_ps < NEVER:
-            assert flow.first is not None
-            flow.mail_ps, head_ps = NEVER, flow.way.head_ps
-            begin_ps, own_ps = flow.begin_ps, flow.own_ps
-            flow.first(begin_ps + head_ps, self._engine.now_ps + head_ps, begin_ps + own_ps + head_ps)
+        assert flow.first is not None
+        flow.mail_ps, head_ps = NEVER, flow.way.head_ps
+        least_leave_ps = flow.begin_ps + flow.own_ps
+        flow.first(flow.begin_ps + head_ps, self._engine.now_ps + head_ps, least_leave_ps + head_ps)
 
     def _drop_gone(self, line: Line, now: Ps) -> None:
         for flow in [each for each in line.flows if each.is_alone and each.leave_ps <= now]:
@@ -389,7 +389,6 @@ class FlowFabric:
             self._await(flow, flow.tail_ps)
             return
         flow.leave_ps = train.free_ps = now
-        flow.mail_ps = NEVER
         if flow.past is not None:
             flow.past.leave_ps = now
         if not self._hand_on(flow, now):

@@ -5,6 +5,7 @@ cubes cost nothing. All SIPs of a system share one graph.
 """
 
 from abc import ABC, abstractmethod
+from dataclasses import replace
 from functools import cached_property
 from itertools import pairwise
 from typing import Any, ClassVar, NamedTuple, Protocol
@@ -201,7 +202,7 @@ class CubeMeshGraph:
             part = self._parts[one.kind]
             wire_mm, framing = part.wire_mm(other.kind), part.framing(other.kind)
             if self._chunks is not None:
-                framing = self._chunks._replace(around=framing)
+                framing = replace(self._chunks, around=framing)
             wire_ps = ns_to_ps(round(wire_mm * self._ns_per_mm, 9))
             bandwidth_bps = min(self._parts[node.kind].bandwidth_bps for node in key)
             self._edges[key] = Edge(src, dst, wire_ps, self.overhead_ps(dst), bandwidth_bps, framing)

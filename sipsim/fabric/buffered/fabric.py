@@ -97,7 +97,7 @@ class BufferedFabric:
         """What ``source`` sends on a channel; ``is_reply``: in the virtual network of replies.
 
         Raises:
-            ValueError: for a channel without weight.
+            ValueError: for a channel that the arbitration does not have.
         """
         vc = self._arbitration.queue_of(vc)
         found = self._trains.get((source, vc))

@@ -333,7 +333,7 @@ class Port:
 
 
 PACKET_BYTES = 256
-"""ADR-0023 D19. Of kinds that name no other packets."""
+"""The payload of a packet of a kind that names no other (ADR-0023 D19)."""
 
 
 class LatencyPart(NamedTuple):
@@ -351,7 +351,7 @@ class AnyLinkKind(Section, frozen=True):
     """Parameters every link has. Subclasses add their framing and the parts of their latency.
 
     The latency must be positive: a link's lookahead, without which SIPs cannot run in parallel, is the latency and
-    the least chunk (:meth:`lookahead_ps`; DESIGN section 5).
+    the least way to it (:meth:`lookahead_ps`; DESIGN section 5).
     """
 
     bandwidth_GBps: Annotated[float, Meta(ge=1e-9, le=1e6)]

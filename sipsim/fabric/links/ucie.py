@@ -10,17 +10,20 @@ Limits: one module each way, without repair or retraining; no flit is sent again
 transfers do not share a flit; the credits of the adapters never run out.
 """
 
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 from msgspec import Meta
 
 from sipsim.config.schema import FlitBytes, FlitOverhead, NonNegative
 from sipsim.core.units import ns_to_ps
+from sipsim.fabric.graph import Framing
 from sipsim.fabric.links.kind import LINK_KINDS, AnyLinkKind, LatencyPart
 
 
-class UcieCrossing(NamedTuple):
+@dataclass(frozen=True)
+class UcieCrossing(Framing):
     """One crossing; all times in ps. ``flit_bytes`` is None where payloads are sent without flits."""
 
     fdi_to_fdi_ps: int
@@ -39,14 +42,6 @@ class UcieCrossing(NamedTuple):
         if self.flit_bytes is None:
             return payload_bytes
         return -(-payload_bytes // (self.flit_bytes - self.flit_overhead_bytes)) * self.flit_bytes
-
-    def first_bytes(self, payload_bytes: int) -> int:
-        """Those of a flit, where payloads are sent in flits."""
-        return self.flit_bytes or self.wire_bytes(payload_bytes)
-
-    def stored_ps(self, payload_bytes: int) -> int:
-        """Flits go on as they come."""
-        return 0
 
 
 @LINK_KINDS.register("ucie")
