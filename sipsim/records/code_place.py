@@ -45,7 +45,7 @@ def code_place(frame: FrameType | None, chip_file: str = "") -> CodePlace:
     less = (*INSTALLED, chip_file) if chip_file else INSTALLED
     while frame is not None:
         code = frame.f_code
-        if _is_users(code.co_filename):
+        if _is_users(_source(frame)):
             place = CodePlace(_absolute(code.co_filename), frame.f_lineno or 0, word)
             if not code.co_filename.startswith(less) or code.co_filename.startswith(_ALGORITHMS):
                 return place
@@ -82,17 +82,19 @@ def outermost_users(frame: FrameType | None, base: FrameType) -> FrameType | Non
 def user_line(frame: FrameType | None) -> CodeLine:
     """The file and line of the innermost user code of a frame and its callers; "" and 0 for none. Quick."""
     while frame is not None:
-        filename = frame.f_code.co_filename
-        if _known_users[filename]:
-            return filename, frame.f_lineno
+        if _known_users[_source(frame)]:
+            return frame.f_code.co_filename, frame.f_lineno
         frame = frame.f_back
     return "", 0
 
 
 def raised_at(error: BaseException) -> str:
     """``file:line`` of the innermost user code that an exception passed through, in the working directory or not."""
-    places = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(trace_of(error))]
-    users = [place for place in places if _known_users[place[0]] and not place[0].startswith(INSTALLED)]
+    users = [
+        (frame.f_code.co_filename, line)
+        for frame, line in traceback.walk_tb(trace_of(error))
+        if _known_users[_source(frame)] and not frame.f_code.co_filename.startswith(INSTALLED)
+    ]
     return shown(_absolute(users[-1][0]), users[-1][1], working_folder()) if users else ""
 
 
@@ -149,6 +151,16 @@ def shown(file: str, line: int, folder: str = "") -> str:
     if folder and path.is_relative_to(folder):
         return f"{path.relative_to(folder)}:{line}"
     return f"{Path(*path.parts[-2:]) if len(path.parts) > 2 else path}:{line}"
+
+
+def _source(frame: FrameType) -> str:
+    """The file of a frame's code; for generated code such as a dataclass's ``__init__``, that of its module."""
+    filename = frame.f_code.co_filename
+    if not filename.startswith("<"):
+        return filename
+    if str(frame.f_globals.get("__name__")).startswith("namedtuple_"):
+        return "<frozen collections>"
+    return str(frame.f_globals.get("__file__", filename))
 
 
 def _is_users(filename: str) -> bool:

@@ -11,10 +11,11 @@ import pytest
 import sipsim.records.code_place
 from broker.wire import BadFrame
 from sipsim.chips.ahbm.collectives.algorithms import intercube_allreduce
+from sipsim.chips.ahbm.host.layout import DPPolicy
 from sipsim.chips.ahbm.tl import language
 from sipsim.core import task
 from sipsim.node import sip_node
-from sipsim.records.code_place import INSTALLED, code_place, shown
+from sipsim.records.code_place import INSTALLED, CodePlace, code_place, raised_at, shown
 from sipsim.records.dump import SipDump, TaskState, dump_as_text, dump_from_text
 
 ROOT = Path(sipsim.__file__).parents[1]
@@ -64,6 +65,25 @@ def test_the_innermost_user_code(calls: list[tuple[str, str]], place: tuple[str,
         assert tuple(code_place(frame)) == place
     else:
         assert code_place(frame).file == __file__
+
+
+def test_generated_code_belongs_to_the_module_that_asked_for_it() -> None:
+    """The ``__init__`` of a dataclass and the ``__new__`` of a named tuple; both call their file ``<string>``."""
+    found: list[FrameType] = []
+    sys.setprofile(lambda frame, event, _: found.append(frame) if event == "call" else None)
+    with contextlib.suppress(ValueError):
+        CodePlace()
+        DPPolicy("nowhere")
+    sys.setprofile(None)
+    generated = [frame for frame in found if frame.f_code.co_filename == "<string>"]
+    assert [frame.f_code.co_name for frame in generated] == ["<lambda>", "__init__"]
+    assert [code_place(frame).file for frame in generated] == [__file__, __file__]
+
+
+def test_an_error_in_generated_code_is_raised_at_its_call() -> None:
+    with pytest.raises(ValueError, match="nowhere") as caught:
+        DPPolicy("nowhere")
+    assert raised_at(caught.value).partition(":")[0].endswith(Path(__file__).name)
 
 
 def test_an_installed_package_is_named_where_there_is_no_other_code(monkeypatch: pytest.MonkeyPatch) -> None:
