@@ -16,12 +16,19 @@ MOST_NAMED = 16
 
 
 class Sharing(NamedTuple):
-    """``delay_ps`` on the edge from ``src`` to ``dst``; ``others``: the way of most of those that were there then."""
+    """``delay_ps`` on the edge from ``src`` to ``dst``, or on a ``memory``'s; ``others``: the way of most of those that
+    were there then."""
 
     src: Node
     dst: Node
+    memory: str
     others: str
     delay_ps: Ps
+
+    @classmethod
+    def on(cls, edge: Edge, others: str, delay_ps: Ps) -> "Sharing":
+        """On ``edge``."""
+        return cls(edge.src, edge.dst, edge.memory, others, delay_ps)
 
 
 class Delayed(NamedTuple):
@@ -99,8 +106,8 @@ def delayed(history: Iterable[Past]) -> Iterator[Delayed]:
 def _waiting(past: Past) -> Iterator[Sharing]:
     """For earlier transfers of its source."""
     if past.late_ps:
-        first = past.route.edges[0]
-        yield Sharing(first.src, first.dst, "earlier transfers of its source", past.late_ps)
+        first = next((edge for edge in past.route.edges if not edge.memory), past.route.edges[0])
+        yield Sharing.on(first, "earlier transfers of its source", past.late_ps)
 
 
 def _sharing(past: Past) -> Iterator[Sharing]:
@@ -115,4 +122,4 @@ def _sharing(past: Past) -> Iterator[Sharing]:
             lost[key] = lost.get(key, 0) + lost_ps
     if lost:
         lost[key] += last_ps - past.begin_ps - past.own_ps - sum(lost.values())
-    return (Sharing(edge.src, edge.dst, others, lost_ps) for (edge, others), lost_ps in lost.items() if lost_ps > 0)
+    return (Sharing.on(edge, others, lost_ps) for (edge, others), lost_ps in lost.items() if lost_ps > 0)

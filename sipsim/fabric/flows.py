@@ -56,7 +56,7 @@ class _Way:
             self.legs = tuple(zip(lines, repeat(nbytes)))
             self.drain_ps = drain_ps(nbytes, min(plain) >> RATE_BITS)
         else:
-            self.legs = tuple([(line, line.edge.wire_bytes(nbytes)) for line in lines])
+            self.legs = tuple([(line, edge.wire_bytes(nbytes)) for line, edge in zip(lines, route.edges, strict=True)])
             self.drain_ps = bottleneck(route.edges, nbytes).ps
         self.rest = nbytes * _BYTE
         self.limit = self.rest // self.drain_ps if self.drain_ps else NEVER
@@ -266,7 +266,8 @@ class FlowFabric:
             self._past_use = self.use()
             self._ways.clear()  # transfers under way keep theirs
         channels = len(self._arbitration.weights)
-        lines = [self._lines.get(edge) or self._lines.setdefault(edge, Line(edge, channels)) for edge in route.edges]
+        edges = [edge.shared for edge in route.edges]
+        lines = [self._lines.get(edge) or self._lines.setdefault(edge, Line(edge, channels)) for edge in edges]
         way = self._ways[id(route), nbytes] = _Way(route, nbytes, lines)
         return way
 

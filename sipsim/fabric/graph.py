@@ -44,9 +44,26 @@ class Framing(Protocol):
         return 0
 
 
+class Part(NamedTuple):
+    """The framing of a memory's edge that a transfer takes for ``nbytes``, whatever its own bytes are."""
+
+    nbytes: int
+
+    def wire_bytes(self, payload_bytes: int) -> int:
+        return self.nbytes
+
+    def first_bytes(self, payload_bytes: int) -> int:
+        return self.nbytes
+
+    def stored_ps(self, payload_bytes: int) -> int:
+        return 0
+
+
 class Edge(NamedTuple):
-    """A directed wire. ``overhead_ps``: what its end node adds to a head. ``framing``: what it adds to bytes, if it
-    does, as every link between SIPs does (:attr:`is_link`).
+    """A directed wire, or with ``memory`` a port or a bank of the memory at a node, by name: ``src`` is ``dst`` then.
+
+    ``overhead_ps``: what its end node adds to a head. ``framing``: what it adds to bytes, if it does, as every link
+    between SIPs does (:attr:`is_link`).
     """
 
     src: Node
@@ -55,10 +72,16 @@ class Edge(NamedTuple):
     overhead_ps: int
     bandwidth_bps: int
     framing: Framing | None = None
+    memory: str = ""
 
     @property
     def name(self) -> str:
-        return f"{self.src}>{self.dst}"
+        return f"{self.src} {self.memory}" if self.memory else f"{self.src}>{self.dst}"
+
+    @property
+    def shared(self) -> "Edge":
+        """What transfers share that take it for different bytes: the same for all of them."""
+        return self._replace(framing=_ANY_PART) if type(self.framing) is Part else self
 
     @property
     def is_link(self) -> bool:
@@ -74,7 +97,7 @@ class Edge(NamedTuple):
         if self.framing is None:
             return payload_bytes
         found = self.framing.wire_bytes(payload_bytes)
-        if found < payload_bytes:
+        if found < payload_bytes and not self.memory:
             what = f"{type(self.framing).__name__}.wire_bytes({payload_bytes}) is {found}"
             raise InvariantViolation(f"{what}; a frame is no shorter than what it carries")
         return found
@@ -91,6 +114,9 @@ class Edge(NamedTuple):
         first_ps = drain_ps(self.framing.first_bytes(payload_bytes), self.bandwidth_bps)
         first_ps = max(first_ps, self.framing.stored_ps(payload_bytes))
         return first_ps if first_ps < self.drain_ps(payload_bytes) else 0
+
+
+_ANY_PART = Part(0)
 
 
 class Bottleneck(NamedTuple):

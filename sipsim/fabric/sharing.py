@@ -45,7 +45,7 @@ class Line:
         self.edge = edge
         self.is_plain = edge.framing is None
         self.capacity = edge.bandwidth_bps << RATE_BITS
-        self.key = (edge.is_link, *_place(edge.src), *_place(edge.dst))
+        self.key = (bool(edge.memory), edge.is_link, *_place(edge.src), *_place(edge.dst), edge.memory)
         self.rank = (self.capacity, self.key)
         self.flows: dict[Any, int] = {}
         self.counts = [0] * channels

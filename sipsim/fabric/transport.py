@@ -38,6 +38,7 @@ def edge_use(ways: Iterable[tuple[Route, int, int]], past: Mapping[Edge, EdgeUse
             total[2] += count * drain_ps(wire_bytes, edge.bandwidth_bps)
     found = dict(past)
     for edge, total in totals.values():
+        edge = edge.shared
         before = found.get(edge)
         found[edge] = EdgeUse(*total if before is None else map(add, before, total))
     return found

@@ -32,7 +32,7 @@ from sipsim.chips.ahbm.memory.ports import MemoryPorts, Wait
 from sipsim.chips.ahbm.memory.store import MemoryStore
 from sipsim.chips.ahbm.pe.cpu import PeCpu
 from sipsim.chips.ahbm.pe.dma import PeDma
-from sipsim.chips.ahbm.pe.engine import GEMM, UNITS, Scheduler, Unit
+from sipsim.chips.ahbm.pe.engine import FETCH_STORE, GEMM, MATH, Mover, Scheduler, Unit
 from sipsim.chips.ahbm.pe.tcm import KernelRoom
 from sipsim.chips.ahbm.plan import Plan
 from sipsim.chips.ahbm.usage import PartCounters, PeCounters, UsageMeter
@@ -79,7 +79,7 @@ class NetworkInterface:
         credit_vc = CREDIT if knobs.credit_virtual_channel else COMM
         credit_engine = "ipcq" if knobs.virtual_channels else "dma"
         deliveries: Deliveries = {
-            PeMessage: MessageDelivery(graph, ipcqs, wire_format, knobs.buffer_kind, memory_ports),
+            PeMessage: MessageDelivery(graph, ipcqs, wire_format, knobs.buffer_kind, engine, memory_ports),
             PeCredit: CreditDelivery(graph, ipcqs, credit_bytes, credit_vc, credit_engine),
         }
         controls: dict[type, TakeControl] = {}
@@ -120,7 +120,8 @@ class Pe:
         self.task: Task | None = None
         self.mmu = self._make_mmu(sip)
         self.cpu = PeCpu(sip, f"cube{cube}.pe{pe}")
-        self.units: Mapping[str, Unit] = {name: Unit(name) for name in UNITS}
+        self.mover = Mover(FETCH_STORE)
+        self.units: Mapping[str, Unit] = {MATH: Unit(MATH), GEMM: Unit(GEMM), FETCH_STORE: self.mover}
         self.ipcq = self._make_ipcq(sip)
         layout = sip.plan.resolved.components.tcm_layout
         self.room = KernelRoom(layout, cube, pe, sip.checker is not None) if layout.handles_take_room else None
@@ -234,7 +235,7 @@ class Sip:
         plan, is_checked = self.plan, self._is_checked
         buffers = buffers_of(plan.resolved, plan.system.chunk_bytes)
         self.fabric = open_fabric(self.engine, plan.arbitration, buffers, is_checked, self._transfers)
-        self.memory_ports = MemoryPorts(self.graph.memories, self.engine, self.memory, is_checked, self.memory_waits)
+        self.memory_ports = MemoryPorts(self.graph.memories, self.engine, self.memory_waits)
         self.checker = InvariantChecker(self.engine, self.memory) if is_checked else None
         self.ipcqs = Ipcqs(self._ipcq_of)
         self.network = NetworkInterface(

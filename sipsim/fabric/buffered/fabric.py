@@ -233,9 +233,10 @@ class BufferedFabric:
         return way
 
     def _output(self, edge: Edge) -> Output:
-        if edge not in self._outputs:
-            self._outputs[edge] = Output(edge, self._arbitration.weights, self._buffers.depth)
-        return self._outputs[edge]
+        shared = edge.shared
+        if shared not in self._outputs:
+            self._outputs[shared] = Output(shared, self._arbitration.weights, self._buffers.depth)
+        return self._outputs[shared]
 
     # --- the agenda -----------------------------------------------------------------------------------------------
 
@@ -425,7 +426,7 @@ def delayed_packets(history: Iterable[Sent]) -> Iterator[Delayed]:
         parts = _delay_by_edge(flow.way.legs, flow.source_ps, flow.tails)
         if any(parts):
             shares = tuple(
-                Sharing(*leg.output.edge[:2], OTHERS, delay_ps)
+                Sharing.on(leg.output.edge, OTHERS, delay_ps)
                 for leg, delay_ps in zip(flow.way.legs, parts, strict=True)
                 if delay_ps
             )

@@ -42,6 +42,10 @@ class Delivery(ABC):
     def landing(self, payload: Any) -> Node:
         """The node where its transfer ends."""
 
+    def ending(self, route: Route, payload: Any) -> Route:
+        """The route of a payload's transfer to :meth:`landing`, with what it takes of a memory there."""
+        return route
+
     @abstractmethod
     def check(self, payload: Any) -> None:
         """Check that this SIP has what takes it.
@@ -148,13 +152,18 @@ class Way(NamedTuple):
         span_ps: Ps = 0,
         left: Done | None = None,
         is_fed: bool = False,
+        route: Route | None = None,
     ) -> Any:
-        """Start a payload of ``nbytes`` on the wires; all else, and what is returned, as in ``FlowFabric.start``."""
+        """Start a payload of ``nbytes`` on the wires; all else, and what is returned, as in ``FlowFabric.start``.
+
+        ``route``: with what it takes of a memory at its source, if it takes any.
+        """
+        route = route or self.route
         if self.port is None:
-            done = self.delivery.taker(payload)
-            return self.fabric.start(self.train, self.route, nbytes, done, left, delay_ps, span_ps, None, is_fed)
+            route, done = self.delivery.ending(route, payload), self.delivery.taker(payload)
+            return self.fabric.start(self.train, route, nbytes, done, left, delay_ps, span_ps, None, is_fed)
         frame = Frame(self.dst_sip, nbytes, span_ps, payload)
-        return self.port.send(frame, self.route, self.train, delay_ps, left, is_fed)
+        return self.port.send(frame, route, self.train, delay_ps, left, is_fed)
 
 
 class Router:
@@ -192,7 +201,7 @@ class Router:
         payload, is_fed = frame.payload, frame.number > 0
         delivery = self._deliveries[type(payload)]
         if frame.dst_sip == self._sip:
-            route = self._system.graph.route(node, delivery.landing(payload))
+            route = delivery.ending(self._system.graph.route(node, delivery.landing(payload)), payload)
             train, done = self._fabric.train((delivery.source(payload), node), delivery.vc), delivery.taker(payload)
             return self._fabric.start(train, route, frame.nbytes, done, None, 0, frame.span_ps, None, is_fed)
         port, route = self._next_hop(node, frame.dst_sip)

@@ -22,6 +22,7 @@ class Excess(NamedTuple):
     rank: int
     src: Node
     dst: Node
+    memory: str
     others: str
     delay_ps: Ps
 
@@ -52,10 +53,10 @@ class Sharings:
         found: list[Excess] = []
         for leg in (leg for call in calls for leg in self._legs(rank, call)):
             delayed = self._delayed(leg, span, excess_ps)
-            for src, dst, others, delay_ps in () if delayed is None else delayed.shares:
+            for src, dst, memory, others, delay_ps in () if delayed is None else delayed.shares:
                 delay_ps = min(delay_ps, excess_ps)
                 if delay_ps > 0:
-                    found.append(Excess(leg.rank, src, dst, others, delay_ps))
+                    found.append(Excess(leg.rank, src, dst, memory, others, delay_ps))
                     excess_ps -= delay_ps
         return found
 

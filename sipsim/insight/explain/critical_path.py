@@ -117,8 +117,8 @@ class PathMaker:
         for name, ps in cost.waits:
             parts[name, ()] = parts.get((name, ()), 0) + ps
         for each in cost.excess:
-            edge = f"sharing {self._costs.machine.edge_name(each.rank, each.src, each.dst)} with {each.others}"
-            key = edge, self._costs.machine.rate_keys(each.rank, each.src, each.dst)
+            edge = f"sharing {self._costs.machine.edge_name(*each[:4])} with {each.others}"
+            key = edge, self._costs.machine.rate_keys(*each[:4])
             parts[key] = parts.get(key, 0) + each.delay_ps
         if cost.rest_ps:
             parts[rest_name(span), ()] = cost.rest_ps

@@ -117,11 +117,12 @@ class _Durations:
         rest_ps = cost.rest_ps + sum(ps for _, ps in cost.waits)
         if rest_ps:
             total = total + rest_ps
-        for rank, src, dst, _, delay_ps in cost.excess:
-            ratio = self._ratios.get((rank, src, dst))
+        for rank, src, dst, memory, _, delay_ps in cost.excess:
+            edge = rank, src, dst, memory
+            ratio = self._ratios.get(edge)
             if ratio is None:
-                drains = [one.drain_ps(rank, src, dst) for one in self._machines]
-                ratio = self._ratios[rank, src, dst] = np.array(drains) / self._base.drain_ps(rank, src, dst)
+                drains = [one.drain_ps(*edge) for one in self._machines]
+                ratio = self._ratios[edge] = np.array(drains) / self._base.drain_ps(*edge)
             total = total + (ratio * delay_ps).astype(np.int64)
         return total
 

@@ -31,7 +31,6 @@ from sipsim.chips.ahbm.ipcq.backpressure import backpressure_of
 from sipsim.chips.ahbm.ipcq.credits import FABRIC, FAST_PATH, credit_mode_of
 from sipsim.chips.ahbm.ipcq.messages import COPY, IN_PLACE, WireFormat
 from sipsim.chips.ahbm.memory.ports import MemoryPorts
-from sipsim.chips.ahbm.memory.store import MemoryStore
 from sipsim.chips.ahbm.pe.math import PeMath
 from sipsim.chips.ahbm.system import System
 from sipsim.collectives.group import Port, route
@@ -57,8 +56,7 @@ class Times:
         self._system = system
         self._knobs = knobs
         parts = system.resolved.components
-        store = MemoryStore(0, system.capacities, system.spaces_of_cubes)
-        self._memories = MemoryPorts(system.graph.memories, Engine(), store)
+        self._memories = MemoryPorts(system.graph.memories, Engine())
         self._wire_format = WireFormat(knobs.hw_strict)
         self.math = PeMath(parts.pe_math)
         self._wakes = backpressure_of(knobs, parts.pe_cpu)

@@ -14,8 +14,7 @@ from sipsim.chips.ahbm.address import PhysAddr
 from sipsim.chips.ahbm.control import LaunchPath, Stretch
 from sipsim.chips.ahbm.gemm.pipeline import CYCLES, DMA_IN, DMA_OUT, EPILOGUE, FETCH, FILL, PARTS, STORE
 from sipsim.chips.ahbm.ipcq.messages import IpcqEndpoint, WireFormat
-from sipsim.chips.ahbm.memory.ports import MemoryPort, MemoryPorts, StreamingPort
-from sipsim.chips.ahbm.memory.store import MemoryStore
+from sipsim.chips.ahbm.memory.ports import MemoryPort, MemoryPorts
 from sipsim.chips.ahbm.pe.math import PeMath
 from sipsim.chips.ahbm.system import System
 from sipsim.config.schema import ComponentsFile, IpcqKnobs, Resolved
@@ -181,7 +180,7 @@ class Machine:
         self.system = System(resolved, knobs)
         self.knobs = knobs
         self._components = resolved.components
-        self._edge_ps: dict[tuple[int, Node, Node], Ps] = {}
+        self._edge_ps: dict[tuple[int, Node, Node, str], Ps] = {}
         self._kinds = {name: link_of_preset(resolved, name) for name in resolved.links.links}
         self._presets = dict(
             zip(
@@ -199,8 +198,7 @@ class Machine:
         self._math_start_ps = ns_to_ps(components.pe_math.overhead_ns)
         self._walk_ps = 0 if components.pe_mmu is None else ns_to_ps(components.pe_mmu.walk_ns)
         system = self.system
-        store = MemoryStore(0, system.capacities, system.spaces_of_cubes)
-        self._memories = MemoryPorts(system.graph.memories, Engine(), store)
+        self._memories = MemoryPorts(system.graph.memories, Engine())
 
     def transfer(self, route: Route, nbytes: int, presets: Presets = (), *spans: Term) -> Iterator[Term]:
         """The terms of an uncontended transfer. ``presets``: those of the links on its route, in order.
@@ -211,28 +209,40 @@ class Machine:
         if route.edges:
             yield from self._drain(route, nbytes, presets, spans)
 
-    def drain_ps(self, sip: int, src: Node, dst: Node) -> Ps:
-        """Time that an edge of a SIP needs for a MiB."""
-        edge = (sip, src, dst) if dst.kind == "far" else (0, src, dst)
+    def drain_ps(self, sip: int, src: Node, dst: Node, memory: str = "") -> Ps:
+        """Time that an edge of a SIP needs for a MiB; with ``memory`` one of the memory at a node, by its name."""
+        edge = (sip if dst.kind == "far" else 0, src, dst, memory)
         if edge not in self._edge_ps:
             if dst.kind == "far":
                 self._edge_ps[edge] = self.system.link_of(sip, str(src.place)).drain_ps(MIB)
+            elif memory:
+                self._edge_ps[edge] = self._memories.at(self._space_of(src), src).edge(memory).drain_ps(MIB)
             else:
                 self._edge_ps[edge] = self.system.graph.edge(src, dst).drain_ps(MIB)
         return self._edge_ps[edge]
 
-    def edge_name(self, sip: int, src: Node, dst: Node) -> str:
+    def edge_name(self, sip: int, src: Node, dst: Node, memory: str = "") -> str:
         """An edge of a SIP with its SIP; a link by its name."""
+        if memory:
+            return f"the {memory} of {self._space_of(src).upper()} at sip{sip}.{src}"
         if dst.kind != "far":
             return f"sip{sip}.{src}>{dst}"
         far = self.system.far_ends[sip, str(src.place)]
         return f"link {self.system.links[far.channel].name}"
 
-    def rate_keys(self, sip: int, src: Node, dst: Node) -> tuple[str, ...]:
+    def rate_keys(self, sip: int, src: Node, dst: Node, memory: str = "") -> tuple[str, ...]:
         """The config keys of an edge's bandwidth."""
+        if memory:
+            space = self._space_of(src)
+            return (f"{space}.{self._memories.at(space, src).bandwidth_key}",)
         if dst.kind != "far":
             return tuple(self._rate_keys(src.kind, dst.kind))
         return (_link_key(self._presets[sip, str(src.place)], "bandwidth_GBps"),)
+
+    def _space_of(self, node: Node) -> str:
+        """The memory space that a node serves."""
+        graph = self.system.graph
+        return next(space for space in graph.memories if graph.memory_node(0, 0, space).kind == node.kind)
 
     def _head(self, route: Route, presets: Presets = ()) -> Iterator[Term]:
         links = iter(presets)
@@ -356,7 +366,7 @@ class Machine:
         tcm = self._memories.at("tcm", here)
         return [
             *self._read_from(here, there, port, space, nbytes, *self._landing(tcm, nbytes)),
-            *(self._writing("tcm", tcm) if isinstance(tcm, StreamingPort) else ()),
+            *(self._writing("tcm", tcm) if tcm.bandwidths else ()),
         ]
 
     def copy_out(self, place: Place, address: int, nbytes: int) -> list[Term]:
@@ -549,10 +559,10 @@ class Machine:
 
     def _taking(self, tcm: MemoryPort, nbytes: int) -> list[Term]:
         """The time of bytes that leave a PE in its TCM, if that has a bandwidth."""
-        return [self._span("tcm", tcm, tcm.read_span_ps(nbytes))] if isinstance(tcm, StreamingPort) else []
+        return [self._span("tcm", tcm, tcm.read_span_ps(nbytes))] if tcm.bandwidths else []
 
     def _landing(self, tcm: MemoryPort, nbytes: int) -> list[Term]:
-        return [self._span("tcm", tcm, tcm.write_span_ps(nbytes))] if isinstance(tcm, StreamingPort) else []
+        return [self._span("tcm", tcm, tcm.write_span_ps(nbytes))] if tcm.bandwidths else []
 
     def _memory(self, place: Place, address: int) -> tuple[Node, Node, MemoryPort, str]:
         space, node = PhysAddr.decode(address).space, self.node_of(address)

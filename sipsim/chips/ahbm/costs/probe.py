@@ -15,8 +15,7 @@ from sipsim.chips.ahbm.address import LEAD_PE, PePlace, PhysAddr
 from sipsim.chips.ahbm.collectives.neighbours import OPPOSITE, NeighbourTable
 from sipsim.chips.ahbm.ipcq.credits import FABRIC, FAST_PATH, PIGGYBACK
 from sipsim.chips.ahbm.ipcq.messages import COPY, IN_PLACE, WireFormat
-from sipsim.chips.ahbm.memory.ports import MemoryPort, MemoryPorts, StreamingPort
-from sipsim.chips.ahbm.memory.store import MemoryStore
+from sipsim.chips.ahbm.memory.ports import MemoryPort, MemoryPorts
 from sipsim.chips.ahbm.plan import Plan
 from sipsim.config.schema import Resolved
 from sipsim.core.engine import Engine
@@ -99,13 +98,12 @@ class ProbePlan(Plan):
     def tcm(self) -> MemoryPort | None:
         """The TCM that the bytes come from, if its ports have a bandwidth."""
         port = self._port("tcm", self.src)
-        return port if isinstance(port, StreamingPort) else None
+        return port if port.bandwidths else None
 
     def _port(self, space: str, place: PePlace) -> MemoryPort:
         system = self.system
-        store = MemoryStore(place.sip, system.capacities, system.spaces_of_cubes)
         node = system.graph.memory_node(place.cube, place.pe, space)
-        return MemoryPorts(system.graph.memories, Engine(), store).at(space, node)
+        return MemoryPorts(system.graph.memories, Engine()).at(space, node)
 
     @cached_property
     def kind_of_node(self) -> dict[str, str]:

@@ -10,8 +10,8 @@ from functools import partial
 from typing import Final, NamedTuple, Protocol
 
 from sipsim.chips.ahbm.gemm.tiling import Tiling
-from sipsim.chips.ahbm.pe.dma import PeTcm
-from sipsim.chips.ahbm.pe.engine import FETCH_STORE, GEMM, MATH, Unit
+from sipsim.chips.ahbm.pe.dma import PeDma
+from sipsim.chips.ahbm.pe.engine import GEMM, MATH, Mover, Unit
 from sipsim.core.engine import Engine
 
 Ps = int
@@ -140,7 +140,8 @@ class Transfers(Protocol):
 class Stages(NamedTuple):
     """The parts that the stages use, and their times.
 
-    ``cycle_ps``: of the array. ``move_ps``: start-up of PE_FETCH_STORE. ``epilogue_ps``: of an output of so many cells.
+    ``mover``: PE_FETCH_STORE, whose transfers within the PE are ``dma``'s. ``cycle_ps``: of the array.
+    ``move_ps``: start-up of PE_FETCH_STORE. ``epilogue_ps``: of an output of so many cells.
     ``sum_bytes``: which the first token of an output fetches for each cell; 0 where sums start at zero.
     ``stored_bytes``: of a cell. ``loads``: how many may be on their way; 0 where the operands are in the TCM. Beside
     loads and stores of the kernel, none is added to ``shared_bytes`` or more behind the first of them.
@@ -149,7 +150,8 @@ class Stages(NamedTuple):
 
     engine: Engine
     units: Mapping[str, Unit]
-    tcm: PeTcm
+    mover: Mover
+    dma: PeDma
     cycle_ps: Ps
     move_ps: Ps
     epilogue_ps: Callable[[int], Ps]
@@ -192,8 +194,7 @@ class Pipeline:
         self._transfers: Transfers | None = transfers
         self._ended: Callable[[Times, Times], None] | None = ended
         self._division = Division(start_ps)
-        self._mover, self._array = stages.units[FETCH_STORE], stages.units[GEMM]
-        self._math = stages.units[MATH]
+        self._mover, self._array, self._math = stages.mover, stages.units[GEMM], stages.units[MATH]
         self._last_move: Stage | None = None
         self._last_math: Stage | None = None
         has_loads = bool(stages.loads)
@@ -254,17 +255,17 @@ class Pipeline:
             return
         if self._there[token.a] and self._there[token.b]:
             self._is_fetching = True
-            self._when_free(self._begin_fetch, before)
+            self._mover.when_free(partial(self._begin_fetch, before))
 
     def _begin_fetch(self, before: Stage) -> None:
         token, stages = self._tiling.tokens[self._next_fetch], self._stages
         nbytes = token.fetch_bytes
         if stages.sum_bytes and not token.k[0]:
             nbytes += token.m[1] * token.n[1] * stages.sum_bytes
-        stage = self._move(stages.tcm.take(nbytes)[0], FETCH, before)
-        self._engine.at(stage.end_ps, partial(self._fetch_ended, stage))
+        stages.dma.fetch(nbytes, stages.move_ps, partial(self._fetch_ended, before, self._engine.now_ps))
 
-    def _fetch_ended(self, stage: Stage) -> None:
+    def _fetch_ended(self, before: Stage, begun_ps: Ps) -> None:
+        stage = self._moved(FETCH, begun_ps, before)
         at, tiling = self._next_fetch, self._tiling
         token = tiling.tokens[at]
         self._next_fetch += 1
@@ -277,6 +278,7 @@ class Pipeline:
         self._multiply(stage)
         self._load(stage)
         self._fetch(stage)
+        self._mover.go_on()
 
     def _multiply(self, now: Stage) -> None:
         """Pass on the tokens that were fetched, unless too many outputs wait. ``now``: the stage that has ended."""
@@ -337,14 +339,15 @@ class Pipeline:
                 return
             self._stored[block] = 0
         self._is_storing = True
-        self._when_free(self._begin_store, before)
+        self._mover.when_free(partial(self._begin_store, before))
 
     def _begin_store(self, before: Stage) -> None:
         tile, stages = self._tiling.tiles[self._finished[0]], self._stages
-        stage = self._move(stages.tcm.put(tile.place.cells * stages.stored_bytes), STORE, before)
-        self._engine.at(stage.end_ps, partial(self._store_ended, stage))
+        nbytes, ended = tile.place.cells * stages.stored_bytes, partial(self._store_ended, before, self._engine.now_ps)
+        stages.dma.put(nbytes, stages.move_ps, ended)
 
-    def _store_ended(self, stage: Stage) -> None:
+    def _store_ended(self, before: Stage, begun_ps: Ps) -> None:
+        stage = self._moved(STORE, begun_ps, before)
         block = self._tiling.tiles[self._finished.popleft()].block
         self._is_storing = False
         self._waiting -= 1
@@ -353,10 +356,12 @@ class Pipeline:
             assert self._transfers is not None
             self._transfers.write(block, partial(self._written, block, stage))
             if self._ended is None:
+                self._mover.go_on()
                 return
         self._multiply(stage)
         self._store(stage)
         self._fetch(stage)
+        self._mover.go_on()
 
     def _written(self, block: int, before: Stage) -> None:
         stage, now_ps = before, self._engine.now_ps
@@ -372,20 +377,11 @@ class Pipeline:
         assert ended is not None
         ended(*self._division.end(stage))
 
-    def _move(self, port_ps: Ps, part: int, before: Stage) -> Stage:
-        """PE_FETCH_STORE, which is free, moves something now."""
-        now_ps, ps = self._engine.now_ps, self._stages.move_ps + port_ps
-        self._mover.take(now_ps, ps)
-        stage = self._last_move = self._division.stage(part, now_ps, now_ps + ps, before)
-        return stage
-
-    def _when_free(self, move: Callable[[Stage], None], before: Stage) -> None:
-        """Call ``move(before)`` when PE_FETCH_STORE is free, now or later; then its last work was what bound it."""
-        now_ps, free_ps = self._engine.now_ps, self._mover.free_ps
-        if free_ps > now_ps:
-            self._engine.at(free_ps, partial(self._when_free, move, before))
-            return
-        last = self._last_move
-        if last is not None and last.end_ps == now_ps:
+    def _moved(self, part: int, begun_ps: Ps, before: Stage) -> Stage:
+        """PE_FETCH_STORE has moved something until now; its last work was what bound it, if that had just ended."""
+        now_ps, last = self._engine.now_ps, self._last_move
+        if last is not None and last.end_ps == begun_ps:
             before = last
-        move(before)
+        self._mover.end(begun_ps, now_ps)
+        stage = self._last_move = self._division.stage(part, begun_ps, now_ps, before)
+        return stage

@@ -1,6 +1,5 @@
 """The data plane of PE_IPCQ: messages into their peers' slots, on this SIP or behind links, and credits back."""
 
-from collections import deque
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, NamedTuple
@@ -17,11 +16,12 @@ from sipsim.chips.ahbm.ipcq.messages import (
 from sipsim.chips.ahbm.ipcq.pe_ipcq import PeIpcq
 from sipsim.chips.ahbm.ipcq.queue_pair import QueuePair
 from sipsim.chips.ahbm.memory.ports import MemoryPort, MemoryPorts
+from sipsim.chips.ahbm.memory.store import Block
 from sipsim.chips.ahbm.mesh import CubeMeshGraph, Graph
 from sipsim.chips.ahbm.pe.dma import PeTcm
 from sipsim.core.engine import Engine
 from sipsim.fabric.channels import COMM
-from sipsim.fabric.graph import Done, Node
+from sipsim.fabric.graph import Done, Node, Route
 from sipsim.fabric.links.frames import encode
 from sipsim.fabric.links.network import BadPacket, Delivery, Router, Way
 from sipsim.fabric.transport import Transport
@@ -58,17 +58,15 @@ class Fetch:
         route, wire_bytes = self._graph.route(node, src), self._data_bytes(nbytes)
         train = self._fabric.train((node, src), COMM, is_reply=True)
         memory, delay_ps = self._memory_of(place), delay_ps + self._command_ps(src, place)
+
+        def send(later_ps: Ps = 0) -> None:
+            read, first_ps, span_ps = memory.reading(Block(address, 1, nbytes, nbytes), route)
+            self._fabric.start(train, read, wire_bytes, None, None, later_ps + first_ps + span_ps, span_ps, message)
+
         if memory.is_constant:
-            self._fabric.start(train, route, wire_bytes, None, None, delay_ps + memory.least_read_ps, 0, message)
-            return
-
-        def send(span_ps: Ps) -> None:
-            self._fabric.start(train, route, wire_bytes, None, None, span_ps, span_ps, message)
-
-        def at_memory() -> None:
-            memory.stream_read(address, nbytes, send)
-
-        self._engine.at(self._engine.now_ps + delay_ps, at_memory)
+            send(delay_ps)
+        else:
+            self._engine.at(self._engine.now_ps + delay_ps, send)
 
     def least_ps(self, src: Node, place: PhysAddr) -> Ps:
         """How much later the head of what is fetched is at PE_DMA, if nothing else is there."""
@@ -124,14 +122,16 @@ class MessageDelivery(Delivery):
         ipcqs: Ipcqs,
         wire_format: WireFormat,
         ring_kind: str,
+        engine: Engine,
         memory_ports: MemoryPorts,
     ) -> None:
+        self._engine = engine
         self._graph = graph
         self._ipcqs = ipcqs
         self._message_bytes = wire_format.message_bytes
         self._ring_kind = ring_kind
         self._memory_ports = memory_ports
-        self._writes: dict[tuple[int, int, str], Callable[[IpcqDmaToken, Ps, Ps], None]] = {}
+        self._places: dict[tuple[int, int, str], tuple[MemoryPort, Callable[[IpcqDmaToken], None]]] = {}
 
     def source(self, payload: PeMessage) -> tuple[int, int, int]:
         token = payload.token
@@ -146,66 +146,33 @@ class MessageDelivery(Delivery):
     def check(self, payload: PeMessage) -> None:
         self._ipcqs.of_packet(payload.cube, payload.pe, payload.token.generation)
 
+    def ending(self, route: Route, payload: PeMessage) -> Route:
+        return self._place_of(payload)[0].writing(_slot(payload.token), route)
+
     def taker(self, payload: PeMessage) -> Done:
-        cube, pe, token = payload
-        space = self._space(token)
-        return partial(self._writes.get((cube, pe, space)) or self._write_at(cube, pe, space), token)
+        (port, arrive), token, engine = self._place_of(payload), payload.token, self._engine
+
+        def write(_head_ps: Ps, _tail_ps: Ps) -> None:
+            engine.at(engine.now_ps + port.written_ps(_slot(token)), partial(arrive, token))
+
+        return write
 
     def _space(self, token: IpcqDmaToken) -> str:
         space = space_of(token.dst_addr)
         return space if space in RING_SPACES else self._ring_kind
 
-    def _write_at(self, cube: int, pe: int, space: str) -> Callable[[IpcqDmaToken, Ps, Ps], None]:
-        """What times the write of a message at its memory, and then hands it to PE_IPCQ."""
-        arrive = self._ipcqs.of_packet(cube, pe, 1).arrive
-        node = self._graph.memory_node(cube, pe, space)
-        port = self._memory_ports.at(space, node)
-        stream_write = port.stream_write
-        order = None if port.keeps_order else _WritesInOrder(arrive)
-
-        def write(token: IpcqDmaToken, head_ps: Ps, tail_ps: Ps) -> None:
-            ended = partial(arrive, token) if order is None else order.begin(token)
-            stream_write(token.dst_addr, len(token.data), tail_ps - head_ps, ended)
-
-        self._writes[cube, pe, space] = write
-        return write
+    def _place_of(self, payload: PeMessage) -> tuple[MemoryPort, Callable[[IpcqDmaToken], None]]:
+        """The port of the memory that a message's slot is in, and what hands the message to PE_IPCQ."""
+        cube, pe, space = key = payload.cube, payload.pe, self._space(payload.token)
+        found = self._places.get(key)
+        if found is None:
+            port = self._memory_ports.at(space, self._graph.memory_node(cube, pe, space))
+            found = self._places[key] = port, self._ipcqs.of_packet(cube, pe, 1).arrive
+        return found
 
 
-class _WritesInOrder:
-    """Writes of messages to one PE's rings in a memory that may end a later one first.
-
-    A message arrives when its own write and those of all before it in its ring have ended: the head pointer that it
-    brings stands for all of them (I6).
-    """
-
-    def __init__(self, arrive: Callable[[IpcqDmaToken], None]) -> None:
-        self._arrive = arrive
-        self._under_way: dict[tuple[int | str, ...], deque[_Write]] = {}
-
-    def begin(self, token: IpcqDmaToken) -> Callable[[], None]:
-        """The next write of a ring begins; what is to be called at its end."""
-        sender = token.src_sip, token.src_cube, token.src_pe, token.src_direction, token.generation
-        write = _Write(token)
-        self._under_way.setdefault(sender, deque()).append(write)
-        return partial(self._end, sender, write)
-
-    def _end(self, sender: tuple[int | str, ...], write: "_Write") -> None:
-        write.has_ended = True
-        writes = self._under_way[sender]
-        while writes and writes[0].has_ended:
-            self._arrive(writes.popleft().token)
-        if not writes:
-            del self._under_way[sender]
-
-
-class _Write:
-    """Of one message."""
-
-    __slots__ = ("has_ended", "token")
-
-    def __init__(self, token: IpcqDmaToken) -> None:
-        self.token = token
-        self.has_ended = False
+def _slot(token: IpcqDmaToken) -> Block:
+    return Block(token.dst_addr, 1, len(token.data), len(token.data))
 
 
 class CreditDelivery(Delivery):
@@ -372,8 +339,8 @@ class MessageSender:
         left = None if passed is None else self._telling(passed, token, beyond_ps)
         source = None if read_pa is None else PhysAddr.decode(read_pa)
         if source is None or read_pa is None or self._graph.node_of(source) == src:
-            tcm_ps, span_ps = tcm.take(len(token.data))
-            way.depart(message, nbytes, overhead_ps + tcm_ps, span_ps, left)
+            route, first_ps, span_ps = tcm.leaving(len(token.data), way.route)
+            way.depart(message, nbytes, overhead_ps + first_ps + span_ps, span_ps, left, route=route)
             return
         least_ps = overhead_ps + self._fetch.least_ps(src, source)
         fetched = way.depart(message, nbytes, least_ps, 0, left, is_fed=True)

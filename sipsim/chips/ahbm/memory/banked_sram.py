@@ -2,17 +2,11 @@
 
 Of the offset in the memory, the bits above those of ``interleave_bytes`` choose the bank, the bits above these its
 word. A bank needs ``interleave_bytes / bank_bandwidth_GBps`` for each stretch that an access touches, be it the whole
-of it or a byte. With ``rounds`` the most stretches that an access has in one bank:
+of it or a byte. All banks together are an edge, and so is each bank: an access takes the first, and where it does not
+meet all banks, each that it meets.
 
-* a read's first byte leaves ``read_latency_ns`` after its first bank is free, its last one when the last bank is
-  through: ``(rounds - 1) * stretch`` later if none is busy;
-* a write's banks are busy from when its first byte came; it ends ``write_latency_ns`` after both its last byte's
-  arrival and the end of the last bank.
-
-An access costs one event and O(banks) arithmetic.
-
-Limits: a long access claims all of its stretches when it begins, so a short one waits for all of those in its bank; the
-way between port and banks has the bandwidth of the port's edges.
+Limits: accesses that meet all banks share what these give together, and never wait for a single bank; the way between
+port and banks has the bandwidth of the port's edges.
 """
 
 from typing import Annotated, Any
@@ -20,16 +14,15 @@ from typing import Annotated, Any
 from msgspec import Meta
 
 from sipsim.chips.ahbm.address import OFFSET_BITS
-from sipsim.chips.ahbm.memory.ports import MEMORY_KINDS, Bus, BusWitness, Ps, Refusal, StreamingPort
-from sipsim.chips.ahbm.memory.store import MemoryStore
+from sipsim.chips.ahbm.memory.ports import MEMORY_KINDS, Load, MemoryPort, Refusal
+from sipsim.chips.ahbm.memory.store import Block
 from sipsim.config.document import no_power_of_two
 from sipsim.config.schema import MemoryCost, Positive, Section, TcmCost
 from sipsim.core.engine import Engine
-from sipsim.core.units import drain_ps, gbytes_per_s_to_bps, ns_to_ps
+from sipsim.core.units import gbytes_per_s_to_bps
+from sipsim.fabric.graph import Node
 
 _OFFSET_MASK = (1 << OFFSET_BITS) - 1
-CONFLICTS = "bank conflicts"
-"""With other accesses, and of an access that touches a bank more often than one of its size must."""
 
 
 class Banks(Section, frozen=True):
@@ -41,19 +34,18 @@ class Banks(Section, frozen=True):
 
 
 @MEMORY_KINDS.register("banked_sram")
-class BankedSram(StreamingPort):
+class BankedSram(MemoryPort):
     """``read_latency_ns`` and ``write_latency_ns`` of the section, and its banks."""
 
     Params = Banks
     bandwidth_key = "params.bank_bandwidth_GBps"
 
-    def __init__(self, cost: MemoryCost | TcmCost, engine: Engine, store: MemoryStore) -> None:
-        super().__init__(cost, engine, store)
-        self.least_read_ps = ns_to_ps(cost.read_latency_ns)
-        self.least_write_ps = ns_to_ps(cost.write_latency_ns)
+    def __init__(self, cost: MemoryCost | TcmCost, engine: Engine, node: Node) -> None:
+        super().__init__(cost, engine, node)
+        bank_bps, self._banks = gbytes_per_s_to_bps(self.params.bank_bandwidth_GBps), self.params.banks
         self._stretch_bits = self.params.interleave_bytes.bit_length() - 1
-        self._stretch_ps = drain_ps(self.params.interleave_bytes, gbytes_per_s_to_bps(self.params.bank_bandwidth_GBps))
-        self._banks = [Bus() for _ in range(self.params.banks)]
+        self._names = [f"bank {number}" for number in range(self._banks)]
+        self.bandwidths = {"banks": self._banks * bank_bps, **dict.fromkeys(self._names, bank_bps)}
 
     @classmethod
     def refusal(cls, params: Any, capacity_bytes: int) -> Refusal | None:
@@ -62,61 +54,15 @@ class BankedSram(StreamingPort):
                 return Refusal(name, f"address bits choose the bank, so it {what}")
         return None
 
-    def check_buses(self) -> None:
-        for number, bank in enumerate(self._banks):
-            bank.witness = BusWitness(f"{self.node}, bank {number}")
-
-    def read_span_ps(self, nbytes: int) -> Ps:
-        return max(self.write_span_ps(nbytes) - self._stretch_ps, 0)
-
-    def write_span_ps(self, nbytes: int) -> Ps:
-        rounds: int = -(-nbytes // (len(self._banks) << self._stretch_bits))
-        return rounds * self._stretch_ps
-
-    def copy_span_ps(self, src: int, dst: int, nbytes: int) -> Ps:
-        """A bank serves the write after the read, whose latency passes meanwhile."""
-        read, written = ([rounds * self._stretch_ps for rounds in self._rounds(at, nbytes)] for at in (src, dst))
-        latency_ps = self.least_read_ps
-        ends = (max(free_ps, latency_ps) + ps for free_ps, ps in zip(read, written, strict=True) if ps)
-        return max(max(read) - self._stretch_ps, max(ends) - latency_ps)
-
-    def _rounds(self, address: int, nbytes: int) -> list[int]:
-        """The stretches of an access in each bank."""
-        banks, offset = len(self._banks), address & _OFFSET_MASK
-        first, last = offset >> self._stretch_bits, offset + nbytes - 1 >> self._stretch_bits
-        return [(last - bank) // banks - (first - 1 - bank) // banks for bank in range(banks)]
-
-    def claim_read(self, address: int, nbytes: int) -> tuple[Ps, Ps]:
-        now_ps, span_ps = self.engine.now_ps, self.read_span_ps(nbytes)
-        start_ps, end_ps = self._occupy(address, nbytes, now_ps)
-        first_ps = start_ps - now_ps + self.least_read_ps
-        rest_ps = max(end_ps - start_ps - self._stretch_ps, 0)
-        wait_ps = first_ps + rest_ps - self.least_read_ps - span_ps
-        if wait_ps:
-            self.note_wait(True, address, nbytes, now_ps + first_ps + rest_ps, (CONFLICTS, wait_ps))
-        return first_ps, rest_ps
-
-    def claim_write(self, address: int, nbytes: int, span_ps: Ps) -> Ps:
-        now_ps = self.engine.now_ps
-        rest_ps = max(self._occupy(address, nbytes, now_ps - span_ps)[1] - now_ps, 0)
-        wait_ps = rest_ps - max(self.write_span_ps(nbytes) - span_ps, 0)
-        end_ps = rest_ps + self.least_write_ps
-        if wait_ps:
-            self.note_wait(False, address, nbytes, now_ps + end_ps, (CONFLICTS, wait_ps))
-        return end_ps
-
-    def _occupy(self, address: int, nbytes: int, from_ps: Ps) -> tuple[Ps, Ps]:
-        """When the access has its first bank, and when the last one is through."""
-        offset, banks = address & _OFFSET_MASK, self._banks
-        first = offset >> self._stretch_bits
-        stretches = (offset + nbytes - 1 >> self._stretch_bits) - first + 1
-        rounds, more = divmod(stretches, len(banks))
-        start_ps, end_ps = 0, from_ps
-        for index in range(min(stretches, len(banks))):
-            bank = banks[(first + index) % len(banks)]
-            began_ps = bank.take(from_ps, (rounds + (index < more)) * self._stretch_ps)
-            if index == 0:
-                start_ps = began_ps
-            if bank.free_ps > end_ps:
-                end_ps = bank.free_ps
-        return start_ps, end_ps
+    def loads(self, block: Block, is_read: bool) -> tuple[Load, ...]:
+        banks, bits, met = self._banks, self._stretch_bits, [0] * self._banks
+        for address in block.addresses:
+            offset = address & _OFFSET_MASK
+            first, last = offset >> bits, offset + block.row_bytes - 1 >> bits
+            rounds, more = divmod(last - first + 1, banks)
+            for at in range(banks if rounds else more):
+                met[(first + at) % banks] += rounds + (at < more)
+        every = ("banks", sum(met) << bits)
+        if all(met):
+            return (every,)
+        return (every, *[(name, count << bits) for name, count in zip(self._names, met, strict=True) if count])

@@ -1,26 +1,28 @@
 """The HBM controller of a cube, as the union of its slices: the channels of a PE's slice behind that PE's port.
 
 A slice has ``channels`` of the stack's 64 bit channels, with two pseudo channels each. Timings and their sources are in
-:mod:`~sipsim.chips.ahbm.memory.presets`; banks, bus and refresh in :mod:`~sipsim.chips.ahbm.memory.pseudo_channel`. An
-access is divided into bursts of 32 B over the pseudo channels.
+:mod:`~sipsim.chips.ahbm.memory.presets`. An access is divided into bursts of 32 B over the pseudo channels.
+
+What accesses share are edges: the data buses of a slice together, in both directions, and of each pseudo channel. What
+else an access takes is decided when it begins, from the rows that are open (:class:`Rows`) and from what is under way.
 """
 
+from collections import deque
 from collections.abc import Iterator
-from copy import deepcopy
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 from msgspec import Meta
 
 from sipsim.chips.ahbm.address import MIB, OFFSET_BITS
-from sipsim.chips.ahbm.memory.ports import MEMORY_KINDS, AccessTerm, BusWitness, Ps, Refusal, StreamingPort
+from sipsim.chips.ahbm.memory.ports import MEMORY_KINDS, AccessTerm, Load, MemoryPort, Ps, Reading, Refusal, Wait
 from sipsim.chips.ahbm.memory.presets import BURST_BYTES, PRESETS, PSEUDO_CHANNELS, Preset
-from sipsim.chips.ahbm.memory.pseudo_channel import Placed, PseudoChannel
-from sipsim.chips.ahbm.memory.store import MemoryStore
+from sipsim.chips.ahbm.memory.store import Block
 from sipsim.config.document import no_power_of_two
 from sipsim.config.schema import MemoryCost, NonNegative, Section, TcmCost
 from sipsim.core.engine import Engine
 from sipsim.core.registry import unknown_name
-from sipsim.core.units import ns_to_ps
+from sipsim.core.units import PS_PER_S, drain_ps, ns_to_ps
+from sipsim.fabric.graph import Node, Route
 
 
 class Piece(NamedTuple):
@@ -63,35 +65,16 @@ class Mapping:
             yield Piece(bank, row, at, stop)
             first += stop - at
 
-    def even_pieces(self, first: int, end: int) -> list[tuple[int, int, int]]:
-        """Of bursts that are the same in all pseudo channels: (bank, row, bursts in each), stripe by stripe."""
-        number, at = divmod(first, self._stripe)
-        if at + end - first <= self._stripe:
-            return [(number % self._banks, number // self._banks, (end - first) // self.pseudo_channels)]
-        pieces, channels = self.pieces(first, end), self.pseudo_channels
-        return [(piece.bank, piece.row, (piece.end - piece.first) // channels) for piece in pieces]
-
-    def share(self, piece: Piece, number: int) -> tuple[int, int]:
-        """Of a piece, the bank group of the first burst in pseudo channel ``number``, and how many are there."""
-        groups, line = self.groups, self.line
-        begin = number * groups
-        before, first = divmod(piece.first, line)
-        lines, end = divmod(piece.end, line)
-        skipped = min(max(first - begin, 0), groups)
-        count = (lines - before) * groups + min(max(end - begin, 0), groups) - skipped
-        return skipped % groups, count
-
-    def shares(self, first: int, end: int) -> Iterator[tuple[Piece, int, int, int]]:
-        """The bursts from ``first`` to before ``end`` by stripe and pseudo channel: (piece, number, group, bursts)."""
-        for piece in self.pieces(first, end):
-            for number in range(self.pseudo_channels):
-                group, count = self.share(piece, number)
-                if count:
-                    yield piece, number, group, count
+    def units(self, piece: Piece) -> Iterator[tuple[int, int, int]]:
+        """The banks of a piece that does not meet all: (pseudo channel, bank group, bursts) of each."""
+        count = piece.end - piece.first
+        for at in range(min(count, self.line)):
+            number, group = divmod((piece.first + at) % self.line, self.groups)
+            yield number, group, (count - at - 1) // self.line + 1
 
 
 _OFFSET_MASK = (1 << OFFSET_BITS) - 1
-ROWS, REFRESH, OTHERS, QUEUE = "opening rows", "refresh", "other accesses", "room in the write queue"
+ROWS, TURN, QUEUE = "opening rows", "a turn of the bus", "room in the write queue"
 
 
 class HbmParams(Section, frozen=True):
@@ -108,43 +91,175 @@ class HbmParams(Section, frozen=True):
     front_end_ns: NonNegative | None = None
 
 
+class Bank:
+    """A bank, or all banks of one number while they are alike. ``row``: the open one, None for none. ``column_ps``: its
+    first column command is not before. ``free_ps``: no other row is opened before."""
+
+    __slots__ = ("column_ps", "free_ps", "row")
+
+    def __init__(self, row: int | None = None, column_ps: Ps = 0, free_ps: Ps = 0) -> None:
+        self.row = row
+        self.column_ps = column_ps
+        self.free_ps = free_ps
+
+
+class Opened(NamedTuple):
+    """What the rows of an access need. Its first column command may be given at ``first_ps``, and all data buses would
+    be through with it at ``end_ps``, after the latency of a column, if it were alone. ``busy_ps``: of the data bus of
+    each pseudo channel, time for its bursts, or for opening its rows if that is longer."""
+
+    first_ps: Ps
+    end_ps: Ps
+    busy_ps: list[Ps]
+
+
+class Rows:
+    """The banks of a slice, and the rows that are open in them.
+
+    A row opens by precharge, if another one is open (tRP), and activate, tRC after the last one of its bank, or when
+    what was written there has recovered (tWR); its first column command is tRCD later. All rows of an access are opened
+    when it begins. Activations of a pseudo channel are at least ``max(tRRD, tFAW / 4)`` apart: each takes so much of
+    what the bus can carry, if the access has fewer bursts for it. Bursts of one bank group are tCCD_L apart.
+    """
+
+    def __init__(self, preset: Preset, mapping: Mapping, is_closed_page: bool) -> None:
+        self._timings = timings = preset.timings
+        self._mapping = mapping
+        self._is_closed_page = is_closed_page
+        self._act_ps = max(timings.rrd, -(-timings.faw // 4))
+        self._sets = [Bank() for _ in range(preset.banks_per_group)]
+        self._single: dict[int, dict[tuple[int, int], Bank]] = {}
+
+    def open(self, now_ps: Ps, block: Block, is_read: bool) -> Opened:
+        """Open the rows of an access that begins now."""
+        mapping, timings = self._mapping, self._timings
+        count, groups, burst_ps = mapping.pseudo_channels, mapping.groups, timings.burst
+        first_ps, ends = -1, [0] * count
+        bursts, in_group, rows = [0] * count, [[0] * groups for _ in range(count)], [0] * count
+        for address in block.addresses:
+            offset = address & _OFFSET_MASK
+            first, end = offset // BURST_BYTES, -(-(offset + block.row_bytes) // BURST_BYTES)
+            for piece in mapping.pieces(first, end):
+                if not (piece.first % mapping.line or piece.end % mapping.line):
+                    ready_ps, is_opened = self._ready(self._all(piece.bank), now_ps, piece.row, is_read)
+                    each = (piece.end - piece.first) // count
+                    for number in range(count):
+                        bursts[number] += each
+                        rows[number] += groups if is_opened else 0
+                        ends[number] = max(ends[number], ready_ps) + each * burst_ps
+                    first_ps = ready_ps if first_ps < 0 or ready_ps < first_ps else first_ps
+                    continue
+                for number, group, some in mapping.units(piece):
+                    ready_ps, is_opened = self._ready(self._one(piece.bank, number, group), now_ps, piece.row, is_read)
+                    bursts[number] += some
+                    in_group[number][group] += some
+                    rows[number] += is_opened
+                    ends[number] = max(ends[number], ready_ps) + some * burst_ps
+                    first_ps = ready_ps if first_ps < 0 or ready_ps < first_ps else first_ps
+        busy = [
+            max(some * burst_ps, max(by_group) * timings.ccd_l, opened * self._act_ps)
+            for some, by_group, opened in zip(bursts, in_group, rows, strict=True)
+        ]
+        return Opened(first_ps, max(ends), busy)
+
+    def _ready(self, bank: Bank, now_ps: Ps, row: int, is_read: bool) -> tuple[Ps, bool]:
+        """When the first column command to a row may be given, and whether that opens it."""
+        timings = self._timings
+        if bank.row == row:
+            return max(bank.column_ps, now_ps), False
+        act_ps = max(now_ps + (0 if bank.row is None else timings.rp), bank.free_ps)
+        bank.row = None if self._is_closed_page else row
+        bank.column_ps = act_ps + (timings.rcd_read if is_read else timings.rcd_write)
+        bank.free_ps = act_ps + timings.rc
+        if not is_read:
+            written_ps = bank.column_ps + timings.cwl + timings.burst
+            bank.free_ps = max(bank.free_ps, written_ps + timings.wr + timings.rp)
+        return bank.column_ps, True
+
+    def _all(self, number: int) -> Bank:
+        """All banks of a number as one: as late as the last of them, with a row only if it is open in each."""
+        banks, single = self._sets[number], self._single.pop(number, None)
+        if single:
+            every = [*single.values(), *([banks] if len(single) < self._mapping.line else [])]
+            rows = {bank.row for bank in every}
+            banks.row = rows.pop() if len(rows) == 1 else _MIXED
+            banks.column_ps = max(bank.column_ps for bank in every)
+            banks.free_ps = max(bank.free_ps for bank in every)
+        return banks
+
+    def _one(self, number: int, channel: int, group: int) -> Bank:
+        single = self._single.setdefault(number, {})
+        banks = self._sets[number]
+        return single.get((channel, group)) or single.setdefault(
+            (channel, group), Bank(banks.row, banks.column_ps, banks.free_ps)
+        )
+
+
+_MIXED = -1
+"""Banks of one number have different rows open, or some have none."""
+
+
+class _UnderWay:
+    """What keeps a data bus for ``bus_ps``, until ``until_ps`` if it is alone."""
+
+    __slots__ = ("bus_ps", "until_ps")
+
+    def __init__(self, until_ps: Ps, bus_ps: Ps) -> None:
+        self.until_ps = until_ps
+        self.bus_ps = bus_ps
+
+
 @MEMORY_KINDS.register("hbm_controller")
-class HbmController(StreamingPort):
+class HbmController(MemoryPort):
     """The channels of a slice.
 
-    * **Read**: ``front_end + tCL + burst`` until its first burst leaves, if its rows are open and the buses free; the
-      others follow at the slice's bandwidth. The front end is a fixed path, stated apart from the DRAM.
+    * **Edges**: the data buses of all pseudo channels together, which reads and writes share, and for an access that
+      does not meet all of them that of each which it meets. Their rate is a burst's, less the time for refresh: of
+      each ``tREFI`` nothing moves for ``tRP + tRFC``.
+    * **Read**: its first byte leaves ``front_end + tCL`` after its first column command, its last one when all rows
+      have been opened and read. The front end is a fixed path, stated apart from the DRAM.
     * **Write**: posted. It ends ``write_latency_ns`` of the section after its last byte is in the write queue, which is
-      at once unless the queue is full; bursts are committed to the banks later, with no one waiting.
+      at once unless the queue is full of writes whose banks are busy.
+    * **Turnaround**: reads and writes that are under way at the same time cost a turn of the bus to writes and one back
+      for each half of the write queue. The one that comes later pays, as extra bytes; a read also waits for its turn.
 
-    What a read takes beyond that is noted by its reason: opening rows, refresh, other accesses. An access costs one
-    event and arithmetic in the number of rows it touches; pseudo channels that are in the same state, as they are while
-    all accesses are aligned, are worked out once.
+    What a read waits for rows is noted, and what a write waits for the queue. An access costs arithmetic in the number
+    of rows it touches.
 
-    Limits: those of :mod:`sipsim.chips.ahbm.memory.pseudo_channel`; a read does not find its bytes in the write queue,
-    it takes the way to the bank; all channels refresh at the same time; reads have no queue of finite length; refresh
-    management, per-bank refresh, ECC, power states and temperature are not modelled. A write's bursts may be drained
-    before all of its bytes have come, never before the first.
+    Limits: an access opens its rows as if it were alone; a read does not find its bytes in the write queue, it takes
+    the way to the bank; accesses that meet all pseudo channels never wait for a single one; refresh has no phase;
+    refresh management, per-bank refresh, ECC, power states and temperature are not modelled.
     """
 
     Params = HbmParams
+    is_constant = False
     bandwidth_key = "params.preset"
     unused: ClassVar[dict[str, str]] = {"read_latency_ns": "params.front_end_ns"}
 
-    def __init__(self, cost: MemoryCost | TcmCost, engine: Engine, store: MemoryStore) -> None:
-        super().__init__(cost, engine, store)
+    def __init__(self, cost: MemoryCost | TcmCost, engine: Engine, node: Node) -> None:
+        super().__init__(cost, engine, node)
         params: HbmParams = self.params
         preset = PRESETS[params.preset]
-        self._mapping = Mapping(preset, params.channels)
-        self._even = self._mapping.even_pieces
-        self._timings = preset.timings
+        self._timings = timings = preset.timings
+        mapping = Mapping(preset, params.channels)
         self._front_ps = preset.front_end if params.front_end_ns is None else ns_to_ps(params.front_end_ns)
         is_closed = (params.page_policy or preset.page_policy) == "closed"
-        self._row_ps = preset.timings.rcd_read if is_closed else 0
-        self._one = PseudoChannel(preset, is_closed, params.refresh == "all_bank")
-        self._each: list[PseudoChannel] | None = None
-        self.least_read_ps = self._front_ps + self._row_ps + preset.timings.cl + preset.timings.burst
-        self.least_write_ps = ns_to_ps(cost.write_latency_ns)
+        self._row_ps = timings.rcd_read if is_closed else 0
+        self._rows = Rows(preset, mapping, is_closed)
+        self._queue_bursts = preset.queue_bursts
+        open_ps = timings.refi - (timings.rp + timings.rfc if params.refresh == "all_bank" else 0)
+        bus_bps = BURST_BYTES * PS_PER_S * open_ps // (timings.burst * timings.refi)
+        self._names = [f"pseudo channel {number}" for number in range(mapping.pseudo_channels)]
+        self.bandwidths = {"data buses": mapping.pseudo_channels * bus_bps, **dict.fromkeys(self._names, bus_bps)}
+        self.least_read_ps = self._front_ps + self._row_ps + timings.cl
+        to_write_ps = max(timings.rtw + timings.cwl - timings.cl - timings.burst, 0)
+        self._to_read_ps = timings.wtr + timings.cl
+        self._turns_ps = to_write_ps + self._to_read_ps
+        self._batch_ps = preset.queue_bursts // 2 * timings.burst
+        self._under_way: tuple[deque[_UnderWay], deque[_UnderWay]] = (deque(), deque())
+        self._queues: list[deque[_UnderWay]] = [deque() for _ in self._names]
+        self._room_ps: dict[Block, Ps] = {}
+        self._written_ps: Ps = 0
 
     @classmethod
     def refusal(cls, params: Any, capacity_bytes: int) -> Refusal | None:
@@ -160,94 +275,95 @@ class HbmController(StreamingPort):
             return Refusal("channels", f"{what}; raise it, or lower cube.hbm_MiB_per_pe", (("cube", "hbm_MiB_per_pe"),))
         return None
 
-    def check_buses(self) -> None:
-        self._one.witness = BusWitness(f"{self.node}, its pseudo channels")
-
     def read_terms(self) -> tuple[AccessTerm, ...]:
-        timings = self._timings
         front = AccessTerm("controller, front end of reads", "params.front_end_ns", self._front_ps)
-        device = AccessTerm("read access", "params.preset", self._row_ps + timings.cl + timings.burst)
+        device = AccessTerm("read access", "params.preset", self._row_ps + self._timings.cl)
         return (front, device)
 
     def read_span_ps(self, nbytes: int) -> Ps:
-        bursts = -(-nbytes // BURST_BYTES)
-        return (-(-bursts // self._mapping.pseudo_channels) - 1) * self._timings.burst
+        """Least time from the first to the last byte of a read whose rows are open."""
+        return drain_ps(-(-nbytes // BURST_BYTES) * BURST_BYTES, self.bandwidths["data buses"])
 
-    def claim_read(self, address: int, nbytes: int) -> tuple[Ps, Ps]:
-        now_ps = self.engine.now_ps - self.origin_ps
-        offset = address & _OFFSET_MASK
-        first, end = offset // BURST_BYTES, -(-(offset + nbytes) // BURST_BYTES)
-        channels = self._channels(first, end)
-        numbers: list[int] = []
-        if len(channels) == 1:
-            placed = [self._one.read(now_ps, bank, row, 0, count) for bank, row, count in self._even(first, end)]
-        else:
-            shares = list(self._mapping.shares(first, end))
-            numbers = [number for _, number, _, _ in shares]
-            placed = [
-                channels[number].read(now_ps, piece.bank, piece.row, group, count)
-                for piece, number, group, count in shares
-            ]
-        start_ps, end_ps, ready_ps, _ = placed[0]
-        if len(placed) > 1:
-            start_ps, end_ps = min(each[0] for each in placed), max(each[1] for each in placed)
-        burst_ps = self._timings.burst
-        first_ps, span_ps = start_ps - now_ps + burst_ps + self._front_ps, end_ps - start_ps - burst_ps
+    def write_span_ps(self, nbytes: int) -> Ps:
+        return self.read_span_ps(nbytes)
+
+    def copy_span_ps(self, src: int, dst: int, nbytes: int) -> Ps:
+        return 2 * self.read_span_ps(nbytes)
+
+    def reading(self, block: Block, route: Route | None = None) -> Reading:
+        now_ps, opened = self.engine.now_ps, self._rows.open(self.engine.now_ps, block, True)
+        span_ps = opened.end_ps - opened.first_ps
+        first_ps = self._front_ps + opened.first_ps - now_ps + self._timings.cl
+        loads, turned = self._loads(opened.busy_ps, True, now_ps + first_ps + span_ps)
+        turn_ps = self._to_read_ps if turned else 0
         if self.waits is not None:
-            refresh_ps = _waited_ps(now_ps, placed, numbers or [0] * len(placed))
-            self._note_read(address, nbytes, first_ps, span_ps, refresh_ps, ready_ps - now_ps)
-        return first_ps, span_ps
+            rows_ps = first_ps - self.least_read_ps + max(span_ps - max(opened.busy_ps), 0)
+            self._note(True, block, now_ps + first_ps + turn_ps + span_ps, (ROWS, rows_ps), (TURN, turn_ps))
+        return Reading(self._over(route or self.here, loads, True), first_ps + turn_ps, span_ps)
 
-    def claim_write(self, address: int, nbytes: int, span_ps: Ps) -> Ps:
-        now_ps = self.engine.now_ps - self.origin_ps
-        came_ps, offset = now_ps - span_ps, address & _OFFSET_MASK
-        first, end = offset // BURST_BYTES, -(-(offset + nbytes) // BURST_BYTES)
-        channels = self._channels(first, end)
-        if len(channels) == 1:
-            write = self._one.write
-            posted_ps = max(write(came_ps, now_ps, bank, row, 0, count) for bank, row, count in self._even(first, end))
-        else:
-            posted_ps = max(
-                channels[number].write(came_ps, now_ps, piece.bank, piece.row, group, count)
-                for piece, number, group, count in self._mapping.shares(first, end)
-            )
-        end_ps = posted_ps - now_ps + self.least_write_ps
-        if posted_ps > now_ps:
-            self.note_wait(False, address, nbytes, self.engine.now_ps + end_ps, (QUEUE, posted_ps - now_ps))
-        return end_ps
+    def writing(self, block: Block, route: Route | None = None) -> Route:
+        route, now_ps = route or self.here, self.engine.now_ps
+        opened = self._rows.open(now_ps, block, False)
+        loads, _ = self._loads(opened.busy_ps, False, now_ps + route.latency_ps(block.nbytes))
+        most_ps = max(opened.busy_ps)
+        if opened.end_ps - now_ps > most_ps + self._timings.rp + self._timings.rcd_write:
+            self._queue_up(block, opened.busy_ps.index(most_ps), opened.end_ps, most_ps // self._timings.burst)
+        return self._over(route, loads, False)
 
-    def _note_read(self, address: int, nbytes: int, first_ps: Ps, span_ps: Ps, refresh_ps: Ps, ready_ps: Ps) -> None:
-        """Divide what a read took beyond its terms among its reasons. ``ready_ps``: from now on."""
-        wait_ps = first_ps + span_ps - self.least_read_ps - self.read_span_ps(nbytes)
-        refresh_ps = min(refresh_ps, wait_ps)
-        rows_ps = min(ready_ps - self._timings.cl - self._row_ps, wait_ps - refresh_ps)
-        reasons = (ROWS, rows_ps), (REFRESH, refresh_ps), (OTHERS, wait_ps - refresh_ps - max(rows_ps, 0))
-        self.note_wait(True, address, nbytes, self.engine.now_ps + first_ps + span_ps, *reasons)
+    def written_ps(self, block: Block) -> Ps:
+        now_ps = self.engine.now_ps
+        wait_ps = max(self._room_ps.pop(block, 0) - now_ps, 0)
+        self._written_ps = max(self._written_ps, now_ps + wait_ps + self.least_write_ps)
+        if self.waits is not None:
+            queue_ps = self._written_ps - now_ps - self.least_write_ps
+            self._note(False, block, self._written_ps, (QUEUE, queue_ps))
+        return self._written_ps - now_ps
 
-    def _channels(self, first: int, end: int) -> list[PseudoChannel]:
-        """The pseudo channels; only the first while an access, like all before it, is the same in all of them."""
-        if self._each is not None:
-            return self._each
-        line = self._mapping.line
-        if first % line or end % line:
-            self.part()
-        return self._each or [self._one]
+    def _loads(self, busy_ps: list[Ps], is_read: bool, until_ps: Ps) -> tuple[tuple[Load, ...], bool]:
+        """What an access takes of the data buses, until some time if it is alone, and whether it meets accesses in the
+        other direction. Of these each byte is met once."""
+        now_ps, total_ps = self.engine.now_ps, sum(busy_ps)
+        own, others = self._under_way[is_read], self._under_way[not is_read]
+        left_ps = total_ps
+        for each in (own, others):
+            while each and each[0].until_ps <= now_ps:
+                each.popleft()
+        while others and left_ps:
+            met_ps = min(others[0].bus_ps, left_ps)
+            left_ps -= met_ps
+            others[0].bus_ps -= met_ps
+            if not others[0].bus_ps:
+                others.popleft()
+        if left_ps:
+            own.append(_UnderWay(until_ps, left_ps))
+        turns_ps = (total_ps - left_ps) * self._turns_ps // self._batch_ps
+        taken_ps = total_ps + turns_ps
+        loads: tuple[Load, ...] = (("data buses", self._bytes(taken_ps)),)
+        if not all(busy_ps):
+            met = ((name, ps * taken_ps // total_ps) for name, ps in zip(self._names, busy_ps, strict=True) if ps)
+            loads = (*loads, *((name, self._bytes(ps)) for name, ps in met))
+        return loads, left_ps < total_ps
 
-    def part(self) -> None:
-        """Work out each pseudo channel by itself from now on."""
-        self._each = [deepcopy(self._one) for _ in range(self._mapping.pseudo_channels)]
-        for number, each in enumerate(self._each):
-            if each.witness is not None:
-                each.witness = BusWitness(f"{self.node}, pseudo channel {number}")
+    def _bytes(self, bus_ps: Ps) -> int:
+        """What a data bus carries in a time, in whole bursts."""
+        return -(-bus_ps // self._timings.burst) * BURST_BYTES
 
+    def _queue_up(self, block: Block, number: int, end_ps: Ps, bursts: int) -> None:
+        """A write whose banks are busy is in the queue of a pseudo channel for so long; note when that has room."""
+        queue, now_ps = self._queues[number], self.engine.now_ps
+        while queue and queue[0].until_ps <= now_ps:
+            queue.popleft()
+        queued = sum(each.bus_ps for each in queue)
+        queue.append(_UnderWay(end_ps, bursts))
+        for each in queue:
+            if queued + bursts <= self._queue_bursts:
+                break
+            queued -= each.bus_ps
+            self._room_ps[block] = each.until_ps
 
-def _waited_ps(now_ps: Ps, placed: list[Placed], numbers: list[int]) -> Ps:
-    """What the pseudo channel that refreshes delayed most waited for them. ``numbers``: of those of ``placed``.
-
-    For a refresh that an earlier piece waited for, a later one waits only as far as it ends later.
-    """
-    ends_ps, waited_ps = dict.fromkeys(numbers, now_ps), dict.fromkeys(numbers, 0)
-    for number, each in zip(numbers, placed, strict=True):
-        waited_ps[number] += min(each.refresh_ps, max(each.end_ps - ends_ps[number], 0))
-        ends_ps[number] = max(each.end_ps, ends_ps[number])
-    return max(waited_ps.values())
+    def _note(self, is_read: bool, block: Block, end_ps: Ps, *parts: tuple[str, Ps]) -> None:
+        """Keep what an access takes beyond its terms."""
+        some = tuple(part for part in parts if part[1] > 0)
+        if some and self.waits is not None:
+            now_ps = self.engine.now_ps
+            self.waits.append(Wait(str(self.node), is_read, block.address, block.nbytes, now_ps, end_ps, some))

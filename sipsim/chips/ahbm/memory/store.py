@@ -36,6 +36,11 @@ class Block(NamedTuple):
         return self.rows == 1 or self.pitch == self.row_bytes
 
     @property
+    def joined(self) -> "Block":
+        """The same bytes as one row, if they are one piece of memory."""
+        return Block(self.address, 1, self.nbytes, self.nbytes) if self.is_contiguous else self
+
+    @property
     def addresses(self) -> range:
         """The first byte of each row."""
         return range(self.address, self.address + self.rows * self.pitch, self.pitch)

@@ -14,19 +14,17 @@ from typing import Any, Protocol
 
 from sipsim.chips.ahbm.address import PhysAddr
 from sipsim.chips.ahbm.ipcq.messages import WireFormat
-from sipsim.chips.ahbm.memory.ports import MemoryPort, MemoryPorts, StreamingPort
-from sipsim.chips.ahbm.memory.store import Block
+from sipsim.chips.ahbm.memory.ports import MemoryPort, MemoryPorts, Reading
+from sipsim.chips.ahbm.memory.store import Block, MemoryStore
 from sipsim.chips.ahbm.mesh import Graph
 from sipsim.config.schema import PeDma as PeDmaCost
 from sipsim.core.engine import Engine
 from sipsim.core.errors import MemoryAccessError
 from sipsim.fabric.channels import COMM, COMPUTE
-from sipsim.fabric.graph import Node
+from sipsim.fabric.graph import Node, Route
 from sipsim.fabric.transport import Transport
 
 Ps = int
-Land = Callable[[bytes, Callable[[bytes], None], Ps, Ps], None]
-"""What takes data at the PE, told the times of their head and tail there, and calls with them when all are there."""
 
 
 class Command(Protocol):
@@ -40,6 +38,7 @@ class DmaContext(Protocol):
 
     sip: int
     engine: Engine
+    memory: MemoryStore
     memory_ports: MemoryPorts
     wire_format: WireFormat
 
@@ -50,44 +49,31 @@ class DmaContext(Protocol):
     def graph(self) -> Graph: ...
 
 
-def _pass_on(data: bytes, done: Callable[[bytes], None], _head_ps: Ps, _tail_ps: Ps) -> None:
-    """Data that do not stay at the PE."""
-    done(data)
-
-
 class PeTcm:
-    """The ports of a PE's TCM, for what its kernel holds: without effect where they have no bandwidth.
+    """A PE's TCM, for what its kernel holds: without effect where it has no bandwidth of its own.
 
     ``address``: the first byte of the kernel's region.
     """
 
     def __init__(self, sip: int, ports: MemoryPorts, node: Node) -> None:
-        port = ports.at("tcm", node)
-        self._port = port if isinstance(port, StreamingPort) else None
+        self.port = ports.at("tcm", node)
         self.address = PhysAddr(sip, node.cube, int(node.place), "tcm", 0).encode()
 
-    @property
-    def has_ports(self) -> bool:
-        """Whether its ports have a bandwidth."""
-        return self._port is not None
+    def leaving(self, nbytes: int, route: Route | None = None) -> Reading:
+        """Begin to read data that leave the PE over ``route``; without one, to its engines."""
+        if not self.port.bandwidths:
+            return Reading(route or self.port.here, 0, 0)
+        return self.port.reading(Block(self.address, 1, nbytes, nbytes), route)
 
-    def land(self, data: bytes, done: Callable[[bytes], None], head_ps: Ps, tail_ps: Ps) -> None:
-        """Write data that came from ``head_ps`` to ``tail_ps``, which is now; then ``done(data)``."""
-        if self._port is None:
-            done(data)
-        else:
-            self._port.stream_write(self.address, len(data), tail_ps - head_ps, partial(done, data))
+    def landing(self, nbytes: int, route: Route | None = None) -> Route:
+        """The route of data that come to the PE over ``route``; without one, from its engines."""
+        if not self.port.bandwidths:
+            return route or self.port.here
+        return self.port.writing(Block(self.address, 1, nbytes, nbytes), route)
 
-    def take(self, nbytes: int) -> tuple[Ps, Ps]:
-        """Begin to read data that leave the PE: time until the last byte, and from the first to the last."""
-        if self._port is None:
-            return 0, 0
-        first_ps, span_ps = self._port.claim_read(self.address, nbytes)
-        return first_ps + span_ps, span_ps
-
-    def put(self, nbytes: int) -> Ps:
-        """Begin to write what engines of the PE have made: time until it is there."""
-        return 0 if self._port is None else self._port.claim_write(self.address, nbytes, 0)
+    def landed_ps(self, nbytes: int) -> Ps:
+        """The time until data have landed whose last byte is here now."""
+        return self.port.written_ps(Block(self.address, 1, nbytes, nbytes)) if self.port.bandwidths else 0
 
 
 class PeDma:
@@ -136,19 +122,21 @@ class PeDma:
         self, address: int, nbytes: int, done: Callable[[bytes], None], vc: int = COMPUTE, delay_ps: Ps = 0
     ) -> None:
         """Fetch ``nbytes``; ``done(data)`` when all are here. The memory is read when the first one leaves it."""
-        self._read(address, nbytes, done, vc, self.tcm.land, delay_ps)
+        self._read(Block(address, 1, nbytes, nbytes), done, vc, delay_ps)
 
     def read_block(self, block: Block, done: Callable[[bytes], None], vc: int = COMPUTE, delay_ps: Ps = 0) -> None:
         """Fetch the bytes of a block, by one command and one transfer; else as :meth:`read`.
 
         A block in one piece takes exactly what :meth:`read` does.
         """
-        rows = None if block.is_contiguous else block
-        self._read(block.address, block.nbytes, done, vc, self.tcm.land, delay_ps, rows)
+        self._read(block.joined, done, vc, delay_ps)
 
     def copy(self, src: int, dst: int, data: bytes, done: Callable[[], None]) -> None:
         """Move ``data``, the present content of ``src``, to ``dst`` over ``vc_comm``: a read and then a write."""
-        self._read(src, len(data), lambda _data: self._write(dst, data, done, COMM, 0, 0), COMM, _pass_on)
+        nbytes = len(data)
+        target = Block(dst, 1, nbytes, nbytes)
+        passed = partial(self._write, target, data, done, COMM, None)
+        self._read(Block(src, 1, nbytes, nbytes), lambda _data: passed(), COMM, 0, lands=False)
 
     def _replies(self, memory_node: Node, vc: int) -> Any:
         """What a memory sends back to this engine."""
@@ -156,117 +144,111 @@ class PeDma:
 
     def write(self, address: int, data: bytes, done: Callable[[], None], vc: int = COMPUTE, delay_ps: Ps = 0) -> None:
         """Write ``data`` of the PE; ``done()`` when the acknowledgement has arrived."""
-        self._write_own(address, data, done, vc, delay_ps)
+        self.write_block(Block(address, 1, len(data), len(data)), data, done, vc, delay_ps)
 
     def write_block(
         self, block: Block, data: bytes, done: Callable[[], None], vc: int = COMPUTE, delay_ps: Ps = 0
     ) -> None:
         """Write ``data`` of the PE to a block, by one transfer; else as :meth:`write`, also in its time if the block is
         in one piece."""
-        self._write_own(block.address, data, done, vc, delay_ps, None if block.is_contiguous else block)
+        self._after(delay_ps, lambda: self._write(block.joined, data, done, vc, self.tcm))
 
-    def _write_own(
-        self,
-        address: int,
-        data: bytes,
-        done: Callable[[], None],
-        vc: int,
-        delay_ps: Ps,
-        rows: Block | None = None,
-    ) -> None:
-        """Write what is in the PE's TCM. ``rows``: the block at ``address``, None if it is in one piece."""
-        if self._memory_at(address)[0] == self._node or self.tcm.has_ports:
-            self._after(delay_ps, lambda: self._take_and_write(address, data, done, vc, rows))
-        else:
-            self._write(address, data, done, vc, delay_ps, 0, rows)
-
-    def _take_and_write(self, address: int, data: bytes, done: Callable[[], None], vc: int, rows: Block | None) -> None:
-        is_near = self._memory_at(address)[0] == self._node
-        taken_ps, span_ps = (0, 0) if is_near else self.tcm.take(len(data))
-        self._write(address, data, done, vc, taken_ps, span_ps, rows)
-
-    def _read(
-        self,
-        address: int,
-        nbytes: int,
-        done: Callable[[bytes], None],
-        vc: int,
-        land: Land,
-        delay_ps: Ps = 0,
-        rows: Block | None = None,
-    ) -> None:
-        memory_node, port = self._memory_at(address)
+    def _read(self, block: Block, done: Callable[[bytes], None], vc: int, delay_ps: Ps = 0, lands: bool = True) -> None:
+        """``lands``: the bytes are written to the PE's TCM, and do not only pass."""
+        context, nbytes = self._context, block.nbytes
+        memory_node, port = self._memory_at(block.address)
         if memory_node == self._node:
-            read = partial(port.read, address, nbytes, done) if rows is None else partial(port.read_block, rows, done)
-            self._after(delay_ps, read)
-            return
-        context = self._context
-        back = context.graph.route(memory_node, self._node)
 
-        def send_back(data: bytes, span_ps: Ps) -> None:
-            here = partial(land, data, done)
+            def read_here() -> None:
+                self._within(port.reading(block), nbytes, vc, lambda: done(context.memory.read_block(block)))
+
+            self._after(delay_ps, read_here)
+            return
+        back = context.graph.route(memory_node, self._node)
+        back = self.tcm.landing(nbytes, back) if lands else back
+
+        def read_out() -> None:
+            reading = port.reading(block, back)
+            self._after(reading.first_ps, lambda: send_back(reading))
+
+        def send_back(reading: Reading) -> None:
+            data = context.memory.read_block(block)
+
+            def here(_head_ps: Ps, _tail_ps: Ps) -> None:
+                self._after(self.tcm.landed_ps(nbytes) if lands else 0, partial(done, data))
+
             wire_bytes = context.wire_format.data_bytes(nbytes)
             train = self._replies(memory_node, vc)
-            context.fabric.start(train, back, wire_bytes, here, None, span_ps, span_ps)
+            context.fabric.start(train, reading.route, wire_bytes, here, None, reading.span_ps, reading.span_ps)
 
         forth = context.graph.route(self._node, memory_node)
-        if rows is None:
-            read_out = partial(port.read_out, address, nbytes, send_back)
-        else:
-            read_out = partial(port.read_out_block, rows, send_back)
         train = context.fabric.train((self._node, self._engine, "commands"), vc, self._in_flight)
         context.fabric.start(train, forth, self._command_bytes, lambda _h, _t: read_out(), None, delay_ps)
 
     def latch(self, src: int, nbytes: int, done: Callable[[], None]) -> None:
         """The time of a copy of ``nbytes`` at ``src`` to the kernel's region of the PE's TCM, over ``vc_comm``.
 
-        Bytes are written as they come. Within the TCM too, where reads and writes have ports of their own; where they
-        share one, the write waits for the read (:meth:`MemoryPort.copy_span_ps`).
+        Bytes are written as they come, within the TCM too. Where reads and writes share its port, both take it.
         """
+        block, tcm = Block(src, 1, nbytes, nbytes), self.tcm.port
         memory_node, port = self._memory_at(src)
         if memory_node == self._node:
-
-            def leave(span_ps: Ps) -> None:
-                self._after(span_ps, lambda: port.stream_write(self.tcm.address, nbytes, span_ps, done))
-
-            port.stream_read(src, nbytes, leave)
+            target, reading = Block(self.tcm.address, 1, nbytes, nbytes), port.reading(block)
+            reading = reading._replace(route=tcm.writing(target, reading.route))
+            self._within(reading, nbytes, COMM, lambda: self._after(tcm.written_ps(target), done))
             return
-        tcm = self._context.memory_ports.at("tcm", self._node)
+        rest_ps = 0 if tcm.bandwidths else tcm.least_write_ps
+        self._read(block, lambda _data: self._after(rest_ps, done), COMM)
 
-        def land(_data: bytes, _done: object, head_ps: Ps, tail_ps: Ps) -> None:
-            tcm.stream_write(self.tcm.address, nbytes, tail_ps - head_ps, done)
+    def _write(self, block: Block, data: bytes, done: Callable[[], None], vc: int, tcm: PeTcm | None) -> None:
+        """``tcm``: where the data come from; None if they only pass the PE."""
+        context, nbytes = self._context, len(data)
+        memory_node, port = self._memory_at(block.address)
 
-        self._read(src, nbytes, lambda _data: None, COMM, land)
+        def write(then: Callable[[], None]) -> None:
+            context.memory.write_block(block, data)
+            then()
 
-    def _write(
-        self,
-        address: int,
-        data: bytes,
-        done: Callable[[], None],
-        vc: int,
-        delay_ps: Ps,
-        span_ps: Ps,
-        rows: Block | None = None,
-    ) -> None:
-        """``delay_ps`` and ``span_ps``: of the data at this PE, as in ``Fabric.start``."""
-        memory_node, port = self._memory_at(address)
-        write = partial(port.write, address) if rows is None else partial(port.write_block, rows)
         if memory_node == self._node:
-            write(data, done)
+            reading = Reading(port.writing(block), 0, 0)
+            self._within(reading, nbytes, vc, lambda: self._after(port.written_ps(block), partial(write, done)))
             return
-        context = self._context
         back = context.graph.route(memory_node, self._node)
 
         def acknowledge() -> None:
             context.fabric.start(self._replies(memory_node, vc), back, self._ack_bytes, lambda _h, _t: done())
 
-        forth, wire_bytes = context.graph.route(self._node, memory_node), context.wire_format.data_bytes(len(data))
+        def arrived(_head_ps: Ps, _tail_ps: Ps) -> None:
+            self._after(port.written_ps(block), partial(write, acknowledge))
 
-        def arrived(head_ps: Ps, tail_ps: Ps) -> None:
-            write(data, acknowledge, tail_ps - head_ps)
-
+        forth = context.graph.route(self._node, memory_node)
+        reading = Reading(forth, 0, 0) if tcm is None else tcm.leaving(nbytes, forth)
+        route, delay_ps = port.writing(block, reading.route), reading.first_ps + reading.span_ps
         train = context.fabric.train((self._node, self._engine), vc, self._in_flight)
-        context.fabric.start(train, forth, wire_bytes, arrived, None, delay_ps, span_ps)
+        wire_bytes = context.wire_format.data_bytes(nbytes)
+        context.fabric.start(train, route, wire_bytes, arrived, None, delay_ps, reading.span_ps)
+
+    def fetch(self, nbytes: int, delay_ps: Ps, done: Callable[[], None]) -> None:
+        """The time of a read of the PE's TCM by PE_FETCH_STORE, which begins in ``delay_ps``."""
+        route, first_ps, span_ps = self.tcm.leaving(nbytes)
+        self._within(Reading(route, delay_ps + first_ps, span_ps), nbytes, COMPUTE, done, "fetch_store")
+
+    def put(self, nbytes: int, delay_ps: Ps, done: Callable[[], None]) -> None:
+        """As :meth:`fetch`, of a write."""
+        landed = partial(self._when_landed, nbytes, done)
+        self._within(Reading(self.tcm.landing(nbytes), delay_ps, 0), nbytes, COMPUTE, landed, "fetch_store")
+
+    def _when_landed(self, nbytes: int, done: Callable[[], None]) -> None:
+        self._after(self.tcm.landed_ps(nbytes), done)
+
+    def _within(self, reading: Reading, nbytes: int, vc: int, done: Callable[[], None], engine: str = "") -> None:
+        """An access of an engine to the PE's own memory."""
+        route, first_ps, span_ps = reading
+        if not route.edges:
+            self._after(first_ps + span_ps, done)
+            return
+        train = self._context.fabric.train((self._node, engine or self._engine, "here"), vc)
+        self._context.fabric.start(train, route, nbytes, lambda _h, _t: done(), None, first_ps + span_ps, span_ps)
 
     def _after(self, delay_ps: Ps, action: Callable[[], None]) -> None:
         if delay_ps:

@@ -150,7 +150,6 @@ class SendPlaces:
 
 
 MATH, GEMM, FETCH_STORE = "PE_MATH", "PE_GEMM", "PE_FETCH_STORE"
-UNITS = (MATH, GEMM, FETCH_STORE)
 
 
 class Unit:
@@ -189,6 +188,35 @@ class Unit:
         self.busy_ps += ps
 
 
+class Mover(Unit):
+    """A unit whose work is a transfer: when that ends is known then. Others wait in the order in which they come."""
+
+    __slots__ = ("_is_busy", "_waiting")
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self._is_busy = False
+        self._waiting: deque[Callable[[], None]] = deque()
+
+    def when_free(self, begin: Callable[[], None]) -> None:
+        """Call ``begin`` when nothing is moved, now or later: it moves something then."""
+        if self._is_busy:
+            self._waiting.append(begin)
+        else:
+            self._is_busy = True
+            begin()
+
+    def end(self, begin_ps: Ps, end_ps: Ps) -> None:
+        """What was moved from ``begin_ps`` on is there now."""
+        self.take(begin_ps, end_ps - begin_ps)
+        self._is_busy = False
+
+    def go_on(self) -> None:
+        """Let the next one begin, unless another one has."""
+        if self._waiting and not self._is_busy:
+            self.when_free(self._waiting.popleft())
+
+
 class PlanParts(Protocol):
     """Settings of the parts and of the queues."""
 
@@ -212,7 +240,8 @@ class SipParts(Protocol):
 class PeParts(Protocol):
     """What engines use of their PE. ``phase``: that of its kernel, empty for none. ``run``: the index of the collective
     that its kernel belongs to, among those of the SIP; None for another kernel.
-    ``room``: for what the kernel holds, None where that takes none. ``units``: its engines, by their names.
+    ``room``: for what the kernel holds, None where that takes none. ``units``: its engines, by their names;
+    ``mover``: PE_FETCH_STORE.
     """
 
     cube: int
@@ -226,6 +255,7 @@ class PeParts(Protocol):
     room: KernelRoom | None
     task: Task | None
     units: Mapping[str, Unit]
+    mover: Mover
 
 
 class CommandEngine(ABC):
