@@ -26,12 +26,12 @@ from sipsim.fabric.graph import Node, Route
 
 
 class Piece(NamedTuple):
-    """The bursts of an access in one stripe, numbered from its start: ``first`` to ``end``, which is not in it."""
+    """Bursts of an access in a row of banks of one number, which follow each other."""
 
     bank: int
     row: int
     first: int
-    end: int
+    bursts: int
 
 
 class Mapping:
@@ -43,34 +43,50 @@ class Mapping:
         burst (5 bits: 32 B) | bank group | pseudo channel (1) | channel | column (row / 32 B) | bank | row
 
     So a sequential stream takes turns between bank groups (tCCD_S, not tCCD_L), then between the pseudo channels of the
-    slice, and stays in open rows for ``groups * row_bytes`` a pseudo channel. All bursts of a slice with equal bank and
-    row bits are a *stripe*: a row of one bank in each bank group of each pseudo channel.
+    slice, and stays in open rows for ``groups * row_bytes`` a pseudo channel. Bursts that differ in bank group and
+    channel alone are a *line*; all lines of a slice with equal bank and row bits are a *stripe*: a row of one bank in
+    each bank group of each pseudo channel.
+
+    With ``is_hashed`` all bits above a line are XORed, in groups, into those of bank group and channel, and those of
+    the row into those of the bank: accesses at a distance that is a power of two meet different channels and banks.
     """
 
-    def __init__(self, preset: Preset, channels: int) -> None:
+    def __init__(self, preset: Preset, channels: int, is_hashed: bool) -> None:
         self.pseudo_channels = channels * PSEUDO_CHANNELS
         self.groups = preset.groups
         self.line = preset.groups * self.pseudo_channels
         """Bursts after which the same bank is next."""
         self._stripe = self.line * (preset.row_bytes // BURST_BYTES)
         self._banks = preset.banks_per_group
+        self._is_hashed = is_hashed
 
     def pieces(self, first: int, end: int) -> Iterator[Piece]:
-        """The bursts from ``first`` to before ``end``, stripe by stripe."""
-        stripe = self._stripe
+        """The bursts from ``first`` to before ``end``: in each stripe whole lines, and what is less than a line."""
+        line, stripe = self.line, self._stripe
         while first < end:
-            number, at = divmod(first, stripe)
-            stop = min(at + end - first, stripe)
-            row, bank = divmod(number, self._banks)
-            yield Piece(bank, row, at, stop)
-            first += stop - at
+            row, bank = divmod(first // stripe, self._banks)
+            count = min(end, (first // stripe + 1) * stripe) - first
+            if first % line or count < line:
+                count = min(count, line - first % line)
+            else:
+                count -= count % line
+            yield Piece(bank ^ self._hash(row, self._banks), row, first, count)
+            first += count
 
-    def units(self, piece: Piece) -> Iterator[tuple[int, int, int]]:
-        """The banks of a piece that does not meet all: (pseudo channel, bank group, bursts) of each."""
-        count = piece.end - piece.first
-        for at in range(min(count, self.line)):
-            number, group = divmod((piece.first + at) % self.line, self.groups)
-            yield number, group, (count - at - 1) // self.line + 1
+    def units(self, piece: Piece) -> Iterator[tuple[int, int]]:
+        """Pseudo channel and bank group of each burst of less than a line."""
+        number, at = divmod(piece.first, self.line)
+        spread = self._hash(number, self.line)
+        for unit in range(at, at + piece.bursts):
+            yield divmod(unit ^ spread, self.groups)
+
+    def _hash(self, number: int, below: int) -> int:
+        """All bits of a number in one below a power of two."""
+        found = 0
+        while number and self._is_hashed:
+            number, low = divmod(number, below)
+            found ^= low
+        return found
 
 
 _OFFSET_MASK = (1 << OFFSET_BITS) - 1
@@ -78,14 +94,15 @@ ROWS, TURN, QUEUE = "opening rows", "a turn of the bus", "room in the write queu
 
 
 class HbmParams(Section, frozen=True):
-    """``params`` of the section, all but ``preset`` optional: ``channels`` of the slice, ``refresh``, ``page_policy``,
-    ``front_end_ns``.
+    """``params`` of the section, all but ``preset`` optional: ``channels`` of the slice, ``address_hash``, ``refresh``,
+    ``page_policy``, ``front_end_ns``.
 
     ``null`` is the preset's value. ``read_latency_ns`` of the section is not used, and a user's value of it refused.
     """
 
     preset: str
     channels: Annotated[int, Meta(ge=1, le=64)] = 2
+    address_hash: Literal["xor", "none"] = "xor"
     refresh: Literal["none", "all_bank"] = "all_bank"
     page_policy: Literal["open", "closed"] | None = None
     front_end_ns: NonNegative | None = None
@@ -118,8 +135,9 @@ class Rows:
 
     A row opens by precharge, if another one is open (tRP), and activate, tRC after the last one of its bank, or when
     what was written there has recovered (tWR); its first column command is tRCD later. All rows of an access are opened
-    when it begins. Activations of a pseudo channel are at least ``max(tRRD, tFAW / 4)`` apart: each takes so much of
-    what the bus can carry, if the access has fewer bursts for it. Bursts of one bank group are tCCD_L apart.
+    when it begins. Activations of a pseudo channel are at least ``max(tRRD, tFAW / 4)`` apart, up to four of them
+    beside the bursts before: where an access has fewer bursts than its rows need, it keeps the bus for longer. Bursts
+    of one bank group are tCCD_L apart.
     """
 
     def __init__(self, preset: Preset, mapping: Mapping, is_closed_page: bool) -> None:
@@ -127,6 +145,7 @@ class Rows:
         self._mapping = mapping
         self._is_closed_page = is_closed_page
         self._act_ps = max(timings.rrd, -(-timings.faw // 4))
+        self._spare_ps = [timings.faw] * mapping.pseudo_channels
         self._sets = [Bank() for _ in range(preset.banks_per_group)]
         self._single: dict[int, dict[tuple[int, int], Bank]] = {}
 
@@ -140,27 +159,34 @@ class Rows:
             offset = address & _OFFSET_MASK
             first, end = offset // BURST_BYTES, -(-(offset + block.row_bytes) // BURST_BYTES)
             for piece in mapping.pieces(first, end):
-                if not (piece.first % mapping.line or piece.end % mapping.line):
+                if not piece.bursts % mapping.line:
                     ready_ps, is_opened = self._ready(self._all(piece.bank), now_ps, piece.row, is_read)
-                    each = (piece.end - piece.first) // count
+                    each = piece.bursts // count
                     for number in range(count):
                         bursts[number] += each
                         rows[number] += groups if is_opened else 0
                         ends[number] = max(ends[number], ready_ps) + each * burst_ps
                     first_ps = ready_ps if first_ps < 0 or ready_ps < first_ps else first_ps
                     continue
-                for number, group, some in mapping.units(piece):
+                for number, group in mapping.units(piece):
                     ready_ps, is_opened = self._ready(self._one(piece.bank, number, group), now_ps, piece.row, is_read)
-                    bursts[number] += some
-                    in_group[number][group] += some
+                    bursts[number] += 1
+                    in_group[number][group] += 1
                     rows[number] += is_opened
-                    ends[number] = max(ends[number], ready_ps) + some * burst_ps
+                    ends[number] = max(ends[number], ready_ps) + burst_ps
                     first_ps = ready_ps if first_ps < 0 or ready_ps < first_ps else first_ps
-        busy = [
-            max(some * burst_ps, max(by_group) * timings.ccd_l, opened * self._act_ps)
-            for some, by_group, opened in zip(bursts, in_group, rows, strict=True)
-        ]
+        busy = [0] * count
+        for number, some in enumerate(bursts):
+            if some:
+                data_ps = max(some * burst_ps, (max(in_group[number]) - 1) * timings.ccd_l + burst_ps)
+                busy[number] = self._with_rows(number, data_ps, rows[number] * self._act_ps)
         return Opened(first_ps, max(ends), busy)
+
+    def _with_rows(self, number: int, data_ps: Ps, rows_ps: Ps) -> Ps:
+        """The time of a pseudo channel's bus for data whose rows take ``rows_ps`` to open, beside data before them."""
+        busy_ps = max(data_ps, rows_ps - self._spare_ps[number])
+        self._spare_ps[number] = min(self._spare_ps[number] + busy_ps - rows_ps, self._timings.faw)
+        return busy_ps
 
     def _ready(self, bank: Bank, now_ps: Ps, row: int, is_read: bool) -> tuple[Ps, bool]:
         """When the first column command to a row may be given, and whether that opens it."""
@@ -241,7 +267,7 @@ class HbmController(MemoryPort):
         params: HbmParams = self.params
         preset = PRESETS[params.preset]
         self._timings = timings = preset.timings
-        mapping = Mapping(preset, params.channels)
+        mapping = Mapping(preset, params.channels, params.address_hash == "xor")
         self._front_ps = preset.front_end if params.front_end_ns is None else ns_to_ps(params.front_end_ns)
         is_closed = (params.page_policy or preset.page_policy) == "closed"
         self._row_ps = timings.rcd_read if is_closed else 0
@@ -257,6 +283,7 @@ class HbmController(MemoryPort):
         self._turns_ps = to_write_ps + self._to_read_ps
         self._batch_ps = preset.queue_bursts // 2 * timings.burst
         self._under_way: tuple[deque[_UnderWay], deque[_UnderWay]] = (deque(), deque())
+        self._free_ps: Ps = 0
         self._queues: list[deque[_UnderWay]] = [deque() for _ in self._names]
         self._room_ps: dict[Block, Ps] = {}
         self._written_ps: Ps = 0
@@ -321,7 +348,7 @@ class HbmController(MemoryPort):
 
     def _loads(self, busy_ps: list[Ps], is_read: bool, until_ps: Ps) -> tuple[tuple[Load, ...], bool]:
         """What an access takes of the data buses, until some time if it is alone, and whether it meets accesses in the
-        other direction. Of these each byte is met once."""
+        other direction. Of these each byte is met once. An access is under way until all before it could be through."""
         now_ps, total_ps = self.engine.now_ps, sum(busy_ps)
         own, others = self._under_way[is_read], self._under_way[not is_read]
         left_ps = total_ps
@@ -334,10 +361,11 @@ class HbmController(MemoryPort):
             others[0].bus_ps -= met_ps
             if not others[0].bus_ps:
                 others.popleft()
-        if left_ps:
-            own.append(_UnderWay(until_ps, left_ps))
         turns_ps = (total_ps - left_ps) * self._turns_ps // self._batch_ps
         taken_ps = total_ps + turns_ps
+        self._free_ps = max(self._free_ps, now_ps) + taken_ps // len(busy_ps)
+        if left_ps:
+            own.append(_UnderWay(max(until_ps, self._free_ps), left_ps))
         loads: tuple[Load, ...] = (("data buses", self._bytes(taken_ps)),)
         if not all(busy_ps):
             met = ((name, ps * taken_ps // total_ps) for name, ps in zip(self._names, busy_ps, strict=True) if ps)

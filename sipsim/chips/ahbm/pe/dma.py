@@ -61,19 +61,19 @@ class PeTcm:
 
     def leaving(self, nbytes: int, route: Route | None = None) -> Reading:
         """Begin to read data that leave the PE over ``route``; without one, to its engines."""
-        if not self.port.bandwidths:
+        if not (self.port.bandwidths and nbytes):
             return Reading(route or self.port.here, 0, 0)
         return self.port.reading(Block(self.address, 1, nbytes, nbytes), route)
 
     def landing(self, nbytes: int, route: Route | None = None) -> Route:
         """The route of data that come to the PE over ``route``; without one, from its engines."""
-        if not self.port.bandwidths:
+        if not (self.port.bandwidths and nbytes):
             return route or self.port.here
         return self.port.writing(Block(self.address, 1, nbytes, nbytes), route)
 
     def landed_ps(self, nbytes: int) -> Ps:
         """The time until data have landed whose last byte is here now."""
-        return self.port.written_ps(Block(self.address, 1, nbytes, nbytes)) if self.port.bandwidths else 0
+        return self.port.written_ps(Block(self.address, 1, nbytes, nbytes)) if self.port.bandwidths and nbytes else 0
 
 
 class PeDma:
