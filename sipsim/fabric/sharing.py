@@ -141,7 +141,8 @@ class Shared:
 def joined(changed: Iterable[Line]) -> tuple[list[Any], list[Line]]:
     """The flows that tight lines join with those on ``changed`` ones, and the tight lines that can bind.
 
-    Of edges with the same flows, the narrowest can. Framing makes an edge narrower.
+    Of edges with the same flows, the narrowest can. Framing makes a wire narrower; of an edge of a memory flows may take
+    less than their bytes.
     """
     flows: list[Any] = []
     known = 0
@@ -165,7 +166,8 @@ def joined(changed: Iterable[Line]) -> tuple[list[Any], list[Line]]:
                     flows += [other for other in line.flows if not other.bit & known]
                     known |= mask
     for mask, found in framed.items():
-        if mask in plain and plain[mask].capacity >= min([line.capacity for line in found]):
+        wires = [line.capacity for line in found if not line.edge.memory]
+        if mask in plain and wires and plain[mask].capacity >= min(wires):
             del plain[mask]
     return flows, [*plain.values(), *chain.from_iterable(framed.values())]
 

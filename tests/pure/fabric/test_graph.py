@@ -251,7 +251,9 @@ def test_idle_cubes_cost_nothing() -> None:
     bench.kernel(1, 0, lambda tl: tl.recv("W", 8, "f32"))
     bench.run()
     assert len(bench.sip.pes_in_use()) == 2
-    assert len(bench.sip.fabric.use()) == 10
+    ports = {(edge.src.cube, edge.memory) for edge in bench.sip.fabric.use() if edge.memory}
+    assert ports == {(0, "read port"), (1, "read port"), (1, "write port")}
+    assert len([edge for edge in bench.sip.fabric.use() if not edge.memory]) == 10
     assert {node.cube for edge in bench.sip.fabric.use() for node in (edge.src, edge.dst)} == {0, 1}
     assert len(bench.sip.memory._banks) == 2
 

@@ -1,54 +1,66 @@
-"""The HBM controller: rows, buses, refresh and write queue, by hand; mixed traffic that never exceeds the bus."""
+"""The HBM controller: rows, turns of the bus and write queue, by hand; mixed traffic that never exceeds the buses."""
 
 import random
+from collections import Counter
 from typing import Any
 
 import pytest
-from memory_bench import at, memory_bench, reads
+from memory_bench import at, memory_bench, reads, writes
 
 from sipsim.chips.ahbm.memory.hbm import HbmController, Mapping
-from sipsim.chips.ahbm.memory.ports import BusWitness, Wait
+from sipsim.chips.ahbm.memory.ports import Reading, Wait
 from sipsim.chips.ahbm.memory.presets import BURST_BYTES, PRESETS
-from sipsim.chips.ahbm.memory.store import MemoryStore
+from sipsim.chips.ahbm.memory.store import Block
 from sipsim.config.schema import MemoryCost
 from sipsim.core.engine import Engine
-from sipsim.core.errors import InvariantViolation
+from sipsim.fabric.graph import Node, Route
 
 # HBM3-6400 in ps: tRCD 19,375, tRP 16,250, tCL 12,500, tRRD 3,125, a burst 1,250; 32 B a burst.
-BURST, CL, RCD, RP, RRD = 1_250, 12_500, 19_375, 16_250, 3_125
+BURST, CL, RCD, RP, RRD, RC = 1_250, 12_500, 19_375, 16_250, 3_125, 45_000
 FRONT = 48_000
 OPENS = RCD + 3 * (RRD - BURST)
 """Until the rows of all four bank groups are open so far that the bus then runs without a gap."""
 POSTED = 20_000
 ROW_STRIDE = 1 << 17
 """To the next row of the same banks: 16 KiB of each of 8 banks, in a slice of two channels."""
+TURNS = 21_250
+"""From reads to writes 1,250, back tWTR + tCL = 20,000."""
+HIT = FRONT + CL
+LINE = Block(0, 1, 512, 512)
 
 
 def port(**params: Any) -> HbmController:
+    """Without a hash of addresses, so that a test can name a bank."""
     cost = MemoryCost(
         overhead_ns=1,
         bandwidth_GBps=64,
         read_latency_ns=99,
         write_latency_ns=20,
-        params={"preset": "hbm3_6400", "refresh": "none", **params},
+        params={"preset": "hbm3_6400", "refresh": "none", "address_hash": "none", **params},
     )
-    made = HbmController(cost, Engine(), MemoryStore(0, {"hbm": 1 << 31}))
-    made.check_buses()
+    made = HbmController(cost, Engine(), Node("hbm", 0, 0))
     made.waits = []
     return made
 
 
+def block(address: int, nbytes: int) -> Block:
+    return Block(address, 1, nbytes, nbytes)
+
+
 def read(made: HbmController, now_ps: int, address: int, nbytes: int) -> tuple[int, int]:
+    """When its first byte leaves, and how much later the last one."""
     made.engine.now_ps = now_ps
-    return made.claim_read(address, nbytes)
+    return made.reading(block(address, nbytes))[1:]
 
 
-def write(made: HbmController, now_ps: int, address: int, nbytes: int, span_ps: int = 0) -> int:
+def write(made: HbmController, now_ps: int, address: int, nbytes: int) -> Route:
     made.engine.now_ps = now_ps
-    return made.claim_write(address, nbytes, span_ps)
+    return made.writing(block(address, nbytes))
 
 
-HIT = FRONT + CL + BURST
+def taken(route: Route) -> dict[str, int]:
+    """The bytes that an access takes of each edge of the memory."""
+    return {edge.memory: edge.wire_bytes(0) for edge in route.edges}
 
 
 def test_a_closed_row_an_open_row_and_another_row() -> None:
@@ -56,9 +68,9 @@ def test_a_closed_row_an_open_row_and_another_row() -> None:
     at once.
     """
     made = port()
-    assert read(made, 0, 0, 4096) == (HIT + OPENS, 31 * BURST)
-    assert read(made, 10**6, 4096, 4096) == (HIT, 31 * BURST)
-    assert read(made, 2 * 10**6, ROW_STRIDE, 4096) == (HIT + RP + OPENS, 31 * BURST)
+    assert read(made, 0, 0, 4096) == (HIT + OPENS, 32 * BURST)
+    assert read(made, 10**6, 4096, 4096) == (HIT, 32 * BURST)
+    assert read(made, 2 * 10**6, ROW_STRIDE, 4096) == (HIT + RP + OPENS, 32 * BURST)
     assert [wait.parts for wait in made.waits or ()] == [
         (("opening rows", OPENS),),
         (("opening rows", RP + OPENS),),
@@ -71,210 +83,157 @@ def test_a_closed_page_opens_its_row_each_time() -> None:
     assert made.least_read_ps == HIT + RCD
 
 
-def test_a_row_stays_open_for_its_least_time() -> None:
-    """Of one bank: activated at 0, so precharged at tRAS = 28,125 and activated again at tRC = 45,000."""
+def test_a_bank_opens_another_row_after_its_row_cycle() -> None:
     made = port()
-    assert read(made, 0, 0, 32) == (HIT + RCD, 0)
-    assert read(made, 1_000, ROW_STRIDE, 32) == (HIT + 45_000 - 1_000 + RCD, 0)
+    assert read(made, 0, 0, 32) == (HIT + RCD, BURST)
+    assert read(made, 1_000, ROW_STRIDE, 32) == (HIT + RC - 1_000 + RCD, BURST)
 
 
-def test_four_activates_in_a_window() -> None:
-    """tFAW = 15,000: the fifth bank of a pseudo channel waits from 12,500 (4 * tRRD) to 15,000. The bus has been given
-    until 42,500 by then, and its next burst that begins after 15,000 + tRCD + tCL does so at 47,500.
-    """
-    made = port()
-    read(made, 0, 0, 128)
-    assert read(made, 0, 1 << 14, 32) == (HIT + 47_500 - CL, 0)
-
-
-def test_reads_share_the_bus_and_fill_its_gaps() -> None:
-    """A read that must open a row leaves the bus to one that comes later and finds its row open."""
-    made = port()
-    read(made, 0, 0, 4096)
-    start = 10**6
-    assert read(made, start, ROW_STRIDE, 4096)[0] == HIT + RP + OPENS
-    assert read(made, start, 1 << 14, 4096)[0] > HIT + RP + OPENS
-    made = port()
-    read(made, 0, 0, 4096)
-    read(made, 0, 1 << 14, 4096)
-    read(made, start, (1 << 14) + ROW_STRIDE, 4096)
-    assert read(made, start, 0, 2048) == (HIT, 15 * BURST)
-
-
-def test_two_reads_at_a_time_take_turns() -> None:
-    made = port()
-    read(made, 0, 0, 16384)
-    assert read(made, 10**6, 0, 4096) == (HIT, 31 * BURST)
-    assert read(made, 10**6, 4096, 4096) == (HIT + 32 * BURST, 31 * BURST)
-    assert (made.waits or [])[-1].parts == (("other accesses", 32 * BURST),)
-
-
-def test_a_write_is_posted_and_drained_when_the_bus_is_idle() -> None:
-    """The write's rows are open after tRCDWR = 9,375 + 5,625, its data on the bus tCWL = 6,250 later, for 40 ns. A read
-    of the same rows comes then and waits for tWTR = 7,500 from the end of the data.
-    """
-    made = port()
-    assert write(made, 0, 0, 4096) == POSTED
-    end = 9_375 + 5_625 + 6_250 + 32 * BURST
-    assert read(made, end, 4096, 4096)[0] == HIT + 7_500
-    assert (made.waits or [])[0].parts == (("other accesses", 7_500),)
-
-
-def test_a_write_that_comes_while_reads_pass_turns_the_bus() -> None:
-    """tRTW + tCWL - tCL - burst = 1,250 after the end of the reads; then tWTR and tCL to the next read."""
-    made = port()
-    read(made, 0, 0, 4096)
-    now = 10**6
-    first, span = read(made, now, 0, 4096)
-    read_end = now + first + span - FRONT
-    assert write(made, now, 4096, 4096) == POSTED
-    drained = read_end + 1_250 + 32 * BURST
-    assert read(made, drained, 8192, 4096)[0] == HIT + 7_500
-
-
-def test_a_full_write_queue_holds_writes_back() -> None:
-    """A pseudo channel's queue holds 64 bursts: 8 KiB of the slice. Of 16 KiB the rest must be drained first."""
-    made = port()
-    assert write(made, 0, 0, 8192) == POSTED
-    made = port()
-    assert write(made, 0, 0, 16384) == POSTED + 9_375 + 5_625 + 6_250 + 64 * BURST
-    assert [wait.parts for wait in made.waits or ()] == [(("room in the write queue", 101_250),)]
-    # What comes more slowly than the bus takes it is never held back: 12 MiB at 64 GB/s.
-    made = port()
-    assert write(made, 12 << 24, 0, 12 << 20, 12 * 2**20 * 1000 // 64) == POSTED
-
-
-def test_refresh_stops_reads_and_closes_rows() -> None:
-    """tREFI = 3.9 us, tRP + tRFC = 366,250. A read in its midst opens its rows when it is over."""
-    made = port(refresh="all_bank")
-    assert read(made, 3_899_999 - OPENS - CL, 0, 64)[0] < HIT + OPENS
-    inside = 3_900_000 + 100_000
-    assert read(made, inside, 0, 4096) == (HIT + 366_250 - 100_000 + OPENS, 31 * BURST)
-    assert (made.waits or [])[-1].parts == (("opening rows", OPENS), ("refresh", 266_250))
-
-
-def test_refresh_that_one_pseudo_channel_waits_for() -> None:
-    """One burst of 32 B each: pseudo channel 0 is 1 ns within a refresh, and pseudo channel 1 200 ns."""
-    made = port(refresh="all_bank")
-    read(made, 3_900_000 + 1_000, 0, 32)
-    assert read(made, 3_900_000 + 200_000, 128, 32) == (HIT + 166_250 + RCD, 0)
-    assert [wait.parts for wait in made.waits or ()] == [
-        (("opening rows", RCD), ("refresh", 365_250)),
-        (("opening rows", RCD), ("refresh", 166_250)),
+def test_rows_of_one_bank_follow_each_other() -> None:
+    """16 rows of 32 B, a row cycle apart; in two banks half of them; over all pseudo channels tRRD apart at most."""
+    ends = []
+    for stride in (ROW_STRIDE, ROW_STRIDE // 2, 64):
+        made = port()
+        first_ps, span_ps = made.reading(Block(0, 16, 32, stride))[1:]
+        ends.append((first_ps, span_ps))
+    assert ends == [
+        (HIT + RCD, 15 * RC + BURST),
+        (HIT + RCD, 7 * RC + RRD + BURST),
+        (HIT + RCD, RRD + BURST + 2 * BURST),
     ]
 
 
-def test_what_writes_wait_for_refresh_is_no_part_of_a_read() -> None:
-    """A write comes within a refresh and is drained tRCD and tCL after it; a read that comes then waits for tWTR."""
-    made = port(refresh="all_bank")
-    assert write(made, 3_900_000 + 1_000, 0, 4096) == POSTED
-    end = 3_900_000 + 366_250 + RCD + CL + 32 * BURST
-    assert read(made, end, 4096, 4096) == (HIT + 7_500, 31 * BURST)
-    assert [wait.parts for wait in made.waits or ()] == [(("other accesses", 7_500),)]
+def test_what_was_written_recovers_before_another_row_opens() -> None:
+    """tRCDWR 9,375, tCWL 6,250, a burst, tWR 20,625 and tRP: 53,750 from activate to activate."""
+    made = port()
+    write(made, 0, 0, 32)
+    assert read(made, 10_000, ROW_STRIDE, 32)[0] == HIT + 53_750 - 10_000 + RCD + 20_000
 
 
-def test_a_long_read_goes_around_refreshes() -> None:
-    """1 MiB needs 10.24 us of four buses: two refreshes of tRP + tRFC + tRCD in between. Before the second one half a
-    burst's time is left over.
+def test_narrow_accesses_pay_for_their_rows() -> None:
+    """tFAW = 15,000 for four: 3,750 a row, 2,500 more than a burst. A window of them is free at first; then each burst
+    keeps the bus for three.
     """
+    made = port()
+    bursts = [taken(made.reading(block(number * ROW_STRIDE // 8, 32)).route)["pseudo channel 0"] for number in range(8)]
+    assert bursts == [BURST_BYTES] * 6 + [3 * BURST_BYTES] * 2
+
+
+def test_bursts_of_one_bank_group_are_further_apart() -> None:
+    """16 bursts, a line apart: tCCD_L is two bursts."""
+    made = port()
+    assert taken(made.reading(Block(0, 16, 32, 512)).route)["pseudo channel 0"] == (15 * 2 + 1) * BURST_BYTES
+
+
+def test_an_access_takes_the_pseudo_channels_that_it_meets() -> None:
+    made = port()
+    assert taken(write(made, 0, 0, 4096)) == {"data buses": 4096}
+    assert taken(write(made, 0, 256, 128)) == {"data buses": 128, "pseudo channel 2": 128}
+    assert taken(write(made, 0, 100, 60)) == {"data buses": 64, "pseudo channel 0": 32, "pseudo channel 1": 32}
+    assert made.bandwidths["data buses"] == 4 * made.bandwidths["pseudo channel 0"] == 102_400_000_000
+
+
+def test_refresh_is_less_bandwidth() -> None:
+    """Of tREFI = 3.9 us tRP + tRFC = 366.25 ns, whenever an access comes."""
     made = port(refresh="all_bank")
-    first, span = read(made, 0, 0, 1 << 20)
-    assert first == HIT + OPENS
-    assert span == (1 << 20) // (4 * BURST_BYTES) * BURST - BURST + 2 * (RP + 350_000 + RCD) + 625
+    assert made.bandwidths["pseudo channel 3"] == 25_600_000_000 * (3_900_000 - 366_250) // 3_900_000
+    read(made, 0, 0, 4096)
+    assert len({read(made, now_ps, 0, 4096) for now_ps in range(10**6, 10**7, 333_333)}) == 1
+
+
+@pytest.mark.parametrize("first", ["read", "write"])
+def test_the_second_of_two_directions_pays_for_turns_of_the_bus(first: str) -> None:
+    """Two turns for each 32 bursts in a pseudo channel, 40 ns. Of what it has met nothing is left for a third one."""
+    made = port()
+    order = ["read", "write"] if first == "read" else ["write", "read"]
+    steps = {"read": lambda: made.reading(block(0, 1 << 16)).route, "write": lambda: write(made, 0, 1 << 16, 1 << 16)}
+    routes = [steps[order[0]](), steps[order[1]](), steps[order[1]]()]
+    turned = (1 << 16) + -(-(1 << 16) * TURNS // 40_000 // BURST_BYTES) * BURST_BYTES
+    assert [taken(route)["data buses"] for route in routes] == [1 << 16, turned, 1 << 16]
+
+
+def test_a_read_among_writes_waits_for_its_turn() -> None:
+    made = port()
+    read(made, 0, 0, 512)
+    now_ps = 10**6
+    write(made, now_ps, 0, 512)
+    assert read(made, now_ps, 0, 512)[0] == HIT + 20_000
+    assert (made.waits or [])[-1].parts == (("a turn of the bus", 20_000),)
+
+
+def test_writes_to_a_busy_bank_fill_the_queue() -> None:
+    """A pseudo channel's queue holds 64 bursts. Each of these needs another row of one bank, 53.75 ns apart: the 66th
+    waits until the first of those that wait is written.
+    """
+    made = port()
+    for number in range(66):
+        write(made, 0, number * ROW_STRIDE, 32)
+    assert {made.written_ps(block(number * ROW_STRIDE, 32)) for number in range(65)} == {POSTED}
+    assert made.written_ps(block(65 * ROW_STRIDE, 32)) == 53_750 + 9_375 + BURST + POSTED
+    assert [wait.parts for wait in made.waits or ()] == [(("room in the write queue", 53_750 + 9_375 + BURST),)]
 
 
 @pytest.mark.parametrize("preset", PRESETS)
 @pytest.mark.parametrize("refresh", ["none", "all_bank"])
 @pytest.mark.parametrize("seed", range(3))
-def test_mixed_reads_and_writes_never_exceed_the_bus(preset: str, refresh: str, seed: int) -> None:
-    """Of any size and place, more than the memory can take: each bus carries a burst at a time, and all of them."""
-    draw, made, seen = random.Random(seed), port(preset=preset, refresh=refresh), []
-
-    class Noting(BusWitness):
-        def took(self, start_ps: int, end_ps: int) -> None:
-            super().took(start_ps, end_ps)
-            seen.append((start_ps, end_ps))
-
-    made._one.witness = Noting("one")
-    made.part()
-    for each in made._each or ():
-        each.witness = Noting("each")
-    now = asked = 0
-    burst = PRESETS[preset].timings.burst
-    for _ in range(300):
-        now += draw.choice((0, 500, 20_000, 900_000))
+def test_mixed_reads_and_writes_never_exceed_the_buses(preset: str, refresh: str, seed: int) -> None:
+    """Of any size and place, through the fabric: no edge of the memory carries more than it can until the end."""
+    draw = random.Random(seed)
+    made = memory_bench({"hbm.kind": "hbm_controller", "hbm.params": {"preset": preset, "refresh": refresh}})
+    made.sip.fabric.is_watched = True
+    for _ in range(100):
         nbytes = draw.choice((1, 32, 64, 100, 4096, 5000, 40_000))
-        address = draw.randrange(1 << 22) // draw.choice((1, 64, 4096)) * 64
-        bursts = -(-(address + nbytes) // BURST_BYTES) - address // BURST_BYTES
-        if draw.random() < 0.5:
-            read(made, now, address, nbytes)
-        else:
-            write(made, now, address, nbytes, draw.choice((0, nbytes * 16)))
-        asked += bursts
-    queued = sum(each._queued for each in made._each or ())
-    assert sum(end - start for start, end in seen) == (asked - queued) * burst
-    assert max(end for _, end in seen) - min(start for start, _ in seen) >= (asked - queued) * burst // 4
-    assert all(ps > 0 for wait in made.waits or () for _, ps in wait.parts)
+        address = at("hbm", draw.randrange(1 << 22) // draw.choice((1, 64, 4096)) * 64)
+        draw.choice((reads, writes))(made, address, nbytes, pe=draw.randrange(8))
+    made.run()
+    use = {edge: each for edge, each in made.sip.fabric.use().items() if edge.memory}
+    assert len(use) >= 5
+    assert all(each.busy_ps <= made.engine.now_ps for each in use.values())
 
 
-def aligned(made: HbmController, seed: int) -> list[object]:
-    """Accesses that are alike in all pseudo channels."""
-    draw, now, told = random.Random(seed), 0, []
-    for _ in range(200):
-        now += draw.choice((0, 20_000, 400_000))
-        address, nbytes = draw.randrange(1 << 10) * 4096, draw.choice((512, 4096, 16384, 65536))
-        told.append(read(made, now, address, nbytes) if draw.random() < 0.6 else write(made, now, address, nbytes, 999))
-    return [*told, made.waits]
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_what_is_worked_out_once_is_right_for_all_pseudo_channels(seed: int) -> None:
-    one, each = port(refresh="all_bank"), port(refresh="all_bank")
-    each.part()
-    assert aligned(one, seed) == aligned(each, seed)
-    assert (one._each is None, each._each is None) == (True, False)
-
-
-def test_the_mapping_is_one_to_one_and_spreads_neighbours() -> None:
-    for name, preset in PRESETS.items():
-        mapping = Mapping(preset, 2)
-        line = preset.groups * 4
-        places = []
-        for number in range(4 * line * 32):
-            [piece] = mapping.pieces(number, number + 1)
-            where = [(channel, *mapping.share(piece, channel)) for channel in range(4)]
-            [(channel, group, _)] = [each for each in where if each[2]]
-            places.append((channel, group, piece.bank, piece.row, piece.first // line))
-        assert len(set(places)) == len(places), name
-        assert {place[:2] for place in places[:line]} == {(c, g) for c in range(4) for g in range(preset.groups)}
+@pytest.mark.parametrize("is_hashed", [True, False])
+@pytest.mark.parametrize("preset", PRESETS)
+def test_the_mapping_is_one_to_one_and_spreads_neighbours(preset: str, is_hashed: bool) -> None:
+    mapping = Mapping(PRESETS[preset], 2, is_hashed)
+    places = []
+    for number in range(4 * mapping.line * 32):
+        [piece] = mapping.pieces(number, number + 1)
+        [unit] = mapping.units(piece)
+        places.append((*unit, piece.bank, piece.row, number // mapping.line % 32))
+    assert len(set(places)) == len(places)
+    neighbours = {place[:2] for place in places[: mapping.line]}
+    assert neighbours == {(channel, group) for channel in range(4) for group in range(PRESETS[preset].groups)}
 
 
 @pytest.mark.parametrize("first", [0, 3, 37])
-@pytest.mark.parametrize("count", [1, 5, 16, 700])
-def test_shares_of_pseudo_channels_are_those_of_single_bursts(first: int, count: int) -> None:
-    mapping = Mapping(PRESETS["hbm3_6400"], 2)
-    for piece in mapping.pieces(first, first + count):
-        for channel in range(4):
-            bursts = [at for at in range(piece.first, piece.end) if at // 4 % 4 == channel]
-            group, found = mapping.share(piece, channel)
-            assert (found, group if found else None) == (len(bursts), bursts[0] % 4 if bursts else None)
+@pytest.mark.parametrize("bursts", [1, 5, 16, 700])
+def test_pieces_are_the_bursts_of_an_access(first: int, bursts: int) -> None:
+    mapping = Mapping(PRESETS["hbm3_6400"], 2, True)
+    pieces = list(mapping.pieces(first, first + bursts))
+    assert [at for piece in pieces for at in range(piece.first, piece.first + piece.bursts)] == [
+        *range(first, first + bursts)
+    ]
+    assert all(piece.bursts < mapping.line or not (piece.first | piece.bursts) % mapping.line for piece in pieces)
+    assert all(piece.first // 512 == (piece.first + piece.bursts - 1) // 512 for piece in pieces)
 
 
-def test_the_witness_sees_two_accesses_at_a_time() -> None:
-    witness = BusWitness("cube0.hbm3")
-    witness.took(100, 200)
-    witness.took(200, 300)
-    witness.took(50, 100)
-    with pytest.raises(
-        InvariantViolation, match=r"cube0.hbm3: its bus carries two accesses at a time, from 150 to 160"
-    ):
-        witness.took(150, 160)
+@pytest.mark.parametrize("stride_bits", range(9, 21))
+def test_a_hash_spreads_accesses_at_a_power_of_two(stride_bits: int) -> None:
+    """16 of them, each in a bank group and pseudo channel of its own; without a hash all are in one."""
+    for is_hashed, most in ((True, 1), (False, 16)):
+        mapping = Mapping(PRESETS["hbm3_6400"], 2, is_hashed)
+        met: Counter[tuple[int, int]] = Counter()
+        for number in range(16):
+            burst = (number << stride_bits) // BURST_BYTES
+            [piece] = mapping.pieces(burst, burst + 1)
+            met.update(mapping.units(piece))
+        assert max(met.values()) == most
 
 
 @pytest.mark.ideal
 def test_a_read_through_the_fabric_streams() -> None:
     """PE 0 and its slice: 3 + 5 + 17 ns each way, 16 B of command in 0.25 ns, 64 ns for 4 KiB at the route's 64 GB/s,
-    while the slice needs 38.75.
+    while the slice needs 40.
     """
     made = memory_bench({"hbm.kind": "hbm_controller", "hbm.params": {"preset": "hbm3_6400"}})
     ends = reads(made, at("hbm"), 4096)
@@ -285,8 +244,8 @@ def test_a_read_through_the_fabric_streams() -> None:
 def test_waits_are_kept_only_where_they_are_asked_for() -> None:
     made = port()
     made.waits = None
-    read(made, 0, 0, 4096)
+    assert isinstance(made.reading(LINE), Reading)
     assert made.waits is None
     made.waits = []
-    read(made, 0, 0, 64)
+    read(made, 0, 1 << 20, 64)
     assert [type(each) for each in made.waits] == [Wait]

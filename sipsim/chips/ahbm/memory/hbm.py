@@ -135,7 +135,7 @@ class Rows:
 
     A row opens by precharge, if another one is open (tRP), and activate, tRC after the last one of its bank, or when
     what was written there has recovered (tWR); its first column command is tRCD later. All rows of an access are opened
-    when it begins. Activations of a pseudo channel are at least ``max(tRRD, tFAW / 4)`` apart, up to four of them
+    when it begins, those of one pseudo channel tRRD apart. Activations of a pseudo channel are at least ``max(tRRD, tFAW / 4)`` apart, up to four of them
     beside the bursts before: where an access has fewer bursts than its rows need, it keeps the bus for longer. Bursts
     of one bank group are tCCD_L apart.
     """
@@ -145,6 +145,7 @@ class Rows:
         self._mapping = mapping
         self._is_closed_page = is_closed_page
         self._act_ps = max(timings.rrd, -(-timings.faw // 4))
+        self._stagger_ps = (preset.groups - 1) * max(timings.rrd - timings.burst, 0)
         self._spare_ps = [timings.faw] * mapping.pseudo_channels
         self._sets = [Bank() for _ in range(preset.banks_per_group)]
         self._single: dict[int, dict[tuple[int, int], Bank]] = {}
@@ -160,7 +161,8 @@ class Rows:
             first, end = offset // BURST_BYTES, -(-(offset + block.row_bytes) // BURST_BYTES)
             for piece in mapping.pieces(first, end):
                 if not piece.bursts % mapping.line:
-                    ready_ps, is_opened = self._ready(self._all(piece.bank), now_ps, piece.row, is_read)
+                    ready_ps, is_opened = self._ready(self._all(piece.bank), now_ps, piece.row, is_read, 0)
+                    ready_ps += self._stagger_ps if is_opened else 0
                     each = piece.bursts // count
                     for number in range(count):
                         bursts[number] += each
@@ -169,7 +171,8 @@ class Rows:
                     first_ps = ready_ps if first_ps < 0 or ready_ps < first_ps else first_ps
                     continue
                 for number, group in mapping.units(piece):
-                    ready_ps, is_opened = self._ready(self._one(piece.bank, number, group), now_ps, piece.row, is_read)
+                    bank = self._one(piece.bank, number, group)
+                    ready_ps, is_opened = self._ready(bank, now_ps, piece.row, is_read, rows[number])
                     bursts[number] += 1
                     in_group[number][group] += 1
                     rows[number] += is_opened
@@ -188,12 +191,13 @@ class Rows:
         self._spare_ps[number] = min(self._spare_ps[number] + busy_ps - rows_ps, self._timings.faw)
         return busy_ps
 
-    def _ready(self, bank: Bank, now_ps: Ps, row: int, is_read: bool) -> tuple[Ps, bool]:
-        """When the first column command to a row may be given, and whether that opens it."""
+    def _ready(self, bank: Bank, now_ps: Ps, row: int, is_read: bool, before: int) -> tuple[Ps, bool]:
+        """When the first column command to a row may be given, and whether that opens it. ``before``: rows that the
+        access opens before it."""
         timings = self._timings
         if bank.row == row:
             return max(bank.column_ps, now_ps), False
-        act_ps = max(now_ps + (0 if bank.row is None else timings.rp), bank.free_ps)
+        act_ps = max(now_ps + (0 if bank.row is None else timings.rp), now_ps + before * timings.rrd, bank.free_ps)
         bank.row = None if self._is_closed_page else row
         bank.column_ps = act_ps + (timings.rcd_read if is_read else timings.rcd_write)
         bank.free_ps = act_ps + timings.rc
@@ -324,17 +328,18 @@ class HbmController(MemoryPort):
         loads, turned = self._loads(opened.busy_ps, True, now_ps + first_ps + span_ps)
         turn_ps = self._to_read_ps if turned else 0
         if self.waits is not None:
-            rows_ps = first_ps - self.least_read_ps + max(span_ps - max(opened.busy_ps), 0)
+            late_ps = max(span_ps, *opened.busy_ps) - self.read_span_ps(block.nbytes)
+            rows_ps = first_ps - self.least_read_ps + max(late_ps, 0)
             self._note(True, block, now_ps + first_ps + turn_ps + span_ps, (ROWS, rows_ps), (TURN, turn_ps))
         return Reading(self._over(route or self.here, loads, True), first_ps + turn_ps, span_ps)
 
     def writing(self, block: Block, route: Route | None = None) -> Route:
         route, now_ps = route or self.here, self.engine.now_ps
         opened = self._rows.open(now_ps, block, False)
-        loads, _ = self._loads(opened.busy_ps, False, now_ps + route.latency_ps(block.nbytes))
-        most_ps = max(opened.busy_ps)
-        if opened.end_ps - now_ps > most_ps + self._timings.rp + self._timings.rcd_write:
-            self._queue_up(block, opened.busy_ps.index(most_ps), opened.end_ps, most_ps // self._timings.burst)
+        until_ps = max(now_ps + route.latency_ps(block.nbytes), opened.end_ps)
+        loads, _ = self._loads(opened.busy_ps, False, until_ps)
+        if opened.end_ps - now_ps > max(opened.busy_ps) + self._timings.rp + self._timings.rcd_write:
+            self._queue_up(block, opened)
         return self._over(route, loads, False)
 
     def written_ps(self, block: Block) -> Ps:
@@ -376,13 +381,15 @@ class HbmController(MemoryPort):
         """What a data bus carries in a time, in whole bursts."""
         return -(-bus_ps // self._timings.burst) * BURST_BYTES
 
-    def _queue_up(self, block: Block, number: int, end_ps: Ps, bursts: int) -> None:
-        """A write whose banks are busy is in the queue of a pseudo channel for so long; note when that has room."""
-        queue, now_ps = self._queues[number], self.engine.now_ps
+    def _queue_up(self, block: Block, opened: Opened) -> None:
+        """A write whose banks are busy is in the queue of a pseudo channel until then; note when that has room."""
+        busy_ps, now_ps = opened.busy_ps, self.engine.now_ps
+        queue = self._queues[busy_ps.index(max(busy_ps))]
+        bursts = -(-block.nbytes // (BURST_BYTES * sum(ps > 0 for ps in busy_ps)))
         while queue and queue[0].until_ps <= now_ps:
             queue.popleft()
         queued = sum(each.bus_ps for each in queue)
-        queue.append(_UnderWay(end_ps, bursts))
+        queue.append(_UnderWay(opened.end_ps, bursts))
         for each in queue:
             if queued + bursts <= self._queue_bursts:
                 break

@@ -150,7 +150,12 @@ class PeDma:
         self, block: Block, data: bytes, done: Callable[[], None], vc: int = COMPUTE, delay_ps: Ps = 0
     ) -> None:
         """Write ``data`` of the PE to a block, by one transfer; else as :meth:`write`, also in its time if the block is
-        in one piece."""
+        in one piece.
+
+        Raises:
+            MemoryAccessError: for an address that is not in a memory of this SIP.
+        """
+        self._memory_at(block.address)
         self._after(delay_ps, lambda: self._write(block.joined, data, done, vc, self.tcm))
 
     def _read(self, block: Block, done: Callable[[bytes], None], vc: int, delay_ps: Ps = 0, lands: bool = True) -> None:
@@ -160,7 +165,7 @@ class PeDma:
         if memory_node == self._node:
 
             def read_here() -> None:
-                self._within(port.reading(block), nbytes, vc, lambda: done(context.memory.read_block(block)))
+                self._within(port.reading(block), nbytes, vc, "reads", lambda: done(context.memory.read_block(block)))
 
             self._after(delay_ps, read_here)
             return
@@ -195,7 +200,7 @@ class PeDma:
         if memory_node == self._node:
             target, reading = Block(self.tcm.address, 1, nbytes, nbytes), port.reading(block)
             reading = reading._replace(route=tcm.writing(target, reading.route))
-            self._within(reading, nbytes, COMM, lambda: self._after(tcm.written_ps(target), done))
+            self._within(reading, nbytes, COMM, "copies", lambda: self._after(tcm.written_ps(target), done))
             return
         rest_ps = 0 if tcm.bandwidths else tcm.least_write_ps
         self._read(block, lambda _data: self._after(rest_ps, done), COMM)
@@ -211,7 +216,7 @@ class PeDma:
 
         if memory_node == self._node:
             reading = Reading(port.writing(block), 0, 0)
-            self._within(reading, nbytes, vc, lambda: self._after(port.written_ps(block), partial(write, done)))
+            self._within(reading, nbytes, vc, "writes", lambda: self._after(port.written_ps(block), partial(write, done)))
             return
         back = context.graph.route(memory_node, self._node)
 
@@ -231,23 +236,23 @@ class PeDma:
     def fetch(self, nbytes: int, delay_ps: Ps, done: Callable[[], None]) -> None:
         """The time of a read of the PE's TCM by PE_FETCH_STORE, which begins in ``delay_ps``."""
         route, first_ps, span_ps = self.tcm.leaving(nbytes)
-        self._within(Reading(route, delay_ps + first_ps, span_ps), nbytes, COMPUTE, done, "fetch_store")
+        self._within(Reading(route, delay_ps + first_ps, span_ps), nbytes, COMPUTE, "fetches", done)
 
     def put(self, nbytes: int, delay_ps: Ps, done: Callable[[], None]) -> None:
         """As :meth:`fetch`, of a write."""
         landed = partial(self._when_landed, nbytes, done)
-        self._within(Reading(self.tcm.landing(nbytes), delay_ps, 0), nbytes, COMPUTE, landed, "fetch_store")
+        self._within(Reading(self.tcm.landing(nbytes), delay_ps, 0), nbytes, COMPUTE, "stores", landed)
 
     def _when_landed(self, nbytes: int, done: Callable[[], None]) -> None:
         self._after(self.tcm.landed_ps(nbytes), done)
 
-    def _within(self, reading: Reading, nbytes: int, vc: int, done: Callable[[], None], engine: str = "") -> None:
-        """An access of an engine to the PE's own memory."""
+    def _within(self, reading: Reading, nbytes: int, vc: int, what: str, done: Callable[[], None]) -> None:
+        """An access to the PE's own memory; those of one engine that are the same ``what`` follow each other."""
         route, first_ps, span_ps = reading
         if not route.edges:
             self._after(first_ps + span_ps, done)
             return
-        train = self._context.fabric.train((self._node, engine or self._engine, "here"), vc)
+        train = self._context.fabric.train((self._node, self._engine, what), vc)
         self._context.fabric.start(train, route, nbytes, lambda _h, _t: done(), None, first_ps + span_ps, span_ps)
 
     def _after(self, delay_ps: Ps, action: Callable[[], None]) -> None:

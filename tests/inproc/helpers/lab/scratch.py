@@ -1,17 +1,15 @@
 """A memory of the tests: a scratch memory a cube with two ports, on routers 0 and 3, each of which serves in turn."""
 
-from collections.abc import Callable
 from typing import Annotated
 
 from msgspec import Meta
 
-from sipsim.chips.ahbm.memory.ports import MEMORY_KINDS, MemoryPort
-from sipsim.chips.ahbm.memory.store import MemoryStore
+from sipsim.chips.ahbm.memory.ports import MEMORY_KINDS, MemoryPort, Reading
+from sipsim.chips.ahbm.memory.store import Block
 from sipsim.chips.ahbm.mesh import PARTS, MemoryPart, MemorySection, Site
 from sipsim.config.schema import MemoryCost, Section, TcmCost
 from sipsim.core.engine import Engine
-from sipsim.core.units import ns_to_ps
-from sipsim.fabric.graph import Node
+from sipsim.fabric.graph import Node, Route
 
 
 class Params(Section, frozen=True):
@@ -53,13 +51,19 @@ class Scratch(MemoryPart):
 class InTurn(MemoryPort):
     """A port serves one access after the other."""
 
-    def __init__(self, cost: MemoryCost | TcmCost, engine: Engine, store: MemoryStore) -> None:
-        super().__init__(cost, engine, store)
-        self.least_read_ps = self.least_write_ps = ns_to_ps(cost.read_latency_ns)
+    is_constant = False
+
+    def __init__(self, cost: MemoryCost | TcmCost, engine: Engine, node: Node) -> None:
+        super().__init__(cost, engine, node)
         self._free_ps = 0
 
-    def time_read(self, address: int, nbytes: int, done: Callable[[], None]) -> None:
-        self._free_ps = max(self._free_ps, self.engine.now_ps) + self.least_read_ps
-        self.engine.at(self._free_ps, done)
+    def _turn_ps(self) -> int:
+        now_ps = self.engine.now_ps
+        self._free_ps = max(self._free_ps, now_ps) + self.least_read_ps
+        return self._free_ps - now_ps
 
-    time_write = time_read
+    def reading(self, block: Block, route: Route | None = None) -> Reading:
+        return super().reading(block, route)._replace(first_ps=self._turn_ps())
+
+    def written_ps(self, block: Block) -> int:
+        return self._turn_ps()
