@@ -130,3 +130,14 @@ def test_without_go_back_n_the_loss_is_named() -> None:
     assert "set go_back_n: true" in error.message
     late = ("--fault", "link:2.W@900us:50us")
     assert run(*ALL_REDUCE, "--set", "links.ethernet_100g.params.go_back_n=false", *late).outcome.error is None
+
+
+def test_of_several_losses_the_first_is_named_whatever_the_mail() -> None:
+    """Both directions of two links lose frames, within a window of each other. 2.W>1.E finds it first."""
+    down = ("--fault", "link:2.W@3550ns:50us", "--fault", "link:0.W@3750ns:50us")
+    words = (*ALL_REDUCE, "--set", "links.ethernet_100g.params.go_back_n=false", *down)
+    plain = run(*words).document["error"]
+    assert plain["message"].startswith("link 2.W>1.E went down at 3550ns: 16 packets")
+    assert (plain["rank"], plain["time_ps"], plain.get("also")) == (2, 3_550_000, None)
+    for seed in range(5):
+        assert run(*words, mail_seed=seed).document["error"] == plain
