@@ -141,3 +141,11 @@ def test_of_several_losses_the_first_is_named_whatever_the_mail() -> None:
     assert (plain["rank"], plain["time_ps"], plain.get("also")) == (2, 3_550_000, None)
     for seed in range(5):
         assert run(*words, mail_seed=seed).document["error"] == plain
+
+
+def test_an_outage_after_the_end_moves_nothing() -> None:
+    """Frames of several packets, which meet others behind their links, some on their way through."""
+    words = (*ALL_REDUCE, "--topology", "mesh_2d_no_wrap", "--set", "system.sips.shape=[4,1]", "--bytes", "256K")
+    alone, late = run(*words), run(*words, "--fault", "link:0.E@9s:5us", "--fault", "link:1.E@9s:5us")
+    assert alone.outcome.error is None
+    assert late.results() == alone.results()

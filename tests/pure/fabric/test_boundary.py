@@ -5,18 +5,22 @@ import statistics
 from itertools import accumulate
 from typing import NamedTuple
 
+import msgspec
 import pytest
 from packets import packet_ends_ps
 from water_filling import Offered
 
 from sipsim.core.engine import ARRIVAL, Engine
+from sipsim.core.errors import LinkLoss
 from sipsim.core.units import PS_PER_S, gbytes_per_s_to_bps
 from sipsim.fabric.channels import Arbitration
 from sipsim.fabric.delays import Past, delayed
 from sipsim.fabric.flows import FlowFabric, Train
 from sipsim.fabric.graph import Edge, Node, Route, link_edge, port_node
+from sipsim.fabric.links.ethernet import Ethernet
 from sipsim.fabric.links.frames import Frame, FrameBody, Number, codec, decode
-from sipsim.fabric.links.kind import Port, PortContext
+from sipsim.fabric.links.kind import AnyLinkKind, Port, PortContext
+from sipsim.fabric.links.outages import Outage
 from sipsim.fabric.links.ucie import Ucie
 
 CHANNELS = Arbitration(256, (50, 50))
@@ -61,9 +65,10 @@ def own(place: int, dst: Node) -> Edge:
 class Boundary:
     """PEs 0 to 3 send over a link of ``gbps`` to the memory that PEs 4 to 7, behind the link, use too."""
 
-    def __init__(self, gbps: float, channels: Arbitration = CHANNELS) -> None:
+    def __init__(self, gbps: float, channels: Arbitration = CHANNELS, link: AnyLinkKind | None = None) -> None:
         self.channels = channels
-        self.link = Ucie(gbps, 2, 25, 0.04, 2, 4, None, 0)
+        self.link = link or Ucie(gbps, 2, 25, 0.04, 2, 4, None, 0)
+        self.outages: tuple[Outage, ...] = ()
         self.far_history: list[Past] = []
         self.near = [
             Route(Node("pe", 0, place), 0, (own(place, port_node("E")), self._link_edge())) for place in NEAR_PES
@@ -119,7 +124,9 @@ class Boundary:
             done = lambda _head, tail: ends.update({at: tail})  # noqa: E731
             return far.start(train, self.far, frame.nbytes, done, None, 0, frame.span_ps, None, frame.number > 0)
 
-        sender = Port(self.link, PortContext(port_node("E"), 0, 1, engine, near, emit, came, 256))
+        sender = Port(
+            self.link, PortContext(port_node("E"), 0, 1, engine, near, emit, came, 256, 0, "0.E>1.W", self.outages)
+        )
         receiver = Port(self.link, PortContext(port_node("W"), 1, 0, engine, far, emit, came, 256))
 
         def start(at: int) -> None:
@@ -250,3 +257,74 @@ def test_a_frame_that_is_mailed_once_is_seen(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(Ucie, "first_bytes", Ucie.wire_bytes)
     with pytest.raises(AssertionError):
         test_far_and_local_transfers_are_near_to_packets_over_the_whole_route(64, 2, 0.05, 60)
+
+
+ETHERNET = Ethernet(
+    bandwidth_GBps=12.5, latency_ns=500, max_payload_bytes=1500, min_frame_bytes=64, preamble_bytes=8, header_bytes=14,
+    stream_header_bytes=0, fcs_bytes=4, gap_bytes=12, forwarding="cut_through",
+)  # fmt: skip
+PACKET_PS = ETHERNET.drain_ps(1500)
+
+
+def down(down_ps: int, link: Ethernet = ETHERNET) -> Boundary:
+    """An Ethernet link that is down for 20 us."""
+    boundary = Boundary(0, link=link)
+    boundary.outages = (Outage(down_ps, down_ps + 20_000_000),)
+    return boundary
+
+
+WIRE_PS = 1250
+"""When the first byte of a frame that leaves its PE at 0 is on the link."""
+
+
+@pytest.mark.parametrize(
+    ("down_ps", "again_from", "head_waits"),
+    [
+        (10**9, None, False),
+        # Before its first packet has arrived; before that is acknowledged; when 2 of 20 are.
+        (WIRE_PS + PACKET_PS + 499_999, 0, True),
+        (WIRE_PS + PACKET_PS + 500_000, 0, False),
+        (WIRE_PS + 2 * PACKET_PS + 1_000_000, 2, False),
+    ],
+)
+def test_both_mails_of_a_frame_come_when_an_outage_lets_them(
+    down_ps: int, again_from: int | None, head_waits: bool
+) -> None:
+    boundary, nbytes = down(down_ps), 20 * 1500
+    frame = Offered(0, 0, 0, nbytes, boundary.whole[0])
+    (end_ps,) = boundary.ends_ps([frame])
+    later_ps = 0 if again_from is None else down_ps + 20_000_000 - WIRE_PS - again_from * PACKET_PS
+    assert end_ps == frame.route.latency_ps(nbytes) + later_ps
+    (far,) = boundary.far_history
+    assert far.begin_ps == WIRE_PS + 500_000 + (later_ps if head_waits else 0)
+    assert far.now_ps == far.begin_ps + PACKET_PS
+
+
+def test_frames_of_several_sources_keep_their_order_and_the_wire_over_an_outage() -> None:
+    """Frames of 1 to 40 packets. All come, what waited has taken its time on the wire, and trains keep their order."""
+    draw = random.Random(5)
+    boundary = down(8_000_000)
+    sizes = [draw.randrange(1, 40) * 1500 for _ in range(60)]
+    offered = [
+        Offered(draw.choice(NEAR_PES), draw.randrange(2), draw.randrange(30_000_000), nbytes, boundary.whole[0])
+        for nbytes in sizes
+    ]
+    offered = [each._replace(route=boundary.whole[each.source]) for each in offered]  # type: ignore[index]
+    offered.sort(key=lambda each: each.start_ps)
+    ends_ps = boundary.ends_ps(offered)
+    for source, channel in {(each.source, each.channel) for each in offered}:
+        its = [
+            end for end, each in zip(ends_ps, offered, strict=True) if (each.source, each.channel) == (source, channel)
+        ]
+        assert its == sorted(its)
+    waited = [each.nbytes for end, each in zip(ends_ps, offered, strict=True) if end > 28_000_000]
+    assert max(ends_ps) >= 28_000_000 + sum(map(ETHERNET.drain_ps, waited)) - ETHERNET.drain_ps(max(sizes))
+
+
+@pytest.mark.parametrize(("down_ps", "packets"), [(WIRE_PS + 400_000, 4), (WIRE_PS + 3 * PACKET_PS + 500_000, 5)])
+def test_a_frame_that_loses_packets_is_told_once(down_ps: int, packets: int) -> None:
+    """Its first one too, or later ones after its head was mailed."""
+    lossy = msgspec.structs.replace(ETHERNET, go_back_n=False)
+    boundary = down(down_ps, lossy)
+    with pytest.raises(LinkLoss, match=f"{packets} packets were on it and lost, parts of 1 Parcel of 30000 B"):
+        boundary.ends_ps([Offered(0, 0, 0, 20 * 1500, boundary.whole[0])])
