@@ -87,6 +87,7 @@ class Hub:
         self._undecided = False
         self._now_ns = 0
         self._began_ns = 0
+        self._standing: dict[int, Failed] = {}
         self._dumps: dict[int, bytes] = {}
         self._unanswered: set[int] = set()
         self._asked: set[int] = set()
@@ -257,6 +258,8 @@ class Hub:
         if not isinstance(decision, Quiescent):
             at = self._membership.addresses
             return [(at[rank], grant) for rank, grant in decision]
+        if self._standing:
+            return self._abort("a SIP failed")
         last_sync: Out = [(LAUNCHER, self.sync(self._now_ns, last=True))]
         self._reached_limit = decision.at_limit
         if any(decision.waiting) or decision.at_limit:
@@ -288,12 +291,26 @@ class Hub:
         return [(LAUNCHER, RankResult(sender, result.blob, result.partial)), *self._finish_if_all_answered()]
 
     def _fail(self, sender: int, failed: Failed) -> Out:
+        is_member = sender < 0 or sender in self._membership.joined
+        is_in_window = sender in self._membership.joined and self.timesync.is_running(sender)
+        if failed.stands and self.phase is Phase.RUNNING and is_in_window:
+            self._standing[sender] = failed
+            self.timesync.stop_at(failed.now_ps + 1)
+            return []
+        out = [self._failure(sender, failed), *self._abort(f"SIP {sender} failed: {failed.message}")]
+        return out if is_member else [*out, (self._at(sender), Refused("the run ends by its failure"))]
+
+    def _failure(self, sender: int, failed: Failed) -> tuple[int, Message]:
         rank = failed.blames if failed.blames is not None else sender if sender >= 0 else None
         join = self._membership.joined.get(rank) if rank is not None else None
         told = failed.kind, failed.message, failed.detail, failed.now_ps, failed.where, join.host if join else ""
-        out = [(LAUNCHER, RankFailed(rank, *told)), *self._abort(f"SIP {sender} failed: {failed.message}")]
-        is_member = sender < 0 or sender in self._membership.joined
-        return out if is_member else [*out, (self._at(sender), Refused("the run ends by its failure"))]
+        return LAUNCHER, RankFailed(rank, *told)
+
+    def _first_standing(self) -> Out:
+        """The failures at the earliest time of those that stand; how far others came after it depends on the mail."""
+        first_ps = min([each.now_ps for each in self._standing.values()], default=0)
+        first = [(rank, each) for rank, each in sorted(self._standing.items()) if each.now_ps == first_ps]
+        return [self._failure(rank, each) for rank, each in first]
 
     def _lost(self, lost: Lost) -> Out:
         if lost.rank not in self._unanswered and self.phase is not Phase.JOINING:
@@ -307,6 +324,7 @@ class Hub:
         self._unanswered.discard(restart.rank)
         self._asked.discard(restart.rank)
         self._progress_of[restart.rank] = (0, 0, self._now_ns)
+        self._standing.pop(restart.rank, None)
         out = self._resume_with(restart.rank)
         early = self._early.pop(self._at(restart.rank), None)
         return out if early is None else out + self._join(restart.rank, early)
@@ -329,7 +347,7 @@ class Hub:
         asked = self.phase is Phase.ENDING
         self.phase = Phase.ABORTING
         aborts = [] if asked else self._to(self._unanswered, Abort(reason))
-        return last_sync + (aborts or self._finish_if_all_answered())
+        return self._first_standing() + last_sync + (aborts or self._finish_if_all_answered())
 
     def _finish_if_all_answered(self) -> Out:
         complete = self._membership.complete or self.phase is Phase.ABORTING

@@ -7,7 +7,7 @@ from typing import Annotated, NamedTuple
 
 from msgspec import Meta
 
-PROTOCOL = 6
+PROTOCOL = 7
 BROKER = -1
 LAUNCHER = -2
 

@@ -142,7 +142,11 @@ NOWHERE = FailureSite()
 
 
 class Failed(Message, tag="failed", frozen=True):
-    """The failure of a SIP: ``kind`` is a documented one, ``detail`` text, ``blames`` another rank to blame, if any."""
+    """The failure of a SIP: ``kind`` is a documented one, ``detail`` text, ``blames`` another rank to blame, if any.
+
+    ``stands``: it stands at its time, and its report follows. The run ends when all others have run up to that time, as
+    one of them may fail sooner.
+    """
 
     kind: Text
     message: Text
@@ -150,6 +154,7 @@ class Failed(Message, tag="failed", frozen=True):
     now_ps: Ps
     where: FailureSite = NOWHERE
     blames: Rank | None = None
+    stands: bool = False
 
 
 class Result(Message, tag="result", frozen=True):

@@ -326,6 +326,10 @@ class TimeSync:
         changed, self._changed = self._changed, set()
         return self._decide(changed)
 
+    def stop_at(self, limit_ps: Ps) -> None:
+        """From now on no SIP is granted events at or after that time."""
+        self._limit_ps = min(self._limit_ps, limit_ps)
+
     @property
     def running(self) -> int:
         """How many SIPs run."""

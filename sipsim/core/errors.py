@@ -191,7 +191,9 @@ class NoSuchCall(KernelMisuse, AttributeError):
 
 
 class LinkLoss(SimulationError):
-    """Frames were on a link when it went down, and its kind sends nothing again."""
+    """Frames were on a link when it went down, and its kind sends nothing again. The loss that is found at the earliest
+    simulated time ends the run; at equal times the lowest rank's.
+    """
 
     kind = "LinkLoss"
 

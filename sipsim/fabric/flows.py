@@ -84,7 +84,7 @@ class Train:
 
     def least_mail_ps(self, now: Ps) -> Ps:
         """Nothing of its transfers is mailed before this, if they end with a link."""
-        least = [min(flow.mail_ps, flow.least_leave_ps(now)) for flow in self.flowing]
+        least = [min(flow.least_first_ps(now), flow.least_leave_ps(now)) for flow in self.flowing]
         if self.waiting and len(least) < self.in_flight:
             beside = [each.way for each in islice(self.waiting, self.in_flight - len(least))]
             first_ps = min(way.first_ps or way.drain_ps for way in beside)
@@ -99,13 +99,14 @@ class Flow(Shared):
     are not sooner. ``own_ps``: what it takes from ``begin_ps`` on, when its first byte left, if nobody holds it back;
     ``leave_ps``: when its last one will, as far as is known. ``rest``: what is left of it at ``since_ps``. ``is_slow``:
     somebody has held it back; ``is_on``: it is on its edges. ``event``: of its leaving; or of its end, if it
-    ``is_alone``. ``feeds``: the transfer that passes its bytes on as they come. ``mail_ps``: when ``first`` will be
-    called.
+    ``is_alone``. ``feeds``: the transfer that passes its bytes on as they come. ``first``: what is still to be called
+    with its first packet, at ``mail_ps`` by the event ``mail``; there is none while it stands, as its rate is 0.
     """
 
     __slots__ = (
         "begin_ps", "done", "event", "feeds", "first", "head_ps", "is_alone", "is_on", "is_slow", "least_head_ps",
-        "least_tail_ps", "leave_ps", "left", "mail_ps", "own_ps", "past", "rest", "since_ps", "tail_ps", "train", "way",
+        "least_tail_ps", "leave_ps", "left", "mail", "mail_ps", "own_ps", "past", "rest", "since_ps", "tail_ps",
+        "train", "way",
     )  # fmt: skip
 
     def __init__(
@@ -132,6 +133,7 @@ class Flow(Shared):
         self.event: Callback | None = None
         self.feeds: Flow | None = None
         self.first: First | None = None
+        self.mail: Callback | None = None
         self.mail_ps = NEVER
         self.past: Past | None = None
         self.own_ps = way.drain_ps
@@ -156,6 +158,16 @@ class Flow(Shared):
     def rest_at(self, now: Ps) -> int:
         """What is left of it."""
         return max(self.rest - self.rate * (now - self.since_ps), 0)
+
+    def carried_ps(self) -> Ps:
+        """How long it would have taken at its own limit for what has left by ``since_ps``."""
+        return -(-self.own_ps * (self.way.rest - self.rest) // self.way.rest)
+
+    def least_first_ps(self, now: Ps) -> Ps:
+        """Its first packet is not mailed sooner, unless it leaves before. If it stands it may go on at once."""
+        if self.rate or self.first is None:
+            return self.mail_ps
+        return now + max(self.way.first_ps - self.carried_ps(), 0)
 
     def least_leave_ps(self, now: Ps) -> Ps:
         """Its last byte does not leave sooner, whoever leaves before it."""
@@ -233,7 +245,7 @@ class FlowFabric:
             flow = Flow(train, way, done, left, NEVER, NEVER, tail_ps - span_ps)
         else:
             flow = Flow(train, way, done, left, tail_ps - span_ps, tail_ps, tail_ps - span_ps)
-        flow.feeds, flow.first = feeds, first
+        flow.feeds, flow.first = feeds, first if way.first_ps else None
         if self.history is not None:
             flow.past = Past(route, nbytes, now)
             self.history.append(flow.past)
@@ -345,15 +357,29 @@ class FlowFabric:
         """Make the event of the first packet of several, unless the transfer would leave before that event. A transfer
         leaves no sooner than at its own limit, so that event comes before its leaving."""
         mail_ps = max(flow.begin_ps + flow.way.first_ps, now)
-        if flow.way.first_ps and mail_ps < flow.begin_ps + flow.own_ps:
+        if mail_ps < flow.begin_ps + flow.own_ps:
             flow.mail_ps = mail_ps
-            self._engine.at(mail_ps, partial(self._mail_first, flow))
+            flow.mail = self._engine.at(mail_ps, partial(self._mail_first, flow))
+
+    def _replan_first(self, flow: Flow, now: Ps) -> None:
+        """Take the event of the first packet back while a transfer stands. When it goes on, it does so as if it had
+        begun later and had never stood."""
+        if flow.mail is not None:
+            flow.mail.cancel()
+        flow.mail, flow.mail_ps = None, NEVER
+        if flow.rate:
+            flow.begin_ps = now - flow.carried_ps()
+            self._plan_first(flow, now)
 
     def _mail_first(self, flow: Flow) -> None:
-        assert flow.first is not None
-        flow.mail_ps, head_ps = NEVER, flow.way.head_ps
-        least_leave_ps = flow.begin_ps + flow.own_ps
-        flow.first(flow.begin_ps + head_ps, self._engine.now_ps + head_ps, least_leave_ps + head_ps)
+        now, head_ps, first = self._engine.now_ps, flow.way.head_ps, flow.first
+        if self._is_due:
+            # Which may hold it back.
+            flow.mail = self._engine.at(now, partial(self._mail_first, flow), AFTER)
+            return
+        assert first is not None
+        flow.first, flow.mail, flow.mail_ps = None, None, NEVER
+        first(flow.begin_ps + head_ps, now + head_ps, flow.begin_ps + flow.own_ps + head_ps)
 
     def _drop_gone(self, line: Line, now: Ps) -> None:
         for flow in [each for each in line.flows if each.is_alone and each.leave_ps <= now]:
@@ -471,6 +497,8 @@ class FlowFabric:
             if flow.rate != rate or flow.event is None or flow.is_alone or flow.past is not None:
                 new, flow.rate = flow.rate, rate
                 flow.rest, flow.since_ps, flow.rate = flow.rest_at(now), now, new
+                if flow.first is not None and bool(rate) is not bool(new):
+                    self._replan_first(flow, now)
                 self._replan(flow, now)
 
     def _replan(self, flow: Flow, now: Ps) -> None:

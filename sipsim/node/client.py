@@ -36,7 +36,7 @@ from broker.wire import (
     encode,
     source_of,
 )
-from sipsim.core.errors import BadMessage, NondeterministicReplay, OutputError, pass_on_halt
+from sipsim.core.errors import BadMessage, LinkLoss, NondeterministicReplay, OutputError, pass_on_halt
 from sipsim.core.session import Session
 from sipsim.node.packet_log import PacketLog
 
@@ -142,8 +142,18 @@ class SyncClient:
             self._dispatch(self._decoded(frame))
         except BaseException as error:
             pass_on_halt(error)
-            self._send(self.failure(error))
+            failed = self.failure(error)
+            if type(error) is LinkLoss and self.session.is_granted:
+                self._stand(failed)
+                return
+            self._send(failed)
             self._answer(partial=True)
+
+    def _stand(self, failed: Failed) -> None:
+        """Stand at a failure that other SIPs may find as well, until they have come to its time."""
+        report = self.session.return_grant()
+        self._send(replace(failed, stands=True))
+        self._send(replace(report, next_ps=failed.now_ps + 1))
 
     def handle_within_window(self, frame: bytes) -> bool:
         """True if the message was handled now; False if it must wait for the window's end.

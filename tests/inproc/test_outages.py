@@ -130,3 +130,22 @@ def test_without_go_back_n_the_loss_is_named() -> None:
     assert "set go_back_n: true" in error.message
     late = ("--fault", "link:2.W@900us:50us")
     assert run(*ALL_REDUCE, "--set", "links.ethernet_100g.params.go_back_n=false", *late).outcome.error is None
+
+
+def test_of_several_losses_the_first_is_named_whatever_the_mail() -> None:
+    """Both directions of two links lose frames, within a window of each other. 2.W>1.E finds it first."""
+    down = ("--fault", "link:2.W@3550ns:50us", "--fault", "link:0.W@3750ns:50us")
+    words = (*ALL_REDUCE, "--set", "links.ethernet_100g.params.go_back_n=false", *down)
+    plain = run(*words).document["error"]
+    assert plain["message"].startswith("link 2.W>1.E went down at 3550ns: 16 packets")
+    assert (plain["rank"], plain["time_ps"], plain.get("also")) == (2, 3_550_000, None)
+    for seed in range(5):
+        assert run(*words, mail_seed=seed).document["error"] == plain
+
+
+def test_an_outage_after_the_end_moves_nothing() -> None:
+    """Frames of several packets, which meet others behind their links, some on their way through."""
+    words = (*ALL_REDUCE, "--topology", "mesh_2d_no_wrap", "--set", "system.sips.shape=[4,1]", "--bytes", "256K")
+    alone, late = run(*words), run(*words, "--fault", "link:0.E@9s:5us", "--fault", "link:1.E@9s:5us")
+    assert alone.outcome.error is None
+    assert late.results() == alone.results()

@@ -13,6 +13,7 @@ from sweeps import crossed
 
 from sipsim.core.errors import ConfigError
 from sipsim.fabric.channels import COMM
+from sipsim.fabric.flows import Flow, FlowFabric
 from sipsim.fabric.graph import Route
 from sipsim.fabric.links.frames import Frame, FrameBody, Number, codec
 from sipsim.fabric.links.kind import LINK_KINDS, LinkKind, Port, PortContext
@@ -348,3 +349,33 @@ def test_each_frame_passes_a_ports_own_leave(tmp_path: Path, n_elem: int, monkey
     monkeypatch.setattr(LeavingPort, "left", [])
     document = one_far(tmp_path, "Leaving", n_elem)
     assert sum(LeavingPort.left) == sum(rank["bytes_sent"] for rank in document["ranks"]) == 5 * 2 * 2 * 2 * n_elem
+
+
+CREDITS_FIRST = (
+    *("--sips", 4, "--topology", "mesh_2d_no_wrap", "--set", "system.sips.shape=[4,1]"),
+    *("--set", "defaults.virtual_channels=true", "--set", "defaults.credit_virtual_channel=true"),
+    *("--set", "defaults.ipcq_credit_size_bytes=4096", "--algorithm", "bidirectional_ring", "--bytes", "128K"),
+    *("--set", "algorithms.bidirectional_ring.credit_return_mode=fabric"),
+    *("--set", "sip.cube_mesh.w=2", "--set", "sip.cube_mesh.h=1", "--check-invariants"),
+)
+
+
+@pytest.mark.parametrize("link", ["ucie", "ethernet_100g"])
+def test_heads_that_stand_behind_long_credits_keep_promises_whatever_the_mail(
+    link: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also those of frames that pass through."""
+    stood: list[int] = []
+    replan = FlowFabric._replan_first
+
+    def counted(fabric: FlowFabric, flow: Flow, now: int) -> None:
+        stood.append(flow.rate)
+        replan(fabric, flow, now)
+
+    monkeypatch.setattr(FlowFabric, "_replan_first", counted)
+    words = ("--link", link, *CREDITS_FIRST)
+    plain = run(*words)
+    assert plain.outcome.error is None
+    assert any(stood)
+    for seed in range(2):
+        assert run(*words, mail_seed=seed).results() == plain.results()

@@ -20,7 +20,7 @@ from sipsim.core.units import drain_ps, gbytes_per_s_to_bps, ns_to_ps
 from sipsim.fabric.buffered.ports import FarBuffers
 from sipsim.fabric.graph import Done, Edge, Node, Route, link_edge
 from sipsim.fabric.links.frames import Body, Frame, Small, Tail, codec, encode
-from sipsim.fabric.links.outages import Losses, Outage, OutageUse, Retransmitter
+from sipsim.fabric.links.outages import Crossing, Loss, Losses, Outage, OutageUse, Retransmitter, joined_loss
 from sipsim.fabric.transport import Train, Transport
 from sipsim.topology.links import SipLink, link_presets
 
@@ -106,6 +106,13 @@ class _Arrival:
         self.has_ended = False
 
 
+class _Begun(NamedTuple):
+    """A frame whose first packet is sent: when that would arrive without outages, and what it has lost."""
+
+    first_ps: Ps
+    loss: Loss | None
+
+
 class Port:
     """The near end of a link between SIPs: frames leave by it, and those of the far end arrive at it.
 
@@ -114,8 +121,9 @@ class Port:
     A frame is *sent* when its last byte leaves its source (with finite buffers: when its last packet starts on the
     link); it arrives with its last byte. One of several packets (``LinkKind.first_bytes``) is sent twice: as a
     :class:`~sipsim.fabric.links.frames.Frame` when its first packet leaves its source, so that it shares the edges of
-    the far SIP as it comes, and as a ``Tail`` when its last byte does. Over a link with outages, by a port with a
-    :meth:`leave` of its own, and between SIPs with finite buffers each frame is sent once. A link kind with other rules
+    the far SIP as it comes, and as a ``Tail`` when its last byte does. Over a link with outages both arrive when these
+    let them; a frame that has lost packets has no ``Tail``, as the run ends. By a port with a :meth:`leave` of its own,
+    and between SIPs with finite buffers, each frame is sent once. A link kind with other rules
     returns a port of its own from ``LinkKind.open``. It may send later, but
 
     * no packet arrives sooner than the channel's lookahead after it was sent (``LinkKind.lookahead_ps``);
@@ -141,7 +149,7 @@ class Port:
         self._context = context
         self._under_way: dict[Train, int] = {}
         self._announced: dict[int, Ps] = {}
-        self._begun: set[int] = set()
+        self._begun: dict[int, _Begun] = {}
         self._arriving: dict[int, _Arrival] = {}
         self._count = 0
         self._own_way = Route(
@@ -152,7 +160,7 @@ class Port:
             self._retransmitter = Retransmitter(
                 link.latency_ps, link.bandwidth_bps, context.outages, again=link.sends_again
             )
-        self._sends_twice = not context.outages and type(self).leave is Port.leave
+        self._sends_twice = type(self).leave is Port.leave
         self._losses = Losses(context.link_name, context.engine)
         self.far_credits: FarCredits | None = None
         buffers = context.fabric.far_buffers
@@ -200,44 +208,52 @@ class Port:
             del self._under_way[train]
 
     def _first_sent(self, frame: Frame, number: int, head_ps: Ps, first_ps: Ps, least_tail_ps: Ps) -> None:
-        """The first packet of several is sent now; it arrives at ``first_ps``."""
-        self._begun.add(number)
+        """The first packet of several is sent now; it arrives at ``first_ps``, or when an outage lets it."""
         dst_sip, nbytes, _, payload, *_ = frame
-        body = encode(Frame(dst_sip, nbytes, first_ps - head_ps, payload, number, least_tail_ps - first_ps))
-        self._context.emit(self._context.channel, first_ps, body)
+        found = self._crossing(nbytes, slice(1), head_ps, first_ps)
+        self._begun[number] = _Begun(first_ps, found.loss)
+        if found.loss is None:
+            span_ps, rest_ps = found.end_ps - found.start_ps, max(least_tail_ps - found.end_ps, 0)
+            body = encode(Frame(dst_sip, nbytes, span_ps, payload, number, rest_ps))
+            self._context.emit(self._context.channel, found.end_ps, body)
 
     def _sent(self, frame: Frame, number: int, train: Any, head_ps: Ps, tail_ps: Ps) -> None:
         self._is_sent(train)
-        if number in self._begun:
-            self._begun.remove(number)
-            self._context.emit(self._context.channel, tail_ps, encode(Tail(number)))
-        else:
+        begun = self._begun.pop(number, None)
+        if begun is None:
             self.leave(frame, head_ps, tail_ps)
+            return
+        rest = self._crossing(frame.nbytes, slice(1, None), begun.first_ps, tail_ps)
+        if not self._has_lost(frame.nbytes, frame.payload, begun.loss, rest.loss):
+            self._context.emit(self._context.channel, rest.end_ps, encode(Tail(number)))
 
     def leave(self, frame: Frame, head_ps: Ps, tail_ps: Ps) -> None:
         """A frame that is sent once is sent now: its head and tail arrive at the far end at these times."""
-        if self._retransmitter is not None:
-            crossing = self._crossing(frame[1], head_ps, tail_ps, frame[3])
-            if crossing is None:
-                return
-            head_ps, tail_ps = crossing
-        body = encode(Frame(frame[0], frame[1], tail_ps - head_ps, frame[3]))
-        self._context.emit(self._context.channel, tail_ps, body)
+        dst_sip, nbytes, _, payload, *_ = frame
+        whole = self._crossing(nbytes, slice(None), head_ps, tail_ps)
+        if not self._has_lost(nbytes, payload, whole.loss):
+            body = encode(Frame(dst_sip, nbytes, whole.end_ps - whole.start_ps, payload))
+            self._context.emit(self._context.channel, whole.end_ps, body)
 
     def outages_used(self) -> tuple[OutageUse, ...]:
         """What each outage of its link has cost so far, this way."""
         return () if self._retransmitter is None else self._retransmitter.used(self._context.link_name)
 
-    def _crossing(self, nbytes: int, head_ps: Ps, tail_ps: Ps, payload: Any) -> tuple[Ps, Ps] | None:
-        """When the head and the tail of a frame arrive over a link with outages; None if it is lost."""
-        assert self._retransmitter is not None
+    def _crossing(self, nbytes: int, some: slice, head_ps: Ps, tail_ps: Ps) -> Crossing:
+        """When some packets of a frame arrive, which do so from ``head_ps`` to ``tail_ps`` without outages."""
+        if self._retransmitter is None:
+            return Crossing(head_ps, head_ps, tail_ps)
         latency_ps = self.link.latency_ps
-        packets = self.link.packets(nbytes)
+        packets = self.link.packets(nbytes)[some]
         found = self._retransmitter.schedule(head_ps - latency_ps, tail_ps - latency_ps, packets)
-        if found.loss is not None:
-            self._losses.add(found.loss, nbytes, payload)
-            return None
-        return found.start_ps + latency_ps, found.end_ps + latency_ps
+        return found._replace(start_ps=found.start_ps + latency_ps, end_ps=found.end_ps + latency_ps)
+
+    def _has_lost(self, nbytes: int, payload: Any, *losses: Loss | None) -> bool:
+        """Whether a frame has lost packets, which ends the run."""
+        loss = joined_loss([each for each in losses if each is not None])
+        if loss is not None:
+            self._losses.add(loss, nbytes, payload)
+        return loss is not None
 
     def send_own(self, payload: Any, nbytes: int, vc: int) -> None:
         """Send a payload of ``nbytes`` and of :attr:`own_payloads` to the port at the link's far end.
@@ -260,12 +276,9 @@ class Port:
 
         def leave(head_ps: Ps, tail_ps: Ps) -> None:
             self._is_sent(train)
-            if self._retransmitter is not None:
-                crossing = self._crossing(nbytes, head_ps, tail_ps, credit)
-                if crossing is None:
-                    return
-                tail_ps = crossing[1]
-            context.emit(context.channel, tail_ps, body)
+            whole = self._crossing(nbytes, slice(None), head_ps, tail_ps)
+            if not self._has_lost(nbytes, credit, whole.loss):
+                context.emit(context.channel, whole.end_ps, body)
 
         self._note_under_way(train)
         context.fabric.start(train, self._own_way, nbytes, leave)
@@ -397,8 +410,12 @@ class AnyLinkKind(Section, frozen=True):
         return True
 
     def packets(self, payload_bytes: int) -> list[int]:
-        """The bytes on the wire of each packet of a payload, in order; together :meth:`wire_bytes`."""
-        return [self.wire_bytes(payload_bytes)]
+        """The bytes on the wire of each packet of a payload, in order: the first is :meth:`first_bytes`, together they
+        are :meth:`wire_bytes`.
+        """
+        first_bytes = self.first_bytes(payload_bytes)
+        rest_bytes = self.wire_bytes(payload_bytes) - first_bytes
+        return [first_bytes, rest_bytes] if rest_bytes else [first_bytes]
 
     @property
     def answer_ps(self) -> int | None:

@@ -192,6 +192,60 @@ def test_reports_after_a_failure_grant_nothing() -> None:
     assert hub.handle(2, report(next_ps=5)) == []
 
 
+def stand(hub: Hub, rank: int, now_ps: int) -> Out:
+    told = hub.handle(rank, Failed("LinkLoss", f"at {now_ps}", "", now_ps, stands=True))
+    return told + hub.handle(rank, report(next_ps=now_ps + 1))
+
+
+def all_running() -> Hub:
+    hub = running()
+    for rank in range(SIZE):
+        hub.handle(rank, report(next_ps=0))
+    assert all(hub.timesync.is_running(rank) for rank in range(SIZE))
+    return hub
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (0, 2, 1), (1, 0, 2), (1, 2, 0), (2, 0, 1), (2, 1, 0)])
+def test_of_failures_of_sips_that_stand_the_first_in_simulated_time_is_the_cause(order: tuple[int, ...]) -> None:
+    """Ties are told, too, by rank; what is later is not."""
+    hub, out = all_running(), []
+    for rank in order:
+        assert not to_launcher(out)
+        out = stand(hub, rank, (7, 5, 5)[rank])
+    told = [(each.rank, each.now_ps) for each in to_launcher(out) if isinstance(each, RankFailed)]
+    assert (told, set(aborts(out))) == ([(1, 5), (2, 5)], {0, 1, 2})
+
+
+def test_before_the_run_ends_by_a_sip_that_stands_others_come_to_its_time_and_no_further() -> None:
+    hub = all_running()
+    assert stand(hub, 1, 5) == []
+    assert [message for _, message in hub.handle(0, report(next_ps=5)) if isinstance(message, Grant)] == [Grant(6, ())]
+    assert hub.handle(2, report(next_ps=6)) == []
+    out = hub.handle(0, report())
+    assert [each.rank for each in to_launcher(out) if isinstance(each, RankFailed)] == [1]
+    assert hub.phase is Phase.ABORTING
+
+
+def test_what_ends_the_run_before_others_have_come_to_its_time_is_told_with_it() -> None:
+    hub = all_running()
+    stand(hub, 1, 5)
+    out = hub.handle(0, Failed("exception", "x", "", 3))
+    assert [each.rank for each in to_launcher(out) if isinstance(each, RankFailed)] == [0, 1]
+
+
+def test_the_successor_of_a_sip_that_stands_fails_again() -> None:
+    hub = all_running()
+    stand(hub, 1, 5)
+    hub.handle(LAUNCHER, Restart(1, 1))
+    out = hub.handle(LAUNCHER, Stop("timeout"))
+    assert not [each for each in to_launcher(out) if isinstance(each, RankFailed)]
+
+
+def test_a_sip_that_does_not_run_cannot_stand() -> None:
+    hub = running()
+    assert isinstance(hub.handle(1, Failed("LinkLoss", "m", "", 0, stands=True))[0][1], RankFailed)
+
+
 def test_a_failure_before_all_have_joined() -> None:
     hub = joining(0, 1)
     out = hub.handle(0, Failed("exception", "x", "", 0))

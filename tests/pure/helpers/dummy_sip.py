@@ -76,7 +76,7 @@ class Dummy(SyncClient):
         return b"dump"
 
     def failure(self, error: Exception) -> Failed:
-        return Failed("k", repr(error), "", 0)
+        return Failed("k", repr(error), "", self.engine.now_ps)
 
     def receive(self, channel: int, body: bytes) -> None:
         self.received.append((channel, body))

@@ -23,7 +23,7 @@ from broker.wire import (
     encode,
 )
 from sipsim.core import session as session_module
-from sipsim.core.errors import BadMessage
+from sipsim.core.errors import BadMessage, LinkLoss
 from sipsim.node.client import PROGRESS_NS
 from sipsim.node.packet_log import PacketLog
 
@@ -261,3 +261,19 @@ def test_packets_of_a_replay_are_progress(way: str, client: Dummy, tmp_path: Pat
         told = client.gets(*(PacketBatch(1, number, ((1, 90, b"x"),)) for number in range(6)))
     assert {type(message) for message in told} == {Progress}
     client.log.close()
+
+
+def test_at_a_loss_it_stands_until_it_is_aborted_and_has_sent_what_came_before(client: Dummy) -> None:
+    """What is left of its time it never runs, though it had a grant for it, and takes packets for others' sake."""
+    client.program = [(6, 2), (20, 1)]
+    client.gets(START)
+    loss = LinkLoss("lost")
+    client.engine.at(6, lambda: (_ for _ in ()).throw(loss))
+    client.engine.at(6, lambda: client.act(5))
+    failed, report = client.gets(Grant(10, ()))
+    assert failed == Failed("k", repr(loss), "", 6, stands=True)
+    assert isinstance(report, Report)
+    assert (report.next_ps, report.sent) == (7, ((1, 2, 16),))
+    assert client.gets(PacketBatch(1, 0, ((1, 40, b"y"),))) == []
+    assert client.engine.now_ps == 6
+    assert client.gets(Abort("why")) == [Result(b"outcome", True)]

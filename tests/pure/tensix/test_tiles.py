@@ -1,7 +1,11 @@
 """Floor plans, routes of the two NoCs, memories of tiles, and the stages of an Ethernet message, by hand."""
 
+from functools import partial
+
 import pytest
 from msgspec.structs import replace
+from packets import packet_ends_ps
+from water_filling import Offered
 
 from sipsim.chips.api.chip import CHIPS
 from sipsim.chips.config import load
@@ -79,6 +83,32 @@ def test_what_a_noc_shares() -> None:
         fabric.start(fabric.train(src), route, 8160, lambda _head, tail: ends.append(tail))
     engine.run_before(None, 100)
     assert sorted(end / 1000 for end in ends) == [10 + hops * 9 + 2 * 256 for hops in (2, 3)]
+
+
+@pytest.mark.parametrize(
+    ("near", "far", "late_ns"),
+    [((0, 0), (0, 5), 63), ((5, 0), (5, 2), 90), ((5, 3), (5, 5), -18)],
+)
+def test_reads_from_two_channels_meet_where_they_leave(
+    near: tuple[int, int], far: tuple[int, int], late_ns: int
+) -> None:
+    """Four reads of a worker, 45 ns apart. Their way there and back is around the torus, so the first byte of the first
+    one is here in 420 ns, and packets keep the worker's edge busy from then on. As flows they share it from the time at
+    which they leave their channel, and the last one takes its own way after that.
+    """
+    graph, engine, worker, ends = NocGraph(resolved_chip("wormhole")[1]), Engine(), Core(1, 1), []
+    fabric, offered = FlowFabric(engine, ONE_QUEUE), []
+    for number, channel in enumerate((near, near, far, far)):
+        start_ps = 45_000 * number + graph.word_ps(0, worker, Core(*channel), 1)
+        route = graph.carrying(0, Core(*channel), worker)
+        start = partial(fabric.start, fabric.train(channel), route, 6144, lambda _head, tail: ends.append(tail))
+        engine.at(start_ps, start)
+        bank, *edges = (edge._replace(framing=None) for edge in route.edges)
+        behind = route._replace(edges=(bank._replace(wire_ps=0), *edges))
+        offered.append(Offered(channel, 0, start_ps + bank.wire_ps, 193 * 32, behind))
+    engine.run_before(None, 100)
+    assert max(packet_ends_ps(offered, (1,))) == (420 + 4 * 193) * 1000
+    assert max(ends) == (420 + 4 * 193 + late_ns) * 1000
 
 
 def test_dram_has_a_rate_and_a_latency() -> None:
