@@ -121,7 +121,7 @@ def _one_message(plan: ProbePlan, size: int) -> SizePoint:
     # The first round fills the ring, in the second its credits may meet; those after it repeat.
     received_ps = ProbeRun(plan, [size] * (3 * slots)).received_ps
     interval_ps = (received_ps[-1] - received_ps[-1 - slots]) / slots
-    point = _point(size, 1, received_ps[0])
+    point = _point(size, 1, ProbeRun(plan, [size]).received_ps[0])
     return {**point, "interval_ps": interval_ps, "interval_GBps": _gbps(size, interval_ps)}
 
 

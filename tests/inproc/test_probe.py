@@ -145,9 +145,9 @@ def test_the_sums_equal_the_simulated_times(
     ("kind", "params", "copy_ps"),
     [
         ("tcm_ports", {"bandwidth_GBps": 128}, 32_000),
-        ("tcm_ports", {"bandwidth_GBps": 128, "ports": "shared"}, 63_000),
-        ("latency_bandwidth", {"bandwidth_GBps": 128}, 63_000),
-        ("banked_sram", BANKS, 63_000),
+        ("tcm_ports", {"bandwidth_GBps": 128, "ports": "shared"}, 64_000),
+        ("latency_bandwidth", {"bandwidth_GBps": 128}, 64_000),
+        ("banked_sram", BANKS, 64_000),
         ("banked_sram", {**BANKS, "interleave_bytes": 2**20, "bank_bandwidth_GBps": 1 << 15}, 32_000),
     ],
 )
@@ -181,11 +181,11 @@ def test_the_printed_terms_add_up(capsys: pytest.CaptureFixture[str], tmp_path: 
 
 @pytest.mark.parametrize("flags", [[], ["--short"]])
 def test_a_sum_to_which_a_memory_adds_says_so(capsys: pytest.CaptureFixture[str], flags: list[str]) -> None:
-    """The receiver's copy waits for the write of the same bytes before it."""
+    """The receiver's copy waits for the bank in which the same bytes were written."""
     told = "the sum is a least: a memory, or another part, adds what no sum contains"
     ends = ["--from", "0.0.0", "--to", "0.0.1", "--bytes", "100", *flags]
     assert main([*ends, "--set", "defaults.buffer_kind=hbm", "--set", "hbm.params.page_policy=closed"]) == 0
-    assert capsys.readouterr().out.count(told) == 1
+    assert told in capsys.readouterr().out
     assert main(ends) == 0
     assert told not in capsys.readouterr().out
 

@@ -80,7 +80,7 @@ class Sharings:
     def _legs(self, rank: int, call: Call) -> Iterator[Leg]:
         """The transfers of a call, the last first: the end of a span is known best."""
         match call.method:
-            case "read" | "write" | "copy_out" | "copy_in":
+            case "read" | "write" | "copy_out" | "copy_in" | "latch":
                 place, address, _ = call.args
                 here, there = _pe(place), str(self._machine.node_of(address))
                 yield Leg(rank, there, here)

@@ -279,6 +279,7 @@ class HbmController(MemoryPort):
         self._queue_bursts = preset.queue_bursts
         open_ps = timings.refi - (timings.rp + timings.rfc if params.refresh == "all_bank" else 0)
         bus_bps = BURST_BYTES * PS_PER_S * open_ps // (timings.burst * timings.refi)
+        self._line, self._groups = mapping.line, mapping.groups
         self._names = [f"pseudo channel {number}" for number in range(mapping.pseudo_channels)]
         self.bandwidths = {"data buses": mapping.pseudo_channels * bus_bps, **dict.fromkeys(self._names, bus_bps)}
         self.least_read_ps = self._front_ps + self._row_ps + timings.cl
@@ -312,8 +313,11 @@ class HbmController(MemoryPort):
         return (front, device)
 
     def read_span_ps(self, nbytes: int) -> Ps:
-        """Least time from the first to the last byte of a read whose rows are open."""
-        return drain_ps(-(-nbytes // BURST_BYTES) * BURST_BYTES, self.bandwidths["data buses"])
+        """The time of the data buses for a read whose rows are open, from the beginning of a line on."""
+        bursts = -(-nbytes // BURST_BYTES)
+        if bursts > self._line - self._groups:
+            return drain_ps(bursts * BURST_BYTES, self.bandwidths["data buses"])
+        return drain_ps(min(bursts, self._groups) * BURST_BYTES, self.bandwidths[self._names[0]])
 
     def write_span_ps(self, nbytes: int) -> Ps:
         return self.read_span_ps(nbytes)
