@@ -22,14 +22,15 @@ import random
 from typing import Any, NamedTuple
 
 from sipsim.chips.ahbm.memory.hbm import HbmController
-from sipsim.chips.ahbm.memory.presets import BURST_BYTES, GIB, PRESETS, PSEUDO_CHANNELS
+from sipsim.chips.ahbm.memory.presets import BURST_BYTES, PSEUDO_CHANNELS, presets
 from sipsim.chips.ahbm.memory.store import MemoryStore
 from sipsim.config.schema import MemoryCost
 from sipsim.core.engine import Engine
-from sipsim.core.units import PS_PER_NS, ps_to_ns
+from sipsim.core.units import PS_PER_NS, ns_to_ps, ps_to_ns
 
 from .kit import Flag, Table
 
+GIB = 1 << 30
 REQUEST_BYTES = 32
 """A burst, which is a request of the test."""
 STREAM_COLUMNS = 8
@@ -91,7 +92,7 @@ def channel(preset: str, refresh: str) -> HbmController:
 def stream_address(preset: str, number: int) -> int:
     """Of request ``number``, as the test has it: all banks in turn, then the next column, after eight the next row.
     Banks change rows one after the other (``stagger_stream_rows``)."""
-    device = PRESETS[preset]
+    device = presets()[preset]
     line_bytes = device.groups * PSEUDO_CHANNELS * BURST_BYTES
     number, in_line = divmod(number, line_bytes // REQUEST_BYTES)
     number, bank = divmod(number, device.banks_per_group)
@@ -103,7 +104,7 @@ def stream_address(preset: str, number: int) -> int:
 def measured(preset: str, refresh: str, offered_GBps: float | None) -> Measured:
     """The stream at a rate and the probe; without a rate as fast as the queue allows, and no probe."""
     port, draw = channel(preset, refresh), random.Random(1)
-    front_ps = PRESETS[preset].front_end
+    front_ps = ns_to_ps(presets()[preset].front_end_ns)
     interval_ps = 1 if offered_GBps is None else REQUEST_BYTES * 1000 / offered_GBps
     stream_ps, probe_ps = 0.0, float("inf") if offered_GBps is None else 0.0
     started = probes = latency_ps = sent = 0
@@ -145,7 +146,7 @@ def measure(chosen: argparse.Namespace) -> dict[str, Any]:
         probe_ns = None if target.latency_ns is None else got.probe_ns
         table.row(*target[:4], got.stream_GBps, stream_error, target.latency_ns, probe_ns, latency_error)
     for name in dict.fromkeys(target.preset for target in TARGETS[: chosen.targets]):
-        print(f"# {name}: front end {PRESETS[name].front_end / PS_PER_NS:g} ns of each latency")
+        print(f"# {name}: front end {presets()[name].front_end_ns:g} ns of each latency")
     return {"rows": rows}
 
 

@@ -93,7 +93,7 @@ def comment_of(lines: list[str], number: int) -> str:
     return " ".join(above)
 
 
-@pytest.mark.parametrize("stem", SECTION_FILES)
+@pytest.mark.parametrize("stem", [*SECTION_FILES, "hbm"])
 def test_every_default_has_its_unit_and_source(stem: str) -> None:
     text = (default_dir() / f"{stem}.yaml").read_text()
     numbers = leaf_lines(yaml.compose(text, Loader=yaml.SafeLoader))

@@ -8,7 +8,7 @@ from memory_bench import at, memory_bench, reads
 
 from sipsim.chips.ahbm.memory.hbm import HbmController, Mapping
 from sipsim.chips.ahbm.memory.ports import BusWitness, Wait
-from sipsim.chips.ahbm.memory.presets import BURST_BYTES, PRESETS
+from sipsim.chips.ahbm.memory.presets import BURST_BYTES, presets
 from sipsim.chips.ahbm.memory.store import MemoryStore
 from sipsim.config.schema import MemoryCost
 from sipsim.core.engine import Engine
@@ -183,7 +183,7 @@ def test_a_long_read_goes_around_refreshes() -> None:
     assert span == (1 << 20) // (4 * BURST_BYTES) * BURST - BURST + 2 * (RP + 350_000 + RCD) + 625
 
 
-@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("preset", presets())
 @pytest.mark.parametrize("refresh", ["none", "all_bank"])
 @pytest.mark.parametrize("seed", range(3))
 def test_mixed_reads_and_writes_never_exceed_the_bus(preset: str, refresh: str, seed: int) -> None:
@@ -200,7 +200,7 @@ def test_mixed_reads_and_writes_never_exceed_the_bus(preset: str, refresh: str, 
     for each in made._each or ():
         each.witness = Noting("each")
     now = asked = 0
-    burst = PRESETS[preset].timings.burst
+    burst = presets()[preset].timings.burst
     for _ in range(300):
         now += draw.choice((0, 500, 20_000, 900_000))
         nbytes = draw.choice((1, 32, 64, 100, 4096, 5000, 40_000))
@@ -236,7 +236,7 @@ def test_what_is_worked_out_once_is_right_for_all_pseudo_channels(seed: int) -> 
 
 
 def test_the_mapping_is_one_to_one_and_spreads_neighbours() -> None:
-    for name, preset in PRESETS.items():
+    for name, preset in presets().items():
         mapping = Mapping(preset, 2)
         line = preset.groups * 4
         places = []
@@ -252,7 +252,7 @@ def test_the_mapping_is_one_to_one_and_spreads_neighbours() -> None:
 @pytest.mark.parametrize("first", [0, 3, 37])
 @pytest.mark.parametrize("count", [1, 5, 16, 700])
 def test_shares_of_pseudo_channels_are_those_of_single_bursts(first: int, count: int) -> None:
-    mapping = Mapping(PRESETS["hbm3_6400"], 2)
+    mapping = Mapping(presets()["hbm3_6400"], 2)
     for piece in mapping.pieces(first, first + count):
         for channel in range(4):
             bursts = [at for at in range(piece.first, piece.end) if at // 4 % 4 == channel]

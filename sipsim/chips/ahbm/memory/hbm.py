@@ -1,8 +1,8 @@
 """The HBM controller of a cube, as the union of its slices: the channels of a PE's slice behind that PE's port.
 
 A slice has ``channels`` of the stack's 64 bit channels, with two pseudo channels each. Timings and their sources are in
-:mod:`~sipsim.chips.ahbm.memory.presets`; banks, bus and refresh in :mod:`~sipsim.chips.ahbm.memory.pseudo_channel`. An
-access is divided into bursts of 32 B over the pseudo channels.
+``configs/hbm.yaml``; banks, bus and refresh in :mod:`~sipsim.chips.ahbm.memory.pseudo_channel`. An access is divided
+into bursts of 32 B over the pseudo channels.
 """
 
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from msgspec import Meta
 
 from sipsim.chips.ahbm.address import MIB, OFFSET_BITS
 from sipsim.chips.ahbm.memory.ports import MEMORY_KINDS, AccessTerm, BusWitness, Ps, Refusal, StreamingPort
-from sipsim.chips.ahbm.memory.presets import BURST_BYTES, PRESETS, PSEUDO_CHANNELS, Preset
+from sipsim.chips.ahbm.memory.presets import BURST_BYTES, PSEUDO_CHANNELS, Preset, presets
 from sipsim.chips.ahbm.memory.pseudo_channel import Placed, PseudoChannel
 from sipsim.chips.ahbm.memory.store import MemoryStore
 from sipsim.config.document import no_power_of_two
@@ -134,28 +134,28 @@ class HbmController(StreamingPort):
     def __init__(self, cost: MemoryCost | TcmCost, engine: Engine, store: MemoryStore) -> None:
         super().__init__(cost, engine, store)
         params: HbmParams = self.params
-        preset = PRESETS[params.preset]
+        preset = presets()[params.preset]
         self._mapping = Mapping(preset, params.channels)
         self._even = self._mapping.even_pieces
-        self._timings = preset.timings
-        self._front_ps = preset.front_end if params.front_end_ns is None else ns_to_ps(params.front_end_ns)
+        self._timings = timings = preset.timings
+        self._front_ps = ns_to_ps(preset.front_end_ns if params.front_end_ns is None else params.front_end_ns)
         is_closed = (params.page_policy or preset.page_policy) == "closed"
-        self._row_ps = preset.timings.rcd_read if is_closed else 0
+        self._row_ps = timings.rcd_read if is_closed else 0
         self._one = PseudoChannel(preset, is_closed, params.refresh == "all_bank")
         self._each: list[PseudoChannel] | None = None
-        self.least_read_ps = self._front_ps + self._row_ps + preset.timings.cl + preset.timings.burst
+        self.least_read_ps = self._front_ps + self._row_ps + timings.cl + timings.burst
         self.least_write_ps = ns_to_ps(cost.write_latency_ns)
 
     @classmethod
     def refusal(cls, params: Any, capacity_bytes: int) -> Refusal | None:
-        preset = PRESETS.get(params.preset)
+        preset = presets().get(params.preset)
         if preset is None:
-            return Refusal("preset", unknown_name("HBM preset", params.preset, PRESETS))
+            return Refusal("preset", unknown_name("HBM preset", params.preset, presets()))
         if what := no_power_of_two(params.channels):
             return Refusal("channels", f"address bits choose the channel, so it {what}")
-        most = params.channels * preset.channel_bytes
-        if capacity_bytes > most:
-            have, want = most // MIB, capacity_bytes // MIB
+        have = params.channels * preset.channel_MiB
+        if capacity_bytes > have * MIB:
+            want = capacity_bytes // MIB
             what = f"channels of {params.preset} hold {have} MiB, and a PE's slice has {want} MiB"
             return Refusal("channels", f"{what}; raise it, or lower cube.hbm_MiB_per_pe", (("cube", "hbm_MiB_per_pe"),))
         return None
