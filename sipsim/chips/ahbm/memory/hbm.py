@@ -90,6 +90,7 @@ class Mapping:
                     yield piece, number, group, count
 
 
+HBM_CONTROLLER = "hbm_controller"
 _OFFSET_MASK = (1 << OFFSET_BITS) - 1
 ROWS, REFRESH, OTHERS, QUEUE = "opening rows", "refresh", "other accesses", "room in the write queue"
 
@@ -108,7 +109,7 @@ class HbmParams(Section, frozen=True):
     front_end_ns: NonNegative | None = None
 
 
-@MEMORY_KINDS.register("hbm_controller")
+@MEMORY_KINDS.register(HBM_CONTROLLER)
 class HbmController(StreamingPort):
     """The channels of a slice.
 
