@@ -5,6 +5,7 @@ from itertools import chain
 
 from sipsim.chips.ahbm.collectives import rules as ccl_rules
 from sipsim.chips.ahbm.collectives.queue_dump import dump
+from sipsim.chips.ahbm.costs.stack import PRESET
 from sipsim.chips.ahbm.history import write_history
 from sipsim.chips.ahbm.host.builtin_job import CollectiveJob, GroupJob, collective_job, group_choices, group_notes
 from sipsim.chips.ahbm.host.torch import Torch
@@ -166,7 +167,8 @@ class Ahbm(ChipKind[Plan]):
         return "" if plan.system.has_buffers else f"{UNSHOWN}; router.buffer_packets is the model of these"
 
     def cautions(self, plan: Plan) -> list[str]:
-        return [] if plan.stack is None else plan.stack.cautions(plan.resolved.reads.changes)
+        chosen = next((each for each in plan.resolved.reads.changes if each.path == PRESET), None)
+        return [] if chosen is None or plan.stack is None else plan.stack.caution(chosen)
 
     def stack_bound(self, plan: Plan, slices: int) -> StackBound | None:
         return None if plan.stack is None else plan.stack.bound(slices)

@@ -3,8 +3,6 @@
 By bandwidths alone, without latencies, banks and refresh. Slices are alike, so one stands for all.
 """
 
-from collections.abc import Sequence
-
 from sipsim.chips.ahbm.address import PhysAddr
 from sipsim.chips.ahbm.costs.prices import MIB, Machine, slowest
 from sipsim.chips.ahbm.memory.hbm import HBM_CONTROLLER, HbmParams
@@ -57,10 +55,10 @@ class Stack:
         keys = tuple(key for key in PORTS if key in self._slowest.keys)
         return StackBound(published_GBps, GBps, f"{slices} {named}", keys)
 
-    def cautions(self, changes: Sequence[Change]) -> list[str]:
-        """A line if something else than the device binds a stack whose device is among the user's ``changes``."""
-        chosen, bound = next((each for each in changes if each.path == PRESET), None), self.bound()
-        if chosen is None or bound.GBps == bound.published_GBps:
+    def caution(self, chosen: Change) -> list[str]:
+        """A line if something else than the device binds a stack whose device the user has ``chosen``."""
+        bound = self.bound()
+        if bound.GBps == bound.published_GBps:
             return []
         wider = [
             f"--variant {name}"
