@@ -6,9 +6,9 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from statistics import median
 from typing import Any, cast
@@ -35,6 +35,7 @@ from launcher.result.fields import (
 )
 from launcher.result.usage import NOT_COUNTED, row_usage
 from sipsim import VERSION
+from sipsim.chips.api.chip import StackBound, kind_of
 from sipsim.chips.api.run_plan import RunPlan
 from sipsim.chips.config import load
 from sipsim.config.schema import Resolved
@@ -165,7 +166,7 @@ def build(prepared: Prepared, options: Options, argv: list[str], outcome: Outcom
         "link": system.link_text,
         "cubes": prepared.plan.n_cubes,
         "runs": runs_of(outcome, prepared.plan),
-        "whole_run": _whole_run(outcome),
+        "whole_run": _whole_run(outcome, prepared.plan),
         "explain": outcome.explanations,
         "launches": list(_launches(outcome)),
         "ranks": [_rank(outcome, rank) for rank in sorted(outcome.ranks)],
@@ -219,14 +220,14 @@ def _usage_of(run: FinishedRun, by_rank: Sequence[Sequence[Usage]]) -> list[Usag
     return [used[0] for used in counted] if all(used and used[0].iterations for used in counted) else []
 
 
-def _whole_run(outcome: Outcome) -> WholeRun | None:
+def _whole_run(outcome: Outcome, plan: RunPlan) -> WholeRun | None:
     """The use of the machine in the whole run, where its rows were not counted apart; None if its chip counts none."""
     by_rank = _usage(outcome)
     if not by_rank or any(len(each) != 1 or each[0].iterations for each in by_rank):
         return None
     of_ranks = [each[0] for each in by_rank]
     time_ps = max(each.until_ps for each in of_ranks)
-    return {"time_ns": ps_to_ns(time_ps), "time_ps": time_ps, **row_usage(of_ranks, time_ps)}
+    return {"time_ns": ps_to_ns(time_ps), "time_ps": time_ps, **row_usage(of_ranks, time_ps, bound=_stack_bound(plan))}
 
 
 def _usage(outcome: Outcome) -> list[tuple[Usage, ...]]:
@@ -294,8 +295,12 @@ def run_of(run: FinishedRun, plan: RunPlan, used: Sequence[Usage] = ()) -> RunEn
         "wrong": sum(r.wrong or 0 for r in together),
         "checked": all(r.wrong is not None for r in together),
         "group": list(run.ranks),
-        **(row_usage(used, time_ps, run.ranks) if is_counted else NOT_COUNTED),
+        **(row_usage(used, time_ps, run.ranks, _stack_bound(plan)) if is_counted else NOT_COUNTED),
     }
+
+
+def _stack_bound(plan: RunPlan) -> Callable[[int], StackBound | None]:
+    return partial(kind_of(plan.resolved).stack_bound, plan)
 
 
 def _state(record: RunRecord, plan: RunPlan) -> str:

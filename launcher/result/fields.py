@@ -46,6 +46,17 @@ class EngineRow(TypedDict):
     ]
 
 
+class StackRow(TypedDict):
+    """A stack of HBM whose bandwidth what binds it keeps down."""
+
+    name: Annotated[str, no_time("The cube, such as sip0.cube0.")]
+    GBps: Annotated[float, simulated_time("Bytes through its ports by the time, in 1e9 bytes a simulated second.")]
+    published_GBps: Annotated[float, simulated_time("The bandwidth that the stack publishes.")]
+    bound_GBps: Annotated[float, simulated_time("What the PEs whose slices were used can get at most.")]
+    bound: Annotated[str, no_time("What binds them, such as 8 ports of PE_DMA.")]
+    keys: Annotated[list[str], no_time("The config keys of that.")]
+
+
 class UsageColumns(TypedDict):
     """The use of the machine in a row, by counters; null where rows were not counted apart, as in a script."""
 
@@ -70,6 +81,9 @@ class UsageRow(UsageColumns):
     ]
     tlbs: Annotated[list[TlbRow], no_time("Lookups of each TLB that was used; none where PEs have no MMU (pe_mmu).")]
     engines: Annotated[EngineRow | None, no_time("Engines of the PEs that multiplied; null where none did.")]
+    stack: NotRequired[
+        Annotated[StackRow, no_time("The HBM that moved most bytes; only where it is near what binds it.")]
+    ]
 
 
 Sips = Annotated[int, no_time("Number of SIPs.")]

@@ -76,12 +76,13 @@ def engine_lines(document: Document) -> Iterator[str]:
 
 
 def _brief_usage(row: Document, unshown: str) -> Iterator[str]:
-    """A line with the longest waits of kernels, and how busy the busiest link and edge were."""
+    """A line with the longest waits of kernels, a stack that something binds, and the busiest link and edge."""
     parts = []
     if row["kernels"]:
         waits = [(share, name) for name, share in row["kernel_time"].items() if name != ENDED]
         most = sorted(waits, key=lambda each: -each[0])[:MOST_WAITS]
         parts += [f"time of {_kernels(row)}: {', '.join(f'{_percent(share)} {name}' for share, name in most)}"]
+    parts += _stack(row)
     if row["busiest_link"] is not None:
         parts.append(f"busiest link {row['busiest_link']} {_percent(row['busiest_link_utilisation'])}")
     if row["busiest_edge"] is not None:
@@ -132,11 +133,19 @@ def _usage_lines(row: Document) -> Iterator[str]:
         yield f"busiest link {_link(busiest)}{others}"
     if row["busiest_edge"] is not None:
         yield f"busiest edge inside a SIP {row['busiest_edge']}, busy {_percent(row['busiest_edge_utilisation'])}"
+    yield from _stack(row)
     if row["kernels"]:
         shares = [f"{_percent(share)} {name}" for name, share in row["kernel_time"].items()]
         yield f"time of {_kernels(row)}: {', '.join(shares)}"
     if row["engines"] is not None:
         yield _engines(row["engines"])
+
+
+def _stack(row: Document) -> Iterator[str]:
+    """What a stack gave of what it publishes, and what binds it, where that is near."""
+    if (stack := row.get("stack")) is not None:
+        of_stack = f"{stack['GBps']:.0f} of {stack['published_GBps']:.0f} GB/s"
+        yield f"HBM of {stack['name']} {of_stack}: {stack['bound']} [{', '.join(stack['keys'])}]"
 
 
 def _engines(engines: Document) -> str:

@@ -1,8 +1,10 @@
 """How much of the machine a row used, from the counters of all ranks."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from launcher.result.fields import EngineRow, LinkRow, TlbRow, UsageRow
+from launcher.result.fields import EngineRow, LinkRow, StackRow, TlbRow, UsageRow
+from sipsim.chips.api.chip import StackBound
+from sipsim.fabric.flows import BUSY
 from sipsim.records.report import EngineUse, LinkUse, TlbUse, Usage
 
 ENDED = "ended"
@@ -23,7 +25,13 @@ NOT_COUNTED: UsageRow = {
 }
 
 
-def row_usage(of_ranks: Sequence[Usage], time_ps: float, ranks: Sequence[int] = ()) -> UsageRow:
+Bound = Callable[[int], StackBound | None]
+"""What binds PEs that stream so many slices of a stack."""
+
+
+def row_usage(
+    of_ranks: Sequence[Usage], time_ps: float, ranks: Sequence[int] = (), bound: Bound = lambda _slices: None
+) -> UsageRow:
     """The use of a row whose iterations take ``time_ps``, by its ``ranks``, all of them unless they are given.
 
     Bytes and busy times are those of one iteration.
@@ -40,7 +48,7 @@ def row_usage(of_ranks: Sequence[Usage], time_ps: float, ranks: Sequence[int] = 
     kernels_ps = kernels * time_ps if is_row else sum(each.launch_ps for each in of_ranks)
     tlbs = [_tlb(rank, tlb, iterations) for rank, each in by_rank for tlb in each.tlbs]
     used_engines = [each.engines for each in of_ranks if each.engines is not None]
-    return {
+    found: UsageRow = {
         "link_payload_bytes": sum(each["payload_bytes"] for each in links),
         "link_wire_bytes": sum(each["wire_bytes"] for each in links),
         "busiest_link": used["name"] if used else None,
@@ -54,6 +62,28 @@ def row_usage(of_ranks: Sequence[Usage], time_ps: float, ranks: Sequence[int] = 
         "kernel_time": _kernel_time(of_ranks, kernels_ps),
         "tlbs": tlbs,
         "engines": _engines(used_engines) if used_engines else None,
+    }
+    if (stack := _stack(by_rank, iterations * time_ps, bound)) is not None:
+        found["stack"] = stack
+    return found
+
+
+def _stack(by_rank: Sequence[tuple[int, Usage]], time_ps: float, bound: Bound) -> StackRow | None:
+    """That of the cube that moved most bytes, if it comes so near to what binds it that this matters."""
+    used = [(each.stack.nbytes, -rank, each.stack) for rank, each in by_rank if each.stack is not None]
+    if not used or not time_ps:
+        return None
+    nbytes, rank, use = max(used, key=lambda each: each[:2])
+    limit, GBps = bound(use.slices), nbytes * 1000 / time_ps
+    if limit is None or GBps < BUSY * limit.GBps:
+        return None
+    return {
+        "name": f"sip{-rank}.{use.cube}",
+        "GBps": GBps,
+        "published_GBps": limit.published_GBps,
+        "bound_GBps": limit.GBps,
+        "bound": limit.what,
+        "keys": list(limit.keys),
     }
 
 

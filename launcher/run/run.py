@@ -43,6 +43,7 @@ from launcher.run.preparing import Unfinished, limited, preparing
 from launcher.supervise.logs import prepare_log_dir, write_error_files
 from launcher.supervise.request import Request
 from launcher.supervise.signals import StopSignals
+from sipsim.chips.api.chip import kind_of
 from sipsim.core.errors import ERROR_KINDS, ConfigError, pass_on_halt
 from sipsim.node.faults import FaultPlan
 
@@ -82,6 +83,8 @@ def _checked(options: Options, argv: list[str]) -> tuple[Prepared, Options]:
     faults_of(options, prepared.plan, prepared.job)
     if options.run_dir is not None:
         run_folder.check_new(options.run_dir)
+    for line in kind_of(prepared.plan.resolved).cautions(prepared.plan):
+        print(f"ahbm-launch: {line}", file=sys.stderr)
     return prepared, options
 
 

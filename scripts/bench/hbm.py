@@ -22,17 +22,18 @@ import statistics
 from typing import Any, NamedTuple
 
 from sipsim.chips.ahbm.memory.hbm import HbmController
-from sipsim.chips.ahbm.memory.presets import BURST_BYTES, GIB, PRESETS, PSEUDO_CHANNELS
+from sipsim.chips.ahbm.memory.presets import BURST_BYTES, PSEUDO_CHANNELS, presets
 from sipsim.chips.ahbm.memory.store import Block
 from sipsim.config.schema import MemoryCost
 from sipsim.core.engine import Engine
-from sipsim.core.units import PS_PER_NS, ps_to_ns
+from sipsim.core.units import PS_PER_NS, ns_to_ps, ps_to_ns
 from sipsim.fabric.channels import Arbitration
 from sipsim.fabric.flows import FlowFabric, Train
 from sipsim.fabric.graph import Done, Node
 
 from .kit import Flag, Table
 
+GIB = 1 << 30
 REQUEST_BYTES = 32
 """A burst, which is a request of the test."""
 STREAM_COLUMNS = 8
@@ -86,7 +87,7 @@ def channel(preset: str, refresh: str, engine: Engine) -> HbmController:
 def stream_address(preset: str, number: int) -> int:
     """Of request ``number``, as the test has it: all banks in turn, then the next column, after eight the next row.
     Banks change rows one after the other (``stagger_stream_rows``)."""
-    device = PRESETS[preset]
+    device = presets()[preset]
     line_bytes = device.groups * PSEUDO_CHANNELS * BURST_BYTES
     number, in_line = divmod(number, line_bytes // REQUEST_BYTES)
     number, bank = divmod(number, device.banks_per_group)
@@ -114,7 +115,7 @@ def measured(preset: str, refresh: str, offered_GBps: float | None) -> Measured:
         if is_full or engine.now_ps >= UNTIL_PS:
             return
         at = stream_address(preset, started)
-        read(streams[at // (PRESETS[preset].groups * BURST_BYTES) % PSEUDO_CHANNELS], at, answered)
+        read(streams[at // (presets()[preset].groups * BURST_BYTES) % PSEUDO_CHANNELS], at, answered)
         started, under_way, sent = started + 1, under_way + 1, sent + (engine.now_ps >= WARM_PS)
         due_ps = max(due_ps, engine.now_ps) + interval_ps
         engine.at(int(due_ps), request)
@@ -127,7 +128,7 @@ def measured(preset: str, refresh: str, offered_GBps: float | None) -> Measured:
 
     def ask(since_ps: int) -> None:
         if since_ps >= WARM_PS:
-            latencies.append(engine.now_ps - since_ps + PRESETS[preset].front_end)
+            latencies.append(engine.now_ps - since_ps + ns_to_ps(presets()[preset].front_end_ns))
         if engine.now_ps < UNTIL_PS:
             begin_ps, at = engine.now_ps, draw.randrange(GIB // REQUEST_BYTES) * REQUEST_BYTES
             read(probe, at, lambda _head_ps, _tail_ps: ask(begin_ps))
@@ -154,7 +155,7 @@ def measure(chosen: argparse.Namespace) -> dict[str, Any]:
         probe_ns = None if target.latency_ns is None else got.probe_ns
         table.row(*target[:4], got.stream_GBps, stream_error, target.latency_ns, probe_ns, latency_error)
     for name in dict.fromkeys(target.preset for target in TARGETS[: chosen.targets]):
-        print(f"# {name}: front end {PRESETS[name].front_end / PS_PER_NS:g} ns of each latency")
+        print(f"# {name}: front end {presets()[name].front_end_ns:g} ns of each latency")
     return {"rows": rows}
 
 

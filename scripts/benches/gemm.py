@@ -4,10 +4,10 @@
 
 M rows in all, which all PEs share equally. It prints the time from the first kernel's start to the last one's end,
 what part of the arrays' peak that is, and what it could be: the longest of the array's stall-free cycles (as SCALE-Sim
-counts them), of the time in which PE_DMA moves each element of A, B and C once, and of that in which the TCM's read
-port gives the tokens their operands. Where more than A and B is loaded, since they do not stay in the room, it says
-how much. Where the time of the commands went is told by the run, below its table: what is neither cycles nor fill and
-drain is what the array waited for. Elements are small integers, so that sums are exact.
+counts them), of the time in which PE_DMA, or HBM if that is slower, moves each element of A, B and C once, and of that
+in which the TCM's read port gives the tokens their operands. Where more than A and B is loaded, since they do not stay
+in the room, it says how much. Where the time of the commands went is told by the run, below its table: what is neither
+cycles nor fill and drain is what the array waited for. Elements are small integers, so that sums are exact.
 """
 
 import argparse
@@ -18,6 +18,8 @@ import numpy as np
 from sipsim.chips.ahbm.gemm.engine import GemmTimes
 from sipsim.chips.ahbm.gemm.tiling import Product, tiling
 from sipsim.chips.ahbm.host.layout import DPPolicy
+from sipsim.chips.ahbm.memory.hbm import HBM_CONTROLLER
+from sipsim.chips.ahbm.memory.presets import BURST_BYTES, PSEUDO_CHANNELS, presets
 from sipsim.core.arithmetic.operations import cast
 from sipsim.core.dtypes import DTYPES
 from sipsim.core.units import drain_ps, gbytes_per_s_to_bps
@@ -101,8 +103,17 @@ def bound(components: Any, product: Product, dtype: str, out: str) -> Bound:
     m, k, n = product
     nbytes = (m * k + k * n) * size + m * n * out_size
     bps = gbytes_per_s_to_bps(min(components.pe_dma.bandwidth_GBps, components.hbm.bandwidth_GBps))
+    memory_ps = max(drain_ps(nbytes, bps), channels_ps(components.hbm, nbytes))
     array_ps, loaded = times.array.cycles(product) * times.cycle_ps, cut.load_bytes / ((m * k + k * n) * size)
-    return Bound(times.peak_ps(product), array_ps, drain_ps(nbytes, bps), port_ps, loaded)
+    return Bound(times.peak_ps(product), array_ps, memory_ps, port_ps, loaded)
+
+
+def channels_ps(hbm: Any, nbytes: int) -> int:
+    """What the channels of a PE's slice need for so many bytes; 0 of a memory without channels."""
+    if hbm.kind != HBM_CONTROLLER:
+        return 0
+    at_a_time = BURST_BYTES * PSEUDO_CHANNELS * int(hbm.params["channels"])
+    return -(-nbytes // at_a_time) * presets()[hbm.params["preset"]].timings.burst
 
 
 def product_kernel(a: int, b: int, c: int, part: Product, pes: int, tl: Any) -> None:

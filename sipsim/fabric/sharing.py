@@ -141,8 +141,8 @@ class Shared:
 def joined(changed: Iterable[Line]) -> tuple[list[Any], list[Line]]:
     """The flows that tight lines join with those on ``changed`` ones, and the tight lines that can bind.
 
-    Of edges with the same flows, the narrowest can. Framing makes a wire narrower; of an edge of a memory flows may take
-    less than their bytes.
+    Of edges with the same flows, the narrowest can. Framing makes a wire narrower; an edge of a memory may be taken for
+    less than the bytes of a flow.
     """
     flows: list[Any] = []
     known = 0

@@ -162,6 +162,14 @@ class TlbUse(msgspec.Struct, frozen=True):
     misses: int
 
 
+class StackUse(msgspec.Struct, frozen=True):
+    """The HBM of a cube through which most bytes went, all that its ports carried, and of how many PEs' slices."""
+
+    cube: str
+    nbytes: int
+    slices: int
+
+
 class EngineUse(msgspec.Struct, frozen=True):
     """The engines of the ``pes`` PEs that multiplied: how long each was busy, of all these PEs together, and for how
     long their kernels ran (``kernel_ps``), with or without a product.
@@ -184,7 +192,7 @@ class Usage(msgspec.Struct, frozen=True):
     ``kernels``: how many ran, ``kernel_ps`` how long in all, and ``launch_ps`` how long with the wait for the last one
     of each launch. ``waited_ps``: by the commands that they waited for. ``edge``: the edge that was busy longest, links
     aside, for ``edge_busy_ps``. ``tlbs``: of the PEs that looked addresses up; none without PE_MMU.
-    ``engines``: None where no PE multiplied.
+    ``engines``: None where no PE multiplied. ``stack``: None where no HBM was used.
     """
 
     since_ps: int
@@ -199,3 +207,4 @@ class Usage(msgspec.Struct, frozen=True):
     edge_busy_ps: int
     tlbs: tuple[TlbUse, ...] = ()
     engines: EngineUse | None = None
+    stack: StackUse | None = None

@@ -69,7 +69,10 @@ SCRIPTS = {
 """Bodies of workers."""
 MMU = "pe_mmu={page_KiB: 64, tlb_entries: 4, walk_ns: 200, virtual_rings: true}"
 WITH_MMU: Any = {**SMALL, "set": [*SMALL["set"], MMU]}
+SLOW_STACK: Any = {**SMALL, "set": [*SMALL["set"], "hbm.bandwidth_GBps=0.001"]}
+"""Its ports of HBM bind what little a run moves."""
 SCRIPT_FLAGS: dict[str, Any] = {
+    "products": SLOW_STACK,
     "script": WITH_MMU,
     "unread": {**WITH_MMU, "check_invariants": True},
     "hung": {"progress_timeout": 1},
@@ -185,7 +188,7 @@ def from_facts() -> Iterator[tuple[str, Told]]:
 def from_tables(folder: Path) -> Iterator[tuple[str, Told]]:
     """Rows of tables, and the explanation of the same run."""
     files = {"csv": folder / "a.csv", "csv_links": folder / "links.csv", "trace_ccl": folder / "trace.csv"}
-    run(**SMALL, bytes="1K", explain=True, explain_reruns=1, json=folder / "explained.json", **files)
+    run(**SLOW_STACK, bytes="1K", explain=True, explain_reruns=1, json=folder / "explained.json", **files)
     yield "explained", (ResultDocument, json.loads((folder / "explained.json").read_text()))
     run(script(folder, ALL_REDUCE), **SMALL, csv_links=folder / "of a script.csv")
     tables = {**dict(zip(files.values(), TABLES, strict=False)), folder / "of a script.csv": LinkCsvRow}

@@ -5,6 +5,7 @@ from itertools import chain
 
 from sipsim.chips.ahbm.collectives import rules as ccl_rules
 from sipsim.chips.ahbm.collectives.queue_dump import dump
+from sipsim.chips.ahbm.costs.stack import PRESET
 from sipsim.chips.ahbm.history import write_history
 from sipsim.chips.ahbm.host.builtin_job import CollectiveJob, GroupJob, collective_job, group_choices, group_notes
 from sipsim.chips.ahbm.host.torch import Torch
@@ -13,7 +14,7 @@ from sipsim.chips.ahbm.pe.engine import ENGINES
 from sipsim.chips.ahbm.plan import Plan
 from sipsim.chips.ahbm.rules import CONTROL_RULES, MEMORY_RULES, NOC_RULES, unused_keys
 from sipsim.chips.ahbm.sip import Sip
-from sipsim.chips.api.chip import CHIPS, Chip, ChipContext, ChipKind, ChipResults
+from sipsim.chips.api.chip import CHIPS, Chip, ChipContext, ChipKind, ChipResults, StackBound
 from sipsim.chips.api.forecast import JobForecast
 from sipsim.collectives.call import COLLECTIVES, GroupCall, OpenCall, default_collective
 from sipsim.collectives.semantics import GroupCollective
@@ -164,6 +165,13 @@ class Ahbm(ChipKind[Plan]):
 
     def unshown(self, plan: Plan) -> str:
         return "" if plan.system.has_buffers else f"{UNSHOWN}; router.buffer_packets is the model of these"
+
+    def cautions(self, plan: Plan) -> list[str]:
+        chosen = next((each for each in plan.resolved.reads.changes if each.path == PRESET), None)
+        return [] if chosen is None or plan.stack is None else plan.stack.caution(chosen)
+
+    def stack_bound(self, plan: Plan, slices: int) -> StackBound | None:
+        return None if plan.stack is None else plan.stack.bound(slices)
 
     def choices(self, job: Job, plan: Plan) -> list[str]:
         return group_choices(job, plan) if job.algorithms and job.is_auto else []

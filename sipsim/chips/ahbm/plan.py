@@ -33,6 +33,7 @@ from sipsim.chips.ahbm.collectives.settings import (
 )
 from sipsim.chips.ahbm.collectives.wirings import Communicator
 from sipsim.chips.ahbm.costs.promises import ChipBounds, InstalledBounds, shortest_windows_ps
+from sipsim.chips.ahbm.costs.stack import Stack, stack_of
 from sipsim.chips.ahbm.ipcq.backpressure import backpressure_of
 from sipsim.chips.ahbm.ipcq.credits import credit_mode_of
 from sipsim.chips.ahbm.ipcq.messages import IpcqInitEntry
@@ -134,6 +135,11 @@ class Plan(RunPlan):
         """Of the workers of groups' collectives."""
         defaults = self.resolved.ccl.defaults
         return WorkerSettings(defaults.workers, defaults.worker_bytes, self.system.tcm.kernel.size)
+
+    @cached_property
+    def stack(self) -> Stack | None:
+        """What the HBM of each cube can give; None without a device that publishes it."""
+        return stack_of(self.resolved, self.ipcq)
 
     @cached_property
     def hbm_room_bytes(self) -> int:

@@ -6,11 +6,11 @@ from typing import NamedTuple, TypeVar
 
 from sipsim.chips.ahbm.pe.engine import GEMM
 from sipsim.core.engine import Engine
-from sipsim.fabric.graph import Edge
+from sipsim.fabric.graph import Edge, Node
 from sipsim.fabric.links.outages import OutageUse
 from sipsim.fabric.transport import EdgeUse
 from sipsim.records.recorder import Recorder
-from sipsim.records.report import EngineUse, KernelUse, LinkUse, TlbUse, Usage
+from sipsim.records.report import EngineUse, KernelUse, LinkUse, StackUse, TlbUse, Usage
 
 Ps = int
 Place = tuple[int, int]
@@ -154,6 +154,7 @@ class UsageMeter:
             busy_ps,
             tuple(_tlb_uses(was.lookups, now.lookups)),
             _engine_use(begin, end),
+            _stack_use(edges),
         )
 
 
@@ -185,6 +186,21 @@ def _engine_use(before: _Counters, after: _Counters) -> EngineUse | None:
             for name, ps in now.busy_ps.items():
                 busy_ps[name] = busy_ps.get(name, 0) + ps - known.busy_ps.get(name, 0)
     return EngineUse(pes, kernel_ps, busy_ps, commands_ps, after.peak_ps - before.peak_ps) if pes else None
+
+
+def _stack_use(edges: Mapping[Edge, EdgeUse]) -> StackUse | None:
+    """Of the cube whose HBM moved most bytes, the first one of equals."""
+    moved: dict[int, int] = {}
+    slices: dict[int, set[Node]] = {}
+    for edge, use in edges.items():
+        for node in () if edge.memory else (edge.src, edge.dst):
+            if node.kind == "hbm" and use.nbytes:
+                moved[node.cube] = moved.get(node.cube, 0) + use.nbytes
+                slices.setdefault(node.cube, set()).add(node)
+    if not moved:
+        return None
+    cube = min(moved, key=lambda each: (-moved[each], each))
+    return StackUse(f"cube{cube}", moved[cube], len(slices[cube]))
 
 
 def _tlb_uses(before: Mapping[Place, tuple[int, int]], after: Mapping[Place, tuple[int, int]]) -> Iterator[TlbUse]:

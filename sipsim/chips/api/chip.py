@@ -89,6 +89,23 @@ class ChipResults(NamedTuple):
     results: Mapping[str, str] = {}
 
 
+class StackBound(NamedTuple):
+    """What PEs that stream their slices of a stack of memory get at most, in GB/s, of what it publishes.
+
+    ``what`` binds them, and the config ``keys`` of that.
+    """
+
+    published_GBps: float
+    GBps: float
+    what: str
+    keys: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        """What binds, with the keys."""
+        return f"{self.what} [{', '.join(self.keys)}]"
+
+
 class Chip(ABC):
     """One simulated SIP behind its ``session``. ``api``: what a host script gets as its third argument.
 
@@ -259,6 +276,14 @@ class ChipKind(ABC, Generic[PlanType]):
     def unshown(self, plan: PlanType) -> str:
         """What its model of edges leaves out where one of them is busy, for the user; empty if nothing need be said."""
         return ""
+
+    def cautions(self, plan: PlanType) -> list[str]:
+        """Lines for the user before a run: what of the config cannot do what it says."""
+        return []
+
+    def stack_bound(self, plan: PlanType, slices: int) -> StackBound | None:
+        """What binds PEs that stream so many slices of a stack; None for a memory that publishes no bandwidth."""
+        return None
 
     def choices(self, job: Job, plan: PlanType) -> list[str]:
         """Lines about what was chosen for such a job by its cost, and why."""

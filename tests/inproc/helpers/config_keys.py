@@ -9,7 +9,7 @@ from msgspec import inspect
 
 from sipsim.chips.ahbm.collectives.neighbours import TABLES
 from sipsim.chips.ahbm.memory.ports import FIXED_LATENCY, MEMORY_KINDS
-from sipsim.chips.ahbm.memory.presets import PRESETS
+from sipsim.chips.ahbm.memory.presets import presets
 from sipsim.chips.api.chip import kind_of
 from sipsim.config.document import Path, dotted
 from sipsim.config.schema import Resolved
@@ -38,7 +38,7 @@ class Key(NamedTuple):
 def keys_of(resolved: Resolved) -> Iterator[Key]:
     """All keys of the four files, also those that have no value there, and those of the kinds that are chosen."""
     raw = msgspec.to_builtins(resolved)
-    names = [*TOPOLOGIES.names(), *TABLES.names(), *MEMORY_KINDS.names(), *LINK_KINDS.names(), *PRESETS]
+    names = [*TOPOLOGIES.names(), *TABLES.names(), *MEMORY_KINDS.names(), *LINK_KINDS.names(), *presets()]
     names += [*raw["links"]["links"], *raw["ccl"]["algorithms"]]
     for file in inspect.type_info(Resolved).fields:  # type: ignore[attr-defined]
         for key in _below(resolved, (), raw[file.encode_name], file.type, {}):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from sipsim.chips.ahbm.address import LEAD_PE
 from sipsim.chips.ahbm.collectives.intercube.members import sips_wrap
-from sipsim.chips.ahbm.memory.presets import BURST_BYTES, PRESETS, PSEUDO_CHANNELS
+from sipsim.chips.ahbm.memory.presets import BURST_BYTES, PSEUDO_CHANNELS, presets
 from sipsim.core.units import drain_ps
 from sipsim.fabric.graph import FACING, Node
 
@@ -118,7 +118,7 @@ def _dram_ps(system: "System", nbytes: int) -> int:
     if cost.kind != "hbm_controller":
         return 0
     params = cost.params
-    timings = PRESETS[params["preset"]].timings
+    timings = presets()[params["preset"]].timings
     bytes_at_a_time = BURST_BYTES * PSEUDO_CHANNELS * int(params["channels"])
     busy_ps = -(-nbytes // bytes_at_a_time) * timings.burst
     is_refreshed = params.get("refresh", "none") != "none"

@@ -52,11 +52,18 @@ def test_the_variant_lies_between_the_defaults_and_the_flags(tmp_path: Path, mon
     assert load(variant="").ccl.defaults.algorithm == fused
 
 
+VARIANTS = "adr, hbm3, hbm3e, hbm4, ideal"
+
+
 @pytest.mark.parametrize(
     ("variant", "environment", "line"),
     [
-        ("idel", "", "--variant idel: unknown variant 'idel'; did you mean 'ideal'? allowed: adr, ideal"),
-        (None, "mine", "AHBM_VARIANT mine: unknown variant 'mine'; allowed: adr, ideal"),
+        (
+            "idel",
+            "",
+            "--variant idel: unknown variant 'idel'; did you mean 'ideal'? allowed: adr, hbm3, hbm3e, hbm4, ideal",
+        ),
+        (None, "mine", "AHBM_VARIANT mine: unknown variant 'mine'; allowed: adr, hbm3, hbm3e, hbm4, ideal"),
     ],
 )
 def test_an_unknown_variant(variant: str | None, environment: str, line: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,7 +100,7 @@ def comment_of(lines: list[str], number: int) -> str:
     return " ".join(above)
 
 
-@pytest.mark.parametrize("stem", SECTION_FILES)
+@pytest.mark.parametrize("stem", [*SECTION_FILES, "hbm", "variants/hbm3", "variants/hbm3e", "variants/hbm4"])
 def test_every_default_has_its_unit_and_source(stem: str) -> None:
     text = (default_dir() / f"{stem}.yaml").read_text()
     numbers = leaf_lines(yaml.compose(text, Loader=yaml.SafeLoader))

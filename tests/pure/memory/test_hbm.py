@@ -9,7 +9,7 @@ from memory_bench import at, memory_bench, reads, writes
 
 from sipsim.chips.ahbm.memory.hbm import HbmController, Mapping
 from sipsim.chips.ahbm.memory.ports import Reading, Wait
-from sipsim.chips.ahbm.memory.presets import BURST_BYTES, PRESETS
+from sipsim.chips.ahbm.memory.presets import BURST_BYTES, presets
 from sipsim.chips.ahbm.memory.store import Block
 from sipsim.config.schema import MemoryCost
 from sipsim.core.engine import Engine
@@ -173,7 +173,7 @@ def test_writes_to_a_busy_bank_fill_the_queue() -> None:
     assert [wait.parts for wait in made.waits or ()] == [(("room in the write queue", 53_750 + 9_375 + BURST),)]
 
 
-@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("preset", presets())
 @pytest.mark.parametrize("refresh", ["none", "all_bank"])
 @pytest.mark.parametrize("seed", range(3))
 def test_mixed_reads_and_writes_never_exceed_the_buses(preset: str, refresh: str, seed: int) -> None:
@@ -192,9 +192,9 @@ def test_mixed_reads_and_writes_never_exceed_the_buses(preset: str, refresh: str
 
 
 @pytest.mark.parametrize("is_hashed", [True, False])
-@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("preset", presets())
 def test_the_mapping_is_one_to_one_and_spreads_neighbours(preset: str, is_hashed: bool) -> None:
-    mapping = Mapping(PRESETS[preset], 2, is_hashed)
+    mapping = Mapping(presets()[preset], 2, is_hashed)
     places = []
     for number in range(4 * mapping.line * 32):
         [piece] = mapping.pieces(number, number + 1)
@@ -202,13 +202,13 @@ def test_the_mapping_is_one_to_one_and_spreads_neighbours(preset: str, is_hashed
         places.append((*unit, piece.bank, piece.row, number // mapping.line % 32))
     assert len(set(places)) == len(places)
     neighbours = {place[:2] for place in places[: mapping.line]}
-    assert neighbours == {(channel, group) for channel in range(4) for group in range(PRESETS[preset].groups)}
+    assert neighbours == {(channel, group) for channel in range(4) for group in range(presets()[preset].groups)}
 
 
 @pytest.mark.parametrize("first", [0, 3, 37])
 @pytest.mark.parametrize("bursts", [1, 5, 16, 700])
 def test_pieces_are_the_bursts_of_an_access(first: int, bursts: int) -> None:
-    mapping = Mapping(PRESETS["hbm3_6400"], 2, True)
+    mapping = Mapping(presets()["hbm3_6400"], 2, True)
     pieces = list(mapping.pieces(first, first + bursts))
     assert [at for piece in pieces for at in range(piece.first, piece.first + piece.bursts)] == [
         *range(first, first + bursts)
@@ -221,7 +221,7 @@ def test_pieces_are_the_bursts_of_an_access(first: int, bursts: int) -> None:
 def test_a_hash_spreads_accesses_at_a_power_of_two(stride_bits: int) -> None:
     """16 of them, each in a bank group and pseudo channel of its own; without a hash all are in one."""
     for is_hashed, most in ((True, 1), (False, 16)):
-        mapping = Mapping(PRESETS["hbm3_6400"], 2, is_hashed)
+        mapping = Mapping(presets()["hbm3_6400"], 2, is_hashed)
         met: Counter[tuple[int, int]] = Counter()
         for number in range(16):
             burst = (number << stride_bits) // BURST_BYTES

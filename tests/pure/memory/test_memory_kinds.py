@@ -63,8 +63,8 @@ def test_an_access_takes_the_slower_of_memory_and_route(rate: float, bytes_ps: i
 
 @pytest.mark.ideal
 def test_reads_and_writes_share_one_bandwidth() -> None:
-    """At 32 GB/s: the write's data leave from 0 on, and the read's command beside them, so that it is there at 25.5. From
-    65.5 on each gets 16 GB/s: the write, with 2,000 B left, for 125 ns; the read has 2,096 B left then. The write's
+    """At 32 GB/s: the write's data leave from 0 on, and the read's command beside them, so that it is there at 25.5.
+    From 65.5 on each gets 16 GB/s: the write, with 2,000 B left, for 125 ns; the read has 2,096 B left then. The write's
     acknowledgement leaves the memory behind what was read.
     """
     made = bench(slow_hbm(32))
@@ -135,8 +135,8 @@ def test_a_pe_reads_and_writes_its_own_tcm_at_the_bandwidth_of_its_ports(nbytes:
 @pytest.mark.ideal
 @pytest.mark.parametrize(("ports", "write_ps"), [("read_and_write", 33_000), ("shared", 64_000)])
 def test_accesses_share_the_ports_of_a_tcm(ports: str, write_ps: int) -> None:
-    """At 128 GB/s 4 KiB take 32 ns: two reads take turns, a write has a port of its own or shares one with them. Then it
-    begins 1 ns earlier, as its latency comes last, and both end at 64 ns.
+    """At 128 GB/s 4 KiB take 32 ns: two reads take turns, a write has a port of its own or shares one with them. Then
+    it begins 1 ns earlier, as its latency comes last, and both end at 64 ns.
     """
     made = bench(tcm(128, ports))
     first = reads(made, at("tcm"), 4096)

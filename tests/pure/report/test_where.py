@@ -7,8 +7,9 @@ import pytest
 
 from launcher.result.notes import brief, notes
 from launcher.result.usage import row_usage
+from sipsim.chips.api.chip import StackBound
 from sipsim.records.explanation import Explanation, Part, PhaseTime, Step, WhatIf
-from sipsim.records.report import EngineUse, LinkUse, Usage
+from sipsim.records.report import EngineUse, LinkUse, StackUse, Usage
 
 
 def used(links: dict[str, tuple[int, int, int]], iterations: int = 1, **waited_ps: int) -> Usage:
@@ -116,6 +117,43 @@ def test_what_arrays_did() -> None:
     of_time = "busy 37.5 % of their kernels' time, 25.0 % of its peak"
     assert told == f"PE_GEMM of 3 PEs: {of_time}; of the time of its commands: 75.0 % cycles, 25.0 % DMA in"
     assert row_usage([used({})], 1000)["engines"] is None
+
+
+OF_PORTS = StackBound(819.2, 512.0, "8 ports of PE_DMA", ("pe_dma.bandwidth_GBps",))
+
+
+@pytest.mark.parametrize(("nbytes", "is_named"), [(508_000, True), (358_400, True), (358_399, False)])
+def test_a_stack_is_named_from_70_percent_of_what_binds_it(nbytes: int, is_named: bool) -> None:
+    """Of two iterations of 500 ns, on the rank whose stack moved most."""
+    asked: list[int] = []
+
+    def bound(slices: int) -> StackBound:
+        asked.append(slices)
+        return OF_PORTS
+
+    stacks = StackUse("cube1", nbytes // 2, 4), StackUse("cube3", nbytes, 8)
+    some = [msgspec.structs.replace(used({}, iterations=2), stack=stack) for stack in stacks]
+    row = row_usage(some, 500_000, bound=bound)
+    assert asked == [8]
+    assert ("stack" in row) == is_named
+    made = {**document([used({})], 1000)["runs"][0], **row}
+    shown = [told for told in (notes, brief) if any("GB/s" in line for line in told(one_row(made)))]
+    assert shown == ([notes, brief] if is_named else [])
+    if is_named:
+        stack = row["stack"]
+        assert stack["GBps"] == pytest.approx(nbytes / 1000)
+        assert (stack["name"], stack["published_GBps"], stack["bound_GBps"]) == ("sip1.cube3", 819.2, 512)
+        line = next(line for line in notes(one_row(made)) if "GB/s" in line)
+        assert f"{nbytes / 1000:.0f} of 819 GB/s: 8 ports of PE_DMA [pe_dma.bandwidth_GBps]" in line
+
+
+def one_row(row: dict[str, Any]) -> dict[str, Any]:
+    return {"runs": [row], "whole_run": None, "explain": [], "ranks": []}
+
+
+def test_of_a_memory_that_publishes_nothing_no_stack_is_named() -> None:
+    some = [msgspec.structs.replace(used({}), stack=StackUse("cube0", 10**9, 8))]
+    assert "stack" not in row_usage(some, 1000)
 
 
 def test_no_link_and_no_counters() -> None:

@@ -1,7 +1,7 @@
 """The HBM controller of a cube, as the union of its slices: the channels of a PE's slice behind that PE's port.
 
 A slice has ``channels`` of the stack's 64 bit channels, with two pseudo channels each. Timings and their sources are in
-:mod:`~sipsim.chips.ahbm.memory.presets`. An access is divided into bursts of 32 B over the pseudo channels.
+``configs/hbm.yaml``. An access is divided into bursts of 32 B over the pseudo channels.
 
 What accesses share are edges: the data buses of a slice together, in both directions, and of each pseudo channel. What
 else an access takes is decided when it begins, from the rows that are open (:class:`Rows`) and from what is under way.
@@ -15,7 +15,7 @@ from msgspec import Meta
 
 from sipsim.chips.ahbm.address import MIB, OFFSET_BITS
 from sipsim.chips.ahbm.memory.ports import MEMORY_KINDS, AccessTerm, Load, MemoryPort, Ps, Reading, Refusal, Wait
-from sipsim.chips.ahbm.memory.presets import BURST_BYTES, PRESETS, PSEUDO_CHANNELS, Preset
+from sipsim.chips.ahbm.memory.presets import BURST_BYTES, PSEUDO_CHANNELS, Preset, presets
 from sipsim.chips.ahbm.memory.store import Block
 from sipsim.config.document import no_power_of_two
 from sipsim.config.schema import MemoryCost, NonNegative, Section, TcmCost
@@ -89,6 +89,7 @@ class Mapping:
         return found
 
 
+HBM_CONTROLLER = "hbm_controller"
 _OFFSET_MASK = (1 << OFFSET_BITS) - 1
 ROWS, TURN, QUEUE = "opening rows", "a turn of the bus", "room in the write queue"
 
@@ -135,9 +136,9 @@ class Rows:
 
     A row opens by precharge, if another one is open (tRP), and activate, tRC after the last one of its bank, or when
     what was written there has recovered (tWR); its first column command is tRCD later. All rows of an access are opened
-    when it begins, those of one pseudo channel tRRD apart. Activations of a pseudo channel are at least ``max(tRRD, tFAW / 4)`` apart, up to four of them
-    beside the bursts before: where an access has fewer bursts than its rows need, it keeps the bus for longer. Bursts
-    of one bank group are tCCD_L apart.
+    when it begins, those of one pseudo channel tRRD apart. Each activation takes ``max(tRRD, tFAW / 4)``, up to four of
+    them beside the bursts before: where an access has fewer bursts than its rows need, it keeps the bus for longer.
+    Bursts of one bank group are tCCD_L apart.
     """
 
     def __init__(self, preset: Preset, mapping: Mapping, is_closed_page: bool) -> None:
@@ -239,7 +240,7 @@ class _UnderWay:
         self.bus_ps = bus_ps
 
 
-@MEMORY_KINDS.register("hbm_controller")
+@MEMORY_KINDS.register(HBM_CONTROLLER)
 class HbmController(MemoryPort):
     """The channels of a slice.
 
@@ -269,10 +270,10 @@ class HbmController(MemoryPort):
     def __init__(self, cost: MemoryCost | TcmCost, engine: Engine, node: Node) -> None:
         super().__init__(cost, engine, node)
         params: HbmParams = self.params
-        preset = PRESETS[params.preset]
+        preset = presets()[params.preset]
         self._timings = timings = preset.timings
         mapping = Mapping(preset, params.channels, params.address_hash == "xor")
-        self._front_ps = preset.front_end if params.front_end_ns is None else ns_to_ps(params.front_end_ns)
+        self._front_ps = ns_to_ps(preset.front_end_ns if params.front_end_ns is None else params.front_end_ns)
         is_closed = (params.page_policy or preset.page_policy) == "closed"
         self._row_ps = timings.rcd_read if is_closed else 0
         self._rows = Rows(preset, mapping, is_closed)
@@ -295,14 +296,14 @@ class HbmController(MemoryPort):
 
     @classmethod
     def refusal(cls, params: Any, capacity_bytes: int) -> Refusal | None:
-        preset = PRESETS.get(params.preset)
+        preset = presets().get(params.preset)
         if preset is None:
-            return Refusal("preset", unknown_name("HBM preset", params.preset, PRESETS))
+            return Refusal("preset", unknown_name("HBM preset", params.preset, presets()))
         if what := no_power_of_two(params.channels):
             return Refusal("channels", f"address bits choose the channel, so it {what}")
-        most = params.channels * preset.channel_bytes
-        if capacity_bytes > most:
-            have, want = most // MIB, capacity_bytes // MIB
+        have = params.channels * preset.channel_MiB
+        if capacity_bytes > have * MIB:
+            want = capacity_bytes // MIB
             what = f"channels of {params.preset} hold {have} MiB, and a PE's slice has {want} MiB"
             return Refusal("channels", f"{what}; raise it, or lower cube.hbm_MiB_per_pe", (("cube", "hbm_MiB_per_pe"),))
         return None

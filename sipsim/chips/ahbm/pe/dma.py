@@ -215,8 +215,11 @@ class PeDma:
             then()
 
         if memory_node == self._node:
-            reading = Reading(port.writing(block), 0, 0)
-            self._within(reading, nbytes, vc, "writes", lambda: self._after(port.written_ps(block), partial(write, done)))
+
+            def here() -> None:
+                self._after(port.written_ps(block), partial(write, done))
+
+            self._within(Reading(port.writing(block), 0, 0), nbytes, vc, "writes", here)
             return
         back = context.graph.route(memory_node, self._node)
 
