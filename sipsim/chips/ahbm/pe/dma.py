@@ -94,16 +94,17 @@ class PeDma:
     """The DMA engine of one PE. Addresses are physical and of this SIP. ``delay_ps`` comes before all else.
 
     ``tcm``: the ports of its TCM, which other engines of the PE use, too. ``engine``: the engine of the PE whose
-    transfers these are; ``in_flight`` of its writes are under way at a time.
+    transfers these are; ``loads`` of its commands and ``stores`` of its writes leave at a time on ``vc_compute``.
     """
 
     def __init__(
-        self, context: DmaContext, node: Node, cost: PeDmaCost, engine: str = "dma", in_flight: int = 1
+        self, context: DmaContext, node: Node, cost: PeDmaCost, engine: str, loads: int, stores: int
     ) -> None:
         self._context = context
         self._node = node
         self._engine = engine
-        self._in_flight = in_flight
+        self._loads = loads
+        self._stores = stores
         self._command_bytes = cost.command_bytes
         self._ack_bytes = cost.ack_bytes
         self._of_kernel: deque[Command] = deque()
@@ -214,7 +215,8 @@ class PeDma:
             read_out = partial(port.read_out, address, nbytes, send_back)
         else:
             read_out = partial(port.read_out_block, rows, send_back)
-        train = context.fabric.train((self._node, self._engine, "commands"), vc, self._in_flight)
+        in_flight = self._loads if vc == COMPUTE else 1
+        train = context.fabric.train((self._node, self._engine, "commands"), vc, in_flight)
         context.fabric.start(train, forth, self._command_bytes, lambda _h, _t: read_out(), None, delay_ps)
 
     def latch(self, src: int, nbytes: int, done: Callable[[], None]) -> None:
@@ -265,7 +267,8 @@ class PeDma:
         def arrived(head_ps: Ps, tail_ps: Ps) -> None:
             write(data, acknowledge, tail_ps - head_ps)
 
-        train = context.fabric.train((self._node, self._engine), vc, self._in_flight)
+        in_flight = self._stores if vc == COMPUTE else 1
+        train = context.fabric.train((self._node, self._engine), vc, in_flight)
         context.fabric.start(train, forth, wire_bytes, arrived, None, delay_ps, span_ps)
 
     def _after(self, delay_ps: Ps, action: Callable[[], None]) -> None:
