@@ -97,9 +97,7 @@ class PeDma:
     transfers these are; ``loads`` of its commands and ``stores`` of its writes leave at a time on ``vc_compute``.
     """
 
-    def __init__(
-        self, context: DmaContext, node: Node, cost: PeDmaCost, engine: str, loads: int, stores: int
-    ) -> None:
+    def __init__(self, context: DmaContext, node: Node, cost: PeDmaCost, engine: str, loads: int, stores: int) -> None:
         self._context = context
         self._node = node
         self._engine = engine

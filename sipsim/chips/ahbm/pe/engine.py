@@ -49,8 +49,8 @@ class EngineQueue:
 
     With ``pe_scheduler.queue_depth`` every engine has a queue of that many places, a ring. A command takes a place when
     PE_CPU hands it over, and gives it back when it and those before it have ended; while all are taken, the kernel is
-    blocked. The engine starts commands in order; ``may_start`` says which wait for the end of others. Engines that share
-    a queue are one engine: PE_DMA's loads and stores.
+    blocked. Commands start in order; ``may_start`` says which wait for the end of others. Engines that share a queue
+    are one engine: PE_DMA's loads and stores.
     """
 
     def __init__(self, name: str, depth: int, engine: Engine, may_start: Order) -> None:
@@ -68,7 +68,7 @@ class EngineQueue:
             self._forget_ended()
 
     def enter(self, completion: Completion, start: Start) -> None:
-        """Start a command now, or when those that it waits for have ended. One that cannot start ends with its error."""
+        """Start a command now, or when those that it waits for have ended. One that cannot ends with its error."""
         self._commands.append(completion)
         self._waiting.append((completion, start))
         self._start_next()
@@ -369,26 +369,28 @@ class CommandEngine(ABC):
         """
         for at, handle in enumerate(self._operands(completion.command)):
             if handle.slot_pa is not None:
-                fetched = partial(self._fetched, completion, at, then)
+                fetched = partial(self._fetched, completion, at, handle.slot_pa, then)
                 self._pe.dma.read(handle.slot_pa, handle.nbytes, fetched, delay_ps=self._delay_ps(completion))
                 return
             del handle  # the command may end below, and the kernel go on and drop it
         then(completion)
 
-    def _fetched(self, completion: Completion, at: int, then: Callable[[Completion], None], _data: bytes) -> None:
+    def _fetched(
+        self, completion: Completion, at: int, slot_pa: int, then: Callable[[Completion], None], _data: bytes
+    ) -> None:
         handle = self._operands(completion.command)[at]
-        # Without `latch` the slot may hold a later message by now: the receive has kept the values.
-        fetched = handle.slot_pa, handle.nbytes
-        completion.value = (*(completion.value or ()), fetched)
+        # Without `latch` the slot may hold a later message by now: the receive has kept the values. Another engine may
+        # have fetched them at the same time.
+        completion.value = (*(completion.value or ()), (slot_pa, handle.nbytes))
         handle.slot_pa = None
         del handle
-        self._fetched_slot(completion, fetched[0])
+        self._fetched_slot(completion, slot_pa)
         try:
             self._fetch(completion, then)
         except AhbmError as error:
             completion.fail(error)
 
-    def _fetched_slot(self, completion: Completion, slot_pa: int | None) -> None:
+    def _fetched_slot(self, completion: Completion, slot_pa: int) -> None:
         """A slot in HBM or SRAM is free when its bytes are in the PE, whatever the command does with them."""
         for slot in [each for each in completion.reads if each.slot_pa == slot_pa]:
             completion.reads = tuple(each for each in completion.reads if each is not slot)
