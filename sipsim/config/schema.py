@@ -133,13 +133,22 @@ class TcmLayout(Section, frozen=True):
     handles_take_room: bool
 
 
-class PeDma(Section, frozen=True):
-    """``pe_dma``: a node with the sizes of its read commands and write acknowledgements."""
+Outstanding = Annotated[int, Meta(ge=1, le=256)]
+
+
+class PeDma(Section, frozen=True, omit_defaults=True):
+    """``pe_dma``: a node with the sizes of its read commands and write acknowledgements.
+
+    At most ``outstanding_loads`` and ``outstanding_stores`` of a kernel are on their way at a time. With the defaults
+    they are in no digest.
+    """
 
     overhead_ns: NonNegative
     bandwidth_GBps: Positive
     command_bytes: PositiveInt
     ack_bytes: PositiveInt
+    outstanding_loads: Outstanding = 4
+    outstanding_stores: Outstanding = 4
 
 
 class PeMmu(Section, frozen=True):
@@ -201,9 +210,9 @@ class PeGemm(Section, frozen=True):
     accumulators: Annotated[int, Meta(ge=1, le=256)]
     buffer_KiB: Annotated[int, Meta(ge=1, le=2**20)]
     chunk_bytes: Annotated[int, Meta(ge=1, le=65536)]
-    outstanding_loads: Annotated[int, Meta(ge=1, le=256)]
+    outstanding_loads: Outstanding
     shared_KiB: Annotated[int, Meta(ge=1, le=2**20)]
-    outstanding_stores: Annotated[int, Meta(ge=1, le=256)]
+    outstanding_stores: Outstanding
 
 
 class PeFetchStore(Section, frozen=True):

@@ -115,8 +115,11 @@ class Pe:
         self.pe = pe
         self.number_handle = sip.handle_numbers[cube, pe].__next__
         components, node = sip.plan.resolved.components, Node("pe", cube, pe)
-        self.dma = PeDma(sip, node, components.pe_dma)
-        self.gemm_dma = PeDma(sip, node, components.pe_dma, "gemm", components.pe_gemm.outstanding_stores)
+        dma, gemm = components.pe_dma, components.pe_gemm
+        # Without channels of their own, stores are in the train of messages, which leave one at a time.
+        stores = dma.outstanding_stores if sip.plan.ipcq.virtual_channels else 1
+        self.dma = PeDma(sip, node, dma, "dma", dma.outstanding_loads, stores)
+        self.gemm_dma = PeDma(sip, node, dma, "gemm", gemm.outstanding_loads, gemm.outstanding_stores)
         self.task: Task | None = None
         self.mmu = self._make_mmu(sip)
         self.cpu = PeCpu(sip, f"cube{cube}.pe{pe}")

@@ -64,8 +64,8 @@ def test_an_access_takes_the_slower_of_memory_and_route(rate: float, bytes_ps: i
 @pytest.mark.ideal
 def test_reads_and_writes_share_one_bandwidth() -> None:
     """At 32 GB/s: the write's data leave from 0 on, and the read's command beside them, so that it is there at 25.5.
-    From 65.5 on each gets 16 GB/s: the write, with 2,000 B left, for 125 ns; the read has 2,096 B left then. The write's
-    acknowledgement leaves the memory behind what was read.
+    From 65.5 on each gets 16 GB/s: the write, with 2,000 B left, for 125 ns; the read has 2,096 B left then. The
+    write's acknowledgement leaves the memory behind what was read.
     """
     made = bench(slow_hbm(32))
     written, read = writes(made, at("hbm"), 4096), reads(made, at("hbm", 1 << 20), 4096)

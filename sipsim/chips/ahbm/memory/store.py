@@ -45,6 +45,16 @@ class Block(NamedTuple):
         """The first byte of each row."""
         return range(self.address, self.address + self.rows * self.pitch, self.pitch)
 
+    def meets(self, other: "Block") -> bool:
+        """Whether some byte is in both."""
+        few, many = (self, other) if self.rows < other.rows else (other, self)
+        return any(many._has_some_of(address, few.row_bytes) for address in few.addresses)
+
+    def _has_some_of(self, address: int, nbytes: int) -> bool:
+        """Of one piece: the first row that ends behind its begin must begin before its end."""
+        row = max((address - self.address - self.row_bytes) // self.pitch + 1, 0)
+        return row < self.rows and self.address + row * self.pitch < address + nbytes
+
 
 PAGE_BYTES = 2**14
 """All of a page is filled with zeros when it is made, although a shard or a ring may be less."""

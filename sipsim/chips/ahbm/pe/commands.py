@@ -306,8 +306,8 @@ class Completion(msgspec.Struct, eq=False):
 
     Once it has ended, ``error`` is its error, if it has one. ``value``: what an engine tells of it, such as the message
     that was received, which may be before its end. ``reason`` says what it waits for, None for its own work, and
-    ``waiter`` is the task that waits for its end. ``then`` starts the command behind it in its engine's queue.
-    ``reads``: slots that it reads in place, and has not yet.
+    ``waiter`` is the task that waits for its end. ``taken_ps``: when its engine took it from its queue; ``then`` starts
+    those behind it there. ``reads``: slots that it reads in place, and has not yet.
     """
 
     command: Any
@@ -318,6 +318,7 @@ class Completion(msgspec.Struct, eq=False):
     reason: object = None
     value: Any = None
     waiter: Task | None = None
+    taken_ps: Ps = 0
     then: Callable[[], None] | None = None
     reads: tuple[TakenSlot, ...] = ()
 

@@ -80,16 +80,15 @@ class PeDma:
     """The DMA engine of one PE. Addresses are physical and of this SIP. ``delay_ps`` comes before all else.
 
     ``tcm``: the ports of its TCM, which other engines of the PE use, too. ``engine``: the engine of the PE whose
-    transfers these are; ``in_flight`` of its writes are under way at a time.
+    transfers these are; ``loads`` of its commands and ``stores`` of its writes leave at a time on ``vc_compute``.
     """
 
-    def __init__(
-        self, context: DmaContext, node: Node, cost: PeDmaCost, engine: str = "dma", in_flight: int = 1
-    ) -> None:
+    def __init__(self, context: DmaContext, node: Node, cost: PeDmaCost, engine: str, loads: int, stores: int) -> None:
         self._context = context
         self._node = node
         self._engine = engine
-        self._in_flight = in_flight
+        self._loads = loads
+        self._stores = stores
         self._command_bytes = cost.command_bytes
         self._ack_bytes = cost.ack_bytes
         self._of_kernel: deque[Command] = deque()
@@ -187,7 +186,8 @@ class PeDma:
             context.fabric.start(train, reading.route, wire_bytes, here, None, reading.span_ps, reading.span_ps)
 
         forth = context.graph.route(self._node, memory_node)
-        train = context.fabric.train((self._node, self._engine, "commands"), vc, self._in_flight)
+        in_flight = self._loads if vc == COMPUTE else 1
+        train = context.fabric.train((self._node, self._engine, "commands"), vc, in_flight)
         context.fabric.start(train, forth, self._command_bytes, lambda _h, _t: read_out(), None, delay_ps)
 
     def latch(self, src: int, nbytes: int, done: Callable[[], None]) -> None:
@@ -232,7 +232,8 @@ class PeDma:
         forth = context.graph.route(self._node, memory_node)
         reading = Reading(forth, 0, 0) if tcm is None else tcm.leaving(nbytes, forth)
         route, delay_ps = port.writing(block, reading.route), reading.first_ps + reading.span_ps
-        train = context.fabric.train((self._node, self._engine), vc, self._in_flight)
+        in_flight = self._stores if vc == COMPUTE else 1
+        train = context.fabric.train((self._node, self._engine), vc, in_flight)
         wire_bytes = context.wire_format.data_bytes(nbytes)
         context.fabric.start(train, route, wire_bytes, arrived, None, delay_ps, reading.span_ps)
 

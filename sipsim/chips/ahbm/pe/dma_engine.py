@@ -1,13 +1,14 @@
 """PE_DMA takes the loads and stores of a kernel, of one piece of memory or of rows."""
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from sipsim.chips.ahbm.memory.store import Block
+from sipsim.chips.ahbm.memory.store import Block, MemoryStore
 from sipsim.chips.ahbm.pe.commands import Completion, DmaRead, DmaReadBlock, DmaWrite, DmaWriteBlock
-from sipsim.chips.ahbm.pe.engine import CommandEngine, engine_for
+from sipsim.chips.ahbm.pe.engine import CommandEngine, Order, SipParts, engine_for
 from sipsim.chips.ahbm.pe.tcm import Array, Handle
 from sipsim.core.dtypes import DTYPES
 from sipsim.records.oplog import as_text, record_kind, shape_of
@@ -16,19 +17,76 @@ from sipsim.records.replay import WRITTEN, Feed, ReplayPe, read_rows, replays, w
 
 READ = record_kind("dma_read", "addr", "nbytes", "dtype", "shape", "result")
 LOADS_AND_STORES = "PE_DMA"
-"""The queue of loads and stores: one descriptor is executed after the other."""
+"""The queue of loads and stores."""
 WRITE = record_kind("dma_write", "addr", "nbytes", "dtype", "shape", "operand")
 READ_BLOCK = record_kind("dma_read_block", "addr", "nbytes", "rows", "pitch", "dtype", "shape", "result")
 WRITE_BLOCK = record_kind("dma_write_block", "addr", "nbytes", "rows", "pitch", "dtype", "shape", "operand")
 """Of a block in memory: ``nbytes`` in ``rows`` of equal size, ``pitch`` bytes from row to row."""
 
 
-@engine_for(DmaRead)
-class ReadEngine(CommandEngine):
-    """A read ends when its last byte has arrived."""
+class TransferOrder:
+    """The order of loads and stores: ``loads`` and ``stores`` of them are under way at a time, each from its start to
+    its end, and they may end in any order.
+
+    A command waits for one before it that writes bytes which it reads or writes, and for one that reads bytes which it
+    writes. So what a load finds, and what a memory has in the end, does not depend on how many are under way. A store
+    waits for one before it of the same handle that is bringing the handle's values from their slot.
+    """
+
+    def __init__(self, memory: MemoryStore, loads: int, stores: int) -> None:
+        self._canonical = memory.canonical
+        self._loads = loads
+        self._stores = stores
+
+    def __call__(self, before: Sequence[Completion], completion: Completion) -> bool:
+        if not before:
+            return True
+        operand = _operand(completion)
+        alike = [each for each in before if (_operand(each) is None) == (operand is None)]
+        if len(alike) >= (self._loads if operand is None else self._stores):
+            return False
+        if operand is not None and any(_is_fetching(each, operand) for each in alike):
+            return False
+        block = self._block(completion)
+        others = before if operand is not None else (each for each in before if _operand(each) is not None)
+        return not any(self._block(each).meets(block) for each in others)
+
+    def _block(self, completion: Completion) -> Block:
+        """What a command reads or writes, by the first addresses of its bytes."""
+        command = completion.command
+        if isinstance(command, DmaReadBlock | DmaWriteBlock):
+            block = _block(command)
+        else:
+            nbytes = command.nbytes if isinstance(command, DmaRead) else command.operand.nbytes
+            block = Block(command.address, 1, nbytes, nbytes)
+        return block._replace(address=self._canonical(block.address))
+
+
+def _operand(completion: Completion) -> Handle | None:
+    """What a store writes; None of a load."""
+    operand: Handle | None = getattr(completion.command, "operand", None)
+    return operand
+
+
+def _is_fetching(store: Completion, operand: Handle) -> bool:
+    return _operand(store) is operand and (operand.slot_pa is not None or store.value is not None)
+
+
+class TransferEngine(CommandEngine):
+    """PE_DMA, for loads and stores."""
 
     starts_later = True
     queue_name = LOADS_AND_STORES
+
+    @classmethod
+    def order(cls, sip: SipParts) -> Order:
+        cost = sip.plan.resolved.components.pe_dma
+        return TransferOrder(sip.memory, cost.outstanding_loads, cost.outstanding_stores)
+
+
+@engine_for(DmaRead)
+class ReadEngine(TransferEngine):
+    """A read ends when its last byte has arrived."""
 
     def take(self, command: DmaRead | DmaReadBlock) -> Completion:
         self._pe.dma.check(command.address)
@@ -51,11 +109,8 @@ class ReadEngine(CommandEngine):
 
 
 @engine_for(DmaWrite)
-class WriteEngine(CommandEngine):
+class WriteEngine(TransferEngine):
     """A write ends when it has been acknowledged."""
-
-    starts_later = True
-    queue_name = LOADS_AND_STORES
 
     def take(self, command: DmaWrite | DmaWriteBlock) -> Completion:
         self._pe.dma.check(command.address)

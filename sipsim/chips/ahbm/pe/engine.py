@@ -9,8 +9,9 @@ performs it, and the fields of its op log record (:func:`sipsim.records.oplog.re
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import takewhile
 from typing import Any, ClassVar, Protocol, TypeVar
 
 from sipsim.chips.ahbm.ipcq.invariants import InvariantChecker
@@ -33,29 +34,32 @@ Ps = int
 Start = Callable[[Completion], None]
 
 
+Order = Callable[[Sequence[Completion], Completion], bool]
+"""Whether an engine may start a command while some before it have not ended."""
+
+
+def one_at_a_time(before: Sequence[Completion], _completion: Completion) -> bool:
+    """A command waits for all before it."""
+    return not before
+
+
 class EngineQueue:
     """The commands that one engine has taken and not ended, in order. ``name``: the engine's; ``depth``: the most
     commands.
 
-    With ``pe_scheduler.queue_depth`` every engine has a queue of that many places. A command takes a place when PE_CPU
-    hands it over and gives it back at its end; while all are taken, the kernel is blocked. The engine executes one
-    command at a time, in order, so none overtakes another. Engines that share a queue are one engine: PE_DMA's loads
-    and stores.
+    With ``pe_scheduler.queue_depth`` every engine has a queue of that many places, a ring. A command takes a place when
+    PE_CPU hands it over, and gives it back when it and those before it have ended; while all are taken, the kernel is
+    blocked. Commands start in order; ``may_start`` says which wait for the end of others. Engines that share a queue
+    are one engine: PE_DMA's loads and stores.
     """
 
-    def __init__(self, name: str, depth: int) -> None:
+    def __init__(self, name: str, depth: int, engine: Engine, may_start: Order) -> None:
         self.name = name
         self._depth = depth
+        self._engine = engine
+        self._may_start = may_start
         self._commands: deque[Completion] = deque()
-        self._served_ps: Ps = 0
-
-    def served(self, start_ps: Ps, end_ps: Ps) -> Ps:
-        """When the engine took a command, which began at ``start_ps`` and ends now: not before the last one's end.
-
-        One that failed counts as none: the command behind it may be said to be taken too early.
-        """
-        taken_ps, self._served_ps = max(start_ps, self._served_ps), end_ps
-        return taken_ps
+        self._waiting: deque[tuple[Completion, Start]] = deque()
 
     def admit(self, task: Task) -> None:
         """Block the kernel until there is a place."""
@@ -64,39 +68,43 @@ class EngineQueue:
             self._forget_ended()
 
     def enter(self, completion: Completion, start: Start) -> None:
-        """Start a command now, or when the one before it has ended. One that cannot start ends with its error."""
-        if self._commands:
-            self._forget_ended()
-        before = self._commands[-1] if self._commands else None
+        """Start a command now, or when those that it waits for have ended. One that cannot ends with its error."""
         self._commands.append(completion)
-        if before is None:
-            _start_or_fail(start, completion)
-        else:
-            before.then = partial(_start_or_fail, start, completion)
+        self._waiting.append((completion, start))
+        self._start_next()
 
     def check_end(self, completion: Completion) -> None:
-        """Check that a command, which ends now, overtakes none.
+        """Check that a command, which ends now, overtakes none that it must wait for.
 
         Raises:
-            InvariantViolation: when one before it has not ended.
+            InvariantViolation: when it does.
         """
-        self._forget_ended()
-        first = self._commands[0] if self._commands else None
-        if first is not completion:
+        if not self._may_start(self._before(completion), completion):
             raise InvariantViolation(
-                f"engine {self.name}: a {type(completion.command).__name__} overtakes the command before it"
+                f"engine {self.name}: a {type(completion.command).__name__} overtakes a command that it must wait for"
             )
+
+    def _start_next(self) -> None:
+        """Start those in front that may start."""
+        self._forget_ended()
+        while self._waiting:
+            completion, start = self._waiting[0]
+            if not self._may_start(self._before(completion), completion):
+                return
+            self._waiting.popleft()
+            completion.taken_ps, completion.then = self._engine.now_ps, self._start_next
+            try:
+                start(completion)
+            except AhbmError as error:
+                completion.fail(error)
+
+    def _before(self, completion: Completion) -> list[Completion]:
+        """Those before a command that have not ended."""
+        return [each for each in takewhile(lambda each: each is not completion, self._commands) if not each.ended]
 
     def _forget_ended(self) -> None:
         while self._commands and self._commands[0].ended:
             self._commands.popleft()
-
-
-def _start_or_fail(start: Start, completion: Completion) -> None:
-    try:
-        start(completion)
-    except AhbmError as error:
-        completion.fail(error)
 
 
 class SendPlaces:
@@ -284,6 +292,11 @@ class CommandEngine(ABC):
     def take(self, command: Any) -> Completion:
         """Start a command; its completion ends when it has been performed, which may be at once."""
 
+    @classmethod
+    def order(cls, _sip: SipParts) -> Order:
+        """The order of its queue."""
+        return one_at_a_time
+
     def issue(self, task: Task) -> None:
         """PE_CPU issues the next command of its kernel, which runs, and the kernel waits for a place in the queue."""
         cpu = self._pe.cpu
@@ -298,7 +311,7 @@ class CommandEngine(ABC):
         return max(completion.start_ps - self._engine.now_ps, 0)
 
     def _enter(self, completion: Completion, start: Start) -> None:
-        """Start a command in its turn: now, or when those before it in the queue have ended."""
+        """Start a command in its turn: now, or when those before it that it waits for have ended."""
         if self.queue is None:
             start(completion)
         else:
@@ -350,7 +363,7 @@ class CommandEngine(ABC):
         span = self._recorder.span(self._name, kind, start_ps, now_ps, completion.cause, completion.value, *fields)
         if self._feed is not None:
             if self.queue is not None:
-                self._feed.taken(self.queue.served(start_ps, now_ps))
+                self._feed.taken(max(start_ps, completion.taken_ps))
             self.tell(self._feed, completion.command)
         self._log(kind, start_ps, now_ps, self._pe.cube, self._pe.pe, *fields)
         if completion.reads:
@@ -386,26 +399,28 @@ class CommandEngine(ABC):
         """
         for at, handle in enumerate(self._operands(completion.command)):
             if handle.slot_pa is not None:
-                fetched = partial(self._fetched, completion, at, then)
+                fetched = partial(self._fetched, completion, at, handle.slot_pa, then)
                 self._pe.dma.read(handle.slot_pa, handle.nbytes, fetched, delay_ps=self._delay_ps(completion))
                 return
             del handle  # the command may end below, and the kernel go on and drop it
         then(completion)
 
-    def _fetched(self, completion: Completion, at: int, then: Callable[[Completion], None], _data: bytes) -> None:
+    def _fetched(
+        self, completion: Completion, at: int, slot_pa: int, then: Callable[[Completion], None], _data: bytes
+    ) -> None:
         handle = self._operands(completion.command)[at]
-        # Without `latch` the slot may hold a later message by now: the receive has kept the values.
-        fetched = handle.slot_pa, handle.nbytes
-        completion.value = (*(completion.value or ()), fetched)
+        # Without `latch` the slot may hold a later message by now: the receive has kept the values. Another engine may
+        # have fetched them at the same time.
+        completion.value = (*(completion.value or ()), (slot_pa, handle.nbytes))
         handle.slot_pa = None
         del handle
-        self._fetched_slot(completion, fetched[0])
+        self._fetched_slot(completion, slot_pa)
         try:
             self._fetch(completion, then)
         except AhbmError as error:
             completion.fail(error)
 
-    def _fetched_slot(self, completion: Completion, slot_pa: int | None) -> None:
+    def _fetched_slot(self, completion: Completion, slot_pa: int) -> None:
         """A slot in HBM or SRAM is free when its bytes are in the PE, whatever the command does with them."""
         for slot in [each for each in completion.reads if each.slot_pa == slot_pa]:
             completion.reads = tuple(each for each in completion.reads if each is not slot)
@@ -450,14 +465,17 @@ class _Engines(dict[type, CommandEngine]):
         kind = ENGINES.get(command)
         if kind not in self._of_kind:
             engine = self._of_kind[kind] = kind(*self._parts)
-            engine.queue = self._queue(kind.queue_name)
+            engine.queue = self._queue(kind)
         found = self[command] = self._of_kind[kind]
         return found
 
-    def _queue(self, name: str) -> EngineQueue | None:
+    def _queue(self, kind: type[CommandEngine]) -> EngineQueue | None:
+        name, sip = kind.queue_name, self._parts[0]
         if not name or self._depth is None:
             return None
-        return self._queues.setdefault(name, EngineQueue(name, self._depth))
+        if name not in self._queues:
+            self._queues[name] = EngineQueue(name, self._depth, sip.engine, kind.order(sip))
+        return self._queues[name]
 
 
 class _Takes(dict[type, Callable[[Any], Completion]]):
