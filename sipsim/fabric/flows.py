@@ -41,10 +41,12 @@ _BYTE = PS_PER_S << RATE_BITS
 class _Way:
     """A route for a number of bytes. ``drain_ps``: over its slowest edge, at the rate ``limit``. ``is_mailed``: it ends
     with a link. ``first_ps``: the first of several packets on that link. ``starts``: how many transfers have started.
+    ``wires``: its edges without those of memories, if it has others.
     """
 
     __slots__ = (
         "drain_ps", "first_ps", "head_ps", "is_mailed", "legs", "limit", "nbytes", "rest", "route", "starts",
+        "wires",
     )  # fmt: skip
 
     def __init__(self, route: Route, nbytes: int, lines: list[Line]) -> None:
@@ -63,11 +65,12 @@ class _Way:
         self.is_mailed = bool(lines) and route.edges[-1].is_link
         self.first_ps = route.edges[-1].first_ps(nbytes) if self.is_mailed else 0
         self.starts = 0
+        self.wires = [line for line in lines if not line.edge.memory] or lines
 
 
 class Train:
     """The transfers of one source on one channel, in the order of their starts: ``in_flight`` of them are flows at a
-    time, never two of one route. ``free_ps``: the next one begins no sooner. ``wake_ps``: when it is looked at.
+    time, never two over the same wires. ``free_ps``: the next one begins no sooner. ``wake_ps``: when it is looked at.
     ``gone``: the last one that has left without an event.
     """
 
@@ -309,7 +312,7 @@ class FlowFabric:
                 train.gone, train.free_ps = flow, max(train.free_ps, flow.leave_ps)
         if not before:
             return False
-        if len(before) < train.in_flight and all(flow.way.route is not first.way.route for flow in before):
+        if len(before) < train.in_flight and all(flow.way.wires != first.way.wires for flow in before):
             return False
         for flow in before:
             if flow.is_alone:

@@ -44,7 +44,7 @@ class Framing(Protocol):
         return 0
 
 
-class Part(NamedTuple):
+class FixedBytes(NamedTuple):
     """The framing of a memory's edge that a transfer takes for ``nbytes``, whatever its own bytes are."""
 
     nbytes: int
@@ -81,7 +81,7 @@ class Edge(NamedTuple):
     @property
     def shared(self) -> "Edge":
         """What transfers share that take it for different bytes: the same for all of them."""
-        return self._replace(framing=_ANY_PART) if type(self.framing) is Part else self
+        return self._replace(framing=_ANY_BYTES) if type(self.framing) is FixedBytes else self
 
     @property
     def is_link(self) -> bool:
@@ -116,7 +116,7 @@ class Edge(NamedTuple):
         return first_ps if first_ps < self.drain_ps(payload_bytes) else 0
 
 
-_ANY_PART = Part(0)
+_ANY_BYTES = FixedBytes(0)
 
 
 class Bottleneck(NamedTuple):

@@ -118,8 +118,8 @@ class Pe:
         dma, gemm = components.pe_dma, components.pe_gemm
         # Without channels of their own, stores are in the train of messages, which leave one at a time.
         stores = dma.outstanding_stores if sip.plan.ipcq.virtual_channels else 1
-        self.dma = PeDma(sip, node, dma, "dma", dma.outstanding_loads, stores)
-        self.gemm_dma = PeDma(sip, node, dma, "gemm", gemm.outstanding_loads, gemm.outstanding_stores)
+        self.dma = PeDma(sip, node, dma, "dma", stores)
+        self.gemm_dma = PeDma(sip, node, dma, "gemm", gemm.outstanding_stores)
         self.task: Task | None = None
         self.mmu = self._make_mmu(sip)
         self.cpu = PeCpu(sip, f"cube{cube}.pe{pe}")

@@ -173,12 +173,13 @@ class Way:
     """A route for a number of bytes on a lane. ``packets``: their number. ``most_lead_ps``: the last packet's time on
     the last edge, and its wire. ``least_ps``: from its head's coming to the last packet's start there, at least.
     ``transfers``: that have started. ``port``: where it has come over a link, if it gives places back; ``leaves``: it
-    goes out by a link. ``is_together``: no packet of another transfer comes between its packets.
+    goes out by a link. ``is_together``: no packet of another transfer comes between its packets. ``wires``: its edges
+    without those of memories, if it has others.
     """
 
     __slots__ = (
         "is_together", "least_ps", "leaves", "legs", "most_lead_ps", "nbytes", "packets", "port", "route",
-        "transfers", "vc",
+        "transfers", "vc", "wires",
     )  # fmt: skip
 
     def __init__(self, route: Route, nbytes: int, packets: int, legs: list[Leg], vc: int) -> None:
@@ -192,12 +193,14 @@ class Way:
         self.port: FarPort | None = None
         self.is_together = bool(legs and legs[-1].places)
         self.leaves = bool(legs) and route.edges[-1].is_link
+        self.wires = [edge for edge in route.edges if not edge.memory] or list(route.edges)
         last_ps = legs[-1].drain_ps if legs else 0
         self.least_ps = route.head_ps() + last_ps - self.most_lead_ps
 
 
 class PacketTrain:
-    """What one source sends on one channel: ``in_flight`` transfers of it leave at a time, never two of one route.
+    """What one source sends on one channel: ``in_flight`` transfers of it leave at a time, never two over the same
+    wires.
 
     Packets of ``passing``, transfers that have started, are under way; ``waiting``: those behind one whose bytes
     another transfer brings; ``coming``: those whose heads are at the source, behind others. ``clear_ps``: when the last
@@ -223,8 +226,8 @@ class PacketTrain:
 
     def next_in(self) -> "Fifo | None":
         """A FIFO into which the first one that is coming has gone; None if it must wait, or none is coming."""
-        route, fifos = self.coming[0].way.route if self.coming else None, self._fifos
-        if route is None or any(each.flow is not None and each.flow.way.route is route for each in fifos):
+        wires, fifos = self.coming[0].way.wires if self.coming else None, self._fifos
+        if wires is None or any(each.flow is not None and each.flow.way.wires == wires for each in fifos):
             return None
         free = next((each for each in fifos if each.flow is None), None)
         if free is None:

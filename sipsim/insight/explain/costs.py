@@ -131,7 +131,7 @@ class _Ending(NamedTuple):
 
 
 class Waits:
-    """What the accesses of a span waited for in memories: other accesses, rows, refresh (:class:`Wait`)."""
+    """What the accesses of a span waited for in memories: rows, turns of the bus, the queue (:class:`Wait`)."""
 
     def __init__(self, histories: list[History], machine: Machine, calls: Calls) -> None:
         self._machine = machine

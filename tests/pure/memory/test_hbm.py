@@ -191,6 +191,18 @@ def test_mixed_reads_and_writes_never_exceed_the_buses(preset: str, refresh: str
     assert all(each.busy_ps <= made.engine.now_ps for each in use.values())
 
 
+def test_stores_to_a_slice_follow_each_other_whatever_they_take_of_it() -> None:
+    """Two stores of a PE, the second of one burst more: they go the same way, and four may be under way."""
+    ends = []
+    for offset in (0, 16):
+        made = memory_bench({"hbm.kind": "hbm_controller", "hbm.params": {"preset": "hbm3_6400"}})
+        first, second = writes(made, at("hbm"), 8192), writes(made, at("hbm", (1 << 20) + offset), 8192)
+        made.run()
+        ends.append((first[0], second[0] - first[0]))
+    assert ends[0] == ends[1]
+    assert ends[0][1] == 128_000
+
+
 @pytest.mark.parametrize("is_hashed", [True, False])
 @pytest.mark.parametrize("preset", presets())
 def test_the_mapping_is_one_to_one_and_spreads_neighbours(preset: str, is_hashed: bool) -> None:

@@ -86,7 +86,9 @@ def test_an_unknown_key_has_the_nearest_one(tmp_path: Path) -> None:
         read_presets(file)
 
 
-@pytest.mark.parametrize(("key", "value"), [("refi_ns", 380), ("rfc_ns", 3900), ("row_bytes", 1000)])
+@pytest.mark.parametrize(
+    ("key", "value"), [("refi_ns", 366), ("groups", 3), ("banks_per_group", 12), ("rfc_ns", 3900), ("row_bytes", 1000)]
+)
 def test_values_that_do_not_fit_others(tmp_path: Path, key: str, value: int) -> None:
     """A device that has no time between two refreshes would never end a read; a row is whole bursts."""
     named = "refi_ns" if key == "rfc_ns" else key

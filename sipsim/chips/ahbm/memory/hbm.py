@@ -23,6 +23,7 @@ from sipsim.core.engine import Engine
 from sipsim.core.registry import unknown_name
 from sipsim.core.units import PS_PER_S, drain_ps, ns_to_ps
 from sipsim.fabric.graph import Node, Route
+from sipsim.fabric.transport import NEVER
 
 
 class Piece(NamedTuple):
@@ -231,11 +232,11 @@ _MIXED = -1
 
 
 class _UnderWay:
-    """What keeps a data bus for ``bus_ps``, until ``until_ps`` if it is alone."""
+    """What keeps a data bus for ``bus_ps``, and is there until ``until_ps``."""
 
     __slots__ = ("bus_ps", "until_ps")
 
-    def __init__(self, until_ps: Ps, bus_ps: Ps) -> None:
+    def __init__(self, until_ps: Ps, bus_ps: Ps = 0) -> None:
         self.until_ps = until_ps
         self.bus_ps = bus_ps
 
@@ -257,9 +258,10 @@ class HbmController(MemoryPort):
     What a read waits for rows is noted, and what a write waits for the queue. An access costs arithmetic in the number
     of rows it touches.
 
-    Limits: an access opens its rows as if it were alone; a read does not find its bytes in the write queue, it takes
-    the way to the bank; accesses that meet all pseudo channels never wait for a single one; refresh has no phase;
-    refresh management, per-bank refresh, ECC, power states and temperature are not modelled.
+    Limits: an access opens its rows as if it were alone, a write when it enters its train; writes end in the order in
+    which they come, so that one which waits for the queue holds all behind it; a read does not find its bytes in the
+    write queue, it takes the way to the bank; accesses that meet all pseudo channels never wait for a single one;
+    refresh has no phase; refresh management, per-bank refresh, ECC, power states and temperature are not modelled.
     """
 
     Params = HbmParams
@@ -291,7 +293,7 @@ class HbmController(MemoryPort):
         self._under_way: tuple[deque[_UnderWay], deque[_UnderWay]] = (deque(), deque())
         self._free_ps: Ps = 0
         self._queues: list[deque[_UnderWay]] = [deque() for _ in self._names]
-        self._room_ps: dict[Block, Ps] = {}
+        self._coming: dict[Block, deque[tuple[_UnderWay, Ps]]] = {}
         self._written_ps: Ps = 0
 
     @classmethod
@@ -330,8 +332,9 @@ class HbmController(MemoryPort):
         now_ps, opened = self.engine.now_ps, self._rows.open(self.engine.now_ps, block, True)
         span_ps = opened.end_ps - opened.first_ps
         first_ps = self._front_ps + opened.first_ps - now_ps + self._timings.cl
-        loads, turned = self._loads(opened.busy_ps, True, now_ps + first_ps + span_ps)
-        turn_ps = self._to_read_ps if turned else 0
+        under_way = _UnderWay(now_ps + first_ps + span_ps)
+        loads = self._loads(opened.busy_ps, True, under_way)
+        turn_ps = self._to_read_ps if under_way.bus_ps < sum(opened.busy_ps) else 0
         if self.waits is not None:
             late_ps = max(span_ps, *opened.busy_ps) - self.read_span_ps(block.nbytes)
             rows_ps = first_ps - self.least_read_ps + max(late_ps, 0)
@@ -341,53 +344,60 @@ class HbmController(MemoryPort):
     def writing(self, block: Block, route: Route | None = None) -> Route:
         route, now_ps = route or self.here, self.engine.now_ps
         opened = self._rows.open(now_ps, block, False)
-        until_ps = max(now_ps + route.latency_ps(block.nbytes), opened.end_ps)
-        loads, _ = self._loads(opened.busy_ps, False, until_ps)
+        under_way, room_ps = _UnderWay(NEVER), 0
+        loads = self._loads(opened.busy_ps, False, under_way)
         if opened.end_ps - now_ps > max(opened.busy_ps) + self._timings.rp + self._timings.rcd_write:
-            self._queue_up(block, opened)
+            room_ps = self._queue_up(block, opened)
+        self._coming.setdefault(block, deque()).append((under_way, room_ps))
         return self._over(route, loads, False)
 
     def written_ps(self, block: Block) -> Ps:
-        now_ps = self.engine.now_ps
-        wait_ps = max(self._room_ps.pop(block, 0) - now_ps, 0)
+        now_ps, coming = self.engine.now_ps, self._coming[block]
+        under_way, room_ps = coming.popleft()
+        if not coming:
+            del self._coming[block]
+        under_way.until_ps, wait_ps = now_ps, max(room_ps - now_ps, 0)
         self._written_ps = max(self._written_ps, now_ps + wait_ps + self.least_write_ps)
         if self.waits is not None:
             queue_ps = self._written_ps - now_ps - self.least_write_ps
             self._note(False, block, self._written_ps, (QUEUE, queue_ps))
         return self._written_ps - now_ps
 
-    def _loads(self, busy_ps: list[Ps], is_read: bool, until_ps: Ps) -> tuple[tuple[Load, ...], bool]:
-        """What an access takes of the data buses, until some time if it is alone, and whether it meets accesses in the
-        other direction. Of these each byte is met once. An access is under way until all before it could be through."""
+    def _loads(self, busy_ps: list[Ps], is_read: bool, under_way: "_UnderWay") -> tuple[Load, ...]:
+        """What an access takes of the data buses, with turns for what it meets in the other direction.
+
+        Of that each byte is met once; ``under_way`` keeps what the access has not met. A read is under way until all
+        before it could be through, a write until its last byte is here.
+        """
         now_ps, total_ps = self.engine.now_ps, sum(busy_ps)
         own, others = self._under_way[is_read], self._under_way[not is_read]
         left_ps = total_ps
-        for each in (own, others):
-            while each and each[0].until_ps <= now_ps:
-                each.popleft()
+        while own and own[0].until_ps <= now_ps:
+            own.popleft()
         while others and left_ps:
-            met_ps = min(others[0].bus_ps, left_ps)
+            met_ps = min(others[0].bus_ps, left_ps) if others[0].until_ps > now_ps else 0
             left_ps -= met_ps
             others[0].bus_ps -= met_ps
-            if not others[0].bus_ps:
+            if not met_ps or not others[0].bus_ps:
                 others.popleft()
         turns_ps = (total_ps - left_ps) * self._turns_ps // self._batch_ps
         taken_ps = total_ps + turns_ps
         self._free_ps = max(self._free_ps, now_ps) + taken_ps // len(busy_ps)
+        under_way.until_ps, under_way.bus_ps = max(under_way.until_ps, self._free_ps), left_ps
         if left_ps:
-            own.append(_UnderWay(max(until_ps, self._free_ps), left_ps))
+            own.append(under_way)
         loads: tuple[Load, ...] = (("data buses", self._bytes(taken_ps)),)
         if not all(busy_ps):
             met = ((name, ps * taken_ps // total_ps) for name, ps in zip(self._names, busy_ps, strict=True) if ps)
             loads = (*loads, *((name, self._bytes(ps)) for name, ps in met))
-        return loads, left_ps < total_ps
+        return loads
 
     def _bytes(self, bus_ps: Ps) -> int:
         """What a data bus carries in a time, in whole bursts."""
         return -(-bus_ps // self._timings.burst) * BURST_BYTES
 
-    def _queue_up(self, block: Block, opened: Opened) -> None:
-        """A write whose banks are busy is in the queue of a pseudo channel until then; note when that has room."""
+    def _queue_up(self, block: Block, opened: Opened) -> Ps:
+        """A write whose banks are busy is in the queue of a pseudo channel until then; when that has room for it."""
         busy_ps, now_ps = opened.busy_ps, self.engine.now_ps
         queue = self._queues[busy_ps.index(max(busy_ps))]
         bursts = -(-block.nbytes // (BURST_BYTES * sum(ps > 0 for ps in busy_ps)))
@@ -395,11 +405,13 @@ class HbmController(MemoryPort):
             queue.popleft()
         queued = sum(each.bus_ps for each in queue)
         queue.append(_UnderWay(opened.end_ps, bursts))
+        room_ps = 0
         for each in queue:
             if queued + bursts <= self._queue_bursts:
                 break
             queued -= each.bus_ps
-            self._room_ps[block] = each.until_ps
+            room_ps = each.until_ps
+        return room_ps
 
     def _note(self, is_read: bool, block: Block, end_ps: Ps, *parts: tuple[str, Ps]) -> None:
         """Keep what an access takes beyond its terms."""

@@ -17,14 +17,15 @@ from sipsim.chips.ahbm.memory.store import Block
 from sipsim.chips.ahbm.mesh import MemoryPart
 from sipsim.config.schema import MemoryCost, NoParams, Positive, Section, TcmCost
 from sipsim.core.engine import Engine
+from sipsim.core.errors import InvariantViolation
 from sipsim.core.registry import Registry
 from sipsim.core.units import gbytes_per_s_to_bps, ns_to_ps
-from sipsim.fabric.graph import Edge, Node, Part, Route, bottleneck
+from sipsim.fabric.graph import Edge, FixedBytes, Node, Route, bottleneck
 
 Ps = int
 FIXED_LATENCY = "fixed_latency"
 """The kind of a memory whose section names none."""
-_ROUTES_KEPT = 4096
+_ROUTES_KEPT = 256
 
 
 class AccessTerm(NamedTuple):
@@ -122,7 +123,7 @@ class MemoryPort:
 
     def edge(self, name: str, nbytes: int = 0) -> Edge:
         """One of the memory's edges, taken for ``nbytes``; 0: for those that a transfer carries."""
-        return Edge(self.node, self.node, 0, 0, self.bandwidths[name], Part(nbytes) if nbytes else None, name)
+        return Edge(self.node, self.node, 0, 0, self.bandwidths[name], FixedBytes(nbytes) if nbytes else None, name)
 
     def _over(self, route: Route, loads: tuple[Load, ...], is_read: bool) -> Route:
         """A route with edges of the memory before or behind it: the same object at each call."""
@@ -165,7 +166,9 @@ def _each_once(edges: Iterable[Edge]) -> tuple[Edge, ...]:
     found: dict[Edge, Edge] = {}
     for edge in edges:
         key, taken = edge.shared, found.get(edge.shared)
-        both = None if taken is None else Part(taken.wire_bytes(0) + edge.wire_bytes(0))
+        if taken is not None and None in (taken.framing, edge.framing):
+            raise InvariantViolation(f"{edge.name} is taken twice, for bytes that are not known")
+        both = None if taken is None else FixedBytes(taken.wire_bytes(0) + edge.wire_bytes(0))
         found[key] = edge if both is None else edge._replace(framing=both)
     return tuple(found.values())
 

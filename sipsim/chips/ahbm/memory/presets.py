@@ -9,7 +9,7 @@ from msgspec import Meta
 from msgspec.structs import asdict
 
 from sipsim.config.check import convert_part
-from sipsim.config.document import Problem, refused
+from sipsim.config.document import Problem, no_power_of_two, refused
 from sipsim.config.load import default_dir
 from sipsim.config.schema import NonNegative, Positive, Section
 from sipsim.config.yaml import one_line, read_mapping, shown_path
@@ -36,11 +36,9 @@ class Timings(NamedTuple):
     rcd_read: Ps
     rcd_write: Ps
     rp: Ps
-    ras: Ps
     rc: Ps
     cl: Ps
     cwl: Ps
-    rtp: Ps
     wr: Ps
     rtw: Ps
     wtr: Ps
@@ -60,11 +58,9 @@ class Clocks(Section, frozen=True):
     rcd_read: Clock
     rcd_write: Clock
     rp: Clock
-    ras: Clock
     rc: Clock
     cl: Clock
     cwl: Clock
-    rtp: Clock
     wr: Clock
     rtw: Clock
     wtr: Clock
@@ -133,10 +129,13 @@ def read_presets(path: Path) -> Mapping[str, Preset]:
 def _misfit(name: str, preset: Preset) -> Problem | None:
     """The first value that does not fit others."""
     timings = preset.timings
-    least_ps = timings.rp + timings.rfc + timings.rcd_read + timings.burst
+    least_ps = timings.rp + timings.rfc
     if timings.refi <= least_ps:
-        what = f"must be more than {least_ps / PS_PER_NS:g}, a refresh (rp, rfc_ns, rcd_read) and a burst"
+        what = f"must be more than {least_ps / PS_PER_NS:g}, a refresh (rp, rfc_ns)"
         return refused((name, "refi_ns"), f"{preset.refi_ns:g}", what)
+    for key, count in (("groups", preset.groups), ("banks_per_group", preset.banks_per_group)):
+        if what := no_power_of_two(count):
+            return refused((name, key), count, f"address bits choose it, so it {what}")
     if preset.row_bytes % BURST_BYTES:
         return refused((name, "row_bytes"), preset.row_bytes, f"must be a multiple of {BURST_BYTES}, a burst")
     return None

@@ -80,14 +80,13 @@ class PeDma:
     """The DMA engine of one PE. Addresses are physical and of this SIP. ``delay_ps`` comes before all else.
 
     ``tcm``: the ports of its TCM, which other engines of the PE use, too. ``engine``: the engine of the PE whose
-    transfers these are; ``loads`` of its commands and ``stores`` of its writes leave at a time on ``vc_compute``.
+    transfers these are; ``stores`` of its writes leave at a time on ``vc_compute``.
     """
 
-    def __init__(self, context: DmaContext, node: Node, cost: PeDmaCost, engine: str, loads: int, stores: int) -> None:
+    def __init__(self, context: DmaContext, node: Node, cost: PeDmaCost, engine: str, stores: int) -> None:
         self._context = context
         self._node = node
         self._engine = engine
-        self._loads = loads
         self._stores = stores
         self._command_bytes = cost.command_bytes
         self._ack_bytes = cost.ack_bytes
@@ -186,8 +185,7 @@ class PeDma:
             context.fabric.start(train, reading.route, wire_bytes, here, None, reading.span_ps, reading.span_ps)
 
         forth = context.graph.route(self._node, memory_node)
-        in_flight = self._loads if vc == COMPUTE else 1
-        train = context.fabric.train((self._node, self._engine, "commands"), vc, in_flight)
+        train = context.fabric.train((self._node, self._engine, "commands"), vc)
         context.fabric.start(train, forth, self._command_bytes, lambda _h, _t: read_out(), None, delay_ps)
 
     def latch(self, src: int, nbytes: int, done: Callable[[], None]) -> None:
