@@ -164,9 +164,10 @@ class Unit:
     """One engine of a PE as a server: it does one piece of work at a time, in the order in which they are given to it.
 
     It is busy-until arithmetic, without events, but for :class:`Mover`: the caller learns when its work begins, and
-    makes the event of its end. Tiles of composite commands share the units of their PE, and so do the commands of a kernel where engines have
-    queues (ADR-0014). Without queues a command of a kernel starts when it is issued, by definition: its time counts,
-    but it takes no turn, so that a unit may be busy with two things, and for longer than the time that passes.
+    makes the event of its end. Tiles of composite commands share the units of their PE, and so do the commands of a
+    kernel where engines have queues (ADR-0014). Without queues a command of a kernel starts when it is issued, by
+    definition: its time counts, but it takes no turn, so that a unit may be busy with two things, and for longer than
+    the time that passes.
 
     ``free_ps``: when all work so far is done. ``busy_ps``: the time of all work so far.
     """
