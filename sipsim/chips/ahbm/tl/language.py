@@ -561,8 +561,8 @@ class TL(HandleOps):
         """Start to write a handle's elements to an address; :meth:`wait` blocks until the write is acknowledged.
 
         The kernel's end waits for every store. Until then, another PE's load of the same address may find what was
-        there before, and stores of other addresses may be there first. Loads of this kernel find what it has stored,
-        unless engines have no queues (``pe_scheduler.queue_depth: null``).
+        there before, and later stores of other addresses may be there first. Loads of this kernel find what it has
+        stored, unless engines have no queues (``pe_scheduler.queue_depth: null``).
 
         Raises:
             KernelError: as :meth:`store`.
