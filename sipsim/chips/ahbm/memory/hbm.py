@@ -199,7 +199,7 @@ class Rows:
         timings = self._timings
         if bank.row == row:
             return max(bank.column_ps, now_ps), False
-        act_ps = max(now_ps + (0 if bank.row is None else timings.rp), now_ps + before * timings.rrd, bank.free_ps)
+        act_ps = max(now_ps + (0 if bank.row is None else timings.rp) + before * timings.rrd, bank.free_ps)
         bank.row = None if self._is_closed_page else row
         bank.column_ps = act_ps + (timings.rcd_read if is_read else timings.rcd_write)
         bank.free_ps = act_ps + timings.rc
@@ -258,7 +258,8 @@ class HbmController(MemoryPort):
     What a read waits for rows is noted, and what a write waits for the queue. An access costs arithmetic in the number
     of rows it touches.
 
-    Limits: an access opens its rows as if it were alone, a write when it enters its train; writes end in the order in
+    Limits: an access opens its rows as if it were alone and behind those that came before to a bank, a row cycle each,
+    a write when it enters its train; writes end in the order in
     which they come, so that one which waits for the queue holds all behind it; a read does not find its bytes in the
     write queue, it takes the way to the bank; accesses that meet all pseudo channels never wait for a single one;
     refresh has no phase; refresh management, per-bank refresh, ECC, power states and temperature are not modelled.
@@ -397,14 +398,15 @@ class HbmController(MemoryPort):
         return -(-bus_ps // self._timings.burst) * BURST_BYTES
 
     def _queue_up(self, block: Block, opened: Opened) -> Ps:
-        """A write whose banks are busy is in the queue of a pseudo channel until then; when that has room for it."""
+        """A write whose banks are busy is in the queue of a pseudo channel as long as they are; when that has room for
+        it."""
         busy_ps, now_ps = opened.busy_ps, self.engine.now_ps
         queue = self._queues[busy_ps.index(max(busy_ps))]
-        bursts = -(-block.nbytes // (BURST_BYTES * sum(ps > 0 for ps in busy_ps)))
+        bursts = min(-(-block.nbytes // (BURST_BYTES * sum(ps > 0 for ps in busy_ps))), self._queue_bursts)
         while queue and queue[0].until_ps <= now_ps:
             queue.popleft()
         queued = sum(each.bus_ps for each in queue)
-        queue.append(_UnderWay(opened.end_ps, bursts))
+        queue.append(_UnderWay(opened.end_ps - max(busy_ps), bursts))
         room_ps = 0
         for each in queue:
             if queued + bursts <= self._queue_bursts:
