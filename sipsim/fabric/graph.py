@@ -5,6 +5,7 @@ cubes in a SIP or of routers in a cube; a place is a number, row by row from the
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from sipsim.core.errors import InvariantViolation
@@ -44,19 +45,14 @@ class Framing(Protocol):
         return 0
 
 
-class FixedBytes(NamedTuple):
+@dataclass(frozen=True)
+class FixedBytes(Framing):
     """The framing of a memory's edge that a transfer takes for ``nbytes``, whatever its own bytes are."""
 
     nbytes: int
 
     def wire_bytes(self, payload_bytes: int) -> int:
         return self.nbytes
-
-    def first_bytes(self, payload_bytes: int) -> int:
-        return self.nbytes
-
-    def stored_ps(self, payload_bytes: int) -> int:
-        return 0
 
 
 class Edge(NamedTuple):

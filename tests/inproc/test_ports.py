@@ -238,14 +238,16 @@ def _with_kinds(monkeypatch: pytest.MonkeyPatch) -> None:
         LINK_KINDS.register(name)(kind)  # type: ignore[arg-type]
 
 
-TWO_ON = """
+NEXT_BUT_ONE = """
 def neighbors(rank, world_size, neighbor_map, system):
     step = 2 * system.n_cubes
     return {"E": (rank + step) % world_size, "W": (rank - step) % world_size}
 
 def kernel_args(world_size, n_elem):
     return (n_elem,)
-
+"""
+"""Every SIP has the next but one as its neighbour."""
+TWO_ON = f"""{NEXT_BUT_ONE}
 def kernel(t, n_elem, tl):
     for turn in range(4):
         tl.send("E", tl.load(t, 1 + turn * n_elem // 4))
@@ -313,14 +315,7 @@ def test_a_port_that_breaks_a_rule_ends_the_run(tmp_path: Path, kind: str, line:
     assert line in done.document["error"]["message"]
 
 
-ONE_FAR = """
-def neighbors(rank, world_size, neighbor_map, system):
-    step = 2 * system.n_cubes
-    return {"E": (rank + step) % world_size, "W": (rank - step) % world_size}
-
-def kernel_args(world_size, n_elem):
-    return (n_elem,)
-
+ONE_FAR = f"""{NEXT_BUT_ONE}
 def kernel(t, n_elem, tl):
     tl.send("E", src_addr=t, shape=n_elem)
     tl.recv("W", n_elem, t.dtype)

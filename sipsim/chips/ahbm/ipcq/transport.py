@@ -60,7 +60,7 @@ class Fetch:
         memory, delay_ps = self._memory_of(place), delay_ps + self._command_ps(src, place)
 
         def send(later_ps: Ps = 0) -> None:
-            read, first_ps, span_ps = memory.reading(Block(address, 1, nbytes, nbytes), route)
+            read, first_ps, span_ps = memory.reading(Block.piece(address, nbytes), route)
             self._fabric.start(train, read, wire_bytes, None, None, later_ps + first_ps + span_ps, span_ps, message)
 
         if memory.is_constant:
@@ -172,7 +172,7 @@ class MessageDelivery(Delivery):
 
 
 def _slot(token: IpcqDmaToken) -> Block:
-    return Block(token.dst_addr, 1, len(token.data), len(token.data))
+    return Block.piece(token.dst_addr, len(token.data))
 
 
 class CreditDelivery(Delivery):

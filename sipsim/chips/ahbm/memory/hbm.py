@@ -293,7 +293,7 @@ class HbmController(MemoryPort):
         self._batch_ps = preset.queue_bursts // 2 * timings.burst
         self._under_way: tuple[deque[_UnderWay], deque[_UnderWay]] = (deque(), deque())
         self._free_ps: Ps = 0
-        self._queues: list[deque[_UnderWay]] = [deque() for _ in self._names]
+        self._queues: list[deque[tuple[Ps, int]]] = [deque() for _ in self._names]
         self._coming: dict[Block, deque[tuple[_UnderWay, Ps]]] = {}
         self._written_ps: Ps = 0
 
@@ -403,16 +403,16 @@ class HbmController(MemoryPort):
         busy_ps, now_ps = opened.busy_ps, self.engine.now_ps
         queue = self._queues[busy_ps.index(max(busy_ps))]
         bursts = min(-(-block.nbytes // (BURST_BYTES * sum(ps > 0 for ps in busy_ps))), self._queue_bursts)
-        while queue and queue[0].until_ps <= now_ps:
+        while queue and queue[0][0] <= now_ps:
             queue.popleft()
-        queued = sum(each.bus_ps for each in queue)
-        queue.append(_UnderWay(opened.end_ps - max(busy_ps), bursts))
+        queued = sum(some for _, some in queue)
+        queue.append((opened.end_ps - max(busy_ps), bursts))
         room_ps = 0
-        for each in queue:
+        for until_ps, some in queue:
             if queued + bursts <= self._queue_bursts:
                 break
-            queued -= each.bus_ps
-            room_ps = each.until_ps
+            queued -= some
+            room_ps = until_ps
         return room_ps
 
     def _note(self, is_read: bool, block: Block, end_ps: Ps, *parts: tuple[str, Ps]) -> None:

@@ -140,17 +140,17 @@ class MemoryPort:
 
     def read_span_ps(self, nbytes: int) -> Ps:
         """Least time from the first to the last byte of a read."""
-        return bottleneck(self.reading(Block(0, 1, nbytes, nbytes)).route.edges, nbytes).ps
+        return bottleneck(self.reading(Block.piece(0, nbytes)).route.edges, nbytes).ps
 
     def write_span_ps(self, nbytes: int) -> Ps:
         """Least time for which the port takes in ``nbytes``, before ``least_write_ps``."""
-        return bottleneck(self.writing(Block(0, 1, nbytes, nbytes)).edges, nbytes).ps
+        return bottleneck(self.writing(Block.piece(0, nbytes)).edges, nbytes).ps
 
     def copy_span_ps(self, src: int, dst: int, nbytes: int) -> Ps:
         """Least time of a copy within the memory, from an address to another, beside ``least_read_ps`` and
         ``least_write_ps``: bytes are written as they are read."""
-        read = self.reading(Block(src, 1, nbytes, nbytes)).route
-        return bottleneck(self.writing(Block(dst, 1, nbytes, nbytes), read).edges, nbytes).ps
+        read = self.reading(Block.piece(src, nbytes)).route
+        return bottleneck(self.writing(Block.piece(dst, nbytes), read).edges, nbytes).ps
 
     def read_terms(self) -> tuple[AccessTerm, ...]:
         """What ``least_read_ps`` is made of."""
@@ -165,7 +165,8 @@ def _each_once(edges: Iterable[Edge]) -> tuple[Edge, ...]:
     """A transfer that takes an edge of a memory twice, as a copy within it does, takes it for all bytes of both."""
     found: dict[Edge, Edge] = {}
     for edge in edges:
-        key, taken = edge.shared, found.get(edge.shared)
+        key = edge.shared
+        taken = found.get(key)
         if taken is not None and None in (taken.framing, edge.framing):
             raise InvariantViolation(f"{edge.name} is taken twice, for bytes that are not known")
         both = None if taken is None else FixedBytes(taken.wire_bytes(0) + edge.wire_bytes(0))

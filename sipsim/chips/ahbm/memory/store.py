@@ -20,6 +20,11 @@ class Block(NamedTuple):
     row_bytes: int
     pitch: int
 
+    @classmethod
+    def piece(cls, address: int, nbytes: int) -> "Block":
+        """One piece of memory."""
+        return cls(address, 1, nbytes, nbytes)
+
     @property
     def nbytes(self) -> int:
         """Bytes of all rows."""
@@ -38,7 +43,7 @@ class Block(NamedTuple):
     @property
     def joined(self) -> "Block":
         """The same bytes as one row, if they are one piece of memory."""
-        return Block(self.address, 1, self.nbytes, self.nbytes) if self.is_contiguous else self
+        return Block.piece(self.address, self.nbytes) if self.is_contiguous else self
 
     @property
     def addresses(self) -> range:

@@ -61,19 +61,22 @@ class PeTcm:
 
     def leaving(self, nbytes: int, route: Route | None = None) -> Reading:
         """Begin to read data that leave the PE over ``route``; without one, to its engines."""
-        if not (self.port.bandwidths and nbytes):
-            return Reading(route or self.port.here, 0, 0)
-        return self.port.reading(Block(self.address, 1, nbytes, nbytes), route)
+        block = self._block(nbytes)
+        return Reading(route or self.port.here, 0, 0) if block is None else self.port.reading(block, route)
 
     def landing(self, nbytes: int, route: Route | None = None) -> Route:
         """The route of data that come to the PE over ``route``; without one, from its engines."""
-        if not (self.port.bandwidths and nbytes):
-            return route or self.port.here
-        return self.port.writing(Block(self.address, 1, nbytes, nbytes), route)
+        block = self._block(nbytes)
+        return route or self.port.here if block is None else self.port.writing(block, route)
 
     def landed_ps(self, nbytes: int) -> Ps:
         """The time until data have landed whose last byte is here now."""
-        return self.port.written_ps(Block(self.address, 1, nbytes, nbytes)) if self.port.bandwidths and nbytes else 0
+        block = self._block(nbytes)
+        return 0 if block is None else self.port.written_ps(block)
+
+    def _block(self, nbytes: int) -> Block | None:
+        """Where data of the kernel are; None if they take no time there."""
+        return Block.piece(self.address, nbytes) if self.port.bandwidths and nbytes else None
 
 
 class PeDma:
@@ -120,7 +123,7 @@ class PeDma:
         self, address: int, nbytes: int, done: Callable[[bytes], None], vc: int = COMPUTE, delay_ps: Ps = 0
     ) -> None:
         """Fetch ``nbytes``; ``done(data)`` when all are here. The memory is read when the first one leaves it."""
-        self._read(Block(address, 1, nbytes, nbytes), done, vc, delay_ps)
+        self._read(Block.piece(address, nbytes), done, vc, delay_ps)
 
     def read_block(self, block: Block, done: Callable[[bytes], None], vc: int = COMPUTE, delay_ps: Ps = 0) -> None:
         """Fetch the bytes of a block, by one command and one transfer; else as :meth:`read`.
@@ -132,9 +135,9 @@ class PeDma:
     def copy(self, src: int, dst: int, data: bytes, done: Callable[[], None]) -> None:
         """Move ``data``, the present content of ``src``, to ``dst`` over ``vc_comm``: a read and then a write."""
         nbytes = len(data)
-        target = Block(dst, 1, nbytes, nbytes)
-        passed = partial(self._write, target, data, done, COMM, None)
-        self._read(Block(src, 1, nbytes, nbytes), lambda _data: passed(), COMM, 0, lands=False)
+        target = Block.piece(dst, nbytes)
+        passed = partial(self._write, target, data, done, COMM, leaves=False)
+        self._read(Block.piece(src, nbytes), lambda _data: passed(), COMM, 0, lands=False)
 
     def _replies(self, memory_node: Node, vc: int) -> Any:
         """What a memory sends back to this engine."""
@@ -142,7 +145,7 @@ class PeDma:
 
     def write(self, address: int, data: bytes, done: Callable[[], None], vc: int = COMPUTE, delay_ps: Ps = 0) -> None:
         """Write ``data`` of the PE; ``done()`` when the acknowledgement has arrived."""
-        self.write_block(Block(address, 1, len(data), len(data)), data, done, vc, delay_ps)
+        self.write_block(Block.piece(address, len(data)), data, done, vc, delay_ps)
 
     def write_block(
         self, block: Block, data: bytes, done: Callable[[], None], vc: int = COMPUTE, delay_ps: Ps = 0
@@ -154,7 +157,7 @@ class PeDma:
             MemoryAccessError: for an address that is not in a memory of this SIP.
         """
         self._memory_at(block.address)
-        self._after(delay_ps, lambda: self._write(block.joined, data, done, vc, self.tcm))
+        self._after(delay_ps, lambda: self._write(block.joined, data, done, vc))
 
     def _read(self, block: Block, done: Callable[[bytes], None], vc: int, delay_ps: Ps = 0, lands: bool = True) -> None:
         """``lands``: the bytes are written to the PE's TCM, and do not only pass."""
@@ -193,18 +196,18 @@ class PeDma:
 
         Bytes are written as they come, within the TCM too. Where reads and writes share its port, both take it.
         """
-        block, tcm = Block(src, 1, nbytes, nbytes), self.tcm.port
+        block, tcm = Block.piece(src, nbytes), self.tcm.port
         memory_node, port = self._memory_at(src)
         if memory_node == self._node:
-            target, reading = Block(self.tcm.address, 1, nbytes, nbytes), port.reading(block)
+            target, reading = Block.piece(self.tcm.address, nbytes), port.reading(block)
             reading = reading._replace(route=tcm.writing(target, reading.route))
             self._within(reading, nbytes, COMM, "copies", lambda: self._after(tcm.written_ps(target), done))
             return
         rest_ps = 0 if tcm.bandwidths else tcm.least_write_ps
         self._read(block, lambda _data: self._after(rest_ps, done), COMM)
 
-    def _write(self, block: Block, data: bytes, done: Callable[[], None], vc: int, tcm: PeTcm | None) -> None:
-        """``tcm``: where the data come from; None if they only pass the PE."""
+    def _write(self, block: Block, data: bytes, done: Callable[[], None], vc: int, leaves: bool = True) -> None:
+        """``leaves``: the bytes are read from the PE's TCM, and do not only pass."""
         context, nbytes = self._context, len(data)
         memory_node, port = self._memory_at(block.address)
 
@@ -228,7 +231,7 @@ class PeDma:
             self._after(port.written_ps(block), partial(write, acknowledge))
 
         forth = context.graph.route(self._node, memory_node)
-        reading = Reading(forth, 0, 0) if tcm is None else tcm.leaving(nbytes, forth)
+        reading = self.tcm.leaving(nbytes, forth) if leaves else Reading(forth, 0, 0)
         route, delay_ps = port.writing(block, reading.route), reading.first_ps + reading.span_ps
         in_flight = self._stores if vc == COMPUTE else 1
         train = context.fabric.train((self._node, self._engine), vc, in_flight)

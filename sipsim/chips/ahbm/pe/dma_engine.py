@@ -58,7 +58,7 @@ class TransferOrder:
             block = _block(command)
         else:
             nbytes = command.nbytes if isinstance(command, DmaRead) else command.operand.nbytes
-            block = Block(command.address, 1, nbytes, nbytes)
+            block = Block.piece(command.address, nbytes)
         return block._replace(address=self._canonical(block.address))
 
 
