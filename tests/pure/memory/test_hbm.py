@@ -161,6 +161,15 @@ def test_a_read_among_writes_waits_for_its_turn() -> None:
     assert (made.waits or [])[-1].parts == (("a turn of the bus", 20_000),)
 
 
+def test_a_write_is_under_way_until_its_last_byte_is_here() -> None:
+    made = port()
+    read(made, 0, 0, 512)
+    write(made, 10**6, 0, 512)
+    made.engine.now_ps = 2 * 10**6
+    made.written_ps(LINE)
+    assert read(made, 3 * 10**6, 0, 512)[0] == HIT
+
+
 def test_writes_to_a_busy_bank_fill_the_queue() -> None:
     """A pseudo channel's queue holds 64 bursts. Each of these needs another row of one bank, 53.75 ns apart: the 66th
     waits until the first of those that wait has its row.

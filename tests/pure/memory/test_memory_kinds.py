@@ -176,6 +176,14 @@ def test_a_copy_takes_the_port_of_each_end_once() -> None:
     assert only(made, ends) == SHORT_PS + 6_000 + WAY_PS + 64_000 + 128_000 + 1_000
 
 
+@pytest.mark.ideal
+@pytest.mark.parametrize(("ports", "rate"), [("read_and_write", 32), ("shared", 16)])
+def test_a_copy_within_a_tcm_takes_a_shared_port_twice(ports: str, rate: int) -> None:
+    made, ends = bench(tcm(32, ports)), list[int]()
+    made.sip.pe(0, 0).dma.latch(at("tcm", 8192), 4096, lambda: ends.append(made.engine.now_ps))
+    assert only(made, ends) == 1_000 + 4096 * 1000 // rate + 1_000
+
+
 def test_a_read_finds_what_was_written_before_its_first_byte_leaves() -> None:
     made = bench(slow_hbm(8))
     made.sip.memory.write(at("hbm"), b"\1" * 512)
