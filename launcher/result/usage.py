@@ -69,7 +69,7 @@ def row_usage(
 
 
 def _stack(by_rank: Sequence[tuple[int, Usage]], time_ps: float, bound: Bound) -> StackRow | None:
-    """That of the cube that moved most bytes, if it comes so near to what binds it that this matters."""
+    """The stack that moved most bytes, if it came near to what binds it; else None."""
     used = [(each.stack.nbytes, -rank, each.stack) for rank, each in by_rank if each.stack is not None]
     if not used or not time_ps:
         return None

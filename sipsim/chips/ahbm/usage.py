@@ -189,7 +189,7 @@ def _engine_use(before: _Counters, after: _Counters) -> EngineUse | None:
 
 
 def _stack_use(edges: Mapping[Edge, EdgeUse]) -> StackUse | None:
-    """Of the cube whose HBM moved most bytes, the first one of equals."""
+    """The use of the HBM that moved most bytes; of equal cubes the first."""
     moved: dict[int, int] = {}
     slices: dict[int, set[Node]] = {}
     for edge, use in edges.items():

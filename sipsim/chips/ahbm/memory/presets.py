@@ -23,7 +23,7 @@ Few = Annotated[int, Meta(ge=1, le=1024)]
 BURST_BYTES = 32
 """BL8 on 32 bit (JESD238, JESD270-4)."""
 PSEUDO_CHANNELS = 2
-"""Of a channel of 64 bit (JESD238, JESD270-4)."""
+"""Pseudo channels in a channel of 64 bit (JESD238, JESD270-4)."""
 CHANNEL_BITS = 64
 FILE = "hbm.yaml"
 

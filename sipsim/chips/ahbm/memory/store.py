@@ -56,7 +56,7 @@ class Block(NamedTuple):
         return any(many._has_some_of(address, few.row_bytes) for address in few.addresses)
 
     def _has_some_of(self, address: int, nbytes: int) -> bool:
-        """Of one piece: the first row that ends behind its begin must begin before its end."""
+        """Whether a piece meets a row: the first row that ends behind the begin of the piece begins before its end."""
         row = max((address - self.address - self.row_bytes) // self.pitch + 1, 0)
         return row < self.rows and self.address + row * self.pitch < address + nbytes
 
