@@ -1,7 +1,7 @@
 """One SIP: its engine, fabric, memory, network interface and PEs."""
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Any
 
@@ -32,7 +32,7 @@ from sipsim.chips.ahbm.memory.ports import MemoryPorts, Wait
 from sipsim.chips.ahbm.memory.store import MemoryStore
 from sipsim.chips.ahbm.pe.cpu import PeCpu
 from sipsim.chips.ahbm.pe.dma import PeDma
-from sipsim.chips.ahbm.pe.engine import FETCH_STORE, GEMM, MATH, Mover, Scheduler, Unit
+from sipsim.chips.ahbm.pe.engine import Scheduler, Units
 from sipsim.chips.ahbm.pe.tcm import KernelRoom
 from sipsim.chips.ahbm.plan import Plan
 from sipsim.chips.ahbm.usage import PartCounters, PeCounters, UsageMeter
@@ -123,8 +123,7 @@ class Pe:
         self.task: Task | None = None
         self.mmu = self._make_mmu(sip)
         self.cpu = PeCpu(sip, f"cube{cube}.pe{pe}")
-        self.mover = Mover(FETCH_STORE)
-        self.units: Mapping[str, Unit] = {MATH: Unit(MATH), GEMM: Unit(GEMM), FETCH_STORE: self.mover}
+        self.units = Units.idle()
         self.ipcq = self._make_ipcq(sip)
         layout = sip.plan.resolved.components.tcm_layout
         self.room = KernelRoom(layout, cube, pe, sip.checker is not None) if layout.handles_take_room else None
@@ -378,11 +377,9 @@ class Sip:
 
     def _engines(self) -> dict[str, PeCounters]:
         """Counters of each PE that has multiplied."""
-        pes = [pe for pe in self.pes_in_use() if pe.units[GEMM].busy_ps] if self.recorder.composite_ps else []
+        pes = [pe for pe in self.pes_in_use() if pe.units.gemm.busy_ps] if self.recorder.composite_ps else []
         return {
-            f"cube{pe.cube}.pe{pe.pe}": PeCounters(
-                {name: unit.busy_ps for name, unit in pe.units.items()}, pe.kernel_ps
-            )
+            f"cube{pe.cube}.pe{pe.pe}": PeCounters({unit.name: unit.busy_ps for unit in pe.units}, pe.kernel_ps)
             for pe in pes
         }
 

@@ -51,7 +51,7 @@ class Sharings:
         """The parts of what a span took beyond its terms that are known to come from shared edges, ``excess_ps`` at
         most in all."""
         found: list[Excess] = []
-        for leg in (leg for call in calls for leg in self._legs(rank, call)):
+        for leg in (leg for call in calls for leg in self._legs(rank, span, call)):
             delayed = self._delayed(leg, span, excess_ps)
             for src, dst, memory, others, delay_ps in () if delayed is None else delayed.shares:
                 delay_ps = min(delay_ps, excess_ps)
@@ -77,7 +77,7 @@ class Sharings:
 
         return min(fitting, key=unlike, default=None)
 
-    def _legs(self, rank: int, call: Call) -> Iterator[Leg]:
+    def _legs(self, rank: int, span: Span, call: Call) -> Iterator[Leg]:
         """The transfers of a call, the last first: the end of a span is known best."""
         match call.method:
             case "read" | "write" | "copy_out" | "copy_in" | "latch":
@@ -85,6 +85,10 @@ class Sharings:
                 here, there = _pe(place), str(self._machine.node_of(address))
                 yield Leg(rank, there, here)
                 yield Leg(rank, here, there)
+            case "math":
+                place = place_of(rank, span)
+                assert place is not None
+                yield Leg(rank, _pe(place), _pe(place))
             case "message":
                 src, direction, peer, _, read_pa = call.args
                 source = rank if src[0] == peer.sip else src[0]

@@ -59,7 +59,7 @@ from sipsim.chips.ahbm.ipcq.queue_pair import full_name
 from sipsim.chips.ahbm.memory.mmu import TLB_MISS
 from sipsim.chips.ahbm.pe.cpu import ISSUE
 from sipsim.chips.ahbm.pe.dma_engine import READ, READ_BLOCK, WRITE, WRITE_BLOCK
-from sipsim.chips.ahbm.pe.math import CAST, DELAY, MAKE, MATH, REARRANGE, REDUCE, VIEWS, work_of_record
+from sipsim.chips.ahbm.pe.math import CAST, DELAY, MAKE, MATH, REARRANGE, REDUCE, VIEWS
 from sipsim.chips.ahbm.plan import Plan
 from sipsim.fabric.graph import Node
 from sipsim.records.recorder import Span
@@ -190,7 +190,8 @@ class Calls:
         if work == TLB_MISS:
             return work, *facts
         if work in _OF_MATH:
-            return work, *work_of_record(work, facts[1:]), str(facts[0]), span.component if facts[0] else ""
+            fetched, math_work = facts[0]
+            return work, math_work, str(fetched), span.component if fetched else ""
         if work in _OF_GEMM:
             return work, span.component, *_memories_of_product(work, span), *span.facts[0][1]
         if work in VIEWS:
@@ -229,8 +230,8 @@ class Calls:
         return [*_fetched(place, fetched), Call(method, (on_any_sip(place), memory_of(address), nbytes))]
 
     def _math(self, place: Place, span: Span) -> list[Call]:
-        fetched, *fields = span.facts
-        return [*_fetched(place, fetched), Call("math", work_of_record(span.name, fields))]
+        fetched, work = span.facts[0]
+        return [*_fetched(place, fetched), Call("math", (work,))]
 
     def _message(self, _place: Place, span: Span) -> list[Call]:
         return [self._sent("message", span)]

@@ -336,7 +336,7 @@ def test_two_stores_of_a_message_fetch_its_slot_once(latch: str | None) -> None:
 @pytest.mark.parametrize("depth", [None, 16])
 def test_what_two_engines_fetch_at_a_time_has_its_address(depth: int | None) -> None:
     """PE_DMA and PE_MATH: each span says what its command has fetched."""
-    bench = bench_with(4, 4, defaults__buffer_kind="hbm", pe_scheduler__queue_depth=depth)
+    bench = bench_with(4, 4, defaults__buffer_kind="hbm", defaults__latch="in_place", pe_scheduler__queue_depth=depth)
     spans = bench.sip.recorder.spans = list[Span]()
 
     def receiver(tl: TL) -> None:
@@ -346,5 +346,6 @@ def test_what_two_engines_fetch_at_a_time_has_its_address(depth: int | None) -> 
         tl.wait(store)
 
     run_pair(bench, message, receiver)
-    fetched = [each.facts[0] for each in spans if each.name in ("dma_write", "math") and not each.is_wait]
-    assert fetched[0] == fetched[1] != ((None, 4096),)
+    by_name = {each.name: each.facts[0] for each in spans if each.facts and not each.is_wait}
+    (address, nbytes), *others = by_name["dma_write"]
+    assert by_name["math"][0] == by_name["dma_write"] and address and nbytes == 4096 and not others

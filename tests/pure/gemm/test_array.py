@@ -8,7 +8,6 @@ import pytest
 from products import Case, run_gemm, values
 
 from sipsim.chips.ahbm.gemm.tiling import Product, SystolicArray
-from sipsim.chips.ahbm.pe.engine import GEMM
 
 FLOWS = [(32, "ws"), (32, "os"), (32, "is"), (128, "ws"), (128, "os"), (128, "is")]
 FIGURES = {
@@ -44,7 +43,7 @@ def test_a_simulated_pe_is_busy_for_as_long(shape, size, dataflow, at):
     case = Case(*shape, "i8", "i8")
     settings = {"pe_gemm.rows": size, "pe_gemm.columns": size, "pe_gemm.dataflow": dataflow}
     bench, _ = run_gemm(case, values(case, largest=2), settings)
-    assert bench.sip.pe(0, 0).units[GEMM].busy_ps == 1000 * FIGURES[shape][at]
+    assert bench.sip.pe(0, 0).units.gemm.busy_ps == 1000 * FIGURES[shape][at]
 
 
 def test_an_array_that_is_not_square():

@@ -182,7 +182,7 @@ def parts_and_cycles(
     assert parts[OTHERS] == 0, "nothing else runs here"
     cycles = array.cycles(Product(case.m, case.k, case.n))
     assert parts[CYCLES] + parts[FILL] == cycles * NS, "cycles are not those of the array"
-    assert bench.sip.pe(0, 0).units["PE_GEMM"].busy_ps == parts[CYCLES] + parts[FILL]
+    assert bench.sip.pe(0, 0).units.gemm.busy_ps == parts[CYCLES] + parts[FILL]
 
 
 UNIT_OF = {FETCH: FETCH_STORE, STORE: FETCH_STORE, EPILOGUE: MATH}
@@ -258,7 +258,7 @@ def test_operations_of_a_kernel_count_as_busy_with_and_without_a_queue():
         run(bench, body)
         operations = bench.records("math")
         busy = sum(each.end_ps - each.start_ps for each in operations)
-        assert bench.sip.pe(0, 0).units[MATH].busy_ps == busy == 2 * 257 * NS
+        assert bench.sip.pe(0, 0).units.math.busy_ps == busy == 2 * 257 * NS
 
 
 def test_with_a_queue_one_product_follows_the_other(monkeypatch):
@@ -312,7 +312,7 @@ def hidden_share(monkeypatch: pytest.MonkeyPatch, case: Case, epilogue: object) 
         bench, _ = run_gemm(case, values(case, largest=2), PORTS, epilogue)
     units = bench.sip.pe(0, 0).units
     nbytes = 2 * (case.m * case.k + case.k * case.n + case.m * case.n)
-    busy = [unit.busy_ps for unit in units.values()] + [nbytes * NS // 64]
+    busy = [unit.busy_ps for unit in units] + [nbytes * NS // 64]
     (parts,) = found
     span = sum(parts)
     least = max(busy)

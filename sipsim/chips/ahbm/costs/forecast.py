@@ -42,6 +42,7 @@ from sipsim.chips.ahbm.pe.commands import (
     Rearrange,
     Reduce,
     View,
+    math_work,
 )
 from sipsim.chips.ahbm.pe.tcm import Array, Handle
 from sipsim.chips.ahbm.plan import Plan
@@ -63,7 +64,7 @@ class CommandTimes:
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
         self._machine = Machine(plan.resolved, plan.ipcq)
-        self.math_ps = cache(lambda nbytes, is_special: sum_ps(self._machine.math(nbytes, is_special)))
+        self.math_ps = cache(lambda work: sum_ps(self._machine.math(work)))
         self._read_ps = cache(lambda place, memory, nbytes: sum_ps(self._machine.read(place, memory, nbytes)))
         self._write_ps = cache(lambda place, memory, nbytes: sum_ps(self._machine.write(place, memory, nbytes)))
         self._latch_ps = cache(lambda place, memory, nbytes: sum_ps(self._machine.latch(place, memory, nbytes)))
@@ -322,9 +323,9 @@ class CountingPe:
         self._run.counts[command.op] += 1
         for operand in command.handles:
             self._fetch(operand)
-        work = command.work
+        work = math_work(command)
         command.result.array = cast(Array, NoValues(command.shape, command.result_bytes))
-        self.advance(self.now_ps + self._run.times.math_ps(*work))
+        self.advance(self.now_ps + self._run.times.math_ps(work))
         return _ENDED
 
     def _view(self, command: View) -> Completion:

@@ -15,6 +15,8 @@ from sipsim.chips.ahbm.control import LaunchPath, Stretch
 from sipsim.chips.ahbm.gemm.pipeline import CYCLES, DMA_IN, DMA_OUT, EPILOGUE, FETCH, FILL, PARTS, STORE
 from sipsim.chips.ahbm.ipcq.messages import IpcqEndpoint, WireFormat
 from sipsim.chips.ahbm.memory.ports import MemoryPort, MemoryPorts
+from sipsim.chips.ahbm.pe.commands import MathWork
+from sipsim.chips.ahbm.pe.dma import PeTcm
 from sipsim.chips.ahbm.pe.math import PeMath
 from sipsim.chips.ahbm.system import System
 from sipsim.config.schema import ComponentsFile, IpcqKnobs, Resolved
@@ -195,7 +197,6 @@ class Machine:
         self._wire_format = WireFormat(knobs.hw_strict)
         self._ipcq_ps = ns_to_ps(components.pe_ipcq.overhead_ns)
         self._math = PeMath(components.pe_math)
-        self._math_start_ps = ns_to_ps(components.pe_math.overhead_ns)
         self._walk_ps = 0 if components.pe_mmu is None else ns_to_ps(components.pe_mmu.walk_ns)
         system = self.system
         self._memories = MemoryPorts(system.graph.memories, Engine())
@@ -401,12 +402,17 @@ class Machine:
         """A write by PE_DMA of what was not in the PE's TCM."""
         return self._write_to(place, address, nbytes)
 
-    def math(self, nbytes: int, is_special: bool = False) -> list[Term]:
-        """An operation of PE_MATH that goes over ``nbytes``, those of all passes."""
-        bytes_ps = self._math.latency_ps(nbytes, is_special) - self._math_start_ps
+    def math(self, work: MathWork) -> list[Term]:
+        """An operation of PE_MATH: the slower of its unit and of the ports of the TCM."""
+        tcm = PeTcm(0, self._memories, Node("pe", 0, 0))
+        name, bytes_ps = (
+            SPECIAL if work.is_special else "PE_MATH, bytes",
+            self._math.span_ps(work.nbytes, work.is_special),
+        )
+        ports = self._span("tcm", tcm.port, bottleneck(tcm.passing(work).edges, work.nbytes).ps)
         return [
-            Term("PE_MATH, start of an operation", ("pe_math.overhead_ns",), self._math_start_ps),
-            Term(SPECIAL if is_special else "PE_MATH, bytes", ("pe_math.bandwidth_GBps",), bytes_ps),
+            Term("PE_MATH, start of an operation", ("pe_math.overhead_ns",), self._math.overhead_ps),
+            _longest((Term(name, ("pe_math.bandwidth_GBps",), bytes_ps), ports)),
         ]
 
     def product(self, place: Place, operands: int, outputs: int, way_ps: tuple[Ps, ...]) -> list[Term]:

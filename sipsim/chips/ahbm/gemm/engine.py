@@ -243,7 +243,6 @@ class GemmEngine(CommandEngine):
         return Stages(
             self._engine,
             self._pe.units,
-            self._pe.mover,
             self._pe.dma,
             times.cycle_ps,
             times.move_ps,

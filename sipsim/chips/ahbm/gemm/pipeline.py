@@ -5,13 +5,13 @@ at a time; a token takes two events, an output some more.
 """
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import Final, NamedTuple, Protocol
 
 from sipsim.chips.ahbm.gemm.tiling import Tiling
 from sipsim.chips.ahbm.pe.dma import PeDma
-from sipsim.chips.ahbm.pe.engine import GEMM, MATH, Mover, Unit
+from sipsim.chips.ahbm.pe.engine import Units
 from sipsim.core.engine import Engine
 
 Ps = int
@@ -140,7 +140,7 @@ class Transfers(Protocol):
 class Stages(NamedTuple):
     """The parts that the stages use, and their times.
 
-    ``mover``: PE_FETCH_STORE, whose transfers within the PE are ``dma``'s. ``cycle_ps``: of the array.
+    ``dma``: it moves what PE_FETCH_STORE moves within the PE. ``cycle_ps``: of the array.
     ``move_ps``: start-up of PE_FETCH_STORE. ``epilogue_ps``: of an output of so many cells.
     ``sum_bytes``: which the first token of an output fetches for each cell; 0 where sums start at zero.
     ``stored_bytes``: of a cell. ``loads``: how many may be on their way; 0 where the operands are in the TCM. Beside
@@ -149,8 +149,7 @@ class Stages(NamedTuple):
     """
 
     engine: Engine
-    units: Mapping[str, Unit]
-    mover: Mover
+    units: Units
     dma: PeDma
     cycle_ps: Ps
     move_ps: Ps
@@ -194,7 +193,7 @@ class Pipeline:
         self._transfers: Transfers | None = transfers
         self._ended: Callable[[Times, Times], None] | None = ended
         self._division = Division(start_ps)
-        self._mover, self._array, self._math = stages.mover, stages.units[GEMM], stages.units[MATH]
+        self._math, self._array, self._mover = stages.units
         self._last_move: Stage | None = None
         self._last_math: Stage | None = None
         has_loads = bool(stages.loads)
@@ -308,14 +307,22 @@ class Pipeline:
         if self._missing_rows:
             self._without_row.append(tile)
         elif ps:
-            now_ps = self._engine.now_ps
-            start_ps, last = self._math.take(now_ps, ps), self._last_math
-            if last is not None and now_ps < last.end_ps <= start_ps:
-                before = last
-            stage = self._last_math = self._division.stage(EPILOGUE, start_ps, start_ps + ps, before)
-            self._engine.at(stage.end_ps, partial(self._finish, tile, stage))
+            self._math.when_free(partial(self._work_on_output, tile, ps, before, self._engine.now_ps))
         else:
             self._finish(tile, before)
+
+    def _work_on_output(self, tile: int, ps: Ps, before: Stage, ready_ps: Ps) -> None:
+        """PE_MATH begins the epilogue of an output that was ready at ``ready_ps``."""
+        begun_ps, last = self._engine.now_ps, self._last_math
+        if last is not None and last.end_ps > ready_ps:
+            before = last
+        stage = self._last_math = self._division.stage(EPILOGUE, begun_ps, begun_ps + ps, before)
+        self._engine.at(stage.end_ps, partial(self._worked_on_output, tile, stage, begun_ps))
+
+    def _worked_on_output(self, tile: int, stage: Stage, begun_ps: Ps) -> None:
+        self._math.end(begun_ps, stage.end_ps)
+        self._math.go_on()
+        self._finish(tile, stage)
 
     def _row_loaded(self, begun_ps: Ps) -> None:
         stage = self._division.stage(DMA_IN, begun_ps, self._engine.now_ps, self._division.start)

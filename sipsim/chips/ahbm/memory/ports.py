@@ -17,7 +17,6 @@ from sipsim.chips.ahbm.memory.store import Block
 from sipsim.chips.ahbm.mesh import MemoryPart
 from sipsim.config.schema import MemoryCost, NoParams, Positive, Section, TcmCost
 from sipsim.core.engine import Engine
-from sipsim.core.errors import InvariantViolation
 from sipsim.core.registry import Registry
 from sipsim.core.units import gbytes_per_s_to_bps, ns_to_ps
 from sipsim.fabric.graph import Edge, FixedBytes, Node, Route, bottleneck
@@ -121,6 +120,16 @@ class MemoryPort:
         """The time until a write ends whose last byte is here now."""
         return self.least_write_ps
 
+    def passing(self, nbytes: int, read: Iterable[Block], written: Block) -> Route:
+        """The route of ``nbytes`` that pass an engine at this node, which reads blocks and writes one as it goes."""
+        accesses = [*((each, True) for each in read), (written, False)]
+        taken: dict[str, int] = {}
+        for block, is_read in accesses:
+            for name, of_edge in self.loads(block, is_read):
+                taken[name] = taken.get(name, 0) + (of_edge or block.nbytes)
+        loads = tuple([(name, 0 if total == nbytes else total) for name, total in taken.items()])
+        return self._over(self.here, loads, True)
+
     def edge(self, name: str, nbytes: int = 0) -> Edge:
         """One of the memory's edges, taken for ``nbytes``; 0: for those that a transfer carries."""
         return Edge(self.node, self.node, 0, 0, self.bandwidths[name], FixedBytes(nbytes) if nbytes else None, name)
@@ -134,8 +143,8 @@ class MemoryPort:
             if len(self._routes) >= _ROUTES_KEPT:
                 self._routes.clear()
             own = [self.edge(*load) for load in loads]
-            edges = [*own, *route.edges] if is_read else [*route.edges, *own]
-            known = self._routes[id(route), is_read, loads] = route, route._replace(edges=_each_once(edges))
+            edges = (*own, *route.edges) if is_read else (*route.edges, *own)
+            known = self._routes[id(route), is_read, loads] = route, route._replace(edges=edges)
         return known[1]
 
     def read_span_ps(self, nbytes: int) -> Ps:
@@ -149,8 +158,8 @@ class MemoryPort:
     def copy_span_ps(self, src: int, dst: int, nbytes: int) -> Ps:
         """Least time of a copy within the memory, from an address to another, beside ``least_read_ps`` and
         ``least_write_ps``: bytes are written as they are read."""
-        read = self.reading(Block.piece(src, nbytes)).route
-        return bottleneck(self.writing(Block.piece(dst, nbytes), read).edges, nbytes).ps
+        route = self.passing(nbytes, (Block.piece(src, nbytes),), Block.piece(dst, nbytes))
+        return bottleneck(route.edges, nbytes).ps
 
     def read_terms(self) -> tuple[AccessTerm, ...]:
         """What ``least_read_ps`` is made of."""
@@ -159,19 +168,6 @@ class MemoryPort:
     def write_terms(self) -> tuple[AccessTerm, ...]:
         """What ``least_write_ps`` is made of."""
         return (AccessTerm("write access", "write_latency_ns", self.least_write_ps),)
-
-
-def _each_once(edges: Iterable[Edge]) -> tuple[Edge, ...]:
-    """A transfer that takes an edge of a memory twice, as a copy within it does, takes it for all bytes of both."""
-    found: dict[Edge, Edge] = {}
-    for edge in edges:
-        key = edge.shared
-        taken = found.get(key)
-        if taken is not None and None in (taken.framing, edge.framing):
-            raise InvariantViolation(f"{edge.name} is taken twice, for bytes that are not known")
-        both = None if taken is None else FixedBytes(taken.wire_bytes(0) + edge.wire_bytes(0))
-        found[key] = edge if both is None else edge._replace(framing=both)
-    return tuple(found.values())
 
 
 MEMORY_KINDS: Registry[type[MemoryPort]] = Registry(
@@ -255,7 +251,7 @@ class TcmPorts(MemoryPort):
 
     ``read_latency_ns`` and ``write_latency_ns`` of the section come on top. Loads and stores of the PE, copies,
     messages that arrive in its rings, and what PE_GEMM fetches and stores (:mod:`sipsim.chips.ahbm.gemm.pipeline`) use
-    the same ports. Limits: no banks within a port; what PE_MATH reads and writes is not counted.
+    the same ports.
     """
 
     Params = TcmParams

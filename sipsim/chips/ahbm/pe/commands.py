@@ -246,6 +246,22 @@ class Make(NamedTuple):
         return self.result_bytes, False
 
 
+class MathWork(NamedTuple):
+    """The work of an operation of PE_MATH: the ``nbytes`` that it goes over, by a special function or not, and the
+    bytes that it reads in the TCM and writes there.
+    """
+
+    nbytes: int
+    is_special: bool
+    read_bytes: int
+    written_bytes: int
+
+
+def math_work(command: MathOp | Reduce | Cast | Rearrange | Make) -> MathWork:
+    """The work of a command of PE_MATH."""
+    return MathWork(*command.work, sum([each.nbytes for each in command.handles]), command.result_bytes)
+
+
 class View(NamedTuple):
     """The values of ``operand`` in another shape, or a part of them: as many as fill ``dims``, from the one of number
     ``first`` on. No bytes move, and it takes no room of its own.

@@ -17,11 +17,12 @@ from sipsim.chips.ahbm.ipcq.messages import WireFormat
 from sipsim.chips.ahbm.memory.ports import MemoryPort, MemoryPorts, Reading
 from sipsim.chips.ahbm.memory.store import Block, MemoryStore
 from sipsim.chips.ahbm.mesh import Graph
+from sipsim.chips.ahbm.pe.commands import MathWork
 from sipsim.config.schema import PeDma as PeDmaCost
 from sipsim.core.engine import Engine
 from sipsim.core.errors import MemoryAccessError
 from sipsim.fabric.channels import COMM, COMPUTE
-from sipsim.fabric.graph import Node, Route
+from sipsim.fabric.graph import Node, Route, bottleneck
 from sipsim.fabric.transport import Transport
 
 Ps = int
@@ -68,6 +69,13 @@ class PeTcm:
         """The route of data that come to the PE over ``route``; without one, from its engines."""
         block = self._block(nbytes)
         return route or self.port.here if block is None else self.port.writing(block, route)
+
+    def passing(self, work: MathWork) -> Route:
+        """The route of an operation of PE_MATH."""
+        read, written = self._block(work.read_bytes), self._block(work.written_bytes)
+        if written is None:
+            return self.port.here
+        return self.port.passing(work.nbytes, () if read is None else (read,), written)
 
     def landed_ps(self, nbytes: int) -> Ps:
         """The time until data have landed whose last byte is here now."""
@@ -197,11 +205,10 @@ class PeDma:
         Bytes are written as they come, within the TCM too. Where reads and writes share its port, both take it.
         """
         block, tcm = Block.piece(src, nbytes), self.tcm.port
-        memory_node, port = self._memory_at(src)
-        if memory_node == self._node:
-            target, reading = Block.piece(self.tcm.address, nbytes), port.reading(block)
-            reading = reading._replace(route=tcm.writing(target, reading.route))
-            self._within(reading, nbytes, COMM, "copies", lambda: self._after(tcm.written_ps(target), done))
+        if self._memory_at(src)[0] == self._node:
+            target = Block.piece(self.tcm.address, nbytes)
+            copying = Reading(tcm.passing(nbytes, (block,), target), tcm.least_read_ps, 0)
+            self._within(copying, nbytes, COMM, "copies", lambda: self._after(tcm.written_ps(target), done))
             return
         rest_ps = 0 if tcm.bandwidths else tcm.least_write_ps
         self._read(block, lambda _data: self._after(rest_ps, done), COMM)
@@ -247,6 +254,15 @@ class PeDma:
         """As :meth:`fetch`, of a write."""
         landed = partial(self._when_landed, nbytes, done)
         self._within(Reading(self.tcm.landing(nbytes), delay_ps, 0), nbytes, COMPUTE, "stores", landed)
+
+    def pass_math(self, work: MathWork, delay_ps: Ps, span_ps: Ps, shares: bool, done: Callable[[], None]) -> None:
+        """The time of an operation of PE_MATH, which reads and writes the TCM as it goes: it begins in ``delay_ps``,
+        and takes at least ``span_ps``. ``shares``: the TCM's ports, with all else."""
+        route = self.tcm.passing(work)
+        if shares:
+            self._within(Reading(route, delay_ps, span_ps), work.nbytes, COMPUTE, "operations", done)
+        else:
+            self._after(delay_ps + bottleneck(route.edges, work.nbytes, span_ps).ps, done)
 
     def _when_landed(self, nbytes: int, done: Callable[[], None]) -> None:
         self._after(self.tcm.landed_ps(nbytes), done)

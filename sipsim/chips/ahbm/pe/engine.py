@@ -9,10 +9,10 @@ performs it, and the fields of its op log record (:func:`sipsim.records.oplog.re
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import takewhile
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
 
 from sipsim.chips.ahbm.ipcq.invariants import InvariantChecker
 from sipsim.chips.ahbm.ipcq.messages import FETCH, IN_PLACE
@@ -197,9 +197,8 @@ class Unit:
         self.busy_ps += ps
 
 
-class Mover(Unit):
-    """A unit whose work is a transfer, so when that ends is known then. Others wait in the order in which they come,
-    behind what the end of the one before makes ready."""
+class TransferUnit(Unit):
+    """A unit whose work moves bytes, so its end is known when it comes. Others wait in the order in which they come."""
 
     __slots__ = ("_is_busy", "_waiting")
 
@@ -209,7 +208,7 @@ class Mover(Unit):
         self._waiting: deque[Callable[[], None]] = deque()
 
     def when_free(self, begin: Callable[[], None]) -> None:
-        """Call ``begin`` when nothing is moved, now or later: it moves something then."""
+        """Call ``begin`` when the unit is free, now or later: its work begins then."""
         if self._is_busy:
             self._waiting.append(begin)
         else:
@@ -217,7 +216,7 @@ class Mover(Unit):
             begin()
 
     def end(self, begin_ps: Ps, end_ps: Ps) -> None:
-        """What was moved from ``begin_ps`` on is there now."""
+        """The work that began at ``begin_ps`` ends now."""
         self.take(begin_ps, end_ps - begin_ps)
         self._is_busy = False
 
@@ -225,6 +224,19 @@ class Mover(Unit):
         """Let the next one begin, unless another one has."""
         if self._waiting and not self._is_busy:
             self.when_free(self._waiting.popleft())
+
+
+class Units(NamedTuple):
+    """The engines of a PE that work on data: PE_MATH, the array of PE_GEMM, PE_FETCH_STORE."""
+
+    math: TransferUnit
+    gemm: Unit
+    fetch_store: TransferUnit
+
+    @classmethod
+    def idle(cls) -> "Units":
+        """Engines that have done nothing yet."""
+        return cls(TransferUnit(MATH), Unit(GEMM), TransferUnit(FETCH_STORE))
 
 
 class PlanParts(Protocol):
@@ -250,8 +262,7 @@ class SipParts(Protocol):
 class PeParts(Protocol):
     """What engines use of their PE. ``phase``: that of its kernel, empty for none. ``run``: the index of the collective
     that its kernel belongs to, among those of the SIP; None for another kernel.
-    ``room``: for what the kernel holds, None where that takes none. ``units``: its engines, by their names;
-    ``mover``: PE_FETCH_STORE.
+    ``room``: for what the kernel holds, None where that takes none.
     """
 
     cube: int
@@ -264,8 +275,7 @@ class PeParts(Protocol):
     cpu: PeCpu
     room: KernelRoom | None
     task: Task | None
-    units: Mapping[str, Unit]
-    mover: Mover
+    units: Units
 
 
 class CommandEngine(ABC):

@@ -4,7 +4,7 @@
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cached_property, partial
 from typing import Any
 
@@ -22,16 +22,16 @@ from sipsim.chips.ahbm.pe.commands import (
     Rearrange,
     Reduce,
     View,
+    math_work,
 )
-from sipsim.chips.ahbm.pe.engine import MATH as MATH_UNIT
 from sipsim.chips.ahbm.pe.engine import CommandEngine, PeParts, SipParts, engine_for
 from sipsim.chips.ahbm.pe.tcm import Array, Handle
 from sipsim.config.schema import PeMath as PeMathCost
-from sipsim.core.arithmetic.operations import OPERATIONS, along_axis, cast, elementwise
+from sipsim.core.arithmetic.operations import along_axis, cast, elementwise
 from sipsim.core.dtypes import DTYPES, DType
 from sipsim.core.task import Task
 from sipsim.core.units import drain_ps, gbytes_per_s_to_bps, ns_to_ps
-from sipsim.records.oplog import DIGITS, FIELDS, as_text, record_kind, shape_of, values_as_text
+from sipsim.records.oplog import DIGITS, as_text, record_kind, shape_of, values_as_text
 from sipsim.records.replay import ReplayPe, WrongRecord, replays
 
 MATH = record_kind("math", "op", "dtype", "shape", "operands", "result")
@@ -68,7 +68,7 @@ class PeMath:
 
     def __init__(self, cost: PeMathCost) -> None:
         self._cost = cost
-        self._overhead_ps = ns_to_ps(cost.overhead_ns)
+        self.overhead_ps = ns_to_ps(cost.overhead_ns)
         self._bps = gbytes_per_s_to_bps(cost.bandwidth_GBps)
 
     @cached_property
@@ -77,7 +77,11 @@ class PeMath:
 
     def latency_ps(self, nbytes: int, is_special: bool = False) -> int:
         """Time of one operation that goes over ``nbytes``, those of all passes."""
-        return self._overhead_ps + drain_ps(nbytes, self._special_bps if is_special else self._bps)
+        return self.overhead_ps + self.span_ps(nbytes, is_special)
+
+    def span_ps(self, nbytes: int, is_special: bool = False) -> int:
+        """Time to go over ``nbytes``."""
+        return drain_ps(nbytes, self._special_bps if is_special else self._bps)
 
 
 @engine_for(MathOp, Reduce, Cast, Rearrange, Make)
@@ -101,30 +105,26 @@ class MathEngine(CommandEngine):
         self._fetch(completion, self._work)
 
     def _work(self, completion: Completion) -> None:
-        latency_ps = self._math.latency_ps(*completion.command.work)
-        start_ps, unit = max(completion.start_ps, self._engine.now_ps), self._pe.units[MATH_UNIT]
+        completion.value = completion.value, math_work(completion.command)
         if self.queue is None:
-            unit.count(latency_ps)
+            self._go_over(completion)
         else:
-            start_ps = unit.take(start_ps, latency_ps)
-        self._engine.at(start_ps + latency_ps, partial(self._compute, completion))
+            self._pe.units.math.when_free(partial(self._go_over, completion))
 
-    def _compute(self, completion: Completion) -> None:
+    def _go_over(self, completion: Completion) -> None:
+        _, work = completion.value
+        delay_ps, span_ps = self._delay_ps(completion), self._math.span_ps(work.nbytes, work.is_special)
+        ended = partial(self._compute, completion, self._engine.now_ps + delay_ps)
+        self._pe.dma.pass_math(work, delay_ps + self._math.overhead_ps, span_ps, self.queue is not None, ended)
+
+    def _compute(self, completion: Completion, start_ps: int) -> None:
+        unit, now_ps = self._pe.units.math, self._engine.now_ps
+        if self.queue is None:
+            unit.count(now_ps - start_ps)
+        else:
+            unit.end(start_ps, now_ps)
+            unit.go_on()
         self._end(completion, *_PERFORM[type(completion.command)](completion.command))
-
-
-def work_of_record(kind: str, fields: Sequence[Any]) -> tuple[int, bool]:
-    """What ``work`` of its command was, by a record of PE_MATH."""
-    named = dict(zip(FIELDS[kind], fields, strict=True))
-    dtype, to = named["dtype"], named.get("result_dtype", named["dtype"])
-    elements = math.prod(shape_of(named["shape"]))
-    if kind == MATH:
-        operation = OPERATIONS[named["op"]]
-        return elements * DTYPES[dtype].itemsize * operation.passes, operation.is_special
-    if kind == REARRANGE:
-        elements = math.prod(shape_of(named["result_shape"]))
-    width = DTYPES[dtype].itemsize
-    return elements * (max(width, DTYPES[to].itemsize) if kind == CAST else width), False
 
 
 def _operate(command: MathOp) -> tuple[object, ...]:
