@@ -12,7 +12,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 
 import msgspec
 
-from sipsim.chips.ahbm.address import MIB, PhysAddr, add_space, tcm_map
+from sipsim.chips.ahbm.address import MIB, PhysAddr, TcmMap, add_space, tcm_map
 from sipsim.config.schema import MemoryCost, NoParams, Resolved, Section, TcmCost
 from sipsim.config.schema import Node as NodeCost
 from sipsim.core.errors import ConfigError
@@ -83,10 +83,11 @@ class Part(ABC):
 
 
 class MemorySection(NamedTuple):
-    """The costs of a memory, and the key path at which they stand in the config."""
+    """The costs of a memory, the key path at which they stand in the config, and the regions of a TCM."""
 
     path: tuple[str, ...]
     cost: MemoryCost | TcmCost
+    regions: TcmMap | None = None
 
 
 class MemoryPart(Part):
@@ -341,7 +342,7 @@ class PePort(MemoryPart):
         return self.components.pe_dma
 
     def memory(self) -> MemorySection:
-        return MemorySection(("tcm",), self.components.tcm)
+        return MemorySection(("tcm",), self.components.tcm, tcm_map(self.components.tcm_layout))
 
     def capacity_bytes(self) -> int:
         return tcm_map(self.components.tcm_layout).size

@@ -46,7 +46,7 @@ CONTROL_RULES: tuple[Rule, ...] = (
 def known_memory_kinds(resolved: Resolved) -> Problem | None:
     """``kind`` of every memory is registered."""
     for part in memory_parts(resolved):
-        path, cost = part.memory()
+        path, cost, _ = part.memory()
         problem = unregistered((*path, "kind"), cost.kind, MEMORY_KINDS) if cost.kind is not None else None
         if problem:
             return problem
@@ -56,7 +56,7 @@ def known_memory_kinds(resolved: Resolved) -> Problem | None:
 def memory_params_fit_kind(resolved: Resolved) -> Problem | None:
     """``params`` of every memory are exactly its kind's, and fit each other and the memory's size."""
     for part in memory_parts(resolved):
-        path, cost = part.memory()
+        path, cost, _ = part.memory()
         kind = MEMORY_KINDS.get(cost.kind or FIXED_LATENCY)
         fitted = convert_part(cost.params, kind.Params, (*path, "params"))
         if isinstance(fitted, Problem):
@@ -80,7 +80,7 @@ def pages_are_powers_of_two(resolved: Resolved) -> Problem | None:
 def unused_keys(resolved: Resolved) -> Iterator[Problem]:
     """Keys of memories that their kinds do not use."""
     for part in memory_parts(resolved):
-        path, cost = part.memory()
+        path, cost, _ = part.memory()
         name = cost.kind or FIXED_LATENCY
         for key, instead in MEMORY_KINDS.get(name).unused.items():
             here = dotted(path)

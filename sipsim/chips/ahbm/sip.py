@@ -126,7 +126,8 @@ class Pe:
         self.units = Units.idle()
         self.ipcq = self._make_ipcq(sip)
         layout = sip.plan.resolved.components.tcm_layout
-        self.room = KernelRoom(layout, cube, pe, sip.checker is not None) if layout.handles_take_room else None
+        place, has_banks = (sip.sip, cube, pe), self.dma.tcm.port.depends_on_address
+        self.room = KernelRoom(layout, place, has_banks, sip.checker is not None) if layout.handles_take_room else None
         scheduler = Scheduler(sip, self)
         self.submit = scheduler.submit
         self.phase = ""

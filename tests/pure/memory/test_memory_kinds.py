@@ -180,7 +180,7 @@ def test_a_copy_takes_the_port_of_each_end_once() -> None:
 @pytest.mark.parametrize(("ports", "rate"), [("read_and_write", 32), ("shared", 16)])
 def test_a_copy_within_a_tcm_takes_a_shared_port_twice(ports: str, rate: int) -> None:
     made, ends = bench(tcm(32, ports)), list[int]()
-    made.sip.pe(0, 0).dma.latch(at("tcm", 8192), 4096, lambda: ends.append(made.engine.now_ps))
+    made.sip.pe(0, 0).dma.latch(at("tcm", 8192), at("tcm"), 4096, lambda: ends.append(made.engine.now_ps))
     assert only(made, ends) == 1_000 + 4096 * 1000 // rate + 1_000
 
 
@@ -217,9 +217,10 @@ def test_an_uncontended_read_costs_as_many_events_as_with_a_fixed_latency() -> N
 def test_a_copy_within_an_idle_tcm_takes_what_its_port_says(settings: dict[str, object], seed: int) -> None:
     """Of any bytes at any address."""
     draw = random.Random(seed)
-    made, nbytes, src = bench(settings), draw.randrange(1, 2000), at("tcm", draw.randrange(1 << 12))
+    made, nbytes = bench(settings), draw.randrange(1, 2000)
+    src, dst = at("tcm", draw.randrange(1 << 12)), at("tcm", draw.randrange(1 << 12))
     port = made.sip.memory_ports.at("tcm", Node("pe", 0, 0))
     ends: list[int] = []
-    made.sip.pe(0, 0).dma.latch(src, nbytes, lambda: ends.append(made.engine.now_ps))
-    copy_ps = port.copy_span_ps(src, at("tcm"), nbytes)
+    made.sip.pe(0, 0).dma.latch(src, dst, nbytes, lambda: ends.append(made.engine.now_ps))
+    copy_ps = port.copy_span_ps(src, dst, nbytes)
     assert only(made, ends) == port.least_read_ps + copy_ps + port.least_write_ps

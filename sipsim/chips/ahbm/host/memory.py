@@ -24,6 +24,7 @@ from sipsim.chips.ahbm.sip import Pe
 from sipsim.chips.api.bridge import Bridge, GreenletBridge
 from sipsim.core.dtypes import DType
 from sipsim.core.errors import InvariantViolation, MemoryAccessError, OutOfMemoryError
+from sipsim.core.free_blocks import FreeBlocks
 
 
 class Block(NamedTuple):
@@ -125,39 +126,6 @@ MOST_HOLDERS = 5
 """Tensors that an out-of-memory error lists."""
 
 
-class FreeBlocks:
-    """The free memory of one PE's HBM: (offset, bytes) in order, no two of them adjacent."""
-
-    def __init__(self, nbytes: int) -> None:
-        self._blocks = [(0, nbytes)] if nbytes else []
-
-    def find(self, nbytes: int) -> int | None:
-        """The index of the first block of at least ``nbytes``."""
-        return next((index for index, (_, size) in enumerate(self._blocks) if nbytes <= size), None)
-
-    def take(self, index: int, nbytes: int) -> tuple[int, int]:
-        """The offset and size of what is cut off block ``index`` for ``nbytes``."""
-        offset, size = self._blocks[index]
-        taken = min(aligned(nbytes), size)
-        self._blocks[index : index + 1] = [(offset + taken, size - taken)] if size > taken else []
-        return offset, taken
-
-    def give(self, offset: int, size: int) -> None:
-        """Return a block, joined with its free neighbours."""
-        first = last = bisect_right(self._blocks, (offset, 0))
-        if first and sum(self._blocks[first - 1]) == offset:
-            first -= 1
-            offset, size = self._blocks[first][0], self._blocks[first][1] + size
-        if last < len(self._blocks) and offset + size == self._blocks[last][0]:
-            size += self._blocks[last][1]
-            last += 1
-        self._blocks[first:last] = [(offset, size)]
-
-    def sizes(self) -> list[int]:
-        """Bytes of each block."""
-        return [size for _, size in self._blocks]
-
-
 class AddressSpace:
     """The tensors of SIP ``sip``: ``room_bytes`` in the HBM of each PE, in ``memory``; a PE without any costs nothing.
 
@@ -223,7 +191,7 @@ class AddressSpace:
         """The next ``nbytes`` of virtual addresses, with a block of each PE that was found to have one."""
         blocks: dict[Place, Block] = {}
         for (cube, pe), index in found.items():
-            offset, block_bytes = self._free[cube, pe].take(index, nbytes)
+            offset, block_bytes = self._free[cube, pe].take(index, aligned(nbytes))
             pa = PhysAddr(self._sip, cube, pe, "hbm", offset).encode()
             self._memory.clear(pa, block_bytes)  # a kernel may have written there by its physical address
             blocks[cube, pe] = Block(pa, block_bytes)

@@ -94,7 +94,7 @@ class SendEngine(IpcqEngine):
         if isinstance(source, int):
             taken = Source(partial(self._sip.memory.read, source, nbytes), source, nbytes, dtype.name, dims)
         else:
-            taken = Source(source.array.tobytes, source.slot_pa, nbytes, dtype.name, dims)
+            taken = Source(source.array.tobytes, source.slot_pa, nbytes, dtype.name, dims, source.tcm_pa)
         start_ps, phase = self.now_on_cpu_ps(), self._pe.phase
         sending = Sending(command, start_ps, self._cause(), engine=self, source=taken, phase=phase)
         if not isinstance(source, int):
@@ -165,6 +165,12 @@ class Receiving(Completion, kw_only=True):
     slot: TakenSlot | None = None
     freed_ps: int = 0
     freed_by: int = 0
+
+    @property
+    def tcm_pa(self) -> int:
+        """Where its values will lie."""
+        address: int = self.command.result.tcm_pa
+        return address
 
     def wait(self, task: Task) -> None:
         """Its kernel waits from now on."""

@@ -280,13 +280,16 @@ Ps = int
 
 
 class Source(NamedTuple):
-    """A message to send: ``snapshot`` reads its bytes; PE_DMA fetches them from ``read_pa``, None for the PE."""
+    """A message to send: ``snapshot`` reads its bytes; PE_DMA fetches them from ``read_pa``, None for the PE, where
+    they are at ``tcm_pa``, 0 for any address of the TCM.
+    """
 
     snapshot: Callable[[], bytes]
     read_pa: int | None
     nbytes: int
     dtype: str
     shape: tuple[int, ...]
+    tcm_pa: int = 0
 
 
 class CopyTo(NamedTuple):
@@ -323,7 +326,8 @@ class SendRequest(Protocol):
 
 class ReceiveRequest(Protocol):
     """A receive posted at ``start_ps``. ``waits_since_ps``: since when its kernel waits for it, None while it does not.
-    ``copy_to``: the copy's destination, None to return the slot (ADR-0023 D9.5).
+    ``copy_to``: the copy's destination, None to return the slot (ADR-0023 D9.5). ``tcm_pa``: where its values will lie
+    in the TCM, 0 for any address.
 
     A message of another size is not copied. ``cause``: the span that released its command. ``freed_by``: the span that
     freed its slot, at ``freed_ps``.
@@ -336,6 +340,9 @@ class ReceiveRequest(Protocol):
     cause: int
     copy_to: CopyTo | None
     reason: object
+
+    @property
+    def tcm_pa(self) -> int: ...
 
     def waits(self, reason: Waiting) -> None:
         """It waits for something else now than its ``reason``."""

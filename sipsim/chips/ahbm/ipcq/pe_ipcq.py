@@ -36,7 +36,8 @@ class DataPlane(Protocol):
     ) -> None:
         """Write ``token.data`` to ``token.dst_addr``, from ``token.sent_ps`` on, and then call ``arrive`` there.
 
-        ``passed`` is told when its last byte passes PE_DMA.
+        ``read_pa``: where they lie, None for any address of the PE's TCM. ``passed`` is told when its last byte passes
+        PE_DMA.
         """
 
     def forget(self, queue: QueuePair) -> None:
@@ -316,7 +317,7 @@ class PeIpcq:
                 self._checker.forget(self.place, queue)
 
     def _send_now(self, queue: QueuePair, send: SendRequest, cause: int) -> None:
-        (snapshot, read_pa, nbytes, dtype, shape), seq = send.source, queue.my_head
+        (snapshot, read_pa, nbytes, dtype, shape, tcm_pa), seq = send.source, queue.my_head
         slot_pa = queue.next_tx_slot_pa()
         if self._look_up is not None and queue.has_va:
             slot_pa = self._look_up(queue.tx_slot_va(), nbytes)
@@ -343,7 +344,8 @@ class PeIpcq:
         queue.my_head += 1
         if self._checker is not None:
             self._checker.sent(self.place, queue, token)
-        self._data_plane.carry_token(queue, token, read_pa, send.passed if send.is_followed else None)
+        passed = send.passed if send.is_followed else None
+        self._data_plane.carry_token(queue, token, read_pa or tcm_pa or None, passed)
         if self._feed is not None:
             self._feed.values(token.data)
         send.sent(slot_pa, seq, span, sent_ps)

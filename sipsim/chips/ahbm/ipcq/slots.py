@@ -28,8 +28,8 @@ class Copier(Protocol):
     def copy(self, src: int, dst: int, data: bytes, done: Callable[[], None]) -> None:
         """Copy ``data`` from ``src`` to ``dst``."""
 
-    def latch(self, src: int, nbytes: int, done: Callable[[], None]) -> None:
-        """Copy ``nbytes`` at ``src`` to where the kernel's values lie in the PE's TCM; only the time of it."""
+    def latch(self, src: int, dst: int, nbytes: int, done: Callable[[], None]) -> None:
+        """Copy ``nbytes`` at ``src`` to ``dst``, where the kernel's values lie in the PE's TCM; only the time of it."""
 
 
 class SlotsContext(Protocol):
@@ -114,7 +114,7 @@ class Slots:
             receive.copy_to,
         )
         queue.blocked = True
-        name, address = ("latch", self._tcm_pa) if copy_to is None else ("copy", copy_to.address)
+        name, address = ("latch", receive.tcm_pa or self._tcm_pa) if copy_to is None else ("copy", copy_to.address)
 
         def copied() -> None:
             queue.blocked = False
@@ -123,7 +123,7 @@ class Slots:
             self._deliver(queue, copy)
 
         if copy_to is None:
-            self._copier.latch(slot_pa, taken.nbytes, copied)
+            self._copier.latch(slot_pa, address, taken.nbytes, copied)
         else:
             self._copier.copy(slot_pa, address, self._memory.read(slot_pa, taken.nbytes), copied)
 

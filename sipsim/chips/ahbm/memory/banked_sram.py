@@ -9,6 +9,7 @@ Limits: accesses that meet all banks share what these give together, and never w
 port and banks has the bandwidth of the port's edges.
 """
 
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 from msgspec import Meta
@@ -33,19 +34,46 @@ class Banks(Section, frozen=True):
     bank_bandwidth_GBps: Positive
 
 
+class BankSet:
+    """Banks that stretches of ``1 << stretch_bits`` bytes go round: an edge for each, and one for ``every`` bank."""
+
+    def __init__(self, every: str, names: Sequence[str], stretch_bits: int) -> None:
+        self._every = every
+        self._names = names
+        self._stretch_bits = stretch_bits
+
+    def bandwidths(self, bank_bps: int) -> dict[str, int]:
+        """Bytes a second of each edge, by name."""
+        return {self._every: len(self._names) * bank_bps, **dict.fromkeys(self._names, bank_bps)}
+
+    def loads(self, block: Block) -> tuple[Load, ...]:
+        """What an access to a block takes of the edges."""
+        banks, bits, met = len(self._names), self._stretch_bits, [0] * len(self._names)
+        for address in block.addresses:
+            offset = address & _OFFSET_MASK
+            first, last = offset >> bits, offset + block.row_bytes - 1 >> bits
+            rounds, more = divmod(last - first + 1, banks)
+            for at in range(banks if rounds else more):
+                met[(first + at) % banks] += rounds + (at < more)
+        every = (self._every, sum(met) << bits)
+        if all(met):
+            return (every,)
+        return (every, *[(name, count << bits) for name, count in zip(self._names, met, strict=True) if count])
+
+
 @MEMORY_KINDS.register("banked_sram")
 class BankedSram(MemoryPort):
     """``read_latency_ns`` and ``write_latency_ns`` of the section, and its banks."""
 
     Params = Banks
+    depends_on_address = True
     bandwidth_key = "params.bank_bandwidth_GBps"
 
     def __init__(self, cost: MemoryCost | TcmCost, engine: Engine, node: Node) -> None:
         super().__init__(cost, engine, node)
-        bank_bps, self._banks = gbytes_per_s_to_bps(self.params.bank_bandwidth_GBps), self.params.banks
-        self._stretch_bits = self.params.interleave_bytes.bit_length() - 1
-        self._names = [f"bank {number}" for number in range(self._banks)]
-        self.bandwidths = {"banks": self._banks * bank_bps, **dict.fromkeys(self._names, bank_bps)}
+        names = [f"bank {number}" for number in range(self.params.banks)]
+        self._banks = BankSet("banks", names, self.params.interleave_bytes.bit_length() - 1)
+        self.bandwidths = self._banks.bandwidths(gbytes_per_s_to_bps(self.params.bank_bandwidth_GBps))
 
     @classmethod
     def refusal(cls, params: Any, capacity_bytes: int) -> Refusal | None:
@@ -55,14 +83,4 @@ class BankedSram(MemoryPort):
         return None
 
     def loads(self, block: Block, is_read: bool) -> tuple[Load, ...]:
-        banks, bits, met = self._banks, self._stretch_bits, [0] * self._banks
-        for address in block.addresses:
-            offset = address & _OFFSET_MASK
-            first, last = offset >> bits, offset + block.row_bytes - 1 >> bits
-            rounds, more = divmod(last - first + 1, banks)
-            for at in range(banks if rounds else more):
-                met[(first + at) % banks] += rounds + (at < more)
-        every = ("banks", sum(met) << bits)
-        if all(met):
-            return (every,)
-        return (every, *[(name, count << bits) for name, count in zip(self._names, met, strict=True) if count])
+        return self._banks.loads(block)

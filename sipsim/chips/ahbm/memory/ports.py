@@ -9,10 +9,11 @@ their sum, and accesses share a memory as transfers share an edge (:mod:`sipsim.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import msgspec
 
+from sipsim.chips.ahbm.address import TcmMap
 from sipsim.chips.ahbm.memory.store import Block
 from sipsim.chips.ahbm.mesh import MemoryPart
 from sipsim.config.schema import MemoryCost, NoParams, Positive, Section, TcmCost
@@ -79,13 +80,16 @@ class MemoryPort:
     depend on when it begins, so it may be computed in advance. Writes end in the order in which their last bytes come.
     ``bandwidths``: of its edges in bytes a second, by name; ``bandwidth_key``: of its section, where they come from.
     ``unused``: keys of its section that have no effect, and the key that has it in place of each. ``waits``: of all
-    accesses so far, if it is a list. ``here``: the route to a part at its node.
+    accesses so far, if it is a list. ``here``: the route to a part at its node. ``depends_on_address``: what an access
+    takes depends on where it is. ``regions``: of a TCM.
     """
 
     Params: ClassVar[type[Section]] = NoParams
     is_constant: ClassVar[bool] = True
     bandwidth_key: ClassVar[str] = "params.bandwidth_GBps"
     unused: ClassVar[dict[str, str]] = {}
+    depends_on_address: bool = False
+    regions: TcmMap | None = None
 
     def __init__(self, cost: MemoryCost | TcmCost, engine: Engine, node: Node) -> None:
         self.params: Any = msgspec.convert(cost.params, self.Params)
@@ -177,8 +181,8 @@ MEMORY_KINDS: Registry[type[MemoryPort]] = Registry(
         "sipsim.chips.ahbm.memory.ports": (
             "fixed_latency",
             "latency_bandwidth",
-            "tcm_ports",
         ),
+        "sipsim.chips.ahbm.memory.tcm_ports": ("tcm_ports",),
         "sipsim.chips.ahbm.memory.hbm": ("hbm_controller",),
     },
 )
@@ -199,10 +203,10 @@ class MemoryPorts:
         """The port of a memory space at the node that serves it."""
         port = self._ports.get((space, node))
         if port is None:
-            cost = self._memories[space].memory().cost
-            kind = MEMORY_KINDS.get(cost.kind or FIXED_LATENCY)
-            port = self._ports[space, node] = kind(cost, self._engine, node)
-            port.waits = self._waits
+            section = self._memories[space].memory()
+            kind = MEMORY_KINDS.get(section.cost.kind or FIXED_LATENCY)
+            port = self._ports[space, node] = kind(section.cost, self._engine, node)
+            port.waits, port.regions = self._waits, section.regions
         return port
 
 
@@ -236,37 +240,3 @@ class LatencyBandwidth(MemoryPort):
 
     def loads(self, block: Block, is_read: bool) -> tuple[Load, ...]:
         return (("port", block.nbytes),)
-
-
-class TcmParams(Section, frozen=True):
-    """``ports``: one for reads and one for writes, or one for both. ``bandwidth_GBps``: of each."""
-
-    bandwidth_GBps: Positive
-    ports: Literal["read_and_write", "shared"] = "read_and_write"
-
-
-@MEMORY_KINDS.register("tcm_ports")
-class TcmPorts(MemoryPort):
-    """A PE's own memory: a port for reads and one for writes, or one for both, ``params.bandwidth_GBps`` each.
-
-    ``read_latency_ns`` and ``write_latency_ns`` of the section come on top. Loads and stores of the PE, copies,
-    messages that arrive in its rings, and what PE_GEMM fetches and stores (:mod:`sipsim.chips.ahbm.gemm.pipeline`) use
-    the same ports.
-    """
-
-    Params = TcmParams
-
-    def __init__(self, cost: MemoryCost | TcmCost, engine: Engine, node: Node) -> None:
-        super().__init__(cost, engine, node)
-        self._is_shared = self.params.ports == "shared"
-        names = ("port",) if self._is_shared else ("read port", "write port")
-        self.bandwidths = dict.fromkeys(names, gbytes_per_s_to_bps(self.params.bandwidth_GBps))
-
-    def loads(self, block: Block, is_read: bool) -> tuple[Load, ...]:
-        if self._is_shared:
-            return (("port", block.nbytes),)
-        return _READ if is_read else _WRITE
-
-
-_READ: tuple[Load, ...] = (("read port", 0),)
-_WRITE: tuple[Load, ...] = (("write port", 0),)

@@ -8,7 +8,7 @@ neither waits for the other in PE_DMA, and the fabric arbitrates on shared edges
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, Protocol
 
@@ -22,7 +22,7 @@ from sipsim.config.schema import PeDma as PeDmaCost
 from sipsim.core.engine import Engine
 from sipsim.core.errors import MemoryAccessError
 from sipsim.fabric.channels import COMM, COMPUTE
-from sipsim.fabric.graph import Node, Route, bottleneck
+from sipsim.fabric.graph import Node, Route
 from sipsim.fabric.transport import Transport
 
 Ps = int
@@ -50,41 +50,46 @@ class DmaContext(Protocol):
     def graph(self) -> Graph: ...
 
 
+Piece = tuple[int, int]
+"""An address and bytes."""
+
+
 class PeTcm:
     """A PE's TCM, for what its kernel holds: without effect where it has no bandwidth of its own.
 
-    ``address``: the first byte of the kernel's region.
+    ``address``: the first byte of the kernel's region, where data lie whose address is not said.
     """
 
     def __init__(self, sip: int, ports: MemoryPorts, node: Node) -> None:
         self.port = ports.at("tcm", node)
         self.address = PhysAddr(sip, node.cube, int(node.place), "tcm", 0).encode()
 
-    def leaving(self, nbytes: int, route: Route | None = None) -> Reading:
-        """Begin to read data that leave the PE over ``route``; without one, to its engines."""
-        block = self._block(nbytes)
+    def leaving(self, nbytes: int, route: Route | None = None, address: int = 0) -> Reading:
+        """Begin to read data at ``address`` that leave the PE over ``route``; without one, to its engines."""
+        block = self._block(nbytes, address)
         return Reading(route or self.port.here, 0, 0) if block is None else self.port.reading(block, route)
 
-    def landing(self, nbytes: int, route: Route | None = None) -> Route:
-        """The route of data that come to the PE over ``route``; without one, from its engines."""
-        block = self._block(nbytes)
+    def landing(self, nbytes: int, route: Route | None = None, address: int = 0) -> Route:
+        """The route of data that come to ``address`` over ``route``; without one, from the PE's engines."""
+        block = self._block(nbytes, address)
         return route or self.port.here if block is None else self.port.writing(block, route)
 
-    def passing(self, work: MathWork) -> Route:
-        """The route of an operation of PE_MATH."""
-        read, written = self._block(work.read_bytes), self._block(work.written_bytes)
+    def passing(self, work: MathWork, operands: Iterable[Piece] = (), result: int = 0) -> Route:
+        """The route of an operation of PE_MATH. ``operands``, ``result``: where they lie, if that matters."""
+        read = [self._block(nbytes, address) for address, nbytes in operands or ((0, work.read_bytes),)]
+        written = self._block(work.written_bytes, result)
         if written is None:
             return self.port.here
-        return self.port.passing(work.nbytes, () if read is None else (read,), written)
+        return self.port.passing(work.nbytes, [each for each in read if each is not None], written)
 
     def landed_ps(self, nbytes: int) -> Ps:
         """The time until data have landed whose last byte is here now."""
         block = self._block(nbytes)
         return 0 if block is None else self.port.written_ps(block)
 
-    def _block(self, nbytes: int) -> Block | None:
+    def _block(self, nbytes: int, address: int = 0) -> Block | None:
         """Where data of the kernel are; None if they take no time there."""
-        return Block.piece(self.address, nbytes) if self.port.bandwidths and nbytes else None
+        return Block.piece(address or self.address, nbytes) if self.port.bandwidths and nbytes else None
 
 
 class PeDma:
@@ -127,36 +132,35 @@ class PeDma:
         """
         self._memory_at(address)
 
-    def read(
-        self, address: int, nbytes: int, done: Callable[[bytes], None], vc: int = COMPUTE, delay_ps: Ps = 0
-    ) -> None:
-        """Fetch ``nbytes``; ``done(data)`` when all are here. The memory is read when the first one leaves it."""
-        self._read(Block.piece(address, nbytes), done, vc, delay_ps)
+    def read(self, address: int, nbytes: int, done: Callable[[bytes], None], delay_ps: Ps = 0, to: int = 0) -> None:
+        """Fetch ``nbytes`` to an address of the TCM, 0 for any; ``done(data)`` when all are here. The memory is read
+        when the first one leaves it."""
+        self._read(Block.piece(address, nbytes), done, COMPUTE, delay_ps, to)
 
-    def read_block(self, block: Block, done: Callable[[bytes], None], vc: int = COMPUTE, delay_ps: Ps = 0) -> None:
+    def read_block(self, block: Block, done: Callable[[bytes], None], delay_ps: Ps = 0, to: int = 0) -> None:
         """Fetch the bytes of a block, by one command and one transfer; else as :meth:`read`.
 
         A block in one piece takes exactly what :meth:`read` does.
         """
-        self._read(block.joined, done, vc, delay_ps)
+        self._read(block.joined, done, COMPUTE, delay_ps, to)
 
     def copy(self, src: int, dst: int, data: bytes, done: Callable[[], None]) -> None:
         """Move ``data``, the present content of ``src``, to ``dst`` over ``vc_comm``: a read and then a write."""
         nbytes = len(data)
         target = Block.piece(dst, nbytes)
         passed = partial(self._write, target, data, done, COMM, leaves=False)
-        self._read(Block.piece(src, nbytes), lambda _data: passed(), COMM, 0, lands=False)
+        self._read(Block.piece(src, nbytes), lambda _data: passed(), COMM, lands=False)
 
     def _replies(self, memory_node: Node, vc: int) -> Any:
         """What a memory sends back to this engine."""
         return self._context.fabric.train((memory_node, self._node, self._engine), vc, is_reply=True)
 
-    def write(self, address: int, data: bytes, done: Callable[[], None], vc: int = COMPUTE, delay_ps: Ps = 0) -> None:
-        """Write ``data`` of the PE; ``done()`` when the acknowledgement has arrived."""
-        self.write_block(Block.piece(address, len(data)), data, done, vc, delay_ps)
+    def write(self, address: int, data: bytes, done: Callable[[], None], delay_ps: Ps = 0, source: int = 0) -> None:
+        """Write ``data`` at an address of the TCM, 0 for any; ``done()`` when the acknowledgement has arrived."""
+        self.write_block(Block.piece(address, len(data)), data, done, delay_ps, source)
 
     def write_block(
-        self, block: Block, data: bytes, done: Callable[[], None], vc: int = COMPUTE, delay_ps: Ps = 0
+        self, block: Block, data: bytes, done: Callable[[], None], delay_ps: Ps = 0, source: int = 0
     ) -> None:
         """Write ``data`` of the PE to a block, by one transfer; else as :meth:`write`, also in its time if the block is
         in one piece.
@@ -165,9 +169,17 @@ class PeDma:
             MemoryAccessError: for an address that is not in a memory of this SIP.
         """
         self._memory_at(block.address)
-        self._after(delay_ps, lambda: self._write(block.joined, data, done, vc))
+        self._after(delay_ps, lambda: self._write(block.joined, data, done, COMPUTE, source))
 
-    def _read(self, block: Block, done: Callable[[bytes], None], vc: int, delay_ps: Ps = 0, lands: bool = True) -> None:
+    def _read(
+        self,
+        block: Block,
+        done: Callable[[bytes], None],
+        vc: int,
+        delay_ps: Ps = 0,
+        to: int = 0,
+        lands: bool = True,
+    ) -> None:
         """``lands``: the bytes are written to the PE's TCM, and do not only pass."""
         context, nbytes = self._context, block.nbytes
         memory_node, port = self._memory_at(block.address)
@@ -179,7 +191,7 @@ class PeDma:
             self._after(delay_ps, read_here)
             return
         back = context.graph.route(memory_node, self._node)
-        back = self.tcm.landing(nbytes, back) if lands else back
+        back = self.tcm.landing(nbytes, back, to) if lands else back
 
         def read_out() -> None:
             reading = port.reading(block, back)
@@ -199,21 +211,23 @@ class PeDma:
         train = context.fabric.train((self._node, self._engine, "commands"), vc)
         context.fabric.start(train, forth, self._command_bytes, lambda _h, _t: read_out(), None, delay_ps)
 
-    def latch(self, src: int, nbytes: int, done: Callable[[], None]) -> None:
-        """The time of a copy of ``nbytes`` at ``src`` to the kernel's region of the PE's TCM, over ``vc_comm``.
+    def latch(self, src: int, dst: int, nbytes: int, done: Callable[[], None]) -> None:
+        """The time of a copy of ``nbytes`` at ``src`` to ``dst`` in the PE's TCM, over ``vc_comm``.
 
         Bytes are written as they come, within the TCM too. Where reads and writes share its port, both take it.
         """
         block, tcm = Block.piece(src, nbytes), self.tcm.port
         if self._memory_at(src)[0] == self._node:
-            target = Block.piece(self.tcm.address, nbytes)
+            target = Block.piece(dst, nbytes)
             copying = Reading(tcm.passing(nbytes, (block,), target), tcm.least_read_ps, 0)
             self._within(copying, nbytes, COMM, "copies", lambda: self._after(tcm.written_ps(target), done))
             return
         rest_ps = 0 if tcm.bandwidths else tcm.least_write_ps
-        self._read(block, lambda _data: self._after(rest_ps, done), COMM)
+        self._read(block, lambda _data: self._after(rest_ps, done), COMM, to=dst)
 
-    def _write(self, block: Block, data: bytes, done: Callable[[], None], vc: int, leaves: bool = True) -> None:
+    def _write(
+        self, block: Block, data: bytes, done: Callable[[], None], vc: int, source: int = 0, leaves: bool = True
+    ) -> None:
         """``leaves``: the bytes are read from the PE's TCM, and do not only pass."""
         context, nbytes = self._context, len(data)
         memory_node, port = self._memory_at(block.address)
@@ -238,7 +252,7 @@ class PeDma:
             self._after(port.written_ps(block), partial(write, acknowledge))
 
         forth = context.graph.route(self._node, memory_node)
-        reading = self.tcm.leaving(nbytes, forth) if leaves else Reading(forth, 0, 0)
+        reading = self.tcm.leaving(nbytes, forth, source) if leaves else Reading(forth, 0, 0)
         route, delay_ps = port.writing(block, reading.route), reading.first_ps + reading.span_ps
         in_flight = self._stores if vc == COMPUTE else 1
         train = context.fabric.train((self._node, self._engine), vc, in_flight)
@@ -255,14 +269,10 @@ class PeDma:
         landed = partial(self._when_landed, nbytes, done)
         self._within(Reading(self.tcm.landing(nbytes), delay_ps, 0), nbytes, COMPUTE, "stores", landed)
 
-    def pass_math(self, work: MathWork, delay_ps: Ps, span_ps: Ps, shares: bool, done: Callable[[], None]) -> None:
+    def operate(self, route: Route, nbytes: int, delay_ps: Ps, span_ps: Ps, done: Callable[[], None]) -> None:
         """The time of an operation of PE_MATH, which reads and writes the TCM as it goes: it begins in ``delay_ps``,
-        and takes at least ``span_ps``. ``shares``: the TCM's ports, with all else."""
-        route = self.tcm.passing(work)
-        if shares:
-            self._within(Reading(route, delay_ps, span_ps), work.nbytes, COMPUTE, "operations", done)
-        else:
-            self._after(delay_ps + bottleneck(route.edges, work.nbytes, span_ps).ps, done)
+        and takes at least ``span_ps``."""
+        self._within(Reading(route, delay_ps, span_ps), nbytes, COMPUTE, "operations", done)
 
     def _when_landed(self, nbytes: int, done: Callable[[], None]) -> None:
         self._after(self.tcm.landed_ps(nbytes), done)

@@ -98,7 +98,7 @@ class ReadEngine(TransferEngine):
     def _read(self, completion: Completion) -> None:
         command = completion.command
         arrived, delay_ps = partial(self._arrived, completion), self._delay_ps(completion)
-        self._pe.dma.read(command.address, command.nbytes, arrived, delay_ps=delay_ps)
+        self._pe.dma.read(command.address, command.nbytes, arrived, delay_ps, command.result.tcm_pa)
 
     def _arrived(self, completion: Completion, data: bytes) -> None:
         address, nbytes, dims, dtype, result = completion.command
@@ -116,20 +116,21 @@ class WriteEngine(TransferEngine):
         self._pe.dma.check(command.address)
         completion = self._begin(command)
         self._pe.dma.given(completion)
+        source = command.operand.tcm_pa
         self._claim(completion, command.operand)
-        self._enter(completion, self._start)
+        self._enter(completion, partial(self._start, source))
         return completion
 
-    def _start(self, completion: Completion) -> None:
-        self._fetch(completion, self._write)
+    def _start(self, source: int, completion: Completion) -> None:
+        self._fetch(completion, partial(self._write, source))
 
     def _operands(self, command: Any) -> tuple[Handle, ...]:
         return (command.operand,)
 
-    def _write(self, completion: Completion) -> None:
+    def _write(self, source: int, completion: Completion) -> None:
         address, operand = completion.command
         written, delay_ps = partial(self._written, completion), self._delay_ps(completion)
-        self._pe.dma.write(address, operand.array.tobytes(), written, delay_ps=delay_ps)
+        self._pe.dma.write(address, operand.array.tobytes(), written, delay_ps, source)
 
     def _written(self, completion: Completion) -> None:
         address, operand = completion.command
@@ -148,7 +149,8 @@ class BlockReadEngine(ReadEngine):
 
     def _read(self, completion: Completion) -> None:
         arrived, delay_ps = partial(self._arrived, completion), self._delay_ps(completion)
-        self._pe.dma.read_block(_block(completion.command), arrived, delay_ps=delay_ps)
+        command = completion.command
+        self._pe.dma.read_block(_block(command), arrived, delay_ps, command.result.tcm_pa)
 
     def _arrived(self, completion: Completion, data: bytes) -> None:
         block, (*_, dims, dtype, result) = _block(completion.command), completion.command
@@ -162,10 +164,10 @@ class BlockReadEngine(ReadEngine):
 class BlockWriteEngine(WriteEngine):
     """As a write, of rows."""
 
-    def _write(self, completion: Completion) -> None:
+    def _write(self, source: int, completion: Completion) -> None:
         block, operand = _block(completion.command), completion.command.operand
         written, delay_ps = partial(self._written, completion), self._delay_ps(completion)
-        self._pe.dma.write_block(block, operand.array.tobytes(), written, delay_ps=delay_ps)
+        self._pe.dma.write_block(block, operand.array.tobytes(), written, delay_ps, source)
 
     def _written(self, completion: Completion) -> None:
         block, operand = _block(completion.command), completion.command.operand

@@ -4,7 +4,7 @@
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 from typing import Any
 
@@ -31,6 +31,7 @@ from sipsim.core.arithmetic.operations import along_axis, cast, elementwise
 from sipsim.core.dtypes import DTYPES, DType
 from sipsim.core.task import Task
 from sipsim.core.units import drain_ps, gbytes_per_s_to_bps, ns_to_ps
+from sipsim.fabric.graph import Route, bottleneck
 from sipsim.records.oplog import DIGITS, as_text, record_kind, shape_of, values_as_text
 from sipsim.records.replay import ReplayPe, WrongRecord, replays
 
@@ -94,28 +95,41 @@ class MathEngine(CommandEngine):
     def __init__(self, sip: SipParts, pe: PeParts) -> None:
         super().__init__(sip, pe)
         self._math = PeMath(sip.plan.resolved.components.pe_math)
+        self._tcm = pe.dma.tcm
 
     def take(self, command: Any) -> Completion:
         completion = self._begin(command)
+        operands = self._places(command.handles)
         self._claim(completion, *command.handles)
-        self._enter(completion, self._start)
+        self._enter(completion, partial(self._start, operands))
         return completion
 
-    def _start(self, completion: Completion) -> None:
-        self._fetch(completion, self._work)
+    def _places(self, handles: Sequence[Handle]) -> list[tuple[int, int]]:
+        """Where operands lie, before the command claims them, if that matters."""
+        return [(each.tcm_pa, each.nbytes) for each in handles] if self._tcm.port.depends_on_address else []
 
-    def _work(self, completion: Completion) -> None:
-        completion.value = completion.value, math_work(completion.command)
+    def _start(self, operands: list[tuple[int, int]], completion: Completion) -> None:
+        self._fetch(completion, partial(self._work, operands))
+
+    def _work(self, operands: list[tuple[int, int]], completion: Completion) -> None:
+        command = completion.command
+        completion.value = completion.value, math_work(command)
+        route = self._tcm.passing(completion.value[1], operands, command.result.tcm_pa)
         if self.queue is None:
-            self._go_over(completion)
+            self._go_over(route, completion)
         else:
-            self._pe.units.math.when_free(partial(self._go_over, completion))
+            self._pe.units.math.when_free(partial(self._go_over, route, completion))
 
-    def _go_over(self, completion: Completion) -> None:
-        _, work = completion.value
-        delay_ps, span_ps = self._delay_ps(completion), self._math.span_ps(work.nbytes, work.is_special)
-        ended = partial(self._compute, completion, self._engine.now_ps + delay_ps)
-        self._pe.dma.pass_math(work, delay_ps + self._math.overhead_ps, span_ps, self.queue is not None, ended)
+    def _go_over(self, route: Route, completion: Completion) -> None:
+        """Without a queue an operation shares the TCM's ports with no one."""
+        nbytes, is_special, *_ = completion.value[1]
+        now_ps, start_ps = self._engine.now_ps, self._engine.now_ps + self._delay_ps(completion)
+        delay_ps, span_ps = start_ps - now_ps + self._math.overhead_ps, self._math.span_ps(nbytes, is_special)
+        ended = partial(self._compute, completion, start_ps)
+        if self.queue is None:
+            self._engine.at(now_ps + delay_ps + bottleneck(route.edges, nbytes, span_ps).ps, ended)
+        else:
+            self._pe.dma.operate(route, nbytes, delay_ps, span_ps, ended)
 
     def _compute(self, completion: Completion, start_ps: int) -> None:
         unit, now_ps = self._pe.units.math, self._engine.now_ps

@@ -6,11 +6,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sipsim.chips.ahbm.address import tcm_map
+from sipsim.chips.ahbm.address import PhysAddr, space_of, tcm_map
 from sipsim.chips.ahbm.ipcq.messages import TakenSlot
 from sipsim.config.schema import TcmLayout
 from sipsim.core.dtypes import DType
 from sipsim.core.errors import InvariantViolation, TcmFull
+from sipsim.core.free_blocks import FreeBlocks
 from sipsim.records.code_place import CodeLine, shown, user_line
 
 LINE_BYTES = 64
@@ -20,12 +21,13 @@ MOST_NAMED = 5
 
 
 class _Held(NamedTuple):
-    """A handle with room, and the line of the kernel that made it."""
+    """A handle with room, and the line of the kernel that made it. ``pieces``: where it lies, if it has addresses."""
 
     nbytes: int
     name: str
     file: str
     line: int
+    pieces: tuple[tuple[int, int], ...]
 
 
 class _Collections:
@@ -47,13 +49,14 @@ class _Collections:
 
 
 class Holding:
-    """The room of one handle, which alone refers to it."""
+    """The room of one handle, which alone refers to it. ``address``: of its first byte; 0 where none is given."""
 
-    __slots__ = ("_number", "_room")
+    __slots__ = ("_number", "_room", "address")
 
-    def __init__(self, room: "KernelRoom", number: int) -> None:
+    def __init__(self, room: "KernelRoom", number: int, address: int) -> None:
         self._room = room
         self._number = number
+        self.address = address
 
     def __del__(self) -> None:
         if not _Collections.is_running:
@@ -71,16 +74,20 @@ class KernelRoom:
     handle that is freed only by Python's collector of cycles keeps its room until then: when the collector runs depends
     on the process.
 
-    Sizes are counted, and no addresses given: which handles a kernel holds at a time is its author's, where each lies
-    is the compiler's, which knows all of them and packs them without gaps. An allocator that takes the first gap would
-    make fragments here that no compiler leaves. Limits: addresses of the region that a kernel names itself
-    (``tl.store`` to its own TCM) are not counted; operations need no scratch.
+    Whether a handle fits is decided by sizes: which handles a kernel holds at a time is its author's, where each lies
+    is the compiler's, which knows all of them and packs them without gaps. ``gives_addresses``: a handle lies in the
+    first gap that holds it, or where none does in several, so that banks tell handles apart. Limits: addresses of the
+    region that a kernel names itself (``tl.store`` to its own TCM) are not counted; operations need no scratch.
     """
 
-    def __init__(self, layout: TcmLayout, cube: int, pe: int, check: bool = False) -> None:
+    def __init__(
+        self, layout: TcmLayout, place: tuple[int, int, int], gives_addresses: bool, check: bool = False
+    ) -> None:
         self.capacity_bytes = tcm_map(layout).kernel.size
         self.used_bytes = 0
-        self._place = cube, pe
+        self._place = place[1:]
+        self._start = PhysAddr(*place, "tcm", 0).encode()
+        self._free = FreeBlocks(self.capacity_bytes) if gives_addresses else None
         self._check = check
         self._held: dict[int, _Held] = {}
         self._count = 0
@@ -97,11 +104,12 @@ class KernelRoom:
         if not self.has(nbytes):
             raise self._full(name, nbytes)
         self._count += 1
-        self._held[self._count] = _Held(nbytes, name, *(line or user_line(sys._getframe(1))))
+        pieces = () if self._free is None else tuple(self._free.take_pieces(nbytes))
+        self._held[self._count] = _Held(nbytes, name, *(line or user_line(sys._getframe(1))), pieces)
         self.used_bytes += nbytes
         if self._check:
             self._check_use()
-        return Holding(self, self._count)
+        return Holding(self, self._count, self._start + pieces[0][0] if pieces else 0)
 
     def has(self, nbytes: int) -> bool:
         """Whether there is room."""
@@ -112,11 +120,14 @@ class KernelRoom:
         held = self._held.pop(number, None)
         if held is not None:
             self.used_bytes -= held.nbytes
+            if self._free is not None:
+                for piece in held.pieces:
+                    self._free.give(*piece)
 
     def clear(self) -> None:
         """The kernel has ended."""
-        self._held.clear()
-        self.used_bytes = 0
+        for number in [*self._held]:
+            self.give(number)
 
     def _check_use(self) -> None:
         used = sum(each.nbytes for each in self._held.values())
@@ -171,6 +182,16 @@ class Handle:
         """Elements in each dimension."""
         shape: tuple[int, ...] = self.array.shape
         return shape
+
+    @property
+    def tcm_pa(self) -> int:
+        """The address of its first byte in the TCM; 0 where it has none."""
+        if self.in_slot is not None:
+            return self.in_slot.slot_pa if space_of(self.in_slot.slot_pa) == "tcm" else 0
+        room = self.room
+        while isinstance(room, tuple):
+            room = room[0]
+        return 0 if room is None else room.address
 
     @property
     def nbytes(self) -> int:
