@@ -1,6 +1,7 @@
 """``--explain``: a path without a gap whose parts add up, changes that a run confirms, bytes that a formula gives."""
 
 import random
+from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
@@ -260,3 +261,39 @@ def test_explaining_changes_no_result() -> None:
     told, _ = explained(**RING, bytes="16K", verify_data=True)
     assert plain.digest == told["digest"]
     assert plain.document["explain"] == []
+
+
+ADDS = """
+def kernel(tl):
+    if tl.program_id(1) == 0:
+        message = tl.zeros(8192, "f16")
+        tl.delay(6000)
+        for _ in range(8):
+            tl.send("E", message)
+    else:
+        x = tl.zeros(65536, "f16")
+        for _ in range(7):
+            x + x
+        for _ in range(8):
+            tl.recv("W", 8192, "f16")
+
+
+def worker(rank, world_size, torch):
+    torch.distributed.init_process_group()
+    torch.launch(kernel, cubes=[0, 1], pes=[0])
+"""
+
+
+@pytest.mark.parametrize(("place", "late_ps"), [("own", 0), ("interleaved", 8 * 16384 * 1000 // 64 // 3)])
+def test_a_conflict_in_a_bank_of_the_tcm_has_a_line(tmp_path: Path, place: str, late_ps: int) -> None:
+    """Messages at 64 GB/s beside additions that take all that three banks give: these are a third slower meanwhile."""
+    (tmp_path / "adds.py").write_text(ADDS)
+    ports = [f"tcm.params={{bandwidth_GBps: 64, ports: shared, banks: 3, ipcq_bank: {place}}}", "sip.cube_mesh={w: 2, h: 1}"]
+    _, told = explained(
+        script=tmp_path / "adds.py", sips=1, set=[*ports, "defaults.slot_size=16384", "defaults.n_slots=8"]
+    )
+    shared = {
+        part.part: part.ps for part in told.parts if part.part.startswith("sharing the ports of the banks of TCM")
+    }
+    assert sum(shared.values()) == pytest.approx(late_ps, abs=10)
+    assert {key for part in told.parts if part.part in shared for key in part.keys} <= {"tcm.params.bandwidth_GBps"}

@@ -112,8 +112,8 @@ PROGRAMS: dict[str, Program] = {
     "point_to_point": Program("ahbm", "point_to_point", PAIR, kept=110),
     "through a SIP": Program("ahbm", "point_to_point", ("--sips", 4, "--topology", "ring_1d"), kept=110),
     "groups": Program("ahbm", "groups", PAIR, kept=56),
-    # Their small tensors too, whose memory returns when there is much of it.
-    "sizes": Program("ahbm", "sizes", PAIR, kept=90),
+    # Their small tensors too, whose memory returns when there is much of it; and routes by size, 256 for each memory.
+    "sizes": Program("ahbm", "sizes", PAIR, kept=140),
     "iterations": Program("rows", "iterations", PAIR, kept=10),
     **{name: Program("tensix", name, (*TILES, 1)) for name in ("noc", "programs")},
     **{name: Program("tensix", name, (*TILES, 2, "--topology", "ring_1d")) for name in ("link", "mover", "movers")},

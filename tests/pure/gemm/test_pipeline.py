@@ -24,7 +24,7 @@ from sipsim.chips.ahbm.gemm.pipeline import (
     Pipeline,
 )
 from sipsim.chips.ahbm.gemm.tiling import Product, SystolicArray
-from sipsim.chips.ahbm.pe.engine import FETCH_STORE, GEMM, MATH
+from sipsim.chips.ahbm.pe.engine import FETCH_STORE, GEMM, MATH, TransferUnit
 from sipsim.core.arithmetic.matmul import matmul
 from sipsim.core.arithmetic.operations import cast, elementwise
 from sipsim.core.dtypes import DTYPES
@@ -259,6 +259,29 @@ def test_operations_of_a_kernel_count_as_busy_with_and_without_a_queue():
         operations = bench.records("math")
         busy = sum(each.end_ps - each.start_ps for each in operations)
         assert bench.sip.pe(0, 0).units.math.busy_ps == busy == 2 * 257 * NS
+
+
+def test_an_epilogue_and_an_operation_take_turns_on_pe_math(monkeypatch):
+    pieces, end = defaultdict(list), TransferUnit.end
+
+    def noted(unit: TransferUnit, begin_ps: int, end_ps: int) -> None:
+        pieces[unit.name].append((begin_ps, end_ps))
+        end(unit, begin_ps, end_ps)
+
+    monkeypatch.setattr(TransferUnit, "end", noted)
+
+    def body(tl: Any) -> None:
+        x, product = tl.load(ptr("a"), (64, 64), "f32"), (64, 256, 64)
+        gemm = tl.gemm_async(ptr("a"), ptr("b"), ptr("c"), product, dtype="f16", out_dtype="f16", epilogue=["relu"])
+        for _ in range(20):
+            x + x
+        tl.wait(gemm)
+
+    bench = pair_bench({"pe_scheduler.queue_depth": 16, **PORTS})
+    run(bench, body)
+    assert len(pieces[MATH]) > 20
+    assert all(end_ps <= begin_ps for (_, end_ps), (begin_ps, _) in pairwise(sorted(pieces[MATH])))
+    assert bench.sip.pe(0, 0).units.math.busy_ps == sum(end_ps - begin_ps for begin_ps, end_ps in pieces[MATH])
 
 
 def test_with_a_queue_one_product_follows_the_other(monkeypatch):
