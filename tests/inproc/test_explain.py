@@ -284,14 +284,15 @@ def worker(rank, world_size, torch):
 """
 
 
+ONE_PAIR = ["sip.cube_mesh={w: 2, h: 1}", "defaults.slot_size=16384", "defaults.n_slots=8"]
+
+
 @pytest.mark.parametrize(("place", "late_ps"), [("own", 0), ("interleaved", 8 * 16384 * 1000 // 64 // 3)])
 def test_a_conflict_in_a_bank_of_the_tcm_has_a_line(tmp_path: Path, place: str, late_ps: int) -> None:
     """Messages at 64 GB/s beside additions that take all that three banks give: these are a third slower meanwhile."""
     (tmp_path / "adds.py").write_text(ADDS)
-    ports = [f"tcm.params={{bandwidth_GBps: 64, ports: shared, banks: 3, ipcq_bank: {place}}}", "sip.cube_mesh={w: 2, h: 1}"]
-    _, told = explained(
-        script=tmp_path / "adds.py", sips=1, set=[*ports, "defaults.slot_size=16384", "defaults.n_slots=8"]
-    )
+    ports = [f"tcm.params={{bandwidth_GBps: 64, ports: shared, banks: 3, ipcq_bank: {place}}}"]
+    _, told = explained(script=tmp_path / "adds.py", sips=1, set=[*ports, *ONE_PAIR])
     shared = {
         part.part: part.ps for part in told.parts if part.part.startswith("sharing the ports of the banks of TCM")
     }
