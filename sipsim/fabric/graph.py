@@ -76,8 +76,8 @@ class Edge(NamedTuple):
 
     @property
     def shared(self) -> "Edge":
-        """What transfers share that take it for different bytes: the same for all of them."""
-        return self._replace(framing=_ANY_BYTES) if type(self.framing) is FixedBytes else self
+        """What all transfers share that take it: a memory's edge is the same for whatever bytes they take of it."""
+        return self._replace(framing=_ANY_BYTES) if self.memory else self
 
     @property
     def is_link(self) -> bool:

@@ -57,7 +57,7 @@ from sipsim.chips.ahbm.ipcq.messages import FETCH, IN_PLACE, PASS, Installed, Ip
 from sipsim.chips.ahbm.ipcq.pe_ipcq import POLL, WAKEUP
 from sipsim.chips.ahbm.ipcq.queue_pair import full_name
 from sipsim.chips.ahbm.memory.mmu import TLB_MISS
-from sipsim.chips.ahbm.pe.commands import MathWork
+from sipsim.chips.ahbm.pe.commands import MathWork, Piece
 from sipsim.chips.ahbm.pe.cpu import ISSUE
 from sipsim.chips.ahbm.pe.dma_engine import READ, READ_BLOCK, WRITE, WRITE_BLOCK
 from sipsim.chips.ahbm.pe.math import CAST, DELAY, MAKE, MATH, REARRANGE, REDUCE, VIEWS
@@ -192,7 +192,7 @@ class Calls:
             return work, *facts
         if work in _OF_MATH:
             fetched, math_work = facts[0]
-            return work, tuple(math_work), str(fetched), span.component if fetched else ""
+            return work, str(math_work), str(fetched), span.component if fetched else ""
         if work in _OF_GEMM:
             return work, span.component, *_memories_of_product(work, span), *span.facts[0][1]
         if work in VIEWS:
@@ -231,8 +231,9 @@ class Calls:
         return [*_fetched(place, fetched), Call(method, (on_any_sip(place), memory_of(address), nbytes))]
 
     def _math(self, place: Place, span: Span) -> list[Call]:
-        fetched, work = span.facts[0]
-        return [*_fetched(place, fetched), Call("math", (MathWork(*work),))]
+        fetched, (nbytes, is_special, operands, result) = span.facts[0]
+        work = MathWork(nbytes, is_special, tuple([Piece(*each) for each in operands]), Piece(*result))
+        return [*_fetched(place, fetched), Call("math", (work,))]
 
     def _message(self, _place: Place, span: Span) -> list[Call]:
         return [self._sent("message", span)]

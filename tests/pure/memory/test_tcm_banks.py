@@ -70,11 +70,57 @@ def test_interleaved_rings_take_what_the_banks_have_left() -> None:
 
 
 def test_without_banks_messages_share_the_port_for_writes() -> None:
-    """At 96 GB/s a port: reads of two operands go at 96, so an addition writes 48, and messages the other 48."""
+    """At 96 GB/s a port: reads of two operands go at 96, so an addition writes 48, and messages the other 48. With one
+    port for both an addition has all 96 alone, and half of it beside messages."""
     slow_ps = 1000 + 2 * OPERAND_BYTES * 1000 // 96
     assert additions_ps(False, bandwidth_GBps=96) == pytest.approx([slow_ps] * ADDITIONS, abs=1)
     assert sum(additions_ps(True, bandwidth_GBps=96)) == pytest.approx(ADDITIONS * slow_ps, abs=ADDITIONS)
-    assert sum(additions_ps(True, bandwidth_GBps=96, ports="shared")) > 1.05 * ADDITIONS * slow_ps
+    alone_ps, beside_ps = (additions_ps(streams, bandwidth_GBps=96, ports="shared") for streams in (False, True))
+    assert alone_ps == pytest.approx([1000 + 3 * OPERAND_BYTES * 1000 // 96] * ADDITIONS, abs=1)
+    stream_ps = MESSAGES * MESSAGE_BYTES * 1000 // 48
+    assert sum(beside_ps) - sum(alone_ps) == pytest.approx(stream_ps / 2, rel=0.01)
+
+
+BESIDE = {
+    "loads of its own TCM": lambda tl, _: tl.load_async(tcm(0, MIB), 64 * KIB, "i8"),
+    "loads of HBM": lambda tl, _: tl.load_async(hbm(0, 0), 64 * KIB, "i8"),
+    "stores to HBM": lambda tl, large: tl.store_async(hbm(0, 0), large),
+    "nothing": None,
+}
+
+
+def beside_ps(what: str, **params: Any) -> list[tuple[str, int, int]]:
+    """When two additions of 4 KiB ran beside a transfer of 64 KiB."""
+    bench, other = bench_with(**params), BESIDE[what]
+
+    def kernel(tl: TL) -> None:
+        x, y, large = tl.zeros(4 * KIB, "i8"), tl.zeros(4 * KIB, "i8"), tl.zeros(64 * KIB, "i8")
+        moved = None if other is None else other(tl, large)
+        tl.delay(400)
+        x + y
+        x + y
+        if moved is not None:
+            tl.wait(moved)
+
+    run_pair(bench, kernel)
+    kinds = "math", "dma_read", "dma_write"
+    return [(kind, each.start_ps, each.end_ps) for kind in kinds for each in bench.records(kind)]
+
+
+@pytest.mark.parametrize("ports", ["read_and_write", "shared"])
+@pytest.mark.parametrize("what", BESIDE)
+def test_one_bank_for_all_but_the_rings_is_a_memory_with_its_ports(what: str, ports: str) -> None:
+    params = {"bandwidth_GBps": 64, "ports": ports}
+    assert beside_ps(what, banks=2, **params) == beside_ps(what, **params)
+
+
+def test_what_passes_a_port_has_its_share_of_it() -> None:
+    """An addition reads at 128 GB/s, which is all of the port, and at 64 beside a load of the same TCM."""
+    alone, beside = (
+        [end_ps - start_ps for kind, start_ps, end_ps in beside_ps(what) if kind == "math"]
+        for what in ("nothing", "loads of its own TCM")
+    )
+    assert (alone[0], beside[0]) == (65_000, 129_000)
 
 
 @pytest.mark.ideal
@@ -114,7 +160,7 @@ def test_messages_that_are_used_in_place_are_read_in_their_bank() -> None:
 
     run_pair(bench, sender, receiver)
     use = {edge.memory: used for edge, used in bench.sip.fabric.use().items() if edge.src == Node("pe", 1, 0)}
-    assert use["read port of the rings' bank"].nbytes == 4 * KIB
+    assert use["read port of the rings' bank 3"].nbytes == 4 * KIB
 
 
 def test_handles_lie_in_the_first_gap_that_holds_them() -> None:

@@ -409,7 +409,7 @@ class Machine:
             SPECIAL if work.is_special else "PE_MATH, bytes",
             self._math.span_ps(work.nbytes, work.is_special),
         )
-        ports = self._span("tcm", tcm.port, bottleneck(tcm.passing(work).edges, work.nbytes).ps)
+        ports = self._span("tcm", tcm.port, bottleneck(tcm.operating(work).edges, work.nbytes).ps)
         return [
             Term("PE_MATH, start of an operation", ("pe_math.overhead_ns",), self._math.overhead_ps),
             _longest((Term(name, ("pe_math.bandwidth_GBps",), bytes_ps), ports)),
@@ -444,7 +444,8 @@ class Machine:
         slot = self.system.graph.memory_node(peer.cube, peer.pe, kind)
         route, presets = self._route(src[0], source, peer.sip, slot, direction)
         ring = self._memories.at(kind, slot)
-        ends = [self._span(kind, ring, ring.write_span_ps(nbytes))]
+        rings = PhysAddr(0, 0, 0, kind, self.system.tcm.ipcq.offset if kind == "tcm" else 0).encode()
+        ends = [self._span(kind, ring, ring.write_span_ps(nbytes, rings))]
         fetch = [] if read_pa is None else [*self._fetch(source, read_pa)]
         if fetch and read_pa is not None:
             memory, space = self.node_of(read_pa), PhysAddr.decode(read_pa).space

@@ -167,9 +167,9 @@ class Receiving(Completion, kw_only=True):
     freed_by: int = 0
 
     @property
-    def tcm_pa(self) -> int:
+    def tcm_pa(self) -> int | None:
         """Where its values will lie."""
-        address: int = self.command.result.tcm_pa
+        address: int | None = self.command.result.tcm_pa
         return address
 
     def wait(self, task: Task) -> None:

@@ -281,7 +281,7 @@ Ps = int
 
 class Source(NamedTuple):
     """A message to send: ``snapshot`` reads its bytes; PE_DMA fetches them from ``read_pa``, None for the PE, where
-    they are at ``tcm_pa``, 0 for any address of the TCM.
+    they are at ``tcm_pa``, None for any address of the TCM.
     """
 
     snapshot: Callable[[], bytes]
@@ -289,7 +289,7 @@ class Source(NamedTuple):
     nbytes: int
     dtype: str
     shape: tuple[int, ...]
-    tcm_pa: int = 0
+    tcm_pa: int | None = None
 
 
 class CopyTo(NamedTuple):
@@ -327,7 +327,7 @@ class SendRequest(Protocol):
 class ReceiveRequest(Protocol):
     """A receive posted at ``start_ps``. ``waits_since_ps``: since when its kernel waits for it, None while it does not.
     ``copy_to``: the copy's destination, None to return the slot (ADR-0023 D9.5). ``tcm_pa``: where its values will lie
-    in the TCM, 0 for any address.
+    in the TCM, None for any address.
 
     A message of another size is not copied. ``cause``: the span that released its command. ``freed_by``: the span that
     freed its slot, at ``freed_ps``.
@@ -342,7 +342,7 @@ class ReceiveRequest(Protocol):
     reason: object
 
     @property
-    def tcm_pa(self) -> int: ...
+    def tcm_pa(self) -> int | None: ...
 
     def waits(self, reason: Waiting) -> None:
         """It waits for something else now than its ``reason``."""

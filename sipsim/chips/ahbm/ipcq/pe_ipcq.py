@@ -345,7 +345,7 @@ class PeIpcq:
         if self._checker is not None:
             self._checker.sent(self.place, queue, token)
         passed = send.passed if send.is_followed else None
-        self._data_plane.carry_token(queue, token, read_pa or tcm_pa or None, passed)
+        self._data_plane.carry_token(queue, token, tcm_pa if read_pa is None else read_pa, passed)
         if self._feed is not None:
             self._feed.values(token.data)
         send.sent(slot_pa, seq, span, sent_ps)

@@ -114,7 +114,8 @@ class Slots:
             receive.copy_to,
         )
         queue.blocked = True
-        name, address = ("latch", receive.tcm_pa or self._tcm_pa) if copy_to is None else ("copy", copy_to.address)
+        place = self._tcm_pa if receive.tcm_pa is None else receive.tcm_pa
+        name, address = ("latch", place) if copy_to is None else ("copy", copy_to.address)
 
         def copied() -> None:
             queue.blocked = False

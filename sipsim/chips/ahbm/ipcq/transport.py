@@ -339,7 +339,7 @@ class MessageSender:
         left = None if passed is None else self._telling(passed, token, beyond_ps)
         source = None if read_pa is None else PhysAddr.decode(read_pa)
         if source is None or read_pa is None or self._graph.node_of(source) == src:
-            route, first_ps, span_ps = tcm.leaving(len(token.data), way.route, read_pa or 0)
+            route, first_ps, span_ps = tcm.leaving(len(token.data), way.route, read_pa)
             way.depart(message, nbytes, overhead_ps + first_ps + span_ps, span_ps, left, route=route)
             return
         least_ps = overhead_ps + self._fetch.least_ps(src, source)

@@ -35,7 +35,10 @@ class Banks(Section, frozen=True):
 
 
 class BankSet:
-    """Banks that stretches of ``1 << stretch_bits`` bytes go round: an edge for each, and one for ``every`` bank."""
+    """Banks that stretches of ``1 << stretch_bits`` bytes go round: an edge for each, and one for ``every`` bank.
+
+    Without ``names`` there is one bank.
+    """
 
     def __init__(self, every: str, names: Sequence[str], stretch_bits: int) -> None:
         self._every = every
@@ -44,11 +47,12 @@ class BankSet:
 
     def bandwidths(self, bank_bps: int) -> dict[str, int]:
         """Bytes a second of each edge, by name."""
-        return {self._every: len(self._names) * bank_bps, **dict.fromkeys(self._names, bank_bps)}
+        return {self._every: max(len(self._names), 1) * bank_bps, **dict.fromkeys(self._names, bank_bps)}
 
     def loads(self, block: Block) -> tuple[Load, ...]:
         """What an access to a block takes of the edges."""
-        banks, bits, met = len(self._names), self._stretch_bits, [0] * len(self._names)
+        bits, banks = self._stretch_bits, max(len(self._names), 1)
+        met = [0] * banks
         for address in block.addresses:
             offset = address & _OFFSET_MASK
             first, last = offset >> bits, offset + block.row_bytes - 1 >> bits

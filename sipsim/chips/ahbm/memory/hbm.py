@@ -323,7 +323,7 @@ class HbmController(MemoryPort):
             return drain_ps(bursts * BURST_BYTES, self.bandwidths["data buses"])
         return drain_ps(min(bursts, self._groups) * BURST_BYTES, self.bandwidths[self._names[0]])
 
-    def write_span_ps(self, nbytes: int) -> Ps:
+    def write_span_ps(self, nbytes: int, address: int = 0) -> Ps:
         return self.read_span_ps(nbytes)
 
     def copy_span_ps(self, src: int, dst: int, nbytes: int) -> Ps:

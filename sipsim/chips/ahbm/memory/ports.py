@@ -80,8 +80,8 @@ class MemoryPort:
     depend on when it begins, so it may be computed in advance. Writes end in the order in which their last bytes come.
     ``bandwidths``: of its edges in bytes a second, by name; ``bandwidth_key``: of its section, where they come from.
     ``unused``: keys of its section that have no effect, and the key that has it in place of each. ``waits``: of all
-    accesses so far, if it is a list. ``here``: the route to a part at its node. ``depends_on_address``: what an access
-    takes depends on where it is. ``regions``: of a TCM.
+    accesses so far, if it is a list. ``here``: the route to a part at its node. ``depends_on_address``: which
+    edges an access takes depends on where it is.
     """
 
     Params: ClassVar[type[Section]] = NoParams
@@ -89,7 +89,6 @@ class MemoryPort:
     bandwidth_key: ClassVar[str] = "params.bandwidth_GBps"
     unused: ClassVar[dict[str, str]] = {}
     depends_on_address: bool = False
-    regions: TcmMap | None = None
 
     def __init__(self, cost: MemoryCost | TcmCost, engine: Engine, node: Node) -> None:
         self.params: Any = msgspec.convert(cost.params, self.Params)
@@ -101,6 +100,9 @@ class MemoryPort:
         self.waits: list[Wait] | None = None
         self.here = Route(node, 0, ())
         self._routes: dict[tuple[int, bool, tuple[Load, ...]], tuple[Route, Route]] = {}
+
+    def lay_out(self, regions: TcmMap) -> None:
+        """Note the regions of a TCM, before the first access."""
 
     @classmethod
     def refusal(cls, params: Any, capacity_bytes: int) -> Refusal | None:
@@ -124,8 +126,8 @@ class MemoryPort:
         """The time until a write ends whose last byte is here now."""
         return self.least_write_ps
 
-    def passing(self, nbytes: int, read: Iterable[Block], written: Block) -> Route:
-        """The route of ``nbytes`` that pass an engine at this node, which reads blocks and writes one as it goes."""
+    def through(self, nbytes: int, read: Iterable[Block], written: Block) -> Route:
+        """The route of ``nbytes`` through an engine at this node, which reads blocks and writes one as it goes."""
         accesses = [*((each, True) for each in read), (written, False)]
         taken: dict[str, int] = {}
         for block, is_read in accesses:
@@ -155,14 +157,14 @@ class MemoryPort:
         """Least time from the first to the last byte of a read."""
         return bottleneck(self.reading(Block.piece(0, nbytes)).route.edges, nbytes).ps
 
-    def write_span_ps(self, nbytes: int) -> Ps:
+    def write_span_ps(self, nbytes: int, address: int = 0) -> Ps:
         """Least time for which the port takes in ``nbytes``, before ``least_write_ps``."""
-        return bottleneck(self.writing(Block.piece(0, nbytes)).edges, nbytes).ps
+        return bottleneck(self.writing(Block.piece(address, nbytes)).edges, nbytes).ps
 
     def copy_span_ps(self, src: int, dst: int, nbytes: int) -> Ps:
         """Least time of a copy within the memory, from an address to another, beside ``least_read_ps`` and
         ``least_write_ps``: bytes are written as they are read."""
-        route = self.passing(nbytes, (Block.piece(src, nbytes),), Block.piece(dst, nbytes))
+        route = self.through(nbytes, (Block.piece(src, nbytes),), Block.piece(dst, nbytes))
         return bottleneck(route.edges, nbytes).ps
 
     def read_terms(self) -> tuple[AccessTerm, ...]:
@@ -206,7 +208,9 @@ class MemoryPorts:
             section = self._memories[space].memory()
             kind = MEMORY_KINDS.get(section.cost.kind or FIXED_LATENCY)
             port = self._ports[space, node] = kind(section.cost, self._engine, node)
-            port.waits, port.regions = self._waits, section.regions
+            port.waits = self._waits
+            if section.regions is not None:
+                port.lay_out(section.regions)
         return port
 
 

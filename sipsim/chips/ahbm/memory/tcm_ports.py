@@ -1,15 +1,15 @@
-"""A PE's own memory: ports for reads and writes, or banks with such ports, one of which may be that of the rings.
+"""A PE's own memory: ports for reads and writes, or banks with such ports each, where the rings may have their own.
 
-With banks, lines of the TCM go round them. ADR-0023 D20 puts the rings of PE_IPCQ into a bank of their own, so that a
-message that arrives and an engine that computes never want one bank (D22); then the other banks hold all else. Each
-port is an edge, and so are the ports of all banks together (:class:`~sipsim.chips.ahbm.memory.banked_sram.BankSet`).
+With banks, lines of the TCM go round them. ADR-0023 D20 gives the rings of PE_IPCQ a bank of their own, so that a
+message that arrives and an engine that computes never meet (D22). Each port is an edge, and so are the ports of all
+banks together (:class:`~sipsim.chips.ahbm.memory.banked_sram.BankSet`).
 """
 
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
-from sipsim.chips.ahbm.address import OFFSET_BITS
+from sipsim.chips.ahbm.address import OFFSET_BITS, Region, TcmMap
 from sipsim.chips.ahbm.memory.banked_sram import BankSet
 from sipsim.chips.ahbm.memory.ports import MEMORY_KINDS, Load, MemoryPort, Refusal
 from sipsim.chips.ahbm.memory.store import Block
@@ -45,31 +45,45 @@ class TcmPorts(MemoryPort):
     Loads and stores of the PE, copies, messages that arrive in its rings, operations of PE_MATH, and what PE_GEMM
     fetches and stores (:mod:`sipsim.chips.ahbm.gemm.pipeline`) use the same ports.
 
-    Limits: with banks, one access may take all ports at a time; two that go round the same banks share what these give
-    together, as they do in hardware once one is a bank behind the other. What PE_GEMM fetches and stores lies at the
-    start of the kernel's region.
+    Limits: with banks, an access may take all ports at a time, so the bandwidth of a TCM grows with their number. Two
+    accesses that go round the same banks share what these give together: in hardware, too, once one is a bank behind
+    the other. Banks are as large as their regions need. An access is in the region of its first byte, and a handle in
+    several gaps counts as one run from the first. What PE_GEMM fetches and stores, and every handle where
+    ``handles_take_room`` is false, lies at the start of the kernel's region.
     """
 
     Params = TcmParams
 
     def __init__(self, cost: MemoryCost | TcmCost, engine: Engine, node: Node) -> None:
         super().__init__(cost, engine, node)
-        params, self._is_shared = self.params, self.params.ports == "shared"
-        kinds = ("port",) if self._is_shared else ("read port", "write port")
-        bps, banks = gbytes_per_s_to_bps(params.bandwidth_GBps), params.banks
-        self.depends_on_address = banks is not None
-        self._has_ring_bank = params.ipcq_bank == OWN
-        self._banks: list[BankSet] = []
-        self._ring_bank: list[BankSet] = []
-        if banks is None:
-            self.bandwidths = dict.fromkeys(kinds, bps)
-            return
-        for kind in kinds:
-            numbers = range(banks - self._has_ring_bank)
-            self._banks.append(BankSet(f"{kind}s of the banks", [f"{kind} of bank {n}" for n in numbers], _LINE_BITS))
-            self._ring_bank.append(BankSet(f"{kind} of the rings' bank", [f"{kind} of bank {banks - 1}"], _LINE_BITS))
-        used = [*self._banks, *self._ring_bank] if self._has_ring_bank else self._banks
-        self.bandwidths = {name: rate for each in used for name, rate in each.bandwidths(bps).items()}
+        self._is_shared = self.params.ports == "shared"
+        self._kinds = ("port",) if self._is_shared else ("read port", "write port")
+        self._bps = gbytes_per_s_to_bps(self.params.bandwidth_GBps)
+        self.depends_on_address = self.params.banks is not None
+        self._rings: Region | None = None
+        self._sets: list[BankSet] = []
+        self._ring_sets: list[BankSet] = []
+        if self.params.banks is None:
+            self.bandwidths = dict.fromkeys(self._kinds, self._bps)
+        else:
+            self._divide(self.params.banks)
+
+    def lay_out(self, regions: TcmMap) -> None:
+        if self.params.banks is not None and self.params.ipcq_bank == OWN:
+            self._rings = regions.ipcq
+            own = f"bank {self.params.banks - 1}"
+            self._ring_sets = [BankSet(f"{kind} of the rings' {own}", (), _LINE_BITS) for kind in self._kinds]
+            self._divide(self.params.banks - 1)
+
+    def _divide(self, banks: int) -> None:
+        """All but the rings goes round the first banks."""
+        names = [[f"{kind} of bank {number}" for number in range(banks)] for kind in self._kinds]
+        self._sets = [
+            BankSet(f"{kind}s of the banks", some, _LINE_BITS) for kind, some in zip(self._kinds, names, strict=True)
+        ]
+        self.bandwidths = {
+            name: bps for each in (*self._sets, *self._ring_sets) for name, bps in each.bandwidths(self._bps).items()
+        }
 
     @classmethod
     def refusal(cls, params: Any, capacity_bytes: int) -> Refusal | None:
@@ -80,13 +94,11 @@ class TcmPorts(MemoryPort):
         return None
 
     def loads(self, block: Block, is_read: bool) -> tuple[Load, ...]:
-        if not self._banks:
+        if not self._sets:
             return _BOTH if self._is_shared else _READ if is_read else _WRITE
-        some = self._ring_bank if self._has_ring_bank and self._is_ring(block.address) else self._banks
+        some = self._ring_sets if self._is_ring(block.address) else self._sets
         return some[0 if is_read else -1].loads(block)
 
     def _is_ring(self, address: int) -> bool:
-        if self.regions is None:
-            return False
-        rings, offset = self.regions.ipcq, address & (1 << OFFSET_BITS) - 1
-        return rings.offset <= offset < rings.offset + rings.size
+        rings, offset = self._rings, address & (1 << OFFSET_BITS) - 1
+        return rings is not None and rings.offset <= offset < rings.offset + rings.size

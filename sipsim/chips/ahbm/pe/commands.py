@@ -246,20 +246,28 @@ class Make(NamedTuple):
         return self.result_bytes, False
 
 
+class Piece(NamedTuple):
+    """Bytes in the TCM: ``address`` is physical, None where any place is as good."""
+
+    address: int | None
+    nbytes: int
+
+
 class MathWork(NamedTuple):
-    """The work of an operation of PE_MATH: the ``nbytes`` that it goes over, by a special function or not, and the
-    bytes that it reads in the TCM and writes there.
+    """The work of an operation of PE_MATH: the ``nbytes`` that it goes over, by a special function or not; what it
+    reads in the TCM, and the result that it writes there.
     """
 
     nbytes: int
     is_special: bool
-    read_bytes: int
-    written_bytes: int
+    operands: tuple[Piece, ...]
+    result: Piece
 
 
 def math_work(command: MathOp | Reduce | Cast | Rearrange | Make) -> MathWork:
-    """The work of a command of PE_MATH."""
-    return MathWork(*command.work, sum([each.nbytes for each in command.handles]), command.result_bytes)
+    """The work of a command of PE_MATH, as its operands lie now."""
+    operands = tuple([Piece(each.tcm_pa, each.nbytes) for each in command.handles])
+    return MathWork(*command.work, operands, Piece(command.result.tcm_pa, command.result_bytes))
 
 
 class View(NamedTuple):

@@ -8,7 +8,7 @@ neither waits for the other in PE_DMA, and the fabric arbitrates on shared edges
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Protocol
 
@@ -26,6 +26,8 @@ from sipsim.fabric.graph import Node, Route
 from sipsim.fabric.transport import Transport
 
 Ps = int
+Place = int | None
+"""An address in the TCM; None where any place is as good."""
 
 
 class Command(Protocol):
@@ -50,10 +52,6 @@ class DmaContext(Protocol):
     def graph(self) -> Graph: ...
 
 
-Piece = tuple[int, int]
-"""An address and bytes."""
-
-
 class PeTcm:
     """A PE's TCM, for what its kernel holds: without effect where it has no bandwidth of its own.
 
@@ -64,32 +62,34 @@ class PeTcm:
         self.port = ports.at("tcm", node)
         self.address = PhysAddr(sip, node.cube, int(node.place), "tcm", 0).encode()
 
-    def leaving(self, nbytes: int, route: Route | None = None, address: int = 0) -> Reading:
+    def leaving(self, nbytes: int, route: Route | None = None, address: Place = None) -> Reading:
         """Begin to read data at ``address`` that leave the PE over ``route``; without one, to its engines."""
         block = self._block(nbytes, address)
         return Reading(route or self.port.here, 0, 0) if block is None else self.port.reading(block, route)
 
-    def landing(self, nbytes: int, route: Route | None = None, address: int = 0) -> Route:
+    def landing(self, nbytes: int, route: Route | None = None, address: Place = None) -> Route:
         """The route of data that come to ``address`` over ``route``; without one, from the PE's engines."""
         block = self._block(nbytes, address)
         return route or self.port.here if block is None else self.port.writing(block, route)
 
-    def passing(self, work: MathWork, operands: Iterable[Piece] = (), result: int = 0) -> Route:
-        """The route of an operation of PE_MATH. ``operands``, ``result``: where they lie, if that matters."""
-        read = [self._block(nbytes, address) for address, nbytes in operands or ((0, work.read_bytes),)]
-        written = self._block(work.written_bytes, result)
-        if written is None:
+    def operating(self, work: MathWork) -> Route:
+        """The route of an operation of PE_MATH, which reads and writes as it goes."""
+        if not self.port.bandwidths:
             return self.port.here
-        return self.port.passing(work.nbytes, [each for each in read if each is not None], written)
+        read = [Block.piece(self._at(address), nbytes) for address, nbytes in work.operands]
+        return self.port.through(work.nbytes, read, Block.piece(self._at(work.result.address), work.result.nbytes))
 
     def landed_ps(self, nbytes: int) -> Ps:
         """The time until data have landed whose last byte is here now."""
         block = self._block(nbytes)
         return 0 if block is None else self.port.written_ps(block)
 
-    def _block(self, nbytes: int, address: int = 0) -> Block | None:
+    def _block(self, nbytes: int, address: Place = None) -> Block | None:
         """Where data of the kernel are; None if they take no time there."""
-        return Block.piece(address or self.address, nbytes) if self.port.bandwidths and nbytes else None
+        return Block.piece(self._at(address), nbytes) if self.port.bandwidths and nbytes else None
+
+    def _at(self, address: Place) -> int:
+        return self.address if address is None else address
 
 
 class PeDma:
@@ -132,12 +132,14 @@ class PeDma:
         """
         self._memory_at(address)
 
-    def read(self, address: int, nbytes: int, done: Callable[[bytes], None], delay_ps: Ps = 0, to: int = 0) -> None:
-        """Fetch ``nbytes`` to an address of the TCM, 0 for any; ``done(data)`` when all are here. The memory is read
+    def read(
+        self, address: int, nbytes: int, done: Callable[[bytes], None], delay_ps: Ps = 0, to: Place = None
+    ) -> None:
+        """Fetch ``nbytes`` to an address of the TCM, None for any; ``done(data)`` when all are here. The memory is read
         when the first one leaves it."""
         self._read(Block.piece(address, nbytes), done, COMPUTE, delay_ps, to)
 
-    def read_block(self, block: Block, done: Callable[[bytes], None], delay_ps: Ps = 0, to: int = 0) -> None:
+    def read_block(self, block: Block, done: Callable[[bytes], None], delay_ps: Ps = 0, to: Place = None) -> None:
         """Fetch the bytes of a block, by one command and one transfer; else as :meth:`read`.
 
         A block in one piece takes exactly what :meth:`read` does.
@@ -155,12 +157,14 @@ class PeDma:
         """What a memory sends back to this engine."""
         return self._context.fabric.train((memory_node, self._node, self._engine), vc, is_reply=True)
 
-    def write(self, address: int, data: bytes, done: Callable[[], None], delay_ps: Ps = 0, source: int = 0) -> None:
-        """Write ``data`` at an address of the TCM, 0 for any; ``done()`` when the acknowledgement has arrived."""
+    def write(
+        self, address: int, data: bytes, done: Callable[[], None], delay_ps: Ps = 0, source: Place = None
+    ) -> None:
+        """Write ``data`` at an address of the TCM, None for any; ``done()`` when the acknowledgement has arrived."""
         self.write_block(Block.piece(address, len(data)), data, done, delay_ps, source)
 
     def write_block(
-        self, block: Block, data: bytes, done: Callable[[], None], delay_ps: Ps = 0, source: int = 0
+        self, block: Block, data: bytes, done: Callable[[], None], delay_ps: Ps = 0, source: Place = None
     ) -> None:
         """Write ``data`` of the PE to a block, by one transfer; else as :meth:`write`, also in its time if the block is
         in one piece.
@@ -177,7 +181,7 @@ class PeDma:
         done: Callable[[bytes], None],
         vc: int,
         delay_ps: Ps = 0,
-        to: int = 0,
+        to: Place = None,
         lands: bool = True,
     ) -> None:
         """``lands``: the bytes are written to the PE's TCM, and do not only pass."""
@@ -219,14 +223,14 @@ class PeDma:
         block, tcm = Block.piece(src, nbytes), self.tcm.port
         if self._memory_at(src)[0] == self._node:
             target = Block.piece(dst, nbytes)
-            copying = Reading(tcm.passing(nbytes, (block,), target), tcm.least_read_ps, 0)
+            copying = Reading(tcm.through(nbytes, (block,), target), tcm.least_read_ps, 0)
             self._within(copying, nbytes, COMM, "copies", lambda: self._after(tcm.written_ps(target), done))
             return
         rest_ps = 0 if tcm.bandwidths else tcm.least_write_ps
         self._read(block, lambda _data: self._after(rest_ps, done), COMM, to=dst)
 
     def _write(
-        self, block: Block, data: bytes, done: Callable[[], None], vc: int, source: int = 0, leaves: bool = True
+        self, block: Block, data: bytes, done: Callable[[], None], vc: int, source: Place = None, leaves: bool = True
     ) -> None:
         """``leaves``: the bytes are read from the PE's TCM, and do not only pass."""
         context, nbytes = self._context, len(data)

@@ -121,13 +121,13 @@ class WriteEngine(TransferEngine):
         self._enter(completion, partial(self._start, source))
         return completion
 
-    def _start(self, source: int, completion: Completion) -> None:
+    def _start(self, source: int | None, completion: Completion) -> None:
         self._fetch(completion, partial(self._write, source))
 
     def _operands(self, command: Any) -> tuple[Handle, ...]:
         return (command.operand,)
 
-    def _write(self, source: int, completion: Completion) -> None:
+    def _write(self, source: int | None, completion: Completion) -> None:
         address, operand = completion.command
         written, delay_ps = partial(self._written, completion), self._delay_ps(completion)
         self._pe.dma.write(address, operand.array.tobytes(), written, delay_ps, source)
@@ -164,7 +164,7 @@ class BlockReadEngine(ReadEngine):
 class BlockWriteEngine(WriteEngine):
     """As a write, of rows."""
 
-    def _write(self, source: int, completion: Completion) -> None:
+    def _write(self, source: int | None, completion: Completion) -> None:
         block, operand = _block(completion.command), completion.command.operand
         written, delay_ps = partial(self._written, completion), self._delay_ps(completion)
         self._pe.dma.write_block(block, operand.array.tobytes(), written, delay_ps, source)

@@ -412,7 +412,7 @@ class CommandEngine(ABC):
         for at, handle in enumerate(self._operands(completion.command)):
             if handle.slot_pa is not None:
                 fetched = partial(self._fetched, completion, at, handle.slot_pa, then)
-                self._pe.dma.read(handle.slot_pa, handle.nbytes, fetched, self._delay_ps(completion))
+                self._pe.dma.read(handle.slot_pa, handle.nbytes, fetched, self._delay_ps(completion), handle.tcm_pa)
                 return
             del handle  # the command may end below, and the kernel go on and drop it
         then(completion)

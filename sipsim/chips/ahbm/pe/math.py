@@ -4,7 +4,7 @@
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cached_property, partial
 from typing import Any
 
@@ -18,6 +18,7 @@ from sipsim.chips.ahbm.pe.commands import (
     Join,
     Make,
     MathOp,
+    MathWork,
     Number,
     Rearrange,
     Reduce,
@@ -31,7 +32,7 @@ from sipsim.core.arithmetic.operations import along_axis, cast, elementwise
 from sipsim.core.dtypes import DTYPES, DType
 from sipsim.core.task import Task
 from sipsim.core.units import drain_ps, gbytes_per_s_to_bps, ns_to_ps
-from sipsim.fabric.graph import Route, bottleneck
+from sipsim.fabric.graph import bottleneck
 from sipsim.records.oplog import DIGITS, as_text, record_kind, shape_of, values_as_text
 from sipsim.records.replay import ReplayPe, WrongRecord, replays
 
@@ -64,7 +65,7 @@ class PeMath:
 
     Limits: bytes are counted, not vectors, so a part of the last vector takes a part of its time. The last steps of a
     reduction, between the elements of one vector (64 B by default), take no time of their own; nor does widening to
-    f32.
+    f32. The TCM's latencies are within the start-up: reads and writes are pipelined.
     """
 
     def __init__(self, cost: PeMathCost) -> None:
@@ -98,46 +99,38 @@ class MathEngine(CommandEngine):
         self._tcm = pe.dma.tcm
 
     def take(self, command: Any) -> Completion:
-        completion = self._begin(command)
-        operands = self._places(command.handles)
+        completion, work = self._begin(command), math_work(command)
         self._claim(completion, *command.handles)
-        self._enter(completion, partial(self._start, operands))
+        self._enter(completion, partial(self._start, work))
         return completion
 
-    def _places(self, handles: Sequence[Handle]) -> list[tuple[int, int]]:
-        """Where operands lie, before the command claims them, if that matters."""
-        return [(each.tcm_pa, each.nbytes) for each in handles] if self._tcm.port.depends_on_address else []
+    def _start(self, work: MathWork, completion: Completion) -> None:
+        self._fetch(completion, partial(self._work, work))
 
-    def _start(self, operands: list[tuple[int, int]], completion: Completion) -> None:
-        self._fetch(completion, partial(self._work, operands))
-
-    def _work(self, operands: list[tuple[int, int]], completion: Completion) -> None:
-        command = completion.command
-        completion.value = completion.value, math_work(command)
-        route = self._tcm.passing(completion.value[1], operands, command.result.tcm_pa)
+    def _work(self, work: MathWork, completion: Completion) -> None:
         if self.queue is None:
-            self._go_over(route, completion)
+            self._go_over(work, completion)
         else:
-            self._pe.units.math.when_free(partial(self._go_over, route, completion))
+            self._pe.units.math.when_free(partial(self._go_over, work, completion))
 
-    def _go_over(self, route: Route, completion: Completion) -> None:
-        """Without a queue an operation shares the TCM's ports with no one."""
-        nbytes, is_special, *_ = completion.value[1]
+    def _go_over(self, work: MathWork, completion: Completion) -> None:
+        """Without a queue, operations that overlap have the TCM's ports each to itself."""
         now_ps, start_ps = self._engine.now_ps, self._engine.now_ps + self._delay_ps(completion)
-        delay_ps, span_ps = start_ps - now_ps + self._math.overhead_ps, self._math.span_ps(nbytes, is_special)
-        ended = partial(self._compute, completion, start_ps)
+        delay_ps, span_ps = start_ps - now_ps + self._math.overhead_ps, self._math.span_ps(work.nbytes, work.is_special)
+        route, ended = self._tcm.operating(work), partial(self._compute, work, start_ps, completion)
         if self.queue is None:
-            self._engine.at(now_ps + delay_ps + bottleneck(route.edges, nbytes, span_ps).ps, ended)
+            self._engine.at(now_ps + delay_ps + bottleneck(route.edges, work.nbytes, span_ps).ps, ended)
         else:
-            self._pe.dma.operate(route, nbytes, delay_ps, span_ps, ended)
+            self._pe.dma.operate(route, work.nbytes, delay_ps, span_ps, ended)
 
-    def _compute(self, completion: Completion, start_ps: int) -> None:
+    def _compute(self, work: MathWork, start_ps: int, completion: Completion) -> None:
         unit, now_ps = self._pe.units.math, self._engine.now_ps
         if self.queue is None:
             unit.count(now_ps - start_ps)
         else:
             unit.end(start_ps, now_ps)
             unit.go_on()
+        completion.value = completion.value, work
         self._end(completion, *_PERFORM[type(completion.command)](completion.command))
 
 
@@ -343,7 +336,7 @@ class ViewEngine(NoWork):
     def _view(self, completion: Completion) -> None:
         operand, dims, result, first = completion.command
         result.array = _part(operand.array, first, dims)
-        result.room = operand.room
+        result.room, result.offset = operand.room, operand.offset + first * operand.dtype.itemsize
         of, is_whole = (operand.dtype.name, as_text(operand.shape), operand.name), result.nbytes == operand.nbytes
         fields = (*of, *(() if is_whole else (first,)), as_text(dims), result.name)
         del operand, result

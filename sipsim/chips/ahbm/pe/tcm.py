@@ -49,11 +49,11 @@ class _Collections:
 
 
 class Holding:
-    """The room of one handle, which alone refers to it. ``address``: of its first byte; 0 where none is given."""
+    """The room of one handle, which alone refers to it. ``address``: of its first byte; None where none is given."""
 
     __slots__ = ("_number", "_room", "address")
 
-    def __init__(self, room: "KernelRoom", number: int, address: int) -> None:
+    def __init__(self, room: "KernelRoom", number: int, address: int | None) -> None:
         self._room = room
         self._number = number
         self.address = address
@@ -109,7 +109,7 @@ class KernelRoom:
         self.used_bytes += nbytes
         if self._check:
             self._check_use()
-        return Holding(self, self._count, self._start + pieces[0][0] if pieces else 0)
+        return Holding(self, self._count, self._start + pieces[0][0] if pieces else None)
 
     def has(self, nbytes: int) -> bool:
         """Whether there is room."""
@@ -161,11 +161,22 @@ class Handle:
     ``name`` is ``h`` and a number, counted on each PE over the life of its SIP. ``slot_pa``: the slot in HBM or SRAM
     from which the values are still to be fetched, or None. ``in_slot``: the slot that the handle stands for, until a
     command has claimed it. ``is_released``: no command may name it any more. ``room``: in the TCM
-    (:class:`KernelRoom`), or that of each handle that it joins. ``is_placed``: it lies where another handle does
-    (``sipsim.chips.ahbm.pe.math``).
+    (:class:`KernelRoom`), or that of each handle that it joins; a view begins ``offset`` bytes behind. ``is_placed``:
+    it lies where another handle does (``sipsim.chips.ahbm.pe.math``).
     """
 
-    __slots__ = ("__weakref__", "array", "dtype", "in_slot", "is_placed", "is_released", "name", "room", "slot_pa")
+    __slots__ = (
+        "__weakref__",
+        "array",
+        "dtype",
+        "in_slot",
+        "is_placed",
+        "is_released",
+        "name",
+        "offset",
+        "room",
+        "slot_pa",
+    )
 
     array: Array
 
@@ -176,6 +187,7 @@ class Handle:
         self.in_slot: TakenSlot | None = None
         self.is_released = self.is_placed = False
         self.room: Holding | tuple[Any, ...] | None = None
+        self.offset = 0
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -184,14 +196,14 @@ class Handle:
         return shape
 
     @property
-    def tcm_pa(self) -> int:
-        """The address of its first byte in the TCM; 0 where it has none."""
+    def tcm_pa(self) -> int | None:
+        """The address of its first byte in the TCM; None where it has none."""
         if self.in_slot is not None:
-            return self.in_slot.slot_pa if space_of(self.in_slot.slot_pa) == "tcm" else 0
+            return self.in_slot.slot_pa if space_of(self.in_slot.slot_pa) == "tcm" else None
         room = self.room
         while isinstance(room, tuple):
             room = room[0]
-        return 0 if room is None else room.address
+        return None if room is None or room.address is None else room.address + self.offset
 
     @property
     def nbytes(self) -> int:

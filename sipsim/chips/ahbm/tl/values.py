@@ -87,6 +87,7 @@ class TensorHandle(Handle):
         self.name = f"h{tl._number_handle()}"
         self.slot_pa = self.in_slot = self.room = None
         self.is_released = self.is_placed = False
+        self.offset = 0
         self._tl = tl
         if array is not None:
             self._tl._submit(Const(array, self))
