@@ -37,6 +37,8 @@ MEMORY = [
     "tcm.kind=tcm_ports",
     "tcm.params={bandwidth_GBps: 128}",
 ]
+SLOW_PORT = [*MEMORY[:-1], "tcm.params={bandwidth_GBps: 24, ports: shared}"]
+SLOW_BANKS = [*MEMORY[:-1], "tcm.params={bandwidth_GBps: 8, ports: shared, banks: 4}"]
 BANDWIDTH = "pe_math.bandwidth_GBps"
 
 
@@ -45,15 +47,21 @@ def flags(folder: Path, *settings: str) -> dict[str, object]:
     return {**FLAGS, "algorithm": "mine", "ccl": path, "set": [*FLAGS["set"], *settings]}  # type: ignore[misc]
 
 
-@pytest.mark.parametrize("settings", [(), COSTS, [*COSTS, *MEMORY]], ids=["adr", "costs", "memory"])
+@pytest.mark.parametrize(
+    "settings",
+    [(), COSTS, [*COSTS, *MEMORY], [*COSTS, *SLOW_PORT], [*COSTS, *SLOW_BANKS]],
+    ids=["adr", "costs", "memory", "a slow TCM", "slow banks"],
+)
 def test_the_parts_of_the_path_add_up_to_the_time(tmp_path: Path, settings: list[str]) -> None:
     """All of it has a name: nothing is left as a wait in a command."""
     document, told = explained(**flags(tmp_path, *settings))
     check_path(document, told)
     parts = {part.part: part for part in told.parts}
-    assert {SPECIAL, "PE_MATH, bytes", "PE_CPU, delays of kernels"} <= set(parts)
+    is_slow = "shared" in str(settings)
+    assert {SPECIAL, "bytes through TCM" if is_slow else "PE_MATH, bytes", "PE_CPU, delays of kernels"} <= set(parts)
     assert parts["PE_CPU, delays of kernels"].ps == 40_000
     assert not [name for name in parts if name.startswith("waiting in ")]
+    assert any("of TCM" in name for name in parts if name.startswith("sharing")) == is_slow
     if settings and settings[-1] in MEMORY:
         assert any(name.startswith("waiting for HBM: ") for name in parts), "rows that a stride opens"
 

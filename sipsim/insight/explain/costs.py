@@ -46,6 +46,10 @@ class Sharings:
             for each in history.delayed:
                 self._of_leg[Leg(history.rank, each.src, each.dst)].append(each)
         self._starts = {leg: [each.now_ps for each in some] for leg, some in self._of_leg.items()}
+        self._ending: dict[tuple[Leg, Ps], list[Delayed]] = defaultdict(list)
+        for leg, some in self._of_leg.items():
+            for each in some:
+                self._ending[leg, each.end_ps].append(each)
 
     def of(self, rank: int, span: Span, calls: tuple[Call, ...], excess_ps: Ps) -> list[Excess]:
         """The parts of what a span took beyond its terms that are known to come from shared edges, ``excess_ps`` at
@@ -66,10 +70,11 @@ class Sharings:
         if some is None:
             return None
         starts = self._starts[leg]
-        # The transfer of a send is started when its command is issued, and its bytes leave at the end of that.
+        # The transfer of a send is started when its command is issued, and its bytes leave at the end of that. That of
+        # an operation may be started earlier, since a kernel goes on; it ends with the span.
         issued_ps = span.start_ps - self._issue_ps
         within = some[bisect_left(starts, issued_ps) : bisect_right(starts, span.end_ps)]
-        fitting = (each for each in within if each.end_ps <= span.end_ps)
+        fitting = [each for each in within if each.end_ps <= span.end_ps] or self._ending.get((leg, span.end_ps), [])
 
         def unlike(each: Delayed) -> tuple[bool, Ps]:
             is_at_an_end = each.now_ps in (issued_ps, span.start_ps) or each.end_ps == span.end_ps
