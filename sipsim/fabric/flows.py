@@ -20,7 +20,7 @@ from sipsim.fabric.buffered.ports import FarBuffers
 from sipsim.fabric.channels import COMPUTE, Arbitration
 from sipsim.fabric.delays import Past
 from sipsim.fabric.graph import Done, Edge, Route, bottleneck
-from sipsim.fabric.sharing import RATE_BITS, Line, Shared, check_division, divide, joined
+from sipsim.fabric.sharing import RATE_BITS, Line, Shared, check_division, divide, joined, level_of
 from sipsim.fabric.transport import NEVER, EdgeUse, First, edge_use
 
 Ps = int
@@ -34,6 +34,8 @@ UNSHOWN = (
     "and tree saturation"
 )
 _WAYS_KEPT = 4096
+_FEW = 4
+"""Where a division is among fewer flows on average, none are left out: to find them would cost more."""
 _BYTE = PS_PER_S << RATE_BITS
 """A byte, in what a rate of 1 moves in a picosecond."""
 
@@ -53,10 +55,9 @@ class _Way:
         self.route = route
         self.nbytes = nbytes
         self.head_ps = route.head_ps()
-        plain = [line.capacity for line in lines if line.is_plain]
-        if lines and len(plain) == len(lines):
+        if lines and all(edge.framing is None for edge in route.edges):
             self.legs = tuple(zip(lines, repeat(nbytes)))
-            self.drain_ps = drain_ps(nbytes, min(plain) >> RATE_BITS)
+            self.drain_ps = drain_ps(nbytes, min([line.capacity for line in lines]) >> RATE_BITS)
         else:
             self.legs = tuple([(line, edge.wire_bytes(nbytes)) for line, edge in zip(lines, route.edges, strict=True)])
             self.drain_ps = bottleneck(route.edges, nbytes).ps
@@ -132,7 +133,7 @@ class Flow(Shared):
         self.rate = self.since_ps = 0
         self.neck: Line | None = None
         self.tight: list[tuple[Line, int]] = []
-        self.is_alone = self.is_on = self.is_slow = False
+        self.is_alone = self.is_on = self.is_slow = self.is_sure = False
         self.event: Callback | None = None
         self.feeds: Flow | None = None
         self.first: First | None = None
@@ -195,7 +196,8 @@ class FlowFabric:
         self._ways: dict[tuple[int, int], _Way] = {}
         self._trains: dict[Hashable, Train] = {}
         self._past_use: dict[Edge, EdgeUse] = {}
-        self._changed: dict[Line, None] = {}
+        self._changed: dict[Line, bool] = {}
+        self._level = NEVER
         self._bits = count()
         self._free_bits: list[int] = []
         self._is_due = False
@@ -348,10 +350,9 @@ class FlowFabric:
                 self._drop_gone(line, now)
             line.put_on(flow, wire_bytes)
             if line.is_tight and len(line.flows) > 1:
-                self._changed[line] = None
-                meets = True
+                self._changed[line] = meets = True
         if meets:
-            flow.leave_ps = NEVER
+            flow.leave_ps, self._level = NEVER, min(self._level, flow.limit)
             self._call_division()
         else:
             self._plan(flow)
@@ -459,7 +460,8 @@ class FlowFabric:
         following.begin(now, now)
         if following.first is not None:
             self._plan_first(following, now)
-        following.rate, following.neck, following.tight = flow.rate, flow.neck, flow.tight
+        following.rate, following.neck = flow.rate, flow.neck
+        following.tight, following.is_sure = flow.tight, flow.is_sure
         self._replan(following, now)
         return True
 
@@ -471,9 +473,10 @@ class FlowFabric:
         self._free_bits.append(flow.bit)
         for line, _ in flow.legs:
             if line.is_tight and len(line.flows) > 1:
-                self._changed[line] = None
+                self._changed.setdefault(line, False)
             line.take_off(flow)
         if self._changed:
+            self._level = min(self._level, flow.rate if flow.is_sure else 0)
             self._call_division()
 
     # --- dividing bandwidth ---------------------------------------------------------------------------------------
@@ -484,16 +487,18 @@ class FlowFabric:
             self._engine.at(self._engine.now_ps, self._divide, AFTER)
 
     def _divide(self) -> None:
-        """Divide bandwidth anew among all flows that tight edges join with an edge where one has begun or left."""
-        now = self._engine.now_ps
-        flows, lines = joined(self._changed)
-        self._is_due, self._changed = False, {}
+        """Divide bandwidth anew where flows have begun or left: among those that may change, or for a history all."""
+        now, weights = self._engine.now_ps, self._arbitration.weights
+        is_whole = self.history is not None or self.touched < _FEW * self.divisions
+        level = 0 if is_whole else level_of(self._changed, self._level, weights)
+        flows, lines = joined(self._changed, level)
+        self._is_due, self._changed, self._level = False, {}, NEVER
         self.divisions += 1
         self.touched += len(flows)
         if not flows:
             return
         rates = [flow.rate for flow in flows]
-        divide(flows, lines, self._arbitration.weights)
+        divide(flows, lines, weights)
         if self.is_watched:
             check_division(flows)
         for flow, rate in zip(flows, rates, strict=True):

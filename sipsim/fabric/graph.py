@@ -77,7 +77,7 @@ class Edge(NamedTuple):
     @property
     def shared(self) -> "Edge":
         """What all transfers share that take it: a memory's edge is the same for whatever bytes they take of it."""
-        return self._replace(framing=_ANY_BYTES) if self.memory else self
+        return self._replace(framing=None) if type(self.framing) is FixedBytes else self
 
     @property
     def is_link(self) -> bool:
@@ -110,9 +110,6 @@ class Edge(NamedTuple):
         first_ps = drain_ps(self.framing.first_bytes(payload_bytes), self.bandwidth_bps)
         first_ps = max(first_ps, self.framing.stored_ps(payload_bytes))
         return first_ps if first_ps < self.drain_ps(payload_bytes) else 0
-
-
-_ANY_BYTES = FixedBytes(0)
 
 
 class Bottleneck(NamedTuple):

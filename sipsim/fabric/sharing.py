@@ -8,7 +8,7 @@ all have bandwidth left in the end is filled again. Rates depend on the set of f
 taken in the order of their keys, and flows that an edge offers the same get it together.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from heapq import heapify, heappop, heapreplace
 from itertools import chain
@@ -33,23 +33,23 @@ class Line:
     ``flows``: each a :class:`Shared`, with its wire bytes here. ``load``: what they would take at their own limits;
     only above ``capacity`` can the edge hold one of them back (``is_tight``). ``mask``: their bits; ``counts``: their
     number by channel; ``shares``: by channel, the weight of each of them; ``ranks``: the channels that have some, by
-    these. ``is_plain``: it has no framing. ``open_counts``, ``open_share``: of the flows that are not fixed yet.
+    these. ``framed``: how many take other bytes than their payload. ``open_counts``, ``open_share``: of the flows that
+    are not fixed yet.
     """
 
     __slots__ = (
-        "capacity", "counts", "edge", "flows", "is_plain", "is_tight", "key", "left", "load", "mask", "open_counts",
+        "capacity", "counts", "edge", "flows", "framed", "is_tight", "key", "left", "load", "mask", "open_counts",
         "open_share", "rank", "ranks", "shares",
     )  # fmt: skip
 
     def __init__(self, edge: Edge, channels: int) -> None:
         self.edge = edge
-        self.is_plain = edge.framing is None
         self.capacity = edge.bandwidth_bps << RATE_BITS
         self.key = (bool(edge.memory), edge.is_link, *_place(edge.src), *_place(edge.dst), edge.memory)
         self.rank = (self.capacity, self.key)
         self.flows: dict[Any, int] = {}
         self.counts = [0] * channels
-        self.mask = self.load = self.left = self.open_share = 0
+        self.framed = self.mask = self.load = self.left = self.open_share = 0
         self.is_tight = False
         self.open_counts: list[int] = []
         self.ranks: Sequence[tuple[int, int]] = ()
@@ -60,7 +60,8 @@ class Line:
         self.flows[flow] = wire_bytes
         self.mask |= flow.bit
         self.counts[flow.vc] += 1
-        self.load += flow.limit if self.is_plain else -(-flow.limit * wire_bytes // flow.nbytes)
+        self.framed += wire_bytes != flow.nbytes
+        self.load += flow.limit if wire_bytes == flow.nbytes else -(-flow.limit * wire_bytes // flow.nbytes)
         self.is_tight = self.load > self.capacity
 
     def take_off(self, flow: Any) -> None:
@@ -68,7 +69,8 @@ class Line:
         wire_bytes = self.flows.pop(flow)
         self.mask ^= flow.bit
         self.counts[flow.vc] -= 1
-        self.load -= flow.limit if self.is_plain else -(-flow.limit * wire_bytes // flow.nbytes)
+        self.framed -= wire_bytes != flow.nbytes
+        self.load -= flow.limit if wire_bytes == flow.nbytes else -(-flow.limit * wire_bytes // flow.nbytes)
         self.is_tight = self.load > self.capacity
 
     @property
@@ -83,7 +85,7 @@ class Line:
 
     def offer(self) -> int:
         """The least payload rate that it allows one of its open flows."""
-        if self.is_plain:
+        if not self.framed:
             for share, vc in self.ranks:
                 if self.open_counts[vc]:
                     return max(self.left * share // self.open_share, 0)
@@ -91,9 +93,6 @@ class Line:
 
     def held_at(self, offer: int) -> list["Shared"]:
         """The open flows that it allows no more than its least offer."""
-        if self.is_plain:
-            held = [vc for share, vc in self.ranks if self.left * share // self.open_share <= offer]
-            return [flow for flow in self.flows if flow.rate == _OPEN and flow.vc in held]
         open_flows = [leg for leg in self.flows.items() if leg[0].rate == _OPEN]
         return [flow for flow, wire in open_flows if self.offer_to(flow, wire) <= offer]
 
@@ -123,10 +122,11 @@ class Shared:
     """What a division knows of a flow: its channel, its payload, its own limit, its legs, and the rate that it gets.
 
     ``bit``: an integer of one bit, which no other flow has as long as it is on edges. ``legs``: (line, wire bytes
-    there). ``tight``: those that may hold it back. ``neck``: the line that does, if any.
+    there). ``tight``: those that may hold it back. ``neck``: the line that does, if any. ``is_sure``: its rate is that
+    of the first filling, by its limit or an edge that is used up, after no channel of weight 0.
     """
 
-    __slots__ = ("bit", "legs", "limit", "nbytes", "neck", "rate", "tight", "vc")
+    __slots__ = ("bit", "is_sure", "legs", "limit", "nbytes", "neck", "rate", "tight", "vc")
 
     bit: int
     vc: int
@@ -136,52 +136,77 @@ class Shared:
     legs: Sequence[tuple[Line, int]]
     tight: list[tuple[Line, int]]
     neck: Line | None
+    is_sure: bool
 
 
-def joined(changed: Iterable[Line]) -> tuple[list[Any], list[Line]]:
-    """The flows that tight lines join with those on ``changed`` ones, and the tight lines that can bind.
+def level_of(changed: Mapping[Line, bool], level: int, weights: tuple[int, ...]) -> int:
+    """The rate below which the last division stands: a new one would fix the same flows at the same rates.
 
-    Of edges with the same flows, the narrowest can. Framing makes a wire narrower; an edge of a memory may be taken for
-    less than the bytes of a flow.
+    ``changed``: the edges where flows have come or left, and whether one has come: it holds nobody back below what such
+    an edge offers first. ``level``: the least of the limits of those that have come and the rates of those that left.
+    """
+    for line, has_come in changed.items():
+        if not all(weights[flow.vc] and (flow.is_sure or not flow.tight) for flow in line.flows):
+            return 0
+        level = min([level, *[flow.rate for flow in line.flows if flow.neck is line]])
+        if has_come:
+            line.begin(weights)
+            level = min([level, *[line.offer_to(*leg) for leg in line.flows.items()]])
+    return max((_rounded(level) - 1 << _ALIKE_BITS) - _ALIKE // 2, 0)
+
+
+def joined(changed: Collection[Line], level: int = 0) -> tuple[list[Any], list[Line]]:
+    """The flows that tight lines join with those on ``changed`` ones, and the tight lines that can bind: of edges that
+    the same flows take for their payload, the narrowest.
+
+    Flows below ``level`` are left out and keep their rates; no flow is, if one may have been filled again, or an edge
+    that has fixed one below the level may bind above it.
     """
     flows: list[Any] = []
     known = 0
     for line in changed:
-        if line.mask & ~known:
-            flows += [flow for flow in line.flows if not flow.bit & known]
-            known |= line.mask
+        flows += [flow for flow in line.flows if not flow.bit & known and (flow.rate >= level or not flow.is_sure)]
+        known |= line.mask
     seen = set()
     plain: dict[int, Line] = {}
-    framed: dict[int, list[Line]] = {}
+    lines: list[Line] = []
     for flow in flows:
         for line, _ in flow.legs:
             if line.is_tight and line not in seen:
                 seen.add(line)
                 mask = line.mask
-                if not line.is_plain:
-                    framed.setdefault(mask, []).append(line)
+                if line.framed:
+                    lines.append(line)
                 elif mask not in plain or line.rank < plain[mask].rank:
                     plain[mask] = line
                 if mask & ~known:
-                    flows += [other for other in line.flows if not other.bit & known]
+                    flows += [o for o in line.flows if not o.bit & known and (o.rate >= level or not o.is_sure)]
                     known |= mask
-    for mask, found in framed.items():
-        wires = [line.capacity for line in found if not line.edge.memory]
-        if mask in plain and wires and plain[mask].capacity >= min(wires):
-            del plain[mask]
-    return flows, [*plain.values(), *chain.from_iterable(framed.values())]
+    lines += plain.values()
+    bound = [flow for line in lines for flow in line.flows if flow.neck is line and flow.rate < level]
+    if level and (bound or any(flow.tight and not flow.is_sure for flow in flows)):
+        return joined(changed)
+    return flows, lines
 
 
 def divide(flows: Collection[Shared], lines: Collection[Line], weights: tuple[int, ...]) -> None:
-    """Set the rates of ``flows``: all that are on ``lines``, which are those that can bind these flows."""
+    """Set the rates of ``flows``. ``lines``: those that can bind them; others on these keep their rates."""
     for flow in flows:
-        flow.rate, flow.neck, flow.tight = _OPEN, None, []
+        flow.rate, flow.neck, flow.tight, flow.is_sure = _OPEN if lines else flow.limit, None, [], False
+    if not lines:
+        return
     for line in lines:
         line.begin(weights)
         for flow, wire_bytes in line.flows.items():
-            flow.tight.append((line, wire_bytes))
-    levels = [[flow for flow in flows if flow.vc == vc] for vc, weight in enumerate(weights) if not weight]
-    levels.append([flow for flow in flows if weights[flow.vc]] if levels else list(flows))
+            if flow.rate == _OPEN:
+                flow.tight.append((line, wire_bytes))
+                flow.is_sure = weights[flow.vc] > 0
+            else:
+                line.open_counts[flow.vc] -= 1
+                line.open_share -= line.shares[flow.vc]
+                line.left -= -(-flow.rate * wire_bytes // flow.nbytes)
+    strict = [[flow for flow in flows if flow.vc == vc] for vc, weight in enumerate(weights) if not weight]
+    levels = [level for level in (*strict, [flow for flow in flows if weights[flow.vc]]) if level]
     for flow in chain.from_iterable(levels[1:]):
         _fix(flow, 0)
     for at, unfilled in enumerate(levels):
@@ -189,7 +214,10 @@ def divide(flows: Collection[Shared], lines: Collection[Line], weights: tuple[in
             _open(unfilled)
         while unfilled:
             _fill(unfilled, lines)
-            again = [flow for flow in unfilled if flow.neck and not (flow.neck.is_used_up or _is_used_up(flow))]
+            loose = [flow for flow in unfilled if flow.neck and not flow.neck.is_used_up]
+            for flow in loose:
+                flow.is_sure = False
+            again = [flow for flow in loose if not _is_used_up(flow)]
             if len(again) == len(unfilled):
                 break  # it would be filled the same
             _open(again)

@@ -19,8 +19,8 @@ from sipsim.core.errors import InvariantViolation
 from sipsim.fabric.channels import Arbitration
 from sipsim.fabric.delays import Past, delayed
 from sipsim.fabric.flows import Flow, FlowFabric, Train
-from sipsim.fabric.graph import Edge
-from sipsim.fabric.sharing import RATE_BITS, Line
+from sipsim.fabric.graph import Edge, FixedBytes, Node, Route
+from sipsim.fabric.sharing import RATE_BITS, Line, divide, joined
 from sipsim.fabric.transport import NEVER
 
 UNIT = 1 << RATE_BITS
@@ -49,8 +49,9 @@ class Run(NamedTuple):
 
 
 def random_journeys(seed: int) -> tuple[list[Journey], tuple[int, ...]]:
-    """Of :func:`traffic.random_system`, and some with bytes that come late or slowly, and several in flight."""
-    draw = random.Random(seed)
+    """Of :func:`traffic.random_system`, and some with bytes that come late or slowly, several in flight, and over
+    edges of memories, some of which take other bytes than theirs."""
+    draw, memories = random.Random(seed), random.Random(seed)
     system = random_system(seed, draw.choice((1, 3)), draw.random() < 0.5)
     in_flight = {source: draw.choice((1, 1, 2, 4)) for source in range(12)}
     journeys = []
@@ -59,16 +60,26 @@ def random_journeys(seed: int) -> tuple[list[Journey], tuple[int, ...]]:
         span_ps = draw.choice((0, delay_ps))
         many = in_flight[each.source]  # type: ignore[index]
         rest = delay_ps, span_ps, each.channel, each.source, many
-        journeys.append(Journey(each.start_ps, each.route, each.nbytes, *rest))
+        journeys.append(Journey(each.start_ps, through_memories(each.route, each.nbytes, memories), each.nbytes, *rest))
     return journeys, system.weights
 
 
-def run(seed: int, order: random.Random | None = None, *, is_watched: bool = False) -> Run:
-    """Every other one is followed to its leaving. ``order``: of starts of one time that are not of one train."""
+def through_memories(route: Route, nbytes: int, draw: random.Random) -> Route:
+    """A route with up to three edges of memories behind it, taken for a half of the bytes or up to their double."""
+    node, some = Node("m", 0, 0), draw.sample(range(3), draw.choice((0, 1, 1, 3)))
+    framings = [draw.choice((None, FixedBytes(-(-nbytes * draw.randint(4, 16) // 8)))) for _ in some]
+    rates = 30_000_000_000, 64_000_000_000, 200_000_000_000
+    ends = [Edge(node, node, 0, 0, rates[at], framings[index], f"bank {at}") for index, at in enumerate(some)]
+    return route._replace(edges=(*route.edges, *ends))
+
+
+def run(seed: int, order: random.Random | None = None, *, is_watched: bool = False, compares: bool = False) -> Run:
+    """Every other one is followed to its leaving. ``order``: of starts of one time that are not of one train.
+    ``compares``: on a fabric :class:`Whole`, without a history."""
     journeys, weights = random_journeys(seed)
     engine, promises = Engine(), []
-    fabric = FlowFabric(engine, Arbitration(256, weights))
-    fabric.history, fabric.is_watched = [], is_watched
+    fabric = (Whole if compares else FlowFabric)(engine, Arbitration(256, weights))
+    fabric.history, fabric.is_watched = None if compares else [], is_watched
     left: dict[int, End] = {}
     ends: dict[int, End] = {}
     started: list[int] = []
@@ -94,8 +105,24 @@ def run(seed: int, order: random.Random | None = None, *, is_watched: bool = Fal
     while (now := engine.next_ps()) is not None:
         assert engine.run_before(now + 1, 10**5)
         promises += [(now, key, train.least_mail_ps(now)) for key, train in fabric._trains.items()]
-    pasts = dict(zip(started, fabric.history, strict=True))
-    return Run(journeys, [pasts[at] for at in range(len(journeys))], left, ends, promises)
+    pasts = dict(zip(started, fabric.history or (), strict=not compares))
+    return Run(journeys, [pasts[at] for at in sorted(pasts)], left, ends, promises)
+
+
+class Whole(FlowFabric):
+    """A fabric that also divides among all flows that edges join, and compares."""
+
+    def _divide(self) -> None:
+        weights = self._arbitration.weights
+        flows, lines = joined(self._changed)
+        before = [(flow.rate, flow.neck, flow.tight, flow.is_sure) for flow in flows]
+        divide(flows, lines, weights)
+        whole = [(flow.rate, flow.neck) for flow in flows]
+        for flow, known in zip(flows, before, strict=True):
+            flow.rate, flow.neck, flow.tight, flow.is_sure = known
+        self.touched = self.divisions << 10  # as if among many flows
+        super()._divide()
+        assert [(flow.rate, flow.neck) for flow in flows] == whole
 
 
 # --- the rules ------------------------------------------------------------------------------------------------
@@ -112,9 +139,14 @@ def ends_are_told_once_and_kept(seed: int) -> None:
         assert ran.left.get(at, End(past.leave_ps, head_ps, tail_ps)) == (past.leave_ps, head_ps, tail_ps)
 
 
+def wires(journey: Journey) -> list[Edge]:
+    """What a journey takes besides memories."""
+    return [edge for edge in journey.route.edges if not edge.memory]
+
+
 def trains_keep_their_order(seed: int) -> None:
     """A transfer begins behind those before it, when its first byte is there; no more than ``in_flight`` are under way,
-    no two of a route."""
+    no two over the same wires."""
     ran = run(seed)
     for numbers in ran.by_train().values():
         before: list[int] = []
@@ -124,7 +156,7 @@ def trains_keep_their_order(seed: int) -> None:
             assert all(ran.pasts[each].begin_ps <= begin_ps for each in before)
             under_way = [each for each in before if ran.pasts[each].leave_ps > begin_ps]
             assert len(under_way) < journey.in_flight
-            assert all(ran.journeys[each].route is not journey.route for each in under_way)
+            assert all(wires(ran.journeys[each]) != wires(journey) for each in under_way)
             before.append(at)
 
 
@@ -154,10 +186,11 @@ def edges_keep_their_rates(seed: int) -> None:
         carried: dict[Edge, Fraction] = {}
         for past, rate in present:
             for edge in past.route.edges:
-                carried[edge] = carried.get(edge, 0) + rate * edge.wire_bytes(past.nbytes) / past.nbytes
+                taken = rate * edge.wire_bytes(past.nbytes) / past.nbytes
+                carried[edge.shared] = carried.get(edge.shared, 0) + taken
         assert all(sum_of <= edge.bandwidth_bps + ROUNDING for edge, sum_of in carried.items())
         for past, rate in present:
-            full = any(carried[edge] >= edge.bandwidth_bps - ROUNDING for edge in past.route.edges)
+            full = any(carried[edge.shared] >= edge.bandwidth_bps - ROUNDING for edge in past.route.edges)
             assert full or rate * past.own_ps >= (past.nbytes - 1) * 10**12
 
 
@@ -199,6 +232,12 @@ def ends_are_the_definitions(seed: int) -> None:
     assert max(off_ps) <= most_ps
 
 
+def what_is_left_out_would_not_change(seed: int) -> None:
+    """A division among a part of the flows gives each flow the rate, and the edge that holds it back, of the whole."""
+    compared, whole = run(seed, compares=True), run(seed)
+    assert (compared.ends, compared.left) == (whole.ends, whole.left)
+
+
 def what_is_passed_on_follows_its_bytes(seed: int) -> None:
     """Every third transfer passes on what another brings, over the way of any: head behind head, tail behind tail."""
     journeys, weights = random_journeys(seed)
@@ -224,6 +263,7 @@ def what_is_passed_on_follows_its_bytes(seed: int) -> None:
 
 
 RULES = [
+    what_is_left_out_would_not_change,
     what_is_passed_on_follows_its_bytes,
     ends_are_told_once_and_kept,
     trains_keep_their_order,
@@ -341,7 +381,7 @@ def _shares_of_flows(line: Line, weights: Any) -> None:
     """A channel of more flows gets more."""
     BEGIN_LINE(line, weights)
     line.shares = [weight or 1 for weight in weights]
-    line.is_plain = False
+    line.framed = 1
 
 
 def _as_it_is_found(flows: Any, lines: Any, weights: Any) -> None:
@@ -352,9 +392,15 @@ def _as_it_is_found(flows: Any, lines: Any, weights: Any) -> None:
         flow.rate = min([flow.limit, *shares])
 
 
+def _at_what_leaves(_changed: Any, level: int, _weights: Any) -> int:
+    """As if an edge could bind no lower than before."""
+    return level
+
+
 BEGIN, HAND_ON, BEGIN_LINE = FlowFabric._begin, FlowFabric._hand_on, Line.begin
 DIVIDE, FEED = sipsim.fabric.flows.divide, FlowFabric.feed
 MUTANTS: list[tuple[Any, str, Any, Callable[[int], None]]] = [
+    (sipsim.fabric.flows, "level_of", _at_what_leaves, what_is_left_out_would_not_change),
     (Line, "begin", _shares_of_flows, ends_are_the_definitions),
     (Line, "is_used_up", True, ends_are_the_definitions),
     (Line, "offer_to", _payload_alone, ends_are_the_definitions),
