@@ -75,7 +75,14 @@ def test_a_packet_keeps_its_bytes(body: bytes) -> None:
 
 @pytest.mark.parametrize("tag", FIELDS)
 def test_a_packet_has_all_its_fields_and_no_more(tag: int) -> None:
-    values = next(values for values in map(msgpack.unpackb, BODIES) if values[0] == tag)
-    for changed in ([*values, 0], *(values[:stop] for stop in range(len(values)))):
+    """Nor has what is in it, such as its credits."""
+    values = next(values for values in map(msgpack.unpackb, BODIES[2:]) if values[0] == tag)
+    changes = [[*values, 0], *(values[:stop] for stop in range(len(values)))]
+    for at, name in enumerate(FIELDS[tag], 1):
+        if name in (*NESTED, "credits"):
+            inner = values[at][0] if name == "credits" else values[at]
+            odd = [[*inner, 0], inner[:-1]]
+            changes += [[*values[:at], [each] if name == "credits" else each, *values[at + 1 :]] for each in odd]
+    for changed in changes:
         with pytest.raises(BadFrame):
             decode(msgpack.packb(changed))

@@ -17,6 +17,7 @@ from sipsim.chips.ahbm.ipcq.messages import MOST_CALL_CHARS, Credit, CreditMessa
 from sipsim.chips.ahbm.plan import Plan
 from sipsim.chips.ahbm.sip import Sip
 from sipsim.core.errors import InvariantViolation, SimulationError
+from sipsim.core.session import Session
 from sipsim.fabric.links.frames import _KINDS, OWN_TAGS, Frame, Number, Packet, Tail, decode, encode, packet_kind
 from sipsim.node.failure import describe
 
@@ -207,6 +208,18 @@ def test_a_frame_begins_and_ends_once(packets: list[Frame | Tail], why: str, hel
     if not why:
         assert sip.ipcqs[PLACE.cube, PLACE.pe].queues[ENTRY.direction].peer_head_cache == 1
         assert not port.is_arriving(3)
+
+
+def test_a_frame_goes_on_with_a_header_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What has come in parts is one packet on the next link: the far SIP is to wait for no tail."""
+    sent: list[Packet] = []
+    monkeypatch.setattr(Session, "emit", lambda _self, _channel, _arrival_ps, body: sent.append(decode(body)))
+    sip = Sip(0, PLAN, lambda _to, _parcel: None)
+    through = replace(FIRST, dst_sip=2)
+    for at, packet in enumerate((through, ENDS)):
+        sip.engine.at(NOW_PS + 50 * at, partial(sip.receive, IN, encode(packet)))
+    sip.engine.run_before(None, 1000)
+    assert [replace(packet, span_ps=100) for packet in sent] == [of(dst_sip=2)]
 
 
 def test_what_ports_send_each_other_comes_whole() -> None:
