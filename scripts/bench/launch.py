@@ -13,7 +13,7 @@ from typing import Any
 
 from .kit import Flag, Table, command, launch
 
-IMPORTS = "import numpy, simpy, zmq, msgpack, msgspec, yaml, greenlet"
+IMPORTS = "import numpy, simpy, zmq, msgspec, yaml, greenlet"
 FLOORS = {"python": "pass", "python + imports": IMPORTS}
 ROWS = ((4, "torus_2d", "local"), (4, "torus_2d", "inproc"), (16, "torus_2d", "local"))
 FLAGS = {"repeat": Flag(9, 1, "runs a row")}

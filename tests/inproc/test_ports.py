@@ -4,7 +4,7 @@ framing or bounds cannot be is refused by name.
 
 import json
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import msgspec
 import pytest
@@ -15,7 +15,7 @@ from sipsim.core.errors import ConfigError
 from sipsim.fabric.channels import COMM
 from sipsim.fabric.flows import Flow, FlowFabric
 from sipsim.fabric.graph import Route
-from sipsim.fabric.links.frames import Frame, FrameBody, Number, codec
+from sipsim.fabric.links.frames import UNSENT, Frame, Number, packet_kind
 from sipsim.fabric.links.kind import LINK_KINDS, LinkKind, Port, PortContext
 from sipsim.fabric.links.rules import PAYLOADS
 
@@ -90,45 +90,38 @@ class StoredPart(Plain, frozen=True):
         return 10.5  # type: ignore[return-value]
 
 
-class Ack(NamedTuple):
+@packet_kind
+class Ack(Frame, tag=102):
     """So many frames have arrived."""
 
-    count: int
+    count: Number
 
     @property
     def data_bytes(self) -> int:
         return 0
 
 
-@codec(Ack)
-class _AckBody(FrameBody, tag=102):
-    count: Number
-
-    def payload(self) -> Ack:
-        return Ack(self.count)
-
-
 class AckingPort(Port):
     """It acknowledges each frame of data, over the link against the data of the other direction."""
 
-    own_payloads = (Ack,)
+    own_frames = (Ack,)
     arrived = sent = 0
     acks: ClassVar[list[int]] = []
     all_sent: ClassVar[list[int]] = []
 
     def send(self, frame: Frame, way: Route, train: Any, *more: Any, **others: Any) -> Any:
-        if not isinstance(frame.payload, Ack):
+        if not isinstance(frame, Ack):
             self.all_sent.append(1)
         return super().send(frame, way, train, *more, **others)
 
     def receive(self, frame: Frame) -> None:
-        if isinstance(frame.payload, Ack):
-            assert frame.payload.count == self.sent + 1
-            self.sent = frame.payload.count
+        if isinstance(frame, Ack):
+            assert frame.count == self.sent + 1
+            self.sent = frame.count
             self.acks.append(1)
             return
         self.arrived += 1
-        self.send_own(Ack(self.arrived), 8 if self.arrived % 2 else 300, COMM)
+        self.send_own(Ack(*UNSENT, self.arrived), 8 if self.arrived % 2 else 300, COMM)
         super().receive(frame)
 
 
@@ -200,7 +193,7 @@ class LeavingPort(Port):
     left: ClassVar[list[int]] = []
 
     def leave(self, frame: Frame, head_ps: int, tail_ps: int) -> None:
-        self.left.append(frame.payload.data_bytes)
+        self.left.append(frame.data_bytes)
         super().leave(frame, head_ps, tail_ps)
 
 

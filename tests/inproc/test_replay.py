@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 from hardware import WiredPlan, config
+from msgspec.structs import replace
 from offline import Offline
 from sips import check_second_passes, run_sips, spawn
 
@@ -13,7 +14,7 @@ from launcher.engines.inproc import InProcess
 from launcher.report.checks import note_verdicts
 from sipsim.chips.ahbm.address import PePlace, PhysAddr
 from sipsim.chips.ahbm.collectives.algorithms import intercube_allreduce
-from sipsim.chips.ahbm.ipcq.messages import IpcqDmaToken
+from sipsim.chips.ahbm.ipcq.messages import Message
 from sipsim.chips.ahbm.ipcq.pe_ipcq import PeIpcq
 from sipsim.chips.ahbm.memory.store import MemoryStore
 from sipsim.chips.ahbm.pe.engine import CommandEngine
@@ -208,10 +209,10 @@ def test_a_message_that_is_changed_between_sips(number: int, monkeypatch: pytest
     """By what has taken it from the link, before the far SIP knows of it."""
     arrive = PeIpcq.arrive
 
-    def changed(ipcq: PeIpcq, token: IpcqDmaToken) -> None:
-        if token.src_sip == 1 and token.src_direction == "E" and token.sender_seq == number:
-            token = token._replace(data=bytes([token.data[0] ^ 1]) + token.data[1:])
-        arrive(ipcq, token)
+    def changed(ipcq: PeIpcq, message: Message) -> None:
+        if message.src_sip == 1 and message.src_direction == "E" and message.sender_seq == number:
+            message = replace(message, data=bytes([message.data[0] ^ 1]) + message.data[1:])
+        arrive(ipcq, message)
 
     monkeypatch.setattr(PeIpcq, "arrive", changed)
     outcome = ring_exchange("tcm").outcome

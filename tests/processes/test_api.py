@@ -65,14 +65,13 @@ def state(own: Path) -> dict[str, Any]:
 
 
 def _definitions() -> dict[str, int]:
-    """How many there are: by name, by type, codecs with the bodies of their frames, fields of records, spaces."""
+    """How many there are: by name, by type, kinds of packets, fields of records, spaces."""
     COMMANDS.names()
     by_name = {each._what: each for each in gc.get_objects() if isinstance(each, Registry)}
     return {
         **{what: each.names() and len(each._entries) for what, each in sorted(by_name.items())},
         "commands": len(COMMANDS._things),
-        "codecs": len(frames._CODECS.by_type),
-        "bodies": len(frames._CODECS._bodies),
+        "packets": len(frames._KINDS.by_tag),
         "kinds of records": len(oplog.FIELDS),
         "templates": len(oplog._TEMPLATES),
         "spaces": len(SPACES),

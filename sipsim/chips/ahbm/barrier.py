@@ -25,7 +25,7 @@ from sipsim.chips.api.run_plan import ROOT, BarrierTree
 from sipsim.core.engine import AFTER
 from sipsim.core.errors import InvariantViolation
 from sipsim.core.session import Session
-from sipsim.fabric.links.frames import Body, Number, codec, encode
+from sipsim.fabric.links.frames import Number, Packet, encode, packet_kind
 from sipsim.fabric.links.network import BadPacket
 from sipsim.records.recorder import Recorder
 
@@ -38,39 +38,30 @@ _NAMES = "end", "round", "start"
 class Counts(NamedTuple):
     """Packets that were sent to other SIPs, and that have arrived from them."""
 
-    sent: int = 0
-    arrived: int = 0
+    sent: Number
+    arrived: Number
 
     def plus(self, other: "Counts") -> "Counts":
         """The sums of both counts."""
         return Counts(self.sent + other.sent, self.arrived + other.arrived)
 
 
-class BarrierPacket(NamedTuple):
+NO_COUNTS = Counts(0, 0)
+
+
+@packet_kind
+class BarrierPacket(Packet, tag=3):
     """``END``, ``AGAIN`` or ``START``, of a row start or an iteration's; sent at ``sent_ps``, released by ``span``.
 
     ``time_ps``: the latest end in a subtree, or the common start. ``counts``: of the subtree, at a row start.
     """
 
-    kind: int
-    is_row: bool
-    time_ps: Ps
-    counts: Counts = Counts()
-    sent_ps: Ps = 0
-    span: int = 0
-
-
-@codec(BarrierPacket)
-class _BarrierBody(Body, tag=3):
     kind: Annotated[int, Meta(ge=END, le=START)]
     is_row: bool
     time_ps: Number
-    counts: tuple[Number, Number]
+    counts: Counts
     sent_ps: Number
     span: Number
-
-    def payload(self) -> BarrierPacket:
-        return BarrierPacket(self.kind, self.is_row, self.time_ps, Counts(*self.counts), self.sent_ps, self.span)
 
 
 class Barrier:
@@ -86,9 +77,9 @@ class Barrier:
         self._is_row = False
         self._arrived: set[int] = set()
         self._latest_ps: Ps = 0
-        self._counts = self._told = Counts()
+        self._counts = self._told = NO_COUNTS
         self._round_before: Counts | None = None
-        self._own = Counts()
+        self._own = NO_COUNTS
 
     def enter(self, on_start: Callable[[int], None], cause: int, is_row: bool = False) -> None:
         """This SIP's iteration ends now, by span ``cause``; at the next one's common start call ``on_start(span)``.
@@ -99,7 +90,7 @@ class Barrier:
         if is_row:
             self._end_when_quiet(self._engine.now_ps, cause)
         else:
-            self._note_end(self._sip, self._engine.now_ps, Counts(), cause)
+            self._note_end(self._sip, self._engine.now_ps, NO_COUNTS, cause)
 
     def receive(self, channel: int, packet: BarrierPacket) -> None:
         """A control packet arrives.
@@ -157,10 +148,10 @@ class Barrier:
         if len(self._arrived) <= len(tree.children[self._sip]):
             return
         latest_ps, self._latest_ps = self._latest_ps, 0
-        counts, self._counts = self._counts, Counts()
+        counts, self._counts = self._counts, NO_COUNTS
         self._arrived.clear()
         if self._sip != ROOT:
-            self._send(tree.parent[self._sip], BarrierPacket(END, self._is_row, latest_ps, counts), cause)
+            self._send(tree.parent[self._sip], cause, END, self._is_row, latest_ps, counts)
         elif not self._is_row or (counts.sent == counts.arrived and counts == self._round_before):
             self._start(latest_ps + tree.gap_ps, cause)
         else:
@@ -170,13 +161,13 @@ class Barrier:
     def _begin_again(self, cause: int) -> None:
         now_ps = self._engine.now_ps
         for child in self._tree.children[self._sip]:
-            self._send(child, BarrierPacket(AGAIN, True, 0), cause)
+            self._send(child, cause, AGAIN, True, 0)
         self._end_when_quiet(now_ps, cause)
 
     def _start(self, time_ps: Ps, cause: int) -> None:
         now_ps, is_row = self._engine.now_ps, self._is_row
         for child in self._tree.children[self._sip]:
-            self._send(child, BarrierPacket(START, is_row, time_ps), cause)
+            self._send(child, cause, START, is_row, time_ps)
         on_start, self._on_start = self._on_start, None
         self._round_before = None
         assert on_start is not None
@@ -188,8 +179,8 @@ class Barrier:
 
         self._engine.at(time_ps, start)
 
-    def _send(self, dst: int, packet: BarrierPacket, cause: int) -> None:
+    def _send(self, dst: int, cause: int, kind: int, is_row: bool, time_ps: Ps, counts: Counts = NO_COUNTS) -> None:
         way, now_ps, tree = (self._sip, dst), self._engine.now_ps, self._tree
         self._own = self._own.plus(Counts(1, 0))
-        packet = packet._replace(sent_ps=now_ps, span=cause)
+        packet = BarrierPacket(kind, is_row, time_ps, counts, sent_ps=now_ps, span=cause)
         self._session.emit(tree.channels[way], now_ps + tree.hop_ps[way], encode(packet))

@@ -23,7 +23,7 @@ from sipsim.chips.ahbm.control import (
 )
 from sipsim.chips.ahbm.ipcq.credits import CreditReturn
 from sipsim.chips.ahbm.ipcq.invariants import InvariantChecker
-from sipsim.chips.ahbm.ipcq.messages import CreditPacket, PeCredit, PeMessage, WireFormat
+from sipsim.chips.ahbm.ipcq.messages import CreditMessage, CreditPacket, Message, WireFormat
 from sipsim.chips.ahbm.ipcq.pe_ipcq import IpcqContext, PeIpcq
 from sipsim.chips.ahbm.ipcq.sip_generations import SipGenerations, map_rings
 from sipsim.chips.ahbm.ipcq.transport import CreditDelivery, CreditSender, Fetch, Ipcqs, MessageDelivery, MessageSender
@@ -79,8 +79,8 @@ class NetworkInterface:
         credit_vc = CREDIT if knobs.credit_virtual_channel else COMM
         credit_engine = "ipcq" if knobs.virtual_channels else "dma"
         deliveries: Deliveries = {
-            PeMessage: MessageDelivery(graph, ipcqs, wire_format, knobs.buffer_kind, engine, memory_ports),
-            PeCredit: CreditDelivery(graph, ipcqs, credit_bytes, credit_vc, credit_engine),
+            Message: MessageDelivery(graph, ipcqs, wire_format, knobs.buffer_kind, engine, memory_ports),
+            CreditMessage: CreditDelivery(graph, ipcqs, credit_bytes, credit_vc, credit_engine),
         }
         controls: dict[type, TakeControl] = {}
         interface = Interface(system, plan.channels, plan.egress_ps[sip], session, fabric, deliveries, controls)

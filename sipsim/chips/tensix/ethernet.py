@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NamedTuple
 
 from sipsim.chips.tensix.jitter import Delays
 from sipsim.chips.tensix.memory import Pin, TileMemory
@@ -13,26 +12,18 @@ from sipsim.chips.tensix.transmit_queues import TransmitQueue, TransmitQueues, T
 from sipsim.core.engine import Engine
 from sipsim.core.errors import KernelMisuse
 from sipsim.core.units import drain_ps, gbytes_per_s_to_bps
-from sipsim.fabric.links.frames import Address, Body, Data, codec
+from sipsim.fabric.links.frames import Address, Data, Packet, packet_kind
 from sipsim.fabric.links.kind import AnyLinkKind
 from sipsim.fabric.links.outages import Losses, Outage, OutageUse
 from sipsim.records.report import LinkUse
 
 
-class EthWrite(NamedTuple):
+@packet_kind
+class EthWrite(Packet, tag=20):
     """``data`` for ``address`` of the far core's L1; all of it is there when the packet arrives."""
 
-    address: int
-    data: bytes
-
-
-@codec(EthWrite)
-class _EthWriteBody(Body, tag=20):
     address: Address
     data: Data
-
-    def payload(self) -> EthWrite:
-        return EthWrite(self.address, self.data)
 
 
 Ps = int

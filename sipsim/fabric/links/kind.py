@@ -19,26 +19,18 @@ from sipsim.core.registry import Registry
 from sipsim.core.units import drain_ps, gbytes_per_s_to_bps, ns_to_ps
 from sipsim.fabric.buffered.ports import FarBuffers
 from sipsim.fabric.graph import Done, Edge, Node, Route, link_edge
-from sipsim.fabric.links.frames import Body, Frame, Small, Tail, codec, encode
+from sipsim.fabric.links.frames import Frame, Packet, Small, Tail, encode, packet_kind
 from sipsim.fabric.links.outages import Crossing, Loss, Losses, Outage, OutageUse, Retransmitter, joined_loss
 from sipsim.fabric.transport import Train, Transport
 from sipsim.topology.links import SipLink, link_presets
 
 
-class LinkCredit(NamedTuple):
+@packet_kind
+class LinkCredit(Packet, tag=9):
     """So many places of a virtual channel are free in the buffer at the end of the link that leads to its sender."""
 
-    vc: int
-    places: int
-
-
-@codec(LinkCredit)
-class _LinkCreditBody(Body, tag=9):
     vc: Small
     places: Small
-
-    def payload(self) -> LinkCredit:
-        return LinkCredit(self.vc, self.places)
 
 
 class FarCredits:
@@ -66,7 +58,7 @@ class FarCredits:
 
     def take(self, credit: LinkCredit) -> bool:
         """A credit of the far end arrives; False for one that it cannot have sent."""
-        return self._buffers.credit(self._link, *credit)
+        return self._buffers.credit(self._link, credit.vc, credit.places)
 
 
 Ps = int
@@ -134,12 +126,12 @@ class Port:
     ``Session.emit`` ends a run that breaks one of the first three, PE_IPCQ one that breaks the fourth within a queue
     pair. Credits on their own wire and control packets of the barrier are no frames and do not pass a port.
 
-    ``bytes_sent``: of data, so far; ``credit_bytes``: of frames without data. ``own_payloads``: types of payloads that
-    ports send each other (:meth:`send_own`), such as acknowledgements. They need a codec and no delivery:
-    :meth:`receive` takes them, and nothing else looks at them.
+    ``bytes_sent``: of data, so far; ``credit_bytes``: of frames without data. ``own_frames``: types of frames that
+    ports send each other (:meth:`send_own`), such as acknowledgements. They need no delivery: :meth:`receive` takes
+    them, and nothing else looks at them.
     """
 
-    own_payloads: ClassVar[tuple[type, ...]] = ()
+    own_frames: ClassVar[tuple[type, ...]] = ()
 
     def __init__(self, link: "AnyLinkKind", context: PortContext) -> None:
         self.link = link
@@ -185,7 +177,7 @@ class Port:
 
         ``left``, ``is_fed``, and what is returned: see ``FlowFabric.start``.
         """
-        nbytes, data_bytes = frame[1], frame[3].data_bytes
+        nbytes, data_bytes = frame.nbytes, frame.data_bytes
         if data_bytes:
             self.bytes_sent += data_bytes
         else:
@@ -193,9 +185,9 @@ class Port:
         self._note_under_way(train)
         self._count += 1
         sent, first = partial(self._sent, frame, self._count, train), None
-        if self._sends_twice and type(frame[3]) not in self.own_payloads:
+        if self._sends_twice and type(frame) not in self.own_frames:
             first = partial(self._first_sent, frame, self._count)
-        return self._context.fabric.start(train, way, nbytes, sent, left, delay_ps, frame[2], None, is_fed, first)
+        return self._context.fabric.start(train, way, nbytes, sent, left, delay_ps, frame.span_ps, None, is_fed, first)
 
     def _note_under_way(self, train: Any) -> None:
         self._under_way[train] = self._under_way.get(train, 0) + 1
@@ -209,13 +201,10 @@ class Port:
 
     def _first_sent(self, frame: Frame, number: int, head_ps: Ps, first_ps: Ps, least_tail_ps: Ps) -> None:
         """The first packet of several is sent now; it arrives at ``first_ps``, or when an outage lets it."""
-        dst_sip, nbytes, _, payload, *_ = frame
-        found = self._crossing(nbytes, slice(1), head_ps, first_ps)
+        found = self._crossing(frame.nbytes, slice(1), head_ps, first_ps)
         self._begun[number] = _Begun(first_ps, found.loss)
         if found.loss is None:
-            span_ps, rest_ps = found.end_ps - found.start_ps, max(least_tail_ps - found.end_ps, 0)
-            body = encode(Frame(dst_sip, nbytes, span_ps, payload, number, rest_ps))
-            self._context.emit(self._context.channel, found.end_ps, body)
+            self._emit(frame, found, number, max(least_tail_ps - found.end_ps, 0))
 
     def _sent(self, frame: Frame, number: int, train: Any, head_ps: Ps, tail_ps: Ps) -> None:
         self._is_sent(train)
@@ -224,16 +213,19 @@ class Port:
             self.leave(frame, head_ps, tail_ps)
             return
         rest = self._crossing(frame.nbytes, slice(1, None), begun.first_ps, tail_ps)
-        if not self._has_lost(frame.nbytes, frame.payload, begun.loss, rest.loss):
+        if not self._has_lost(frame.nbytes, frame, begun.loss, rest.loss):
             self._context.emit(self._context.channel, rest.end_ps, encode(Tail(number)))
 
     def leave(self, frame: Frame, head_ps: Ps, tail_ps: Ps) -> None:
         """A frame that is sent once is sent now: its head and tail arrive at the far end at these times."""
-        dst_sip, nbytes, _, payload, *_ = frame
-        whole = self._crossing(nbytes, slice(None), head_ps, tail_ps)
-        if not self._has_lost(nbytes, payload, whole.loss):
-            body = encode(Frame(dst_sip, nbytes, whole.end_ps - whole.start_ps, payload))
-            self._context.emit(self._context.channel, whole.end_ps, body)
+        whole = self._crossing(frame.nbytes, slice(None), head_ps, tail_ps)
+        if not self._has_lost(frame.nbytes, frame, whole.loss):
+            self._emit(frame, whole)
+
+    def _emit(self, frame: Frame, crossing: Crossing, number: int = 0, rest_ps: Ps = 0) -> None:
+        frame.span_ps = crossing.end_ps - crossing.start_ps
+        frame.frame_number, frame.frame_rest_ps = number, rest_ps
+        self._context.emit(self._context.channel, crossing.end_ps, encode(frame))
 
     def outages_used(self) -> tuple[OutageUse, ...]:
         """What each outage of its link has cost so far, this way."""
@@ -248,20 +240,20 @@ class Port:
         found = self._retransmitter.schedule(head_ps - latency_ps, tail_ps - latency_ps, packets)
         return found._replace(start_ps=found.start_ps + latency_ps, end_ps=found.end_ps + latency_ps)
 
-    def _has_lost(self, nbytes: int, payload: Any, *losses: Loss | None) -> bool:
-        """Whether a frame has lost packets, which ends the run."""
+    def _has_lost(self, nbytes: int, packet: Packet, *losses: Loss | None) -> bool:
+        """Whether a frame or credit has lost packets, which ends the run."""
         loss = joined_loss([each for each in losses if each is not None])
         if loss is not None:
-            self._losses.add(loss, nbytes, payload)
+            self._losses.add(loss, nbytes, packet)
         return loss is not None
 
-    def send_own(self, payload: Any, nbytes: int, vc: int) -> None:
-        """Send a payload of ``nbytes`` and of :attr:`own_payloads` to the port at the link's far end.
+    def send_own(self, frame: Frame, nbytes: int, vc: int) -> None:
+        """Send a frame of ``nbytes`` and of :attr:`own_frames` to the port at the link's far end.
 
         It competes for the link, in virtual channel ``vc``, with the frames that pass it, and for nothing else. A port
         that answers an arrival so may answer at once, so its kind's ``answer_ps`` is 0.
         """
-        frame = Frame(self._context.far_sip, nbytes, 0, payload)
+        frame.dst_sip, frame.nbytes = self._context.far_sip, nbytes
         self.send(frame, self._own_way, self._own_train(vc))
 
     def _own_train(self, vc: int) -> Any:
@@ -284,19 +276,21 @@ class Port:
         context.fabric.start(train, self._own_way, nbytes, leave)
 
     def receive(self, frame: Frame) -> None:
-        """A frame of the far end arrives now: its last byte, or its first packet (``Frame.number``)."""
-        stored = self._stored(frame)
-        came = self._context.on_frame(self.node, stored)
-        if frame.number:
-            now_ps = self._context.engine.now_ps
-            arrival = self._arriving.setdefault(frame.number, _Arrival())
-            arrival.came, arrival.head_ps = came, now_ps - stored.span_ps
-            self._context.fabric.feed(came, arrival.head_ps, now_ps + stored.rest_ps)
+        """A frame of the far end arrives now: its last byte, or its first packet (``frame_number``)."""
+        now_ps = self._context.engine.now_ps
+        frame.span_ps -= min(self.link.stored_ps(frame.nbytes), frame.span_ps)
+        # On its way on, the next port writes these fields.
+        number, head_ps, tail_ps = frame.frame_number, now_ps - frame.span_ps, now_ps + frame.frame_rest_ps
+        came = self._context.on_frame(self.node, frame)
+        if number:
+            arrival = self._arriving.setdefault(number, _Arrival())
+            arrival.came, arrival.head_ps = came, head_ps
+            self._context.fabric.feed(came, head_ps, tail_ps)
 
     def pass_on(self, frame: Frame, delay_ps: Ps) -> None:
         """Let a frame that arrives go on in ``delay_ps``; called by :meth:`receive` of other ports."""
-        if frame.number:
-            self._arriving[frame.number] = _Arrival(delay_ps)
+        if frame.frame_number:
+            self._arriving[frame.frame_number] = _Arrival(delay_ps)
         self._later(delay_ps, partial(Port.receive, self, frame))
 
     def is_arriving(self, number: int) -> bool:
@@ -330,11 +324,6 @@ class Port:
             call()
 
         engine.at(engine.now_ps + delay_ps, go_on)
-
-    def _stored(self, frame: Frame) -> Frame:
-        """A frame whose head was held back for what its link stores (``LinkKind.stored_ps``)."""
-        held_ps = min(self.link.stored_ps(frame.nbytes), frame.span_ps)
-        return frame._replace(span_ps=frame.span_ps - held_ps) if held_ps else frame
 
     def _note_now(self) -> int:
         return self._note(self._context.engine.now_ps)

@@ -25,9 +25,9 @@ class BadPacket(Exception):
 
 
 class Delivery(ABC):
-    """How one type of payload ends on its SIP: where its transfer lands, in which virtual channel, and what takes it.
+    """How one type of frame ends on its SIP: where its transfer lands, in which virtual channel, and what takes it.
 
-    A type of payload that a chip's frames may carry has one delivery. The network interface knows no payload by name.
+    Each type of frame that a chip takes has one delivery. The network interface knows none by name.
     ``engine``: the part of a node that sends it; what it sends over one port, or within its SIP, is one train.
     """
 
@@ -35,32 +35,32 @@ class Delivery(ABC):
     engine: str = "dma"
 
     @abstractmethod
-    def wire_bytes(self, payload: Any) -> int:
-        """Bytes of its frame on the wires of a SIP."""
+    def wire_bytes(self, frame: Any) -> int:
+        """Bytes of a frame on the wires of a SIP."""
 
     @abstractmethod
-    def landing(self, payload: Any) -> Node:
+    def landing(self, frame: Any) -> Node:
         """The node where its transfer ends."""
 
-    def ending(self, route: Route, payload: Any) -> Route:
-        """The route of a payload's transfer to :meth:`landing`, with what it takes of a memory there."""
+    def ending(self, route: Route, frame: Any) -> Route:
+        """The route of a frame's transfer to :meth:`landing`, with what it takes of a memory there."""
         return route
 
     @abstractmethod
-    def check(self, payload: Any) -> None:
+    def check(self, frame: Any) -> None:
         """Check that this SIP has what takes it.
 
         Raises:
             BadPacket: when it has not.
         """
 
-    def source(self, payload: Any) -> Hashable:
-        """The sender of a payload, as a key. Payloads of one sender that come over one link go on in order."""
-        return type(payload).__name__
+    def source(self, frame: Any) -> Hashable:
+        """The sender of a frame, as a key. Frames of one sender that come over one link go on in order."""
+        return type(frame).__name__
 
     @abstractmethod
-    def taker(self, payload: Any) -> Done:
-        """The call that hands a payload over when its tail is at :meth:`landing`."""
+    def taker(self, frame: Any) -> Done:
+        """The call that hands a frame over when its tail is at :meth:`landing`."""
 
 
 class Ports:
@@ -135,7 +135,7 @@ Deliveries = Mapping[type, Delivery]
 
 
 class Way(NamedTuple):
-    """The route to where payloads of one type land on SIP ``dst_sip``, or with ``port`` to the far end of its link."""
+    """The route to where frames of one type land on SIP ``dst_sip``, or with ``port`` to the far end of its link."""
 
     fabric: Transport
     delivery: Delivery
@@ -146,7 +146,7 @@ class Way(NamedTuple):
 
     def depart(
         self,
-        payload: Any,
+        frame: Frame,
         nbytes: int,
         delay_ps: Ps = 0,
         span_ps: Ps = 0,
@@ -154,15 +154,16 @@ class Way(NamedTuple):
         is_fed: bool = False,
         route: Route | None = None,
     ) -> Any:
-        """Start a payload of ``nbytes`` on the wires; all else, and what is returned, as in ``FlowFabric.start``.
+        """Start a frame of ``nbytes`` on the wires; all else, and what is returned, as in ``FlowFabric.start``.
 
-        ``route``: with what it takes of a memory at its source, if it takes any.
+        The frame is its receiver's from here on, or the port's. ``route``: with what it takes of a memory at its
+        source, if it takes any.
         """
         route = route or self.route
         if self.port is None:
-            route, done = self.delivery.ending(route, payload), self.delivery.taker(payload)
+            route, done = self.delivery.ending(route, frame), self.delivery.taker(frame)
             return self.fabric.start(self.train, route, nbytes, done, left, delay_ps, span_ps, None, is_fed)
-        frame = Frame(self.dst_sip, nbytes, span_ps, payload)
+        frame.dst_sip, frame.nbytes, frame.span_ps = self.dst_sip, nbytes, span_ps
         return self.port.send(frame, route, self.train, delay_ps, left, is_fed)
 
 
@@ -182,14 +183,14 @@ class Router:
         self._deliveries = deliveries
         self._onward: dict[tuple[Node, int], tuple[Port, Route]] = {}
 
-    def way(self, src: Node, dst_sip: int, payload: Any, direction: str) -> Way:
-        """From a node to where a payload lands on ``dst_sip``; by the link of a ``global_`` direction that leads there.
+    def way(self, src: Node, dst_sip: int, frame: Frame, direction: str) -> Way:
+        """From a node to where a frame lands on ``dst_sip``; by the link of a ``global_`` direction that leads there.
 
         Only its place counts, so messages of one queue pair share their way.
         """
-        delivery, fabric = self._deliveries[type(payload)], self._fabric
+        delivery, fabric = self._deliveries[type(frame)], self._fabric
         if dst_sip == self._sip:
-            route = self._system.graph.route(src, delivery.landing(payload))
+            route = self._system.graph.route(src, delivery.landing(frame))
             return Way(fabric, delivery, dst_sip, None, route, fabric.train((src, delivery.engine), delivery.vc))
         letter = self._system.port_towards(self._sip, dst_sip, direction)
         route = self._system.leaving(self._sip, src, letter)
@@ -198,14 +199,13 @@ class Router:
 
     def from_port(self, node: Node, frame: Frame) -> Any:
         """A frame arrives at a port: start its transfer to its place here, or on to the next SIP, and return it."""
-        payload, is_fed = frame.payload, frame.number > 0
-        delivery = self._deliveries[type(payload)]
+        delivery, is_fed = self._deliveries[type(frame)], frame.frame_number > 0
         if frame.dst_sip == self._sip:
-            route = delivery.ending(self._system.graph.route(node, delivery.landing(payload)), payload)
-            train, done = self._fabric.train((delivery.source(payload), node), delivery.vc), delivery.taker(payload)
+            route = delivery.ending(self._system.graph.route(node, delivery.landing(frame)), frame)
+            train, done = self._fabric.train((delivery.source(frame), node), delivery.vc), delivery.taker(frame)
             return self._fabric.start(train, route, frame.nbytes, done, None, 0, frame.span_ps, None, is_fed)
         port, route = self._next_hop(node, frame.dst_sip)
-        train = self._fabric.train((delivery.source(payload), node, port.node), delivery.vc)
+        train = self._fabric.train((delivery.source(frame), node, port.node), delivery.vc)
         return port.send(frame, route, train, is_fed=is_fed)
 
     def check(self, node: Node, frame: Frame, now_ps: Ps) -> None:
@@ -214,15 +214,15 @@ class Router:
         Raises:
             BadPacket: for a size or a train that it cannot have, or a place that does not exist.
         """
-        delivery = self._deliveries.get(type(frame.payload))
+        delivery = self._deliveries.get(type(frame))
         if delivery is None:
-            raise BadPacket(f"carries a {type(frame.payload).__name__}, which this chip does not take")
-        if not 0 < frame.nbytes == delivery.wire_bytes(frame.payload) or frame.span_ps > now_ps:
+            raise BadPacket(f"is a {type(frame).__name__}, which this chip does not take")
+        if not 0 < frame.nbytes == delivery.wire_bytes(frame) or frame.span_ps > now_ps:
             raise BadPacket(f"claims {frame.nbytes} bytes and {frame.span_ps} ps from head to tail, which cannot be")
-        if frame.rest_ps > (MAX_PS - now_ps if frame.number else 0):
-            raise BadPacket(f"claims that its tail comes {frame.rest_ps} ps later, which cannot be")
+        if frame.frame_rest_ps > (MAX_PS - now_ps if frame.frame_number else 0):
+            raise BadPacket(f"claims that its tail comes {frame.frame_rest_ps} ps later, which cannot be")
         if frame.dst_sip == self._sip:
-            delivery.check(frame.payload)
+            delivery.check(frame)
             return
         try:
             self._next_hop(node, frame.dst_sip)
@@ -273,18 +273,16 @@ class Endpoint:
         """
         try:
             packet = decode(body)
-            if type(packet) is Frame:
+            if isinstance(packet, Frame):
                 port = self._ports.get(channel)
                 if port is None:
                     raise BadPacket(f"is a message, and no link to SIP {self._sip} has that channel")
-                if type(packet.payload) not in port.own_payloads:
+                if type(packet) not in port.own_frames:
                     self._router.check(port.node, packet, self._engine.now_ps)
-                elif packet.number:
-                    raise BadPacket(
-                        f"is a {type(packet.payload).__name__} in parts, which ports do not send each other"
-                    )
-                if port.is_arriving(packet.number):
-                    raise BadPacket(f"begins frame {packet.number}, which has begun and not ended")
+                elif packet.frame_number:
+                    raise BadPacket(f"is a {type(packet).__name__} in parts, which ports do not send each other")
+                if port.is_arriving(packet.frame_number):
+                    raise BadPacket(f"begins frame {packet.frame_number}, which has begun and not ended")
             elif type(packet) is Tail:
                 port = self._ports.get(channel)
                 if port is None or not port.may_end(packet.number):
@@ -315,7 +313,7 @@ class Interface:
     """``ports``, ``router``, and ``receive`` of the SIP that ``session`` simulates.
 
     ``egress_ps``: the least time from an event on this SIP to a packet that it causes. ``deliveries``: by type of
-    payload; ``controls``: by type of control record. Both may be added to later.
+    frame; ``controls``: by type of control record. Both may be added to later.
     """
 
     def __init__(

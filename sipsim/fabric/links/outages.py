@@ -22,7 +22,7 @@ virtual channels. Its shares go one after the other while bytes wait, in the ord
 from bisect import bisect_right
 from collections.abc import Sequence
 from operator import add
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 import msgspec
 from msgspec.structs import astuple
@@ -33,6 +33,7 @@ from sipsim.core.errors import ConfigError, LinkLoss
 from sipsim.core.fields import no_time, simulated_time
 from sipsim.core.registry import unknown_name
 from sipsim.core.units import drain_ps, format_exact_time_ps, us_to_ps
+from sipsim.fabric.links.frames import Packet
 from sipsim.topology.links import SipLink
 
 
@@ -242,12 +243,12 @@ class Losses:
         self._packets = 0
         self._frames: dict[str, int] = {}
 
-    def add(self, loss: Loss, nbytes: int, payload: Any) -> None:
-        """Packets of a frame of ``nbytes`` with this payload were lost."""
+    def add(self, loss: Loss, nbytes: int, packet: Packet) -> None:
+        """Parts of a frame, or of what else crosses the link, of ``nbytes`` were lost."""
         if not self._packets:
             self._engine.at(max(loss.down_ps, self._engine.now_ps), lambda: self._end(loss.down_ps))
         self._packets += loss.packets
-        carried = f"{type(payload).__name__} of {nbytes} B"
+        carried = f"{type(packet).__name__} of {nbytes} B"
         self._frames[carried] = self._frames.get(carried, 0) + 1
 
     def _end(self, down_ps: int) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from runs import Run, ccl_file, run, script_file
 
 from sipsim.chips.ahbm.ipcq.messages import ReceiveRequest, TakenSlot
@@ -79,13 +80,13 @@ def taken_twice(patch: pytest.MonkeyPatch) -> None:
 def credit_too_many(patch: pytest.MonkeyPatch) -> None:
     """Credits that count one slot more than was freed."""
     real = PeIpcq.credit
-    patch.setattr(PeIpcq, "credit", lambda ipcq, c: real(ipcq, c._replace(consumer_seq=c.consumer_seq + 100)))
+    patch.setattr(PeIpcq, "credit", lambda ipcq, c: real(ipcq, replace(c, consumer_seq=c.consumer_seq + 100)))
 
 
 def before_it_was_sent(patch: pytest.MonkeyPatch) -> None:
     """A message whose ``sent_ps`` is its arrival."""
     real = PeIpcq.arrive
-    patch.setattr(PeIpcq, "arrive", lambda ipcq, token: real(ipcq, token._replace(sent_ps=ipcq._engine.now_ps)))
+    patch.setattr(PeIpcq, "arrive", lambda ipcq, sent: real(ipcq, replace(sent, sent_ps=ipcq._engine.now_ps)))
 
 
 def overwritten(patch: pytest.MonkeyPatch) -> None:

@@ -4,8 +4,10 @@ from typing import Any
 
 import pytest
 from hardware import config
+from msgspec.structs import replace
+from wire_packets import barrier_packet
 
-from sipsim.chips.ahbm.barrier import AGAIN, END, START, Barrier, BarrierPacket, Counts
+from sipsim.chips.ahbm.barrier import AGAIN, END, NO_COUNTS, START, Barrier, BarrierPacket, Counts
 from sipsim.chips.ahbm.plan import Plan
 from sipsim.core.engine import ARRIVAL, Engine
 from sipsim.core.errors import InvariantViolation
@@ -22,7 +24,7 @@ class Session:
     def __init__(self) -> None:
         self.engine = Engine()
         self.sent: list[tuple[int, int, Any]] = []
-        self.others = Counts()
+        self.others = NO_COUNTS
         self.arrived = 0
 
     @property
@@ -59,9 +61,9 @@ def test_the_latest_end_goes_up_once_all_ends_of_a_subtree_are_known() -> None:
             if step == "own":
                 made.enter(lambda _span: None, 3)
             else:
-                made.receive(TREE.channels[2, 1], BarrierPacket(END, False, 700))
+                made.receive(TREE.channels[2, 1], barrier_packet(END, False, 700))
         cause = 3 if steps[-1] == "own" else 1
-        assert session.sent == [(TREE.channels[1, 0], TREE.hop_ps[1, 0], BarrierPacket(END, False, 700, span=cause))]
+        assert session.sent == [(TREE.channels[1, 0], TREE.hop_ps[1, 0], barrier_packet(END, False, 700, span=cause))]
 
 
 def test_the_root_sends_the_start() -> None:
@@ -69,10 +71,10 @@ def test_the_root_sends_the_start() -> None:
     started: list[int] = []
     for latest_ps in (700, 10**6):
         made.enter(lambda _span: started.append(session.engine.now_ps), 0)
-        made.receive(TREE.channels[4, 0], BarrierPacket(END, False, 5))
-        made.receive(TREE.channels[1, 0], BarrierPacket(END, False, latest_ps))
-        start = BarrierPacket(START, False, latest_ps + TREE.gap_ps)
-        assert [packet[:3] for *_, packet in session.sent[-2:]] == [start[:3], start[:3]]
+        made.receive(TREE.channels[4, 0], barrier_packet(END, False, 5))
+        made.receive(TREE.channels[1, 0], barrier_packet(END, False, latest_ps))
+        start = barrier_packet(START, False, latest_ps + TREE.gap_ps)
+        assert [replace(packet, sent_ps=0, span=0) for *_, packet in session.sent[-2:]] == [start, start]
         session.engine.run_before(None, 1)
         assert started[-1] == start.time_ps
 
@@ -80,12 +82,12 @@ def test_the_root_sends_the_start() -> None:
 @pytest.mark.parametrize(
     ("sip", "way", "packet"),
     [
-        (1, (0, 1), BarrierPacket(START, False, 9)),
-        (1, (0, 1), BarrierPacket(AGAIN, True, 0)),
-        (1, (0, 1), BarrierPacket(END, False, 9)),
-        (1, (2, 1), BarrierPacket(START, False, 9)),
-        (2, (3, 2), BarrierPacket(END, False, 9)),
-        (0, (1, 0), BarrierPacket(END, False, 2**63 - 1)),
+        (1, (0, 1), barrier_packet(START, False, 9)),
+        (1, (0, 1), barrier_packet(AGAIN, True, 0)),
+        (1, (0, 1), barrier_packet(END, False, 9)),
+        (1, (2, 1), barrier_packet(START, False, 9)),
+        (2, (3, 2), barrier_packet(END, False, 9)),
+        (0, (1, 0), barrier_packet(END, False, 2**63 - 1)),
     ],
     ids=[
         "start of no round",
@@ -106,27 +108,27 @@ def test_a_packet_that_does_not_fit_is_refused(sip: int, way: tuple[int, int], p
 
 def test_a_second_end_of_one_round_is_refused() -> None:
     made, _ = barrier(0)
-    made.receive(TREE.channels[1, 0], BarrierPacket(END, False, 5))
+    made.receive(TREE.channels[1, 0], barrier_packet(END, False, 5))
     with pytest.raises(InvariantViolation):
-        made.receive(TREE.channels[1, 0], BarrierPacket(END, False, 5))
+        made.receive(TREE.channels[1, 0], barrier_packet(END, False, 5))
 
 
 @pytest.mark.parametrize(("is_row", "kind"), [(True, START), (False, AGAIN)])
 def test_an_iteration_and_a_row_start_do_not_meet(is_row: bool, kind: int) -> None:
     made, _ = barrier(1)
     made.enter(lambda _span: None, 0, is_row)
-    made.receive(TREE.channels[2, 1], BarrierPacket(END, is_row, 5))
+    made.receive(TREE.channels[2, 1], barrier_packet(END, is_row, 5))
     with pytest.raises(InvariantViolation):
-        made.receive(TREE.channels[0, 1], BarrierPacket(kind, not is_row, 9))
+        made.receive(TREE.channels[0, 1], barrier_packet(kind, not is_row, 9))
 
 
 def rounds(root: Barrier, session: Session, counts: list[tuple[int, int]]) -> list[int]:
     """What SIP 0 sends to its two neighbours after each round, of which one counts (sent, arrived), the other none."""
     told = []
     for each in counts:
-        for src, subtree in ((1, Counts(*each)), (4, Counts())):
+        for src, subtree in ((1, Counts(*each)), (4, NO_COUNTS)):
             session.arrived += 1
-            root.receive(TREE.channels[src, 0], BarrierPacket(END, True, 5, subtree))
+            root.receive(TREE.channels[src, 0], barrier_packet(END, True, 5, subtree))
         kinds = {packet.kind for *_, packet in session.sent[-2:]}
         told += kinds
     return told

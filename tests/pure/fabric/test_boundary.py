@@ -3,7 +3,6 @@
 import random
 import statistics
 from itertools import accumulate
-from typing import NamedTuple
 
 import msgspec
 import pytest
@@ -18,7 +17,7 @@ from sipsim.fabric.delays import Past, delayed
 from sipsim.fabric.flows import FlowFabric, Train
 from sipsim.fabric.graph import Edge, Node, Route, link_edge, port_node
 from sipsim.fabric.links.ethernet import Ethernet
-from sipsim.fabric.links.frames import Frame, FrameBody, Number, codec, decode
+from sipsim.fabric.links.frames import UNSENT, Frame, Number, decode, packet_kind
 from sipsim.fabric.links.kind import AnyLinkKind, Port, PortContext
 from sipsim.fabric.links.outages import Outage
 from sipsim.fabric.links.ucie import Ucie
@@ -32,22 +31,15 @@ BESIDE = 8
 """A source whose transfers use PE 0's edge to the link and not the link."""
 
 
-class Parcel(NamedTuple):
+@packet_kind
+class Parcel(Frame, tag=110):
     """Transfer ``at`` of the offered ones."""
 
-    at: int
+    at: Number
 
     @property
     def data_bytes(self) -> int:
         return 1
-
-
-@codec(Parcel)
-class _ParcelBody(FrameBody, tag=110):
-    at: Number
-
-    def payload(self) -> Parcel:
-        return Parcel(self.at)
 
 
 def edge(src: Node, dst: Node, gbps: float = 64) -> Edge:
@@ -111,18 +103,19 @@ class Boundary:
         def emit(_channel: int, arrival_ps: int, body: bytes) -> None:
             assert arrival_ps >= engine.now_ps + lookahead_ps
             packet = decode(body)
-            if type(packet) is Frame:
-                numbers[packet.number] = packet.payload.at  # type: ignore[attr-defined]
-            each = offered[numbers[packet.number]]
+            number = packet.frame_number if isinstance(packet, Parcel) else packet.number
+            if isinstance(packet, Parcel):
+                numbers[number] = packet.at
+            each = offered[numbers[number]]
             assert engine.now_ps >= promises.get(near.train(each.source, each.channel), 0)
-            arrive = receiver.receive if type(packet) is Frame else receiver.receive_tail
+            arrive = receiver.receive if isinstance(packet, Parcel) else receiver.receive_tail
             engine.at(arrival_ps, lambda: arrive(packet), ARRIVAL)
 
-        def came(_node: Node, frame: Frame) -> object:
-            at = frame.payload.at
+        def came(_node: Node, frame: Parcel) -> object:
+            at = frame.at
             train = far.train(("far", offered[at].source), offered[at].channel)
             done = lambda _head, tail: ends.update({at: tail})  # noqa: E731
-            return far.start(train, self.far, frame.nbytes, done, None, 0, frame.span_ps, None, frame.number > 0)
+            return far.start(train, self.far, frame.nbytes, done, None, 0, frame.span_ps, None, frame.frame_number > 0)
 
         sender = Port(
             self.link, PortContext(port_node("E"), 0, 1, engine, near, emit, came, 256, 0, "0.E>1.W", self.outages)
@@ -133,7 +126,9 @@ class Boundary:
             each = offered[at]
             if each.source in NEAR_PES:
                 train = near.train(each.source, each.channel)
-                sender.send(Frame(1, each.nbytes, 0, Parcel(at)), self.near[each.source], train)  # type: ignore[index]
+                frame = Parcel(*UNSENT, at)
+                frame.nbytes = each.nbytes
+                sender.send(frame, self.near[each.source], train)  # type: ignore[index]
             else:
                 fabric = near if each.source == BESIDE else far
                 train = fabric.train(each.source, each.channel)

@@ -17,6 +17,8 @@ from typing import Any, NamedTuple, get_args
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
+from wire_packets import barrier_packet, credit, message_from
 
 from broker import wire
 from broker.security import JobKeys
@@ -33,14 +35,14 @@ from launcher.report.checks import load as load_recorded_io
 from launcher.report.files import write_trace
 from launcher.run.folder import RUN_FILE, SCHEMA, resumed_options
 from sipsim import VERSION
-from sipsim.chips.ahbm.barrier import BarrierPacket, Counts
-from sipsim.chips.ahbm.ipcq.messages import CreditPacket, IpcqCreditMetadata, IpcqDmaToken, PeCredit, PeMessage
+from sipsim.chips.ahbm.barrier import Counts
+from sipsim.chips.ahbm.ipcq.messages import CreditMessage, CreditPacket
 from sipsim.chips.config import load
 from sipsim.collectives.call import GroupCall
 from sipsim.config.load import parse_set
 from sipsim.config.yaml import YamlMistake, parse_text
 from sipsim.core.errors import ConfigError
-from sipsim.fabric.links.frames import Frame
+from sipsim.fabric.links.frames import Packet
 from sipsim.fabric.links.frames import decode as decode_packet
 from sipsim.fabric.links.frames import encode as encode_packet
 from sipsim.insight.hangs.deadlock import explain_deadlock
@@ -275,14 +277,18 @@ KEPT = {
     "run_digest": "d",
     "status": "failed",
 }
-CREDIT = IpcqCreditMetadata(5, 2**63, 1, 2, 3, "global_E")
-TOKEN = IpcqDmaToken(2**63 + 5, 7, 0, 2, 3, "global_E", b"data", "f16", (16, 128), 10**9, (CREDIT, CREDIT))
-PACKETS = [
+CREDIT = credit(5, 2**63, (1, 2, 3), "global_E")
+PACKETS: list[Packet] = [
     CreditPacket(1, 2, CREDIT),
-    Frame(1, 16, 10, PeCredit(2, 3, CREDIT)),
-    BarrierPacket(2, True, 9, Counts(4, 3)),
+    CreditMessage(1, 16, 10, 0, 0, 2, 3, CREDIT),
+    barrier_packet(2, True, 9, Counts(4, 3)),
 ]
-PACKETS += [Frame(1, 4096, MOST, PeMessage(2, 3, TOKEN)), Frame(0, 0, 0, PeMessage(0, 0, TOKEN._replace(credits=())))]
+MESSAGE = message_from(
+    *((0, 2, 3), 2**63 + 5, 7, b"data"),
+    **{"dst_sip": 1, "nbytes": 4096, "span_ps": MOST, "cube": 2, "pe": 3, "src_direction": "global_E"},
+    **{"shape": (16, 128), "sent_ps": 10**9, "credits": (CREDIT, CREDIT)},
+)
+PACKETS += [MESSAGE, replace(MESSAGE, dst_sip=0, nbytes=0, span_ps=0, cube=0, pe=0, credits=())]
 RECORD = RunRecord(
     collective="all_reduce", algorithm="a", dtype="f16", op="sum", count=1, nbytes=2, busbw=(3, 2), spans_ps=((0, 5),),
     wrong=None, first_wrong="",

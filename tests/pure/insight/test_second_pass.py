@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 from hardware import Bench, hbm, pair_bench, tcm
+from msgspec.structs import replace
 
 from sipsim.chips.ahbm.ipcq.engine import Receiving
 from sipsim.chips.ahbm.ipcq.pe_ipcq import PeIpcq
@@ -169,8 +170,8 @@ ERRORS: dict[str, tuple[Callable[[pytest.MonkeyPatch, Bench], None], str, str]] 
     "wire": (
         wrong_argument(
             MessageSender,
-            "carry_token",
-            lambda self, queue, token, *rest: (self, queue, token._replace(data=changed(token.data)), *rest),
+            "carry_message",
+            lambda self, queue, sent, *rest: (self, queue, replace(sent, data=changed(sent.data)), *rest),
         ),
         "",
         r"message 0 E of cube 0 PE 0 was changed on its way to the slot at 0x\w+: 1 of 80 wrong",

@@ -11,9 +11,9 @@ from hardware import Bench, pair_bench, tcm
 from hypothesis import given
 from hypothesis import strategies as st
 from pair_times import RETURN_PS, arrival_ps, queue_bench, recv_i32, run_pair, send_i32
+from wire_packets import credit
 
 from sipsim.chips.ahbm.ipcq.backpressure import Backpressure
-from sipsim.chips.ahbm.ipcq.messages import IpcqCreditMetadata
 from sipsim.chips.ahbm.tl.language import TL
 
 HERE_PS = arrival_ps(64)
@@ -134,7 +134,7 @@ def test_a_stale_credit_does_not_shift_the_polls() -> None:
     """Two credits: a stale one, which frees no slot, and one that does; the poll is due at 120,004."""
     bench = pair_bench({**POLL, "defaults.n_slots": 1})
     sender, base = bench.ipcq(0, 0), bench.queue(1, 0, "W").my_rx_base_pa
-    bench.engine.at(50_001, lambda: sender.credit(IpcqCreditMetadata(0, base, 0, 1, 0, "W")))
+    bench.engine.at(50_001, lambda: sender.credit(credit(0, base, (0, 1, 0), "W")))
     run_pair(bench, lambda tl: two_sends(tl, bench, 4), recv_i32, 100_000)
     assert bench.ends("ipcq.send") == [4, 120_004], "credit at 115,800"
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 from hardware import ONE_SIP, Bench, WiredPlan, config, pair_bench, tcm
+from msgspec.structs import replace
 from pair_times import (
     IPCQ_PS,
     PE_PS,
@@ -20,11 +21,12 @@ from pair_times import (
     recv_i32,
     send_i32,
 )
+from wire_packets import credit, message_from
 
 from sipsim.chips.ahbm.collectives.queue_pairs import PePlace
-from sipsim.chips.ahbm.ipcq.messages import CreditPacket, IpcqCreditMetadata, IpcqDmaToken, PeCredit, PeMessage
+from sipsim.chips.ahbm.ipcq.messages import CreditMessage, CreditPacket
 from sipsim.chips.ahbm.tl.language import TL
-from sipsim.fabric.links.frames import Frame, decode, encode
+from sipsim.fabric.links.frames import Packet, decode, encode
 
 START_PS = 20_000
 OUT_PS = IPCQ_PS + PE_PS + drain_ps(16)
@@ -212,29 +214,31 @@ def test_a_stale_credit_does_not_resume_a_send() -> None:
     """A credit sent alone is overtaken by a later, piggybacked one: it frees nothing, and the send stays blocked."""
     bench = queue_bench(credit_return_mode="fast_path", n_slots=1)
     sender, base = bench.ipcq(0, 0), bench.queue(1, 0, "W").my_rx_base_pa
-    bench.engine.at(19_000, lambda: sender.credit(IpcqCreditMetadata(0, base, 0, 1, 0, "W")))
+    bench.engine.at(19_000, lambda: sender.credit(credit(0, base, (0, 1, 0), "W")))
     run(bench, 2, recv_i32)
     assert bench.ends("ipcq.send") == [0, START_PS + RETURN_PS]
 
 
 # --- on the wire ----------------------------------------------------------------------------------------------
 
-CREDIT = IpcqCreditMetadata(7, 2**60 + 5, 1, 2, 3, "global_E")
-TOKEN = IpcqDmaToken(2**61, 9, 1, 2, 3, "E", b"abcd", "f32", (1, 1), 12_345, (CREDIT, CREDIT._replace(consumer_seq=8)))
+CREDIT = credit(7, 2**60 + 5, (1, 2, 3), "global_E")
+MESSAGE = message_from(
+    *((1, 2, 3), 2**61, 9, b"abcd"),
+    **{"dst_sip": 1, "nbytes": 64, "span_ps": 1_000, "cube": 2, "pe": 3, "dtype": "f32", "shape": (1, 1)},
+    **{"sent_ps": 12_345, "credits": (CREDIT, replace(CREDIT, consumer_seq=8))},
+)
 
 
 @pytest.mark.parametrize(
     "packet",
     [
-        Frame(1, 64, 1_000, PeMessage(2, 3, TOKEN)),
-        Frame(1, 64, 0, PeMessage(2, 3, TOKEN._replace(credits=()))),
-        Frame(1, 16, 250, PeCredit(2, 3, CREDIT)),
-        CreditPacket(2, 3, CREDIT),
+        MESSAGE,
+        replace(MESSAGE, span_ps=0, credits=()),
+        CreditMessage(1, 16, 250, 0, 0, cube=2, pe=3, credit=CREDIT),
+        CreditPacket(cube=2, pe=3, credit=CREDIT),
     ],
 )
-def test_a_packet_survives_encoding(packet: Frame | CreditPacket) -> None:
+def test_a_packet_survives_encoding(packet: Packet) -> None:
     there = decode(encode(packet))
     assert there == packet
     assert type(there) is type(packet)
-    if isinstance(packet, Frame):
-        assert type(there.payload) is type(packet.payload)

@@ -7,9 +7,10 @@ from collections.abc import Callable
 
 import pytest
 from hardware import pair_bench
+from wire_packets import message_from
 
 from sipsim.chips.ahbm.ipcq.invariants import InvariantChecker
-from sipsim.chips.ahbm.ipcq.messages import IpcqDmaToken, TakenSlot
+from sipsim.chips.ahbm.ipcq.messages import Message, TakenSlot
 from sipsim.chips.ahbm.ipcq.queue_pair import QueuePair
 from sipsim.core.errors import InvariantViolation
 
@@ -28,19 +29,19 @@ class Scene:
         self.bench.engine.at(1_000, lambda: None)
         self.bench.run()
 
-    def token(self, seq: int, slot: int | None = None) -> IpcqDmaToken:
+    def message(self, seq: int, slot: int | None = None, sent_ps: int = 0) -> Message:
         address = self.into.my_rx_base_pa + (seq % 2 if slot is None else slot) * self.into.slot_size
-        return IpcqDmaToken(address, seq, *SENDER, "E", DATA, "i32", (1,), 0)
+        return message_from(SENDER, address, seq, DATA, dtype="i32", shape=(1,), sent_ps=sent_ps)
 
     def sent(self, seq: int, head: int, slot: int | None = None) -> None:
         self.out.my_head = head
-        self.checker.sent(SENDER, self.out, self.token(seq, slot))
+        self.checker.sent(SENDER, self.out, self.message(seq, slot))
 
     def arrived(self, seq: int, head: int, slot: int | None = None, data: bytes = DATA, sent_ps: int = 0) -> None:
-        token = self.token(seq, slot)._replace(sent_ps=sent_ps)
-        self.bench.sip.memory.write(token.dst_addr, data)
+        message = self.message(seq, slot, sent_ps)
+        self.bench.sip.memory.write(message.dst_addr, data)
         self.into.peer_head_cache = head
-        self.checker.arrived(RECEIVER, self.into, token)
+        self.checker.arrived(RECEIVER, self.into, message)
 
     def taken(self, tail: int, data: bytes = DATA) -> None:
         self.into.taken = tail

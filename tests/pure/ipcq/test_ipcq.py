@@ -9,11 +9,14 @@ import pytest
 from hardware import ONE_SIP, Bench, WiredPlan, config, hbm, pair_bench, tcm
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from pair_times import RETURN_PS, arrival_ps, put, queue_bench, recv_i32, run_pair, send_i32
+from wire_packets import credit, message_from
 
 from sipsim.chips.ahbm.address import MIB, PhysAddr
 from sipsim.chips.ahbm.collectives.queue_pairs import PePlace
-from sipsim.chips.ahbm.ipcq.messages import IpcqCreditMetadata, IpcqDmaToken
+from sipsim.chips.ahbm.ipcq.generations import Generation
+from sipsim.chips.ahbm.ipcq.messages import Message
 from sipsim.chips.ahbm.tl.language import TL
 from sipsim.chips.ahbm.tl.values import TensorHandle
 from sipsim.core.errors import InvariantViolation, IpcqInvalidDirection, IpcqMessageTooLarge, IpcqTypeMismatch
@@ -268,8 +271,8 @@ def test_a_mismatch_raises(dtype: str, shape: tuple[int, ...], nbytes: int) -> N
         assert str(caught.value).startswith(expected)
 
 
-def token(bench: Bench, address: int, seq: int) -> IpcqDmaToken:
-    return IpcqDmaToken(address, seq, 0, 0, 0, "E", b"1234", "i32", (1,))
+def arriving(address: int, seq: int) -> Message:
+    return message_from((0, 0, 0), address, seq, b"1234", dtype="i32", shape=(1,))
 
 
 def test_impossible_arrivals_raise_named_errors() -> None:
@@ -277,12 +280,12 @@ def test_impossible_arrivals_raise_named_errors() -> None:
     bench = pair_bench()
     ipcq, base = bench.ipcq(1, 0), bench.queue(1, 0, "W").my_rx_base_pa
     with pytest.raises(InvariantViolation, match=r"I2: message 1 arrived in direction W of .* when 0 was next"):
-        ipcq.arrive(token(bench, base, 1))
+        ipcq.arrive(arriving(base, 1))
     for address in (base - 1, base + 8 * 4096, tcm(1, 14 * MIB - 4)):
         with pytest.raises(InvariantViolation, match="which has no ring there"):
-            ipcq.arrive(token(bench, address, 0))
+            ipcq.arrive(arriving(address, 0))
     with pytest.raises(InvariantViolation, match=r"arrived at .* which sends to no such ring"):
-        ipcq.credit(IpcqCreditMetadata(1, base + 1, 0, 0, 0, "E"))
+        ipcq.credit(credit(1, base + 1, (0, 0, 0), "E"))
 
 
 def test_credits_may_overtake_each_other() -> None:
@@ -292,5 +295,32 @@ def test_credits_may_overtake_each_other() -> None:
     bench.run()
     sender, base = bench.ipcq(0, 0), bench.queue(1, 0, "W").my_rx_base_pa
     for seq in (3, 1):
-        sender.credit(IpcqCreditMetadata(seq, base, 0, 1, 0, "W"))
+        sender.credit(credit(seq, base, (0, 1, 0), "W"))
     assert bench.queue(0, 0, "E").peer_tail_cache == 3
+
+
+def test_an_early_message_gives_its_credits_at_once() -> None:
+    """It waits without them for its generation; the one that came is as it was."""
+    bench = pair_bench()
+    bench.kernel(0, 0, lambda tl: send_i32(tl, tcm(0, 0)))
+    bench.run()
+    ipcq, base = bench.ipcq(0, 0), bench.queue(1, 0, "W").my_rx_base_pa
+    early = message_from((0, 1, 0), 0, 0, b"1234", generation=1, credits=(credit(1, base, (0, 1, 0), "W"),))
+    ipcq.arrive(early)
+    assert bench.queue(0, 0, "E").peer_tail_cache == 1
+    (held,) = ipcq.generations.install(Generation(1, [], None, 0))
+    assert len(early.credits) == 1
+    assert held == replace(early, credits=())
+
+
+def test_a_message_does_not_change_once_it_has_arrived(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is the object that its sender has made."""
+    bench = pair_bench()
+    receiver, arrive = bench.ipcq(1, 0), bench.ipcq(1, 0).arrive
+    seen: list[tuple[Message, Message]] = []
+    monkeypatch.setattr(receiver, "arrive", lambda sent: (seen.append((sent, replace(sent))), arrive(sent)))
+    bench.kernel(0, 0, lambda tl: [send_i32(tl, tcm(0, 0)) for _ in range(3)])
+    bench.kernel(1, 0, lambda tl: [recv_i32(tl) for _ in range(3)])
+    bench.run()
+    assert [sent.sender_seq for sent, _ in seen] == [0, 1, 2]
+    assert all(sent == as_it_came for sent, as_it_came in seen)

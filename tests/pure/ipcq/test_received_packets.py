@@ -2,27 +2,23 @@
 
 import contextlib
 from functools import partial
-from typing import NamedTuple
+from typing import Any
 
 import msgpack
 import pytest
 from hardware import config
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
+from wire_packets import credit, message_from
 
 from broker.wire import BadFrame
-from sipsim.chips.ahbm.ipcq.messages import (
-    MOST_CALL_CHARS,
-    CreditPacket,
-    IpcqCreditMetadata,
-    IpcqDmaToken,
-    PeCredit,
-    PeMessage,
-)
+from sipsim.chips.ahbm.ipcq.messages import MOST_CALL_CHARS, Credit, CreditMessage, CreditPacket, Message
 from sipsim.chips.ahbm.plan import Plan
 from sipsim.chips.ahbm.sip import Sip
 from sipsim.core.errors import InvariantViolation, SimulationError
-from sipsim.fabric.links.frames import OWN_TAGS, Frame, FrameBody, Number, Tail, codec, decode, encode
+from sipsim.core.session import Session
+from sipsim.fabric.links.frames import _KINDS, OWN_TAGS, Frame, Number, Packet, Tail, decode, encode, packet_kind
 from sipsim.node.failure import describe
 
 PLAN = Plan(config({"system.sips.count": 3, "system.sips.topology": "ring_1d", "sip.cube_mesh": {"w": 2, "h": 1}}))
@@ -38,26 +34,23 @@ PLACE, ENTRY = next(
 )
 RING = ENTRY.my_rx_base_pa
 RING_END = RING + ENTRY.n_slots * ENTRY.slot_size
-CREDIT = IpcqCreditMetadata(1, ENTRY.peer.rx_base_pa, *ENTRY.peer.place, "W")
-TOKEN = IpcqDmaToken(RING, 0, *ENTRY.peer.place, "E", bytes(64), "f16", (32,), 5)
-MESSAGE = Frame(0, 64, 100, PeMessage(PLACE.cube, PLACE.pe, TOKEN))
+CREDIT = credit(1, ENTRY.peer.rx_base_pa, ENTRY.peer.place, "W")
+MESSAGE = message_from(
+    *(ENTRY.peer.place, RING, 0, bytes(64)),
+    **{"nbytes": 64, "span_ps": 100, "cube": PLACE.cube, "pe": PLACE.pe, "shape": (32,), "sent_ps": 5},
+)
 CREDIT_BYTES = PLAN.ipcq.ipcq_credit_size_bytes
-LATE_CREDIT = Frame(0, CREDIT_BYTES, 100, PeCredit(PLACE.cube, PLACE.pe, CREDIT))
+LATE_CREDIT = CreditMessage(0, CREDIT_BYTES, 100, 0, 0, PLACE.cube, PLACE.pe, CREDIT)
 
 
-def to(**place: int) -> dict[str, object]:
-    """The message for another cube or PE."""
-    return {"payload": MESSAGE.payload._replace(**place)}
+def of(**fields: Any) -> Message:
+    """The message with other fields."""
+    return replace(MESSAGE, **fields)
 
 
-def of(**fields: object) -> dict[str, object]:
-    """The message with other fields of its token."""
-    return {"payload": MESSAGE.payload._replace(token=TOKEN._replace(**fields))}  # type: ignore[arg-type]
-
-
-def late(**fields: object) -> dict[str, object]:
+def late(**fields: Any) -> CreditMessage:
     """The credit sent as a message, with other fields."""
-    return {"nbytes": CREDIT_BYTES, "payload": LATE_CREDIT.payload._replace(**fields)}
+    return replace(LATE_CREDIT, **fields)
 
 
 def received(channel: int, body: bytes) -> Sip:
@@ -69,7 +62,7 @@ def received(channel: int, body: bytes) -> Sip:
     return sip
 
 
-def refused(channel: int, packet: Frame | CreditPacket | Tail | bytes) -> str:
+def refused(channel: int, packet: Packet | bytes) -> str:
     with pytest.raises(InvariantViolation) as caught:
         received(channel, packet if isinstance(packet, bytes) else encode(packet))
     told = describe(caught.value, 0, NOW_PS)
@@ -88,18 +81,18 @@ def test_the_valid_packets_are_accepted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "why"),
+    ("packet", "why"),
     [
-        (to(cube=2), "is for cube 2 PE 0, which has no queues"),
-        (to(pe=2**31 - 1), "is for cube 0 PE 2147483647, which has no queues"),
-        ({"dst_sip": 3}, "is for SIP 3, to which no route leads from here"),
-        ({"dst_sip": 2**31 - 1}, "is for SIP 2147483647, to which no route leads from here"),
-        ({"nbytes": 0}, "claims 0 bytes and 100 ps from head to tail, which cannot be"),
-        ({"nbytes": 0, **of(data=b"")}, "claims 0 bytes"),
-        ({"nbytes": MOST}, "which cannot be"),
-        ({"span_ps": NOW_PS + 1}, "claims 64 bytes and 1001 ps from head to tail"),
-        ({"span_ps": MOST}, "which cannot be"),
-        ({"rest_ps": 1}, "claims that its tail comes 1 ps later, which cannot be"),
+        (of(cube=2), "is for cube 2 PE 0, which has no queues"),
+        (of(pe=2**31 - 1), "is for cube 0 PE 2147483647, which has no queues"),
+        (of(dst_sip=3), "is for SIP 3, to which no route leads from here"),
+        (of(dst_sip=2**31 - 1), "is for SIP 2147483647, to which no route leads from here"),
+        (of(nbytes=0), "claims 0 bytes and 100 ps from head to tail, which cannot be"),
+        (of(nbytes=0, data=b""), "claims 0 bytes"),
+        (of(nbytes=MOST), "which cannot be"),
+        (of(span_ps=NOW_PS + 1), "claims 64 bytes and 1001 ps from head to tail"),
+        (of(span_ps=MOST), "which cannot be"),
+        (of(frame_rest_ps=1), "claims that its tail comes 1 ps later, which cannot be"),
         (of(dst_addr=0), "a message for address 0x0 arrived at"),
         (of(dst_addr=2**64 - 1), "which has no ring there"),
         (
@@ -107,13 +100,13 @@ def test_the_valid_packets_are_accepted() -> None:
             "does not end within its ring",
         ),
         (of(sender_seq=7), "I2: message 7 arrived"),
-        (of(credits=(CREDIT._replace(dst_rx_base_pa=1),)), "a credit for ring 0x1 arrived at"),
-        (late(credit=CREDIT._replace(dst_rx_base_pa=2**64 - 1)), "arrived at"),
+        (of(credits=(replace(CREDIT, dst_rx_base_pa=1),)), "a credit for ring 0x1 arrived at"),
+        (late(credit=replace(CREDIT, dst_rx_base_pa=2**64 - 1)), "arrived at"),
         (late(pe=99), "PE 99, which has no queues"),
     ],
 )
-def test_invalid_places_and_sizes_raise(changes: dict[str, object], why: str) -> None:
-    assert why in refused(IN, MESSAGE._replace(**changes))  # type: ignore[arg-type]
+def test_invalid_places_and_sizes_raise(packet: Packet, why: str) -> None:
+    assert why in refused(IN, packet)
 
 
 @pytest.mark.parametrize(
@@ -125,13 +118,13 @@ def test_invalid_places_and_sizes_raise(changes: dict[str, object], why: str) ->
         *((channel, Tail(3), "ends frame 3, which has not begun") for channel in (IN, OUT, 2**20)),
     ],
 )
-def test_a_foreign_channel_or_body_raises(channel: int, packet: Frame | CreditPacket | Tail | bytes, why: str) -> None:
+def test_a_foreign_channel_or_body_raises(channel: int, packet: Packet | bytes, why: str) -> None:
     assert why in refused(channel, packet)
 
 
 @pytest.mark.parametrize("packet", [MESSAGE, LATE_CREDIT, CreditPacket(PLACE.cube, PLACE.pe, CREDIT)])
 @pytest.mark.parametrize("value", [-1, 2**64 - 1, True, None, 0.5, "1" * (MOST_CALL_CHARS + 1), b"", [[1]], {}])
-def test_an_invalid_field_raises(packet: Frame | CreditPacket, value: object) -> None:
+def test_an_invalid_field_raises(packet: Packet, value: object) -> None:
     fields = msgpack.unpackb(encode(packet))
     allowed = {int: (2**64 - 1,), bytes: (b"",)}
     for at, field in enumerate(fields):
@@ -154,38 +147,42 @@ near = st.sampled_from([0, 1, 2, 3, 99, 2**31 - 1])
 size = st.sampled_from([0, 1, CREDIT_BYTES, 64, 4096, MOST])
 address = st.sampled_from([0, RING, RING + 1, RING_END - 1, ENTRY.peer.rx_base_pa, 2**64 - 1])
 word = st.text(max_size=3)
-credits_ = st.builds(IpcqCreditMetadata, size, address, near, near, near, word, size, size, near)
+credits_ = st.builds(Credit, size, address, near, near, near, word, size, size, near)
 shape, riders = st.lists(size, max_size=3).map(tuple), st.lists(credits_, max_size=2).map(tuple)
 data = st.sampled_from([b"", b"a", bytes(64), bytes(4096)])
 sent = address, near, near, near, near, word, data, word, shape, size, riders, size, near, word
-tokens = st.builds(IpcqDmaToken, *sent)
-loads = st.builds(PeMessage, near, near, tokens) | st.builds(PeCredit, near, near, credits_)
-frames = st.builds(Frame, near, size, size, loads, size, size)
+header = near, size, size, size, size
+frames = st.builds(Message, *header, near, near, *sent) | st.builds(CreditMessage, *header, near, near, credits_)
 controls = st.builds(CreditPacket, near, near, credits_) | st.builds(Tail, size)
 
 
 @settings(derandomize=True, database=None, max_examples=300)
 @given(st.sampled_from([IN, OUT, 0, 1, 5, 2**20]), frames | controls)
-@example(IN, MESSAGE._replace(dst_sip=2))
-@example(IN, MESSAGE._replace(nbytes=0, **of(data=b"")))
-def test_any_packet_is_accepted_or_raises_a_named_error(channel: int, packet: Frame | CreditPacket | Tail) -> None:
+@example(IN, of(dst_sip=2))
+@example(IN, of(nbytes=0, data=b""))
+def test_any_packet_is_accepted_or_raises_a_named_error(channel: int, packet: Packet) -> None:
     with contextlib.suppress(SimulationError):
         received(channel, encode(packet))
 
 
-def test_a_payload_has_no_field_of_its_frame() -> None:
-    class Named(NamedTuple):
-        frame_number: int
-        data_bytes: int = 0
-
-    class NamedBody(FrameBody, tag=2**20):
+def test_a_frame_has_no_field_twice() -> None:
+    class Named(Frame, tag=2**20):
         frame_number: Number
 
     with pytest.raises(ValueError, match=r"^frame_number of Named is a field of each frame; "):
-        codec(Named)(NamedBody)
+        packet_kind(Named)
 
 
-FIRST, ENDS = MESSAGE._replace(number=3, rest_ps=50), Tail(3)
+def test_a_packet_has_no_default() -> None:
+    class Short(Packet, tag=2**20):
+        number: Number
+        more: Number = 0
+
+    with pytest.raises(ValueError, match=r"^more of Short has a default; "):
+        packet_kind(Short)
+
+
+FIRST, ENDS = of(frame_number=3, frame_rest_ps=50), Tail(3)
 
 
 @pytest.mark.parametrize("held_ps", [0, 1000])
@@ -195,7 +192,7 @@ FIRST, ENDS = MESSAGE._replace(number=3, rest_ps=50), Tail(3)
         ([FIRST, ENDS], ""),
         ([FIRST, FIRST], "begins frame 3, which has begun and not ended"),
         ([FIRST, ENDS, ENDS], "ends frame 3, which has not begun, or has ended"),
-        ([FIRST, FIRST._replace(number=4), Tail(4), Tail(4)], "ends frame 4, which has not begun, or has ended"),
+        ([FIRST, replace(FIRST, frame_number=4), Tail(4), Tail(4)], "ends frame 4, which has not begun, or has ended"),
     ],
 )
 def test_a_frame_begins_and_ends_once(packets: list[Frame | Tail], why: str, held_ps: int) -> None:
@@ -213,34 +210,58 @@ def test_a_frame_begins_and_ends_once(packets: list[Frame | Tail], why: str, hel
         assert not port.is_arriving(3)
 
 
+def test_a_frame_goes_on_with_a_header_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What has come in parts is one packet on the next link: the far SIP is to wait for no tail."""
+    sent: list[Packet] = []
+    monkeypatch.setattr(Session, "emit", lambda _self, _channel, _arrival_ps, body: sent.append(decode(body)))
+    sip = Sip(0, PLAN, lambda _to, _parcel: None)
+    through = replace(FIRST, dst_sip=2)
+    for at, packet in enumerate((through, ENDS)):
+        sip.engine.at(NOW_PS + 50 * at, partial(sip.receive, IN, encode(packet)))
+    sip.engine.run_before(None, 1000)
+    assert [replace(packet, span_ps=100) for packet in sent] == [of(dst_sip=2)]
+
+
 def test_what_ports_send_each_other_comes_whole() -> None:
     sip = Sip(0, PLAN, lambda _to, _parcel: None)
-    sip.network.ports.by_arrival[IN].own_payloads = (PeMessage,)  # type: ignore[misc]
-    with pytest.raises(InvariantViolation, match="is a PeMessage in parts"):
+    sip.network.ports.by_arrival[IN].own_frames = (Message,)  # type: ignore[misc]
+    with pytest.raises(InvariantViolation, match="is a Message in parts"):
         sip.receive(IN, encode(FIRST))
 
 
-def test_a_payload_says_how_much_data_it_carries() -> None:
-    class Silent(NamedTuple):
-        number: int
-
-    class SilentBody(FrameBody, tag=2**20):
+def test_a_frame_says_how_much_data_it_carries() -> None:
+    class Silent(Frame, tag=2**20):
         number: Number
 
     with pytest.raises(TypeError, match=r"^Silent has no data_bytes; "):
-        codec(Silent)(SilentBody)
+        packet_kind(Silent)
 
 
 @pytest.mark.parametrize(
     ("tag", "line"),
-    [(OWN_TAGS - 1, "tag 63 of Credit is kept for the simulator; give 64 or more"), (None, "of Credit has no tag; ")],
+    [
+        (OWN_TAGS - 1, "tag 63 of Users is kept for the simulator; give 64 or more"),
+        (None, "packet Users has no tag; "),
+    ],
 )
-def test_a_tag_of_a_users_codec_is_checked(tag: int | None, line: str) -> None:
-    class Credit(NamedTuple):
-        data_bytes: int = 0
-
-    class CreditBody(FrameBody, tag=tag):
+def test_the_tag_of_a_users_packet_is_checked(tag: int | None, line: str) -> None:
+    class Users(Packet, tag=tag):
         number: Number
 
     with pytest.raises(ValueError, match=line):
-        codec(Credit)(CreditBody)
+        packet_kind(Users)
+
+
+def test_a_tag_is_of_one_kind() -> None:
+    class First(Packet, tag=2**20):
+        number: Number
+
+    class Second(Packet, tag=2**20):
+        number: Number
+
+    packet_kind(First)
+    try:
+        with pytest.raises(ValueError, match=r"^tag 1048576 of Second is that of First; "):
+            packet_kind(Second)
+    finally:
+        del _KINDS.by_tag[2**20]

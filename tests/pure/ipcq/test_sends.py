@@ -31,7 +31,7 @@ from pair_times import (
 
 from sipsim.chips.ahbm.address import PhysAddr
 from sipsim.chips.ahbm.collectives.queue_pairs import PePlace
-from sipsim.chips.ahbm.ipcq.messages import IpcqDmaToken
+from sipsim.chips.ahbm.ipcq.messages import Message
 from sipsim.chips.ahbm.tl.language import TL
 from sipsim.chips.ahbm.tl.values import Pointer, TensorHandle
 from sipsim.core.dtypes import DTYPES
@@ -51,9 +51,9 @@ def note_arrivals(bench: Bench, cube: int = 1, pe: int = 0) -> list[tuple[int, i
     ipcq = bench.ipcq(cube, pe)
     arrive = ipcq.arrive
 
-    def noted(token: IpcqDmaToken) -> None:
-        seen.append((bench.engine.now_ps, int.from_bytes(token.data[:4], "little")))
-        arrive(token)
+    def noted(message: Message) -> None:
+        seen.append((bench.engine.now_ps, int.from_bytes(message.data[:4], "little")))
+        arrive(message)
 
     ipcq.arrive = noted  # type: ignore[method-assign]
     return seen

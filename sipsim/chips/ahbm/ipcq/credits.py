@@ -15,7 +15,7 @@ PE in others.
 from collections.abc import Callable
 from typing import Protocol
 
-from sipsim.chips.ahbm.ipcq.messages import IpcqCreditMetadata
+from sipsim.chips.ahbm.ipcq.messages import Credit
 from sipsim.chips.ahbm.ipcq.queue_pair import QueuePair
 from sipsim.core.engine import Engine
 from sipsim.records.dump import Place
@@ -27,10 +27,10 @@ Emitted = Callable[[], None]
 class CreditCarrier(Protocol):
     """Transports credits to the peer, on this SIP or behind a link."""
 
-    def carry_credit(self, queue: QueuePair, credit: IpcqCreditMetadata, arrival_ps: Ps, emitted: Emitted) -> None:
+    def carry_credit(self, queue: QueuePair, credit: Credit, arrival_ps: Ps, emitted: Emitted) -> None:
         """Deliver a credit to the peer at ``arrival_ps`` over its own wire; call ``emitted`` then."""
 
-    def inject_credit(self, queue: QueuePair, credit: IpcqCreditMetadata, injected: Emitted | None) -> None:
+    def inject_credit(self, queue: QueuePair, credit: Credit, injected: Emitted | None) -> None:
         """Send a credit as a message over the fabric; call ``injected`` after it has left the PE."""
 
 
@@ -45,9 +45,9 @@ class CreditReturn:
         self._carrier = carrier
         self._overhead_ps = overhead_ps
         self._wait_ps = wait_ps
-        self._waiting: dict[Place, dict[QueuePair, IpcqCreditMetadata]] = {}
+        self._waiting: dict[Place, dict[QueuePair, Credit]] = {}
 
-    def return_credit(self, queue: QueuePair, credit: IpcqCreditMetadata, emitted: Emitted) -> None:
+    def return_credit(self, queue: QueuePair, credit: Credit, emitted: Emitted) -> None:
         """Return the credit of a slot that is freed at ``credit.sent_ps``, now or later; ``recv`` returns when
         ``emitted`` is called.
         """
@@ -63,12 +63,12 @@ class CreditReturn:
             else:
                 emitted()
 
-    def piggybacked(self, peer: Place) -> tuple[IpcqCreditMetadata, ...]:
+    def piggybacked(self, peer: Place) -> tuple[Credit, ...]:
         """Take the credits that leave with a message to this peer now."""
         waiting = self._waiting.pop(peer, None) if self._waiting else None
         return () if waiting is None else tuple(waiting.values())
 
-    def _wait_for_message(self, queue: QueuePair, credit: IpcqCreditMetadata) -> None:
+    def _wait_for_message(self, queue: QueuePair, credit: Credit) -> None:
         """Of several credits for one ring only the last is sent: it frees all earlier slots too."""
         peer = queue.peer.place
         waiting = self._waiting.get(peer)
@@ -77,7 +77,7 @@ class CreditReturn:
             self._engine.at(credit.sent_ps + self._wait_ps(), lambda: self._send_alone(peer, waiting))
         waiting[queue] = credit
 
-    def _send_alone(self, peer: Place, waiting: dict[QueuePair, IpcqCreditMetadata]) -> None:
+    def _send_alone(self, peer: Place, waiting: dict[QueuePair, Credit]) -> None:
         if self._waiting.get(peer) is waiting:
             del self._waiting[peer]
             for queue, credit in waiting.items():

@@ -10,7 +10,7 @@ from functools import partial
 
 import numpy as np
 
-from sipsim.chips.ahbm.ipcq.messages import COPY, PASS, CopyTo, IpcqDmaToken, Received, Source, TakenSlot, WireFormat
+from sipsim.chips.ahbm.ipcq.messages import COPY, PASS, CopyTo, Message, Received, Source, TakenSlot, WireFormat
 from sipsim.chips.ahbm.pe.commands import Completion, Direction, IpcqRecv, IpcqRelease, IpcqSend
 from sipsim.chips.ahbm.pe.cpu import ROOM
 from sipsim.chips.ahbm.pe.engine import CommandEngine, PeParts, SendPlaces, SipParts, engine_for
@@ -58,9 +58,9 @@ class Sending(Completion, kw_only=True):
         """The message leaves at ``sent_ps``."""
         self.engine.end(self, slot_pa, seq, span, sent_ps)
 
-    def passed(self, token: IpcqDmaToken, passed_ps: int) -> None:
+    def passed(self, message: Message, passed_ps: int) -> None:
         """Note that the last byte of the message passes PE_DMA at ``passed_ps``."""
-        self.engine.passed(self, token, passed_ps)
+        self.engine.passed(self, message, passed_ps)
 
 
 @engine_for(IpcqSend)
@@ -105,14 +105,14 @@ class SendEngine(IpcqEngine):
         self._ipcq.send(direction, sending)
         return sending
 
-    def passed(self, sending: Sending, token: IpcqDmaToken, passed_ps: int) -> None:
+    def passed(self, sending: Sending, message: Message, passed_ps: int) -> None:
         """The last byte of a message passes PE_DMA then, now or later: its slot is read, and its place free."""
         if self._places is not None:
-            wire_bytes = self._wire_format.message_bytes(len(token.data))
+            wire_bytes = self._wire_format.message_bytes(len(message.data))
             self._places.passes(passed_ps, drain_ps(wire_bytes, self._bandwidth_bps))
         if not sending.reads:
             return
-        read = self._recorder.span(self._ipcq.name, PASS, token.sent_ps, passed_ps, token.span)
+        read = self._recorder.span(self._ipcq.name, PASS, message.sent_ps, passed_ps, message.span)
         reads, sending.reads = sending.reads, ()
         for slot in reads:
             self._ipcq.slots.release(slot, read, read_ps=passed_ps)

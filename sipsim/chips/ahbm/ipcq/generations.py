@@ -10,7 +10,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import islice
 
-from sipsim.chips.ahbm.ipcq.messages import IpcqCreditMetadata, IpcqDmaToken, IpcqInitEntry
+import msgspec
+
+from sipsim.chips.ahbm.ipcq.messages import Credit, IpcqInitEntry, Message
 from sipsim.chips.ahbm.ipcq.queue_pair import QueuePair
 from sipsim.core.errors import InvariantViolation, IpcqInUse, IpcqInvalidDirection
 from sipsim.records.dump import Place, Unread
@@ -159,7 +161,7 @@ class Generations:
     def __init__(self, place: Place, of_plan: Generation, closed: ClosedGenerations | None) -> None:
         self._place = place
         self._closed = ClosedGenerations() if closed is None else closed
-        self._early: dict[int, list[IpcqDmaToken]] = {}
+        self._early: dict[int, list[Message]] = {}
         self.live = {of_plan.number: of_plan}
         self.queues = dict(of_plan.queues)
 
@@ -175,7 +177,7 @@ class Generations:
             raise violation(self._place, f"{what} generation {number}, which {state} at {self._place}")
         return found
 
-    def install(self, made: Generation) -> list[IpcqDmaToken]:
+    def install(self, made: Generation) -> list[Message]:
         """Add one. Returns the messages that have come for it, in order.
 
         Raises:
@@ -188,16 +190,16 @@ class Generations:
         self.queues.update((queue.direction, queue) for queue in made.queues.values())
         return self._early.pop(made.number, [])
 
-    def hold(self, token: IpcqDmaToken) -> None:
+    def hold(self, message: Message) -> None:
         """Keep a message for a generation that is not installed yet, without the credits, which may be for others.
 
         Raises:
             InvariantViolation: for a generation that is closed.
         """
-        if token.generation in self.live or token.generation in self._closed:
-            text = f"a message for address {token.dst_addr:#x}{told_of(token)} arrived at {self._place}"
-            raise violation(self._place, f"{text}, where that is closed", token.src_direction)
-        self._early.setdefault(token.generation, []).append(token._replace(credits=()))
+        if message.generation in self.live or message.generation in self._closed:
+            text = f"a message for address {message.dst_addr:#x}{told_of(message)} arrived at {self._place}"
+            raise violation(self._place, f"{text}, where that is closed", message.src_direction)
+        self._early.setdefault(message.generation, []).append(msgspec.structs.replace(message, credits=()))
 
     def forget(self, generation: Generation) -> None:
         """The last credit of a closed one has come."""
@@ -238,11 +240,10 @@ class Generations:
     def unread(self) -> Iterator[Unread]:
         """The messages that have arrived and were not received, by ring; then those of generations to be installed."""
         for queue in self.queues.values():
-            for token in islice(queue.messages.values(), 1):
-                sender = token.src_sip, token.src_cube, token.src_pe
-                yield Unread(sender, token.src_direction, self._place, queue.direction, len(queue.messages))
-        for number, tokens in sorted(self._early.items()):
-            ways = Counter((token[2:5], token.src_direction) for token in tokens)
+            for message in islice(queue.messages.values(), 1):
+                yield Unread(message.sender, message.src_direction, self._place, queue.direction, len(queue.messages))
+        for number, messages in sorted(self._early.items()):
+            ways = Counter((each.sender, each.src_direction) for each in messages)
             for (sender, direction), count in ways.items():
                 yield Unread(sender, direction, self._place, f"generation {number}, not installed", count)
 
@@ -252,7 +253,7 @@ def violation(place: Place, what: str, direction: str = "") -> InvariantViolatio
     return InvariantViolation(what, cube=place[1], pe=place[2], direction=direction)
 
 
-def told_of(carried: IpcqDmaToken | IpcqCreditMetadata) -> str:
+def told_of(carried: Message | Credit) -> str:
     """The generation of a message or a credit and its sender, as text; empty for generation 0."""
     if not carried.generation:
         return ""

@@ -6,7 +6,7 @@ and are checked at install, in every run.
 
 from zlib import crc32
 
-from sipsim.chips.ahbm.ipcq.messages import IpcqDmaToken, TakenSlot
+from sipsim.chips.ahbm.ipcq.messages import Message, TakenSlot
 from sipsim.chips.ahbm.ipcq.queue_pair import QueuePair
 from sipsim.chips.ahbm.memory.store import MemoryStore
 from sipsim.core.engine import Engine
@@ -42,11 +42,11 @@ class InvariantChecker:
         """A queue pair begins with these pointers."""
         self._counts[place, queue.direction] = _Counts(queue.my_head, queue.my_tail)
 
-    def sent(self, place: Place, queue: QueuePair, token: IpcqDmaToken) -> None:
+    def sent(self, place: Place, queue: QueuePair, message: Message) -> None:
         """``my_head`` was incremented for a message, which has not left yet."""
         counts = self._of(place, queue)
         self._check(
-            token.sender_seq == counts.sent, "I2", place, queue, f"sent {token.sender_seq} after {counts.sent - 1}"
+            message.sender_seq == counts.sent, "I2", place, queue, f"sent {message.sender_seq} after {counts.sent - 1}"
         )
         counts.sent += 1
         self._check(
@@ -55,18 +55,20 @@ class InvariantChecker:
         ahead = queue.my_head - queue.peer_tail_cache
         self._check(ahead <= queue.peer.n_slots, "I1", place, queue, f"{ahead} messages in {queue.peer.n_slots} slots")
         peer = queue.peer
-        slot_pa = peer.rx_base_pa + token.sender_seq % peer.n_slots * peer.slot_size
-        self._check(token.dst_addr == slot_pa, "I3.1", place, queue, f"{token.dst_addr:#x} is not slot {slot_pa:#x}")
+        slot_pa = peer.rx_base_pa + message.sender_seq % peer.n_slots * peer.slot_size
+        self._check(
+            message.dst_addr == slot_pa, "I3.1", place, queue, f"{message.dst_addr:#x} is not slot {slot_pa:#x}"
+        )
 
-    def arrived(self, place: Place, queue: QueuePair, token: IpcqDmaToken) -> None:
+    def arrived(self, place: Place, queue: QueuePair, message: Message) -> None:
         """A message was written and ``peer_head_cache`` updated."""
         counts, now_ps = self._of(place, queue), self._engine.now_ps
         self._check(
-            token.sender_seq == counts.arrived,
+            message.sender_seq == counts.arrived,
             "I1",
             place,
             queue,
-            f"message {token.sender_seq} is a duplicate or early",
+            f"message {message.sender_seq} is a duplicate or early",
         )
         counts.arrived += 1
         head = queue.peer_head_cache
@@ -75,12 +77,16 @@ class InvariantChecker:
         )
         held = counts.arrived - counts.freed
         self._check(held <= queue.n_slots, "I1", place, queue, f"{held} messages in {queue.n_slots} slots")
-        slot_pa = queue.my_rx_base_pa + token.sender_seq % queue.n_slots * queue.slot_size
-        self._check(token.dst_addr == slot_pa, "I3.1", place, queue, f"{token.dst_addr:#x} is not slot {slot_pa:#x}")
-        self._check(token.sent_ps < now_ps, "I5", place, queue, f"sent at {token.sent_ps} ps, arrived at {now_ps} ps")
-        is_written = self._memory.read(slot_pa, len(token.data)) == token.data
-        self._check(is_written, "I6", place, queue, f"message {token.sender_seq} is announced and not in its slot")
-        counts.slots[token.sender_seq] = crc32(token.data)
+        slot_pa = queue.my_rx_base_pa + message.sender_seq % queue.n_slots * queue.slot_size
+        self._check(
+            message.dst_addr == slot_pa, "I3.1", place, queue, f"{message.dst_addr:#x} is not slot {slot_pa:#x}"
+        )
+        self._check(
+            message.sent_ps < now_ps, "I5", place, queue, f"sent at {message.sent_ps} ps, arrived at {now_ps} ps"
+        )
+        is_written = self._memory.read(slot_pa, len(message.data)) == message.data
+        self._check(is_written, "I6", place, queue, f"message {message.sender_seq} is announced and not in its slot")
+        counts.slots[message.sender_seq] = crc32(message.data)
 
     def taken(self, place: Place, queue: QueuePair, data: bytes) -> None:
         """A receive has taken a message; ``taken`` is not incremented yet."""

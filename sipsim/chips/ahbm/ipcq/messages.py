@@ -1,4 +1,4 @@
-"""The records of PE_IPCQ: endpoints, install entries, tokens, credits (ADR-0023 D2.5, D12), requests, frames.
+"""The records of PE_IPCQ: endpoints, install entries, messages, credits (ADR-0023 D2.5, D12), requests.
 
 Addresses are encoded, sizes in bytes, times in picoseconds.
 """
@@ -6,9 +6,10 @@ Addresses are encoded, sizes in bytes, times in picoseconds.
 from collections.abc import Callable
 from typing import Annotated, NamedTuple, Protocol
 
+import msgspec
 from msgspec import Meta
 
-from sipsim.fabric.links.frames import Address, Body, Data, FrameBody, Name, Number, Small, codec
+from sipsim.fabric.links.frames import Address, Data, Frame, Name, Number, Packet, Small, packet_kind
 from sipsim.records.dump import Place, Waiting
 
 FLIT_BYTES = 64
@@ -116,46 +117,93 @@ class Installed(NamedTuple):
     entry: IpcqInitEntry
 
 
-class IpcqCreditMetadata(NamedTuple):
-    """The credit of the slots before ``consumer_seq``, matched at the sender by ``dst_rx_base_pa`` (ADR-0025 D3).
+class Credit(msgspec.Struct, array_like=True, forbid_unknown_fields=True, frozen=True):
+    """The credit of the slots before ``consumer_seq``, matched at the sender by ``dst_rx_base_pa`` (ADR-0025 D3; the
+    ADR's IpcqCreditMetadata).
 
     It was made at ``sent_ps``, when the last slot was freed, by span ``span`` of its SIP. ``src_direction`` is a full
     name (:mod:`sipsim.chips.ahbm.ipcq.generations`), ``generation`` its queue pair's.
     """
 
-    consumer_seq: int
-    dst_rx_base_pa: int
-    src_sip: int
-    src_cube: int
-    src_pe: int
-    src_direction: str
-    sent_ps: int = 0
-    span: int = 0
-    generation: int = 0
+    consumer_seq: Number
+    dst_rx_base_pa: Address
+    src_sip: Small
+    src_cube: Small
+    src_pe: Small
+    src_direction: Name
+    sent_ps: Number
+    span: Number
+    generation: Number
+
+    @property
+    def sender(self) -> Place:
+        """The PE that gives it."""
+        return self.src_sip, self.src_cube, self.src_pe
 
 
-class IpcqDmaToken(NamedTuple):
-    """A message: the write order for the data plane, and the head pointer with it (ADR-0023 D9, D12).
+MOST_CALL_CHARS = 256
+"""Of the text of a call (:meth:`sipsim.chips.ahbm.ipcq.pe_ipcq.PeIpcq.use`)."""
+
+
+@packet_kind
+class Message(Frame, tag=0):
+    """A message for PE ``pe`` of cube ``cube``: the write order for the data plane, and the head pointer with it
+    (ADR-0023 D9, D12, whose IpcqDmaToken it is).
 
     ``credits`` are those that leave with it under ``piggyback``; ``sent_ps`` is for checks and spans, not for timing.
     ``span``: the send's number on its SIP. ``src_direction`` and ``generation``: as of a credit. ``call``: the
     collective that its kernel belongs to, as text; empty for none.
     """
 
-    dst_addr: int
-    sender_seq: int
-    src_sip: int
-    src_cube: int
-    src_pe: int
-    src_direction: str
-    data: bytes
-    dtype: str
-    shape: tuple[int, ...]
-    sent_ps: int = 0
-    credits: tuple[IpcqCreditMetadata, ...] = ()
-    span: int = 0
-    generation: int = 0
-    call: str = ""
+    cube: Small
+    pe: Small
+    dst_addr: Address
+    sender_seq: Number
+    src_sip: Small
+    src_cube: Small
+    src_pe: Small
+    src_direction: Name
+    data: Data
+    dtype: Name
+    shape: Annotated[tuple[Number, ...], Meta(max_length=64)]
+    sent_ps: Number
+    credits: Annotated[tuple[Credit, ...], Meta(max_length=2**16)]
+    span: Number
+    generation: Number
+    call: Annotated[str, Meta(max_length=MOST_CALL_CHARS)]
+
+    @property
+    def data_bytes(self) -> int:
+        """Bytes of the message."""
+        return len(self.data)
+
+    @property
+    def sender(self) -> Place:
+        """The PE that sends it."""
+        return self.src_sip, self.src_cube, self.src_pe
+
+
+@packet_kind
+class CreditMessage(Frame, tag=1):
+    """A credit for a PE of the frame's SIP, sent as a message."""
+
+    cube: Small
+    pe: Small
+    credit: Credit
+
+    @property
+    def data_bytes(self) -> int:
+        """A credit carries no data."""
+        return 0
+
+
+@packet_kind
+class CreditPacket(Packet, tag=2):
+    """A credit on its own wire, for a PE of the SIP that receives it."""
+
+    cube: Small
+    pe: Small
+    credit: Credit
 
 
 class Received(NamedTuple):
@@ -172,108 +220,6 @@ class Received(NamedTuple):
     shape: tuple[int, ...]
     src_sip: int = 0
     call: str = ""
-
-
-MOST_CALL_CHARS = 256
-"""Of the text of a call (:meth:`sipsim.chips.ahbm.ipcq.pe_ipcq.PeIpcq.use`)."""
-_Call = Annotated[str, Meta(max_length=MOST_CALL_CHARS)]
-_Shape = Annotated[tuple[Number, ...], Meta(max_length=64)]
-_CreditFields = tuple[Number, Address, Small, Small, Small, Name, Number, Number, Number]
-_Credits = Annotated[tuple[_CreditFields, ...], Meta(max_length=2**16)]
-
-
-class PeMessage(NamedTuple):
-    """A message for a PE of the frame's SIP."""
-
-    cube: int
-    pe: int
-    token: IpcqDmaToken
-
-    @property
-    def data_bytes(self) -> int:
-        """Bytes of the message."""
-        return len(self.token.data)
-
-
-class PeCredit(NamedTuple):
-    """A credit for a PE of the frame's SIP, sent as a message."""
-
-    cube: int
-    pe: int
-    credit: IpcqCreditMetadata
-
-    @property
-    def data_bytes(self) -> int:
-        """A credit carries no data."""
-        return 0
-
-
-class CreditPacket(NamedTuple):
-    """A credit on its own wire, for a PE of the SIP that receives it."""
-
-    cube: int
-    pe: int
-    credit: IpcqCreditMetadata
-
-
-@codec(PeMessage, lambda message: (message[0], message[1], *message[2]))
-class _MessageBody(FrameBody, tag=0):
-    cube: Small
-    pe: Small
-    dst_addr: Address
-    sender_seq: Number
-    src_sip: Small
-    src_cube: Small
-    src_pe: Small
-    src_direction: Name
-    data: Data
-    dtype: Name
-    shape: _Shape
-    sent_ps: Number
-    credits: _Credits
-    span: Number
-    generation: Number
-    call: _Call
-
-    def payload(self) -> PeMessage:
-        carried = tuple([IpcqCreditMetadata(*fields) for fields in self.credits]) if self.credits else ()
-        token = IpcqDmaToken(
-            self.dst_addr,
-            self.sender_seq,
-            self.src_sip,
-            self.src_cube,
-            self.src_pe,
-            self.src_direction,
-            self.data,
-            self.dtype,
-            self.shape,
-            self.sent_ps,
-            carried,
-            self.span,
-            self.generation,
-            self.call,
-        )
-        return PeMessage(self.cube, self.pe, token)
-
-
-@codec(PeCredit)
-class _PeCreditBody(FrameBody, tag=1):
-    cube: Small
-    pe: Small
-    credit: _CreditFields
-
-    def payload(self) -> PeCredit:
-        return PeCredit(self.cube, self.pe, IpcqCreditMetadata(*self.credit))
-
-
-@codec(CreditPacket)
-class _CreditBody(Body, tag=2):
-    cube: Small
-    pe: Small
-    credit: _CreditFields
-
-    def payload(self) -> CreditPacket:
-        return CreditPacket(self.cube, self.pe, IpcqCreditMetadata(*self.credit))
 
 
 Ps = int
@@ -317,7 +263,7 @@ class SendRequest(Protocol):
         the number of the sending.
         """
 
-    def passed(self, token: IpcqDmaToken, passed_ps: Ps) -> None:
+    def passed(self, message: Message, passed_ps: Ps) -> None:
         """Note that the last byte of the message passes PE_DMA at ``passed_ps``, now or later."""
 
     def fail(self, error: Exception) -> None:

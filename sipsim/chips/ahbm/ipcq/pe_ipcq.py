@@ -1,6 +1,6 @@
 """PE_IPCQ: the control plane of inter-PE queues: pointers, backpressure and credits (ADR-0023, ADR-0025).
 
-It moves no data: a send becomes an ``IpcqDmaToken`` for the data plane. A message that arrives is matched to a
+It moves no data: a send becomes a ``Message`` for the data plane. A message that arrives is matched to a
 direction by the address that it is written to, never by its sender (ADR-0025 D2). Invariant I6: the data write and the
 update of ``peer_head_cache`` happen in one step; both are in :meth:`PeIpcq.arrive`.
 """
@@ -14,12 +14,13 @@ from sipsim.chips.ahbm.ipcq.backpressure import Backpressure
 from sipsim.chips.ahbm.ipcq.credits import CreditReturn
 from sipsim.chips.ahbm.ipcq.generations import ClosedGenerations, Generation, Generations, told_of, violation
 from sipsim.chips.ahbm.ipcq.invariants import InvariantChecker
-from sipsim.chips.ahbm.ipcq.messages import IpcqCreditMetadata, IpcqDmaToken, IpcqInitEntry, ReceiveRequest, SendRequest
+from sipsim.chips.ahbm.ipcq.messages import Credit, IpcqInitEntry, Message, ReceiveRequest, SendRequest
 from sipsim.chips.ahbm.ipcq.queue_pair import QueuePair
 from sipsim.chips.ahbm.ipcq.slots import Copier, Slots
 from sipsim.chips.ahbm.memory.store import MemoryStore
 from sipsim.core.engine import Engine
 from sipsim.core.errors import AhbmError, IpcqInvalidDirection, IpcqMessageTooLarge
+from sipsim.fabric.links.frames import UNSENT
 from sipsim.records.dump import Place, Waiting
 from sipsim.records.recorder import Recorder
 
@@ -27,14 +28,14 @@ from sipsim.records.recorder import Recorder
 class DataPlane(Protocol):
     """Moves the bytes of messages for PE_IPCQ."""
 
-    def carry_token(
+    def carry_message(
         self,
         queue: QueuePair,
-        token: IpcqDmaToken,
+        message: Message,
         read_pa: int | None,
-        passed: Callable[[IpcqDmaToken, int], None] | None,
+        passed: Callable[[Message, int], None] | None,
     ) -> None:
-        """Write ``token.data`` to ``token.dst_addr``, from ``token.sent_ps`` on, and then call ``arrive`` there.
+        """Write ``message.data`` to ``message.dst_addr``, from ``message.sent_ps`` on, and then call ``arrive`` there.
 
         ``read_pa``: where they lie, None for any address of the PE's TCM. ``passed`` is told when its last byte passes
         PE_DMA.
@@ -149,8 +150,8 @@ class PeIpcq:
         Raises:
             InvariantViolation: for a number that is or was in use.
         """
-        for token in self.generations.install(Generation(generation, entries, rank, world_size)):
-            self.arrive(token)
+        for message in self.generations.install(Generation(generation, entries, rank, world_size)):
+            self.arrive(message)
 
     def check_idle(self, generation: int) -> None:
         """Check that a generation may be closed.
@@ -234,37 +235,39 @@ class PeIpcq:
         else:
             self._serve_any(receive.cause)
 
-    def arrive(self, token: IpcqDmaToken) -> None:
+    def arrive(self, message: Message) -> None:
         """A message arrives, its drain and write latency paid: data and pointer become visible in this step (I6)."""
-        generation = self.generations.live.get(token.generation)
+        generation = self.generations.live.get(message.generation)
         if generation is None or generation.is_closed:
-            self.generations.hold(token)
-            for credit in token.credits:
+            self.generations.hold(message)
+            for credit in message.credits:
                 self.credit(credit)
             return
-        queue = generation.queue_of(self.place, token.dst_addr, len(token.data))
-        if token.sender_seq != queue.peer_head_cache:
+        queue = generation.queue_of(self.place, message.dst_addr, len(message.data))
+        if message.sender_seq != queue.peer_head_cache:
             raise violation(
                 self.place,
-                f"I2: message {token.sender_seq} arrived in direction {queue.direction} of {self.place} "
+                f"I2: message {message.sender_seq} arrived in direction {queue.direction} of {self.place} "
                 f"when {queue.peer_head_cache} was next",
                 queue.direction,
             )
-        self._memory.write(token.dst_addr, token.data)
+        self._memory.write(message.dst_addr, message.data)
         if self._feed is not None:
-            self._feed.arrived(token.dst_addr, token.sender_seq, token[2:5], token.src_direction, token.data)
-        queue.messages[token.sender_seq] = token
-        queue.peer_head_cache = token.sender_seq + 1
+            self._feed.arrived(
+                message.dst_addr, message.sender_seq, message.sender, message.src_direction, message.data
+            )
+        queue.messages[message.sender_seq] = message
+        queue.peer_head_cache = message.sender_seq + 1
         if self._checker is not None:
-            self._checker.arrived(self.place, queue, token)
+            self._checker.arrived(self.place, queue, message)
         now_ps = self._engine.now_ps
-        seq, sending = token.sender_seq, (token.src_sip, token.span)
-        cause = self._span(self.name, "message", token.sent_ps, now_ps, sending, queue.direction, seq)
-        for credit in token.credits:
+        seq, sending = message.sender_seq, (message.src_sip, message.span)
+        cause = self._span(self.name, "message", message.sent_ps, now_ps, sending, queue.direction, seq)
+        for credit in message.credits:
             self.credit(credit)
         self._deliver(queue, cause)
 
-    def credit(self, credit: IpcqCreditMetadata) -> None:
+    def credit(self, credit: Credit) -> None:
         """A credit arrives: the peer freed slots, and a send that waits is served."""
         generation = self.generations.live.get(credit.generation)
         queue = None if generation is None else generation.by_peer_rx.get(credit.dst_rx_base_pa)
@@ -327,7 +330,10 @@ class PeIpcq:
         else:
             sent_ps = now_ps
         span = self._span(self.name, "send", sent_ps, sent_ps, cause, queue.direction, seq, nbytes, read_pa, send.cause)
-        token = IpcqDmaToken(
+        message = Message(
+            *UNSENT,
+            queue.peer.cube,
+            queue.peer.pe,
             slot_pa,
             seq,
             *self.place,
@@ -343,11 +349,11 @@ class PeIpcq:
         )
         queue.my_head += 1
         if self._checker is not None:
-            self._checker.sent(self.place, queue, token)
+            self._checker.sent(self.place, queue, message)
         passed = send.passed if send.is_followed else None
-        self._data_plane.carry_token(queue, token, tcm_pa if read_pa is None else read_pa, passed)
+        self._data_plane.carry_message(queue, message, tcm_pa if read_pa is None else read_pa, passed)
         if self._feed is not None:
-            self._feed.values(token.data)
+            self._feed.values(message.data)
         send.sent(slot_pa, seq, span, sent_ps)
 
     def _serve_sends(self, queue: QueuePair, cause: int) -> None:

@@ -3,7 +3,7 @@
 from collections import deque
 
 from sipsim.chips.ahbm.address import space_of
-from sipsim.chips.ahbm.ipcq.messages import IpcqDmaToken, IpcqInitEntry, ReceiveRequest, SendRequest, TakenSlot
+from sipsim.chips.ahbm.ipcq.messages import IpcqInitEntry, Message, ReceiveRequest, SendRequest, TakenSlot
 from sipsim.records.dump import Waiting
 
 
@@ -79,7 +79,7 @@ class QueuePair:
         self.sender_wakes = False
         self.blocked = False
         self.posted: deque[ReceiveRequest] = deque()
-        self.messages: dict[int, IpcqDmaToken] = {}
+        self.messages: dict[int, Message] = {}
         self.peer_name = ".".join(map(str, self.peer.place))
         self.send_wait = Waiting("send", (self.direction,))
         self.recv_wait = Waiting("recv", (self.direction,))

@@ -10,7 +10,7 @@ from typing import Protocol
 from sipsim.chips.ahbm.address import PhysAddr
 from sipsim.chips.ahbm.ipcq.credits import CreditReturn
 from sipsim.chips.ahbm.ipcq.invariants import InvariantChecker
-from sipsim.chips.ahbm.ipcq.messages import COPY, IN_PLACE, IpcqCreditMetadata, Received, ReceiveRequest, TakenSlot
+from sipsim.chips.ahbm.ipcq.messages import COPY, IN_PLACE, Credit, Received, ReceiveRequest, TakenSlot
 from sipsim.chips.ahbm.ipcq.queue_pair import QueuePair
 from sipsim.chips.ahbm.memory.store import MemoryStore
 from sipsim.core.engine import Engine
@@ -84,17 +84,16 @@ class Slots:
         """Take the next message; its slot is freed when its bytes were read
         (:mod:`sipsim.chips.ahbm.ipcq.messages`).
         """
-        slot_pa, token = queue.next_rx_slot_pa(), queue.messages.pop(queue.taken)
-        nbytes = len(token.data)
+        slot_pa, message = queue.next_rx_slot_pa(), queue.messages.pop(queue.taken)
+        nbytes = len(message.data)
         data = self._memory.read(slot_pa, nbytes)
         if self._checker is not None:
             self._checker.taken(self.place, queue, data)
         taken = TakenSlot(queue.direction, queue.taken, slot_pa, nbytes)
         queue.taken += 1
         queue.in_use.append(taken)
-        receive.take(
-            Received(queue.direction, slot_pa, queue.taken, data, token.dtype, token.shape, token.src_sip, token.call)
-        )
+        dtype, shape, sender, call = message.dtype, message.shape, message.src_sip, message.call
+        receive.take(Received(queue.direction, slot_pa, queue.taken, data, dtype, shape, sender, call))
         if receive.copy_to is not None and receive.copy_to.nbytes == nbytes:
             self._copy(taken, receive, cause)
         elif self._latch == IN_PLACE:
@@ -181,7 +180,7 @@ class Slots:
             emitted()
             return
         queue.freed_ps, queue.freed_by = freed_ps, freed_by
-        credit = IpcqCreditMetadata(
+        credit = Credit(
             queue.my_tail, queue.my_rx_base_pa, *self.place, queue.direction, freed_ps, freed_by, queue.generation
         )
         self._credit_return.return_credit(queue, credit, emitted)

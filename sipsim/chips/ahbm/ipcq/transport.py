@@ -6,11 +6,10 @@ from typing import Any, NamedTuple
 
 from sipsim.chips.ahbm.address import PhysAddr, space_of
 from sipsim.chips.ahbm.ipcq.messages import (
+    Credit,
+    CreditMessage,
     CreditPacket,
-    IpcqCreditMetadata,
-    IpcqDmaToken,
-    PeCredit,
-    PeMessage,
+    Message,
     WireFormat,
 )
 from sipsim.chips.ahbm.ipcq.pe_ipcq import PeIpcq
@@ -22,9 +21,10 @@ from sipsim.chips.ahbm.pe.dma import PeTcm
 from sipsim.core.engine import Engine
 from sipsim.fabric.channels import COMM
 from sipsim.fabric.graph import Done, Node, Route
-from sipsim.fabric.links.frames import encode
+from sipsim.fabric.links.frames import UNSENT, encode
 from sipsim.fabric.links.network import BadPacket, Delivery, Router, Way
 from sipsim.fabric.transport import Transport
+from sipsim.records.dump import Place
 
 Ps = int
 
@@ -131,39 +131,38 @@ class MessageDelivery(Delivery):
         self._message_bytes = wire_format.message_bytes
         self._ring_kind = ring_kind
         self._memory_ports = memory_ports
-        self._places: dict[tuple[int, int, str], tuple[MemoryPort, Callable[[IpcqDmaToken], None]]] = {}
+        self._places: dict[tuple[int, int, str], tuple[MemoryPort, Callable[[Message], None]]] = {}
 
-    def source(self, payload: PeMessage) -> tuple[int, int, int]:
-        token = payload.token
-        return token.src_sip, token.src_cube, token.src_pe
+    def source(self, frame: Message) -> Place:
+        return frame.sender
 
-    def wire_bytes(self, payload: PeMessage) -> int:
-        return self._message_bytes(len(payload.token.data))
+    def wire_bytes(self, frame: Message) -> int:
+        return self._message_bytes(len(frame.data))
 
-    def landing(self, payload: PeMessage) -> Node:
-        return self._graph.memory_node(payload.cube, payload.pe, self._space(payload.token))
+    def landing(self, frame: Message) -> Node:
+        return self._graph.memory_node(frame.cube, frame.pe, self._space(frame))
 
-    def check(self, payload: PeMessage) -> None:
-        self._ipcqs.of_packet(payload.cube, payload.pe, payload.token.generation)
+    def check(self, frame: Message) -> None:
+        self._ipcqs.of_packet(frame.cube, frame.pe, frame.generation)
 
-    def ending(self, route: Route, payload: PeMessage) -> Route:
-        return self._place_of(payload)[0].writing(_slot(payload.token), route)
+    def ending(self, route: Route, frame: Message) -> Route:
+        return self._place_of(frame)[0].writing(_slot(frame), route)
 
-    def taker(self, payload: PeMessage) -> Done:
-        (port, arrive), token, engine = self._place_of(payload), payload.token, self._engine
+    def taker(self, frame: Message) -> Done:
+        (port, arrive), engine = self._place_of(frame), self._engine
 
         def write(_head_ps: Ps, _tail_ps: Ps) -> None:
-            engine.at(engine.now_ps + port.written_ps(_slot(token)), partial(arrive, token))
+            engine.at(engine.now_ps + port.written_ps(_slot(frame)), partial(arrive, frame))
 
         return write
 
-    def _space(self, token: IpcqDmaToken) -> str:
-        space = space_of(token.dst_addr)
+    def _space(self, message: Message) -> str:
+        space = space_of(message.dst_addr)
         return space if space in RING_SPACES else self._ring_kind
 
-    def _place_of(self, payload: PeMessage) -> tuple[MemoryPort, Callable[[IpcqDmaToken], None]]:
+    def _place_of(self, message: Message) -> tuple[MemoryPort, Callable[[Message], None]]:
         """The port of the memory that a message's slot is in, and what hands the message to PE_IPCQ."""
-        cube, pe, space = key = payload.cube, payload.pe, self._space(payload.token)
+        cube, pe, space = key = message.cube, message.pe, self._space(message)
         found = self._places.get(key)
         if found is None:
             port = self._memory_ports.at(space, self._graph.memory_node(cube, pe, space))
@@ -171,8 +170,8 @@ class MessageDelivery(Delivery):
         return found
 
 
-def _slot(token: IpcqDmaToken) -> Block:
-    return Block.piece(token.dst_addr, len(token.data))
+def _slot(message: Message) -> Block:
+    return Block.piece(message.dst_addr, len(message.data))
 
 
 class CreditDelivery(Delivery):
@@ -185,23 +184,21 @@ class CreditDelivery(Delivery):
         self._ipcqs = ipcqs
         self._credit_bytes = credit_bytes
 
-    def source(self, payload: PeCredit) -> tuple[int | str, ...]:
-        credit = payload.credit
-        place = credit.src_sip, credit.src_cube, credit.src_pe
+    def source(self, frame: CreditMessage) -> tuple[int | str, ...]:
+        place = frame.credit.sender
         return place if self.engine == super().engine else (*place, self.engine)
 
-    def wire_bytes(self, payload: PeCredit) -> int:
+    def wire_bytes(self, frame: CreditMessage) -> int:
         return self._credit_bytes
 
-    def landing(self, payload: PeCredit) -> Node:
-        return self._graph.memory_node(payload.cube, payload.pe, "tcm")
+    def landing(self, frame: CreditMessage) -> Node:
+        return self._graph.memory_node(frame.cube, frame.pe, "tcm")
 
-    def check(self, payload: PeCredit) -> None:
-        self._ipcqs.of_packet(payload.cube, payload.pe)
+    def check(self, frame: CreditMessage) -> None:
+        self._ipcqs.of_packet(frame.cube, frame.pe)
 
-    def taker(self, payload: PeCredit) -> Done:
-        cube, pe, credit = payload
-        take = self._ipcqs[cube, pe].credit
+    def taker(self, frame: CreditMessage) -> Done:
+        take, credit = self._ipcqs[frame.cube, frame.pe].credit, frame.credit
         return lambda _head, _tail: take(credit)
 
 
@@ -238,9 +235,7 @@ class CreditSender:
         self._nbytes = nbytes
         self._overhead_ps = overhead_ps
 
-    def carry_credit(
-        self, queue: QueuePair, credit: IpcqCreditMetadata, arrival_ps: Ps, emitted: Callable[[], None]
-    ) -> None:
+    def carry_credit(self, queue: QueuePair, credit: Credit, arrival_ps: Ps, emitted: Callable[[], None]) -> None:
         """Bring a credit to the peer at ``arrival_ps``, on its own wire; call ``emitted`` then."""
         peer = queue.peer
         if peer.sip == self._sip:
@@ -267,11 +262,11 @@ class CreditSender:
         """
         self._ipcqs.of_packet(packet.cube, packet.pe).credit(packet.credit)
 
-    def inject_credit(self, queue: QueuePair, credit: IpcqCreditMetadata, injected: Callable[[], None] | None) -> None:
+    def inject_credit(self, queue: QueuePair, credit: Credit, injected: Callable[[], None] | None) -> None:
         """Send a credit over the fabric as a message; call ``injected`` when its last byte has left the PE."""
         src, peer = Node("pe", credit.src_cube, credit.src_pe), queue.peer
         nbytes, delay_ps = self._nbytes, self._overhead_ps + max(credit.sent_ps - self._engine.now_ps, 0)
-        message = PeCredit(peer.cube, peer.pe, credit)
+        message = CreditMessage(*UNSENT, peer.cube, peer.pe, credit)
         way = self._router.way(src, peer.sip, message, queue.short_name)
         if injected is None:
             way.depart(message, nbytes, delay_ps)
@@ -320,44 +315,43 @@ class MessageSender:
         self._overhead_ps = overhead_ps
         self._paths: dict[QueuePair, _Path] = {}
 
-    def carry_token(
+    def carry_message(
         self,
         queue: QueuePair,
-        token: IpcqDmaToken,
+        message: Message,
         read_pa: int | None,
-        passed: Callable[[IpcqDmaToken, Ps], None] | None,
+        passed: Callable[[Message, Ps], None] | None,
     ) -> None:
-        """Write a message into the peer's slot; it leaves at ``token.sent_ps`` and nobody waits for it here.
+        """Write a message into the peer's slot; it leaves at ``message.sent_ps`` and nobody waits for it here.
 
         With ``read_pa`` PE_DMA first fetches the bytes from there, and passes them on as they come. ``passed`` is
         called when the last one has left PE_DMA's queue, with the time at which it passes PE_DMA.
         """
-        peer, nbytes = queue.peer, self._message_bytes(len(token.data))
-        overhead_ps = self._overhead_ps + token.sent_ps - self._engine.now_ps
-        message = PeMessage(peer.cube, peer.pe, token)
+        nbytes = self._message_bytes(len(message.data))
+        overhead_ps = self._overhead_ps + message.sent_ps - self._engine.now_ps
         src, way, tcm, beyond_ps = self._paths.get(queue) or self._path_of(queue, message)
-        left = None if passed is None else self._telling(passed, token, beyond_ps)
+        left = None if passed is None else self._telling(passed, message, beyond_ps)
         source = None if read_pa is None else PhysAddr.decode(read_pa)
         if source is None or read_pa is None or self._graph.node_of(source) == src:
-            route, first_ps, span_ps = tcm.leaving(len(token.data), way.route, read_pa)
+            route, first_ps, span_ps = tcm.leaving(len(message.data), way.route, read_pa)
             way.depart(message, nbytes, overhead_ps + first_ps + span_ps, span_ps, left, route=route)
             return
         least_ps = overhead_ps + self._fetch.least_ps(src, source)
         fetched = way.depart(message, nbytes, least_ps, 0, left, is_fed=True)
-        self._fetch.start(src, read_pa, len(token.data), overhead_ps, fetched)
+        self._fetch.start(src, read_pa, len(message.data), overhead_ps, fetched)
 
-    def _telling(self, passed: Callable[[IpcqDmaToken, Ps], None], token: IpcqDmaToken, beyond_ps: Ps) -> Done:
+    def _telling(self, passed: Callable[[Message, Ps], None], message: Message, beyond_ps: Ps) -> Done:
         """A call of ``passed`` when the last byte has left the queue: it passes PE_DMA ``beyond_ps`` before its end."""
-        return lambda _head_ps, tail_ps: passed(token, max(tail_ps - beyond_ps, self._engine.now_ps))
+        return lambda _head_ps, tail_ps: passed(message, max(tail_ps - beyond_ps, self._engine.now_ps))
 
     def forget(self, queue: QueuePair) -> None:
         """Drop the path of a queue pair, which sends no more."""
         self._paths.pop(queue, None)
 
-    def _path_of(self, queue: QueuePair, message: PeMessage) -> _Path:
+    def _path_of(self, queue: QueuePair, message: Message) -> _Path:
         """How the messages of a queue pair leave."""
-        src = Node("pe", message.token.src_cube, message.token.src_pe)
+        src = Node("pe", message.src_cube, message.src_pe)
         way = self._router.way(src, queue.peer.sip, message, queue.short_name)
-        tcm = PeTcm(message.token.src_sip, self._memory_ports, src)
+        tcm = PeTcm(message.src_sip, self._memory_ports, src)
         path = self._paths[queue] = _Path(src, way, tcm, _beyond_ps(way))
         return path

@@ -4,7 +4,7 @@ import hashlib
 from collections import deque
 from collections.abc import Callable, Collection
 from itertools import pairwise
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 import greenlet
 import msgspec
@@ -22,7 +22,7 @@ from sipsim.core.units import drain_ps, ns_to_ps
 from sipsim.fabric.channels import ONE_QUEUE
 from sipsim.fabric.flows import FlowFabric
 from sipsim.fabric.graph import PORTS, Done, Edge, Node, Route
-from sipsim.fabric.links.frames import FrameBody, Number, Small, codec
+from sipsim.fabric.links.frames import UNSENT, Frame, Number, Small, packet_kind
 from sipsim.fabric.links.network import BadPacket, Deliveries, Delivery, Interface
 from sipsim.fabric.sips import JoinedSips
 from sipsim.records.job import Job, JobRequest
@@ -37,22 +37,14 @@ class Params(Section, frozen=True):
     ports: tuple[str, ...] = PORTS
 
 
-class Token(NamedTuple):
-    core: int
-    number: int
+@packet_kind
+class Token(Frame, tag=100):
+    core: Small
+    number: Number
 
     @property
     def data_bytes(self) -> int:
         return 8
-
-
-@codec(Token)
-class _TokenBody(FrameBody, tag=100):
-    core: Small
-    number: Number
-
-    def payload(self) -> Token:
-        return Token(self.core, self.number)
 
 
 class RingGraph:
@@ -99,18 +91,18 @@ class TokenDelivery(Delivery):
     def __init__(self, params: Params, serve: Callable[[Token], None]) -> None:
         self._cores, self._serve = params.cores, serve
 
-    def wire_bytes(self, payload: Token) -> int:
+    def wire_bytes(self, frame: Token) -> int:
         return TOKEN_BYTES
 
-    def landing(self, payload: Token) -> Node:
-        return Node("core", 0, payload.core)
+    def landing(self, frame: Token) -> Node:
+        return Node("core", 0, frame.core)
 
-    def check(self, payload: Token) -> None:
-        if payload.core >= self._cores:
-            raise BadPacket(f"is for core {payload.core}, which does not exist")
+    def check(self, frame: Token) -> None:
+        if frame.core >= self._cores:
+            raise BadPacket(f"is for core {frame.core}, which does not exist")
 
-    def taker(self, payload: Token) -> Done:
-        return lambda _head, _tail: self._serve(payload)
+    def taker(self, frame: Token) -> Done:
+        return lambda _head, _tail: self._serve(frame)
 
 
 class RingChip(Chip):
@@ -137,7 +129,7 @@ class RingChip(Chip):
 
     def send(self, sip: int, core: int, number: int) -> None:
         """From core 0 to a core of another SIP."""
-        token = Token(core, number)
+        token = Token(*UNSENT, core, number)
         way = self.router.way(Node("core", 0, 0), sip, token, "")
         way.depart(token, TOKEN_BYTES)
 
@@ -159,7 +151,7 @@ class RingChip(Chip):
                 self.engine.at(self.engine.now_ps + self.service_ps, self.server.resume)
                 self.server.wait("service")
                 token = self.queue.popleft()
-                self.log.append(f"{self.engine.now_ps} {token}")
+                self.log.append(f"{self.engine.now_ps} Token(core={token.core}, number={token.number})")
                 self.inbox.append(token.number)
                 if self.host is not None and self.host.waits_for == "a number":
                     self.host.waits_for = None
