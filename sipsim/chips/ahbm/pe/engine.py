@@ -163,8 +163,8 @@ MATH, GEMM, FETCH_STORE = "PE_MATH", "PE_GEMM", "PE_FETCH_STORE"
 class Unit:
     """One engine of a PE as a server: it does one piece of work at a time, in the order in which they are given to it.
 
-    It is busy-until arithmetic, without events, but for :class:`Mover`: the caller learns when its work begins, and
-    makes the event of its end. Tiles of composite commands share the units of their PE, and so do the commands of a
+    It is busy-until arithmetic, without events, but for :class:`TransferUnit`: the caller learns when its work begins,
+    and makes the event of its end. Tiles of composite commands share the units of their PE, and so do the commands of a
     kernel where engines have queues (ADR-0014). Without queues a command of a kernel starts when it is issued, by
     definition: its time counts, but it takes no turn, so that a unit may be busy with two things, and for longer than
     the time that passes.
