@@ -385,7 +385,7 @@ def checked(decode: Callable[[bytes], Kind], frame: bytes, what: str = f"a messa
         raise BadFrame(f"a frame of {len(frame)} bytes; at most {MAX_FRAME_BYTES}")
     try:
         return decode(frame)
-    except (ValueError, RecursionError) as error:
+    except (ValueError, msgspec.MsgspecError, RecursionError) as error:
         raise BadFrame(f"not {what}: {str(error) or type(error).__name__}") from None
 
 
