@@ -76,7 +76,7 @@ class Edge(NamedTuple):
 
     @property
     def shared(self) -> "Edge":
-        """What all transfers share that take it: a memory's edge is the same for whatever bytes they take of it."""
+        """The edge as transfers share it: a memory's edge without the bytes that one of them takes of it."""
         return self._replace(framing=None) if type(self.framing) is FixedBytes else self
 
     @property

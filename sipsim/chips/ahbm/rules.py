@@ -8,7 +8,7 @@ from sipsim.chips.ahbm.mesh import PARTS, memory_parts, part_kinds
 from sipsim.chips.config import skews_of_ranks
 from sipsim.config.check import convert_part
 from sipsim.config.document import Problem, Rule, dotted, no_power_of_two, refused, shown, unregistered
-from sipsim.config.schema import Resolved
+from sipsim.config.schema import NoParams, Resolved
 
 
 def a_launch_has_its_cpus(resolved: Resolved) -> Problem | None:
@@ -60,7 +60,8 @@ def memory_params_fit_kind(resolved: Resolved) -> Problem | None:
         kind = MEMORY_KINDS.get(cost.kind or FIXED_LATENCY)
         fitted = convert_part(cost.params, kind.Params, (*path, "params"))
         if isinstance(fitted, Problem):
-            return fitted.caused_by((*path, "kind"))
+            which = "" if kind.Params is not NoParams else f"; {dotted(path)}.kind is {shown(cost.kind)}"
+            return fitted._replace(text=f"{fitted.text}{which}").caused_by((*path, "kind"))
         refusal = kind.refusal(fitted, part.capacity_bytes())
         if refusal is not None:
             where = (*path, "params", refusal.name)

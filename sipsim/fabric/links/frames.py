@@ -29,18 +29,18 @@ Data = Annotated[bytes, Meta(max_length=MAX_FRAME_BYTES)]
 
 
 class Packet(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
-    """What one SIP sends to another. A subclass is a control record, or a kind of :class:`Frame`. It has a tag and
-    fields without defaults.
+    """A packet between SIPs, as it is on the wire. A subclass is a control record, or a kind of :class:`Frame`; it has
+    a tag, and fields without defaults.
     """
 
 
 class Frame(Packet):
-    """What goes over links to a place on SIP ``dst_sip``, which its type's delivery knows
-    (:mod:`sipsim.fabric.links.network`); ``nbytes`` on the wires within a SIP. A subclass adds what it carries.
+    """A packet that crosses links, for a place on SIP ``dst_sip``; it takes ``nbytes`` on the wires within a SIP. A
+    subclass adds the fields that it carries, and its delivery (:mod:`sipsim.fabric.links.network`) knows the place.
 
     It arrives ``span_ps`` after its first byte, with its last one; or with its first packet, if its sender gives it a
     ``frame_number``. Then a :class:`Tail` of that number follows with the last byte, no sooner than ``frame_rest_ps``
-    after the frame. Ports write these fields when it leaves, so who sends a frame does not use it again.
+    after the frame. Ports write these fields when the frame leaves, so its sender does not use it again.
     """
 
     dst_sip: Small

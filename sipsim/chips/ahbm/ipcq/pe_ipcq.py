@@ -37,8 +37,8 @@ class DataPlane(Protocol):
     ) -> None:
         """Write ``message.data`` to ``message.dst_addr``, from ``message.sent_ps`` on, and then call ``arrive`` there.
 
-        ``read_pa``: where they lie, None for any address of the PE's TCM. ``passed`` is told when its last byte passes
-        PE_DMA.
+        ``read_pa``: the address of the data, None for any in the PE's TCM. ``passed`` is called with the time at which
+        the last byte passes PE_DMA.
         """
 
     def forget(self, queue: QueuePair) -> None:

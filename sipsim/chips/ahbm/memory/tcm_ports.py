@@ -76,7 +76,7 @@ class TcmPorts(MemoryPort):
             self._divide(self.params.banks - 1)
 
     def _divide(self, banks: int) -> None:
-        """All but the rings goes round the first banks."""
+        """Lay everything but rings with a bank of their own round ``banks`` banks, line by line."""
         names = [[f"{kind} of bank {number}" for number in range(banks)] for kind in self._kinds]
         self._sets = [
             BankSet(f"{kind}s of the banks", some, _LINE_BITS) for kind, some in zip(self._kinds, names, strict=True)

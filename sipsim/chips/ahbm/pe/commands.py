@@ -247,7 +247,7 @@ class Make(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """Bytes in the TCM: ``address`` is physical, None where any place is as good."""
+    """Bytes in the TCM: ``address`` is physical, None where it makes no difference."""
 
     address: int | None
     nbytes: int

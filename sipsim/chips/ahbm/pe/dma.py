@@ -27,7 +27,7 @@ from sipsim.fabric.transport import Transport
 
 Ps = int
 Place = int | None
-"""An address in the TCM; None where any place is as good."""
+"""An address in the TCM; None where the address makes no difference."""
 
 
 class Command(Protocol):
