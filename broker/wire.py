@@ -385,6 +385,7 @@ def checked(decode: Callable[[bytes], Kind], frame: bytes, what: str = f"a messa
         raise BadFrame(f"a frame of {len(frame)} bytes; at most {MAX_FRAME_BYTES}")
     try:
         return decode(frame)
+    # With an old msgspec its errors are no ValueError.
     except (ValueError, msgspec.MsgspecError, RecursionError) as error:
         raise BadFrame(f"not {what}: {str(error) or type(error).__name__}") from None
 

@@ -1,4 +1,4 @@
-"""The free parts of a memory, for those who give its addresses: tensors in HBM, handles in a TCM."""
+"""A first-fit allocator of a memory's addresses: for tensors in HBM, for handles in a TCM."""
 
 from bisect import bisect_right
 
@@ -21,7 +21,9 @@ class FreeBlocks:
         return offset, taken
 
     def take_pieces(self, nbytes: int) -> list[tuple[int, int]]:
-        """The offsets and sizes of ``nbytes``, which must be free: in one piece, or in the first ones."""
+        """Take ``nbytes``, which must be free, from the first block that holds them, or else from the first blocks in
+        turn: (offset, bytes) of each piece.
+        """
         found = self.find(nbytes)
         if found is not None:
             return [self.take(found, nbytes)]

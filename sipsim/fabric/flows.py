@@ -35,7 +35,7 @@ UNSHOWN = (
 )
 _WAYS_KEPT = 4096
 _FEW = 4
-"""Where a division is among fewer flows on average, none are left out: to find them would cost more."""
+"""Divisions leave no flow out while they have had fewer flows than this on average: the search would cost more."""
 _BYTE = PS_PER_S << RATE_BITS
 """A byte, in what a rate of 1 moves in a picosecond."""
 
@@ -487,7 +487,9 @@ class FlowFabric:
             self._engine.at(self._engine.now_ps, self._divide, AFTER)
 
     def _divide(self) -> None:
-        """Divide bandwidth anew where flows have begun or left: among those that may change, or for a history all."""
+        """Divide bandwidth anew after flows have begun or left: among the flows whose rates may change; with a history,
+        or where divisions are small (``_FEW``), among all flows that tight edges join.
+        """
         now, weights = self._engine.now_ps, self._arbitration.weights
         is_whole = self.history is not None or self.touched < _FEW * self.divisions
         level = 0 if is_whole else level_of(self._changed, self._level, weights)

@@ -122,8 +122,8 @@ class Shared:
     """What a division knows of a flow: its channel, its payload, its own limit, its legs, and the rate that it gets.
 
     ``bit``: an integer of one bit, which no other flow has as long as it is on edges. ``legs``: (line, wire bytes
-    there). ``tight``: those that may hold it back. ``neck``: the line that does, if any. ``is_sure``: its rate is that
-    of the first filling, by its limit or an edge that is used up, after no channel of weight 0.
+    there). ``tight``: those that may hold it back. ``neck``: the line that does, if any. ``is_sure``: the first
+    filling fixed its rate, by its limit or by an edge that is used up in the end, and its channel has a weight.
     """
 
     __slots__ = ("bit", "is_sure", "legs", "limit", "nbytes", "neck", "rate", "tight", "vc")
@@ -140,10 +140,10 @@ class Shared:
 
 
 def level_of(changed: Mapping[Line, bool], level: int, weights: tuple[int, ...]) -> int:
-    """The rate below which the last division stands: a new one would fix the same flows at the same rates.
+    """The rate below which no rate changes: a new division would fix the flows below it first, and at the same rates.
 
-    ``changed``: the edges where flows have come or left, and whether one has come: it holds nobody back below what such
-    an edge offers first. ``level``: the least of the limits of those that have come and the rates of those that left.
+    ``changed``: for each edge where flows have come or left, whether one has come; such an edge fixes no flow below its
+    first offer. ``level``: the least of the limits of flows that have come and of the rates of flows that have left.
     """
     for line, has_come in changed.items():
         if not all(weights[flow.vc] and (flow.is_sure or not flow.tight) for flow in line.flows):
@@ -159,8 +159,8 @@ def joined(changed: Collection[Line], level: int = 0) -> tuple[list[Any], list[L
     """The flows that tight lines join with those on ``changed`` ones, and the tight lines that can bind: of edges that
     the same flows take for their payload, the narrowest.
 
-    Flows below ``level`` are left out and keep their rates; no flow is, if one may have been filled again, or an edge
-    that has fixed one below the level may bind above it.
+    A flow that ``is_sure`` with a rate below ``level`` is left out and keeps its rate. None is left out if a joined
+    flow is not sure, or if a line that can bind is the neck of a flow below ``level``.
     """
     flows: list[Any] = []
     known = 0

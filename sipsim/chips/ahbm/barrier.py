@@ -51,7 +51,8 @@ NO_COUNTS = Counts(0, 0)
 
 @packet_kind
 class BarrierPacket(Packet, tag=3):
-    """``END``, ``AGAIN`` or ``START``, of a row start or an iteration's; sent at ``sent_ps``, released by ``span``.
+    """A control record of the barrier: ``END``, ``AGAIN`` or ``START`` of a row or of an iteration (``is_row``). It was
+    sent at ``sent_ps``, released by ``span``.
 
     ``time_ps``: the latest end in a subtree, or the common start. ``counts``: of the subtree, at a row start.
     """

@@ -38,9 +38,10 @@ class Frame(Packet):
     """A packet that crosses links, for a place on SIP ``dst_sip``; it takes ``nbytes`` on the wires within a SIP. A
     subclass adds the fields that it carries, and its delivery (:mod:`sipsim.fabric.links.network`) knows the place.
 
-    It arrives ``span_ps`` after its first byte, with its last one; or with its first packet, if its sender gives it a
-    ``frame_number``. Then a :class:`Tail` of that number follows with the last byte, no sooner than ``frame_rest_ps``
-    after the frame. Ports write these fields when the frame leaves, so its sender does not use it again.
+    A frame without a ``frame_number`` arrives with its last byte, ``span_ps`` after its first. A frame with one arrives
+    with its first link packet (``LinkKind.packets``); a :class:`Tail` of that number follows with the last byte, no
+    sooner than ``frame_rest_ps`` after the frame. Ways and ports write this header, so a sender does not use a frame
+    again.
     """
 
     dst_sip: Small
@@ -69,7 +70,7 @@ class _Kinds:
     def add(self, kind: type[Packet]) -> None:
         tag, name = kind.__struct_config__.tag, kind.__name__
         if not isinstance(tag, int):
-            raise ValueError(f"packet {name} has no tag; give a number of its own")
+            raise ValueError(f"packet {name} has no tag; give a number as class argument, such as tag={OWN_TAGS}")
         if tag < OWN_TAGS and not kind.__module__.startswith("sipsim."):
             raise ValueError(f"tag {tag} of {name} is kept for the simulator; give {OWN_TAGS} or more")
         known = self.by_tag.get(tag)
@@ -97,19 +98,19 @@ KindType = TypeVar("KindType", bound=type[Packet])
 
 
 def packet_kind(kind: KindType) -> KindType:
-    """Class decorator: a kind of packet, which SIPs send each other.
+    """The class decorator that registers a kind of packet.
 
     Raises:
-        ValueError: without a tag, or with one that is taken or kept for the simulator; for a field that each frame has,
-            or with a default.
+        ValueError: for a kind without a tag; for a tag that is taken or kept for the simulator; for a field that every
+            frame has; for a field with a default.
         TypeError: for a frame without ``data_bytes``.
     """
     if issubclass(kind, Frame) and (taken := set(Frame.__struct_fields__) & set(kind.__annotations__)):
         raise ValueError(f"{min(taken)} of {kind.__name__} is a field of each frame; give another name")
     if issubclass(kind, Frame) and kind.data_bytes is Frame.data_bytes:
-        raise TypeError(f"{kind.__name__} has no data_bytes; a frame tells how much data it carries")
+        raise TypeError(f"{kind.__name__} has no data_bytes; define it: bytes of users' data, 0 for control")
     if kind.__struct_defaults__:
-        raise ValueError(f"{kind.__struct_fields__[-1]} of {kind.__name__} has a default; a packet has all its fields")
+        raise ValueError(f"{kind.__struct_fields__[-1]} of {kind.__name__} has a default; remove it: all are sent")
     _KINDS.add(kind)
     return kind
 

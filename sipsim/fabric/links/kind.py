@@ -279,7 +279,7 @@ class Port:
         """A frame of the far end arrives now: its last byte, or its first packet (``frame_number``)."""
         now_ps = self._context.engine.now_ps
         frame.span_ps -= min(self.link.stored_ps(frame.nbytes), frame.span_ps)
-        # On its way on, the next port writes these fields.
+        # Read the header before ``on_frame``, which may hand the frame to the next port: that port overwrites it.
         number, head_ps, tail_ps = frame.frame_number, now_ps - frame.span_ps, now_ps + frame.frame_rest_ps
         came = self._context.on_frame(self.node, frame)
         if number:

@@ -25,9 +25,10 @@ class BadPacket(Exception):
 
 
 class Delivery(ABC):
-    """How one type of frame ends on its SIP: where its transfer lands, in which virtual channel, and what takes it.
+    """How frames of one type end on their SIP: where their transfers land, in which virtual channel, and what takes
+    them.
 
-    Each type of frame that a chip takes has one delivery. The network interface knows none by name.
+    A chip has one delivery for each type of frame that it takes. The network interface knows no type by name.
     ``engine``: the part of a node that sends it; what it sends over one port, or within its SIP, is one train.
     """
 
@@ -154,10 +155,10 @@ class Way(NamedTuple):
         is_fed: bool = False,
         route: Route | None = None,
     ) -> Any:
-        """Start a frame of ``nbytes`` on the wires; all else, and what is returned, as in ``FlowFabric.start``.
+        """Start the transfer of a frame of ``nbytes``, which the caller does not use again: its port or taker owns it.
 
-        The frame is its receiver's from here on, or the port's. ``route``: with what it takes of a memory at its
-        source, if it takes any.
+        ``route``: the way's route, with the edges of a memory at its source, if the frame takes any there. All else,
+        and what is returned: as in ``FlowFabric.start``.
         """
         route = route or self.route
         if self.port is None:
@@ -184,9 +185,8 @@ class Router:
         self._onward: dict[tuple[Node, int], tuple[Port, Route]] = {}
 
     def way(self, src: Node, dst_sip: int, frame: Frame, direction: str) -> Way:
-        """From a node to where a frame lands on ``dst_sip``; by the link of a ``global_`` direction that leads there.
-
-        Only its place counts, so messages of one queue pair share their way.
+        """The way from a node to where a frame lands on ``dst_sip``; over the link of a ``global_`` direction, if that
+        leads there. Only the frame's type and place count, so messages of one queue pair share their way.
         """
         delivery, fabric = self._deliveries[type(frame)], self._fabric
         if dst_sip == self._sip:
@@ -276,7 +276,7 @@ class Endpoint:
             if isinstance(packet, Frame):
                 port = self._ports.get(channel)
                 if port is None:
-                    raise BadPacket(f"is a message, and no link to SIP {self._sip} has that channel")
+                    raise BadPacket(f"is a {type(packet).__name__}, and no link to SIP {self._sip} has that channel")
                 if type(packet) not in port.own_frames:
                     self._router.check(port.node, packet, self._engine.now_ps)
                 elif packet.frame_number:

@@ -244,7 +244,7 @@ class Losses:
         self._frames: dict[str, int] = {}
 
     def add(self, loss: Loss, nbytes: int, packet: Packet) -> None:
-        """Parts of a frame, or of what else crosses the link, of ``nbytes`` were lost."""
+        """Note that link packets of ``packet``, a frame or a credit that takes ``nbytes``, were lost."""
         if not self._packets:
             self._engine.at(max(loss.down_ps, self._engine.now_ps), lambda: self._end(loss.down_ps))
         self._packets += loss.packets

@@ -70,8 +70,8 @@ class Sharings:
         if some is None:
             return None
         starts = self._starts[leg]
-        # The transfer of a send is started when its command is issued, and its bytes leave at the end of that. That of
-        # an operation may be started earlier, since a kernel goes on; it ends with the span.
+        # A send's transfer starts when its command is issued, and its bytes leave when the issue ends. An operation's
+        # transfer may start earlier, since its kernel runs ahead, but it ends with the span.
         issued_ps = span.start_ps - self._issue_ps
         within = some[bisect_left(starts, issued_ps) : bisect_right(starts, span.end_ps)]
         fitting = [each for each in within if each.end_ps <= span.end_ps] or self._ending.get((leg, span.end_ps), [])

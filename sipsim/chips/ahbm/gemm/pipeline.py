@@ -140,7 +140,7 @@ class Transfers(Protocol):
 class Stages(NamedTuple):
     """The parts that the stages use, and their times.
 
-    ``dma``: it moves what PE_FETCH_STORE moves within the PE. ``cycle_ps``: of the array.
+    ``dma``: PE_DMA, which makes the transfers of PE_FETCH_STORE within the PE. ``cycle_ps``: of the array.
     ``move_ps``: start-up of PE_FETCH_STORE. ``epilogue_ps``: of an output of so many cells.
     ``sum_bytes``: which the first token of an output fetches for each cell; 0 where sums start at zero.
     ``stored_bytes``: of a cell. ``loads``: how many may be on their way; 0 where the operands are in the TCM. Beside
@@ -307,19 +307,19 @@ class Pipeline:
         if self._missing_rows:
             self._without_row.append(tile)
         elif ps:
-            self._math.when_free(partial(self._work_on_output, tile, ps, before, self._engine.now_ps))
+            self._math.when_free(partial(self._start_epilogue, tile, ps, before, self._engine.now_ps))
         else:
             self._finish(tile, before)
 
-    def _work_on_output(self, tile: int, ps: Ps, before: Stage, ready_ps: Ps) -> None:
+    def _start_epilogue(self, tile: int, ps: Ps, before: Stage, ready_ps: Ps) -> None:
         """PE_MATH begins the epilogue of an output that was ready at ``ready_ps``."""
         begun_ps, last = self._engine.now_ps, self._last_math
         if last is not None and last.end_ps > ready_ps:
             before = last
         stage = self._last_math = self._division.stage(EPILOGUE, begun_ps, begun_ps + ps, before)
-        self._engine.at(stage.end_ps, partial(self._worked_on_output, tile, stage, begun_ps))
+        self._engine.at(stage.end_ps, partial(self._end_epilogue, tile, stage, begun_ps))
 
-    def _worked_on_output(self, tile: int, stage: Stage, begun_ps: Ps) -> None:
+    def _end_epilogue(self, tile: int, stage: Stage, begun_ps: Ps) -> None:
         self._math.end(begun_ps, stage.end_ps)
         self._math.go_on()
         self._finish(tile, stage)

@@ -168,7 +168,7 @@ class Receiving(Completion, kw_only=True):
 
     @property
     def tcm_pa(self) -> int | None:
-        """Where its values will lie."""
+        """The TCM address that its values will have, if any."""
         address: int | None = self.command.result.tcm_pa
         return address
 

@@ -118,8 +118,8 @@ class Installed(NamedTuple):
 
 
 class Credit(msgspec.Struct, array_like=True, forbid_unknown_fields=True, frozen=True):
-    """The credit of the slots before ``consumer_seq``, matched at the sender by ``dst_rx_base_pa`` (ADR-0025 D3; the
-    ADR's IpcqCreditMetadata).
+    """The credit for the slots before ``consumer_seq``, for the queue pair of the ring at ``dst_rx_base_pa`` (ADR-0025
+    D3, there IpcqCreditMetadata).
 
     It was made at ``sent_ps``, when the last slot was freed, by span ``span`` of its SIP. ``src_direction`` is a full
     name (:mod:`sipsim.chips.ahbm.ipcq.generations`), ``generation`` its queue pair's.
@@ -137,7 +137,7 @@ class Credit(msgspec.Struct, array_like=True, forbid_unknown_fields=True, frozen
 
     @property
     def sender(self) -> Place:
-        """The PE that gives it."""
+        """The PE that returns the credit."""
         return self.src_sip, self.src_cube, self.src_pe
 
 
@@ -148,7 +148,7 @@ MOST_CALL_CHARS = 256
 @packet_kind
 class Message(Frame, tag=0):
     """A message for PE ``pe`` of cube ``cube``: the write order for the data plane, and the head pointer with it
-    (ADR-0023 D9, D12, whose IpcqDmaToken it is).
+    (ADR-0023 D9, D12, there IpcqDmaToken).
 
     ``credits`` are those that leave with it under ``piggyback``; ``sent_ps`` is for checks and spans, not for timing.
     ``span``: the send's number on its SIP. ``src_direction`` and ``generation``: as of a credit. ``call``: the
@@ -226,8 +226,8 @@ Ps = int
 
 
 class Source(NamedTuple):
-    """A message to send: ``snapshot`` reads its bytes; PE_DMA fetches them from ``read_pa``, None for the PE, where
-    they are at ``tcm_pa``, None for any address of the TCM.
+    """A message to send: ``snapshot`` reads its bytes. PE_DMA fetches them from ``read_pa``; None: they are in the PE's
+    TCM, at ``tcm_pa`` if they have an address.
     """
 
     snapshot: Callable[[], bytes]
@@ -272,8 +272,8 @@ class SendRequest(Protocol):
 
 class ReceiveRequest(Protocol):
     """A receive posted at ``start_ps``. ``waits_since_ps``: since when its kernel waits for it, None while it does not.
-    ``copy_to``: the copy's destination, None to return the slot (ADR-0023 D9.5). ``tcm_pa``: where its values will lie
-    in the TCM, None for any address.
+    ``copy_to``: the copy's destination, None to return the slot (ADR-0023 D9.5). ``tcm_pa``: the TCM address that its
+    values will have, if any.
 
     A message of another size is not copied. ``cause``: the span that released its command. ``freed_by``: the span that
     freed its slot, at ``freed_ps``.

@@ -32,13 +32,13 @@ class DataPlane(Protocol):
         self,
         queue: QueuePair,
         message: Message,
-        read_pa: int | None,
+        source_pa: int | None,
         passed: Callable[[Message, int], None] | None,
     ) -> None:
         """Write ``message.data`` to ``message.dst_addr``, from ``message.sent_ps`` on, and then call ``arrive`` there.
 
-        ``read_pa``: the address of the data, None for any in the PE's TCM. ``passed`` is called with the time at which
-        the last byte passes PE_DMA.
+        ``source_pa``: the address of the data, None for the PE's TCM without an address. ``passed`` is called with the
+        time at which the last byte passes PE_DMA.
         """
 
     def forget(self, queue: QueuePair) -> None:

@@ -319,26 +319,27 @@ class MessageSender:
         self,
         queue: QueuePair,
         message: Message,
-        read_pa: int | None,
+        source_pa: int | None,
         passed: Callable[[Message, Ps], None] | None,
     ) -> None:
         """Write a message into the peer's slot; it leaves at ``message.sent_ps`` and nobody waits for it here.
 
-        With ``read_pa`` PE_DMA first fetches the bytes from there, and passes them on as they come. ``passed`` is
-        called when the last one has left PE_DMA's queue, with the time at which it passes PE_DMA.
+        ``source_pa``: where the bytes lie, None for the PE's TCM without an address. Bytes in the PE's TCM pass its
+        ports; PE_DMA fetches all others first, and passes them on as they come. ``passed`` is called when the last byte
+        has left PE_DMA's queue, with the time at which that byte passes PE_DMA.
         """
         nbytes = self._message_bytes(len(message.data))
         overhead_ps = self._overhead_ps + message.sent_ps - self._engine.now_ps
         src, way, tcm, beyond_ps = self._paths.get(queue) or self._path_of(queue, message)
         left = None if passed is None else self._telling(passed, message, beyond_ps)
-        source = None if read_pa is None else PhysAddr.decode(read_pa)
-        if source is None or read_pa is None or self._graph.node_of(source) == src:
-            route, first_ps, span_ps = tcm.leaving(len(message.data), way.route, read_pa)
+        source = None if source_pa is None else PhysAddr.decode(source_pa)
+        if source is None or source_pa is None or self._graph.node_of(source) == src:
+            route, first_ps, span_ps = tcm.leaving(len(message.data), way.route, source_pa)
             way.depart(message, nbytes, overhead_ps + first_ps + span_ps, span_ps, left, route=route)
             return
         least_ps = overhead_ps + self._fetch.least_ps(src, source)
         fetched = way.depart(message, nbytes, least_ps, 0, left, is_fed=True)
-        self._fetch.start(src, read_pa, len(message.data), overhead_ps, fetched)
+        self._fetch.start(src, source_pa, len(message.data), overhead_ps, fetched)
 
     def _telling(self, passed: Callable[[Message, Ps], None], message: Message, beyond_ps: Ps) -> Done:
         """A call of ``passed`` when the last byte has left the queue: it passes PE_DMA ``beyond_ps`` before its end."""

@@ -35,9 +35,8 @@ class Banks(Section, frozen=True):
 
 
 class BankSet:
-    """Banks that stretches of ``1 << stretch_bits`` bytes go round: an edge for each, and one for ``every`` bank.
-
-    Without ``names`` there is one bank.
+    """Banks that are interleaved every ``1 << stretch_bits`` bytes: an edge for each of ``names``, and the edge
+    ``every`` for all banks together. Without ``names`` there is one bank, with the edge ``every`` alone.
     """
 
     def __init__(self, every: str, names: Sequence[str], stretch_bits: int) -> None:

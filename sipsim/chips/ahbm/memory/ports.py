@@ -80,8 +80,8 @@ class MemoryPort:
     depend on when it begins, so it may be computed in advance. Writes end in the order in which their last bytes come.
     ``bandwidths``: of its edges in bytes a second, by name; ``bandwidth_key``: of its section, where they come from.
     ``unused``: keys of its section that have no effect, and the key that has it in place of each. ``waits``: of all
-    accesses so far, if it is a list. ``here``: the route to a part at its node. ``depends_on_address``: which
-    edges an access takes depends on where it is.
+    accesses so far, if it is a list. ``here``: the route to a part at its node. ``depends_on_address``: of a TCM,
+    whether the address of an access decides which edges it takes.
     """
 
     Params: ClassVar[type[Section]] = NoParams
@@ -127,7 +127,9 @@ class MemoryPort:
         return self.least_write_ps
 
     def through(self, nbytes: int, read: Iterable[Block], written: Block) -> Route:
-        """The route of ``nbytes`` through an engine at this node, which reads blocks and writes one as it goes."""
+        """The route of ``nbytes`` through an engine at this node, which reads the blocks ``read`` while it writes the
+        block ``written``: each edge of the memory once, for all bytes that the accesses take of it.
+        """
         accesses = [*((each, True) for each in read), (written, False)]
         taken: dict[str, int] = {}
         for block, is_read in accesses:

@@ -1,8 +1,9 @@
-"""A PE's own memory: ports for reads and writes, or banks with such ports each, where the rings may have their own.
+"""The memory kind ``tcm_ports``: the ports of a PE's TCM, and its banks where it is divided into banks.
 
-With banks, lines of the TCM go round them. ADR-0023 D20 gives the rings of PE_IPCQ a bank of their own, so that a
-message that arrives and an engine that computes never meet (D22). Each port is an edge, and so are the ports of all
-banks together (:class:`~sipsim.chips.ahbm.memory.banked_sram.BankSet`).
+Without banks a TCM has a read port and a write port, or one port for both; with banks each bank has these. Lines of the
+TCM are interleaved over the banks. ADR-0023 D20 gives the rings of PE_IPCQ a bank of their own, so that a message that
+arrives and an engine that computes use different banks (D22). Each port is an edge, and the ports of all interleaved
+banks together are another (:class:`~sipsim.chips.ahbm.memory.banked_sram.BankSet`).
 """
 
 from typing import Annotated, Any, Literal
@@ -20,16 +21,16 @@ from sipsim.fabric.graph import Node
 
 OWN = "own"
 _LINE_BITS = 6
-"""Of a line of 64 B."""
+"""A line has ``1 << _LINE_BITS`` bytes."""
 _READ: tuple[Load, ...] = (("read port", 0),)
 _WRITE: tuple[Load, ...] = (("write port", 0),)
 _BOTH: tuple[Load, ...] = (("port", 0),)
 
 
 class TcmParams(Section, frozen=True):
-    """``bandwidth_GBps``: of each port. ``ports``: one for reads and one for writes, or one for both. ``banks``: how
-    many there are, each with such ports; None: no banks. ``ipcq_bank``: the last bank is that of the rings, or these
-    are ``interleaved`` with all else.
+    """Parameters of ``tcm_ports``. ``bandwidth_GBps``: of each port. ``ports``: a port for reads and one for writes, or
+    one for both. ``banks``: their number, each with such ports; None: the TCM is not divided. ``ipcq_bank``: the rings
+    have the last bank as their ``own``, or their lines are ``interleaved`` over all banks.
     """
 
     bandwidth_GBps: Positive
@@ -45,11 +46,11 @@ class TcmPorts(MemoryPort):
     Loads and stores of the PE, copies, messages that arrive in its rings, operations of PE_MATH, and what PE_GEMM
     fetches and stores (:mod:`sipsim.chips.ahbm.gemm.pipeline`) use the same ports.
 
-    Limits: with banks, an access may take all ports at a time, so the bandwidth of a TCM grows with their number. Two
-    accesses that go round the same banks share what these give together: in hardware, too, once one is a bank behind
-    the other. Banks are as large as their regions need. An access is in the region of its first byte, and a handle in
-    several gaps counts as one run from the first. What PE_GEMM fetches and stores, and every handle where
-    ``handles_take_room`` is false, lies at the start of the kernel's region.
+    Limits: with banks, one access may take the ports of all banks at once, so the bandwidth of a TCM grows with their
+    number. Accesses to the same banks share the bandwidth of these banks, as in hardware once one access is a bank
+    behind the other. A bank has the size that its contents need. The first byte of an access decides its region, and a
+    handle in several gaps is taken as one run from its first byte. The start of the kernel's region stands for what
+    PE_GEMM fetches and stores, and for every handle where ``handles_take_room`` is false.
     """
 
     Params = TcmParams
@@ -66,17 +67,17 @@ class TcmPorts(MemoryPort):
         if self.params.banks is None:
             self.bandwidths = dict.fromkeys(self._kinds, self._bps)
         else:
-            self._divide(self.params.banks)
+            self._make_banks(self.params.banks)
 
     def lay_out(self, regions: TcmMap) -> None:
         if self.params.banks is not None and self.params.ipcq_bank == OWN:
             self._rings = regions.ipcq
             own = f"bank {self.params.banks - 1}"
             self._ring_sets = [BankSet(f"{kind} of the rings' {own}", (), _LINE_BITS) for kind in self._kinds]
-            self._divide(self.params.banks - 1)
+            self._make_banks(self.params.banks - 1)
 
-    def _divide(self, banks: int) -> None:
-        """Lay everything but rings with a bank of their own round ``banks`` banks, line by line."""
+    def _make_banks(self, banks: int) -> None:
+        """Make the edges of ``banks`` banks: all lines are interleaved over them, except rings with their own bank."""
         names = [[f"{kind} of bank {number}" for number in range(banks)] for kind in self._kinds]
         self._sets = [
             BankSet(f"{kind}s of the banks", some, _LINE_BITS) for kind, some in zip(self._kinds, names, strict=True)
@@ -88,9 +89,9 @@ class TcmPorts(MemoryPort):
     @classmethod
     def refusal(cls, params: Any, capacity_bytes: int) -> Refusal | None:
         if params.banks is None and params.ipcq_bank != OWN:
-            return Refusal("ipcq_bank", "there are no banks; set banks, such as 4, or leave it at own")
+            return Refusal("ipcq_bank", "there are no banks; set banks=4, for example, or ipcq_bank=own")
         if params.banks == 1 and params.ipcq_bank == OWN:
-            return Refusal("banks", "the rings have a bank of their own; give at least 2, or ipcq_bank=interleaved")
+            return Refusal("banks", "the rings need a bank of their own; give at least 2, or ipcq_bank=interleaved")
         return None
 
     def loads(self, block: Block, is_read: bool) -> tuple[Load, ...]:

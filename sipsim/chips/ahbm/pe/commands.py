@@ -247,15 +247,15 @@ class Make(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """Bytes in the TCM: ``address`` is physical, None where it makes no difference."""
+    """Bytes in the TCM at a physical ``address``; None: at the start of the kernel's region."""
 
     address: int | None
     nbytes: int
 
 
 class MathWork(NamedTuple):
-    """The work of an operation of PE_MATH: the ``nbytes`` that it goes over, by a special function or not; what it
-    reads in the TCM, and the result that it writes there.
+    """The work of an operation of PE_MATH: it goes over ``nbytes`` in all its passes, reads ``operands`` in the TCM and
+    writes ``result`` there. ``is_special``: its function takes ``special_factor`` times as long.
     """
 
     nbytes: int
@@ -265,7 +265,7 @@ class MathWork(NamedTuple):
 
 
 def math_work(command: MathOp | Reduce | Cast | Rearrange | Make) -> MathWork:
-    """The work of a command of PE_MATH, as its operands lie now."""
+    """The work of a command of PE_MATH, with the addresses of its operands before it claims their slots."""
     operands = tuple([Piece(each.tcm_pa, each.nbytes) for each in command.handles])
     return MathWork(*command.work, operands, Piece(command.result.tcm_pa, command.result_bytes))
 

@@ -26,8 +26,8 @@ from sipsim.fabric.graph import Node, Route
 from sipsim.fabric.transport import Transport
 
 Ps = int
-Place = int | None
-"""An address in the TCM; None where the address makes no difference."""
+TcmAddress = int | None
+"""An address in the TCM; None: the start of the kernel's region, for data that have no address of their own."""
 
 
 class Command(Protocol):
@@ -55,19 +55,19 @@ class DmaContext(Protocol):
 class PeTcm:
     """A PE's TCM, for what its kernel holds: without effect where it has no bandwidth of its own.
 
-    ``address``: the first byte of the kernel's region, where data lie whose address is not said.
+    ``address``: the start of the kernel's region, for data that have no address of their own.
     """
 
     def __init__(self, sip: int, ports: MemoryPorts, node: Node) -> None:
         self.port = ports.at("tcm", node)
         self.address = PhysAddr(sip, node.cube, int(node.place), "tcm", 0).encode()
 
-    def leaving(self, nbytes: int, route: Route | None = None, address: Place = None) -> Reading:
+    def leaving(self, nbytes: int, route: Route | None = None, address: TcmAddress = None) -> Reading:
         """Begin to read data at ``address`` that leave the PE over ``route``; without one, to its engines."""
         block = self._block(nbytes, address)
         return Reading(route or self.port.here, 0, 0) if block is None else self.port.reading(block, route)
 
-    def landing(self, nbytes: int, route: Route | None = None, address: Place = None) -> Route:
+    def landing(self, nbytes: int, route: Route | None = None, address: TcmAddress = None) -> Route:
         """The route of data that come to ``address`` over ``route``; without one, from the PE's engines."""
         block = self._block(nbytes, address)
         return route or self.port.here if block is None else self.port.writing(block, route)
@@ -84,11 +84,11 @@ class PeTcm:
         block = self._block(nbytes)
         return 0 if block is None else self.port.written_ps(block)
 
-    def _block(self, nbytes: int, address: Place = None) -> Block | None:
+    def _block(self, nbytes: int, address: TcmAddress = None) -> Block | None:
         """Where data of the kernel are; None if they take no time there."""
         return Block.piece(self._at(address), nbytes) if self.port.bandwidths and nbytes else None
 
-    def _at(self, address: Place) -> int:
+    def _at(self, address: TcmAddress) -> int:
         return self.address if address is None else address
 
 
@@ -133,18 +133,21 @@ class PeDma:
         self._memory_at(address)
 
     def read(
-        self, address: int, nbytes: int, done: Callable[[bytes], None], delay_ps: Ps = 0, to: Place = None
+        self, address: int, nbytes: int, done: Callable[[bytes], None], delay_ps: Ps = 0, tcm_pa: TcmAddress = None
     ) -> None:
-        """Fetch ``nbytes`` to an address of the TCM, None for any; ``done(data)`` when all are here. The memory is read
-        when the first one leaves it."""
-        self._read(Block.piece(address, nbytes), done, COMPUTE, delay_ps, to)
+        """Fetch ``nbytes`` to ``tcm_pa`` in the TCM; ``done(data)`` when all are here. The memory is read when the
+        first byte leaves it.
+        """
+        self._read(Block.piece(address, nbytes), done, COMPUTE, delay_ps, tcm_pa)
 
-    def read_block(self, block: Block, done: Callable[[bytes], None], delay_ps: Ps = 0, to: Place = None) -> None:
+    def read_block(
+        self, block: Block, done: Callable[[bytes], None], delay_ps: Ps = 0, tcm_pa: TcmAddress = None
+    ) -> None:
         """Fetch the bytes of a block, by one command and one transfer; else as :meth:`read`.
 
         A block in one piece takes exactly what :meth:`read` does.
         """
-        self._read(block.joined, done, COMPUTE, delay_ps, to)
+        self._read(block.joined, done, COMPUTE, delay_ps, tcm_pa)
 
     def copy(self, src: int, dst: int, data: bytes, done: Callable[[], None]) -> None:
         """Move ``data``, the present content of ``src``, to ``dst`` over ``vc_comm``: a read and then a write."""
@@ -158,13 +161,13 @@ class PeDma:
         return self._context.fabric.train((memory_node, self._node, self._engine), vc, is_reply=True)
 
     def write(
-        self, address: int, data: bytes, done: Callable[[], None], delay_ps: Ps = 0, source: Place = None
+        self, address: int, data: bytes, done: Callable[[], None], delay_ps: Ps = 0, tcm_pa: TcmAddress = None
     ) -> None:
-        """Write ``data`` at an address of the TCM, None for any; ``done()`` when the acknowledgement has arrived."""
-        self.write_block(Block.piece(address, len(data)), data, done, delay_ps, source)
+        """Write ``data``, from ``tcm_pa`` in the TCM, to ``address``; ``done()`` when the acknowledgement is here."""
+        self.write_block(Block.piece(address, len(data)), data, done, delay_ps, tcm_pa)
 
     def write_block(
-        self, block: Block, data: bytes, done: Callable[[], None], delay_ps: Ps = 0, source: Place = None
+        self, block: Block, data: bytes, done: Callable[[], None], delay_ps: Ps = 0, tcm_pa: TcmAddress = None
     ) -> None:
         """Write ``data`` of the PE to a block, by one transfer; else as :meth:`write`, also in its time if the block is
         in one piece.
@@ -173,7 +176,7 @@ class PeDma:
             MemoryAccessError: for an address that is not in a memory of this SIP.
         """
         self._memory_at(block.address)
-        self._after(delay_ps, lambda: self._write(block.joined, data, done, COMPUTE, source))
+        self._after(delay_ps, lambda: self._write(block.joined, data, done, COMPUTE, tcm_pa))
 
     def _read(
         self,
@@ -181,7 +184,7 @@ class PeDma:
         done: Callable[[bytes], None],
         vc: int,
         delay_ps: Ps = 0,
-        to: Place = None,
+        tcm_pa: TcmAddress = None,
         lands: bool = True,
     ) -> None:
         """``lands``: the bytes are written to the PE's TCM, and do not only pass."""
@@ -195,7 +198,7 @@ class PeDma:
             self._after(delay_ps, read_here)
             return
         back = context.graph.route(memory_node, self._node)
-        back = self.tcm.landing(nbytes, back, to) if lands else back
+        back = self.tcm.landing(nbytes, back, tcm_pa) if lands else back
 
         def read_out() -> None:
             reading = port.reading(block, back)
@@ -227,10 +230,16 @@ class PeDma:
             self._within(copying, nbytes, COMM, "copies", lambda: self._after(tcm.written_ps(target), done))
             return
         rest_ps = 0 if tcm.bandwidths else tcm.least_write_ps
-        self._read(block, lambda _data: self._after(rest_ps, done), COMM, to=dst)
+        self._read(block, lambda _data: self._after(rest_ps, done), COMM, tcm_pa=dst)
 
     def _write(
-        self, block: Block, data: bytes, done: Callable[[], None], vc: int, source: Place = None, leaves: bool = True
+        self,
+        block: Block,
+        data: bytes,
+        done: Callable[[], None],
+        vc: int,
+        tcm_pa: TcmAddress = None,
+        leaves: bool = True,
     ) -> None:
         """``leaves``: the bytes are read from the PE's TCM, and do not only pass."""
         context, nbytes = self._context, len(data)
@@ -256,7 +265,7 @@ class PeDma:
             self._after(port.written_ps(block), partial(write, acknowledge))
 
         forth = context.graph.route(self._node, memory_node)
-        reading = self.tcm.leaving(nbytes, forth, source) if leaves else Reading(forth, 0, 0)
+        reading = self.tcm.leaving(nbytes, forth, tcm_pa) if leaves else Reading(forth, 0, 0)
         route, delay_ps = port.writing(block, reading.route), reading.first_ps + reading.span_ps
         in_flight = self._stores if vc == COMPUTE else 1
         train = context.fabric.train((self._node, self._engine), vc, in_flight)

@@ -116,6 +116,7 @@ class WriteEngine(TransferEngine):
         self._pe.dma.check(command.address)
         completion = self._begin(command)
         self._pe.dma.given(completion)
+        # Before the claim, which takes the operand out of its slot.
         source = command.operand.tcm_pa
         self._claim(completion, command.operand)
         self._enter(completion, partial(self._start, source))

@@ -198,7 +198,9 @@ class Unit:
 
 
 class TransferUnit(Unit):
-    """A unit whose work moves bytes, so its end is known when it comes. Others wait in the order in which they come."""
+    """A unit whose work others may slow at the TCM's ports, so that its end is not known when it begins. Work that
+    finds the unit busy waits, first come, first served.
+    """
 
     __slots__ = ("_is_busy", "_waiting")
 

@@ -65,7 +65,7 @@ class PeMath:
 
     Limits: bytes are counted, not vectors, so a part of the last vector takes a part of its time. The last steps of a
     reduction, between the elements of one vector (64 B by default), take no time of their own; nor does widening to
-    f32. The TCM's latencies are within the start-up: reads and writes are pipelined.
+    f32. Reads and writes of the TCM are pipelined: its latencies add no time.
     """
 
     def __init__(self, cost: PeMathCost) -> None:
@@ -114,7 +114,10 @@ class MathEngine(CommandEngine):
             self._pe.units.math.when_free(partial(self._go_over, work, completion))
 
     def _go_over(self, work: MathWork, completion: Completion) -> None:
-        """Without a queue, operations that overlap have the TCM's ports each to itself."""
+        """Begin an operation: its start-up, then its bytes as fast as PE_MATH and the TCM's ports let them pass.
+
+        Without a queue nothing else slows the operation at the ports, and the operation slows nothing else.
+        """
         now_ps, start_ps = self._engine.now_ps, self._engine.now_ps + self._delay_ps(completion)
         delay_ps, span_ps = start_ps - now_ps + self._math.overhead_ps, self._math.span_ps(work.nbytes, work.is_special)
         route, ended = self._tcm.operating(work), partial(self._compute, work, start_ps, completion)
@@ -130,6 +133,7 @@ class MathEngine(CommandEngine):
         else:
             unit.end(start_ps, now_ps)
             unit.go_on()
+        # For --explain: the operands that were fetched from slots, and the work.
         completion.value = completion.value, work
         self._end(completion, *_PERFORM[type(completion.command)](completion.command))
 

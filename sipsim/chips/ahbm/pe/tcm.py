@@ -21,7 +21,9 @@ MOST_NAMED = 5
 
 
 class _Held(NamedTuple):
-    """A handle with room, and the line of the kernel that made it. ``pieces``: where it lies, if it has addresses."""
+    """A handle with room, and the line of the kernel that made it. ``pieces``: (offset, bytes) of its gaps; empty where
+    the room gives no addresses.
+    """
 
     nbytes: int
     name: str
@@ -49,7 +51,7 @@ class _Collections:
 
 
 class Holding:
-    """The room of one handle, which alone refers to it. ``address``: of its first byte; None where none is given."""
+    """The room of one handle, which alone refers to it. ``address``: of its first byte; None: the room gives none."""
 
     __slots__ = ("_number", "_room", "address")
 
@@ -74,10 +76,10 @@ class KernelRoom:
     handle that is freed only by Python's collector of cycles keeps its room until then: when the collector runs depends
     on the process.
 
-    Whether a handle fits is decided by sizes: which handles a kernel holds at a time is its author's, where each lies
-    is the compiler's, which knows all of them and packs them without gaps. ``gives_addresses``: a handle lies in the
-    first gap that holds it, or where none does in several, so that banks tell handles apart. Limits: addresses of the
-    region that a kernel names itself (``tl.store`` to its own TCM) are not counted; operations need no scratch.
+    Sizes alone decide whether a handle fits: the author decides which handles a kernel holds at a time, and a compiler,
+    which knows all of them, packs them without gaps. ``gives_addresses``: so that banks tell handles apart, each lies
+    in the first gap that holds it (first fit), or in several gaps where none does. Limits: addresses of the region that
+    a kernel names itself (``tl.store`` to its own TCM) are not counted; operations need no scratch.
     """
 
     def __init__(
@@ -160,9 +162,9 @@ class Handle:
 
     ``name`` is ``h`` and a number, counted on each PE over the life of its SIP. ``slot_pa``: the slot in HBM or SRAM
     from which the values are still to be fetched, or None. ``in_slot``: the slot that the handle stands for, until a
-    command has claimed it. ``is_released``: no command may name it any more. ``room``: in the TCM
-    (:class:`KernelRoom`), or that of each handle that it joins; a view begins ``offset`` bytes behind. ``is_placed``:
-    it lies where another handle does (``sipsim.chips.ahbm.pe.math``).
+    command has claimed it. ``is_released``: no command may name it any more. ``room``: its room in the TCM
+    (:class:`KernelRoom`), or that of each handle that it joins. ``offset``: where a view begins, in bytes from the
+    start of ``room``. ``is_placed``: it lies where another handle does (``sipsim.chips.ahbm.pe.math``).
     """
 
     __slots__ = (
@@ -197,7 +199,7 @@ class Handle:
 
     @property
     def tcm_pa(self) -> int | None:
-        """The address of its first byte in the TCM; None where it has none."""
+        """The TCM address of its first byte; None for a handle without an address, or with a slot in another memory."""
         if self.in_slot is not None:
             return self.in_slot.slot_pa if space_of(self.in_slot.slot_pa) == "tcm" else None
         room = self.room
