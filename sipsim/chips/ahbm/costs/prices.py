@@ -405,10 +405,8 @@ class Machine:
     def math(self, work: MathWork) -> list[Term]:
         """An operation of PE_MATH: the slower of its unit and of the ports of the TCM."""
         tcm = PeTcm(0, self._memories, Node("pe", 0, 0))
-        name, bytes_ps = (
-            SPECIAL if work.is_special else "PE_MATH, bytes",
-            self._math.span_ps(work.nbytes, work.is_special),
-        )
+        name = SPECIAL if work.is_special else "PE_MATH, bytes"
+        bytes_ps = self._math.span_ps(work.nbytes, work.is_special)
         ports = self._span("tcm", tcm.port, bottleneck(tcm.operating(work).edges, work.nbytes).ps)
         return [
             Term("PE_MATH, start of an operation", ("pe_math.overhead_ns",), self._math.overhead_ps),

@@ -259,9 +259,9 @@ class HbmController(MemoryPort):
     of rows it touches.
 
     Limits: an access opens its rows as if it were alone and behind those that came before to a bank, a row cycle each,
-    a write when it enters its train; writes end in the order in
-    which they come, so that one which waits for the queue holds all behind it; a read does not find its bytes in the
-    write queue, it takes the way to the bank; accesses that meet all pseudo channels never wait for a single one;
+    a write when it enters its train; writes end in the order in which they come, so that one which waits for the queue
+    holds all behind it; a read does not find its bytes in the write queue, it takes the way to the bank; accesses that
+    meet all pseudo channels never wait for a single one;
     refresh has no phase; refresh management, per-bank refresh, ECC, power states and temperature are not modelled.
     """
 

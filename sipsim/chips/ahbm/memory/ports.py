@@ -101,8 +101,8 @@ class MemoryPort:
         self.here = Route(node, 0, ())
         self._routes: dict[tuple[int, bool, tuple[Load, ...]], tuple[Route, Route]] = {}
 
-    def lay_out(self, regions: TcmMap) -> None:
-        """Note the regions of a TCM, before the first access."""
+    def lay_out(self, regions: TcmMap | None) -> None:
+        """Note the regions of a TCM, before the first access; None: another memory."""
 
     @classmethod
     def refusal(cls, params: Any, capacity_bytes: int) -> Refusal | None:
@@ -211,8 +211,7 @@ class MemoryPorts:
             kind = MEMORY_KINDS.get(section.cost.kind or FIXED_LATENCY)
             port = self._ports[space, node] = kind(section.cost, self._engine, node)
             port.waits = self._waits
-            if section.regions is not None:
-                port.lay_out(section.regions)
+            port.lay_out(section.regions)
         return port
 
 

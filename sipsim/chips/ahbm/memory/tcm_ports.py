@@ -61,30 +61,23 @@ class TcmPorts(MemoryPort):
         self._kinds = ("port",) if self._is_shared else ("read port", "write port")
         self._bps = gbytes_per_s_to_bps(self.params.bandwidth_GBps)
         self.depends_on_address = self.params.banks is not None
+        self.bandwidths = dict.fromkeys(self._kinds, self._bps)
         self._rings: Region | None = None
         self._sets: list[BankSet] = []
         self._ring_sets: list[BankSet] = []
-        if self.params.banks is None:
-            self.bandwidths = dict.fromkeys(self._kinds, self._bps)
-        else:
-            self._make_banks(self.params.banks)
 
-    def lay_out(self, regions: TcmMap) -> None:
-        if self.params.banks is not None and self.params.ipcq_bank == OWN:
-            self._rings = regions.ipcq
-            own = f"bank {self.params.banks - 1}"
-            self._ring_sets = [BankSet(f"{kind} of the rings' {own}", (), _LINE_BITS) for kind in self._kinds]
-            self._make_banks(self.params.banks - 1)
-
-    def _make_banks(self, banks: int) -> None:
-        """Make the edges of ``banks`` banks: all lines are interleaved over them, except rings with their own bank."""
-        names = [[f"{kind} of bank {number}" for number in range(banks)] for kind in self._kinds]
-        self._sets = [
-            BankSet(f"{kind}s of the banks", some, _LINE_BITS) for kind, some in zip(self._kinds, names, strict=True)
-        ]
-        self.bandwidths = {
-            name: bps for each in (*self._sets, *self._ring_sets) for name, bps in each.bandwidths(self._bps).items()
-        }
+    def lay_out(self, regions: TcmMap | None) -> None:
+        banks = self.params.banks
+        if banks is None:
+            return
+        if regions is not None and self.params.ipcq_bank == OWN:
+            banks, self._rings = banks - 1, regions.ipcq
+            self._ring_sets = [BankSet(f"{kind} of the rings' bank {banks}", (), _LINE_BITS) for kind in self._kinds]
+        for kind in self._kinds:
+            names = [f"{kind} of bank {number}" for number in range(banks)]
+            self._sets.append(BankSet(f"{kind}s of the banks", names, _LINE_BITS))
+        every = (*self._sets, *self._ring_sets)
+        self.bandwidths = {name: bps for each in every for name, bps in each.bandwidths(self._bps).items()}
 
     @classmethod
     def refusal(cls, params: Any, capacity_bytes: int) -> Refusal | None:
