@@ -10,6 +10,7 @@ from sipsim.fabric.buffered.witness import BufferWitness
 from sipsim.fabric.channels import Arbitration
 from sipsim.fabric.delays import Delayed, delayed
 from sipsim.fabric.flows import FlowFabric
+from sipsim.fabric.transport import Transport
 
 
 def open_fabric(
@@ -31,8 +32,9 @@ def open_fabric(
     return buffered
 
 
-def delayed_transfers(fabric: FlowFabric | BufferedFabric) -> Iterator[Delayed]:
+def delayed_transfers(fabric: Transport) -> Iterator[Delayed]:
     """The transfers that came later than alone, in the order of their starts; of a fabric that keeps its history."""
     if isinstance(fabric, FlowFabric):
         return delayed(fabric.history or ())
+    assert isinstance(fabric, BufferedFabric)
     return delayed_packets(fabric.history or ())

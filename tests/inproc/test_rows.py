@@ -182,8 +182,8 @@ def test_a_row_is_the_same_behind_another(tmp_path: Path) -> None:
 
 GOES_ON = {
     *("sip", "plan", "graph", "engine", "session", "memory", "page_table", "recorder", "second_pass", "oplog"),
-    *("wire_format", "generations", "barrier", "loop", "make_task", "tasks", "handle_numbers", "memory_waits", "usage"),
-    *("_transfers", "_is_checked"),
+    *("wire_format", "generations", "closed", "barrier", "loop", "make_task", "tasks", "handle_numbers", "usage"),
+    *("memory_waits", "_transfers", "_is_checked"),
 }
 """Of a SIP: no state that times depend on, but for what a row start closes."""
 

@@ -21,15 +21,15 @@ from sipsim.chips.ahbm.control import (
     Place,
     RoutedLaunch,
 )
-from sipsim.chips.ahbm.ipcq.credits import CreditReturn
 from sipsim.chips.ahbm.ipcq.invariants import InvariantChecker
 from sipsim.chips.ahbm.ipcq.messages import CreditMessage, CreditPacket, Message, WireFormat
-from sipsim.chips.ahbm.ipcq.pe_ipcq import IpcqContext, PeIpcq
+from sipsim.chips.ahbm.ipcq.pe_ipcq import PeIpcq
 from sipsim.chips.ahbm.ipcq.sip_generations import SipGenerations, map_rings
-from sipsim.chips.ahbm.ipcq.transport import CreditDelivery, CreditSender, Fetch, Ipcqs, MessageDelivery, MessageSender
+from sipsim.chips.ahbm.ipcq.transport import CreditDelivery, CreditSender, Ipcqs, MessageDelivery, MessageSender
 from sipsim.chips.ahbm.memory.mmu import PageTable, PeMmu
 from sipsim.chips.ahbm.memory.ports import MemoryPorts, Wait
 from sipsim.chips.ahbm.memory.store import MemoryStore
+from sipsim.chips.ahbm.parts import PeParts, SipParts
 from sipsim.chips.ahbm.pe.cpu import PeCpu
 from sipsim.chips.ahbm.pe.dma import PeDma
 from sipsim.chips.ahbm.pe.engine import Scheduler, Units
@@ -42,96 +42,39 @@ from sipsim.core.session import Session
 from sipsim.core.task import MakeTask, Task
 from sipsim.core.units import BYTES_PER_KIB
 from sipsim.fabric.buffered.ports import buffers_of
-from sipsim.fabric.channels import COMM, CREDIT
 from sipsim.fabric.graph import Node
 from sipsim.fabric.links.kind import LinkCredit
 from sipsim.fabric.links.network import Deliveries, Interface, TakeControl
 from sipsim.fabric.open import open_fabric
-from sipsim.fabric.transport import Transport
 from sipsim.records.recorder import Recorder
 from sipsim.records.replay import MakeSecondPass, SecondPass, Verdict
 
 Ps = int
 
 
-class NetworkInterface:
-    """The network interface of SIP ``sip``: its ports, and the parts that send to and receive from other SIPs.
-
-    A message over a link is carried in pieces: over this SIP's edges and the link in one transfer, as a packet to the
-    next SIP, and from the port there onwards. The packet says how long its train is, so that the next SIP can continue
-    exactly where a single fabric would (DESIGN section 5). Its PEs and its session use ``messages``, ``credits``,
-    ``ports``.
-    """
-
-    def __init__(
-        self,
-        sip: int,
-        plan: Plan,
-        session: Session,
-        barrier: Barrier,
-        fabric: Transport,
-        memory_ports: MemoryPorts,
-        wire_format: WireFormat,
-        ipcqs: Ipcqs,
-    ) -> None:
-        system, engine, knobs = plan.system, session.engine, plan.ipcq
-        graph, overhead_ps, credit_bytes = system.graph, plan.ipcq_overhead_ps, knobs.ipcq_credit_size_bytes
-        credit_vc = CREDIT if knobs.credit_virtual_channel else COMM
-        credit_engine = "ipcq" if knobs.virtual_channels else "dma"
-        deliveries: Deliveries = {
-            Message: MessageDelivery(graph, ipcqs, wire_format, knobs.buffer_kind, engine, memory_ports),
-            CreditMessage: CreditDelivery(graph, ipcqs, credit_bytes, credit_vc, credit_engine),
-        }
-        controls: dict[type, TakeControl] = {}
-        interface = Interface(system, plan.channels, plan.egress_ps[sip], session, fabric, deliveries, controls)
-        self.ports, self.receive, router = interface.ports, interface.receive, interface.router
-        command_bytes = plan.resolved.components.pe_dma.command_bytes
-        fetch = Fetch(engine, fabric, graph, memory_ports, wire_format, command_bytes)
-        self.messages = MessageSender(engine, router, graph, fetch, memory_ports, wire_format, overhead_ps)
-        to_sips = {dst: channel for (src, dst), channel in plan.credit_channel.items() if src == sip}
-        self.credits = CreditSender(
-            sip,
-            engine,
-            router,
-            ipcqs,
-            session.emit,
-            session.emit_far,
-            to_sips,
-            credit_bytes,
-            overhead_ps,
-        )
-        controls |= {LinkCredit: self.ports.take_link_credit}
-        controls |= {CreditPacket: self.credits.receive, BarrierPacket: barrier.receive}
-
-
-class Pe:
-    """A PE in use: its parts; the task, phase and collective of its kernel, and its rank in the wiring that this sees.
-
-    ``kernel_ps``: how long kernels ran on it that have ended.
-    """
+class Pe(PeParts):
+    """A PE in use. ``kernel_ps``: how long kernels ran on it that have ended."""
 
     def __init__(self, sip: "Sip", cube: int, pe: int) -> None:
         self.cube = cube
         self.pe = pe
         self.number_handle = sip.handle_numbers[cube, pe].__next__
         components, node = sip.plan.resolved.components, Node("pe", cube, pe)
-        dma, gemm = components.pe_dma, components.pe_gemm
         # Without channels of their own, stores are in the train of messages, which leave one at a time.
-        stores = dma.outstanding_stores if sip.plan.ipcq.virtual_channels else 1
-        self.dma = PeDma(sip, node, dma, "dma", stores)
-        self.gemm_dma = PeDma(sip, node, dma, "gemm", gemm.outstanding_stores)
-        self.task: Task | None = None
-        self.mmu = self._make_mmu(sip)
+        stores = components.pe_dma.outstanding_stores if sip.plan.ipcq.virtual_channels else 1
+        self.dma = PeDma(sip, node, "dma", stores)
+        self.gemm_dma = PeDma(sip, node, "gemm", components.pe_gemm.outstanding_stores)
+        self.task = self.run = None
+        mmu, table = components.pe_mmu, sip.page_table
+        self.mmu = None if mmu is None or table is None else PeMmu(self, mmu, table)
         self.cpu = PeCpu(sip, f"cube{cube}.pe{pe}")
         self.units = Units.idle()
-        self.ipcq = self._make_ipcq(sip)
-        layout = sip.plan.resolved.components.tcm_layout
-        place, has_banks = (sip.sip, cube, pe), self.dma.tcm.port.depends_on_address
-        self.room = KernelRoom(layout, place, has_banks, sip.checker is not None) if layout.handles_take_room else None
-        scheduler = Scheduler(sip, self)
-        self.submit = scheduler.submit
+        self.ipcq = PeIpcq(sip, self)
+        layout, has_banks = components.tcm_layout, self.dma.tcm.port.depends_on_address
+        place, is_checked = (sip.sip, cube, pe), sip.checker is not None
+        self.room = KernelRoom(layout, place, has_banks, is_checked) if layout.handles_take_room else None
+        self.submit = Scheduler(sip, self).submit
         self.phase = ""
-        self.run: int | None = None
         self.kernel_ps = 0
         self._recorder = sip.recorder
 
@@ -153,36 +96,8 @@ class Pe:
         self.phase = phase
         self._recorder.phase(f"cube{self.cube}.pe{self.pe}", phase)
 
-    def _make_mmu(self, sip: "Sip") -> PeMmu | None:
-        cost = sip.plan.resolved.components.pe_mmu
-        if cost is None or sip.page_table is None:
-            return None
-        return PeMmu(self, cost, sip.page_table)
 
-    def _make_ipcq(self, sip: "Sip") -> PeIpcq:
-        plan = sip.plan
-        carrier = sip.network.credits
-        credit_return = CreditReturn(sip.engine, carrier, plan.ipcq_overhead_ps, lambda: plan.piggyback_wait_ps)
-        context = IpcqContext(
-            sip.engine,
-            sip.memory,
-            sip.network.messages,
-            self.dma,
-            plan.backpressure,
-            credit_return,
-            sip.recorder,
-            sip.checker,
-            plan.ipcq.latch,
-            None if self.mmu is None else self.mmu.look_up,
-            sip.generations.closed,
-        )
-        place = PePlace(sip.sip, self.cube, self.pe)
-        return PeIpcq(
-            place[:3], plan.entries_of(place), context, plan.rank_of.get(place), plan.world_size, plan.algorithm.name
-        )
-
-
-class Sip:
+class Sip(SipParts):
     """The hardware of SIP ``sip`` and its tasks. ``send`` takes packets for other SIPs.
 
     It is the ``Model`` of a session, and independent of processes, of the broker's rules, and of the host script. Each
@@ -219,7 +134,8 @@ class Sip:
         self.second_pass = None if second_pass is None else self._replay(second_pass)
         self.oplog = self.recorder.oplog
         self.wire_format = WireFormat(plan.ipcq.hw_strict)
-        self.generations = SipGenerations(self, keep_spans)
+        self.generations = SipGenerations(self, self.pe, keep_spans)
+        self.closed = self.generations.closed
         self.barrier = Barrier(sip, plan, self.session, self.recorder)
         self.loop = greenlet.getcurrent()
         self.make_task: MakeTask = Task
@@ -241,16 +157,7 @@ class Sip:
         self.memory_ports = MemoryPorts(self.graph.memories, self.engine, self.memory_waits)
         self.checker = InvariantChecker(self.engine, self.memory) if is_checked else None
         self.ipcqs = Ipcqs(self._ipcq_of)
-        self.network = NetworkInterface(
-            self.sip,
-            plan,
-            self.session,
-            self.barrier,
-            self.fabric,
-            self.memory_ports,
-            self.wire_format,
-            self.ipcqs,
-        )
+        self._join_network()
         self.control = self._make_control()
         self._pes: dict[Place, Pe] = {}
         if self.page_table is not None:
@@ -260,6 +167,23 @@ class Sip:
             if place.sip == self.sip and entries:
                 # Messages may arrive before it runs a kernel.
                 self.pe(place.cube, place.pe)
+
+    def _join_network(self) -> None:
+        """The ports, and the parts that send to and receive from other SIPs.
+
+        A message over a link is carried in pieces: over this SIP's edges and the link in one transfer, as a packet to
+        the next SIP, and from the port there onwards. The packet says how long its train is, so that the next SIP
+        continues exactly where a single fabric would (DESIGN section 5).
+        """
+        deliveries: Deliveries = {Message: MessageDelivery(self), CreditMessage: CreditDelivery(self)}
+        controls: dict[type, TakeControl] = {BarrierPacket: self.barrier.receive}
+        plan = self.plan
+        egress_ps = plan.egress_ps[self.sip]
+        network = Interface(plan.system, plan.channels, egress_ps, self.session, self.fabric, deliveries, controls)
+        self.ports, self._take_packet = network.ports, network.receive
+        self.messages = MessageSender(self, network.router)
+        self.credits = CreditSender(self, network.router)
+        controls |= {LinkCredit: self.ports.take_link_credit, CreditPacket: self.credits.receive}
 
     def check_row_start(self) -> None:
         """Check at a row start that nothing is under way here, and that all messages that were sent were received.
@@ -354,11 +278,11 @@ class Sip:
 
     def receive(self, channel: int, body: bytes) -> None:
         """The last byte of a packet arrives over a link now."""
-        self.network.receive(channel, body)
+        self._take_packet(channel, body)
 
     def next_send_bound_ps(self, next_ps: int) -> int:
         """No packet is sent before this time by local events, of which the first is at ``next_ps``."""
-        return self.network.ports.next_send_bound_ps(next_ps)
+        return self.ports.next_send_bound_ps(next_ps)
 
     def waiting(self) -> int:
         """The number of tasks that have not ended, servers aside."""
@@ -367,7 +291,7 @@ class Sip:
 
     def _counters(self) -> PartCounters:
         """The counters of the parts since the row start."""
-        ports = self.network.ports
+        ports = self.ports
         sent = {letter: (port.bytes_sent, port.credit_bytes) for letter, port in ports.by_letter.items()}
         return PartCounters(self.fabric.use(), sent, self._lookups(), self._engines(), ports.outages_used())
 

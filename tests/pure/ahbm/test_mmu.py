@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from itertools import product
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 from hardware import Bench, pair_bench
@@ -16,6 +16,7 @@ from sipsim.chips.ahbm.host.tensor import Tensor
 from sipsim.chips.ahbm.host.torch import Torch
 from sipsim.chips.ahbm.memory.mmu import MmuMapEntry, MmuMapMsg, MmuUnmapMsg, PageTable, PeMmu, Tlb
 from sipsim.chips.ahbm.memory.store import MemoryStore
+from sipsim.chips.ahbm.parts import PeParts
 from sipsim.chips.ahbm.tl.language import TL, run_kernel
 from sipsim.config.schema import PeMmu as PeMmuCost
 from sipsim.core.dtypes import DTYPES
@@ -115,13 +116,11 @@ STEP = st.tuples(
 FREE_WALKS = PeMmuCost(page_KiB=4, tlb_entries=2, walk_ns=0, virtual_rings=False)
 
 
-class PlainPe(NamedTuple):
+def pe_of(cube: int, pe: int) -> PeParts:
     """A PE without a kernel, which no walk of no time needs."""
-
-    cube: int
-    pe: int
-    task: None = None
-    cpu: Any = None
+    parts = PeParts()
+    parts.cube, parts.pe, parts.task = cube, pe, None
+    return parts
 
 
 @settings(max_examples=40)
@@ -132,7 +131,7 @@ def test_the_page_table_agrees_with_the_allocator(steps: list[Any], data: Any) -
     memory = MemoryStore(0, {"tcm": 0, "hbm": CAPACITY, "sram": 0})
     space = AddressSpace(memory, 0, CAPACITY, None, table)
     every = [*product(range(CUBES), range(PES))]
-    mmus = {at: PeMmu(PlainPe(*at), FREE_WALKS, table) for at in every}
+    mmus = {at: PeMmu(pe_of(*at), FREE_WALKS, table) for at in every}
     kept: list[Storage] = []
     last = VA
     for layout, cubes, pes, words, keep in steps:

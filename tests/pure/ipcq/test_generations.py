@@ -313,7 +313,7 @@ def test_nothing_grows_by_a_thousand_generations() -> None:
 
 def _kept(bench: Bench) -> list[int]:
     sip = bench.sip
-    kept: list[Any] = [sip.generations.live, sip.generations.closed, sip.network.messages._paths, sip.ipcqs]
+    kept: list[Any] = [sip.generations.live, sip.generations.closed, sip.messages._paths, sip.ipcqs]
     assert sip.checker is not None
     kept += [sip.checker._counts, sip.fabric.use()]
     for pe in sip.pes_in_use():

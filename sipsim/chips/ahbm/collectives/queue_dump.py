@@ -1,39 +1,22 @@
 """The queue state of a SIP: a dump for the deadlock report, and the same as text (ADR-0023 D14)."""
 
-from collections.abc import Iterable, Sequence
-from typing import Protocol
+from collections.abc import Iterable
 
 import msgspec
 from msgspec.structs import replace
 
-from sipsim.chips.ahbm.ipcq.pe_ipcq import PeIpcq
 from sipsim.chips.ahbm.ipcq.queue_pair import QueuePair
-from sipsim.core.engine import Engine
+from sipsim.chips.ahbm.sip import Sip
 from sipsim.core.units import format_time_ps
 from sipsim.records.dump import Place, QueueState, SipDump, place_name
 
 
-class PeView(Protocol):
-    """A PE and its PE_IPCQ."""
-
-    ipcq: PeIpcq
-
-
-class SipView(Protocol):
-    """What a dump reads of a SIP."""
-
-    sip: int
-    engine: Engine
-
-    def pes_in_use(self) -> Sequence[PeView]: ...
-
-
-def dump(tasks: SipDump, sip: SipView) -> bytes:
+def dump(tasks: SipDump, sip: Sip) -> bytes:
     """A SIP's state for the deadlock report: the dump of its tasks, with its queues."""
     return msgspec.json.encode(replace(tasks, queues=tuple(queue_states(sip)), has_ipcq=True))
 
 
-def pointer_dump(sip: SipView) -> str:
+def pointer_dump(sip: Sip) -> str:
     """Every queue pair of a SIP as text: its four pointers, and the address range of its receive ring."""
     lines = [f"rank {sip.sip} at {format_time_ps(sip.engine.now_ps)}"]
     for queue in queue_states(sip):
@@ -44,7 +27,7 @@ def pointer_dump(sip: SipView) -> str:
     return "\n".join(lines)
 
 
-def queue_states(sip: SipView) -> Iterable[QueueState]:
+def queue_states(sip: Sip) -> Iterable[QueueState]:
     """The queue pairs of all PEs in use, in order of cube and PE: the plan's, then later ones by full name."""
     for pe in sip.pes_in_use():
         for queue in pe.ipcq.every.values():

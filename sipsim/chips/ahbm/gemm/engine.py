@@ -22,8 +22,9 @@ from sipsim.chips.ahbm.gemm.tiling import (
     Tilings,
 )
 from sipsim.chips.ahbm.memory.store import Block
+from sipsim.chips.ahbm.parts import PeParts, SipParts
 from sipsim.chips.ahbm.pe.commands import Completion
-from sipsim.chips.ahbm.pe.engine import CommandEngine, PeParts, SipParts, engine_for
+from sipsim.chips.ahbm.pe.engine import CommandEngine, engine_for
 from sipsim.chips.ahbm.pe.math import PeMath
 from sipsim.chips.ahbm.pe.tcm import Array, Handle, Holding
 from sipsim.config.schema import ComponentsFile

@@ -13,38 +13,24 @@ PE in others.
 """
 
 from collections.abc import Callable
-from typing import Protocol
 
 from sipsim.chips.ahbm.ipcq.messages import Credit
 from sipsim.chips.ahbm.ipcq.queue_pair import QueuePair
-from sipsim.core.engine import Engine
+from sipsim.chips.ahbm.parts import SipParts
 from sipsim.records.dump import Place
 
 Ps = int
 Emitted = Callable[[], None]
 
 
-class CreditCarrier(Protocol):
-    """Transports credits to the peer, on this SIP or behind a link."""
-
-    def carry_credit(self, queue: QueuePair, credit: Credit, arrival_ps: Ps, emitted: Emitted) -> None:
-        """Deliver a credit to the peer at ``arrival_ps`` over its own wire; call ``emitted`` then."""
-
-    def inject_credit(self, queue: QueuePair, credit: Credit, injected: Emitted | None) -> None:
-        """Send a credit as a message over the fabric; call ``injected`` after it has left the PE."""
-
-
 class CreditReturn:
-    """The credit return of one PE, for each queue pair by its own mode (``QueuePair.credit_mode``).
+    """The credit return of one PE, for each queue pair by its own mode (``QueuePair.credit_mode``)."""
 
-    ``overhead_ps`` is PE_IPCQ's; ``wait_ps()`` the longest wait for a message to piggyback on.
-    """
-
-    def __init__(self, engine: Engine, carrier: CreditCarrier, overhead_ps: Ps, wait_ps: Callable[[], Ps]) -> None:
-        self._engine = engine
-        self._carrier = carrier
-        self._overhead_ps = overhead_ps
-        self._wait_ps = wait_ps
+    def __init__(self, sip: SipParts) -> None:
+        self._engine = sip.engine
+        self._credits = sip.credits
+        self._plan = sip.plan
+        self._overhead_ps = sip.plan.ipcq_overhead_ps
         self._waiting: dict[Place, dict[QueuePair, Credit]] = {}
 
     def return_credit(self, queue: QueuePair, credit: Credit, emitted: Emitted) -> None:
@@ -53,9 +39,9 @@ class CreditReturn:
         """
         if queue.credit_mode == FAST_PATH:
             arrival_ps = credit.sent_ps + self._overhead_ps + queue.credit_ps
-            self._carrier.carry_credit(queue, credit, arrival_ps, emitted)
+            self._credits.carry_credit(queue, credit, arrival_ps, emitted)
         elif queue.credit_mode == FABRIC:
-            self._carrier.inject_credit(queue, credit, emitted)
+            self._credits.inject_credit(queue, credit, emitted)
         else:
             self._wait_for_message(queue, credit)
             if credit.sent_ps > self._engine.now_ps:
@@ -74,14 +60,14 @@ class CreditReturn:
         waiting = self._waiting.get(peer)
         if waiting is None:
             waiting = self._waiting[peer] = {}
-            self._engine.at(credit.sent_ps + self._wait_ps(), lambda: self._send_alone(peer, waiting))
+            self._engine.at(credit.sent_ps + self._plan.piggyback_wait_ps, lambda: self._send_alone(peer, waiting))
         waiting[queue] = credit
 
     def _send_alone(self, peer: Place, waiting: dict[QueuePair, Credit]) -> None:
         if self._waiting.get(peer) is waiting:
             del self._waiting[peer]
             for queue, credit in waiting.items():
-                self._carrier.inject_credit(queue, credit, None)
+                self._credits.inject_credit(queue, credit, None)
 
 
 FAST_PATH, FABRIC, PIGGYBACK, AUTO = "fast_path", "fabric", "piggyback", "auto"

@@ -11,9 +11,10 @@ from functools import partial
 import numpy as np
 
 from sipsim.chips.ahbm.ipcq.messages import COPY, PASS, CopyTo, Message, Received, Source, TakenSlot, WireFormat
+from sipsim.chips.ahbm.parts import PeParts, SipParts
 from sipsim.chips.ahbm.pe.commands import Completion, Direction, IpcqRecv, IpcqRelease, IpcqSend
 from sipsim.chips.ahbm.pe.cpu import ROOM
-from sipsim.chips.ahbm.pe.engine import CommandEngine, PeParts, SendPlaces, SipParts, engine_for
+from sipsim.chips.ahbm.pe.engine import CommandEngine, SendPlaces, engine_for
 from sipsim.chips.ahbm.pe.tcm import Array
 from sipsim.collectives.call import differing
 from sipsim.core.dtypes import DTYPES

@@ -158,9 +158,9 @@ class Generations:
     ``queues``: of all of them, by full name. ``closed``: the numbers that its SIP has closed.
     """
 
-    def __init__(self, place: Place, of_plan: Generation, closed: ClosedGenerations | None) -> None:
+    def __init__(self, place: Place, of_plan: Generation, closed: ClosedGenerations) -> None:
         self._place = place
-        self._closed = ClosedGenerations() if closed is None else closed
+        self._closed = closed
         self._early: dict[int, list[Message]] = {}
         self.live = {of_plan.number: of_plan}
         self.queues = dict(of_plan.queues)

@@ -8,110 +8,53 @@ update of ``peer_head_cache`` happen in one step; both are in :meth:`PeIpcq.arri
 from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import NamedTuple, Protocol
 
-from sipsim.chips.ahbm.ipcq.backpressure import Backpressure
+from sipsim.chips.ahbm.address import PePlace
 from sipsim.chips.ahbm.ipcq.credits import CreditReturn
-from sipsim.chips.ahbm.ipcq.generations import ClosedGenerations, Generation, Generations, told_of, violation
-from sipsim.chips.ahbm.ipcq.invariants import InvariantChecker
+from sipsim.chips.ahbm.ipcq.generations import Generation, Generations, told_of, violation
 from sipsim.chips.ahbm.ipcq.messages import Credit, IpcqInitEntry, Message, ReceiveRequest, SendRequest
 from sipsim.chips.ahbm.ipcq.queue_pair import QueuePair
-from sipsim.chips.ahbm.ipcq.slots import Copier, Slots
-from sipsim.chips.ahbm.memory.store import MemoryStore
-from sipsim.core.engine import Engine
+from sipsim.chips.ahbm.ipcq.slots import Slots
+from sipsim.chips.ahbm.parts import PeParts, SipParts
 from sipsim.core.errors import AhbmError, IpcqInvalidDirection, IpcqMessageTooLarge
 from sipsim.fabric.links.frames import UNSENT
-from sipsim.records.dump import Place, Waiting
-from sipsim.records.recorder import Recorder
-
-
-class DataPlane(Protocol):
-    """Moves the bytes of messages for PE_IPCQ."""
-
-    def carry_message(
-        self,
-        queue: QueuePair,
-        message: Message,
-        source_pa: int | None,
-        passed: Callable[[Message, int], None] | None,
-    ) -> None:
-        """Write ``message.data`` to ``message.dst_addr``, from ``message.sent_ps`` on, and then call ``arrive`` there.
-
-        ``source_pa``: the address of the data, None for the PE's TCM without an address. ``passed`` is called with the
-        time at which the last byte passes PE_DMA.
-        """
-
-    def forget(self, queue: QueuePair) -> None:
-        """Drop what is kept for a queue pair, which sends no more."""
-
-
-class IpcqContext(NamedTuple):
-    """The parts that PE_IPCQ uses: its SIP's engine and memory, and those that it delegates to. ``latch``: of the
-    config. ``look_up``: the physical address of a slot by its virtual one, where the PE has an MMU. ``closed``: the
-    generations that its SIP has closed.
-    """
-
-    engine: Engine
-    memory: MemoryStore
-    data_plane: DataPlane
-    copier: Copier
-    backpressure: Backpressure
-    credit_return: CreditReturn
-    recorder: Recorder
-    checker: InvariantChecker | None = None
-    latch: str | None = None
-    look_up: Callable[[int, int], int] | None = None
-    closed: ClosedGenerations | None = None
-
+from sipsim.records.dump import Waiting
 
 POLL, WAKEUP = "poll", "wakeup"
 """The spans of a wait for the look, or of the wake-up, that sees an event."""
 
 
 class PeIpcq:
-    """All queue pairs of one PE. ``entries``, ``rank``, ``world_size``: those that the plan makes, generation 0,
-    for its ``algorithm``, which is named where a direction is missing.
+    """All queue pairs of one PE: those that the plan makes, generation 0, and those of later generations.
 
     A kernel sees those of the generation in use (:meth:`use`): ``queues`` by short name, its ``rank`` and
     ``world_size``. ``call``: the collective that the kernel belongs to, as text.
     """
 
-    def __init__(
-        self,
-        place: Place,
-        entries: list[IpcqInitEntry],
-        context: IpcqContext,
-        rank: int | None = None,
-        world_size: int = 0,
-        algorithm: str = "",
-    ) -> None:
-        self.place = place
-        first = Generation(0, entries, rank, world_size, algorithm)
-        self.generations = Generations(place, first, context.closed)
+    def __init__(self, sip: SipParts, pe: PeParts) -> None:
+        place, plan = PePlace(sip.sip, pe.cube, pe.pe), sip.plan
+        self.place = place[:3]
+        first = Generation(0, plan.entries_of(place), plan.rank_of.get(place), plan.world_size, plan.algorithm.name)
+        self.generations = Generations(self.place, first, sip.closed)
         self._in_use = self.generations.live[0]
         self.queues = self._in_use.queues
         self.call = ""
-        (
-            self._engine,
-            self._memory,
-            self._data_plane,
-            _,
-            self._backpressure,
-            self._credit_return,
-            recorder,
-            self._checker,
-            self._latch,
-            self._look_up,
-            _,
-        ) = context
-        self._span = recorder.span
-        self._feed = recorder.feed
-        self._delays = context.backpressure.delays
+        self._engine = sip.engine
+        self._memory = sip.memory
+        self._messages = sip.messages
+        self._checker = sip.checker
+        self._span = sip.recorder.span
+        self._feed = sip.recorder.feed
+        self._mmu = pe.mmu
+        self._latch = plan.ipcq.latch
+        self._backpressure = plan.backpressure
+        self._delays = plan.backpressure.delays
+        self._credit_return = CreditReturn(sip)
         self.name = f"cube{place[1]}.pe{place[2]}.ipcq"
         self._any_receivers: deque[ReceiveRequest] = deque()
         self._any_since_ps = 0
         self._any_wakes = False
-        self.slots = Slots(place, self.name, self.every, context, self._deliver)
+        self.slots = Slots(sip, pe, self.name, self.every, self._credit_return, self._deliver)
 
     @property
     def every(self) -> dict[str, QueuePair]:
@@ -315,15 +258,15 @@ class PeIpcq:
         """The last credit of a closed generation has come."""
         self.generations.forget(generation)
         for queue in generation.queues.values():
-            self._data_plane.forget(queue)
+            self._messages.forget(queue)
             if self._checker is not None:
                 self._checker.forget(self.place, queue)
 
     def _send_now(self, queue: QueuePair, send: SendRequest, cause: int) -> None:
         (snapshot, read_pa, nbytes, dtype, shape, tcm_pa), seq = send.source, queue.my_head
         slot_pa = queue.next_tx_slot_pa()
-        if self._look_up is not None and queue.has_va:
-            slot_pa = self._look_up(queue.tx_slot_va(), nbytes)
+        if self._mmu is not None and queue.has_va:
+            slot_pa = self._mmu.look_up(queue.tx_slot_va(), nbytes)
         piggybacked, now_ps = self._credit_return.piggybacked(queue.peer.place), self._engine.now_ps
         if send.start_ps > now_ps:
             sent_ps, cause = send.start_ps, send.cause
@@ -351,7 +294,7 @@ class PeIpcq:
         if self._checker is not None:
             self._checker.sent(self.place, queue, message)
         passed = send.passed if send.is_followed else None
-        self._data_plane.carry_message(queue, message, tcm_pa if read_pa is None else read_pa, passed)
+        self._messages.carry_message(queue, message, tcm_pa if read_pa is None else read_pa, passed)
         if self._feed is not None:
             self._feed.values(message.data)
         send.sent(slot_pa, seq, span, sent_ps)

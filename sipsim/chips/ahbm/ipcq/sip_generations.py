@@ -6,19 +6,17 @@ a run. Its rings may lie where those of an earlier, closed one lay; those of two
 """
 
 from bisect import bisect, insort
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 from sipsim.chips.ahbm.address import RING_VA_BASE, PePlace
 from sipsim.chips.ahbm.collectives.queue_pairs import InstallPlan
 from sipsim.chips.ahbm.ipcq.generations import ClosedGenerations
 from sipsim.chips.ahbm.ipcq.messages import Installed, IpcqInitEntry
-from sipsim.chips.ahbm.ipcq.pe_ipcq import PeIpcq
 from sipsim.chips.ahbm.ipcq.queue_pair import full_name
 from sipsim.chips.ahbm.memory.mmu import MmuMapEntry, MmuMapMsg, MmuUnmapMsg, PageTable
-from sipsim.chips.ahbm.plan import Plan
+from sipsim.chips.ahbm.parts import PeParts, SipParts
 from sipsim.core.errors import InvariantViolation
-from sipsim.records.recorder import Recorder
 
 LATER_RINGS_VA_BASE = RING_VA_BASE | 1 << 61
 """Virtual addresses of rings of later generations: this, and the physical one."""
@@ -32,33 +30,17 @@ class RingRange(NamedTuple):
     generation: int
 
 
-class PeView(Protocol):
-    """A PE with its PE_IPCQ."""
-
-    @property
-    def ipcq(self) -> PeIpcq: ...
-
-
-class SipView(Protocol):
-    """What is needed of the SIP."""
-
-    sip: int
-    plan: Plan
-    page_table: PageTable | None
-    recorder: Recorder
-
-    def pe(self, cube: int, pe: int) -> PeView:
-        """A PE, made at its first use."""
-
-
 class SipGenerations:
-    """Those of one SIP. ``live``: by number, its PEs with their queue pairs; ``closed``: the numbers of the closed.
+    """Those of one SIP. ``pe``: a PE by cube and number, made at its first use.
+
+    ``live``: by number, its PEs with their queue pairs; ``closed``: the numbers of the closed.
 
     ``installed``: all that were ever made, kept for the explanation of a run; None without ``keeps``.
     """
 
-    def __init__(self, sip: SipView, keeps: bool) -> None:
+    def __init__(self, sip: SipParts, pe: Callable[[int, int], PeParts], keeps: bool) -> None:
         self._sip = sip
+        self._pe = pe
         self.installed: list[Installed] | None = [] if keeps else None
         self.live: dict[int, dict[PePlace, list[IpcqInitEntry]]] = {}
         self.closed = ClosedGenerations()
@@ -84,7 +66,7 @@ class SipGenerations:
                 continue
             entries = self._with_virtual_rings(plan.get(place, []))
             self._take_rings(generation, place, entries)
-            sip.pe(place.cube, place.pe).ipcq.install(generation, entries, rank, size)
+            self._pe(place.cube, place.pe).ipcq.install(generation, entries, rank, size)
             here[place] = entries
             if self.installed is not None:
                 self.installed += [Installed(generation, place[:3], entry) for entry in entries]
@@ -104,7 +86,7 @@ class SipGenerations:
             raise InvariantViolation(
                 f"generation {generation} is to be closed, and rank {sip.sip} has not installed it"
             )
-        ipcqs = {place: sip.pe(place.cube, place.pe).ipcq for place in self.live[generation]}
+        ipcqs = {place: self._pe(place.cube, place.pe).ipcq for place in self.live[generation]}
         for ipcq in ipcqs.values():
             ipcq.check_idle(generation)
         for place, ipcq in ipcqs.items():

@@ -5,80 +5,45 @@ only when its bytes were read, and all slots before it.
 """
 
 from collections.abc import Callable
-from typing import Protocol
 
-from sipsim.chips.ahbm.address import PhysAddr
 from sipsim.chips.ahbm.ipcq.credits import CreditReturn
-from sipsim.chips.ahbm.ipcq.invariants import InvariantChecker
 from sipsim.chips.ahbm.ipcq.messages import COPY, IN_PLACE, Credit, Received, ReceiveRequest, TakenSlot
 from sipsim.chips.ahbm.ipcq.queue_pair import QueuePair
-from sipsim.chips.ahbm.memory.store import MemoryStore
-from sipsim.core.engine import Engine
-from sipsim.records.dump import Place
-from sipsim.records.recorder import Recorder
+from sipsim.chips.ahbm.parts import PeParts, SipParts
 
 
 def nothing() -> None:
     """Nobody waits."""
 
 
-class Copier(Protocol):
-    """PE_DMA, as a ``copy_to_dst`` receive needs it."""
-
-    def copy(self, src: int, dst: int, data: bytes, done: Callable[[], None]) -> None:
-        """Copy ``data`` from ``src`` to ``dst``."""
-
-    def latch(self, src: int, dst: int, nbytes: int, done: Callable[[], None]) -> None:
-        """Copy ``nbytes`` at ``src`` to ``dst``, where the kernel's values lie in the PE's TCM; only the time of it."""
-
-
-class SlotsContext(Protocol):
-    """The parts that the slots use."""
-
-    @property
-    def engine(self) -> Engine: ...
-    @property
-    def memory(self) -> MemoryStore: ...
-    @property
-    def copier(self) -> Copier: ...
-    @property
-    def credit_return(self) -> CreditReturn: ...
-    @property
-    def recorder(self) -> Recorder: ...
-    @property
-    def checker(self) -> InvariantChecker | None: ...
-    @property
-    def latch(self) -> str | None: ...
-
-
 Ps = int
 
 
 class Slots:
-    """The slots of one PE. ``queues``: by full name. ``deliver(queue, cause)``: serve the receives that a copy has held
-    up.
+    """The slots of one PE, whose PE_IPCQ is ``name`` in spans. ``queues``: by full name. ``deliver(queue, cause)``:
+    serve the receives that a copy has held up.
     """
 
     def __init__(
         self,
-        place: Place,
+        sip: SipParts,
+        pe: PeParts,
         name: str,
         queues: dict[str, QueuePair],
-        context: SlotsContext,
+        credit_return: CreditReturn,
         deliver: Callable[[QueuePair, int], None],
     ) -> None:
-        self.place = place
+        self.place = sip.sip, pe.cube, pe.pe
         self.name = name
         self._queues = queues
         self._deliver = deliver
-        self._engine = context.engine
-        self._memory = context.memory
-        self._copier = context.copier
-        self._credit_return = context.credit_return
-        self._span = context.recorder.span
-        self._checker = context.checker
-        self._latch = context.latch
-        self._tcm_pa = PhysAddr(*place, "tcm", 0).encode()
+        self._engine = sip.engine
+        self._memory = sip.memory
+        self._dma = pe.dma
+        self._credit_return = credit_return
+        self._span = sip.recorder.span
+        self._checker = sip.checker
+        self._latch = sip.plan.ipcq.latch
 
     def take(self, queue: QueuePair, receive: ReceiveRequest, cause: int) -> None:
         """Take the next message; its slot is freed when its bytes were read
@@ -113,7 +78,7 @@ class Slots:
             receive.copy_to,
         )
         queue.blocked = True
-        place = self._tcm_pa if receive.tcm_pa is None else receive.tcm_pa
+        place = self._dma.tcm.address if receive.tcm_pa is None else receive.tcm_pa
         name, address = ("latch", place) if copy_to is None else ("copy", copy_to.address)
 
         def copied() -> None:
@@ -123,9 +88,9 @@ class Slots:
             self._deliver(queue, copy)
 
         if copy_to is None:
-            self._copier.latch(slot_pa, address, taken.nbytes, copied)
+            self._dma.latch(slot_pa, address, taken.nbytes, copied)
         else:
-            self._copier.copy(slot_pa, address, self._memory.read(slot_pa, taken.nbytes), copied)
+            self._dma.copy(slot_pa, address, self._memory.read(slot_pa, taken.nbytes), copied)
 
     def _free(self, taken: TakenSlot, receive: ReceiveRequest, cause: int) -> None:
         """The bytes of a message were read for its receive."""

@@ -1,85 +1,24 @@
 """The data plane of PE_IPCQ: messages into their peers' slots, on this SIP or behind links, and credits back."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from sipsim.chips.ahbm.address import PhysAddr, space_of
-from sipsim.chips.ahbm.ipcq.messages import (
-    Credit,
-    CreditMessage,
-    CreditPacket,
-    Message,
-    WireFormat,
-)
+from sipsim.chips.ahbm.ipcq.messages import Credit, CreditMessage, CreditPacket, Message
 from sipsim.chips.ahbm.ipcq.pe_ipcq import PeIpcq
 from sipsim.chips.ahbm.ipcq.queue_pair import QueuePair
-from sipsim.chips.ahbm.memory.ports import MemoryPort, MemoryPorts
+from sipsim.chips.ahbm.memory.ports import MemoryPort
 from sipsim.chips.ahbm.memory.store import Block
-from sipsim.chips.ahbm.mesh import CubeMeshGraph, Graph
+from sipsim.chips.ahbm.parts import SipParts
 from sipsim.chips.ahbm.pe.dma import PeTcm
-from sipsim.core.engine import Engine
-from sipsim.fabric.channels import COMM
+from sipsim.fabric.channels import COMM, CREDIT
 from sipsim.fabric.graph import Done, Node, Route
 from sipsim.fabric.links.frames import UNSENT, encode
 from sipsim.fabric.links.network import BadPacket, Delivery, Router, Way
-from sipsim.fabric.transport import Transport
 from sipsim.records.dump import Place
 
 Ps = int
-
-
-class Fetch:
-    """Fetches for all PEs of one SIP: a message's bytes from another memory, which PE_DMA passes on as they come.
-
-    A fetch is a command of ``command_bytes`` to the memory, its read, and the data back.
-    """
-
-    def __init__(
-        self,
-        engine: Engine,
-        fabric: Transport,
-        graph: CubeMeshGraph,
-        memory_ports: MemoryPorts,
-        wire_format: WireFormat,
-        command_bytes: int,
-    ) -> None:
-        self._engine = engine
-        self._fabric = fabric
-        self._graph = graph
-        self._memory_ports = memory_ports
-        self._data_bytes = wire_format.data_bytes
-        self._command_bytes = command_bytes
-
-    def start(self, src: Node, address: int, nbytes: int, delay_ps: Ps, message: Any) -> None:
-        """Bring bytes at a physical address to a PE's DMA, which passes them on as ``message``, a fed transfer."""
-        place = PhysAddr.decode(address)
-        node = self._graph.node_of(place)
-        route, wire_bytes = self._graph.route(node, src), self._data_bytes(nbytes)
-        train = self._fabric.train((node, src), COMM, is_reply=True)
-        memory, delay_ps = self._memory_of(place), delay_ps + self._command_ps(src, place)
-
-        def send(later_ps: Ps = 0) -> None:
-            read, first_ps, span_ps = memory.reading(Block.piece(address, nbytes), route)
-            self._fabric.start(train, read, wire_bytes, None, None, later_ps + first_ps + span_ps, span_ps, message)
-
-        if memory.is_constant:
-            send(delay_ps)
-        else:
-            self._engine.at(self._engine.now_ps + delay_ps, send)
-
-    def least_ps(self, src: Node, place: PhysAddr) -> Ps:
-        """How much later the head of what is fetched is at PE_DMA, if nothing else is there."""
-        fetch = self._graph.route(self._graph.node_of(place), src)
-        until_read_ps = self._command_ps(src, place) + self._memory_of(place).least_read_ps
-        return until_read_ps + fetch.head_ps() - self._graph.overhead_ps(src)
-
-    def _command_ps(self, src: Node, place: PhysAddr) -> Ps:
-        """The time of a command on its way to the memory. It meets no other traffic."""
-        return self._graph.route(src, self._graph.node_of(place)).latency_ps(self._command_bytes)
-
-    def _memory_of(self, place: PhysAddr) -> MemoryPort:
-        return self._memory_ports.at(place.space, self._graph.node_of(place))
 
 
 RING_SPACES = ("tcm", "hbm", "sram")
@@ -116,21 +55,13 @@ class MessageDelivery(Delivery):
 
     vc = COMM
 
-    def __init__(
-        self,
-        graph: CubeMeshGraph,
-        ipcqs: Ipcqs,
-        wire_format: WireFormat,
-        ring_kind: str,
-        engine: Engine,
-        memory_ports: MemoryPorts,
-    ) -> None:
-        self._engine = engine
-        self._graph = graph
-        self._ipcqs = ipcqs
-        self._message_bytes = wire_format.message_bytes
-        self._ring_kind = ring_kind
-        self._memory_ports = memory_ports
+    def __init__(self, sip: SipParts) -> None:
+        self._engine = sip.engine
+        self._graph = sip.graph
+        self._ipcqs = sip.ipcqs
+        self._message_bytes = sip.wire_format.message_bytes
+        self._ring_kind = sip.plan.ipcq.buffer_kind
+        self._memory_ports = sip.memory_ports
         self._places: dict[tuple[int, int, str], tuple[MemoryPort, Callable[[Message], None]]] = {}
 
     def source(self, frame: Message) -> Place:
@@ -177,12 +108,13 @@ def _slot(message: Message) -> Block:
 class CreditDelivery(Delivery):
     """A credit sent as a message ends at the PE itself."""
 
-    def __init__(self, graph: CubeMeshGraph, ipcqs: Ipcqs, credit_bytes: int, vc: int, engine: str) -> None:
-        self.vc = vc
-        self.engine = engine
-        self._graph = graph
-        self._ipcqs = ipcqs
-        self._credit_bytes = credit_bytes
+    def __init__(self, sip: SipParts) -> None:
+        knobs = sip.plan.ipcq
+        self.vc = CREDIT if knobs.credit_virtual_channel else COMM
+        self.engine = "ipcq" if knobs.virtual_channels else "dma"
+        self._graph = sip.graph
+        self._ipcqs = sip.ipcqs
+        self._credit_bytes = knobs.ipcq_credit_size_bytes
 
     def source(self, frame: CreditMessage) -> tuple[int | str, ...]:
         place = frame.credit.sender
@@ -202,38 +134,19 @@ class CreditDelivery(Delivery):
         return lambda _head, _tail: take(credit)
 
 
-Emit = Callable[[int, Ps, bytes], None]
-"""``Session.emit`` takes a channel, ``Session.emit_far`` a SIP; then the arrival and the body."""
-
-
 class CreditSender:
-    """Sends the credits of SIP ``sip``: on a wire of their own, or over the fabric as messages.
+    """Sends the credits of one SIP's PEs: on a wire of their own, or over the fabric as messages."""
 
-    ``channels``: by destination, the channel of credits on their own wire; to other SIPs they are far packets.
-    ``nbytes``: a credit as a message; ``overhead_ps``: PE_IPCQ's.
-    """
-
-    def __init__(
-        self,
-        sip: int,
-        engine: Engine,
-        router: Router,
-        ipcqs: Ipcqs,
-        emit: Emit,
-        emit_far: Emit,
-        channels: Mapping[int, int],
-        nbytes: int,
-        overhead_ps: Ps,
-    ) -> None:
-        self._sip = sip
-        self._engine = engine
+    def __init__(self, sip: SipParts, router: Router) -> None:
+        self._sip = sip.sip
+        self._engine = sip.engine
         self._router = router
-        self._ipcqs = ipcqs
-        self._emit = emit
-        self._emit_far = emit_far
-        self._channels = channels
-        self._nbytes = nbytes
-        self._overhead_ps = overhead_ps
+        self._ipcqs = sip.ipcqs
+        self._session = sip.session
+        self._nbytes = sip.plan.ipcq.ipcq_credit_size_bytes
+        self._overhead_ps = sip.plan.ipcq_overhead_ps
+        wires = sip.plan.credit_channel.items()
+        self._channels = {dst: channel for (src, dst), channel in wires if src == sip.sip}
 
     def carry_credit(self, queue: QueuePair, credit: Credit, arrival_ps: Ps, emitted: Callable[[], None]) -> None:
         """Bring a credit to the peer at ``arrival_ps``, on its own wire; call ``emitted`` then."""
@@ -249,9 +162,9 @@ class CreditSender:
             return
         body, channel = encode(CreditPacket(peer.cube, peer.pe, credit)), self._channels.get(peer.sip)
         if channel is None:
-            self._emit_far(peer.sip, arrival_ps, body)
+            self._session.emit_far(peer.sip, arrival_ps, body)
         else:
-            self._emit(channel, arrival_ps, body)
+            self._session.emit(channel, arrival_ps, body)
         self._engine.at(arrival_ps, emitted)
 
     def receive(self, _channel: int, packet: CreditPacket) -> None:
@@ -294,25 +207,22 @@ class _Path(NamedTuple):
 
 
 class MessageSender:
-    """Sends the messages of one SIP's PEs, each into its peer's slot. ``overhead_ps`` is PE_IPCQ's."""
+    """Sends the messages of one SIP's PEs, each into its peer's slot.
 
-    def __init__(
-        self,
-        engine: Engine,
-        router: Router,
-        graph: Graph,
-        fetch: Fetch,
-        memory_ports: MemoryPorts,
-        wire_format: WireFormat,
-        overhead_ps: Ps,
-    ) -> None:
-        self._engine = engine
-        self._memory_ports = memory_ports
+    Bytes that lie in another memory than the PE's TCM are fetched: PE_DMA sends a command to that memory, and passes
+    the data on as they come.
+    """
+
+    def __init__(self, sip: SipParts, router: Router) -> None:
+        self._sip = sip.sip
+        self._engine = sip.engine
+        self._fabric = sip.fabric
+        self._memory_ports = sip.memory_ports
         self._router = router
-        self._graph = graph
-        self._fetch = fetch
-        self._message_bytes = wire_format.message_bytes
-        self._overhead_ps = overhead_ps
+        self._graph = sip.graph
+        self._wire_format = sip.wire_format
+        self._overhead_ps = sip.plan.ipcq_overhead_ps
+        self._command_bytes = sip.plan.resolved.components.pe_dma.command_bytes
         self._paths: dict[QueuePair, _Path] = {}
 
     def carry_message(
@@ -328,18 +238,33 @@ class MessageSender:
         ports; PE_DMA fetches all others first, and passes them on as they come. ``passed`` is called when the last byte
         has left PE_DMA's queue, with the time at which that byte passes PE_DMA.
         """
-        nbytes = self._message_bytes(len(message.data))
+        nbytes = self._wire_format.message_bytes(len(message.data))
         overhead_ps = self._overhead_ps + message.sent_ps - self._engine.now_ps
         src, way, tcm, beyond_ps = self._paths.get(queue) or self._path_of(queue, message)
         left = None if passed is None else self._telling(passed, message, beyond_ps)
-        source = None if source_pa is None else PhysAddr.decode(source_pa)
-        if source is None or source_pa is None or self._graph.node_of(source) == src:
+        place = None if source_pa is None else PhysAddr.decode(source_pa)
+        node = src if place is None else self._graph.node_of(place)
+        if place is None or source_pa is None or node == src:
             route, first_ps, span_ps = tcm.leaving(len(message.data), way.route, source_pa)
             way.depart(message, nbytes, overhead_ps + first_ps + span_ps, span_ps, left, route=route)
             return
-        least_ps = overhead_ps + self._fetch.least_ps(src, source)
-        fetched = way.depart(message, nbytes, least_ps, 0, left, is_fed=True)
-        self._fetch.start(src, source_pa, len(message.data), overhead_ps, fetched)
+        memory, back = self._memory_ports.at(place.space, node), self._graph.route(node, src)
+        # The command meets no other traffic.
+        command_ps = self._graph.route(src, node).latency_ps(self._command_bytes)
+        head_ps = command_ps + memory.least_read_ps + back.head_ps() - self._graph.overhead_ps(src)
+        fed = way.depart(message, nbytes, overhead_ps + head_ps, 0, left, is_fed=True)
+        delay_ps, block = overhead_ps + command_ps, Block.piece(source_pa, len(message.data))
+        wire_bytes = self._wire_format.data_bytes(block.nbytes)
+        train = self._fabric.train((node, src), COMM, is_reply=True)
+
+        def read_out(later_ps: Ps = 0) -> None:
+            route, first_ps, span_ps = memory.reading(block, back)
+            self._fabric.start(train, route, wire_bytes, None, None, later_ps + first_ps + span_ps, span_ps, fed)
+
+        if memory.is_constant:
+            read_out(delay_ps)
+        else:
+            self._engine.at(self._engine.now_ps + delay_ps, read_out)
 
     def _telling(self, passed: Callable[[Message, Ps], None], message: Message, beyond_ps: Ps) -> Done:
         """A call of ``passed`` when the last byte has left the queue: it passes PE_DMA ``beyond_ps`` before its end."""

@@ -4,12 +4,12 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterator
 from itertools import count
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from sipsim.chips.ahbm.address import VIRTUAL_BIT
+from sipsim.chips.ahbm.parts import PeParts
 from sipsim.config.schema import PeMmu as PeMmuCost
 from sipsim.core.errors import InvariantViolation, MemoryAccessError, MmuFault
-from sipsim.core.task import Task
 from sipsim.core.units import ns_to_ps
 
 KEPT_UNMAPPED = 256
@@ -204,24 +204,6 @@ class _Recent(NamedTuple):
     offset: int
 
 
-class MmuCpu(Protocol):
-    """PE_CPU, on whose time a walk begins."""
-
-    def pause_for(self, task: Task, stall_ps: int, what: str, *facts: object) -> None:
-        """Block the kernel for a time, as a span called ``what``."""
-
-
-class MmuPe(Protocol):
-    """The PE, and the task of its present kernel."""
-
-    cube: int
-    pe: int
-    task: Task | None
-
-    @property
-    def cpu(self) -> MmuCpu: ...
-
-
 class PeMmu:
     """The MMU of one PE; its parameters are ``pe_mmu`` of ``components.yaml``.
 
@@ -239,7 +221,7 @@ class PeMmu:
     ``hits`` and ``misses`` count lookups over the life of its SIP.
     """
 
-    def __init__(self, pe: MmuPe, cost: PeMmuCost, table: PageTable) -> None:
+    def __init__(self, pe: PeParts, cost: PeMmuCost, table: PageTable) -> None:
         self._pe = pe
         self._table = table
         self._walk_ps = ns_to_ps(cost.walk_ns)

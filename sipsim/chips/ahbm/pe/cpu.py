@@ -9,13 +9,9 @@ reaches it, and a send is decided when its issue begins, and its bytes leave whe
 on to its next command, which is issued after it.
 """
 
-from typing import Protocol
-
-from sipsim.config.schema import Resolved
-from sipsim.core.engine import Engine
+from sipsim.chips.ahbm.parts import SipParts
 from sipsim.core.task import Task
 from sipsim.core.units import ns_to_ps
-from sipsim.records.recorder import Recorder
 
 Ps = int
 ISSUE = "pe_cpu.issue"
@@ -24,26 +20,10 @@ ROOM = "pe_scheduler.queue"
 """The span of the wait for a place in an engine's queue."""
 
 
-class CpuPlan(Protocol):
-    """The costs of the parts."""
-
-    resolved: Resolved
-
-
-class CpuSip(Protocol):
-    """What PE_CPU uses of its SIP."""
-
-    engine: Engine
-    recorder: Recorder
-
-    @property
-    def plan(self) -> CpuPlan: ...
-
-
 class PeCpu:
     """PE_CPU of one PE, called ``name``. ``free_ps``: when it has issued what it was given so far."""
 
-    def __init__(self, sip: CpuSip, name: str) -> None:
+    def __init__(self, sip: SipParts, name: str) -> None:
         self._engine = sip.engine
         self._recorder = sip.recorder
         self._name = name

@@ -13,17 +13,13 @@ from functools import partial
 from typing import Any, Protocol
 
 from sipsim.chips.ahbm.address import PhysAddr
-from sipsim.chips.ahbm.ipcq.messages import WireFormat
 from sipsim.chips.ahbm.memory.ports import MemoryPort, MemoryPorts, Reading
-from sipsim.chips.ahbm.memory.store import Block, MemoryStore
-from sipsim.chips.ahbm.mesh import Graph
+from sipsim.chips.ahbm.memory.store import Block
+from sipsim.chips.ahbm.parts import SipParts
 from sipsim.chips.ahbm.pe.commands import MathWork
-from sipsim.config.schema import PeDma as PeDmaCost
-from sipsim.core.engine import Engine
 from sipsim.core.errors import MemoryAccessError
 from sipsim.fabric.channels import COMM, COMPUTE
 from sipsim.fabric.graph import Node, Route
-from sipsim.fabric.transport import Transport
 
 Ps = int
 TcmAddress = int | None
@@ -34,22 +30,6 @@ class Command(Protocol):
     """A command under way, until it has ``ended``, with an error or without."""
 
     ended: bool
-
-
-class DmaContext(Protocol):
-    """The parts of a SIP that its PEs' DMA engines use."""
-
-    sip: int
-    engine: Engine
-    memory: MemoryStore
-    memory_ports: MemoryPorts
-    wire_format: WireFormat
-
-    @property
-    def fabric(self) -> Transport: ...
-
-    @property
-    def graph(self) -> Graph: ...
 
 
 class PeTcm:
@@ -99,15 +79,16 @@ class PeDma:
     transfers these are; ``stores`` of its writes leave at a time on ``vc_compute``.
     """
 
-    def __init__(self, context: DmaContext, node: Node, cost: PeDmaCost, engine: str, stores: int) -> None:
-        self._context = context
+    def __init__(self, sip: SipParts, node: Node, engine: str, stores: int) -> None:
+        self._sip = sip
         self._node = node
         self._engine = engine
         self._stores = stores
+        cost = sip.plan.resolved.components.pe_dma
         self._command_bytes = cost.command_bytes
         self._ack_bytes = cost.ack_bytes
         self._of_kernel: deque[Command] = deque()
-        self.tcm = PeTcm(context.sip, context.memory_ports, node)
+        self.tcm = PeTcm(sip.sip, sip.memory_ports, node)
 
     def given(self, command: Command) -> None:
         """The kernel has given a load or a store."""
@@ -158,7 +139,7 @@ class PeDma:
 
     def _replies(self, memory_node: Node, vc: int) -> Any:
         """What a memory sends back to this engine."""
-        return self._context.fabric.train((memory_node, self._node, self._engine), vc, is_reply=True)
+        return self._sip.fabric.train((memory_node, self._node, self._engine), vc, is_reply=True)
 
     def write(
         self, address: int, data: bytes, done: Callable[[], None], delay_ps: Ps = 0, tcm_pa: TcmAddress = None
@@ -188,16 +169,16 @@ class PeDma:
         lands: bool = True,
     ) -> None:
         """``lands``: the bytes are written to the PE's TCM, and do not only pass."""
-        context, nbytes = self._context, block.nbytes
+        sip, nbytes = self._sip, block.nbytes
         memory_node, port = self._memory_at(block.address)
         if memory_node == self._node:
 
             def read_here() -> None:
-                self._within(port.reading(block), nbytes, vc, "reads", lambda: done(context.memory.read_block(block)))
+                self._within(port.reading(block), nbytes, vc, "reads", lambda: done(sip.memory.read_block(block)))
 
             self._after(delay_ps, read_here)
             return
-        back = context.graph.route(memory_node, self._node)
+        back = sip.graph.route(memory_node, self._node)
         back = self.tcm.landing(nbytes, back, tcm_pa) if lands else back
 
         def read_out() -> None:
@@ -205,18 +186,18 @@ class PeDma:
             self._after(reading.first_ps, lambda: send_back(reading))
 
         def send_back(reading: Reading) -> None:
-            data = context.memory.read_block(block)
+            data = sip.memory.read_block(block)
 
             def here(_head_ps: Ps, _tail_ps: Ps) -> None:
                 self._after(self.tcm.landed_ps(nbytes) if lands else 0, partial(done, data))
 
-            wire_bytes = context.wire_format.data_bytes(nbytes)
+            wire_bytes = sip.wire_format.data_bytes(nbytes)
             train = self._replies(memory_node, vc)
-            context.fabric.start(train, reading.route, wire_bytes, here, None, reading.span_ps, reading.span_ps)
+            sip.fabric.start(train, reading.route, wire_bytes, here, None, reading.span_ps, reading.span_ps)
 
-        forth = context.graph.route(self._node, memory_node)
-        train = context.fabric.train((self._node, self._engine, "commands"), vc)
-        context.fabric.start(train, forth, self._command_bytes, lambda _h, _t: read_out(), None, delay_ps)
+        forth = sip.graph.route(self._node, memory_node)
+        train = sip.fabric.train((self._node, self._engine, "commands"), vc)
+        sip.fabric.start(train, forth, self._command_bytes, lambda _h, _t: read_out(), None, delay_ps)
 
     def latch(self, src: int, dst: int, nbytes: int, done: Callable[[], None]) -> None:
         """The time of a copy of ``nbytes`` at ``src`` to ``dst`` in the PE's TCM, over ``vc_comm``.
@@ -242,11 +223,11 @@ class PeDma:
         leaves: bool = True,
     ) -> None:
         """``leaves``: the bytes are read from the PE's TCM, and do not only pass."""
-        context, nbytes = self._context, len(data)
+        sip, nbytes = self._sip, len(data)
         memory_node, port = self._memory_at(block.address)
 
         def write(then: Callable[[], None]) -> None:
-            context.memory.write_block(block, data)
+            sip.memory.write_block(block, data)
             then()
 
         if memory_node == self._node:
@@ -256,21 +237,21 @@ class PeDma:
 
             self._within(Reading(port.writing(block), 0, 0), nbytes, vc, "writes", here)
             return
-        back = context.graph.route(memory_node, self._node)
+        back = sip.graph.route(memory_node, self._node)
 
         def acknowledge() -> None:
-            context.fabric.start(self._replies(memory_node, vc), back, self._ack_bytes, lambda _h, _t: done())
+            sip.fabric.start(self._replies(memory_node, vc), back, self._ack_bytes, lambda _h, _t: done())
 
         def arrived(_head_ps: Ps, _tail_ps: Ps) -> None:
             self._after(port.written_ps(block), partial(write, acknowledge))
 
-        forth = context.graph.route(self._node, memory_node)
+        forth = sip.graph.route(self._node, memory_node)
         reading = self.tcm.leaving(nbytes, forth, tcm_pa) if leaves else Reading(forth, 0, 0)
         route, delay_ps = port.writing(block, reading.route), reading.first_ps + reading.span_ps
         in_flight = self._stores if vc == COMPUTE else 1
-        train = context.fabric.train((self._node, self._engine), vc, in_flight)
-        wire_bytes = context.wire_format.data_bytes(nbytes)
-        context.fabric.start(train, route, wire_bytes, arrived, None, delay_ps, reading.span_ps)
+        train = sip.fabric.train((self._node, self._engine), vc, in_flight)
+        wire_bytes = sip.wire_format.data_bytes(nbytes)
+        sip.fabric.start(train, route, wire_bytes, arrived, None, delay_ps, reading.span_ps)
 
     def fetch(self, nbytes: int, delay_ps: Ps, done: Callable[[], None]) -> None:
         """The time of a read of the PE's TCM by PE_FETCH_STORE, which begins in ``delay_ps``."""
@@ -296,26 +277,26 @@ class PeDma:
         if not route.edges:
             self._after(first_ps + span_ps, done)
             return
-        train = self._context.fabric.train((self._node, self._engine, what), vc)
-        self._context.fabric.start(train, route, nbytes, lambda _h, _t: done(), None, first_ps + span_ps, span_ps)
+        train = self._sip.fabric.train((self._node, self._engine, what), vc)
+        self._sip.fabric.start(train, route, nbytes, lambda _h, _t: done(), None, first_ps + span_ps, span_ps)
 
     def _after(self, delay_ps: Ps, action: Callable[[], None]) -> None:
         if delay_ps:
-            engine = self._context.engine
+            engine = self._sip.engine
             engine.at(engine.now_ps + delay_ps, action)
         else:
             action()
 
     def _memory_at(self, address: int) -> tuple[Node, MemoryPort]:
         place = self._local(address)
-        node = self._context.graph.node_of(place)
-        return node, self._context.memory_ports.at(place.space, node)
+        node = self._sip.graph.node_of(place)
+        return node, self._sip.memory_ports.at(place.space, node)
 
     def _local(self, address: int) -> PhysAddr:
         try:
             place = PhysAddr.decode(address)
         except ValueError as error:
             raise MemoryAccessError(str(error)) from None
-        if place.sip != self._context.sip:
+        if place.sip != self._sip.sip:
             raise MemoryAccessError(f"{place} is on another SIP; tl.load and tl.store reach their own SIP only")
         return place

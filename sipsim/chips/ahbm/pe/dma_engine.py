@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 
 from sipsim.chips.ahbm.memory.store import Block, MemoryStore
+from sipsim.chips.ahbm.parts import SipParts
 from sipsim.chips.ahbm.pe.commands import Completion, DmaRead, DmaReadBlock, DmaWrite, DmaWriteBlock
-from sipsim.chips.ahbm.pe.engine import CommandEngine, Order, SipParts, engine_for
+from sipsim.chips.ahbm.pe.engine import CommandEngine, Order, engine_for
 from sipsim.chips.ahbm.pe.tcm import Array, Handle
 from sipsim.core.dtypes import DTYPES
 from sipsim.records.oplog import as_text, record_kind, shape_of

@@ -12,22 +12,16 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import takewhile
-from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
-from sipsim.chips.ahbm.ipcq.invariants import InvariantChecker
 from sipsim.chips.ahbm.ipcq.messages import FETCH, IN_PLACE
-from sipsim.chips.ahbm.ipcq.pe_ipcq import PeIpcq
-from sipsim.chips.ahbm.memory.store import MemoryStore
+from sipsim.chips.ahbm.parts import PeParts, SipParts
 from sipsim.chips.ahbm.pe.commands import Completion, IpcqRecv
-from sipsim.chips.ahbm.pe.cpu import PeCpu
-from sipsim.chips.ahbm.pe.dma import PeDma
 from sipsim.chips.ahbm.pe.tcm import Handle, KernelRoom
-from sipsim.config.schema import IpcqKnobs, Resolved
 from sipsim.core.engine import Engine
 from sipsim.core.errors import AhbmError, InvariantViolation
 from sipsim.core.registry import TypeRegistry
 from sipsim.core.task import Task
-from sipsim.records.recorder import Recorder
 from sipsim.records.replay import Feed
 
 Ps = int
@@ -239,45 +233,6 @@ class Units(NamedTuple):
     def idle(cls) -> "Units":
         """Engines that have done nothing yet."""
         return cls(TransferUnit(MATH), Unit(GEMM), TransferUnit(FETCH_STORE))
-
-
-class PlanParts(Protocol):
-    """Settings of the parts and of the queues."""
-
-    ipcq: IpcqKnobs
-    resolved: Resolved
-
-
-class SipParts(Protocol):
-    """What engines use of their SIP, number ``sip``. ``checker``: None without ``--check-invariants``."""
-
-    sip: int
-    engine: Engine
-    memory: MemoryStore
-    recorder: Recorder
-    checker: InvariantChecker | None
-
-    @property
-    def plan(self) -> PlanParts: ...
-
-
-class PeParts(Protocol):
-    """What engines use of their PE. ``phase``: that of its kernel, empty for none. ``run``: the index of the collective
-    that its kernel belongs to, among those of the SIP; None for another kernel.
-    ``room``: for what the kernel holds, None where that takes none.
-    """
-
-    cube: int
-    pe: int
-    phase: str
-    run: int | None
-    dma: PeDma
-    gemm_dma: PeDma
-    ipcq: PeIpcq
-    cpu: PeCpu
-    room: KernelRoom | None
-    task: Task | None
-    units: Units
 
 
 class CommandEngine(ABC):

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from sipsim.chips.ahbm.parts import PeParts, SipParts
 from sipsim.chips.ahbm.pe.commands import (
     Cast,
     Completion,
@@ -25,7 +26,7 @@ from sipsim.chips.ahbm.pe.commands import (
     View,
     math_work,
 )
-from sipsim.chips.ahbm.pe.engine import CommandEngine, PeParts, SipParts, engine_for
+from sipsim.chips.ahbm.pe.engine import CommandEngine, engine_for
 from sipsim.chips.ahbm.pe.tcm import Array, Handle
 from sipsim.config.schema import PeMath as PeMathCost
 from sipsim.core.arithmetic.operations import along_axis, cast, elementwise

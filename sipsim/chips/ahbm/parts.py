@@ -1,0 +1,77 @@
+"""What the parts of a SIP have of each other: one record a SIP, and one a PE.
+
+A part is made with the record that it belongs to, and takes from it the parts that it uses.
+:mod:`sipsim.chips.ahbm.sip` has the classes that fill both.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sipsim.chips.ahbm.ipcq.generations import ClosedGenerations
+    from sipsim.chips.ahbm.ipcq.invariants import InvariantChecker
+    from sipsim.chips.ahbm.ipcq.messages import WireFormat
+    from sipsim.chips.ahbm.ipcq.pe_ipcq import PeIpcq
+    from sipsim.chips.ahbm.ipcq.transport import CreditSender, Ipcqs, MessageSender
+    from sipsim.chips.ahbm.memory.mmu import PageTable, PeMmu
+    from sipsim.chips.ahbm.memory.ports import MemoryPorts
+    from sipsim.chips.ahbm.memory.store import MemoryStore
+    from sipsim.chips.ahbm.mesh import CubeMeshGraph
+    from sipsim.chips.ahbm.pe.cpu import PeCpu
+    from sipsim.chips.ahbm.pe.dma import PeDma
+    from sipsim.chips.ahbm.pe.engine import Units
+    from sipsim.chips.ahbm.pe.tcm import KernelRoom
+    from sipsim.chips.ahbm.plan import Plan
+    from sipsim.core.engine import Engine
+    from sipsim.core.session import Session
+    from sipsim.core.task import Task
+    from sipsim.fabric.transport import Transport
+    from sipsim.records.recorder import Recorder
+
+
+class SipParts:
+    """The parts of SIP ``sip`` that its PEs share. Those from ``fabric`` on are new at each row start.
+
+    ``page_table``: None where the PEs have no MMU. ``closed``: the generations of queue pairs that it has closed.
+    ``checker``: None without ``--check-invariants``. ``ipcqs``: PE_IPCQ of each PE in use, by cube and PE.
+    """
+
+    sip: int
+    plan: Plan
+    graph: CubeMeshGraph
+    engine: Engine
+    session: Session
+    memory: MemoryStore
+    page_table: PageTable | None
+    recorder: Recorder
+    wire_format: WireFormat
+    closed: ClosedGenerations
+    fabric: Transport
+    memory_ports: MemoryPorts
+    checker: InvariantChecker | None
+    ipcqs: Ipcqs
+    messages: MessageSender
+    credits: CreditSender
+
+
+class PeParts:
+    """The parts of PE ``pe`` of cube ``cube``, and its kernel: the task, the phase (empty for none), and the collective
+    that it belongs to, by its index among those of the SIP (``run``; None for another kernel).
+
+    ``gemm_dma``: PE_DMA, for the transfers of PE_GEMM. ``room``: for the handles of its kernel; None where they take
+    none. ``mmu``: None where addresses are translated in no time.
+    """
+
+    cube: int
+    pe: int
+    dma: PeDma
+    gemm_dma: PeDma
+    mmu: PeMmu | None
+    cpu: PeCpu
+    units: Units
+    ipcq: PeIpcq
+    room: KernelRoom | None
+    task: Task | None
+    phase: str
+    run: int | None
