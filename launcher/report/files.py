@@ -10,7 +10,7 @@ from io import TextIOWrapper
 from pathlib import Path
 
 from launcher.isolation import opened
-from sipsim.chips.ahbm.ipcq.engine import RECV, SEND
+from sipsim.chips.ahbm.ipcq.records import RECV, SEND
 from sipsim.core.files import reader
 from sipsim.records.oplog import OPLOG_FILE, TRACE_FILE, TraceLine
 

@@ -10,7 +10,7 @@ from runs import run, script_file
 from launcher.options import parse
 from launcher.report.files import Merge, write_oplog
 from launcher.run.run import _write_logs
-from sipsim.chips.ahbm.ipcq.engine import RECV, SEND
+from sipsim.chips.ahbm.ipcq.records import RECV, SEND
 from sipsim.chips.ahbm.pe.math import MATH
 from sipsim.records.artifacts import made, rank_folder
 from sipsim.records.oplog import FIELDS, OPLOG_FILE, line

@@ -87,7 +87,7 @@ class Pe(PeParts):
         """Block its kernel, which ends, until PE_CPU has issued all its commands; free the slots in its use."""
         if self.task is not None:
             self.cpu.catch_up(self.task)
-            self.ipcq.slots.release_all(self.task.span)
+            self.ipcq.release_all(self.task.span)
             if self.room is not None:
                 self.room.clear()
 

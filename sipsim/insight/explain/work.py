@@ -52,10 +52,10 @@ from sipsim.chips.ahbm.costs.prices import Machine, Place, Term, memory_of, on_a
 from sipsim.chips.ahbm.gemm.engine import DOT, GEMM
 from sipsim.chips.ahbm.history import History
 from sipsim.chips.ahbm.ipcq.credits import FAST_PATH, PIGGYBACK
-from sipsim.chips.ahbm.ipcq.engine import RELEASE
 from sipsim.chips.ahbm.ipcq.messages import FETCH, IN_PLACE, PASS, Installed, IpcqInitEntry
 from sipsim.chips.ahbm.ipcq.pe_ipcq import POLL, WAKEUP
 from sipsim.chips.ahbm.ipcq.queue_pair import full_name
+from sipsim.chips.ahbm.ipcq.records import RELEASE
 from sipsim.chips.ahbm.memory.mmu import TLB_MISS
 from sipsim.chips.ahbm.pe.commands import MathWork, Piece
 from sipsim.chips.ahbm.pe.cpu import ISSUE

@@ -13,10 +13,9 @@ import pytest
 from msgspec.structs import replace
 from runs import Run, ccl_file, run, script_file
 
-from sipsim.chips.ahbm.ipcq.messages import ReceiveRequest, TakenSlot
+from sipsim.chips.ahbm.ipcq.messages import TakenSlot
 from sipsim.chips.ahbm.ipcq.pe_ipcq import PeIpcq
-from sipsim.chips.ahbm.ipcq.queue_pair import QueuePair
-from sipsim.chips.ahbm.ipcq.slots import Slots
+from sipsim.chips.ahbm.ipcq.queue_pair import QueuePair, Receiving
 
 HEAD = """
 TOPO_NAME_TO_KIND = {"ring_1d": 0}
@@ -68,13 +67,13 @@ def no_backpressure(patch: pytest.MonkeyPatch) -> None:
 
 def taken_twice(patch: pytest.MonkeyPatch) -> None:
     """A tail that does not move on."""
-    real = Slots._was_read
+    real = PeIpcq._was_read
 
-    def was_read(slots: Slots, taken: TakenSlot, *more: Any) -> None:
-        slots._queues[taken.direction].my_tail -= 1
-        real(slots, taken, *more)
+    def was_read(ipcq: PeIpcq, taken: TakenSlot, *more: Any, **named: Any) -> None:
+        ipcq.every[taken.direction].my_tail -= 1
+        real(ipcq, taken, *more, **named)
 
-    patch.setattr(Slots, "_was_read", was_read)
+    patch.setattr(PeIpcq, "_was_read", was_read)
 
 
 def credit_too_many(patch: pytest.MonkeyPatch) -> None:
@@ -91,13 +90,13 @@ def before_it_was_sent(patch: pytest.MonkeyPatch) -> None:
 
 def overwritten(patch: pytest.MonkeyPatch) -> None:
     """Something writes into a slot between the arrival and the receive."""
-    real = Slots.take
+    real = PeIpcq._take
 
-    def take(slots: Slots, queue: QueuePair, receive: ReceiveRequest, cause: int) -> None:
-        slots._memory.write(queue.next_rx_slot_pa() + 3, b"\x55")
-        real(slots, queue, receive, cause)
+    def take(ipcq: PeIpcq, queue: QueuePair, receiving: Receiving, cause: int) -> None:
+        ipcq._memory.write(queue.next_rx_slot_pa() + 3, b"\x55")
+        real(ipcq, queue, receiving, cause)
 
-    patch.setattr(Slots, "take", take)
+    patch.setattr(PeIpcq, "_take", take)
 
 
 INVARIANTS: list[tuple[Callable[[pytest.MonkeyPatch], None], str, int, str]] = [

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Callable
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,10 +9,9 @@ import pytest
 from hardware import Bench, hbm, pair_bench, tcm
 from msgspec.structs import replace
 
-from sipsim.chips.ahbm.ipcq.engine import Receiving
+from sipsim.chips.ahbm.ipcq import pe_ipcq
 from sipsim.chips.ahbm.ipcq.pe_ipcq import PeIpcq
-from sipsim.chips.ahbm.ipcq.queue_pair import QueuePair
-from sipsim.chips.ahbm.ipcq.slots import Slots
+from sipsim.chips.ahbm.ipcq.queue_pair import QueuePair, Receiving
 from sipsim.chips.ahbm.ipcq.transport import MessageSender
 from sipsim.chips.ahbm.pe.commands import Completion
 from sipsim.chips.ahbm.pe.dma import PeDma
@@ -124,11 +122,17 @@ def wrong_argument(owner: Any, name: str, change: Callable[..., Any]) -> Callabl
     return plant
 
 
-def wrong_slot(slots: Slots, queue: QueuePair, *rest: Any) -> tuple[Any, ...]:
+def wrong_slot(ipcq: PeIpcq, queue: QueuePair, *rest: Any) -> tuple[Any, ...]:
     """The slot holds other bytes when its message is taken."""
-    slot, memory = queue.next_rx_slot_pa(), slots._memory
+    slot, memory = queue.next_rx_slot_pa(), ipcq._memory
     memory.write(slot, changed(memory.read(slot, 2 * N)))
-    return slots, queue, *rest
+    return ipcq, queue, *rest
+
+
+def wrong_message(ipcq: PeIpcq, receiving: Receiving) -> tuple[Any, ...]:
+    """The handle of a receive gets other bytes than its slot holds."""
+    receiving.value = receiving.value._replace(data=changed(receiving.value.data))
+    return ipcq, receiving
 
 
 def wrong_cell(address: int, time_ps: int) -> Callable[[pytest.MonkeyPatch, Bench], None]:
@@ -153,17 +157,17 @@ ERRORS: dict[str, tuple[Callable[[pytest.MonkeyPatch, Bench], None], str, str]] 
         r"the first at \[3\]: expected 0.0, got 5.96\d+e-08$",
     ),
     "snapshot": (
-        wrong_argument(PeIpcq, "_send_now", lambda ipcq, queue, send, cause: (ipcq, queue, with_source(send), cause)),
+        wrong_argument(pe_ipcq, "Message", lambda *parts: (*parts[:-8], changed(parts[-8]), *parts[-7:])),
         "ipcq.send",
         r"1 of 80 wrong, the first at \[6\]",
     ),
     "handle of a receive": (
-        wrong_argument(Receiving, "take", lambda self, got: (self, got._replace(data=changed(got.data)))),
+        wrong_argument(PeIpcq, "_received", wrong_message),
         "ipcq.recv",
         r"the first at \[3\]: expected 0.0, got 5.96\d+e-08; the last to write there was a message that arrived",
     ),
     "slot": (
-        wrong_argument(Slots, "take", wrong_slot),
+        wrong_argument(PeIpcq, "_take", wrong_slot),
         "ipcq.recv",
         r"the first at \[3\]: expected 0.0, got 5.96\d+e-08",
     ),
@@ -188,11 +192,6 @@ ERRORS: dict[str, tuple[Callable[[pytest.MonkeyPatch, Bench], None], str, str]] 
     ),
     "cell of nobody": (wrong_cell(hbm(1, 2**20), 0), "", "the memories differ at the end, at address 0x"),
 }
-
-
-def with_source(send: Any) -> Any:
-    send.source = send.source._replace(snapshot=partial(lambda data: changed(data), send.source.snapshot()))
-    return send
 
 
 @pytest.mark.parametrize("error", ERRORS)

@@ -25,8 +25,8 @@ from pair_times import (
 )
 
 from sipsim.chips.ahbm.ipcq.invariants import InvariantChecker
-from sipsim.chips.ahbm.ipcq.queue_pair import QueuePair
-from sipsim.chips.ahbm.ipcq.slots import Slots, nothing
+from sipsim.chips.ahbm.ipcq.pe_ipcq import PeIpcq, nothing
+from sipsim.chips.ahbm.ipcq.queue_pair import QueuePair, Receiving
 from sipsim.chips.ahbm.tl.language import TL
 from sipsim.chips.ahbm.tl.values import TensorHandle
 from sipsim.core.errors import InvariantViolation, KernelError
@@ -186,17 +186,17 @@ def test_a_slot_that_is_in_use_holds_its_sender_back() -> None:
 
 def test_an_early_credit_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """The planted bug: a slot that is used in place is credited when it is received."""
-    real = Slots.take
+    real = PeIpcq._take
 
-    def take(slots: Slots, queue: QueuePair, receive: Any, cause: int) -> None:
-        real(slots, queue, receive, cause)
+    def take(ipcq: PeIpcq, queue: QueuePair, receiving: Receiving, cause: int) -> None:
+        real(ipcq, queue, receiving, cause)
         with monkeypatch.context() as patch:
             patch.setattr(InvariantChecker, "read", nothing_read)
-            slots._was_read(queue.in_use[-1], cause, slots._engine.now_ps, nothing)
+            ipcq._was_read(queue.in_use[-1], cause, ipcq._engine.now_ps, nothing)
 
     def nothing_read(*_arguments: object) -> None:
         """Nothing was read."""
 
-    monkeypatch.setattr(Slots, "take", take)
+    monkeypatch.setattr(PeIpcq, "_take", take)
     with pytest.raises(InvariantViolation, match=r"^I7: the slot of message 0 is credited before it was read "):
         run_pair(bench_of("in_place"), 1, lambda tl: _twice(tl.recv("W", 16, "i32")))

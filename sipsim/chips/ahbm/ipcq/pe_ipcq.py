@@ -1,30 +1,59 @@
-"""PE_IPCQ: the control plane of inter-PE queues: pointers, backpressure and credits (ADR-0023, ADR-0025).
+"""PE_IPCQ: sends and receives of a kernel; pointers, backpressure and credits of its queues (ADR-0023, ADR-0025).
 
 It moves no data: a send becomes a ``Message`` for the data plane. A message that arrives is matched to a
 direction by the address that it is written to, never by its sender (ADR-0025 D2). Invariant I6: the data write and the
 update of ``peer_head_cache`` happen in one step; both are in :meth:`PeIpcq.arrive`.
+
+In ``return_slot`` mode a received message stays in its slot, and one in HBM or SRAM is fetched when its values are
+first used, unless it was copied; a slot in the PE's own TCM needs no fetch. What happens until its slot may be written
+again is ``latch`` of ``ccl.yaml`` (:mod:`sipsim.chips.ahbm.ipcq.messages`). A slot is credited only when its bytes were
+read, and all slots before it.
 """
 
+import math
 from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
 
+import numpy as np
+
 from sipsim.chips.ahbm.address import PePlace
 from sipsim.chips.ahbm.ipcq.credits import CreditReturn
 from sipsim.chips.ahbm.ipcq.generations import Generation, Generations, told_of, violation
-from sipsim.chips.ahbm.ipcq.messages import Credit, IpcqInitEntry, Message, ReceiveRequest, SendRequest
-from sipsim.chips.ahbm.ipcq.queue_pair import QueuePair
-from sipsim.chips.ahbm.ipcq.slots import Slots
+from sipsim.chips.ahbm.ipcq.messages import COPY, IN_PLACE, PASS, Credit, IpcqInitEntry, Message, Received, TakenSlot
+from sipsim.chips.ahbm.ipcq.queue_pair import QueuePair, Receiving, Sending
+from sipsim.chips.ahbm.ipcq.records import COPY_TO_DST, NO_ADDRESS, RECV, RELEASE, RETURN_SLOT, SEND
 from sipsim.chips.ahbm.parts import PeParts, SipParts
-from sipsim.core.errors import AhbmError, IpcqInvalidDirection, IpcqMessageTooLarge
+from sipsim.chips.ahbm.pe.commands import Completion, Direction, IpcqRecv, IpcqRelease, IpcqSend
+from sipsim.chips.ahbm.pe.cpu import ROOM
+from sipsim.chips.ahbm.pe.engine import CommandEngine, Issue, SendPlaces, Take, engine_for
+from sipsim.collectives.call import differing
+from sipsim.core.errors import (
+    AhbmError,
+    CollectiveMismatch,
+    IpcqInvalidDirection,
+    IpcqMessageTooLarge,
+    IpcqTypeMismatch,
+)
+from sipsim.core.task import Task
+from sipsim.core.units import drain_ps, gbytes_per_s_to_bps
 from sipsim.fabric.links.frames import UNSENT
 from sipsim.records.dump import Waiting
+from sipsim.records.oplog import TraceLine, as_text
+
+Ps = int
+
+
+def nothing() -> None:
+    """Nobody waits for the credit."""
+
 
 POLL, WAKEUP = "poll", "wakeup"
 """The spans of a wait for the look, or of the wake-up, that sees an event."""
 
 
-class PeIpcq:
+@engine_for(IpcqSend, IpcqRecv, IpcqRelease)
+class PeIpcq(CommandEngine):
     """All queue pairs of one PE: those that the plan makes, generation 0, and those of later generations.
 
     A kernel sees those of the generation in use (:meth:`use`): ``queues`` by short name, its ``rank`` and
@@ -32,6 +61,7 @@ class PeIpcq:
     """
 
     def __init__(self, sip: SipParts, pe: PeParts) -> None:
+        super().__init__(sip, pe)
         place, plan = PePlace(sip.sip, pe.cube, pe.pe), sip.plan
         self.place = place[:3]
         first = Generation(0, plan.entries_of(place), plan.rank_of.get(place), plan.world_size, plan.algorithm.name)
@@ -39,22 +69,25 @@ class PeIpcq:
         self._in_use = self.generations.live[0]
         self.queues = self._in_use.queues
         self.call = ""
-        self._engine = sip.engine
+        self._here = f"{sip.sip}.{pe.cube}.{pe.pe}"
         self._memory = sip.memory
         self._messages = sip.messages
         self._checker = sip.checker
         self._span = sip.recorder.span
-        self._feed = sip.recorder.feed
         self._mmu = pe.mmu
         self._latch = plan.ipcq.latch
+        self._is_strict = plan.ipcq.strict_validation
+        parts = plan.resolved.components
+        self._dma_bps = gbytes_per_s_to_bps(parts.pe_dma.bandwidth_GBps)
+        depth = parts.pe_scheduler.queue_depth
+        self._places = None if depth is None else SendPlaces(depth)
         self._backpressure = plan.backpressure
         self._delays = plan.backpressure.delays
         self._credit_return = CreditReturn(sip)
         self.name = f"cube{place[1]}.pe{place[2]}.ipcq"
-        self._any_receivers: deque[ReceiveRequest] = deque()
+        self._any_receivers: deque[Receiving] = deque()
         self._any_since_ps = 0
         self._any_wakes = False
-        self.slots = Slots(sip, pe, self.name, self.every, self._credit_return, self._deliver)
 
     @property
     def every(self) -> dict[str, QueuePair]:
@@ -120,7 +153,28 @@ class PeIpcq:
         if not closed.awaits_credits():
             self._forget(closed)
 
-    def send(self, direction: str, send: SendRequest) -> None:
+    def accepts(self, command: type) -> tuple[Issue, Take]:
+        """A send is decided when its issue begins, and a receive may be posted before it is issued."""
+        if command is IpcqSend:
+            return self._issue_send, self.send
+        if command is IpcqRecv:
+            return self._pe.cpu.issue, self.receive
+        return self.issue, self.release
+
+    def _issue_send(self, task: Task) -> None:
+        """The kernel waits for a place in PE_DMA's queue, too."""
+        cpu, places = self._pe.cpu, self._places
+        cpu.catch_up(task)
+        cpu.issue(task)
+        if places is None:
+            return
+        now_ps = self.now_on_cpu_ps()
+        while (free_ps := places.free_ps(now_ps)) is None:
+            places.wait(task, self._engine, ROOM)
+        if free_ps > now_ps:
+            cpu.pause_until(task, free_ps, ROOM, since_ps=now_ps)
+
+    def send(self, command: IpcqSend) -> Completion:
         """Send a message into the peer's next slot: now, or when a credit frees one. Sends are served in order.
 
         The source is read in the step that increments ``my_head``.
@@ -129,7 +183,15 @@ class PeIpcq:
             IpcqInvalidDirection: F1.
             IpcqMessageTooLarge: more bytes than a slot.
         """
-        queue, nbytes = self.queue(direction, sending=True), send.source.nbytes
+        direction, source, nbytes = command.direction, command.source, command.nbytes
+        read_pa, tcm_pa = (source, None) if isinstance(source, int) else (source.slot_pa, source.tcm_pa)
+        start_ps, cause, phase = self.now_on_cpu_ps(), self._cause(), self._pe.phase
+        sending = Sending(command, start_ps, cause, read_pa=read_pa, tcm_pa=tcm_pa, phase=phase)
+        if not isinstance(source, int):
+            self._claim(sending, source)
+            if sending.reads:
+                source.slot_pa = None
+        queue = self.queue(direction, sending=True)
         if nbytes > queue.peer.slot_size:
             raise IpcqMessageTooLarge(
                 f"a send of {nbytes} bytes {direction} does not fit a slot of {queue.peer.slot_size}; "
@@ -137,46 +199,62 @@ class PeIpcq:
                 direction=direction,
             )
         if not queue.sends and not queue.is_full:
-            self._send_now(queue, send, send.cause)
-            return
+            self._send_now(queue, sending, cause)
+            return sending
         if not queue.sends:
-            queue.sender_since_ps = send.start_ps
-        queue.sends.append(send)
-        send.reason = queue.send_wait
+            queue.sender_since_ps = start_ps
+        queue.sends.append(sending)
+        sending.reason = queue.send_wait
+        return sending
 
-    def post(self, direction: str, receive: ReceiveRequest) -> None:
-        """Post a receive for the next message of a direction; returns at once.
+    def receive(self, command: IpcqRecv) -> Completion:
+        """Post a receive for the next message of a direction, or of any direction, searched from ``last_polled_dir`` on
+        (ADR-0023 D4); returns at once.
 
         Raises:
-            IpcqInvalidDirection: F1.
+            IpcqInvalidDirection: F1; of any direction, when this PE has no queue pairs.
         """
+        start_ps, cause, phase = self.now_on_cpu_ps(), self._cause(), self._pe.phase
+        receiving = Receiving(command, start_ps, cause, now_on_cpu_ps=self.now_on_cpu_ps, phase=phase, call=self.call)
+        if command.direction is Direction.ANY:
+            self._post_any(receiving)
+        else:
+            self._post(command.direction, receiving)
+        return receiving
+
+    def release(self, command: IpcqRelease) -> Completion:
+        """Free a slot. A release ends when the credit has been emitted, at once while an earlier slot is in use."""
+        completion, handle = self._begin(command), command.handle
+        slot, handle.in_slot = handle.in_slot, None
+        assert slot is not None
+        slot.handle = ""
+        fields = slot.direction, slot.seq + 1, handle.name
+        self.release_slot(slot, completion.cause, partial(self._end, completion, RELEASE, *fields), unread=True)
+        return completion
+
+    def _post(self, direction: str, receiving: Receiving) -> None:
         queue = self.queue(direction, sending=False)
-        receive.reason = queue.recv_wait
+        receiving.reason = queue.recv_wait
         is_next = not (queue.is_empty or queue.posted or queue.blocked)
-        if is_next and self._is_timed_ahead(receive):
-            self.slots.take(queue, receive, receive.cause)
+        if is_next and self._is_timed_ahead(receiving):
+            self._take(queue, receiving, receiving.cause)
             return
-        queue.posted.append(receive)
+        queue.posted.append(receiving)
         if is_next:
-            self._deliver(queue, receive.cause)
+            self._deliver(queue, receiving.cause)
 
-    def post_any(self, receive: ReceiveRequest) -> None:
-        """Post a receive for the next message of any direction, searched from ``last_polled_dir`` on (ADR-0023 D4).
-
-        Raises:
-            IpcqInvalidDirection: when this PE has no queue pairs.
-        """
+    def _post_any(self, receiving: Receiving) -> None:
         if not self._in_use.receive_ways:
             raise IpcqInvalidDirection("a recv without a direction needs a direction that receives; installed: none")
-        receive.reason = Waiting("recv", tuple([self.queues[way].direction for way in self._in_use.receive_ways]))
-        self._any_receivers.append(receive)
+        receiving.reason = Waiting("recv", tuple([self.queues[way].direction for way in self._in_use.receive_ways]))
+        self._any_receivers.append(receiving)
         if len(self._any_receivers) > 1:
             return
-        if receive.start_ps > self._engine.now_ps:
+        if receiving.start_ps > self._engine.now_ps:
             self._any_wakes = True
-            self._engine.at(receive.start_ps, partial(self._serve_any, receive.cause))
+            self._engine.at(receiving.start_ps, partial(self._serve_any, receiving.cause))
         else:
-            self._serve_any(receive.cause)
+            self._serve_any(receiving.cause)
 
     def arrive(self, message: Message) -> None:
         """A message arrives, its drain and write latency paid: data and pointer become visible in this step (I6)."""
@@ -262,17 +340,19 @@ class PeIpcq:
             if self._checker is not None:
                 self._checker.forget(self.place, queue)
 
-    def _send_now(self, queue: QueuePair, send: SendRequest, cause: int) -> None:
-        (snapshot, read_pa, nbytes, dtype, shape, tcm_pa), seq = send.source, queue.my_head
-        slot_pa = queue.next_tx_slot_pa()
+    def _send_now(self, queue: QueuePair, sending: Sending, cause: int) -> None:
+        """A message leaves. The op log has its send at this step."""
+        _, source, nbytes, dims, dtype = sending.command
+        read_pa, seq, slot_pa = sending.read_pa, queue.my_head, queue.next_tx_slot_pa()
         if self._mmu is not None and queue.has_va:
             slot_pa = self._mmu.look_up(queue.tx_slot_va(), nbytes)
         piggybacked, now_ps = self._credit_return.piggybacked(queue.peer.place), self._engine.now_ps
-        if send.start_ps > now_ps:
-            sent_ps, cause = send.start_ps, send.cause
+        if sending.start_ps > now_ps:
+            sent_ps, cause = sending.start_ps, sending.cause
         else:
             sent_ps = now_ps
-        span = self._span(self.name, "send", sent_ps, sent_ps, cause, queue.direction, seq, nbytes, read_pa, send.cause)
+        facts = queue.direction, seq, nbytes, read_pa, sending.cause
+        span = self._span(self.name, "send", sent_ps, sent_ps, cause, *facts)
         message = Message(
             *UNSENT,
             queue.peer.cube,
@@ -281,9 +361,9 @@ class PeIpcq:
             seq,
             *self.place,
             queue.direction,
-            snapshot(),
-            dtype,
-            shape,
+            self._memory.read(source, nbytes) if isinstance(source, int) else source.array.tobytes(),
+            dtype.name,
+            dims,
             sent_ps,
             piggybacked,
             span,
@@ -293,20 +373,65 @@ class PeIpcq:
         queue.my_head += 1
         if self._checker is not None:
             self._checker.sent(self.place, queue, message)
-        passed = send.passed if send.is_followed else None
-        self._messages.carry_message(queue, message, tcm_pa if read_pa is None else read_pa, passed)
+        is_followed = bool(sending.reads) or self._places is not None
+        passed = partial(self._passed, sending) if is_followed else None
+        self._messages.carry_message(queue, message, sending.tcm_pa if read_pa is None else read_pa, passed)
+        if self._places is not None:
+            self._places.add()
         if self._feed is not None:
             self._feed.values(message.data)
-        send.sent(slot_pa, seq, span, sent_ps)
+        if self._recorder.tracer is not None:
+            self._trace("send", sent_ps, queue, nbytes, sending)
+        self._log(
+            SEND,
+            sent_ps,
+            sent_ps,
+            self._pe.cube,
+            self._pe.pe,
+            self._here,
+            queue.peer_name,
+            queue.peer.buffer_kind,
+            slot_pa,
+            nbytes,
+            queue.direction,
+            dtype.name,
+            as_text(dims),
+            seq,
+            source if isinstance(source, int) else source.name,
+        )
+        # Its values have left, whatever the kernel, which may go on below, does with the handle.
+        del source
+        sending.command = None
+        if sending.waiter is None:
+            sending.ended = True
+        else:
+            self._release(sending, span, "send", now_ps)
+
+    def _passed(self, sending: Sending, message: Message, passed_ps: Ps) -> None:
+        """The last byte of a message passes PE_DMA then, now or later: its slot is read, and its place free."""
+        if self._places is not None:
+            wire_bytes = self._sip.wire_format.message_bytes(len(message.data))
+            self._places.passes(passed_ps, drain_ps(wire_bytes, self._dma_bps))
+        if not sending.reads:
+            return
+        read = self._span(self.name, PASS, message.sent_ps, passed_ps, message.span)
+        reads, sending.reads = sending.reads, ()
+        for slot in reads:
+            self.release_slot(slot, read, read_ps=passed_ps)
+
+    def _trace(self, what: str, now_ps: Ps, queue: QueuePair, nbytes: int, command: Sending | Receiving) -> None:
+        done = *self.place, now_ps, what, queue.direction, nbytes
+        assert self._recorder.tracer is not None
+        self._recorder.tracer(TraceLine(*done, self._pe.run, command.start_ps, queue.peer_name, command.phase))
 
     def _serve_sends(self, queue: QueuePair, cause: int) -> None:
         queue.sender_wakes = False
         while queue.sends and not queue.is_full:
-            send = queue.sends.popleft()
+            sending = queue.sends.popleft()
             try:
-                self._send_now(queue, send, cause)
+                self._send_now(queue, sending, cause)
             except AhbmError as error:
-                send.fail(error)
+                sending.fail(error)
         queue.sender_since_ps = self._engine.now_ps
 
     def _serve_any(self, cause: int) -> None:
@@ -316,10 +441,10 @@ class PeIpcq:
             if direction is None:
                 break
             self._in_use.last_polled_dir = direction
-            receive = self._any_receivers.popleft()
-            receive.cause = cause
-            receive.waits(self.queues[direction].recv_wait)
-            self.post(direction, receive)
+            receiving = self._any_receivers.popleft()
+            receiving.cause = cause
+            receiving.waits(self.queues[direction].recv_wait)
+            self._post(direction, receiving)
         self._any_since_ps = self._engine.now_ps
 
     def _next_direction(self) -> str | None:
@@ -342,7 +467,7 @@ class PeIpcq:
         while queue.posted and not queue.is_empty and not queue.blocked:
             if self._blocks_until_seen(queue, cause):
                 return
-            self.slots.take(queue, queue.posted.popleft(), cause)
+            self._take(queue, queue.posted.popleft(), cause)
         if self._any_receivers and not self._any_wakes and self._may_serve_any(queue):
             self._any_wakes = True
             begin = self._any_since_ps, self._any_receivers[0].cause
@@ -368,14 +493,14 @@ class PeIpcq:
         self._wake(partial(self._deliver_first, queue), begin, cause)
         return True
 
-    def _is_timed_ahead(self, receive: ReceiveRequest) -> bool:
+    def _is_timed_ahead(self, receiving: Receiving) -> bool:
         """Whether a receive can be done in this step though it is still being issued: only its credit takes time."""
-        is_copied = receive.copy_to is not None or self._latch is not None
-        return not is_copied or receive.start_ps <= self._engine.now_ps
+        is_copied = receiving.command.copy_to is not None or self._latch is not None
+        return not is_copied or receiving.start_ps <= self._engine.now_ps
 
     def _deliver_first(self, queue: QueuePair, cause: int) -> None:
         queue.blocked = False
-        self.slots.take(queue, queue.posted.popleft(), cause)
+        self._take(queue, queue.posted.popleft(), cause)
         self._deliver(queue, cause)
 
     def _wake(self, serve: Callable[[int], None], begin: tuple[int, int], cause: int) -> None:
@@ -394,3 +519,186 @@ class PeIpcq:
         polls = self._backpressure.polls
         name, facts = (POLL, begin) if polls else (WAKEUP, ())
         serve(self._span(self.name, name, event_ps, self._engine.now_ps, cause, *facts))
+
+    # --- slots, from the step in which a message is taken until the credit is returned
+
+    def _take(self, queue: QueuePair, receiving: Receiving, cause: int) -> None:
+        """Take the next message, which may be of another size or type; its slot is freed when its bytes were read
+        (``latch``, see :mod:`sipsim.chips.ahbm.ipcq.messages`).
+        """
+        slot_pa, message = queue.next_rx_slot_pa(), queue.messages.pop(queue.taken)
+        nbytes = len(message.data)
+        data = self._memory.read(slot_pa, nbytes)
+        if self._checker is not None:
+            self._checker.taken(self.place, queue, data)
+        taken = TakenSlot(queue.direction, queue.taken, slot_pa, nbytes)
+        queue.taken += 1
+        queue.in_use.append(taken)
+        dtype, shape, sender, call = message.dtype, message.shape, message.src_sip, message.call
+        receiving.value = Received(queue.direction, slot_pa, queue.taken, data, dtype, shape, sender, call)
+        receiving.error = self._mistake(receiving, receiving.value)
+        copy_to = receiving.command.copy_to
+        if copy_to is not None and copy_to.nbytes == nbytes:
+            self._copy(taken, receiving, cause)
+        elif self._latch == IN_PLACE:
+            receiving.freed_by, receiving.freed_ps = cause, self._engine.now_ps
+            receiving.slot, taken.handle = taken, receiving.command.result.name
+            self._received(receiving)
+        elif self._latch == COPY:
+            self._copy(taken, receiving, cause)
+        else:
+            self._free(taken, receiving, cause)
+
+    def _mistake(self, receiving: Receiving, received: Received) -> AhbmError | None:
+        """The error of a message that is not what its receive expects; None if it is."""
+        kind, dims = receiving.command.dtype, receiving.command.dims
+        if received.call != receiving.call and received.call and receiving.call:
+            return _other_call(self.place[0], receiving.call, received)
+        is_equal = not self._is_strict or (received.dtype, received.shape) == (kind.name, dims)
+        if is_equal and len(received.data) == math.prod(dims) * kind.itemsize:
+            return None
+        return _mismatch(receiving.command, received)
+
+    def _copy(self, taken: TakenSlot, receiving: Receiving, cause: int) -> None:
+        """Copy a message, to its receive's destination or to the PE's TCM; then its slot is free."""
+        queue, taken_ps, dma = self.every[taken.direction], self._engine.now_ps, self._pe.dma
+        slot_pa, nbytes, copy_to = taken.slot_pa, taken.nbytes, receiving.command.copy_to
+        queue.blocked = True
+        if copy_to is None:
+            tcm_pa = receiving.command.result.tcm_pa
+            name, address = "latch", dma.tcm.address if tcm_pa is None else tcm_pa
+        else:
+            name, address = "copy", copy_to.address
+
+        def copied() -> None:
+            queue.blocked = False
+            copy = self._span(self.name, name, taken_ps, self._engine.now_ps, cause, slot_pa, address, nbytes)
+            self._free(taken, receiving, copy)
+            self._deliver(queue, copy)
+
+        if copy_to is None:
+            dma.latch(slot_pa, address, nbytes, copied)
+        else:
+            dma.copy(slot_pa, address, self._memory.read(slot_pa, nbytes), copied)
+
+    def _free(self, taken: TakenSlot, receiving: Receiving, cause: int) -> None:
+        """The bytes of a message were read for its receive."""
+        now_ps = self._engine.now_ps
+        if receiving.start_ps > now_ps:
+            receiving.freed_by, receiving.freed_ps = receiving.cause, receiving.start_ps
+        else:
+            receiving.freed_by, receiving.freed_ps = cause, now_ps
+        self._was_read(taken, receiving.freed_by, receiving.freed_ps, partial(self._received, receiving))
+
+    def _received(self, receiving: Receiving) -> None:
+        """A receive ends: its handle stands for the slot, or the slot was freed and its credit has been emitted since.
+
+        The op log has receives in the order in which they end.
+        """
+        received, (_, dims, dtype, copy_to, result) = receiving.value, receiving.command
+        direction, nbytes, now_ps = received.direction, len(received.data), self._engine.now_ps
+        queue = self.every[direction]
+        if self._recorder.tracer is not None:
+            self._trace("recv", now_ps, queue, nbytes, receiving)
+        if receiving.error is None:
+            result.array = np.frombuffer(received.data, dtype.numpy).reshape(dims)
+            result.in_slot = receiving.slot
+            if copy_to is None and queue.has_far_ring and self._latch != COPY:
+                result.slot_pa = received.slot_pa
+            if self._feed is not None:
+                self._feed.result(result)
+        self._log(
+            RECV,
+            receiving.start_ps,
+            now_ps,
+            self._pe.cube,
+            self._pe.pe,
+            RETURN_SLOT if copy_to is None else COPY_TO_DST,
+            queue.peer_name,
+            self._here,
+            queue.peer.buffer_kind,
+            received.slot_pa,
+            nbytes,
+            direction,
+            dtype.name,
+            as_text(dims),
+            received.consumer_seq,
+            result.name,
+            NO_ADDRESS if copy_to is None else copy_to.address,
+        )
+        facts = direction, received.consumer_seq - 1, receiving.cause
+        span = self._span(self.name, "recv", receiving.freed_ps, now_ps, receiving.freed_by, *facts)
+        del result
+        receiving.command = None
+        self._release(receiving, span, "recv", now_ps)
+
+    def release_slot(
+        self,
+        taken: TakenSlot,
+        cause: int,
+        emitted: Callable[[], None] = nothing,
+        unread: bool = False,
+        read_ps: Ps | None = None,
+    ) -> None:
+        """A handle stands for its slot no more, by span ``cause``: its bytes are read now or at ``read_ps``, or nobody
+        will read them.
+
+        ``emitted`` is called when the credit has been emitted, or waits for a slot before this one.
+        """
+        if taken.read_ps is not None:
+            emitted()
+            return
+        self._was_read(taken, cause, self._engine.now_ps if read_ps is None else read_ps, emitted, unread=unread)
+
+    def release_all(self, cause: int) -> None:
+        """The kernel has ended: what it still uses in place is released."""
+        for queue in self.every.values():
+            for taken in [each for each in queue.in_use if each.handle]:
+                self.release_slot(taken, cause, unread=True)
+
+    def _was_read(
+        self, taken: TakenSlot, cause: int, read_ps: Ps, emitted: Callable[[], None], unread: bool = False
+    ) -> None:
+        """A slot is read at ``read_ps``, now or later. Those up to the first whose reading is not known are freed when
+        the last of them is read.
+        """
+        queue, taken.read_ps, taken.read_by = self.every[taken.direction], read_ps, cause
+        if self._checker is not None:
+            self._checker.read(self.place, queue, taken, unread)
+        before, freed_ps, freed_by = queue.my_tail, queue.freed_ps, queue.freed_by
+        while queue.in_use and (last_ps := queue.in_use[0].read_ps) is not None:
+            freed = queue.in_use.popleft()
+            if last_ps >= freed_ps:
+                freed_ps, freed_by = last_ps, freed.read_by
+            queue.my_tail += 1
+            if self._checker is not None:
+                self._checker.freed(self.place, queue)
+        if queue.my_tail == before:
+            emitted()
+            return
+        queue.freed_ps, queue.freed_by = freed_ps, freed_by
+        credit = Credit(
+            queue.my_tail, queue.my_rx_base_pa, *self.place, queue.direction, freed_ps, freed_by, queue.generation
+        )
+        self._credit_return.return_credit(queue, credit, emitted)
+
+
+def _other_call(rank: int, call: str, received: Received) -> CollectiveMismatch:
+    """The error of a message that a rank has sent in another call than the one that its receive belongs to."""
+    theirs, own = differing(received.call, call)
+    return CollectiveMismatch(
+        f"rank {received.src_sip} called {theirs}, rank {rank} called {own}; "
+        f"every rank must make the same calls in the same order",
+        direction=received.direction,
+    )
+
+
+def _mismatch(command: IpcqRecv, received: Received) -> IpcqTypeMismatch:
+    """The error of a message that is not what a receive expects."""
+    kind, dims = command.dtype, command.dims
+    nbytes, arrived = math.prod(dims) * kind.itemsize, len(received.data)
+    return IpcqTypeMismatch(
+        f"recv {received.direction} expects {kind}{list(dims)} ({nbytes} bytes), but the message is "
+        f"{received.dtype}{list(received.shape)} ({arrived} bytes); make send and recv agree",
+        direction=received.direction,
+    )

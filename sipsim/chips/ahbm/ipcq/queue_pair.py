@@ -1,10 +1,51 @@
 """One direction of one PE: a ring to the peer and a ring from it, with the four pointers of ADR-0023 D2."""
 
 from collections import deque
+from collections.abc import Callable
 
 from sipsim.chips.ahbm.address import space_of
-from sipsim.chips.ahbm.ipcq.messages import IpcqInitEntry, Message, ReceiveRequest, SendRequest, TakenSlot
+from sipsim.chips.ahbm.ipcq.messages import IpcqInitEntry, Message, TakenSlot
+from sipsim.chips.ahbm.pe.commands import Completion
+from sipsim.core.task import Task
 from sipsim.records.dump import Waiting
+
+Ps = int
+
+
+class Sending(Completion, kw_only=True):
+    """A send, which waits while the peer's ring is full, and ends when its message leaves; nobody waits for the
+    arrival.
+
+    PE_DMA fetches its bytes from ``read_pa``; None: they are in the PE's TCM, at ``tcm_pa`` if they have an address.
+    ``phase``: that of its kernel.
+    """
+
+    read_pa: int | None
+    tcm_pa: int | None
+    phase: str
+
+
+class Receiving(Completion, kw_only=True):
+    """A receive, which ends when the credit for its slot has been emitted. ``value``: its message, once it is taken.
+
+    ``phase`` and ``call``: those of its kernel. ``waits_since_ps``: since when its kernel waits for it, None while it
+    does not. ``slot``: the one that its handle stands for, if any; else the slot was freed at ``freed_ps`` by span
+    ``freed_by``.
+    """
+
+    now_on_cpu_ps: Callable[[], Ps]
+    phase: str
+    call: str
+    waits_since_ps: Ps | None = None
+    slot: TakenSlot | None = None
+    freed_ps: Ps = 0
+    freed_by: int = 0
+
+    def wait(self, task: Task) -> None:
+        """Its kernel waits from now on."""
+        if not self.ended:
+            self.waits_since_ps = self.now_on_cpu_ps()
+        super().wait(task)
 
 
 def full_name(short_name: str, generation: int) -> str:
@@ -74,11 +115,11 @@ class QueuePair:
         self.taken = self.freed_ps = self.freed_by = 0
         self.in_use: deque[TakenSlot] = deque()
         self.my_head = self.my_tail = self.peer_head_cache = self.peer_tail_cache = 0
-        self.sends: deque[SendRequest] = deque()
+        self.sends: deque[Sending] = deque()
         self.sender_since_ps = 0
         self.sender_wakes = False
         self.blocked = False
-        self.posted: deque[ReceiveRequest] = deque()
+        self.posted: deque[Receiving] = deque()
         self.messages: dict[int, Message] = {}
         self.peer_name = ".".join(map(str, self.peer.place))
         self.send_wait = Waiting("send", (self.direction,))

@@ -7,7 +7,6 @@ What is new is one module: a command, an engine with ``@engine_for(...)`` that t
 performs it, and the fields of its op log record (:func:`sipsim.records.oplog.record_kind`).
 """
 
-from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -26,7 +25,8 @@ from sipsim.records.replay import Feed
 
 Ps = int
 Start = Callable[[Completion], None]
-
+Issue = Callable[[Task], None]
+Take = Callable[[Any], Completion]
 
 Order = Callable[[Sequence[Completion], Completion], bool]
 """Whether an engine may start a command while some before it have not ended."""
@@ -235,17 +235,17 @@ class Units(NamedTuple):
         return cls(TransferUnit(MATH), Unit(GEMM), TransferUnit(FETCH_STORE))
 
 
-class CommandEngine(ABC):
+class CommandEngine:
     """An engine of one PE; it is made at the first command of one of its types.
 
     ``starts_later``: ``take`` may be called before a command starts, which is at its completion's ``start_ps``.
-    ``queue_name``: that of its queue; classes with one name share it. Empty: its commands enter none. ``queue``: None
-    without queues (:class:`EngineQueue`).
+    ``queue_name``: that of its queue; classes with one name share it. Empty: its commands enter none. ``engine_queue``:
+    None without queues (:class:`EngineQueue`).
     """
 
     starts_later: ClassVar[bool] = False
     queue_name: ClassVar[str] = ""
-    queue: EngineQueue | None = None
+    engine_queue: EngineQueue | None = None
 
     def __init__(self, sip: SipParts, pe: PeParts) -> None:
         self._sip = sip
@@ -257,9 +257,13 @@ class CommandEngine(ABC):
         self._name = f"cube{pe.cube}.pe{pe.pe}"
         self._waited_ps = sip.recorder.waited_ps[self._name]
 
-    @abstractmethod
     def take(self, command: Any) -> Completion:
         """Start a command; its completion ends when it has been performed, which may be at once."""
+        raise NotImplementedError
+
+    def accepts(self, _command: type) -> tuple[Issue, Take]:
+        """The steps of commands of a type: :meth:`issue` and :meth:`take`, unless each type has its own."""
+        return self.issue, self.take
 
     @classmethod
     def order(cls, _sip: SipParts) -> Order:
@@ -272,8 +276,8 @@ class CommandEngine(ABC):
         cpu.issue(task)
         if not self.starts_later:
             cpu.catch_up(task)
-        if self.queue is not None:
-            self.queue.admit(task)
+        if self.engine_queue is not None:
+            self.engine_queue.admit(task)
 
     def _delay_ps(self, completion: Completion) -> int:
         """How long it takes until PE_CPU has issued a command."""
@@ -281,10 +285,10 @@ class CommandEngine(ABC):
 
     def _enter(self, completion: Completion, start: Start) -> None:
         """Start a command in its turn: now, or when those before it that it waits for have ended."""
-        if self.queue is None:
+        if self.engine_queue is None:
             start(completion)
         else:
-            self.queue.enter(completion, start)
+            self.engine_queue.enter(completion, start)
 
     def _begin(self, command: Any) -> Completion:
         """The completion of a command that starts now, or when PE_CPU has issued it."""
@@ -300,11 +304,11 @@ class CommandEngine(ABC):
                 if self._pe.room is not None:
                     operand.room = self._pe.room.take(operand.name, operand.nbytes)
 
-    def _was_read(self, completion: Completion, cause: int) -> None:
+    def _free_slots(self, completion: Completion, cause: int) -> None:
         """A command has read all its slots."""
         reads, completion.reads = completion.reads, ()
         for slot in reads:
-            self._pe.ipcq.slots.release(slot, cause)
+            self._pe.ipcq.release_slot(slot, cause)
 
     def now_on_cpu_ps(self) -> int:
         """When PE_CPU has issued what its kernel gave it: the kernel's own time."""
@@ -327,16 +331,16 @@ class CommandEngine(ABC):
     def _end(self, completion: Completion, kind: str, *fields: object) -> None:
         """Record a command that has been performed, as a span and in the op log, and end it."""
         now_ps, start_ps = self._engine.now_ps, completion.start_ps
-        if self.queue is not None and self._sip.checker is not None:
-            self.queue.check_end(completion)
+        if self.engine_queue is not None and self._sip.checker is not None:
+            self.engine_queue.check_end(completion)
         span = self._recorder.span(self._name, kind, start_ps, now_ps, completion.cause, completion.value, *fields)
         if self._feed is not None:
-            if self.queue is not None:
+            if self.engine_queue is not None:
                 self._feed.taken(max(start_ps, completion.taken_ps))
             self.tell(self._feed, completion.command)
         self._log(kind, start_ps, now_ps, self._pe.cube, self._pe.pe, *fields)
         if completion.reads:
-            self._was_read(completion, span)
+            self._free_slots(completion, span)
         # The kernel goes on below: nothing here may still refer to a handle that it drops.
         completion.command = None
         task = completion.waiter
@@ -396,14 +400,14 @@ class CommandEngine(ABC):
             name, facts = self._pe.ipcq.name, completion.value
             now_ps = self._engine.now_ps
             read = self._recorder.span(name, FETCH, completion.start_ps, now_ps, completion.cause, *facts)
-            self._pe.ipcq.slots.release(slot, read)
+            self._pe.ipcq.release_slot(slot, read)
 
 
 ENGINES: TypeRegistry[type[CommandEngine]] = TypeRegistry(
     "command",
     "sipsim.chips.ahbm.pe.math",
     "sipsim.chips.ahbm.pe.dma_engine",
-    "sipsim.chips.ahbm.ipcq.engine",
+    "sipsim.chips.ahbm.ipcq.pe_ipcq",
     "sipsim.chips.ahbm.gemm.engine",
 )
 EngineType = TypeVar("EngineType", bound=type[CommandEngine])
@@ -420,45 +424,6 @@ def engine_for(*commands: type) -> Callable[[EngineType], EngineType]:
     return add
 
 
-class _Engines(dict[type, CommandEngine]):
-    """The engines of one PE, by the type of the command; each is made at its first command."""
-
-    def __init__(self, sip: SipParts, pe: PeParts) -> None:
-        super().__init__()
-        self._parts = sip, pe
-        self._depth = sip.plan.resolved.components.pe_scheduler.queue_depth
-        self._of_kind: dict[type[CommandEngine], CommandEngine] = {}
-        self._queues: dict[str, EngineQueue] = {}
-
-    def __missing__(self, command: type) -> CommandEngine:
-        kind = ENGINES.get(command)
-        if kind not in self._of_kind:
-            engine = self._of_kind[kind] = kind(*self._parts)
-            engine.queue = self._queue(kind)
-        found = self[command] = self._of_kind[kind]
-        return found
-
-    def _queue(self, kind: type[CommandEngine]) -> EngineQueue | None:
-        name, sip = kind.queue_name, self._parts[0]
-        if not name or self._depth is None:
-            return None
-        if name not in self._queues:
-            self._queues[name] = EngineQueue(name, self._depth, sip.engine, kind.order(sip))
-        return self._queues[name]
-
-
-class _Takes(dict[type, Callable[[Any], Completion]]):
-    """``take`` of the engines, by the type of the command."""
-
-    def __init__(self, engines: _Engines) -> None:
-        super().__init__()
-        self._engines = engines
-
-    def __missing__(self, command: type) -> Callable[[Any], Completion]:
-        take = self[command] = self._engines[command].take
-        return take
-
-
 class Scheduler:
     """The commands of one PE.
 
@@ -468,24 +433,46 @@ class Scheduler:
     """
 
     def __init__(self, sip: SipParts, pe: PeParts) -> None:
+        self._sip = sip
         self._pe = pe
-        self._engines = _Engines(sip, pe)
-        self._takes = _Takes(self._engines)
+        self._depth = sip.plan.resolved.components.pe_scheduler.queue_depth
+        self._engines: dict[type[CommandEngine], CommandEngine] = {type(pe.ipcq): pe.ipcq}
+        self._queues: dict[str, EngineQueue] = {}
+        self._accepted: dict[type, tuple[Issue, Take]] = {}
         self._is_in_place = sip.plan.ipcq.latch == IN_PLACE
-        has_queues = sip.plan.resolved.components.pe_scheduler.queue_depth is not None
-        is_free = pe.cpu.is_free_of_cost and not has_queues and pe.room is None
-        self.submit: Callable[[Any], Completion] = self._take if is_free else self._issue
+        is_free = pe.cpu.is_free_of_cost and self._depth is None and pe.room is None
+        self.submit: Take = self._take if is_free else self._issue
 
     def _take(self, command: Any) -> Completion:
-        return self._takes[type(command)](command)
+        kind = type(command)
+        _, take = self._accepted.get(kind) or self._accept(kind)
+        return take(command)
 
     def _issue(self, command: Any) -> Completion:
-        task, engine = self._pe.task, self._engines[type(command)]
+        kind, task = type(command), self._pe.task
+        issue, take = self._accepted.get(kind) or self._accept(kind)
         if self._pe.room is not None:
             self._take_room(self._pe.room, command)
         if task is not None and task.is_current:
-            engine.issue(task)
-        return engine.take(command)
+            issue(task)
+        return take(command)
+
+    def _accept(self, command: type) -> tuple[Issue, Take]:
+        """How the engine of a type of command accepts it. An engine is made at the first command that it takes."""
+        kind = ENGINES.get(command)
+        engine = self._engines.get(kind)
+        if engine is None:
+            engine = self._engines[kind] = kind(self._sip, self._pe)
+        if engine.engine_queue is None and kind.queue_name and self._depth is not None:
+            engine.engine_queue = self._queue(kind, self._depth)
+        accepted = self._accepted[command] = engine.accepts(command)
+        return accepted
+
+    def _queue(self, kind: type[CommandEngine], depth: int) -> EngineQueue:
+        name = kind.queue_name
+        if name not in self._queues:
+            self._queues[name] = EngineQueue(name, depth, self._sip.engine, kind.order(self._sip))
+        return self._queues[name]
 
     def _take_room(self, room: KernelRoom, command: Any) -> None:
         """Room for the result of a command; a message that is used in place needs none."""

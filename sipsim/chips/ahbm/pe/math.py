@@ -109,7 +109,7 @@ class MathEngine(CommandEngine):
         self._fetch(completion, partial(self._work, work))
 
     def _work(self, work: MathWork, completion: Completion) -> None:
-        if self.queue is None:
+        if self.engine_queue is None:
             self._go_over(work, completion)
         else:
             self._pe.units.math.when_free(partial(self._go_over, work, completion))
@@ -122,14 +122,14 @@ class MathEngine(CommandEngine):
         now_ps, start_ps = self._engine.now_ps, self._engine.now_ps + self._delay_ps(completion)
         delay_ps, span_ps = start_ps - now_ps + self._math.overhead_ps, self._math.span_ps(work.nbytes, work.is_special)
         route, ended = self._tcm.operating(work), partial(self._compute, work, start_ps, completion)
-        if self.queue is None:
+        if self.engine_queue is None:
             self._engine.at(now_ps + delay_ps + bottleneck(route.edges, work.nbytes, span_ps).ps, ended)
         else:
             self._pe.dma.operate(route, work.nbytes, delay_ps, span_ps, ended)
 
     def _compute(self, work: MathWork, start_ps: int, completion: Completion) -> None:
         unit, now_ps = self._pe.units.math, self._engine.now_ps
-        if self.queue is None:
+        if self.engine_queue is None:
             unit.count(now_ps - start_ps)
         else:
             unit.end(start_ps, now_ps)
