@@ -12,6 +12,7 @@ from launcher.result.fields import BoundRow, OneAfterAnother, OneMessage, SizePo
 from launcher.supervise.request import Request
 from launcher.supervise.signals import StopSignals
 from sipsim.chips.ahbm import host
+from sipsim.chips.ahbm.address import Block
 from sipsim.chips.ahbm.chip import AhbmChip
 from sipsim.chips.ahbm.costs.probe import Probe, ProbePlan, Ps, gbytes_per_s
 from sipsim.chips.ahbm.ipcq.credits import PIGGYBACK
@@ -75,7 +76,7 @@ class ProbeRun:
         ring = sip.pe(dst.cube, dst.pe).ipcq.queues[self._plan.way.reverse]
         began_ps = sip.engine.now_ps
         dma = sip.pe(src.cube, src.pe).dma
-        dma.write(ring.my_rx_base_pa, bytes(nbytes), lambda: ended.append(sip.engine.now_ps))
+        dma.write(Block.piece(ring.my_rx_base_pa, nbytes), bytes(nbytes), lambda: ended.append(sip.engine.now_ps))
         sip.engine.run_before(None, 10**6)
         return self._plan.issue_ps + ended[0] - began_ps
 

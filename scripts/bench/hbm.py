@@ -21,9 +21,9 @@ import random
 import statistics
 from typing import Any, NamedTuple
 
+from sipsim.chips.ahbm.address import Block
 from sipsim.chips.ahbm.memory.hbm import HbmController
 from sipsim.chips.ahbm.memory.presets import BURST_BYTES, PSEUDO_CHANNELS, presets
-from sipsim.chips.ahbm.memory.store import Block
 from sipsim.config.schema import MemoryCost
 from sipsim.core.engine import Engine
 from sipsim.core.units import PS_PER_NS, ns_to_ps, ps_to_ns

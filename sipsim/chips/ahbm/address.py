@@ -63,6 +63,59 @@ class PePlace(NamedTuple):
     pe: int
 
 
+class Block(NamedTuple):
+    """A block in memory, such as a tile of a matrix: ``rows`` rows of ``row_bytes`` each, at equal distances.
+
+    The first row is at ``address``; from row to row are ``pitch`` bytes, at least ``row_bytes``. The bytes of a block
+    are those of its rows, one after the other.
+    """
+
+    address: int
+    rows: int
+    row_bytes: int
+    pitch: int
+
+    @classmethod
+    def piece(cls, address: int, nbytes: int) -> "Block":
+        """One piece of memory."""
+        return cls(address, 1, nbytes, nbytes)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all rows."""
+        return self.rows * self.row_bytes
+
+    @property
+    def reach_bytes(self) -> int:
+        """From the first to the last byte."""
+        return (self.rows - 1) * self.pitch + self.row_bytes
+
+    @property
+    def is_contiguous(self) -> bool:
+        """Whether it is one piece of memory."""
+        return self.rows == 1 or self.pitch == self.row_bytes
+
+    @property
+    def joined(self) -> "Block":
+        """The same bytes as one row, if they are one piece of memory."""
+        return Block.piece(self.address, self.nbytes) if self.is_contiguous else self
+
+    @property
+    def addresses(self) -> range:
+        """The first byte of each row."""
+        return range(self.address, self.address + self.rows * self.pitch, self.pitch)
+
+    def meets(self, other: "Block") -> bool:
+        """Whether some byte is in both."""
+        few, many = (self, other) if self.rows < other.rows else (other, self)
+        return any(many._has_some_of(address, few.row_bytes) for address in few.addresses)
+
+    def _has_some_of(self, address: int, nbytes: int) -> bool:
+        """Whether a piece meets a row: the first row that ends behind the begin of the piece begins before its end."""
+        row = max((address - self.address - self.row_bytes) // self.pitch + 1, 0)
+        return row < self.rows and self.address + row * self.pitch < address + nbytes
+
+
 class PhysAddr(NamedTuple):
     """A byte in one memory of the system."""
 

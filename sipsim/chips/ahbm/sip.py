@@ -42,7 +42,6 @@ from sipsim.core.session import Session
 from sipsim.core.task import MakeTask, Task
 from sipsim.core.units import BYTES_PER_KIB
 from sipsim.fabric.buffered.ports import buffers_of
-from sipsim.fabric.graph import Node
 from sipsim.fabric.links.kind import LinkCredit
 from sipsim.fabric.links.network import Deliveries, Interface, TakeControl
 from sipsim.fabric.open import open_fabric
@@ -59,11 +58,11 @@ class Pe(PeParts):
         self.cube = cube
         self.pe = pe
         self.number_handle = sip.handle_numbers[cube, pe].__next__
-        components, node = sip.plan.resolved.components, Node("pe", cube, pe)
+        components = sip.plan.resolved.components
         # Without channels of their own, stores are in the train of messages, which leave one at a time.
         stores = components.pe_dma.outstanding_stores if sip.plan.ipcq.virtual_channels else 1
-        self.dma = PeDma(sip, node, "dma", stores)
-        self.gemm_dma = PeDma(sip, node, "gemm", components.pe_gemm.outstanding_stores)
+        self.dma = PeDma(sip, self, "dma", stores)
+        self.gemm_dma = PeDma(sip, self, "gemm", components.pe_gemm.outstanding_stores)
         self.task = self.run = None
         mmu, table = components.pe_mmu, sip.page_table
         self.mmu = None if mmu is None or table is None else PeMmu(self, mmu, table)

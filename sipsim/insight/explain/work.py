@@ -59,7 +59,7 @@ from sipsim.chips.ahbm.ipcq.records import RELEASE
 from sipsim.chips.ahbm.memory.mmu import TLB_MISS
 from sipsim.chips.ahbm.pe.commands import MathWork, Piece
 from sipsim.chips.ahbm.pe.cpu import ISSUE
-from sipsim.chips.ahbm.pe.dma_engine import READ, READ_BLOCK, WRITE, WRITE_BLOCK
+from sipsim.chips.ahbm.pe.dma import READ, READ_BLOCK, WRITE, WRITE_BLOCK
 from sipsim.chips.ahbm.pe.math import CAST, DELAY, MAKE, MATH, REARRANGE, REDUCE, VIEWS
 from sipsim.chips.ahbm.plan import Plan
 from sipsim.fabric.graph import Node

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hardware import Bench, hbm, pair_bench, tcm
+from hardware import Bench, hbm, pair_bench, refuse_late, tcm
 from pair_times import (
     IPCQ_PS,
     PE_PS,
@@ -25,8 +25,8 @@ from pair_times import (
     store_ps,
 )
 
+from sipsim.chips.ahbm.address import Block
 from sipsim.chips.ahbm.pe.commands import Completion, DmaRead, MathOp
-from sipsim.chips.ahbm.pe.dma import PeDma
 from sipsim.chips.ahbm.pe.engine import EngineQueue
 from sipsim.chips.ahbm.tl.language import TL
 from sipsim.chips.ahbm.tl.values import TensorHandle
@@ -155,9 +155,8 @@ def test_an_engine_executes_its_queue_in_order() -> None:
 
 def two_loads(tl: TL) -> None:
     """From HBM, and then from the TCM, which takes less time."""
-    given = [
-        tl._submit(DmaRead(address, 64, (16,), F32, TensorHandle(tl, None, F32))) for address in (hbm(0, 0), tcm(0, 0))
-    ]
+    blocks = Block.piece(hbm(0, 0), 64), Block.piece(tcm(0, 0), 64)
+    given = [tl._submit(DmaRead(block, (16,), F32, TensorHandle(tl, None, F32))) for block in blocks]
     given[1].wait(tl._task())
     assert given[0].ended
 
@@ -172,9 +171,8 @@ def test_loads_and_stores_of_a_kernel_are_under_way_until_they_end() -> None:
     """In any order, and also with an error: a product would share PE_DMA with one that is gone for ever."""
     dma = bench_with(0).sip.pe(0, 0).dma
     assert not dma.has_kernel_commands
-    first, second = Completion(None, 0), Completion(None, 0)
-    dma.given(first)
-    dma.given(second)
+    command: Any = None
+    first, second = dma._given(command), dma._given(command)
     second.end()
     assert dma.has_kernel_commands
     first.fail(MemoryAccessError("there is none"))
@@ -222,7 +220,7 @@ def test_a_command_that_cannot_start_ends_with_its_error_and_the_queue_goes_on(
     loads: int, depth: int, behind: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An error that is found when its turn comes: its own wait raises it, and no other command's."""
-    monkeypatch.setattr(PeDma, "check", lambda *_: None)
+    refuse_late(monkeypatch)
     bench = bench_with(0, depth, pe_dma__outstanding_loads=loads)
     errors: list[str] = []
 
@@ -230,7 +228,7 @@ def test_a_command_that_cannot_start_ends_with_its_error_and_the_queue_goes_on(
         task = tl._task()
 
         def given(address: int) -> Completion:
-            return tl._submit(DmaRead(address, 64, (16,), F32, TensorHandle(tl, None, F32)))
+            return tl._submit(DmaRead(Block.piece(address, 64), (16,), F32, TensorHandle(tl, None, F32)))
 
         ahead = [given(hbm(0, 0)) for _ in range(behind)]
         refused, after = given(ABROAD), [given(hbm(0, 0)) for _ in range(2)]

@@ -1,10 +1,9 @@
 """``tl.store_async``: the kernel goes on, its end waits, and the bytes are those of the call."""
 
 import pytest
-from hardware import Bench, hbm, pair_bench, tcm
+from hardware import Bench, hbm, pair_bench, refuse_late, tcm
 from pair_times import load_ps, math_ps, put, run_pair, store_ps
 
-from sipsim.chips.ahbm.pe.dma import PeDma
 from sipsim.chips.ahbm.tl.language import TL
 from sipsim.core.errors import KernelError, MemoryAccessError
 
@@ -71,7 +70,7 @@ def test_only_a_handle_can_be_stored() -> None:
 @pytest.mark.parametrize("more", [0, 3])
 def test_the_error_of_a_store_is_raised_once(is_waited_for: bool, more: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that is found after the store was given: where the kernel waits for it, or at the kernel's end."""
-    monkeypatch.setattr(PeDma, "check", lambda *_: None)
+    refuse_late(monkeypatch)
     bench = pair_bench({"pe_scheduler.queue_depth": 16})
     put(bench, tcm(0, 0), range(16), "<i4")
 

@@ -12,8 +12,7 @@ import pytest
 from hardware import Bench, hbm, pair_bench, tcm
 from pair_times import drain_ps, load_ps, put, run_pair, store_ps
 
-from sipsim.chips.ahbm.address import PhysAddr
-from sipsim.chips.ahbm.memory.store import Block
+from sipsim.chips.ahbm.address import Block, PhysAddr
 from sipsim.chips.ahbm.tl.language import TL
 from sipsim.chips.ahbm.tl.values import TensorHandle
 from sipsim.chips.config import load

@@ -7,11 +7,14 @@ to the end. A kernel on it is a function of ``tl``.
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import pytest
+
 from sipsim.chips.ahbm.address import PePlace, PhysAddr
 from sipsim.chips.ahbm.collectives.neighbours import NeighbourTable
 from sipsim.chips.ahbm.collectives.settings import effective_ipcq
 from sipsim.chips.ahbm.ipcq.pe_ipcq import PeIpcq
 from sipsim.chips.ahbm.ipcq.queue_pair import QueuePair
+from sipsim.chips.ahbm.pe.dma import PeDma
 from sipsim.chips.ahbm.plan import Plan
 from sipsim.chips.ahbm.sip import Sip
 from sipsim.chips.ahbm.system import System
@@ -143,6 +146,22 @@ def hbm(cube: int, offset: int, pe: int = 0, sip: int = 0) -> int:
 def tcm(cube: int, offset: int, pe: int = 0, sip: int = 0) -> int:
     """A physical address in the TCM of a PE."""
     return PhysAddr(sip, cube, pe, "tcm", offset).encode()
+
+
+def refuse_late(patch: pytest.MonkeyPatch) -> None:
+    """An address on another SIP is refused when its transfer starts, not when its command is given."""
+    memory_at = PeDma._memory_at
+
+    def late(transfer: Callable[..., None]) -> Callable[..., None]:
+        def start(dma: PeDma, *arguments: Any) -> None:
+            memory_at(dma, arguments[-1].command.block.address)
+            transfer(dma, *arguments)
+
+        return start
+
+    for name in ("_load", "_store"):
+        patch.setattr(PeDma, name, late(getattr(PeDma, name)))
+    patch.setattr(PeDma, "_memory_at", lambda dma, at: memory_at(dma, hbm(0, 0) if PhysAddr.decode(at).sip else at))
 
 
 def _no_peer(dst: int, packet: object) -> None:

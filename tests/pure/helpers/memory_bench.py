@@ -6,7 +6,7 @@ PE 0 is 3 + 5 + 17 ns from the memories of its cube, either way; PE 1 is a route
 
 from hardware import ONE_SIP, Bench, WiredPlan, config
 
-from sipsim.chips.ahbm.address import PePlace, PhysAddr
+from sipsim.chips.ahbm.address import Block, PePlace, PhysAddr
 
 SETTINGS: dict[str, object] = {
     **ONE_SIP,
@@ -35,12 +35,13 @@ def at(space: str, offset: int = 0, pe: int = 0, cube: int = 0) -> int:
 def reads(made: Bench, address: int, nbytes: int, pe: int = 0) -> list[int]:
     """Where the end of a read that starts now will be noted."""
     ends: list[int] = []
-    made.sip.pe(0, pe).dma.read(address, nbytes, lambda data: ends.append(made.engine.now_ps))
+    made.sip.pe(0, pe).dma.read(Block.piece(address, nbytes), lambda data: ends.append(made.engine.now_ps))
     return ends
 
 
 def writes(made: Bench, address: int, nbytes: int, pe: int = 0, cube: int = 0) -> list[int]:
     """Where the end of a write that starts now will be noted; each byte is the PE's number and one."""
     ends: list[int] = []
-    made.sip.pe(cube, pe).dma.write(address, bytes([pe + 1]) * nbytes, lambda: ends.append(made.engine.now_ps))
+    dma, block = made.sip.pe(cube, pe).dma, Block.piece(address, nbytes)
+    dma.write(block, bytes([pe + 1]) * nbytes, lambda: ends.append(made.engine.now_ps))
     return ends

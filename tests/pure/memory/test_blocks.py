@@ -3,8 +3,7 @@
 import pytest
 from hardware import Bench, WiredPlan, config
 
-from sipsim.chips.ahbm.address import PhysAddr
-from sipsim.chips.ahbm.memory.store import Block
+from sipsim.chips.ahbm.address import Block, PhysAddr
 from sipsim.core.errors import MemoryAccessError
 from sipsim.fabric.graph import Node
 
@@ -48,7 +47,7 @@ def at(space: str, offset: int = 0) -> int:
 
 def read_ps(made: Bench, block: Block) -> int:
     found: list[tuple[int, bytes]] = []
-    made.sip.pe(0, 0).dma.read_block(block, lambda data: found.append((made.engine.now_ps, data)))
+    made.sip.pe(0, 0).dma.read(block, lambda data: found.append((made.engine.now_ps, data)))
     made.run()
     [(end_ps, data)] = found
     assert len(data) == block.nbytes
@@ -57,7 +56,7 @@ def read_ps(made: Bench, block: Block) -> int:
 
 def write_ps(made: Bench, block: Block) -> int:
     ends: list[int] = []
-    made.sip.pe(0, 0).dma.write_block(block, bytes(block.nbytes), lambda: ends.append(made.engine.now_ps))
+    made.sip.pe(0, 0).dma.write(block, bytes(block.nbytes), lambda: ends.append(made.engine.now_ps))
     made.run()
     [end_ps] = ends
     return end_ps
@@ -111,9 +110,9 @@ def test_a_block_in_one_piece_takes_what_the_piece_does(
 ) -> None:
     ends: list[int] = []
     made, other = bench(settings), bench(settings)
-    made.sip.pe(0, 0).dma.read(at(space), 4096, lambda _: ends.append(made.engine.now_ps))
+    made.sip.pe(0, 0).dma.read(Block.piece(at(space), 4096), lambda _: ends.append(made.engine.now_ps))
     made.run()
-    other.sip.pe(0, 0).dma.write(at(space), bytes(4096), lambda: ends.append(other.engine.now_ps))
+    other.sip.pe(0, 0).dma.write(Block.piece(at(space), 4096), bytes(4096), lambda: ends.append(other.engine.now_ps))
     other.run()
     block = Block(at(space), rows, row_bytes, pitch)
     assert [read_ps(bench(settings), block), write_ps(bench(settings), block)] == ends
@@ -141,10 +140,10 @@ def test_bytes_are_gathered_and_scattered() -> None:
     made.sip.memory.write(at("hbm", 65_500), pattern)
     found: list[bytes] = []
     dma = made.sip.pe(0, 0).dma
-    dma.read_block(Block(at("hbm", 65_510), 3, 20, 60), found.append)
+    dma.read(Block(at("hbm", 65_510), 3, 20, 60), found.append)
     made.run()
     assert found == [pattern[10:30] + pattern[70:90] + pattern[130:150]]
-    dma.write_block(Block(at("sram", 65_530), 3, 20, 60), found[0], lambda: None)
+    dma.write(Block(at("sram", 65_530), 3, 20, 60), found[0], lambda: None)
     made.run()
     expected = bytearray(160)
     for row in range(3):
@@ -158,9 +157,9 @@ def test_a_block_ends_within_its_memory(is_read: bool) -> None:
     made = bench({**FAST, "cube.hbm_MiB_per_pe": 1})
     dma, block = made.sip.pe(0, 0).dma, Block(at("hbm", (1 << 20) - 256), 3, 64, 128)
     if is_read:
-        dma.read_block(block, lambda _: None)
+        dma.read(block, lambda _: None)
     else:
-        dma.write_block(block, bytes(192), lambda: None)
+        dma.write(block, bytes(192), lambda: None)
     with pytest.raises(MemoryAccessError, match=r"^320 bytes at .* are outside its memory of 1048576 bytes$"):
         made.run()
     assert made.sip.memory.read(at("hbm", (1 << 20) - 256), 256) == bytes(256)

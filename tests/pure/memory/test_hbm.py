@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from memory_bench import at, memory_bench, reads, writes
 
+from sipsim.chips.ahbm.address import Block
 from sipsim.chips.ahbm.memory.hbm import HbmController, Mapping
 from sipsim.chips.ahbm.memory.ports import Reading, Wait
 from sipsim.chips.ahbm.memory.presets import BURST_BYTES, presets
-from sipsim.chips.ahbm.memory.store import Block
 from sipsim.config.schema import MemoryCost
 from sipsim.core.engine import Engine
 from sipsim.fabric.graph import Node, Route

@@ -6,6 +6,7 @@ import pytest
 from hardware import ONE_SIP, Bench, WiredPlan, config
 from memory_bench import at, memory_bench, reads, writes
 
+from sipsim.chips.ahbm.address import Block
 from sipsim.chips.ahbm.memory.ports import FIXED_LATENCY
 from sipsim.fabric.graph import Node
 
@@ -188,7 +189,7 @@ def test_a_read_finds_what_was_written_before_its_first_byte_leaves() -> None:
     made = bench(slow_hbm(8))
     made.sip.memory.write(at("hbm"), b"\1" * 512)
     found: list[bytes] = []
-    made.sip.pe(0, 0).dma.read(at("hbm"), 512, found.append)
+    made.sip.pe(0, 0).dma.read(Block.piece(at("hbm"), 512), found.append)
     made.engine.at(SHORT_PS + 39_999, lambda: made.sip.memory.write(at("hbm"), b"\2" * 512))
     made.engine.at(SHORT_PS + 40_001, lambda: made.sip.memory.write(at("hbm"), b"\3" * 512))
     made.run()

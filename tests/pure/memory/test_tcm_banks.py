@@ -13,8 +13,7 @@ import pytest
 from hardware import Bench, hbm, pair_bench, tcm
 from pair_times import run_pair
 
-from sipsim.chips.ahbm.address import MIB
-from sipsim.chips.ahbm.memory.store import Block
+from sipsim.chips.ahbm.address import MIB, Block
 from sipsim.chips.ahbm.tl.language import TL
 from sipsim.core.errors import ConfigError
 from sipsim.core.free_blocks import FreeBlocks

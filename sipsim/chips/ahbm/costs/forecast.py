@@ -31,9 +31,7 @@ from sipsim.chips.ahbm.pe.commands import (
     Const,
     Delay,
     DmaRead,
-    DmaReadBlock,
     DmaWrite,
-    DmaWriteBlock,
     IpcqRecv,
     IpcqSend,
     Join,
@@ -233,8 +231,6 @@ class CountingPe:
         self._takes: dict[type, Callable[[Any], Any]] = {
             DmaRead: self._read,
             DmaWrite: self._write,
-            DmaReadBlock: self._read_block,
-            DmaWriteBlock: self._write_block,
             **dict.fromkeys((MathOp, Reduce, Cast, Rearrange, Make), self._math),
             View: self._view,
             Join: self._join,
@@ -296,27 +292,15 @@ class CountingPe:
         self._loop.switch()
 
     def _read(self, command: DmaRead) -> CountedTransfer:
-        address, nbytes, dims, _, result = command
-        return self._load(address, nbytes, dims, result)
-
-    def _read_block(self, command: DmaReadBlock) -> CountedTransfer:
-        return self._load(command.address, command.result_bytes, command.dims, command.result)
-
-    def _load(self, address: int, nbytes: int, dims: tuple[int, ...], result: Handle) -> CountedTransfer:
-        result.array = cast(Array, NoValues(dims, nbytes))
+        block = command.block
+        command.result.array = cast(Array, NoValues(command.dims, block.nbytes))
         self._run.counts["load"] += 1
-        return CountedTransfer(self, self.now_ps + self._run.times.read_ps(self.place, address, nbytes))
+        return CountedTransfer(self, self.now_ps + self._run.times.read_ps(self.place, block.address, block.nbytes))
 
     def _write(self, command: DmaWrite) -> CountedTransfer:
-        return self._store(command.address, command.operand)
-
-    def _write_block(self, command: DmaWriteBlock) -> CountedTransfer:
-        return self._store(command.address, command.operand)
-
-    def _store(self, address: int, operand: Handle) -> CountedTransfer:
         self._run.counts["store"] += 1
-        self._fetch(operand)
-        write_ps = self._run.times.write_ps(self.place, address, operand.nbytes)
+        self._fetch(command.operand)
+        write_ps = self._run.times.write_ps(self.place, command.block.address, command.operand.nbytes)
         return CountedTransfer(self, self.now_ps + write_ps)
 
     def _math(self, command: MathOp | Reduce | Cast | Rearrange | Make) -> Completion:

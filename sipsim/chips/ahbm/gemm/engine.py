@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from sipsim.chips.ahbm.address import Block
 from sipsim.chips.ahbm.gemm import commands as epilogue
 from sipsim.chips.ahbm.gemm.commands import BIAS, Dot, Gemm, Matrix, Step
 from sipsim.chips.ahbm.gemm.pipeline import PARTS, Pipeline, Stages, Times
@@ -21,7 +22,6 @@ from sipsim.chips.ahbm.gemm.tiling import (
     Tiling,
     Tilings,
 )
-from sipsim.chips.ahbm.memory.store import Block
 from sipsim.chips.ahbm.parts import PeParts, SipParts
 from sipsim.chips.ahbm.pe.commands import Completion
 from sipsim.chips.ahbm.pe.engine import CommandEngine, engine_for
@@ -133,7 +133,7 @@ class _Moves:
             self._operands.put(load.operand, load.place, data)
             arrived()
 
-        self._dma.read_block(block, keep)
+        self._dma.read(block, keep)
 
     @property
     def has_others(self) -> bool:
@@ -144,7 +144,7 @@ class _Moves:
         dtype, right = command.dtype.accumulator, place.left + place.columns
         bias = {index: row[place.left : right] for index, row in self._bias.items()}
         values = epilogue.perform(command.epilogue, self._operands.sums(place), dtype, command.out, bias)
-        self._dma.write_block(_block(command.c, place, command.out.itemsize), values.tobytes(), written)
+        self._dma.write(_block(command.c, place, command.out.itemsize), values.tobytes(), written)
 
     def load_row(self, number: int, arrived: Callable[[], None]) -> None:
         index, step = [each for each in enumerate(self._command.epilogue) if each[1].name == BIAS][number]
@@ -155,7 +155,7 @@ class _Moves:
             self._bias[index] = np.frombuffer(data, kind.numpy)
             arrived()
 
-        self._dma.read(step.address, self._command.product.n * kind.itemsize, keep)
+        self._dma.read(Block.piece(step.address, self._command.product.n * kind.itemsize), keep)
 
 
 class _Nothing:

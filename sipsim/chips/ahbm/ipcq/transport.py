@@ -4,12 +4,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
-from sipsim.chips.ahbm.address import PhysAddr, space_of
+from sipsim.chips.ahbm.address import Block, PhysAddr, space_of
 from sipsim.chips.ahbm.ipcq.messages import Credit, CreditMessage, CreditPacket, Message
 from sipsim.chips.ahbm.ipcq.pe_ipcq import PeIpcq
 from sipsim.chips.ahbm.ipcq.queue_pair import QueuePair
 from sipsim.chips.ahbm.memory.ports import MemoryPort
-from sipsim.chips.ahbm.memory.store import Block
 from sipsim.chips.ahbm.parts import SipParts
 from sipsim.chips.ahbm.pe.dma import PeTcm
 from sipsim.fabric.channels import COMM, CREDIT

@@ -14,9 +14,8 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
-from sipsim.chips.ahbm.address import OFFSET_BITS
+from sipsim.chips.ahbm.address import OFFSET_BITS, Block
 from sipsim.chips.ahbm.memory.ports import MEMORY_KINDS, Load, MemoryPort, Refusal
-from sipsim.chips.ahbm.memory.store import Block
 from sipsim.config.document import no_power_of_two
 from sipsim.config.schema import MemoryCost, Positive, Section, TcmCost
 from sipsim.core.engine import Engine

@@ -13,10 +13,9 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 from msgspec import Meta
 
-from sipsim.chips.ahbm.address import MIB, OFFSET_BITS
+from sipsim.chips.ahbm.address import MIB, OFFSET_BITS, Block
 from sipsim.chips.ahbm.memory.ports import MEMORY_KINDS, AccessTerm, Load, MemoryPort, Ps, Reading, Refusal, Wait
 from sipsim.chips.ahbm.memory.presets import BURST_BYTES, PSEUDO_CHANNELS, Preset, presets
-from sipsim.chips.ahbm.memory.store import Block
 from sipsim.config.document import no_power_of_two
 from sipsim.config.schema import MemoryCost, NonNegative, Section, TcmCost
 from sipsim.core.engine import Engine

@@ -13,8 +13,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import msgspec
 
-from sipsim.chips.ahbm.address import TcmMap
-from sipsim.chips.ahbm.memory.store import Block
+from sipsim.chips.ahbm.address import Block, TcmMap
 from sipsim.chips.ahbm.mesh import MemoryPart
 from sipsim.config.schema import MemoryCost, NoParams, Positive, Section, TcmCost
 from sipsim.core.engine import Engine

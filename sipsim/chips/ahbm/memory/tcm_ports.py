@@ -10,10 +10,9 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
-from sipsim.chips.ahbm.address import OFFSET_BITS, Region, TcmMap
+from sipsim.chips.ahbm.address import OFFSET_BITS, Block, Region, TcmMap
 from sipsim.chips.ahbm.memory.banked_sram import BankSet
 from sipsim.chips.ahbm.memory.ports import MEMORY_KINDS, Load, MemoryPort, Refusal
-from sipsim.chips.ahbm.memory.store import Block
 from sipsim.config.schema import MemoryCost, Positive, Section, TcmCost
 from sipsim.core.engine import Engine
 from sipsim.core.units import gbytes_per_s_to_bps

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from sipsim.chips.ahbm.address import Block
 from sipsim.chips.ahbm.ipcq.messages import CopyTo, TakenSlot
 from sipsim.chips.ahbm.pe.tcm import Array, Handle
 from sipsim.core.arithmetic.operations import OPERATIONS
@@ -44,10 +45,9 @@ class Const(NamedTuple):
 
 
 class DmaRead(NamedTuple):
-    """Read a memory into ``result``."""
+    """Read a block of a memory into ``result``."""
 
-    address: int
-    nbytes: int
+    block: Block
     dims: Dims
     dtype: DType
     result: Handle
@@ -55,40 +55,13 @@ class DmaRead(NamedTuple):
     @property
     def result_bytes(self) -> int:
         """Of all that is read."""
-        return self.nbytes
+        return self.block.nbytes
 
 
 class DmaWrite(NamedTuple):
-    """Write the values of ``operand`` to a memory."""
+    """Write the values of ``operand`` to a block of a memory."""
 
-    address: int
-    operand: Handle
-
-
-class DmaReadBlock(NamedTuple):
-    """Read a block of a memory into ``result``: ``rows`` of ``row_bytes``, from row to row ``pitch`` bytes."""
-
-    address: int
-    rows: int
-    row_bytes: int
-    pitch: int
-    dims: Dims
-    dtype: DType
-    result: Handle
-
-    @property
-    def result_bytes(self) -> int:
-        """Of all rows."""
-        return self.rows * self.row_bytes
-
-
-class DmaWriteBlock(NamedTuple):
-    """Write the values of ``operand`` to a block of a memory, as of :class:`DmaReadBlock`."""
-
-    address: int
-    rows: int
-    row_bytes: int
-    pitch: int
+    block: Block
     operand: Handle
 
 

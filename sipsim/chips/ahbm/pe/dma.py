@@ -1,4 +1,4 @@
-"""PE_DMA: the data plane of a PE. It moves bytes between memories over the fabric and knows nothing of queues.
+"""PE_DMA: the loads and stores of a kernel, and the data plane of a PE, which moves bytes between memories.
 
 Reads are a command to the memory, its read latency, and the data back, which leave the memory as they are read. Writes
 are *non-posted*: the data, the memory's write latency, and an acknowledgement over the route back (DESIGN section 5,
@@ -8,28 +8,37 @@ neither waits for the other in PE_DMA, and the fabric arbitrates on shared edges
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, NamedTuple
 
-from sipsim.chips.ahbm.address import PhysAddr
+import numpy as np
+
+from sipsim.chips.ahbm.address import OFFSET_BITS, Block, PhysAddr
 from sipsim.chips.ahbm.memory.ports import MemoryPort, MemoryPorts, Reading
-from sipsim.chips.ahbm.memory.store import Block
-from sipsim.chips.ahbm.parts import SipParts
-from sipsim.chips.ahbm.pe.commands import MathWork
+from sipsim.chips.ahbm.memory.store import MemoryStore
+from sipsim.chips.ahbm.parts import PeParts, SipParts
+from sipsim.chips.ahbm.pe.commands import Completion, DmaRead, DmaWrite, MathWork
+from sipsim.chips.ahbm.pe.engine import CommandEngine, Issue, Order, Take, engine_for
+from sipsim.chips.ahbm.pe.tcm import Array, Handle
+from sipsim.core.dtypes import DTYPES
 from sipsim.core.errors import MemoryAccessError
 from sipsim.fabric.channels import COMM, COMPUTE
 from sipsim.fabric.graph import Node, Route
+from sipsim.records.oplog import as_text, record_kind, shape_of
+from sipsim.records.replay import READ as AS_READ
+from sipsim.records.replay import WRITTEN, Feed, ReplayPe, read_rows, replays, write_rows
 
 Ps = int
 TcmAddress = int | None
 """An address in the TCM; None: the start of the kernel's region, for data that have no address of their own."""
-
-
-class Command(Protocol):
-    """A command under way, until it has ``ended``, with an error or without."""
-
-    ended: bool
+READ = record_kind("dma_read", "addr", "nbytes", "dtype", "shape", "result")
+LOADS_AND_STORES = "PE_DMA"
+"""The queue of loads and stores."""
+WRITE = record_kind("dma_write", "addr", "nbytes", "dtype", "shape", "operand")
+READ_BLOCK = record_kind("dma_read_block", "addr", "nbytes", "rows", "pitch", "dtype", "shape", "result")
+WRITE_BLOCK = record_kind("dma_write_block", "addr", "nbytes", "rows", "pitch", "dtype", "shape", "operand")
+"""Of a block in memory: ``nbytes`` in ``rows`` of equal size, ``pitch`` bytes from row to row."""
 
 
 class PeTcm:
@@ -72,28 +81,118 @@ class PeTcm:
         return self.address if address is None else address
 
 
-class PeDma:
-    """The DMA engine of one PE. Addresses are physical and of this SIP. ``delay_ps`` comes before all else.
+class TransferOrder:
+    """The order of loads and stores: ``loads`` and ``stores`` of them are under way at a time, each from its start to
+    its end, and they may end in any order.
 
-    ``tcm``: the ports of its TCM, which other engines of the PE use, too. ``engine``: the engine of the PE whose
-    transfers these are; ``stores`` of its writes leave at a time on ``vc_compute``.
+    A command waits for one before it that writes bytes which it reads or writes, and for one that reads bytes which it
+    writes. So what a load finds, and what a memory has in the end, does not depend on how many are under way. A store
+    waits for one before it of the same handle that is bringing the handle's values from their slot.
     """
 
-    def __init__(self, sip: SipParts, node: Node, engine: str, stores: int) -> None:
-        self._sip = sip
-        self._node = node
-        self._engine = engine
+    def __init__(self, memory: MemoryStore, loads: int, stores: int) -> None:
+        self._canonical = memory.canonical
+        self._loads = loads
+        self._stores = stores
+
+    def __call__(self, before: Sequence[Completion], completion: Completion) -> bool:
+        if not before:
+            return True
+        operand = _operand(completion)
+        alike = [each for each in before if (_operand(each) is None) == (operand is None)]
+        if len(alike) >= (self._loads if operand is None else self._stores):
+            return False
+        if operand is not None and any(_is_fetching(each, operand) for each in alike):
+            return False
+        block = self._block(completion)
+        others = before if operand is not None else (each for each in before if _operand(each) is not None)
+        return not any(self._block(each).meets(block) for each in others)
+
+    def _block(self, completion: Completion) -> Block:
+        """What a command reads or writes, by the first addresses of its bytes."""
+        block: Block = completion.command.block
+        return block._replace(address=self._canonical(block.address))
+
+
+def _operand(completion: Completion) -> Handle | None:
+    """What a store writes; None of a load."""
+    operand: Handle | None = getattr(completion.command, "operand", None)
+    return operand
+
+
+def _is_fetching(store: Completion, operand: Handle) -> bool:
+    return _operand(store) is operand and (operand.slot_pa is not None or store.value is not None)
+
+
+class Memory(NamedTuple):
+    """A memory as a PE reaches it: its node and port, and the routes there and back; None for the PE's own TCM."""
+
+    node: Node
+    port: MemoryPort
+    forth: Route | None
+    back: Route | None
+
+
+@engine_for(DmaRead, DmaWrite)
+class PeDma(CommandEngine):
+    """The DMA engine of one PE. Addresses are physical and of this SIP. ``delay_ps`` comes before all else.
+
+    A load ends when its last byte has arrived, a store when it has been acknowledged. ``tcm``: the ports of the PE's
+    TCM, which other engines of the PE use, too. ``part``: the engine of the PE whose transfers these are; ``stores`` of
+    its writes leave at a time on ``vc_compute``.
+    """
+
+    starts_later = True
+    queue_name = LOADS_AND_STORES
+
+    def __init__(self, sip: SipParts, pe: PeParts, part: str, stores: int) -> None:
+        super().__init__(sip, pe)
+        self._node = Node("pe", pe.cube, pe.pe)
+        self._part = part
         self._stores = stores
         cost = sip.plan.resolved.components.pe_dma
         self._command_bytes = cost.command_bytes
         self._ack_bytes = cost.ack_bytes
-        self._of_kernel: deque[Command] = deque()
-        self.tcm = PeTcm(sip.sip, sip.memory_ports, node)
+        self._of_kernel: deque[Completion] = deque()
+        self._memories: dict[int, Memory] = {}
+        self.tcm = PeTcm(sip.sip, sip.memory_ports, self._node)
 
-    def given(self, command: Command) -> None:
-        """The kernel has given a load or a store."""
+    @classmethod
+    def order(cls, sip: SipParts) -> Order:
+        cost = sip.plan.resolved.components.pe_dma
+        return TransferOrder(sip.memory, cost.outstanding_loads, cost.outstanding_stores)
+
+    def accepts(self, command: type) -> tuple[Issue, Take]:
+        return self.issue, self.load if command is DmaRead else self.store
+
+    def load(self, command: DmaRead) -> Completion:
+        """Fetch a block to its handle's address in the TCM.
+
+        Raises:
+            MemoryAccessError: for an address that is not in a memory of this SIP.
+        """
+        memory, completion = self._memory_at(command.block.address), self._given(command)
+        self._enter(completion, partial(self._load, memory))
+        return completion
+
+    def store(self, command: DmaWrite) -> Completion:
+        """Write the values of a handle to a block.
+
+        Raises:
+            MemoryAccessError: for an address that is not in a memory of this SIP.
+        """
+        memory, completion = self._memory_at(command.block.address), self._given(command)
+        # Before the claim, which takes the operand out of its slot.
+        source = command.operand.tcm_pa
+        self._claim(completion, command.operand)
+        self._enter(completion, partial(self._fetch, then=partial(self._store, memory, source)))
+        return completion
+
+    def _given(self, command: DmaRead | DmaWrite) -> Completion:
+        completion = self._begin(command)
         self._forget_ended()
-        self._of_kernel.append(command)
+        self._of_kernel.append(completion)
+        return completion
 
     @property
     def has_kernel_commands(self) -> bool:
@@ -105,62 +204,75 @@ class PeDma:
         while self._of_kernel and self._of_kernel[0].ended:
             self._of_kernel.popleft()
 
+    def _load(self, memory: Memory, completion: Completion) -> None:
+        command, loaded, delay_ps = completion.command, partial(self._loaded, completion), self._delay_ps(completion)
+        self._read(memory, command.block, loaded, COMPUTE, delay_ps, command.result.tcm_pa)
+
+    def _loaded(self, completion: Completion, data: bytes) -> None:
+        block, dims, dtype, result = completion.command
+        result.array = np.frombuffer(data, dtype.numpy).reshape(dims)
+        fields = *_place(block), dtype.name, as_text(dims), result.name
+        del result
+        self._end(completion, READ if block.is_contiguous else READ_BLOCK, *fields)
+
+    def _store(self, memory: Memory, source: TcmAddress, completion: Completion) -> None:
+        block, data = completion.command.block, completion.command.operand.array.tobytes()
+        stored = partial(self._stored, completion)
+        self._after(self._delay_ps(completion), partial(self._write, memory, block, data, stored, COMPUTE, source))
+
+    def _stored(self, completion: Completion) -> None:
+        block, operand = completion.command
+        fields = *_place(block), operand.dtype.name, as_text(operand.shape), operand.name
+        del operand
+        self._end(completion, WRITE if block.is_contiguous else WRITE_BLOCK, *fields)
+
+    def _operands(self, command: DmaWrite) -> tuple[Handle, ...]:
+        return (command.operand,)
+
+    def tell(self, feed: Feed, command: DmaRead | DmaWrite) -> None:
+        """Of a store what is in the memory now."""
+        if isinstance(command, DmaWrite):
+            feed.values(self._sip.memory.read_block(command.block))
+        else:
+            super().tell(feed, command)
+
+    # --- transfers of the PE's engines
+
     def check(self, address: int) -> None:
-        """Check that a command of a kernel can start: a refused one takes no place in a queue, and claims no slot.
+        """Check that a transfer can start.
 
         Raises:
             MemoryAccessError: for an address that is not in a memory of this SIP.
         """
         self._memory_at(address)
 
-    def read(
-        self, address: int, nbytes: int, done: Callable[[bytes], None], delay_ps: Ps = 0, tcm_pa: TcmAddress = None
-    ) -> None:
-        """Fetch ``nbytes`` to ``tcm_pa`` in the TCM; ``done(data)`` when all are here. The memory is read when the
-        first byte leaves it.
+    def read(self, block: Block, done: Callable[[bytes], None], delay_ps: Ps = 0, tcm_pa: TcmAddress = None) -> None:
+        """Fetch a block to ``tcm_pa`` in the TCM, by one command and one transfer; ``done(data)`` when all is here. The
+        memory is read when the first byte leaves it.
         """
-        self._read(Block.piece(address, nbytes), done, COMPUTE, delay_ps, tcm_pa)
+        self._read(self._memory_at(block.address), block.joined, done, COMPUTE, delay_ps, tcm_pa)
 
-    def read_block(
-        self, block: Block, done: Callable[[bytes], None], delay_ps: Ps = 0, tcm_pa: TcmAddress = None
-    ) -> None:
-        """Fetch the bytes of a block, by one command and one transfer; else as :meth:`read`.
-
-        A block in one piece takes exactly what :meth:`read` does.
-        """
-        self._read(block.joined, done, COMPUTE, delay_ps, tcm_pa)
-
-    def copy(self, src: int, dst: int, data: bytes, done: Callable[[], None]) -> None:
-        """Move ``data``, the present content of ``src``, to ``dst`` over ``vc_comm``: a read and then a write."""
-        nbytes = len(data)
-        target = Block.piece(dst, nbytes)
-        passed = partial(self._write, target, data, done, COMM, leaves=False)
-        self._read(Block.piece(src, nbytes), lambda _data: passed(), COMM, lands=False)
-
-    def _replies(self, memory_node: Node, vc: int) -> Any:
-        """What a memory sends back to this engine."""
-        return self._sip.fabric.train((memory_node, self._node, self._engine), vc, is_reply=True)
-
-    def write(
-        self, address: int, data: bytes, done: Callable[[], None], delay_ps: Ps = 0, tcm_pa: TcmAddress = None
-    ) -> None:
-        """Write ``data``, from ``tcm_pa`` in the TCM, to ``address``; ``done()`` when the acknowledgement is here."""
-        self.write_block(Block.piece(address, len(data)), data, done, delay_ps, tcm_pa)
-
-    def write_block(
-        self, block: Block, data: bytes, done: Callable[[], None], delay_ps: Ps = 0, tcm_pa: TcmAddress = None
-    ) -> None:
-        """Write ``data`` of the PE to a block, by one transfer; else as :meth:`write`, also in its time if the block is
-        in one piece.
+    def write(self, block: Block, data: bytes, done: Callable[[], None]) -> None:
+        """Write ``data`` of the PE to a block, by one transfer; ``done()`` when the acknowledgement is here.
 
         Raises:
             MemoryAccessError: for an address that is not in a memory of this SIP.
         """
-        self._memory_at(block.address)
-        self._after(delay_ps, lambda: self._write(block.joined, data, done, COMPUTE, tcm_pa))
+        self._write(self._memory_at(block.address), block.joined, data, done, COMPUTE)
+
+    def copy(self, src: int, dst: int, data: bytes, done: Callable[[], None]) -> None:
+        """Move ``data``, the present content of ``src``, to ``dst`` over ``vc_comm``: a read and then a write."""
+        nbytes = len(data)
+        passed = partial(self._write, self._memory_at(dst), Block.piece(dst, nbytes), data, done, COMM, leaves=False)
+        self._read(self._memory_at(src), Block.piece(src, nbytes), lambda _data: passed(), COMM, lands=False)
+
+    def _replies(self, memory: Memory, vc: int) -> Any:
+        """What a memory sends back to this engine."""
+        return self._sip.fabric.train((memory.node, self._node, self._part), vc, is_reply=True)
 
     def _read(
         self,
+        memory: Memory,
         block: Block,
         done: Callable[[bytes], None],
         vc: int,
@@ -169,17 +281,15 @@ class PeDma:
         lands: bool = True,
     ) -> None:
         """``lands``: the bytes are written to the PE's TCM, and do not only pass."""
-        sip, nbytes = self._sip, block.nbytes
-        memory_node, port = self._memory_at(block.address)
-        if memory_node == self._node:
+        sip, nbytes, port = self._sip, block.nbytes, memory.port
+        if memory.forth is None or memory.back is None:
 
             def read_here() -> None:
                 self._within(port.reading(block), nbytes, vc, "reads", lambda: done(sip.memory.read_block(block)))
 
             self._after(delay_ps, read_here)
             return
-        back = sip.graph.route(memory_node, self._node)
-        back = self.tcm.landing(nbytes, back, tcm_pa) if lands else back
+        back = self.tcm.landing(nbytes, memory.back, tcm_pa) if lands else memory.back
 
         def read_out() -> None:
             reading = port.reading(block, back)
@@ -192,12 +302,11 @@ class PeDma:
                 self._after(self.tcm.landed_ps(nbytes) if lands else 0, partial(done, data))
 
             wire_bytes = sip.wire_format.data_bytes(nbytes)
-            train = self._replies(memory_node, vc)
+            train = self._replies(memory, vc)
             sip.fabric.start(train, reading.route, wire_bytes, here, None, reading.span_ps, reading.span_ps)
 
-        forth = sip.graph.route(self._node, memory_node)
-        train = sip.fabric.train((self._node, self._engine, "commands"), vc)
-        sip.fabric.start(train, forth, self._command_bytes, lambda _h, _t: read_out(), None, delay_ps)
+        train = sip.fabric.train((self._node, self._part, "commands"), vc)
+        sip.fabric.start(train, memory.forth, self._command_bytes, lambda _h, _t: read_out(), None, delay_ps)
 
     def latch(self, src: int, dst: int, nbytes: int, done: Callable[[], None]) -> None:
         """The time of a copy of ``nbytes`` at ``src`` to ``dst`` in the PE's TCM, over ``vc_comm``.
@@ -205,16 +314,18 @@ class PeDma:
         Bytes are written as they come, within the TCM too. Where reads and writes share its port, both take it.
         """
         block, tcm = Block.piece(src, nbytes), self.tcm.port
-        if self._memory_at(src)[0] == self._node:
+        memory = self._memory_at(src)
+        if memory.node == self._node:
             target = Block.piece(dst, nbytes)
             copying = Reading(tcm.through(nbytes, (block,), target), tcm.least_read_ps, 0)
             self._within(copying, nbytes, COMM, "copies", lambda: self._after(tcm.written_ps(target), done))
             return
         rest_ps = 0 if tcm.bandwidths else tcm.least_write_ps
-        self._read(block, lambda _data: self._after(rest_ps, done), COMM, tcm_pa=dst)
+        self._read(memory, block, lambda _data: self._after(rest_ps, done), COMM, tcm_pa=dst)
 
     def _write(
         self,
+        memory: Memory,
         block: Block,
         data: bytes,
         done: Callable[[], None],
@@ -223,33 +334,30 @@ class PeDma:
         leaves: bool = True,
     ) -> None:
         """``leaves``: the bytes are read from the PE's TCM, and do not only pass."""
-        sip, nbytes = self._sip, len(data)
-        memory_node, port = self._memory_at(block.address)
+        sip, nbytes, port, back = self._sip, len(data), memory.port, memory.back
 
         def write(then: Callable[[], None]) -> None:
             sip.memory.write_block(block, data)
             then()
 
-        if memory_node == self._node:
+        if memory.forth is None or back is None:
 
             def here() -> None:
                 self._after(port.written_ps(block), partial(write, done))
 
             self._within(Reading(port.writing(block), 0, 0), nbytes, vc, "writes", here)
             return
-        back = sip.graph.route(memory_node, self._node)
 
         def acknowledge() -> None:
-            sip.fabric.start(self._replies(memory_node, vc), back, self._ack_bytes, lambda _h, _t: done())
+            sip.fabric.start(self._replies(memory, vc), back, self._ack_bytes, lambda _h, _t: done())
 
         def arrived(_head_ps: Ps, _tail_ps: Ps) -> None:
             self._after(port.written_ps(block), partial(write, acknowledge))
 
-        forth = sip.graph.route(self._node, memory_node)
-        reading = self.tcm.leaving(nbytes, forth, tcm_pa) if leaves else Reading(forth, 0, 0)
+        reading = self.tcm.leaving(nbytes, memory.forth, tcm_pa) if leaves else Reading(memory.forth, 0, 0)
         route, delay_ps = port.writing(block, reading.route), reading.first_ps + reading.span_ps
         in_flight = self._stores if vc == COMPUTE else 1
-        train = sip.fabric.train((self._node, self._engine), vc, in_flight)
+        train = sip.fabric.train((self._node, self._part), vc, in_flight)
         wire_bytes = sip.wire_format.data_bytes(nbytes)
         sip.fabric.start(train, route, wire_bytes, arrived, None, delay_ps, reading.span_ps)
 
@@ -277,26 +385,70 @@ class PeDma:
         if not route.edges:
             self._after(first_ps + span_ps, done)
             return
-        train = self._sip.fabric.train((self._node, self._engine, what), vc)
+        train = self._sip.fabric.train((self._node, self._part, what), vc)
         self._sip.fabric.start(train, route, nbytes, lambda _h, _t: done(), None, first_ps + span_ps, span_ps)
 
     def _after(self, delay_ps: Ps, action: Callable[[], None]) -> None:
         if delay_ps:
-            engine = self._sip.engine
-            engine.at(engine.now_ps + delay_ps, action)
+            self._engine.at(self._engine.now_ps + delay_ps, action)
         else:
             action()
 
-    def _memory_at(self, address: int) -> tuple[Node, MemoryPort]:
-        place = self._local(address)
-        node = self._sip.graph.node_of(place)
-        return node, self._sip.memory_ports.at(place.space, node)
+    def _memory_at(self, address: int) -> Memory:
+        """The memory of an address, which is decoded once for each memory."""
+        found = self._memories.get(address >> OFFSET_BITS)
+        if found is None:
+            found = self._memories[address >> OFFSET_BITS] = self._reach(address)
+        return found
 
-    def _local(self, address: int) -> PhysAddr:
+    def _reach(self, address: int) -> Memory:
+        sip, here = self._sip, self._node
         try:
             place = PhysAddr.decode(address)
         except ValueError as error:
             raise MemoryAccessError(str(error)) from None
-        if place.sip != self._sip.sip:
+        if place.sip != sip.sip:
             raise MemoryAccessError(f"{place} is on another SIP; tl.load and tl.store reach their own SIP only")
-        return place
+        node = sip.graph.node_of(place)
+        port = sip.memory_ports.at(place.space, node)
+        if node == here:
+            return Memory(node, port, None, None)
+        return Memory(node, port, sip.graph.route(here, node), sip.graph.route(node, here))
+
+
+def _place(block: Block) -> tuple[int, ...]:
+    """The fields of a record that say where a block is."""
+    if block.is_contiguous:
+        return block.address, block.nbytes
+    return block.address, block.nbytes, block.rows, block.pitch
+
+
+@replays(READ, values=AS_READ)
+def replay_read(pe: ReplayPe, address: int, nbytes: int, dtype: str, shape: str, _result: str) -> Array:
+    """What is in the memory."""
+    return np.frombuffer(pe.read(address, nbytes), DTYPES[dtype].numpy).reshape(shape_of(shape))
+
+
+@replays(WRITE, values=WRITTEN)
+def replay_write(pe: ReplayPe, address: int, _nbytes: int, _dtype: str, _shape: str, operand: str) -> Array:
+    """The values of the operand, which are in the memory then."""
+    values = pe.value(operand)
+    pe.write(address, values.tobytes())
+    return values
+
+
+@replays(READ_BLOCK, values=AS_READ)
+def replay_block_read(pe: ReplayPe, *fields: Any) -> Array:
+    """What is in the rows of the block."""
+    address, nbytes, rows, pitch, dtype, shape, _result = fields
+    data = read_rows(pe, address, rows, nbytes // rows, pitch)
+    return np.frombuffer(data, DTYPES[dtype].numpy).reshape(shape_of(shape))
+
+
+@replays(WRITE_BLOCK, values=WRITTEN)
+def replay_block_write(pe: ReplayPe, *fields: Any) -> Array:
+    """The values of the operand, which are in the rows then."""
+    address, nbytes, rows, pitch, _dtype, _shape, operand = fields
+    values = pe.value(operand)
+    write_rows(pe, address, values.tobytes(), nbytes // rows, pitch)
+    return values

@@ -13,6 +13,7 @@ from functools import partial
 from itertools import takewhile
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
+from sipsim.chips.ahbm.address import Block
 from sipsim.chips.ahbm.ipcq.messages import FETCH, IN_PLACE
 from sipsim.chips.ahbm.parts import PeParts, SipParts
 from sipsim.chips.ahbm.pe.commands import Completion, IpcqRecv
@@ -373,7 +374,8 @@ class CommandEngine:
         for at, handle in enumerate(self._operands(completion.command)):
             if handle.slot_pa is not None:
                 fetched = partial(self._fetched, completion, at, handle.slot_pa, then)
-                self._pe.dma.read(handle.slot_pa, handle.nbytes, fetched, self._delay_ps(completion), handle.tcm_pa)
+                slot = Block.piece(handle.slot_pa, handle.nbytes)
+                self._pe.dma.read(slot, fetched, self._delay_ps(completion), handle.tcm_pa)
                 return
             del handle  # the command may end below, and the kernel go on and drop it
         then(completion)
@@ -406,7 +408,7 @@ class CommandEngine:
 ENGINES: TypeRegistry[type[CommandEngine]] = TypeRegistry(
     "command",
     "sipsim.chips.ahbm.pe.math",
-    "sipsim.chips.ahbm.pe.dma_engine",
+    "sipsim.chips.ahbm.pe.dma",
     "sipsim.chips.ahbm.ipcq.pe_ipcq",
     "sipsim.chips.ahbm.gemm.engine",
 )
@@ -436,7 +438,7 @@ class Scheduler:
         self._sip = sip
         self._pe = pe
         self._depth = sip.plan.resolved.components.pe_scheduler.queue_depth
-        self._engines: dict[type[CommandEngine], CommandEngine] = {type(pe.ipcq): pe.ipcq}
+        self._engines: dict[type[CommandEngine], CommandEngine] = {type(part): part for part in (pe.dma, pe.ipcq)}
         self._queues: dict[str, EngineQueue] = {}
         self._accepted: dict[type, tuple[Issue, Take]] = {}
         self._is_in_place = sip.plan.ipcq.latch == IN_PLACE

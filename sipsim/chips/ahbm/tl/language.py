@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import numpy as np
 
-from sipsim.chips.ahbm.address import SPACES, PhysAddr
+from sipsim.chips.ahbm.address import SPACES, Block, PhysAddr
 from sipsim.chips.ahbm.gemm.commands import BIAS, PLAIN, SCALE, Dot, Gemm, Matrix, Step
 from sipsim.chips.ahbm.gemm.tiling import Product
 from sipsim.chips.ahbm.ipcq.messages import CopyTo
@@ -27,9 +27,7 @@ from sipsim.chips.ahbm.pe.commands import (
     Delay,
     Direction,
     DmaRead,
-    DmaReadBlock,
     DmaWrite,
-    DmaWriteBlock,
     IpcqRecv,
     IpcqRelease,
     IpcqSend,
@@ -585,28 +583,26 @@ class TL(HandleOps):
             raise KernelError(f"tl.delay takes a time in ns, from 0 to {LONGEST_DELAY_NS}, not {ns!r}")
         self._submit(Delay(ns_to_ps(ns))).wait(task)
 
-    def _load_command(
-        self, word: str, ptr: int, shape: int | Shape, dtype: object, stride: int | None
-    ) -> DmaRead | DmaReadBlock:
+    def _load_command(self, word: str, ptr: int, shape: int | Shape, dtype: object, stride: int | None) -> DmaRead:
         kind, dims = pointee(ptr, dtype), as_shape(shape)
-        rows = None if stride is None else _rows(word, dims, kind, stride)
-        result = TensorHandle(self, None, kind)
-        if rows is None:
-            nbytes = math.prod(dims) * kind.itemsize
-            return DmaRead(self._translate(as_bytes(ptr), nbytes), nbytes, dims, kind, result)
-        return DmaReadBlock(self._translate(as_bytes(ptr), _reach(*rows)), *rows, dims, kind, result)
+        block = self._block(word, ptr, dims, kind, stride)
+        return DmaRead(block, dims, kind, TensorHandle(self, None, kind))
 
-    def _store_command(self, word: str, ptr: int, value: TensorHandle, stride: int | None) -> DmaWrite | DmaWriteBlock:
+    def _block(self, word: str, ptr: int, dims: Shape, dtype: DType, stride: int | None) -> Block:
+        """Where elements lie at a pointer, one after the other or in rows ``stride`` elements apart."""
+        nbytes = math.prod(dims) * dtype.itemsize
+        rows = (1, nbytes, nbytes) if stride is None else _rows(word, dims, dtype, stride)
+        block = Block(as_bytes(ptr), *rows)
+        return block._replace(address=self._translate(block.address, block.reach_bytes))
+
+    def _store_command(self, word: str, ptr: int, value: TensorHandle, stride: int | None) -> DmaWrite:
         if not isinstance(value, TensorHandle):
             raise KernelError(f"{word} takes an address and a handle, not {type(value).__name__}; {HANDLES}")
         self._check_handle(value, f"{word} takes a handle")
         if isinstance(ptr, Pointer) and ptr.dtype is not value.dtype:
             to = f"write x.to('{ptr.dtype}'), or give int(ptr) to write the bytes as they are"
             raise KernelError(f"{word} of {value!r} to elements of {ptr.dtype}; {to}")
-        rows = None if stride is None else _rows(word, value.shape, value.dtype, stride)
-        if rows is None:
-            return DmaWrite(self._translate(as_bytes(ptr), value.nbytes), value)
-        return DmaWriteBlock(self._translate(as_bytes(ptr), _reach(*rows)), *rows, value)
+        return DmaWrite(self._block(word, ptr, value.shape, value.dtype, stride), value)
 
     def _axis(self, axis: int) -> int:
         self._task()
@@ -1032,9 +1028,9 @@ class TL(HandleOps):
         return result
 
 
-def _rows(word: str, dims: Shape, dtype: DType, stride: object) -> tuple[int, int, int] | None:
-    """Rows, their bytes, and bytes from row to row, of a matrix whose rows are ``stride`` elements apart; None if they
-    are one piece.
+def _rows(word: str, dims: Shape, dtype: DType, stride: object) -> tuple[int, int, int]:
+    """Rows, their bytes, and bytes from row to row, of a matrix whose rows are ``stride`` elements apart; one row if
+    they are one piece.
 
     Raises:
         KernelError: for other than two dimensions, and for rows that overlap.
@@ -1046,12 +1042,9 @@ def _rows(word: str, dims: Shape, dtype: DType, stride: object) -> tuple[int, in
         raise KernelError(
             f"{word}: rows of {columns} elements cannot be stride={stride!r} apart; give {columns} or more"
         )
-    return None if rows == 1 or stride == columns else (rows, columns * dtype.itemsize, stride * dtype.itemsize)
-
-
-def _reach(rows: int, row_bytes: int, pitch: int) -> int:
-    """From the first to the last byte."""
-    return (rows - 1) * pitch + row_bytes
+    if rows == 1 or stride == columns:
+        return 1, rows * columns * dtype.itemsize, rows * columns * dtype.itemsize
+    return rows, columns * dtype.itemsize, stride * dtype.itemsize
 
 
 def run_kernel(kernel: Callable[..., object], args: tuple[object, ...], tl: TL) -> None:

@@ -4,8 +4,8 @@ from typing import Annotated
 
 from msgspec import Meta
 
+from sipsim.chips.ahbm.address import Block
 from sipsim.chips.ahbm.memory.ports import MEMORY_KINDS, MemoryPort, Reading
-from sipsim.chips.ahbm.memory.store import Block
 from sipsim.chips.ahbm.mesh import PARTS, MemoryPart, MemorySection, Site
 from sipsim.config.schema import MemoryCost, Section, TcmCost
 from sipsim.core.engine import Engine
