@@ -21,20 +21,18 @@ AFTER = EventPriority(2)
 Ps = int
 
 
-class Callback(Event):
-    """An event that calls one function. Cheaper than a ``Timeout`` in a process.
+class Callback(list[Callable[[], None] | None]):
+    """An event that calls one function, its only element. Cheaper than a ``Timeout`` in a process.
 
-    Only :meth:`Timeline.run_before` handles it: SimPy's events have a list of callbacks until they are processed.
+    Only :meth:`Timeline.run_before` handles it: SimPy's events have a list of ``callbacks`` until they are processed.
     """
 
-    callbacks = None  # type: ignore[assignment]
-
-    def __init__(self, action: Callable[[], None]) -> None:
-        self.action: Callable[[], None] | None = action
+    __slots__ = ()
+    callbacks = None
 
     def cancel(self) -> None:
         """Do not call it: from now on it is no event, although the queue has it until its time."""
-        self.action = None
+        self[0] = None
 
 
 class Timeline(simpy.Environment):
@@ -44,8 +42,8 @@ class Timeline(simpy.Environment):
         """Call ``action`` at ``time_ps``, which must not be in the past."""
         if time_ps < self._now:
             raise ValueError(f"an event at {time_ps} ps cannot be scheduled at {self._now} ps")
-        callback = Callback(action)
-        heappush(self._queue, (time_ps, priority, next(self._eid), callback))
+        callback, queue = Callback((action,)), self._queue
+        heappush(queue, (time_ps, priority, next(self._eid), callback))  # type: ignore[misc]
         return callback
 
     def next_ps(self) -> Ps | None:
@@ -68,7 +66,7 @@ class Timeline(simpy.Environment):
             now_ps, _, _, event = heappop(queue)
             callbacks: Any = event.callbacks
             if callbacks is None:
-                action = event.action  # type: ignore[attr-defined]
+                action = event[0]  # type: ignore[index]
                 if action is None:
                     continue
                 self._now = clock.now_ps = now_ps  # type: ignore[assignment]
@@ -85,8 +83,8 @@ class Timeline(simpy.Environment):
         return done
 
 
-def _is_cancelled(event: Event) -> bool:
-    return isinstance(event, Callback) and event.action is None
+def _is_cancelled(event: Event | Callback) -> bool:
+    return isinstance(event, Callback) and event[0] is None
 
 
 class Engine:

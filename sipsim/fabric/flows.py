@@ -20,7 +20,7 @@ from sipsim.fabric.buffered.ports import FarBuffers
 from sipsim.fabric.channels import COMPUTE, Arbitration
 from sipsim.fabric.delays import Past
 from sipsim.fabric.graph import Done, Edge, Route, bottleneck
-from sipsim.fabric.sharing import RATE_BITS, Line, Shared, check_division, divide, joined, level_of
+from sipsim.fabric.sharing import RATE_BITS, Line, Shared, check_division, divide, joined, level_of, put_on, take_off
 from sipsim.fabric.transport import NEVER, EdgeUse, First, edge_use
 
 Ps = int
@@ -344,14 +344,15 @@ class FlowFabric:
             self._plan(flow)
             return
         flow.bit = self._free_bits.pop() if self._free_bits else 1 << next(self._bits)
-        flow.is_on, meets = True, False
-        for line, wire_bytes in flow.legs:
-            if line.flows:
-                self._drop_gone(line, now)
-            line.put_on(flow, wire_bytes)
-            if line.is_tight and len(line.flows) > 1:
-                self._changed[line] = meets = True
-        if meets:
+        flow.is_on = True
+        for line, _ in flow.legs:
+            for other in line.flows:
+                if other.is_alone and other.leave_ps <= now:
+                    self._drop_gone(line, now)
+                    break
+        full = put_on(flow)
+        if full:
+            self._changed |= dict.fromkeys(full, True)
             flow.leave_ps, self._level = NEVER, min(self._level, flow.limit)
             self._call_division()
         else:
@@ -471,10 +472,8 @@ class FlowFabric:
             return
         flow.is_on = False
         self._free_bits.append(flow.bit)
-        for line, _ in flow.legs:
-            if line.is_tight and len(line.flows) > 1:
-                self._changed.setdefault(line, False)
-            line.take_off(flow)
+        for line in take_off(flow):
+            self._changed.setdefault(line, False)
         if self._changed:
             self._level = min(self._level, flow.rate if flow.is_sure else 0)
             self._call_division()

@@ -55,24 +55,6 @@ class Line:
         self.ranks: Sequence[tuple[int, int]] = ()
         self.shares: Sequence[int] = ()
 
-    def put_on(self, flow: Any, wire_bytes: int) -> None:
-        """A flow begins to use it."""
-        self.flows[flow] = wire_bytes
-        self.mask |= flow.bit
-        self.counts[flow.vc] += 1
-        self.framed += wire_bytes != flow.nbytes
-        self.load += flow.limit if wire_bytes == flow.nbytes else -(-flow.limit * wire_bytes // flow.nbytes)
-        self.is_tight = self.load > self.capacity
-
-    def take_off(self, flow: Any) -> None:
-        """A flow has left it."""
-        wire_bytes = self.flows.pop(flow)
-        self.mask ^= flow.bit
-        self.counts[flow.vc] -= 1
-        self.framed -= wire_bytes != flow.nbytes
-        self.load -= flow.limit if wire_bytes == flow.nbytes else -(-flow.limit * wire_bytes // flow.nbytes)
-        self.is_tight = self.load > self.capacity
-
     @property
     def is_used_up(self) -> bool:
         """Whether a division has left nothing of it but what rounding leaves."""
@@ -99,6 +81,44 @@ class Line:
     def offer_to(self, flow: "Shared", wire_bytes: int) -> int:
         """The payload rate that it allows one of its open flows."""
         return max(self.left * self.shares[flow.vc] * flow.nbytes // (self.open_share * wire_bytes), 0)
+
+
+def put_on(flow: Any) -> list[Line]:
+    """A flow begins to use its lines, each with the bytes that it has on it. Returns those that are too full for it and
+    others.
+    """
+    bit, vc, nbytes, limit, full = flow.bit, flow.vc, flow.nbytes, flow.limit, []
+    for line, wire_bytes in flow.legs:
+        line.flows[flow] = wire_bytes
+        line.mask |= bit
+        line.counts[vc] += 1
+        if wire_bytes == nbytes:
+            line.load += limit
+        else:
+            line.framed += 1
+            line.load += -(-limit * wire_bytes // nbytes)
+        line.is_tight = line.load > line.capacity
+        if line.is_tight and len(line.flows) > 1:
+            full.append(line)
+    return full
+
+
+def take_off(flow: Any) -> list[Line]:
+    """A flow has left its lines, each with the bytes that it had on it. Returns those that now offer others more."""
+    bit, vc, nbytes, limit, eased = flow.bit, flow.vc, flow.nbytes, flow.limit, []
+    for line, wire_bytes in flow.legs:
+        if line.is_tight and len(line.flows) > 1:
+            eased.append(line)
+        del line.flows[flow]
+        line.mask ^= bit
+        line.counts[vc] -= 1
+        if wire_bytes == nbytes:
+            line.load -= limit
+        else:
+            line.framed -= 1
+            line.load -= -(-limit * wire_bytes // nbytes)
+        line.is_tight = line.load > line.capacity
+    return eased
 
 
 @lru_cache(maxsize=4096)

@@ -82,8 +82,9 @@ def outermost_users(frame: FrameType | None, base: FrameType) -> FrameType | Non
 def user_line(frame: FrameType | None) -> CodeLine:
     """The file and line of the innermost user code of a frame and its callers; "" and 0 for none. Quick."""
     while frame is not None:
-        if _known_users[_source(frame)]:
-            return frame.f_code.co_filename, frame.f_lineno
+        filename = frame.f_code.co_filename
+        if _known_users[_source(frame) if filename[:1] == "<" else filename]:
+            return filename, frame.f_lineno
         frame = frame.f_back
     return "", 0
 

@@ -166,9 +166,11 @@ class Port:
         What is announced is not sent before its first packet, or last byte, could have left its source alone. That
         holds whatever the fabric decides later.
         """
+        if not (self._under_way or self._announced):
+            return MAX_PS
         now_ps = self._context.engine.now_ps
         least = [train.least_mail_ps(now_ps) for train in self._under_way]
-        return min([*least, *self._announced.values()], default=MAX_PS)
+        return min([*least, *self._announced.values()])
 
     def send(
         self, frame: Frame, way: Route, train: Any, delay_ps: Ps = 0, left: Done | None = None, is_fed: bool = False

@@ -165,10 +165,11 @@ class Rows:
                     ready_ps, is_opened = self._ready(self._all(piece.bank), now_ps, piece.row, is_read, 0)
                     ready_ps += self._stagger_ps if is_opened else 0
                     each = piece.bursts // count
-                    for number in range(count):
-                        bursts[number] += each
-                        rows[number] += groups if is_opened else 0
-                        ends[number] = max(ends[number], ready_ps) + each * burst_ps
+                    data_ps = each * burst_ps
+                    bursts = [some + each for some in bursts]
+                    ends = [(end if end > ready_ps else ready_ps) + data_ps for end in ends]
+                    if is_opened:
+                        rows = [some + groups for some in rows]
                     first_ps = ready_ps if first_ps < 0 or ready_ps < first_ps else first_ps
                     continue
                 for number, group in mapping.units(piece):

@@ -27,6 +27,7 @@ class PeCpu:
         self._engine = sip.engine
         self._recorder = sip.recorder
         self._name = name
+        self._waited_ps = sip.recorder.waited_ps[name]
         self._issue_ps = ns_to_ps(sip.plan.resolved.components.pe_cpu.issue_ns)
         self.free_ps: Ps = 0
 
@@ -38,7 +39,8 @@ class PeCpu:
     def issue(self, task: Task) -> None:
         """Issue a command of the kernel that runs; it reaches its engine at ``free_ps``."""
         if self._issue_ps:
-            self._spend(task, max(self.free_ps, self._engine.now_ps) + self._issue_ps, ISSUE)
+            start_ps = self._next_ps()
+            self._spend(task, start_ps, start_ps + self._issue_ps, ISSUE)
 
     def catch_up(self, task: Task, what: str = ISSUE) -> None:
         """Block the kernel until what it has given is issued."""
@@ -48,15 +50,19 @@ class PeCpu:
 
     def pause_until(self, task: Task, time_ps: Ps, what: str, *facts: object, since_ps: Ps | None = None) -> None:
         """Block the kernel until a time, for a reason that is the name of a span, and has blocked it ``since_ps``."""
-        self._spend(task, time_ps, what, *facts, since_ps=since_ps)
+        self._spend(task, self._next_ps() if since_ps is None else since_ps, time_ps, what, *facts)
         self.catch_up(task, what)
 
     def pause_for(self, task: Task, stall_ps: Ps, what: str, *facts: object) -> None:
         """Block the kernel for a time, once it has issued what it gave before."""
-        self.pause_until(task, max(self.free_ps, self._engine.now_ps) + stall_ps, what, *facts)
+        self.pause_until(task, self._next_ps() + stall_ps, what, *facts)
 
-    def _spend(self, task: Task, end_ps: Ps, what: str, *facts: object, since_ps: Ps | None = None) -> None:
-        start_ps = max(self.free_ps, self._engine.now_ps) if since_ps is None else since_ps
+    def _next_ps(self) -> Ps:
+        """When it can begin with something, at the earliest."""
+        now_ps = self._engine.now_ps
+        return self.free_ps if self.free_ps > now_ps else now_ps
+
+    def _spend(self, task: Task, start_ps: Ps, end_ps: Ps, what: str, *facts: object) -> None:
         self.free_ps = task.since_ps = end_ps
         task.span = self._recorder.span(self._name, what, start_ps, end_ps, task.span, *facts)
-        self._recorder.waited_ps[self._name][what] += end_ps - start_ps
+        self._waited_ps[what] += end_ps - start_ps
