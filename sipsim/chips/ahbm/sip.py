@@ -43,7 +43,7 @@ from sipsim.core.task import MakeTask, Task
 from sipsim.core.units import BYTES_PER_KIB
 from sipsim.fabric.buffered.ports import buffers_of
 from sipsim.fabric.links.kind import LinkCredit
-from sipsim.fabric.links.network import Deliveries, Interface, TakeControl
+from sipsim.fabric.links.network import Deliveries, NetworkInterface, TakeControl
 from sipsim.fabric.open import open_fabric
 from sipsim.records.recorder import Recorder
 from sipsim.records.replay import MakeSecondPass, SecondPass, Verdict
@@ -178,11 +178,12 @@ class Sip(SipParts):
         controls: dict[type, TakeControl] = {BarrierPacket: self.barrier.receive}
         plan = self.plan
         egress_ps = plan.egress_ps[self.sip]
-        network = Interface(plan.system, plan.channels, egress_ps, self.session, self.fabric, deliveries, controls)
-        self.ports, self._take_packet = network.ports, network.receive
-        self.messages = MessageSender(self, network.router)
-        self.credits = CreditSender(self, network.router)
-        controls |= {LinkCredit: self.ports.take_link_credit, CreditPacket: self.credits.receive}
+        self.network = NetworkInterface(
+            plan.system, plan.channels, egress_ps, self.session, self.fabric, deliveries, controls
+        )
+        self.messages = MessageSender(self, self.network)
+        self.credits = CreditSender(self, self.network)
+        controls |= {LinkCredit: self.network.take_link_credit, CreditPacket: self.credits.receive}
 
     def check_row_start(self) -> None:
         """Check at a row start that nothing is under way here, and that all messages that were sent were received.
@@ -277,11 +278,11 @@ class Sip(SipParts):
 
     def receive(self, channel: int, body: bytes) -> None:
         """The last byte of a packet arrives over a link now."""
-        self._take_packet(channel, body)
+        self.network.receive(channel, body)
 
     def next_send_bound_ps(self, next_ps: int) -> int:
         """No packet is sent before this time by local events, of which the first is at ``next_ps``."""
-        return self.ports.next_send_bound_ps(next_ps)
+        return self.network.next_send_bound_ps(next_ps)
 
     def waiting(self) -> int:
         """The number of tasks that have not ended, servers aside."""
@@ -290,9 +291,9 @@ class Sip(SipParts):
 
     def _counters(self) -> PartCounters:
         """The counters of the parts since the row start."""
-        ports = self.ports
-        sent = {letter: (port.bytes_sent, port.credit_bytes) for letter, port in ports.by_letter.items()}
-        return PartCounters(self.fabric.use(), sent, self._lookups(), self._engines(), ports.outages_used())
+        network = self.network
+        sent = {letter: (port.bytes_sent, port.credit_bytes) for letter, port in network.by_letter.items()}
+        return PartCounters(self.fabric.use(), sent, self._lookups(), self._engines(), network.outages_used())
 
     def _lookups(self) -> dict[Place, tuple[int, int]]:
         """Hits and misses of each TLB, by cube and PE."""

@@ -1,4 +1,4 @@
-"""The network interface of a SIP, whatever its chip: ports, the router of their frames, the endpoint of all packets."""
+"""The network interface of a SIP, whatever its chip: its ports, the ways of frames, and where packets arrive."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping
@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 from broker.ids import MAX_PS, Channel
 from broker.wire import BadFrame
-from sipsim.core.engine import Engine
 from sipsim.core.errors import InvariantViolation
 from sipsim.core.session import Session
 from sipsim.fabric.graph import Done, Node, Route, port_node
@@ -64,75 +63,9 @@ class Delivery(ABC):
         """The call that hands a frame over when its tail is at :meth:`landing`."""
 
 
-class Ports:
-    """The ports of a SIP: one for each link that leaves it.
-
-    ``by_letter``; ``by_arrival``: by the channel that arrives there. ``egress_ps``: see ``RunPlan``.
-    """
-
-    def __init__(
-        self,
-        sip: int,
-        system: JoinedSips,
-        egress_ps: Ps,
-        engine: Engine,
-        fabric: Transport,
-        emit: Callable[[int, Ps, bytes], None],
-        on_frame: Callable[[Node, Frame], Any],
-    ) -> None:
-        self._egress_ps = egress_ps
-        self.by_letter: dict[str, Port] = {}
-        self.by_arrival: dict[int, Port] = {}
-        for number, link in enumerate(system.links):
-            if link.src == sip:
-                context = PortContext(
-                    port_node(link.src_port),
-                    number,
-                    link.dst,
-                    engine,
-                    fabric,
-                    emit,
-                    on_frame,
-                    system.chunk_bytes,
-                    system.resolved.components.pe_dma.ack_bytes,
-                    link.name,
-                    system.outages[number],
-                )
-                self.by_letter[link.src_port] = system.link_kinds[number].open(context)
-        for number, link in enumerate(system.links):
-            if link.dst == sip:
-                self.by_arrival[number] = self.by_letter[link.dst_port]
-
-        self._ports = list(self.by_letter.values())
-
-    def take_link_credit(self, channel: int, credit: LinkCredit) -> None:
-        """A port's far end gives places in its buffer back.
-
-        Raises:
-            BadPacket: for more than it can have, or where links have no such buffers.
-        """
-        port = self.by_arrival.get(channel)
-        if port is None or port.far_credits is None or not port.far_credits.take(credit):
-            raise BadPacket(f"gives back {credit.places} places of channel {credit.vc}, which were not taken")
-
-    def outages_used(self) -> tuple[OutageUse, ...]:
-        """What each outage of the links that leave has cost."""
-        return tuple(chain(*(port.outages_used() for port in self._ports)))
-
-    @property
-    def bytes_sent(self) -> int:
-        """Data bytes that left over links, through traffic included."""
-        return sum(port.bytes_sent for port in self.by_letter.values())
-
-    def next_send_bound_ps(self, next_ps: Ps) -> Ps:
-        """No packet is sent before this by local events, the first of them at ``next_ps`` (``Report.promise_ps``).
-
-        Not all packets leave by a port, and what is not announced needs an event first, and then the SIP's egress.
-        """
-        return min([next_ps + self._egress_ps, *[port.earliest_send_ps(next_ps) for port in self._ports]])
-
-
 Deliveries = Mapping[type, Delivery]
+TakeControl = Callable[[int, Any], None]
+"""Takes the channel that a control record came by, and the record. Raises ``BadPacket`` for an impossible one."""
 
 
 class Way(NamedTuple):
@@ -168,21 +101,54 @@ class Way(NamedTuple):
         return self.port.send(frame, route, self.train, delay_ps, left, is_fed)
 
 
-class Router:
-    """Where frames of SIP ``sip`` go: to a part of this SIP, or by the port of their next hop. Through traffic, too.
+class NetworkInterface:
+    """The network side of the SIP that ``session`` simulates: its ports, the ways of its frames, arrivals of packets.
 
-    ``ports``: by letter.
+    It has a port for each link that leaves the SIP: ``by_letter``, and ``by_arrival``, by the channel that arrives
+    there. ``egress_ps``: the least time from an event on this SIP to a packet that it causes (``RunPlan``).
+    ``deliveries``: by type of frame; ``controls``: by type of control record. Both may be added to later.
     """
 
     def __init__(
-        self, sip: int, system: JoinedSips, fabric: Transport, ports: Mapping[str, Port], deliveries: Deliveries
+        self,
+        system: JoinedSips,
+        channels: list[Channel],
+        egress_ps: Ps,
+        session: Session,
+        fabric: Transport,
+        deliveries: Deliveries,
+        controls: Mapping[type, TakeControl],
     ) -> None:
-        self._sip = sip
+        self._sip = session.rank
         self._system = system
+        self._channels = channels
+        self._egress_ps = egress_ps
+        self._engine = session.engine
         self._fabric = fabric
-        self._ports = ports
         self._deliveries = deliveries
+        self._controls = controls
         self._onward: dict[tuple[Node, int], tuple[Port, Route]] = {}
+        self.by_letter: dict[str, Port] = {}
+        for number, link in enumerate(system.links):
+            if link.src == self._sip:
+                context = PortContext(
+                    port_node(link.src_port),
+                    number,
+                    link.dst,
+                    self._engine,
+                    fabric,
+                    session.emit,
+                    self._from_port,
+                    system.chunk_bytes,
+                    system.resolved.components.pe_dma.ack_bytes,
+                    link.name,
+                    system.outages[number],
+                )
+                self.by_letter[link.src_port] = system.link_kinds[number].open(context)
+        self.by_arrival = {
+            number: self.by_letter[link.dst_port] for number, link in enumerate(system.links) if link.dst == self._sip
+        }
+        self._ports = list(self.by_letter.values())
 
     def way(self, src: Node, dst_sip: int, frame: Frame, direction: str) -> Way:
         """The way from a node to where a frame lands on ``dst_sip``; over the link of a ``global_`` direction, if that
@@ -195,9 +161,9 @@ class Router:
         letter = self._system.port_towards(self._sip, dst_sip, direction)
         route = self._system.leaving(self._sip, src, letter)
         train = fabric.train((src, delivery.engine, letter), delivery.vc)
-        return Way(fabric, delivery, dst_sip, self._ports[letter], route, train)
+        return Way(fabric, delivery, dst_sip, self.by_letter[letter], route, train)
 
-    def from_port(self, node: Node, frame: Frame) -> Any:
+    def _from_port(self, node: Node, frame: Frame) -> Any:
         """A frame arrives at a port: start its transfer to its place here, or on to the next SIP, and return it."""
         delivery, is_fed = self._deliveries[type(frame)], frame.frame_number > 0
         if frame.dst_sip == self._sip:
@@ -208,7 +174,7 @@ class Router:
         train = self._fabric.train((delivery.source(frame), node, port.node), delivery.vc)
         return port.send(frame, route, train, is_fed=is_fed)
 
-    def check(self, node: Node, frame: Frame, now_ps: Ps) -> None:
+    def _check(self, node: Node, frame: Frame, now_ps: Ps) -> None:
         """Check a frame that comes from another SIP, at a port's node.
 
         Raises:
@@ -234,36 +200,9 @@ class Router:
         known = self._onward.get((node, dst_sip))
         if known is None:
             letter = self._system.next_port(self._sip, dst_sip)
-            known = self._ports[letter], self._system.leaving(self._sip, node, letter)
+            known = self.by_letter[letter], self._system.leaving(self._sip, node, letter)
             self._onward[node, dst_sip] = known
         return known
-
-
-TakeControl = Callable[[int, Any], None]
-"""Takes the channel that a control record came by, and the record. Raises ``BadPacket`` for an impossible one."""
-
-
-class Endpoint:
-    """Where packets from other SIPs arrive at SIP ``sip``: frames at their port, control records at what takes them.
-
-    ``ports``: by the channel that arrives there; ``controls``: by record type.
-    """
-
-    def __init__(
-        self,
-        sip: int,
-        engine: Engine,
-        channels: list[Channel],
-        ports: Mapping[int, Port],
-        router: Router,
-        controls: Mapping[type, TakeControl],
-    ) -> None:
-        self._sip = sip
-        self._engine = engine
-        self._channels = channels
-        self._ports = ports
-        self._router = router
-        self._controls = controls
 
     def receive(self, channel: int, body: bytes) -> None:
         """A packet of the mail arrives.
@@ -274,17 +213,17 @@ class Endpoint:
         try:
             packet = decode(body)
             if isinstance(packet, Frame):
-                port = self._ports.get(channel)
+                port = self.by_arrival.get(channel)
                 if port is None:
                     raise BadPacket(f"is a {type(packet).__name__}, and no link to SIP {self._sip} has that channel")
                 if type(packet) not in port.own_frames:
-                    self._router.check(port.node, packet, self._engine.now_ps)
+                    self._check(port.node, packet, self._engine.now_ps)
                 elif packet.frame_number:
                     raise BadPacket(f"is a {type(packet).__name__} in parts, which ports do not send each other")
                 if port.is_arriving(packet.frame_number):
                     raise BadPacket(f"begins frame {packet.frame_number}, which has begun and not ended")
             elif type(packet) is Tail:
-                port = self._ports.get(channel)
+                port = self.by_arrival.get(channel)
                 if port is None or not port.may_end(packet.number):
                     what = "which has not begun, or has ended; a port hands each frame that arrives to Port.receive or "
                     raise BadPacket(f"ends frame {packet.number}, {what}Port.pass_on")
@@ -308,28 +247,23 @@ class Endpoint:
         name, sender = (f"{channel}, which is none", None) if known is None else (known.name, known.src)
         return InvariantViolation(f"a packet on channel {name} that came to SIP {self._sip} {what}", rank=sender)
 
+    def take_link_credit(self, channel: int, credit: LinkCredit) -> None:
+        """A port's far end gives places in its buffer back.
 
-class Interface:
-    """``ports``, ``router``, and ``receive`` of the SIP that ``session`` simulates.
+        Raises:
+            BadPacket: for more than it can have, or where links have no such buffers.
+        """
+        port = self.by_arrival.get(channel)
+        if port is None or port.far_credits is None or not port.far_credits.take(credit):
+            raise BadPacket(f"gives back {credit.places} places of channel {credit.vc}, which were not taken")
 
-    ``egress_ps``: the least time from an event on this SIP to a packet that it causes. ``deliveries``: by type of
-    frame; ``controls``: by type of control record. Both may be added to later.
-    """
+    def outages_used(self) -> tuple[OutageUse, ...]:
+        """What each outage of the links that leave has cost."""
+        return tuple(chain(*(port.outages_used() for port in self._ports)))
 
-    def __init__(
-        self,
-        system: JoinedSips,
-        channels: list[Channel],
-        egress_ps: int,
-        session: Session,
-        fabric: Transport,
-        deliveries: Deliveries,
-        controls: Mapping[type, TakeControl],
-    ) -> None:
-        sip, engine = session.rank, session.engine
-        self.ports = Ports(sip, system, egress_ps, engine, fabric, session.emit, self._on_frame)
-        self.router = Router(sip, system, fabric, self.ports.by_letter, deliveries)
-        self.receive = Endpoint(sip, engine, channels, self.ports.by_arrival, self.router, controls).receive
+    def next_send_bound_ps(self, next_ps: Ps) -> Ps:
+        """No packet is sent before this by local events, the first of them at ``next_ps`` (``Report.promise_ps``).
 
-    def _on_frame(self, node: Node, frame: Frame) -> Any:
-        return self.router.from_port(node, frame)
+        Not all packets leave by a port, and what is not announced needs an event first, and then the SIP's egress.
+        """
+        return min([next_ps + self._egress_ps, *[port.earliest_send_ps(next_ps) for port in self._ports]])

@@ -114,7 +114,7 @@ def check(folder: Path, case: Case) -> None:
     assert algorithm.wiring is not None
     elements = link_elements(task, algorithm.schedule(task), algorithm.wiring(group))
     wanted = {port: 2 * count * itemsize for port, count in elements.items() if count}
-    ports = ((sip, member.chip.sip.ports.by_letter) for sip, member in enumerate(done.members))
+    ports = ((sip, member.chip.sip.network.by_letter) for sip, member in enumerate(done.members))
     sent = {(sip, letter): port.bytes_sent for sip, own in ports for letter, port in own.items() if port.bytes_sent}
     assert sent == wanted
     assert simulated(folder, case, case["seed"] + 1).results() == done.results()

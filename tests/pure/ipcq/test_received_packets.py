@@ -198,7 +198,7 @@ FIRST, ENDS = of(frame_number=3, frame_rest_ps=50), Tail(3)
 def test_a_frame_begins_and_ends_once(packets: list[Frame | Tail], why: str, held_ps: int) -> None:
     """Also if its port holds it back."""
     sip = Sip(0, PLAN, lambda _to, _parcel: None)
-    port = sip.ports.by_arrival[IN]
+    port = sip.network.by_arrival[IN]
     if held_ps:
         port.receive = lambda frame: port.pass_on(frame, held_ps)  # type: ignore[method-assign]
     for at, packet in enumerate(packets):
@@ -224,7 +224,7 @@ def test_a_frame_goes_on_with_a_header_of_its_own(monkeypatch: pytest.MonkeyPatc
 
 def test_what_ports_send_each_other_comes_whole() -> None:
     sip = Sip(0, PLAN, lambda _to, _parcel: None)
-    sip.ports.by_arrival[IN].own_frames = (Message,)  # type: ignore[misc]
+    sip.network.by_arrival[IN].own_frames = (Message,)  # type: ignore[misc]
     with pytest.raises(InvariantViolation, match="is a Message in parts"):
         sip.receive(IN, encode(FIRST))
 

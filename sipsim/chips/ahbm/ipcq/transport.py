@@ -14,7 +14,7 @@ from sipsim.chips.ahbm.pe.dma import PeTcm
 from sipsim.fabric.channels import COMM, CREDIT
 from sipsim.fabric.graph import Done, Node, Route
 from sipsim.fabric.links.frames import UNSENT, encode
-from sipsim.fabric.links.network import BadPacket, Delivery, Router, Way
+from sipsim.fabric.links.network import BadPacket, Delivery, NetworkInterface, Way
 from sipsim.records.dump import Place
 
 Ps = int
@@ -136,10 +136,10 @@ class CreditDelivery(Delivery):
 class CreditSender:
     """Sends the credits of one SIP's PEs: on a wire of their own, or over the fabric as messages."""
 
-    def __init__(self, sip: SipParts, router: Router) -> None:
+    def __init__(self, sip: SipParts, network: NetworkInterface) -> None:
         self._sip = sip.sip
         self._engine = sip.engine
-        self._router = router
+        self._network = network
         self._ipcqs = sip.ipcqs
         self._session = sip.session
         self._nbytes = sip.plan.ipcq.ipcq_credit_size_bytes
@@ -179,7 +179,7 @@ class CreditSender:
         src, peer = Node("pe", credit.src_cube, credit.src_pe), queue.peer
         nbytes, delay_ps = self._nbytes, self._overhead_ps + max(credit.sent_ps - self._engine.now_ps, 0)
         message = CreditMessage(*UNSENT, peer.cube, peer.pe, credit)
-        way = self._router.way(src, peer.sip, message, queue.short_name)
+        way = self._network.way(src, peer.sip, message, queue.short_name)
         if injected is None:
             way.depart(message, nbytes, delay_ps)
             return
@@ -212,12 +212,12 @@ class MessageSender:
     the data on as they come.
     """
 
-    def __init__(self, sip: SipParts, router: Router) -> None:
+    def __init__(self, sip: SipParts, network: NetworkInterface) -> None:
         self._sip = sip.sip
         self._engine = sip.engine
         self._fabric = sip.fabric
         self._memory_ports = sip.memory_ports
-        self._router = router
+        self._network = network
         self._graph = sip.graph
         self._wire_format = sip.wire_format
         self._overhead_ps = sip.plan.ipcq_overhead_ps
@@ -276,7 +276,7 @@ class MessageSender:
     def _path_of(self, queue: QueuePair, message: Message) -> _Path:
         """How the messages of a queue pair leave."""
         src = Node("pe", message.src_cube, message.src_pe)
-        way = self._router.way(src, queue.peer.sip, message, queue.short_name)
+        way = self._network.way(src, queue.peer.sip, message, queue.short_name)
         tcm = PeTcm(message.src_sip, self._memory_ports, src)
         path = self._paths[queue] = _Path(src, way, tcm, _beyond_ps(way))
         return path

@@ -23,7 +23,7 @@ from sipsim.fabric.channels import ONE_QUEUE
 from sipsim.fabric.flows import FlowFabric
 from sipsim.fabric.graph import PORTS, Done, Edge, Node, Route
 from sipsim.fabric.links.frames import UNSENT, Frame, Number, Small, packet_kind
-from sipsim.fabric.links.network import BadPacket, Deliveries, Delivery, Interface
+from sipsim.fabric.links.network import BadPacket, Deliveries, Delivery, NetworkInterface
 from sipsim.fabric.sips import JoinedSips
 from sipsim.records.job import Job, JobRequest
 
@@ -116,11 +116,10 @@ class RingChip(Chip):
         self.session.model, self.bridge, self.api, self.loop = self, GreenletBridge(), self, greenlet.getcurrent()
         fabric = FlowFabric(self.engine, ONE_QUEUE)
         deliveries: Deliveries = {Token: TokenDelivery(plan.params, self.serve)}
-        interface = Interface(
+        self.network = NetworkInterface(
             plan.system, plan.channels, plan.egress_ps[self.session.rank], self.session, fabric, deliveries, {}
         )
-        self.receive, self.router, self.ports = interface.receive, interface.router, interface.ports
-        self.next_send_bound_ps = self.ports.next_send_bound_ps
+        self.receive, self.next_send_bound_ps = self.network.receive, self.network.next_send_bound_ps
         self.queue, self.inbox, self.log = deque[Token](), deque[int](), list[str]()
         self.host: Task | None = None
         self.server = Task("server", self._serve_all, self.loop)
@@ -130,7 +129,7 @@ class RingChip(Chip):
     def send(self, sip: int, core: int, number: int) -> None:
         """From core 0 to a core of another SIP."""
         token = Token(*UNSENT, core, number)
-        way = self.router.way(Node("core", 0, 0), sip, token, "")
+        way = self.network.way(Node("core", 0, 0), sip, token, "")
         way.depart(token, TOKEN_BYTES)
 
     def recv(self) -> int:
@@ -178,7 +177,8 @@ class RingChip(Chip):
 
     def results(self) -> ChipResults:
         log = hashlib.sha256("\n".join(self.log).encode()).hexdigest()
-        return ChipResults(hashlib.sha256(str(self.inbox).encode()).hexdigest(), log, self.ports.bytes_sent)
+        sent = sum(port.bytes_sent for port in self.network.by_letter.values())
+        return ChipResults(hashlib.sha256(str(self.inbox).encode()).hexdigest(), log, sent)
 
 
 class RingKind(ChipKind[RingPlan]):
