@@ -4,11 +4,11 @@ Where a part sits and what its edges cost is its own definition. Edges and route
 cubes cost nothing. All SIPs of a system share one graph.
 """
 
-from abc import ABC, abstractmethod
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
@@ -19,7 +19,7 @@ from sipsim.core.errors import ConfigError
 from sipsim.core.registry import Registry
 from sipsim.core.units import gbytes_per_s_to_bps, ns_to_ps
 from sipsim.fabric.channels import ChunkFraming
-from sipsim.fabric.graph import FACING, Edge, Framing, Node, Route, RouteGraph, middle, neighbour, steps
+from sipsim.fabric.graph import FACING, Edge, Framing, Node, Route, middle, neighbour, steps
 from sipsim.fabric.links.ucie import UcieCrossing
 
 
@@ -40,20 +40,39 @@ class Cost(Protocol):
     def bandwidth_GBps(self) -> float: ...
 
 
-class Part(ABC):
-    """All nodes of kind ``kind``, in a system of one config: where they sit, and what their edges cost.
+class Memory(NamedTuple):
+    """The memory of a space that the nodes of a part serve.
 
-    A new part is one definition, registered by its node kind, here or in a module that ``parts`` of the components
-    names. ``Params``: what ``parts.<kind>`` of the components may hold, as ``params``; for parts whose costs have no
-    section.
+    ``cost``: access times, and the memory kind that pays them (:mod:`sipsim.chips.ahbm.memory`), at key ``path`` of the
+    config. ``capacity_bytes()``: of each memory: of a PE's part, or of the cube's. ``is_of_cube``: there is one a cube,
+    whichever PE an address names. ``place_of``: the number of the node that serves an address, by the address's PE.
+    ``regions()``: of a TCM.
     """
 
-    Params: ClassVar[type[Section]] = NoParams
+    space: str
+    path: tuple[str, ...]
+    cost: MemoryCost | TcmCost
+    capacity_bytes: Callable[[], int]
+    is_of_cube: bool = False
+    place_of: Callable[[int], int] = lambda pe: pe
+    regions: Callable[[], TcmMap] | None = None
 
-    def __init__(self, resolved: Resolved, kind: str) -> None:
-        self.topology = resolved.topology
-        self.components = resolved.components
-        self.params: Any = msgspec.convert(resolved.components.parts.get(kind, {}), self.Params)
+
+@dataclass(eq=False)
+class Part:
+    """All nodes of one kind, in a system of one config: what they cost, where they sit, and the memory that they serve.
+
+    ``cost()``: of each node. ``wire_mm(to)``: millimetres of wire to an adjacent node of kind ``to``: a router, or for
+    routers and ports their like. ``site(node)``: the router that a node is attached to: node ``n`` at router ``n`` of
+    its cube, if not said otherwise. ``framing(to)``: what the edge to an adjacent node of kind ``to`` adds to the bytes
+    that it carries. The config is read when a value is first needed.
+    """
+
+    cost: Callable[[], Cost]
+    wire_mm: Callable[[str], float]
+    site: Callable[[Node], Site] = lambda node: Site(node.cube, int(node.place))
+    memory: Memory | None = None
+    framing: Callable[[str], Framing | None] = lambda _to: None
 
     @cached_property
     def overhead_ps(self) -> int:
@@ -65,70 +84,34 @@ class Part(ABC):
         """The bandwidth, in bytes a second, of the edges into and out of each node."""
         return gbytes_per_s_to_bps(self.cost().bandwidth_GBps)
 
-    @abstractmethod
-    def cost(self) -> Cost:
-        """What each node costs."""
 
-    @abstractmethod
-    def wire_mm(self, to: str) -> float:
-        """Millimetres of wire to an adjacent node of kind ``to``: a router, or for routers and ports their like."""
+class MakePart(Protocol):
+    """A function that makes the part of a node kind. ``Params``: what ``parts.<kind>`` of the components holds."""
 
-    def framing(self, to: str) -> Framing | None:
-        """What the edge to an adjacent node of kind ``to`` adds to the bytes that it carries."""
-        return None
+    Params: type[Section]
 
-    def site(self, node: Node) -> Site:
-        """The router that a node is attached to: node ``n`` at router ``n`` of its cube, if not said otherwise."""
-        return Site(node.cube, int(node.place))
+    def __call__(self, resolved: Resolved, params: Any) -> Part: ...
 
 
-class MemorySection(NamedTuple):
-    """The costs of a memory, the key path at which they stand in the config, and the regions of a TCM."""
-
-    path: tuple[str, ...]
-    cost: MemoryCost | TcmCost
-    regions: TcmMap | None = None
-
-
-class MemoryPart(Part):
-    """Nodes that serve memory space ``space``. ``is_of_cube``: one memory a cube, whichever PE an address names."""
-
-    space: ClassVar[str]
-    is_of_cube: ClassVar[bool] = False
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        if hasattr(cls, "space"):
-            add_space(cls.space, cls.__module__)
-
-    @abstractmethod
-    def memory(self) -> MemorySection:
-        """Access times, and the memory kind that pays them (:mod:`sipsim.chips.ahbm.memory`)."""
-
-    @abstractmethod
-    def capacity_bytes(self) -> int:
-        """Bytes of each memory: of a PE's part, or of the cube's."""
-
-    def place_of(self, pe: int) -> int:
-        """The number of the node that serves an address, by the address's PE."""
-        return pe
-
-
-PARTS: Registry[type[Part]] = Registry(
+PARTS: Registry[MakePart] = Registry(
     "part",
-    {
-        "sipsim.chips.ahbm.mesh": (
-            "hbm",
-            "io",
-            "io_cpu",
-            "m_cpu",
-            "pe",
-            "router",
-            "sram",
-            "ucie",
-        )
-    },
+    {"sipsim.chips.ahbm.mesh": ("hbm", "io", "io_cpu", "m_cpu", "pe", "router", "sram", "ucie")},
 )
+
+
+def part(kind: str, params: type[Section] = NoParams) -> Callable[[Callable[[Resolved, Any], Part]], MakePart]:
+    """Decorator: the function makes the part of a node kind, here or in a module that ``parts`` of ``components.yaml``
+    names.
+
+    ``params``: what ``parts.<kind>`` of the components holds; for parts whose costs have no section.
+    """
+
+    def add(make: Callable[[Resolved, Any], Part]) -> MakePart:
+        made: Any = make
+        made.Params = params
+        return PARTS.register(kind)(made)
+
+    return add
 
 
 def part_kinds(resolved: Resolved) -> list[str]:
@@ -137,23 +120,26 @@ def part_kinds(resolved: Resolved) -> list[str]:
     return [*built_in, *(kind for kind in resolved.components.parts if kind not in built_in)]
 
 
-def memory_parts(resolved: Resolved) -> list[MemoryPart]:
-    """Every part with a memory."""
-    parts = (PARTS.get(kind)(resolved, kind) for kind in part_kinds(resolved))
-    return [part for part in parts if isinstance(part, MemoryPart)]
+def parts_of(resolved: Resolved) -> dict[str, Part]:
+    """The part of each node kind."""
+    parts = {}
+    for kind in part_kinds(resolved):
+        make = PARTS.get(kind)
+        parts[kind] = made = make(resolved, msgspec.convert(resolved.components.parts.get(kind, {}), make.Params))
+        if made.memory is not None:
+            add_space(made.memory.space, kind)
+    return parts
 
 
-class Graph(RouteGraph, Protocol):
-    """A graph with memories."""
-
-    def node_of(self, address: PhysAddr) -> Node:
-        """The end node of a transfer to ``address``."""
+def memories_of(resolved: Resolved) -> list[Memory]:
+    """Every memory."""
+    return [part.memory for part in parts_of(resolved).values() if part.memory is not None]
 
 
 class CubeMeshGraph:
     """Nodes, edges and routes inside one SIP. Routes go X first, then Y, in the cube mesh and in each cube.
 
-    ``memories``: the part that serves each memory space. ``chunks``: what frames the bytes on every edge, if something
+    ``memories``: by memory space. ``chunks``: what frames the bytes on every edge, if something
     does.
     """
 
@@ -161,9 +147,9 @@ class CubeMeshGraph:
         self._cubes = resolved.topology.sip.cube_mesh
         self._routers = resolved.topology.cube.noc.routers
         self._ns_per_mm = resolved.components.wire.ns_per_mm
-        self._parts = {kind: PARTS.get(kind)(resolved, kind) for kind in part_kinds(resolved)}
+        self._parts = parts_of(resolved)
         self._serving = _by_space(self._parts)
-        self.memories = {space: part for space, (_, part) in self._serving.items()}
+        self.memories = {space: memory for space, (_, memory) in self._serving.items()}
         self._chunks = chunks
         self._edges: dict[tuple[Node, Node], Edge] = {}
         self._routes: dict[tuple[Node, Node], Route] = {}
@@ -179,8 +165,8 @@ class CubeMeshGraph:
 
     def memory_node(self, cube: int, pe: int, space: str) -> Node:
         """The node that serves a PE's part of a memory space: for its TCM the PE itself."""
-        kind, part = self._serving[space]
-        return Node(kind, cube, part.place_of(pe))
+        kind, memory = self._serving[space]
+        return Node(kind, cube, memory.place_of(pe))
 
     def port_cube(self, port: str) -> int:
         """The cube that an IO port sits on."""
@@ -240,177 +226,121 @@ class CubeMeshGraph:
         return [Node("router", cube, router) for router in routers]
 
 
-def _by_space(parts: dict[str, Part]) -> dict[str, tuple[str, MemoryPart]]:
-    """The part that serves each memory space, and its node kind."""
-    serving: dict[str, tuple[str, MemoryPart]] = {}
+def _by_space(parts: dict[str, Part]) -> dict[str, tuple[str, Memory]]:
+    """The memory of each space, and the node kind that serves it."""
+    serving: dict[str, tuple[str, Memory]] = {}
     for kind, part in parts.items():
-        if isinstance(part, MemoryPart):
-            other, _ = serving.setdefault(part.space, (kind, part))
+        if part.memory is not None:
+            other, _ = serving.setdefault(part.memory.space, (kind, part.memory))
             if other != kind:
-                raise ValueError(f"{other} and {kind} both serve memory space {part.space!r}")
+                raise ValueError(f"{other} and {kind} both serve memory space {part.memory.space!r}")
     return serving
-
-
-@PARTS.register("hbm")
-class HbmPort(MemoryPart):
-    """The HBM controller's port of PE ``n``'s slice, on router ``n``.
-
-    Access times are the memory's (:mod:`sipsim.chips.ahbm.memory`).
-    """
-
-    space = "hbm"
-
-    def cost(self) -> Cost:
-        return self.components.hbm
-
-    def memory(self) -> MemorySection:
-        return MemorySection(("hbm",), self.components.hbm)
-
-    def capacity_bytes(self) -> int:
-        return self.topology.cube.hbm_MiB_per_pe * MIB
-
-    def wire_mm(self, to: str) -> float:
-        return self.topology.cube.noc.hbm_distance_mm
-
-
-@PARTS.register("io")
-class IoPort(Part):
-    """The end of the link to another SIP, one on each side of a SIP.
-
-    It sits on the configured cube, or the middle of its side of the cube mesh; there, in the middle of the same side.
-    """
-
-    def cost(self) -> Cost:
-        return self.components.io_port
-
-    def wire_mm(self, to: str) -> float:
-        return self.topology.sip.port_distance_mm
-
-    def site(self, node: Node) -> Site:
-        port, sip, routers = str(node.place), self.topology.sip, self.topology.cube.noc.routers
-        configured: int | None = getattr(sip.ports, port)
-        cube = middle(port, sip.cube_mesh.w, sip.cube_mesh.h) if configured is None else configured
-        return Site(cube, middle(port, routers.w, routers.h))
 
 
 NO_CPU = NodeCost(overhead_ns=0, bandwidth_GBps=1)
 """Of a CPU that the config does not have, and no message passes."""
 
 
-@PARTS.register("io_cpu")
-class IoCpuPort(Part):
+def _on_first_router(node: Node) -> Site:
+    return Site(node.cube, 0)
+
+
+@part("hbm")
+def hbm(resolved: Resolved, _params: NoParams) -> Part:
+    """The HBM controller's port of PE ``n``'s slice, on router ``n``."""
+    cube, cost = resolved.topology.cube, resolved.components.hbm
+    memory = Memory("hbm", ("hbm",), cost, lambda: cube.hbm_MiB_per_pe * MIB)
+    return Part(lambda: cost, lambda _to: cube.noc.hbm_distance_mm, memory=memory)
+
+
+@part("io")
+def io_port(resolved: Resolved, _params: NoParams) -> Part:
+    """The end of the link to another SIP, one on each side of a SIP.
+
+    It sits on the configured cube, or the middle of its side of the cube mesh; there, in the middle of the same side.
+    """
+    sip, routers = resolved.topology.sip, resolved.topology.cube.noc.routers
+
+    def site(node: Node) -> Site:
+        port = str(node.place)
+        configured: int | None = getattr(sip.ports, port)
+        cube = middle(port, sip.cube_mesh.w, sip.cube_mesh.h) if configured is None else configured
+        return Site(cube, middle(port, routers.w, routers.h))
+
+    return Part(lambda: resolved.components.io_port, lambda _to: sip.port_distance_mm, site)
+
+
+@part("io_cpu")
+def io_cpu(resolved: Resolved, _params: NoParams) -> Part:
     """IO_CPU, which takes the host's launches at the edge of the SIP (ADR-0036).
 
     It sits on the first router of its cube, and as far from it as an IO port.
     """
-
-    def cost(self) -> Cost:
-        return self.components.io_cpu or NO_CPU
-
-    def wire_mm(self, to: str) -> float:
-        return self.topology.sip.port_distance_mm
-
-    def site(self, node: Node) -> Site:
-        section = self.components.io_cpu
-        return Site(section.cube if section else 0, 0)
+    cpu, sip = resolved.components.io_cpu, resolved.topology.sip
+    return Part(lambda: cpu or NO_CPU, lambda _to: sip.port_distance_mm, lambda _node: Site(cpu.cube if cpu else 0, 0))
 
 
-@PARTS.register("m_cpu")
-class MCpuPort(Part):
+@part("m_cpu")
+def m_cpu(resolved: Resolved, _params: NoParams) -> Part:
     """M_CPU, the management CPU of a cube (ADR-0035), on its first router, and as far from it as a PE."""
-
-    def cost(self) -> Cost:
-        return self.components.m_cpu or NO_CPU
-
-    def wire_mm(self, to: str) -> float:
-        return self.topology.cube.noc.pe_distance_mm
-
-    def site(self, node: Node) -> Site:
-        return Site(node.cube, 0)
+    noc = resolved.topology.cube.noc
+    return Part(lambda: resolved.components.m_cpu or NO_CPU, lambda _to: noc.pe_distance_mm, _on_first_router)
 
 
-@PARTS.register("pe")
-class PePort(MemoryPart):
+@part("pe")
+def pe(resolved: Resolved, _params: NoParams) -> Part:
     """The port of PE ``n``, on router ``n``; its TCM is reached there.
 
     A transfer to or from the PE passes its PE_DMA, whose costs the port has.
     """
+    noc, components = resolved.topology.cube.noc, resolved.components
 
-    space = "tcm"
+    def regions() -> TcmMap:
+        return tcm_map(components.tcm_layout)
 
-    def cost(self) -> Cost:
-        return self.components.pe_dma
-
-    def memory(self) -> MemorySection:
-        return MemorySection(("tcm",), self.components.tcm, tcm_map(self.components.tcm_layout))
-
-    def capacity_bytes(self) -> int:
-        return tcm_map(self.components.tcm_layout).size
-
-    def wire_mm(self, to: str) -> float:
-        return self.topology.cube.noc.pe_distance_mm
+    memory = Memory("tcm", ("tcm",), components.tcm, lambda: regions().size, regions=regions)
+    return Part(lambda: components.pe_dma, lambda _to: noc.pe_distance_mm, memory=memory)
 
 
-@PARTS.register("router")
-class Router(Part):
+@part("router")
+def router(resolved: Resolved, _params: NoParams) -> Part:
     """The routers of a cube, a mesh row by row, a pitch apart."""
-
-    def cost(self) -> Cost:
-        return self.components.router
-
-    def wire_mm(self, to: str) -> float:
-        return self.topology.cube.noc.router_pitch_mm
+    noc = resolved.topology.cube.noc
+    return Part(lambda: resolved.components.router, lambda _to: noc.router_pitch_mm)
 
 
-@PARTS.register("sram")
-class SramPort(MemoryPart):
+@part("sram")
+def sram(resolved: Resolved, _params: NoParams) -> Part:
     """The SRAM's port, one a cube, on router 0: it belongs to the cube, whichever PE an address names."""
-
-    space = "sram"
-    is_of_cube = True
-
-    def cost(self) -> Cost:
-        return self.components.sram
-
-    def memory(self) -> MemorySection:
-        return MemorySection(("sram",), self.components.sram)
-
-    def capacity_bytes(self) -> int:
-        return self.topology.cube.sram_MiB * MIB
-
-    def wire_mm(self, to: str) -> float:
-        return self.topology.cube.noc.sram_distance_mm
-
-    def site(self, node: Node) -> Site:
-        return Site(node.cube, 0)
-
-    def place_of(self, pe: int) -> int:
-        return 0
+    cube, cost = resolved.topology.cube, resolved.components.sram
+    memory = Memory("sram", ("sram",), cost, lambda: cube.sram_MiB * MIB, is_of_cube=True, place_of=lambda _pe: 0)
+    return Part(lambda: cost, lambda _to: cube.noc.sram_distance_mm, _on_first_router, memory)
 
 
-@PARTS.register("ucie")
-class UciePort(Part):
+@part("ucie")
+def ucie(resolved: Resolved, _params: NoParams) -> Part:
     """A UCIe port in the middle of a side of a cube. It joins a router of its cube with the port of the next cube that
     faces it.
 
     The two ports are the ends of a crossing (:mod:`sipsim.fabric.links.ucie`). Each takes half of ``fdi_to_fdi_ns``,
     rounded to ps; the wire between them is ``sip.cube_gap_mm`` long. There is no retimer in a package.
     """
+    port, noc, components = resolved.components.ucie_port, resolved.topology.cube.noc, resolved.components
 
-    def cost(self) -> Cost:
-        port = self.components.ucie_port
-        return NodeCost(overhead_ns=port.fdi_to_fdi_ns / 2, bandwidth_GBps=port.bandwidth_GBps)
+    def wire_mm(to: str) -> float:
+        return resolved.topology.sip.cube_gap_mm if to == "ucie" else noc.ucie_distance_mm
 
-    def wire_mm(self, to: str) -> float:
-        return self.topology.sip.cube_gap_mm if to == "ucie" else self.topology.cube.noc.ucie_distance_mm
-
-    def framing(self, to: str) -> Framing | None:
-        port = self.components.ucie_port
+    def framing(to: str) -> Framing | None:
         if to != "ucie" or port.flit_bytes is None:
             return None
-        wire_ps = ns_to_ps(round(self.wire_mm(to) * self.components.wire.ns_per_mm, 9))
-        return UcieCrossing(2 * self.overhead_ps, wire_ps, 0, port.flit_bytes, port.flit_overhead_bytes)
+        wire_ps = ns_to_ps(round(wire_mm(to) * components.wire.ns_per_mm, 9))
+        return UcieCrossing(2 * made.overhead_ps, wire_ps, 0, port.flit_bytes, port.flit_overhead_bytes)
 
-    def site(self, node: Node) -> Site:
-        routers = self.topology.cube.noc.routers
-        return Site(node.cube, middle(str(node.place), routers.w, routers.h))
+    def cost() -> NodeCost:
+        return NodeCost(overhead_ns=port.fdi_to_fdi_ns / 2, bandwidth_GBps=port.bandwidth_GBps)
+
+    def site(node: Node) -> Site:
+        return Site(node.cube, middle(str(node.place), noc.routers.w, noc.routers.h))
+
+    made = Part(cost, wire_mm, site, framing=framing)
+    return made

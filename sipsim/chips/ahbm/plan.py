@@ -207,7 +207,7 @@ class Plan(RunPlan):
 
     def definitions(self) -> list[str]:
         """The parts of a SIP, its memories and the neighbour table, too."""
-        memories = (part.memory().cost.kind for part in self.system.graph.memories.values())
+        memories = (memory.cost.kind for memory in self.system.graph.memories.values())
         chosen = [*part_kinds(self.resolved), *filter(None, memories), self.algorithm.entry.topology]
         return [*super().definitions(), *chosen]
 

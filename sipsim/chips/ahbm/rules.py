@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from sipsim.chips.ahbm.address import CUBE_BITS
 from sipsim.chips.ahbm.memory.ports import FIXED_LATENCY, MEMORY_KINDS
-from sipsim.chips.ahbm.mesh import PARTS, memory_parts, part_kinds
+from sipsim.chips.ahbm.mesh import PARTS, memories_of, part_kinds
 from sipsim.chips.config import skews_of_ranks
 from sipsim.config.check import convert_part
 from sipsim.config.document import Problem, Rule, dotted, no_power_of_two, refused, shown, unregistered
@@ -45,8 +45,8 @@ CONTROL_RULES: tuple[Rule, ...] = (
 
 def known_memory_kinds(resolved: Resolved) -> Problem | None:
     """``kind`` of every memory is registered."""
-    for part in memory_parts(resolved):
-        path, cost, _ = part.memory()
+    for memory in memories_of(resolved):
+        path, cost = memory.path, memory.cost
         problem = unregistered((*path, "kind"), cost.kind, MEMORY_KINDS) if cost.kind is not None else None
         if problem:
             return problem
@@ -55,14 +55,14 @@ def known_memory_kinds(resolved: Resolved) -> Problem | None:
 
 def memory_params_fit_kind(resolved: Resolved) -> Problem | None:
     """``params`` of every memory are exactly its kind's, and fit each other and the memory's size."""
-    for part in memory_parts(resolved):
-        path, cost, _ = part.memory()
+    for memory in memories_of(resolved):
+        path, cost = memory.path, memory.cost
         kind = MEMORY_KINDS.get(cost.kind or FIXED_LATENCY)
         fitted = convert_part(cost.params, kind.Params, (*path, "params"))
         if isinstance(fitted, Problem):
             which = "" if kind.Params is not NoParams else f"; {dotted(path)}.kind is {shown(cost.kind)}"
             return fitted._replace(text=f"{fitted.text}{which}").caused_by((*path, "kind"))
-        refusal = kind.refusal(fitted, part.capacity_bytes())
+        refusal = kind.refusal(fitted, memory.capacity_bytes())
         if refusal is not None:
             where = (*path, "params", refusal.name)
             value = shown(getattr(fitted, refusal.name))
@@ -80,8 +80,8 @@ def pages_are_powers_of_two(resolved: Resolved) -> Problem | None:
 
 def unused_keys(resolved: Resolved) -> Iterator[Problem]:
     """Keys of memories that their kinds do not use."""
-    for part in memory_parts(resolved):
-        path, cost, _ = part.memory()
+    for memory in memories_of(resolved):
+        path, cost = memory.path, memory.cost
         name = cost.kind or FIXED_LATENCY
         for key, instead in MEMORY_KINDS.get(name).unused.items():
             here = dotted(path)

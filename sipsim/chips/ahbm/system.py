@@ -9,7 +9,7 @@ import msgspec
 
 from sipsim.chips.ahbm.address import LEAD_PE, TcmMap, tcm_map
 from sipsim.chips.ahbm.memory.ports import FIXED_LATENCY
-from sipsim.chips.ahbm.mesh import CubeMeshGraph, MemoryPart
+from sipsim.chips.ahbm.mesh import CubeMeshGraph, Memory
 from sipsim.config.schema import IpcqKnobs, Resolved
 from sipsim.fabric.channels import ChunkFraming
 from sipsim.fabric.graph import PORTS, Node, Route, port_node
@@ -20,7 +20,7 @@ from sipsim.fabric.sips import JoinedSips
 class _Capacities(dict[str, int]):
     """Each is asked for when it is first needed."""
 
-    def __init__(self, memories: Mapping[str, MemoryPart]) -> None:
+    def __init__(self, memories: Mapping[str, Memory]) -> None:
         super().__init__()
         self._memories = memories
 
@@ -74,7 +74,7 @@ class System(JoinedSips):
     @cached_property
     def spaces_of_cubes(self) -> frozenset[str]:
         """The spaces of which a cube has one memory, whichever PE an address names."""
-        return frozenset(space for space, part in self.graph.memories.items() if part.is_of_cube)
+        return frozenset(space for space, memory in self.graph.memories.items() if memory.is_of_cube)
 
     def describe_sip(self) -> str:
         return f"{self.n_cubes} cube{'s' if self.n_cubes > 1 else ''}"

@@ -2,15 +2,17 @@
 
 import sys
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import pytest
 from hardware import config, pair_bench
 
 from sipsim.chips.ahbm.address import SPACES, PhysAddr
-from sipsim.chips.ahbm.mesh import CubeMeshGraph, Site
+from sipsim.chips.ahbm.mesh import PARTS, CubeMeshGraph, Part, Site
 from sipsim.chips.ahbm.tl.language import TL
 from sipsim.chips.ahbm.tl.values import TensorHandle
+from sipsim.config.schema import Resolved
 from sipsim.core.dtypes import DTYPES
 from sipsim.core.errors import ConfigError
 from sipsim.core.registry import forget_modules
@@ -113,18 +115,32 @@ def test_each_port_serves_in_turn_and_all_pes_see_the_same_bytes() -> None:
     assert seen == [[0]], "5 has copied what 0 stored over what 1 stored"
 
 
+def patched(patch: pytest.MonkeyPatch, change: Callable[[Any], None]) -> None:
+    """Parts of the scratch memory that are made from now on are changed."""
+    entry = PARTS._entries["lab.scratch"]
+
+    def make(resolved: Resolved, params: Any) -> Part:
+        made = entry.thing(resolved, params)
+        change(made)
+        return made
+
+    made: Any = make
+    made.Params = entry.thing.Params
+    patch.setitem(PARTS._entries, "lab.scratch", entry._replace(thing=made))
+
+
 def test_two_parts_of_one_space_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    graph = CubeMeshGraph(config(WITH_SCRATCH))
-    monkeypatch.setattr(type(graph.memories["scratch"]), "space", "sram")
+    CubeMeshGraph(config(WITH_SCRATCH))
+    patched(monkeypatch, lambda made: setattr(made, "memory", made.memory._replace(space="sram")))
     with pytest.raises(ValueError, match=r"sram and lab\.scratch both serve memory space 'sram'"):
         CubeMeshGraph(config(WITH_SCRATCH))
 
 
 @pytest.mark.parametrize("site", [Site(0, 24), Site(16, 0), Site(-1, 0), Site(0, -1)])
 def test_a_part_at_a_router_that_does_not_exist_is_refused(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    CubeMeshGraph(config(WITH_SCRATCH))
+    patched(monkeypatch, lambda made: setattr(made, "site", lambda _node: site))
     graph = CubeMeshGraph(config(WITH_SCRATCH))
-    memory = graph.memories["scratch"]
-    monkeypatch.setattr(type(memory), "site", lambda _part, _node: site)
     where = rf"^cube0\.lab\.scratch0 is at router {site.router} of cube {site.cube}, which does not exist; a SIP has "
     with pytest.raises(ConfigError, match=where):
         graph.route(Node("pe", 0, 0), graph.memory_node(0, 0, "scratch"))

@@ -31,7 +31,7 @@ from sipsim.fabric.links.kind import LINK_KINDS, LinkKind
 from sipsim.chips.ahbm.memory.ports import FixedLatency
 from sipsim.chips.ahbm.memory.ports import MEMORY_KINDS
 from sipsim.chips.ahbm.mesh import PARTS
-from sipsim.chips.ahbm.mesh import Router
+from sipsim.chips.ahbm.mesh import router
 from sipsim.topology.links import TOPOLOGIES
 
 class Link(LinkKind, frozen=True):
@@ -40,7 +40,7 @@ class Link(LinkKind, frozen=True):
 TOPOLOGIES.register(__name__)(TOPOLOGIES.get("ring_1d"))
 TABLES.register(__name__)(TABLES.get("none"))
 for registry, thing in (
-    (COLLECTIVES, AllReduce()), (CHIPS, Ahbm()), (LINK_KINDS, Link), (MEMORY_KINDS, FixedLatency), (PARTS, Router)
+    (COLLECTIVES, AllReduce()), (CHIPS, Ahbm()), (LINK_KINDS, Link), (MEMORY_KINDS, FixedLatency), (PARTS, router)
 ):
     registry.register(__name__)(thing)
 """

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, NamedTuple
 import msgspec
 
 from sipsim.chips.ahbm.address import Block, TcmMap
-from sipsim.chips.ahbm.mesh import MemoryPart
+from sipsim.chips.ahbm.mesh import Memory
 from sipsim.config.schema import MemoryCost, NoParams, Positive, Section, TcmCost
 from sipsim.core.engine import Engine
 from sipsim.core.registry import Registry
@@ -192,11 +192,11 @@ MEMORY_KINDS: Registry[type[MemoryPort]] = Registry(
 
 
 class MemoryPorts:
-    """The memory ports of one SIP. ``memories``: the part that serves each space. ``waits``: where what accesses waited
+    """The memory ports of one SIP. ``memories``: by space. ``waits``: where what accesses waited
     for is kept.
     """
 
-    def __init__(self, memories: Mapping[str, MemoryPart], engine: Engine, waits: list[Wait] | None = None) -> None:
+    def __init__(self, memories: Mapping[str, Memory], engine: Engine, waits: list[Wait] | None = None) -> None:
         self._memories = memories
         self._engine = engine
         self._waits = waits
@@ -206,11 +206,11 @@ class MemoryPorts:
         """The port of a memory space at the node that serves it."""
         port = self._ports.get((space, node))
         if port is None:
-            section = self._memories[space].memory()
-            kind = MEMORY_KINDS.get(section.cost.kind or FIXED_LATENCY)
-            port = self._ports[space, node] = kind(section.cost, self._engine, node)
+            memory = self._memories[space]
+            kind = MEMORY_KINDS.get(memory.cost.kind or FIXED_LATENCY)
+            port = self._ports[space, node] = kind(memory.cost, self._engine, node)
             port.waits = self._waits
-            port.lay_out(section.regions)
+            port.lay_out(None if memory.regions is None else memory.regions())
         return port
 
 

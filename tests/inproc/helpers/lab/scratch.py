@@ -6,8 +6,8 @@ from msgspec import Meta
 
 from sipsim.chips.ahbm.address import Block
 from sipsim.chips.ahbm.memory.ports import MEMORY_KINDS, MemoryPort, Reading
-from sipsim.chips.ahbm.mesh import PARTS, MemoryPart, MemorySection, Site
-from sipsim.config.schema import MemoryCost, Section, TcmCost
+from sipsim.chips.ahbm.mesh import Memory, Part, Site, part
+from sipsim.config.schema import MemoryCost, Resolved, Section, TcmCost
 from sipsim.core.engine import Engine
 from sipsim.fabric.graph import Node, Route
 
@@ -17,34 +17,15 @@ class Params(Section, frozen=True):
     access_ns: Annotated[float, Meta(gt=0)]
 
 
-@PARTS.register(__name__)
-class Scratch(MemoryPart):
+@part(__name__, Params)
+def scratch(_resolved: Resolved, params: Params) -> Part:
     """PEs 0 to 3 use the first port, the others the second; all see the same bytes."""
-
-    space = "scratch"
-    is_of_cube = True
-    Params = Params
-
-    def cost(self) -> MemoryCost:
-        access_ns = self.params.access_ns
-        return MemoryCost(
-            overhead_ns=19, bandwidth_GBps=48, read_latency_ns=access_ns, write_latency_ns=access_ns, kind=__name__
-        )
-
-    def memory(self) -> MemorySection:
-        return MemorySection(("parts", __name__), self.cost())
-
-    def capacity_bytes(self) -> int:
-        return int(self.params.KiB * 1024)
-
-    def wire_mm(self, to: str) -> float:
-        return 0.4
-
-    def site(self, node: Node) -> Site:
-        return Site(node.cube, (0, 3)[int(node.place)])
-
-    def place_of(self, pe: int) -> int:
-        return pe // 4
+    access_ns = params.access_ns
+    cost = MemoryCost(
+        overhead_ns=19, bandwidth_GBps=48, read_latency_ns=access_ns, write_latency_ns=access_ns, kind=__name__
+    )
+    memory = Memory("scratch", ("parts", __name__), cost, lambda: params.KiB * 1024, True, lambda pe: pe // 4)
+    return Part(lambda: cost, lambda _to: 0.4, lambda node: Site(node.cube, (0, 3)[int(node.place)]), memory)
 
 
 @MEMORY_KINDS.register(__name__)
