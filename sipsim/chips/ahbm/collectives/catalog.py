@@ -9,7 +9,7 @@ from sipsim.chips.ahbm.collectives.algorithm import Algorithm
 from sipsim.chips.ahbm.collectives.cost import Cost, Estimate, estimate
 from sipsim.chips.ahbm.collectives.launch import Prepared
 from sipsim.chips.ahbm.collectives.queue_pairs import MAX_DIRECTIONS
-from sipsim.chips.ahbm.collectives.rules import setting_of_pe
+from sipsim.chips.ahbm.collectives.rules import check_schedule_settings
 from sipsim.chips.ahbm.collectives.settings import effective_ipcq, unknown_algorithm
 from sipsim.chips.ahbm.collectives.wirings import most_directions
 from sipsim.collectives.semantics import Task
@@ -49,9 +49,7 @@ class Catalog:
         if name not in self._loaded:
             algorithm = Algorithm(name, self._entries[name])
             if algorithm.is_schedule:
-                problem = setting_of_pe(self._resolved, name)
-                if problem:
-                    raise ConfigError(problem.text)
+                check_schedule_settings(self._resolved, name)
             self._loaded[name] = algorithm
         return self._loaded[name]
 

@@ -10,10 +10,11 @@ from typing import NamedTuple
 
 from sipsim.chips.ahbm.address import LEAD_PE, RING_VA_BASE, PePlace, PhysAddr
 from sipsim.chips.ahbm.collectives.neighbours import OPPOSITE, RECEIVES_IN, NeighbourTable, reverse_direction
-from sipsim.chips.ahbm.collectives.rules import ring_overflow
+from sipsim.chips.ahbm.collectives.rules import check_room_of_rings
 from sipsim.chips.ahbm.ipcq.credits import credit_mode_of
 from sipsim.chips.ahbm.ipcq.messages import IpcqEndpoint, IpcqInitEntry
 from sipsim.chips.ahbm.system import System
+from sipsim.config.check import Problem
 from sipsim.config.schema import IpcqKnobs, RankPer
 from sipsim.core.errors import ConfigError
 from sipsim.fabric.graph import Node
@@ -133,9 +134,10 @@ def _check_room(system: System, knobs: IpcqKnobs, directions: dict[int, list[str
             f"hw_strict: rank {rank} has {len(names)} directions ({', '.join(names)}), and a PE has registers for "
             f"{MAX_DIRECTIONS} (ADR-0023 D17); use fewer, or set hw_strict to false"
         )
-    problem = ring_overflow(system.resolved, knobs, len(names))
-    if problem is not None:
-        raise ConfigError(f"{problem.text} (rank {rank} receives in {', '.join(names)})")
+    try:
+        check_room_of_rings(system.resolved, knobs, len(names))
+    except Problem as problem:
+        raise ConfigError(f"{problem} (rank {rank} receives in {', '.join(names)})") from None
 
 
 def _ring_base_pa(system: System, knobs: IpcqKnobs, place: PePlace, index: int, count: int) -> int:
