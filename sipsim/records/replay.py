@@ -1,6 +1,5 @@
 """The second pass of a SIP as the first one sees it: rules that perform records again, the feed, and the verdict."""
 
-import sys
 import weakref
 from collections import deque
 from collections.abc import Callable
@@ -9,7 +8,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import msgspec
 import numpy as np
 
-from sipsim.core.registry import note_definer, on_forget
+from sipsim.core.registry import Definitions
 
 Array = np.ndarray[Any, Any]
 Values = Array | bytes
@@ -75,7 +74,7 @@ class KnownRule(NamedTuple):
     module: str
 
 
-_RULES: dict[str, KnownRule] = {}
+_RULES = Definitions[str, KnownRule]()
 
 
 def replays(kind: str, values: str = COMPUTED) -> Callable[[AnyRule], AnyRule]:
@@ -102,8 +101,7 @@ def replays(kind: str, values: str = COMPUTED) -> Callable[[AnyRule], AnyRule]:
         known = _RULES.get(kind)
         if known is not None and known.module != module:
             raise ValueError(f"records of kind {kind!r} have two replay rules, of {known.module} and of {module}")
-        _RULES[kind] = KnownRule(rule, values, module)
-        note_definer(module)
+        _RULES.define(kind, KnownRule(rule, values, module), module)
         return rule
 
     return add
@@ -112,12 +110,6 @@ def replays(kind: str, values: str = COMPUTED) -> Callable[[AnyRule], AnyRule]:
 def rule_of(kind: str) -> KnownRule | None:
     """The rule for the records of a kind; None for none."""
     return _RULES.get(kind)
-
-
-@on_forget
-def _forget() -> None:
-    for kind in [kind for kind, rule in _RULES.items() if rule.module not in sys.modules]:
-        del _RULES[kind]
 
 
 class Difference(msgspec.Struct, frozen=True, kw_only=True):
