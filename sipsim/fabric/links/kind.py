@@ -38,7 +38,7 @@ class FarCredits:
 
     A credit is a message of ``PortContext.credit_bytes`` that competes for the link with the frames of its virtual
     channel, and takes no place itself. It leaves as soon as a frame has left the buffer, so a port that gives credits
-    may answer an arrival at once (``JoinedSips.answers_ps``), as may a frame that waits for them.
+    may answer an arrival at once (``SipNetwork.answers_ps``), as may a frame that waits for them.
 
     ``announce()`` numbers what may be sent from now on; ``send(credit, number)`` sends it.
     """
@@ -439,7 +439,7 @@ class AnyLinkKind(Section, frozen=True):
 
     def lookahead_ps(self, way_ps: int) -> int:
         """The least time from sending a frame to its arrival, in ps; ``way_ps``: to the link, at least, and what of the
-        frame passes it after that (``JoinedSips.least_way_ps``)."""
+        frame passes it after that (``SipNetwork.least_way_ps``)."""
         return self.latency_ps + way_ps
 
     def reaction_ps(self, path_ps: int) -> int:
