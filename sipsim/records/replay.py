@@ -164,13 +164,6 @@ MOST_BYTES = 2**23
 """Records and bytes that wait for the second pass."""
 
 
-class Named(Protocol):
-    """A handle of a kernel, as far as the feed needs it."""
-
-    name: str
-    array: np.ndarray[Any, Any]
-
-
 class Gone(weakref.ref[Any]):
     """Tells that a handle is gone, by putting itself among what is told. ``name``: the handle's; ``values``: where the
     second pass keeps its values. What it calls is no Python code, in which the exception of a signal handler would be
@@ -240,8 +233,8 @@ class Feed:
         self._taken_ps: int | None = None
         self._nbytes = 0
 
-    def result(self, handle: Named) -> None:
-        """The record that follows has filled a handle."""
+    def result(self, handle: Any) -> None:
+        """The record that follows has filled a handle of a kernel, with its ``name`` and its ``array``."""
         array = self._told = getattr(handle, "array", None)
         if array is not None:
             gone = self._gone = Gone(handle, self._note_gone)

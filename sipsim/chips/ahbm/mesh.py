@@ -8,18 +8,18 @@ from abc import ABC, abstractmethod
 from dataclasses import replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple
 
 import msgspec
 
 from sipsim.chips.ahbm.address import MIB, PhysAddr, TcmMap, add_space, tcm_map
-from sipsim.config.schema import MemoryCost, NoParams, Resolved, Section, TcmCost
+from sipsim.config.schema import IoCpu, MemoryCost, NoParams, Resolved, Section, TcmCost
 from sipsim.config.schema import Node as NodeCost
 from sipsim.core.errors import ConfigError
 from sipsim.core.registry import Registry
 from sipsim.core.units import gbytes_per_s_to_bps, ns_to_ps
 from sipsim.fabric.channels import ChunkFraming
-from sipsim.fabric.graph import FACING, Edge, Framing, Node, Route, RouteGraph, middle, neighbour, steps
+from sipsim.fabric.graph import FACING, Edge, Framing, Node, Route, middle, neighbour, steps
 from sipsim.fabric.links.ucie import UcieCrossing
 
 
@@ -30,14 +30,8 @@ class Site(NamedTuple):
     router: int
 
 
-class Cost(Protocol):
-    """What a node costs: what it adds to a head, and the bandwidth of the edges into and out of it."""
-
-    @property
-    def overhead_ns(self) -> float: ...
-
-    @property
-    def bandwidth_GBps(self) -> float: ...
+Cost = NodeCost | IoCpu
+"""What a node costs: what it adds to a head, and the bandwidth of the edges into and out of it."""
 
 
 class Part(ABC):
@@ -141,13 +135,6 @@ def memory_parts(resolved: Resolved) -> list[MemoryPart]:
     """Every part with a memory."""
     parts = (PARTS.get(kind)(resolved, kind) for kind in part_kinds(resolved))
     return [part for part in parts if isinstance(part, MemoryPart)]
-
-
-class Graph(RouteGraph, Protocol):
-    """A graph with memories."""
-
-    def node_of(self, address: PhysAddr) -> Node:
-        """The end node of a transfer to ``address``."""
 
 
 class CubeMeshGraph:

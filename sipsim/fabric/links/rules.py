@@ -69,29 +69,25 @@ def link_kinds_frame_payloads(resolved: Resolved) -> None:
                 least = _tried(link.wire_bytes, nbytes, max(nbytes, least))
                 _tried(link.first_bytes, nbytes, link.wire_bytes(1), least)
                 _tried(link.stored_ps, nbytes, 0, MAX_PS)
-        except _CannotBe as error:
+        except ValueError as error:
             raise refused(("links", name, "kind"), preset.kind, str(error)) from None
-
-
-class _CannotBe(Exception):
-    """What a method of a link kind returned or raised, and what it must return."""
 
 
 def _tried(method: Callable[[int], int], nbytes: int, least: int, most: int | None = None) -> int:
     """The value of a link kind's method for a payload: a whole number from ``least`` to ``most``, if there is a most.
 
     Raises:
-        _CannotBe: for anything else.
+        ValueError: for anything else, with what it is and must be.
     """
     call = f"{method.__name__}({nbytes})"
     try:
         found = method(nbytes)
     except BaseException as error:
         pass_on_halt(error)
-        raise _CannotBe(f"{call} raised {error_text(error)}") from None
+        raise ValueError(f"{call} raised {error_text(error)}") from None
     if type(found) is not int or found < least or (most is not None and found > most):
         bounds = f"of at least {least}" if most is None else f"from {least} to {most}"
-        raise _CannotBe(f"{call} is {found!r}; must be a whole number {bounds}")
+        raise ValueError(f"{call} is {found!r}; must be a whole number {bounds}")
     return found
 
 
