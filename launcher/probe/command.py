@@ -16,7 +16,7 @@ from launcher.isolation import STANDARD_OUTPUT
 from launcher.options import USAGE_EXIT, Parser, Usage, Version, add_system, closing
 from launcher.probe import heat_map
 from launcher.probe import text as probe_text
-from launcher.probe.heat_map import Grid, heat_map_svg
+from launcher.probe.heat_map import Grid
 from launcher.probe.simulate import MOST_MESSAGES, ProbeRun, sweep
 from launcher.result.document import check_files
 from launcher.result.fields import (
@@ -124,7 +124,6 @@ def _add_output(group: "argparse._ArgumentGroup") -> None:
     group.add_argument(
         "--csv", type=flag_types.output, metavar="FILE", help="write the figures of --matrix or --sweep-bytes"
     )
-    group.add_argument("--svg", type=flag_types.output, metavar="FILE", help="draw --matrix")
     group.add_argument("--version", action=Version, nargs=0, help="print the version")
 
 
@@ -146,8 +145,6 @@ def _problem(values: argparse.Namespace) -> str | None:
         return "--bytes: --sweep-bytes gives the sizes; leave --bytes out"
     if values.csv is not None and not is_sweep:
         return "--csv: is for --matrix and --sweep-bytes; use --json"
-    if values.svg is not None:
-        return "--svg: draws --matrix; give that too"
     return None
 
 
@@ -214,10 +211,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def _run(argv: list[str]) -> None:
     chosen = parse_probe(argv)
-    check_files(
-        {"--json": chosen.json, "--csv": chosen.csv, "--svg": chosen.svg},
-        {"--config": chosen.config, "--ccl": chosen.ccl},
-    )
+    check_files({"--json": chosen.json, "--csv": chosen.csv}, {"--config": chosen.config, "--ccl": chosen.ccl})
     _answer(chosen)
 
 
@@ -351,8 +345,7 @@ def _show_matrix(chosen: argparse.Namespace) -> None:
         {"from": _name(src), "to": _name(dst), "ps": ps} for matrix in matrices for ps, src, dst in matrix.pairs()
     ]
     write_file(chosen.csv, _csv(MatrixRow, rows))
-    write_file(chosen.svg, heat_map_svg(" ".join(line.removeprefix("# ") for line in head), grids))
-    if STANDARD_OUTPUT in (chosen.json, chosen.csv, chosen.svg):
+    if STANDARD_OUTPUT in (chosen.json, chosen.csv):
         return
     print("\n".join(head))
     heat_map.show(heat_map.heat_map(grids, shutil.get_terminal_size().columns))

@@ -6,8 +6,7 @@ from itertools import takewhile
 from launcher.options import Prepared
 from launcher.report.outcome import Outcome
 from sipsim.chips.api.chip import kind_of
-from sipsim.config.check import flow
-from sipsim.config.document import dotted
+from sipsim.config.check import dotted, flow
 from sipsim.config.load import variants
 from sipsim.config.schema import Change, Path
 from sipsim.config.yaml import shown_path

@@ -39,7 +39,7 @@ from sipsim.collectives.group import route, towards
 from sipsim.collectives.schedule import units
 from sipsim.collectives.semantics import Task
 from sipsim.fabric.links.kind import AnyLinkKind
-from sipsim.fabric.sips import JoinedSips
+from sipsim.fabric.sips import SipNetwork
 
 PS_PER_S = 10**12
 
@@ -55,7 +55,7 @@ class Bound(NamedTuple):
 class Rates:
     """``system``: its links. ``message_bytes``: the largest payload of a message."""
 
-    def __init__(self, system: JoinedSips, message_bytes: int) -> None:
+    def __init__(self, system: SipNetwork, message_bytes: int) -> None:
         self.system = system
         self.of_links = [_payload_bps(kind, message_bytes) for kind in system.link_kinds]
 
@@ -119,7 +119,7 @@ def least_volume(task: Task) -> int:
     return factor * task.n_elem * task.itemsize
 
 
-def cuts(system: JoinedSips) -> Iterator[tuple[str, frozenset[int]]]:
+def cuts(system: SipNetwork) -> Iterator[tuple[str, frozenset[int]]]:
     """Sets of SIPs, each with a name."""
     for sip in range(system.n_sips):
         hops = _hops_from(system, sip)
@@ -138,7 +138,7 @@ def cuts(system: JoinedSips) -> Iterator[tuple[str, frozenset[int]]]:
                     yield f"SIPs {prefix}in {('columns', 'rows')[axis]} {first} to {last}", side
 
 
-def _hops_from(system: JoinedSips, start: int) -> dict[int, int]:
+def _hops_from(system: SipNetwork, start: int) -> dict[int, int]:
     """Links of the shortest route to each SIP; as many as back, since links go both ways."""
     hops, queue = {start: 0}, deque([start])
     while queue:

@@ -15,7 +15,7 @@ from typing import Any
 
 from sipsim.chips.ahbm.mesh import CubeMeshGraph
 from sipsim.chips.ahbm.plan import Plan
-from sipsim.chips.ahbm.system import System
+from sipsim.chips.ahbm.system import AhbmSystem
 from sipsim.chips.config import load
 from sipsim.config.load import Override
 from sipsim.core.engine import Engine
@@ -47,7 +47,7 @@ SHARES: list[tuple[str, Arbitration, list[Flow]]] = [
 ]
 
 
-def system(settings: dict[str, Any]) -> System:
+def system(settings: dict[str, Any]) -> AhbmSystem:
     """The default system with some keys set."""
     return Plan(load(overrides=[Override(path, value, path) for path, value in settings.items()])).system
 

@@ -5,33 +5,33 @@ from pathlib import Path as File
 
 from sipsim.chips.api.chip import CHIPS, kind_of
 from sipsim.config import load as files
-from sipsim.config.check import convert_part
-from sipsim.config.document import Path, Problem, Rule, refused, shown, unregistered
+from sipsim.config.check import Path, Problem, Rule, check_registered, convert_part, refused, shown
 from sipsim.config.load import Override
 from sipsim.config.schema import Resolved
 from sipsim.core.registry import UnknownName
 from sipsim.fabric.links import rules as link_rules
 from sipsim.topology import links as topology_rules
-from sipsim.topology.links import build_links, implied_values, natural_order
+from sipsim.topology.links import SIPS, build_links, implied_values, natural_order
 
 CHIP: Path = ("system", "chip")
 PARAMS: Path = ("system", "chip_params")
-SIPS: Path = ("system", "sips")
 
 
-def known_chip(resolved: Resolved) -> Problem | None:
+def known_chip(resolved: Resolved) -> None:
     """``system.chip`` is a registered chip kind."""
-    return unregistered(CHIP, resolved.topology.system.chip, CHIPS)
+    check_registered(CHIP, resolved.topology.system.chip, CHIPS)
 
 
-def chip_params_fit_kind(resolved: Resolved) -> Problem | None:
+def chip_params_fit_kind(resolved: Resolved) -> None:
     """``system.chip_params`` are exactly the kind's."""
     kind = kind_of(resolved)
-    fitted = convert_part(kind.params_of(resolved.topology.system.chip_params), kind.Params, PARAMS)
-    return fitted.caused_by(CHIP) if isinstance(fitted, Problem) else None
+    try:
+        convert_part(kind.params_of(resolved.topology.system.chip_params), kind.Params, PARAMS)
+    except Problem as problem:
+        raise problem.caused_by(CHIP) from None
 
 
-def edges_join_ports_of_chip(resolved: Resolved) -> Problem | None:
+def edges_join_ports_of_chip(resolved: Resolved) -> None:
     """Each port of the edge list is one of this chip, unless none is: then the list is another chip's."""
     ports = kind_of(resolved).ports(resolved)
     named: list[tuple[Path, str]] = []
@@ -39,57 +39,58 @@ def edges_join_ports_of_chip(resolved: Resolved) -> Problem | None:
         path: Path = (*SIPS, "custom_links", number)
         named += [((*path, "a_port"), edge.a_port), ((*path, "b_port"), edge.b_port)]
     wrong = [each for each in named if ports is not None and each[1] not in ports]
-    if ports is None or not wrong or len(wrong) == len(named):
-        return None
-    path, port = wrong[0]
-    return refused(path, shown(port), f"must be one of: {_listed(ports)}")
+    if ports is not None and 0 < len(wrong) < len(named):
+        path, port = wrong[0]
+        raise refused(path, shown(port), f"must be one of: {_listed(ports)}")
 
 
-def links_leave_by_ports_of_chip(resolved: Resolved) -> Problem | None:
+def links_leave_by_ports_of_chip(resolved: Resolved) -> None:
     """The topology joins ports that SIPs of this chip have."""
     system, ports = resolved.topology.system, kind_of(resolved).ports(resolved)
-    links = build_links(system.sips) if ports is not None else []
-    wrong = next((link.src_port for link in links if link.src_port not in (ports or ())), None)
-    if ports is None or wrong is None:
-        return None
-    what = f"its links leave by port {wrong}; a SIP of chip {system.chip} has {_listed(ports)}"
-    text = f"system.sips.topology = {system.sips.topology}: {what}; use another chip or topology"
-    return Problem(((*SIPS, "topology"), CHIP), text)
+    if ports is None:
+        return
+    for link in build_links(system.sips):
+        if link.src_port not in ports:
+            what = f"its links leave by port {link.src_port}; a SIP of chip {system.chip} has {_listed(ports)}"
+            path = (*SIPS, "topology")
+            raise refused(path, system.sips.topology, f"{what}; use another chip or topology", CHIP)
 
 
-def skews_of_ranks(skews_ns: Mapping[str, float], path: Path, count: int) -> Problem | None:
-    """The keys of ``skews_ns``, which stand at ``path``, are ranks of ``count``."""
+def check_skews(skews_ns: Mapping[str, float], path: Path, count: int) -> None:
+    """Check that the keys of ``skews_ns``, which stand at ``path``, are ranks of ``count``.
+
+    Raises:
+        Problem: for the first that is none.
+    """
     for rank, skew_ns in skews_ns.items():
         if not (rank.isascii() and rank.isdigit() and str(int(rank)) == rank and int(rank) < count):
             what = f"{rank!r} is no rank; allowed: 0 to {count - 1}"
-            return refused((*path, rank), skew_ns, what, ("system", "sips", "count"))
-    return None
+            raise refused((*path, rank), skew_ns, what, (*SIPS, "count"))
 
 
 def _listed(ports: Collection[str]) -> str:
     return ", ".join(sorted(ports, key=natural_order))
 
 
-def chip_rules_hold(resolved: Resolved) -> Problem | None:
-    """The first problem that the chosen kind's own rules find."""
-    return next(filter(None, (rule(resolved) for rule in kind_of(resolved).rules)), None)
-
-
-KIND_RULES: tuple[Rule, ...] = (known_chip, chip_params_fit_kind, edges_join_ports_of_chip)
-"""They come before those of the topology: a port that the chip does not have is reported first."""
-CHIP_RULES: tuple[Rule, ...] = (links_leave_by_ports_of_chip, chip_rules_hold)
+def chip_rules_hold(resolved: Resolved) -> None:
+    """The chosen kind's own rules hold."""
+    for rule in kind_of(resolved).rules:
+        rule(resolved)
 
 
 RULES: tuple[Rule, ...] = (
     topology_rules.known_topology,
-    *KIND_RULES,
+    known_chip,
+    chip_params_fit_kind,
+    edges_join_ports_of_chip,
     *link_rules.RULES,
     *topology_rules.RULES,
-    link_rules.own_presets_fit_links,
-    link_rules.outages_fit_links,
-    *CHIP_RULES,
+    link_rules.links_fit,
+    links_leave_by_ports_of_chip,
+    chip_rules_hold,
 )
-"""In this order: the first problem is the one that is reported, and a rule relies on those before it."""
+"""In this order: the first problem is the one that is reported, and a rule relies on those before it. A port that the
+chip does not have is reported before other mistakes in links."""
 
 
 def load(

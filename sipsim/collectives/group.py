@@ -6,7 +6,7 @@ from itertools import pairwise
 
 from sipsim.collectives.patterns.lines import PORT_PREFIX, Path
 from sipsim.collectives.schedule import End, Wiring, mutual
-from sipsim.fabric.sips import JoinedSips
+from sipsim.fabric.sips import SipNetwork
 from sipsim.topology.links import TOPOLOGIES, Shape
 
 OPPOSITE_PORT = {"E": "W", "W": "E", "N": "S", "S": "N"}
@@ -26,7 +26,7 @@ def towards(rank: int) -> str:
 class Group:
     """``sips``: the SIP of each rank of the group, in order; ``system``: all SIPs and their links."""
 
-    def __init__(self, sips: tuple[int, ...], system: JoinedSips) -> None:
+    def __init__(self, sips: tuple[int, ...], system: SipNetwork) -> None:
         self.sips = sips
         self.system = system
 

@@ -3,10 +3,10 @@
 The defaults come first, then a variant of them, then a user's files, which hold only what differs, then the flags.
 """
 
-import copy
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from copy import deepcopy
 from functools import cache
 from pathlib import Path as File
 from typing import Any, NamedTuple
@@ -15,26 +15,167 @@ import msgspec
 from msgspec import inspect
 
 import sipsim
-from sipsim.config.check import first_problem, with_example
-from sipsim.config.document import (
-    SECTION_FILES,
-    Document,
-    Implied,
+from sipsim.config.check import (
+    KIND,
+    PARAMS,
     Path,
     Problem,
     Rule,
-    Unused,
+    check,
     dotted,
+    shown,
     unknown_key,
     value_at,
+    with_example,
 )
-from sipsim.config.schema import Resolved
+from sipsim.config.schema import OF_MODULE, Change, Resolved, Section, field_types
 from sipsim.config.yaml import YamlMistake, one_line, parse_text, read_mapping, shown_path
 from sipsim.core.errors import ConfigError
 from sipsim.core.registry import unknown_name
 
+CCL = "ccl"
+VARIANT = "AHBM_VARIANT"
+"""The environment variable that names the variant of a run that names none."""
+MODULE = "module"
+ALGORITHMS = "algorithms"
+CHOOSES = (KIND, MODULE)
+"""Keys on which others of their mapping depend."""
+SECTION_FILES: dict[str, type[Section]] = field_types(Resolved)
+"""The section of each config file, by the file's stem."""
 _LONGEST_ORIGIN = 200
 _PAIR = re.compile(r"([0-9]{1,9})x([0-9]{1,9})", re.ASCII)
+
+Unused = Callable[[Resolved], Iterable[Problem]]
+"""The values without effect, the first path of each; a problem where it is not the default's."""
+Implied = Callable[[Resolved], Iterable[tuple[Path, Any]]]
+"""The values that others imply, by their paths."""
+
+
+class Document:
+    """All config values before they are checked, and the origin of each: a default file, a user's file or a flag.
+
+    ``values``: under the top-level keys of all files. ``shipped``: those of the default files alone.
+    """
+
+    def __init__(self) -> None:
+        self.values: dict[str, Any] = {}
+        self.shipped: dict[str, Any] = {}
+        self._origins: dict[Path, str] = {}
+        self._defaults: dict[str, Any] = {}
+        self._default_origins: set[str] = set()
+        self._shipped_origins: set[str] = set()
+
+    def end_shipped(self) -> None:
+        """Mark the end of the shipped files: later values come from a variant or from the user."""
+        self.shipped = deepcopy(self.values)
+        self._shipped_origins = set(self._origins.values())
+
+    def end_defaults(self) -> None:
+        """Mark the end of the defaults: later values come from the user."""
+        self._defaults = self.shipped if self.values == self.shipped else deepcopy(self.values)
+        self._default_origins = set(self._origins.values())
+
+    def is_default(self, path: Path) -> bool:
+        """Whether the value at ``path`` is that of the defaults."""
+        return bool(value_at(self.values, path) == value_at(self._defaults, path))
+
+    def changes(self) -> Iterator[Change]:
+        """The values that differ from the default files', but for implied ones."""
+        for path, value in _leaves(self.values, ()):
+            default, origin = value_at(self.shipped, path), self.origin(path)
+            if value != default and origin not in self._shipped_origins:
+                yield Change(path, value, default, origin)
+
+    def imply(self, values: Iterable[tuple[Path, Any]]) -> bool:
+        """Set each value that is still of the defaults; whether there was one."""
+        own = [(path, value) for path, value in values if self.origin(path) in self._default_origins]
+        for path, value in own:
+            self._mapping_at(path[:-1], "")[path[-1]] = value
+        return bool(own)
+
+    def merge(self, path: Path, value: Any, origin: str) -> None:
+        """Set ``value`` at ``path``; a mapping merges into a mapping key by key, anything else replaces.
+
+        ``params`` belong to a ``kind``: where that changes, those of the former one are dropped. So is what the
+        defaults say of an algorithm where its ``module`` changes: a user's entry may have the name of one of theirs.
+
+        Raises:
+            ConfigError: when ``path`` leads through a value that is not a mapping.
+        """
+        if not path:
+            for key, item in value.items():
+                self.merge((key,), item, origin)
+            return
+        parent = self._mapping_at(path[:-1], origin)
+        old = parent.get(path[-1])
+        if isinstance(old, dict) and isinstance(value, dict):
+            for key, item in sorted(value.items(), key=lambda each: each[0] not in CHOOSES):
+                self.merge((*path, key), item, origin)
+            return
+        if path[-1] in CHOOSES and old != value:
+            self._drop_former(path, parent)
+        parent[path[-1]] = value
+        if isinstance(old, dict):
+            self._forget_below(path)
+        self._origins.pop(path, None)
+        self._origins[path] = origin
+
+    def expect(self, key: str, origin: str) -> None:
+        """Set the origin of a top-level key, present or missing, until a merge sets the key."""
+        self._origins[(key,)] = origin
+
+    def origin(self, *paths: Path) -> str:
+        """The origin that last set one of these values or a part of one; the origin of a whole holds for its parts."""
+        owners = {owner for path in paths if (owner := self._owner(path)) is not None}
+        latest = [known for known in self._origins if known in owners or any(_below(known, path) for path in paths)]
+        return self._origins[latest[-1]] if latest else "config"
+
+    def error(self, problem: Problem) -> ConfigError:
+        """The problem as one line that starts with its origin."""
+        return ConfigError(one_line(f"{self.origin(*problem.paths)}: {problem}"))
+
+    def _owner(self, path: Path) -> Path | None:
+        prefixes = (path[:length] for length in range(len(path), 0, -1))
+        return next((prefix for prefix in prefixes if prefix in self._origins), None)
+
+    def _drop_former(self, path: Path, parent: dict[Any, Any]) -> None:
+        """Drop what belongs to the former value at ``path``, in ``parent``."""
+        where = path[:-1]
+        if path[-1] == KIND and PARAMS in parent:
+            parent[PARAMS] = {}
+            self._forget_below((*where, PARAMS))
+        if path[-1] == MODULE and where[:1] == (ALGORITHMS,):
+            for key in OF_MODULE & parent.keys():
+                if self.origin((*where, key)) in self._default_origins:
+                    del parent[key]
+                    self._forget_below((*where, key))
+
+    def _forget_below(self, path: Path) -> None:
+        for known in [known for known in self._origins if _below(known, path)]:
+            del self._origins[known]
+
+    def _mapping_at(self, path: Path, origin: str) -> dict[Any, Any]:
+        mapping: dict[Any, Any] = self.values
+        for depth, key in enumerate(path, start=1):
+            child = mapping.setdefault(key, {})
+            if not isinstance(child, dict):
+                what = f"{dotted(path[:depth])} = {shown(child)}: must be a mapping to be set inside"
+                raise ConfigError(one_line(f"{origin}: {what}"))
+            mapping = child
+        return mapping
+
+
+def _below(known: Path, path: Path) -> bool:
+    return known[: len(path)] == path
+
+
+def _leaves(value: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """The values without keys of their own, by path."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield from _leaves(item, (*path, key))
+    else:
+        yield path, value
 
 
 class Override(NamedTuple):
@@ -83,50 +224,46 @@ def apply(document: Document, override: Override) -> None:
     if override.value == {} and value_at(document.values, keys):
         what = "sets nothing: a mapping is merged into the one that is there; set its keys"
         raise ConfigError(one_line(f"{override.origin}: {what}"))
-    document.merge(keys, _spelled_out(copy.deepcopy(override.value), kind), override.origin)
+    document.merge(keys, _spelled_out(deepcopy(override.value), kind), override.origin)
 
 
 def _kind_at(values: dict[str, Any], keys: tuple[str, ...], origin: str) -> inspect.Type:
     kind: inspect.Type | None = None
     node: Any = values
     for depth, key in enumerate(keys):
-        allowed = _inside(kind, node, key if depth + 1 == len(keys) else None)
+        where, is_last = keys[:depth], depth + 1 == len(keys)
+        allowed = _inside(kind, node, key if is_last else None)
+        if allowed is None:
+            return inspect.AnyType()
         if key not in allowed:
-            raise ConfigError(one_line(f"{origin}: {_refusal(keys[:depth], key, list(allowed))}"))
+            what = unknown_key(where, key, list(allowed))
+            if where and not allowed:
+                what = f"{dotted(where)} is one value; nothing can be set inside it"
+            raise ConfigError(one_line(f"{origin}: {what}"))
         kind = allowed[key]
         node = node.get(key) if isinstance(node, dict) else None
     assert kind is not None
     return kind
 
 
-def _refusal(where: Path, key: str, allowed: list[str]) -> str:
-    if where and not allowed:
-        return f"{dotted(where)} is one value; nothing can be set inside it"
-    return unknown_key(where, key, allowed)
-
-
-class _AnyKey(dict[str, inspect.Type]):
-    """Any key is allowed: the parameters of a link, which its kind checks."""
-
-    def __contains__(self, key: object) -> bool:
-        return True
-
-    def __missing__(self, key: str) -> inspect.Type:
-        return inspect.AnyType()
-
-
-def _inside(kind: inspect.Type | None, node: Any, new: str | None) -> dict[str, inspect.Type]:
-    """The keys below ``kind`` and their types; ``new`` may be added where names are free."""
-    if kind is None:
-        return _top_level()
-    if isinstance(kind, inspect.UnionType):
-        kind = next((each for each in kind.types if isinstance(each, inspect.StructType)), kind)
-    if isinstance(kind, inspect.StructType):
-        return _fields(kind)
-    if isinstance(kind, inspect.DictType) and not isinstance(kind.value_type, inspect.AnyType):
-        names = [*(node if isinstance(node, dict) else ()), *([] if new is None else [new])]
-        return dict.fromkeys(names, kind.value_type)
-    return _AnyKey() if isinstance(kind, inspect.DictType | inspect.AnyType) else {}
+def _inside(kind: inspect.Type | None, node: Any, new: str | None) -> dict[str, inspect.Type] | None:
+    """The keys below ``kind`` and their types; ``new`` may be added where names are free. None where any key may
+    stand: in the parameters of a link, which its kind checks.
+    """
+    match kind:
+        case None:
+            return _top_level()
+        case inspect.StructType():
+            return _fields(kind)
+        case inspect.UnionType():
+            struct = next((each for each in kind.types if isinstance(each, inspect.StructType)), None)
+            return _fields(struct) if struct else {}
+        case inspect.AnyType() | inspect.DictType(value_type=inspect.AnyType()):
+            return None
+        case inspect.DictType():
+            names = [*(node if isinstance(node, dict) else ()), *([] if new is None else [new])]
+            return dict.fromkeys(names, kind.value_type)
+    return {}
 
 
 @cache
@@ -149,11 +286,6 @@ def _spelled_out(value: Any, kind: inspect.Type) -> Any:
     if pair and any(isinstance(option, inspect.TupleType) for option in options):
         return [int(pair[1]), int(pair[2])]
     return value
-
-
-CCL = "ccl"
-VARIANT = "AHBM_VARIANT"
-"""The environment variable that names the variant of a run that names none."""
 
 
 def load(
@@ -183,14 +315,18 @@ def load(
         _merge_file(document, ccl, _keys_of([CCL]))
     for override in overrides:
         apply(document, override)
-    resolved = convert(document)
-    for each in implied:
-        if document.imply(each(resolved)):
-            resolved = convert(document)
-    problem = next(filter(None, (rule(resolved) for rule in rules)), None)
-    problem = problem or next((each for each in unused(resolved) if not document.is_default(each.paths[0])), None)
-    if problem:
-        raise document.error(with_example(document, problem))
+    try:
+        resolved = convert(document)
+        for each in implied:
+            if document.imply(each(resolved)):
+                resolved = convert(document)
+        for rule in rules:
+            rule(resolved)
+        for problem in unused(resolved):
+            if not document.is_default(problem.paths[0]):
+                raise problem
+    except Problem as problem:
+        raise document.error(with_example(problem, document.values, document.shipped)) from None
     changes = list(document.changes())
     return resolved.watched([change.path for change in changes], changes) if changes else resolved
 
@@ -199,7 +335,7 @@ def convert(document: Document) -> Resolved:
     """The document as checked structs.
 
     Raises:
-        ConfigError: the first value that the schema refuses.
+        Problem: the first value that the schema refuses.
     """
     raw = {
         stem: {key: document.values[key] for key in section.__struct_fields__ if key in document.values}
@@ -208,9 +344,9 @@ def convert(document: Document) -> Resolved:
     try:
         return msgspec.convert(raw, Resolved)
     except (msgspec.ValidationError, UnicodeError) as error:
-        problems = (first_problem(values, inspect.type_info(SECTION_FILES[stem]), ()) for stem, values in raw.items())
-        found = next(filter(None, problems), None)
-        raise document.error(with_example(document, found or Problem((), str(error)))) from None
+        for stem, values in raw.items():
+            check(values, inspect.type_info(SECTION_FILES[stem]), ())
+        raise Problem((), str(error)) from None
 
 
 def default_dir() -> File:
@@ -228,13 +364,6 @@ def variants() -> dict[str, File]:
     return {path.stem: path for path in sorted((default_dir() / "variants").glob("*.yaml"))}
 
 
-def _variant_file(name: str, origin: str) -> File:
-    known = variants()
-    if name not in known:
-        raise ConfigError(one_line(f"{origin} {name}: {unknown_name('variant', name, known)}"))
-    return known[name]
-
-
 def _defaults(variant: str | None = None) -> Document:
     """The default files, and the variant merged over them."""
     document = Document()
@@ -247,8 +376,10 @@ def _defaults(variant: str | None = None) -> Document:
     document.end_shipped()
     chosen = os.environ.get(VARIANT) if variant is None else variant
     if chosen:
-        file = _variant_file(chosen, VARIANT if variant is None else "--variant")
-        _merge_file(document, file, _keys_of(SECTION_FILES))
+        known, origin = variants(), VARIANT if variant is None else "--variant"
+        if chosen not in known:
+            raise ConfigError(one_line(f"{origin} {chosen}: {unknown_name('variant', chosen, known)}"))
+        _merge_file(document, known[chosen], _keys_of(SECTION_FILES))
     return document
 
 

@@ -59,7 +59,7 @@ class Node(Section, frozen=True):
     bandwidth_GBps: Positive
 
 
-class RouterCost(Section, frozen=True, omit_defaults=True):
+class RouterCost(Node, frozen=True, omit_defaults=True):
     """``router``: a node with input buffers.
 
     ``buffer_packets``: of each virtual channel at each input of every node that routes pass, ``null`` for no limit.
@@ -67,8 +67,6 @@ class RouterCost(Section, frozen=True, omit_defaults=True):
     digest.
     """
 
-    overhead_ns: NonNegative
-    bandwidth_GBps: Positive
     buffer_packets: Annotated[int, Meta(ge=1, le=65536)] | None = None
     packet_bytes: Annotated[int, Meta(ge=1, le=65536)] | None = None
 
@@ -86,26 +84,22 @@ class UciePort(Section, frozen=True):
     flit_overhead_bytes: FlitOverhead
 
 
-class IoPortCost(Section, frozen=True, omit_defaults=True):
+class IoPortCost(Node, frozen=True, omit_defaults=True):
     """``io_port``: a node with a receive buffer for its link.
 
     ``buffer_packets``: of each virtual channel, in packets of the routers' buffers, ``null`` for no limit.
     """
 
-    overhead_ns: NonNegative
-    bandwidth_GBps: Positive
     buffer_packets: Annotated[int, Meta(ge=1, le=65536)] | None = None
 
 
-class MemoryCost(Section, frozen=True, omit_defaults=True):
+class MemoryCost(Node, frozen=True, omit_defaults=True):
     """A memory behind a port: a node with access times.
 
     ``kind`` is a memory kind, ``null`` for fixed latencies; ``params`` is checked by that kind's own struct. Not given,
     they are in no digest.
     """
 
-    overhead_ns: NonNegative
-    bandwidth_GBps: Positive
     read_latency_ns: NonNegative
     write_latency_ns: NonNegative
     kind: str | None = None
@@ -136,15 +130,13 @@ class TcmLayout(Section, frozen=True):
 Outstanding = Annotated[int, Meta(ge=1, le=256)]
 
 
-class PeDma(Section, frozen=True, omit_defaults=True):
+class PeDma(Node, frozen=True, omit_defaults=True):
     """``pe_dma``: a node with the sizes of its read commands and write acknowledgements.
 
     At most ``outstanding_loads`` and ``outstanding_stores`` of a kernel are on their way at a time. With the defaults
     they are in no digest.
     """
 
-    overhead_ns: NonNegative
-    bandwidth_GBps: Positive
     command_bytes: PositiveInt
     ack_bytes: PositiveInt
     outstanding_loads: Outstanding = 4
@@ -234,14 +226,12 @@ class IoCpu(Section, frozen=True):
     gather_ns: NonNegative
 
 
-class MCpu(Section, frozen=True):
+class MCpu(Node, frozen=True):
     """``m_cpu``: a node of every cube, at its first router.
 
     It takes ``dispatch_ns`` for a message to a PE and ``gather_ns`` for the answer of one, one after the other.
     """
 
-    overhead_ns: NonNegative
-    bandwidth_GBps: Positive
     dispatch_ns: NonNegative
     gather_ns: NonNegative
 

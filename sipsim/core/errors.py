@@ -49,6 +49,30 @@ HOST_MEMORY = "host_memory"
 NO_MEMORY = "this host gives the process no more memory: see ulimit -v, or use smaller sizes"
 
 
+ERROR_KINDS: dict[str, int] = {
+    "wrong_numbers": 1,
+    "config": 2,
+    "refused": 2,
+    "process_died": 4,
+    HOST_MEMORY: 4,
+    "lost_packet": 4,
+    "host_lost": 4,
+    "hung": 4,
+    "not_joined": 4,
+    "peer_lost": 4,
+    "nondeterministic": 4,
+    "bad_message": 4,
+    "not_kept": 4,
+    "agent_failed": 4,
+    "internal": 4,
+    "exception": 5,
+    "timeout": 124,
+    "interrupted": 130,
+    "terminated": 143,
+}
+"""Every value that ``error.kind`` may have, and its exit code; each :class:`SimulationError` adds its own."""
+
+
 class AhbmError(Exception):
     """Base of every named failure. ``kind`` is the value of ``error.kind`` in the result file.
 
@@ -82,46 +106,42 @@ class ConfigError(AhbmError):
 
 
 class SimulationError(AhbmError):
-    """The simulated program broke a rule of the machine; every SIP stops."""
+    """The simulated program broke a rule of the machine; every SIP stops.
+
+    A class here is a kind of its own, by its name; one elsewhere is of its base's kind.
+    """
 
     kind = "simulation"
     exit_code = 3
+
+    def __init_subclass__(cls) -> None:
+        if cls.__module__ == __name__:
+            cls.kind = vars(cls).get("kind", cls.__name__)
+            ERROR_KINDS[cls.kind] = cls.exit_code
 
 
 class IpcqInvalidDirection(SimulationError):
     """F1 of ADR-0023: a send or recv names a direction that is not installed."""
 
-    kind = "IpcqInvalidDirection"
-
 
 class IpcqMessageTooLarge(SimulationError):
     """A send larger than the peer's slot (DESIGN section 6); algorithms chunk."""
-
-    kind = "IpcqMessageTooLarge"
 
 
 class IpcqTypeMismatch(SimulationError):
     """F2 of ADR-0023: a recv whose dtype, shape or size disagrees with the message, under ``strict_validation``."""
 
-    kind = "IpcqTypeMismatch"
-
 
 class Deadlock(SimulationError):
     """No event is left, and kernels or scripts still wait, on chips without IPCQ."""
-
-    kind = "Deadlock"
 
 
 class IpcqDeadlock(Deadlock):
     """F3 and F5 of ADR-0023: the same on chips whose kernels talk through IPCQ, whatever waits there."""
 
-    kind = "IpcqDeadlock"
-
 
 class IpcqUnreadMessages(SimulationError):
     """Messages that were sent and never received, at the end of a run with ``--check-invariants``."""
-
-    kind = "IpcqUnreadMessages"
 
 
 class IpcqInUse(SimulationError):
@@ -129,73 +149,53 @@ class IpcqInUse(SimulationError):
     waits.
     """
 
-    kind = "IpcqInUse"
-
 
 class InvariantViolation(SimulationError):
     """An invariant of ADR-0023 D14 or of the fabric is violated: a bug in the simulator, not in the program."""
-
-    kind = "InvariantViolation"
 
 
 class KernelError(SimulationError):
     """A kernel operation was called with an invalid argument."""
 
-    kind = "KernelError"
-
 
 class MemoryAccessError(SimulationError):
     """An address outside its memory."""
-
-    kind = "MemoryAccessError"
 
 
 class OutOfMemoryError(MemoryAccessError):
     """A tensor that does not fit the memory that is left."""
 
-    kind = "OutOfMemoryError"
-
 
 class MmuFault(MemoryAccessError):
     """A virtual address that the page table of the PE does not map, such as that of a freed tensor."""
-
-    kind = "MmuFault"
 
 
 class TcmFull(SimulationError):
     """A handle that does not fit what is left of the kernel region of its PE's TCM."""
 
-    kind = "TcmFull"
-
 
 class CollectiveMismatch(SimulationError):
     """Ranks that call a collective with another type, count or operation than each other."""
-
-    kind = "CollectiveMismatch"
 
 
 class SourceReused(SimulationError):
     """Bytes of a tile were changed that an Ethernet transmission had not read yet."""
 
-    kind = "SourceReused"
-
 
 class KernelMisuse(SimulationError):
     """A kernel of a tile named what does not exist: a core, a queue, a channel, an address that is not aligned."""
 
-    kind = "KernelMisuse"
-
 
 class NoSuchCall(KernelMisuse, AttributeError):
     """A host script on a chip of tiles named a call that is not there; ``hasattr`` knows it as any other."""
+
+    kind = KernelMisuse.kind
 
 
 class LinkLoss(SimulationError):
     """Frames were on a link when it went down, and its kind sends nothing again. The loss that is found at the earliest
     simulated time ends the run; at equal times the lowest rank's.
     """
-
-    kind = "LinkLoss"
 
 
 class NondeterministicReplay(AhbmError):
@@ -216,50 +216,3 @@ class OutputError(AhbmError):
     """An output of a running simulation cannot be written: packets for a restart, a trace, data for the check."""
 
     kind = "not_kept"
-
-
-ERROR_KINDS: dict[str, int] = {
-    **{
-        cls.kind: cls.exit_code
-        for cls in (
-            ConfigError,
-            IpcqInvalidDirection,
-            IpcqMessageTooLarge,
-            IpcqTypeMismatch,
-            Deadlock,
-            IpcqDeadlock,
-            IpcqUnreadMessages,
-            IpcqInUse,
-            InvariantViolation,
-            KernelError,
-            MemoryAccessError,
-            OutOfMemoryError,
-            MmuFault,
-            TcmFull,
-            CollectiveMismatch,
-            SourceReused,
-            KernelMisuse,
-            LinkLoss,
-            NondeterministicReplay,
-            BadMessage,
-            OutputError,
-        )
-    },
-    "wrong_numbers": 1,
-    "refused": 2,
-    "process_died": 4,
-    HOST_MEMORY: 4,
-    "lost_packet": 4,
-    "host_lost": 4,
-    "hung": 4,
-    "not_joined": 4,
-    "peer_lost": 4,
-    "nondeterministic": 4,
-    "agent_failed": 4,
-    "internal": 4,
-    "exception": 5,
-    "timeout": 124,
-    "interrupted": 130,
-    "terminated": 143,
-}
-"""Every value that ``error.kind`` may have, and its exit code."""

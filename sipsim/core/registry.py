@@ -19,6 +19,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from sipsim.core.errors import error_text, pass_on_halt
 
+Key = TypeVar("Key")
 Thing = TypeVar("Thing")
 
 
@@ -36,19 +37,37 @@ class Entry(NamedTuple, Generic[Thing]):
 
 
 _REGISTRIES: "list[Registry[Any]]" = []
-_FORGETTERS: list[Callable[[], None]] = []
+_DEFINITIONS: "list[Definitions[Any, Any]]" = []
 _SHARED: set[str] = set()
 """Modules that define something, or that a registry has imported, each with the modules that it imported."""
 
 
-def on_forget(forget: Callable[[], None]) -> Callable[[], None]:
-    """Decorator: :func:`forget_modules` calls the function, which drops what modules that are gone have defined."""
-    _FORGETTERS.append(forget)
-    return forget
+class Definitions(dict[Key, Thing]):
+    """What modules define, by key. ``modules``: by key, those that define it; it goes when all of them have gone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.modules: dict[Key, set[str]] = {}
+        _DEFINITIONS.append(self)
+
+    def define(self, key: Key, thing: Thing, module: str) -> None:
+        """Add what ``module`` defines, which all ranks of a process share from now on; without a module it stays."""
+        self[key] = thing
+        if module:
+            self.modules.setdefault(key, set()).add(module)
+        _share(module)
+
+    def forget(self) -> None:
+        """Drop the definitions of modules that are not imported any more."""
+        for key, modules in [*self.modules.items()]:
+            modules.intersection_update(sys.modules)
+            if not modules:
+                self.pop(key, None)
+                del self.modules[key]
 
 
-def note_definer(module: str) -> None:
-    """Note that a module defines something that all ranks of a process use: they share it, and its packages."""
+def _share(module: str) -> None:
+    """Note that all ranks of a process use a module, and its packages."""
     while module and module not in _SHARED:
         _SHARED.add(module)
         module = module.rpartition(".")[0]
@@ -61,8 +80,8 @@ def is_definer(module: str) -> bool:
 
 def forget_modules() -> None:
     """Drop the definitions of modules that are not imported any more."""
-    for forget in _FORGETTERS:
-        forget()
+    for each in _DEFINITIONS:
+        each.forget()
     _SHARED.intersection_update(sys.modules)
 
 
@@ -95,9 +114,8 @@ class Registry(Generic[Thing]):
     def __init__(self, what: str, built_in: Mapping[str, Sequence[str]] | None = None) -> None:
         self._what = what
         self._modules = {name: module for module, names in (built_in or {}).items() for name in names}
-        self._entries: dict[str, Entry[Thing]] = {}
+        self._entries = Definitions[str, Entry[Thing]]()
         _REGISTRIES.append(self)
-        on_forget(self._forget)
 
     def register(self, name: str, definition: object = None) -> Callable[[Thing], Thing]:
         """Class or function decorator: ``@KINDS.register("ucie")``.
@@ -118,8 +136,7 @@ class Registry(Generic[Thing]):
                 if not _is_copy(known, entry):
                     raise ValueError(f"{self._what} {name!r} is defined twice")
                 return thing
-            self._entries[name] = entry
-            note_definer(entry.owner)
+            self._entries.define(name, entry, entry.owner)
             return thing
 
         return add
@@ -155,11 +172,6 @@ class Registry(Generic[Thing]):
         if name not in self._entries and name in self._modules:
             importlib.import_module(self._modules[name])
 
-    def _forget(self) -> None:
-        gone = [name for name, entry in self._entries.items() if entry.owner and entry.owner not in sys.modules]
-        for name in gone:
-            del self._entries[name]
-
 
 class TypeRegistry(Generic[Thing]):
     """Definitions of one sort by the type that each is for, in ``modules``, which are imported at the first use."""
@@ -167,8 +179,7 @@ class TypeRegistry(Generic[Thing]):
     def __init__(self, what: str, *modules: str) -> None:
         self._what = what
         self._modules = modules
-        self._things: dict[type, Thing] = {}
-        on_forget(self._forget)
+        self._things = Definitions[type, Thing]()
 
     def register(self, key: type) -> Callable[[Thing], Thing]:
         """Class decorator: the definition for a type.
@@ -180,8 +191,7 @@ class TypeRegistry(Generic[Thing]):
         def add(thing: Thing) -> Thing:
             if key in self._things:
                 raise ValueError(f"{self._what} {key.__name__!r} is defined twice")
-            self._things[key] = thing
-            note_definer(key.__module__)
+            self._things.define(key, thing, key.__module__)
             return thing
 
         return add
@@ -206,10 +216,6 @@ class TypeRegistry(Generic[Thing]):
         modules, self._modules = self._modules, ()
         for name in modules:
             importlib.import_module(name)
-
-    def _forget(self) -> None:
-        for key in [key for key in self._things if key.__module__ not in sys.modules]:
-            del self._things[key]
 
 
 def _entry(name: str, thing: Thing, definition: object) -> Entry[Thing]:
@@ -237,7 +243,7 @@ def _import_module(name: str) -> str:
         pass_on_halt(error)
         return f"the module cannot be imported: {' '.join(error_text(error).split())}; "
     for module in sys.modules.keys() - before:
-        note_definer(module)
+        _share(module)
     return ""
 
 

@@ -16,7 +16,6 @@ from itertools import count, islice, repeat
 
 from sipsim.core.engine import AFTER, Callback, Engine
 from sipsim.core.units import PS_PER_S, drain_ps
-from sipsim.fabric.buffered.ports import FarBuffers
 from sipsim.fabric.channels import COMPUTE, Arbitration
 from sipsim.fabric.delays import Past
 from sipsim.fabric.graph import Done, Edge, Route, bottleneck
@@ -186,7 +185,7 @@ class FlowFabric:
     ``touched``: how often bandwidth was divided, and the flows that it was divided among.
     """
 
-    far_buffers: FarBuffers | None = None
+    far_buffers: None = None
 
     def __init__(self, engine: Engine, arbitration: Arbitration) -> None:
         arbitration.check()

@@ -1,7 +1,7 @@
 """SIPs and how they are joined: links, channels between them, and routes from end to end, whatever the chip.
 
-A description, derived from the resolved config. What is inside a SIP is its chip's matter; here it is a graph with a
-node for each IO port (:func:`port_node`).
+A description, derived from the resolved config. What is inside a SIP is its chip's matter: where frames of the links go
+through it, a graph.
 """
 
 from collections import deque
@@ -57,14 +57,13 @@ def _check_bound(link: SipLink, kind: AnyLinkKind, name: str, bound_ps: object) 
         raise ConfigError(f"link {link.name}, of kind {type(kind).__name__}: {what}")
 
 
-class JoinedSips:
-    """All SIPs of a run. Channel ``i`` carries the data of directed link ``i``.
+class SipNetwork:
+    """All SIPs of a run and their links. Channel ``i`` carries the data of directed link ``i``.
 
-    ``graph``: the inside of every SIP. ``chunk_bytes`` is the part of a transfer that a shared edge serves at a time.
     ``link_kinds``, ``outages``: by directed link.
     """
 
-    def __init__(self, resolved: Resolved, graph: RouteGraph, chunk_bytes: int) -> None:
+    def __init__(self, resolved: Resolved) -> None:
         self.resolved = resolved
         sips = resolved.topology.system.sips
         self.n_sips = sips.count
@@ -73,8 +72,6 @@ class JoinedSips:
         self.links: list[SipLink] = build_links(sips)
         self.link_kinds: list[AnyLinkKind] = links_in_use(resolved, self.links)
         self.outages: list[tuple[Outage, ...]] = link_outages(sips, self.links)
-        self.chunk_bytes = chunk_bytes
-        self.graph = graph
         self.far_ends = {
             (link.src, link.src_port): FarEnd(channel, link.dst, link.dst_port)
             for channel, link in enumerate(self.links)
@@ -109,10 +106,8 @@ class JoinedSips:
     def answers_ps(self, sip: int) -> list[Ps]:
         """The least times from an arrival at a port of a SIP to what the port itself sends because of it."""
         bounds = []
-        with self.resolved.reads.apart():
-            has_buffers = bool(self.resolved.components.io_port.buffer_packets)
         for link, kind in self._kinds_from(sip):
-            answer_ps = 0 if has_buffers else kind.answer_ps
+            answer_ps = self.answer_ps(kind)
             if answer_ps is not None:
                 _check_bound(link, kind, "answer_ps", answer_ps)
                 bounds.append(answer_ps)
@@ -125,43 +120,14 @@ class JoinedSips:
         """The kind of the link behind a port."""
         return self.link_kinds[self.far_ends[sip, port].channel]
 
-    def end_to_end(self, src_sip: int, src: Node, dst_sip: int, dst: Node, first_port: str | None = None) -> Route:
-        """The route from a node of one SIP to a node of another (or the same), links and transit SIPs included."""
-        pieces = [route for _, route in self.pieces(src_sip, src, dst_sip, dst, first_port)]
-        return reduce(lambda onward, route: route.then(onward), reversed(pieces))
-
-    def pieces(
-        self, src_sip: int, src: Node, dst_sip: int, dst: Node, first_port: str | None = None
-    ) -> list[tuple[int, Route]]:
-        """:meth:`end_to_end` SIP by SIP: each piece leads from a node of that SIP over the link out of it, the last one
-        to the destination. Head latencies add up, and the drain is the longest; pieces are the same objects each time.
-        """
-        found = []
-        while src_sip != dst_sip:
-            port = first_port or self.next_port(src_sip, dst_sip)
-            found.append((src_sip, self.leaving(src_sip, src, port)))
-            far = self.far_ends[src_sip, port]
-            src_sip, src, first_port = far.sip, port_node(far.port), None
-        return [*found, (dst_sip, self.graph.route(src, dst))]
-
     def is_die_to_die(self, src_sip: int, dst_sip: int, first_port: str | None = None) -> bool:
-        """Whether the way that :meth:`pieces` goes has only links that are ``is_die_to_die``, or none."""
+        """Whether the way to a SIP, by ``first_port`` if given, has only links that are ``is_die_to_die``, or none."""
         while src_sip != dst_sip:
             far = self.far_ends[src_sip, first_port or self.next_port(src_sip, dst_sip)]
             if not self.link_kinds[far.channel].is_die_to_die:
                 return False
             src_sip, first_port = far.sip, None
         return True
-
-    def leaving(self, sip: int, src: Node, port: str) -> Route:
-        """The route from a node of a SIP to the far end of a port's link. SIPs with links of one kind share it."""
-        link = self.link_of(sip, port)
-        key = (src, port, link)
-        if key not in self._leaving:
-            inside = self.graph.route(src, port_node(port))
-            onto = link_edge(port, link.latency_ps, link.bandwidth_bps, link)
-            self._leaving[key] = Route(src, inside.start_ps, (*inside.edges, onto))
-        return self._leaving[key]
 
     def hops(self, src_sip: int, dst_sip: int) -> int:
         """Links of the way of fewest hops to another SIP."""
@@ -250,17 +216,13 @@ class JoinedSips:
 
     def transit_ps(self, kind: AnyLinkKind) -> Ps:
         """The least time from an arrival to the sending of the same frame on its next link, of a kind."""
-        return max(self.least_transit_ps - kind.least_chunk_ps(self.chunk_bytes), 0)
+        return 0
 
-    @cached_property
-    def _leaving(self) -> dict[tuple[Node, str, AnyLinkKind], Route]:
-        return {}
-
-    @cached_property
-    def least_transit_ps(self) -> int:
-        used = sorted({link.src_port for link in self.links})
-        transits = (self.graph.route(port_node(a), port_node(b)).head_ps() for a in used for b in used if a != b)
-        return min(transits, default=2**62)
+    def answer_ps(self, kind: AnyLinkKind) -> Ps | None:
+        """The least time from an arrival at a port of a SIP to what a port with a link of a kind sends because of it;
+        None for nothing.
+        """
+        return kind.answer_ps
 
     def _hops_to(self, dst_sip: int) -> list[int]:
         hops = self._hops.get(dst_sip)
@@ -300,4 +262,59 @@ class JoinedSips:
 
     @cached_property
     def _hops(self) -> dict[int, list[int]]:
+        return {}
+
+
+class RoutedSips(SipNetwork):
+    """SIPs through which frames go by routes.
+
+    ``graph``: the inside of every SIP, with a node for each IO port (:func:`port_node`). ``chunk_bytes`` is the part of
+    a transfer that a shared edge serves at a time.
+    """
+
+    def __init__(self, resolved: Resolved, graph: RouteGraph, chunk_bytes: int) -> None:
+        super().__init__(resolved)
+        self.graph = graph
+        self.chunk_bytes = chunk_bytes
+
+    def end_to_end(self, src_sip: int, src: Node, dst_sip: int, dst: Node, first_port: str | None = None) -> Route:
+        """The route from a node of one SIP to a node of another (or the same), links and transit SIPs included."""
+        pieces = [route for _, route in self.pieces(src_sip, src, dst_sip, dst, first_port)]
+        return reduce(lambda onward, route: route.then(onward), reversed(pieces))
+
+    def pieces(
+        self, src_sip: int, src: Node, dst_sip: int, dst: Node, first_port: str | None = None
+    ) -> list[tuple[int, Route]]:
+        """:meth:`end_to_end` SIP by SIP: each piece leads from a node of that SIP over the link out of it, the last one
+        to the destination. Head latencies add up, and the drain is the longest; pieces are the same objects each time.
+        """
+        found = []
+        while src_sip != dst_sip:
+            port = first_port or self.next_port(src_sip, dst_sip)
+            found.append((src_sip, self.leaving(src_sip, src, port)))
+            far = self.far_ends[src_sip, port]
+            src_sip, src, first_port = far.sip, port_node(far.port), None
+        return [*found, (dst_sip, self.graph.route(src, dst))]
+
+    def leaving(self, sip: int, src: Node, port: str) -> Route:
+        """The route from a node of a SIP to the far end of a port's link. SIPs with links of one kind share it."""
+        link = self.link_of(sip, port)
+        key = (src, port, link)
+        if key not in self._leaving:
+            inside = self.graph.route(src, port_node(port))
+            onto = link_edge(port, link.latency_ps, link.bandwidth_bps, link)
+            self._leaving[key] = Route(src, inside.start_ps, (*inside.edges, onto))
+        return self._leaving[key]
+
+    def transit_ps(self, kind: AnyLinkKind) -> Ps:
+        return max(self.least_transit_ps - kind.least_chunk_ps(self.chunk_bytes), 0)
+
+    @cached_property
+    def least_transit_ps(self) -> int:
+        used = sorted({link.src_port for link in self.links})
+        transits = (self.graph.route(port_node(a), port_node(b)).head_ps() for a in used for b in used if a != b)
+        return min(transits, default=2**62)
+
+    @cached_property
+    def _leaving(self) -> dict[tuple[Node, str, AnyLinkKind], Route]:
         return {}

@@ -2,12 +2,14 @@
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from operator import add
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from sipsim.core.units import drain_ps
-from sipsim.fabric.buffered.ports import FarBuffers
 from sipsim.fabric.channels import COMPUTE
 from sipsim.fabric.graph import Done, Edge, Route
+
+if TYPE_CHECKING:
+    from sipsim.fabric.buffered.fabric import BufferedFabric
 
 Ps = int
 NEVER: Ps = 1 << 62
@@ -79,7 +81,7 @@ class Transport(Protocol):
         """What a fed transfer passes on comes; see :meth:`sipsim.fabric.flows.FlowFabric.feed`."""
 
     @property
-    def far_buffers(self) -> FarBuffers | None:
+    def far_buffers(self) -> "BufferedFabric | None":
         """What bounds what is on links; None if nothing does."""
 
     def use(self) -> dict[Edge, EdgeUse]:

@@ -20,7 +20,7 @@ from typing import Annotated, Any, NamedTuple
 from sipsim.core.errors import OutputError
 from sipsim.core.fields import no_time, simulated_time
 from sipsim.core.files import REWRITE, open_file
-from sipsim.core.registry import note_definer, on_forget
+from sipsim.core.registry import Definitions
 from sipsim.records.artifacts import made
 
 
@@ -129,10 +129,9 @@ def oplog_file(oplog: OpLog, folder: str) -> LineFile:
     return file
 
 
-FIELDS: dict[str, tuple[str, ...]] = {}
+FIELDS = Definitions[str, tuple[str, ...]]()
 """Fields of each kind of record after kind, start, end, cube and PE. ``src`` and ``dst`` are sip.cube.pe."""
-_TEMPLATES: dict[str, str] = {}
-_DEFINERS: dict[str, set[str]] = {}
+_TEMPLATES = Definitions[str, str]()
 
 
 def record_kind(kind: str, *fields: str) -> str:
@@ -141,27 +140,18 @@ def record_kind(kind: str, *fields: str) -> str:
     Raises:
         ValueError: for a kind that is defined already with other fields.
     """
-    if FIELDS.setdefault(kind, fields) != fields:
+    if FIELDS.get(kind, fields) != fields:
         raise ValueError(f"records of kind {kind!r} have the fields {FIELDS[kind]}, not {fields}")
     # As ``collections.namedtuple`` does: the kind is its caller's.
     module = sys._getframe(1).f_globals["__name__"]
-    _DEFINERS.setdefault(kind, set()).add(module)
-    note_definer(module)
-    _TEMPLATES[kind] = "%s %s %s %s %s " + " ".join(f"{name}=%s" for name in fields)
+    FIELDS.define(kind, fields, module)
+    _TEMPLATES.define(kind, "%s %s %s %s %s " + " ".join(f"{name}=%s" for name in fields), module)
     return kind
 
 
 def definer_of(kind: str) -> str:
     """A module that defines a kind of record."""
-    return min(_DEFINERS[kind])
-
-
-@on_forget
-def _forget() -> None:
-    for kind, modules in [*_DEFINERS.items()]:
-        modules.intersection_update(sys.modules)
-        if not modules:
-            del FIELDS[kind], _TEMPLATES[kind], _DEFINERS[kind]
+    return min(FIELDS.modules[kind])
 
 
 def line(record: tuple[Any, ...]) -> str:

@@ -1,6 +1,5 @@
 """The second pass of a SIP as the first one sees it: rules that perform records again, the feed, and the verdict."""
 
-import sys
 import weakref
 from collections import deque
 from collections.abc import Callable
@@ -9,7 +8,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import msgspec
 import numpy as np
 
-from sipsim.core.registry import note_definer, on_forget
+from sipsim.core.registry import Definitions
 
 Array = np.ndarray[Any, Any]
 Values = Array | bytes
@@ -75,7 +74,7 @@ class KnownRule(NamedTuple):
     module: str
 
 
-_RULES: dict[str, KnownRule] = {}
+_RULES = Definitions[str, KnownRule]()
 
 
 def replays(kind: str, values: str = COMPUTED) -> Callable[[AnyRule], AnyRule]:
@@ -102,8 +101,7 @@ def replays(kind: str, values: str = COMPUTED) -> Callable[[AnyRule], AnyRule]:
         known = _RULES.get(kind)
         if known is not None and known.module != module:
             raise ValueError(f"records of kind {kind!r} have two replay rules, of {known.module} and of {module}")
-        _RULES[kind] = KnownRule(rule, values, module)
-        note_definer(module)
+        _RULES.define(kind, KnownRule(rule, values, module), module)
         return rule
 
     return add
@@ -112,12 +110,6 @@ def replays(kind: str, values: str = COMPUTED) -> Callable[[AnyRule], AnyRule]:
 def rule_of(kind: str) -> KnownRule | None:
     """The rule for the records of a kind; None for none."""
     return _RULES.get(kind)
-
-
-@on_forget
-def _forget() -> None:
-    for kind in [kind for kind, rule in _RULES.items() if rule.module not in sys.modules]:
-        del _RULES[kind]
 
 
 class Difference(msgspec.Struct, frozen=True, kw_only=True):
@@ -170,13 +162,6 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 MOST_RECORDS = 512
 MOST_BYTES = 2**23
 """Records and bytes that wait for the second pass."""
-
-
-class Named(Protocol):
-    """A handle of a kernel, as far as the feed needs it."""
-
-    name: str
-    array: np.ndarray[Any, Any]
 
 
 class Gone(weakref.ref[Any]):
@@ -248,8 +233,8 @@ class Feed:
         self._taken_ps: int | None = None
         self._nbytes = 0
 
-    def result(self, handle: Named) -> None:
-        """The record that follows has filled a handle."""
+    def result(self, handle: Any) -> None:
+        """The record that follows has filled a handle of a kernel, with its ``name`` and its ``array``."""
         array = self._told = getattr(handle, "array", None)
         if array is not None:
             gone = self._gone = Gone(handle, self._note_gone)

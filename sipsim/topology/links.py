@@ -11,9 +11,8 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from typing import NamedTuple
 
-from sipsim.config.document import Path, Problem, Rule, refused, shown, unregistered
+from sipsim.config.check import Path, Problem, Rule, check_registered, refused, shown
 from sipsim.config.schema import Resolved, Sips
-from sipsim.core.errors import ConfigError
 from sipsim.core.registry import Registry, UnknownName, unknown_name
 
 Shape = tuple[int, int]
@@ -119,6 +118,10 @@ def both_directions(a: int, a_port: str, b: int, b_port: str) -> Iterator[SipLin
     yield SipLink(b, b_port, a, a_port)
 
 
+SIPS: Path = ("system", "sips")
+OF_LINKS = tuple((*SIPS, key) for key in ("topology", "count", "shape", "custom_links"))
+"""What the links between SIPs follow from."""
+OF_PRESETS = ((*SIPS, "links"), (*SIPS, "custom_links"))
 SHAPE_PATH = "system.sips.shape"
 
 
@@ -138,24 +141,22 @@ def resolve_shape(sips: Sips) -> Shape:
     """The (width, height) of a two-dimensional topology; ``(count, 1)`` for the others.
 
     Raises:
-        ConfigError: a count that is not the product of the shape, or no shape and no perfect square; with the remedy.
+        Problem: a count that is not the product of the shape, or no shape and no perfect square; with the remedy.
     """
     chosen = TOPOLOGIES.get(sips.topology)
     if chosen.size is not None:
         _check_size(sips, chosen.size)
     if chosen.dimensions == 1:
         if sips.shape not in (None, (sips.count, 1)):
-            raise ConfigError(f"{SHAPE_PATH} = {list(sips.shape)}: {sips.topology} has no shape; leave it null")
+            raise Problem(OF_LINKS, f"{SHAPE_PATH} = {list(sips.shape)}: {sips.topology} has no shape; leave it null")
         return (sips.count, 1)
     if chosen.size is not None:
         return chosen.size
     if sips.shape is not None:
         width, height = sips.shape
         if width * height != sips.count:
-            raise ConfigError(
-                f"{SHAPE_PATH} = {width}x{height} has {width * height} places, but system.sips.count = {sips.count}; "
-                f"make them equal"
-            )
+            places = f"{SHAPE_PATH} = {width}x{height} has {width * height} places"
+            raise Problem(OF_LINKS, f"{places}, but system.sips.count = {sips.count}; make them equal")
         return (width, height)
     side = math.isqrt(sips.count)
     if side * side == sips.count:
@@ -167,17 +168,17 @@ def resolve_shape(sips: Sips) -> Shape:
         if height > 1
         else f"take --sips {max(2, round(sips.count**0.5)) ** 2}, {shape} or --topology ring_1d"
     )
-    raise ConfigError(
-        f"{sips.topology} needs a perfect square of SIPs or a shape, and {sips.count} is no square; {fitting}"
-    )
+    what = f"needs a perfect square of SIPs or a shape, and {sips.count} is no square; {fitting}"
+    raise Problem(OF_LINKS, f"{sips.topology} {what}")
 
 
 def _check_size(sips: Sips, size: Shape) -> None:
     count, name = size[0] * size[1], sips.topology
     if sips.count != count:
-        raise ConfigError(f"system.sips.count = {sips.count}: {name} has {count} SIPs; leave the count out")
+        raise Problem(OF_LINKS, f"system.sips.count = {sips.count}: {name} has {count} SIPs; leave the count out")
     if size[1] > 1 and sips.shape not in (None, size):
-        raise ConfigError(f"{SHAPE_PATH} = {grid_text(sips.shape)}: {name} is {grid_text(size)}; leave the shape out")
+        what = f"{name} is {grid_text(size)}; leave the shape out"
+        raise Problem(OF_LINKS, f"{SHAPE_PATH} = {grid_text(sips.shape)}: {what}")
 
 
 def _nearest_to_square(count: int) -> Shape:
@@ -189,22 +190,25 @@ def build_links(sips: Sips) -> list[SipLink]:
     """All directed links of the system, in canonical order.
 
     Raises:
-        ConfigError: a custom edge that names a missing SIP, a port used twice, or SIPs that are not connected.
+        Problem: a custom edge that names a missing SIP, a port used twice, or SIPs that are not connected.
     """
     shape = resolve_shape(sips)
     links = sorted(TOPOLOGIES.get(sips.topology).build(sips, shape), key=_canonical_order)
     used: set[tuple[int, str]] = set()
     for link in links:
         if link.src >= sips.count:
-            raise ConfigError(f"system.sips.custom_links names SIP {link.src}; allowed: 0 to {sips.count - 1}")
+            what = f"names SIP {link.src}; allowed: 0 to {sips.count - 1}"
+            raise Problem(OF_LINKS, f"system.sips.custom_links {what}")
         if link.src == link.dst:
-            raise ConfigError(f"system.sips.custom_links joins SIP {link.src} to itself; name two different SIPs")
+            what = f"joins SIP {link.src} to itself; name two different SIPs"
+            raise Problem(OF_LINKS, f"system.sips.custom_links {what}")
         if (link.src, link.src_port) in used:
-            raise ConfigError(
-                f"system.sips.custom_links uses port {link.src_port} of SIP {link.src} twice; a port carries one link"
-            )
+            what = f"uses port {link.src_port} of SIP {link.src} twice; a port carries one link"
+            raise Problem(OF_LINKS, f"system.sips.custom_links {what}")
         used.add((link.src, link.src_port))
-    _check_connected(sips, links)
+    missing = first_unreached(sips.count, ((link.src, link.dst) for link in links))
+    if missing is not None:
+        raise Problem(OF_LINKS, f"system.sips: no path of links from SIP 0 to SIP {missing}; join all SIPs")
     return links
 
 
@@ -216,7 +220,7 @@ def link_presets(sips: Sips, links: list[SipLink]) -> list[str]:
     """The preset's name of each directed link: ``system.sips.link`` unless its custom edge or ``links`` names another.
 
     Raises:
-        ConfigError: for a port without a link, or a link whose two ends name different presets.
+        Problem: for a port without a link, or a link whose two ends name different presets.
     """
     custom = {f"{edge.a}.{edge.a_port}": edge.link for edge in sips.custom_links if edge.link is not None}
     by_port = {link.near_end: link for link in links}
@@ -226,22 +230,16 @@ def link_presets(sips: Sips, links: list[SipLink]) -> list[str]:
         for port, preset in own.items():
             link = by_port.get(port)
             if link is None:
-                raise ConfigError(f"system.sips.{source} {port}: {unknown_name('port', port, by_port)}")
+                raise Problem(OF_PRESETS, f"system.sips.{source} {port}: {unknown_name('port', port, by_port)}")
             if named.get(link.far_end, preset) != preset:
-                other = f"{link.far_end} is {named[link.far_end]}"
-                raise ConfigError(f"system.sips.{source} {port} = {preset}: one link, and its other end {other}")
+                what = f"one link, and its other end {link.far_end} is {named[link.far_end]}"
+                raise Problem(OF_PRESETS, f"system.sips.{source} {port} = {preset}: {what}")
             named[port] = preset
             if presets.setdefault(port, preset) != preset:
-                other = f"custom_links names it {presets[port]}; drop one of them"
-                raise ConfigError(f"system.sips.{source} {port} = {preset}: {other}")
+                what = f"custom_links names it {presets[port]}; drop one of them"
+                raise Problem(OF_PRESETS, f"system.sips.{source} {port} = {preset}: {what}")
             presets[link.far_end] = preset
     return [presets.get(link.near_end, sips.link) for link in links]
-
-
-def _check_connected(sips: Sips, links: list[SipLink]) -> None:
-    missing = first_unreached(sips.count, ((link.src, link.dst) for link in links))
-    if missing is not None:
-        raise ConfigError(f"system.sips: no path of links from SIP 0 to SIP {missing}; join all SIPs")
 
 
 def first_unreached(count: int, pairs: Iterable[tuple[int, int]]) -> int | None:
@@ -292,57 +290,43 @@ def mesh_2d_no_wrap(sips: Sips, shape: Shape) -> Iterator[SipLink]:
     return _grid(shape, wrap=False)
 
 
-SIPS: Path = ("system", "sips")
 LONGEST_PORT = 16
 _PORT = re.compile(f"[A-Za-z][A-Za-z0-9_]{{0,{LONGEST_PORT - 1}}}", re.ASCII)
 
 
-def known_topology(resolved: Resolved) -> Problem | None:
+def known_topology(resolved: Resolved) -> None:
     """``system.sips.topology`` is a registered topology."""
-    return unregistered((*SIPS, "topology"), resolved.topology.system.sips.topology, TOPOLOGIES)
+    check_registered((*SIPS, "topology"), resolved.topology.system.sips.topology, TOPOLOGIES)
 
 
-def custom_links_are_used(resolved: Resolved) -> Problem | None:
+def custom_links_are_used(resolved: Resolved) -> None:
     """An edge list without topology ``custom`` would have no effect."""
     sips = resolved.topology.system.sips
-    if not sips.custom_links or sips.topology == "custom":
-        return None
-    what = f"given, but system.sips.topology is {sips.topology}; use topology custom or leave the list out"
-    return Problem(((*SIPS, "custom_links"), (*SIPS, "topology")), f"system.sips.custom_links: {what}")
+    if sips.custom_links and sips.topology != "custom":
+        what = f"given, but system.sips.topology is {sips.topology}; use topology custom or leave the list out"
+        raise Problem(((*SIPS, "custom_links"), (*SIPS, "topology")), f"system.sips.custom_links: {what}")
 
 
-def num_links_are_used(resolved: Resolved) -> Problem | None:
+def num_links_are_used(resolved: Resolved) -> None:
     """A number of links would have no effect on a topology whose links are given."""
     sips = resolved.topology.system.sips
-    if sips.num_links is None or TOPOLOGIES.get(sips.topology).takes_num_links:
-        return None
-    able = " or ".join(name for name in TOPOLOGIES.names() if TOPOLOGIES.get(name).takes_num_links)
-    what = f"given, but system.sips.topology is {sips.topology}; use topology {able}, or leave the number out"
-    return Problem(((*SIPS, "num_links"), (*SIPS, "topology")), f"system.sips.num_links: {what}")
+    if sips.num_links is not None and not TOPOLOGIES.get(sips.topology).takes_num_links:
+        able = " or ".join(name for name in TOPOLOGIES.names() if TOPOLOGIES.get(name).takes_num_links)
+        what = f"given, but system.sips.topology is {sips.topology}; use topology {able}, or leave the number out"
+        raise Problem(((*SIPS, "num_links"), (*SIPS, "topology")), f"system.sips.num_links: {what}")
 
 
-def ports_have_names(resolved: Resolved) -> Problem | None:
+def ports_have_names(resolved: Resolved) -> None:
     """A port's name can stand in names of links and in flags."""
     for number, edge in enumerate(resolved.topology.system.sips.custom_links):
         for key, port in (("a_port", edge.a_port), ("b_port", edge.b_port)):
             if not _PORT.fullmatch(port):
                 what = f"must be a letter and then letters, digits or _, {LONGEST_PORT} in all at most"
-                return refused((*SIPS, "custom_links", number, key), shown(port), what)
-    return None
-
-
-def sips_can_be_joined(resolved: Resolved) -> Problem | None:
-    """Count, shape and edges give links that join all SIPs."""
-    try:
-        build_links(resolved.topology.system.sips)
-    except ConfigError as error:
-        return Problem(tuple((*SIPS, key) for key in ("topology", "count", "shape", "custom_links")), str(error))
-    return None
+                raise refused((*SIPS, "custom_links", number, key), shown(port), what)
 
 
 RULES: tuple[Rule, ...] = (
     custom_links_are_used,
     num_links_are_used,
     ports_have_names,
-    sips_can_be_joined,
 )

@@ -12,9 +12,8 @@ from typing import Annotated, Any, NamedTuple, NoReturn, TypeVar, get_origin
 
 from msgspec import Meta
 
-from sipsim.config.check import convert_part
-from sipsim.config.document import Path as KeyPath
-from sipsim.config.document import Problem, dotted, shown
+from sipsim.config.check import Path as KeyPath
+from sipsim.config.check import Problem, convert_part, dotted, shown
 from sipsim.config.schema import Section, field_types
 from sipsim.config.yaml import one_line, read_mapping, shown_path
 from sipsim.core.errors import ConfigError
@@ -152,10 +151,10 @@ class _Reader:
         raise ConfigError(one_line(f"{self._shown}: {text}"))
 
     def _as(self, value: Any, to: type[Part], path: KeyPath) -> Part:
-        part = convert_part(value, to, path)
-        if isinstance(part, Problem):
-            self._refuse(part.text)
-        return part
+        try:
+            return convert_part(value, to, path)
+        except Problem as problem:
+            self._refuse(str(problem))
 
     def _chip_ids(self) -> Iterator[int]:
         keys = self._keys

@@ -9,8 +9,8 @@ from runs import Run, run, script_file
 
 from launcher.commands.launch import main
 from sipsim.chips.ahbm.memory.presets import presets
-from sipsim.config.document import SECTION_FILES, dotted, value_at
-from sipsim.config.load import default_dir, variants
+from sipsim.config.check import dotted, value_at
+from sipsim.config.load import SECTION_FILES, default_dir, variants
 from sipsim.config.yaml import read_mapping
 
 PUBLISHED_GBPS = {"hbm3": 819.2, "hbm3e": 1228.8, "hbm4": 2048.0}

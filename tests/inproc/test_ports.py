@@ -3,6 +3,7 @@ framing or bounds cannot be is refused by name.
 """
 
 import json
+from copy import copy
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -226,7 +227,7 @@ KINDS = {kind.__name__: kind for kind in (Slow, Holding, Telling, Acking, Leavin
 def _with_kinds(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in LINK_KINDS.names():
         LINK_KINDS.get(name)  # so that its module is imported before the table is replaced
-    monkeypatch.setattr(LINK_KINDS, "_entries", dict(LINK_KINDS._entries))
+    monkeypatch.setattr(LINK_KINDS, "_entries", copy(LINK_KINDS._entries))
     for name, kind in KINDS.items():
         LINK_KINDS.register(name)(kind)  # type: ignore[arg-type]
 

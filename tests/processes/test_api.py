@@ -71,7 +71,7 @@ def _definitions() -> dict[str, int]:
     return {
         **{what: each.names() and len(each._entries) for what, each in sorted(by_name.items())},
         "commands": len(COMMANDS._things),
-        "packets": len(frames._KINDS.by_tag),
+        "packets": len(frames._KINDS),
         "kinds of records": len(oplog.FIELDS),
         "templates": len(oplog._TEMPLATES),
         "spaces": len(SPACES),

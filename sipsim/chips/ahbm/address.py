@@ -5,11 +5,10 @@ Bit layout, from the top: 1 bit that is set for virtual addresses, 11 bits SIP, 
 Source: DESIGN section 5; TCM regions: ADR-0023 D20.
 """
 
-import sys
 from typing import NamedTuple
 
 from sipsim.config.schema import TcmLayout
-from sipsim.core.registry import note_definer, on_forget
+from sipsim.core.registry import Definitions
 
 SPACES = ["tcm", "hbm", "sram"]
 """Memory spaces by their code; :func:`add_space` adds to them."""
@@ -24,11 +23,19 @@ LEAD_PE = 0
 _PE_SHIFT = OFFSET_BITS + SPACE_BITS
 _CUBE_SHIFT = _PE_SHIFT + PE_BITS
 _SIP_SHIFT = _CUBE_SHIFT + CUBE_BITS
-_SPACE_CODE = {name: code for code, name in enumerate(SPACES)}
 
 
-_OWN_SPACES = len(SPACES)
-_module_of: dict[str, str] = {}
+class _Codes(Definitions[str, int]):
+    """The code of each memory space."""
+
+    def forget(self) -> None:
+        super().forget()
+        SPACES[:] = self
+        self.update((name, code) for code, name in enumerate(SPACES))
+
+
+_SPACE_CODE = _Codes()
+_SPACE_CODE.update((name, code) for code, name in enumerate(SPACES))
 
 
 def add_space(name: str, module: str) -> None:
@@ -41,18 +48,8 @@ def add_space(name: str, module: str) -> None:
         return
     if len(SPACES) == 1 << SPACE_BITS:
         raise ValueError(f"memory space {name!r}: an address has {SPACE_BITS} bits for it, and all codes are taken")
-    _SPACE_CODE[name] = len(SPACES)
+    _SPACE_CODE.define(name, len(SPACES), module)
     SPACES.append(name)
-    _module_of[name] = module
-    note_definer(module)
-
-
-@on_forget
-def _forget() -> None:
-    kept = [name for name in SPACES[_OWN_SPACES:] if _module_of[name] in sys.modules]
-    SPACES[_OWN_SPACES:] = kept
-    _SPACE_CODE.clear()
-    _SPACE_CODE.update((name, code) for code, name in enumerate(SPACES))
 
 
 class PePlace(NamedTuple):

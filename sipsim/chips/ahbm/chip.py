@@ -12,13 +12,13 @@ from sipsim.chips.ahbm.host.torch import Torch
 from sipsim.chips.ahbm.memory.store import HostLog
 from sipsim.chips.ahbm.pe.engine import ENGINES
 from sipsim.chips.ahbm.plan import Plan
-from sipsim.chips.ahbm.rules import CONTROL_RULES, MEMORY_RULES, NOC_RULES, unused_keys
+from sipsim.chips.ahbm.rules import RULES, unused_keys
 from sipsim.chips.ahbm.sip import Sip
 from sipsim.chips.api.chip import CHIPS, Chip, ChipContext, ChipKind, ChipResults, StackBound
 from sipsim.chips.api.forecast import JobForecast
 from sipsim.collectives.call import COLLECTIVES, GroupCall, OpenCall, default_collective
 from sipsim.collectives.semantics import GroupCollective
-from sipsim.config.document import Problem
+from sipsim.config.check import Problem
 from sipsim.config.load import Override
 from sipsim.config.schema import Resolved
 from sipsim.core.task import Task
@@ -123,7 +123,7 @@ class Ahbm(ChipKind[Plan]):
     about = "a mesh of HBM cubes with PEs, which talk through IPCQ"
     explainer = "sipsim.insight.explain.critical_path"
     traces = verifies = True
-    rules = (*NOC_RULES, *MEMORY_RULES, *CONTROL_RULES, *ccl_rules.RULES)
+    rules = (*RULES, *ccl_rules.RULES)
 
     def check_overrides(self, resolved: Resolved, overrides: Sequence[Override]) -> None:
         ccl_rules.check_overrides(resolved, overrides)

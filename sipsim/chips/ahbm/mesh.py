@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 
 from sipsim.chips.ahbm.address import MIB, PhysAddr, TcmMap, add_space, tcm_map
-from sipsim.config.schema import MemoryCost, NoParams, Resolved, Section, TcmCost
+from sipsim.config.schema import IoCpu, MemoryCost, NoParams, Resolved, Section, TcmCost
 from sipsim.config.schema import Node as NodeCost
 from sipsim.core.errors import ConfigError
 from sipsim.core.registry import Registry
@@ -30,14 +30,8 @@ class Site(NamedTuple):
     router: int
 
 
-class Cost(Protocol):
-    """What a node costs: what it adds to a head, and the bandwidth of the edges into and out of it."""
-
-    @property
-    def overhead_ns(self) -> float: ...
-
-    @property
-    def bandwidth_GBps(self) -> float: ...
+Cost = NodeCost | IoCpu
+"""What a node costs: what it adds to a head, and the bandwidth of the edges into and out of it."""
 
 
 class Memory(NamedTuple):

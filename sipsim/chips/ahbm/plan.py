@@ -38,7 +38,7 @@ from sipsim.chips.ahbm.ipcq.backpressure import backpressure_of
 from sipsim.chips.ahbm.ipcq.credits import credit_mode_of
 from sipsim.chips.ahbm.ipcq.messages import IpcqInitEntry
 from sipsim.chips.ahbm.mesh import part_kinds
-from sipsim.chips.ahbm.system import System
+from sipsim.chips.ahbm.system import AhbmSystem
 from sipsim.chips.api.run_plan import Added, RunPlan, reactions_ps
 from sipsim.collectives.call import COLLECTIVES, Array
 from sipsim.collectives.group import Group
@@ -62,13 +62,13 @@ class Plan(RunPlan):
         ConfigError: when the algorithm cannot be loaded or does not run on this system (ADR-0023 F4).
     """
 
-    system: System
+    system: AhbmSystem
 
     def __init__(self, resolved: Resolved) -> None:
         self.resolved = resolved
         name = resolved.ccl.defaults.algorithm
         self.ipcq: IpcqKnobs = effective_ipcq(resolved, name)
-        self.system = System(resolved, self.ipcq)
+        self.system = AhbmSystem(resolved, self.ipcq)
         self.algorithm = Algorithm(name, resolved.ccl.algorithms[name])
         self.algorithm.check_root_cube(self.system)
         self.ipcq_overhead_ps = ns_to_ps(resolved.components.pe_ipcq.overhead_ns)

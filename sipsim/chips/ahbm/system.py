@@ -14,7 +14,7 @@ from sipsim.config.schema import IpcqKnobs, Resolved
 from sipsim.fabric.channels import ChunkFraming
 from sipsim.fabric.graph import PORTS, Node, Route, port_node
 from sipsim.fabric.links.kind import AnyLinkKind
-from sipsim.fabric.sips import JoinedSips
+from sipsim.fabric.sips import RoutedSips
 
 
 class _Capacities(dict[str, int]):
@@ -33,7 +33,7 @@ CHUNK_BYTES = 256
 """ADR-0023 D19: a packet. Flows have none; it is what control packets of the barrier take on a link at most."""
 
 
-class System(JoinedSips):
+class AhbmSystem(RoutedSips):
     """SIPs of chip ``ahbm``. ``has_buffers``: the fabric is that of packets in finite buffers, not that of flows.
 
     ``knobs``: of the queues, whose chunk is the packet of finite buffers, and what has a header on every edge.
@@ -44,6 +44,7 @@ class System(JoinedSips):
     def __init__(self, resolved: Resolved, knobs: IpcqKnobs) -> None:
         with resolved.reads.apart():
             self.has_buffers = resolved.components.router.buffer_packets is not None
+            self._has_link_buffers = resolved.components.io_port.buffer_packets is not None
         header_bytes = knobs.vc_chunk_header_bytes
         chunks = ChunkFraming(knobs.vc_chunk_size, header_bytes) if header_bytes else None
         graph = CubeMeshGraph(resolved, chunks)
@@ -160,6 +161,10 @@ class System(JoinedSips):
 
     def transit_ps(self, kind: AnyLinkKind) -> int:
         return super().transit_ps(kind) if self.has_buffers else 0
+
+    def answer_ps(self, kind: AnyLinkKind) -> int | None:
+        """A buffer behind a link returns room at once."""
+        return 0 if self._has_link_buffers else super().answer_ps(kind)
 
     @cached_property
     def _least_passing_ps(self) -> int:

@@ -21,7 +21,7 @@ from sipsim.chips.api.bridge import Bridge
 from sipsim.chips.api.forecast import JobForecast
 from sipsim.chips.api.run_plan import RunPlan
 from sipsim.collectives.call import GroupCall, OpenCall
-from sipsim.config.document import Problem, Rule
+from sipsim.config.check import Problem, Rule
 from sipsim.config.load import Override
 from sipsim.config.schema import NoParams, Resolved, Section
 from sipsim.core.errors import ConfigError

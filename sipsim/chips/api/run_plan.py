@@ -14,7 +14,7 @@ from sipsim import VERSION
 from sipsim.config.schema import Resolved
 from sipsim.core.dtypes import DType
 from sipsim.core.registry import source_lines
-from sipsim.fabric.sips import JoinedSips
+from sipsim.fabric.sips import SipNetwork
 from sipsim.records.job import RunRecord
 
 Ps = int
@@ -28,7 +28,7 @@ class BarrierTree:
     ``egress_ps``: by SIP, what a packet takes until it is on its way; ``channels``: those of the plan.
     """
 
-    def __init__(self, system: JoinedSips, channels: Sequence[Channel], egress_ps: Sequence[Ps]) -> None:
+    def __init__(self, system: SipNetwork, channels: Sequence[Channel], egress_ps: Sequence[Ps]) -> None:
         self.parent: dict[int, int] = {}
         self.children: dict[int, list[int]] = {sip: [] for sip in range(system.n_sips)}
         self.channels: dict[tuple[int, int], int] = {}
@@ -72,7 +72,7 @@ class RunPlan(ABC):
     """The plan of a run. A chip kind's own plan adds what its SIPs need (``sipsim.chips``)."""
 
     resolved: Resolved
-    system: JoinedSips
+    system: SipNetwork
 
     @cached_property
     def channels(self) -> list[Channel]:
@@ -193,7 +193,7 @@ class RunPlan(ABC):
         return []
 
 
-def reactions_ps(system: JoinedSips, egress_ps: Sequence[Ps], has_transit: bool) -> list[Ps]:
+def reactions_ps(system: SipNetwork, egress_ps: Sequence[Ps], has_transit: bool) -> list[Ps]:
     """By SIP: the least time from an arrival over a link to a packet of a part, of a port, or in transit."""
     bounds = [[egress, *system.answers_ps(sip)] for sip, egress in enumerate(egress_ps)]
     if has_transit:

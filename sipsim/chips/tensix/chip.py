@@ -11,7 +11,7 @@ import greenlet
 from broker.wire import BadFrame
 from sipsim.chips.api.bridge import GreenletBridge
 from sipsim.chips.api.chip import CHIPS, Chip, ChipContext, ChipKind, ChipResults
-from sipsim.chips.config import skews_of_ranks
+from sipsim.chips.config import check_skews
 from sipsim.chips.tensix.ccl.tensors import Called
 from sipsim.chips.tensix.dataflow import Dataflow
 from sipsim.chips.tensix.edm.data_mover import DataMover
@@ -32,8 +32,7 @@ from sipsim.chips.tensix.programs import KernelSpec, Launches
 from sipsim.chips.tensix.results import Results, TileLog
 from sipsim.chips.tensix.tiles import KIB, Tiles
 from sipsim.collectives.call import GroupCall, OpenCall
-from sipsim.config.check import convert_part
-from sipsim.config.document import Problem, Rule
+from sipsim.config.check import Problem, Rule, convert_part
 from sipsim.config.load import default_dir
 from sipsim.config.schema import Resolved
 from sipsim.config.yaml import read_mapping
@@ -276,7 +275,7 @@ class TensixKind(ChipKind[TensixPlan]):
     def rules(self) -> tuple[Rule, ...]:  # type: ignore[override]
         return (self._a_link_a_channel, self._copies_keep_up, self._skews_are_of_ranks)
 
-    def _a_link_a_channel(self, resolved: Resolved) -> Problem | None:
+    def _a_link_a_channel(self, resolved: Resolved) -> None:
         """E, W, N and S are Ethernet channels that have a name of their own, too."""
         used: dict[tuple[int, int], str] = {}
         for link in build_links(resolved.topology.system.sips):
@@ -285,32 +284,28 @@ class TensixKind(ChipKind[TensixPlan]):
                 channel = channel_of(link.src_port)
                 what = f"ports {other} and {link.src_port} of SIP {link.src} are Ethernet channel {channel}"
                 text = f"system.sips.custom_links: {what}, which has one link"
-                return Problem((("system", "sips", "custom_links"),), text)
-        return None
+                raise Problem((("system", "sips", "custom_links"),), text)
 
-    def _copies_keep_up(self, resolved: Resolved) -> Problem | None:
+    def _copies_keep_up(self, resolved: Resolved) -> None:
         """A message is kept between a wire and a slower copy, where there is no room for many."""
         sips, copy_GBps = resolved.topology.system.sips, self.params(resolved).ethernet.copy_GBps
         for kind in links_in_use(resolved, build_links(sips)):
             if copy_GBps is not None and copy_GBps < kind.bandwidth_GBps:
                 what = f"less than the {kind.bandwidth_GBps:g} GB/s of a link; give as much, or null, or another --link"
-                return Problem(
+                raise Problem(
                     ((*PARAMS, "ethernet", "copy_GBps"),),
                     f"{'.'.join(PARAMS)}.ethernet.copy_GBps = {copy_GBps:g}: {what}",
                 )
-        return None
 
-    def _skews_are_of_ranks(self, resolved: Resolved) -> Problem | None:
+    def _skews_are_of_ranks(self, resolved: Resolved) -> None:
         skews, path = self.params(resolved).launch.start_skew_ns, (*PARAMS, "launch", "start_skew_ns")
-        return skews_of_ranks(skews, path, resolved.topology.system.sips.count)
+        check_skews(skews, path, resolved.topology.system.sips.count)
 
     def params(self, resolved: Resolved) -> ChipParams:
         """Those of a checked config."""
         with resolved.reads.apart():
             given = resolved.topology.system.chip_params
-        fitted = convert_part(self.params_of(given), ChipParams, PARAMS)
-        assert not isinstance(fitted, Problem)
-        return fitted
+        return convert_part(self.params_of(given), ChipParams, PARAMS)
 
     def plan(self, resolved: Resolved) -> TensixPlan:
         params = self.params(resolved)

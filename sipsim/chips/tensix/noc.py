@@ -130,10 +130,6 @@ class NocGraph:
             found = self._nearer[src, dst] = min(NOCS, key=lambda noc: self.hops(noc, src, dst))
         return found
 
-    def route(self, src: Node, dst: Node) -> Route:
-        """Between two ports, for what looks at the graph of any chip: no frame goes through this one."""
-        return Route(src, 0, (Edge(src, dst, 1, 0, self._bps),))
-
     def hops(self, noc: int, src: Core, dst: Core) -> int:
         """Routers that a packet goes on to."""
         dx, dy = self._distance(noc, src, dst)

@@ -9,11 +9,10 @@ from sipsim.chips.api.run_plan import RunPlan
 from sipsim.chips.tensix.noc import FloorPlan, NocGraph
 from sipsim.chips.tensix.params import ChipParams
 from sipsim.config.schema import Resolved
-from sipsim.fabric.sips import JoinedSips
+from sipsim.fabric.sips import SipNetwork
 
 SIDES = ("E", "W", "N", "S")
 """Ports of the topologies of any chip: the first Ethernet channels, in this order."""
-CHUNK_BYTES = 256
 
 
 class Link(NamedTuple):
@@ -32,7 +31,7 @@ class TensixPlan(RunPlan):
         self.params = params
         self.floor_plan = FloorPlan(params)
         self.graph = NocGraph(params)
-        self.system = JoinedSips(resolved, self.graph, CHUNK_BYTES)
+        self.system = SipNetwork(resolved)
         self.links: list[dict[int, Link]] = [{} for _ in range(self.system.n_sips)]
         for number, link in enumerate(self.system.links):
             near, far = channel_of(link.src_port), channel_of(link.dst_port)

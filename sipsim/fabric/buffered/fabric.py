@@ -31,14 +31,12 @@ from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from functools import partial
 from heapq import heappop, heappush
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sipsim.core.engine import Engine
 from sipsim.fabric.buffered.ports import (
     FOREVER,
     Buffers,
-    FarBuffers,
-    FarPort,
     Fed,
     Fifo,
     Flow,
@@ -56,6 +54,9 @@ from sipsim.fabric.channels import COMPUTE, Arbitration
 from sipsim.fabric.delays import Delayed, Sharing
 from sipsim.fabric.graph import Done, Edge, Node, Route
 from sipsim.fabric.transport import NEVER, EdgeUse, First, edge_use
+
+if TYPE_CHECKING:
+    from sipsim.fabric.links.kind import FarCredits
 
 Ps = int
 _WAYS_KEPT = 4096
@@ -89,7 +90,7 @@ class BufferedFabric:
         self._wake_ps: Ps = FOREVER
         self._is_running = False
         self._touched: dict[Output, None] = {}
-        self._ports: dict[Node, FarPort] = {}
+        self._ports: dict[Node, FarCredits] = {}
         self.history: list[Sent] | None = None
         self.witness: BufferWitness | None = None
 
@@ -184,11 +185,26 @@ class BufferedFabric:
     # --- the far ends of links ------------------------------------------------------------------------------------
 
     @property
-    def far_buffers(self) -> FarBuffers | None:
-        """This fabric, if buffers at the ends of links have a limit."""
+    def far_buffers(self) -> "BufferedFabric | None":
+        """This fabric, if buffers at the ends of links have a limit.
+
+        A frame crosses a link as one message that leaves when its last packet is decided, so the far SIP learns of all
+        of its packets at once. Its places in the far buffer are therefore taken together, when its first packet takes
+        the link: as many as it has packets, or the whole buffer if it has more. They are given back together, by a
+        message over the link's other direction, when the last packet has left the buffer.
+
+        Packets of a frame that takes such places stay together: in no buffer is there another's between them, as a
+        link's own arbiter and those of wormhole routers hold a virtual channel. Otherwise a frame whose first packet
+        has its places could wait for its own last packets behind another that waits for those places. Nothing but
+        frames to links is in their buffers (network ``LEAVING``), so one that has its places always gets through.
+
+        What only passes through a SIP is taken out of the buffer at once, into the port's store for through traffic,
+        which has no limit: so what has arrived over a link waits for nothing that leaves by one, and a ring of SIPs
+        cannot block itself.
+        """
         return None if self._buffers.link_depth is None else self
 
-    def join(self, link: Edge, port: FarPort) -> None:
+    def join(self, link: Edge, port: "FarCredits") -> None:
         """A port of this SIP, at the start of its link. Call it before the first transfer."""
         assert self._buffers.link_depth is not None
         self._ports[link.src] = port

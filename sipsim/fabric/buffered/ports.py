@@ -16,10 +16,13 @@ An input port has one FIFO for each *lane*: a virtual channel of the arbitration
 from collections import deque
 from collections.abc import Callable, Iterator
 from math import lcm
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from sipsim.config.schema import Resolved
 from sipsim.fabric.graph import Done, Edge, Route
+
+if TYPE_CHECKING:
+    from sipsim.fabric.links.kind import FarCredits
 
 REQUEST, REPLY, LEAVING, ARRIVING = 0, 1, 2, 3
 NETWORKS, CLASSES = 4, 2
@@ -86,41 +89,6 @@ def lanes_on(route: Route, vc: int, is_reply: bool) -> Iterator[int]:
 def vc_of(lane: int) -> int:
     """The virtual channel of a lane."""
     return lane // (NETWORKS * CLASSES)
-
-
-class FarPort(Protocol):
-    """A port, which gives places of its buffer back to the port at the far end of its link."""
-
-    def came(self) -> int:
-        """A frame is in the buffer from now on; a number for :meth:`left`."""
-
-    def left(self, number: int, vc: int, places: int) -> None:
-        """It has left its places of a virtual channel."""
-
-
-class FarBuffers(Protocol):
-    """A fabric whose links end at buffers of finite depth.
-
-    A frame crosses a link as one message that leaves when its last packet is decided, so the far SIP learns of all of
-    its packets at once. Its places in the far buffer are therefore taken together, when its first packet takes the
-    link: as many as it has packets, or the whole buffer if it has more. They are given back together, by a message over
-    the link's other direction, when the last packet has left the buffer.
-
-    Packets of a frame that takes such places stay together: in no buffer is there another's between them, as a link's
-    own arbiter and those of wormhole routers hold a virtual channel. Otherwise a frame whose first packet has its
-    places could wait for its own last packets behind another that waits for those places. Nothing but frames to links
-    is in their buffers (network ``LEAVING``), so one that has its places always gets through.
-
-    What only passes through a SIP is taken out of the buffer at once, into the port's store for through traffic, which
-    has no limit: so what has arrived over a link waits for nothing that leaves by one, and a ring of SIPs cannot block
-    itself.
-    """
-
-    def join(self, link: Edge, port: FarPort) -> None:
-        """A port of this SIP, at the start of its link. Call it before the first transfer."""
-
-    def credit(self, link: Edge, vc: int, places: int) -> bool:
-        """Places of the buffer at a link's end are free; False if so many were not in use."""
 
 
 Ps = int
@@ -190,7 +158,7 @@ class Way:
         self.vc = vc
         self.most_lead_ps = legs[-1].onward_ps + legs[-1].parts.part_ps(packets - 1) if legs else 0
         self.transfers = 0
-        self.port: FarPort | None = None
+        self.port: FarCredits | None = None
         self.is_together = bool(legs and legs[-1].places)
         self.leaves = bool(legs) and route.edges[-1].is_link
         self.wires = [edge for edge in route.edges if not edge.memory] or list(route.edges)

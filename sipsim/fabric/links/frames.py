@@ -5,7 +5,6 @@ Its body is a flat MessagePack array: the tag, then the fields in order. It is d
 a packet or a ``BadFrame``. The receiving SIP checks whether the places in it exist.
 """
 
-import sys
 from collections.abc import Callable
 from functools import reduce
 from operator import or_
@@ -16,7 +15,7 @@ from msgspec import Meta
 
 from broker.ids import MAX_FRAME_BYTES, MAX_PS
 from broker.wire import checked
-from sipsim.core.registry import note_definer, on_forget
+from sipsim.core.registry import Definitions
 
 OWN_TAGS = 64
 """Tags below are the simulator's own; other modules have the rest."""
@@ -60,11 +59,11 @@ UNSENT = 0, 0, 0, 0, 0
 """The header of a frame that has not departed, for its constructor: ``Token(*UNSENT, core, number)``."""
 
 
-class _Kinds:
+class _Kinds(Definitions[int, "type[Packet]"]):
     """All kinds of packets, by tag. The decoder is made at the first packet after one was added."""
 
     def __init__(self) -> None:
-        self.by_tag: dict[int, type[Packet]] = {}
+        super().__init__()
         self._decoder: msgspec.msgpack.Decoder[Any] | None = None
 
     def add(self, kind: type[Packet]) -> None:
@@ -73,27 +72,23 @@ class _Kinds:
             raise ValueError(f"packet {name} has no tag; give a number as class argument, such as tag={OWN_TAGS}")
         if tag < OWN_TAGS and not kind.__module__.startswith("sipsim."):
             raise ValueError(f"tag {tag} of {name} is kept for the simulator; give {OWN_TAGS} or more")
-        known = self.by_tag.get(tag)
+        known = self.get(tag)
         if known is not None and (known.__module__, known.__name__) != (kind.__module__, name):
             raise ValueError(f"tag {tag} of {name} is that of {known.__name__}; give another number")
-        self.by_tag[tag] = kind
+        self.define(tag, kind, kind.__module__)
         self._decoder = None
-        note_definer(kind.__module__)
 
     def forget(self) -> None:
-        """Drop the kinds of modules that are not imported any more."""
-        for tag in [tag for tag, kind in self.by_tag.items() if kind.__module__ not in sys.modules]:
-            del self.by_tag[tag]
-            self._decoder = None
+        super().forget()
+        self._decoder = None
 
     def decode(self, body: bytes) -> Any:
         if self._decoder is None:
-            self._decoder = msgspec.msgpack.Decoder(reduce(or_, self.by_tag.values()))
+            self._decoder = msgspec.msgpack.Decoder(reduce(or_, self.values()))
         return self._decoder.decode(body)
 
 
 _KINDS = _Kinds()
-on_forget(_KINDS.forget)
 KindType = TypeVar("KindType", bound=type[Packet])
 
 

@@ -7,7 +7,7 @@ kind's: ``lookahead_ps``, ``reaction_ps``, ``answer_ps``. A new kind is one new 
 
 from collections.abc import Callable
 from functools import partial
-from typing import Annotated, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple
 
 import msgspec
 from msgspec import Meta
@@ -17,12 +17,14 @@ from sipsim.config.schema import Resolved, Section
 from sipsim.core.engine import Engine
 from sipsim.core.registry import Registry
 from sipsim.core.units import drain_ps, gbytes_per_s_to_bps, ns_to_ps
-from sipsim.fabric.buffered.ports import FarBuffers
 from sipsim.fabric.graph import Done, Edge, Node, Route, link_edge
 from sipsim.fabric.links.frames import Frame, Packet, Small, Tail, encode, packet_kind
 from sipsim.fabric.links.outages import Crossing, Loss, Losses, Outage, OutageUse, Retransmitter, joined_loss
 from sipsim.fabric.transport import Train, Transport
 from sipsim.topology.links import SipLink, link_presets
+
+if TYPE_CHECKING:
+    from sipsim.fabric.buffered.fabric import BufferedFabric
 
 
 @packet_kind
@@ -34,17 +36,21 @@ class LinkCredit(Packet, tag=9):
 
 
 class FarCredits:
-    """A port's side of the finite buffers at the ends of its link (:mod:`sipsim.fabric.buffered.ports`).
+    """A port's side of the finite buffers at the ends of its link (:mod:`sipsim.fabric.buffered.fabric`).
 
     A credit is a message of ``PortContext.credit_bytes`` that competes for the link with the frames of its virtual
     channel, and takes no place itself. It leaves as soon as a frame has left the buffer, so a port that gives credits
-    may answer an arrival at once (``JoinedSips.answers_ps``), as may a frame that waits for them.
+    may answer an arrival at once (``SipNetwork.answers_ps``), as may a frame that waits for them.
 
     ``announce()`` numbers what may be sent from now on; ``send(credit, number)`` sends it.
     """
 
     def __init__(
-        self, link: Edge, buffers: FarBuffers, announce: Callable[[], int], send: Callable[[LinkCredit, int], None]
+        self,
+        link: Edge,
+        buffers: "BufferedFabric",
+        announce: Callable[[], int],
+        send: Callable[[LinkCredit, int], None],
     ) -> None:
         self._link = link
         self._buffers = buffers
@@ -439,7 +445,7 @@ class AnyLinkKind(Section, frozen=True):
 
     def lookahead_ps(self, way_ps: int) -> int:
         """The least time from sending a frame to its arrival, in ps; ``way_ps``: to the link, at least, and what of the
-        frame passes it after that (``JoinedSips.least_way_ps``)."""
+        frame passes it after that (``SipNetwork.least_way_ps``)."""
         return self.latency_ps + way_ps
 
     def reaction_ps(self, path_ps: int) -> int:

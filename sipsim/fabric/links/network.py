@@ -13,7 +13,7 @@ from sipsim.fabric.graph import Done, Node, Route, port_node
 from sipsim.fabric.links.frames import Frame, Tail, decode
 from sipsim.fabric.links.kind import LinkCredit, Port, PortContext
 from sipsim.fabric.links.outages import OutageUse
-from sipsim.fabric.sips import JoinedSips
+from sipsim.fabric.sips import RoutedSips
 from sipsim.fabric.transport import Transport
 
 Ps = int
@@ -111,7 +111,7 @@ class NetworkInterface:
 
     def __init__(
         self,
-        system: JoinedSips,
+        system: RoutedSips,
         channels: list[Channel],
         egress_ps: Ps,
         session: Session,

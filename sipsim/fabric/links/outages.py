@@ -27,14 +27,17 @@ from typing import Annotated, NamedTuple
 import msgspec
 from msgspec.structs import astuple
 
+from sipsim.config.check import Path, Problem
 from sipsim.config.schema import Sips
 from sipsim.core.engine import Engine
-from sipsim.core.errors import ConfigError, LinkLoss
+from sipsim.core.errors import LinkLoss
 from sipsim.core.fields import no_time, simulated_time
 from sipsim.core.registry import unknown_name
 from sipsim.core.units import drain_ps, format_exact_time_ps, us_to_ps
 from sipsim.fabric.links.frames import Packet
-from sipsim.topology.links import SipLink
+from sipsim.topology.links import SIPS, SipLink
+
+OUTAGES: Path = (*SIPS, "outages")
 
 
 class OutageUse(msgspec.Struct, frozen=True):
@@ -207,20 +210,21 @@ def link_outages(sips: Sips, links: Sequence[SipLink]) -> list[tuple[Outage, ...
     """The outages of each directed link, in order of time: those of ``system.sips.outages`` at either of its ends.
 
     Raises:
-        ConfigError: for a port without a link, or outages of one link that overlap.
+        Problem: for a port without a link, or outages of one link that overlap.
     """
     by_port = {link.near_end: link for link in links}
     found: dict[str, list[Outage]] = {}
     for number, entry in enumerate(sips.outages):
         link = by_port.get(entry.port)
         if link is None:
-            raise ConfigError(f"system.sips.outages[{number}].port: {unknown_name('port', entry.port, by_port)}")
+            what = unknown_name("port", entry.port, by_port)
+            raise Problem((OUTAGES,), f"system.sips.outages[{number}].port: {what}")
         down_ps = us_to_ps(entry.at_us)
         outage = Outage(down_ps, down_ps + us_to_ps(entry.for_us))
         for other in found.get(entry.port, ()):
             if outage.down_ps < other.up_ps and other.down_ps < outage.up_ps:
-                times = f"{_text(other)} and {_text(outage)}"
-                raise ConfigError(f"system.sips.outages[{number}]: link {link.name} is down {times}; must not overlap")
+                what = f"link {link.name} is down {_text(other)} and {_text(outage)}; must not overlap"
+                raise Problem((OUTAGES,), f"system.sips.outages[{number}]: {what}")
         for end in (link.near_end, link.far_end):
             found.setdefault(end, []).append(outage)
     return [tuple(sorted(found.get(link.near_end, ()))) for link in links]

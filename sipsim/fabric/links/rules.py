@@ -3,21 +3,19 @@
 from collections.abc import Callable
 
 from broker.ids import MAX_PS
-from sipsim.config.check import convert_part
-from sipsim.config.document import Path, Problem, Rule, dotted, refused, unregistered
+from sipsim.config.check import Path, Problem, Rule, check_registered, convert_part, dotted, refused
 from sipsim.config.schema import Resolved
-from sipsim.core.errors import ConfigError, error_text, pass_on_halt
+from sipsim.core.errors import error_text, pass_on_halt
 from sipsim.core.registry import unknown_name
 from sipsim.fabric.links.kind import LINK_KINDS, AnyLinkKind, link_of_preset, links_in_use
-from sipsim.fabric.links.outages import link_outages
-from sipsim.topology.links import build_links, link_presets
+from sipsim.fabric.links.outages import OUTAGES, link_outages
+from sipsim.topology.links import SIPS, build_links
 
-SIPS: Path = ("system", "sips")
 PAYLOADS = (1, 16, 64, 240, 241, 256, 1500, 1501, 4096, 65536)
 """Bytes for which the framing of a kind is tried."""
 
 
-def known_links(resolved: Resolved) -> Problem | None:
+def known_links(resolved: Resolved) -> None:
     """Every preset that ``system.sips`` names is a preset of ``links``."""
     sips, presets = resolved.topology.system.sips, resolved.links.links
     named: list[tuple[Path, str | None]] = [((*SIPS, "link"), sips.link)]
@@ -25,48 +23,42 @@ def known_links(resolved: Resolved) -> Problem | None:
     named += [((*SIPS, "links", port), preset) for port, preset in sips.links.items()]
     for path, name in named:
         if name is not None and name not in presets:
-            return Problem((path,), f"{dotted(path)}: {unknown_name('link', name, presets)}")
-    return None
+            raise Problem((path,), f"{dotted(path)}: {unknown_name('link', name, presets)}")
 
 
-def known_link_kinds(resolved: Resolved) -> Problem | None:
+def known_link_kinds(resolved: Resolved) -> None:
     """Every preset is of a registered link kind, which is one."""
     for name, preset in resolved.links.links.items():
         path: Path = ("links", name, "kind")
-        problem = unregistered(path, preset.kind, LINK_KINDS)
-        if problem:
-            return problem
+        check_registered(path, preset.kind, LINK_KINDS)
         kind: object = LINK_KINDS.get(preset.kind)
         if not (isinstance(kind, type) and issubclass(kind, AnyLinkKind)):
-            return refused(path, preset.kind, f"{kind!r} is registered; must be a subclass of LinkKind")
-    return None
+            raise refused(path, preset.kind, f"{kind!r} is registered; must be a subclass of LinkKind")
 
 
-def links_have_delay(resolved: Resolved) -> Problem | None:
+def links_have_delay(resolved: Resolved) -> None:
     """Without latency a link has hardly any lookahead, and SIPs cannot run in parallel: zero is refused."""
     for name, preset in resolved.links.links.items():
         latency = preset.params.get("latency_ns")
         if latency == 0 and not isinstance(latency, bool):
             what = "a link between SIPs without delay cannot be simulated in parallel; must be more than 0"
-            return refused(("links", name, "params", "latency_ns"), latency, what)
-    return None
+            raise refused(("links", name, "params", "latency_ns"), latency, what)
 
 
-def link_params_fit_kind(resolved: Resolved) -> Problem | None:
+def link_params_fit_kind(resolved: Resolved) -> None:
     """Every preset's ``params`` are exactly its kind's, used or not, and they can be keys of tables."""
     for name, preset in resolved.links.links.items():
-        fitted = convert_part(preset.params, LINK_KINDS.get(preset.kind), ("links", name, "params"))
-        if isinstance(fitted, Problem):
-            return fitted.caused_by(("links", name, "kind"))
         try:
+            convert_part(preset.params, LINK_KINDS.get(preset.kind), ("links", name, "params"))
             _ = {link_of_preset(resolved, name)}
+        except Problem as problem:
+            raise problem.caused_by(("links", name, "kind")) from None
         except TypeError as error:
             what = f"{error}; must be a frozen class with parameters that are, such as a tuple in place of a list"
-            return refused(("links", name, "kind"), preset.kind, what)
-    return None
+            raise refused(("links", name, "kind"), preset.kind, what) from None
 
 
-def link_kinds_frame_payloads(resolved: Resolved) -> Problem | None:
+def link_kinds_frame_payloads(resolved: Resolved) -> None:
     """``wire_bytes`` of every preset is a whole number, no less than the payload, and never less for more of it; of
     ``first_bytes`` the first packet is no less than a payload of a byte and no more than all; ``stored_ps`` is a time.
     """
@@ -77,57 +69,40 @@ def link_kinds_frame_payloads(resolved: Resolved) -> Problem | None:
                 least = _tried(link.wire_bytes, nbytes, max(nbytes, least))
                 _tried(link.first_bytes, nbytes, link.wire_bytes(1), least)
                 _tried(link.stored_ps, nbytes, 0, MAX_PS)
-        except _CannotBe as error:
-            return refused(("links", name, "kind"), preset.kind, str(error))
-    return None
-
-
-class _CannotBe(Exception):
-    """What a method of a link kind returned or raised, and what it must return."""
+        except ValueError as error:
+            raise refused(("links", name, "kind"), preset.kind, str(error)) from None
 
 
 def _tried(method: Callable[[int], int], nbytes: int, least: int, most: int | None = None) -> int:
     """The value of a link kind's method for a payload: a whole number from ``least`` to ``most``, if there is a most.
 
     Raises:
-        _CannotBe: for anything else.
+        ValueError: for anything else, with what it is and must be.
     """
     call = f"{method.__name__}({nbytes})"
     try:
         found = method(nbytes)
     except BaseException as error:
         pass_on_halt(error)
-        raise _CannotBe(f"{call} raised {error_text(error)}") from None
+        raise ValueError(f"{call} raised {error_text(error)}") from None
     if type(found) is not int or found < least or (most is not None and found > most):
         bounds = f"of at least {least}" if most is None else f"from {least} to {most}"
-        raise _CannotBe(f"{call} is {found!r}; must be a whole number {bounds}")
+        raise ValueError(f"{call} is {found!r}; must be a whole number {bounds}")
     return found
 
 
-def own_presets_fit_links(resolved: Resolved) -> Problem | None:
-    """Each entry of ``system.sips.links`` names a port with a link, and a link's two ends agree."""
+def links_fit(resolved: Resolved) -> None:
+    """Links join all SIPs, each of one preset; what ``system.sips.links`` and ``outages`` name are ports with a link,
+    and outages are of links that may go down.
+    """
     sips = resolved.topology.system.sips
-    try:
-        link_presets(sips, build_links(sips))
-    except ConfigError as error:
-        return Problem(((*SIPS, "links"), (*SIPS, "custom_links")), str(error))
-    return None
-
-
-def outages_fit_links(resolved: Resolved) -> Problem | None:
-    """Each entry of ``system.sips.outages`` is of a link that may go down; those of one link do not overlap."""
-    sips = resolved.topology.system.sips
-    links, path = build_links(sips), (*SIPS, "outages")
-    try:
-        outages = link_outages(sips, links)
-    except ConfigError as error:
-        return Problem((path,), str(error))
-    for link, kind, of_link in zip(links, links_in_use(resolved, links), outages, strict=True):
-        if of_link and not kind.may_go_down:
+    links = build_links(sips)
+    kinds = links_in_use(resolved, links)
+    for link, kind, outages in zip(links, kinds, link_outages(sips, links), strict=True):
+        if outages and not kind.may_go_down:
             down = next(entry.port for entry in sips.outages if entry.port in (link.near_end, link.far_end))
             what = f"of kind {type(kind).__name__}, which has no outages; a link of kind Ethernet may go down"
-            return Problem((path,), f"system.sips.outages: the link at {down} is {what}")
-    return None
+            raise Problem((OUTAGES,), f"system.sips.outages: the link at {down} is {what}")
 
 
 RULES: tuple[Rule, ...] = (
@@ -137,6 +112,4 @@ RULES: tuple[Rule, ...] = (
     link_params_fit_kind,
     link_kinds_frame_payloads,
 )
-"""``own_presets_fit_links`` and ``outages_fit_links`` need links that can be built, so they come after the rules of the
-topology.
-"""
+"""``links_fit`` builds the links, so it comes after the rules of the topology."""

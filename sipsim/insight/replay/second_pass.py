@@ -5,11 +5,10 @@ they are what was sent, is compared where both ends are known (:mod:`.checksums`
 """
 
 from collections import deque
-from collections.abc import Iterator
-from typing import Protocol
 
 import numpy as np
 
+from sipsim.chips.ahbm.memory.store import MemoryStore
 from sipsim.insight.replay.checksums import Checksums, Sums, is_later
 from sipsim.insight.replay.differences import Differences, Numbered, Range, are_same, where_wrong
 from sipsim.records.oplog import FIELDS
@@ -34,22 +33,6 @@ RESULT = "result"
 """The field of a kind that names the handle with the values of its record."""
 CUBE, FIRST_FIELD = 3, 5
 """Where a record has its cube and PE, and the fields of its kind."""
-
-
-class Memory(Protocol):
-    """The bytes of a SIP's memories, by physical addresses. ``canonical``: one address of each byte. ``pages``: those
-    that were written to, by canonical addresses.
-    """
-
-    def read(self, address: int, nbytes: int) -> bytes: ...
-
-    def write(self, address: int, data: bytes | memoryview) -> None: ...
-
-    def clear(self, address: int, nbytes: int) -> None: ...
-
-    def canonical(self, address: int) -> int: ...
-
-    def pages(self) -> Iterator[tuple[int, bytearray]]: ...
 
 
 class _Pe:
@@ -122,7 +105,7 @@ class _Pe:
 class SecondPass:
     """Of SIP ``sip``, on ``memory``, which is empty at first. ``messages``: those in slots, by address and number."""
 
-    def __init__(self, sip: int, memory: Memory) -> None:
+    def __init__(self, sip: int, memory: MemoryStore) -> None:
         self.sip = sip
         self.memory = memory
         self.differences = Differences(memory.canonical)
@@ -170,7 +153,7 @@ class SecondPass:
         else:
             _of(self._sent, sender, direction, dst).add(*slot, data)
 
-    def verdict(self, memory: Memory) -> Verdict:
+    def verdict(self, memory: MemoryStore) -> Verdict:
         """After the last record; ``memory`` is that of the first pass."""
         if not self._stopped:
             self._compare(memory)
@@ -288,7 +271,7 @@ class SecondPass:
         text = f"message {arrival.seq} {arrival.direction} of cube {cube} PE {pe} was changed on its way"
         self.differences.of_record(None, f"{text} to the slot at {arrival.address:#x}: {what}")
 
-    def _compare(self, memory: Memory) -> None:
+    def _compare(self, memory: MemoryStore) -> None:
         """The memories at the end."""
         ours, theirs = dict(self.memory.pages()), dict(memory.pages())
         for page in sorted(ours.keys() | theirs.keys()):

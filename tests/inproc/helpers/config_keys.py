@@ -11,7 +11,7 @@ from sipsim.chips.ahbm.collectives.neighbours import TABLES
 from sipsim.chips.ahbm.memory.ports import FIXED_LATENCY, MEMORY_KINDS
 from sipsim.chips.ahbm.memory.presets import presets
 from sipsim.chips.api.chip import kind_of
-from sipsim.config.document import Path, dotted
+from sipsim.config.check import Path, dotted
 from sipsim.config.schema import Resolved
 from sipsim.fabric.links.kind import LINK_KINDS
 from sipsim.topology.links import TOPOLOGIES

@@ -17,7 +17,7 @@ from sipsim.core.units import drain_ps
 from sipsim.fabric.graph import FACING, Node
 
 if TYPE_CHECKING:
-    from sipsim.chips.ahbm.system import System
+    from sipsim.chips.ahbm.system import AhbmSystem
 
 Bounds = dict[str, int]
 """Time in ps by resource."""
@@ -61,7 +61,7 @@ class Lines(NamedTuple):
         return max(mean, *(-(-nbytes // links) for links in cuts))
 
 
-def bounds(system: "System", row_bytes: int, workers: int = 1) -> Bounds:
+def bounds(system: "AhbmSystem", row_bytes: int, workers: int = 1) -> Bounds:
     """The bounds for rows of ``row_bytes`` in the HBM of PE 0 of each cube, with ``workers`` PEs a cube.
 
     ``links between SIPs``: what the topology must carry of a row a SIP. ``cube mesh``: what the mesh must of its rows.
@@ -97,13 +97,13 @@ def _through_ports(cubes: int, sips: int, row_bytes: int) -> int:
     return round(row_bytes * (1 + hops / cubes))
 
 
-def _sip_links_ps(system: "System", nbytes: int) -> int:
+def _sip_links_ps(system: "AhbmSystem", nbytes: int) -> int:
     """On the slowest link."""
     kinds = system.link_kinds if nbytes else []
     return max((drain_ps(kind.wire_bytes(nbytes), kind.bandwidth_bps) for kind in kinds), default=0)
 
 
-def _mesh_link_ps(system: "System", nbytes: int) -> int:
+def _mesh_link_ps(system: "AhbmSystem", nbytes: int) -> int:
     width, _ = system.cube_mesh
     if not nbytes:
         return 0
@@ -112,7 +112,7 @@ def _mesh_link_ps(system: "System", nbytes: int) -> int:
     return edge.drain_ps(nbytes)
 
 
-def _dram_ps(system: "System", nbytes: int) -> int:
+def _dram_ps(system: "AhbmSystem", nbytes: int) -> int:
     """The time of the data bus of a PE's channels, which reads and writes share; 0 for a memory without one."""
     cost = system.resolved.components.hbm
     if cost.kind != "hbm_controller":

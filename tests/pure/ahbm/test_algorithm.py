@@ -12,7 +12,7 @@ from schedules import group_of, task_of
 from sipsim.chips.ahbm.collectives.algorithm import Algorithm
 from sipsim.chips.ahbm.collectives.neighbours import TABLES
 from sipsim.chips.ahbm.plan import Plan
-from sipsim.chips.ahbm.system import System
+from sipsim.chips.ahbm.system import AhbmSystem
 from sipsim.config.schema import AlgorithmEntry
 from sipsim.core.errors import ConfigError
 
@@ -40,7 +40,7 @@ def load(here: Path) -> Iterator[Load]:
         del sys.modules[name]
 
 
-def system() -> System:
+def system() -> AhbmSystem:
     return system_of(config({}))
 
 
@@ -141,8 +141,8 @@ def test_without_topologies_the_kernel_gets_what_the_hook_returns(load: Load, to
     ("signature", "passed"),
     [
         ("(world_size, n_elem)", "(2, 9)"),
-        ("(world_size, n_elem, system)", "(2, 9, 'System')"),
-        ("(world_size, n_elem, system=None)", "(2, 9, 'System')"),
+        ("(world_size, n_elem, system)", "(2, 9, 'AhbmSystem')"),
+        ("(world_size, n_elem, system=None)", "(2, 9, 'AhbmSystem')"),
         ("(world_size, n_elem, *, extra=1)", "(2, 9)"),
     ],
 )

@@ -30,7 +30,7 @@ from sipsim.chips.ahbm.collectives.queue_pairs import (
 from sipsim.chips.ahbm.collectives.settings import effective_ipcq
 from sipsim.chips.ahbm.ipcq.messages import IpcqEndpoint, IpcqInitEntry
 from sipsim.chips.ahbm.plan import Plan
-from sipsim.chips.ahbm.system import System
+from sipsim.chips.ahbm.system import AhbmSystem
 from sipsim.config.schema import IpcqKnobs
 from sipsim.core.errors import ConfigError
 from sipsim.fabric.graph import Node
@@ -148,11 +148,11 @@ def installed(table: NeighbourTable, **knobs: object) -> InstallPlan:
     return install(system, queue_knobs(system, **knobs), [PePlace(0, r // 8, r % 8) for r in range(len(table))], table)
 
 
-def queue_knobs(system: System, **changes: object) -> IpcqKnobs:
+def queue_knobs(system: AhbmSystem, **changes: object) -> IpcqKnobs:
     return structs.replace(effective_ipcq(system.resolved, "intercube_allreduce"), **changes)
 
 
-def intercube(settings_: dict[str, object]) -> tuple[System, InstallPlan]:
+def intercube(settings_: dict[str, object]) -> tuple[AhbmSystem, InstallPlan]:
     """The wiring of ADR-0032 on any topology, whether its kernel runs there or not."""
     system = system_of(config(settings_))
     ranks = range(system.n_sips * system.n_cubes)

@@ -12,8 +12,7 @@ import yaml
 from sipsim.chips.ahbm.collectives.settings import effective_ipcq, effective_world_size
 from sipsim.chips.config import load
 from sipsim.config import yaml as strict_yaml
-from sipsim.config.document import SECTION_FILES
-from sipsim.config.load import Override, default_dir, parse_set
+from sipsim.config.load import SECTION_FILES, Override, default_dir, parse_set
 from sipsim.config.schema import IpcqKnobs, Resolved
 from sipsim.core.errors import ConfigError
 

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from sipsim.chips.config import load
 from sipsim.config import yaml as strict_yaml
-from sipsim.config.document import SECTION_FILES
-from sipsim.config.load import Override, parse_set
+from sipsim.config.load import SECTION_FILES, Override, parse_set
 from sipsim.config.yaml import YamlMistake, parse_text
 from sipsim.core.errors import ConfigError
 

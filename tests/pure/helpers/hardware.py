@@ -17,7 +17,7 @@ from sipsim.chips.ahbm.ipcq.queue_pair import QueuePair
 from sipsim.chips.ahbm.pe.dma import PeDma
 from sipsim.chips.ahbm.plan import Plan
 from sipsim.chips.ahbm.sip import Sip
-from sipsim.chips.ahbm.system import System
+from sipsim.chips.ahbm.system import AhbmSystem
 from sipsim.chips.ahbm.tl.language import TL, run_kernel
 from sipsim.chips.config import load
 from sipsim.config.load import Override
@@ -40,10 +40,10 @@ def config(settings: dict[str, Any]) -> Resolved:
     return load(overrides=[Override(path, value, f"--set {path}") for path, value in settings.items()])
 
 
-def system_of(resolved: Resolved) -> System:
+def system_of(resolved: Resolved) -> AhbmSystem:
     """The system alone, without an algorithm that must be able to run on it."""
     knobs = effective_ipcq(resolved, resolved.ccl.defaults.algorithm)
-    return System(resolved, knobs)
+    return AhbmSystem(resolved, knobs)
 
 
 class WiredPlan(Plan):

@@ -24,7 +24,7 @@ from sipsim.collectives.reduction import combine
 from sipsim.collectives.schedule import ARRIVED_FIRST, Wiring
 from sipsim.collectives.semantics import Array, GroupCollective, Task
 from sipsim.fabric.links.kind import LinkKind
-from sipsim.fabric.sips import FarEnd, JoinedSips
+from sipsim.fabric.sips import FarEnd, SipNetwork
 from sipsim.topology.links import TOPOLOGIES
 
 WHOLE = Shards(0, 0)
@@ -37,7 +37,7 @@ class Plain(LinkKind, frozen=True):
         return payload_bytes
 
 
-class Joined(JoinedSips):
+class Joined(SipNetwork):
     """SIPs and their links by a topology's definition, without chips. Each link carries a byte a nanosecond."""
 
     def __init__(

@@ -264,4 +264,4 @@ def test_a_tag_is_of_one_kind() -> None:
         with pytest.raises(ValueError, match=r"^tag 1048576 of Second is that of First; "):
             packet_kind(Second)
     finally:
-        del _KINDS.by_tag[2**20]
+        del _KINDS[2**20]

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from itertools import pairwise
-from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -14,7 +13,7 @@ from schedules import Joined
 from sipsim.chips.api.chip import CHIPS
 from sipsim.config.schema import Sips
 from sipsim.core.errors import ConfigError
-from sipsim.fabric.sips import JoinedSips
+from sipsim.fabric.sips import SipNetwork
 from sipsim.topology.links import TOPOLOGIES, SipLink, build_links, natural_order
 
 WORMHOLE, BLACKHOLE = 16, 14
@@ -282,7 +281,7 @@ def test_the_digest_has_the_number_of_links_only_where_it_is_given() -> None:
 
     def view(settings: dict[str, Any]) -> dict[str, Any]:
         resolved = config({f"system.sips.{key}": value for key, value in settings.items()})
-        made = JoinedSips(resolved, cast(Any, SimpleNamespace()), 256)
+        made = SipNetwork(resolved)
         return cast(dict[str, Any], made.canonical_view()["topology"]["system"]["sips"])
 
     assert "num_links" not in view({"topology": "tt_ring"})

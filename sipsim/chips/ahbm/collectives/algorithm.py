@@ -22,7 +22,7 @@ from typing import Any
 
 from sipsim.chips.ahbm.collectives.kernel import kernel, kernel_args
 from sipsim.chips.ahbm.collectives.neighbours import TABLES, NeighbourMap, NeighbourTable
-from sipsim.chips.ahbm.system import System
+from sipsim.chips.ahbm.system import AhbmSystem
 from sipsim.collectives.schedule import ScheduleError, check_schedule, check_wiring, units
 from sipsim.config.schema import AlgorithmEntry
 from sipsim.config.yaml import one_line
@@ -67,7 +67,7 @@ class Algorithm:
         self._neighbors: Callable[..., Any] | None = self._hook("neighbors", callable, "a function", needed=False)
         self.layout: tuple[str, str] | None = self._hook("LAYOUT", _is_layout, "two names of DPPolicy", needed=False)
         self.reference: Callable[..., Any] | None = self._hook("reference", callable, "a function", needed=False)
-        self._root_cube: Callable[[System], int | None] | None = self._hook(
+        self._root_cube: Callable[[AhbmSystem], int | None] | None = self._hook(
             "root_cube", callable, "a function", needed=False
         )
         self.wiring: Callable[..., Any] | None = self._hook("wiring", callable, "a function", needed=is_schedule)
@@ -142,7 +142,7 @@ class Algorithm:
             )
         return self._topologies[topology]
 
-    def check_root_cube(self, system: System) -> None:
+    def check_root_cube(self, system: AhbmSystem) -> None:
         """Check a configured ``root_cube`` by the module's ``root_cube(system)``: the only one, or None for any.
 
         Raises:
@@ -160,7 +160,7 @@ class Algorithm:
         elif self.entry.root_cube != root:
             raise ConfigError(f"{key}: must be null or {root}, the cube where the reduction ends")
 
-    def kernel_args(self, system: System, world_size: int, sip: int, n_elem: int) -> tuple[Any, ...]:
+    def kernel_args(self, system: AhbmSystem, world_size: int, sip: int, n_elem: int) -> tuple[Any, ...]:
         """The kernel's arguments on ``sip`` between the tensor's address and ``tl``.
 
         What the hook returns for ``world_size`` ranks of the wiring (ADR-0023 D11). With ``TOPO_NAME_TO_KIND`` the hook
@@ -202,7 +202,7 @@ class Algorithm:
             where = f" ({place})" if place else ""
             raise ConfigError(one_line(f"{self._where}: {name} raised {error_text(error)}{where}")) from None
 
-    def neighbour_table(self, system: System, world_size: int) -> NeighbourTable:
+    def neighbour_table(self, system: AhbmSystem, world_size: int) -> NeighbourTable:
         """Every rank's neighbours: the configured table's, after the ``neighbors`` hook changed or replaced them.
 
         Raises:
@@ -222,7 +222,7 @@ class Algorithm:
             for rank in range(world_size)
         }
 
-    def _neighbours(self, rank: int, world_size: int, built_in: NeighbourMap, system: System) -> NeighbourMap:
+    def _neighbours(self, rank: int, world_size: int, built_in: NeighbourMap, system: AhbmSystem) -> NeighbourMap:
         """The hook gets a copy; its changes count only if it returns them (ADR-0023 D11)."""
         if self._neighbors is None:
             return built_in

@@ -9,14 +9,14 @@ from sipsim.chips.ahbm.collectives.algorithm import Algorithm
 from sipsim.chips.ahbm.collectives.cost import Cost, Estimate, estimate
 from sipsim.chips.ahbm.collectives.launch import Prepared
 from sipsim.chips.ahbm.collectives.queue_pairs import MAX_DIRECTIONS
-from sipsim.chips.ahbm.collectives.rules import setting_of_pe
+from sipsim.chips.ahbm.collectives.rules import check_schedule_settings
 from sipsim.chips.ahbm.collectives.settings import effective_ipcq, unknown_algorithm
 from sipsim.chips.ahbm.collectives.wirings import most_directions
 from sipsim.collectives.semantics import Task
 from sipsim.config.schema import Resolved
 from sipsim.core.errors import ConfigError
 from sipsim.core.units import format_time_ps
-from sipsim.fabric.sips import JoinedSips
+from sipsim.fabric.sips import SipNetwork
 from sipsim.topology.links import TOPOLOGIES
 
 MOST_CHECKED = 1024
@@ -49,9 +49,7 @@ class Catalog:
         if name not in self._loaded:
             algorithm = Algorithm(name, self._entries[name])
             if algorithm.is_schedule:
-                problem = setting_of_pe(self._resolved, name)
-                if problem:
-                    raise ConfigError(problem.text)
+                check_schedule_settings(self._resolved, name)
             self._loaded[name] = algorithm
         return self._loaded[name]
 
@@ -253,7 +251,7 @@ def able(catalog: Catalog, tasks: list[Task]) -> tuple[list[str], list[tuple[str
 Groups = tuple[tuple[int, ...], ...]
 
 
-def groups_of(text: str, system: JoinedSips) -> Groups:
+def groups_of(text: str, system: SipNetwork) -> Groups:
     """The SIPs of each group that ``--group`` names, disjoint groups of one size; empty for the group of all.
 
     ``text``: ranks, or all rows, columns or halves, which then run at the same time.
@@ -266,27 +264,27 @@ def groups_of(text: str, system: JoinedSips) -> Groups:
     return SUBSETS[text](system) if text in SUBSETS else (_ranks(text, system.n_sips),)
 
 
-def _rows(system: JoinedSips) -> Groups:
+def _rows(system: SipNetwork) -> Groups:
     width, height = _grid("rows", system)
     return tuple(tuple(range(row * width, (row + 1) * width)) for row in range(height))
 
 
-def _columns(system: JoinedSips) -> Groups:
+def _columns(system: SipNetwork) -> Groups:
     width, height = _grid("columns", system)
     return tuple(tuple(range(column, width * height, width)) for column in range(width))
 
 
-def _halves(system: JoinedSips) -> Groups:
+def _halves(system: SipNetwork) -> Groups:
     half, odd = divmod(system.n_sips, 2)
     if odd:
         raise ConfigError(f"--group halves: {system.n_sips} SIPs have no equal halves; name the ranks of a group")
     return tuple(range(half)), tuple(range(half, system.n_sips))
 
 
-SUBSETS: dict[str, Callable[[JoinedSips], Groups]] = {"rows": _rows, "columns": _columns, "halves": _halves}
+SUBSETS: dict[str, Callable[[SipNetwork], Groups]] = {"rows": _rows, "columns": _columns, "halves": _halves}
 
 
-def _grid(what: str, system: JoinedSips) -> tuple[int, int]:
+def _grid(what: str, system: SipNetwork) -> tuple[int, int]:
     if TOPOLOGIES.get(system.topology).dimensions == 1:
         hint = "name ranks, such as 0,1, or halves"
         raise ConfigError(f"--group {what}: SIPs of topology {system.topology} stand in no grid; {hint}")

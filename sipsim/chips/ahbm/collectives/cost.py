@@ -32,7 +32,7 @@ from sipsim.chips.ahbm.ipcq.credits import FABRIC, FAST_PATH, credit_mode_of
 from sipsim.chips.ahbm.ipcq.messages import COPY, IN_PLACE, WireFormat
 from sipsim.chips.ahbm.memory.ports import MemoryPorts
 from sipsim.chips.ahbm.pe.math import PeMath
-from sipsim.chips.ahbm.system import System
+from sipsim.chips.ahbm.system import AhbmSystem
 from sipsim.collectives.group import Port, route
 from sipsim.collectives.schedule import VECTOR, End, Flow, Schedule, Wiring
 from sipsim.collectives.semantics import Task
@@ -52,7 +52,7 @@ class Times:
     ``knobs``: the queue settings of an algorithm.
     """
 
-    def __init__(self, system: System, knobs: IpcqKnobs) -> None:
+    def __init__(self, system: AhbmSystem, knobs: IpcqKnobs) -> None:
         self._system = system
         self._knobs = knobs
         parts = system.resolved.components
@@ -151,7 +151,7 @@ class Times:
 class Commands:
     """The prices of :class:`Times`, each kept once it was asked for. None refers to this object, so no cycle arises."""
 
-    def __init__(self, system: System, knobs: IpcqKnobs) -> None:
+    def __init__(self, system: AhbmSystem, knobs: IpcqKnobs) -> None:
         times = Times(system, knobs)
         self.issue_ps, self.wake_ps = times.issue_ps, times.wake_ps
         self.store_ps, self.edge_ps, self.inside = times.store_ps, times.edge_ps, times.inside
@@ -339,10 +339,10 @@ class Work:
         self._edges: dict[tuple[int, str, str, int], list[tuple[int, Ps, int]]] = {}
 
     @cached_property
-    def system(self) -> System:
+    def system(self) -> AhbmSystem:
         """All SIPs and their links."""
         system = self.task.group.system
-        assert isinstance(system, System)
+        assert isinstance(system, AhbmSystem)
         return system
 
     @cached_property

@@ -10,10 +10,11 @@ from typing import NamedTuple
 
 from sipsim.chips.ahbm.address import LEAD_PE, RING_VA_BASE, PePlace, PhysAddr
 from sipsim.chips.ahbm.collectives.neighbours import OPPOSITE, RECEIVES_IN, NeighbourTable, reverse_direction
-from sipsim.chips.ahbm.collectives.rules import ring_overflow
+from sipsim.chips.ahbm.collectives.rules import check_room_of_rings
 from sipsim.chips.ahbm.ipcq.credits import credit_mode_of
 from sipsim.chips.ahbm.ipcq.messages import IpcqEndpoint, IpcqInitEntry
-from sipsim.chips.ahbm.system import System
+from sipsim.chips.ahbm.system import AhbmSystem
+from sipsim.config.check import Problem
 from sipsim.config.schema import IpcqKnobs, RankPer
 from sipsim.core.errors import ConfigError
 from sipsim.fabric.graph import Node
@@ -35,7 +36,7 @@ RING_VA_ALIGN_BYTES = 256
 """Of the virtual addresses of rings, which say nothing of the physical ones."""
 
 
-def places_in_order(system: System, rank_per: RankPer, world_size: int) -> list[PePlace]:
+def places_in_order(system: AhbmSystem, rank_per: RankPer, world_size: int) -> list[PePlace]:
     """The PEs of ranks 0, 1, ...: the first of all PEs, of the lead PEs of all cubes, or of all SIPs' cubes 0."""
     cubes = range(1 if rank_per == "sip" else system.n_cubes)
     pes = range(system.n_pes) if rank_per == "pe" else (LEAD_PE,)
@@ -88,7 +89,7 @@ def _check_mutual(pairs: RingMap, writer: RingMap) -> None:
 
 
 def install(
-    system: System,
+    system: AhbmSystem,
     knobs: IpcqKnobs,
     rank_to_pe: list[PePlace],
     table: NeighbourTable,
@@ -125,7 +126,7 @@ def _directions_by_rank(table: NeighbourTable, writer: RingMap) -> dict[int, lis
     return {rank: sorted(names) for rank, names in found.items()}
 
 
-def _check_room(system: System, knobs: IpcqKnobs, directions: dict[int, list[str]]) -> None:
+def _check_room(system: AhbmSystem, knobs: IpcqKnobs, directions: dict[int, list[str]]) -> None:
     rank = max(directions, key=lambda r: len(directions[r]), default=0)
     names = directions.get(rank, [])
     if knobs.hw_strict and len(names) > MAX_DIRECTIONS:
@@ -133,12 +134,13 @@ def _check_room(system: System, knobs: IpcqKnobs, directions: dict[int, list[str
             f"hw_strict: rank {rank} has {len(names)} directions ({', '.join(names)}), and a PE has registers for "
             f"{MAX_DIRECTIONS} (ADR-0023 D17); use fewer, or set hw_strict to false"
         )
-    problem = ring_overflow(system.resolved, knobs, len(names))
-    if problem is not None:
-        raise ConfigError(f"{problem.text} (rank {rank} receives in {', '.join(names)})")
+    try:
+        check_room_of_rings(system.resolved, knobs, len(names))
+    except Problem as problem:
+        raise ConfigError(f"{problem} (rank {rank} receives in {', '.join(names)})") from None
 
 
-def _ring_base_pa(system: System, knobs: IpcqKnobs, place: PePlace, index: int, count: int) -> int:
+def _ring_base_pa(system: AhbmSystem, knobs: IpcqKnobs, place: PePlace, index: int, count: int) -> int:
     """Rings are contiguous: in the TCM's IPCQ region, at the top of the PE's HBM, or in the PE's share of SRAM."""
     ring_bytes = knobs.n_slots * knobs.slot_size
     kind = knobs.buffer_kind
@@ -162,7 +164,7 @@ class EntryBuilder:
 
     def __init__(
         self,
-        system: System,
+        system: AhbmSystem,
         knobs: IpcqKnobs,
         rank_to_pe: list[PePlace],
         pairs: RingMap,

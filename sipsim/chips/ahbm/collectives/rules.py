@@ -19,7 +19,7 @@ from sipsim.chips.ahbm.collectives.settings import (
 )
 from sipsim.chips.ahbm.ipcq.credits import FAST_PATH
 from sipsim.chips.ahbm.ipcq.messages import HEADER_BYTES
-from sipsim.config.document import Path, Problem, Rule, dotted, no_power_of_two, refused, shown, unregistered
+from sipsim.config.check import Path, Problem, Rule, check_registered, dotted, no_power_of_two, refused, shown
 from sipsim.config.load import Override
 from sipsim.config.schema import AlgorithmEntry, IpcqKnobs, Resolved
 from sipsim.config.yaml import one_line
@@ -85,41 +85,38 @@ def _check_hidden(
         raise ConfigError(one_line(f"{override.origin}: {what}"))
 
 
-def known_algorithm(resolved: Resolved) -> Problem | None:
+def known_algorithm(resolved: Resolved) -> None:
     """``defaults.algorithm`` has an entry in ``algorithms``."""
     name = resolved.ccl.defaults.algorithm
-    if name in resolved.ccl.algorithms:
-        return None
-    text = unknown_algorithm(name, resolved.ccl.algorithms)
-    return Problem((("defaults", "algorithm"),), f"defaults.algorithm: {text}")
+    if name not in resolved.ccl.algorithms:
+        text = unknown_algorithm(name, resolved.ccl.algorithms)
+        raise Problem((("defaults", "algorithm"),), f"defaults.algorithm: {text}")
 
 
-def known_neighbour_table(resolved: Resolved) -> Problem | None:
+def known_neighbour_table(resolved: Resolved) -> None:
     """The algorithm's ``topology`` is a registered neighbour table."""
     name = resolved.ccl.defaults.algorithm
-    return unregistered(("algorithms", name, "topology"), resolved.ccl.algorithms[name].topology, TABLES)
+    check_registered(("algorithms", name, "topology"), resolved.ccl.algorithms[name].topology, TABLES)
 
 
-def world_size_has_places(resolved: Resolved) -> Problem | None:
+def world_size_has_places(resolved: Resolved) -> None:
     """A configured world size takes that many places, so there must be as many."""
     name = resolved.ccl.defaults.algorithm
     size, places = effective_world_size(resolved, name), rank_places(resolved, name)
-    if size <= places:
-        return None
-    per = effective_rank_per(resolved, name)
-    what = f"must be null or 1 to {places}, as there are {places} places with rank_per {per}"
-    return refused(knob_path(resolved, "world_size"), size, what, *_rank_paths(name))
+    if size > places:
+        per = effective_rank_per(resolved, name)
+        what = f"must be null or 1 to {places}, as there are {places} places with rank_per {per}"
+        raise refused(knob_path(resolved, "world_size"), size, what, *_rank_paths(name))
 
 
-def table_takes_the_ranks(resolved: Resolved) -> Problem | None:
+def table_takes_the_ranks(resolved: Resolved) -> None:
     """The neighbour table can wire that number of ranks (a grid needs a square)."""
     name = resolved.ccl.defaults.algorithm
     kind = resolved.ccl.algorithms[name].topology
     refusal = TABLES.get(kind).refuses(effective_world_size(resolved, name), rank_places(resolved, name))
-    if refusal is None:
-        return None
-    others = knob_path(resolved, "world_size"), *_rank_paths(name)
-    return refused(("algorithms", name, "topology"), kind, refusal, *others)
+    if refusal is not None:
+        others = knob_path(resolved, "world_size"), *_rank_paths(name)
+        raise refused(("algorithms", name, "topology"), kind, refusal, *others)
 
 
 def _rank_paths(name: str) -> tuple[Path, ...]:
@@ -127,38 +124,41 @@ def _rank_paths(name: str) -> tuple[Path, ...]:
     return ("algorithms", name, "rank_per"), ("system", "sips", "count"), ("sip", "cube_mesh"), ("cube", "pes")
 
 
-def opposites_are_pairs(resolved: Resolved) -> Problem | None:
+def opposites_are_pairs(resolved: Resolved) -> None:
     """A direction is in one pair of opposites, with another direction."""
     name = resolved.ccl.defaults.algorithm
     pairs = dict(OPPOSITE)
     for a, b in resolved.ccl.algorithms[name].opposites.items():
         path = ("algorithms", name, "opposites", a)
         if a == b:
-            return refused(path, b, "a direction is not its own opposite; name another")
+            raise refused(path, b, "a direction is not its own opposite; name another")
         for direction, opposite in ((a, b), (b, a)):
             known = pairs.setdefault(direction, opposite)
             if known != opposite:
                 what = f"{direction} is the opposite of {known} already; a direction is in one pair"
-                return refused(path, b, what)
-    return None
+                raise refused(path, b, what)
 
 
-def a_ring_fits_its_memory(resolved: Resolved) -> Problem | None:
+def a_ring_fits_its_memory(resolved: Resolved) -> None:
     """One receive ring fits. The installation, which knows the number of rings a PE has, checks again."""
-    return ring_overflow(resolved, effective_ipcq(resolved, resolved.ccl.defaults.algorithm), 1)
+    check_room_of_rings(resolved, effective_ipcq(resolved, resolved.ccl.defaults.algorithm), 1)
 
 
-def ring_overflow(resolved: Resolved, knobs: IpcqKnobs, rings: int) -> Problem | None:
-    """The problem with ``rings`` rings a PE, if any. A TCM and a slice of HBM serve one PE; PEs share a cube's SRAM."""
+def check_room_of_rings(resolved: Resolved, knobs: IpcqKnobs, rings: int) -> None:
+    """Check that ``rings`` rings a PE fit. A TCM and a slice of HBM serve one PE; PEs share a cube's SRAM.
+
+    Raises:
+        Problem: with the keys that make them smaller.
+    """
     need, (owner, room) = rings * knobs.n_slots * knobs.slot_size, _ring_room(resolved, knobs.buffer_kind)
     if need <= room:
-        return None
+        return
     slots, size = knob_path(resolved, "n_slots"), knob_path(resolved, "slot_size")
     count, take = ("1 ring", "takes") if rings == 1 else (f"{rings} rings", "take")
     rings_text = f"{count} of {knobs.n_slots} slots of {knobs.slot_size} B {take} {need} B"
     what = f"more than the {room} B that a PE has of {dotted(owner)}; lower {dotted(slots)} or {dotted(size)}"
     others = size, knob_path(resolved, "buffer_kind"), owner, ("cube", "pes")
-    return refused(slots, knobs.n_slots, f"{rings_text}, {what}", *others)
+    raise refused(slots, knobs.n_slots, f"{rings_text}, {what}", *others)
 
 
 def _ring_room(resolved: Resolved, buffer_kind: str) -> tuple[Path, int]:
@@ -171,76 +171,79 @@ def _ring_room(resolved: Resolved, buffer_kind: str) -> tuple[Path, int]:
     return rooms[buffer_kind]
 
 
-def hardware_is_strict(resolved: Resolved) -> Problem | None:
+def hardware_is_strict(resolved: Resolved) -> None:
     """``hw_strict``: a slot is found with a mask (ADR-0023 D21), and a credit is one header flit (D19)."""
     knobs = effective_ipcq(resolved, resolved.ccl.defaults.algorithm)
     if not knobs.hw_strict:
-        return None
+        return
     strict, credit = knob_path(resolved, "hw_strict"), knobs.ipcq_credit_size_bytes
     for key in ("n_slots", "slot_size"):
         value = getattr(knobs, key)
         if what := no_power_of_two(value, " under hw_strict"):
-            return refused(knob_path(resolved, key), value, what, strict)
-    if credit == HEADER_BYTES:
-        return None
-    what = f"must be {HEADER_BYTES} under hw_strict: a credit is one header"
-    return refused(knob_path(resolved, "ipcq_credit_size_bytes"), credit, what, strict)
+            raise refused(knob_path(resolved, key), value, what, strict)
+    if credit != HEADER_BYTES:
+        what = f"must be {HEADER_BYTES} under hw_strict: a credit is one header"
+        raise refused(knob_path(resolved, "ipcq_credit_size_bytes"), credit, what, strict)
 
 
-def credits_have_a_channel_to_use(resolved: Resolved) -> Problem | None:
+def credits_have_a_channel_to_use(resolved: Resolved) -> None:
     """A virtual channel for credits needs virtual channels, and credits that travel over the fabric."""
     knobs = effective_ipcq(resolved, resolved.ccl.defaults.algorithm)
     if not knobs.credit_virtual_channel:
-        return None
+        return
     if not knobs.virtual_channels:
         what = "needs virtual_channels: true"
     elif credit_modes(resolved) == {FAST_PATH}:
         what = NO_CREDITS
     else:
-        return None
+        return
     others = (knob_path(resolved, key) for key in ("virtual_channels", "credit_return_mode"))
-    return refused(knob_path(resolved, "credit_virtual_channel"), "true", what, *others)
+    raise refused(knob_path(resolved, "credit_virtual_channel"), "true", what, *others)
 
 
-def a_channel_has_weight(resolved: Resolved) -> Problem | None:
+def a_channel_has_weight(resolved: Resolved) -> None:
     """A weight of 0 is strict priority, which one of the two channels may have."""
     knobs = effective_ipcq(resolved, resolved.ccl.defaults.algorithm)
-    if not knobs.virtual_channels or knobs.vc_compute_weight or knobs.vc_comm_weight:
-        return None
-    what = "must be 1 to 100 where the other is 0, which is strict priority"
-    return refused(knob_path(resolved, "vc_compute_weight"), 0, what, knob_path(resolved, "vc_comm_weight"))
+    if knobs.virtual_channels and not knobs.vc_compute_weight and not knobs.vc_comm_weight:
+        what = "must be 1 to 100 where the other is 0, which is strict priority"
+        raise refused(knob_path(resolved, "vc_compute_weight"), 0, what, knob_path(resolved, "vc_comm_weight"))
 
 
-def buffers_hold_packets(resolved: Resolved) -> Problem | None:
+def buffers_hold_packets(resolved: Resolved) -> None:
     """Finite buffers hold packets of at least a chunk of the arbitration; those of links need those of routers."""
     router, io_port = resolved.components.router, resolved.components.io_port
     if io_port.buffer_packets is not None and router.buffer_packets is None:
         path, what = ("io_port", "buffer_packets"), "needs router.buffer_packets, or leave it null"
-        return refused(path, io_port.buffer_packets, what, ("router", "buffer_packets"))
+        raise refused(path, io_port.buffer_packets, what, ("router", "buffer_packets"))
     path = "router", "packet_bytes"
     if router.packet_bytes is None:
-        return None
+        return
     if router.buffer_packets is None:
         what = "has no effect without buffers; set router.buffer_packets, or leave it null"
-        return refused(path, router.packet_bytes, what, ("router", "buffer_packets"))
+        raise refused(path, router.packet_bytes, what, ("router", "buffer_packets"))
     chunk = knob_path(resolved, "vc_chunk_size")
     chunk_bytes = effective_ipcq(resolved, resolved.ccl.defaults.algorithm).vc_chunk_size
-    if router.packet_bytes >= chunk_bytes:
-        return None
-    what = f"must be at least {chunk_bytes}, a chunk ({dotted(chunk)}); or null, which is a chunk"
-    return refused(path, router.packet_bytes, what, chunk)
+    if router.packet_bytes < chunk_bytes:
+        what = f"must be at least {chunk_bytes}, a chunk ({dotted(chunk)}); or null, which is a chunk"
+        raise refused(path, router.packet_bytes, what, chunk)
 
 
-def schedules_share_their_pes(resolved: Resolved) -> Problem | None:
+def schedules_share_their_pes(resolved: Resolved) -> None:
     """What a PE has for all its queue pairs, no schedule has of its own; those that are seen without running them."""
-    names = sorted(resolved.ccl.algorithms)
-    problems = ((name, setting_of_pe(resolved, name)) for name in names)
-    schedules = (each for name, each in problems if each and exports(resolved.ccl.algorithms[name].module, "schedule"))
-    return next(schedules, None)
+    for name in sorted(resolved.ccl.algorithms):
+        try:
+            check_schedule_settings(resolved, name)
+        except Problem:
+            if exports(resolved.ccl.algorithms[name].module, "schedule"):
+                raise
 
 
-def setting_of_pe(resolved: Resolved, name: str) -> Problem | None:
-    """A setting that an entry cannot have as a schedule, which runs beside other algorithms, and in the TCM."""
+def check_schedule_settings(resolved: Resolved, name: str) -> None:
+    """Check that an entry can be a schedule's, which runs beside other algorithms, and in the TCM.
+
+    Raises:
+        Problem: with the first setting that it cannot have.
+    """
     entry = msgspec.structs.asdict(resolved.ccl.algorithms[name])
     of_pe = {**msgspec.structs.asdict(resolved.ccl.defaults), "buffer_kind": TCM}
     for key in IpcqKnobs.__struct_fields__:
@@ -250,8 +253,7 @@ def setting_of_pe(resolved: Resolved, name: str) -> Problem | None:
         if key != "buffer_kind":
             what = f"a PE has it for the queue pairs of all algorithms; set defaults.{key}"
         value = str(entry[key]).lower() if isinstance(entry[key], bool) else entry[key]
-        return refused(("algorithms", name, key), value, what, ("defaults", key))
-    return None
+        raise refused(("algorithms", name, key), value, what, ("defaults", key))
 
 
 RULES: tuple[Rule, ...] = (

@@ -6,7 +6,7 @@ from pathlib import PurePath
 import msgspec
 
 from sipsim.chips.ahbm.collectives.neighbours import OPPOSITE, TABLES
-from sipsim.config.document import Path
+from sipsim.config.check import Path
 from sipsim.config.schema import IpcqKnobs, RankPer, Resolved, merged
 from sipsim.core.moved import HOMES, LABEL
 from sipsim.core.registry import unknown_name

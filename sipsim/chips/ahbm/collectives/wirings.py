@@ -16,7 +16,7 @@ from sipsim.chips.ahbm.collectives.algorithm import Algorithm
 from sipsim.chips.ahbm.collectives.launch import Place, WorkerSettings, worker_places
 from sipsim.chips.ahbm.collectives.programs import Instruction, Shards, tiles_of
 from sipsim.chips.ahbm.collectives.queue_pairs import EntryBuilder, InstallPlan, Ring
-from sipsim.chips.ahbm.system import System
+from sipsim.chips.ahbm.system import AhbmSystem
 from sipsim.collectives.call import COPIES, DeviceTensor, Layout, group_name
 from sipsim.collectives.group import Group, towards
 from sipsim.collectives.schedule import Block, Part, Wiring
@@ -69,7 +69,7 @@ class Communicator(NamedTuple):
                         f"part of the tensor lies; use DPPolicy(num_pes=1), or an algorithm with rank_per: pe"
                     )
 
-    def kernel_args(self, system: System, sip: int, n_elem: int) -> tuple[Any, ...]:
+    def kernel_args(self, system: AhbmSystem, sip: int, n_elem: int) -> tuple[Any, ...]:
         """What the algorithm gives its kernel on ``sip``; see :meth:`Algorithm.kernel_args`."""
         return self.algorithm.kernel_args(system, self.world_size, sip, n_elem)
 
@@ -145,7 +145,7 @@ def most_directions(wiring: Wiring) -> int:
 
 
 def group_entries(
-    system: System,
+    system: AhbmSystem,
     knobs: IpcqKnobs,
     group: Group,
     wiring: Wiring,
@@ -447,7 +447,7 @@ def pair_program(
 
 
 def pair_entries(
-    system: System, knobs: IpcqKnobs, pair: Pair, places: list[tuple[Place, Place]]
+    system: AhbmSystem, knobs: IpcqKnobs, pair: Pair, places: list[tuple[Place, Place]]
 ) -> tuple[InstallPlan, list[list[PePlace]]]:
     """The queue pairs of pairs of workers, and the PEs of each, source first. ``knobs``: with their rings' size.
 

@@ -18,7 +18,7 @@ from sipsim.chips.ahbm.memory.ports import MemoryPort, MemoryPorts
 from sipsim.chips.ahbm.pe.commands import MathWork
 from sipsim.chips.ahbm.pe.dma import PeTcm
 from sipsim.chips.ahbm.pe.math import PeMath
-from sipsim.chips.ahbm.system import System
+from sipsim.chips.ahbm.system import AhbmSystem
 from sipsim.config.schema import ComponentsFile, IpcqKnobs, Resolved
 from sipsim.core.engine import Engine
 from sipsim.core.units import ns_to_ps
@@ -179,7 +179,7 @@ class Machine:
     """
 
     def __init__(self, resolved: Resolved, knobs: IpcqKnobs, run: "Machine | None" = None) -> None:
-        self.system = System(resolved, knobs)
+        self.system = AhbmSystem(resolved, knobs)
         self.knobs = knobs
         self._components = resolved.components
         self._edge_ps: dict[tuple[int, Node, Node, str], Ps] = {}

@@ -25,7 +25,7 @@ from sipsim.fabric.graph import Edge, Node, Route, bottleneck
 
 Ps = int
 Pieces = list[tuple[int, Route]]
-"""A route SIP by SIP, as ``JoinedSips.pieces`` has it."""
+"""A route SIP by SIP, as ``RoutedSips.pieces`` has it."""
 
 WIRES, LINKS, DRAIN, MEMORY, PE_IPCQ, PE_CPU = "wires", "links", "drain", "memory", "PE_IPCQ", "PE_CPU"
 """Kinds of terms that are no nodes."""

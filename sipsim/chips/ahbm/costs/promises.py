@@ -32,7 +32,7 @@ from sipsim.chips.ahbm.address import PePlace
 from sipsim.chips.ahbm.collectives.queue_pairs import InstallPlan
 from sipsim.chips.ahbm.ipcq.credits import AUTO, FAST_PATH
 from sipsim.chips.ahbm.ipcq.messages import IpcqInitEntry
-from sipsim.chips.ahbm.system import System
+from sipsim.chips.ahbm.system import AhbmSystem
 from sipsim.fabric.graph import Node
 from sipsim.topology.links import SipLink
 
@@ -45,7 +45,7 @@ class ChipBounds:
     least size of their credits; ``overhead_ps``: PE_IPCQ's.
     """
 
-    def __init__(self, system: System, credit_modes: set[str], credit_bytes: int, overhead_ps: Ps) -> None:
+    def __init__(self, system: AhbmSystem, credit_modes: set[str], credit_bytes: int, overhead_ps: Ps) -> None:
         self._system = system
         self._modes = credit_modes
         self._credit_bytes = credit_bytes
@@ -116,7 +116,7 @@ class InstalledBounds:
     ``data``: the channels of the links; ``overhead_ps``: PE_IPCQ's.
     """
 
-    def __init__(self, system: System, entries: InstallPlan, data: Sequence[Channel], overhead_ps: Ps) -> None:
+    def __init__(self, system: AhbmSystem, entries: InstallPlan, data: Sequence[Channel], overhead_ps: Ps) -> None:
         self._system = system
         self._entries = entries
         self._overhead_ps = overhead_ps

@@ -8,8 +8,7 @@ from sipsim.chips.ahbm.costs.prices import MIB, Machine, slowest
 from sipsim.chips.ahbm.memory.hbm import HBM_CONTROLLER, HbmParams
 from sipsim.chips.ahbm.memory.presets import presets
 from sipsim.chips.api.chip import StackBound
-from sipsim.config.check import convert_part
-from sipsim.config.document import Problem, dotted, value_at
+from sipsim.config.check import convert_part, dotted, value_at
 from sipsim.config.load import variants
 from sipsim.config.schema import Change, IpcqKnobs, Resolved
 from sipsim.config.yaml import read_mapping, shown_path
@@ -30,9 +29,8 @@ class Stack:
     def __init__(self, resolved: Resolved, knobs: IpcqKnobs) -> None:
         with resolved.reads.apart():
             cost, self._pes = resolved.components.hbm, resolved.topology.cube.pes
-            params = convert_part(cost.params, HbmParams, PRESET[:-1])
-            assert not isinstance(params, Problem)
-            self._params, self._device = params, presets()[params.preset]
+            self._params = convert_part(cost.params, HbmParams, PRESET[:-1])
+            self._device = presets()[self._params.preset]
             place = PhysAddr(0, 0, 0, "hbm", 0)
             self._slowest = slowest(Machine(resolved, knobs).read(place[:3], place.encode(), MIB))
 

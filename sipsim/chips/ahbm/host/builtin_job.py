@@ -26,7 +26,7 @@ from sipsim.chips.ahbm.host.process_groups import NonMember
 from sipsim.chips.ahbm.host.tensor import Tensor
 from sipsim.chips.ahbm.host.torch import Torch
 from sipsim.chips.ahbm.plan import Plan
-from sipsim.chips.ahbm.system import System
+from sipsim.chips.ahbm.system import AhbmSystem
 from sipsim.collectives.call import COLLECTIVES, NO_OP, Array, Call, Collective, Range, default_collective
 from sipsim.collectives.group import Group
 from sipsim.collectives.reduction import combine_all, final
@@ -178,7 +178,7 @@ def _sum(a: Mismatch, b: Mismatch) -> Mismatch:
 LEAST_SHARD_BYTES = 1024
 
 
-def layout_of(job: Job, sizes: tuple[int, ...], system: System) -> DPPolicy:
+def layout_of(job: Job, sizes: tuple[int, ...], system: AhbmSystem) -> DPPolicy:
     """The layout of tensors of these numbers of elements: that of the job, or else over all that can share them."""
     if job.layout is not None:
         return DPPolicy("row_wise", "row_wise", *job.layout)

@@ -4,7 +4,7 @@ import weakref
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Sequence
 from itertools import takewhile
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from sipsim.chips.ahbm.address import PePlace
 from sipsim.chips.ahbm.control import Launch
@@ -16,16 +16,6 @@ from sipsim.chips.api.bridge import host_call
 from sipsim.collectives.call import CallKey, OpenCall
 from sipsim.core.task import Task
 from sipsim.records.report import MOST_LAUNCHES, TL_WORDS, KernelUse, LaunchRecord, places_text
-
-
-class Awaited(Protocol):
-    """A launch."""
-
-    def is_completed(self) -> bool:
-        """Whether it has ended."""
-
-    def wait(self) -> bool:
-        """Block the host script until it has ended."""
 
 
 class Outputs:
@@ -50,7 +40,7 @@ class Outputs:
 class Future:
     """The value of an asynchronous collective, or of a function of another future's, once the launch has ended."""
 
-    def __init__(self, work: Awaited, compute: Callable[[], Any]) -> None:
+    def __init__(self, work: "Work", compute: Callable[[], Any]) -> None:
         self._work = work
         self._compute = compute
         self._known: list[Any] = []
@@ -83,7 +73,7 @@ class Future:
         return Future(self._work, lambda: callback(self))
 
 
-def future_of(work: Awaited, outputs: Outputs) -> Future:
+def future_of(work: "Work", outputs: Outputs) -> Future:
     """That of a launch's tensors, which it keeps."""
     tensors = outputs.tensors()
     return Future(work, lambda: tensors)

@@ -16,7 +16,7 @@ from msgspec import Meta
 
 from sipsim.chips.ahbm.address import OFFSET_BITS, Block
 from sipsim.chips.ahbm.memory.ports import MEMORY_KINDS, Load, MemoryPort, Refusal
-from sipsim.config.document import no_power_of_two
+from sipsim.config.check import no_power_of_two
 from sipsim.config.schema import MemoryCost, Positive, Section, TcmCost
 from sipsim.core.engine import Engine
 from sipsim.core.units import gbytes_per_s_to_bps

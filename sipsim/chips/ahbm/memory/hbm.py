@@ -16,7 +16,7 @@ from msgspec import Meta
 from sipsim.chips.ahbm.address import MIB, OFFSET_BITS, Block
 from sipsim.chips.ahbm.memory.ports import MEMORY_KINDS, AccessTerm, Load, MemoryPort, Ps, Reading, Refusal, Wait
 from sipsim.chips.ahbm.memory.presets import BURST_BYTES, PSEUDO_CHANNELS, Preset, presets
-from sipsim.config.document import no_power_of_two
+from sipsim.config.check import no_power_of_two
 from sipsim.config.schema import MemoryCost, NonNegative, Section, TcmCost
 from sipsim.core.engine import Engine
 from sipsim.core.registry import unknown_name

@@ -8,8 +8,7 @@ from typing import Annotated, Literal, NamedTuple
 from msgspec import Meta
 from msgspec.structs import asdict
 
-from sipsim.config.check import convert_part
-from sipsim.config.document import Problem, no_power_of_two, refused
+from sipsim.config.check import Problem, convert_part, no_power_of_two, refused
 from sipsim.config.load import default_dir
 from sipsim.config.schema import NonNegative, Positive, Section
 from sipsim.config.yaml import one_line, read_mapping, shown_path
@@ -117,25 +116,23 @@ def read_presets(path: Path) -> Mapping[str, Preset]:
     """
     found: dict[str, Preset] = {}
     for name, values in read_mapping(path).items():
-        preset = convert_part(values, Preset, (name,))
-        problem = preset if isinstance(preset, Problem) else _misfit(name, preset)
-        if problem is not None:
-            raise ConfigError(one_line(f"{shown_path(path)}: {problem.text}"))
-        assert isinstance(preset, Preset)
-        found[name] = preset
+        try:
+            found[name] = convert_part(values, Preset, (name,))
+            _check(name, found[name])
+        except Problem as problem:
+            raise ConfigError(one_line(f"{shown_path(path)}: {problem}")) from None
     return found
 
 
-def _misfit(name: str, preset: Preset) -> Problem | None:
-    """The first value that does not fit others."""
+def _check(name: str, preset: Preset) -> None:
+    """Raise the first value that does not fit others."""
     timings = preset.timings
     least_ps = timings.rp + timings.rfc
     if timings.refi <= least_ps:
         what = f"must be more than {least_ps / PS_PER_NS:g}, a refresh (rp, rfc_ns)"
-        return refused((name, "refi_ns"), f"{preset.refi_ns:g}", what)
+        raise refused((name, "refi_ns"), f"{preset.refi_ns:g}", what)
     for key, count in (("groups", preset.groups), ("banks_per_group", preset.banks_per_group)):
         if what := no_power_of_two(count):
-            return refused((name, key), count, f"address bits choose it, so it {what}")
+            raise refused((name, key), count, f"address bits choose it, so it {what}")
     if preset.row_bytes % BURST_BYTES:
-        return refused((name, "row_bytes"), preset.row_bytes, f"must be a multiple of {BURST_BYTES}, a burst")
-    return None
+        raise refused((name, "row_bytes"), preset.row_bytes, f"must be a multiple of {BURST_BYTES}, a burst")

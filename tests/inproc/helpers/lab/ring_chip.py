@@ -24,7 +24,7 @@ from sipsim.fabric.flows import FlowFabric
 from sipsim.fabric.graph import PORTS, Done, Edge, Node, Route
 from sipsim.fabric.links.frames import UNSENT, Frame, Number, Small, packet_kind
 from sipsim.fabric.links.network import BadPacket, Deliveries, Delivery, NetworkInterface
-from sipsim.fabric.sips import JoinedSips
+from sipsim.fabric.sips import RoutedSips
 from sipsim.records.job import Job, JobRequest
 
 TOKEN_BYTES, CORE_BPS = 64, 10**10
@@ -78,7 +78,7 @@ class RingPlan(RunPlan):
     def __init__(self, resolved: Resolved) -> None:
         self.resolved = resolved
         self.params = params_of(resolved)
-        self.system = JoinedSips(resolved, RingGraph(self.params), 256)
+        self.system = RoutedSips(resolved, RingGraph(self.params), 256)
 
     @property
     def egress_ps(self) -> list[int]:

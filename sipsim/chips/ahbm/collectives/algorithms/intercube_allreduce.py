@@ -25,7 +25,7 @@ from sipsim.chips.ahbm.collectives.settings import effective_rank_per
 from sipsim.chips.ahbm.tl.values import Pointer, TensorHandle
 
 if TYPE_CHECKING:
-    from sipsim.chips.ahbm.system import System
+    from sipsim.chips.ahbm.system import AhbmSystem
     from sipsim.chips.ahbm.tl.language import TL
 
 Array = np.ndarray[Any, Any]
@@ -39,18 +39,18 @@ SIP_TOPO_MESH = 2
 TOPO_NAME_TO_KIND = {"ring_1d": SIP_TOPO_RING, "torus_2d": SIP_TOPO_TORUS, "mesh_2d_no_wrap": SIP_TOPO_MESH}
 
 
-def kernel_args(world_size: int, n_elem: int, system: "System") -> tuple[int, int, int, int]:
+def kernel_args(world_size: int, n_elem: int, system: "AhbmSystem") -> tuple[int, int, int, int]:
     """(elements a cube, cube mesh width, height, number of SIPs)."""
     width, height = system.cube_mesh
     return n_elem, width, height, world_size
 
 
-def root_cube(system: "System") -> int:
+def root_cube(system: "AhbmSystem") -> int:
     """The south-east cube: rows reduce eastwards, the last column southwards."""
     return system.n_cubes - 1
 
 
-def neighbors(rank: int, world_size: int, neighbor_map: NeighbourMap, system: "System") -> NeighbourMap:
+def neighbors(rank: int, world_size: int, neighbor_map: NeighbourMap, system: "AhbmSystem") -> NeighbourMap:
     """The lead PE of every cube to its mesh neighbours and its twins on other SIPs (ADR-0032 D3).
 
     Raises:
@@ -191,7 +191,7 @@ EXCHANGES: dict[int, Callable[[Block, int, int, int, "TL"], Block]] = {
 }
 
 
-def reference(tensors: list[Array], system: "System") -> list[Array]:
+def reference(tensors: list[Array], system: "AhbmSystem") -> list[Array]:
     """The exact rows of each rank from all (cubes, elements) inputs, in NumPy, with the kernel's order of additions."""
     width, height = system.cube_mesh
     kind = TOPO_NAME_TO_KIND[system.topology]

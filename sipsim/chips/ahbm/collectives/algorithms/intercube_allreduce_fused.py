@@ -32,7 +32,7 @@ from sipsim.chips.ahbm.collectives.algorithms.intercube_allreduce import kernel_
 from sipsim.chips.ahbm.tl.values import Pointer, TensorHandle
 
 if TYPE_CHECKING:
-    from sipsim.chips.ahbm.system import System
+    from sipsim.chips.ahbm.system import AhbmSystem
     from sipsim.chips.ahbm.tl.language import TL
 
 __all__ = [
@@ -52,7 +52,7 @@ BLOCK_BYTES = 4 * 2**20
 the TCM has less for kernels, a block is as much smaller."""
 
 
-def kernel_args(world_size: int, n_elem: int, system: "System") -> tuple[int, ...]:
+def kernel_args(world_size: int, n_elem: int, system: "AhbmSystem") -> tuple[int, ...]:
     """The arguments of :mod:`.intercube_allreduce`, and the bytes of a block."""
     room_bytes = system.tcm.kernel.size
     return *args_of_phases(world_size, n_elem, system), min(BLOCK_BYTES, room_bytes * 2 // 7)

@@ -22,7 +22,7 @@ from sipsim.chips.ahbm.collectives.intercube.exchange import Form, Rows
 from sipsim.chips.ahbm.collectives.intercube.members import TOPO_NAME_TO_KIND
 
 if TYPE_CHECKING:
-    from sipsim.chips.ahbm.system import System
+    from sipsim.chips.ahbm.system import AhbmSystem
 
 __all__ = [
     "LAYOUT",
@@ -42,5 +42,5 @@ kernel, kernel_args = _FORM.kernel, _FORM.kernel_args
 neighbors, reference = _FORM.neighbors, _FORM.reference
 
 
-def root_cube(system: "System") -> None:
+def root_cube(system: "AhbmSystem") -> None:
     """Any cube may be configured."""

@@ -24,7 +24,7 @@ from sipsim.chips.ahbm.tl.values import Pointer
 from sipsim.core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from sipsim.chips.ahbm.system import System
+    from sipsim.chips.ahbm.system import AhbmSystem
     from sipsim.chips.ahbm.tl.language import TL
 
 Array = np.ndarray[Any, Any]
@@ -82,7 +82,7 @@ def exchange_of(numbers: Sequence[int], sip_w: int, sip_h: int, rotates: bool, p
     return Exchange(grid, 1 if pes > 1 else count, root, slot_size, n_slots, rotates)
 
 
-def numbers_of(system: "System", n_elem: int) -> Numbers:
+def numbers_of(system: "AhbmSystem", n_elem: int) -> Numbers:
     """What a kernel gets for ``n_elem`` elements a cube.
 
     Raises:
@@ -118,11 +118,11 @@ class Form(NamedTuple):
     rows: Rows
     rotates: bool
 
-    def kernel_args(self, world_size: int, n_elem: int, system: "System") -> Numbers:
+    def kernel_args(self, world_size: int, n_elem: int, system: "AhbmSystem") -> Numbers:
         """What an exchange is made of, for ``n_elem`` elements a cube."""
         return numbers_of(system, n_elem)
 
-    def neighbors(self, rank: int, world_size: int, neighbor_map: NeighbourMap, system: "System") -> NeighbourMap:
+    def neighbors(self, rank: int, world_size: int, neighbor_map: NeighbourMap, system: "AhbmSystem") -> NeighbourMap:
         """Workers of all cubes and SIPs; those of a cube too, where each has a row."""
         return joined(system, rank, world_size, pe_ring=self.rows is Rows.OF_PES)
 
@@ -156,7 +156,7 @@ class Form(NamedTuple):
         exchange = exchange_of(numbers, sip_topo_w, sip_topo_h, self.rotates, pes)
         exchange.perform(tl, data, length, self.rows is not Rows.IN_PIECES, op)
 
-    def reference(self, tensors: list[Array], system: "System", *, op: str = "sum") -> list[Array]:
+    def reference(self, tensors: list[Array], system: "AhbmSystem", *, op: str = "sum") -> list[Array]:
         """What a cube of each rank ends with, one row for all of it, from all (cubes, elements) inputs, with the
         kernel's order of additions."""
         pes = system.n_pes if self.rows is Rows.OF_PES else 1

@@ -20,7 +20,7 @@ from sipsim.core.dtypes import DEFAULT_DTYPE, DTYPES
 from sipsim.fabric.graph import Node, port_node
 
 if TYPE_CHECKING:
-    from sipsim.chips.ahbm.system import System
+    from sipsim.chips.ahbm.system import AhbmSystem
 
 
 SIP_TOPO_RING, SIP_TOPO_TORUS, SIP_TOPO_MESH, SIP_TOPO_CUSTOM = range(4)
@@ -78,7 +78,7 @@ class Grid(NamedTuple):
         return self.sip_w * self.sip_h * (2 if self.wraps else 1) * orders
 
 
-def sips_wrap(system: "System") -> bool:
+def sips_wrap(system: "AhbmSystem") -> bool:
     """Whether the SIPs are in rings, and not in lines.
 
     Raises:
@@ -96,12 +96,12 @@ def sips_wrap(system: "System") -> bool:
     raise ValueError("custom links must join port E of each SIP with port W of the next one, in a line or a ring")
 
 
-def workers(system: "System", algorithm: str) -> int:
+def workers(system: "AhbmSystem", algorithm: str) -> int:
     """How many PEs of a cube take part."""
     return system.n_pes if effective_rank_per(system.resolved, algorithm) == "pe" else 1
 
 
-def joined(system: "System", rank: int, world_size: int, pe_ring: bool = False) -> NeighbourMap:
+def joined(system: "AhbmSystem", rank: int, world_size: int, pe_ring: bool = False) -> NeighbourMap:
     """A worker's neighbours: the same PE of the cubes around it, and of the same cube on the SIPs around.
 
     Rank = (sip * n_cubes + cube) * workers + pe, all of them. ``pe_ring``: and the PEs before and after it in its cube.
@@ -125,7 +125,7 @@ def joined(system: "System", rank: int, world_size: int, pe_ring: bool = False) 
     return found
 
 
-def intercube_multisip(system: "System", rank: int, count: int = 1) -> NeighbourMap:
+def intercube_multisip(system: "AhbmSystem", rank: int, count: int = 1) -> NeighbourMap:
     """ADR-0032 D3: a worker's mesh neighbours, the same PE of the cubes around it, and its twins on the SIPs around.
 
     Rank = (sip * n_cubes + cube) * ``count`` + pe, with ``count`` workers a cube. The cube mesh does not wrap;
@@ -213,7 +213,7 @@ ELEMENT_BYTES = DTYPES[DEFAULT_DTYPE].itemsize
 """Of which a row is taken to be made: an algorithm's arguments tell elements and no type (ADR-0032 D7)."""
 
 
-def root_of(system: "System", algorithm: str, n_elem: int) -> int:
+def root_of(system: "AhbmSystem", algorithm: str, n_elem: int) -> int:
     """The root cube for rows of ``n_elem``: the configured one, else that of the least time; of equals the last one."""
     configured = system.resolved.ccl.algorithms[algorithm].root_cube
     if isinstance(configured, int):
@@ -221,7 +221,7 @@ def root_of(system: "System", algorithm: str, n_elem: int) -> int:
     return min(reversed(range(system.n_cubes)), key=lambda cube: estimate_ps(system, cube, n_elem * ELEMENT_BYTES))
 
 
-def estimate_ps(system: "System", root: int, nbytes: int) -> int:
+def estimate_ps(system: "AhbmSystem", root: int, nbytes: int) -> int:
     """The time of all phases with a root, without PE_CPU and PE_MATH: longest paths, and the busiest PE's port.
 
     Rows along x first, then the root's column, both ways; between SIPs a hop for every two SIPs of an axis, both ways.
@@ -236,20 +236,20 @@ def estimate_ps(system: "System", root: int, nbytes: int) -> int:
     return longest + system.graph.route(_pe(root), _hbm(root)).drain_ps(_rows_in(system, x, y) * nbytes)
 
 
-def _along_x_ps(system: "System", root: int, end: int) -> int:
+def _along_x_ps(system: "AhbmSystem", root: int, end: int) -> int:
     width = system.cube_mesh[0]
     return _route_ps(system, root, root // width * width + end)
 
 
-def _route_ps(system: "System", a: int, b: int) -> int:
+def _route_ps(system: "AhbmSystem", a: int, b: int) -> int:
     return system.graph.route(_pe(a), _pe(b)).head_ps() if a != b else 0
 
 
-def _to_port_ps(system: "System", root: int, port: str) -> int:
+def _to_port_ps(system: "AhbmSystem", root: int, port: str) -> int:
     return system.graph.route(_pe(root), port_node(port)).head_ps()
 
 
-def _rows_in(system: "System", x: int, y: int) -> int:
+def _rows_in(system: "AhbmSystem", x: int, y: int) -> int:
     """Rows that enter the busiest PE: its own from HBM, those of its arms, and the result or the exchange."""
     (width, height), n_sips = system.cube_mesh, system.n_sips
     from_rows, from_column = (x > 0) + (x < width - 1), (y > 0) + (y < height - 1)
