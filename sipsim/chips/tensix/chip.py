@@ -31,6 +31,7 @@ from sipsim.chips.tensix.processor import Processor
 from sipsim.chips.tensix.programs import KernelSpec, Launches
 from sipsim.chips.tensix.results import Results, TileLog
 from sipsim.chips.tensix.tiles import KIB, Tiles
+from sipsim.chips.tensix.transmit_queues import TransmitQueue, TransmitQueues
 from sipsim.collectives.call import GroupCall, OpenCall
 from sipsim.config.check import convert_part
 from sipsim.config.document import Problem, Rule
@@ -71,7 +72,7 @@ class TensixChip(Chip):
         self.oplog = OpLog(context.keep_oplog)
         self._log_file = oplog_file(self.oplog, context.artifact_dir) if context.job.oplog else None
         self.log = TileLog(self.oplog, engine)
-        self._jitter = jitter = Jitter.of(plan.params.jitter, context.rank)
+        jitter = Jitter.of(plan.params.jitter, context.rank)
         noc = self._noc = FlowFabric(engine, ONE_QUEUE)
         self.tiles = Tiles(context.rank, plan.floor_plan, plan.graph, noc, engine, self.log, jitter)
         self._transmitters = {channel: self._transmitter(channel) for channel in plan.links[context.rank]}
@@ -135,11 +136,13 @@ class TensixChip(Chip):
             self.session.emit(link.number, arrival_ps, encode(message))
 
         name, kind = plan.system.links[link.number].name, plan.system.link_kinds[link.number]
-        outages, memory = plan.system.outages[link.number], self.tiles.memory(core)
-        drawn = self._jitter
-        jitters = () if drawn is None else (drawn.of_link(channel), drawn.of_credits(channel))
+        outages, drawn = plan.system.outages[link.number], self.tiles.jitter
+        delays = (None, None) if drawn is None else (drawn.of_link(channel), drawn.of_credits(channel))
         params = plan.params.ethernet
-        return Transmitter(name, kind, outages, params, core, memory, self.engine, send, self.log, *jitters)
+        queue: TransmitQueue | TransmitQueues = TransmitQueue(kind, params.accept_ahead, outages)
+        if params.queues > 1:
+            queue = TransmitQueues(kind, params.accept_ahead, self.engine.at, outages)
+        return Transmitter(name, queue, params, core, self.tiles, send, delays)
 
     def receive(self, channel: int, body: bytes) -> None:
         """A message of the far core of a link has arrived.

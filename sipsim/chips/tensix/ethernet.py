@@ -1,20 +1,18 @@
 """The transmitting side of an Ethernet core, and what crosses its link: bytes for the far core's memory."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 
 from sipsim.chips.tensix.jitter import Delays
-from sipsim.chips.tensix.memory import Pin, TileMemory
+from sipsim.chips.tensix.memory import Pin
 from sipsim.chips.tensix.noc import Core
 from sipsim.chips.tensix.params import EthernetParams
-from sipsim.chips.tensix.results import TileLog
+from sipsim.chips.tensix.tiles import Tiles
 from sipsim.chips.tensix.transmit_queues import TransmitQueue, TransmitQueues, TransmitTimes
-from sipsim.core.engine import Engine
 from sipsim.core.errors import KernelMisuse
 from sipsim.core.units import drain_ps, gbytes_per_s_to_bps
 from sipsim.fabric.links.frames import Address, Data, Packet, packet_kind
-from sipsim.fabric.links.kind import AnyLinkKind
-from sipsim.fabric.links.outages import Losses, Outage, OutageUse
+from sipsim.fabric.links.outages import Losses, OutageUse
 from sipsim.records.report import LinkUse
 
 
@@ -32,7 +30,7 @@ WORD_BYTES = 16
 
 
 class Transmitter:
-    """One direction of a link between two Ethernet cores. ``name``: of the link. ``core``, ``memory``: the near one's.
+    """One direction of a link between two Ethernet cores. ``name``: of the link. ``core``: the near one.
 
     Commands go into a queue, take the link, and arrive without a notice. A message takes the wire
     (:mod:`sipsim.chips.tensix.transmit_queues`), and each of the two Ethernet subsystems of the link moves all of it
@@ -41,42 +39,33 @@ class Transmitter:
     last byte is in L1 does the far core see any. With one queue in use all is known when a command is taken, so a
     message costs one event, its arrival; with two (``ethernet.queues``) one more.
 
-    ``send(arrival_ps, message)``: to the far core's L1, which is as large as this one. ``jitter``: of arrivals, if any;
-    ``credit_jitter``: of those of :meth:`send_between`.
+    ``send(arrival_ps, message)``: to the far core's L1, which is as large as this one. ``delays``: of arrivals, if
+    any, and of those of :meth:`send_between`.
     """
 
     def __init__(
         self,
         name: str,
-        link: AnyLinkKind,
-        outages: Sequence[Outage],
+        queue: TransmitQueue | TransmitQueues,
         params: EthernetParams,
         core: Core,
-        memory: TileMemory,
-        engine: Engine,
+        tiles: Tiles,
         send: Callable[[Ps, EthWrite], None],
-        log: TileLog,
-        jitter: Delays | None = None,
-        credit_jitter: Delays | None = None,
+        delays: tuple[Delays | None, Delays | None] = (None, None),
     ) -> None:
+        self.core = core
         self._name = name
-        self._core = core
-        self._memory = memory
-        self._engine = engine
+        self._memory = tiles.memory(core)
+        self._engine = engine = tiles.engine
         self._send = send
-        self._log = log
-        self._jitter = jitter
-        self._credit_jitter = credit_jitter
+        self._log = tiles.log
+        self._jitter, self._credit_jitter = delays
         self._losses = Losses(name, engine)
         self._copy_bps = None if params.copy_GBps is None else gbytes_per_s_to_bps(params.copy_GBps)
         self._copy_bytes = params.copy_bytes
         self._read_ps = self._written_ps = self._between_ps = 0
-        self._one: TransmitQueue | None = None
-        self._both: TransmitQueues | None = None
-        if params.queues == 1:
-            self._one = TransmitQueue(link, params.accept_ahead, outages)
-        else:
-            self._both = TransmitQueues(link, params.accept_ahead, engine.at, outages)
+        self._one = queue if isinstance(queue, TransmitQueue) else None
+        self._both = queue if isinstance(queue, TransmitQueues) else None
         self.bytes_sent = self._commands = self._words_bytes = 0
 
     def is_busy(self, queue: int) -> bool:
@@ -124,7 +113,7 @@ class Transmitter:
         arrival_ps = self._between_ps
         if self._credit_jitter is not None:
             arrival_ps = self._credit_jitter.later_ps(arrival_ps)
-        self._log.eth_send(self._core, 1, 0, destination, len(data), times.tail_left_ps, arrival_ps)
+        self._log.eth_send(self.core, 1, 0, destination, len(data), times.tail_left_ps, arrival_ps)
         self._send(arrival_ps, EthWrite(destination, data))
 
     def submit(self, queue: int, source: int, destination: int, nbytes: int) -> None:
@@ -137,7 +126,7 @@ class Transmitter:
         self._memory.check(destination, nbytes)
         message = EthWrite(destination, self._memory.read(source, nbytes))
         if self.is_busy(queue):
-            what = f"core {self._core}: transmit queue {queue} is busy"
+            what = f"core {self.core}: transmit queue {queue} is busy"
             raise KernelMisuse(f"{what}; ask eth_txq_is_busy before a command")
         pin = self._memory.pin(source, nbytes, "an Ethernet transmission", self._engine.now_ps)
         self._count(nbytes)
@@ -187,7 +176,7 @@ class Transmitter:
         left_ps, arrival_ps = times.tail_left_ps, self._written_ps
         if self._jitter is not None:
             arrival_ps = self._jitter.later_ps(arrival_ps)
-        self._log.eth_send(self._core, queue, source, message.address, nbytes, left_ps, arrival_ps)
+        self._log.eth_send(self.core, queue, source, message.address, nbytes, left_ps, arrival_ps)
         self._send(arrival_ps, message)
 
     def _queue(self, queue: int) -> TransmitQueue | TransmitQueues:
@@ -195,5 +184,5 @@ class Transmitter:
             return self._both
         if self._one is None or queue != 0:
             only = "0 alone is in use; set system.chip_params.ethernet.queues=2" if queue == 1 else "0 and 1"
-            raise KernelMisuse(f"core {self._core}: there is no transmit queue {queue}; {only}")
+            raise KernelMisuse(f"core {self.core}: there is no transmit queue {queue}; {only}")
         return self._one

@@ -1,5 +1,6 @@
 """The memory of one tile: bytes, the tasks that wait for them, and the ranges that a transmission still reads."""
 
+from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Callable
 
@@ -9,8 +10,8 @@ from sipsim.core.units import format_exact_time_ps
 PAGE_BYTES = 2**16
 NEVER_PS = 2**62
 Ps = int
-Watch = Callable[[int, int, str], None]
-"""Called with the first address of a write, its size, and its writer."""
+Note = Callable[[str], None]
+"""Called with the writer of bytes."""
 FAR_END = "the far end of its link"
 """The writer of what the link brings."""
 
@@ -30,8 +31,8 @@ class Pin:
 class TileMemory:
     """``nbytes`` of one tile; bytes that were never written are 0. ``name``: for messages.
 
-    ``on_write``: called behind each write. ``watchers``: before these. ``kept``: the addresses of a router, which no
-    packet is for. ``last_arrival``: where what a link has brought last begins.
+    ``on_write``: called behind each write. ``kept``: the addresses of a router, which no packet is for.
+    ``last_arrival``: where what a link has brought last begins.
     """
 
     def __init__(self, name: str, nbytes: int) -> None:
@@ -42,7 +43,8 @@ class TileMemory:
         self.kept = range(0)
         self.last_arrival = -1
         self.on_write: list[Callable[[], None]] = []
-        self.watchers: list[Watch] = []
+        self._watched: list[int] = []
+        self._notes: dict[int, Note] = {}
 
     def read(self, address: int, nbytes: int) -> bytes:
         """A copy.
@@ -72,10 +74,22 @@ class TileMemory:
         """
         self.check_write(address, len(data), now_ps, writer)
         self._put(address, data)
-        for watch in self.watchers:
-            watch(address, len(data), writer)
+        watched = self._watched
+        first = bisect_left(watched, address)
+        for each in watched[first : bisect_left(watched, address + len(data), first)]:
+            self._notes[each](writer)
         for look in tuple(self.on_write):
             look()
+
+    def watch(self, address: int, note: Note) -> None:
+        """Have ``note(writer)`` called for each write that has an address in it, before those look who wait."""
+        insort(self._watched, address)
+        self._notes[address] = note
+
+    def unwatch(self, address: int) -> None:
+        """Have nothing called there any more."""
+        self._watched.remove(address)
+        del self._notes[address]
 
     def clear(self, address: int, nbytes: int) -> None:
         """Set to 0 what programs before have left where something new has its words; nobody sees it as a write."""

@@ -15,6 +15,8 @@ from sipsim.chips.tensix.memory import PAGE_BYTES, TileMemory
 from sipsim.chips.tensix.noc import Core, FloorPlan, NocGraph
 from sipsim.chips.tensix.params import ChipParams, EthernetParams
 from sipsim.chips.tensix.results import TileLog
+from sipsim.chips.tensix.tiles import Tiles
+from sipsim.chips.tensix.transmit_queues import TransmitQueue, TransmitQueues
 from sipsim.config.load import parse_set
 from sipsim.core.engine import Engine
 from sipsim.core.errors import ConfigError, KernelMisuse, MemoryAccessError, SourceReused
@@ -128,10 +130,14 @@ def test_dram_has_a_rate_and_a_latency() -> None:
 
 
 def transmitter_of(link: AnyLinkKind, ethernet: EthernetParams, sent: list[tuple[int, EthWrite]]) -> Transmitter:
-    engine, memory = Engine(), TileMemory("ethernet 9-0", 2**18)
-    memory.write(0, bytes(range(250)) * 10, 0, "a test")
-    log = TileLog(OpLog(), engine)
-    return Transmitter("0.E>1.W", link, (), ethernet, Core(9, 0), memory, engine, lambda *told: sent.append(told), log)
+    plan, engine = FloorPlan(resolved_chip("wormhole")[1]), Engine()
+    fabric = FlowFabric(engine, ONE_QUEUE)
+    tiles = Tiles(0, plan, NocGraph(plan.params), fabric, engine, TileLog(OpLog(), engine))
+    tiles.memory(Core(9, 0)).write(0, bytes(range(250)) * 10, 0, "a test")
+    queue: TransmitQueue | TransmitQueues = TransmitQueue(link, ethernet.accept_ahead)
+    if ethernet.queues > 1:
+        queue = TransmitQueues(link, ethernet.accept_ahead, engine.at)
+    return Transmitter("0.E>1.W", queue, ethernet, Core(9, 0), tiles, lambda *told: sent.append(told))
 
 
 def test_a_memory_has_its_bytes_and_no_others() -> None:

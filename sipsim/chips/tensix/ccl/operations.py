@@ -197,7 +197,10 @@ class Collectives:
         Chips write into each other's results, so these lie at one address.
         """
         what = f"{name} of {'x'.join(map(str, tensor.shape))} {tensor.dtype}"
-        given = *(f"{option}={value}" for option, value in options.items()), f"slices of {tensor.slice_pages} pages"
+        given = (
+            *(f"{option}={value}" for option, value in options.items()),
+            f"slices of {tensor.pages.slice_pages} pages",
+        )
         place = f"from {tensor.memory} to 0x{result.base:x}"
         text = PART.join((what, f"dim={dim % len(tensor.shape)}", *given, place))
         is_of_all = fabric.size == self._chip.plan.system.n_sips

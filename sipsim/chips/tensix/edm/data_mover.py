@@ -6,7 +6,7 @@ events: which channel has something is known from the writes into L1, and where 
 """
 
 import struct
-from bisect import bisect_left
+from functools import partial
 from typing import Final, NamedTuple
 
 from sipsim.chips.tensix.edm.channel import ACK_1, Command, EdmChannel, Fact, State, too_early
@@ -52,10 +52,6 @@ class DataMover:
         self._visits_ns = [
             config.sender_visit_ns if spec.is_sender else config.receiver_visit_ns for spec in config.channels
         ]
-        self._of_address = {channel.semaphore: channel.number for channel in self._channels}
-        self._of_address |= {channel.arrival: channel.number for channel in self._channels}
-        self._addresses = sorted(self._of_address)
-        self._arrivals = {channel.arrival for channel in self._channels}
         self._marked: set[int] = set()
         self._position = 0
         self._is_open = False
@@ -67,11 +63,15 @@ class DataMover:
 
     def run(self) -> None:
         """Until all channels have ended."""
-        stop_watching = self._df.watch_writes(self._note)
+        notes = {channel.semaphore: partial(self._written, channel) for channel in self._channels}
+        notes |= {channel.arrival: partial(self._arrived, channel) for channel in self._channels}
+        for address, note in notes.items():
+            self._df.watch(address, note)
         self._clear()
         self._shake_hands()
         self._serve()
-        stop_watching()
+        for address in notes:
+            self._df.unwatch(address)
 
     def __str__(self) -> str:
         if not self._is_open:
@@ -192,18 +192,15 @@ class DataMover:
             marked.discard(number)
         return True
 
-    def _note(self, address: int, nbytes: int, writer: str) -> None:
-        """Something was written into this L1."""
-        for index in range(bisect_left(self._addresses, address), len(self._addresses)):
-            watched = self._addresses[index]
-            if watched >= address + nbytes:
-                return
-            number = self._of_address[watched]
-            self._marked.add(number)
-            if self._is_open or writer is not FAR_END or watched not in self._arrivals:
-                continue
-            if self._word(self._pair)[0] != READY:
-                self._early = self._channels[number]
+    def _written(self, channel: EdmChannel, _writer: str) -> None:
+        """A worker may have said something."""
+        self._marked.add(channel.number)
+
+    def _arrived(self, channel: EdmChannel, writer: str) -> None:
+        """Something was written where the link brings what is for a channel."""
+        self._marked.add(channel.number)
+        if not self._is_open and writer is FAR_END and self._word(self._pair)[0] != READY:
+            self._early = channel
 
 
 def erisc_data_mover(config: MoverConfig, df: EthDataflow) -> None:

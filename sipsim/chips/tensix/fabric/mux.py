@@ -4,12 +4,12 @@ Each client connects to a channel of the mux as it would to a router: same words
 channel may hold headers alone, for packets without payload. The mux serves its channels in turn, a packet a visit.
 """
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
 from sipsim.chips.tensix.dataflow import Dataflow
-from sipsim.chips.tensix.fabric.channels import FarReceiver, Ring, SenderChannel
+from sipsim.chips.tensix.fabric.channels import Ring, SenderChannel, SlotCredits
 from sipsim.chips.tensix.fabric.connection import CONNECTION_BYTES, Connection, FabricEndpoint, FabricSender
 from sipsim.chips.tensix.fabric.layout import words
 from sipsim.chips.tensix.fabric.packet import check_header, nbytes_of
@@ -28,45 +28,47 @@ class MuxChannel(NamedTuple):
     words: int
 
 
+def mux_rings(room: range, full: int, headers: int, slots: int, onward: FabricEndpoint) -> list[Ring]:
+    """The rings of a mux in ``room`` of its L1, each behind the words of its connection: ``slots`` for each of ``full``
+    channels that hold packets, then of ``headers`` that hold headers alone.
+
+    Raises:
+        KernelMisuse: where they do not fit.
+    """
+    base, found = room.start, list[Ring]()
+    for number in range(full + headers):
+        nbytes = onward.header_bytes + (words(onward.payload_bytes) if number < full else 0)
+        found.append(Ring(base + CONTROL_BYTES, slots, nbytes))
+        base = found[-1].end
+    if base > room.stop:
+        what = f"a mux of {full} + {headers} channels with {slots} slots"
+        raise KernelMisuse(f"{what} needs {base - room.stop} B more of L1 than there are")
+    return found
+
+
 class Mux:
-    """On tile ``core``, whose L1 has the channels from ``base`` on: ``slots`` for each of ``full`` channels that hold
-    packets, then of ``headers`` that hold headers alone, all at ``addresses``. ``onward``: where packets are sent to, a
-    channel that messages call ``onward_name``. ``visit_ns``: its own work for a packet.
+    """On tile ``core``, with a channel for each of ``rings``. ``onward``: where packets are sent to, a channel that
+    messages call ``onward_name``. ``visit_ns``: its own work for a packet. ``addresses``: all that it has of the L1.
     """
 
     def __init__(
         self,
         name: str,
         core: Core,
-        base: int,
-        end: int,
-        full: int,
-        headers: int,
-        slots: int,
+        rings: Sequence[Ring],
         onward: FabricEndpoint,
         onward_name: str,
         visit_ns: float,
         tiles: Tiles,
     ) -> None:
         self.core = core
+        self.addresses = range(rings[0].base - CONTROL_BYTES, rings[-1].end)
         self._onward = onward
         self._onward_name = onward_name
         self._visit_ns = visit_ns
         self._tiles = tiles
         self._memory = tiles.memory(core)
-        self.channels: list[MuxChannel] = []
-        self._notes: dict[int, Callable[[], None]] = {}
-        first = base
-        for number in range(full + headers):
-            nbytes = onward.header_bytes + (words(onward.payload_bytes) if number < full else 0)
-            ring = Ring(base + CONTROL_BYTES, slots, nbytes)
-            self._add(f"{name} channel {number}", number, base, ring)
-            base = ring.end
-        self.addresses = range(first, base)
-        if base > end:
-            what = f"a mux of {full} + {headers} channels with {slots} slots"
-            raise KernelMisuse(f"{what} needs {base - end} B more of L1 than there are")
-        self._memory.watchers.append(self._note)
+        self.channels = [self._channel(f"{name} channel {number}", number, ring) for number, ring in enumerate(rings)]
 
     def endpoint(self, number: int, words_at: int) -> FabricEndpoint:
         """What the client of a channel needs; ``words_at``: of the client's L1, as in :class:`FabricEndpoint`."""
@@ -103,16 +105,16 @@ class Mux:
         channel = self.channels[number].channel
         return channel.sent < channel.written
 
-    def _add(self, name: str, number: int, at: int, ring: Ring) -> None:
-        channel = SenderChannel(name, number, ring, FarReceiver(self._onward_name, ring), 1)
-        connection = Connection(name, channel, self._tell)
-        self.channels.append(MuxChannel(channel, connection, at))
-        self._memory.clear(at, CONNECTION_BYTES)
-        self._notes[at] = lambda: connection.told(self._memory.read(at, 16))
+    def _channel(self, name: str, number: int, ring: Ring) -> MuxChannel:
+        channel = SenderChannel(name, number, ring, SlotCredits(self._onward_name, ring), 1)
+        connection, memory, at = Connection(name, channel, self._tell), self._memory, ring.base - CONTROL_BYTES
+        memory.clear(at, CONNECTION_BYTES)
+        memory.watch(at, lambda _writer: connection.told(memory.read(at, 16)))
         for address in ring.addresses():
-            self._notes[address] = partial(self._written, channel, connection, address)
+            memory.watch(address, partial(self._written, channel, connection, address))
+        return MuxChannel(channel, connection, at)
 
-    def _written(self, channel: SenderChannel, connection: Connection, address: int) -> None:
+    def _written(self, channel: SenderChannel, connection: Connection, address: int, _writer: str) -> None:
         connection.written(address)
         header = self._memory.read(address, self._onward.header_bytes)
         check_header(header, self._most_bytes(channel), self._tiles.problem_of)
@@ -121,11 +123,6 @@ class Mux:
     def _most_bytes(self, channel: SenderChannel) -> int:
         """Of a payload in a channel."""
         return min(channel.ring.slot_bytes - self._onward.header_bytes, self._onward.payload_bytes)
-
-    def _note(self, address: int, _nbytes: int, _writer: str) -> None:
-        found = self._notes.get(address)
-        if found is not None:
-            found()
 
     def _tell(self, core: Core, address: int, value: int, _at_ps: int) -> None:
         self._tiles.deliver_increment(self.core, core, address, value, 0)

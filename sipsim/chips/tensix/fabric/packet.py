@@ -176,11 +176,17 @@ class Hop(NamedTuple):
     ways: tuple[Way, ...]
     header: bytes
 
+    @property
+    def sender(self) -> int:
+        """The channel of the router that sent it."""
+        return self.header[_SENDER_AT]
+
 
 _LONG = struct.Struct("<BBHB3x16sBBHIBBHI8x")
 _SHORT = struct.Struct("<BBHBBBBIBBHI12x")
 LONG_BYTES, SHORT_BYTES = _LONG.size, _SHORT.size
 _FLUSH = 0x80
+_SENDER_AT = 4
 _ROUTE_AT = 8
 _HOPS_AT = 5
 
@@ -279,7 +285,7 @@ def places(target: Target, nbytes: int) -> list[tuple[Core, int, int]]:
 
 def set_sender(header: bytes, sender: int) -> bytes:
     """The header with the number of the channel that sends it."""
-    return header[:4] + bytes((sender,)) + header[5:]
+    return header[:_SENDER_AT] + bytes((sender,)) + header[_SENDER_AT + 1 :]
 
 
 def _steps_of(here: int, own: Way) -> tuple[bool, tuple[Way, ...]]:
