@@ -284,7 +284,7 @@ class Fabric:
     @property
     def muxed(self) -> list[SenderChannel]:
         """The channels of all muxes."""
-        return [each.channel for mux in self._muxes for each in mux.channels]
+        return [channel for mux in self._muxes for channel in mux.channels]
 
     @property
     def cores(self) -> list[Core]:

@@ -6,7 +6,7 @@ channel may hold headers alone, for packets without payload. The mux serves its 
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from sipsim.chips.tensix.dataflow import Dataflow
 from sipsim.chips.tensix.fabric.channels import Ring, SenderChannel, SlotCredits
@@ -18,14 +18,6 @@ from sipsim.chips.tensix.tiles import Tiles
 from sipsim.core.errors import KernelMisuse
 
 CONTROL_BYTES = 64
-
-
-class MuxChannel(NamedTuple):
-    """A channel, and the words through which its client connects."""
-
-    channel: SenderChannel
-    connection: Connection
-    words: int
 
 
 def mux_rings(room: range, full: int, headers: int, slots: int, onward: FabricEndpoint) -> list[Ring]:
@@ -72,21 +64,22 @@ class Mux:
 
     def endpoint(self, number: int, words_at: int) -> FabricEndpoint:
         """What the client of a channel needs; ``words_at``: of the client's L1, as in :class:`FabricEndpoint`."""
-        made, onward = self.channels[number], self._onward
-        most = self._most_bytes(made.channel)
-        return onward._replace(
-            router=self.core, connection=made.words, ring=made.channel.ring, payload_bytes=most, words=words_at
+        channel = self.channels[number]
+        most, connection = self._most_bytes(channel), channel.ring.base - CONTROL_BYTES
+        return self._onward._replace(
+            router=self.core, connection=connection, ring=channel.ring, payload_bytes=most, words=words_at
         )
 
     def run(self, df: Dataflow) -> None:
         """The kernel."""
         sender = FabricSender(self._onward, df)
         sender.open()
-        turn, count = 0, len(self.channels)
+        channels, turn, count = self.channels, 0, len(self.channels)
         while True:
             df.wait_until(self._has_work, "a packet for the mux")
-            turn = next(each % count for each in range(turn, turn + count) if self._is_waiting(each % count))
-            channel = self.channels[turn].channel
+            in_turn = (each % count for each in range(turn, turn + count))
+            turn = next(each for each in in_turn if self._is_waiting(channels[each]))
+            channel = channels[turn]
             slot = channel.ring.address(channel.sent)
             nbytes = nbytes_of(df.peek(slot, self._onward.header_bytes))
             df.instructions(self._visit_ns)
@@ -99,20 +92,20 @@ class Mux:
             turn += 1
 
     def _has_work(self) -> bool:
-        return any(map(self._is_waiting, range(len(self.channels))))
+        return any(map(self._is_waiting, self.channels))
 
-    def _is_waiting(self, number: int) -> bool:
-        channel = self.channels[number].channel
+    @staticmethod
+    def _is_waiting(channel: SenderChannel) -> bool:
         return channel.sent < channel.written
 
-    def _channel(self, name: str, number: int, ring: Ring) -> MuxChannel:
+    def _channel(self, name: str, number: int, ring: Ring) -> SenderChannel:
         channel = SenderChannel(name, number, ring, SlotCredits(self._onward_name, ring), 1)
         connection, memory, at = Connection(name, channel, self._tell), self._memory, ring.base - CONTROL_BYTES
         memory.clear(at, CONNECTION_BYTES)
         memory.watch(at, lambda _writer: connection.told(memory.read(at, 16)))
         for address in ring.addresses():
             memory.watch(address, partial(self._written, channel, connection, address))
-        return MuxChannel(channel, connection, at)
+        return channel
 
     def _written(self, channel: SenderChannel, connection: Connection, address: int, _writer: str) -> None:
         connection.written(address)

@@ -20,7 +20,7 @@ from sipsim.chips.tensix.fabric.packet import (
     next_hop,
     places,
     set_sender,
-    unpack,
+    target_of,
 )
 from sipsim.chips.tensix.fabric.polling_loop import Loop
 from sipsim.chips.tensix.noc import Core
@@ -378,7 +378,7 @@ class Router:
             commands += 1
         if not hop.is_local:
             return at_ps + (commands - 1) * further_ps
-        return self._finish(unpack(hop.header).target, payload, at_ps + commands * further_ps, handled)
+        return self._finish(target_of(hop.header), payload, at_ps + commands * further_ps, handled)
 
     def _finish(self, target: Target, payload: bytes, at_ps: Ps, handled: Handled) -> Ps | None:
         """The packet's command on this chip; returns as :meth:`_pass_on`."""
