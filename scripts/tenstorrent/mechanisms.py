@@ -47,9 +47,6 @@ MECHANISMS: dict[str, Mechanism] = {
     "a link has latency": Mechanism(on_every_chip("{link}.latency_ns=1")),
     "one processor serves all channels of a router": Mechanism(on_every_chip(f"{FABRIC}.one_server=false"), FABRICS),
     "tiles share the NoC": Mechanism(on_every_chip("system.chip_params.noc.is_shared=false"), FABRICS),
-    "a multicast is written and forwarded in one step": Mechanism(
-        on_every_chip(f"{FABRIC}.coupled_multicast=false"), FABRICS
-    ),
     "slots of channels that stay empty near a dateline go to others": Mechanism(
         on_every_chip(f"{FABRIC}.revisions.2025-03.spare_slots=[]"), FABRICS
     ),

@@ -153,8 +153,7 @@ class FabricParams(Section, frozen=True):
     """The fabric of data movers. ``payload_bytes``: the default of a packet; ``most_payload_bytes``: the longest.
     ``transaction_ids``: NoC writes of a receiver channel on their way. ``copy_bytes``: of a packet, that each Ethernet
     subsystem stores. ``mux_visit_ns``: of a mux, for a packet. ``one_server``: one processor serves all channels of a
-    router; else each has one. ``coupled_multicast``: a packet is written here when it can be forwarded. ``revisions``:
-    the last one is the default.
+    router; else each has one. ``revisions``: the last one is the default.
     """
 
     payload_bytes: PositiveInt
@@ -163,7 +162,6 @@ class FabricParams(Section, frozen=True):
     copy_bytes: PositiveInt
     mux_visit_ns: Ns
     one_server: bool
-    coupled_multicast: bool
     costs: RouterCosts
     revisions: dict[str, RevisionParams]
 

@@ -84,7 +84,7 @@ class ReceiverChannel:
     forwarded, and whose slots were told free. ``open``: those that are handled and not completed, in order.
     """
 
-    __slots__ = ("acked", "ahead", "arrived", "completed", "downstream", "handled", "name", "open", "ring", "vc")
+    __slots__ = ("acked", "arrived", "completed", "downstream", "handled", "name", "open", "ring", "vc")
 
     def __init__(self, name: str, vc: int, ring: Ring) -> None:
         self.name = name
@@ -93,7 +93,6 @@ class ReceiverChannel:
         self.downstream: dict[Way, SlotCredits] = {}
         self.arrived = self.acked = self.handled = self.completed = 0
         self.open: deque[Handled] = deque()
-        self.ahead: Handled | None = None
 
     @property
     def completes_ps(self) -> Ps | None:

@@ -250,14 +250,11 @@ class Router:
         return None if completes_ps is None else max(completes_ps, begin_ps)
 
     def _may_handle(self, channel: ReceiverChannel) -> bool:
+        """Whether there is a packet, and a free slot on each way on: it is written here and forwarded in one step."""
         if channel.handled >= channel.arrived or len(channel.open) >= self._protocol.params.transaction_ids:
             return False
-        hop = self.look_into(channel, channel.handled)
-        return _has_room(channel, hop) or self._may_write_ahead(channel, hop)
-
-    def _may_write_ahead(self, channel: ReceiverChannel, hop: Hop) -> bool:
-        """Whether a multicast may be written here before there is room to forward it."""
-        return hop.is_local and not self._protocol.params.coupled_multicast and channel.ahead is None
+        ways, downstream = self.look_into(channel, channel.handled).ways, channel.downstream
+        return not ways or all(downstream[way].free > 0 for way in ways)
 
     def _visit(self, channel: Channel, time_ps: Ps) -> None:
         if isinstance(channel, SenderChannel):
@@ -288,25 +285,15 @@ class Router:
             channel.acked += 1
             self.send_credits(channel.vc, NONE, _at(sender, 1), time_ps)
         if self._may_handle(channel):
-            end_ps = self._handle(channel, time_ps + costs.forward)
+            hop = self.look_into(channel, channel.handled)
+            handled = Handled(channel, hop.sender)
+            end_ps = self._pass_on(channel, hop, handled, time_ps + costs.forward)
+            channel.open.append(handled)
+            channel.handled += 1
             if end_ps is None:
                 return
             time_ps = end_ps
         self._end_receiver(channel, time_ps)
-
-    def _handle(self, channel: ReceiverChannel, time_ps: Ps) -> Ps | None:
-        """Write and forward the oldest packet, or write it ahead; when that is done, None if it must be waited for."""
-        hop = self.look_into(channel, channel.handled)
-        handled, ahead, has_room = Handled(channel, hop.sender), channel.ahead, _has_room(channel, hop)
-        if ahead is not None:
-            handled, hop, channel.ahead = ahead, hop._replace(is_local=False), None
-        elif not has_room:
-            hop, channel.ahead = hop._replace(ways=()), handled
-        end_ps = self._pass_on(channel, hop, handled, time_ps)
-        if has_room:
-            channel.open.append(handled)
-            channel.handled += 1
-        return end_ps
 
     def _end_receiver(self, channel: ReceiverChannel, time_ps: Ps) -> None:
         """Tell the far end of all slots whose packets have left, in order."""
@@ -496,12 +483,6 @@ def in_turn(senders: Sequence[SenderChannel], receivers: Sequence[ReceiverChanne
     for vc, receiver in enumerate(receivers):
         found += [receiver, *senders[1 + vc * passing : 1 + (vc + 1) * passing]]
     return found
-
-
-def _has_room(channel: ReceiverChannel, hop: Hop) -> bool:
-    """Whether a packet can be forwarded."""
-    downstream = channel.downstream
-    return not hop.ways or all(downstream[way].free > 0 for way in hop.ways)
 
 
 def _at(sender: int, count: int) -> Sequence[int]:
