@@ -16,7 +16,7 @@ Span = tuple[Annotated[int, Meta(ge=0, lt=64)], Annotated[int, Meta(ge=0, lt=64)
 
 class NocParams(Section, frozen=True):
     """Both NoCs: ``width`` x ``height`` routers each, a torus whose packets go one way in each dimension.
-    ``is_shared``: packets of all tiles share its links; else each finds them free.
+    Packets of all tiles share its links.
     """
 
     width: Annotated[int, Meta(ge=2, le=64)]
@@ -25,7 +25,6 @@ class NocParams(Section, frozen=True):
     niu_cycles: Cycles
     flit_bytes: PositiveInt
     packet_flits: PositiveInt
-    is_shared: bool
 
 
 class TensixParams(Section, frozen=True):

@@ -41,7 +41,6 @@ class Tiles:
         self.log = log
         self.jitter = jitter
         self._memories: dict[Core, TileMemory] = {}
-        self._arrivals_ps: dict[int, int] = {}
         noc = plan.params.noc
         self.packet_bytes = noc.flit_bytes * noc.packet_flits
 
@@ -162,16 +161,8 @@ class Tiles:
         self._carry((noc, src), self._graph.carrying(noc, src, core), len(data), arrive, delay_ps)
 
     def _carry(self, source: Hashable, route: Route, nbytes: int, done: Done, delay_ps: int) -> None:
-        if self._plan.params.noc.is_shared:
-            train = self._fabric.train(source, in_flight=TRANSACTION_IDS)
-            self._fabric.start(train, route, nbytes, done, None, delay_ps)
-            return
-        start_ps = self.engine.now_ps + delay_ps
-        head_ps = start_ps + route.head_ps()
-        # What one tile sends to another keeps its order.
-        tail_ps = max(start_ps + route.latency_ps(nbytes), self._arrivals_ps.get(id(route), 0))
-        self._arrivals_ps[id(route)] = tail_ps
-        self.engine.at(tail_ps, lambda: done(head_ps, tail_ps))
+        train = self._fabric.train(source, in_flight=TRANSACTION_IDS)
+        self._fabric.start(train, route, nbytes, done, None, delay_ps)
 
     def deliver_increment(
         self, src: Core, core: Core, address: int, by_how_much: int, delay_ps: int, is_behind_writes: bool = False
