@@ -54,9 +54,6 @@ MECHANISMS: dict[str, Mechanism] = {
     ),
     "a worker spends time on each page": Mechanism(on_every_chip(f"{CCL}.page_ns=0"), COLLECTIVES),
     "chips begin together (barrier)": Mechanism(on_every_chip(f"{CCL}.has_barrier=false"), COLLECTIVES),
-    "all-to-all sends near and far by turns (nearest first)": Mechanism(
-        on_every_chip(f"{CCL}.all_to_all_order=nearest"), COLLECTIVES
-    ),
 }
 """By name."""
 

@@ -182,14 +182,6 @@ class LaunchParams(Section, frozen=True):
     start_skew_ns: dict[str, Ns]
 
 
-class Order(Enum):
-    """Of the destinations of an all-to-all."""
-
-    NEAREST = "nearest"
-    FARTHEST = "farthest"
-    ALTERNATE = "alternate"
-
-
 class CclParams(Section, frozen=True):
     """The operations on the fabric. ``launch_ns``: from a call until its kernels begin; ``skew_ns``: how much later the
     other chips do than chip 0, in benches of one call. ``page_ns``: what a worker spends on each page that it sends or
@@ -198,7 +190,6 @@ class CclParams(Section, frozen=True):
     ``chunks_per_sync``: packets of a relay between increments of its semaphore. ``direct_bytes``: up to which a
     reduce-scatter on a ring is direct. ``copier_bytes``: from which on, of a link, a worker of its own copies a chip's
     own slice; null: never. ``has_barrier``: all chips of a link's line or ring begin together.
-    ``all_to_all_order``: of destinations.
     """
 
     launch_ns: Ns
@@ -213,7 +204,6 @@ class CclParams(Section, frozen=True):
     direct_bytes: Annotated[int, Meta(ge=0)]
     copier_bytes: Annotated[int, Meta(ge=0)] | None
     has_barrier: bool
-    all_to_all_order: Order
 
     def chunks_per_sync(self, is_ring: bool) -> int:
         """Of a relay of a long message."""

@@ -10,7 +10,6 @@ import numpy as np
 
 from sipsim.chips.tensix.arguments import Count, Natural, Within, checked, one_of, whole
 from sipsim.chips.tensix.ccl.schedules import (
-    ORDERS,
     Streams,
     all_to_all,
     copies,
@@ -180,15 +179,12 @@ class Collectives:
         num_links: Count | None = None,
         bidirectional: bool = True,
         num_workers_per_link: Within | None = None,
-        order: str | None = None,
         fabric: Fabric | None = None,
     ) -> Tensor:
-        """Enqueue an all-to-all: slice ``j`` of chip ``i`` becomes slice ``i`` of chip ``j``. ``order`` of
-        destinations: ``nearest`` first, ``farthest`` first, or ``alternate``, near and far by turns; None: the
-        chip's parameter. Else as :meth:`all_gather`.
+        """Enqueue an all-to-all: slice ``j`` of chip ``i`` becomes slice ``i`` of chip ``j``, near and far destinations
+        by turns. Else as :meth:`all_gather`.
         """
         fabric = fabric or self._fabric(topology, num_links)
-        order = self._ccl.all_to_all_order.value if order is None else one_of("order", order, ORDERS)
         workers = _workers(num_workers_per_link)
         crew = self._crew(fabric, tensor, bidirectional)
         here, size = crew.place.position, crew.place.size
@@ -201,7 +197,7 @@ class Collectives:
             parts = (tensor, pages.slice(along, to, size)), (output, pages.slice(along, source, size))
             return pieces(parts, crew.packet_bytes)
 
-        all_to_all(crew, lambda to: cut(here, to), lambda source: cut(source, here), order)
+        all_to_all(crew, lambda to: cut(here, to), lambda source: cut(source, here))
         self._run(crew, tensor, cut(here, here), workers or 1, fabric)
         return self._note("all_to_all", tensor, dim, output, fabric, bidirectional=bidirectional)
 

@@ -7,9 +7,6 @@ from sipsim.chips.tensix.ccl.tensors import Piece
 from sipsim.chips.tensix.ccl.workers import Crew, Cut, Packet, Until, Worker, half, hop
 from sipsim.chips.tensix.dataflow import NocAddress
 from sipsim.chips.tensix.fabric.packet import OPPOSITE, Route, Way, multicast, unicast
-from sipsim.chips.tensix.params import Order
-
-ORDERS = tuple(order.value for order in Order)
 
 
 def line_all_gather(crew: Crew, cut: Cut) -> None:
@@ -61,7 +58,7 @@ def relayed(worker: Worker, going: Sequence[Piece], chunks: int, skipped: int | 
     return found
 
 
-def all_to_all(crew: Crew, cut_to: Cut, cut_from: Cut, order: str) -> None:
+def all_to_all(crew: Crew, cut_to: Cut, cut_from: Cut) -> None:
     """A unicast to each chip. ``cut_to``: the slice for a chip; places in the input here, in its output.
 
     ``cut_from``: as a chip cuts what is for this one.
@@ -69,7 +66,7 @@ def all_to_all(crew: Crew, cut_to: Cut, cut_from: Cut, order: str) -> None:
     place = crew.place
     for worker in crew.workers.values():
         reach, count = place.reach(worker.side), 0
-        for hops in ordered(reach, order):
+        for hops in near_and_far(reach):
             to = crew.share(cut_to(place.at(worker.side, hops)), worker.link)
             to = half(to, worker.side) if place.is_shared(hops) else to
             signal = crew.toward(worker, worker.side).address(worker.words.done)
@@ -110,13 +107,9 @@ def expect_done(worker: Worker, sources: int) -> None:
         worker.end.append(worker.expect(worker.words.done, sources))
 
 
-def ordered(reach: int, order: str) -> list[int]:
-    """The distances of the chips that are sent to, one after the other."""
+def near_and_far(reach: int) -> list[int]:
+    """The distances of the chips that are sent to, near and far by turns."""
     near = list(range(1, reach + 1))
-    if order == "nearest":
-        return near
-    if order == "farthest":
-        return near[::-1]
     middle = (reach + 1) // 2
     mixed = [each for pair in zip(near[:middle], near[::-1], strict=False) for each in pair]
     return mixed[:reach]
