@@ -31,7 +31,7 @@ from sipsim.chips.tensix.processor import Processor
 from sipsim.chips.tensix.programs import KernelSpec, Launches
 from sipsim.chips.tensix.results import Results, TileLog
 from sipsim.chips.tensix.tiles import KIB, Tiles
-from sipsim.chips.tensix.transmit_queues import TransmitQueue, TransmitQueues
+from sipsim.chips.tensix.transmit_queue import TransmitQueue
 from sipsim.collectives.call import GroupCall, OpenCall
 from sipsim.config.check import convert_part
 from sipsim.config.document import Problem, Rule
@@ -139,9 +139,7 @@ class TensixChip(Chip):
         outages, drawn = plan.system.outages[link.number], self.tiles.jitter
         delays = (None, None) if drawn is None else (drawn.of_link(channel), drawn.of_credits(channel))
         params = plan.params.ethernet
-        queue: TransmitQueue | TransmitQueues = TransmitQueue(kind, params.accept_ahead, outages)
-        if params.queues > 1:
-            queue = TransmitQueues(kind, params.accept_ahead, self.engine.at, outages)
+        queue = TransmitQueue(kind, params.accept_ahead, outages)
         return Transmitter(name, queue, params, core, self.tiles, send, delays)
 
     def receive(self, channel: int, body: bytes) -> None:

@@ -49,7 +49,7 @@ class EthDataflow(Dataflow):
         """
         link, processor = self._link, self._processor
         while link.is_busy(queue):
-            processor.spend_until(link.free_at_ps(queue), "the transmit queue")
+            processor.spend_until(link.free_at_ps(), "the transmit queue")
         processor.spend(processor.eth_command_ps)
         if words < 1:
             raise KernelMisuse(f"{processor.name}: an Ethernet command sends a word of 16 B or more, not {words}")

@@ -264,10 +264,7 @@ class Metal:
         Raises:
             KernelMisuse: for what does not fit these chips.
         """
-        params, queues = self._plan.params.fabric, self._plan.params.ethernet.queues
-        if queues != 1:
-            what = f"ethernet.queues={queues}, and its routers keep the second queue for credits"
-            raise KernelMisuse(f"a fabric with {what}; set system.chip_params.ethernet.queues=1")
+        params = self._plan.params.fabric
         names = list(params.revisions)
         revision = names[-1] if revision is None else one_of("revision", revision, names)
         nbytes = params.payload_bytes

@@ -42,16 +42,15 @@ class TensixParams(Section, frozen=True):
 class EthernetParams(Section, frozen=True):
     """Ethernet cores: ``cores`` by channel, ``l1_KiB`` each, of which a kernel has what lies from ``kernel_base`` on.
 
-    ``queues``: transmit queues in use. ``accept_ahead``: commands that one takes before it is busy. ``copy_GBps``: at
-    which each of the two Ethernet subsystems of a link moves a message between L1 and the wire; it is seen when all of
-    it has reached the far L1. null: they take no time. ``copy_bytes``: that one stores; more is moved piece by piece,
-    while the wire carries the rest.
+    ``accept_ahead``: commands that the transmit queue takes before it is busy. ``copy_GBps``: at which each of the two
+    Ethernet subsystems of a link moves a message between L1 and the wire; it is seen when all of it has reached the far
+    L1. null: they take no time. ``copy_bytes``: that one stores; more is moved piece by piece, while the wire carries
+    the rest.
     """
 
     cores: tuple[Coordinate, ...]
     l1_KiB: PositiveInt
     kernel_base: Annotated[int, Meta(ge=4096, multiple_of=4096)]
-    queues: Annotated[int, Meta(ge=1, le=2)]
     accept_ahead: PositiveInt
     copy_GBps: Annotated[float, Meta(gt=0, le=1e6)] | None
     copy_bytes: PositiveInt
