@@ -2,15 +2,13 @@
 
 import hashlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from itertools import chain
 from typing import Any, ClassVar
 
-import greenlet
-
 from broker.wire import BadFrame
-from sipsim.chips.api.bridge import GreenletBridge
 from sipsim.chips.api.chip import CHIPS, Chip, ChipContext, ChipKind, ChipResults
+from sipsim.chips.api.host_program import HostProgram
 from sipsim.chips.config import skews_of_ranks
 from sipsim.chips.tensix.ccl.tensors import Called
 from sipsim.chips.tensix.dataflow import Dataflow
@@ -66,8 +64,8 @@ class TensixChip(Chip):
         self.engine = engine = Engine()
         self.session = Session(context.rank, engine, plan.channels, context.send, plan.reactions_ps[context.rank])
         self.session.model = self
-        self.bridge = context.bridge or GreenletBridge()
-        self.loop = greenlet.getcurrent()
+        skew_ns = plan.params.launch.start_skew_ns.get(str(context.rank), 0)
+        self.host = HostProgram(context.bridge, context.make_task, engine, ns_to_ps(skew_ns))
         self._make_task: MakeTask = context.make_task
         self.oplog = OpLog(context.keep_oplog)
         self._log_file = oplog_file(self.oplog, context.artifact_dir) if context.job.oplog else None
@@ -81,15 +79,16 @@ class TensixChip(Chip):
         self.connections = ConnectionWords(plan.params.tensix.l1_KiB * KIB)
         self.declared = Results()
         self.api = self.metal = Metal(self)
-        self.launches = Launches(engine, self._make_kernel, self._set_semaphore, self._resume_host, jitter)
+        self.launches = Launches(
+            engine, self._make_kernel, self._set_semaphore, partial(self.host.resume, KERNELS), jitter
+        )
 
     # --- kernels --------------------------------------------------------------------------------------------------
 
     def wait_for_kernels(self) -> None:
         """Block the host program until all kernels have ended, servers aside."""
-        assert self.host_task is not None
         while not self.launches.is_idle:
-            self.host_task.wait(KERNELS)
+            self.host.wait(KERNELS)
 
     def _make_kernel(self, spec: KernelSpec, ended: Callable[[], None]) -> Task:
         name = f"kernel {spec.kernel.__name__} on {spec.core}"
@@ -102,16 +101,12 @@ class TensixChip(Chip):
             processor.spend(0)
             ended()
 
-        return processor.make(body, self.loop, self._make_task, spec.is_server)
+        return processor.make(body, self.host.loop, self._make_task, spec.is_server)
 
     def _set_semaphore(self, core: Core, address: int, value: int) -> None:
         # An acknowledgement of a data mover that has ended may still leave from a word that is 0 already.
         if self.tiles.memory(core).word(address) != value:
             self.metal.set_word(core, address, value)
-
-    def _resume_host(self) -> None:
-        if self.host_task is not None and self.host_task.waits_for is KERNELS:
-            self.host_task.resume()
 
     def _dataflow(self, processor: Processor) -> Dataflow:
         plan = self.plan
@@ -170,18 +165,8 @@ class TensixChip(Chip):
 
     # --- the run --------------------------------------------------------------------------------------------------
 
-    def add_host_task(self, task: Task) -> None:
-        self.host_task = task
-
-    def start_host(self, task: Task) -> None:
-        skew_ns = self.plan.params.launch.start_skew_ns.get(str(self.session.rank))
-        if skew_ns:
-            self.engine.at(ns_to_ps(skew_ns), task.resume)
-        else:
-            task.resume()
-
     def tasks(self) -> list[Task]:
-        return [*self.launches.tasks(), *([self.host_task] if self.host_task else [])]
+        return [*self.launches.tasks(), *self.host.tasks]
 
     def shown_in_dumps(self) -> list[Task]:
         return [task for task in self.tasks() if not task.ended]
