@@ -5,6 +5,7 @@ from collections import deque
 from collections.abc import Callable
 
 from sipsim.core.errors import MemoryAccessError, SourceReused
+from sipsim.core.paged_bytes import PagedBytes
 from sipsim.core.units import format_exact_time_ps
 
 PAGE_BYTES = 2**16
@@ -38,7 +39,7 @@ class TileMemory:
     def __init__(self, name: str, nbytes: int) -> None:
         self.name = name
         self.nbytes = nbytes
-        self._pages: dict[int, bytearray] = {}
+        self._bytes = PagedBytes(nbytes, PAGE_BYTES)
         self._pins: deque[Pin] = deque()
         self.kept = range(0)
         self.last_arrival = -1
@@ -54,16 +55,7 @@ class TileMemory:
         """
         if address < 0 or nbytes < 0 or address + nbytes > self.nbytes:
             self.check(address, nbytes)
-        page, start = divmod(address, PAGE_BYTES)
-        if start + nbytes <= PAGE_BYTES:
-            found = self._pages.get(page)
-            return bytes(nbytes) if found is None else bytes(found[start : start + nbytes])
-        parts, done = [], 0
-        while done < nbytes:
-            part = min(PAGE_BYTES - (address + done) % PAGE_BYTES, nbytes - done)
-            parts.append(self.read(address + done, part))
-            done += part
-        return b"".join(parts)
+        return self._bytes.read(address, nbytes)
 
     def write(self, address: int, data: bytes | memoryview, now_ps: Ps, writer: str) -> None:
         """Write, and let those look who wait for something here.
@@ -73,7 +65,7 @@ class TileMemory:
             SourceReused: into a range that a transmission reads.
         """
         self.check_write(address, len(data), now_ps, writer)
-        self._put(address, data)
+        self._bytes.write(address, data)
         watched = self._watched
         first = bisect_left(watched, address)
         for each in watched[first : bisect_left(watched, address + len(data), first)]:
@@ -93,7 +85,7 @@ class TileMemory:
 
     def clear(self, address: int, nbytes: int) -> None:
         """Set to 0 what programs before have left where something new has its words; nobody sees it as a write."""
-        self._put(address, bytes(nbytes))
+        self._bytes.write(address, bytes(nbytes))
 
     def check_write(self, address: int, nbytes: int, now_ps: Ps, writer: str) -> None:
         """Check that a range may be written now.
@@ -132,18 +124,7 @@ class TileMemory:
 
     def pages(self) -> list[tuple[int, bytes]]:
         """What was written, by page, for digests."""
-        return [(page, bytes(data)) for page, data in sorted(self._pages.items()) if any(data)]
-
-    def _put(self, address: int, data: bytes | memoryview) -> None:
-        done, nbytes = 0, len(data)
-        while done < nbytes:
-            page, start = divmod(address + done, PAGE_BYTES)
-            part = min(PAGE_BYTES - start, nbytes - done)
-            found = self._pages.get(page)
-            if found is None:
-                found = self._pages[page] = bytearray(PAGE_BYTES)
-            found[start : start + part] = data[done : done + part]
-            done += part
+        return [(page, bytes(data)) for page, data in sorted(self._bytes.pages.items()) if any(data)]
 
     def _drop_pins(self, now_ps: Ps) -> None:
         pins = self._pins
