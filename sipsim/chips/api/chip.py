@@ -56,15 +56,6 @@ class ChipContext(NamedTuple, Generic[PlanType]):
     second_pass: MakeSecondPass | None = None
 
 
-class MeasuredRow(NamedTuple):
-    """``iterations``: start and end of each. ``runs``: the number of its collective on each rank that took part, by
-    rank; empty for a whole run.
-    """
-
-    iterations: Sequence[tuple[int, int]]
-    runs: Mapping[int, int]
-
-
 class ChipResults(NamedTuple):
     """What a SIP leaves, by the names that it has in ``RankOutcome``: hashes of its memory and of its op log, data
     bytes sent over links, the collectives that it ran and called, messages left unread, its peak memory on the host in
@@ -229,7 +220,7 @@ class ChipKind(ABC, Generic[PlanType]):
     verifies: ClassVar[bool] = False
     Params: ClassVar[type[Section]] = NoParams
     rules: ClassVar[tuple[Rule, ...]] = ()
-    link: ClassVar[str | None] = None
+    link: str | None = None
 
     def params_of(self, given: Mapping[str, Any]) -> Mapping[str, Any]:
         """``system.chip_params`` as they are checked against ``Params``: over the kind's own defaults, if any."""

@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache, partial
 from itertools import chain
-from typing import Any, ClassVar
+from typing import Any
 
 from broker.wire import BadFrame
 from sipsim.chips.api.chip import CHIPS, Chip, ChipContext, ChipKind, ChipResults
@@ -245,12 +245,16 @@ def _defaults(name: str) -> Mapping[str, Any]:
 
 
 class TensixKind(ChipKind[TensixPlan]):
-    """A kind of chip: a file of parameters, ``configs/chips/NAME.yaml``, and a subclass that is registered under that
-    name.
+    """A kind of chip: a name, under which it is registered, a file of parameters, ``configs/chips/NAME.yaml``, and the
+    preset of its links.
     """
 
+    about = "Tensix workers and Ethernet cores, which run data movement kernels"
     Params = ChipParams
-    name: ClassVar[str]
+
+    def __init__(self, name: str, link: str) -> None:
+        self.name = name
+        self.link = link
 
     def ports(self, resolved: Resolved) -> Collection[str]:
         return [*SIDES, *map(port_of, range(len(self.params(resolved).ethernet.cores)))]
@@ -309,23 +313,7 @@ class TensixKind(ChipKind[TensixPlan]):
         return TensixChip(context)
 
 
-class Blackhole(TensixKind):
-    """140 Tensix workers, 14 Ethernet cores of 400 Gb/s, 8 channels of GDDR6, two NoCs."""
-
-    about = "Tensix workers and Ethernet cores, which run data movement kernels"
-    name = "blackhole"
-    link = "tenstorrent_400g"
-
-
-CHIPS.register("blackhole")(Blackhole())
-
-
-class Wormhole(TensixKind):
-    """80 Tensix workers, 16 Ethernet cores of 100 Gb/s, 6 channels of GDDR6, two NoCs."""
-
-    about = "Tensix workers and Ethernet cores, which run data movement kernels"
-    name = "wormhole"
-    link = "tenstorrent_100g"
-
-
-CHIPS.register("wormhole")(Wormhole())
+CHIPS.register("blackhole")(TensixKind("blackhole", "tenstorrent_400g"))
+"""140 Tensix workers, 14 Ethernet cores of 400 Gb/s, 8 channels of GDDR6, two NoCs."""
+CHIPS.register("wormhole")(TensixKind("wormhole", "tenstorrent_100g"))
+"""80 Tensix workers, 16 Ethernet cores of 100 Gb/s, 6 channels of GDDR6, two NoCs."""

@@ -10,7 +10,6 @@ import numpy as np
 
 from sipsim.chips.tensix.arguments import Count, Natural, Within, checked, one_of, whole
 from sipsim.chips.tensix.ccl.schedules import (
-    Streams,
     all_to_all,
     copies,
     direct_reduce_scatter,
@@ -246,8 +245,11 @@ class Collectives:
             self._direct(crew, tensor, output, dim)
         else:
             cut = self._reducing(crew, tensor, output, dim)
-            streams = Streams(chunks or self._most_chunks(crew), group)
-            (ring_reduce_scatter if place.is_ring else line_reduce_scatter)(crew, cut, streams)
+            chunks = chunks or self._most_chunks(crew)
+            if place.is_ring:
+                ring_reduce_scatter(crew, cut, chunks, group)
+            else:
+                line_reduce_scatter(crew, cut, chunks)
         self._run(crew, tensor, (), 1, fabric)
         return output
 
