@@ -121,6 +121,10 @@ class Chip(ABC):
         """The tasks that have not ended, servers aside: while there are any, the run is not at its end."""
         return [task for task in self.tasks() if not (task.ended or task.is_server)]
 
+    def waiting(self) -> int:
+        """How many these are, for a chip that is its session's model."""
+        return len(self.unfinished())
+
     def shown_in_dumps(self) -> list[Task]:
         """The tasks that a report of a deadlock names: those that have not ended, and servers that say what they wait
         for.

@@ -186,10 +186,6 @@ class TensixChip(Chip):
     def _muxed(self) -> list[SenderChannel]:
         return [channel for fabric in self.fabrics for channel in fabric.muxed]
 
-    def waiting(self) -> int:
-        """Kernels and the host program that have not ended, servers aside."""
-        return len(self.unfinished())
-
     def results(self) -> ChipResults:
         memories = hashlib.sha256()
         for core, memory in self.tiles.in_use():

@@ -159,9 +159,6 @@ class RingChip(Chip):
     def tasks(self) -> list[Task]:
         return [self.server, *self.host.tasks]
 
-    def waiting(self) -> int:
-        return len(self.unfinished())
-
     def results(self) -> ChipResults:
         log = hashlib.sha256("\n".join(self.log).encode()).hexdigest()
         return ChipResults(hashlib.sha256(str(self.inbox).encode()).hexdigest(), log, self.ports.bytes_sent)
