@@ -99,8 +99,9 @@ def _work(prepared: Prepared, is_beside_run: bool, began_s: float, loaded_mib: f
     number = 1 if prepared.engine == IN_ONE_PROCESS else plan.system.n_sips
     round_trip_events = costs.host.round_trip_us / costs.host.event_us
     machine = measure_beside(number, round_trip_events) if is_beside_run else measure(number)
+    jobs = kind_of(plan.resolved).jobs
     with watched():
-        forecast = kind_of(plan.resolved).forecast(job, plan)
+        forecast = jobs.forecast(job, plan) if jobs else None
     with open(answer, "wb") as pipe:
         if forecast is not None:
             host = Host(machine, began_s, loaded_mib)

@@ -64,7 +64,8 @@ class Table:
 
     def _choices(self) -> list[str]:
         plan, job = self._prepared.plan, self._prepared.job
-        return kind_of(plan.resolved).choices(job, plan)
+        jobs = kind_of(plan.resolved).jobs
+        return jobs.choices(job, plan) if jobs else []
 
     def _write_rows(self, runs: list[dict[str, Any]]) -> None:
         if not self._has_head:

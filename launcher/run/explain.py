@@ -12,10 +12,10 @@ from launcher.options import Options, Prepared
 from launcher.report.outcome import Outcome
 from launcher.result.document import iterations_of
 from launcher.run.prepare import prepare
-from sipsim.chips.api.chip import MeasuredRow, kind_of
+from sipsim.chips.api.chip import kind_of
 from sipsim.core.errors import AhbmError, ConfigError
 from sipsim.records.artifacts import rank_folder
-from sipsim.records.explanation import WhatIf
+from sipsim.records.explanation import MeasuredRow, WhatIf
 
 Rerun = Callable[[Prepared, Options], Outcome]
 LeftS = Callable[[], float | None]

@@ -135,9 +135,12 @@ def prepare(options: Options) -> Prepared:
     if options.script is not None:
         check_script(find_script(options.script, options.as_module))
         return Prepared(plan, _script_job(options), options.engine)
-    job = kind.job(_request(options), plan)
+    if kind.jobs is None:
+        chip = resolved.topology.system.chip
+        raise ConfigError(f"system.chip = {chip}: its SIPs run host scripts only; give a script")
+    job = kind.jobs.job(_request(options), plan)
     with resolved.reads.apart():
-        kind.check_overrides_of_job(job, plan, overrides_of(options))
+        kind.jobs.check_overrides(job, plan, overrides_of(options))
     return Prepared(plan, job, options.engine)
 
 
@@ -146,7 +149,7 @@ def describe(prepared: Prepared) -> str:
     system, job = prepared.plan.system, prepared.job
     kind = kind_of(system.resolved)
     notes = "".join(f"{note}; " for note in kind.notes(job, prepared.plan))
-    what = job.script or kind.describe_job(job)
+    what = job.script or (kind.jobs.describe(job) if kind.jobs else "")
     return (
         f"would run {what} on {system.describe()}, {len(prepared.plan.channels)} channels, "
         f"engine {prepared.engine}; {notes}plan {prepared.plan.digest[:16]}"

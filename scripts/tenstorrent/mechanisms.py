@@ -46,10 +46,6 @@ MECHANISMS: dict[str, Mechanism] = {
     "packets have 50 B of overhead": Mechanism(on_every_chip(*(f"{{link}}.{key}=0" for key in FRAMING))),
     "a link has latency": Mechanism(on_every_chip("{link}.latency_ns=1")),
     "one processor serves all channels of a router": Mechanism(on_every_chip(f"{FABRIC}.one_server=false"), FABRICS),
-    "tiles share the NoC": Mechanism(on_every_chip("system.chip_params.noc.is_shared=false"), FABRICS),
-    "a multicast is written and forwarded in one step": Mechanism(
-        on_every_chip(f"{FABRIC}.coupled_multicast=false"), FABRICS
-    ),
     "slots of channels that stay empty near a dateline go to others": Mechanism(
         on_every_chip(f"{FABRIC}.revisions.2025-03.spare_slots=[]"), FABRICS
     ),
@@ -58,9 +54,6 @@ MECHANISMS: dict[str, Mechanism] = {
     ),
     "a worker spends time on each page": Mechanism(on_every_chip(f"{CCL}.page_ns=0"), COLLECTIVES),
     "chips begin together (barrier)": Mechanism(on_every_chip(f"{CCL}.has_barrier=false"), COLLECTIVES),
-    "all-to-all sends near and far by turns (nearest first)": Mechanism(
-        on_every_chip(f"{CCL}.all_to_all_order=nearest"), COLLECTIVES
-    ),
 }
 """By name."""
 

@@ -28,7 +28,7 @@ from sipsim.node.failure import describe
 from sipsim.node.faults import FaultPlan, install
 from sipsim.node.packet_log import PacketLog
 from sipsim.node.script import ScriptNamespace, ScriptTask, find_script
-from sipsim.records.dump import HOST_SCRIPT, SipDump
+from sipsim.records.dump import SipDump
 from sipsim.records.job import Job, RankOutcome, RunRecord, to_bytes
 from sipsim.records.replay import MakeSecondPass
 from sipsim.records.report import PeakMemory, cpu_seconds
@@ -87,12 +87,12 @@ class SipNode(SyncClient):
         self._started_s = time.perf_counter()
         self._memory = PeakMemory()
         self._namespace = _script_namespace(job, rank)
-        self._make_task: MakeTask = Task if self._namespace is None else partial(ScriptTask, namespace=self._namespace)
+        make_task: MakeTask = Task if self._namespace is None else partial(ScriptTask, namespace=self._namespace)
         second_pass, folder = _second_pass(job), spec.artifact_dir
         self.chip = kind_of(plan.resolved).build(
-            ChipContext(rank, plan, job, self.send_batch, self._make_task, folder, keep_oplog, bridge, second_pass)
+            ChipContext(rank, plan, job, self.send_batch, make_task, folder, keep_oplog, bridge, second_pass)
         )
-        self.chip.bridge.on_call_end = self.note_progress
+        self.chip.host.bridge.on_call_end = self.note_progress
         self.chip.on_record = self._send_record
         self._records = 0
         self.session = self.chip.session
@@ -123,11 +123,7 @@ class SipNode(SyncClient):
         )
 
     def start_program(self) -> None:
-        chip = self.chip
-        task = self._make_task(HOST_SCRIPT, chip.bridge.body(self._host_program), chip.loop)
-        chip.host_task = task
-        chip.add_host_task(task)
-        chip.start_host(task)
+        self.chip.host.start(self._host_program)
 
     def commands_ended(self) -> int:
         return self.chip.commands_ended()
@@ -139,7 +135,7 @@ class SipNode(SyncClient):
     def stop_tasks(self) -> None:
         """End what still waits, and close what is open, after a run that shares this process with others."""
         # Host code in a thread would wait for the host task for ever.
-        self.chip.bridge.close()
+        self.chip.host.bridge.close()
         for task in self.chip.tasks():
             if not task.ended:
                 # What code does on its way out is no part of the run.
@@ -163,7 +159,9 @@ class SipNode(SyncClient):
 
     def _host_program(self) -> None:
         if self._namespace is None:
-            self.chip.run_job(self.job)
+            jobs = kind_of(self.plan.resolved).jobs
+            assert jobs is not None, "a chip without built-in jobs has a script"
+            jobs.run(self.job, self.chip)
         else:
             self._namespace.run_worker(self.rank, self.plan.system.n_sips, self.chip.api)
 
@@ -180,26 +178,13 @@ class SipNode(SyncClient):
             grants=session.grants,
             packets_sent=session.packets_sent,
             packets_received=session.packets_taken,
-            bytes_sent=results.bytes_sent,
-            tensor_sha256=results.memory_sha256,
-            oplog_sha256=results.oplog_sha256,
             wall_s=time.perf_counter() - self._started_s,
             cpu_s=cpu_seconds(),
-            peak_pss_mib=max(self._memory.mib, results.peak_mib),
             run_s=self.run_ns / 1e9,
             send_s=self.send_ns / 1e9,
             wait_s=self.wait_ns / 1e9,
-            runs=results.runs,
-            calls=results.calls,
-            unread=results.unread,
-            left=results.left,
-            usage=results.usage,
-            launches=results.launches,
-            launch_records=results.launch_records,
-            verdict=results.verdict,
-            outages=results.outages,
-            results=dict(results.results),
             read=tuple(sorted(self.plan.resolved.reads.seen)),
+            **results._replace(peak_pss_mib=max(self._memory.mib, results.peak_pss_mib))._asdict(),
         )
         return to_bytes(outcome)
 

@@ -1,10 +1,20 @@
 """Where the time of a row went, as plain data: what a chip kind's ``explain`` returns. Times are simulated, in ps."""
 
-from typing import Annotated
+from collections.abc import Mapping, Sequence
+from typing import Annotated, NamedTuple
 
 import msgspec
 
 from sipsim.core.fields import no_time, simulated_time
+
+
+class MeasuredRow(NamedTuple):
+    """A row to be explained. ``iterations``: start and end of each. ``runs``: the number of its collective on each rank
+    that took part, by rank; empty for a whole run.
+    """
+
+    iterations: Sequence[tuple[int, int]]
+    runs: Mapping[int, int]
 
 
 class Part(msgspec.Struct, frozen=True):

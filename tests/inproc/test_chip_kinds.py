@@ -1,7 +1,6 @@
 """A chip kind of a user's module, ``lab.ring_chip``: times by hand, any order of the mail, deadlocks, bad packets."""
 
 import json
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -9,7 +8,7 @@ from runs import Run, run, script_file
 
 from launcher.result.table import render
 from launcher.run.prepare import describe
-from sipsim.chips.api.chip import CHIPS, ChipKind
+from sipsim.chips.api.chip import CHIPS
 from sipsim.core.errors import ConfigError
 
 PARAMS = {"cores": 4, "hop_ns": 2, "service_ns": 30}
@@ -129,7 +128,7 @@ def test_its_built_in_job(monkeypatch: pytest.MonkeyPatch) -> None:
     assert describe(done.prepared).startswith("would run laps on 2 SIPs, mesh_2d_no_wrap 2x1, ")
     with pytest.raises(ConfigError, match=r"^this chip runs collective laps; give one number of laps with --n-elem$"):
         run(*CHIP, "--sips", 2)
-    monkeypatch.setattr(CHIPS.get("lab.ring_chip"), "job", partial(ChipKind.job, None))
+    monkeypatch.setattr(type(CHIPS.get("lab.ring_chip")), "jobs", None)
     with pytest.raises(
         ConfigError, match=r"^system.chip = lab.ring_chip: its SIPs run host scripts only; give a script$"
     ):

@@ -119,4 +119,6 @@ def test_what_cannot_be_counted(tmp_path: Path, body: str) -> None:
     prepared = prepare.prepare(options.parse(words))
     with pytest.raises(Uncountable):
         forecast(prepared.job, prepared.plan)
-    assert kind_of(prepared.plan.resolved).forecast(prepared.job, prepared.plan) is None
+    jobs = kind_of(prepared.plan.resolved).jobs
+    assert jobs is not None
+    assert jobs.forecast(prepared.job, prepared.plan) is None

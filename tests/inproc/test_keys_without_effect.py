@@ -198,9 +198,9 @@ NOT_MET = {
     *(
         f"system.chip_params.{key}"
         for key in (
-            *("ccl.all_to_all_order", "ccl.line_chunks_per_sync", "dram.channel_MiB"),
+            *("ccl.line_chunks_per_sync", "dram.channel_MiB"),
             *("ethernet.accept_ahead", "ethernet.copy_bytes", "noc.packet_flits"),
-            *("fabric.costs.ack_ns", "fabric.costs.further_ns", "fabric.coupled_multicast", "fabric.payload_bytes"),
+            *("fabric.costs.ack_ns", "fabric.costs.further_ns", "fabric.payload_bytes"),
         )
     ),
 }

@@ -20,8 +20,8 @@ from typing import Annotated, NamedTuple
 from msgspec import Meta
 
 from broker.ids import MAX_PS
+from sipsim.chips.ahbm.barrier_tree import ROOT, BarrierTree
 from sipsim.chips.ahbm.plan import Plan
-from sipsim.chips.api.run_plan import ROOT, BarrierTree
 from sipsim.core.engine import AFTER
 from sipsim.core.errors import InvariantViolation
 from sipsim.core.session import Session

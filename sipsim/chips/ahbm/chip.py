@@ -14,8 +14,9 @@ from sipsim.chips.ahbm.pe.engine import ENGINES
 from sipsim.chips.ahbm.plan import Plan
 from sipsim.chips.ahbm.rules import RULES, unused_keys
 from sipsim.chips.ahbm.sip import Sip
-from sipsim.chips.api.chip import CHIPS, Chip, ChipContext, ChipKind, ChipResults, StackBound
+from sipsim.chips.api.chip import CHIPS, BuiltInJobs, Chip, ChipContext, ChipKind, ChipResults, StackBound
 from sipsim.chips.api.forecast import JobForecast
+from sipsim.chips.api.host_program import HostProgram
 from sipsim.collectives.call import COLLECTIVES, GroupCall, OpenCall, default_collective
 from sipsim.collectives.semantics import GroupCollective
 from sipsim.config.check import Problem
@@ -48,7 +49,6 @@ class AhbmChip(Chip):
         self._history_dir = made(context.artifact_dir) if job.explain else None
         self.sip.make_task = context.make_task
         self.session = self.sip.session
-        self.loop = self.sip.loop
         self._trace = TraceFile(made(context.artifact_dir) / TRACE_FILE) if job.trace else None
         if self._trace is not None:
             self.sip.recorder.tracer = self._trace.append
@@ -56,14 +56,15 @@ class AhbmChip(Chip):
         recorded_io_dir = str(made(context.artifact_dir, RECORDED_IO)) if job.record_io else ""
         self.api = self.torch = Torch(self.sip, recorded_io_dir, context.bridge)
         self.torch.distributed.records.on_record = lambda record: self.on_record(record)
-        self.bridge = self.torch.bridge
+        self.host = HostProgram(self.torch.bridge, context.make_task, self.sip.engine)
+        self.host.on_start = self._add_host_task
 
     def _write_oplog(self, folder: str) -> LineFile:
         sip = self.sip
         sip.memory.listeners.append(HostLog(sip.oplog, lambda: sip.engine.now_ps))
         return oplog_file(sip.oplog, folder)
 
-    def add_host_task(self, task: Task) -> None:
+    def _add_host_task(self, task: Task) -> None:
         self.torch.kernels.host = task
         self.sip.tasks[task] = None
 
@@ -72,13 +73,6 @@ class AhbmChip(Chip):
 
     def commands_ended(self) -> int:
         return self.sip.oplog.total
-
-    def run_job(self, job: Job) -> None:
-        collective, plan, rank = COLLECTIVES.get(job.collective or default_collective()), self.sip.plan, self.sip.sip
-        if isinstance(collective, GroupCollective):
-            GroupJob(job, collective, self.torch, plan, rank).run()
-        else:
-            CollectiveJob(job, self.torch, plan, rank).run()
 
     def calls(self) -> Sequence[GroupCall]:
         return self.torch.distributed.calls
@@ -102,13 +96,13 @@ class AhbmChip(Chip):
             later = sip.generations.installed or []
             write_history(self._history_dir, sip.recorder, delayed_transfers(sip.fabric), sip.memory_waits or [], later)
         return ChipResults(
-            memory_sha256=self.torch.space.sha256(),
+            tensor_sha256=self.torch.space.sha256(),
             oplog_sha256=self.sip.oplog.sha256(),
             bytes_sent=sum(data for data, _ in counted.sent_bytes.values()),
             runs=tuple(dist.records.runs),
             calls=tuple(dist.calls),
             unread=tuple(each for pe in self.sip.pes_in_use() for each in pe.ipcq.generations.unread()),
-            peak_mib=dist.records.memory.mib,
+            peak_pss_mib=dist.records.memory.mib,
             usage=self.sip.usage.measured(),
             launches=self.torch.kernels.ended,
             launch_records=tuple(self.torch.kernels.records),
@@ -117,22 +111,52 @@ class AhbmChip(Chip):
         )
 
 
+class AhbmJobs(BuiltInJobs[Plan]):
+    """Collectives, of all cubes or of groups of PEs."""
+
+    def job(self, request: JobRequest, plan: Plan) -> Job:
+        return collective_job(request, plan)
+
+    def run(self, job: Job, chip: AhbmChip) -> None:
+        collective, plan, rank = COLLECTIVES.get(job.collective or default_collective()), chip.sip.plan, chip.sip.sip
+        if isinstance(collective, GroupCollective):
+            GroupJob(job, collective, chip.torch, plan, rank).run()
+        else:
+            CollectiveJob(job, chip.torch, plan, rank).run()
+
+    def describe(self, job: Job) -> str:
+        each = "a rank" if job.algorithms else "a cube"
+        return f"{job.collective} of {', '.join(map(str, job.n_elems))} elements {each}, {job.dtype}"
+
+    def check_overrides(self, job: Job, plan: Plan, overrides: Sequence[Override]) -> None:
+        names = list(dict.fromkeys(chain(*job.algorithms))) or [plan.algorithm.name]
+        ccl_rules.check_overrides_of_job(plan.resolved, overrides, names)
+        if job.algorithms:
+            ccl_rules.check_overrides_of_groups(plan.resolved, overrides)
+
+    def choices(self, job: Job, plan: Plan) -> list[str]:
+        return group_choices(job, plan) if job.algorithms and job.is_auto else []
+
+    def forecast(self, job: Job, plan: Plan) -> JobForecast | None:
+        from sipsim.chips.ahbm.costs.forecast import Uncountable, forecast
+
+        try:
+            return forecast(job, plan)
+        except Uncountable:
+            return None
+
+
 class Ahbm(ChipKind[Plan]):
     """Its config sections are ``sip``, ``cube``, ``components.yaml`` and ``ccl.yaml``, so it has no ``chip_params``."""
 
     about = "a mesh of HBM cubes with PEs, which talk through IPCQ"
+    jobs = AhbmJobs()
     explainer = "sipsim.insight.explain.critical_path"
     traces = verifies = True
     rules = (*RULES, *ccl_rules.RULES)
 
     def check_overrides(self, resolved: Resolved, overrides: Sequence[Override]) -> None:
         ccl_rules.check_overrides(resolved, overrides)
-
-    def check_overrides_of_job(self, job: Job, plan: Plan, overrides: Sequence[Override]) -> None:
-        names = list(dict.fromkeys(chain(*job.algorithms))) or [plan.algorithm.name]
-        ccl_rules.check_overrides_of_job(plan.resolved, overrides, names)
-        if job.algorithms:
-            ccl_rules.check_overrides_of_groups(plan.resolved, overrides)
 
     def without_effect(self, plan: Plan, ran: Collection[str], has_kernels: bool) -> Mapping[tuple[str, ...], str]:
         if has_kernels or plan.algorithm.name in ran:
@@ -150,13 +174,6 @@ class Ahbm(ChipKind[Plan]):
         ENGINES.names()
         return Plan(resolved)
 
-    def job(self, request: JobRequest, plan: Plan) -> Job:
-        return collective_job(request, plan)
-
-    def describe_job(self, job: Job) -> str:
-        each = "a rank" if job.algorithms else "a cube"
-        return f"{job.collective} of {', '.join(map(str, job.n_elems))} elements {each}, {job.dtype}"
-
     def notes(self, job: Job, plan: Plan, ran: Collection[str] = ()) -> list[str]:
         """The plan's lines for the report; none for a script that does not use the algorithm wired before the run."""
         if job.script is not None and plan.algorithm.name not in ran:
@@ -172,17 +189,6 @@ class Ahbm(ChipKind[Plan]):
 
     def stack_bound(self, plan: Plan, slices: int) -> StackBound | None:
         return None if plan.stack is None else plan.stack.bound(slices)
-
-    def choices(self, job: Job, plan: Plan) -> list[str]:
-        return group_choices(job, plan) if job.algorithms and job.is_auto else []
-
-    def forecast(self, job: Job, plan: Plan) -> JobForecast | None:
-        from sipsim.chips.ahbm.costs.forecast import Uncountable, forecast
-
-        try:
-            return forecast(job, plan)
-        except Uncountable:
-            return None
 
     def build(self, context: ChipContext[Plan]) -> AhbmChip:
         return AhbmChip(context)

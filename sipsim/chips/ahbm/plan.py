@@ -9,6 +9,7 @@ import msgspec
 
 from broker.ids import Channel
 from sipsim.chips.ahbm.address import PePlace
+from sipsim.chips.ahbm.barrier_tree import BarrierTree
 from sipsim.chips.ahbm.collectives.algorithm import Algorithm, is_own, source_hash
 from sipsim.chips.ahbm.collectives.catalog import Catalog
 from sipsim.chips.ahbm.collectives.launch import WorkerSettings
@@ -247,6 +248,11 @@ class Plan(RunPlan):
             return rounds and collective.is_shared and self.catalog.get(added.algorithm).rank_identical is not True
         shape = (self.system.n_cubes, added.n_elem)
         return self.reference is not None and rows_differ(self.reference, self.system, n_sips, shape, added.dtype)
+
+    @cached_property
+    def barrier_tree(self) -> BarrierTree:
+        """The links along which all SIPs agree on a common start."""
+        return BarrierTree(self.system, self.channels, self.egress_ps)
 
     def sync_notes(self) -> list[str]:
         """What windows lose by bounds that hold for any PE and any peer."""

@@ -12,13 +12,13 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from types import FrameType
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
-import greenlet
 import msgspec
 from msgspec.structs import replace
 
 from broker.wire import PacketBatch
 from sipsim.chips.api.bridge import Bridge
 from sipsim.chips.api.forecast import JobForecast
+from sipsim.chips.api.host_program import HostProgram
 from sipsim.chips.api.run_plan import RunPlan
 from sipsim.collectives.call import GroupCall, OpenCall
 from sipsim.config.check import Problem, Rule
@@ -56,30 +56,21 @@ class ChipContext(NamedTuple, Generic[PlanType]):
     second_pass: MakeSecondPass | None = None
 
 
-class MeasuredRow(NamedTuple):
-    """``iterations``: start and end of each. ``runs``: the number of its collective on each rank that took part, by
-    rank; empty for a whole run.
-    """
-
-    iterations: Sequence[tuple[int, int]]
-    runs: Mapping[int, int]
-
-
 class ChipResults(NamedTuple):
-    """What a SIP leaves: hashes of its memory and of its op log, data bytes sent over links, the collectives that it
-    ran and called, messages left unread, its peak memory on the host in MiB, as far as it was sampled, how much its
-    parts were used, in each run or in all, the number of its launches, the first of them, what its second pass has
-    found, if it had one, what outages of the links that leave it have cost, lines about servers that had work left,
-    and hashes of what a race search compares, by name.
+    """What a SIP leaves, by the names that it has in ``RankOutcome``: hashes of its memory and of its op log, data
+    bytes sent over links, the collectives that it ran and called, messages left unread, its peak memory on the host in
+    MiB, as far as it was sampled, how much its parts were used, in each run or in all, the number of its launches, the
+    first of them, what its second pass has found, if it had one, what outages of the links that leave it have cost,
+    lines about servers that had work left, and hashes of what a race search compares, by name.
     """
 
-    memory_sha256: str
+    tensor_sha256: str
     oplog_sha256: str
     bytes_sent: int = 0
     runs: tuple[RunRecord, ...] = ()
     calls: tuple[GroupCall, ...] = ()
     unread: tuple[Unread, ...] = ()
-    peak_mib: float = 0.0
+    peak_pss_mib: float = 0.0
     usage: tuple[Usage, ...] = ()
     launches: int = 0
     launch_records: tuple[LaunchRecord, ...] = ()
@@ -109,44 +100,30 @@ class StackBound(NamedTuple):
 class Chip(ABC):
     """One simulated SIP behind its ``session``. ``api``: what a host script gets as its third argument.
 
-    ``loop``: the greenlet of the simulation, in which tasks are resumed. ``host_task``: that of the host program.
-    ``on_record``: told of each collective that has ended here, in order, as it is in the results' ``runs``.
+    ``host``: its host program. ``on_record``: told of each collective that has ended here, in order, as it is in the
+    results' ``runs``.
     """
 
     session: Session
-    bridge: Bridge
+    host: HostProgram
     api: object
-    loop: greenlet.greenlet
-    host_task: Task | None = None
     on_record: Callable[[RunRecord], None] = staticmethod(lambda _record: None)
 
     def commands_ended(self) -> int:
-        """Commands of kernels that have ended so far, counted as in :meth:`ChipKind.forecast`."""
+        """Commands of kernels that have ended so far, counted as in :meth:`BuiltInJobs.forecast`."""
         return 0
 
     @abstractmethod
-    def add_host_task(self, task: Task) -> None:
-        """The host program's task, which counts as waiting until it has ended."""
-
-    def start_host(self, task: Task) -> None:
-        """Start the host program, whose task was added: now, at time 0, or as the chip's config has it."""
-        task.resume()
-
-    @abstractmethod
     def tasks(self) -> list[Task]:
-        """The tasks that may not have ended, servers included."""
-
-    def run_job(self, job: Job) -> None:
-        """The host program of a run without a script, which :meth:`ChipKind.job` has made.
-
-        Raises:
-            ConfigError: for a kind that makes none.
-        """
-        raise ConfigError(f"{type(self).__name__}: {NEEDS_SCRIPT}")
+        """The tasks that may not have ended, that of the host program and servers included."""
 
     def unfinished(self) -> list[Task]:
         """The tasks that have not ended, servers aside: while there are any, the run is not at its end."""
         return [task for task in self.tasks() if not (task.ended or task.is_server)]
+
+    def waiting(self) -> int:
+        """How many these are, for a chip that is its session's model."""
+        return len(self.unfinished())
 
     def shown_in_dumps(self) -> list[Task]:
         """The tasks that a report of a deadlock names: those that have not ended, and servers that say what they wait
@@ -174,8 +151,8 @@ class Chip(ABC):
         chip_file = getattr(sys.modules.get(type(self).__module__), "__file__", None) or ""
         for task in self.shown_in_dumps():
             own = frame if task.is_current else task.frame
-            if task is self.host_task:
-                own = self.bridge.host_frame(own)
+            if task is self.host.task:
+                own = self.host.bridge.host_frame(own)
             states.append(task_state(rank, task, own, chip_file))
         made = dict(Counter(call.group for call in self.calls()))
         return SipDump(rank, self.session.engine.now_ps, (), tuple(states), made, tuple(self.open_calls()))
@@ -192,27 +169,62 @@ class Chip(ABC):
 
     def close(self) -> None:
         """Close the bridge, and files: the run is over, perhaps before its program. It may be closed again."""
-        self.bridge.close()
+        self.host.bridge.close()
 
 
-NEEDS_SCRIPT = "its SIPs run host scripts only; give a script"
+class BuiltInJobs(ABC, Generic[PlanType]):
+    """The runs without a script of a kind of chip."""
+
+    @abstractmethod
+    def job(self, request: JobRequest, plan: PlanType) -> Job:
+        """The job of a run, which :meth:`run` runs on each SIP.
+
+        Raises:
+            ConfigError: for what cannot run.
+        """
+
+    @abstractmethod
+    def run(self, job: Job, chip: Any) -> None:
+        """The host program of such a job on a chip of its kind."""
+
+    def describe(self, job: Job) -> str:
+        """A job in a few words."""
+        return job.collective
+
+    def check_overrides(self, job: Job, plan: PlanType, overrides: Sequence[Override]) -> None:
+        """Refuse an override that has an effect on host scripts, and none on a job.
+
+        Raises:
+            ConfigError: that says why.
+        """
+        return
+
+    def choices(self, job: Job, plan: PlanType) -> list[str]:
+        """Lines about what was chosen for a job by its cost, and why."""
+        return []
+
+    def forecast(self, job: Job, plan: PlanType) -> JobForecast | None:
+        """What a job will take; None where that is not known before it runs. It may run code of the user."""
+        return None
 
 
 class ChipKind(ABC, Generic[PlanType]):
-    """A kind of chip. ``about``: a line for ``--list chips``. ``explainer``: the name of a module with
-    ``explain(plan, folders, rows)``, for ``--explain``, "" without one; a chip does not import it. ``traces``:
-    whether its collectives can be traced. ``verifies``: whether its runs are performed again, or checked otherwise,
-    as ``--verify-data`` and ``--check-invariants`` ask for. ``Params``: what ``system.chip_params`` may hold;
-    ``rules``: what else must hold of a config with it. ``link``: the preset of its links where a config names none.
+    """A kind of chip. ``about``: a line for ``--list chips``. ``jobs``: its runs without a script, if it has any.
+    ``explainer``: the name of a module with ``explain(plan, folders, rows)``, for ``--explain``, "" without one; a chip
+    does not import it. ``traces``: whether its collectives can be traced. ``verifies``: whether its runs are performed
+    again, or checked otherwise, as ``--verify-data`` and ``--check-invariants`` ask for. ``Params``: what
+    ``system.chip_params`` may hold; ``rules``: what else must hold of a config with it. ``link``: the preset of its
+    links where a config names none.
     """
 
     about: ClassVar[str] = ""
+    jobs: BuiltInJobs[PlanType] | None = None
     explainer: ClassVar[str] = ""
     traces: ClassVar[bool] = False
     verifies: ClassVar[bool] = False
     Params: ClassVar[type[Section]] = NoParams
     rules: ClassVar[tuple[Rule, ...]] = ()
-    link: ClassVar[str | None] = None
+    link: str | None = None
 
     def params_of(self, given: Mapping[str, Any]) -> Mapping[str, Any]:
         """``system.chip_params`` as they are checked against ``Params``: over the kind's own defaults, if any."""
@@ -220,14 +232,6 @@ class ChipKind(ABC, Generic[PlanType]):
 
     def check_overrides(self, resolved: Resolved, overrides: Sequence[Override]) -> None:
         """Refuse an override that has no effect on a config that keeps the rules.
-
-        Raises:
-            ConfigError: that says why.
-        """
-        return
-
-    def check_overrides_of_job(self, job: Job, plan: PlanType, overrides: Sequence[Override]) -> None:
-        """Refuse an override that has an effect on host scripts, and none on a job that :meth:`job` has made.
 
         Raises:
             ConfigError: that says why.
@@ -256,19 +260,6 @@ class ChipKind(ABC, Generic[PlanType]):
             ConfigError: for what cannot run.
         """
 
-    def job(self, request: JobRequest, plan: PlanType) -> Job:
-        """The job of a run without a script, which :meth:`Chip.run_job` runs on each SIP.
-
-        Raises:
-            ConfigError: for what cannot run; here for all, as SIPs of a kind without built-in jobs need a script.
-        """
-        name = plan.resolved.topology.system.chip
-        raise ConfigError(f"system.chip = {name}: {NEEDS_SCRIPT}")
-
-    def describe_job(self, job: Job) -> str:
-        """Such a job in a few words."""
-        return job.collective
-
     def notes(self, job: Job, plan: PlanType, ran: Collection[str] = ()) -> list[str]:
         """Lines about a run for the user. ``ran``: the algorithms of the collectives that have ended."""
         return plan.notes()
@@ -283,14 +274,6 @@ class ChipKind(ABC, Generic[PlanType]):
 
     def stack_bound(self, plan: PlanType, slices: int) -> StackBound | None:
         """What binds PEs that stream so many slices of a stack; None for a memory that publishes no bandwidth."""
-        return None
-
-    def choices(self, job: Job, plan: PlanType) -> list[str]:
-        """Lines about what was chosen for such a job by its cost, and why."""
-        return []
-
-    def forecast(self, job: Job, plan: PlanType) -> JobForecast | None:
-        """What such a job will take; None where that is not known before it runs. It may run code of the user."""
         return None
 
     @abstractmethod

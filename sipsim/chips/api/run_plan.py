@@ -18,43 +18,6 @@ from sipsim.fabric.sips import SipNetwork
 from sipsim.records.job import RunRecord
 
 Ps = int
-ROOT = 0
-
-
-class BarrierTree:
-    """The tree of links along which all SIPs agree on a common start (``sipsim.chips.ahbm.barrier``).
-
-    It has for each SIP its parent, children and channels to them. ``gap_ps``: from the latest end to the common start.
-    ``egress_ps``: by SIP, what a packet takes until it is on its way; ``channels``: those of the plan.
-    """
-
-    def __init__(self, system: SipNetwork, channels: Sequence[Channel], egress_ps: Sequence[Ps]) -> None:
-        self.parent: dict[int, int] = {}
-        self.children: dict[int, list[int]] = {sip: [] for sip in range(system.n_sips)}
-        self.channels: dict[tuple[int, int], int] = {}
-        for sip in range(system.n_sips):
-            if sip == ROOT:
-                continue
-            up = system.far_ends[sip, system.next_port(sip, ROOT)]
-            self.parent[sip] = up.sip
-            self.children[up.sip].append(sip)
-            self.channels[sip, up.sip] = up.channel
-            self.channels[up.sip, sip] = system.far_ends[up.sip, up.port].channel
-        self.hop_ps = {
-            (src, dst): egress_ps[src] + channels[channel].delay_ps for (src, dst), channel in self.channels.items()
-        }
-        self.gap_ps = self._longest_ps(up=True) + self._longest_ps(up=False)
-
-    def _longest_ps(self, up: bool) -> Ps:
-        """The longest path to the root, or from it."""
-        reached_ps, waiting = {ROOT: 0}, [ROOT]
-        for sip in waiting:
-            for child in self.children[sip]:
-                reached_ps[child] = reached_ps[sip] + self.hop_ps[(child, sip) if up else (sip, child)]
-                waiting.append(child)
-        return max(reached_ps.values())
-
-
 Array = np.ndarray[Any, Any]
 
 
@@ -127,11 +90,6 @@ class RunPlan(ABC):
     def more_reactions_ps(self, sip: int) -> list[Ps]:
         """Least times from an arrival to a packet that it causes, by what the chip adds."""
         return []
-
-    @cached_property
-    def barrier_tree(self) -> BarrierTree:
-        """The links along which all SIPs agree on a common start."""
-        return BarrierTree(self.system, self.channels, self.egress_ps)
 
     def canonical_view(self) -> dict[str, Any]:
         """The system, and what runs on it, for digests."""

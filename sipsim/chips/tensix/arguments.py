@@ -23,16 +23,20 @@ Within = Annotated[int, None]
 """A whole number in a range that the method checks, as it depends on more."""
 
 
+_MAKERS: dict[str, dict[Any, str]] = {}
+"""By the name of an object and the type of a value, the first call that returns one; of all its classes."""
+
+
 def checked(name: str) -> Callable[[Api], Api]:
     """A decorator of a class whose public methods are calls of host scripts: it checks their arguments by their
-    annotations before the method runs. ``name``: what scripts call the object, for messages. Texts, sequences and
-    arrays are not checked; the method does that.
+    annotations before the method runs. ``name``: what scripts call the object, for messages; several classes may have
+    parts of its calls. Texts, sequences and arrays are not checked; the method does that.
     """
 
     def of(cls: Api) -> Api:
         methods = {each: found for each, found in vars(cls).items() if isfunction(found) and not each.startswith("_")}
         hints = {each: get_type_hints(method, include_extras=True) for each, method in methods.items()}
-        makers: dict[Any, str] = {}
+        makers = _MAKERS.setdefault(name, {})
         for each, found in hints.items():
             makers.setdefault(found.get("return"), f"{name}.{each}")
         for each, method in methods.items():
@@ -89,11 +93,11 @@ def _check_of_kinds(kinds: list[Any], makers: Mapping[Any, str]) -> Check | None
             return _PLAIN[kind]
     if not all(isinstance(kind, type) and kind.__module__.startswith("sipsim.") for kind in kinds):
         return None
-    names = " or ".join(kind.__name__ for kind in kinds)
-    what = next((f"what {makers[kind]} returns" for kind in kinds if kind in makers), f"a {names}")
 
     def is_one(name: str, value: Any) -> Any:
         if not isinstance(value, tuple(kinds)):
+            names = " or ".join(kind.__name__ for kind in kinds)
+            what = next((f"what {makers[kind]} returns" for kind in kinds if kind in makers), f"a {names}")
             raise KernelMisuse(f"{name}={shown(value)}: give {what}")
         return value
 

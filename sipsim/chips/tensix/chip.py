@@ -2,15 +2,13 @@
 
 import hashlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from itertools import chain
-from typing import Any, ClassVar
-
-import greenlet
+from typing import Any
 
 from broker.wire import BadFrame
-from sipsim.chips.api.bridge import GreenletBridge
 from sipsim.chips.api.chip import CHIPS, Chip, ChipContext, ChipKind, ChipResults
+from sipsim.chips.api.host_program import HostProgram
 from sipsim.chips.config import check_skews
 from sipsim.chips.tensix.ccl.tensors import Called
 from sipsim.chips.tensix.dataflow import Dataflow
@@ -31,6 +29,7 @@ from sipsim.chips.tensix.processor import Processor
 from sipsim.chips.tensix.programs import KernelSpec, Launches
 from sipsim.chips.tensix.results import Results, TileLog
 from sipsim.chips.tensix.tiles import KIB, Tiles
+from sipsim.chips.tensix.transmit_queue import TransmitQueue
 from sipsim.collectives.call import GroupCall, OpenCall
 from sipsim.config.check import Problem, Rule, convert_part
 from sipsim.config.load import default_dir
@@ -64,13 +63,13 @@ class TensixChip(Chip):
         self.engine = engine = Engine()
         self.session = Session(context.rank, engine, plan.channels, context.send, plan.reactions_ps[context.rank])
         self.session.model = self
-        self.bridge = context.bridge or GreenletBridge()
-        self.loop = greenlet.getcurrent()
+        skew_ns = plan.params.launch.start_skew_ns.get(str(context.rank), 0)
+        self.host = HostProgram(context.bridge, context.make_task, engine, ns_to_ps(skew_ns))
         self._make_task: MakeTask = context.make_task
         self.oplog = OpLog(context.keep_oplog)
         self._log_file = oplog_file(self.oplog, context.artifact_dir) if context.job.oplog else None
         self.log = TileLog(self.oplog, engine)
-        self._jitter = jitter = Jitter.of(plan.params.jitter, context.rank)
+        jitter = Jitter.of(plan.params.jitter, context.rank)
         noc = self._noc = FlowFabric(engine, ONE_QUEUE)
         self.tiles = Tiles(context.rank, plan.floor_plan, plan.graph, noc, engine, self.log, jitter)
         self._transmitters = {channel: self._transmitter(channel) for channel in plan.links[context.rank]}
@@ -79,15 +78,16 @@ class TensixChip(Chip):
         self.connections = ConnectionWords(plan.params.tensix.l1_KiB * KIB)
         self.declared = Results()
         self.api = self.metal = Metal(self)
-        self.launches = Launches(engine, self._make_kernel, self._set_semaphore, self._resume_host, jitter)
+        self.launches = Launches(
+            engine, self._make_kernel, self._set_semaphore, partial(self.host.resume, KERNELS), jitter
+        )
 
     # --- kernels --------------------------------------------------------------------------------------------------
 
     def wait_for_kernels(self) -> None:
         """Block the host program until all kernels have ended, servers aside."""
-        assert self.host_task is not None
         while not self.launches.is_idle:
-            self.host_task.wait(KERNELS)
+            self.host.wait(KERNELS)
 
     def _make_kernel(self, spec: KernelSpec, ended: Callable[[], None]) -> Task:
         name = f"kernel {spec.kernel.__name__} on {spec.core}"
@@ -100,16 +100,12 @@ class TensixChip(Chip):
             processor.spend(0)
             ended()
 
-        return processor.make(body, self.loop, self._make_task, spec.is_server)
+        return processor.make(body, self.host.loop, self._make_task, spec.is_server)
 
     def _set_semaphore(self, core: Core, address: int, value: int) -> None:
         # An acknowledgement of a data mover that has ended may still leave from a word that is 0 already.
         if self.tiles.memory(core).word(address) != value:
             self.metal.set_word(core, address, value)
-
-    def _resume_host(self) -> None:
-        if self.host_task is not None and self.host_task.waits_for is KERNELS:
-            self.host_task.resume()
 
     def _dataflow(self, processor: Processor) -> Dataflow:
         plan = self.plan
@@ -134,11 +130,11 @@ class TensixChip(Chip):
             self.session.emit(link.number, arrival_ps, encode(message))
 
         name, kind = plan.system.links[link.number].name, plan.system.link_kinds[link.number]
-        outages, memory = plan.system.outages[link.number], self.tiles.memory(core)
-        drawn = self._jitter
-        jitters = () if drawn is None else (drawn.of_link(channel), drawn.of_credits(channel))
+        outages, drawn = plan.system.outages[link.number], self.tiles.jitter
+        delays = (None, None) if drawn is None else (drawn.of_link(channel), drawn.of_credits(channel))
         params = plan.params.ethernet
-        return Transmitter(name, kind, outages, params, core, memory, self.engine, send, self.log, *jitters)
+        queue = TransmitQueue(kind, params.accept_ahead, outages)
+        return Transmitter(name, queue, params, core, self.tiles, send, delays)
 
     def receive(self, channel: int, body: bytes) -> None:
         """A message of the far core of a link has arrived.
@@ -168,18 +164,8 @@ class TensixChip(Chip):
 
     # --- the run --------------------------------------------------------------------------------------------------
 
-    def add_host_task(self, task: Task) -> None:
-        self.host_task = task
-
-    def start_host(self, task: Task) -> None:
-        skew_ns = self.plan.params.launch.start_skew_ns.get(str(self.session.rank))
-        if skew_ns:
-            self.engine.at(ns_to_ps(skew_ns), task.resume)
-        else:
-            task.resume()
-
     def tasks(self) -> list[Task]:
-        return [*self.launches.tasks(), *([self.host_task] if self.host_task else [])]
+        return [*self.launches.tasks(), *self.host.tasks]
 
     def shown_in_dumps(self) -> list[Task]:
         return [task for task in self.tasks() if not task.ended]
@@ -198,10 +184,6 @@ class TensixChip(Chip):
 
     def _muxed(self) -> list[SenderChannel]:
         return [channel for fabric in self.fabrics for channel in fabric.muxed]
-
-    def waiting(self) -> int:
-        """Kernels and the host program that have not ended, servers aside."""
-        return len(self.unfinished())
 
     def results(self) -> ChipResults:
         memories = hashlib.sha256()
@@ -258,12 +240,16 @@ def _defaults(name: str) -> Mapping[str, Any]:
 
 
 class TensixKind(ChipKind[TensixPlan]):
-    """A kind of chip: a file of parameters, ``configs/chips/NAME.yaml``, and a subclass that is registered under that
-    name.
+    """A kind of chip: a name, under which it is registered, a file of parameters, ``configs/chips/NAME.yaml``, and the
+    preset of its links.
     """
 
+    about = "Tensix workers and Ethernet cores, which run data movement kernels"
     Params = ChipParams
-    name: ClassVar[str]
+
+    def __init__(self, name: str, link: str) -> None:
+        self.name = name
+        self.link = link
 
     def ports(self, resolved: Resolved) -> Collection[str]:
         return [*SIDES, *map(port_of, range(len(self.params(resolved).ethernet.cores)))]
@@ -318,23 +304,7 @@ class TensixKind(ChipKind[TensixPlan]):
         return TensixChip(context)
 
 
-class Blackhole(TensixKind):
-    """140 Tensix workers, 14 Ethernet cores of 400 Gb/s, 8 channels of GDDR6, two NoCs."""
-
-    about = "Tensix workers and Ethernet cores, which run data movement kernels"
-    name = "blackhole"
-    link = "tenstorrent_400g"
-
-
-CHIPS.register("blackhole")(Blackhole())
-
-
-class Wormhole(TensixKind):
-    """80 Tensix workers, 16 Ethernet cores of 100 Gb/s, 6 channels of GDDR6, two NoCs."""
-
-    about = "Tensix workers and Ethernet cores, which run data movement kernels"
-    name = "wormhole"
-    link = "tenstorrent_100g"
-
-
-CHIPS.register("wormhole")(Wormhole())
+CHIPS.register("blackhole")(TensixKind("blackhole", "tenstorrent_400g"))
+"""140 Tensix workers, 14 Ethernet cores of 400 Gb/s, 8 channels of GDDR6, two NoCs."""
+CHIPS.register("wormhole")(TensixKind("wormhole", "tenstorrent_100g"))
+"""80 Tensix workers, 16 Ethernet cores of 100 Gb/s, 6 channels of GDDR6, two NoCs."""

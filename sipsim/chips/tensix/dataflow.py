@@ -8,7 +8,7 @@ the tile too. Words are 32 bit, little-endian, as are semaphores.
 from collections.abc import Callable
 from typing import NamedTuple
 
-from sipsim.chips.tensix.memory import Watch
+from sipsim.chips.tensix.memory import Note
 from sipsim.chips.tensix.noc import Core
 from sipsim.chips.tensix.processor import Looks, Processor
 from sipsim.chips.tensix.tiles import ATOMIC_BYTES, TRANSACTION_IDS, Tiles
@@ -207,15 +207,13 @@ class Dataflow:
         """A NoC command of a word, whose effect another call has: its time passes with the next command or wait."""
         self._processor.owed_ps += self._processor.noc_command_ps
 
-    def watch_writes(self, note: Watch) -> Callable[[], None]:
-        """Have ``note(address, nbytes, writer)`` called for each write into this L1.
+    def watch(self, address: int, note: Note) -> None:
+        """Have ``note(writer)`` called for each write that has an address of this L1 in it."""
+        self._processor.memory.watch(address, note)
 
-        Returns:
-            What ends it.
-        """
-        watchers = self._processor.memory.watchers
-        watchers.append(note)
-        return lambda: watchers.remove(note)
+    def unwatch(self, address: int) -> None:
+        """Have nothing called there any more."""
+        self._processor.memory.unwatch(address)
 
     def get_timestamp_ns(self) -> float:
         """The time now; reading it takes ``timer_ns``."""

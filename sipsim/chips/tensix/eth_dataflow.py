@@ -6,33 +6,19 @@
 """
 
 import struct
-from typing import NamedTuple
+from typing import Final
 
 from sipsim.chips.tensix.dataflow import Dataflow
 from sipsim.chips.tensix.ethernet import WORD_BYTES, Transmitter
 from sipsim.chips.tensix.processor import Processor
-from sipsim.chips.tensix.tiles import Tiles
+from sipsim.chips.tensix.tiles import ATOMIC_BYTES, Tiles
 from sipsim.core.errors import KernelMisuse
 
 CHANNELS = 32
 SYNC_BYTES = 16
-
-
-class ChannelSync(NamedTuple):
-    """The words of flow control of a channel."""
-
-    bytes_sent: int
-    receiver_ack: int
-
-    def to_bytes(self) -> bytes:
-        """As they lie in L1."""
-        return struct.pack("<IIII", self.bytes_sent, self.receiver_ack, 0, 0)
-
-    @classmethod
-    def from_bytes(cls, data: bytes) -> "ChannelSync":
-        """The reverse of :meth:`to_bytes`."""
-        sent, ack, _, _ = struct.unpack("<IIII", data)
-        return cls(sent, ack)
+SYNC: Final = struct.Struct("<IIII")
+"""The words of flow control of a channel."""
+FREE: Final = SYNC.pack(0, 0, 0, 0)
 
 
 class EthDataflow(Dataflow):
@@ -63,7 +49,7 @@ class EthDataflow(Dataflow):
         """
         link, processor = self._link, self._processor
         while link.is_busy(queue):
-            processor.spend_until(link.free_at_ps(queue), "the transmit queue")
+            processor.spend_until(link.free_at_ps(), "the transmit queue")
         processor.spend(processor.eth_command_ps)
         if words < 1:
             raise KernelMisuse(f"{processor.name}: an Ethernet command sends a word of 16 B or more, not {words}")
@@ -77,7 +63,7 @@ class EthDataflow(Dataflow):
         """Send bytes, and behind them the channel's words of flow control, in a command of their own."""
         self._send(source, destination, nbytes)
         sync = self.sync_address(channel)
-        self._set_sync(channel, ChannelSync(nbytes, 0))
+        self.write_bytes(sync, SYNC.pack(nbytes, 0, 0, 0))
         self._send(sync, sync, SYNC_BYTES)
 
     def sync_address(self, channel: int) -> int:
@@ -104,12 +90,12 @@ class EthDataflow(Dataflow):
 
     def eth_is_receiver_channel_send_acked(self, channel: int) -> bool:
         """Whether the receiver has the payload: its buffer here may be used again. Takes a look."""
-        sync = self._look(channel)
-        return sync.bytes_sent == 0 or sync.receiver_ack != 0
+        sent, ack = self._look(channel)
+        return sent == 0 or ack != 0
 
     def eth_is_receiver_channel_send_done(self, channel: int) -> bool:
         """Whether the receiver's buffer is free again. Takes a look."""
-        return self._look(channel).bytes_sent == 0
+        return self._look(channel)[0] == 0
 
     def eth_is_receiver_channel_done(self, channel: int) -> bool:
         """The same by the name that the guide's teardown has for it."""
@@ -117,12 +103,12 @@ class EthDataflow(Dataflow):
 
     def eth_wait_for_receiver_channel_ack(self, channel: int) -> None:
         """Wait for :meth:`eth_is_receiver_channel_send_acked`."""
-        self.wait_until(lambda: self._sync(channel).receiver_ack != 0 or self._sync(channel).bytes_sent == 0,
+        self.wait_until(lambda: self._ack(channel) != 0 or self._sent(channel) == 0,
                         f"the receiver of channel {channel} to have its payload")  # fmt: skip
 
     def eth_wait_for_receiver_channel_done(self, channel: int) -> None:
         """Wait for :meth:`eth_is_receiver_channel_send_done`."""
-        self.wait_until(lambda: self._sync(channel).bytes_sent == 0, f"the receiver of channel {channel} to be done")
+        self.wait_until(lambda: self._sent(channel) == 0, f"the receiver of channel {channel} to be done")
 
     def eth_wait_for_receiver_done(self) -> None:
         """The same for channel 0."""
@@ -132,25 +118,25 @@ class EthDataflow(Dataflow):
 
     def eth_bytes_are_available_on_channel(self, channel: int) -> bool:
         """Whether a payload has come. Takes a look."""
-        return self._look(channel).bytes_sent != 0
+        return self._look(channel)[0] != 0
 
     def eth_wait_for_bytes(self, nbytes: int, channel: int = 0) -> None:
         """Wait until ``nbytes`` have come on a channel."""
-        self.wait_until(lambda: self._sync(channel).bytes_sent == nbytes, f"{nbytes} bytes on channel {channel}")
+        self.wait_until(lambda: self._sent(channel) == nbytes, f"{nbytes} bytes on channel {channel}")
 
     def eth_wait_for_bytes_on_channel(self, channel: int) -> None:
         """Wait until a payload has come on a channel."""
-        self.wait_until(lambda: self._sync(channel).bytes_sent != 0, f"a payload on channel {channel}")
+        self.wait_until(lambda: self._sent(channel) != 0, f"a payload on channel {channel}")
 
     def eth_receiver_channel_ack(self, channel: int, ack_address: int) -> None:
         """Tell the sender that the payload is here. ``ack_address``: a word of this L1 from which that is sent."""
-        self.write_bytes(ack_address, ChannelSync(self._sync(channel).bytes_sent, 1).to_bytes())
+        self.write_bytes(ack_address, SYNC.pack(self._sent(channel), 1, 0, 0))
         self._send(ack_address, self.sync_address(channel), SYNC_BYTES)
 
     def eth_receiver_channel_done(self, channel: int) -> None:
         """Tell the sender that the buffer is free; clears the channel here."""
-        self._set_sync(channel, ChannelSync(0, 0))
         sync = self.sync_address(channel)
+        self.write_bytes(sync, FREE)
         self._send(sync, sync, SYNC_BYTES)
 
     # --- names that the guide gives to calls of the NoC that may go to the firmware -------------------------------
@@ -185,14 +171,14 @@ class EthDataflow(Dataflow):
                 raise KernelMisuse(f"{self._processor.name}: the {name} {value} is no multiple of {WORD_BYTES} B")
         self.eth_send_packet(0, source // WORD_BYTES, destination // WORD_BYTES, nbytes // WORD_BYTES)
 
-    def _sync(self, channel: int) -> ChannelSync:
-        return ChannelSync.from_bytes(self._processor.memory.read(self.sync_address(channel), SYNC_BYTES))
+    def _sent(self, channel: int) -> int:
+        return self._processor.memory.word(self.sync_address(channel))
 
-    def _set_sync(self, channel: int, sync: ChannelSync) -> None:
-        self.write_bytes(self.sync_address(channel), sync.to_bytes())
+    def _ack(self, channel: int) -> int:
+        return self._processor.memory.word(self.sync_address(channel) + ATOMIC_BYTES)
 
-    def _look(self, channel: int) -> ChannelSync:
-        """As a look of ``wait_until``: what it sees is from its begin."""
-        seen = self._sync(channel)
+    def _look(self, channel: int) -> tuple[int, int]:
+        """``bytes_sent`` and ``receiver_ack``, as a look of ``wait_until``: what it sees is from its begin."""
+        seen = self._sent(channel), self._ack(channel)
         self._processor.spend(self._processor.poll_ps)
         return seen

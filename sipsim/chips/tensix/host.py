@@ -4,8 +4,6 @@ from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NoReturn
 
-import numpy as np
-
 from sipsim.chips.tensix import programs
 from sipsim.chips.tensix.arguments import (
     Count,
@@ -19,7 +17,6 @@ from sipsim.chips.tensix.arguments import (
     worker_tile,
 )
 from sipsim.chips.tensix.ccl.operations import Collectives
-from sipsim.chips.tensix.ccl.tensors import Tensor
 from sipsim.chips.tensix.edm.builder import EriscDataMoverBuilder
 from sipsim.chips.tensix.edm.layout import TerminationMode, WorkerSignal, layout
 from sipsim.chips.tensix.fabric.fabric import ROLES, Fabric, Places
@@ -40,7 +37,9 @@ SEMAPHORE_AREA = 4096
 
 @checked("tt")
 class Metal:
-    """One chip as its host program sees it; ``rank`` of ``world_size`` chips."""
+    """One chip as its host program sees it; ``rank`` of ``world_size`` chips. Calls about tensors are those of
+    :class:`~sipsim.chips.tensix.ccl.operations.Collectives`.
+    """
 
     DataMovementConfig = programs.DataMovementConfig
     EthernetConfig = programs.EthernetConfig
@@ -51,14 +50,17 @@ class Metal:
         self._plan = chip.plan
         self.rank: int = chip.session.rank
         self.world_size: int = self._plan.system.n_sips
-        self._ccl = Collectives(chip, self.l1_base(self.workers[0]), self.open_fabric)
+        ccl = Collectives(chip, self.l1_base(self.workers[0]), self.open_fabric)
+        self.tensor, self.to_numpy = ccl.tensor, ccl.to_numpy
+        self.all_gather, self.reduce_scatter = ccl.all_gather, ccl.reduce_scatter
+        self.all_reduce, self.all_to_all = ccl.all_reduce, ccl.all_to_all
 
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> NoReturn:
             if name.startswith("_"):
                 raise AttributeError(name)
-            known = [each for each in dir(type(self)) if not each.startswith("_")]
+            known = sorted(each for each in {*dir(type(self)), *dir(Collectives)} if not each.startswith("_"))
             near = nearest(name, known)
             hint = f"did you mean {near!r}?" if near else "torch's names are those of chip ahbm;"
             chip = self._plan.resolved.topology.system.chip
@@ -262,10 +264,7 @@ class Metal:
         Raises:
             KernelMisuse: for what does not fit these chips.
         """
-        params, queues = self._plan.params.fabric, self._plan.params.ethernet.queues
-        if queues != 1:
-            what = f"ethernet.queues={queues}, and its routers keep the second queue for credits"
-            raise KernelMisuse(f"a fabric with {what}; set system.chip_params.ethernet.queues=1")
+        params = self._plan.params.fabric
         names = list(params.revisions)
         revision = names[-1] if revision is None else one_of("revision", revision, names)
         nbytes = params.payload_bytes
@@ -277,108 +276,6 @@ class Metal:
         fabric = Fabric(self._chip, places, num_links, revision, nbytes, base, roles)
         self._chip.fabrics.append(fabric)
         return fabric
-
-    # --- tensors and operations on them ---------------------------------------------------------------------------
-
-    def tensor(self, array: "np.ndarray[Any, Any]", memory: str = "dram", slices: Count = 1) -> Tensor:
-        """A tensor of this chip with the elements of an array, in ``dram`` or ``l1``. ``slices`` along the first
-        dimension begin new runs of pages, as an operation takes them.
-
-        Raises:
-            KernelMisuse: for an element type or a memory that there is not, or without room.
-        """
-        return self._ccl.tensor(array, memory, slices)
-
-    def to_numpy(self, tensor: Tensor) -> "np.ndarray[Any, Any]":
-        """The elements of a tensor, when all kernels have ended."""
-        self.finish()
-        return self._ccl.to_numpy(tensor)
-
-    def all_gather(
-        self,
-        tensor: Tensor,
-        dim: Within = 0,
-        *,
-        topology: str = "line",
-        num_links: Count | None = None,
-        bidirectional: bool = True,
-        num_workers_per_link: Within | None = None,
-        chunks_per_sync: Count | None = None,
-        fabric: Fabric | None = None,
-    ) -> Tensor:
-        """Enqueue an all-gather: each chip's tensor along a dimension, in the order of the fabric's chips. Every chip
-        of it makes the same calls. Without ``fabric``: that of all chips, which is kept.
-
-        Raises:
-            KernelMisuse: for what does not fit these chips or this tensor.
-        """
-        fabric = self._fabric(fabric, topology, num_links)
-        found = self._ccl.all_gather(tensor, dim, fabric, bidirectional, num_workers_per_link, chunks_per_sync)
-        return self._ccl.note(
-            "all_gather", tensor, dim, found, fabric, bidirectional=bidirectional, chunks_per_sync=chunks_per_sync
-        )
-
-    def reduce_scatter(
-        self,
-        tensor: Tensor,
-        dim: Within = 0,
-        *,
-        topology: str = "line",
-        num_links: Count | None = None,
-        bidirectional: bool = True,
-        is_direct: bool | None = None,
-        slice_packets: Natural = 0,
-        chunks_per_sync: Count | None = None,
-        fabric: Fabric | None = None,
-    ) -> Tensor:
-        """Enqueue a reduce-scatter: each chip gets its slice of the sum of all tensors. ``is_direct``: on a ring, each
-        chip sends slices to their owners; None: for small tensors. ``slice_packets``: of each slice that a worker on a
-        ring passes on before it begins with the next packets of all slices; 0: all. Else as :meth:`all_gather`.
-        """
-        fabric = self._fabric(fabric, topology, num_links)
-        found = self._ccl.reduce_scatter(tensor, dim, fabric, bidirectional, is_direct, slice_packets, chunks_per_sync)
-        options = {"bidirectional": bidirectional, "is_direct": is_direct, "slice_packets": slice_packets}
-        return self._ccl.note("reduce_scatter", tensor, dim, found, fabric, **options, chunks_per_sync=chunks_per_sync)
-
-    def all_reduce(
-        self,
-        tensor: Tensor,
-        dim: Within = 0,
-        *,
-        topology: str = "line",
-        num_links: Count | None = None,
-        bidirectional: bool = True,
-        chunks_per_sync: Count | None = None,
-        fabric: Fabric | None = None,
-    ) -> Tensor:
-        """Enqueue an all-reduce, the sum of all tensors: a reduce-scatter along ``dim`` and an all-gather."""
-        fabric = self._fabric(fabric, topology, num_links)
-        scattered = self._ccl.reduce_scatter(tensor, dim, fabric, bidirectional, None, 0, chunks_per_sync)
-        found = self._ccl.all_gather(scattered, dim, fabric, bidirectional, None, chunks_per_sync)
-        return self._ccl.note(
-            "all_reduce", tensor, dim, found, fabric, bidirectional=bidirectional, chunks_per_sync=chunks_per_sync
-        )
-
-    def all_to_all(
-        self,
-        tensor: Tensor,
-        dim: Within = 0,
-        *,
-        topology: str = "line",
-        num_links: Count | None = None,
-        bidirectional: bool = True,
-        num_workers_per_link: Within | None = None,
-        order: str | None = None,
-        fabric: Fabric | None = None,
-    ) -> Tensor:
-        """Enqueue an all-to-all: slice ``j`` of chip ``i`` becomes slice ``i`` of chip ``j``. ``order`` of
-        destinations: ``nearest`` first, ``farthest`` first, or ``alternate``, near and far by turns; None: the
-        chip's parameter. Else as :meth:`all_gather`.
-        """
-        fabric = self._fabric(fabric, topology, num_links)
-        order = self._plan.params.ccl.all_to_all_order.value if order is None else order
-        found = self._ccl.all_to_all(tensor, dim, fabric, bidirectional, num_workers_per_link, order)
-        return self._ccl.note("all_to_all", tensor, dim, found, fabric, bidirectional=bidirectional)
 
     # --- running --------------------------------------------------------------------------------------------------
 
@@ -407,12 +304,6 @@ class Metal:
         if not isinstance(chips, Sequence) or isinstance(chips, str):
             raise KernelMisuse(f"chips={chips!r}: give a list of ranks")
         return [whole("a rank of chips", each, 0, self.world_size - 1) for each in chips]
-
-    def _fabric(self, fabric: Fabric | None, topology: str, num_links: int | None) -> Fabric:
-        """That of an operation."""
-        if fabric is None:
-            return self._ccl.fabric(topology, None, num_links)
-        return fabric
 
     def _check_worker(self, core: Core) -> None:
         worker_tile(core, self._plan.floor_plan.workers)

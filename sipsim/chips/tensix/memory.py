@@ -1,16 +1,18 @@
 """The memory of one tile: bytes, the tasks that wait for them, and the ranges that a transmission still reads."""
 
+from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Callable
 
 from sipsim.core.errors import MemoryAccessError, SourceReused
+from sipsim.core.paged_bytes import PagedBytes
 from sipsim.core.units import format_exact_time_ps
 
 PAGE_BYTES = 2**16
 NEVER_PS = 2**62
 Ps = int
-Watch = Callable[[int, int, str], None]
-"""Called with the first address of a write, its size, and its writer."""
+Note = Callable[[str], None]
+"""Called with the writer of bytes."""
 FAR_END = "the far end of its link"
 """The writer of what the link brings."""
 
@@ -30,19 +32,20 @@ class Pin:
 class TileMemory:
     """``nbytes`` of one tile; bytes that were never written are 0. ``name``: for messages.
 
-    ``on_write``: called behind each write. ``watchers``: before these. ``kept``: the addresses of a router, which no
-    packet is for. ``last_arrival``: where what a link has brought last begins.
+    ``on_write``: called behind each write. ``kept``: the addresses of a router, which no packet is for.
+    ``last_arrival``: where what a link has brought last begins.
     """
 
     def __init__(self, name: str, nbytes: int) -> None:
         self.name = name
         self.nbytes = nbytes
-        self._pages: dict[int, bytearray] = {}
+        self._bytes = PagedBytes(nbytes, PAGE_BYTES)
         self._pins: deque[Pin] = deque()
         self.kept = range(0)
         self.last_arrival = -1
         self.on_write: list[Callable[[], None]] = []
-        self.watchers: list[Watch] = []
+        self._watched: list[int] = []
+        self._notes: dict[int, Note] = {}
 
     def read(self, address: int, nbytes: int) -> bytes:
         """A copy.
@@ -52,16 +55,7 @@ class TileMemory:
         """
         if address < 0 or nbytes < 0 or address + nbytes > self.nbytes:
             self.check(address, nbytes)
-        page, start = divmod(address, PAGE_BYTES)
-        if start + nbytes <= PAGE_BYTES:
-            found = self._pages.get(page)
-            return bytes(nbytes) if found is None else bytes(found[start : start + nbytes])
-        parts, done = [], 0
-        while done < nbytes:
-            part = min(PAGE_BYTES - (address + done) % PAGE_BYTES, nbytes - done)
-            parts.append(self.read(address + done, part))
-            done += part
-        return b"".join(parts)
+        return self._bytes.read(address, nbytes)
 
     def write(self, address: int, data: bytes | memoryview, now_ps: Ps, writer: str) -> None:
         """Write, and let those look who wait for something here.
@@ -71,15 +65,27 @@ class TileMemory:
             SourceReused: into a range that a transmission reads.
         """
         self.check_write(address, len(data), now_ps, writer)
-        self._put(address, data)
-        for watch in self.watchers:
-            watch(address, len(data), writer)
+        self._bytes.write(address, data)
+        watched = self._watched
+        first = bisect_left(watched, address)
+        for each in watched[first : bisect_left(watched, address + len(data), first)]:
+            self._notes[each](writer)
         for look in tuple(self.on_write):
             look()
 
+    def watch(self, address: int, note: Note) -> None:
+        """Have ``note(writer)`` called for each write that has an address in it, before those look who wait."""
+        insort(self._watched, address)
+        self._notes[address] = note
+
+    def unwatch(self, address: int) -> None:
+        """Have nothing called there any more."""
+        self._watched.remove(address)
+        del self._notes[address]
+
     def clear(self, address: int, nbytes: int) -> None:
         """Set to 0 what programs before have left where something new has its words; nobody sees it as a write."""
-        self._put(address, bytes(nbytes))
+        self._bytes.write(address, bytes(nbytes))
 
     def check_write(self, address: int, nbytes: int, now_ps: Ps, writer: str) -> None:
         """Check that a range may be written now.
@@ -118,18 +124,7 @@ class TileMemory:
 
     def pages(self) -> list[tuple[int, bytes]]:
         """What was written, by page, for digests."""
-        return [(page, bytes(data)) for page, data in sorted(self._pages.items()) if any(data)]
-
-    def _put(self, address: int, data: bytes | memoryview) -> None:
-        done, nbytes = 0, len(data)
-        while done < nbytes:
-            page, start = divmod(address + done, PAGE_BYTES)
-            part = min(PAGE_BYTES - start, nbytes - done)
-            found = self._pages.get(page)
-            if found is None:
-                found = self._pages[page] = bytearray(PAGE_BYTES)
-            found[start : start + part] = data[done : done + part]
-            done += part
+        return [(page, bytes(data)) for page, data in sorted(self._bytes.pages.items()) if any(data)]
 
     def _drop_pins(self, now_ps: Ps) -> None:
         pins = self._pins

@@ -16,7 +16,7 @@ Span = tuple[Annotated[int, Meta(ge=0, lt=64)], Annotated[int, Meta(ge=0, lt=64)
 
 class NocParams(Section, frozen=True):
     """Both NoCs: ``width`` x ``height`` routers each, a torus whose packets go one way in each dimension.
-    ``is_shared``: packets of all tiles share its links; else each finds them free.
+    Packets of all tiles share its links.
     """
 
     width: Annotated[int, Meta(ge=2, le=64)]
@@ -25,7 +25,6 @@ class NocParams(Section, frozen=True):
     niu_cycles: Cycles
     flit_bytes: PositiveInt
     packet_flits: PositiveInt
-    is_shared: bool
 
 
 class TensixParams(Section, frozen=True):
@@ -43,16 +42,15 @@ class TensixParams(Section, frozen=True):
 class EthernetParams(Section, frozen=True):
     """Ethernet cores: ``cores`` by channel, ``l1_KiB`` each, of which a kernel has what lies from ``kernel_base`` on.
 
-    ``queues``: transmit queues in use. ``accept_ahead``: commands that one takes before it is busy. ``copy_GBps``: at
-    which each of the two Ethernet subsystems of a link moves a message between L1 and the wire; it is seen when all of
-    it has reached the far L1. null: they take no time. ``copy_bytes``: that one stores; more is moved piece by piece,
-    while the wire carries the rest.
+    ``accept_ahead``: commands that the transmit queue takes before it is busy. ``copy_GBps``: at which each of the two
+    Ethernet subsystems of a link moves a message between L1 and the wire; it is seen when all of it has reached the far
+    L1. null: they take no time. ``copy_bytes``: that one stores; more is moved piece by piece, while the wire carries
+    the rest.
     """
 
     cores: tuple[Coordinate, ...]
     l1_KiB: PositiveInt
     kernel_base: Annotated[int, Meta(ge=4096, multiple_of=4096)]
-    queues: Annotated[int, Meta(ge=1, le=2)]
     accept_ahead: PositiveInt
     copy_GBps: Annotated[float, Meta(gt=0, le=1e6)] | None
     copy_bytes: PositiveInt
@@ -153,8 +151,7 @@ class FabricParams(Section, frozen=True):
     """The fabric of data movers. ``payload_bytes``: the default of a packet; ``most_payload_bytes``: the longest.
     ``transaction_ids``: NoC writes of a receiver channel on their way. ``copy_bytes``: of a packet, that each Ethernet
     subsystem stores. ``mux_visit_ns``: of a mux, for a packet. ``one_server``: one processor serves all channels of a
-    router; else each has one. ``coupled_multicast``: a packet is written here when it can be forwarded. ``revisions``:
-    the last one is the default.
+    router; else each has one. ``revisions``: the last one is the default.
     """
 
     payload_bytes: PositiveInt
@@ -163,7 +160,6 @@ class FabricParams(Section, frozen=True):
     copy_bytes: PositiveInt
     mux_visit_ns: Ns
     one_server: bool
-    coupled_multicast: bool
     costs: RouterCosts
     revisions: dict[str, RevisionParams]
 
@@ -185,14 +181,6 @@ class LaunchParams(Section, frozen=True):
     start_skew_ns: dict[str, Ns]
 
 
-class Order(Enum):
-    """Of the destinations of an all-to-all."""
-
-    NEAREST = "nearest"
-    FARTHEST = "farthest"
-    ALTERNATE = "alternate"
-
-
 class CclParams(Section, frozen=True):
     """The operations on the fabric. ``launch_ns``: from a call until its kernels begin; ``skew_ns``: how much later the
     other chips do than chip 0, in benches of one call. ``page_ns``: what a worker spends on each page that it sends or
@@ -201,7 +189,6 @@ class CclParams(Section, frozen=True):
     ``chunks_per_sync``: packets of a relay between increments of its semaphore. ``direct_bytes``: up to which a
     reduce-scatter on a ring is direct. ``copier_bytes``: from which on, of a link, a worker of its own copies a chip's
     own slice; null: never. ``has_barrier``: all chips of a link's line or ring begin together.
-    ``all_to_all_order``: of destinations.
     """
 
     launch_ns: Ns
@@ -216,7 +203,6 @@ class CclParams(Section, frozen=True):
     direct_bytes: Annotated[int, Meta(ge=0)]
     copier_bytes: Annotated[int, Meta(ge=0)] | None
     has_barrier: bool
-    all_to_all_order: Order
 
     def chunks_per_sync(self, is_ring: bool) -> int:
         """Of a relay of a long message."""

@@ -1,8 +1,8 @@
 """The op log of a chip of tiles, and the bytes that a race search compares."""
 
 import hashlib
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Callable, Iterable
+from functools import partial
 
 from sipsim.chips.tensix.memory import PAGE_BYTES, TileMemory
 from sipsim.chips.tensix.noc import Core
@@ -58,14 +58,6 @@ class TileLog:
         self._oplog.append(kind, start_ps, self._engine.now_ps, core.x, core.y, *fields)
 
 
-class Declared(NamedTuple):
-    """A range of a tile's memory."""
-
-    memory: TileMemory
-    address: int
-    nbytes: int
-
-
 class Results:
     """The bytes of tiles that a host script has declared as its results, by name: what a race search compares.
 
@@ -75,7 +67,7 @@ class Results:
     """
 
     def __init__(self) -> None:
-        self._declared: dict[str, Declared] = {}
+        self._declared: dict[str, Callable[[], bytes]] = {}
         self._left_out: dict[Core, set[range]] = {}
 
     def declare(self, name: str, core: Core, memory: TileMemory, address: int, nbytes: int) -> None:
@@ -89,7 +81,7 @@ class Results:
         name = name or f"{nbytes} B at 0x{address:x} of {core}"
         if name in self._declared:
             raise KernelMisuse(f"a result is called {name!r} already; give each a name of its own")
-        self._declared[name] = Declared(memory, address, nbytes)
+        self._declared[name] = partial(memory.read, address, nbytes)
 
     def leave_out(self, core: Core, addresses: range) -> None:
         """Addresses of a tile whose bytes do not count where nothing is declared."""
@@ -100,7 +92,7 @@ class Results:
         together, their tile and the first address that counts.
         """
         if self._declared:
-            return {name: _sha256([each.memory.read(*each[1:])]) for name, each in sorted(self._declared.items())}
+            return {name: _sha256([read()]) for name, read in sorted(self._declared.items())}
         parts: dict[str, list[bytes]] = {}
         for name, core, memory, first in others:
             found = parts.setdefault(name, [])

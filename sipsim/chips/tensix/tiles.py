@@ -37,11 +37,10 @@ class Tiles:
         self._plan = plan
         self._graph = graph
         self._fabric = fabric
-        self._engine = engine
-        self._log = log
-        self._jitter = jitter
+        self.engine = engine
+        self.log = log
+        self.jitter = jitter
         self._memories: dict[Core, TileMemory] = {}
-        self._arrivals_ps: dict[int, int] = {}
         noc = plan.params.noc
         self.packet_bytes = noc.flit_bytes * noc.packet_flits
 
@@ -79,18 +78,18 @@ class Tiles:
         memory.check(to, nbytes)
         route = self._graph.carrying(by.noc, by.core, core)
         by.writes += 1
-        start_ps = self._engine.now_ps
+        start_ps = self.engine.now_ps
         by.flushed_ps = max(by.flushed_ps, start_ps) + route.edges[0].drain_ps(nbytes)
         if write_id is not None:
             by.unsent[write_id] += 1
-            self._engine.at(by.flushed_ps, lambda: _has_left(by, write_id))
+            self.engine.at(by.flushed_ps, lambda: _has_left(by, write_id))
 
         def arrive(_head_ps: int, _tail_ps: int) -> None:
-            memory.write(to, data, self._engine.now_ps, by.name)
-            self._log.noc_write(start_ps, by.core, core, to, data)
+            memory.write(to, data, self.engine.now_ps, by.name)
+            self.log.noc_write(start_ps, by.core, core, to, data)
             by.writes -= 1
             by.acked_ps = max(
-                by.acked_ps, self._engine.now_ps + self._graph.word_ps(by.noc, core, by.core, REQUEST_BYTES)
+                by.acked_ps, self.engine.now_ps + self._graph.word_ps(by.noc, core, by.core, REQUEST_BYTES)
             )
             _tell(by)
 
@@ -100,12 +99,12 @@ class Tiles:
         """An atomic increment of a word. It arrives behind all writes to that tile that came before it."""
         memory = self.memory(core)
         memory.check(address, ATOMIC_BYTES)
-        start_ps = self._engine.now_ps
+        start_ps = self.engine.now_ps
 
         def arrive(_head_ps: int, _tail_ps: int) -> None:
             value = (memory.word(address) + by_how_much) % 2**32
-            memory.write(address, value.to_bytes(ATOMIC_BYTES, "little"), self._engine.now_ps, by.name)
-            self._log.noc_increment(start_ps, by.core, core, address, value)
+            memory.write(address, value.to_bytes(ATOMIC_BYTES, "little"), self.engine.now_ps, by.name)
+            self.log.noc_increment(start_ps, by.core, core, address, value)
 
         self._start(by.noc, by.core, core, self._graph.between(by.noc, by.core, core), ATOMIC_BYTES, arrive)
 
@@ -115,14 +114,14 @@ class Tiles:
         memory.check(address, nbytes)
         by.memory.check(to, nbytes)
         by.reads += 1
-        start_ps = self._engine.now_ps
+        start_ps = self.engine.now_ps
 
         def serve(_head_ps: int, _tail_ps: int) -> None:
             data = memory.read(address, nbytes)
 
             def arrive(_head_ps: int, _tail_ps: int) -> None:
-                by.memory.write(to, data, self._engine.now_ps, by.name)
-                self._log.noc_read(start_ps, core, by.core, to, data)
+                by.memory.write(to, data, self.engine.now_ps, by.name)
+                self.log.noc_read(start_ps, core, by.core, to, data)
                 by.reads -= 1
                 _tell(by)
 
@@ -136,8 +135,8 @@ class Tiles:
         self, noc: int, src: Core, dst: Core, route: Route, nbytes: int, done: Done, source: Hashable = None
     ) -> None:
         """``source``: what sends in order; without, the tile's NIU."""
-        jitter = self._jitter
-        delay_ps = 0 if jitter is None else jitter.noc_delay_ps(noc, src, dst, self._engine.now_ps)
+        jitter = self.jitter
+        delay_ps = 0 if jitter is None else jitter.noc_delay_ps(noc, src, dst, self.engine.now_ps)
         self._carry(source or (noc, src), route, nbytes, done, delay_ps)
 
     def deliver(
@@ -150,28 +149,20 @@ class Tiles:
         memory = self.memory(core)
         memory.check(to, len(data))
         noc = self._graph.nearer(src, core)
-        if self._jitter is not None:
-            delay_ps = self._jitter.noc_delay_ps(noc, src, core, self._engine.now_ps, delay_ps)
-        start_ps = self._engine.now_ps + delay_ps
+        if self.jitter is not None:
+            delay_ps = self.jitter.noc_delay_ps(noc, src, core, self.engine.now_ps, delay_ps)
+        start_ps = self.engine.now_ps + delay_ps
 
         def arrive(_head_ps: int, _tail_ps: int) -> None:
-            memory.write(to, data, self._engine.now_ps, by)
-            self._log.noc_write(start_ps, src, core, to, data)
-            arrived(self._engine.now_ps + self._graph.word_ps(noc, core, src, REQUEST_BYTES))
+            memory.write(to, data, self.engine.now_ps, by)
+            self.log.noc_write(start_ps, src, core, to, data)
+            arrived(self.engine.now_ps + self._graph.word_ps(noc, core, src, REQUEST_BYTES))
 
         self._carry((noc, src), self._graph.carrying(noc, src, core), len(data), arrive, delay_ps)
 
     def _carry(self, source: Hashable, route: Route, nbytes: int, done: Done, delay_ps: int) -> None:
-        if self._plan.params.noc.is_shared:
-            train = self._fabric.train(source, in_flight=TRANSACTION_IDS)
-            self._fabric.start(train, route, nbytes, done, None, delay_ps)
-            return
-        start_ps = self._engine.now_ps + delay_ps
-        head_ps = start_ps + route.head_ps()
-        # What one tile sends to another keeps its order.
-        tail_ps = max(start_ps + route.latency_ps(nbytes), self._arrivals_ps.get(id(route), 0))
-        self._arrivals_ps[id(route)] = tail_ps
-        self._engine.at(tail_ps, lambda: done(head_ps, tail_ps))
+        train = self._fabric.train(source, in_flight=TRANSACTION_IDS)
+        self._fabric.start(train, route, nbytes, done, None, delay_ps)
 
     def deliver_increment(
         self, src: Core, core: Core, address: int, by_how_much: int, delay_ps: int, is_behind_writes: bool = False
@@ -184,15 +175,15 @@ class Tiles:
 
         def arrive(_head_ps: int = 0, _tail_ps: int = 0) -> None:
             value = (memory.word(address) + by_how_much) % 2**32
-            memory.write(address, value.to_bytes(ATOMIC_BYTES, "little"), self._engine.now_ps, "a router")
-            self._log.noc_increment(self._engine.now_ps, src, core, address, value)
+            memory.write(address, value.to_bytes(ATOMIC_BYTES, "little"), self.engine.now_ps, "a router")
+            self.log.noc_increment(self.engine.now_ps, src, core, address, value)
 
         if not is_behind_writes:
             self.tell(src, core, delay_ps, arrive)
             return
         noc = self._graph.nearer(src, core)
-        if self._jitter is not None:
-            delay_ps = self._jitter.noc_delay_ps(noc, src, core, self._engine.now_ps, delay_ps)
+        if self.jitter is not None:
+            delay_ps = self.jitter.noc_delay_ps(noc, src, core, self.engine.now_ps, delay_ps)
         self._carry((noc, src), self._graph.carrying(noc, src, core), ATOMIC_BYTES, arrive, delay_ps)
 
     def tell(self, src: Core, core: Core, delay_ps: int, told: Callable[[], None]) -> None:
@@ -200,10 +191,10 @@ class Tiles:
         whose way is shorter, without traffic.
         """
         noc = self._graph.nearer(src, core)
-        if self._jitter is not None:
-            delay_ps = self._jitter.noc_delay_ps(noc, src, core, self._engine.now_ps, delay_ps)
+        if self.jitter is not None:
+            delay_ps = self.jitter.noc_delay_ps(noc, src, core, self.engine.now_ps, delay_ps)
         way_ps = self._graph.word_ps(noc, src, core, ATOMIC_BYTES)
-        self._engine.at(self._engine.now_ps + delay_ps + way_ps, told)
+        self.engine.at(self.engine.now_ps + delay_ps + way_ps, told)
 
     def _nbytes(self, kind: Kind) -> int:
         params = self._plan.params

@@ -137,14 +137,6 @@ class Retransmitter:
             crossings.append(self._packet(begin_ps, start_ps + span_ps * passed_bytes // total_bytes, nbytes))
         return _joined(crossings)
 
-    def next_start_ps(self, start_ps: Ps) -> Ps:
-        """When a packet that is ready at ``start_ps`` is sent for the first time, if it is the next one."""
-        for epoch in range(bisect_right(self._downs, start_ps), len(self._clocks)):
-            begin_ps = max(start_ps, self._clocks[epoch].free_ps)
-            if begin_ps < self._downs[epoch]:
-                break
-        return begin_ps
-
     def used(self, link: str) -> tuple[OutageUse, ...]:
         """What each outage of ``link`` has cost so far."""
         return tuple(

@@ -8,12 +8,11 @@ from pathlib import Path
 from sipsim.chips.ahbm.costs.prices import Machine, Ps
 from sipsim.chips.ahbm.history import History, read_histories
 from sipsim.chips.ahbm.plan import Plan
-from sipsim.chips.api.chip import MeasuredRow
 from sipsim.insight.explain import what_if
 from sipsim.insight.explain.costs import Costs, rest_name
 from sipsim.insight.explain.graph import Graph, Key
 from sipsim.insight.explain.work import CREDIT, KERNEL, MESSAGE, PHASE, RECV, Calls, is_control, is_end, work_of
-from sipsim.records.explanation import Explanation, Part, PhaseTime, Step, WhatIf
+from sipsim.records.explanation import Explanation, MeasuredRow, Part, PhaseTime, Step, WhatIf
 from sipsim.records.recorder import Span
 from sipsim.records.report import TL_WORDS
 

@@ -101,9 +101,6 @@ OPTIONS: dict[str, list[Case]] = {
         ("all_gather", "f32", [8, 64], 0, "dram", {}),
         ("all_gather", "i32", [3, 16, 32], 1, "l1", {}),
     ],
-    "orders": [
-        ("all_to_all", "bf16", [256, 32], 0, "dram", {"order": order}) for order in ("nearest", "farthest", "alternate")
-    ],
     "a worker that copies": [
         (op, "f32", [256, 32], 0, "dram", {"num_workers_per_link": 2}) for op in ("all_gather", "all_to_all")
     ],
@@ -160,8 +157,6 @@ MISTAKES: dict[str, tuple[Case, str]] = {
     "rows": (("all_gather", "f32", [4, 30], 1, "dram", {}), "its rows are pages"),
     "slices": (("reduce_scatter", "f32", [4, 30], 0, "dram", {}), "are not 3 equal slices"),
     "memory": (("all_gather", "f32", [4, 30], 0, "hbm", {}), "give one of dram, l1"),
-    "order": (("all_to_all", "f32", [3, 30], 0, "dram", {"order": "random"}), "order='random': give one of "),
-    "empty order": (("all_to_all", "f32", [3, 30], 0, "dram", {"order": ""}), "order='': give one of nearest, "),
     "chunks": (("reduce_scatter", "f32", [3, 30], 0, "dram", {"chunks_per_sync": 0}), "1 or more"),
     "chunks of a line": (("all_gather", "f32", [3, 30], 0, "dram", {"chunks_per_sync": "2"}), "chunks_per_sync='2': "),
     "long rows": (
@@ -240,7 +235,6 @@ def test_a_chip_that_makes_fewer_calls_is_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("setting", "line"),
     [
-        ("ccl.all_to_all_order=any", "ccl.all_to_all_order = 'any': must be one of: nearest, farthest, alternate"),
         (
             "fabric.revisions.2025-03.avoidance=any",
             "2025-03.avoidance = 'any': must be one of: none, dateline, bubble",

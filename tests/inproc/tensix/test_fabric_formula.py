@@ -12,12 +12,12 @@ from arithmetic_fabric import WORMHOLE, Formula
 from launcher.bench.base import BENCHES
 from launcher.bench.benches.fabric import FabricCase, LatencyCase
 from launcher.bench.machine import Machine
-from sipsim.chips.tensix.chip import Wormhole
+from sipsim.chips.api.chip import CHIPS
 from sipsim.chips.tensix.params import ChipParams
 
 NEAR = 0.03
 LINE, PAYLOAD = "2025-11", 2816
-PARAMS = msgspec.convert(Wormhole().params_of({}), ChipParams)
+PARAMS = msgspec.convert(CHIPS.get("wormhole").params_of({}), ChipParams)
 COSTS, FABRIC = PARAMS.fabric.costs, PARAMS.fabric
 CHANNELS = 3
 """Of a router on a line: workers, receiver, pass-through."""

@@ -11,7 +11,7 @@ from runs import Run, run
 from sipsim.chips.tensix.fabric.channels import ReceiverChannel, SenderChannel
 from sipsim.chips.tensix.fabric.fabric import Places
 from sipsim.chips.tensix.fabric.packet import Hop, Way
-from sipsim.chips.tensix.fabric.router import RouterMachine
+from sipsim.chips.tensix.fabric.router import Router
 
 BUBBLE, DATELINE = "2025-11", "2025-03"
 NO_DATELINE = ("--set", "system.chip_params.fabric.revisions.2025-03.avoidance=none")
@@ -129,12 +129,12 @@ def test_a_ring_whose_avoidance_is_broken_deadlocks(
 
 
 def credit_given_twice(patch: pytest.MonkeyPatch) -> None:
-    send = RouterMachine.send_credits
+    send = Router.send_credits
 
-    def twice(self: RouterMachine, vc: int, completed: Any, acked: Any, at_ps: int) -> None:
+    def twice(self: Router, vc: int, completed: Any, acked: Any, at_ps: int) -> None:
         send(self, vc, [2 * each for each in completed], acked, at_ps)
 
-    patch.setattr(RouterMachine, "send_credits", twice)
+    patch.setattr(Router, "send_credits", twice)
 
 
 def forwarded_without_a_local_write(patch: pytest.MonkeyPatch) -> None:
@@ -183,15 +183,15 @@ def test_a_completion_before_the_write_is_seen(monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_lost_credit_is_named_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """The last completion of a chip that was asked for one says nothing."""
-    send, sent = RouterMachine.send_credits, []
+    send, sent = Router.send_credits, []
 
-    def lose_one(self: RouterMachine, vc: int, completed: Any, acked: Any, at_ps: int) -> None:
+    def lose_one(self: Router, vc: int, completed: Any, acked: Any, at_ps: int) -> None:
         sent.append(completed)
         if len(sent) == 5:
             return
         send(self, vc, completed, acked, at_ps)
 
-    monkeypatch.setattr(RouterMachine, "send_credits", lose_one)
+    monkeypatch.setattr(Router, "send_credits", lose_one)
     done = run_ring(3, 1, 6, DATELINE)
     assert done.document["status"] == "ok", done.document["error"]
     lines = left(done)

@@ -6,7 +6,7 @@ import pytest
 from fabric_runs import flags, left
 from runs import Run, run, script_file
 
-from sipsim.chips.tensix.fabric.channels import FarReceiver, Ring, SenderChannel
+from sipsim.chips.tensix.fabric.channels import Ring, SenderChannel, SlotCredits
 from sipsim.chips.tensix.fabric.router import unsettled
 
 SCRIPT = """
@@ -73,7 +73,7 @@ def test_a_mux_does_not_mind_what_was_in_its_memory(tmp_path: Path) -> None:
 
 def test_slots_that_a_mux_has_not_told_free_are_told() -> None:
     ring = Ring(0, 8, 64)
-    channel = SenderChannel("a mux channel 0", 0, ring, FarReceiver("a router", ring), 1)
+    channel = SenderChannel("a mux channel 0", 0, ring, SlotCredits("a router", ring), 1)
     channel.written = channel.sent = 5
     channel.freed = 4
     assert [*unsettled([], [channel])] == ["a mux channel 0 has sent 5 packets, and 4 of their slots were told free"]

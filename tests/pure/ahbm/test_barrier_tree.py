@@ -3,7 +3,7 @@
 import pytest
 from hardware import config, system_of
 
-from sipsim.chips.api.run_plan import BarrierTree
+from sipsim.chips.ahbm.barrier_tree import BarrierTree
 
 
 def tree_of(topology: str, count: int, egress_ps: list[int]) -> BarrierTree:

@@ -210,15 +210,3 @@ def test_order_bytes_and_rate(
     for (_, _, one), (_, _, other) in pairwise(found):
         assert one.end_ps <= other.end_ps
         assert one.start_ps <= other.start_ps
-
-
-@given(FRAMES, GAPS)
-def test_the_next_start_is_that_of_the_next_packet(
-    frames: list[tuple[int, list[int]]], gaps: list[tuple[int, int]]
-) -> None:
-    of, free_ps = link(*outages_of(gaps)), 0
-    for gap_ps, packets in frames:
-        told_ps = of.next_start_ps(free_ps + gap_ps)
-        found = of.schedule(free_ps + gap_ps, free_ps + gap_ps + sum(packets) * BYTE_PS, packets)
-        assert told_ps == found.first_ps
-        free_ps += gap_ps + sum(packets) * BYTE_PS

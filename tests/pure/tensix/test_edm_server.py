@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sipsim.chips.tensix.edm.data_mover import DataMover, MoverConfig
+from sipsim.chips.tensix.edm.data_mover import DataMover
 from sipsim.chips.tensix.edm.layout import SEMAPHORE_STRIDE, ChannelSpec, contract, layout
 from sipsim.chips.tensix.noc import Core
+from sipsim.chips.tensix.params import DataMoverParams
 from sipsim.core.errors import KernelMisuse
 
 BASE, END = 110592, 2**18
@@ -74,8 +75,8 @@ def test_the_loop_passes_channels_in_turn(position: int, marked: set[int], numbe
     df: Any = SimpleNamespace(
         core=Core(9, 0), ack_address=0x1A200, sync_address=lambda n: 0x1A000 + 16 * n, look_in_vain=looked.append
     )
-    config = MoverConfig(layout(BASE, END, 4, 16, True), (spec(),) * 4, 40.0, 6.0)
-    mover = DataMover(config, df)
+    visits = DataMoverParams(sender_visit_ns=40.0, receiver_visit_ns=6.0)
+    mover = DataMover(layout(BASE, END, 4, 16, True), (spec(),) * 4, visits, df)
     mover._position, mover._marked = position, marked
     assert mover._next() == number
     assert looked == ([passed] if passed else [])

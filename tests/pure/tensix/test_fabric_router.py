@@ -1,73 +1,111 @@
-"""The router with a machine that notes what it is told: order and times of visits by hand, and their events."""
+"""The router with a link and a NoC that note what they are told: times of visits by hand, and their events."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
-from sipsim.chips.tensix.fabric.channels import Downstream, FarReceiver, Handled, ReceiverChannel, Ring, SenderChannel
-from sipsim.chips.tensix.fabric.packet import Hop, Way
-from sipsim.chips.tensix.fabric.router import Arrived, Router, in_turn
-from sipsim.chips.tensix.params import RouterCosts
+from sipsim.chips.api.chip import CHIPS
+from sipsim.chips.config import load
+from sipsim.chips.tensix.chip import TensixKind
+from sipsim.chips.tensix.fabric.channels import ReceiverChannel, Ring, SenderChannel, SlotCredits
+from sipsim.chips.tensix.fabric.layout import Layout, Shape
+from sipsim.chips.tensix.fabric.packet import LONG_BYTES, Route, Way, pack, write_to
+from sipsim.chips.tensix.fabric.router import CREDITS, Costs, FabricProtocol, Router, in_turn
+from sipsim.chips.tensix.memory import TileMemory
+from sipsim.chips.tensix.noc import Core
+from sipsim.chips.tensix.params import ChipParams, RouterCosts
+from sipsim.config.load import parse_set
 from sipsim.core.engine import Engine
 from sipsim.core.errors import InvariantViolation
 
 LOOK, ROUND = 10_000, 120_000
 COSTS = RouterCosts(round_ns=120, look_ns=10, send_ns=20, sent_ns=30, credit_ns=45, forward_ns=35,
                     further_ns=40, completion_ns=25, ack_ns=100)  # fmt: skip
-LOCAL, ONWARD, BOTH = (True, ()), (False, (Way.E,)), (True, (Way.E,))
+LOCAL, ONWARD, BOTH = Way.W, Way.E, Way.W | Way.E
+"""What a packet that has come from the west has in its route: write here, forward, or both."""
 WIRE = 300_000
+NOBODY = (0,) * 6
 
 
 class Notes:
-    """A machine on which a packet takes the wire for ``WIRE``, and writes are acknowledged when the test says so."""
+    """A link on which a packet takes the wire for ``WIRE``, and a NoC whose writes arrive when the test says so."""
 
-    def __init__(self, engine: Engine, hops: Sequence[tuple[bool, tuple[Way, ...]]] = ()) -> None:
+    def __init__(self, core: Core, engine: Engine) -> None:
+        self.core = core
         self.engine = engine
         self.told: list[tuple[Any, ...]] = []
-        self.handled: list[Handled] = []
-        self._hops = [Hop(is_local, ways, b"") for is_local, ways in hops]
+        self.arrivals: dict[int, list[Callable[[int], None]]] = {}
+        self._memories: dict[Core, TileMemory] = {}
         self._free_ps = 0
 
-    def wire_free_ps(self, now_ps: int) -> int:
+    def memory(self, core: Core) -> TileMemory:
+        return self._memories.setdefault(core, TileMemory(f"tile {core}", 2**16))
+
+    def all_started_ps(self, now_ps: int) -> int:
         return max(now_ps, self._free_ps)
 
-    def send_packet(self, channel: SenderChannel, at_ps: int) -> None:
+    def send_at(self, at_ps: int, _address: int, data: bytes, _stored_bytes: int) -> None:
         self._free_ps = at_ps + WIRE
-        self.told.append(("packet", channel.number, at_ps))
+        self.told.append(("packet", data[4], at_ps))
 
-    def send_credits(self, vc: int, completed: Sequence[int], acked: Sequence[int], at_ps: int) -> None:
-        self.told.append(("credits", sum(completed), sum(acked), at_ps))
+    def send_between(self, at_ps: int, _address: int, data: bytes) -> None:
+        _, _, *counts = CREDITS.unpack(data)
+        self.told.append(("credits", sum(counts[:6]), sum(counts[6:]), at_ps))
 
-    def look_into(self, channel: ReceiverChannel, number: int) -> Arrived:
-        return Arrived(self._hops[number], 0)
+    def deliver(self, _src: Core, _core: Core, _to: int, data: bytes, _by: str, delay_ps: int, arrived: Any) -> None:
+        number = data[-1]
+        self.arrivals.setdefault(number, []).append(arrived)
+        self.told.append(("write", number, self.engine.now_ps + delay_ps))
 
-    def pass_on(self, channel: ReceiverChannel, arrived: Arrived, handled: Handled, at_ps: int, further_ps: int) -> int:
-        handled.writes = len(arrived.hop.ways) + arrived.hop.is_local
-        self.handled.append(handled)
-        self.told.append(("pass on", arrived.hop.is_local, len(arrived.hop.ways), at_ps))
-        return at_ps + (handled.writes - 1) * further_ps
+    def passed_on(self) -> set[int]:
+        return {each[1] for each in self.told if each[0] == "write"}
 
-    def acknowledge(self, router: Router, number: int) -> None:
-        self.handled[number].writes = 0
-        self.handled[number].left_ps = self.engine.now_ps
-        router.wake()
+    def acknowledge(self, number: int) -> None:
+        for arrived in self.arrivals.pop(number):
+            arrived(self.engine.now_ps)
+
+
+def resolved_chip() -> ChipParams:
+    """The parameters of a wormhole."""
+    kind = CHIPS.get("wormhole")
+    assert isinstance(kind, TensixKind)
+    return kind.params(load(overrides=[parse_set("system.chip=wormhole")]))
+
+
+def layout_of(slots: int) -> Layout:
+    """Two sender channels of so many slots, and a receiver of eight."""
+    return Layout(0, Shape((slots, slots), (8,), 16, LONG_BYTES, 0))
 
 
 def made(
-    hops: Sequence[tuple[bool, tuple[Way, ...]]] = (), needed: int = 1, is_acked: bool = False, transaction_ids: int = 4
+    hops: Sequence[Way] = (), needs_bubble: bool = False, is_acked: bool = False, transaction_ids: int = 4
 ) -> tuple[Router, Notes]:
-    """Two sender channels of four slots, a receiver with one way on, into a channel of two slots."""
+    """Sender channels of four slots, a receiver with one way on, into a channel of two slots. Packets lie in the
+    receiver's slots, and it has heard of none.
+    """
+    fabric = replace(resolved_chip().fabric, transaction_ids=transaction_ids)
+    protocol = FabricProtocol(b"", is_acked, needs_bubble, fabric, Costs.of(COSTS))
     engine = Engine()
-    far = FarReceiver("far", Ring(0, 4, 64))
-    senders = [SenderChannel(f"sender {number}", number, Ring(0, 4, 64), far, needed) for number in (0, 1)]
-    receiver = ReceiverChannel("receiver", 0, Ring(0, 8, 64))
-    receiver.downstream[Way.E] = Downstream(SenderChannel("onward", 1, Ring(0, 2, 64), far, 1))
-    router = Router("router", Way.W, senders, [receiver], [far], COSTS, is_acked, transaction_ids, True, True, engine)
-    notes = Notes(engine, hops)
-    router.machine = notes
+    notes: Any = Notes(Core(9, 0), engine)
+    beyond: Any = Notes(Core(7, 0), engine)
+    for number, hop in enumerate(hops):
+        header = pack(Route((hop,), Way.E, None), write_to(Core(1, 1), 0x1000), 1, is_short=False)
+        address = layout_of(4).receiver(0).address(number)
+        notes.memory(notes.core).write(address, header + bytes([number]), 0, "a test")
+    fars = [SlotCredits("far", Ring(0, 4, 64))]
+    router = Router("router", Way.W, layout_of(4), fars, protocol, notes, notes)
+    onward = Router("onward", Way.E, layout_of(2), fars, protocol, beyond, beyond)
+    router.join(router.receivers[0], onward, onward.senders[1])
     router.is_open = True
     return router, notes
+
+
+def come(router: Router) -> None:
+    """A packet has come over the link; it lies in its slot."""
+    router.receivers[0].arrived += 1
+    router.wake()
 
 
 def run_to(notes: Notes, time_ps: int) -> None:
@@ -100,7 +138,7 @@ def test_the_wire_is_waited_for() -> None:
 
 def test_the_order_of_the_loop_with_two_virtual_channels() -> None:
     """Source: fabric_erisc_router.cpp: worker, receiver 0, sender 1, receiver 1, sender 2."""
-    fars = [FarReceiver(f"far {vc}", Ring(0, 4, 16)) for vc in range(2)]
+    fars = [SlotCredits(f"far {vc}", Ring(0, 4, 16)) for vc in range(2)]
     senders = [SenderChannel(f"sender {number}", number, Ring(0, 4, 16), fars[number // 2], 1) for number in range(3)]
     receivers = [ReceiverChannel(f"receiver {vc}", vc, Ring(0, 4, 16)) for vc in range(2)]
     names = [channel.name for channel in in_turn(senders, receivers)]
@@ -108,7 +146,7 @@ def test_the_order_of_the_loop_with_two_virtual_channels() -> None:
 
 
 def test_channels_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Notes, "wire_free_ps", lambda _self, now_ps: now_ps)
+    monkeypatch.setattr(Notes, "all_started_ps", lambda _self, now_ps: now_ps)
     router, notes = made()
     for channel in router.senders * 2:
         router.packet_written(channel)
@@ -116,14 +154,14 @@ def test_channels_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [number for _, number, _ in notes.told] == [0, 1, 0, 1]
 
 
-@pytest.mark.parametrize(("needed", "sent"), [(1, 4), (2, 3)])
-def test_a_bubble_leaves_a_slot_free(needed: int, sent: int) -> None:
-    router, notes = made(needed=needed)
+@pytest.mark.parametrize(("needs_bubble", "sent"), [(False, 4), (True, 3)])
+def test_a_bubble_leaves_a_slot_free(needs_bubble: bool, sent: int) -> None:
+    router, notes = made(needs_bubble=needs_bubble)
     for _ in range(4):
         router.packet_written(router.senders[0])
     run_to(notes, 10**9)
     assert len(notes.told) == sent
-    router.credits_arrived(0, (1, 0, 0, 0, 0, 0), (0,) * 6)
+    router.credits_arrived(0, (1, 0, 0, 0, 0, 0), NOBODY)
     run_to(notes, 2 * 10**9)
     assert len(notes.told) == 4, "a completion makes room"
 
@@ -135,7 +173,7 @@ def test_a_slot_is_told_free_by_a_completion_or_by_an_ack() -> None:
         router.senders[0].tell_free = lambda count, at_ps, notes=notes: notes.told.append(("free", count, at_ps))  # type: ignore[misc]
         router.packet_written(router.senders[0])
         run_to(notes, 10**6)
-        router.credits_arrived(0, (0,) * 6, (1, 0, 0, 0, 0, 0))
+        router.credits_arrived(0, NOBODY, (1, 0, 0, 0, 0, 0))
         run_to(notes, 2 * 10**6)
         freed[is_acked] = [each for each in notes.told if each[0] == "free"]
         assert router.senders[0].far.free == 3, "an ack gives no slot of the far end back"
@@ -146,76 +184,76 @@ def test_a_slot_is_told_free_by_a_completion_or_by_an_ack() -> None:
 def test_more_completions_than_packets_are_an_error() -> None:
     router, _ = made()
     with pytest.raises(InvariantViolation, match="1 of 0 packets that were sent to far are told as completed"):
-        router.credits_arrived(0, (1, 0, 0, 0, 0, 0), (0,) * 6)
+        router.credits_arrived(0, (1, 0, 0, 0, 0, 0), NOBODY)
 
 
 @pytest.mark.parametrize(("hop", "commands"), [(LOCAL, 1), (ONWARD, 1), (BOTH, 2)])
-def test_a_packet_that_has_come_by_hand(hop: tuple[bool, tuple[Way, ...]], commands: int) -> None:
+def test_a_packet_that_has_come_by_hand(hop: Way, commands: int) -> None:
     """It is passed on, and completed by a later visit, when its writes have left."""
     router, notes = made([hop])
-    notes.engine.at(0, lambda: router.packet_arrived(0))
+    notes.engine.at(0, lambda: come(router))
     run_to(notes, 10**6)
     passed_ps = 2 * LOOK + 35_000
-    assert notes.told == [("pass on", hop[0], len(hop[1]), passed_ps)]
-    notes.engine.at(10**6, lambda: notes.acknowledge(router, 0))
+    assert notes.told == [("write", 0, passed_ps + 40_000 * number) for number in range(commands)]
+    notes.engine.at(10**6, lambda: notes.acknowledge(0))
     run_to(notes, 10**9)
     end_ps = passed_ps + (commands - 1) * 40_000
     begin_ps = end_ps + 2 * LOOK + ROUND
     while begin_ps < 10**6:
         begin_ps += ROUND + 3 * LOOK
-    assert notes.told[1:] == [("credits", 1, 0, begin_ps + LOOK + 25_000)]
+    assert notes.told[commands:] == [("credits", 1, 0, begin_ps + LOOK + 25_000)]
     assert notes.engine.events == 4
 
 
 def test_a_first_level_ack_goes_out_before_the_packet_is_passed_on() -> None:
     router, notes = made([LOCAL], is_acked=True)
-    router.packet_arrived(0)
+    come(router)
     run_to(notes, 10**6)
-    assert notes.told == [("credits", 0, 1, 2 * LOOK + 100_000), ("pass on", True, 0, 2 * LOOK + 100_000 + 35_000)]
+    assert notes.told == [("credits", 0, 1, 2 * LOOK + 100_000), ("write", 0, 2 * LOOK + 100_000 + 35_000)]
 
 
 def test_an_acked_packet_waits_without_room_and_is_acked_all_the_same() -> None:
     router, notes = made([ONWARD] * 3, is_acked=True)
     for _ in range(3):
-        router.packet_arrived(0)
+        come(router)
     run_to(notes, 10**8)
     assert sum(each[2] for each in notes.told if each[0] == "credits") == 3
-    assert sum(each[0] == "pass on" for each in notes.told) == 2, "two slots are there"
+    assert len(notes.passed_on()) == 2, "two slots are there"
 
 
 def test_a_multicast_waits_for_room_with_its_local_write() -> None:
     router, notes = made([BOTH] * 3)
     for _ in range(3):
-        router.packet_arrived(0)
+        come(router)
     run_to(notes, 10**8)
-    assert len(notes.told) == 2
-    router.receivers[0].downstream[Way.E].freed += 1
+    assert notes.passed_on() == {0, 1}
+    router.receivers[0].downstream[Way.E].returned += 1
     router.wake()
     run_to(notes, 2 * 10**8)
-    assert len(notes.told) == 3
+    assert notes.passed_on() == {0, 1, 2}
 
 
 @pytest.mark.parametrize("transaction_ids", [1, 3])
 def test_so_many_packets_are_passed_on_as_there_are_transaction_ids(transaction_ids: int) -> None:
     router, notes = made([LOCAL] * 5, transaction_ids=transaction_ids)
     for _ in range(5):
-        router.packet_arrived(0)
+        come(router)
     run_to(notes, 10**8)
     assert len(notes.told) == transaction_ids
-    notes.acknowledge(router, 0)
+    notes.acknowledge(0)
     run_to(notes, 2 * 10**8)
-    assert sum(each[0] == "pass on" for each in notes.told) == transaction_ids + 1
+    assert len(notes.passed_on()) == transaction_ids + 1
 
 
 def test_slots_are_completed_in_order() -> None:
     router, notes = made([LOCAL] * 2)
-    router.packet_arrived(0)
-    router.packet_arrived(0)
+    come(router)
+    come(router)
     run_to(notes, 10**7)
-    notes.acknowledge(router, 1)
+    notes.acknowledge(1)
     run_to(notes, 2 * 10**7)
     assert not [each for each in notes.told if each[0] == "credits"], "the first has not left"
-    notes.acknowledge(router, 0)
+    notes.acknowledge(0)
     run_to(notes, 3 * 10**7)
     assert [each[1] for each in notes.told if each[0] == "credits"] == [2]
 

@@ -15,6 +15,8 @@ from sipsim.chips.tensix.memory import PAGE_BYTES, TileMemory
 from sipsim.chips.tensix.noc import Core, FloorPlan, NocGraph
 from sipsim.chips.tensix.params import ChipParams, EthernetParams
 from sipsim.chips.tensix.results import TileLog
+from sipsim.chips.tensix.tiles import Tiles
+from sipsim.chips.tensix.transmit_queue import TransmitQueue
 from sipsim.config.load import parse_set
 from sipsim.core.engine import Engine
 from sipsim.core.errors import ConfigError, KernelMisuse, MemoryAccessError, SourceReused
@@ -128,10 +130,12 @@ def test_dram_has_a_rate_and_a_latency() -> None:
 
 
 def transmitter_of(link: AnyLinkKind, ethernet: EthernetParams, sent: list[tuple[int, EthWrite]]) -> Transmitter:
-    engine, memory = Engine(), TileMemory("ethernet 9-0", 2**18)
-    memory.write(0, bytes(range(250)) * 10, 0, "a test")
-    log = TileLog(OpLog(), engine)
-    return Transmitter("0.E>1.W", link, (), ethernet, Core(9, 0), memory, engine, lambda *told: sent.append(told), log)
+    plan, engine = FloorPlan(resolved_chip("wormhole")[1]), Engine()
+    fabric = FlowFabric(engine, ONE_QUEUE)
+    tiles = Tiles(0, plan, NocGraph(plan.params), fabric, engine, TileLog(OpLog(), engine))
+    tiles.memory(Core(9, 0)).write(0, bytes(range(250)) * 10, 0, "a test")
+    queue = TransmitQueue(link, ethernet.accept_ahead)
+    return Transmitter("0.E>1.W", queue, ethernet, Core(9, 0), tiles, lambda *told: sent.append(told))
 
 
 def test_a_memory_has_its_bytes_and_no_others() -> None:
@@ -162,13 +166,12 @@ def test_a_range_that_is_still_read(address: int, nbytes: int, now_ps: int, is_r
 
 
 @pytest.mark.parametrize("copy_ns_per_byte", [0, 0.05, 0.2])
-@pytest.mark.parametrize("queues", [1, 2])
-def test_the_stages_of_a_message(queues: int, copy_ns_per_byte: float) -> None:
+def test_the_stages_of_a_message(copy_ns_per_byte: float) -> None:
     """Messages of 1488 B and 16 B at once: each stage takes them in order; the slowest bounds the rate."""
     link = link_of_preset(load(), "tenstorrent_100g")
     copy = {"copy_GBps": 1 / copy_ns_per_byte if copy_ns_per_byte else None}
     sent: list[tuple[int, EthWrite]] = []
-    ethernet = resolved_chip("wormhole", f"system.chip_params.ethernet.queues={queues}")[1].ethernet
+    ethernet = resolved_chip("wormhole")[1].ethernet
     transmitter = transmitter_of(link, replace(ethernet, **copy), sent)
     expected, wire, read, written = [], 0.0, 0.0, 0.0
     for nbytes in (1488, 16, 16, 1488):
@@ -184,10 +187,9 @@ def test_the_stages_of_a_message(queues: int, copy_ns_per_byte: float) -> None:
     assert transmitter.bytes_sent == 2 * (1488 + 16)
 
 
-@pytest.mark.parametrize("queues", [1, 2])
-def test_a_source_is_pinned_until_it_has_left(queues: int) -> None:
-    """With both queues in use, too, where that is not known at first. Each takes the wire for 120 ns."""
-    ethernet = resolved_chip("wormhole", f"system.chip_params.ethernet.queues={queues}")[1].ethernet
+def test_a_source_is_pinned_until_it_has_left() -> None:
+    """Each takes the wire for 120 ns."""
+    ethernet = resolved_chip("wormhole")[1].ethernet
     transmitter = transmitter_of(link_of_preset(load(), "tenstorrent_100g"), ethernet, [])
     for _ in range(2):
         transmitter.submit(0, 0, 0, 1450)
@@ -209,8 +211,8 @@ def test_a_queue_is_busy_when_its_places_are_taken() -> None:
         assert not transmitter.is_busy(0)
         transmitter.submit(0, 0, 0, 1450)
     assert transmitter.is_busy(0), "the first is on the wire, two wait"
-    assert transmitter.free_at_ps(0) == 120_000
+    assert transmitter.free_at_ps() == 120_000
     with pytest.raises(KernelMisuse, match="core 9-0: transmit queue 0 is busy; ask eth_txq_is_busy before a command"):
         transmitter.submit(0, 0, 0, 16)
-    with pytest.raises(KernelMisuse, match=r"no transmit queue 1; 0 alone is in use; set .*ethernet.queues=2"):
+    with pytest.raises(KernelMisuse, match="there is no transmit queue 1; kernels have 0 alone"):
         transmitter.submit(1, 0, 0, 16)

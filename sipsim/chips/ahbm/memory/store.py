@@ -5,19 +5,12 @@ from typing import Protocol
 
 from sipsim.chips.ahbm.address import OFFSET_BITS, Block, PhysAddr
 from sipsim.core.errors import MemoryAccessError
+from sipsim.core.paged_bytes import PagedBytes
 from sipsim.records.oplog import OpLog, record_kind, values_as_text
 
 PAGE_BYTES = 2**14
 """All of a page is filled with zeros when it is made, although a shard or a ring may be less."""
 _OFFSET_MASK = (1 << OFFSET_BITS) - 1
-
-
-class _Bank:
-    __slots__ = ("capacity", "pages")
-
-    def __init__(self, capacity: int) -> None:
-        self.capacity = capacity
-        self.pages: dict[int, bytearray] = {}
 
 
 class HostWrites(Protocol):
@@ -41,7 +34,7 @@ class MemoryStore:
         self._sip = sip
         self._capacities = capacities
         self._of_cube = of_cube
-        self._banks: dict[int, _Bank] = {}
+        self._banks: dict[int, PagedBytes] = {}
         self._first: dict[int, int] = {}
         self.listeners: list[HostWrites] = []
 
@@ -56,9 +49,7 @@ class MemoryStore:
         if start + nbytes <= PAGE_BYTES:
             data = bank.pages.get(page)
             return bytes(nbytes) if data is None else bytes(memoryview(data)[start : start + nbytes])
-        first = PAGE_BYTES - start
-        rest = (self.read(address + at, min(PAGE_BYTES, nbytes - at)) for at in range(first, nbytes, PAGE_BYTES))
-        return b"".join((self.read(address, first), *rest))
+        return bank.read(offset, nbytes)
 
     def write(self, address: int, data: bytes | memoryview) -> None:
         """Write ``data`` at a physical address.
@@ -72,15 +63,8 @@ class MemoryStore:
         content = bank.pages.get(page)
         if content is not None and start + nbytes <= PAGE_BYTES:
             content[start : start + nbytes] = data
-            return
-        done = 0
-        while done < nbytes:
-            page, start = divmod(offset + done, PAGE_BYTES)
-            part = min(PAGE_BYTES - start, nbytes - done)
-            if page not in bank.pages:
-                bank.pages[page] = bytearray(PAGE_BYTES)
-            bank.pages[page][start : start + part] = data if part == nbytes else data[done : done + part]
-            done += part
+        else:
+            bank.write(offset, data)
 
     def read_block(self, block: Block) -> bytes:
         """A copy of the bytes of a block.
@@ -152,18 +136,18 @@ class MemoryStore:
         """
         self._find(address, nbytes)
 
-    def _find(self, address: int, nbytes: int) -> tuple[_Bank, int]:
+    def _find(self, address: int, nbytes: int) -> tuple[PagedBytes, int]:
         key, offset = address >> OFFSET_BITS, address & _OFFSET_MASK
         bank = self._banks.get(key)
         if bank is None:
             bank = self._banks[key] = self._new_bank(address)
-        if nbytes < 0 or offset + nbytes > bank.capacity:
+        if nbytes < 0 or offset + nbytes > bank.nbytes:
             raise MemoryAccessError(
-                f"{nbytes} bytes at {PhysAddr.decode(address)} are outside its memory of {bank.capacity} bytes"
+                f"{nbytes} bytes at {PhysAddr.decode(address)} are outside its memory of {bank.nbytes} bytes"
             )
         return bank, offset
 
-    def _new_bank(self, address: int) -> _Bank:
+    def _new_bank(self, address: int) -> PagedBytes:
         try:
             place = PhysAddr.decode(address)
         except ValueError as error:
@@ -172,7 +156,7 @@ class MemoryStore:
             raise MemoryAccessError(f"{place} is not a memory of SIP {self._sip}")
         if place.space in self._of_cube and place.pe:
             return self._find(place._replace(pe=0, offset=0).encode(), 0)[0]
-        return _Bank(self._capacities[place.space])
+        return PagedBytes(self._capacities[place.space], PAGE_BYTES)
 
 
 HOST_WRITE = record_kind("host.write", "addr", "nbytes", "values")

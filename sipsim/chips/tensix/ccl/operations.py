@@ -8,10 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from sipsim.chips.tensix.arguments import one_of, whole
+from sipsim.chips.tensix.arguments import Count, Natural, Within, checked, one_of, whole
 from sipsim.chips.tensix.ccl.schedules import (
-    ORDERS,
-    Streams,
     all_to_all,
     copies,
     direct_reduce_scatter,
@@ -22,7 +20,6 @@ from sipsim.chips.tensix.ccl.schedules import (
     ring_reduce_scatter,
 )
 from sipsim.chips.tensix.ccl.tensors import (
-    BUFFER_BYTES,
     KEPT_BYTES,
     KIB,
     SEMAPHORE_BYTES,
@@ -36,13 +33,11 @@ from sipsim.chips.tensix.ccl.tensors import (
 )
 from sipsim.chips.tensix.ccl.workers import (
     SIDES,
-    Buffer,
     Crew,
     Cut,
     Packet,
     Place,
     Words,
-    Work,
     Worker,
     adder,
     reader,
@@ -64,9 +59,10 @@ MOST_WORKERS = 2
 """Of a link: one that sends, and one that copies."""
 
 
+@checked("tt")
 class Collectives:
-    """Of one chip; ``open_fabric``: as of ``tt``. Calls are enqueued, as programs are: results are there after
-    ``tt.finish()``.
+    """Tensors of one chip, and the operations on them: the calls of a host script. Operations are enqueued, as programs
+    are. ``open_fabric``: as of ``tt``.
     """
 
     def __init__(self, chip: Any, l1_base: int, open_fabric: Callable[..., Fabric]) -> None:
@@ -75,15 +71,16 @@ class Collectives:
         self._base = l1_base
         self._open_fabric = open_fabric
         self._store = Store(chip.plan.floor_plan, self._params, l1_base)
-        self._fabrics: dict[tuple[object, ...], Fabric] = {}
+        self._fabrics: dict[tuple[str, int], Fabric] = {}
         self._endpoints: dict[tuple[int, int, Way], FabricEndpoint] = {}
         self._counts: dict[Core, dict[int, int]] = {}
         self._tasks: list[Task] = []
 
     # --- tensors --------------------------------------------------------------------------------------------------
 
-    def tensor(self, array: "np.ndarray[Any, Any]", memory: str = "dram", slices: int = 1) -> Tensor:
-        """A tensor with the elements of an array, whose ``slices`` along the first dimension begin new runs of pages.
+    def tensor(self, array: "np.ndarray[Any, Any]", memory: str = "dram", slices: Count = 1) -> Tensor:
+        """A tensor of this chip with the elements of an array, in ``dram`` or ``l1``. ``slices`` along the first
+        dimension begin new runs of pages, as an operation takes them.
 
         Raises:
             KernelMisuse: for an element type or a memory that there is not, or without room.
@@ -98,7 +95,8 @@ class Collectives:
         return found
 
     def to_numpy(self, tensor: Tensor) -> "np.ndarray[Any, Any]":
-        """The elements of a tensor, as they are now."""
+        """The elements of a tensor, when all kernels have ended."""
+        self._chip.wait_for_kernels()
         size = tensor.pages.page_bytes
         places = (tensor.place(page) for page in range(tensor.pages.number))
         data = b"".join(self._chip.tiles.memory(core).read(address, size) for core, address in places)
@@ -107,9 +105,106 @@ class Collectives:
     # --- operations -----------------------------------------------------------------------------------------------
 
     def all_gather(
+        self,
+        tensor: Tensor,
+        dim: Within = 0,
+        *,
+        topology: str = "line",
+        num_links: Count | None = None,
+        bidirectional: bool = True,
+        num_workers_per_link: Within | None = None,
+        chunks_per_sync: Count | None = None,
+        fabric: Fabric | None = None,
+    ) -> Tensor:
+        """Enqueue an all-gather: each chip's tensor along a dimension, in the order of the fabric's chips. Every chip
+        of it makes the same calls. Without ``fabric``: that of all chips, which is kept.
+
+        Raises:
+            KernelMisuse: for what does not fit these chips or this tensor.
+        """
+        fabric = fabric or self._fabric(topology, num_links)
+        found = self._gather(tensor, dim, fabric, bidirectional, num_workers_per_link, chunks_per_sync)
+        return self._note(
+            "all_gather", tensor, dim, found, fabric, bidirectional=bidirectional, chunks_per_sync=chunks_per_sync
+        )
+
+    def reduce_scatter(
+        self,
+        tensor: Tensor,
+        dim: Within = 0,
+        *,
+        topology: str = "line",
+        num_links: Count | None = None,
+        bidirectional: bool = True,
+        is_direct: bool | None = None,
+        slice_packets: Natural = 0,
+        chunks_per_sync: Count | None = None,
+        fabric: Fabric | None = None,
+    ) -> Tensor:
+        """Enqueue a reduce-scatter: each chip gets its slice of the sum of all tensors. ``is_direct``: on a ring, each
+        chip sends slices to their owners; None: for small tensors. ``slice_packets``: of each slice that a worker on a
+        ring passes on before it begins with the next packets of all slices; 0: all. Else as :meth:`all_gather`.
+        """
+        fabric = fabric or self._fabric(topology, num_links)
+        found = self._scatter(tensor, dim, fabric, bidirectional, is_direct, slice_packets, chunks_per_sync)
+        options = {"bidirectional": bidirectional, "is_direct": is_direct, "slice_packets": slice_packets}
+        return self._note("reduce_scatter", tensor, dim, found, fabric, **options, chunks_per_sync=chunks_per_sync)
+
+    def all_reduce(
+        self,
+        tensor: Tensor,
+        dim: Within = 0,
+        *,
+        topology: str = "line",
+        num_links: Count | None = None,
+        bidirectional: bool = True,
+        chunks_per_sync: Count | None = None,
+        fabric: Fabric | None = None,
+    ) -> Tensor:
+        """Enqueue an all-reduce, the sum of all tensors: a reduce-scatter along ``dim`` and an all-gather."""
+        fabric = fabric or self._fabric(topology, num_links)
+        scattered = self._scatter(tensor, dim, fabric, bidirectional, None, 0, chunks_per_sync)
+        found = self._gather(scattered, dim, fabric, bidirectional, None, chunks_per_sync)
+        return self._note(
+            "all_reduce", tensor, dim, found, fabric, bidirectional=bidirectional, chunks_per_sync=chunks_per_sync
+        )
+
+    def all_to_all(
+        self,
+        tensor: Tensor,
+        dim: Within = 0,
+        *,
+        topology: str = "line",
+        num_links: Count | None = None,
+        bidirectional: bool = True,
+        num_workers_per_link: Within | None = None,
+        fabric: Fabric | None = None,
+    ) -> Tensor:
+        """Enqueue an all-to-all: slice ``j`` of chip ``i`` becomes slice ``i`` of chip ``j``, near and far destinations
+        by turns. Else as :meth:`all_gather`.
+        """
+        fabric = fabric or self._fabric(topology, num_links)
+        workers = _workers(num_workers_per_link)
+        crew = self._crew(fabric, tensor, bidirectional)
+        here, size = crew.place.position, crew.place.size
+        along = self._dim(tensor, dim, size)
+        output = self._store.like(tensor, tensor.shape, size if along == 0 else 1)
+
+        @cache
+        def cut(source: int, to: int) -> list[Piece]:
+            pages = tensor.pages
+            parts = (tensor, pages.slice(along, to, size)), (output, pages.slice(along, source, size))
+            return pieces(parts, crew.packet_bytes)
+
+        all_to_all(crew, lambda to: cut(here, to), lambda source: cut(source, here))
+        self._run(crew, tensor, cut(here, here), workers or 1, fabric)
+        return self._note("all_to_all", tensor, dim, output, fabric, bidirectional=bidirectional)
+
+    # --- parts ----------------------------------------------------------------------------------------------------
+
+    def _gather(
         self, tensor: Tensor, dim: int, fabric: Fabric, is_both: bool, workers: int | None, chunks: int | None
     ) -> Tensor:
-        """See :meth:`~sipsim.chips.tensix.host.Metal.all_gather`."""
         workers = _workers(workers)
         crew = self._crew(fabric, tensor, is_both)
         size, dim = crew.place.size, self._dim(tensor, dim, 1)
@@ -129,27 +224,7 @@ class Collectives:
         self._run(crew, tensor, cut(crew.place.position), workers, fabric)
         return output
 
-    def all_to_all(
-        self, tensor: Tensor, dim: int, fabric: Fabric, is_both: bool, workers: int | None, order: str
-    ) -> Tensor:
-        """See :meth:`~sipsim.chips.tensix.host.Metal.all_to_all`."""
-        order, workers = one_of("order", order, ORDERS), _workers(workers)
-        crew = self._crew(fabric, tensor, is_both)
-        here, size = crew.place.position, crew.place.size
-        dim = self._dim(tensor, dim, size)
-        output = self._store.like(tensor, tensor.shape, size if dim == 0 else 1)
-
-        @cache
-        def cut(source: int, to: int) -> list[Piece]:
-            pages = tensor.pages
-            parts = (tensor, pages.slice(dim, to, size)), (output, pages.slice(dim, source, size))
-            return pieces(parts, crew.packet_bytes)
-
-        all_to_all(crew, lambda to: cut(here, to), lambda source: cut(source, here), order)
-        self._run(crew, tensor, cut(here, here), workers or 1, fabric)
-        return output
-
-    def reduce_scatter(
+    def _scatter(
         self,
         tensor: Tensor,
         dim: int,
@@ -159,7 +234,6 @@ class Collectives:
         group: int,
         chunks: int | None,
     ) -> Tensor:
-        """See :meth:`~sipsim.chips.tensix.host.Metal.reduce_scatter`."""
         crew = self._crew(fabric, tensor, is_both)
         place, dim = crew.place, self._dim(tensor, dim, fabric.size)
         shape = list(tensor.shape)
@@ -171,41 +245,40 @@ class Collectives:
             self._direct(crew, tensor, output, dim)
         else:
             cut = self._reducing(crew, tensor, output, dim)
-            streams = Streams(chunks or self._most_chunks(crew), group)
-            (ring_reduce_scatter if place.is_ring else line_reduce_scatter)(crew, cut, streams)
+            chunks = chunks or self._most_chunks(crew)
+            if place.is_ring:
+                ring_reduce_scatter(crew, cut, chunks, group)
+            else:
+                line_reduce_scatter(crew, cut, chunks)
         self._run(crew, tensor, (), 1, fabric)
         return output
 
-    def fabric(self, topology: str, chips: Sequence[int] | None, num_links: int | None) -> Fabric:
-        """That of chips, which is opened once.
+    def _fabric(self, topology: str, num_links: int | None) -> Fabric:
+        """That of all chips, which is opened once.
 
         Raises:
             KernelMisuse: for another topology than a line or a ring.
         """
         one_of("topology", topology, TOPOLOGIES)
-        links = num_links or 1
-        key = topology, None if chips is None else tuple(chips), links
-        found = self._fabrics.get(key)
-        if found is None:
-            nbytes = self._ccl.packet_bytes
-            found = self._fabrics[key] = self._open_fabric(topology, chips, links, payload_bytes=nbytes)
-        return found
+        key = topology, num_links or 1
+        if key not in self._fabrics:
+            self._fabrics[key] = self._open_fabric(topology, None, key[1], payload_bytes=self._ccl.packet_bytes)
+        return self._fabrics[key]
 
-    def note(self, name: str, tensor: Tensor, dim: int, result: Tensor, fabric: Fabric, **options: object) -> Tensor:
+    def _note(self, name: str, tensor: Tensor, dim: int, result: Tensor, fabric: Fabric, **options: object) -> Tensor:
         """Note a call by what all chips of its fabric must give alike, and return its result.
 
         Chips write into each other's results, so these lie at one address.
         """
         what = f"{name} of {'x'.join(map(str, tensor.shape))} {tensor.dtype}"
-        given = *(f"{option}={value}" for option, value in options.items()), f"slices of {tensor.slice_pages} pages"
+        slices = f"slices of {tensor.pages.slice_pages} pages"
+        given = *(f"{option}={value}" for option, value in options.items()), slices
         place = f"from {tensor.memory} to 0x{result.base:x}"
         text = PART.join((what, f"dim={dim % len(tensor.shape)}", *given, place))
         is_of_all = fabric.size == self._chip.plan.system.n_sips
         self._chip.called.note(text, WORLD if is_of_all else fabric.number + 1, tuple(fabric.chips), self._tasks)
         self._tasks = []
         return result
-
-    # --- parts ----------------------------------------------------------------------------------------------------
 
     @property
     def _ccl(self) -> CclParams:
@@ -326,12 +399,15 @@ class Collectives:
             if worker.is_idle:
                 continue
             mine = copies(crew.share(own, worker.link)) if worker is self._copier(crew, worker.link) else []
-            is_apart = self._is_apart(mine, count)
-            self._add(program, worker, mixed(worker.packets, [] if is_apart else mine), tensor, fabric)
-            if is_apart:
+            if self._is_apart(mine, count):
                 core = self._chip.plan.floor_plan.workers[2 * fabric.num_links + worker.link]
                 helper = Worker(worker.link, worker.side, core, worker.words, {})
-                self._add(program, helper, mine, tensor, None)
+                helper.packets = mine
+            else:
+                helper, worker.packets = None, mixed(worker.packets, mine)
+            self._add(program, worker, tensor, fabric)
+            if helper is not None:
+                self._add(program, helper, tensor, None)
             worker.settle()
         self._tasks += self._chip.launches.enqueue(program)
 
@@ -345,25 +421,15 @@ class Collectives:
     def _copier(crew: Crew, link: int) -> Worker:
         return next(worker for (each, _), worker in crew.workers.items() if each == link and not worker.is_idle)
 
-    def _add(
-        self, program: Program, worker: Worker, packets: Sequence[Packet], tensor: Tensor, fabric: Fabric | None
-    ) -> None:
+    def _add(self, program: Program, worker: Worker, tensor: Tensor, fabric: Fabric | None) -> None:
         """The kernel pair of a worker."""
-        ccl, endpoint = self._ccl, self._endpoint(worker, fabric) if fabric else None
-        operands = max((len(each.reads) for each in packets), default=1)
-        slot = operands * ccl.packet_bytes
-        slots = min(max(BUFFER_BYTES // slot, 1), ccl.buffer_packets)
-        buffer = Buffer(self._base, slots, slot, ccl.packet_bytes)
-        hellos = tuple(worker.hellos) if endpoint else ()
-        lists = tuple(worker.begin), tuple(packets), tuple(worker.end)
-        costs = ccl.launch_ns, ccl.page_ns, 1 / ccl.add_GBps
-        work = Work(endpoint, worker.words, buffer, tensor.dtype, hellos, *lists, *costs, ccl.read_packets)
+        worker.equip(self._ccl, self._base, tensor.dtype, self._endpoint(worker, fabric) if fabric else None)
         self._chip.declared.leave_out(worker.core, range(self._semaphores, self._semaphores + SEMAPHORE_BYTES))
-        program.add(KernelSpec(writer, worker.core, WRITER, (work,), False))
-        if packets:
-            program.add(KernelSpec(reader, worker.core, READER, (work,), False))
-        if work.adds:
-            program.add(KernelSpec(adder, worker.core, ComputeConfig(), (work,), False))
+        program.add(KernelSpec(writer, worker.core, WRITER, (worker,), False))
+        if worker.packets:
+            program.add(KernelSpec(reader, worker.core, READER, (worker,), False))
+        if worker.adds:
+            program.add(KernelSpec(adder, worker.core, ComputeConfig(), (worker,), False))
 
     def _endpoint(self, worker: Worker, fabric: Fabric) -> FabricEndpoint | None:
         if worker.side not in fabric.ways():

@@ -1,15 +1,11 @@
 """The packets of all-gather and all-to-all, which move data and add nothing, and of reduce-scatter."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from sipsim.chips.tensix.ccl.tensors import Piece
 from sipsim.chips.tensix.ccl.workers import Crew, Cut, Packet, Until, Worker, half, hop
 from sipsim.chips.tensix.dataflow import NocAddress
 from sipsim.chips.tensix.fabric.packet import OPPOSITE, Route, Way, multicast, unicast
-from sipsim.chips.tensix.params import Order
-
-ORDERS = tuple(order.value for order in Order)
 
 
 def line_all_gather(crew: Crew, cut: Cut) -> None:
@@ -61,7 +57,7 @@ def relayed(worker: Worker, going: Sequence[Piece], chunks: int, skipped: int | 
     return found
 
 
-def all_to_all(crew: Crew, cut_to: Cut, cut_from: Cut, order: str) -> None:
+def all_to_all(crew: Crew, cut_to: Cut, cut_from: Cut) -> None:
     """A unicast to each chip. ``cut_to``: the slice for a chip; places in the input here, in its output.
 
     ``cut_from``: as a chip cuts what is for this one.
@@ -69,7 +65,7 @@ def all_to_all(crew: Crew, cut_to: Cut, cut_from: Cut, order: str) -> None:
     place = crew.place
     for worker in crew.workers.values():
         reach, count = place.reach(worker.side), 0
-        for hops in ordered(reach, order):
+        for hops in near_and_far(reach):
             to = crew.share(cut_to(place.at(worker.side, hops)), worker.link)
             to = half(to, worker.side) if place.is_shared(hops) else to
             signal = crew.toward(worker, worker.side).address(worker.words.done)
@@ -110,13 +106,9 @@ def expect_done(worker: Worker, sources: int) -> None:
         worker.end.append(worker.expect(worker.words.done, sources))
 
 
-def ordered(reach: int, order: str) -> list[int]:
-    """The distances of the chips that are sent to, one after the other."""
+def near_and_far(reach: int) -> list[int]:
+    """The distances of the chips that are sent to, near and far by turns."""
     near = list(range(1, reach + 1))
-    if order == "nearest":
-        return near
-    if order == "farthest":
-        return near[::-1]
     middle = (reach + 1) // 2
     mixed = [each for pair in zip(near[:middle], near[::-1], strict=False) for each in pair]
     return mixed[:reach]
@@ -139,43 +131,32 @@ side), in what one worker hands to the other, in the output.
 PARTIAL = {Way.E: FORWARD, Way.W: BACKWARD}
 
 
-class Streams(NamedTuple):
-    """How a reduce-scatter that relays sends: each chip ends with the sum of its slice over all chips.
+def ring_reduce_scatter(crew: Crew, cut: Cut, chunks: int, group: int) -> None:
+    """Each chip ends with the sum of its slice: a relay adds its own slice to what has come and sends the sum on.
 
-    A relay adds its own slice to what has come and sends the sum on. ``chunks``: packets between increments. ``group``:
-    packets of each slice that a worker passes on before it begins with the next packets of all slices (the tensor
-    slicer); 0: all.
-    """
-
-    chunks: int
-    group: int = 0
-
-
-def ring_reduce_scatter(crew: Crew, cut: Cut, streams: Streams) -> None:
-    """Each direction carries half of each slice all the way.
-
-    Each worker sees all slices of a group of packets before the next group.
+    Each direction carries half of each slice all the way. ``chunks``: packets between increments. ``group``: packets of
+    each slice that a worker passes on before it begins with the next packets of all slices (the tensor slicer); 0: all.
     """
     place = crew.place
     for worker in crew.workers.values():
         hops = range(1, place.size + 1)
         slices = [_of(worker, crew, cut, place.at(OPPOSITE[worker.side], each)) for each in hops]
         most = max(map(len, slices))
-        group = streams.group or max(most, 1)
-        for first in range(0, most, group):
+        length = group or max(most, 1)
+        for first in range(0, most, length):
             for step, whole in enumerate(slices):
-                part = whole[first : first + group]
+                part = whole[first : first + length]
                 is_last = step == place.size - 1
-                after = _arriving(worker, part, streams.chunks) if step else None
-                worker.packets += _step(worker, part, streams.chunks, after, not is_last)
+                after = _arriving(worker, part, chunks) if step else None
+                worker.packets += _step(worker, part, chunks, after, not is_last)
 
 
-def line_reduce_scatter(crew: Crew, cut: Cut, streams: Streams) -> None:
+def line_reduce_scatter(crew: Crew, cut: Cut, chunks: int) -> None:
     """Sums come from both ends, and the chip's forward worker hands its own to the other one.
 
     Slices of the chips farthest away first, the own one last.
     """
-    place, chunks = crew.place, streams.chunks
+    place = crew.place
     for worker in crew.workers.values():
         is_relay = place.reach(OPPOSITE[worker.side]) > 0
         for hops in range(place.reach(worker.side), 0, -1):

@@ -25,11 +25,15 @@ TILE = 32
 
 
 class Pages(NamedTuple):
-    """How an array is cut: ``grid`` of pages, ``page_bytes`` each."""
+    """How an array is cut: ``grid`` of pages, ``page_bytes`` each. ``run``: those that lie side by side;
+    ``slice_pages``: those after which a new run begins.
+    """
 
     grid: tuple[int, ...]
     page_bytes: int
     is_tiled: bool
+    run: int = 1
+    slice_pages: int = 1
 
     @property
     def number(self) -> int:
@@ -62,19 +66,11 @@ def pages_of(shape: Sequence[int], dtype: DType, is_tiled: bool | None = None) -
 
 class Tensor:
     """``shape`` of ``dtype`` on one chip; made by ``tt.tensor`` and by the operations. ``base``: the first address, on
-    each of ``cores``; ``run``: pages that lie side by side; ``slice_pages``: pages after which a new run begins.
+    each of ``cores``.
     """
 
     def __init__(
-        self,
-        shape: Sequence[int],
-        dtype: DType,
-        pages: Pages,
-        memory: str,
-        cores: Sequence[Core],
-        base: int,
-        run: int,
-        slice_pages: int,
+        self, shape: Sequence[int], dtype: DType, pages: Pages, memory: str, cores: Sequence[Core], base: int
     ) -> None:
         self.shape = tuple(int(each) for each in shape)
         self.dtype = dtype
@@ -82,9 +78,7 @@ class Tensor:
         self.pages = pages
         self.cores = cores
         self.base = base
-        self.run = run
-        self.slice_pages = slice_pages
-        self._runs = -(-slice_pages // run)
+        self._runs = -(-pages.slice_pages // pages.run)
 
     def __repr__(self) -> str:
         return f"tensor of {self.shape} {self.dtype} in {self.memory}"
@@ -97,15 +91,17 @@ class Tensor:
     @property
     def core_bytes(self) -> int:
         """That it takes on each of its tiles."""
-        slices = -(-self.pages.number // self.slice_pages)
-        return -(-slices * self._runs // len(self.cores)) * self.run * self.pages.page_bytes
+        pages = self.pages
+        slices = -(-pages.number // pages.slice_pages)
+        return -(-slices * self._runs // len(self.cores)) * pages.run * pages.page_bytes
 
     def place(self, page: int) -> NocAddress:
         """Where a page lies."""
-        number, within = divmod(page, self.slice_pages)
-        run, offset = divmod(within, self.run)
+        pages = self.pages
+        number, within = divmod(page, pages.slice_pages)
+        run, offset = divmod(within, pages.run)
         row, core = divmod(number * self._runs + run, len(self.cores))
-        return NocAddress(self.cores[core], self.base + (row * self.run + offset) * self.pages.page_bytes)
+        return NocAddress(self.cores[core], self.base + (row * pages.run + offset) * pages.page_bytes)
 
 
 class Piece(NamedTuple):
@@ -219,10 +215,11 @@ class Store:
         """
         one_of("memory", memory, self._cores)
         pages = pages_of(shape, dtype, is_tiled)
-        run = max(self._packet_bytes // pages.page_bytes, 1)
-        base = self._next[memory]
         slice_pages = pages.number // slices if pages.number % slices == 0 else pages.number
-        found = Tensor(shape, dtype, pages, memory, self._cores[memory], base, run, max(slice_pages, 1))
+        run = max(self._packet_bytes // pages.page_bytes, 1)
+        pages = pages._replace(run=run, slice_pages=max(slice_pages, 1))
+        base = self._next[memory]
+        found = Tensor(shape, dtype, pages, memory, self._cores[memory], base)
         end = base + -(-found.core_bytes // ALIGNED) * ALIGNED
         if end > self._end[memory]:
             raise KernelMisuse(f"{found}: {memory} of SIPs has no room for its {found.nbytes} B")

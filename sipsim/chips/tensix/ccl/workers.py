@@ -10,8 +10,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
-from sipsim.chips.tensix.ccl.tensors import Piece, add
+from sipsim.chips.tensix.ccl.tensors import BUFFER_BYTES, Piece, add
 from sipsim.chips.tensix.dataflow import Dataflow, NocAddress
+from sipsim.chips.tensix.fabric.channels import Ring
 from sipsim.chips.tensix.fabric.connection import FabricEndpoint, FabricSender
 from sipsim.chips.tensix.fabric.packet import (
     OPPOSITE,
@@ -24,6 +25,7 @@ from sipsim.chips.tensix.fabric.packet import (
     write_to,
 )
 from sipsim.chips.tensix.noc import Core
+from sipsim.chips.tensix.params import CclParams
 from sipsim.core.dtypes import DType
 
 WORD_BYTES, LOCAL_BYTES, SHARED, LOCAL = 4, 16, 4, 3
@@ -86,43 +88,6 @@ class Packet(NamedTuple):
     told: NocAddress | None = None
 
 
-class Buffer(NamedTuple):
-    """The circular buffer of a worker: ``slots`` packets, each with room for ``operands``."""
-
-    base: int
-    slots: int
-    slot_bytes: int
-    operand_bytes: int
-
-    def address(self, number: int) -> int:
-        """Of packet ``number``."""
-        return self.base + number % self.slots * self.slot_bytes
-
-
-class Work(NamedTuple):
-    """Of one worker in one call. ``hellos``: whom it tells that it has begun, with the semaphore there; ``begin``,
-    ``end``: what it waits for before the first packet and behind the last.
-    """
-
-    endpoint: FabricEndpoint | None
-    words: Words
-    buffer: Buffer
-    dtype: DType
-    hellos: tuple[tuple[Route, NocAddress], ...]
-    begin: tuple[Until, ...]
-    packets: tuple[Packet, ...]
-    end: tuple[Until, ...]
-    launch_ns: float
-    page_ns: float
-    add_ns_per_byte: float
-    batch: int
-
-    @property
-    def adds(self) -> bool:
-        """Whether there is anything to add up."""
-        return any(len(packet.reads) > 1 for packet in self.packets)
-
-
 SIDES = (Way.E, Way.W)
 STEP = {Way.E: 1, Way.W: -1}
 Cut = Callable[[int], list[Piece]]
@@ -155,10 +120,21 @@ class Place(NamedTuple):
 
 
 class Worker:
-    """The worker of ``link`` on a side, and its list of packets while that is made.
+    """The worker of ``link`` on a side in one call: its list of packets, and what its kernels work with.
 
-    ``counts``: what its semaphores were raised to by the calls before; it is for the caller to keep.
+    ``counts``: what its semaphores were raised to by the calls before; it is for the caller to keep. ``hellos``: whom
+    it tells that it has begun, with the semaphore there; ``begin``, ``end``: what it waits for before the first packet
+    and behind the last.
     """
+
+    endpoint: FabricEndpoint | None
+    buffer: Ring
+    dtype: DType
+    operand_bytes: int
+    launch_ns: float
+    page_ns: float
+    add_ns_per_byte: float
+    batch: int
 
     def __init__(self, link: int, side: Way, core: Core, words: Words, counts: dict[int, int]) -> None:
         self.link = link
@@ -171,6 +147,23 @@ class Worker:
         self.begin: list[Until] = []
         self.packets: list[Packet] = []
         self.end: list[Until] = []
+
+    def equip(self, ccl: CclParams, base: int, dtype: DType, endpoint: FabricEndpoint | None) -> None:
+        """Give its kernels what they need besides packets: a circular buffer from ``base`` on, with room in a slot for
+        the operands of a packet, costs, and the way into the fabric, if it has one.
+        """
+        operands = max((len(each.reads) for each in self.packets), default=1)
+        slot_bytes = operands * ccl.packet_bytes
+        slots = min(max(BUFFER_BYTES // slot_bytes, 1), ccl.buffer_packets)
+        self.endpoint = endpoint
+        self.buffer = Ring(base, slots, slot_bytes)
+        self.dtype, self.operand_bytes, self.batch = dtype, ccl.packet_bytes, ccl.read_packets
+        self.launch_ns, self.page_ns, self.add_ns_per_byte = ccl.launch_ns, ccl.page_ns, 1 / ccl.add_GBps
+
+    @property
+    def adds(self) -> bool:
+        """Whether there is anything to add up."""
+        return any(len(packet.reads) > 1 for packet in self.packets)
 
     @property
     def is_idle(self) -> bool:
@@ -241,53 +234,53 @@ def hop(way: Way) -> Route:
 SIGN: Final = 0x80000000
 
 
-def reader(work: Work, df: Dataflow) -> None:
+def reader(worker: Worker, df: Dataflow) -> None:
     """Reads packets, ``batch`` at a time: a batch is in the buffer when its last byte is."""
-    df.owe(work.launch_ns)
-    words, buffer, packets = work.words, work.buffer, work.packets
+    df.owe(worker.launch_ns)
+    words, buffer, packets = worker.words, worker.buffer, worker.packets
     df.store(words.popped, bytes(4))
     done = 0
     while done < len(packets):
-        batch = packets[done : done + min(work.batch, buffer.slots)]
-        _wait_for_room(work, done + len(batch), df)
+        batch = packets[done : done + min(worker.batch, buffer.slots)]
+        _wait_for_room(worker, done + len(batch), df)
         count = _until_missing(batch, df)
         for number, packet in enumerate(batch[:count], done):
             at = buffer.address(number)
             for operand, place in enumerate(packet.reads):
-                df.noc_async_read(place, at + operand * buffer.operand_bytes, packet.nbytes)
+                df.noc_async_read(place, at + operand * worker.operand_bytes, packet.nbytes)
         df.noc_async_read_barrier()
         done += count
         df.store(words.pushed, done.to_bytes(4, "little"))
 
 
-def adder(work: Work, df: Dataflow) -> None:
+def adder(worker: Worker, df: Dataflow) -> None:
     """Adds up the operands of each packet."""
-    words, buffer = work.words, work.buffer
-    for number, packet in enumerate(work.packets):
+    words, buffer = worker.words, worker.buffer
+    for number, packet in enumerate(worker.packets):
         df.wait_until(partial(_is_more, df, words.pushed, number), "operands")
         if len(packet.reads) > 1:
-            _add(work, packet, buffer.address(number), df)
+            _add(worker, packet, buffer.address(number), df)
         df.store(words.summed, (number + 1).to_bytes(4, "little"))
 
 
-def writer(work: Work, df: Dataflow) -> None:
+def writer(worker: Worker, df: Dataflow) -> None:
     """Tells the other chips that it has begun, waits for them, and passes the packets on."""
-    df.instructions(work.launch_ns)
-    words, buffer = work.words, work.buffer
+    df.instructions(worker.launch_ns)
+    words, buffer = worker.words, worker.buffer
     fabric = None
-    if work.endpoint is not None:
-        fabric = FabricSender(work.endpoint, df)
+    if worker.endpoint is not None:
+        fabric = FabricSender(worker.endpoint, df)
         fabric.open()
-        for route, semaphore in work.hellos:
+        for route, semaphore in worker.hellos:
             fabric.send(route, increment_of(semaphore.core, semaphore.address), 0, 0)
-    _wait_for(work.begin, df)
-    filled = words.summed if work.adds else words.pushed
-    for number, packet in enumerate(work.packets):
+    _wait_for(worker.begin, df)
+    filled = words.summed if worker.adds else words.pushed
+    for number, packet in enumerate(worker.packets):
         df.wait_until(partial(_is_more, df, filled, number), "a page to pass on")
-        df.owe(work.page_ns * packet.pages)
+        df.owe(worker.page_ns * packet.pages)
         _pass_on(packet, buffer.address(number), fabric, df)
         df.store(words.popped, (number + 1).to_bytes(4, "little"))
-    _wait_for(work.end, df)
+    _wait_for(worker.end, df)
     if fabric is not None:
         fabric.close()
     df.noc_async_write_barrier()
@@ -311,21 +304,21 @@ def _pass_on(packet: Packet, address: int, fabric: FabricSender | None, df: Data
         df.noc_semaphore_inc(packet.told, 1)
 
 
-def _add(work: Work, packet: Packet, address: int, df: Dataflow) -> None:
+def _add(worker: Worker, packet: Packet, address: int, df: Dataflow) -> None:
     """The sum of a packet's operands, in place of the first."""
-    count, nbytes, stride = len(packet.reads), packet.nbytes, work.buffer.operand_bytes
+    count, nbytes, stride = len(packet.reads), packet.nbytes, worker.operand_bytes
     parts = [df.peek(address + operand * stride, nbytes) for operand in range(count)]
-    df.owe((count - 1) * nbytes * work.add_ns_per_byte)
-    df.put(address, add(work.dtype, parts))
+    df.owe((count - 1) * nbytes * worker.add_ns_per_byte)
+    df.put(address, add(worker.dtype, parts))
 
 
-def _wait_for_room(work: Work, end: int, df: Dataflow) -> None:
-    popped, least = work.words.popped, end - work.buffer.slots
+def _wait_for_room(worker: Worker, end: int, df: Dataflow) -> None:
+    popped, least = worker.words.popped, end - worker.buffer.slots
     if least > 0:
         df.wait_until(lambda: df.peek_word(popped) >= least, "room in its buffer")
 
 
-def _until_missing(batch: tuple[Packet, ...], df: Dataflow) -> int:
+def _until_missing(batch: Sequence[Packet], df: Dataflow) -> int:
     """Wait for what the first packet needs.
 
     Returns:
@@ -338,7 +331,7 @@ def _until_missing(batch: tuple[Packet, ...], df: Dataflow) -> int:
     return len(batch)
 
 
-def _wait_for(conditions: tuple[Until, ...], df: Dataflow) -> None:
+def _wait_for(conditions: Sequence[Until], df: Dataflow) -> None:
     for word, value in conditions:
         df.wait_until(partial(_has_come, df, word, value), f"the semaphore at 0x{word:x} to be {value} or more")
 

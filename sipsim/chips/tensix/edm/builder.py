@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 
 from sipsim.chips.tensix.arguments import Natural, checked, tiles
-from sipsim.chips.tensix.edm.data_mover import MoverConfig, erisc_data_mover
+from sipsim.chips.tensix.edm.data_mover import erisc_data_mover
 from sipsim.chips.tensix.edm.layout import ChannelBufferInterface, ChannelSpec, Layout, TerminationMode
 from sipsim.chips.tensix.ethernet import WORD_BYTES
 from sipsim.chips.tensix.noc import Core
@@ -82,9 +82,8 @@ class EriscDataMoverBuilder:
             raise KernelMisuse(
                 f"the data mover for core {core} was given {len(self._channels)} of its {layout.channels} channels"
             )
-        params = self._params
-        config = MoverConfig(layout, tuple(self._channels), params.sender_visit_ns, params.receiver_visit_ns)
-        program.add(KernelSpec(erisc_data_mover, core, EthernetConfig(noc), (config,), True))
+        args = layout, tuple(self._channels), self._params
+        program.add(KernelSpec(erisc_data_mover, core, EthernetConfig(noc), args, True))
         program.semaphores |= {(core, layout.semaphore(number)): 0 for number in range(layout.channels)}
         self._built_on = core
 

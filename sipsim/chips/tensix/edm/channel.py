@@ -10,14 +10,13 @@ mover's until the receiver has acknowledged the payload (ack 1); then the worker
 is taken from the send until the second acknowledgement (ack 2), which is the only credit there is.
 """
 
-import struct
 from collections.abc import Mapping
 from enum import Enum
 from typing import Final, NamedTuple
 
 from sipsim.chips.tensix.dataflow import NocAddress
 from sipsim.chips.tensix.edm.layout import ChannelSpec, Layout, WorkerSignal
-from sipsim.chips.tensix.eth_dataflow import SYNC_BYTES, EthDataflow
+from sipsim.chips.tensix.eth_dataflow import FREE, SYNC, SYNC_BYTES, EthDataflow
 from sipsim.chips.tensix.ethernet import WORD_BYTES
 from sipsim.chips.tensix.tiles import ATOMIC_BYTES
 from sipsim.core.errors import KernelMisuse
@@ -134,10 +133,8 @@ def _allowed(row: Mapping[Fact, Step]) -> str:
     return f"it waits for {' or '.join(fact.name for fact in row)}" if row else "nothing may come any more"
 
 
-SYNC = struct.Struct("<IIII")
-"""``bytes_sent``, ``receiver_ack``, ``src_id`` and the word that is kept: here :data:`TAG`, if a data mover sent it."""
 TAG: Final = 0x0EDA7A00
-FREE = SYNC.pack(0, 0, 0, 0)
+"""The word that is kept in a channel's words of flow control, if a data mover sent them."""
 ACK_1 = SYNC.pack(1, 1, 0, 0)
 SENT, RECEIVED, FREED = range(3)
 """What the sender knows of its last message; it only grows until the next one."""

@@ -6,7 +6,8 @@ events: which channel has something is known from the writes into L1, and where 
 """
 
 import struct
-from bisect import bisect_left
+from collections.abc import Sequence
+from functools import partial
 from typing import Final, NamedTuple
 
 from sipsim.chips.tensix.edm.channel import ACK_1, Command, EdmChannel, Fact, State, too_early
@@ -14,6 +15,7 @@ from sipsim.chips.tensix.edm.layout import ChannelSpec, Layout, contract
 from sipsim.chips.tensix.eth_dataflow import SYNC_BYTES, EthDataflow
 from sipsim.chips.tensix.ethernet import WORD_BYTES
 from sipsim.chips.tensix.memory import FAR_END
+from sipsim.chips.tensix.params import DataMoverParams
 from sipsim.core.errors import KernelMisuse
 
 HANDSHAKE = struct.Struct("<II8s")
@@ -33,45 +35,38 @@ class WordPair(NamedTuple):
     said: int
 
 
-class MoverConfig(NamedTuple):
-    """What a data mover is to do. The visits are what each takes besides the calls."""
-
-    layout: Layout
-    channels: tuple[ChannelSpec, ...]
-    sender_visit_ns: float
-    receiver_visit_ns: float
-
-
 class DataMover:
     """The server of one Ethernet core. It is what it waits for: as text, every channel that has not ended."""
 
-    def __init__(self, config: MoverConfig, df: EthDataflow) -> None:
-        self._config = config
+    def __init__(
+        self, layout: Layout, channels: Sequence[ChannelSpec], params: DataMoverParams, df: EthDataflow
+    ) -> None:
+        self._layout = layout
+        self._specs = channels
         self._df = df
-        self._channels = [EdmChannel(n, spec, config.layout, df) for n, spec in enumerate(config.channels)]
-        self._visits_ns = [
-            config.sender_visit_ns if spec.is_sender else config.receiver_visit_ns for spec in config.channels
-        ]
-        self._of_address = {channel.semaphore: channel.number for channel in self._channels}
-        self._of_address |= {channel.arrival: channel.number for channel in self._channels}
-        self._addresses = sorted(self._of_address)
-        self._arrivals = {channel.arrival for channel in self._channels}
+        self._channels = [EdmChannel(number, spec, layout, df) for number, spec in enumerate(channels)]
+        visits_ns = {True: params.sender_visit_ns, False: params.receiver_visit_ns}
+        self._visits_ns = [visits_ns[spec.is_sender] for spec in channels]
         self._marked: set[int] = set()
         self._position = 0
         self._is_open = False
         self._early: EdmChannel | None = None
-        self._leads = config.channels[0].is_sender
+        self._leads = channels[0].is_sender
         # Pairs of a word that the far end writes into and one that is sent from; behind that of first acknowledgements.
         first = df.ack_address + SYNC_BYTES
         self._pair, self._other_pair = (WordPair(at, at + SYNC_BYTES) for at in (first, first + 2 * SYNC_BYTES))
 
     def run(self) -> None:
         """Until all channels have ended."""
-        stop_watching = self._df.watch_writes(self._note)
+        notes = {channel.semaphore: partial(self._written, channel) for channel in self._channels}
+        notes |= {channel.arrival: partial(self._arrived, channel) for channel in self._channels}
+        for address, note in notes.items():
+            self._df.watch(address, note)
         self._clear()
         self._shake_hands()
         self._serve()
-        stop_watching()
+        for address in notes:
+            self._df.unwatch(address)
 
     def __str__(self) -> str:
         if not self._is_open:
@@ -146,11 +141,11 @@ class DataMover:
         return what, channels, agreed
 
     def _contract(self, of_far_end: bool) -> bytes:
-        return contract(self._config.channels, self._config.layout.is_merged, of_far_end)
+        return contract(self._specs, self._layout.is_merged, of_far_end)
 
     def _shown(self) -> str:
-        told = [f"{number} {spec.shown()}" for number, spec in enumerate(self._config.channels)]
-        return f"{'merged' if self._config.layout.is_merged else 'not merged'}, channel " + ", channel ".join(told)
+        told = [f"{number} {spec.shown()}" for number, spec in enumerate(self._specs)]
+        return f"{'merged' if self._layout.is_merged else 'not merged'}, channel " + ", channel ".join(told)
 
     def _misuse(self, what: str) -> KernelMisuse:
         return KernelMisuse(f"the data mover on {self._df.core}: {what}")
@@ -192,20 +187,17 @@ class DataMover:
             marked.discard(number)
         return True
 
-    def _note(self, address: int, nbytes: int, writer: str) -> None:
-        """Something was written into this L1."""
-        for index in range(bisect_left(self._addresses, address), len(self._addresses)):
-            watched = self._addresses[index]
-            if watched >= address + nbytes:
-                return
-            number = self._of_address[watched]
-            self._marked.add(number)
-            if self._is_open or writer is not FAR_END or watched not in self._arrivals:
-                continue
-            if self._word(self._pair)[0] != READY:
-                self._early = self._channels[number]
+    def _written(self, channel: EdmChannel, _writer: str) -> None:
+        """A worker may have said something."""
+        self._marked.add(channel.number)
+
+    def _arrived(self, channel: EdmChannel, writer: str) -> None:
+        """Something was written where the link brings what is for a channel."""
+        self._marked.add(channel.number)
+        if not self._is_open and writer is FAR_END and self._word(self._pair)[0] != READY:
+            self._early = channel
 
 
-def erisc_data_mover(config: MoverConfig, df: EthDataflow) -> None:
+def erisc_data_mover(layout: Layout, channels: Sequence[ChannelSpec], params: DataMoverParams, df: EthDataflow) -> None:
     """The kernel."""
-    DataMover(config, df).run()
+    DataMover(layout, channels, params, df).run()

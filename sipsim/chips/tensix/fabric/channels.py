@@ -34,21 +34,22 @@ class Ring(NamedTuple):
         return self.base + self.slots * self.slot_bytes
 
 
-class FarReceiver:
-    """What a router knows of a receiver channel at the far end of its link: its ring, packets sent and completed."""
+class SlotCredits:
+    """What a router knows of a ring that it fills: a receiver's at the far end of its link, or a sender channel's of
+    its chip. ``used``: packets put in; ``returned``: slots that are free again.
+    """
 
-    __slots__ = ("completed", "name", "ring", "sent")
+    __slots__ = ("name", "returned", "ring", "used")
 
     def __init__(self, name: str, ring: Ring) -> None:
         self.name = name
         self.ring = ring
-        self.sent = 0
-        self.completed = 0
+        self.used = self.returned = 0
 
     @property
     def free(self) -> int:
-        """Slots that a packet may be sent into."""
-        return self.ring.slots - self.sent + self.completed
+        """Slots that a packet may be put into."""
+        return self.ring.slots - self.used + self.returned
 
 
 class SenderChannel:
@@ -61,7 +62,7 @@ class SenderChannel:
 
     __slots__ = ("credits", "far", "freed", "name", "needed", "number", "ring", "sent", "tell_free", "written")
 
-    def __init__(self, name: str, number: int, ring: Ring, far: FarReceiver, needed: int) -> None:
+    def __init__(self, name: str, number: int, ring: Ring, far: SlotCredits, needed: int) -> None:
         self.name = name
         self.number = number
         self.ring = ring
@@ -76,38 +77,22 @@ class SenderChannel:
         return self.sent < self.written and self.far.free >= self.needed
 
 
-class Downstream:
-    """What a receiver channel knows of a sender channel on its chip that it forwards into."""
-
-    __slots__ = ("channel", "forwarded", "freed")
-
-    def __init__(self, channel: SenderChannel) -> None:
-        self.channel = channel
-        self.forwarded = self.freed = 0
-
-    @property
-    def free(self) -> int:
-        """Slots that a packet may be written into."""
-        return self.channel.ring.slots - self.forwarded + self.freed
-
-
 class ReceiverChannel:
-    """Of virtual channel ``vc``. ``downstream``: by way, the sender channels that it forwards into.
+    """Of virtual channel ``vc``. ``downstream``: by way, the rings of the sender channels that it forwards into.
 
     ``arrived``, ``acked``, ``handled``, ``completed``: packets that have come, were acknowledged, were written and
     forwarded, and whose slots were told free. ``open``: those that are handled and not completed, in order.
     """
 
-    __slots__ = ("acked", "ahead", "arrived", "completed", "downstream", "handled", "name", "open", "ring", "vc")
+    __slots__ = ("acked", "arrived", "completed", "downstream", "handled", "name", "open", "ring", "vc")
 
     def __init__(self, name: str, vc: int, ring: Ring) -> None:
         self.name = name
         self.vc = vc
         self.ring = ring
-        self.downstream: dict[Way, Downstream] = {}
+        self.downstream: dict[Way, SlotCredits] = {}
         self.arrived = self.acked = self.handled = self.completed = 0
         self.open: deque[Handled] = deque()
-        self.ahead: Handled | None = None
 
     @property
     def completes_ps(self) -> Ps | None:

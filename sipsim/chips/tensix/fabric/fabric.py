@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from sipsim.chips.tensix.arguments import Count, Natural, Within, checked, whole, worker_tile
-from sipsim.chips.tensix.fabric.channels import Downstream, FarReceiver, ReceiverChannel, SenderChannel
+from sipsim.chips.tensix.fabric.channels import SenderChannel, SlotCredits
 from sipsim.chips.tensix.fabric.connection import WORKER_BYTES, ConnectionWords, FabricEndpoint
 from sipsim.chips.tensix.fabric.layout import Idle, Layout, layout
-from sipsim.chips.tensix.fabric.mux import Mux, run_mux
+from sipsim.chips.tensix.fabric.mux import Mux, mux_rings, run_mux
 from sipsim.chips.tensix.fabric.packet import OPPOSITE, Way
-from sipsim.chips.tensix.fabric.router import Router, RouterMachine
+from sipsim.chips.tensix.fabric.router import Costs, FabricProtocol, Router, hello_of
 from sipsim.chips.tensix.noc import Core
 from sipsim.chips.tensix.params import Avoidance, FlowControl, RevisionParams
 from sipsim.chips.tensix.programs import DataMovementConfig, KernelSpec, Program
@@ -177,21 +177,17 @@ class Fabric:
         self._words: ConnectionWords = chip.connections
         self._layout = self._make_layout(base)
         self._spare_slots = tuple(spare_slots) if self._revision.spare_slots and self._vcs > 1 else ()
-        self._contract = f"{revision} {places.topology}, {self._layout.shape.senders[0]} and "
-        self._contract += f"{self._layout.shape.receivers[0]} slots of {payload_bytes} B, "
-        if self._spare_slots:
-            self._contract += f"spare slots {'+'.join(role[:4] for role in self._spare_slots)}, "
-        self._contract += f"{num_links} of chips {places.told}"
+        self._protocol = self._make_protocol()
         self._muxes: list[Mux] = []
-        self._machines: dict[tuple[Way, int], RouterMachine] = {}
+        self._routers: dict[tuple[Way, int], Router] = {}
         near = places.neighbours(self.rank)
         for way in near:
             for link in range(num_links):
-                self._machines[way, link] = self._make_router(way, link, near)
-        for (way, link), machine in self._machines.items():
-            self._join(way, link, machine)
-        for machine in self._machines.values():
-            machine.say_hello()
+                self._routers[way, link] = self._make_router(way, link, near)
+        for (_, link), router in self._routers.items():
+            self._join(link, router)
+        for router in self.routers:
+            router.say_hello()
 
     @property
     def chips(self) -> list[int]:
@@ -207,7 +203,7 @@ class Fabric:
 
     def ways(self) -> list[Way]:
         """The directions in which this chip has a neighbour."""
-        return list(dict.fromkeys(way for way, _ in self._machines))
+        return list(dict.fromkeys(way for way, _ in self._routers))
 
     def connect(self, worker: Core | tuple[int, int], direction: str | Way, link: Natural = 0) -> FabricEndpoint:
         """What the kernel of a worker needs for a connection to sender channel 0 of the router of a link. Several
@@ -217,12 +213,12 @@ class Fabric:
             KernelMisuse: for a direction without a neighbour, a link that does not exist, or a tile that is no worker.
         """
         worker = self._worker(worker)
-        machine = self._machine(direction, link)
+        router = self._router(direction, link)
         words = self._take_words(worker)
-        shape, ring = machine.layout.shape, machine.router.senders[0].ring
+        shape, ring = router.layout.shape, router.senders[0].ring
         is_short = self._revision.has_short_headers
         most_hops = self.size - 1 if NO_WHOLE_TURNS & {*self._spare_slots} else None
-        places, way = (machine.core, self._layout.connection, ring), machine.router.own
+        places, way = (router.core, self._layout.connection, ring), router.way
         return FabricEndpoint(*places, shape.header_bytes, shape.payload_bytes, is_short, words, way, most_hops)
 
     def create_mux(
@@ -246,11 +242,11 @@ class Fabric:
         if any(core in fabric.mux_cores for fabric in self._chip.fabrics):
             raise KernelMisuse(f"worker {core} of SIP {self.rank} has a mux, which never ends; put this one on another")
         onward = self.connect(core, direction, link)
-        onward_name = self._machine(direction, link).router.senders[0].name
+        onward_name = self._router(direction, link).senders[0].name
         base = self._params.tensix.kernel_base + MUX_BASE
-        visit_ns = self._params.fabric.mux_visit_ns
-        mux = Mux(f"SIP {self.rank} mux {core}", core, base, self._words.floor, full, headers, slots, onward,
-                  onward_name, visit_ns, self._chip.tiles)  # fmt: skip
+        rings = mux_rings(range(base, self._words.floor), full, headers, slots, onward)
+        name, visit_ns = f"SIP {self.rank} mux {core}", self._params.fabric.mux_visit_ns
+        mux = Mux(name, core, rings, onward, onward_name, visit_ns, self._chip.tiles)
         self._muxes.append(mux)
         self._chip.declared.leave_out(core, mux.addresses)
         noc = self._chip.metal.nearer_noc(core, onward.router)
@@ -269,15 +265,15 @@ class Fabric:
     @property
     def routers(self) -> list[Router]:
         """Of this chip."""
-        return [machine.router for machine in self._machines.values()]
+        return list(self._routers.values())
 
     def not_closed(self) -> list[str]:
         """A line for each connection of a worker that is open; muxes keep theirs."""
-        machines = (machine for machine in self._machines.values() if machine.connection.worker is not None)
+        connections = (router.connection for router in self.routers if router.connection.worker is not None)
         return [
-            f"worker {machine.connection.worker} has not closed its connection to {machine.connection.name}"
-            for machine in machines
-            if machine.connection.worker not in self.mux_cores
+            f"worker {each.worker} has not closed its connection to {each.name}"
+            for each in connections
+            if each.worker not in self.mux_cores
         ]
 
     @property
@@ -288,12 +284,12 @@ class Fabric:
     @property
     def muxed(self) -> list[SenderChannel]:
         """The channels of all muxes."""
-        return [each.channel for mux in self._muxes for each in mux.channels]
+        return [channel for mux in self._muxes for channel in mux.channels]
 
     @property
     def cores(self) -> list[Core]:
         """That run them."""
-        return [machine.core for machine in self._machines.values()]
+        return [router.core for router in self.routers]
 
     def _take_words(self, worker: Core) -> int:
         """The words of one more connection, which are no result."""
@@ -304,14 +300,14 @@ class Fabric:
     def _worker(self, core: Core | tuple[int, int]) -> Core:
         return worker_tile(Core(*core), self._chip.plan.floor_plan.workers)
 
-    def _machine(self, direction: Any, link: int) -> RouterMachine:
+    def _router(self, direction: Any, link: int) -> Router:
         way = WAYS.get(direction) if isinstance(direction, str) else direction
-        machine = self._machines.get((way, link)) if isinstance(way, Way) else None
-        if machine is None:
-            there = ", ".join(f"{each.name} link {number}" for each, number in self._machines)
+        router = self._routers.get((way, link)) if isinstance(way, Way) else None
+        if router is None:
+            there = ", ".join(f"{each.name} link {number}" for each, number in self._routers)
             direction = direction.name if isinstance(direction, Way) else direction
             raise KernelMisuse(f"SIP {self.rank} has no router {direction} on link {link}; it has {there}")
-        return machine
+        return router
 
     # --- building -------------------------------------------------------------------------------------------------
 
@@ -333,34 +329,30 @@ class Fabric:
         end = self._params.ethernet.l1_KiB * KIB
         return self._layout.with_spare(self._places.idle(role), self._revision.spare_slots, end)
 
-    def _is_acked(self) -> bool:
-        """Whether receivers send first-level acknowledgements; with the newer ones on rings alone."""
-        flow = self._revision.flow_control
-        return flow is FlowControl.SYNC_WORD or (flow is FlowControl.FIRST_LEVEL_ACK and self._places.is_ring)
+    def _make_protocol(self) -> FabricProtocol:
+        revision, places, shape = self._revision, self._places, self._layout.shape
+        agreed = f"{self.revision} {places.topology}, {shape.senders[0]} and {shape.receivers[0]} slots of "
+        agreed += f"{self.payload_bytes} B, "
+        if self._spare_slots:
+            agreed += f"spare slots {'+'.join(role[:4] for role in self._spare_slots)}, "
+        agreed += f"{self.num_links} of chips {places.told}"
+        flow, is_ring, fabric = revision.flow_control, places.is_ring, self._params.fabric
+        # First-level acknowledgements; with the newer flow control on rings alone.
+        is_acked = flow is FlowControl.SYNC_WORD or (flow is FlowControl.FIRST_LEVEL_ACK and is_ring)
+        needs_bubble = is_ring and revision.avoidance is Avoidance.BUBBLE
+        costs = Costs.of(revision.costs or fabric.costs)
+        return FabricProtocol(hello_of(agreed), is_acked, needs_bubble, fabric, costs)
 
-    def _make_router(self, way: Way, link: int, near: Neighbours) -> RouterMachine:
-        chip, params, at = self._chip, self._params, self._layout_at(self.rank, way)
-        far = self._layout_at(near[way], OPPOSITE[way])
-        channel = self._places.channel(self._chip.plan, self.rank, way, link)
-        core, far_rank = Core(*params.ethernet.cores[channel]), near[way]
-        self._check_free(core, channel)
-        far_channel = chip.plan.links[self.rank][channel].far_channel
-        name, far_name = f"SIP {self.rank} eth{channel}", f"SIP {far_rank} eth{far_channel}"
-        fars = [FarReceiver(f"{far_name} receiver {vc}", far.receiver(vc)) for vc in range(self._vcs)]
-        receivers = [ReceiverChannel(f"{name} receiver {vc}", vc, at.receiver(vc)) for vc in range(self._vcs)]
-        needs_bubble = self._places.is_ring and self._revision.avoidance is Avoidance.BUBBLE
-        senders = []
-        for number in range(len(at.shape.senders)):
-            vc = 0 if number == 0 else (number - 1) // self._places.passing
-            needed = 2 if number == 0 and needs_bubble else 1
-            senders.append(SenderChannel(f"{name} sender {number}", number, at.sender(number), fars[vc], needed))
-        costs = self._revision.costs or params.fabric.costs
-        fabric = params.fabric
-        flags = (self._is_acked(), fabric.transaction_ids, fabric.one_server, fabric.coupled_multicast)
-        router = Router(name, way, senders, receivers, fars, costs, *flags, chip.engine)
+    def _make_router(self, way: Way, link: int, near: Neighbours) -> Router:
+        chip, far = self._chip, self._layout_at(near[way], OPPOSITE[way])
+        channel = self._places.channel(chip.plan, self.rank, way, link)
         transmitter = chip.transmitter(channel)
-        stored = fabric.copy_bytes
-        return RouterMachine(router, core, at, self._contract, chip.tiles, transmitter, chip.engine, stored)
+        self._check_free(transmitter.core, channel)
+        far_channel = chip.plan.links[self.rank][channel].far_channel
+        far_name = f"SIP {near[way]} eth{far_channel}"
+        fars = [SlotCredits(f"{far_name} receiver {vc}", far.receiver(vc)) for vc in range(self._vcs)]
+        layout, name = self._layout_at(self.rank, way), f"SIP {self.rank} eth{channel}"
+        return Router(name, way, layout, fars, self._protocol, transmitter, chip.tiles)
 
     def _check_free(self, core: Core, channel: int) -> None:
         where = f"core {core} of SIP {self.rank} (eth{channel})"
@@ -371,40 +363,19 @@ class Fabric:
                 f"{where} runs a kernel that has not ended, and a router needs it; open the fabric first"
             )
 
-    def _join(self, way: Way, link: int, machine: RouterMachine) -> None:
+    def _join(self, link: int, router: Router) -> None:
         """Receivers of a router forward into the other routers of its link plane."""
         if not self._places.passing:
             return
         for onward in self.ways():
-            other = self._machines.get((onward, link))
-            if onward is way or other is None:
+            other = self._routers.get((onward, link))
+            if other is router or other is None:
                 continue
-            order = self._places.order(onward, way)
-            changes_vc = self._vcs > 1 and self._places.is_dateline(self.rank, way)
+            order = self._places.order(onward, router.way)
+            changes_vc = self._vcs > 1 and self._places.is_dateline(self.rank, router.way)
             # Nothing crosses the dateline twice: what comes over it on channel 1 has no way on.
-            for receiver in machine.router.receivers[: 1 if changes_vc else None]:
+            for receiver in router.receivers[: 1 if changes_vc else None]:
                 vc = 1 if changes_vc else receiver.vc
-                channel = other.router.senders[1 + vc * self._places.passing + order]
+                channel = other.senders[1 + vc * self._places.passing + order]
                 if channel.ring.slots:
-                    self._forward(machine, receiver, onward, other, channel)
-
-    def _forward(
-        self,
-        machine: RouterMachine,
-        receiver: ReceiverChannel,
-        onward: Way,
-        other: RouterMachine,
-        channel: SenderChannel,
-    ) -> None:
-        downstream = receiver.downstream[onward] = Downstream(channel)
-        machine.join(onward, other)
-        tiles, engine = self._chip.tiles, self._chip.engine
-
-        def is_free(count: int, at_ps: int) -> None:
-            def told() -> None:
-                downstream.freed += count
-                machine.router.wake()
-
-            tiles.tell(other.core, machine.core, max(at_ps - engine.now_ps, 0), told)
-
-        channel.tell_free = is_free
+                    router.join(receiver, other, channel)

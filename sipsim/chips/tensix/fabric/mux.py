@@ -4,12 +4,12 @@ Each client connects to a channel of the mux as it would to a router: same words
 channel may hold headers alone, for packets without payload. The mux serves its channels in turn, a packet a visit.
 """
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from sipsim.chips.tensix.dataflow import Dataflow
-from sipsim.chips.tensix.fabric.channels import FarReceiver, Ring, SenderChannel
+from sipsim.chips.tensix.fabric.channels import Ring, SenderChannel, SlotCredits
 from sipsim.chips.tensix.fabric.connection import CONNECTION_BYTES, Connection, FabricEndpoint, FabricSender
 from sipsim.chips.tensix.fabric.layout import words
 from sipsim.chips.tensix.fabric.packet import check_header, nbytes_of
@@ -20,71 +20,66 @@ from sipsim.core.errors import KernelMisuse
 CONTROL_BYTES = 64
 
 
-class MuxChannel(NamedTuple):
-    """A channel, and the words through which its client connects."""
+def mux_rings(room: range, full: int, headers: int, slots: int, onward: FabricEndpoint) -> list[Ring]:
+    """The rings of a mux in ``room`` of its L1, each behind the words of its connection: ``slots`` for each of ``full``
+    channels that hold packets, then of ``headers`` that hold headers alone.
 
-    channel: SenderChannel
-    connection: Connection
-    words: int
+    Raises:
+        KernelMisuse: where they do not fit.
+    """
+    base, found = room.start, list[Ring]()
+    for number in range(full + headers):
+        nbytes = onward.header_bytes + (words(onward.payload_bytes) if number < full else 0)
+        found.append(Ring(base + CONTROL_BYTES, slots, nbytes))
+        base = found[-1].end
+    if base > room.stop:
+        what = f"a mux of {full} + {headers} channels with {slots} slots"
+        raise KernelMisuse(f"{what} needs {base - room.stop} B more of L1 than there are")
+    return found
 
 
 class Mux:
-    """On tile ``core``, whose L1 has the channels from ``base`` on: ``slots`` for each of ``full`` channels that hold
-    packets, then of ``headers`` that hold headers alone, all at ``addresses``. ``onward``: where packets are sent to, a
-    channel that messages call ``onward_name``. ``visit_ns``: its own work for a packet.
+    """On tile ``core``, with a channel for each of ``rings``. ``onward``: where packets are sent to, a channel that
+    messages call ``onward_name``. ``visit_ns``: its own work for a packet. ``addresses``: all that it has of the L1.
     """
 
     def __init__(
         self,
         name: str,
         core: Core,
-        base: int,
-        end: int,
-        full: int,
-        headers: int,
-        slots: int,
+        rings: Sequence[Ring],
         onward: FabricEndpoint,
         onward_name: str,
         visit_ns: float,
         tiles: Tiles,
     ) -> None:
         self.core = core
+        self.addresses = range(rings[0].base - CONTROL_BYTES, rings[-1].end)
         self._onward = onward
         self._onward_name = onward_name
         self._visit_ns = visit_ns
         self._tiles = tiles
         self._memory = tiles.memory(core)
-        self.channels: list[MuxChannel] = []
-        self._notes: dict[int, Callable[[], None]] = {}
-        first = base
-        for number in range(full + headers):
-            nbytes = onward.header_bytes + (words(onward.payload_bytes) if number < full else 0)
-            ring = Ring(base + CONTROL_BYTES, slots, nbytes)
-            self._add(f"{name} channel {number}", number, base, ring)
-            base = ring.end
-        self.addresses = range(first, base)
-        if base > end:
-            what = f"a mux of {full} + {headers} channels with {slots} slots"
-            raise KernelMisuse(f"{what} needs {base - end} B more of L1 than there are")
-        self._memory.watchers.append(self._note)
+        self.channels = [self._channel(f"{name} channel {number}", number, ring) for number, ring in enumerate(rings)]
 
     def endpoint(self, number: int, words_at: int) -> FabricEndpoint:
         """What the client of a channel needs; ``words_at``: of the client's L1, as in :class:`FabricEndpoint`."""
-        made, onward = self.channels[number], self._onward
-        most = self._most_bytes(made.channel)
-        return onward._replace(
-            router=self.core, connection=made.words, ring=made.channel.ring, payload_bytes=most, words=words_at
+        channel = self.channels[number]
+        most, connection = self._most_bytes(channel), channel.ring.base - CONTROL_BYTES
+        return self._onward._replace(
+            router=self.core, connection=connection, ring=channel.ring, payload_bytes=most, words=words_at
         )
 
     def run(self, df: Dataflow) -> None:
         """The kernel."""
         sender = FabricSender(self._onward, df)
         sender.open()
-        turn, count = 0, len(self.channels)
+        channels, turn, count = self.channels, 0, len(self.channels)
         while True:
             df.wait_until(self._has_work, "a packet for the mux")
-            turn = next(each % count for each in range(turn, turn + count) if self._is_waiting(each % count))
-            channel = self.channels[turn].channel
+            in_turn = (each % count for each in range(turn, turn + count))
+            turn = next(each for each in in_turn if self._is_waiting(channels[each]))
+            channel = channels[turn]
             slot = channel.ring.address(channel.sent)
             nbytes = nbytes_of(df.peek(slot, self._onward.header_bytes))
             df.instructions(self._visit_ns)
@@ -97,22 +92,22 @@ class Mux:
             turn += 1
 
     def _has_work(self) -> bool:
-        return any(map(self._is_waiting, range(len(self.channels))))
+        return any(map(self._is_waiting, self.channels))
 
-    def _is_waiting(self, number: int) -> bool:
-        channel = self.channels[number].channel
+    @staticmethod
+    def _is_waiting(channel: SenderChannel) -> bool:
         return channel.sent < channel.written
 
-    def _add(self, name: str, number: int, at: int, ring: Ring) -> None:
-        channel = SenderChannel(name, number, ring, FarReceiver(self._onward_name, ring), 1)
-        connection = Connection(name, channel, self._tell)
-        self.channels.append(MuxChannel(channel, connection, at))
-        self._memory.clear(at, CONNECTION_BYTES)
-        self._notes[at] = lambda: connection.told(self._memory.read(at, 16))
+    def _channel(self, name: str, number: int, ring: Ring) -> SenderChannel:
+        channel = SenderChannel(name, number, ring, SlotCredits(self._onward_name, ring), 1)
+        connection, memory, at = Connection(name, channel, self._tell), self._memory, ring.base - CONTROL_BYTES
+        memory.clear(at, CONNECTION_BYTES)
+        memory.watch(at, lambda _writer: connection.told(memory.read(at, 16)))
         for address in ring.addresses():
-            self._notes[address] = partial(self._written, channel, connection, address)
+            memory.watch(address, partial(self._written, channel, connection, address))
+        return channel
 
-    def _written(self, channel: SenderChannel, connection: Connection, address: int) -> None:
+    def _written(self, channel: SenderChannel, connection: Connection, address: int, _writer: str) -> None:
         connection.written(address)
         header = self._memory.read(address, self._onward.header_bytes)
         check_header(header, self._most_bytes(channel), self._tiles.problem_of)
@@ -121,11 +116,6 @@ class Mux:
     def _most_bytes(self, channel: SenderChannel) -> int:
         """Of a payload in a channel."""
         return min(channel.ring.slot_bytes - self._onward.header_bytes, self._onward.payload_bytes)
-
-    def _note(self, address: int, _nbytes: int, _writer: str) -> None:
-        found = self._notes.get(address)
-        if found is not None:
-            found()
 
     def _tell(self, core: Core, address: int, value: int, _at_ps: int) -> None:
         self._tiles.deliver_increment(self.core, core, address, value, 0)

@@ -176,21 +176,19 @@ class Hop(NamedTuple):
     ways: tuple[Way, ...]
     header: bytes
 
+    @property
+    def sender(self) -> int:
+        """The channel of the router that sent it."""
+        return self.header[_SENDER_AT]
+
 
 _LONG = struct.Struct("<BBHB3x16sBBHIBBHI8x")
 _SHORT = struct.Struct("<BBHBBBBIBBHI12x")
 LONG_BYTES, SHORT_BYTES = _LONG.size, _SHORT.size
 _FLUSH = 0x80
+_SENDER_AT = 4
 _ROUTE_AT = 8
 _HOPS_AT = 5
-
-
-class Header(NamedTuple):
-    """What a header says but its route. ``sender``: the channel of the last router that sent it."""
-
-    target: Target
-    payload_bytes: int
-    sender: int
 
 
 def pack(route: Route, target: Target, payload_bytes: int, is_short: bool) -> bytes:
@@ -216,22 +214,22 @@ def pack(route: Route, target: Target, payload_bytes: int, is_short: bool) -> by
     return _LONG.pack(kind, 0, payload_bytes, 0, nibbles.to_bytes(16, "little"), *places)
 
 
-def unpack(header: bytes) -> Header:
-    """The reverse of :func:`pack`, but for the route.
+def target_of(header: bytes) -> Target:
+    """The command of a header, and its places.
 
     Raises:
         KernelMisuse: for a command that there is not.
     """
     first = 0
     if len(header) == LONG_BYTES:
-        kind, _, nbytes, sender, _, x, y, first, address, far_x, far_y, value, far = _LONG.unpack(header)
+        kind, _, _, _, _, x, y, first, address, far_x, far_y, value, far = _LONG.unpack(header)
     else:
-        kind, _, nbytes, sender, _, x, y, address, far_x, far_y, value, far = _SHORT.unpack(header)
+        kind, _, _, _, _, x, y, address, far_x, far_y, value, far = _SHORT.unpack(header)
     places = (Core(x, y), address, Core(far_x, far_y), far, value)
     commands = len(Command) if len(header) == LONG_BYTES else SHORT_COMMANDS
     if kind & ~_FLUSH >= commands:
         raise KernelMisuse(f"its command is {kind & ~_FLUSH}, and those of its revision are 0 to {commands - 1}")
-    return Header(Target(Command(kind & ~_FLUSH), *places, bool(kind & _FLUSH), first), nbytes, sender)
+    return Target(Command(kind & ~_FLUSH), *places, bool(kind & _FLUSH), first)
 
 
 def check_header(header: bytes, most_bytes: int, problem_of: Callable[[Core, int, int], str]) -> None:
@@ -242,7 +240,7 @@ def check_header(header: bytes, most_bytes: int, problem_of: Callable[[Core, int
         KernelMisuse: for what is no header of a packet that can be delivered, its route aside.
     """
     try:
-        target, nbytes, _ = unpack(header)
+        target, nbytes = target_of(header), nbytes_of(header)
         _check_payload(target, nbytes, most_bytes)
         for core, address, part in places(target, nbytes):
             problem = problem_of(core, address, part)
@@ -279,7 +277,7 @@ def places(target: Target, nbytes: int) -> list[tuple[Core, int, int]]:
 
 def set_sender(header: bytes, sender: int) -> bytes:
     """The header with the number of the channel that sends it."""
-    return header[:4] + bytes((sender,)) + header[5:]
+    return header[:_SENDER_AT] + bytes((sender,)) + header[_SENDER_AT + 1 :]
 
 
 def _steps_of(here: int, own: Way) -> tuple[bool, tuple[Way, ...]]:

@@ -3,15 +3,15 @@
 import hashlib
 from collections import deque
 from collections.abc import Callable, Collection
+from functools import partial
 from itertools import pairwise
 from typing import Annotated
 
-import greenlet
 import msgspec
 from msgspec import Meta
 
-from sipsim.chips.api.bridge import GreenletBridge
-from sipsim.chips.api.chip import CHIPS, Chip, ChipContext, ChipKind, ChipResults
+from sipsim.chips.api.chip import CHIPS, BuiltInJobs, Chip, ChipContext, ChipKind, ChipResults
+from sipsim.chips.api.host_program import HostProgram
 from sipsim.chips.api.run_plan import RunPlan
 from sipsim.config.schema import Resolved, Section
 from sipsim.core.engine import Engine
@@ -28,6 +28,7 @@ from sipsim.fabric.sips import RoutedSips
 from sipsim.records.job import Job, JobRequest
 
 TOKEN_BYTES, CORE_BPS = 64, 10**10
+A_NUMBER = "a number"
 
 
 class Params(Section, frozen=True):
@@ -113,7 +114,8 @@ class RingChip(Chip):
         self.engine, self.rank, self.n_sips = Engine(), context.rank, plan.system.n_sips
         self.service_ps = ns_to_ps(plan.params.service_ns)
         self.session = Session(self.rank, self.engine, plan.channels, context.send, plan.reactions_ps[self.rank])
-        self.session.model, self.bridge, self.api, self.loop = self, GreenletBridge(), self, greenlet.getcurrent()
+        self.session.model = self.api = self
+        self.host = HostProgram(context.bridge, context.make_task, self.engine)
         fabric = FlowFabric(self.engine, ONE_QUEUE)
         deliveries: Deliveries = {Token: TokenDelivery(plan.params, self.serve)}
         self.network = NetworkInterface(
@@ -121,8 +123,7 @@ class RingChip(Chip):
         )
         self.receive, self.next_send_bound_ps = self.network.receive, self.network.next_send_bound_ps
         self.queue, self.inbox, self.log = deque[Token](), deque[int](), list[str]()
-        self.host: Task | None = None
-        self.server = Task("server", self._serve_all, self.loop)
+        self.server = Task("server", self._serve_all, self.host.loop)
         self.server.is_server = True
         self.engine.at(0, self.server.resume)
 
@@ -134,9 +135,8 @@ class RingChip(Chip):
 
     def recv(self) -> int:
         """The next number that the server has handed over."""
-        assert self.host is not None
         while not self.inbox:
-            self.host.wait("a number")
+            self.host.wait(A_NUMBER)
         return self.inbox.popleft()
 
     def serve(self, token: Token) -> None:
@@ -152,28 +152,11 @@ class RingChip(Chip):
                 token = self.queue.popleft()
                 self.log.append(f"{self.engine.now_ps} Token(core={token.core}, number={token.number})")
                 self.inbox.append(token.number)
-                if self.host is not None and self.host.waits_for == "a number":
-                    self.host.waits_for = None
-                    self.engine.at(self.engine.now_ps, self.host.resume)
+                self.engine.at(self.engine.now_ps, partial(self.host.resume, A_NUMBER))
             self.server.wait("work")
 
-    def run_job(self, job: Job) -> None:
-        """A number goes around all SIPs, ``n_elems`` times."""
-        (laps,) = job.n_elems
-        if self.rank == 0:
-            self.send(1 % self.n_sips, 0, 1)
-        for _ in range(laps):
-            if (number := self.recv()) < laps * self.n_sips:
-                self.send((self.rank + 1) % self.n_sips, 0, number + 1)
-
-    def add_host_task(self, task: Task) -> None:
-        self.host = task
-
     def tasks(self) -> list[Task]:
-        return [self.server, *([self.host] if self.host else [])]
-
-    def waiting(self) -> int:
-        return len(self.unfinished())
+        return [self.server, *self.host.tasks]
 
     def results(self) -> ChipResults:
         log = hashlib.sha256("\n".join(self.log).encode()).hexdigest()
@@ -181,19 +164,32 @@ class RingChip(Chip):
         return ChipResults(hashlib.sha256(str(self.inbox).encode()).hexdigest(), log, sent)
 
 
+class Laps(BuiltInJobs[RingPlan]):
+    """A number goes around all SIPs, ``n_elems`` times."""
+
+    def job(self, request: JobRequest, plan: RingPlan) -> Job:
+        if request.collective not in (None, "laps") or len(request.n_elems) != 1:
+            raise ConfigError("this chip runs collective laps; give one number of laps with --n-elem")
+        return Job(collective="laps", n_elems=request.n_elems)
+
+    def run(self, job: Job, chip: RingChip) -> None:
+        (laps,) = job.n_elems
+        if chip.rank == 0:
+            chip.send(1 % chip.n_sips, 0, 1)
+        for _ in range(laps):
+            if (number := chip.recv()) < laps * chip.n_sips:
+                chip.send((chip.rank + 1) % chip.n_sips, 0, number + 1)
+
+
 class RingKind(ChipKind[RingPlan]):
     Params = Params
+    jobs = Laps()
 
     def ports(self, resolved: Resolved) -> Collection[str]:
         return params_of(resolved).ports
 
     def plan(self, resolved: Resolved) -> RingPlan:
         return RingPlan(resolved)
-
-    def job(self, request: JobRequest, plan: RingPlan) -> Job:
-        if request.collective not in (None, "laps") or len(request.n_elems) != 1:
-            raise ConfigError("this chip runs collective laps; give one number of laps with --n-elem")
-        return Job(collective="laps", n_elems=request.n_elems)
 
     def build(self, context: ChipContext[RingPlan]) -> RingChip:
         return RingChip(context)

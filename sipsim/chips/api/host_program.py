@@ -1,0 +1,51 @@
+"""The host program of a SIP: its task, which waits in simulated time for what the chip does."""
+
+from collections.abc import Callable
+
+import greenlet
+
+from sipsim.chips.api.bridge import Bridge, GreenletBridge
+from sipsim.core.engine import Engine
+from sipsim.core.task import MakeTask, Task
+from sipsim.records.dump import HOST_SCRIPT
+
+Ps = int
+
+
+class HostProgram:
+    """Made in the loop in which the tasks of the SIP are resumed. ``bridge``: the way of host code, None for the usual
+    one. ``start_ps``: when the program starts. ``on_start``: told of its task, which has not run then.
+    """
+
+    def __init__(self, bridge: Bridge | None, make_task: MakeTask, engine: Engine, start_ps: Ps = 0) -> None:
+        self.bridge = bridge or GreenletBridge()
+        self.loop = greenlet.getcurrent()
+        self.task: Task | None = None
+        self.on_start: Callable[[Task], None] = lambda _task: None
+        self._make_task = make_task
+        self._engine = engine
+        self._start_ps = start_ps
+
+    @property
+    def tasks(self) -> list[Task]:
+        """Its task, once it was started."""
+        return [] if self.task is None else [self.task]
+
+    def start(self, program: Callable[[], None]) -> None:
+        """Start the program, whose task counts as waiting until it has ended: now, or at the time that it starts."""
+        self.task = self._make_task(HOST_SCRIPT, self.bridge.body(program), self.loop)
+        self.on_start(self.task)
+        if self._start_ps:
+            self._engine.at(self._start_ps, self.task.resume)
+        else:
+            self.task.resume()
+
+    def wait(self, what: object) -> None:
+        """Block the program, which calls this, until :meth:`resume` is called for the same."""
+        assert self.task is not None
+        self.task.wait(what)
+
+    def resume(self, what: object) -> None:
+        """Let the program go on, if this is what it waits for."""
+        if self.task is not None and self.task.waits_for is what:
+            self.task.resume()

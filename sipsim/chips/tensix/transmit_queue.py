@@ -1,0 +1,134 @@
+"""The transmit queue of an Ethernet core: one direction of a link, which cuts commands into packets.
+
+A command sends ``nbytes`` of payload. It *starts* when the first byte of its first packet is on the wire, and *has
+left* with the last byte of its last packet; that arrives the link's latency later. What an outage does to packets,
+:mod:`sipsim.fabric.links.outages` says.
+
+* The queue takes a command while fewer than ``accept_ahead`` of its commands have not started; else it is busy, and
+  refuses. A command is not started at the times before its start, and is at it.
+* Commands, and the packets of each, go in the order in which they were taken. The wire carries one packet at a time,
+  and what it carries arrives in order, also what is sent again. So commands start, leave and arrive in order, and all
+  times of one are known when it is taken, without an event.
+* Hardware has a second queue. Routers alone use it, for short commands (:meth:`TransmitQueue.submit_between`).
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from sipsim.core.units import drain_ps
+from sipsim.fabric.links.kind import AnyLinkKind
+from sipsim.fabric.links.outages import ByteClock, Loss, Outage, OutageUse, Retransmitter
+
+Ps = int
+LONG_COMMAND = 2**16
+"""Of which the link cuts packets of full size."""
+
+
+class TransmitTimes(NamedTuple):
+    """When a command starts, when it has left, and when its last byte arrives.
+
+    Where packets are sent again after an outage, the last two are of those that arrive. ``loss``: of those that never
+    do, as the link sends nothing again; then it does not arrive as a whole.
+    """
+
+    start_ps: Ps
+    tail_left_ps: Ps
+    arrival_ps: Ps
+    loss: Loss | None = None
+
+
+class TransmitQueue:
+    """The queue that kernels use, and the wire. ``taken_bytes``: that the wire took, framing included; what was sent
+    again is not counted. Times given to it may not decrease.
+    """
+
+    def __init__(self, link: AnyLinkKind, accept_ahead: int, outages: Sequence[Outage] = ()) -> None:
+        self._link = link
+        self._latency_ps, self._bandwidth_bps = link.latency_ps, link.bandwidth_bps
+        self._retransmitter: Retransmitter | None = None
+        if outages:
+            self._retransmitter = Retransmitter(self._latency_ps, self._bandwidth_bps, outages, link.sends_again)
+        self._clock = ByteClock(0)
+        self._accept_ahead = accept_ahead
+        self._starts: deque[Ps] = deque()
+        self._carried: deque[TransmitTimes] = deque(maxlen=accept_ahead + 2)
+        self._longest_ps = self._drain_ps(max(link.packets(LONG_COMMAND)))
+        self.taken_bytes = 0
+
+    def submit(self, now_ps: Ps, nbytes: int) -> TransmitTimes | None:
+        """Take a command of ``nbytes``, 1 or more; None where it is refused, because the queue is busy."""
+        if self.is_busy(now_ps):
+            return None
+        times = self._carry(now_ps, nbytes)
+        self._starts.append(times.start_ps)
+        self._carried.append(times)
+        return times
+
+    def is_busy(self, now_ps: Ps) -> bool:
+        """Whether it would refuse a command now."""
+        starts = self._starts
+        while starts and starts[0] <= now_ps:
+            starts.popleft()
+        return len(starts) >= self._accept_ahead
+
+    def submit_between(self, now_ps: Ps, nbytes: int) -> TransmitTimes:
+        """Take a short command on the second queue, which takes turns with the packets of this one: it waits for the
+        packet that the wire carries, and what is taken later waits for it. Where the link has outages it waits for all
+        that was taken before, as what is sent again keeps its order.
+        """
+        if self._retransmitter is not None:
+            return self._carry(now_ps, nbytes)
+        start_ps, wire_bytes = self._packet_end_ps(now_ps), self._link.wire_bytes(nbytes)
+        self._take(now_ps, wire_bytes)
+        end_ps = start_ps + self._drain_ps(wire_bytes)
+        return TransmitTimes(start_ps, end_ps, end_ps + self._latency_ps)
+
+    def all_started_ps(self, now_ps: Ps) -> Ps:
+        """The earliest time from ``now_ps`` on at which all its commands have started."""
+        return max(self._starts[-1], now_ps) if self._starts else now_ps
+
+    def free_at_ps(self, now_ps: Ps) -> Ps:
+        """The earliest time from now on at which it takes a command."""
+        return self._starts[-self._accept_ahead] if self.is_busy(now_ps) else now_ps
+
+    @property
+    def busy_ps(self) -> Ps:
+        """How long the wire carried what it took."""
+        return self._drain_ps(self.taken_bytes)
+
+    def outages_used(self, link_name: str) -> tuple[OutageUse, ...]:
+        """What each outage has cost so far."""
+        return () if self._retransmitter is None else self._retransmitter.used(link_name)
+
+    def _carry(self, now_ps: Ps, nbytes: int) -> TransmitTimes:
+        """The times of a command that follows all that was taken."""
+        start_ps = self._take(now_ps, self._link.wire_bytes(nbytes))
+        end_ps, loss = self._clock.free_ps, None
+        if self._retransmitter is not None:
+            found = self._retransmitter.schedule(start_ps, end_ps, self._link.packets(nbytes))
+            start_ps, end_ps, loss = found.first_ps, found.end_ps, found.loss
+        return TransmitTimes(start_ps, end_ps, end_ps + self._latency_ps, loss)
+
+    def _take(self, now_ps: Ps, wire_bytes: int) -> Ps:
+        """Let bytes follow on the wire, from now on if it is idle; the time of the first one, outages aside."""
+        if self._clock.free_ps < now_ps:
+            self._clock = ByteClock(now_ps)
+        start_ps = self._clock.free_ps
+        self.taken_bytes += wire_bytes
+        self._clock.push(wire_bytes, self._bandwidth_bps)
+        return start_ps
+
+    def _packet_end_ps(self, now_ps: Ps) -> Ps:
+        """When the packet that the wire carries has left."""
+        carried = self._carried
+        while carried and carried[0].tail_left_ps <= now_ps:
+            carried.popleft()
+        if not carried or carried[0].start_ps > now_ps:
+            return now_ps
+        times, packet_ps = carried[0], self._longest_ps
+        packets = -(-(now_ps - times.start_ps) // packet_ps)
+        return min(times.start_ps + packets * packet_ps, times.tail_left_ps)
+
+    def _drain_ps(self, nbytes: int) -> Ps:
+        return drain_ps(nbytes, self._bandwidth_bps)

@@ -1,0 +1,35 @@
+"""Bytes of a memory in pages that are made at their first write; bytes that were never written read as 0."""
+
+
+class PagedBytes:
+    """``nbytes`` in ``pages`` of ``page_bytes``, by their number. Who calls it has checked its ranges."""
+
+    __slots__ = ("nbytes", "page_bytes", "pages")
+
+    def __init__(self, nbytes: int, page_bytes: int) -> None:
+        self.nbytes = nbytes
+        self.page_bytes = page_bytes
+        self.pages: dict[int, bytearray] = {}
+
+    def read(self, offset: int, nbytes: int) -> bytes:
+        """A copy."""
+        page, start = divmod(offset, self.page_bytes)
+        if start + nbytes <= self.page_bytes:
+            found = self.pages.get(page)
+            return bytes(nbytes) if found is None else bytes(memoryview(found)[start : start + nbytes])
+        first = self.page_bytes - start
+        rest = range(first, nbytes, self.page_bytes)
+        return b"".join(
+            (self.read(offset, first), *(self.read(offset + at, min(self.page_bytes, nbytes - at)) for at in rest))
+        )
+
+    def write(self, offset: int, data: bytes | memoryview) -> None:
+        """Write ``data``, whatever its size."""
+        done, nbytes = 0, len(data)
+        while done < nbytes:
+            page, start = divmod(offset + done, self.page_bytes)
+            part = min(self.page_bytes - start, nbytes - done)
+            if page not in self.pages:
+                self.pages[page] = bytearray(self.page_bytes)
+            self.pages[page][start : start + part] = data if part == nbytes else data[done : done + part]
+            done += part
