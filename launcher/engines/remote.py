@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from broker.ids import MAX_RANK
-from launcher.engines import ENGINES
 from launcher.hosts.agent_hosts import run_on_agents
 from launcher.hosts.pool import LocalHost
 from launcher.hosts.run_loop import run_processes
@@ -23,11 +22,12 @@ from launcher.hosts.starters import (
     program,
     specs_of,
 )
+from launcher.options import ENGINES
 from launcher.processes.entry import MOST_DIGITS
 from launcher.processes.ticket import write_private
 from launcher.report.outcome import Outcome
 from launcher.supervise.facts import HostSpec
-from launcher.supervise.request import Request
+from launcher.supervise.run import Run
 from launcher.supervise.signals import StopSignals
 from launcher.supervise.stall import log
 from sipsim.core.errors import ConfigError
@@ -37,9 +37,10 @@ SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
 
 
 @ENGINES.register("auto")
-def run_automatic(request: Request, signals: StopSignals) -> Outcome:
+def run_automatic(run: Run, signals: StopSignals) -> Outcome:
     """slurm in an allocation, mpi below an mpiexec, ssh with --hosts, else local."""
-    return ENGINES.get(which(os.environ, bool(request.settings.hosts)))(request, signals)
+    outcome: Outcome = ENGINES.get(which(os.environ, bool(run.options.hosts)))(run, signals)
+    return outcome
 
 
 def which(environ: Mapping[str, str], has_hosts: bool) -> str:
@@ -64,9 +65,9 @@ BOOTSTRAP = "AHBM_BOOTSTRAP"
 
 
 @ENGINES.register("k8s")
-def run_for_kubernetes(request: Request, signals: StopSignals) -> Outcome:
+def run_for_kubernetes(run: Run, signals: StopSignals) -> Outcome:
     """SIPs by agents that wait for the file AHBM_BOOTSTRAP (configs/k8s)."""
-    return run_on_agents(request, signals, FileStarter(request))
+    return run_on_agents(run, signals, FileStarter(run))
 
 
 class FileStarter:
@@ -78,8 +79,8 @@ class FileStarter:
     can_revive = False
     rank_names = ("JOB_COMPLETION_INDEX",)
 
-    def __init__(self, request: Request) -> None:
-        self.specs = specs_of(request.settings.hosts, K8S_FLAG)
+    def __init__(self, run: Run) -> None:
+        self.specs = specs_of(run.options.hosts, K8S_FLAG)
         path = os.environ.get(BOOTSTRAP)
         if not path:
             raise ConfigError(
@@ -113,9 +114,9 @@ class FileStarter:
 
 
 @ENGINES.register("local")
-def run_local(request: Request, signals: StopSignals) -> Outcome:
+def run_local(run: Run, signals: StopSignals) -> Outcome:
     """One process a SIP, one for the broker, on this machine."""
-    return run_processes(request, signals, LocalHost)
+    return run_processes(run, signals, LocalHost)
 
 
 MPI_FLAG = "--engine mpi"
@@ -124,9 +125,9 @@ MPIEXEC_S = 20.0
 
 
 @ENGINES.register("mpi")
-def run_by_mpi(request: Request, signals: StopSignals) -> Outcome:
+def run_by_mpi(run: Run, signals: StopSignals) -> Outcome:
     """SIPs on the hosts of --hosts, reached by mpiexec."""
-    return run_on_agents(request, signals, MpiStarter(request))
+    return run_on_agents(run, signals, MpiStarter(run))
 
 
 class MpiStarter(SingleProcessStarter):
@@ -137,15 +138,15 @@ class MpiStarter(SingleProcessStarter):
     hosts must see. An MPI job that has lost a process ends.
     """
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, run: Run) -> None:
         super().__init__()
-        self.specs = specs_of(request.settings.hosts, MPI_FLAG)
+        self.specs = specs_of(run.options.hosts, MPI_FLAG)
         self._mpiexec = program("mpiexec", MPI_FLAG, "AHBM_MPIEXEC")
         self._is_open_mpi = _is_open_mpi(self._mpiexec)
         self.rank_names = ("OMPI_COMM_WORLD_RANK",) if self._is_open_mpi else ("PMI_RANK",)
-        self._scratch_dir = Path(request.scratch_dir)
+        self._scratch_dir = Path(run.scratch_dir)
         shared = os.environ.get(SHARED)
-        self._bootstrap = Path(shared or request.scratch_dir).resolve() / f"bootstrap-{self._scratch_dir.name}.json"
+        self._bootstrap = Path(shared or run.scratch_dir).resolve() / f"bootstrap-{self._scratch_dir.name}.json"
         if shared:
             _check_shared(shared, self._bootstrap.parent)
 
@@ -206,9 +207,9 @@ SRUN_S = 5.0
 
 
 @ENGINES.register("slurm")
-def run_by_slurm(request: Request, signals: StopSignals) -> Outcome:
+def run_by_slurm(run: Run, signals: StopSignals) -> Outcome:
     """SIPs on the nodes of a Slurm allocation, or on those of --hosts."""
-    return run_on_agents(request, signals, SlurmStarter(request))
+    return run_on_agents(run, signals, SlurmStarter(run))
 
 
 class SlurmStarter(SingleProcessStarter):
@@ -220,15 +221,15 @@ class SlurmStarter(SingleProcessStarter):
 
     rank_names = (NODE_RANK,)
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, run: Run) -> None:
         super().__init__()
         self._srun = program("srun", SLURM_FLAG)
         self._inside = JOB in os.environ
-        hosts = request.settings.hosts
+        hosts = run.options.hosts
         self.specs = specs_of(hosts, SLURM_FLAG) if hosts else of_the_allocation(os.environ)
         # With a budget for restarts the loss of one host must not end the others.
-        self._kill_all = request.settings.max_restarts == 0
-        self._folder = Path(request.scratch_dir)
+        self._kill_all = run.options.max_restarts == 0
+        self._folder = Path(run.scratch_dir)
         self._name = f"ahbm-{self._folder.name}"
 
     def begin(self, boot: Boot) -> None:
@@ -288,9 +289,9 @@ JITTER_S = (0.2, 1.2)
 
 
 @ENGINES.register("ssh")
-def run_by_ssh(request: Request, signals: StopSignals) -> Outcome:
+def run_by_ssh(run: Run, signals: StopSignals) -> Outcome:
     """SIPs on the hosts of --hosts, reached by ssh."""
-    return run_on_agents(request, signals, SshStarter(request))
+    return run_on_agents(run, signals, SshStarter(run))
 
 
 class SshStarter:
@@ -302,10 +303,10 @@ class SshStarter:
     rank_names = ()
     can_revive = True
 
-    def __init__(self, request: Request) -> None:
-        self.specs = specs_of(request.settings.hosts, SSH_FLAG)
+    def __init__(self, run: Run) -> None:
+        self.specs = specs_of(run.options.hosts, SSH_FLAG)
         self._ssh = program("ssh", SSH_FLAG, "AHBM_SSH")
-        self._folder = Path(request.scratch_dir)
+        self._folder = Path(run.scratch_dir)
         self._running: dict[int, StarterProcess] = {}
         self._all: list[StarterProcess] = []
         self._retry_s: dict[int, float] = {}

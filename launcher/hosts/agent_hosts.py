@@ -41,7 +41,7 @@ from launcher.processes.ticket import Ticket
 from launcher.report.outcome import Outcome
 from launcher.supervise.facts import Fact, HostGone, HostJoined, HostSpec, ProcessNews
 from launcher.supervise.ranks import place_blockwise
-from launcher.supervise.request import Request
+from launcher.supervise.run import Run
 from launcher.supervise.signals import StopSignals
 from launcher.supervise.stall import log
 from sipsim.core.errors import ConfigError
@@ -56,25 +56,25 @@ LEFT_S = 5.0
 class AgentHosts:
     """See ``launcher.hosts.pool.HostPool``."""
 
-    def __init__(self, request: Request, starter: Starter) -> None:
-        self._request = request
+    def __init__(self, run: Run, starter: Starter) -> None:
+        self._run = run
         self._starter = starter
         self.specs: Sequence[HostSpec] = starter.specs
         self.shared_cpu_seed = None
         self.is_local = False
         self.can_signal = True
         self._states: list[dict[str, ProcessState]] = [{} for _ in self.specs]
-        self._silence_s = request.settings.silence_s
+        self._silence_s = run.options.silence_s
         named = [spec.name for spec in starter.specs if spec.is_named]
-        self._address = launcher_address(named, request.settings.bind or "")
-        self.keys: JobKeys | None = JobKeys.fresh(request.plan.system.n_sips, len(self.specs))
+        self._address = launcher_address(named, run.options.bind or "")
+        self.keys: JobKeys | None = JobKeys.fresh(run.plan.system.n_sips, len(self.specs))
         self.broker_endpoint = tcp(self._address)
         members = {pair.public: str(number) for number, pair in enumerate(self.keys.agents)}
         self._sockets = SocketFactory(self.keys.for_launcher(), members, self._silence_s)
         self._listening = self._sockets.listen(zmq.ROUTER, tcp(self._address))
         self._listening.socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
         self._registry = AgentRegistry(self.specs, self._silence_s, by_name=bool(starter.rank_names))
-        self._folder = Path(request.scratch_dir)
+        self._folder = Path(run.scratch_dir)
         self._next_beat_s = 0.0
         self.trouble = ""
         self._warnings = ConnectionWarnings("ahbm-launch")
@@ -219,7 +219,7 @@ class AgentHosts:
                 log(f"{host.why}; it was rejected")
                 return []
             return [HostGone(host.host, "agent_failed", host.why)]
-        ticket = Ticket.of(self._request.plan, self._request.job)
+        ticket = Ticket.of(self._run.plan, self._run.job)
         self._send_to(host, Order.of(["setup", ticket.text()]))
         return []
 
@@ -284,16 +284,16 @@ class AgentHosts:
         return True
 
 
-def run_on_agents(request: Request, signals: StopSignals, starter: Starter) -> Outcome:
+def run_on_agents(run: Run, signals: StopSignals, starter: Starter) -> Outcome:
     """Run it on the hosts of ``starter``.
 
     Raises:
-        ConfigError: when the request does not suit the hosts.
+        ConfigError: when the run does not suit the hosts.
     """
-    if request.settings.mail != "zmq":
-        raise ConfigError(f"--mail {request.settings.mail} is for one host; leave it out, or use --engine local")
+    if run.options.mail != "zmq":
+        raise ConfigError(f"--mail {run.options.mail} is for one host; leave it out, or use --engine local")
     try:
-        place_blockwise(request.plan.system.n_sips, [spec.slots for spec in starter.specs])
+        place_blockwise(run.plan.system.n_sips, [spec.slots for spec in starter.specs])
     except ValueError as error:
         raise ConfigError(f"--hosts: {error}") from None
-    return run_processes(request, signals, lambda request, _: AgentHosts(request, starter))
+    return run_processes(run, signals, lambda run, _: AgentHosts(run, starter))

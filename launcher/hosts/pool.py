@@ -10,7 +10,7 @@ from launcher.processes.entry import sip_name
 from launcher.processes.fork_server import ForkServer
 from launcher.processes.this_host import ProcessState
 from launcher.supervise.facts import Fact, HostJoined, HostSpec
-from launcher.supervise.request import Request
+from launcher.supervise.run import Run
 
 
 class HostPool(Protocol):
@@ -91,17 +91,17 @@ class HostPool(Protocol):
         """
 
 
-PoolFactory = Callable[[Request, ForkServer], HostPool]
+PoolFactory = Callable[[Run, ForkServer], HostPool]
 """Makes the hosts of a run, once this host's fork server exists."""
 
 
 class LocalHost:
     """This host alone, over sockets in the run's private folder. Its fork server starts SIPs and the broker alike."""
 
-    def __init__(self, request: Request, server: ForkServer) -> None:
+    def __init__(self, run: Run, server: ForkServer) -> None:
         self.specs = [HostSpec()]
-        self._local = MAIL_KINDS[request.settings.mail].local
-        self._scratch_dir = request.scratch_dir
+        self._local = MAIL_KINDS[run.options.mail].local
+        self._scratch_dir = run.scratch_dir
         self.is_local = True
         self.can_signal = True
         self.trouble = ""

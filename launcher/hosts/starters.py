@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+from launcher.flag_types import Hosts
 from launcher.supervise.facts import HostSpec, describe_exit
-from launcher.supervise.request import Hosts
 from sipsim.core.errors import ConfigError
 from sipsim.core.files import APPEND, open_file, reader
 

@@ -210,14 +210,14 @@ class SipNode(SyncClient):
 
 def run_digest(plan_digest: str, job: Job) -> str:
     """SHA-256 over plan, job and the sources of script and collective: they must be equal in all processes of a run."""
-    shared = replace(job, record_io=False, trace=False, explain=False, oplog=False)
+    shared = replace(job, records=())
     source = find_script(job.script, job.as_module).read_bytes() if job.script is not None else b""
     own = [line.encode() for line in source_lines([job.collective])]
     return hashlib.sha256(b"\n".join([plan_digest.encode(), to_bytes(shared), source, *own])).hexdigest()
 
 
 def _second_pass(job: Job) -> MakeSecondPass | None:
-    if not job.verify:
+    if not job.verify_data:
         return None
     from sipsim.insight.replay.second_pass import SecondPass
 
