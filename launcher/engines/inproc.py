@@ -75,14 +75,14 @@ class InProcess:
 
     def _deliver_all(self) -> None:
         while (delivery := self._mail.next()) is not None:
-            to, envelope = delivery
+            sender, to, frame = delivery
             if to == BROKER:
-                self._to_broker(envelope.sender, envelope.frame)
+                self._to_broker(sender, frame)
             elif to == LAUNCHER:
-                self._note(decode_for_launcher(envelope.frame))
+                self._note(decode_for_launcher(frame))
             else:
                 self._current = to
-                self.members[to].handle(envelope.frame)
+                self.members[to].handle(frame)
             self._deliveries += 1
             self._check_signals()
 
@@ -189,9 +189,9 @@ class InProcess:
         what the SIP sent before, which is no matter: the broker only notes it.
         """
         last = self._mail.last
-        if last is None or last[0] != BROKER:
+        if last is None or last[1] != BROKER:
             return
-        sender, frame = last[1].sender, last[1].frame
+        sender, _, frame = last
         if isinstance(decode_for_broker(frame), Progress):
             self._mail.drop_last()
             self._to_broker(sender, frame)

@@ -6,7 +6,6 @@ reports which hosts have joined and which are lost: an agent that is silent for 
 
 import os
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from broker.mail.sockets import ConnectionWarnings, SocketFactory
 from broker.security import JobKeys, member_of
 from launcher.hosts.agent_registry import HEARTBEAT_S, AgentRegistry, AgentSlot, RejectedAgent
 from launcher.hosts.bootstrap import Bootstrap, launcher_address, tcp
+from launcher.hosts.pool import HostPool
 from launcher.hosts.run_loop import run_processes
 from launcher.hosts.starters import Starter
 from launcher.hosts.wire import (
@@ -39,7 +39,7 @@ from launcher.processes.fork_server import Ready, SetupFailed
 from launcher.processes.this_host import ProcessState
 from launcher.processes.ticket import Ticket
 from launcher.report.outcome import Outcome
-from launcher.supervise.facts import Fact, HostGone, HostJoined, HostSpec, ProcessNews
+from launcher.supervise.facts import Fact, HostGone, HostJoined, ProcessNews
 from launcher.supervise.ranks import place_blockwise
 from launcher.supervise.run import Run
 from launcher.supervise.signals import StopSignals
@@ -53,21 +53,18 @@ LEFT_S = 5.0
 """For agents to exit after ``Finish``; longer while they still send files."""
 
 
-class AgentHosts:
-    """See ``launcher.hosts.pool.HostPool``."""
+class AgentHosts(HostPool):
+    """Many hosts, with an agent on each."""
 
     def __init__(self, run: Run, starter: Starter) -> None:
         self._run = run
         self._starter = starter
-        self.specs: Sequence[HostSpec] = starter.specs
-        self.shared_cpu_seed = None
-        self.is_local = False
-        self.can_signal = True
+        self.specs = starter.specs
         self._states: list[dict[str, ProcessState]] = [{} for _ in self.specs]
         self._silence_s = run.options.silence_s
         named = [spec.name for spec in starter.specs if spec.is_named]
         self._address = launcher_address(named, run.options.bind or "")
-        self.keys: JobKeys | None = JobKeys.fresh(run.plan.system.n_sips, len(self.specs))
+        self.keys = JobKeys.fresh(run.plan.system.n_sips, len(self.specs))
         self.broker_endpoint = tcp(self._address)
         members = {pair.public: str(number) for number, pair in enumerate(self.keys.agents)}
         self._sockets = SocketFactory(self.keys.for_launcher(), members, self._silence_s)
@@ -76,7 +73,6 @@ class AgentHosts:
         self._registry = AgentRegistry(self.specs, self._silence_s, by_name=bool(starter.rank_names))
         self._folder = Path(run.scratch_dir)
         self._next_beat_s = 0.0
-        self.trouble = ""
         self._warnings = ConnectionWarnings("ahbm-launch")
         self._starter.begin(self._boot)
 
@@ -108,17 +104,11 @@ class AgentHosts:
         """The socket and its monitor."""
         return [self._listening.socket, self._listening.monitor]
 
-    @property
-    def unsent(self) -> bool:
-        """ZeroMQ queues what cannot be sent yet."""
-        return False
-
     def sip_endpoint(self, host: int, rank: int, incarnation: int) -> str:
         """On the address that the agent reported; the system there chooses a port."""
         return tcp(self._registry.slots[host].address)
 
     def folder(self, host: int) -> str:
-        """The agent's private folder."""
         return self._registry.slots[host].folder
 
     def start(self, host: int, name: str, incarnation: int, order: dict[str, Any]) -> None:
@@ -138,9 +128,6 @@ class AgentHosts:
         """Make an agent kill itself; hosts are cut off by another program."""
         names = [slot.name for slot in self._registry.slots]
         return kind == "agent" and host in names and self._send_to(names.index(host), KillSelf())
-
-    def on_missing(self, ranks: list[int]) -> None:
-        """No-op."""
 
     def facts(self) -> list[Fact]:
         """Facts from agents, from their connections, and from the starter."""

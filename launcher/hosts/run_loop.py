@@ -32,7 +32,6 @@ from launcher.hosts.pool import HostPool, PoolFactory
 from launcher.processes.descendants import left_line
 from launcher.processes.entry import (
     BROKER_NAME,
-    RankEnvironment,
     SimProcessEntry,
     broker_order,
     rank_environment,
@@ -189,7 +188,7 @@ class _Loop:
         self._handle(BrokerListens())
 
     def _turn(self) -> None:
-        unsent = self._server.unsent or self._pool.unsent or (self._mail is not None and self._mail.unsent)
+        unsent = self._server.unsent or (self._mail is not None and self._mail.unsent)
         sleep_s = self._fault_injector.seconds_left(RETRY_S if unsent else POLL_S)
         self._poller.poll(int(1000 * self._signals.seconds_left(sleep_s)) + 1)
         if self._mail is not None:
@@ -291,15 +290,6 @@ class _Loop:
         supervisor, settings = self._supervisor, self._settings
         on_host = [rank.number for rank in supervisor.ranks if rank.host.index == start.host]
         folder = self._pool.folder(start.host)
-        rank_info = RankEnvironment(
-            rank=start.rank,
-            world_size=len(supervisor.ranks),
-            local_rank=on_host.index(start.rank),
-            local_size=len(on_host),
-            node_rank=start.host,
-            run_id=os.path.basename(self._run.scratch_dir),
-            incarnation=start.incarnation,
-        )
         spec = SipProcessSpec(
             rank=start.rank,
             incarnation=start.incarnation,
@@ -313,7 +303,8 @@ class _Loop:
             silence_s=settings.silence_s,
             join_timeout_s=settings.join_timeout_s,
         )
-        order = sip_order(spec, rank_environment(rank_info))
+        run_id = os.path.basename(self._run.scratch_dir)
+        order = sip_order(spec, rank_environment(spec, len(supervisor.ranks), start.host, run_id, on_host))
         self.outcome.hosts[start.rank] = supervisor.ranks[start.rank].host.name
         self._logs.set_host(sip_name(start.rank), supervisor.ranks[start.rank].host.name)
         self._pool.start(start.host, sip_name(start.rank), start.incarnation, order)

@@ -27,7 +27,6 @@ from launcher.result.fields import (
     WITH_OUTAGES,
     LaunchRow,
     LinkCsvRow,
-    RankRow,
     ResultDocument,
     RunEntry,
     RunRow,
@@ -45,7 +44,7 @@ from sipsim.core.errors import ConfigError
 from sipsim.core.fields import columns_of
 from sipsim.core.files import READABLE, Folder, Unsafe, check_link
 from sipsim.core.units import ps_to_ns
-from sipsim.records.job import RankResult, RunRecord
+from sipsim.records.job import RankRow, RunRecord
 from sipsim.records.report import Usage
 from sipsim.topology.links import grid_text
 
@@ -335,9 +334,8 @@ def _launches(outcome: Outcome) -> Iterator[LaunchRow]:
 
 
 def _rank(outcome: Outcome, rank: int) -> RankRow:
-    told = outcome.ranks[rank]
-    shared = {name: getattr(told, name) for name in RankResult.__struct_fields__}
-    return RankRow(**shared, restarts=outcome.incarnations.get(rank, 0))
+    told = msgspec.structs.replace(outcome.ranks[rank], restarts=outcome.incarnations.get(rank, 0))
+    return msgspec.convert(told, RankRow, from_attributes=True)
 
 
 def check_writable(options: Options) -> None:

@@ -170,8 +170,11 @@ class SipNode(SyncClient):
     def outcome(self) -> bytes:
         self.chip.close()
         self._memory.sample()
-        session, results = self.session, self.chip.results()
+        session, found = self.session, self.chip.results()._asdict()
         outcome = RankOutcome(
+            tensor_sha256=found.pop("memory_sha256"),
+            peak_pss_mib=max(self._memory.mib, found.pop("peak_mib")),
+            **found,
             rank=self.rank,
             pid=os.getpid(),
             host=socket.gethostname(),
@@ -180,25 +183,11 @@ class SipNode(SyncClient):
             grants=session.grants,
             packets_sent=session.packets_sent,
             packets_received=session.packets_taken,
-            bytes_sent=results.bytes_sent,
-            tensor_sha256=results.memory_sha256,
-            oplog_sha256=results.oplog_sha256,
             wall_s=time.perf_counter() - self._started_s,
             cpu_s=cpu_seconds(),
-            peak_pss_mib=max(self._memory.mib, results.peak_mib),
             run_s=self.run_ns / 1e9,
             send_s=self.send_ns / 1e9,
             wait_s=self.wait_ns / 1e9,
-            runs=results.runs,
-            calls=results.calls,
-            unread=results.unread,
-            left=results.left,
-            usage=results.usage,
-            launches=results.launches,
-            launch_records=results.launch_records,
-            verdict=results.verdict,
-            outages=results.outages,
-            results=dict(results.results),
             read=tuple(sorted(self.plan.resolved.reads.seen)),
         )
         return to_bytes(outcome)

@@ -126,8 +126,8 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
     row: str | None = None
 
 
-class RankResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What a SIP reports at its end and result files publish: its entry of ``ranks``, but for ``restarts``."""
+class RankRow(msgspec.Struct, frozen=True, kw_only=True):
+    """What a SIP reports at its end and result files publish: its entry of ``ranks``."""
 
     rank: Annotated[int, no_time("The number of the SIP.")]
     pid: Annotated[int, no_time("The operating system's number of the process that simulated it.")]
@@ -160,12 +160,13 @@ class RankResult(msgspec.Struct, frozen=True, kw_only=True):
     run_s: Annotated[float, host_time("How long the process simulated, in s.")]
     send_s: Annotated[float, host_time("How long the process sent packets, in s.")]
     wait_s: Annotated[float, host_time("How long the process waited for a grant or for packets, in s.")]
+    restarts: Annotated[int, no_time("How often the rank's process was started again.")] = 0
 
 
-class RankOutcome(RankResult, frozen=True, kw_only=True):
+class RankOutcome(RankRow, frozen=True, kw_only=True):
     """What a SIP reports at its end: also its runs, the collectives that it called, messages left unread, what servers
     had left to do, how much its parts were used, in each run of the built-in job, else in all, its first launches, and
-    what its second pass found; and the paths of the keys of the user that it read.
+    what its second pass found; and the paths of the keys of the user that it read. The launcher knows the ``restarts``.
     """
 
     runs: tuple[RunRecord, ...]
