@@ -71,6 +71,8 @@ class ShuffledInprocMail(InprocMail):
 class InprocEndpoint:
     """A ``Mail`` of one SIP. Peers need no connection."""
 
+    endpoint = "inproc"
+
     def __init__(self, mail: InprocMail, sender: Address) -> None:
         self._mail = mail
         self._sender = sender

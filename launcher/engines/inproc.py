@@ -9,7 +9,6 @@ from typing import NoReturn
 
 from broker.hub import Hub
 from broker.ids import BROKER, LAUNCHER
-from broker.mail.inproc import InprocMail
 from broker.mail.kinds import inproc_mail
 from broker.wire import Progress, Stop, Sync, ToLauncher, decode_for_broker, decode_for_launcher, encode
 from launcher.options import ENGINES
@@ -32,11 +31,11 @@ from sipsim.records.code_place import code_place, shown
 class InProcess:
     """A hub and its members over in-process mail. ``run`` delivers messages until none is left."""
 
-    def __init__(self, run: Run, signals: StopSignals, mail: InprocMail, keep_oplog: bool = False) -> None:
+    def __init__(self, run: Run, signals: StopSignals) -> None:
         plan = run.plan
         self._run = run
         self._signals = signals
-        self._mail = mail
+        self._mail = mail = inproc_mail(run.options.mail)
         self._stopping = False
         self._folder = os.getcwd()
         self._delivers = False
@@ -49,7 +48,7 @@ class InProcess:
         self.outcome = Outcome(plan.system.n_sips, self._folder)
         self._hub = Hub(plan.system.n_sips, plan.channels, plan.reactions_ps, run.options.max_sim_ps)
         self.members = [
-            SipNode(spec, plan, run.job, mail.end_of(spec.rank), "inproc", self._must_end, keep_oplog=keep_oplog)
+            SipNode(spec, plan, run.job, mail.end_of(spec.rank), self._must_end)
             for spec in (_spec(rank, run.scratch_dir) for rank in range(plan.system.n_sips))
         ]
 
@@ -210,7 +209,7 @@ def _spec(rank: int, scratch_dir: str) -> SipProcessSpec:
 @ENGINES.register("inproc")
 def run_in_process(run: Run, signals: StopSignals) -> Outcome:
     """All SIPs in this process, for debugging; same results as ``local``."""
-    engine = InProcess(run, signals, inproc_mail(run.options.mail))
+    engine = InProcess(run, signals)
     every_s = max(LEAST_ALARM_S, min(ALARM_S, run.options.progress_timeout_s / 4))
     signals.force_interrupt(every_s, engine.on_alarm)
     streams, folder = (sys.stdout, sys.stderr), os.getcwd()

@@ -62,7 +62,7 @@ class SipProcessSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
 
 
 class SipNode(SyncClient):
-    """SIP ``spec.rank`` of ``plan``, listening at ``endpoint``; ``bridge`` runs its host program, as a greenlet
+    """SIP ``spec.rank`` of ``plan``; ``bridge`` runs its host program, as a greenlet
     unless given; the other arguments are those of ``SyncClient``.
     """
 
@@ -72,10 +72,8 @@ class SipNode(SyncClient):
         plan: RunPlan,
         job: Job,
         mail: Mail,
-        endpoint: str = "",
         interrupted: Callable[[], bool] = lambda: False,
         colocate: Callable[[bool], None] = lambda _together: None,
-        keep_oplog: bool = False,
         bridge: Bridge | None = None,
     ) -> None:
         rank = spec.rank
@@ -83,14 +81,13 @@ class SipNode(SyncClient):
         self._incarnation = spec.incarnation
         self.plan = plan
         self.job = job
-        self._endpoint = endpoint
         self._started_s = time.perf_counter()
         self._memory = PeakMemory()
         self._namespace = _script_namespace(job, rank)
         self._make_task: MakeTask = Task if self._namespace is None else partial(ScriptTask, namespace=self._namespace)
         second_pass, folder = _second_pass(job), spec.artifact_dir
         self.chip = kind_of(plan.resolved).build(
-            ChipContext(rank, plan, job, self.send_batch, self._make_task, folder, keep_oplog, bridge, second_pass)
+            ChipContext(rank, plan, job, self.send_batch, self._make_task, folder, bridge, second_pass)
         )
         self.chip.bridge.on_call_end = self.note_progress
         self.chip.on_record = self._send_record
@@ -118,7 +115,7 @@ class SipNode(SyncClient):
             self._digest,
             os.getpid(),
             socket.gethostname(),
-            self._endpoint,
+            self._mail.endpoint,
             self._incarnation,
         )
 

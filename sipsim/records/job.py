@@ -13,9 +13,9 @@ from sipsim.records.dump import Unread
 from sipsim.records.replay import Verdict
 from sipsim.records.report import MOST_LAUNCHES, LaunchRecord, Usage
 
-Recording = Literal["data", "trace", "explain", "oplog"]
+Recording = Literal["data", "trace", "explain", "oplog", "records"]
 """What a rank can record in its artifact folder: the data of a script's collectives, for the launcher's check; its
-sends and receives; its spans; its op log."""
+sends and receives; its spans; its op log. ``records``: the op log, kept in memory."""
 
 
 class Work(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -35,12 +35,13 @@ class AhbmChip(Chip):
 
     def __init__(self, context: ChipContext[Plan]) -> None:
         job: Job = context.job
-        keep_spans = context.keep_oplog or "explain" in job.records
+        keep_oplog = "records" in job.records
+        keep_spans = keep_oplog or "explain" in job.records
         self.sip = Sip(
             context.rank,
             context.plan,
             context.send,
-            context.keep_oplog,
+            keep_oplog,
             job.check_invariants,
             keep_spans,
             context.second_pass,

@@ -68,7 +68,7 @@ class TensixChip(Chip):
         self.bridge = context.bridge or GreenletBridge()
         self.loop = greenlet.getcurrent()
         self._make_task: MakeTask = context.make_task
-        self.oplog = OpLog(context.keep_oplog)
+        self.oplog = OpLog("records" in context.job.records)
         self._log_file = oplog_file(self.oplog, context.artifact_dir) if "oplog" in context.job.records else None
         self.log = TileLog(self.oplog, engine)
         self._jitter = jitter = Jitter.of(plan.params.jitter, context.rank)

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 from unittest.mock import patch
 
 import numpy as np
+from msgspec import structs
 
-from broker.mail.kinds import inproc_mail
 from launcher import options
 from launcher.engines.inproc import InProcess
 from launcher.report.checks import check_recorded_io, note_verdicts
@@ -96,8 +96,11 @@ def run(*argv: object, mail_seed: int | None = None, keep_oplog: bool = False) -
     words = [*shuffled, *map(str, argv)]
     chosen = options.parse(words)
     prepared = prepare.prepare(chosen)
+    if keep_oplog:
+        job = structs.replace(prepared.job, records=(*prepared.job.records, "records"))
+        prepared = replace(prepared, job=job)
     with tempfile.TemporaryDirectory() as run_dir:
-        engine = InProcess(replace(prepared, scratch_dir=run_dir), Undisturbed(), inproc_mail(chosen.mail), keep_oplog)
+        engine = InProcess(replace(prepared, scratch_dir=run_dir), Undisturbed())
         freed = FreedTensors()
         with freed.watch():
             outcome = engine.run()

@@ -5,7 +5,6 @@ from collections.abc import Callable
 from hardware import WiredPlan
 from runs import Undisturbed
 
-from broker.mail.inproc import ShuffledInprocMail
 from launcher.engines.inproc import InProcess
 from launcher.options import Options
 from launcher.supervise.run import Run
@@ -22,8 +21,8 @@ def run_sips(plan: WiredPlan, start: Callable[[SipNode], None], mail_seed: int =
     """Run all SIPs of a plan to the end, checked, with shuffled mail and a second pass; ``start`` starts the kernels of
     one at time 0.
     """
-    job = Job(check_invariants=True)
-    engine = InProcess(Run(Options(), plan, job), Undisturbed(), ShuffledInprocMail(mail_seed), keep_oplog=True)
+    job = Job(check_invariants=True, records=("records",))
+    engine = InProcess(Run(Options(mail=f"shuffled:{mail_seed}"), plan, job), Undisturbed())
     for member in engine.members:
         member.start_program = lambda member=member: start(member)  # type: ignore[method-assign,misc]
     engine.run()
