@@ -18,7 +18,7 @@ from launcher.hosts.agent_registry import HEARTBEAT_S, AgentRegistry, AgentSlot,
 from launcher.hosts.bootstrap import Bootstrap, launcher_address, tcp
 from launcher.hosts.pool import HostPool
 from launcher.hosts.run_loop import run_processes
-from launcher.hosts.starters import Starter
+from launcher.hosts.starters import Starter, StartPlan
 from launcher.hosts.wire import (
     BadMessage,
     File,
@@ -56,13 +56,14 @@ LEFT_S = 5.0
 class AgentHosts(HostPool):
     """Many hosts, with an agent on each."""
 
-    def __init__(self, run: Run, starter: Starter) -> None:
+    def __init__(self, run: Run, plan: StartPlan) -> None:
         self._run = run
-        self._starter = starter
-        self.specs = starter.specs
+        self._folder = Path(run.scratch_dir)
+        self._starter = Starter(plan, self._folder)
+        self.specs = plan.specs
         self._states: list[dict[str, ProcessState]] = [{} for _ in self.specs]
         self._silence_s = run.options.silence_s
-        named = [spec.name for spec in starter.specs if spec.is_named]
+        named = [spec.name for spec in self.specs if spec.is_named]
         self._address = launcher_address(named, run.options.bind or "")
         self.keys = JobKeys.fresh(run.plan.system.n_sips, len(self.specs))
         self.broker_endpoint = tcp(self._address)
@@ -70,8 +71,7 @@ class AgentHosts(HostPool):
         self._sockets = SocketFactory(self.keys.for_launcher(), members, self._silence_s)
         self._listening = self._sockets.listen(zmq.ROUTER, tcp(self._address))
         self._listening.socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
-        self._registry = AgentRegistry(self.specs, self._silence_s, by_name=bool(starter.rank_names))
-        self._folder = Path(run.scratch_dir)
+        self._registry = AgentRegistry(self.specs, self._silence_s, by_name=bool(plan.rank_names))
         self._next_beat_s = 0.0
         self._warnings = ConnectionWarnings("ahbm-launch")
         self._starter.begin(self._boot)
@@ -84,7 +84,7 @@ class AgentHosts(HostPool):
             n_hosts=len(self.specs),
             node_rank=node_rank,
             keys=tuple(self.keys.for_agent(host) for host in hosts),
-            rank_names=self._starter.rank_names,
+            rank_names=self._starter.plan.rank_names,
             silence_s=self._silence_s,
         ).text()
 
@@ -271,8 +271,8 @@ class AgentHosts(HostPool):
         return True
 
 
-def run_on_agents(run: Run, signals: StopSignals, starter: Starter) -> Outcome:
-    """Run it on the hosts of ``starter``.
+def run_on_agents(run: Run, signals: StopSignals, plan: StartPlan) -> Outcome:
+    """Run it on the hosts of ``plan``.
 
     Raises:
         ConfigError: when the run does not suit the hosts.
@@ -280,7 +280,7 @@ def run_on_agents(run: Run, signals: StopSignals, starter: Starter) -> Outcome:
     if run.options.mail != "zmq":
         raise ConfigError(f"--mail {run.options.mail} is for one host; leave it out, or use --engine local")
     try:
-        place_blockwise(run.plan.system.n_sips, [spec.slots for spec in starter.specs])
+        place_blockwise(run.plan.system.n_sips, [spec.slots for spec in plan.specs])
     except ValueError as error:
         raise ConfigError(f"--hosts: {error}") from None
-    return run_processes(run, signals, lambda run, _: AgentHosts(run, starter))
+    return run_processes(run, signals, lambda run, _: AgentHosts(run, plan))
