@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from launcher import flag_types
 from launcher.isolation import isolated
-from launcher.options import Options, Usage, launch_parser, parse
+from launcher.options import FLAGS, Options, Usage, launch_parser, parse
 from launcher.result.document import RunOutcome
 from launcher.run.preparing import NO_FOLDER, StoppedEarly
 from launcher.run.run import checked, run_checked
@@ -23,7 +23,7 @@ from sipsim.core.errors import ConfigError
 from sipsim.core.registry import unknown_name
 from sipsim.records.code_place import working_folder
 
-TERMINAL = frozenset({"help", "version", "list", "dry_run", "quiet", "verbose"})
+TERMINAL = frozenset({"help", "version", *(name for name, flag in FLAGS.items() if flag.terminal)})
 """Flags that only change what a terminal shows."""
 
 
@@ -129,8 +129,7 @@ def run(
     argv = command_line(script, script_args, as_module, options)
     try:
         with isolated() as output:
-            prepared, chosen = checked(parsed(argv), argv)
-            outcome = replace(run_checked(prepared, chosen, argv, started_s), output=output())
+            outcome = replace(run_checked(checked(parsed(argv), argv), argv, started_s), output=output())
     except StoppedEarly as stopped:
         if stopped.signum:
             signal.raise_signal(stopped.signum)

@@ -8,10 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from broker.mail.kinds import check_mail
-from launcher.supervise.request import Hosts
 from sipsim.core.files import read_limited
 from sipsim.core.units import parse_size_bytes, parse_time_ps
 
+Hosts = tuple[tuple[str, int | None], ...]
+"""Names of hosts, each with how many SIPs it takes; None: as many as its share is."""
 MOST_SLOTS = 4096
 MAX_HOSTS_BYTES = 2**20
 MOST_SIPS = 2048
@@ -78,6 +79,11 @@ def size(text: str) -> int:
     if nbytes < 1:
         raise argparse.ArgumentTypeError(f"{text!r} must be at least 1 byte")
     return nbytes
+
+
+def source(text: str) -> Path:
+    """A file to read."""
+    return Path(text)
 
 
 def output(text: str) -> Path:

@@ -1,37 +1,45 @@
-"""The flags of ``ahbm-launch``, and the options that a command line sets."""
+"""The flags of ``ahbm-launch``: the table of them is :class:`Options`, what a command line sets."""
 
 import argparse
 import itertools
 import os
 import re
 import sys
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 from broker.ids import MAX_INCARNATION
-from broker.mail.base import SILENCE_S
+from broker.mail.base import JOIN_TIMEOUT_S, SILENCE_S
 from broker.mail.kinds import is_seeded, mail_abouts
 from broker.mail.sockets import HEARTBEAT_MS
 from launcher import flag_types
-from launcher.engines import ENGINES
 from launcher.isolation import STANDARD_OUTPUT
-from launcher.supervise.request import RunSettings
 from sipsim import VERSION
-from sipsim.chips.api.run_plan import RunPlan
 from sipsim.collectives.call import operators
 from sipsim.config.load import VARIANT
 from sipsim.core.dtypes import DEFAULT_DTYPE, DTYPES
-from sipsim.core.registry import nearest
+from sipsim.core.registry import Registry, nearest
 from sipsim.node.faults import is_outage
-from sipsim.records.job import Job
+from sipsim.records.job import Recording
 
 DEFAULT_BYTES = 64 * 1024
 DEFAULT_SIZE = "the default size"
 USAGE_EXIT = 2
 ALGORITHM = "defaults.algorithm"
+CHECK_INVARIANTS = "AHBM_CHECK_INVARIANTS"
 LISTS = ("chips", "topologies", "links", "collectives", "algorithms", "tables", "variants", "engines", "fields")
 """What ``--list`` shows."""
+ENGINES: Registry[Callable[..., Any]] = Registry(
+    "engine",
+    {
+        "launcher.engines.remote": ("auto", "k8s", "local", "mpi", "slurm", "ssh"),
+        "launcher.engines.inproc": ("inproc",),
+        "launcher.engines.manual": ("manual",),
+    },
+)
+"""Where SIPs run: functions of a :class:`~launcher.supervise.run.Run` and its stop signals that return its outcome."""
 
 
 class Usage(Exception):
@@ -43,68 +51,350 @@ class Usage(Exception):
         self.exit_code = exit_code
 
 
-class Prepared(NamedTuple):
-    """The system (``plan``), the work (``job``), and the name of the engine."""
+class Version(argparse.Action):
+    """``--version``."""
 
-    plan: RunPlan
-    job: Job
-    engine: str
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
+        raise Usage(f"{parser.prog} {VERSION}", 0)
+
+
+class Flag(NamedTuple):
+    """A flag: how argparse takes it, and what follows from it elsewhere.
+
+    ``add``: keywords of ``add_argument``. ``choices``: what makes the allowed values. ``env``: the variable of the
+    environment that sets it, too. ``sets``: the key of the config that it sets. ``resumed``: it may stand with
+    ``--resume``. ``alone``: it is of one run, neither of ``ahbm-races`` nor of the runs of ``--explain``. ``terminal``:
+    it changes only what a terminal shows. ``processes``: it is of processes, which ``--engine inproc`` has not.
+    ``records``: what SIPs record for it.
+    """
+
+    names: tuple[str, ...]
+    group: str
+    add: Mapping[str, Any]
+    choices: Callable[[], Sequence[str]] | None = None
+    env: str = ""
+    sets: str = ""
+    resumed: bool = False
+    alone: bool = False
+    terminal: bool = False
+    processes: bool = False
+    records: Recording | None = None
+
+    @property
+    def name(self) -> str:
+        """Its long name."""
+        return self.names[-1]
+
+    @property
+    def type(self) -> Callable[[str], object] | None:
+        """What makes its value; None: text."""
+        return self.add.get("type")
+
+    def add_to(self, group: "argparse._ArgumentGroup", dest: str, default: object) -> None:
+        """Make argparse take it, as attribute ``dest``."""
+        keywords = dict(self.add)
+        if self.env:
+            text = os.environ.get(self.env)
+            default = text == "1" if default is False else text or default
+        if keywords.get("action") == "append":
+            default = []
+        if self.choices is not None:
+            keywords["choices"] = self.choices()
+        if keywords.get("action") is not Version:
+            keywords |= {"dest": dest, "default": default}
+        group.add_argument(*self.names, **keywords)
+
+
+SYSTEM = "the system"
+WORK = "the work"
+BUILT_IN = "the work without a script"
+RUN = "the run"
+HOSTS = "the hosts"
+FAILURES = "failures"
+OUTPUT = "the output"
+NOTES = {OUTPUT: "A FILE of - is standard output, in place of the table."}
+"""Below the head of a group."""
+
+
+def _flag(group: str, spelling: str, text: str, value: Callable[[str], object] | None = None, **keywords: Any) -> Flag:
+    """``spelling``: as help shows it, such as ``-n, --iters N``; ``text``: its help; ``value``: its type.
+
+    ``keywords``: fields of :class:`Flag`; others are argparse's.
+    """
+    own = {name: keywords.pop(name) for name in Flag._fields if name in keywords}
+    words = spelling.split()
+    names = tuple(word.rstrip(",") for word in words if word.startswith("-"))
+    metavar = {"metavar": words[-1]} if len(words) > len(names) else {}
+    return Flag(names, group, {**keywords, **metavar, **({"type": value} if value else {}), "help": text}, **own)
+
+
+def _row(
+    group: str,
+    spelling: str,
+    text: str,
+    value: Callable[[str], object] | None = None,
+    default: Any = None,
+    compare: bool = True,
+    also: tuple[Flag, ...] = (),
+    **keywords: Any,
+) -> Any:
+    """A field of :class:`Options` and its flag. ``also``: more flags, of the same value or of none."""
+    flag = _flag(group, spelling, text, value, **keywords)
+    return field(default=default, compare=compare, metadata={"flags": (flag, *also)})
+
+
+def _switch(group: str, spelling: str, text: str, default: bool | None = False, **keywords: Any) -> Any:
+    """The same of a flag without a value, which is the opposite of the default."""
+    action = "store_false" if default else "store_true"
+    return _row(group, spelling, text, default=default, action=action, **keywords)
+
+
+def _output(spelling: str, text: str, records: Recording | None = None) -> Any:
+    """The same of a flag that names a file for results."""
+    return _row(OUTPUT, spelling, text, flag_types.output, resumed=True, alone=True, records=records)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(RunSettings):
-    """The parsed command line. ``sizes`` are bytes a rank, ``n_elems`` elements a cube; one of them is empty.
+class Options:
+    """The parsed command line: a row a flag, in the order of ``--help``. A new flag is a row here, and its use.
 
-    ``size_source``: what gave the sizes, for messages.
+    ``hosts``: names, and how many SIPs each takes (None: its share). ``bind``: this machine's address for them.
+    ``mail``: with one process, only seeded mail has a meaning. ``deadlines``: whether silence is a failure at all.
+    ``settings``: those of ``--set``. ``faults``: specs of ``sipsim.node.faults``; ``outages``: those of ``--fault``
+    that are of links, and so of the config. ``max_sim_ps``: the simulated time at which the run stops, None for its
+    end. ``tee``: ranks whose output is shown, None for all.
 
-    ``settings``: those of ``--set``. ``outages``: specs of ``--fault`` that are of links, and so of the config.
+    ``sizes`` are bytes a rank, ``n_elems`` elements a cube; one of them is empty. ``size_source``: what gave the sizes,
+    for messages.
     """
 
-    sips: int | None
-    topology: str | None
-    chip: str | None
-    cluster: Path | None
-    shape: tuple[int, int] | None
-    link: str | None
-    jitter: int | None
-    variant: str | None
-    config: Path | None
-    ccl: Path | None
-    settings: tuple[str, ...]
-    outages: tuple[str, ...]
-    collective: str | None
-    algorithm: tuple[str, ...] | None
-    group: str
-    root: int | None
-    layout: tuple[int, int] | None
-    in_place: bool | None
-    sizes: tuple[int, ...]
-    size_source: str = field(compare=False)
-    n_elems: tuple[int, ...]
-    dtype: str
-    op: str
-    iters: int
-    warmup: int
-    seed: int
-    engine: str
-    check_invariants: bool
-    timeout_s: float | None
-    verify_data: bool
-    json: Path | None
-    csv: Path | None
-    csv_links: Path | None
-    trace_ccl: Path | None
-    oplog: Path | None
-    explain: bool
-    explain_reruns: int | None
-    list: str | None
-    dry_run: bool
-    progress: bool
-    quiet: bool
-    verbose: bool
-    script: str | None
-    as_module: bool
-    script_args: tuple[str, ...]
+    sips: int | None = _row(
+        SYSTEM, "--sips N", "number of SIPs = ranks = processes (2)", flag_types.SIPS, sets="system.sips.count"
+    )
+    topology: str | None = _row(
+        SYSTEM, "--topology NAME", "how SIPs are joined; see --list topologies (ring_1d)", sets="system.sips.topology"
+    )
+    cluster: Path | None = _row(
+        SYSTEM, "--cluster FILE", "SIPs and links of a UMD cluster descriptor", flag_types.source
+    )
+    chip: str | None = _row(SYSTEM, "--chip NAME", "what each SIP is; see --list chips (ahbm)", sets="system.chip")
+    shape: tuple[int, int] | None = _row(
+        SYSTEM,
+        "--shape WxH",
+        "grid of a two-dimensional topology (a square)",
+        flag_types.shape,
+        sets="system.sips.shape",
+    )
+    link: str | None = _row(
+        SYSTEM, "--link NAME", "link between SIPs; see --list links (ucie)", sets="system.sips.link"
+    )
+    variant: str | None = _row(
+        SYSTEM, "--variant NAME", f"of the default config; see --list variants; also by {VARIANT}=NAME", env=VARIANT
+    )
+    config: Path | None = _row(
+        SYSTEM, "--config FILE", "YAML that changes topology, components or links", flag_types.source
+    )
+    ccl: Path | None = _row(SYSTEM, "--ccl FILE", "YAML that changes ccl.yaml", flag_types.source)
+    settings: tuple[str, ...] = _row(
+        SYSTEM, "--set KEY=VALUE", "change one value, by key path", default=(), action="append"
+    )
+    outages: tuple[str, ...] = ()
+
+    algorithm: tuple[str, ...] | None = _row(
+        WORK,
+        "--algorithm NAME[,NAME...]",
+        "entries of ccl.yaml (see --list algorithms); all that suit, or auto: the one that costs least "
+        "(auto; of intercube defaults.algorithm)",
+        flag_types.names,
+        sets=ALGORITHM,
+    )
+    seed: int = _row(WORK, "--seed N", "seed of the data (0)", flag_types.SEED, default=0)
+    verify_data: bool = _row(
+        WORK, "--verify-data", "compare results (yes)", default=True, action=argparse.BooleanOptionalAction
+    )
+
+    collective: str | None = _row(BUILT_IN, "--collective NAME", "what to run; see --list collectives (intercube)")
+    bytes: Sequence[int] | None = _row(
+        BUILT_IN,
+        "--bytes B[,B...]",
+        "size of a rank's tensor (64K)",
+        flag_types.list_of(flag_types.size),
+        compare=False,
+    )
+    n_elem: Sequence[int] | None = _row(
+        BUILT_IN,
+        "--n-elem N[,N...]",
+        "elements a cube, or a rank",
+        flag_types.list_of(flag_types.IntRange(1, flag_types.MOST_ELEMENTS)),
+        compare=False,
+    )
+    b: int | None = _row(BUILT_IN, "-b MIN", "sweep: smallest size", flag_types.size, compare=False)
+    e: int | None = _row(BUILT_IN, "-e MAX", "sweep: largest size", flag_types.size, compare=False)
+    f: int | None = _row(
+        BUILT_IN,
+        "-f FACTOR",
+        "sweep: factor between sizes (2)",
+        flag_types.IntRange(2, flag_types.MOST_ELEMENTS),
+        compare=False,
+    )
+    sizes: tuple[int, ...] = (DEFAULT_BYTES,)
+    n_elems: tuple[int, ...] = ()
+    size_source: str = field(default=DEFAULT_SIZE, compare=False)
+    dtype: str = _row(
+        BUILT_IN, "--dtype", f"element type ({DEFAULT_DTYPE})", default=DEFAULT_DTYPE, choices=lambda: [*DTYPES]
+    )
+    op: str = _row(BUILT_IN, "--op", "reduction (sum)", default="sum", choices=operators)
+    group: str = _row(
+        BUILT_IN, "--group R,R,...", "SIPs that take part; rows, columns or halves: in parallel (all)", default=""
+    )
+    root: int | None = _row(
+        BUILT_IN, "--root R", "its rank in the group (0)", flag_types.IntRange(0, flag_types.MOST_SIPS - 1)
+    )
+    layout: tuple[int, int] | None = _row(
+        BUILT_IN, "--layout CxP", "cubes and PEs that hold a tensor", flag_types.shape
+    )
+    in_place: bool | None = _switch(
+        BUILT_IN,
+        "--in-place",
+        "source and result are one tensor (where they can be)",
+        default=None,
+        also=(_flag(BUILT_IN, "--out-of-place", "two tensors", action="store_false"),),
+    )
+    iters: int = _row(
+        BUILT_IN, "-n, --iters N", "timed iterations (1)", flag_types.IntRange(1, flag_types.MOST_ITERATIONS), default=1
+    )
+    warmup: int = _row(
+        BUILT_IN, "-w, --warmup N", "untimed ones (0)", flag_types.IntRange(0, flag_types.MOST_ITERATIONS), default=0
+    )
+
+    engine: str = _row(
+        RUN,
+        "--engine",
+        "where SIPs run; local: one process each, inproc: one for all (local)",
+        default="local",
+        choices=ENGINES.names,
+    )
+    mail: str = _row(
+        RUN,
+        "--mail NAME",
+        f"how messages travel; {'; '.join(f'{name}: {about}' for name, about in mail_abouts().items())} (zmq)",
+        flag_types.mail,
+        default="zmq",
+    )
+    explain_sync: bool = _switch(
+        RUN, "--explain-sync", "print what SIPs waited for; SIGUSR1 does so at once", resumed=True
+    )
+    check_invariants: bool = _switch(
+        RUN, "--check-invariants", f"check the queues at every step; also by {CHECK_INVARIANTS}=1", env=CHECK_INVARIANTS
+    )
+    max_sim_ps: int | None = _row(
+        RUN,
+        "--max-sim-time T",
+        "stop when simulated time has reached T, such as 30us",
+        flag_types.simulated_time,
+        resumed=True,
+    )
+    jitter: int | None = _row(RUN, "--jitter SEED", "seed of added latencies, on chips of tiles", flag_types.SEED)
+    dry_run: bool = _switch(
+        RUN,
+        "--dry-run",
+        "check everything, start nothing, say what it would take",
+        resumed=True,
+        alone=True,
+        terminal=True,
+    )
+
+    hosts: flag_types.Hosts = _row(
+        HOSTS, "--hosts A:N,B:N", "hosts, and SIPs on each; or @FILE", flag_types.hosts, default=(), processes=True
+    )
+    bind: str | None = _row(
+        HOSTS, "--bind ADDR", "address of this machine for other hosts (detected)", flag_types.bind, processes=True
+    )
+
+    timeout_s: float | None = _row(
+        FAILURES, "--timeout S", "stop after S seconds of wall time", flag_types.seconds, resumed=True
+    )
+    join_timeout_s: float = _row(
+        FAILURES, "--join-timeout S", "for all SIPs to start (30)", flag_types.seconds, default=JOIN_TIMEOUT_S
+    )
+    progress_timeout_s: float = _row(
+        FAILURES,
+        "--progress-timeout S",
+        "a SIP without progress is hung then: CPU time if it computes, else by the clock (60)",
+        flag_types.seconds,
+        default=60.0,
+    )
+    heartbeat_timeout_s: float = _row(
+        FAILURES,
+        "--heartbeat-timeout S",
+        f"a host that is silent for so long is lost; longer on lossy networks ({SILENCE_S:g})",
+        flag_types.HeartbeatTimeout(HEARTBEAT_MS / 1000),
+        default=SILENCE_S,
+    )
+    deadlines: bool = _switch(FAILURES, "--no-timeouts", "no deadlines: for debuggers", default=True)
+    max_restarts: int = _row(
+        FAILURES,
+        "--max-restarts N",
+        "restarts of lost ranks (0)",
+        flag_types.IntRange(0, MAX_INCARNATION),
+        default=0,
+        processes=True,
+    )
+    run_dir: Path | None = _row(
+        FAILURES, "--run-dir DIR", "keep what --resume needs there", Path, alone=True, processes=True
+    )
+    resume: Path | None = _row(
+        FAILURES, "--resume DIR", "resume the run that was kept there", Path, resumed=True, alone=True
+    )
+    faults: tuple[str, ...] = _row(
+        FAILURES, "--fault SPEC", "inject one, such as kill:2@30us", default=(), processes=True, action="append"
+    )
+
+    json: Path | None = _output("--json FILE", "write the result, schema 1")
+    csv: Path | None = _output("--csv FILE", "write the table as CSV")
+    csv_links: Path | None = _output("--csv-links FILE", "write what crosses each link as CSV")
+    explain: bool = _switch(
+        OUTPUT, "--explain", "say where the time went, and what a halved cost saves", records="explain"
+    )
+    explain_reruns: int | None = _row(
+        OUTPUT,
+        "--explain-reruns N",
+        "run again with so many of the changes that save most (2; 0 for a script)",
+        flag_types.IntRange(0, 100),
+    )
+    trace_ccl: Path | None = _output("--trace-ccl FILE", "write a line of CSV a send and recv", records="trace")
+    oplog: Path | None = _output("--oplog FILE", "write all operations, a line each", records="oplog")
+    log_dir: Path | None = _row(
+        OUTPUT, "--log-dir DIR", "write a log a rank, and error.json", Path, resumed=True, alone=True
+    )
+    tee: tuple[int, ...] | None = _row(
+        OUTPUT,
+        "--tee RANKS",
+        "whose output to show: all, none or 0,1 (all)",
+        flag_types.ranks,
+        resumed=True,
+        processes=True,
+    )
+    list: str | None = _row(
+        OUTPUT,
+        "--list",
+        "list the available names; or the fields of result files",
+        alone=True,
+        terminal=True,
+        choices=lambda: LISTS,
+        also=(_flag(OUTPUT, "--version", "print the version", action=Version, nargs=0),),
+    )
+    progress: bool = _switch(
+        OUTPUT, "--progress", "print how far the run is, every few seconds, as a terminal shows anyway", resumed=True
+    )
+    quiet: bool = _switch(OUTPUT, "-q, --quiet", "no table", resumed=True, terminal=True)
+    verbose: bool = _switch(
+        OUTPUT, "-v, --verbose", "all lines below the table, and a line a rank", resumed=True, terminal=True
+    )
+
+    script: str | None = None
+    as_module: bool = False
+    script_args: tuple[str, ...] = ()
 
     @property
     def to_standard_output(self) -> tuple[str, ...]:
@@ -114,13 +404,28 @@ class Options(RunSettings):
     @property
     def files(self) -> dict[str, Path | None]:
         """The files that flags name for results."""
-        return {
-            "--json": self.json,
-            "--csv": self.csv,
-            "--csv-links": self.csv_links,
-            "--trace-ccl": self.trace_ccl,
-            "--oplog": self.oplog,
-        }
+        return {flag.name: getattr(self, name) for name, flag in FLAGS.items() if flag.type is flag_types.output}
+
+    @property
+    def has_default_size(self) -> bool:
+        """Whether nothing gave the sizes."""
+        return self.size_source == DEFAULT_SIZE
+
+    @property
+    def records(self) -> tuple[Recording, ...]:
+        """What SIPs record for flags."""
+        return tuple(flag.records for name, flag in FLAGS.items() if flag.records and getattr(self, name))
+
+    @property
+    def silence_s(self) -> float | None:
+        """After how long a silent connection is lost; None for never."""
+        return self.heartbeat_timeout_s if self.deadlines else None
+
+    @property
+    def packet_log_dir(self) -> Path | None:
+        """Where packet logs outlast the run; absolute."""
+        folder = self.resume or self.run_dir
+        return folder.absolute() if folder else None
 
     @property
     def named_mail(self) -> str | None:
@@ -131,11 +436,16 @@ class Options(RunSettings):
     def inputs(self) -> dict[str, Path | None]:
         """The files that the run reads, by the flag that names them."""
         script = None if self.script is None or self.as_module else Path(self.script)
-        return {"--config": self.config, "--ccl": self.ccl, "--cluster": self.cluster, "the script": script}
+        sources = {flag.name: getattr(self, name) for name, flag in FLAGS.items() if flag.type is flag_types.source}
+        return {**sources, "the script": script}
 
     def changed(self, **fields: object) -> "Options":
         """These options with some fields replaced."""
         return replace(self, **fields)  # type: ignore[arg-type]
+
+
+FLAGS: dict[str, Flag] = {each.name: each.metadata["flags"][0] for each in fields(Options) if each.metadata}
+"""The flag of each option."""
 
 
 def closing(page: str, *examples: str) -> str:
@@ -192,13 +502,6 @@ class Parser(argparse.ArgumentParser):
         raise Usage(self.format_help().rstrip(), 0)
 
 
-class Version(argparse.Action):
-    """``--version``."""
-
-    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
-        raise Usage(f"{parser.prog} {VERSION}", 0)
-
-
 def parse(argv: list[str]) -> Options:
     """The command line as options.
 
@@ -213,12 +516,14 @@ def parse(argv: list[str]) -> Options:
     if script is not None:
         _check_script_flags(own)
     source, sizes, n_elems = _sizes(values)
-    fields = {name: value for name, value in vars(values).items() if name in Options.__dataclass_fields__}
-    outages = tuple(filter(is_outage, values.faults))
-    fields |= {"settings": tuple(values.settings), "outages": outages}
-    fields |= {"faults": tuple(spec for spec in values.faults if spec not in outages)}
-    fields |= {"size_source": source, "sizes": sizes, "n_elems": n_elems}
-    return Options(**fields, script=script, as_module=as_module, script_args=script_args)
+    given: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in vars(values).items()
+    }
+    del given["version"]
+    outages = tuple(filter(is_outage, given["faults"]))
+    given |= {"outages": outages, "faults": tuple(spec for spec in given["faults"] if spec not in outages)}
+    given |= {"size_source": source, "sizes": sizes, "n_elems": n_elems}
+    return Options(**given, script=script, as_module=as_module, script_args=script_args)
 
 
 def given_options(argv: list[str]) -> dict[str, str]:
@@ -236,11 +541,8 @@ def given_options(argv: list[str]) -> dict[str, str]:
 
 
 def _check_script_flags(own: list[str]) -> None:
-    only = argparse.ArgumentParser(add_help=False)
-    add_collective(only.add_argument_group())
-    without_effect = {action.dest for action in only._actions}
     for name, flag in given_options(own).items():
-        if name in without_effect:
+        if FLAGS[name].group == BUILT_IN:
             why = "a script makes its own tensors and calls"
             raise Usage(f"ahbm-launch: {flag}: has no effect with a script: {why}; leave the flag out", USAGE_EXIT)
 
@@ -275,7 +577,6 @@ def _split_script(argv: list[str]) -> tuple[list[str], str | None, bool, tuple[s
     return argv, None, False, ()
 
 
-CHECK_INVARIANTS = "AHBM_CHECK_INVARIANTS"
 EXAMPLES = (
     "ahbm-launch --sips 4 --topology torus_2d",
     "ahbm-launch --sips 4 --collective all_reduce --algorithm auto --bytes 64K --explain",
@@ -293,212 +594,18 @@ def launch_parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
         closing=closing("docs/configuring.md, docs/output.md, docs/host-scripts.md and docs/faults.md", *EXAMPLES),
     )
-    add_system(parser.add_argument_group("the system"))
-    _add_work(parser.add_argument_group("the work"))
-    add_collective(parser.add_argument_group("the work without a script"))
-    _add_run(parser.add_argument_group("the run"))
-    _add_hosts(parser.add_argument_group("the hosts"))
-    _add_failures(parser.add_argument_group("failures"))
-    _add_output(parser.add_argument_group("the output", "A FILE of - is standard output, in place of the table."))
+    for title in dict.fromkeys(flag.group for flag in FLAGS.values()):
+        add_flags(parser, title)
     return parser
 
 
-def add_system(group: "argparse._ArgumentGroup") -> None:
-    """The flags that say what is simulated."""
-    group.add_argument("--sips", type=flag_types.SIPS, metavar="N", help="number of SIPs = ranks = processes (2)")
-    group.add_argument("--topology", metavar="NAME", help="how SIPs are joined; see --list topologies (ring_1d)")
-    group.add_argument("--cluster", type=Path, metavar="FILE", help="SIPs and links of a UMD cluster descriptor")
-    group.add_argument("--chip", metavar="NAME", help="what each SIP is; see --list chips (ahbm)")
-    group.add_argument(
-        "--shape", type=flag_types.shape, metavar="WxH", help="grid of a two-dimensional topology (a square)"
-    )
-    group.add_argument("--link", metavar="NAME", help="link between SIPs; see --list links (ucie)")
-    group.add_argument(
-        "--variant",
-        metavar="NAME",
-        default=os.environ.get(VARIANT) or None,
-        help=f"of the default config; see --list variants; also by {VARIANT}=NAME",
-    )
-    group.add_argument("--config", type=Path, metavar="FILE", help="YAML that changes topology, components or links")
-    group.add_argument("--ccl", type=Path, metavar="FILE", help="YAML that changes ccl.yaml")
-    group.add_argument(
-        "--set", action="append", default=[], dest="settings", metavar="KEY=VALUE", help="change one value, by key path"
-    )
-
-
-def _add_work(group: "argparse._ArgumentGroup") -> None:
-    group.add_argument(
-        "--algorithm",
-        type=flag_types.names,
-        metavar="NAME[,NAME...]",
-        help="entries of ccl.yaml (see --list algorithms); all that suit, or auto: the one that costs least "
-        "(auto; of intercube defaults.algorithm)",
-    )
-    group.add_argument("--seed", type=flag_types.SEED, default=0, metavar="N", help="seed of the data (0)")
-    group.add_argument(
-        "--verify-data", action=argparse.BooleanOptionalAction, default=True, help="compare results (yes)"
-    )
-
-
-def add_collective(group: "argparse._ArgumentGroup") -> None:
-    """The flags of the built-in job, its collective, group, data and sizes, which have no effect with a script."""
-    group.add_argument("--collective", metavar="NAME", help="what to run; see --list collectives (intercube)")
-    group.add_argument(
-        "--bytes", type=flag_types.list_of(flag_types.size), metavar="B[,B...]", help="size of a rank's tensor (64K)"
-    )
-    group.add_argument(
-        "--n-elem",
-        type=flag_types.list_of(flag_types.IntRange(1, flag_types.MOST_ELEMENTS)),
-        metavar="N[,N...]",
-        help="elements a cube, or a rank",
-    )
-    group.add_argument("-b", type=flag_types.size, metavar="MIN", help="sweep: smallest size")
-    group.add_argument("-e", type=flag_types.size, metavar="MAX", help="sweep: largest size")
-    factor = flag_types.IntRange(2, flag_types.MOST_ELEMENTS)
-    group.add_argument("-f", type=factor, metavar="FACTOR", help="sweep: factor between sizes (2)")
-    group.add_argument("--dtype", choices=list(DTYPES), default=DEFAULT_DTYPE, help=f"element type ({DEFAULT_DTYPE})")
-    group.add_argument("--op", choices=operators(), default="sum", help="reduction (sum)")
-    group.add_argument(
-        "--group",
-        default="",
-        metavar="R,R,...",
-        help="SIPs that take part; rows, columns or halves: in parallel (all)",
-    )
-    root = flag_types.IntRange(0, flag_types.MOST_SIPS - 1)
-    group.add_argument("--root", type=root, metavar="R", help="its rank in the group (0)")
-    group.add_argument("--layout", type=flag_types.shape, metavar="CxP", help="cubes and PEs that hold a tensor")
-    group.add_argument(
-        "--in-place",
-        action="store_true",
-        default=None,
-        help="source and result are one tensor (where they can be)",
-    )
-    group.add_argument("--out-of-place", action="store_false", dest="in_place", default=None, help="two tensors")
-    iters, warmup = (flag_types.IntRange(least, flag_types.MOST_ITERATIONS) for least in (1, 0))
-    group.add_argument("-n", "--iters", type=iters, default=1, metavar="N", help="timed iterations (1)")
-    group.add_argument("-w", "--warmup", type=warmup, default=0, metavar="N", help="untimed ones (0)")
-
-
-def _add_run(group: "argparse._ArgumentGroup") -> None:
-    group.add_argument(
-        "--engine",
-        choices=ENGINES.names(),
-        default="local",
-        help="where SIPs run; local: one process each, inproc: one for all (local)",
-    )
-    mails = "; ".join(f"{name}: {about}" for name, about in mail_abouts().items())
-    group.add_argument(
-        "--mail", type=flag_types.mail, default="zmq", metavar="NAME", help=f"how messages travel; {mails} (zmq)"
-    )
-    group.add_argument(
-        "--explain-sync", action="store_true", help="print what SIPs waited for; SIGUSR1 does so at once"
-    )
-    group.add_argument(
-        "--check-invariants",
-        action="store_true",
-        default=os.environ.get(CHECK_INVARIANTS) == "1",
-        help=f"check the queues at every step; also by {CHECK_INVARIANTS}=1",
-    )
-    group.add_argument(
-        "--max-sim-time",
-        type=flag_types.simulated_time,
-        dest="max_sim_ps",
-        metavar="T",
-        help="stop when simulated time has reached T, such as 30us",
-    )
-    group.add_argument(
-        "--jitter", type=flag_types.SEED, metavar="SEED", help="seed of added latencies, on chips of tiles"
-    )
-    group.add_argument("--dry-run", action="store_true", help="check everything, start nothing, say what it would take")
-
-
-def _add_hosts(group: "argparse._ArgumentGroup") -> None:
-    group.add_argument(
-        "--hosts", type=flag_types.hosts, default=(), metavar="A:N,B:N", help="hosts, and SIPs on each; or @FILE"
-    )
-    group.add_argument(
-        "--bind", type=flag_types.bind, metavar="ADDR", help="address of this machine for other hosts (detected)"
-    )
-
-
-def _add_failures(group: "argparse._ArgumentGroup") -> None:
-    group.add_argument(
-        "--timeout", type=flag_types.seconds, dest="timeout_s", metavar="S", help="stop after S seconds of wall time"
-    )
-    group.add_argument(
-        "--join-timeout",
-        type=flag_types.seconds,
-        default=RunSettings.join_timeout_s,
-        dest="join_timeout_s",
-        metavar="S",
-        help="for all SIPs to start (30)",
-    )
-    group.add_argument(
-        "--progress-timeout",
-        type=flag_types.seconds,
-        default=RunSettings.progress_timeout_s,
-        dest="progress_timeout_s",
-        metavar="S",
-        help="a SIP without progress is hung then: CPU time if it computes, else by the clock (60)",
-    )
-    group.add_argument(
-        "--heartbeat-timeout",
-        type=flag_types.HeartbeatTimeout(HEARTBEAT_MS / 1000),
-        default=RunSettings.heartbeat_timeout_s,
-        dest="heartbeat_timeout_s",
-        metavar="S",
-        help=f"a host that is silent for so long is lost; longer on lossy networks ({SILENCE_S:g})",
-    )
-    group.add_argument("--no-timeouts", action="store_false", dest="deadlines", help="no deadlines: for debuggers")
-    group.add_argument(
-        "--max-restarts",
-        type=flag_types.IntRange(0, MAX_INCARNATION),
-        default=0,
-        metavar="N",
-        help="restarts of lost ranks (0)",
-    )
-    group.add_argument("--run-dir", type=Path, metavar="DIR", help="keep what --resume needs there")
-    group.add_argument("--resume", type=Path, metavar="DIR", help="resume the run that was kept there")
-    group.add_argument(
-        "--fault",
-        action="append",
-        default=[],
-        dest="faults",
-        metavar="SPEC",
-        help="inject one, such as kill:2@30us",
-    )
-
-
-def _add_output(group: "argparse._ArgumentGroup") -> None:
-    group.add_argument("--json", type=flag_types.output, metavar="FILE", help="write the result, schema 1")
-    group.add_argument("--csv", type=flag_types.output, metavar="FILE", help="write the table as CSV")
-    group.add_argument(
-        "--csv-links", type=flag_types.output, metavar="FILE", help="write what crosses each link as CSV"
-    )
-    group.add_argument("--explain", action="store_true", help="say where the time went, and what a halved cost saves")
-    group.add_argument(
-        "--explain-reruns",
-        type=flag_types.IntRange(0, 100),
-        metavar="N",
-        help="run again with so many of the changes that save most (2; 0 for a script)",
-    )
-    group.add_argument(
-        "--trace-ccl", type=flag_types.output, metavar="FILE", help="write a line of CSV a send and recv"
-    )
-    group.add_argument("--oplog", type=flag_types.output, metavar="FILE", help="write all operations, a line each")
-    group.add_argument("--log-dir", type=Path, metavar="DIR", help="write a log a rank, and error.json")
-    group.add_argument(
-        "--tee", type=flag_types.ranks, metavar="RANKS", help="whose output to show: all, none or 0,1 (all)"
-    )
-    group.add_argument("--list", choices=LISTS, help="list the available names; or the fields of result files")
-    group.add_argument("--version", action=Version, nargs=0, help="print the version")
-    group.add_argument(
-        "--progress",
-        action="store_true",
-        help="print how far the run is, every few seconds, as a terminal shows anyway",
-    )
-    group.add_argument("-q", "--quiet", action="store_true", help="no table")
-    group.add_argument("-v", "--verbose", action="store_true", help="all lines below the table, and a line a rank")
+def add_flags(parser: argparse.ArgumentParser, title: str) -> None:
+    """Add a group of flags."""
+    group = parser.add_argument_group(title, NOTES.get(title))
+    for each in fields(Options):
+        for flag in each.metadata.get("flags", ()):
+            if flag.group == title:
+                flag.add_to(group, each.name, each.default)
 
 
 def _sizes(values: argparse.Namespace) -> tuple[str, tuple[int, ...], tuple[int, ...]]:

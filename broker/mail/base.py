@@ -60,6 +60,10 @@ DEFAULTS = MailOptions()
 class Mail(Protocol):
     """What a SIP sends with."""
 
+    @property
+    def endpoint(self) -> str:
+        """Where it receives."""
+
     def connect_peers(self, endpoints: tuple[str, ...]) -> None:
         """Set the endpoint of every SIP, by rank; before that only the broker can be sent to."""
 

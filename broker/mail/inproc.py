@@ -5,38 +5,31 @@ from collections import deque
 
 from broker.mail.base import Address
 
-
-class Envelope:
-    """A frame and its sender."""
-
-    __slots__ = ("frame", "sender")
-
-    def __init__(self, sender: Address, frame: bytes) -> None:
-        self.sender = sender
-        self.frame = frame
+Sent = tuple[Address, Address, bytes]
+"""Sender, receiver and frame."""
 
 
 class InprocMail:
     """The queue of all frames of one process, in the order in which they were sent."""
 
     def __init__(self) -> None:
-        self._queue: deque[tuple[Address, Envelope]] = deque()
+        self._queue: deque[Sent] = deque()
 
     def send(self, sender: Address, to: Address, frame: bytes) -> None:
         """Queue a frame."""
-        self._queue.append((to, Envelope(sender, frame)))
+        self._queue.append((sender, to, frame))
 
-    def next(self) -> tuple[Address, Envelope] | None:
-        """Remove and return the next (destination, envelope); None when the queue is empty."""
+    def next(self) -> Sent | None:
+        """Remove and return the next frame; None when the queue is empty."""
         return self._queue.popleft() if self._queue else None
 
     @property
-    def last(self) -> tuple[Address, Envelope] | None:
-        """The envelope that was sent last, with its destination, if it is still there."""
+    def last(self) -> Sent | None:
+        """What was sent last, if it is still there."""
         return self._queue[-1] if self._queue else None
 
     def drop_last(self) -> None:
-        """Remove the envelope that was sent last."""
+        """Remove what was sent last."""
         self._queue.pop()
 
     def end_of(self, sender: Address) -> "InprocEndpoint":
@@ -50,25 +43,25 @@ class ShuffledInprocMail(InprocMail):
     def __init__(self, seed: int) -> None:
         super().__init__()
         self._random = random.Random(seed)
-        self._pairs: dict[tuple[Address, Address], deque[Envelope]] = {}
+        self._pairs: dict[tuple[Address, Address], deque[bytes]] = {}
         self._last_pair: tuple[Address, Address] | None = None
 
     def send(self, sender: Address, to: Address, frame: bytes) -> None:
         self._last_pair = sender, to
-        self._pairs.setdefault((sender, to), deque()).append(Envelope(sender, frame))
+        self._pairs.setdefault((sender, to), deque()).append(frame)
 
-    def next(self) -> tuple[Address, Envelope] | None:
+    def next(self) -> Sent | None:
         waiting = [pair for pair, queue in self._pairs.items() if queue]
         if not waiting:
             return None
         pair = self._random.choice(waiting)
-        return pair[1], self._pairs[pair].popleft()
+        return *pair, self._pairs[pair].popleft()
 
     @property
-    def last(self) -> tuple[Address, Envelope] | None:
+    def last(self) -> Sent | None:
         if self._last_pair is None or not (queue := self._pairs[self._last_pair]):
             return None
-        return self._last_pair[1], queue[-1]
+        return *self._last_pair, queue[-1]
 
     def drop_last(self) -> None:
         assert self._last_pair is not None
@@ -77,6 +70,8 @@ class ShuffledInprocMail(InprocMail):
 
 class InprocEndpoint:
     """A ``Mail`` of one SIP. Peers need no connection."""
+
+    endpoint = "inproc"
 
     def __init__(self, mail: InprocMail, sender: Address) -> None:
         self._mail = mail

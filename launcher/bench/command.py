@@ -18,9 +18,8 @@ from launcher.bench.machine import ARCHITECTURES, LINKS, MOST_BYTES, MOST_CHANNE
 from launcher.bench.published import Published, default_files, read_published
 from launcher.bench.report import Line, best_channels, csv_text, picture, plots, tables
 from launcher.commands import run_command, write_file
-from launcher.engines import ENGINES
 from launcher.isolation import STANDARD_OUTPUT
-from launcher.options import USAGE_EXIT, Parser, Usage, Version, closing
+from launcher.options import ENGINES, USAGE_EXIT, Parser, Usage, Version, closing
 from launcher.result.document import check_files
 from sipsim import VERSION
 from sipsim.core.registry import unknown_name

@@ -16,7 +16,7 @@ from launcher.engines.manual import TICKETS
 from launcher.hosts.bootstrap import sip_address, tcp
 from launcher.options import closing
 from launcher.processes.descendants import left_line, own_children_ended
-from launcher.processes.entry import RankEnvironment, rank_environment
+from launcher.processes.entry import rank_environment
 from launcher.processes.this_host import check_files
 from launcher.processes.ticket import Ticket, read_private
 from sipsim.core.errors import ConfigError
@@ -93,8 +93,7 @@ def sip_main(argv: list[str] | None = None) -> int:
         what = f"{arguments.ticket} is for rank {spec.rank}; ranks of this run are 0 to {plan.system.n_sips - 1}"
         print(f"ahbm-sip: {what}; start each rank with the ticket that was written for it", file=sys.stderr)
         return ConfigError.exit_code
-    rank_info = RankEnvironment(spec.rank, plan.system.n_sips, 0, 1, spec.rank, "by-hand", spec.incarnation)
-    os.environ.update(rank_environment(rank_info))
+    os.environ.update(rank_environment(spec, plan.system.n_sips, spec.rank, "by-hand", [spec.rank]))
 
     def tell(pids: list[int]) -> None:
         print(f"ahbm-sip: {left_line(f'rank {spec.rank}', pids)}", file=sys.stderr)

@@ -65,9 +65,9 @@ def _variants(_: Resolved) -> list[str]:
 
 
 def _engines(_: Resolved) -> list[str]:
-    from launcher.engines import ENGINES
-
-    return [f"{name:<20} {(ENGINES.get(name).__doc__ or '').splitlines()[0]}" for name in ENGINES.names()]
+    return [
+        f"{name:<20} {(options.ENGINES.get(name).__doc__ or '').splitlines()[0]}" for name in options.ENGINES.names()
+    ]
 
 
 def _fields(_: Resolved) -> list[str]:
@@ -137,16 +137,17 @@ def _run(chosen: options.Options, arguments: list[str]) -> int:
     if chosen.list:
         print(listing(chosen.list, prepare.resolve(chosen)))
         return 0
-    prepared, chosen = checked(chosen, arguments)
+    run = checked(chosen, arguments)
+    chosen = run.options
     started_s = process_start_s()
     if chosen.dry_run:
-        print(prepare.describe(prepared))
-        print(forecaster.expectation(prepared, chosen.max_sim_ps, started_s))
+        print(prepare.describe(run))
+        print(forecaster.expectation(run, started_s))
         return 0
     if chosen.quiet or chosen.to_standard_output:
-        return run_checked(prepared, chosen, arguments, started_s).exit_code
-    rows = table.Table(prepared, partial(print, flush=True), chosen.verbose)
-    return run_checked(prepared, chosen, arguments, started_s, rows.finish, rows.note).exit_code
+        return run_checked(run, arguments, started_s).exit_code
+    rows = table.Table(run, partial(print, flush=True), chosen.verbose)
+    return run_checked(run, arguments, started_s, rows.finish, rows.note).exit_code
 
 
 if __name__ == "__main__":

@@ -91,19 +91,7 @@ or has others (exit code {ERROR_KINDS["wrong_numbers"]}), and prints the command
 without jitter, too, ends it with the exit code of ahbm-launch; a mistake in the command line with {USAGE_EXIT}.
 
 {EXAMPLES}"""
-FORBIDDEN = (
-    "jitter",
-    "json",
-    "csv",
-    "csv_links",
-    "trace_ccl",
-    "oplog",
-    "list",
-    "dry_run",
-    "run_dir",
-    "resume",
-    "log_dir",
-)
+FORBIDDEN = {"jitter", *(name for name, flag in options.FLAGS.items() if flag.alone)}
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -203,8 +191,7 @@ def _run(argv: list[str]) -> Ended:
     started_s = time.monotonic()
     argv = ["--engine=inproc", *argv]
     with isolated():
-        prepared, chosen = checked(options.parse(argv), argv)
-        outcome = run_checked(prepared, chosen, argv, started_s)
+        outcome = run_checked(checked(options.parse(argv), argv), argv, started_s)
     if outcome.signal:
         # The run has noted it for itself; no run has failed, the search is to end.
         signal.raise_signal(outcome.signal)

@@ -9,16 +9,15 @@ from typing import NoReturn
 
 from broker.hub import Hub
 from broker.ids import BROKER, LAUNCHER
-from broker.mail.inproc import InprocMail
 from broker.mail.kinds import inproc_mail
 from broker.wire import Progress, Stop, Sync, ToLauncher, decode_for_broker, decode_for_launcher, encode
-from launcher.engines import ENGINES
+from launcher.options import ENGINES
 from launcher.processes.descendants import left_line, own_children, own_children_ended
 from launcher.processes.this_host import own_state
 from launcher.report.outcome import FoundFacts, Outcome, RunError
 from launcher.report.sync_state import explanation
 from launcher.supervise.positions import hang_text
-from launcher.supervise.request import Request
+from launcher.supervise.run import Run
 from launcher.supervise.signals import ALARM_S, LEAST_ALARM_S, ForcedStop, StopSignals, is_debugged, kept
 from launcher.supervise.stall import QuietTimer
 from sipsim.core.forks import watched
@@ -32,11 +31,11 @@ from sipsim.records.code_place import code_place, shown
 class InProcess:
     """A hub and its members over in-process mail. ``run`` delivers messages until none is left."""
 
-    def __init__(self, request: Request, signals: StopSignals, mail: InprocMail, keep_oplog: bool = False) -> None:
-        plan = request.plan
-        self._request = request
+    def __init__(self, run: Run, signals: StopSignals) -> None:
+        plan = run.plan
+        self._run = run
         self._signals = signals
-        self._mail = mail
+        self._mail = mail = inproc_mail(run.options.mail)
         self._stopping = False
         self._folder = os.getcwd()
         self._delivers = False
@@ -47,10 +46,10 @@ class InProcess:
         self._progress: object = None
         self._forced: RunError | None = None
         self.outcome = Outcome(plan.system.n_sips, self._folder)
-        self._hub = Hub(plan.system.n_sips, plan.channels, plan.reactions_ps, request.settings.max_sim_ps)
+        self._hub = Hub(plan.system.n_sips, plan.channels, plan.reactions_ps, run.options.max_sim_ps)
         self.members = [
-            SipNode(spec, plan, request.job, mail.end_of(spec.rank), "inproc", self._must_end, keep_oplog=keep_oplog)
-            for spec in (_spec(rank, request.scratch_dir) for rank in range(plan.system.n_sips))
+            SipNode(spec, plan, run.job, mail.end_of(spec.rank), self._must_end)
+            for spec in (_spec(rank, run.scratch_dir) for rank in range(plan.system.n_sips))
         ]
 
     def run(self) -> Outcome:
@@ -58,14 +57,14 @@ class InProcess:
         for member in self.members:
             member.join()
         began_s = time.monotonic()
-        self.outcome.startup_s = began_s - self._request.started_s
+        self.outcome.startup_s = began_s - self._run.started_s
         try:
             self._delivers = True
             with kept(self._refuse_to_end):
                 self._deliver_all()
             self._delivers = False
         except ForcedStop:
-            if self._request.settings.explain_sync:
+            if self._run.options.explain_sync:
                 self._explain(self._hub.sync(time.monotonic_ns()))
             self.outcome.fail(self._forced or self._stop_error("interrupted", None))
         finally:
@@ -75,14 +74,14 @@ class InProcess:
 
     def _deliver_all(self) -> None:
         while (delivery := self._mail.next()) is not None:
-            to, envelope = delivery
+            sender, to, frame = delivery
             if to == BROKER:
-                self._to_broker(envelope.sender, envelope.frame)
+                self._to_broker(sender, frame)
             elif to == LAUNCHER:
-                self._note(decode_for_launcher(envelope.frame))
+                self._note(decode_for_launcher(frame))
             else:
                 self._current = to
-                self.members[to].handle(envelope.frame)
+                self.members[to].handle(frame)
             self._deliveries += 1
             self._check_signals()
 
@@ -92,10 +91,10 @@ class InProcess:
 
     def _note(self, message: ToLauncher) -> None:
         leave_namespace()
-        if isinstance(message, Sync) and message.last and self._request.settings.explain_sync:
+        if isinstance(message, Sync) and message.last and self._run.options.explain_sync:
             self._explain(message)
         self.outcome.note(message)
-        self._request.progress.note(message, self.outcome)
+        self._run.progress.note(message, self.outcome)
 
     def _explain(self, sync: Sync) -> None:
         leave_namespace()
@@ -131,7 +130,7 @@ class InProcess:
         except RuntimeError:
             # The alarm came within a print: the next one will do.
             self._signals.request_status()
-        member, settings = self.members[self._current], self._request.settings
+        member, settings = self.members[self._current], self._run.options
         progress = None if is_debugged(frame) else (self._deliveries, member.steps)
         self._quiet.note(own_state())
         if progress is None or progress != self._progress:
@@ -175,9 +174,9 @@ class InProcess:
         if self._forced is not None:
             raise ForcedStop
         self._answer_status_request()
-        if self._request.progress.due():
+        if self._run.progress.due():
             leave_namespace()
-            self._request.progress.note(self._hub.status(), self.outcome)
+            self._run.progress.note(self._hub.status(), self.outcome)
         reason = self._signals.reason()
         if reason is not None and not self._stopping:
             self._stopping = True
@@ -189,9 +188,9 @@ class InProcess:
         what the SIP sent before, which is no matter: the broker only notes it.
         """
         last = self._mail.last
-        if last is None or last[0] != BROKER:
+        if last is None or last[1] != BROKER:
             return
-        sender, frame = last[1].sender, last[1].frame
+        sender, _, frame = last
         if isinstance(decode_for_broker(frame), Progress):
             self._mail.drop_last()
             self._to_broker(sender, frame)
@@ -208,19 +207,19 @@ def _spec(rank: int, scratch_dir: str) -> SipProcessSpec:
 
 
 @ENGINES.register("inproc")
-def run_in_process(request: Request, signals: StopSignals) -> Outcome:
+def run_in_process(run: Run, signals: StopSignals) -> Outcome:
     """All SIPs in this process, for debugging; same results as ``local``."""
-    run = InProcess(request, signals, inproc_mail(request.settings.mail))
-    every_s = max(LEAST_ALARM_S, min(ALARM_S, request.settings.progress_timeout_s / 4))
-    signals.force_interrupt(every_s, run.on_alarm)
+    engine = InProcess(run, signals)
+    every_s = max(LEAST_ALARM_S, min(ALARM_S, run.options.progress_timeout_s / 4))
+    signals.force_interrupt(every_s, engine.on_alarm)
     streams, folder = (sys.stdout, sys.stderr), os.getcwd()
     try:
-        with own_children_ended(run.note_left), watched(run.note_fork):
-            return run.run()
+        with own_children_ended(engine.note_left), watched(engine.note_fork):
+            return engine.run()
     finally:
         # Scripts may have changed them, and the result is still to be written.
         sys.stdout, sys.stderr = streams
         with contextlib.suppress(OSError):
             os.chdir(folder)
-        for member in run.members:
+        for member in engine.members:
             member.stop_tasks()

@@ -8,14 +8,14 @@ import msgspec
 
 from broker.mail.base import JOIN_TIMEOUT_S
 from broker.security import JobKeys
-from launcher.engines import ENGINES
 from launcher.hosts.bootstrap import launcher_address, tcp
+from launcher.hosts.pool import HostPool
 from launcher.hosts.run_loop import run_processes
-from launcher.processes.this_host import ProcessState
+from launcher.options import ENGINES
 from launcher.processes.ticket import Ticket, write_private
 from launcher.report.outcome import Outcome
-from launcher.supervise.facts import Fact, HostJoined, HostSpec
-from launcher.supervise.request import Request
+from launcher.supervise.facts import Fact
+from launcher.supervise.run import Run
 from launcher.supervise.signals import StopSignals
 from launcher.supervise.stall import log
 from sipsim.core.errors import ConfigError
@@ -27,12 +27,12 @@ TICKETS = "AHBM_TICKETS"
 
 
 @ENGINES.register("manual")
-def run_manually(request: Request, signals: StopSignals) -> Outcome:
+def run_manually(run: Run, signals: StopSignals) -> Outcome:
     """SIPs that are started by hand, with tickets in the folder AHBM_TICKETS (see ahbm-broker)."""
     path = os.environ.get(TICKETS)
     if not path:
         raise ConfigError(f"{WHY} needs {TICKETS}, a folder for the tickets; ahbm-broker --tickets DIR sets it")
-    settings = request.settings
+    settings = run.options
     if settings.mail != "zmq" or settings.max_restarts or settings.hosts:
         raise ConfigError(f"{WHY}: --mail, --max-restarts and --hosts have no meaning when SIPs are started by hand")
     folder = Path(path)
@@ -43,44 +43,26 @@ def run_manually(request: Request, signals: StopSignals) -> Outcome:
         raise ConfigError(f"--tickets {folder}: {error.strerror}; {HINT}") from None
     except OSError as error:
         raise ConfigError(f"--tickets {folder}: cannot be made: {error.strerror}") from None
-    return run_processes(request, signals, lambda request, _: ManualHosts(request, folder))
+    return run_processes(run, signals, lambda run, _: ManualHosts(run, folder))
 
 
-class ManualHosts:
-    """A host pool without known hosts; see ``launcher.hosts.pool.HostPool``."""
+class ManualHosts(HostPool):
+    """A host pool without known hosts."""
 
-    def __init__(self, request: Request, folder: Path) -> None:
+    can_signal = False
+
+    def __init__(self, run: Run, folder: Path) -> None:
         # The broker listens before tickets are written, and answers each SIP at once: that is not what takes an hour.
-        self._answer_s = min(request.settings.join_timeout_s, JOIN_TIMEOUT_S)
-        self.specs = [HostSpec()]
-        self.shared_cpu_seed = None
-        self.is_local = False
-        self.can_signal = False
-        self.trouble = ""
-        self.process_states: dict[str, ProcessState] = {}
-        self.silent_s: dict[str, float] = {}
-        self.pollables: list[Any] = []
-        self.unsent = False
-        self.keys: JobKeys | None = JobKeys.fresh(request.plan.system.n_sips)
-        self.broker_endpoint = tcp(launcher_address([], request.settings.bind or ""))
-        self._job = request.job
-        self._plan = request.plan
+        self._answer_s = min(run.options.join_timeout_s, JOIN_TIMEOUT_S)
+        self.keys = JobKeys.fresh(run.plan.system.n_sips)
+        self.broker_endpoint = tcp(launcher_address([], run.options.bind or ""))
+        self._job = run.job
+        self._plan = run.plan
         self._folder = folder
-        self._reported = False
-        self._missing = set(range(request.plan.system.n_sips))
+        self._missing = set(range(run.plan.system.n_sips))
         self._written: list[Path] = []
 
-    def facts(self) -> list[Fact]:
-        """One host, which has joined."""
-        reported, self._reported = self._reported, True
-        return [] if reported else [HostJoined(0)]
-
     def sip_endpoint(self, host: int, rank: int, incarnation: int) -> str:
-        """Empty: the SIP chooses it by itself."""
-        return ""
-
-    def folder(self, host: int) -> str:
-        """Empty: no restarts, and no artifacts."""
         return ""
 
     def start(self, host: int, name: str, incarnation: int, order: dict[str, Any]) -> None:
@@ -93,16 +75,6 @@ class ManualHosts:
             log(f"the broker listens at {spec.broker}; start each rank, on any machine that has its ticket:")
             for each in self._written:
                 log(f"  ahbm-sip {each}")
-
-    def kill(self, host: int, name: str, signum: int) -> None:
-        """No-op."""
-
-    def revive(self, host: int) -> None:
-        """No-op: there is no agent."""
-
-    def inject_fault(self, kind: str, host: str) -> bool:
-        """No-op: there is no agent."""
-        return False
 
     def on_missing(self, ranks: list[int]) -> None:
         """Print which ranks have joined."""

@@ -6,7 +6,6 @@ reports which hosts have joined and which are lost: an agent that is silent for 
 
 import os
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +16,9 @@ from broker.mail.sockets import ConnectionWarnings, SocketFactory
 from broker.security import JobKeys, member_of
 from launcher.hosts.agent_registry import HEARTBEAT_S, AgentRegistry, AgentSlot, RejectedAgent
 from launcher.hosts.bootstrap import Bootstrap, launcher_address, tcp
+from launcher.hosts.pool import HostPool
 from launcher.hosts.run_loop import run_processes
-from launcher.hosts.starters import Starter
+from launcher.hosts.starters import Starter, StartPlan
 from launcher.hosts.wire import (
     BadMessage,
     File,
@@ -39,9 +39,9 @@ from launcher.processes.fork_server import Ready, SetupFailed
 from launcher.processes.this_host import ProcessState
 from launcher.processes.ticket import Ticket
 from launcher.report.outcome import Outcome
-from launcher.supervise.facts import Fact, HostGone, HostJoined, HostSpec, ProcessNews
+from launcher.supervise.facts import Fact, HostGone, HostJoined, ProcessNews
 from launcher.supervise.ranks import place_blockwise
-from launcher.supervise.request import Request
+from launcher.supervise.run import Run
 from launcher.supervise.signals import StopSignals
 from launcher.supervise.stall import log
 from sipsim.core.errors import ConfigError
@@ -53,30 +53,26 @@ LEFT_S = 5.0
 """For agents to exit after ``Finish``; longer while they still send files."""
 
 
-class AgentHosts:
-    """See ``launcher.hosts.pool.HostPool``."""
+class AgentHosts(HostPool):
+    """Many hosts, with an agent on each."""
 
-    def __init__(self, request: Request, starter: Starter) -> None:
-        self._request = request
-        self._starter = starter
-        self.specs: Sequence[HostSpec] = starter.specs
-        self.shared_cpu_seed = None
-        self.is_local = False
-        self.can_signal = True
+    def __init__(self, run: Run, plan: StartPlan) -> None:
+        self._run = run
+        self._folder = Path(run.scratch_dir)
+        self._starter = Starter(plan, self._folder)
+        self.specs = plan.specs
         self._states: list[dict[str, ProcessState]] = [{} for _ in self.specs]
-        self._silence_s = request.settings.silence_s
-        named = [spec.name for spec in starter.specs if spec.is_named]
-        self._address = launcher_address(named, request.settings.bind or "")
-        self.keys: JobKeys | None = JobKeys.fresh(request.plan.system.n_sips, len(self.specs))
+        self._silence_s = run.options.silence_s
+        named = [spec.name for spec in self.specs if spec.is_named]
+        self._address = launcher_address(named, run.options.bind or "")
+        self.keys = JobKeys.fresh(run.plan.system.n_sips, len(self.specs))
         self.broker_endpoint = tcp(self._address)
         members = {pair.public: str(number) for number, pair in enumerate(self.keys.agents)}
         self._sockets = SocketFactory(self.keys.for_launcher(), members, self._silence_s)
         self._listening = self._sockets.listen(zmq.ROUTER, tcp(self._address))
         self._listening.socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
-        self._registry = AgentRegistry(self.specs, self._silence_s, by_name=bool(starter.rank_names))
-        self._folder = Path(request.scratch_dir)
+        self._registry = AgentRegistry(self.specs, self._silence_s, by_name=bool(plan.rank_names))
         self._next_beat_s = 0.0
-        self.trouble = ""
         self._warnings = ConnectionWarnings("ahbm-launch")
         self._starter.begin(self._boot)
 
@@ -88,7 +84,7 @@ class AgentHosts:
             n_hosts=len(self.specs),
             node_rank=node_rank,
             keys=tuple(self.keys.for_agent(host) for host in hosts),
-            rank_names=self._starter.rank_names,
+            rank_names=self._starter.plan.rank_names,
             silence_s=self._silence_s,
         ).text()
 
@@ -108,17 +104,11 @@ class AgentHosts:
         """The socket and its monitor."""
         return [self._listening.socket, self._listening.monitor]
 
-    @property
-    def unsent(self) -> bool:
-        """ZeroMQ queues what cannot be sent yet."""
-        return False
-
     def sip_endpoint(self, host: int, rank: int, incarnation: int) -> str:
         """On the address that the agent reported; the system there chooses a port."""
         return tcp(self._registry.slots[host].address)
 
     def folder(self, host: int) -> str:
-        """The agent's private folder."""
         return self._registry.slots[host].folder
 
     def start(self, host: int, name: str, incarnation: int, order: dict[str, Any]) -> None:
@@ -138,9 +128,6 @@ class AgentHosts:
         """Make an agent kill itself; hosts are cut off by another program."""
         names = [slot.name for slot in self._registry.slots]
         return kind == "agent" and host in names and self._send_to(names.index(host), KillSelf())
-
-    def on_missing(self, ranks: list[int]) -> None:
-        """No-op."""
 
     def facts(self) -> list[Fact]:
         """Facts from agents, from their connections, and from the starter."""
@@ -219,7 +206,7 @@ class AgentHosts:
                 log(f"{host.why}; it was rejected")
                 return []
             return [HostGone(host.host, "agent_failed", host.why)]
-        ticket = Ticket.of(self._request.plan, self._request.job)
+        ticket = Ticket.of(self._run.plan, self._run.job)
         self._send_to(host, Order.of(["setup", ticket.text()]))
         return []
 
@@ -284,16 +271,16 @@ class AgentHosts:
         return True
 
 
-def run_on_agents(request: Request, signals: StopSignals, starter: Starter) -> Outcome:
-    """Run it on the hosts of ``starter``.
+def run_on_agents(run: Run, signals: StopSignals, plan: StartPlan) -> Outcome:
+    """Run it on the hosts of ``plan``.
 
     Raises:
-        ConfigError: when the request does not suit the hosts.
+        ConfigError: when the run does not suit the hosts.
     """
-    if request.settings.mail != "zmq":
-        raise ConfigError(f"--mail {request.settings.mail} is for one host; leave it out, or use --engine local")
+    if run.options.mail != "zmq":
+        raise ConfigError(f"--mail {run.options.mail} is for one host; leave it out, or use --engine local")
     try:
-        place_blockwise(request.plan.system.n_sips, [spec.slots for spec in starter.specs])
+        place_blockwise(run.plan.system.n_sips, [spec.slots for spec in plan.specs])
     except ValueError as error:
         raise ConfigError(f"--hosts: {error}") from None
-    return run_processes(request, signals, lambda request, _: AgentHosts(request, starter))
+    return run_processes(run, signals, lambda run, _: AgentHosts(run, plan))

@@ -32,7 +32,6 @@ from launcher.hosts.pool import HostPool, PoolFactory
 from launcher.processes.descendants import left_line
 from launcher.processes.entry import (
     BROKER_NAME,
-    RankEnvironment,
     SimProcessEntry,
     broker_order,
     rank_environment,
@@ -70,7 +69,7 @@ from launcher.supervise.facts import (
 from launcher.supervise.fault_injector import FaultInjector
 from launcher.supervise.logs import Logs
 from launcher.supervise.positions import CANNOT_ASK, NO_ANSWER, Answers, PositionRequests, positions_of
-from launcher.supervise.request import Request
+from launcher.supervise.run import Run
 from launcher.supervise.signals import StopSignals
 from launcher.supervise.stall import Watchdog, log
 from launcher.supervise.supervisor import Supervisor
@@ -85,14 +84,14 @@ POLL_S = 0.2
 RETRY_S = 0.001
 
 
-def run_processes(request: Request, signals: StopSignals, make_pool: PoolFactory) -> Outcome:
+def run_processes(run: Run, signals: StopSignals, make_pool: PoolFactory) -> Outcome:
     """Run it on the hosts of ``make_pool``."""
     # Forked first: before any socket, thread or other process exists.
-    server = ForkServer(SimProcessEntry(request.plan, request.job), request.scratch_dir)
+    server = ForkServer(SimProcessEntry(run.plan, run.job), run.scratch_dir)
     try:
-        pool = make_pool(request, server)
+        pool = make_pool(run, server)
         try:
-            loop = _Loop(request, signals, server, pool)
+            loop = _Loop(run, signals, server, pool)
         except BaseException:
             pool.close(well=False)
             raise
@@ -103,23 +102,23 @@ def run_processes(request: Request, signals: StopSignals, make_pool: PoolFactory
 
 
 class _Loop:
-    def __init__(self, request: Request, signals: StopSignals, server: ForkServer, pool: HostPool) -> None:
-        self._request = request
+    def __init__(self, run: Run, signals: StopSignals, server: ForkServer, pool: HostPool) -> None:
+        self._run = run
         self._signals = signals
         self._server = server
         self._pool = pool
         self._folder = os.getcwd()
-        self.outcome = Outcome(request.plan.system.n_sips, self._folder)
+        self.outcome = Outcome(run.plan.system.n_sips, self._folder)
         self._began_s: float | None = None
         self._shared_cpu = os.getpid()
         self._mail: LauncherMail | None = None
         self._poller = zmq.Poller()
-        self._settings = settings = request.settings
+        self._settings = settings = run.options
         self._watchdog = Watchdog(settings.explain_sync, min(settings.join_timeout_s, settings.progress_timeout_s))
         self._fault_injector = FaultInjector(settings.faults, pool.inject_fault)
-        self._logs = Logs(request, [spec.name for spec in pool.specs])
+        self._logs = Logs(run, [spec.name for spec in pool.specs])
         now_s = time.monotonic()
-        self._supervisor = Supervisor(request.plan.system.n_sips, settings, pool.specs, now_s, self._folder)
+        self._supervisor = Supervisor(run.plan.system.n_sips, settings, pool.specs, now_s, self._folder)
         self._positions = PositionRequests()
         self._stop_reason: str | None = None
 
@@ -189,7 +188,7 @@ class _Loop:
         self._handle(BrokerListens())
 
     def _turn(self) -> None:
-        unsent = self._server.unsent or self._pool.unsent or (self._mail is not None and self._mail.unsent)
+        unsent = self._server.unsent or (self._mail is not None and self._mail.unsent)
         sleep_s = self._fault_injector.seconds_left(RETRY_S if unsent else POLL_S)
         self._poller.poll(int(1000 * self._signals.seconds_left(sleep_s)) + 1)
         if self._mail is not None:
@@ -210,7 +209,7 @@ class _Loop:
         self._request_state()
 
     def _request_state(self) -> None:
-        if self._request.progress.due() or self._fault_injector.needs_status:
+        if self._run.progress.due() or self._fault_injector.needs_status:
             self._send(StatusRequest())
         if self._signals.status_requested():
             self._watchdog.request()
@@ -233,7 +232,7 @@ class _Loop:
         now = time.monotonic()
         if isinstance(message, RunStarted):
             self._began_s = now
-            self.outcome.startup_s = now - self._request.started_s
+            self.outcome.startup_s = now - self._run.started_s
         if isinstance(message, Sync):
             self._watchdog.note(message)
             if self._began_s is None:
@@ -241,7 +240,7 @@ class _Loop:
         if isinstance(message, Status) and self._fault_injector.broker_dies(message.now_ps):
             self._server.kill(BROKER_NAME)
         self.outcome.note(message)
-        self._request.progress.note(message, self.outcome)
+        self._run.progress.note(message, self.outcome)
         if self.outcome.finished and self._began_s is not None:
             self.outcome.simulate_s = now - self._began_s
         self._do(self._supervisor.note(message, now))
@@ -291,15 +290,6 @@ class _Loop:
         supervisor, settings = self._supervisor, self._settings
         on_host = [rank.number for rank in supervisor.ranks if rank.host.index == start.host]
         folder = self._pool.folder(start.host)
-        rank_info = RankEnvironment(
-            rank=start.rank,
-            world_size=len(supervisor.ranks),
-            local_rank=on_host.index(start.rank),
-            local_size=len(on_host),
-            node_rank=start.host,
-            run_id=os.path.basename(self._request.scratch_dir),
-            incarnation=start.incarnation,
-        )
         spec = SipProcessSpec(
             rank=start.rank,
             incarnation=start.incarnation,
@@ -313,7 +303,8 @@ class _Loop:
             silence_s=settings.silence_s,
             join_timeout_s=settings.join_timeout_s,
         )
-        order = sip_order(spec, rank_environment(rank_info))
+        run_id = os.path.basename(self._run.scratch_dir)
+        order = sip_order(spec, rank_environment(spec, len(supervisor.ranks), start.host, run_id, on_host))
         self.outcome.hosts[start.rank] = supervisor.ranks[start.rank].host.name
         self._logs.set_host(sip_name(start.rank), supervisor.ranks[start.rank].host.name)
         self._pool.start(start.host, sip_name(start.rank), start.incarnation, order)

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import random
 import shlex
 import shutil
 import signal
@@ -10,17 +11,24 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
+from launcher.flag_types import Hosts
+from launcher.processes.ticket import write_private
 from launcher.supervise.facts import HostSpec, describe_exit
-from launcher.supervise.request import Hosts
+from launcher.supervise.stall import log
 from sipsim.core.errors import ConfigError
 from sipsim.core.files import APPEND, open_file, reader
 
 Boot = Callable[[int | None], str]
 """Makes the bootstrap of one host's agent, or with None one for all agents."""
+BOOTSTRAP = "AHBM_BOOTSTRAP"
+"""Names the file of the bootstrap for agents that another program starts."""
 LEAVE_S = 1.0
 END_S = 3.0
+BUSY = ("kex_exchange_identification", "Connection reset by", "Connection closed by", "ssh_exchange_identification")
+"""Output of ssh when an sshd had too many connections at a time."""
+JITTER_S = (0.2, 1.2)
 
 
 class StarterEnded(NamedTuple):
@@ -34,32 +42,21 @@ class StarterEnded(NamedTuple):
     silent: bool = False
 
 
-class Starter(Protocol):
-    """Gets agents onto hosts. Only ``close`` blocks."""
+class StartPlan(NamedTuple):
+    """How an engine gets agents onto its hosts.
 
-    @property
-    def specs(self) -> Sequence[HostSpec]:
-        """The hosts by node rank, as known before agents connect."""
+    ``specs``: the hosts by node rank, as known before agents connect. ``rank_names``: the environment variables that
+    hold the agents' node rank; empty when the bootstrap does. ``command``: starts the agent on a host, given its node
+    rank; ``for_all``: starts all agents at once; with neither, another program starts them. ``bootstrap``: the file
+    with their bootstrap; None: it goes to the command's standard input. ``cancel``: ends what survives SIGTERM.
+    """
 
-    @property
-    def rank_names(self) -> tuple[str, ...]:
-        """The environment variables that hold its agents' node rank; empty when the bootstrap does."""
-
-    @property
-    def can_revive(self) -> bool:
-        """Whether another agent can be started on one host."""
-
-    def begin(self, boot: Boot) -> None:
-        """Start an agent on every host."""
-
-    def ended(self) -> list[StarterEnded]:
-        """Starting processes that have exited since the last call."""
-
-    def revive(self, host: int) -> None:
-        """Start another agent on a host."""
-
-    def close(self) -> None:
-        """End what still runs; agents exit by themselves."""
+    specs: Sequence[HostSpec]
+    rank_names: tuple[str, ...] = ()
+    command: Callable[[int], Sequence[str]] | None = None
+    for_all: Sequence[str] = ()
+    bootstrap: Path | None = None
+    cancel: Callable[[], None] = lambda: None
 
 
 def agent_command(*flags: str) -> str:
@@ -154,24 +151,80 @@ class StarterProcess:
         return True
 
 
-class SingleProcessStarter:
-    """Base of starters that start all agents by one process; none of them is restarted."""
+class Starter:
+    """Gets agents onto hosts by a plan, from ``folder``. Only ``close`` blocks.
 
-    can_revive = False
+    Commands have a standard input that stays open: agents exit when it ends. Where one command starts all agents, none
+    is started again.
+    """
 
-    def __init__(self) -> None:
-        self._running: list[StarterProcess] = []
-        self._reported = False
+    def __init__(self, plan: StartPlan, folder: Path) -> None:
+        self.plan = plan
+        self._folder = folder
+        self._running: dict[int | None, StarterProcess] = {}
+        self._all: list[StarterProcess] = []
+        self._retry_s: dict[int, float] = {}
+        self._retried: set[int] = set()
+
+    @property
+    def can_revive(self) -> bool:
+        """Whether another agent can be started on one host."""
+        return self.plan.command is not None
+
+    def begin(self, boot: Boot) -> None:
+        """Start an agent on every host.
+
+        Raises:
+            ConfigError: when the bootstrap cannot be written.
+        """
+        self._boot = boot
+        path = self.plan.bootstrap
+        if path is not None:
+            try:
+                write_private(path, boot(None))
+            except OSError as error:
+                named = path if self.plan.for_all else f"{BOOTSTRAP}={path}"
+                raise ConfigError(f"{named}: cannot be written: {error.strerror}") from None
+        if self.plan.for_all:
+            self._start(None, self.plan.for_all)
+        elif self.can_revive:
+            for host in range(len(self.plan.specs)):
+                self.revive(host)
+        else:
+            log(f"agents may start: their bootstrap is {path}")
 
     def revive(self, host: int) -> None:
-        """No-op."""
+        """Start another agent on a host."""
+        if self.plan.command is not None:
+            self._start(host, self.plan.command(host))
+
+    def _start(self, host: int | None, argv: Sequence[str]) -> None:
+        stdin = self._boot(host) if self.plan.bootstrap is None else None
+        self._running[host] = StarterProcess(argv, self._folder / f"start-{len(self._all)}.out", stdin)
+        self._all.append(self._running[host])
 
     def ended(self) -> list[StarterEnded]:
-        """The exit of all agents, once."""
-        if self._reported or not all(running.has_ended for running in self._running):
-            return []
-        self._reported = True
-        return [running.ending(None) for running in self._running]
+        """Exits since the last call. A connection refused by a busy sshd is retried once, a little later."""
+        now_s = time.monotonic()
+        for host in [host for host, retry_s in self._retry_s.items() if now_s >= retry_s]:
+            del self._retry_s[host]
+            self.revive(host)
+        found: list[StarterEnded] = []
+        for started in [host for host, running in self._running.items() if running.has_ended]:
+            ending = self._running.pop(started).ending(started)
+            if started is not None and started not in self._retried and ending.why.startswith(BUSY):
+                self._retried.add(started)
+                self._retry_s[started] = now_s + random.uniform(*JITTER_S)
+            else:
+                found.append(ending)
+        return found
+
+    def close(self) -> None:
+        """End what still runs, and remove the bootstrap; agents exit by themselves."""
+        if self.plan.bootstrap is not None:
+            with contextlib.suppress(OSError):
+                self.plan.bootstrap.unlink()
+        end_all(self._all, self.plan.cancel)
 
 
 def end_all(running: Sequence[StarterProcess], before_kill: Callable[[], None] = lambda: None) -> None:

@@ -9,10 +9,10 @@ import time
 
 import msgspec
 
-from launcher.options import Prepared
 from launcher.predict.prediction import Host, measure, measure_beside, predict, read_costs
 from launcher.processes.fork_server import as_child, set_parent_death_signal, set_process_name
 from launcher.report.progress import Estimator, Prediction
+from launcher.supervise.run import Run
 from sipsim.chips.api.chip import kind_of
 from sipsim.core.forks import watched
 from sipsim.core.units import format_time_ps
@@ -33,7 +33,7 @@ class Forecaster:
     and takes part of the host.
     """
 
-    def __init__(self, prepared: Prepared, started_s: float, is_beside_run: bool = True) -> None:
+    def __init__(self, prepared: Run, started_s: float, is_beside_run: bool = True) -> None:
         self._answer, answer = os.pipe()
         request, self._request = os.pipe()
         self._received = b""
@@ -86,7 +86,7 @@ class Forecaster:
         return bool(select.select([self._answer], [], [], wait_s)[0])
 
 
-def _work(prepared: Prepared, is_beside_run: bool, began_s: float, loaded_mib: float, request: int, answer: int) -> int:
+def _work(prepared: Run, is_beside_run: bool, began_s: float, loaded_mib: float, request: int, answer: int) -> int:
     """In the process: wait for the request, and answer it."""
     set_process_name("forecast")
     null = os.open(os.devnull, os.O_RDWR)
@@ -96,7 +96,7 @@ def _work(prepared: Prepared, is_beside_run: bool, began_s: float, loaded_mib: f
     if not os.read(request, 1):
         return 0
     plan, job, costs = prepared.plan, prepared.job, read_costs()
-    number = 1 if prepared.engine == IN_ONE_PROCESS else plan.system.n_sips
+    number = 1 if prepared.options.engine == IN_ONE_PROCESS else plan.system.n_sips
     round_trip_events = costs.host.round_trip_us / costs.host.event_us
     machine = measure_beside(number, round_trip_events) if is_beside_run else measure(number)
     jobs = kind_of(plan.resolved).jobs
@@ -105,7 +105,7 @@ def _work(prepared: Prepared, is_beside_run: bool, began_s: float, loaded_mib: f
     with open(answer, "wb") as pipe:
         if forecast is not None:
             host = Host(machine, began_s, loaded_mib)
-            prediction = predict(forecast, job, plan, prepared.engine == IN_ONE_PROCESS, host, costs)
+            prediction = predict(forecast, job, plan, prepared.options.engine == IN_ONE_PROCESS, host, costs)
             pipe.write(msgspec.json.encode(prediction))
         pipe.write(END)
     return 0
@@ -126,15 +126,15 @@ LOADED = 0.7
 """With less of the processors than that, the prediction says how long the run would take by itself."""
 
 
-def expectation(prepared: Prepared, limit_ps: int | None, started_s: float) -> str:
+def expectation(prepared: Run, started_s: float) -> str:
     """What a run takes, as far as it can be known, in one line.
 
-    ``limit_ps``: of ``--max-sim-time``; ``started_s``: when the command started, monotonic.
+    ``started_s``: when the command started, monotonic.
     """
     if prepared.job.script is not None:
         return "wall time and memory of a script are not known before it runs"
-    if prepared.engine not in HERE:
-        return f"wall time and memory are not known: --engine {prepared.engine} runs on other hosts"
+    if prepared.options.engine not in HERE:
+        return f"wall time and memory are not known: --engine {prepared.options.engine} runs on other hosts"
     forecaster = Forecaster(prepared, started_s, is_beside_run=False)
     try:
         forecaster.ask()
@@ -148,7 +148,7 @@ def expectation(prepared: Prepared, limit_ps: int | None, started_s: float) -> s
         )
     if prediction is None:
         return "wall time and memory are not known: the commands of its kernels cannot be counted before they run"
-    return described(prediction, limit_ps)
+    return described(prediction, prepared.options.max_sim_ps)
 
 
 def described(prediction: Prediction, limit_ps: int | None = None) -> str:

@@ -181,13 +181,13 @@ def predict(forecast: JobForecast, job: Job, plan: RunPlan, in_process: bool, ho
     at_a_time = machine.parallel if in_process else min(machine.parallel, n_sips)
     shared = n_sips * times.command_us_per_sip if in_process else times.command_us_per_sip
     per_element_s = n_sips * speed / 1e9 / at_a_time
-    setup_ns = times.generated_ns + (times.summed_ns * n_sips if job.verify else 0)
+    setup_ns = times.generated_ns + (times.summed_ns * n_sips if job.verify_data else 0)
     hashed = sum(size.nbytes for size in forecast.sizes) * times.hashed_ns
     window_us = times.window_us * speed if in_process else times.window_round_trips * machine.round_trip_us
     windows_per_us = n_sips * 1e6 / window_ps(plan)
     started_ms = n_sips * (times.sip_ms + (0 if in_process else times.process_ms)) * speed
-    compared_ns = times.compared_ns if job.verify else 0
-    replayed_us = times.replayed_us if job.verify else 0
+    compared_ns = times.compared_ns if job.verify_data else 0
+    replayed_us = times.replayed_us if job.verify_data else 0
     return Prediction(
         forecast=forecast,
         startup_s=host.started_s + started_ms / 1000 / at_a_time,
@@ -214,11 +214,11 @@ def _memory_mib(forecast: JobForecast, job: Job, plan: RunPlan, in_process: bool
     # Tensors of earlier sizes are freed when there is need, after some 256 MiB.
     kept_mib = sum({size.n_elem: size.nbytes for size in forecast.sizes}.values()) / MIB
     data_mib = kept_mib + largest.nbytes / MIB * (costs.tensor_copies - 1)
-    checked_mib = largest.nbytes / MIB * costs.check_copies if job.verify else 0.0
+    checked_mib = largest.nbytes / MIB * costs.check_copies if job.verify_data else 0.0
     messages = largest.counts.get("recv", 0) / n_sips
     rings_mib = costs.ring_MiB * min(messages / costs.ring_messages, 1.0)
     sip_mib = (costs.sip_MiB if in_process else costs.process_MiB) + data_mib + rings_mib
-    if job.verify:
+    if job.verify_data:
         sip_mib += costs.second_pass_copies * (kept_mib + rings_mib)
     if in_process:
         return host.loaded_MiB + n_sips * sip_mib + checked_mib

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from launcher import flag_types
 from launcher.commands import run_command, write_file
 from launcher.isolation import STANDARD_OUTPUT
-from launcher.options import USAGE_EXIT, Parser, Usage, Version, add_system, closing
+from launcher.options import SYSTEM, USAGE_EXIT, Options, Parser, Usage, Version, add_flags, closing
 from launcher.probe import heat_map
 from launcher.probe import text as probe_text
 from launcher.probe.heat_map import Grid
@@ -34,7 +34,6 @@ from launcher.result.fields import (
 )
 from launcher.run.prepare import overrides_of, resolve
 from launcher.run.preparing import preparing
-from launcher.supervise.request import RunSettings
 from sipsim import VERSION
 from sipsim.chips.ahbm.address import LEAD_PE, PePlace
 from sipsim.chips.ahbm.chip import Ahbm
@@ -82,7 +81,7 @@ def parse_probe(argv: list[str]) -> argparse.Namespace:
         allow_abbrev=False,
         closing=closing("docs/probe.md", *EXAMPLES),
     )
-    add_system(parser.add_argument_group("the system"))
+    add_flags(parser, SYSTEM)
     _add_transfer(parser.add_argument_group("the transfer"))
     _add_output(parser.add_argument_group("the output"))
     values = parser.parse_args(argv)
@@ -374,7 +373,7 @@ def _check_line(name: str, checked: CheckedPair) -> str:
 
 
 def _resolved(chosen: argparse.Namespace) -> Resolved:
-    with preparing(RunSettings(), None):
+    with preparing(Options(), None):
         resolved = resolve(chosen)
     if not isinstance(kind_of(resolved), Ahbm):
         raise ConfigError(

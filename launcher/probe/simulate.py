@@ -5,11 +5,10 @@ import time
 from functools import cached_property
 from pathlib import Path
 
-from broker.mail.inproc import InprocMail
 from launcher.engines.inproc import InProcess
-from launcher.report.progress import Progress
+from launcher.options import Options
 from launcher.result.fields import BoundRow, OneAfterAnother, OneMessage, SizePoint, SweepFigures
-from launcher.supervise.request import Request
+from launcher.supervise.run import Run
 from launcher.supervise.signals import StopSignals
 from sipsim.chips.ahbm import host
 from sipsim.chips.ahbm.address import Block
@@ -39,10 +38,10 @@ class ProbeRun:
         self._plan = plan
         way = plan.way
         arguments = (",".join(map(str, sizes)), str(plan.rank_of[plan.src]), way.direction, way.reverse)
-        job = Job(script=SCRIPT, script_args=arguments, verify=False, check_invariants=True)
+        job = Job(script=SCRIPT, script_args=arguments, verify_data=False, check_invariants=True, records=("records",))
         with tempfile.TemporaryDirectory() as folder, StopSignals(None) as signals:
-            request = Request(plan, job, folder, time.monotonic(), Progress(quiet=True))
-            self._ran = InProcess(request, signals, InprocMail(), keep_oplog=True)
+            run = Run(Options(), plan, job, folder, time.monotonic())
+            self._ran = InProcess(run, signals)
             outcome = self._ran.run()
         if outcome.error is not None:
             raise SimulationError(outcome.error.message)

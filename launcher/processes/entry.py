@@ -6,8 +6,8 @@ once; its SIPs are forks of it. Orders are plain data.
 
 import os
 import re
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import msgspec
 
@@ -30,33 +30,23 @@ NODE_RANKS = (OWN_NODE_RANK, "SLURM_NODEID", "OMPI_COMM_WORLD_RANK", "PMI_RANK",
 MOST_DIGITS = 9
 
 
-class RankEnvironment(NamedTuple):
-    """The position of a rank in a run: ``local_rank`` of ``local_size`` on the host ``node_rank``."""
-
-    rank: int
-    world_size: int
-    local_rank: int
-    local_size: int
-    node_rank: int
-    run_id: str
-    incarnation: int
-
-
-def rank_environment(info: RankEnvironment) -> dict[str, str]:
-    """The environment of a rank: our own names, and those of torchrun."""
-    rank, size = str(info.rank), str(info.world_size)
-    local_rank, incarnation = str(info.local_rank), str(info.incarnation)
+def rank_environment(
+    spec: SipProcessSpec, world_size: int, node_rank: int, run_id: str, local_ranks: Sequence[int]
+) -> dict[str, str]:
+    """The environment of a rank: our own names, and those of torchrun. ``local_ranks``: the ranks on its host."""
+    rank, size = str(spec.rank), str(world_size)
+    local_rank, incarnation = str(local_ranks.index(spec.rank)), str(spec.incarnation)
     return {
         "AHBM_RANK": rank,
         "AHBM_WORLD_SIZE": size,
         "AHBM_LOCAL_RANK": local_rank,
-        OWN_NODE_RANK: str(info.node_rank),
-        "AHBM_RUN_ID": info.run_id,
+        OWN_NODE_RANK: str(node_rank),
+        "AHBM_RUN_ID": run_id,
         "AHBM_INCARNATION": incarnation,
         "RANK": rank,
         "WORLD_SIZE": size,
         "LOCAL_RANK": local_rank,
-        "LOCAL_WORLD_SIZE": str(info.local_size),
+        "LOCAL_WORLD_SIZE": str(len(local_ranks)),
         "TORCHELASTIC_RESTART_COUNT": incarnation,
     }
 

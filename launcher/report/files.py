@@ -10,6 +10,7 @@ from io import TextIOWrapper
 from pathlib import Path
 
 from launcher.isolation import opened
+from launcher.options import Options
 from sipsim.chips.ahbm.ipcq.records import RECV, SEND
 from sipsim.core.files import reader
 from sipsim.records.oplog import OPLOG_FILE, TRACE_FILE, TraceLine
@@ -18,6 +19,12 @@ Message = tuple[int, int]
 """The address of its slot, and its ``sender_seq``."""
 _SEND = re.compile(rf"{re.escape(SEND)} .* addr=(\d+) .* sender_seq=(\d+)(?: |$)")
 _RECV = re.compile(rf"{re.escape(RECV)} .* addr=(\d+) .* consumer_seq=(\d+)(?: |$)")
+
+
+def write_logs(folder: str, options: Options) -> list[str]:
+    """Merge the logs in the ranks' folders below ``folder`` into the requested files; what failed."""
+    asked = (write_trace, options.trace_ccl), (write_oplog, options.oplog)
+    return list(filter(None, [write(folder, target) for write, target in asked if target]))
 
 
 def write_oplog(folder: str, target: Path) -> str:

@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Struct
 
 from launcher.isolation import STANDARD_OUTPUT, absolute, opened
-from launcher.options import ALGORITHM, Options, Prepared
+from launcher.options import ALGORITHM, Options
 from launcher.report.checks import entry_of
 from launcher.report.failure import error_of
 from launcher.report.outcome import INTERRUPTIONS, ErrorFacts, FinishedRun, Outcome
@@ -27,13 +27,13 @@ from launcher.result.fields import (
     WITH_OUTAGES,
     LaunchRow,
     LinkCsvRow,
-    RankRow,
     ResultDocument,
     RunEntry,
     RunRow,
     WholeRun,
 )
 from launcher.result.usage import NOT_COUNTED, row_usage
+from launcher.supervise.run import Run
 from sipsim import VERSION
 from sipsim.chips.api.chip import StackBound, kind_of
 from sipsim.chips.api.run_plan import RunPlan
@@ -44,7 +44,7 @@ from sipsim.core.errors import ConfigError
 from sipsim.core.fields import columns_of
 from sipsim.core.files import READABLE, Folder, Unsafe, check_link
 from sipsim.core.units import ps_to_ns
-from sipsim.records.job import RankResult, RunRecord
+from sipsim.records.job import RankRow, RunRecord
 from sipsim.records.report import Usage
 from sipsim.topology.links import grid_text
 
@@ -148,18 +148,18 @@ class RunOutcome:
         return found
 
 
-def build(prepared: Prepared, options: Options, argv: list[str], outcome: Outcome) -> Document:
+def build(prepared: Run, argv: list[str], outcome: Outcome) -> Document:
     """The whole document."""
     system, sync = prepared.plan.system, outcome.sync
     document: ResultDocument = {
         "schema": SCHEMA,
         "version": VERSION,
         "argv": argv,
-        "seed": options.seed,
+        "seed": prepared.options.seed,
         "digest": digest(prepared, outcome),
         "config": msgspec.to_builtins(system.resolved),
-        "engine": prepared.engine,
-        "mail": options.named_mail,
+        "engine": prepared.options.engine,
+        "mail": prepared.options.named_mail,
         "sips": system.n_sips,
         "topology": system.topology,
         "shape": system.shape_text,
@@ -195,7 +195,7 @@ def _costliest_channels(outcome: Outcome) -> tuple[tuple[str, int], ...]:
     return outcome.last_sync.channels if outcome.last_sync else ()
 
 
-def digest(prepared: Prepared, outcome: Outcome) -> str | None:
+def digest(prepared: Run, outcome: Outcome) -> str | None:
     """SHA-256 over what was simulated and nothing else; None unless every rank ran to its end."""
     if not outcome.complete or outcome.cut_short:
         return None
@@ -334,9 +334,8 @@ def _launches(outcome: Outcome) -> Iterator[LaunchRow]:
 
 
 def _rank(outcome: Outcome, rank: int) -> RankRow:
-    told = outcome.ranks[rank]
-    shared = {name: getattr(told, name) for name in RankResult.__struct_fields__}
-    return RankRow(**shared, restarts=outcome.incarnations.get(rank, 0))
+    told = msgspec.structs.replace(outcome.ranks[rank], restarts=outcome.incarnations.get(rank, 0))
+    return msgspec.convert(told, RankRow, from_attributes=True)
 
 
 def check_writable(options: Options) -> None:

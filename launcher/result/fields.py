@@ -6,7 +6,7 @@ from launcher.report.checks import SecondPassEntry
 from launcher.report.outcome import ErrorFacts
 from sipsim.core.fields import host_time, no_time, simulated_time
 from sipsim.records.explanation import Explanation
-from sipsim.records.job import RankResult
+from sipsim.records.job import RankRow
 
 
 class LinkRow(TypedDict):
@@ -214,12 +214,6 @@ class LaunchRow(TypedDict):
         dict[str, float],
         simulated_time("How long its kernels were busy with commands of each kind, all together, in ns."),
     ]
-
-
-class RankRow(RankResult, frozen=True, kw_only=True):
-    """An entry of ``ranks``."""
-
-    restarts: Annotated[int, no_time("How often the rank's process was started again.")]
 
 
 class ChannelCost(TypedDict):

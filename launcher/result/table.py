@@ -4,11 +4,11 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, takewhile
 from typing import Any
 
-from launcher.options import Prepared
 from launcher.report.outcome import Outcome
 from launcher.result import notes as where
 from launcher.result.document import run_of
 from launcher.result.fields import AS_LEFT, WITH_OUTAGES
+from launcher.supervise.run import Run
 from sipsim import VERSION
 from sipsim.chips.api.chip import kind_of
 from sipsim.chips.api.run_plan import Added
@@ -28,7 +28,7 @@ _SPREAD = ("min", "median", "max")
 class Table:
     """The table of one run. ``write`` takes lines without their ends; ``verbose``: every line, and one a rank."""
 
-    def __init__(self, prepared: Prepared, write: Callable[[str], None], verbose: bool = False) -> None:
+    def __init__(self, prepared: Run, write: Callable[[str], None], verbose: bool = False) -> None:
         self._prepared = prepared
         self._write = write
         self._verbose = verbose
@@ -55,7 +55,7 @@ class Table:
             self._write(_rank(rank))
         ended = sum(rank["launches"] for rank in document["ranks"])
         launches = list(launch_lines(document["launches"], ended, self._verbose))
-        if self._verbose or self._prepared.job.explain:
+        if self._verbose or self._prepared.options.explain:
             lines = [*launches, *self._choices(), *_notes(document, self._prepared)]
         else:
             lines = _brief(document, self._prepared, launches)
@@ -70,7 +70,7 @@ class Table:
     def _write_rows(self, runs: list[dict[str, Any]]) -> None:
         if not self._has_head:
             self._has_head = True
-            about = f"{self._prepared.plan.system.describe()}, engine {self._prepared.engine}"
+            about = f"{self._prepared.plan.system.describe()}, engine {self._prepared.options.engine}"
             self._write(f"# ahbm-launch {VERSION}: {about}")
         if runs and not self._rows:
             self._names_algorithms |= len({run["algorithm"] for run in runs}) > 1
@@ -81,7 +81,7 @@ class Table:
         self._rows += len(runs)
 
 
-def render(document: dict[str, Any], prepared: Prepared, verbose: bool = False) -> str:
+def render(document: dict[str, Any], prepared: Run, verbose: bool = False) -> str:
     """The whole text, every line ended."""
     lines: list[str] = []
     Table(prepared, lines.append, verbose).finish(document)
@@ -117,7 +117,7 @@ def _rank(rank: dict[str, Any]) -> str:
     )
 
 
-def _start(runs: list[dict[str, Any]], prepared: Prepared) -> str:
+def _start(runs: list[dict[str, Any]], prepared: Run) -> str:
     """How rows begin; empty where that is all the same."""
     parts, job = prepared.plan.resolved.components, prepared.job
     states = {run["state"] for run in runs}
@@ -132,7 +132,7 @@ def _start(runs: list[dict[str, Any]], prepared: Prepared) -> str:
     return f"cold: {', '.join(empty)}{' (-w 0)' if job.script is None else ''}{outages}"
 
 
-def _brief(document: dict[str, Any], prepared: Prepared, launches: Sequence[str]) -> list[str]:
+def _brief(document: dict[str, Any], prepared: Run, launches: Sequence[str]) -> list[str]:
     """All lines but the last: algorithm, what bounds the run, launch; then what is worth knowing, as far as it fits."""
     first, *others = _about(document, prepared) or [""]
     lines = [
@@ -148,7 +148,7 @@ def _brief(document: dict[str, Any], prepared: Prepared, launches: Sequence[str]
     return [*lines, *known]
 
 
-def _notes(document: dict[str, Any], prepared: Prepared) -> list[str]:
+def _notes(document: dict[str, Any], prepared: Run) -> list[str]:
     """All lines but those on launches, and the last."""
     return [
         *_about(document, prepared),
@@ -158,17 +158,17 @@ def _notes(document: dict[str, Any], prepared: Prepared) -> list[str]:
     ]
 
 
-def _unshown(prepared: Prepared) -> str:
+def _unshown(prepared: Run) -> str:
     return kind_of(prepared.plan.resolved).unshown(prepared.plan)
 
 
-def _about(document: dict[str, Any], prepared: Prepared) -> list[str]:
+def _about(document: dict[str, Any], prepared: Run) -> list[str]:
     """The chip kind's lines on the run: the algorithm first."""
     ran = {run["algorithm"] for run in document["runs"]}
     return kind_of(prepared.plan.resolved).notes(prepared.job, prepared.plan, ran)
 
 
-def _differing(document: dict[str, Any], prepared: Prepared) -> Iterator[str]:
+def _differing(document: dict[str, Any], prepared: Run) -> Iterator[str]:
     plan, rows = prepared.plan, document["runs"]
     added = {
         Added(run["collective"], run["algorithm"], run["op"], DTYPES[run["dtype"]], run["count"] // plan.n_rows)
@@ -180,7 +180,7 @@ def _differing(document: dict[str, Any], prepared: Prepared) -> Iterator[str]:
         yield f"floating types: ranks may differ in the last bits{which}, each adds in its own order"
 
 
-def _unchecked(document: dict[str, Any], prepared: Prepared) -> Iterator[str]:
+def _unchecked(document: dict[str, Any], prepared: Run) -> Iterator[str]:
     resolved = prepared.plan.resolved
     if not kind_of(resolved).verifies and document["status"] == "ok":
         chip = resolved.topology.system.chip

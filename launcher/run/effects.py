@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import takewhile
 
-from launcher.options import Prepared
 from launcher.report.outcome import Outcome
+from launcher.supervise.run import Run
 from sipsim.chips.api.chip import kind_of
 from sipsim.config.check import dotted, flow
 from sipsim.config.load import variants
@@ -15,7 +15,7 @@ MOST_SHOWN = 8
 UNREAD = "no part that ran reads it"
 
 
-def note_effects(prepared: Prepared, outcome: Outcome) -> None:
+def note_effects(prepared: Run, outcome: Outcome) -> None:
     """Add a line about the changes without effect on a run that has come to its end."""
     if outcome.error is not None or not outcome.complete or outcome.cut_short:
         return
@@ -31,7 +31,7 @@ def note_effects(prepared: Prepared, outcome: Outcome) -> None:
         outcome.notices.append(f"no effect on this run: {', '.join(found[:MOST_SHOWN])}{more}")
 
 
-def _read_in_vain(prepared: Prepared, outcome: Outcome) -> Mapping[Path, str]:
+def _read_in_vain(prepared: Run, outcome: Outcome) -> Mapping[Path, str]:
     """The chip's reasons why values that were read had no effect, by path."""
     plan = prepared.plan
     ran = {run.records[0].algorithm for run in outcome.finished_runs()}

@@ -8,26 +8,28 @@ from importlib import import_module
 from pathlib import Path
 
 from broker.wire import BadFrame
-from launcher.options import Options, Prepared
+from launcher.options import FLAGS, Options
 from launcher.report.outcome import Outcome
 from launcher.result.document import iterations_of
 from launcher.run.prepare import prepare
+from launcher.supervise.run import Run
 from sipsim.chips.api.chip import kind_of
 from sipsim.core.errors import AhbmError, ConfigError
 from sipsim.records.artifacts import rank_folder
 from sipsim.records.explanation import MeasuredRow, WhatIf
 
-Rerun = Callable[[Prepared, Options], Outcome]
+Rerun = Callable[[Run], Outcome]
 LeftS = Callable[[], float | None]
 USUAL_RERUNS = 2
 
 
-def check_explain(options: Options, prepared: Prepared) -> None:
+def check_explain(run: Run) -> None:
     """Refuse ``--explain`` where there would be no explanation.
 
     Raises:
         ConfigError: with what to do.
     """
+    options = run.options
     if not options.explain:
         if options.explain_reruns is not None:
             raise ConfigError(
@@ -39,14 +41,14 @@ def check_explain(options: Options, prepared: Prepared) -> None:
         raise ConfigError(
             f"--explain: with {quiet} there is no table to show it below; add --json FILE, or leave {quiet} out"
         )
-    if not kind_of(prepared.plan.system.resolved).explainer:
-        chip = prepared.plan.system.resolved.topology.system.chip
+    if not kind_of(run.plan.system.resolved).explainer:
+        chip = run.plan.system.resolved.topology.system.chip
         raise ConfigError(f"--explain: chip {chip} does not explain its runs; leave it out")
-    if any(prepared.plan.system.outages):
+    if any(run.plan.system.outages):
         raise ConfigError("--explain: it does not know outages of links; leave it or the outages out")
 
 
-def note_explanations(outcome: Outcome, prepared: Prepared, scratch_dir: str) -> None:
+def note_explanations(outcome: Outcome, prepared: Run) -> None:
     """Add the explanation of each row to the outcome of a run that went well, of the whole run where it has no row.
 
     Where that is impossible, a trouble is added.
@@ -58,7 +60,7 @@ def note_explanations(outcome: Outcome, prepared: Prepared, scratch_dir: str) ->
         MeasuredRow(iterations_of(run.records), dict(zip(run.ranks, run.runs, strict=True)))
         for run in outcome.finished_runs()
     ] or [MeasuredRow([(0, _end_ps(outcome))], {})]
-    folders = [Path(rank_folder(scratch_dir, rank)) for rank in sorted(outcome.ranks)]
+    folders = [Path(rank_folder(prepared.scratch_dir, rank)) for rank in sorted(outcome.ranks)]
     kind = kind_of(prepared.plan.system.resolved)
     try:
         with _without_collections():
@@ -79,7 +81,7 @@ def _without_collections() -> Iterator[None]:
             gc.enable()
 
 
-def run_again(outcome: Outcome, prepared: Prepared, options: Options, rerun: Rerun, left_s: LeftS) -> None:
+def run_again(outcome: Outcome, options: Options, rerun: Rerun, left_s: LeftS) -> None:
     """Run with each of the changes that save most by the graph, and note what they save in fact, of the last row.
 
     ``left_s``: the seconds that ``--timeout`` leaves, None for no limit. A signal that stops such a run is noted in the
@@ -122,27 +124,20 @@ def _end_ps(outcome: Outcome) -> int:
 def _run_with(change: WhatIf, options: Options, rerun: Rerun) -> Outcome | None:
     """A run with a change, and nothing written or shown; where it does not end well, a line says why."""
     changed = options.changed(
+        **{name: getattr(Options, name) for name, flag in FLAGS.items() if flag.alone},
         settings=(*options.settings, *change.settings),
         explain=False,
         explain_sync=False,
         verify_data=False,
         quiet=True,
         tee=() if options.engine != "inproc" else None,
-        json=None,
-        csv=None,
-        csv_links=None,
-        trace_ccl=None,
-        oplog=None,
-        log_dir=None,
-        run_dir=None,
-        resume=None,
         progress=False,
         max_sim_ps=None,
         faults=(),
     )
     what = f"ahbm-launch: --explain: the run with {change.name} changed"
     try:
-        outcome = rerun(prepare(changed), changed)
+        outcome = rerun(prepare(changed))
     except (ConfigError, AhbmError) as error:
         print(f"{what} is not possible: {error}", file=sys.stderr)
         return None

@@ -16,7 +16,8 @@ from typing import Any
 import msgspec
 
 from launcher.isolation import absolute
-from launcher.options import Options, Prepared, Usage, given_options, parse
+from launcher.options import FLAGS, Options, Usage, given_options, parse
+from launcher.supervise.run import Run
 from sipsim import VERSION
 from sipsim.core.errors import ConfigError
 from sipsim.core.files import HINT, READABLE, Folder, Unsafe
@@ -27,21 +28,6 @@ SCHEMA = 1
 RUN_FILE = "run.json"
 LOCK_FILE = "lock"
 LONGEST_FILE = 2**20
-_OUTPUT_OPTIONS = {
-    "json",
-    "csv",
-    "csv_links",
-    "trace_ccl",
-    "oplog",
-    "log_dir",
-    "tee",
-    "quiet",
-    "verbose",
-    "progress",
-    "explain_sync",
-}
-RESUME_OPTIONS = frozenset({"resume", "timeout_s", "max_sim_ps", "dry_run", *_OUTPUT_OPTIONS})
-"""Options that ``--resume`` accepts: output, and the time limits of this command."""
 
 
 class SavedRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,7 +59,7 @@ class RunFolder:
         self._is_new = False
 
     @classmethod
-    def begin(cls, folder: Path, argv: list[str], prepared: Prepared) -> "RunFolder":
+    def begin(cls, folder: Path, argv: list[str], run: Run) -> "RunFolder":
         """Make the folder, or use an empty one.
 
         Raises:
@@ -85,7 +71,7 @@ class RunFolder:
             folder.mkdir(mode=0o700, exist_ok=True)
         except OSError as error:
             raise _cannot_write(folder, error, "--run-dir") from None
-        digest = run_digest(prepared.plan.digest, prepared.job)
+        digest = run_digest(run.plan.digest, run.job)
         try:
             made = cls(folder, "--run-dir")
         except ConfigError:
@@ -101,7 +87,7 @@ class RunFolder:
         return made
 
     @classmethod
-    def resume(cls, folder: Path, prepared: Prepared) -> "RunFolder":
+    def resume(cls, folder: Path, run: Run) -> "RunFolder":
         """Resume the run of a folder.
 
         Raises:
@@ -110,7 +96,7 @@ class RunFolder:
         made = cls(folder, "--resume")
         try:
             saved = read(folder, made._open)
-            check_same(folder, saved, prepared)
+            check_same(folder, saved, run)
             made._check_packet_logs()
             made._before = saved
             made._write(msgspec.structs.replace(saved, status="running", started=saved.started + 1))
@@ -216,7 +202,7 @@ def resumed_options(folder: Path, argv: list[str], options: Options) -> Options:
         ConfigError: one line, for other options, and as :func:`read`.
     """
     for name, flag in given_options(argv).items():
-        if name not in RESUME_OPTIONS:
+        if name not in FLAGS or not FLAGS[name].resumed:
             raise ConfigError(f"{flag}: --resume takes the command line of the run; only output options can be given")
     saved = read(folder)
     try:
@@ -234,14 +220,14 @@ def resumed_options(folder: Path, argv: list[str], options: Options) -> Options:
     return old.changed(**fields, run_dir=None, resume=home)
 
 
-def check_same(folder: Path, saved: SavedRun, prepared: Prepared) -> None:
+def check_same(folder: Path, saved: SavedRun, run: Run) -> None:
     """Check that the prepared run is the saved one.
 
     Raises:
         ConfigError: one line, when it is not.
     """
-    if saved.run_digest != run_digest(prepared.plan.digest, prepared.job):
-        what = f"the system, its algorithm{' or the script' if prepared.job.script else ''} has changed since"
+    if saved.run_digest != run_digest(run.plan.digest, run.job):
+        what = f"the system, its algorithm{' or the script' if run.job.script else ''} has changed since"
         raise ConfigError(f"--resume {folder}: {what}; restore what the run was begun with")
 
 

@@ -8,12 +8,14 @@ from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
-from msgspec import to_builtins
+from msgspec import convert, to_builtins
 
 from broker.mail.kinds import is_seeded
-from launcher.options import ALGORITHM, DEFAULT_SIZE, Options, Prepared, given_options
+from launcher.options import ALGORITHM, FLAGS, HOSTS, Flag, Options, given_options
 from launcher.supervise.fault_injector import CUT_PROGRAM
+from launcher.supervise.run import Run
 from sipsim.chips.ahbm.collectives.catalog import ALL, AUTO, Catalog
 from sipsim.chips.api.chip import kind_of, planned
 from sipsim.chips.api.run_plan import RunPlan
@@ -28,7 +30,7 @@ from sipsim.core.units import LONGEST_TIME_S, PS_PER_S, format_exact_time_ps, fo
 from sipsim.node.faults import HOST_KINDS, BadFault, Fault, FaultPlan, RandomFaults, parse_fault, parse_outage
 from sipsim.node.script import SHARED_PACKAGES, check_script, find_script
 from sipsim.records.code_place import INSTALLED
-from sipsim.records.job import Job, JobRequest
+from sipsim.records.job import Job, JobRequest, Recording
 
 
 def resolve(options: Options | Namespace) -> Resolved:
@@ -66,20 +68,20 @@ def overrides_of(options: Options | Namespace) -> list[Override]:
         ConfigError: for a ``--set`` that cannot be read.
     """
     settings = [parse_set(text) for text in options.settings]
-    flags = (
-        ("--sips", "system.sips.count", options.sips),
-        ("--topology", "system.sips.topology", options.topology),
-        ("--chip", "system.chip", options.chip),
-        ("--shape", "system.sips.shape", list(options.shape) if options.shape else None),
-        ("--link", "system.sips.link", options.link),
-        ("--algorithm", ALGORITHM, _one_algorithm(options.algorithm)),
-    )
+    set_by = [(flag, _value_of(flag, getattr(options, name))) for name, flag in FLAGS.items() if flag.sets]
+    given = [(flag.sets, value, f"{flag.name} {_text(value)}") for flag, value in set_by if value is not None]
     known = {path: each.origin for each in settings for path in each.paths()}
-    for flag, path, value in flags:
-        if value is not None and path in known:
-            raise ConfigError(f"{known[path]}: {flag} {_text(value)} sets {path}, too; leave one of them out")
-    given = [Override(path, value, f"{flag} {_text(value)}") for flag, path, value in flags if value is not None]
-    return [*_cluster_overrides(options), *settings, *given]
+    for path, _, origin in given:
+        if path in known:
+            raise ConfigError(f"{known[path]}: {origin} sets {path}, too; leave one of them out")
+    return [*_cluster_overrides(options), *settings, *(Override(*each) for each in given)]
+
+
+def _value_of(flag: Flag, value: Any) -> object:
+    """What a flag sets its key to; None: nothing."""
+    if flag.sets == ALGORITHM:
+        return _one_algorithm(value)
+    return list(value) if isinstance(value, tuple) else value
 
 
 def _cluster_overrides(options: Options | Namespace) -> list[Override]:
@@ -120,8 +122,8 @@ def _with_jitter(resolved: Resolved, seed: int) -> Override:
     return Override("system.chip_params.jitter.seed", seed, f"--jitter {seed}")
 
 
-def prepare(options: Options) -> Prepared:
-    """A plan and a job that can run.
+def prepare(options: Options) -> Run:
+    """A run whose plan and job can run.
 
     Raises:
         ConfigError: for everything that is known to fail before it starts.
@@ -131,68 +133,29 @@ def prepare(options: Options) -> Prepared:
     if options.trace_ccl is not None and not kind.traces:
         chip = resolved.topology.system.chip
         raise ConfigError(f"--trace-ccl: chip {chip} traces no collectives; leave it out, or record with --oplog FILE")
-    plan = planned(resolved)
+    plan, request = planned(resolved), convert(options, JobRequest, from_attributes=True)
     if options.script is not None:
         check_script(find_script(options.script, options.as_module))
-        return Prepared(plan, _script_job(options), options.engine)
+        records: tuple[Recording, ...] = ("data",) if options.verify_data else ()
+        return Run(options, plan, Job.of(request, records=(*request.records, *records)))
     if kind.jobs is None:
         chip = resolved.topology.system.chip
         raise ConfigError(f"system.chip = {chip}: its SIPs run host scripts only; give a script")
-    job = kind.jobs.job(_request(options), plan)
+    job = kind.jobs.job(request, plan)
     with resolved.reads.apart():
         kind.jobs.check_overrides(job, plan, overrides_of(options))
-    return Prepared(plan, job, options.engine)
+    return Run(options, plan, job)
 
 
-def describe(prepared: Prepared) -> str:
+def describe(run: Run) -> str:
     """The text of ``--dry-run``."""
-    system, job = prepared.plan.system, prepared.job
+    system, job = run.plan.system, run.job
     kind = kind_of(system.resolved)
-    notes = "".join(f"{note}; " for note in kind.notes(job, prepared.plan))
+    notes = "".join(f"{note}; " for note in kind.notes(job, run.plan))
     what = job.script or (kind.jobs.describe(job) if kind.jobs else "")
     return (
-        f"would run {what} on {system.describe()}, {len(prepared.plan.channels)} channels, "
-        f"engine {prepared.engine}; {notes}plan {prepared.plan.digest[:16]}"
-    )
-
-
-def _script_job(options: Options) -> Job:
-    return Job(
-        script=options.script,
-        check_invariants=options.check_invariants,
-        as_module=options.as_module,
-        script_args=options.script_args,
-        verify=options.verify_data,
-        seed=options.seed,
-        record_io=options.verify_data,
-        trace=options.trace_ccl is not None,
-        explain=options.explain,
-        oplog=options.oplog is not None,
-    )
-
-
-def _request(options: Options) -> JobRequest:
-    return JobRequest(
-        collective=options.collective,
-        sizes=options.sizes,
-        n_elems=options.n_elems,
-        size_source=options.size_source,
-        has_default_size=options.size_source == DEFAULT_SIZE,
-        dtype=options.dtype,
-        op=options.op,
-        iters=options.iters,
-        warmup=options.warmup,
-        seed=options.seed,
-        verify=options.verify_data,
-        check_invariants=options.check_invariants,
-        trace=options.trace_ccl is not None,
-        explain=options.explain,
-        oplog=options.oplog is not None,
-        algorithms=options.algorithm or (),
-        group=options.group,
-        root=options.root,
-        layout=options.layout,
-        in_place=options.in_place,
+        f"would run {what} on {system.describe()}, {len(run.plan.channels)} channels, "
+        f"engine {run.options.engine}; {notes}plan {run.plan.digest[:16]}"
     )
 
 
@@ -215,6 +178,7 @@ PS_PER_SIP = 300_000
 LEAST_PS = 1_000_000
 LONGEST_PS = LONGEST_TIME_S * PS_PER_S
 """A collective takes about the sum of these terms; random faults are spread over it."""
+ONE_HOST = "--engine local (the default) has this host only; give one with hosts, such as --engine ssh"
 STAYS_THERE = "what ranks record stays on their machines when they are started by hand (ahbm-broker, --engine manual)"
 
 
@@ -227,32 +191,29 @@ def check_flags(options: Options) -> None:
     if len(options.to_standard_output) > 1:
         flags = " and ".join(f"{flag} -" for flag in options.to_standard_output)
         raise ConfigError(f"{flags}: standard output takes one of them; name a file for the others")
-    chosen = {
-        "--hosts": bool(options.hosts),
-        "--bind": options.bind is not None,
-        "--max-restarts": options.max_restarts > 0,
-        "--run-dir": options.run_dir is not None,
-        "--fault": bool(options.faults),
-        "--tee": options.tee is not None,
-    }
-    for flag, is_chosen in chosen.items():
-        if is_chosen and options.engine == "inproc":
-            raise ConfigError(f"{flag}: --engine inproc has no processes of SIPs; use another engine, such as local")
-        if is_chosen and options.engine == "local" and flag in ("--hosts", "--bind"):
+    chosen = [
+        flag for name, flag in FLAGS.items() if flag.processes and getattr(options, name) != getattr(Options, name)
+    ]
+    for flag in chosen:
+        if options.engine == "inproc":
             raise ConfigError(
-                f"{flag}: --engine local (the default) has this host only; give one with hosts, such as --engine ssh"
+                f"{flag.name}: --engine inproc has no processes of SIPs; use another engine, such as local"
             )
+        if options.engine == "local" and flag.group == HOSTS:
+            raise ConfigError(f"{flag.name}: {ONE_HOST}")
     if is_seeded(options.mail) and options.engine != "inproc":
         raise ConfigError(f"--mail {options.mail}: is mail within one process; give --engine inproc with it")
-    _check_records(options)
+    # Files that SIPs leave which are started by hand stay where they are.
+    for name, flag in FLAGS.items():
+        if options.engine == "manual" and flag.records and getattr(options, name):
+            raise ConfigError(f"{flag.name}: {STAYS_THERE}; leave it out")
     if options.script is not None and (len(options.algorithm or ()) > 1 or options.algorithm == (ALL,)):
         names = ",".join(options.algorithm or ())
         raise ConfigError(f"--algorithm {names}: a script names an algorithm in each call; give one here, or none")
     for spec in options.faults:
         fault = _parsed(spec)
         if isinstance(fault, Fault) and fault.kind in HOST_KINDS and options.engine == "local":
-            one_host = "--engine local (the default) has this host only; give one with hosts, such as --engine ssh"
-            raise ConfigError(f"--fault {spec}: {one_host}")
+            raise ConfigError(f"--fault {spec}: {ONE_HOST}")
         if isinstance(fault, Fault) and _is_beyond(fault, options.max_sim_ps):
             at = format_exact_time_ps(options.max_sim_ps or 0)
             raise ConfigError(f"--fault {spec}: the run stops before, at --max-sim-time {at}; name an earlier time")
@@ -262,20 +223,6 @@ def check_flags(options: Options) -> None:
             )
     if options.bind is not None:
         _check_address(options.bind)
-
-
-def _check_records(options: Options) -> None:
-    """With SIPs that are started by hand, files that they leave stay where they are."""
-    if options.engine != "manual":
-        return
-    needed = {
-        "--explain": (options.explain, "leave it out"),
-        "--trace-ccl": (options.trace_ccl is not None, "leave it out"),
-        "--oplog": (options.oplog is not None, "leave it out"),
-    }
-    for flag, (is_chosen, instead) in needed.items():
-        if is_chosen:
-            raise ConfigError(f"{flag}: {STAYS_THERE}; {instead}")
 
 
 def check_verification(options: Options, argv: list[str], resolved: Resolved) -> None:
@@ -319,17 +266,18 @@ def check_system(options: Options, n_sips: int) -> None:
         raise ConfigError(f"--hosts {given}: room for {sum(filter(None, slots))} SIPs of {n_sips}; {more}")
 
 
-def faults_of(options: Options, plan: RunPlan, job: Job) -> tuple[str, ...]:
+def faults_of(run: Run) -> tuple[str, ...]:
     """All faults of ``--fault``, with random ones drawn.
 
     Raises:
         ConfigError: for an impossible one.
     """
+    options, plan = run.options, run.plan
     faults: list[Fault] = []
     for spec in options.faults:
         fault = _parsed(spec)
         if isinstance(fault, RandomFaults):
-            span = min(span_ps(plan, job), options.max_sim_ps or LONGEST_PS)
+            span = min(span_ps(plan, run.job), options.max_sim_ps or LONGEST_PS)
             faults += fault.draw(plan.system.n_sips, span, options.max_restarts > 0)
         else:
             faults.append(fault)

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import NoReturn
 
+from launcher.options import Options
 from launcher.processes.this_host import own_state
-from launcher.supervise.request import RunSettings
 from launcher.supervise.signals import ALARM_S, LEAST_ALARM_S, StopSignals, is_debugged, kept
 from launcher.supervise.stall import QuietTimer
 from sipsim.core.errors import ConfigError, Halt
@@ -46,7 +46,7 @@ class _Stop(Halt):
 
 @contextlib.contextmanager
 def limited(
-    signals: StopSignals, settings: RunSettings, always: bool = False, base: FrameType | None = None
+    signals: StopSignals, settings: Options, always: bool = False, base: FrameType | None = None
 ) -> Iterator[None]:
     """Code of a user within it has to return, and must end when the run must; all other code, too, with ``always``.
 
@@ -92,7 +92,7 @@ def limited(
 
 
 @contextlib.contextmanager
-def preparing(settings: RunSettings, timeout_s: float | None) -> Iterator[None]:
+def preparing(settings: Options, timeout_s: float | None) -> Iterator[None]:
     """Prepare a run within it.
 
     Raises:

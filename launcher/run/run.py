@@ -11,16 +11,16 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, redirect_stdout
+from dataclasses import replace
 from functools import partial
 
-from launcher.engines import ENGINES
-from launcher.options import Options, Prepared
+from launcher.options import ENGINES, Options
 from launcher.predict.forecaster import HERE, Forecaster
 from launcher.processes.fork_server import free_folder
 from launcher.processes.this_host import check_limits, kills_since, oom_kills
 from launcher.report import failure
 from launcher.report.checks import check_recorded_io, note_verdicts
-from launcher.report.files import write_oplog, write_trace
+from launcher.report.files import write_logs
 from launcher.report.outcome import Outcome, RunError
 from launcher.report.progress import Progress
 from launcher.result import document as result
@@ -41,7 +41,7 @@ from launcher.run.prepare import (
 )
 from launcher.run.preparing import Unfinished, limited, preparing
 from launcher.supervise.logs import prepare_log_dir, write_error_files
-from launcher.supervise.request import Request
+from launcher.supervise.run import Run
 from launcher.supervise.signals import StopSignals
 from sipsim.chips.api.chip import kind_of
 from sipsim.core.errors import ERROR_KINDS, ConfigError, pass_on_halt
@@ -55,8 +55,8 @@ OBJECTS_WITH_EXPLAIN = 300_000
 """What ``--explain`` records stays until the end, and looking at it again and again takes as long as recording it."""
 
 
-def checked(options: Options, argv: list[str]) -> tuple[Prepared, Options]:
-    """The run of these options, and its options: with ``--resume``, those of the resumed run. Nothing is started.
+def checked(options: Options, argv: list[str]) -> Run:
+    """The run of these options; with ``--resume``, of those of the resumed run. Nothing is started.
 
     Raises:
         ConfigError: for everything that is known to fail before it starts.
@@ -71,26 +71,25 @@ def checked(options: Options, argv: list[str]) -> tuple[Prepared, Options]:
             raise users_error(error) or error from None
 
 
-def _checked(options: Options, argv: list[str]) -> tuple[Prepared, Options]:
+def _checked(options: Options, argv: list[str]) -> Run:
     if options.resume is not None:
         options = run_folder.resumed_options(options.resume, argv, options)
     check_flags(options)
     result.check_writable(options)
-    prepared = prepare(options)
-    check_system(options, prepared.plan.system.n_sips)
-    check_explain(options, prepared)
-    check_verification(options, argv, prepared.plan.resolved)
-    faults_of(options, prepared.plan, prepared.job)
+    run = prepare(options)
+    check_system(options, run.plan.system.n_sips)
+    check_explain(run)
+    check_verification(options, argv, run.plan.resolved)
+    faults_of(run)
     if options.run_dir is not None:
         run_folder.check_new(options.run_dir)
-    for line in kind_of(prepared.plan.resolved).cautions(prepared.plan):
+    for line in kind_of(run.plan.resolved).cautions(run.plan):
         print(f"ahbm-launch: {line}", file=sys.stderr)
-    return prepared, options
+    return run
 
 
 def run_checked(
-    prepared: Prepared,
-    options: Options,
+    run: Run,
     argv: list[str],
     started_s: float,
     show: Callable[[Document], None] = lambda _document: None,
@@ -105,30 +104,31 @@ def run_checked(
     Raises:
         ConfigError: before anything has started, when this host has too little room, or a folder cannot be used.
     """
-    check_limits(options.engine, options.mail, prepared.plan)
-    faults = faults_of(options, prepared.plan, prepared.job)
-    kept = _kept(prepared, options, argv)
+    options = run.options
+    check_limits(options.engine, options.mail, run.plan)
+    faults = faults_of(run)
+    kept = _kept(run, argv)
     if kept is not None:
         faults = FaultPlan.of(faults).resumed(kept.n_resumed).texts()
     if any(spec.startswith("random") for spec in options.faults):
         print(f"ahbm-launch: faults drawn: {', '.join(faults) or 'none'}", file=sys.stderr)
     try:
         if options.log_dir is not None:
-            prepare_log_dir(options.log_dir, prepared.plan.system.n_sips)
+            prepare_log_dir(options.log_dir, run.plan.system.n_sips)
     except ConfigError:
         if kept is not None:
             kept.abandon()
         raise
     status = "failed"
     try:
-        outcome = _run(prepared, options, faults, started_s, on_record)
+        outcome = _outcome(replace(run, options=options.changed(faults=faults), started_s=started_s), on_record)
         outcome.total_s = time.monotonic() - started_s
         if options.explain:
             deadline_s = None if options.timeout_s is None else started_s + options.timeout_s
-            run_again(outcome, prepared, options, _again, partial(_left_s, deadline_s))
+            run_again(outcome, options, _again, partial(_left_s, deadline_s))
         folders = [options.log_dir, kept.folder if kept is not None else None]
         write_error_files(outcome, [folder for folder in folders if folder is not None])
-        document = result.build(prepared, options, argv, outcome)
+        document = result.build(run, argv, outcome)
         _show(show, document, outcome, options)
         _print_messages(outcome, options)
         code = _write(outcome, options, document)
@@ -170,88 +170,68 @@ def _write(outcome: Outcome, options: Options, document: Document) -> int:
     return outcome.exit_code or (ERROR_KINDS["internal"] if outcome.troubles else stopped)
 
 
-def _kept(prepared: Prepared, options: Options, argv: list[str]) -> RunFolder | None:
+def _kept(run: Run, argv: list[str]) -> RunFolder | None:
+    options = run.options
     if options.resume is not None:
-        return RunFolder.resume(options.resume, prepared)
-    return RunFolder.begin(options.run_dir, argv, prepared) if options.run_dir is not None else None
+        return RunFolder.resume(options.resume, run)
+    return RunFolder.begin(options.run_dir, argv, run) if options.run_dir is not None else None
 
 
-def _run(
-    prepared: Prepared,
-    options: Options,
-    faults: tuple[str, ...],
-    started_s: float,
-    on_record: Callable[[Outcome], None],
-) -> Outcome:
+def _outcome(run: Run, on_record: Callable[[Outcome], None]) -> Outcome:
+    """What an engine makes of a run, and what the checks of its data add. Random faults are drawn already."""
+    options = run.options
     gc.set_threshold(OBJECTS_WITH_EXPLAIN if options.explain else OBJECTS_BETWEEN_COLLECTIONS)
-    is_predicted = prepared.job.script is None and prepared.engine in HERE
-    predictor = partial(Forecaster, prepared, started_s) if is_predicted else None
+    is_predicted = run.job.script is None and options.engine in HERE
+    predictor = partial(Forecaster, run, run.started_s) if is_predicted else None
     progress = Progress(options.quiet, options.progress, options.max_sim_ps, on_record, predictor)
     killed = oom_kills()
     with StopSignals(options.timeout_s) as signals:
         scratch_dir = _private_folder()
-        if prepared.engine == "inproc":
+        if options.engine == "inproc":
             # Without a fork server, which would make and remove it.
             os.mkdir(scratch_dir, 0o700)
+        run = replace(run, scratch_dir=scratch_dir, progress=progress)
         try:
-            request = _request(prepared, options, faults, started_s, scratch_dir, progress)
-            if request.settings.explain_sync:
-                print(*prepared.plan.sync_notes(), sep="\n", file=sys.stderr)
-            with _kept_apart(prepared, options):
-                outcome = ENGINES.get(prepared.engine)(request, signals)
-            if request.job.record_io:
+            if options.explain_sync:
+                print(*run.plan.sync_notes(), sep="\n", file=sys.stderr)
+            with _kept_apart(options):
+                outcome: Outcome = ENGINES.get(options.engine)(run, signals)
+            if "data" in run.job.records:
                 try:
                     with limited(signals, options):
-                        check_recorded_io(outcome, prepared.plan, scratch_dir)
+                        check_recorded_io(outcome, run.plan, scratch_dir)
                 except Unfinished as stopped:
                     outcome.fail(RunError(stopped.reason or "hung", None, f"the check of the data: {stopped}"))
-            if request.job.explain:
-                note_explanations(outcome, prepared, scratch_dir)
+            if options.explain:
+                note_explanations(outcome, run)
         finally:
             progress.close()
-            troubles = _write_logs(scratch_dir, options)
+            troubles = write_logs(scratch_dir, options)
             shutil.rmtree(scratch_dir, ignore_errors=True)
     outcome.troubles += troubles
     note_verdicts(outcome)
-    outcome.notices += unverified(options, prepared.plan.resolved)
-    note_effects(prepared, outcome)
+    outcome.notices += unverified(options, run.plan.resolved)
+    note_effects(run, outcome)
     outcome.note_wrong()
-    outcome.note_unread(request.job.check_invariants)
+    outcome.note_unread(run.job.check_invariants)
     outcome.oom_kills = kills_since(killed, oom_kills())
     outcome.host = socket.gethostname()
     outcome.signal = signals.signum
     return outcome
 
 
-def _write_logs(scratch_dir: str, options: Options) -> list[str]:
-    """Merge the logs of the ranks into the requested files; what failed."""
-    asked = (write_trace, options.trace_ccl), (write_oplog, options.oplog)
-    return list(filter(None, [write(scratch_dir, target) for write, target in asked if target]))
-
-
 def _left_s(deadline_s: float | None) -> float | None:
     return None if deadline_s is None else deadline_s - time.monotonic()
 
 
-def _again(prepared: Prepared, options: Options) -> Outcome:
-    return _run(prepared, options, (), time.monotonic(), lambda _outcome: None)
+def _again(run: Run) -> Outcome:
+    return _outcome(replace(run, started_s=time.monotonic()), lambda _outcome: None)
 
 
-def _kept_apart(prepared: Prepared, options: Options) -> AbstractContextManager[object]:
+def _kept_apart(options: Options) -> AbstractContextManager[object]:
     """In one process a script prints to standard output itself: not when a file is written there."""
-    is_shared = prepared.engine == "inproc" and options.to_standard_output
+    is_shared = options.engine == "inproc" and options.to_standard_output
     return redirect_stdout(sys.stderr) if is_shared else nullcontext()
-
-
-def _request(
-    prepared: Prepared,
-    options: Options,
-    faults: tuple[str, ...],
-    started_s: float,
-    scratch_dir: str,
-    progress: Progress,
-) -> Request:
-    return Request(prepared.plan, prepared.job, scratch_dir, started_s, progress, options.changed(faults=faults))
 
 
 def process_start_s() -> float:

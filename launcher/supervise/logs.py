@@ -16,7 +16,7 @@ from broker.process import THE_BROKER
 from launcher.processes.entry import BROKER_NAME, rank_of, sip_name
 from launcher.report.failure import error_file_of
 from launcher.report.outcome import DEADLOCK_FILE, FoundFacts, Outcome
-from launcher.supervise.request import Request
+from launcher.supervise.run import Run
 from sipsim.core.errors import ConfigError
 from sipsim.core.files import APPEND, HINT, PRIVATE, READABLE, REWRITE, Folder, Unsafe, open_file, reader
 from sipsim.records.code_place import CRASH, CodeLine, crash_place
@@ -117,10 +117,10 @@ class _Log:
 class Logs:
     """The logs of one run. ``forward`` is to be called often; ``set_host`` before a process starts."""
 
-    def __init__(self, request: Request, hosts: Sequence[str] = (), out: Any = None) -> None:
-        folder = Path(request.scratch_dir)
-        ranks = range(request.plan.system.n_sips)
-        tee, log_dir = request.settings.tee, request.settings.log_dir
+    def __init__(self, run: Run, hosts: Sequence[str] = (), out: Any = None) -> None:
+        folder = Path(run.scratch_dir)
+        ranks = range(run.plan.system.n_sips)
+        tee, log_dir = run.options.tee, run.options.log_dir
         self._logs = {name: _Log(name, folder) for name in (BROKER_NAME, *map(sip_name, ranks))}
         self._shown = {sip_name(rank) for rank in ranks if tee is None or rank in tee}
         self._several_hosts = len(hosts) > 1

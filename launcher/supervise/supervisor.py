@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from broker import wire
 from broker.hub import Phase
 from broker.wire import Lost, PeerLost, RankResult, Restart, Sync, ToLauncher
+from launcher.options import Options
 from launcher.processes.entry import BROKER_NAME, rank_of, sip_name
 from launcher.processes.fork_server import Ended, NotStarted, ProcessStarted
 from launcher.processes.this_host import ProcessState
@@ -41,7 +42,6 @@ from launcher.supervise.facts import (
 )
 from launcher.supervise.positions import hang_of
 from launcher.supervise.ranks import Host, LostConnections, Rank, join_status, missing, next_host, place_blockwise
-from launcher.supervise.request import RunSettings
 from launcher.supervise.stall import QuietTimer, note_samples
 from sipsim.node.process import CUT_OFF
 
@@ -55,7 +55,7 @@ class Supervisor:
     """Supervises one run, until ``over``. ``folder``: the working folder, for the paths in messages."""
 
     def __init__(
-        self, n_sips: int, settings: RunSettings, hosts: Sequence[HostSpec], now_s: float, folder: str = ""
+        self, n_sips: int, settings: Options, hosts: Sequence[HostSpec], now_s: float, folder: str = ""
     ) -> None:
         self._settings = settings
         self._folder = folder

@@ -36,7 +36,7 @@ def run_sip(spec: SipProcessSpec, plan: RunPlan, job: Job, tell: Callable[[str],
     """
 
     def make(mail: SipMail, interrupted: Callable[[], bool], colocate: Callable[[bool], None]) -> SipNode:
-        node = SipNode(spec, plan, job, mail, mail.endpoint, interrupted, colocate)
+        node = SipNode(spec, plan, job, mail, interrupted, colocate)
         if tell is not None:
             _answer_signal(node, tell)
         return node

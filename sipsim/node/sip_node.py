@@ -62,7 +62,7 @@ class SipProcessSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
 
 
 class SipNode(SyncClient):
-    """SIP ``spec.rank`` of ``plan``, listening at ``endpoint``; ``bridge`` runs its host program, as a greenlet
+    """SIP ``spec.rank`` of ``plan``; ``bridge`` runs its host program, as a greenlet
     unless given; the other arguments are those of ``SyncClient``.
     """
 
@@ -72,10 +72,8 @@ class SipNode(SyncClient):
         plan: RunPlan,
         job: Job,
         mail: Mail,
-        endpoint: str = "",
         interrupted: Callable[[], bool] = lambda: False,
         colocate: Callable[[bool], None] = lambda _together: None,
-        keep_oplog: bool = False,
         bridge: Bridge | None = None,
     ) -> None:
         rank = spec.rank
@@ -83,14 +81,13 @@ class SipNode(SyncClient):
         self._incarnation = spec.incarnation
         self.plan = plan
         self.job = job
-        self._endpoint = endpoint
         self._started_s = time.perf_counter()
         self._memory = PeakMemory()
         self._namespace = _script_namespace(job, rank)
         make_task: MakeTask = Task if self._namespace is None else partial(ScriptTask, namespace=self._namespace)
         second_pass, folder = _second_pass(job), spec.artifact_dir
         self.chip = kind_of(plan.resolved).build(
-            ChipContext(rank, plan, job, self.send_batch, make_task, folder, keep_oplog, bridge, second_pass)
+            ChipContext(rank, plan, job, self.send_batch, make_task, folder, bridge, second_pass)
         )
         self.chip.host.bridge.on_call_end = self.note_progress
         self.chip.on_record = self._send_record
@@ -118,7 +115,7 @@ class SipNode(SyncClient):
             self._digest,
             os.getpid(),
             socket.gethostname(),
-            self._endpoint,
+            self._mail.endpoint,
             self._incarnation,
         )
 
@@ -195,14 +192,14 @@ class SipNode(SyncClient):
 
 def run_digest(plan_digest: str, job: Job) -> str:
     """SHA-256 over plan, job and the sources of script and collective: they must be equal in all processes of a run."""
-    shared = replace(job, record_io=False, trace=False, explain=False, oplog=False)
+    shared = replace(job, records=())
     source = find_script(job.script, job.as_module).read_bytes() if job.script is not None else b""
     own = [line.encode() for line in source_lines([job.collective])]
     return hashlib.sha256(b"\n".join([plan_digest.encode(), to_bytes(shared), source, *own])).hexdigest()
 
 
 def _second_pass(job: Job) -> MakeSecondPass | None:
-    if not job.verify:
+    if not job.verify_data:
         return None
     from sipsim.insight.replay.second_pass import SecondPass
 

@@ -1,6 +1,6 @@
 """The job of a run, the built-in collective on seeded data or a host script, and what a rank reports. Plain data."""
 
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -13,12 +13,35 @@ from sipsim.records.dump import Unread
 from sipsim.records.replay import Verdict
 from sipsim.records.report import MOST_LAUNCHES, LaunchRecord, Usage
 
+Recording = Literal["data", "trace", "explain", "oplog", "records"]
+"""What a rank can record in its artifact folder: the data of a script's collectives, for the launcher's check; its
+sends and receives; its spans; its op log. ``records``: the op log, kept in memory."""
 
-class JobRequest(NamedTuple):
-    """What a user asks of a run without a script; its chip kind checks it and makes the :class:`Job`.
+
+class Work(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What a user's request and the job have in common: either ``script`` (a path, or a module with ``as_module``) with
+    its ``script_args``, or a collective with its types and iterations.
+    """
+
+    dtype: str = DEFAULT_DTYPE
+    op: str = "sum"
+    iters: int = 1
+    warmup: int = 0
+    seed: int = 0
+    verify_data: bool = True
+    check_invariants: bool = False
+    script: str | None = None
+    as_module: bool = False
+    script_args: tuple[str, ...] = ()
+    records: tuple[Recording, ...] = ()
+
+
+class JobRequest(Work, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What a user asks of a run, by the names of the launcher's options; without a script, its chip kind checks it and
+    makes the :class:`Job`.
 
     ``collective``: None for what the chip runs if none is named. Either ``sizes``, in bytes, or ``n_elems``
-    is given. ``algorithms``: the names of ``--algorithm``, perhaps ``auto`` or ``all``; empty: as the config says.
+    is given. ``algorithm``: the names of ``--algorithm``, perhaps ``auto`` or ``all``; None: as the config says.
     ``group``, ``root``, ``layout`` (cubes and PEs) and ``in_place``: as their flags say, empty or None without.
     ``size_source``: what gave the sizes, for messages; ``has_default_size``: nothing did.
     """
@@ -28,52 +51,29 @@ class JobRequest(NamedTuple):
     n_elems: tuple[int, ...]
     size_source: str
     has_default_size: bool
-    dtype: str
-    op: str
-    iters: int
-    warmup: int
-    seed: int
-    verify: bool
-    check_invariants: bool
-    trace: bool
-    explain: bool = False
-    oplog: bool = False
-    algorithms: tuple[str, ...] = ()
+    algorithm: tuple[str, ...] | None = None
     group: str = ""
     root: int | None = None
     layout: tuple[int, int] | None = None
     in_place: bool | None = None
 
+    @property
+    def algorithms(self) -> tuple[str, ...]:
+        """The names of ``--algorithm``; none: as the config says."""
+        return self.algorithm or ()
 
-class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Either ``script`` (a path, or a module with ``as_module``) with its ``script_args``, or the collective; empty for
-    the default one.
+
+class Job(Work, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What the SIPs do: the script, or the ``collective``; empty for the default one.
 
     ``n_elems``: elements a cube, or of a unit of a collective over a group, one run each. The latter runs the
     ``algorithms`` of each size, one after the other, in all ``groups`` at the same time (their SIPs; empty: in that of
     all), from or to rank ``root`` of each, with tensors over ``layout``, cubes and PEs of each, ``in_place`` or not.
     ``is_auto``: the algorithms were chosen by their cost. ``notes``: lines for the user.
-
-    What a rank records in its artifact folder: ``record_io``, the data of a script's collectives, for the launcher's
-    check; ``trace``, its sends and receives; ``explain``, its spans; ``oplog``, its op log.
     """
 
     collective: str = ""
     n_elems: tuple[int, ...] = ()
-    dtype: str = DEFAULT_DTYPE
-    op: str = "sum"
-    iters: int = 1
-    warmup: int = 0
-    seed: int = 0
-    verify: bool = True
-    script: str | None = None
-    as_module: bool = False
-    script_args: tuple[str, ...] = ()
-    record_io: bool = False
-    check_invariants: bool = False
-    trace: bool = False
-    explain: bool = False
-    oplog: bool = False
     algorithms: tuple[tuple[str, ...], ...] = ()
     groups: tuple[tuple[int, ...], ...] = ()
     root: int = 0
@@ -81,6 +81,11 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     in_place: bool = False
     is_auto: bool = False
     notes: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, request: JobRequest, **fields: Any) -> "Job":
+        """The job with what it has in common with its request, and more ``fields``."""
+        return cls(**{name: getattr(request, name) for name in Work.__struct_fields__} | fields)
 
 
 SEND_RECV = "send_recv"
@@ -121,8 +126,8 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
     row: str | None = None
 
 
-class RankResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What a SIP reports at its end and result files publish: its entry of ``ranks``, but for ``restarts``."""
+class RankRow(msgspec.Struct, frozen=True, kw_only=True):
+    """What a SIP reports at its end and result files publish: its entry of ``ranks``."""
 
     rank: Annotated[int, no_time("The number of the SIP.")]
     pid: Annotated[int, no_time("The operating system's number of the process that simulated it.")]
@@ -155,12 +160,13 @@ class RankResult(msgspec.Struct, frozen=True, kw_only=True):
     run_s: Annotated[float, host_time("How long the process simulated, in s.")]
     send_s: Annotated[float, host_time("How long the process sent packets, in s.")]
     wait_s: Annotated[float, host_time("How long the process waited for a grant or for packets, in s.")]
+    restarts: Annotated[int, no_time("How often the rank's process was started again.")] = 0
 
 
-class RankOutcome(RankResult, frozen=True, kw_only=True):
+class RankOutcome(RankRow, frozen=True, kw_only=True):
     """What a SIP reports at its end: also its runs, the collectives that it called, messages left unread, what servers
     had left to do, how much its parts were used, in each run of the built-in job, else in all, its first launches, and
-    what its second pass found; and the paths of the keys of the user that it read.
+    what its second pass found; and the paths of the keys of the user that it read. The launcher knows the ``restarts``.
     """
 
     runs: tuple[RunRecord, ...]

@@ -8,8 +8,7 @@ import pytest
 from runs import run, script_file
 
 from launcher.options import parse
-from launcher.report.files import Merge, write_oplog
-from launcher.run.run import _write_logs
+from launcher.report.files import Merge, write_logs, write_oplog
 from sipsim.chips.ahbm.ipcq.records import RECV, SEND
 from sipsim.chips.ahbm.pe.math import MATH
 from sipsim.records.artifacts import made, rank_folder
@@ -140,30 +139,30 @@ def test_the_merge(case: str) -> None:
     assert left == unsent
 
 
-def write_logs(folder: Path, *logs: str) -> None:
+def put_logs(folder: Path, *logs: str) -> None:
     for rank, text in enumerate(logs):
         (made(rank_folder(str(folder), rank)) / OPLOG_FILE).write_text(text)
 
 
 def test_a_line_that_a_killed_process_has_left_incomplete_is_none(tmp_path: Path) -> None:
-    write_logs(tmp_path, f"{SUM}\n{send(7, 1, 0)}"[:-3], f"{SUM}\n{recv(9, 1, 0)}\n")
+    put_logs(tmp_path, f"{SUM}\n{send(7, 1, 0)}"[:-3], f"{SUM}\n{recv(9, 1, 0)}\n")
     trouble = write_oplog(str(tmp_path), tmp_path / "log.txt")
     assert (tmp_path / "log.txt").read_text() == f"0 {SUM}\n1 {SUM}\n"
     assert trouble.endswith("the logs of ranks 1 end at receives whose sends were lost with their process")
 
 
 def test_a_file_that_cannot_be_written(tmp_path: Path) -> None:
-    write_logs(tmp_path, f"{SUM}\n")
+    put_logs(tmp_path, f"{SUM}\n")
     trouble = write_oplog(str(tmp_path), Path("/dev/full"))
     assert trouble == "--oplog /dev/full: No space left on device; the op log is incomplete"
 
 
 def test_the_op_log_is_written_when_the_trace_cannot_be(tmp_path: Path) -> None:
-    write_logs(tmp_path, f"{SUM}\n")
+    put_logs(tmp_path, f"{SUM}\n")
     full, file = Path("/dev/full"), tmp_path / "log.txt"
     options = parse(["--trace-ccl", str(full), "--oplog", str(file)])
     trace = "--trace-ccl /dev/full: No space left on device; the trace is incomplete"
-    assert _write_logs(str(tmp_path), options) == [trace]
+    assert write_logs(str(tmp_path), options) == [trace]
     assert file.read_text() == f"0 {SUM}\n"
     oplog = "--oplog /dev/full: No space left on device; the op log is incomplete"
-    assert _write_logs(str(tmp_path), options.changed(oplog=full)) == [trace, oplog]
+    assert write_logs(str(tmp_path), options.changed(oplog=full)) == [trace, oplog]

@@ -12,10 +12,11 @@ from launch import CHECKOUT, END_S, Done, environment, launched, launching, scri
 from runs import run
 from sweeps import crossed
 
-from launcher.result.fields import RankRow, ResultDocument, RunEntry, RunRow
+from launcher.result.fields import ResultDocument, RunEntry, RunRow
 from sipsim.chips.config import load
 from sipsim.collectives.call import COLLECTIVES
 from sipsim.core.fields import columns_of
+from sipsim.records.job import RankRow
 from sipsim.topology.links import TOPOLOGIES
 
 pytestmark = pytest.mark.processes

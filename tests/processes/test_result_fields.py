@@ -14,7 +14,7 @@ from outcomes import rank_outcome
 from broker.wire import PeerLost
 from launcher.api import run
 from launcher.commands import launch
-from launcher.options import parse
+from launcher.options import Options, parse
 from launcher.probe import command as probe
 from launcher.processes.fork_server import ProcessStarted
 from launcher.report.checks import note_verdicts
@@ -36,7 +36,6 @@ from launcher.run.prepare import prepare
 from launcher.supervise.facts import BrokerListens, Fail, HostGone, HostJoined, HostSpec, ProcessNews, Tick
 from launcher.supervise.positions import NO_ANSWER, positions_of
 from launcher.supervise.ranks import EXPLAIN_S
-from launcher.supervise.request import RunSettings
 from launcher.supervise.supervisor import Supervisor
 from sipsim.core.fields import FieldLine, fields_of
 from sipsim.insight.hangs.deadlock import explain_deadlock
@@ -131,7 +130,7 @@ def from_processes(folder: Path) -> Iterator[tuple[str, Told]]:
 
 def supervised(*facts: Any) -> RunError:
     """The failure that a supervisor of two hosts makes of facts."""
-    supervisor = Supervisor(4, RunSettings(), [HostSpec("a", 2), HostSpec("b", 2)], 0.0)
+    supervisor = Supervisor(4, Options(), [HostSpec("a", 2), HostSpec("b", 2)], 0.0)
     commands = []
     started = (ProcessNews(-1, ProcessStarted("broker", 0, 1)), BrokerListens(), HostJoined(0), HostJoined(1))
     for at_s, fact in enumerate((*started, *facts)):
@@ -166,7 +165,7 @@ def from_second_pass() -> RunError:
 
 def from_facts() -> Iterator[tuple[str, Told]]:
     """What no test can bring about on one host: lost hosts and connections, and a kernel short of memory."""
-    prepared, options = prepare(parse(list(FLAGS))), parse(list(FLAGS))
+    prepared = prepare(parse(list(FLAGS)))
     short = RunError("process_died", 1, "killed", facts={"signal": "SIGKILL", "pid": 7})
     ticks = [Tick() for _ in range(int(EXPLAIN_S) + 2)]
     errors = {
@@ -181,7 +180,7 @@ def from_facts() -> Iterator[tuple[str, Told]]:
         outcome.oom_kills, outcome.host = 1, "here"
         outcome.fail(error)
         outcome.fail(RunError("exception", 0, "later"))
-        yield name, (ResultDocument, result.build(prepared, options, [], outcome))
+        yield name, (ResultDocument, result.build(prepared, [], outcome))
         yield f"{name}, error.json", (ErrorFile, error_file_of(outcome))
 
 

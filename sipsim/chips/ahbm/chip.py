@@ -36,24 +36,25 @@ class AhbmChip(Chip):
 
     def __init__(self, context: ChipContext[Plan]) -> None:
         job: Job = context.job
-        keep_spans = context.keep_oplog or job.explain
+        keep_oplog = "records" in job.records
+        keep_spans = keep_oplog or "explain" in job.records
         self.sip = Sip(
             context.rank,
             context.plan,
             context.send,
-            context.keep_oplog,
+            keep_oplog,
             job.check_invariants,
             keep_spans,
             context.second_pass,
         )
-        self._history_dir = made(context.artifact_dir) if job.explain else None
+        self._history_dir = made(context.artifact_dir) if "explain" in job.records else None
         self.sip.make_task = context.make_task
         self.session = self.sip.session
-        self._trace = TraceFile(made(context.artifact_dir) / TRACE_FILE) if job.trace else None
+        self._trace = TraceFile(made(context.artifact_dir) / TRACE_FILE) if "trace" in job.records else None
         if self._trace is not None:
             self.sip.recorder.tracer = self._trace.append
-        self._log_file = self._write_oplog(context.artifact_dir) if job.oplog else None
-        recorded_io_dir = str(made(context.artifact_dir, RECORDED_IO)) if job.record_io else ""
+        self._log_file = self._write_oplog(context.artifact_dir) if "oplog" in job.records else None
+        recorded_io_dir = str(made(context.artifact_dir, RECORDED_IO)) if "data" in job.records else ""
         self.api = self.torch = Torch(self.sip, recorded_io_dir, context.bridge)
         self.torch.distributed.records.on_record = lambda record: self.on_record(record)
         self.host = HostProgram(self.torch.bridge, context.make_task, self.sip.engine)

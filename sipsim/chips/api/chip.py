@@ -51,7 +51,6 @@ class ChipContext(NamedTuple, Generic[PlanType]):
     send: Callable[[int, PacketBatch], None]
     make_task: MakeTask = Task
     artifact_dir: str = ""
-    keep_oplog: bool = False
     bridge: Bridge | None = None
     second_pass: MakeSecondPass | None = None
 

@@ -66,8 +66,8 @@ class TensixChip(Chip):
         skew_ns = plan.params.launch.start_skew_ns.get(str(context.rank), 0)
         self.host = HostProgram(context.bridge, context.make_task, engine, ns_to_ps(skew_ns))
         self._make_task: MakeTask = context.make_task
-        self.oplog = OpLog(context.keep_oplog)
-        self._log_file = oplog_file(self.oplog, context.artifact_dir) if context.job.oplog else None
+        self.oplog = OpLog("records" in context.job.records)
+        self._log_file = oplog_file(self.oplog, context.artifact_dir) if "oplog" in context.job.records else None
         self.log = TileLog(self.oplog, engine)
         jitter = Jitter.of(plan.params.jitter, context.rank)
         noc = self._noc = FlowFabric(engine, ONE_QUEUE)

@@ -8,9 +8,10 @@ from group_runs import run_groups
 from runs import ccl_file, run
 from sweeps import crossed, some
 
-from launcher.options import Prepared, parse
+from launcher.options import parse
 from launcher.result import table
 from launcher.run.prepare import prepare
+from launcher.supervise.run import Run
 from sipsim.chips.ahbm.collectives.cost import Commands
 from sipsim.chips.ahbm.collectives.settings import effective_ipcq
 from sipsim.chips.ahbm.host.builtin_job import tasks_of
@@ -105,7 +106,7 @@ def test_credits_of_a_schedule_are_smaller_than_those_of_the_wired_algorithm() -
     assert [row["wrong"] for row in done.document["runs"]] == [0, 0]
 
 
-def bound_of(prepared: Prepared) -> LatencyBound | None:
+def bound_of(prepared: Run) -> LatencyBound | None:
     """Of the one size of a job, in its first group."""
     job, plan, collective = prepared.job, prepared.plan, COLLECTIVES.get(prepared.job.collective)
     assert isinstance(plan, Plan)

@@ -17,7 +17,7 @@ from random_systems import Automaton, Outcome, System
 
 from broker.hub import Hub, Phase
 from broker.ids import BROKER, LAUNCHER, PROTOCOL, address_of, split_address
-from broker.mail.inproc import Envelope, ShuffledInprocMail
+from broker.mail.inproc import Sent, ShuffledInprocMail
 from broker.wire import (
     Deadlock,
     Failed,
@@ -111,12 +111,12 @@ class FaultyMail(ShuffledInprocMail):
                 while len(queue) > left:
                     queue.pop()
 
-    def next(self) -> tuple[int, Envelope] | None:
+    def next(self) -> Sent | None:
         waiting = [pair for pair, queue in self._pairs.items() if queue and pair[1] not in self.stopped]
         if not waiting:
             return None
         pair = self._random.choice(waiting)
-        return pair[1], self._pairs[pair].popleft()
+        return *pair, self._pairs[pair].popleft()
 
 
 class FaultyEndpoint:
@@ -309,14 +309,14 @@ class FaultyRun:
         found = self.mail.next()
         if found is None:
             return False
-        to, envelope = found
+        sender, to, frame = found
         if to == BROKER:
-            self._forward(self.hub.take(envelope.sender, decode_for_broker(envelope.frame)))
+            self._forward(self.hub.take(sender, decode_for_broker(frame)))
             return True
         player = self.players.get(split_address(to)[0])
         if player is not None and player.address == to:
             try:
-                player.handle(envelope.frame)
+                player.handle(frame)
             except Killed:
                 self._kill(player.rank)
         return True

@@ -279,11 +279,11 @@ class _Run:
         found = self._mail.next()
         if found is None:
             return False
-        to, envelope = found
+        sender, to, frame = found
         if to != BROKER:
-            self.clients[to].deliver(envelope.frame)
+            self.clients[to].deliver(frame)
             return True
-        for destination, message in self.hub.take(envelope.sender, decode_for_broker(envelope.frame)):
+        for destination, message in self.hub.take(sender, decode_for_broker(frame)):
             self._forward(destination, message)
         return True
 

@@ -4,23 +4,22 @@ Does what ``launcher.run.run`` does around an engine, without signals, terminal 
 """
 
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
 import numpy as np
+from msgspec import structs
 
-from broker.mail.kinds import inproc_mail
 from launcher import options
 from launcher.engines.inproc import InProcess
-from launcher.options import Prepared
 from launcher.report.checks import check_recorded_io, note_verdicts
-from launcher.report.files import write_oplog, write_trace
+from launcher.report.files import write_logs
 from launcher.report.outcome import Outcome
-from launcher.report.progress import Progress
 from launcher.result import document as result
 from launcher.run import prepare
-from launcher.supervise.request import Request, RunSettings
+from launcher.supervise.run import Run as PreparedRun
 from sipsim.chips.ahbm.host.memory import AddressSpace, Allocation
 from sipsim.collectives.testdata import seeded_rows
 from sipsim.core.dtypes import DTYPES
@@ -67,7 +66,7 @@ class FreedTensors:
 class Run(NamedTuple):
     """A finished run: its result document, its SIPs as they were left, and its tensors."""
 
-    prepared: Prepared
+    prepared: PreparedRun
     outcome: Outcome
     document: dict[str, Any]
     members: list[SipNode]
@@ -97,23 +96,21 @@ def run(*argv: object, mail_seed: int | None = None, keep_oplog: bool = False) -
     words = [*shuffled, *map(str, argv)]
     chosen = options.parse(words)
     prepared = prepare.prepare(chosen)
+    if keep_oplog:
+        job = structs.replace(prepared.job, records=(*prepared.job.records, "records"))
+        prepared = replace(prepared, job=job)
     with tempfile.TemporaryDirectory() as run_dir:
-        job, settings = prepared.job, RunSettings(max_sim_ps=chosen.max_sim_ps)
-        request = Request(prepared.plan, job, run_dir, 0.0, Progress(quiet=True), settings)
-        engine = InProcess(request, Undisturbed(), inproc_mail(chosen.mail), keep_oplog)
+        engine = InProcess(replace(prepared, scratch_dir=run_dir), Undisturbed())
         freed = FreedTensors()
         with freed.watch():
             outcome = engine.run()
-        if job.record_io:
+        if "data" in prepared.job.records:
             check_recorded_io(outcome, prepared.plan, run_dir)
-        if chosen.trace_ccl:
-            write_trace(run_dir, chosen.trace_ccl)
-        if chosen.oplog:
-            assert write_oplog(run_dir, chosen.oplog) == ""
+        assert write_logs(run_dir, chosen) == []
         note_verdicts(outcome)
         outcome.note_wrong()
-        outcome.note_unread(job.check_invariants)
-    return Run(prepared, outcome, result.build(prepared, chosen, words, outcome), engine.members, freed)
+        outcome.note_unread(prepared.job.check_invariants)
+    return Run(prepared, outcome, result.build(prepared, words, outcome), engine.members, freed)
 
 
 def sums_of(done: Run) -> "np.ndarray[Any, Any]":

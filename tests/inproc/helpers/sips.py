@@ -5,10 +5,9 @@ from collections.abc import Callable
 from hardware import WiredPlan
 from runs import Undisturbed
 
-from broker.mail.inproc import ShuffledInprocMail
 from launcher.engines.inproc import InProcess
-from launcher.report.progress import Progress
-from launcher.supervise.request import Request
+from launcher.options import Options
+from launcher.supervise.run import Run
 from sipsim.chips.ahbm.sip import Sip
 from sipsim.chips.ahbm.tl.language import TL, run_kernel
 from sipsim.insight.replay.checksums import changed
@@ -22,9 +21,8 @@ def run_sips(plan: WiredPlan, start: Callable[[SipNode], None], mail_seed: int =
     """Run all SIPs of a plan to the end, checked, with shuffled mail and a second pass; ``start`` starts the kernels of
     one at time 0.
     """
-    job = Job(check_invariants=True)
-    request = Request(plan, job, "", 0.0, Progress(quiet=True))
-    engine = InProcess(request, Undisturbed(), ShuffledInprocMail(mail_seed), keep_oplog=True)
+    job = Job(check_invariants=True, records=("records",))
+    engine = InProcess(Run(Options(mail=f"shuffled:{mail_seed}"), plan, job), Undisturbed())
     for member in engine.members:
         member.start_program = lambda member=member: start(member)  # type: ignore[method-assign,misc]
     engine.run()

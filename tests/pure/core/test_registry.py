@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from launcher.bench.base import BENCHES
-from launcher.engines import ENGINES as LAUNCHERS
+from launcher.options import ENGINES as LAUNCHERS
 from sipsim.chips.ahbm.collectives.neighbours import TABLES
 from sipsim.chips.ahbm.memory.ports import MEMORY_KINDS
 from sipsim.chips.ahbm.mesh import PARTS

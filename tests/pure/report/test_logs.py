@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
+from launcher.options import Options
 from launcher.report.outcome import LongReport, Outcome, RunError
-from launcher.report.progress import Progress
 from launcher.supervise import logs
 from launcher.supervise.logs import LAST_LINES, Logs, prepare_log_dir, write_error_files
-from launcher.supervise.request import Request, RunSettings
+from launcher.supervise.run import Run
 from sipsim.core.errors import ConfigError
 
 
@@ -27,8 +27,7 @@ class Bench:
         plan: Any = SimpleNamespace(system=SimpleNamespace(n_sips=3))
         job: Any = None
         self.out = io.StringIO()
-        request = Request(plan, job, str(self.folder), 0.0, Progress(quiet=True), RunSettings(**settings))
-        self.logs = Logs(request, hosts, self.out)
+        self.logs = Logs(Run(Options(**settings), plan, job, str(self.folder)), hosts, self.out)
 
     def write(self, name: str, data: bytes) -> None:
         with (self.folder / f"{name}.log").open("ab") as log:

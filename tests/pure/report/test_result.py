@@ -11,10 +11,11 @@ import pytest
 from outcomes import rank_outcome, record
 
 from broker.wire import Finished
-from launcher.options import Options, Prepared, parse
+from launcher.options import Options, parse
 from launcher.report.outcome import Outcome, RunError
 from launcher.result import document as result
 from launcher.run.prepare import prepare
+from launcher.supervise.run import Run
 from sipsim.core.errors import ConfigError
 from sipsim.records.job import RankOutcome
 
@@ -41,18 +42,16 @@ def outcome(*ranks: RankOutcome) -> Outcome:
 
 
 @cache
-def system(*flags: str) -> tuple[Prepared, Options]:
-    chosen = parse([*SMALL, *flags])
-    return prepare(chosen), chosen
+def system(*flags: str) -> Run:
+    return prepare(parse([*SMALL, *flags]))
 
 
 def digest(made: Outcome, *flags: str) -> str | None:
-    return result.digest(system(*flags)[0], made)
+    return result.digest(system(*flags), made)
 
 
 def document(made: Outcome, *flags: str) -> dict[str, Any]:
-    prepared, chosen = system(*flags)
-    return result.build(prepared, chosen, ["the", "words"], made)
+    return result.build(system(*flags), ["the", "words"], made)
 
 
 class TestDigest:
@@ -170,7 +169,7 @@ class TestTheSystem:
         ],
     )
     def test_in_the_document_in_rows_and_in_words(self, flags: tuple[str, ...], shape: str | None, link: str) -> None:
-        made, plan = document(outcome(), *flags), system(*flags)[0].plan
+        made, plan = document(outcome(), *flags), system(*flags).plan
         (row,) = made["runs"]
         for where in (made, row):
             assert (where["sips"], where["topology"]) == (2, plan.system.topology)

@@ -8,13 +8,14 @@ from broker.security import JobKeys
 from launcher.engines.remote import which
 from launcher.hosts import bootstrap
 from launcher.hosts.bootstrap import Bootstrap, address_towards, host_of, launcher_address, sip_address, tcp
-from launcher.processes.entry import NODE_RANKS, RankEnvironment, node_rank, rank_environment
+from launcher.processes.entry import NODE_RANKS, node_rank, rank_environment
 from sipsim.core.errors import ConfigError
+from sipsim.node.sip_node import SipProcessSpec
 
 
 def test_a_rank_finds_its_position_by_our_names_and_by_those_of_torchrun():
-    standing = RankEnvironment(5, 8, 1, 4, 1, "run-x", 2)
-    assert rank_environment(standing) == {
+    spec = SipProcessSpec(rank=5, broker="", endpoint="", incarnation=2)
+    assert rank_environment(spec, 8, 1, "run-x", [4, 5, 6, 7]) == {
         "AHBM_RANK": "5",
         "AHBM_WORLD_SIZE": "8",
         "AHBM_LOCAL_RANK": "1",

@@ -15,7 +15,8 @@ from launcher.bench import command as bench
 from launcher.bench.base import BENCHES
 from launcher.commands import by_hand, launch
 from launcher.commands import races as cli_races
-from launcher.options import Options, Usage, launch_parser, parse
+from launcher.flag_types import output
+from launcher.options import FLAGS, Usage, launch_parser, parse
 from launcher.probe import command as probe
 from launcher.probe.command import parse_probe
 from sipsim.chips.ahbm.host.torch import Torch
@@ -232,13 +233,16 @@ def test_every_flag_has_help() -> None:
         assert any(name in caught.value.text for name in action.option_strings)
 
 
-def test_options_hold_every_value_that_is_parsed() -> None:
-    """A flag that is parsed and not passed on would have no effect."""
-    chosen = parse([])
-    values = vars(options.launch_parser().parse_args([]))
-    no_options = {"b", "e", "f", "version", "bytes", "n_elem"}
-    assert set(values) - no_options <= set(Options.__dataclass_fields__)
-    assert chosen == parse(["--bytes", "64K"])
+def test_what_writes_files_is_of_one_run() -> None:
+    """``ahbm-races`` and the reruns of ``--explain`` would write them again."""
+    writing = {name for name, flag in FLAGS.items() if flag.type is output or flag.add.get("metavar") == "DIR"}
+    assert writing == {"run_dir", "resume", "json", "csv", "csv_links", "trace_ccl", "oplog", "log_dir"}
+    assert all(FLAGS[name].alone for name in writing)
+    assert writing <= cli_races.FORBIDDEN
+
+
+def test_the_default_size_is_that_of_no_flag() -> None:
+    assert parse([]) == parse(["--bytes", "64K"])
 
 
 class TestFlagsOfTheBuiltInJob:

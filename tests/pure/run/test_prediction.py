@@ -59,7 +59,7 @@ def plan(n_sips: int = 4) -> Any:
 def predicted(host: Host = HERE, n_sips: int = 4, in_process: bool = True, verify: bool = True, **changes: Any) -> Any:
     sizes = changes.get("sizes", (size(),))
     forecast = JobForecast(sizes=sizes, iterations=changes.get("iterations", 1), gap_ps=0)
-    return predict(forecast, Job(verify=verify), plan(n_sips), in_process, host, COSTS)
+    return predict(forecast, Job(verify_data=verify), plan(n_sips), in_process, host, COSTS)
 
 
 def test_the_file_is_complete_and_strict(tmp_path: Path) -> None:
@@ -142,14 +142,14 @@ class TestDryRun:
 
     @pytest.mark.ideal
     def test_the_built_in_job(self) -> None:
-        line = expectation(prepare(parse([*self.SMALL])), None, 0.0)
+        line = expectation(prepare(parse([*self.SMALL])), 0.0)
         assert "58 commands of kernels" in line
         assert "MiB in 5 processes" in line
 
     def test_a_script(self, tmp_path: Path) -> None:
         (tmp_path / "s.py").write_text("def worker(rank, world_size, torch):\n    1 / 0\n")
         made = prepare(parse([str(tmp_path / "s.py")]))
-        assert expectation(made, None, 0.0) == "wall time and memory of a script are not known before it runs"
+        assert expectation(made, 0.0) == "wall time and memory of a script are not known before it runs"
 
     @pytest.mark.parametrize("body", ["tl.load(t_ptr, 1).array[0]", "print('loud'); import os; os._exit(3)"])
     def test_kernels_that_cannot_be_counted(self, tmp_path: Path, body: str, capfd: Any) -> None:
@@ -160,7 +160,7 @@ class TestDryRun:
         (tmp_path / "ccl.yaml").write_text(f"algorithms: {{own: {{module: {tmp_path}/own.py, topology: none}}}}\n")
         words = [*self.SMALL, "--ccl", str(tmp_path / "ccl.yaml"), "--algorithm", "own"]
         made = prepare(parse([*words, "--set", "sip.cube_mesh.w=1", "--set", "sip.cube_mesh.h=1"]))
-        assert "cannot be counted" in expectation(made, None, 0.0)
+        assert "cannot be counted" in expectation(made, 0.0)
         assert capfd.readouterr() == ("", "")
 
     def test_mistakes_are_found_as_before(self) -> None:

@@ -9,9 +9,10 @@ from broker.ids import PROTOCOL
 from broker.membership import Membership
 from broker.wire import Join
 from launcher.isolation import isolated
-from launcher.options import Prepared
+from launcher.options import Options
 from launcher.processes.ticket import Ticket
 from launcher.run.folder import RunFolder, check_same, read
+from launcher.supervise.run import Run
 from sipsim.chips.ahbm.collectives.algorithm import source_hash
 from sipsim.chips.api.chip import plan_of
 from sipsim.chips.api.run_plan import RunPlan
@@ -145,9 +146,9 @@ def test_what_a_group_runs_with_is_refused_at_join_and_resume(key: str, value: o
     began, now = (planned(use) for use in ({}, {key: value}))
     digests = [run_digest(plan.digest, job) for plan, job in (began, now)]
     first, second = (Join(PROTOCOL, rank, 2, "1", each, 1, "host", "") for rank, each in enumerate(digests))
-    RunFolder.begin(tmp_path / "kept", [], Prepared(*began, "auto")).close("failed")
+    RunFolder.begin(tmp_path / "kept", [], Run(Options(), *began)).close("failed")
     with pytest.raises(ConfigError, match="has changed since"):
-        check_same(tmp_path / "kept", read(tmp_path / "kept"), Prepared(*now, "auto"))
+        check_same(tmp_path / "kept", read(tmp_path / "kept"), Run(Options(), *now))
     assert began[0].canonical_text() == now[0].canonical_text()
     members = Membership(2)
     assert members.join(first) is None

@@ -17,6 +17,7 @@ from launcher.run.prepare import (
     span_ps,
     unverified,
 )
+from launcher.supervise.run import Run
 from sipsim.core.errors import ConfigError
 from sipsim.node.faults import FaultPlan, parse_fault
 from sipsim.records.job import Job
@@ -31,6 +32,10 @@ def options(words: str, engine: str = "") -> Options:
 
 def plan(n_sips: int = 4) -> Any:
     return SimpleNamespace(system=SimpleNamespace(n_sips=n_sips), n_rows=16)
+
+
+def run(chosen: Options) -> Run:
+    return Run(chosen, plan(), JOB)
 
 
 def refused(action: Any, *args: Any) -> str:
@@ -135,7 +140,7 @@ class TestLimitOfSimulatedTime:
         check_flags(options(f"--max-sim-time 30us --fault {spec}"))
 
     def test_random_faults_come_before_it(self) -> None:
-        drawn = faults_of(options("--max-sim-time 1us --fault random:7:50"), plan(), JOB)
+        drawn = faults_of(run(options("--max-sim-time 1us --fault random:7:50")))
         times_ps = [parse_fault(text).at_ps for text in drawn]
         assert times_ps
         assert max(times_ps) < 1_000_000
@@ -159,16 +164,16 @@ class TestSystems:
 class TestFaults:
     def test_given_faults_are_kept(self) -> None:
         chosen = options("--fault slow:3@2us:x2 --fault kill:1@1us#1")
-        assert faults_of(chosen, plan(), JOB) == ("kill:1@1us#1", "slow:3@2us:x2")
+        assert faults_of(run(chosen)) == ("kill:1@1us#1", "slow:3@2us:x2")
 
     def test_a_host_that_does_not_exist(self) -> None:
-        line = refused(faults_of, options("--hosts a,b --fault cut:c@1s", "ssh"), plan(), JOB)
+        line = refused(faults_of, run(options("--hosts a,b --fault cut:c@1s", "ssh")))
         assert line == "--fault 'cut:c@1s': there is no host 'c'; allowed: a, b"
 
     def test_random_ones_are_drawn_over_the_run(self) -> None:
         chosen = options("--fault random:7:50 --max-restarts 9")
-        drawn = faults_of(chosen, plan(), JOB)
-        assert drawn == faults_of(chosen, plan(), JOB) != faults_of(options("--fault random:8:50"), plan(), JOB)
+        drawn = faults_of(run(chosen))
+        assert drawn == faults_of(run(chosen)) != faults_of(run(options("--fault random:8:50")))
         assert len(drawn) == 50
         FaultPlan.of(drawn).check(4)
 

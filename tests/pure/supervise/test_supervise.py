@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from broker import wire
 from broker.wire import Lost, PeerLost, RankResult, Restart, SipSync, Sync
+from launcher.options import Options
 from launcher.processes.fork_server import Ended, NotStarted, ProcessStarted
 from launcher.processes.this_host import ProcessState
 from launcher.report.outcome import RunError
@@ -34,7 +35,6 @@ from launcher.supervise.facts import (
 )
 from launcher.supervise.positions import NO_ANSWER
 from launcher.supervise.ranks import EXPLAIN_S, next_host, place_blockwise
-from launcher.supervise.request import RunSettings
 from launcher.supervise.supervisor import GRACE_S, Supervisor
 from sipsim.node.process import CUT_OFF
 from sipsim.records.dump import SipDump, TaskState
@@ -50,7 +50,7 @@ class Run:
 
     def __init__(self, n_sips: int = 4, hosts: list[HostSpec] = ONE_HOST, **settings: Any) -> None:
         self.now_s = 100.0
-        self.supervisor = Supervisor(n_sips, RunSettings(**settings), hosts, self.now_s)
+        self.supervisor = Supervisor(n_sips, Options(**settings), hosts, self.now_s)
         self.pids: dict[int, int] = {}
         self.hosts = hosts
 

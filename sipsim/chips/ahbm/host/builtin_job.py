@@ -151,7 +151,7 @@ class Iterations:
             times += [work.times] if iteration >= job.warmup else []
             wrong = _sum(wrong, _wrong(buffers))
         if buffers is not None:
-            dist.record(collective, buffers.call, work, times, wrong if job.verify else None)
+            dist.record(collective, buffers.call, work, times, wrong if job.verify_data else None)
 
 
 def _refresh(buffers: Buffers) -> None:
@@ -236,7 +236,7 @@ class GroupJob:
         result = source if job.in_place else self._zeros(of_result, layout)
         # As in torch.distributed a root is named by its rank in the run.
         call = Call(source, result, job.op, (self._sips[job.root],) if collective.has_root else ())
-        expected = data.result(self._rank, job.root) if job.verify else None
+        expected = data.result(self._rank, job.root) if job.verify_data else None
         return Buffers(call, HostTensor(data.source(self._rank)), expected)
 
     def _zeros(self, n_elem: int, layout: DPPolicy) -> Tensor:
@@ -346,7 +346,7 @@ def _check_group_flags(request: JobRequest, collective: GroupCollective, size: i
         raise ConfigError(f"--op {request.op}: {name} moves data and combines none; leave it out")
     if collective.ops and request.op == "avg" and not dtype.is_float:
         raise ConfigError(f"--op avg: needs a floating type, not {request.dtype}; use --op sum, or --dtype f32")
-    if request.verify and collective.ops and request.op in ("sum", "avg"):
+    if request.verify_data and collective.ops and request.op in ("sum", "avg"):
         check_contributions(dtype, size)
     if request.layout is None:
         return
@@ -431,7 +431,7 @@ def collective_job(request: JobRequest, plan: Plan) -> Job:
         plan.world.check_holders([dp], 0)
     except ValueError as error:
         raise ConfigError(str(error)) from None
-    if request.verify:
+    if request.verify_data:
         check_contributions(DTYPES[request.dtype], collective.contributions(system.n_sips, dp.parts(ROWS)))
     sizes = collective.elements(1, system.n_sips)
     n_elems = request.n_elems or tuple(_elements(size, max(sizes), request, plan) for size in request.sizes)
@@ -446,20 +446,8 @@ def collective_job(request: JobRequest, plan: Plan) -> Job:
 
 
 def _job(request: JobRequest, collective: Collective, n_elems: tuple[int, ...]) -> Job:
-    return Job(
-        collective=collective.name,
-        n_elems=n_elems,
-        dtype=request.dtype,
-        op=request.op if collective.ops else NO_OP,
-        iters=request.iters,
-        warmup=request.warmup,
-        seed=request.seed,
-        verify=request.verify,
-        check_invariants=request.check_invariants,
-        trace=request.trace,
-        oplog=request.oplog,
-        explain=request.explain,
-    )
+    op = request.op if collective.ops else NO_OP
+    return Job.of(request, collective=collective.name, n_elems=n_elems, op=op)
 
 
 def job_layout(plan: Plan) -> DPPolicy:
@@ -581,7 +569,7 @@ class CollectiveJob:
         source = self._zeros(source_elem)
         result = source if collective.in_place else self._zeros(result_elem)
         call = Call(source, result, job.op, collective.default_values)
-        expected = self._expected(seeded, call) if job.verify else None
+        expected = self._expected(seeded, call) if job.verify_data else None
         return Buffers(call, HostTensor(seeded.tensor(self._rank)), expected)
 
     def _expected(self, seeded: Seeded, call: Call) -> Array | None:
