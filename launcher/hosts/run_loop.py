@@ -115,9 +115,9 @@ class _Loop:
         self._poller = zmq.Poller()
         self._settings = settings = run.options
         self._watchdog = Watchdog(settings.explain_sync, min(settings.join_timeout_s, settings.progress_timeout_s))
-        self._fault_injector = FaultInjector(settings.faults, pool.inject_fault)
-        self._logs = Logs(run, [spec.name for spec in pool.specs])
         now_s = time.monotonic()
+        self._fault_injector = FaultInjector(settings.faults, pool.inject_fault, now_s)
+        self._logs = Logs(run, [spec.name for spec in pool.specs])
         self._supervisor = Supervisor(run.plan.system.n_sips, settings, pool.specs, now_s, self._folder)
         self._positions = PositionRequests()
         self._stop_reason: str | None = None
@@ -148,7 +148,7 @@ class _Loop:
             self.outcome.fail(RunError("internal", None, "the broker ended before the run did", facts=facts))
         if self.outcome.error is None:
             end_ps = max((rank.sim_end_ps for rank in self.outcome.ranks.values()), default=0)
-            self.outcome.notices += self._fault_injector.unfired(end_ps)
+            self.outcome.notices += self._fault_injector.unfired(time.monotonic(), end_ps)
         self.outcome.troubles += filter(None, [self._logs.trouble, self._pool.trouble])
         return self.outcome
 
@@ -189,7 +189,7 @@ class _Loop:
 
     def _turn(self) -> None:
         unsent = self._server.unsent or (self._mail is not None and self._mail.unsent)
-        sleep_s = self._fault_injector.seconds_left(RETRY_S if unsent else POLL_S)
+        sleep_s = self._fault_injector.seconds_left(time.monotonic(), RETRY_S if unsent else POLL_S)
         self._poller.poll(int(1000 * self._signals.seconds_left(sleep_s)) + 1)
         if self._mail is not None:
             for frame in self._mail.receive_waiting():
@@ -204,7 +204,7 @@ class _Loop:
         self._handle(Tick())
         self._check_signals()
         self._positions.turn(time.monotonic())
-        self._fault_injector.inject_due()
+        self._fault_injector.inject_due(time.monotonic())
         self._logs.forward()
         self._request_state()
 

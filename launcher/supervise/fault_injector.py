@@ -1,13 +1,12 @@
 """Injects the faults of the launcher, the broker, agents and hosts (see ``sipsim.node.faults``).
 
-``FaultSchedule`` is pure and decides what is due; ``FaultInjector`` carries it out, agents' faults by the host pool.
+What is due is known from the times that callers pass.
 """
 
 import contextlib
 import os
 import signal
 import subprocess
-import time
 from collections.abc import Callable
 
 from launcher.supervise.stall import log
@@ -20,13 +19,19 @@ END_S = 5.0
 """How long the program that cuts off a host may run after the end of the run."""
 
 
-class FaultSchedule:
-    """When faults are due: the broker's by simulated time, the others by wall time since the start of the run."""
+class FaultInjector:
+    """The faults of a run: the broker's by simulated time, the others by wall time since ``began_s``.
 
-    def __init__(self, plan: FaultPlan, began_s: float) -> None:
+    ``on_host(kind, host)`` cuts off or kills an agent; returns whether it could.
+    """
+
+    def __init__(self, faults: tuple[str, ...], on_host: Callable[[str, str], bool], began_s: float) -> None:
+        plan = FaultPlan.of(faults)
+        self._on_host = on_host
         self._began_s = began_s
         self._by_wall = list(plan.for_launcher())
         self._broker_ps = plan.for_broker()
+        self._cutting: list[subprocess.Popen[bytes]] = []
 
     @property
     def needs_status(self) -> bool:
@@ -40,11 +45,11 @@ class FaultSchedule:
         del self._by_wall[: len(found)]
         return found
 
-    def seconds_left(self, now_s: float) -> float | None:
-        """Time until the next fault by wall time; None if there is none."""
+    def seconds_left(self, now_s: float, at_most: float) -> float:
+        """How long the loop may sleep before :meth:`inject_due` must be called."""
         if not self._by_wall:
-            return None
-        return max(self._by_wall[0].at_ps / PS_PER_S - (now_s - self._began_s), 0.0)
+            return at_most
+        return min(at_most, max(self._by_wall[0].at_ps / PS_PER_S - (now_s - self._began_s), 0.0))
 
     def broker_dies(self, now_ps: int) -> bool:
         """Whether the broker's fault is due at ``now_ps``, which every SIP has reached; true once."""
@@ -63,41 +68,14 @@ class FaultSchedule:
         after = f"the run ended after {now_s - self._began_s:.1f} s"
         return lines + [f"fault {fault} was not injected: {after}" for fault in self._by_wall]
 
-
-class FaultInjector:
-    """Injects a run's faults. ``on_host(kind, host)`` cuts off or kills an agent; returns whether it could."""
-
-    def __init__(self, faults: tuple[str, ...], on_host: Callable[[str, str], bool]) -> None:
-        self._on_host = on_host
-        self._schedule = FaultSchedule(FaultPlan.of(faults), time.monotonic())
-        self._cutting: list[subprocess.Popen[bytes]] = []
-
-    @property
-    def needs_status(self) -> bool:
-        """As of ``FaultSchedule``."""
-        return self._schedule.needs_status
-
-    def seconds_left(self, at_most: float) -> float:
-        """How long the loop may sleep before :meth:`inject_due` must be called."""
-        left_s = self._schedule.seconds_left(time.monotonic())
-        return at_most if left_s is None else min(at_most, left_s)
-
-    def broker_dies(self, now_ps: int) -> bool:
-        """As of ``FaultSchedule``."""
-        return self._schedule.broker_dies(now_ps)
-
-    def inject_due(self) -> None:
+    def inject_due(self, now_s: float) -> None:
         """Inject what is due."""
-        for fault in self._schedule.due(time.monotonic()):
+        for fault in self.due(now_s):
             log(f"fault {fault} is injected")
             if fault.kind == "launcher":
                 os.kill(os.getpid(), signal.SIGKILL)
             elif not (fault.kind == "cut" and self._cut(fault.host)) and not self._on_host(fault.kind, fault.host):
                 log(f"fault {fault}: the agent of {fault.host} cannot be reached")
-
-    def unfired(self, end_ps: int) -> list[str]:
-        """As of ``FaultSchedule``."""
-        return self._schedule.unfired(time.monotonic(), end_ps)
 
     def close(self) -> None:
         """Wait for the programs that cut off hosts; kill those that take too long."""

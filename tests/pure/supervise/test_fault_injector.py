@@ -5,14 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from launcher.supervise.fault_injector import CUT_PROGRAM, FaultInjector, FaultSchedule
-from sipsim.node.faults import FaultPlan
+from launcher.supervise.fault_injector import CUT_PROGRAM, FaultInjector
 
 US = 10**6
 
 
-def timetable(*specs: str) -> FaultSchedule:
-    return FaultSchedule(FaultPlan.of(specs), 100.0)
+def timetable(*specs: str) -> FaultInjector:
+    return FaultInjector(specs, lambda _kind, _host: False, 100.0)
 
 
 class TestTimetable:
@@ -26,14 +25,15 @@ class TestTimetable:
 
     def test_until_when_nobody_need_look(self) -> None:
         seen = timetable("cut:b@2s")
-        assert seen.seconds_left(100.5) == pytest.approx(1.5)
-        assert seen.seconds_left(105.0) == 0.0
+        assert seen.seconds_left(100.5, 9.0) == pytest.approx(1.5)
+        assert seen.seconds_left(100.5, 0.2) == 0.2
+        assert seen.seconds_left(105.0, 9.0) == 0.0
         seen.due(105.0)
-        assert seen.seconds_left(105.0) is None
+        assert seen.seconds_left(105.0, 9.0) == 9.0
 
     def test_the_broker_by_simulated_time(self) -> None:
         seen = timetable("broker@30us")
-        assert (seen.needs_status, seen.due(200.0), seen.seconds_left(100.0)) == (True, [], None)
+        assert (seen.needs_status, seen.due(200.0), seen.seconds_left(100.0, 9.0)) == (True, [], 9.0)
         assert not seen.broker_dies(30 * US - 1)
         assert seen.broker_dies(30 * US)
         assert not seen.broker_dies(31 * US)
@@ -82,9 +82,9 @@ class TestHosts:
             asked.append((kind, host))
             return host != "gone"
 
-        made = FaultInjector(specs, on_host)
-        made.inject_due()
-        made.inject_due()
+        made = FaultInjector(specs, on_host, 100.0)
+        made.inject_due(100.0)
+        made.inject_due(100.1)
         made.close()
         return asked
 
