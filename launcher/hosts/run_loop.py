@@ -114,8 +114,9 @@ class _Loop:
         self._mail: LauncherMail | None = None
         self._poller = zmq.Poller()
         self._settings = settings = run.options
-        self._watchdog = Watchdog(settings.explain_sync, min(settings.join_timeout_s, settings.progress_timeout_s))
         now_s = time.monotonic()
+        deadline_s = min(settings.join_timeout_s, settings.progress_timeout_s)
+        self._watchdog = Watchdog(now_s, settings.explain_sync, deadline_s)
         self._fault_injector = FaultInjector(settings.faults, pool.inject_fault, now_s)
         self._logs = Logs(run, [spec.name for spec in pool.specs])
         self._supervisor = Supervisor(run.plan.system.n_sips, settings, pool.specs, now_s, self._folder)

@@ -1,8 +1,4 @@
-"""Detection of stalls: no progress, and no process that computes. Long computation, also of host code, is no stall.
-
-:class:`QuietTimer` and :class:`StallDetector` are pure: callers pass messages, samples of processes and times.
-:class:`Watchdog` is the shell: it reads the clock and process states, and prints to standard error.
-"""
+"""Detection of stalls: no progress, and no process that computes. Long computation, also of host code, is no stall."""
 
 import sys
 import time
@@ -58,111 +54,31 @@ def note_samples(timers: Mapping[str, QuietTimer], states: Mapping[str, ProcessS
 STALL_AFTER_S = 3.0
 BLIND_AFTER_S = 2.5
 """Checks are due each second; after a longer gap the launcher itself was suspended."""
-
-
-class StallDetector:
-    """Watches one run. Reports a stall once, and its end."""
-
-    def __init__(self, now_s: float) -> None:
-        self._moved_s = now_s
-        self._progress: object = None
-        self._reported = False
-        self._answered_s = now_s
-        self._checked_s = now_s
-        self._states: dict[str, ProcessState] = {}
-
-    def note_sync(self, sync: Sync, now_s: float) -> str | None:
-        """Take the broker's answer; a line when a stall is over."""
-        self._answered_s = now_s
-        progress = (sync.reports, sync.grants, tuple(sip.state for sip in sync.sips))
-        if progress == self._progress:
-            return None
-        self._progress = progress
-        return self._moves(now_s)
-
-    def check(
-        self,
-        sync: Sync | None,
-        pids: dict[str, int],
-        states: dict[str, ProcessState],
-        now_s: float,
-        silent_s: Mapping[str, float] = {},
-    ) -> str | None:
-        """A warning, if one is due. ``states``: those of the processes of ``pids``, on any host.
-
-        ``silent_s``: the hosts that are silent, and for how long; what their processes do is not known.
-        """
-        before, self._states = self._states, states
-        asleep, self._checked_s = now_s - self._checked_s > BLIND_AFTER_S, now_s
-        if asleep:
-            # The launcher was suspended, not the run.
-            self._answered_s = now_s
-            return self._moves(now_s)
-        # A broker that answers has used CPU time for its answers: only one that does not may be computing.
-        answers = sync is not None and now_s - self._answered_s < STALL_AFTER_S
-        computing = (name for name, state in states.items() if state.computes_since(before.get(name)))
-        if any(not (answers and name == BROKER_NAME) for name in computing):
-            return self._moves(now_s)
-        still_s = now_s - self._moved_s
-        # One that a person starts, on whatever host, may compute, or be typed: deadlines are for those.
-        is_hidden = answers and any(sip_name(sip.rank) not in pids for sip in _to_move(sync))
-        if self._reported or still_s < STALL_AFTER_S or is_hidden:
-            return None
-        self._reported = True
-        where = "on the hosts that answer" if silent_s else "of the run"
-        head = f"stalled: nothing has moved for {still_s:.1f} s, and no process {where} computes"
-        silent = [f"host {name}: its agent has been silent for {each:.1f} s" for name, each in silent_s.items()]
-        return "\n".join([head, *(f"  {line}" for line in [*silent, *self._suspects(sync, pids, states, now_s)])])
-
-    def _moves(self, now_s: float) -> str | None:
-        still_s, self._moved_s = now_s - self._moved_s, now_s
-        was_reported, self._reported = self._reported, False
-        return f"moves again after {still_s:.1f} s" if was_reported else None
-
-    def _suspects(
-        self, sync: Sync | None, pids: dict[str, int], states: dict[str, ProcessState], now_s: float
-    ) -> list[str]:
-        lines = [f"{name} (pid {pid}): its process is stopped" for name, pid in pids.items() if _stopped(states, name)]
-        if sync is None or now_s - self._answered_s >= STALL_AFTER_S:
-            return [*lines, f"the broker has not answered for {now_s - self._answered_s:.1f} s"]
-        for sip in _to_move(sync):
-            name = sip_name(sip.rank)
-            pid, state = pids.get(name), states.get(name)
-            how = f"its process (pid {pid}) {state.description}" if state else "its process is not known here"
-            since = f"SIP {sip.rank} has been {sip.state} for {sip.since_ns / 1e9:.1f} s"
-            lines.append(f"{since}: {reason(sip)}; {how}")
-        return [*lines, *explanation(sync).splitlines()]
-
-
-def _to_move(sync: Sync | None) -> list[SipSync]:
-    """The SIPs whose turn it is."""
-    return [sip for sip in sync.sips if sip.state in ("joining", "starting", "running")] if sync else []
-
-
-def _stopped(states: dict[str, ProcessState], name: str) -> bool:
-    return name in states and states[name].is_stopped
-
-
 EVERY_S = 1.0
 CHECKS = 4
 """At least so many within the shortest deadline, so that it is not exceeded by much."""
 
 
 class Watchdog:
-    """Watches one run, and prints the state of synchronisation on request, at the end, or when the run has stalled.
+    """Watches one run: reports a stall once, and its end; prints the state of synchronisation when asked to.
 
-    ``at_the_end``: print the last state too. ``deadline_s``: the shortest deadline.
+    :meth:`note_sync` and :meth:`warning` are pure: callers pass messages, samples of processes and times. The others
+    read the clock and process states, and print to standard error.
+
+    ``now_s``: when it begins. ``at_the_end``: print the last state too. ``deadline_s``: the shortest deadline.
     """
 
-    def __init__(self, at_the_end: bool, deadline_s: float = EVERY_S * CHECKS) -> None:
+    def __init__(self, now_s: float, at_the_end: bool = False, deadline_s: float = EVERY_S * CHECKS) -> None:
         self._every_s = min(EVERY_S, deadline_s / CHECKS)
         self._at_the_end = at_the_end
         self._pids: dict[str, int] = {}
         self._remote: set[str] = set()
-        self._states: dict[str, ProcessState] = {}
-        self._stall = StallDetector(time.monotonic())
+        self.states: Mapping[str, ProcessState] = {}
         self._sync: Sync | None = None
-        self._next_s = time.monotonic() + self._every_s
+        self._moved_s = self._answered_s = self._checked_s = now_s
+        self._progress: object = None
+        self._reported = False
+        self._next_s = now_s + self._every_s
         self._requested = False
         self._last = ""
 
@@ -176,14 +92,9 @@ class Watchdog:
         if self._pids.get(name) == pid:
             del self._pids[name]
 
-    @property
-    def states(self) -> Mapping[str, ProcessState]:
-        """The last known states of the processes, by name."""
-        return self._states
-
     def rank_states(self) -> dict[int, str]:
         """The last known states of the ranks' processes, as text."""
-        ranks = ((rank_of(name), state) for name, state in self._states.items())
+        ranks = ((rank_of(name), state) for name, state in self.states.items())
         return {rank: state.description for rank, state in ranks if rank is not None}
 
     def request(self) -> None:
@@ -194,7 +105,7 @@ class Watchdog:
     def check(self, remote: Mapping[str, ProcessState], silent_s: Mapping[str, float]) -> bool:
         """Check the processes if it is time; whether the broker is to be asked.
 
-        ``remote``: processes on other hosts. ``silent_s``: see ``launcher.hosts.pool.HostPool``.
+        ``remote``: processes on other hosts. ``silent_s``: see :meth:`warning`.
         """
         now_s = time.monotonic()
         if now_s < self._next_s:
@@ -202,14 +113,13 @@ class Watchdog:
         self._next_s = now_s + self._every_s
         found = {name: process_state(pid) for name, pid in self._pids.items() if name not in self._remote}
         found |= {name: remote.get(name) for name in self._remote if name in self._pids}
-        self._states = {name: state for name, state in found.items() if state is not None}
-        log_if(self._stall.check(self._sync, self._pids, self._states, now_s, silent_s))
+        known = {name: state for name, state in found.items() if state is not None}
+        log_if(self.warning(known, now_s, silent_s))
         return True
 
     def note(self, sync: Sync) -> None:
         """Take the broker's answer, or its last state of a run that ends."""
-        self._sync = sync
-        log_if(self._stall.note_sync(sync, time.monotonic()))
+        log_if(self.note_sync(sync, time.monotonic()))
         if sync.last:
             self._last = explanation(sync)
         elif self._requested:
@@ -221,6 +131,70 @@ class Watchdog:
         known = self._last or (f"last known state:\n{explanation(self._sync)}" if self._sync else "")
         if known and (self._at_the_end or self._requested):
             print(known, file=sys.stderr, flush=True)
+
+    def note_sync(self, sync: Sync, now_s: float) -> str | None:
+        """Take the broker's answer; a line when a stall is over."""
+        self._sync, self._answered_s = sync, now_s
+        progress = (sync.reports, sync.grants, tuple(sip.state for sip in sync.sips))
+        if progress == self._progress:
+            return None
+        self._progress = progress
+        return self._moves(now_s)
+
+    def warning(
+        self, states: Mapping[str, ProcessState], now_s: float, silent_s: Mapping[str, float] = {}
+    ) -> str | None:
+        """A warning, if one is due. ``states``: those of the processes, on any host.
+
+        ``silent_s``: the hosts that are silent, and for how long; what their processes do is not known.
+        """
+        before, self.states = self.states, states
+        asleep, self._checked_s = now_s - self._checked_s > BLIND_AFTER_S, now_s
+        if asleep:
+            # The launcher was suspended, not the run.
+            self._answered_s = now_s
+            return self._moves(now_s)
+        # A broker that answers has used CPU time for its answers: only one that does not may be computing.
+        sync = self._sync if now_s - self._answered_s < STALL_AFTER_S else None
+        computing = (name for name, state in states.items() if state.computes_since(before.get(name)))
+        if any(sync is None or name != BROKER_NAME for name in computing):
+            return self._moves(now_s)
+        still_s = now_s - self._moved_s
+        # One that a person starts, on whatever host, may compute, or be typed: deadlines are for those.
+        is_hidden = any(sip_name(sip.rank) not in self._pids for sip in _to_move(sync))
+        if self._reported or still_s < STALL_AFTER_S or is_hidden:
+            return None
+        self._reported = True
+        where = "on the hosts that answer" if silent_s else "of the run"
+        head = f"stalled: nothing has moved for {still_s:.1f} s, and no process {where} computes"
+        silent = [f"host {name}: its agent has been silent for {each:.1f} s" for name, each in silent_s.items()]
+        return "\n".join([head, *(f"  {line}" for line in [*silent, *self._suspects(sync, now_s)])])
+
+    def _moves(self, now_s: float) -> str | None:
+        still_s, self._moved_s = now_s - self._moved_s, now_s
+        was_reported, self._reported = self._reported, False
+        return f"moves again after {still_s:.1f} s" if was_reported else None
+
+    def _suspects(self, sync: Sync | None, now_s: float) -> list[str]:
+        """``sync``: the broker's answer; None if it does not answer."""
+        stopped = [
+            (name, pid) for name, pid in self._pids.items() if name in self.states and self.states[name].is_stopped
+        ]
+        lines = [f"{name} (pid {pid}): its process is stopped" for name, pid in stopped]
+        if sync is None:
+            return [*lines, f"the broker has not answered for {now_s - self._answered_s:.1f} s"]
+        for sip in _to_move(sync):
+            name = sip_name(sip.rank)
+            pid, state = self._pids.get(name), self.states.get(name)
+            how = f"its process (pid {pid}) {state.description}" if state else "its process is not known here"
+            since = f"SIP {sip.rank} has been {sip.state} for {sip.since_ns / 1e9:.1f} s"
+            lines.append(f"{since}: {reason(sip)}; {how}")
+        return [*lines, *explanation(sync).splitlines()]
+
+
+def _to_move(sync: Sync | None) -> list[SipSync]:
+    """The SIPs whose turn it is."""
+    return [sip for sip in sync.sips if sip.state in ("joining", "starting", "running")] if sync else []
 
 
 def log(what: str) -> None:

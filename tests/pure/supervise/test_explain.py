@@ -10,7 +10,7 @@ from broker.sync.timesync import TimeSync, WaitStats
 from broker.wire import Report, SipSync, Sync
 from launcher.processes.this_host import ProcessState
 from launcher.report.sync_state import explanation, reason
-from launcher.supervise.stall import STALL_AFTER_S, StallDetector
+from launcher.supervise.stall import STALL_AFTER_S, Watchdog
 
 LINE = [Channel(0, 1, 10, "a"), Channel(1, 2, 20, "b")]
 
@@ -129,13 +129,23 @@ PIDS = {"broker": 10, "sip-0": 20, "sip-1": 21}
 ASLEEP = {"broker": asleep(0.05), "sip-0": asleep(0.07), "sip-1": asleep(0.09)}
 
 
+def watchdog_of(standing: Sync | None, pids: dict[str, int] = PIDS) -> Watchdog:
+    """It begins at 0 s; the broker has answered once, unless ``standing`` is None."""
+    made = Watchdog(0.0)
+    for name, pid in pids.items():
+        made.started(name, pid, is_local=True)
+    if standing is not None:
+        made.note_sync(standing, 0.0)
+    return made
+
+
 def watched(until_s: float, states: dict[str, ProcessState] = ASLEEP, standing: Sync | None = None) -> list[str]:
     """All warnings when states and answers arrive once a second and never change."""
-    stall, warnings, now_s = StallDetector(0.0), [], 0.0
     standing = standing or sync(sip(0, "running"), sip(1, by=0))
+    stall, warnings, now_s = watchdog_of(None), [], 0.0
     while now_s < until_s:
         now_s += 1.0
-        warnings += [stall.note_sync(standing, now_s), stall.check(standing, PIDS, states, now_s)]
+        warnings += [stall.note_sync(standing, now_s), stall.warning(states, now_s)]
     return [warning for warning in warnings if warning is not None]
 
 
@@ -157,16 +167,16 @@ def test_a_process_that_runs_or_waits_for_a_disk_is_no_stall(name: str, status: 
 
 
 def test_cpu_time_between_two_samples_is_computing() -> None:
-    stall, standing = StallDetector(0.0), sync(sip(0, "running"))
+    stall = watchdog_of(sync(sip(0, "running")))
     for second in range(1, 30):
         states = {**ASLEEP, "sip-0": asleep(0.07 + 0.5 * second)}
-        assert stall.check(standing, PIDS, states, float(second)) is None
+        assert stall.warning(states, float(second)) is None
 
 
 def test_one_tick_is_no_computing() -> None:
-    stall, standing = StallDetector(0.0), sync(sip(0, "running"))
+    stall = watchdog_of(sync(sip(0, "running")))
     states = [{"sip-0": asleep(0.01 * second)} for second in range(1, 5)]
-    warnings = [stall.check(standing, PIDS, each, float(second)) for second, each in enumerate(states, 1)]
+    warnings = [stall.warning(each, float(second)) for second, each in enumerate(states, 1)]
     assert [warning is not None for warning in warnings] == [False, False, True, False]
 
 
@@ -176,9 +186,9 @@ def test_a_stopped_process_is_named() -> None:
 
 
 def test_a_broker_that_does_not_answer_is_named() -> None:
-    stall = StallDetector(0.0)
+    stall = watchdog_of(None)
     states = {**ASLEEP, "broker": ProcessState("stopped", 0.05)}
-    warnings = [stall.check(None, PIDS, states, second) for second in (1.0, 2.0, 3.0)]
+    warnings = [stall.warning(states, second) for second in (1.0, 2.0, 3.0)]
     assert warnings[:2] == [None, None]
     assert warnings[2] is not None
     assert "broker (pid 10): its process is stopped\n  the broker has not answered for 3.0 s" in warnings[2]
@@ -186,9 +196,8 @@ def test_a_broker_that_does_not_answer_is_named() -> None:
 
 def test_a_host_that_is_silent_is_named_first() -> None:
     """What its processes do is not known, so the warning does not say that none computes."""
-    stall, standing = StallDetector(0.0), sync(sip(0, "running"))
-    stall.note_sync(standing, 0.0)
-    warnings = [stall.check(standing, PIDS, ASLEEP, second, {"b": second - 1.0}) for second in (1.0, 2.0, 3.0)]
+    stall = watchdog_of(sync(sip(0, "running")))
+    warnings = [stall.warning(ASLEEP, second, {"b": second - 1.0}) for second in (1.0, 2.0, 3.0)]
     assert warnings[:2] == [None, None]
     first, second, *_ = (warnings[2] or "").splitlines()
     assert first == "stalled: nothing has moved for 3.0 s, and no process on the hosts that answer computes"
@@ -196,60 +205,61 @@ def test_a_host_that_is_silent_is_named_first() -> None:
 
 
 def test_the_end_of_a_stall_is_reported_and_so_is_the_next_one() -> None:
-    stall, standing = StallDetector(0.0), sync(sip(0, "running"))
-    stall.note_sync(standing, 0.0)
-    warnings = [stall.check(standing, PIDS, ASLEEP, float(second)) is not None for second in range(1, 5)]
+    stall = watchdog_of(sync(sip(0, "running")))
+    warnings = [stall.warning(ASLEEP, float(second)) is not None for second in range(1, 5)]
     assert warnings == [False, False, True, False]
     assert stall.note_sync(sync(sip(0, "running"), reports=6), 5.0) == "moves again after 5.0 s"
-    warnings = [stall.check(standing, PIDS, ASLEEP, float(second)) is not None for second in range(6, 10)]
+    warnings = [stall.warning(ASLEEP, float(second)) is not None for second in range(6, 10)]
     assert warnings == [False, False, True, False]
     states = {**ASLEEP, "sip-0": ProcessState("running", 0.07)}
-    assert stall.check(standing, PIDS, states, 10.0) == "moves again after 5.0 s"
+    assert stall.warning(states, 10.0) == "moves again after 5.0 s"
 
 
 def test_a_broker_that_computes_its_answers_is_no_progress() -> None:
     """All the others sleep, and the broker's state is the same each time."""
-    stall, standing = StallDetector(0.0), sync(sip(0, "joining"))
+    standing = sync(sip(0, "joining"))
+    stall = watchdog_of(standing)
     warnings = []
     for second in range(1, 30):
         assert stall.note_sync(standing, float(second)) is None
         states = {**ASLEEP, "broker": ProcessState("running", 0.05 * second)}
-        warnings.append(stall.check(standing, PIDS, states, second + 0.5))
+        warnings.append(stall.warning(states, second + 0.5))
     (warning,) = filter(None, warnings)
     assert warning.startswith("stalled: nothing has moved for ")
 
 
 def test_a_broker_that_computes_and_does_not_answer_is_no_stall() -> None:
-    stall, standing = StallDetector(0.0), sync(sip(0, "running"))
-    stall.note_sync(standing, 0.5)
+    stall = watchdog_of(None)
+    stall.note_sync(sync(sip(0, "running")), 0.5)
     for second in range(1, 30):
         states = {**ASLEEP, "broker": ProcessState("running", 0.05 * second)}
-        assert stall.check(standing, PIDS, states, float(second)) is None
+        assert stall.warning(states, float(second)) is None
 
 
 def test_after_a_suspension_of_the_launcher_there_is_no_stall() -> None:
     """Ctrl-Z and fg."""
-    stall, standing = StallDetector(0.0), sync(sip(0, "running"))
-    assert stall.check(standing, PIDS, ASLEEP, 40.0) is None
-    assert stall.check(None, {}, {}, 41.0) is None
+    stall = watchdog_of(sync(sip(0, "running")))
+    assert stall.warning(ASLEEP, 40.0) is None
+    assert stall.warning({}, 41.0) is None
 
 
 @pytest.mark.parametrize("state", ["joining", "starting", "running"])
 def test_one_that_a_person_starts_may_be_typed_or_compute(state: str) -> None:
     """No host tells anything of its process, so nobody can say that it does not move."""
     for known in ({}, {"sip-0": 20}):
-        stall, standing = StallDetector(0.0), sync(sip(0, state), sip(1, state))
+        standing = sync(sip(0, state), sip(1, state))
+        stall = watchdog_of(standing, {"broker": 10, **known})
         for second in range(1, 30):
             assert stall.note_sync(standing, float(second)) is None
-            assert stall.check(standing, {"broker": 10, **known}, ASLEEP, float(second)) is None
+            assert stall.warning(ASLEEP, float(second)) is None
 
 
 def test_a_join_is_progress() -> None:
-    stall = StallDetector(0.0)
+    stall = watchdog_of(None)
     for second in range(1, 10):
         states = sync(*(sip(rank, "joining" if rank >= second else "starting") for rank in range(12)))
         assert stall.note_sync(states, float(second)) is None
-        assert stall.check(states, PIDS, ASLEEP, float(second)) is None
+        assert stall.warning(ASLEEP, float(second)) is None
 
 
 def test_never_is_the_last_time() -> None:
