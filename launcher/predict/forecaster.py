@@ -11,7 +11,7 @@ import msgspec
 
 from launcher.predict.prediction import Host, measure, measure_beside, predict, read_costs
 from launcher.processes.fork_server import as_child, set_parent_death_signal, set_process_name
-from launcher.report.progress import Estimator, Prediction
+from launcher.report.progress import Prediction, estimate
 from launcher.supervise.run import Run
 from sipsim.chips.api.chip import kind_of
 from sipsim.core.forks import watched
@@ -153,7 +153,7 @@ def expectation(prepared: Run, started_s: float) -> str:
 
 def described(prediction: Prediction, limit_ps: int | None = None) -> str:
     """A prediction as text."""
-    found = Estimator(prediction, limit_ps).estimate(0.0, 0, 0)
+    found = estimate(prediction, 0.0, 0, 0, limit_ps)
     wall_s = prediction.startup_s + found.left_s + prediction.end_s
     processes = "1 process" if prediction.processes == 1 else f"{prediction.processes} processes"
     by_itself = ""

@@ -1,7 +1,7 @@
 """How far a run is: a line that is redrawn on a terminal, or with ``--progress`` lines one below the other.
 
 With a prediction the line says how much is done and when the run will end; without one, only how much simulated time
-has passed. :class:`Prediction` and :class:`Estimator` are pure.
+has passed. :class:`Prediction` and :func:`estimate` are pure.
 """
 
 import contextlib
@@ -71,36 +71,26 @@ class Estimate(NamedTuple):
     left_s: float
 
 
-class Estimator:
-    """Estimates one run by its prediction, corrected by what has been seen.
-
-    ``limit_ps``: where it stops (``--max-sim-time``), None for its end.
+def estimate(
+    prediction: Prediction, elapsed_s: float, now_ps: Ps, commands: int, limit_ps: Ps | None = None
+) -> Estimate:
+    """The prediction of a run, corrected by what has been seen ``elapsed_s`` after the start of simulation, when
+    ``commands`` have ended on all ranks. ``limit_ps``: where the run stops (``--max-sim-time``), None for its end.
     """
-
-    def __init__(self, prediction: Prediction, limit_ps: Ps | None = None) -> None:
-        self._prediction = prediction
-        self._limit_ps = limit_ps
-
-    def estimate(self, elapsed_s: float, now_ps: Ps, commands: int) -> Estimate:
-        """The estimate ``elapsed_s`` after the start of simulation, when ``commands`` have ended on all ranks."""
-        forecast, prediction = self._prediction.forecast, self._prediction
-        commands = min(commands, forecast.commands)
-        scale = _scale(now_ps, forecast.time_ps(commands), forecast.duration_ps)
-        total_ps = now_ps + round((forecast.duration_ps - forecast.time_ps(commands)) * scale)
-        last = forecast.commands
-        if self._limit_ps is not None and self._limit_ps < total_ps:
-            last = max(commands, self._commands_at(round(self._limit_ps / scale)))
-            total_ps = self._limit_ps
-        done_s, whole_s = prediction.work_s(commands), prediction.work_s(last)
-        if not commands:
-            # The data of the first size are being made.
-            done_s = min(elapsed_s, prediction.setup_s[0])
-        left_s = (whole_s - done_s) * _scale(elapsed_s, done_s, whole_s)
-        return Estimate(min(done_s / whole_s, 1.0), total_ps, left_s)
-
-    def _commands_at(self, time_ps: Ps) -> int:
-        forecast = self._prediction.forecast
-        return bisect_right(range(forecast.commands + 1), time_ps, key=forecast.time_ps) - 1
+    forecast = prediction.forecast
+    commands = min(commands, forecast.commands)
+    scale = _scale(now_ps, forecast.time_ps(commands), forecast.duration_ps)
+    total_ps = now_ps + round((forecast.duration_ps - forecast.time_ps(commands)) * scale)
+    last = forecast.commands
+    if limit_ps is not None and limit_ps < total_ps:
+        at_limit = bisect_right(range(forecast.commands + 1), round(limit_ps / scale), key=forecast.time_ps) - 1
+        last, total_ps = max(commands, at_limit), limit_ps
+    done_s, whole_s = prediction.work_s(commands), prediction.work_s(last)
+    if not commands:
+        # The data of the first size are being made.
+        done_s = min(elapsed_s, prediction.setup_s[0])
+    left_s = (whole_s - done_s) * _scale(elapsed_s, done_s, whole_s)
+    return Estimate(min(done_s / whole_s, 1.0), total_ps, left_s)
 
 
 def _scale(measured: float, predicted: float, whole: float) -> float:
@@ -134,10 +124,6 @@ class Predictor(Protocol):
         """It is needed no more."""
 
 
-def _no_rows(_outcome: Outcome) -> None:
-    pass
-
-
 class Progress:
     """Draws on standard error, which keeps tables clean. ``due``: when a ``Status`` is wanted.
 
@@ -150,7 +136,7 @@ class Progress:
         quiet: bool,
         lines: bool = False,
         limit_ps: int | None = None,
-        on_record: Callable[[Outcome], None] = _no_rows,
+        on_record: Callable[[Outcome], None] = lambda _outcome: None,
         predictor: Callable[[], Predictor] | None = None,
     ) -> None:
         self._is_terminal = sys.stderr.isatty()
@@ -163,7 +149,6 @@ class Progress:
         self._next_line_s = self._began_s
         self._furthest_ps = 0
         self._predictor = predictor() if self._enabled and predictor is not None else None
-        self._estimator: Estimator | None = None
         self._live: Any = None
 
     def due(self) -> bool:
@@ -211,22 +196,17 @@ class Progress:
 
     def _text(self, status: Status, now_s: float) -> str:
         took = f"in {now_s - self._began_s:.1f} s, {status.grants} grants"
-        estimator = self._with_prediction()
-        if estimator is None:
+        prediction = None if self._predictor is None else self._predictor.prediction()
+        if prediction is None:
             return f"simulated {format_time_ps(self._furthest_ps)} {took}"
         # As of when the commands were told: some take longer to be told than others.
         age_s = min(status.age_ns / 1e9, now_s - self._simulating_s)
-        found = estimator.estimate(now_s - self._simulating_s - age_s, status.told_ps, status.commands)
+        elapsed_s = now_s - self._simulating_s - age_s
+        found = estimate(prediction, elapsed_s, status.told_ps, status.commands, self._limit_ps)
         left_s = found.left_s - age_s
         of = f"of {'' if found.total_ps == self._limit_ps else 'about '}{format_time_ps(found.total_ps)}"
         simulated = f"simulated {format_time_ps(self._furthest_ps)} {of} {took}"
         return f"{found.share:.0%}, {simulated}, about {_duration(left_s)} left"
-
-    def _with_prediction(self) -> Estimator | None:
-        if self._estimator is None and self._predictor is not None:
-            prediction = self._predictor.prediction()
-            self._estimator = None if prediction is None else Estimator(prediction, self._limit_ps)
-        return self._estimator
 
     def _draw(self, text: str) -> None:
         if self._live is None:

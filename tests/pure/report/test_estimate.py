@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from launcher.report.progress import Estimator, Prediction
+from launcher.report.progress import Prediction, estimate
 from sipsim.chips.api.forecast import STEPS, JobForecast, SizeForecast
 
 US = 1_000_000
@@ -43,25 +43,25 @@ EVEN = prediction(size(1000, 100 * US))
 
 
 def test_what_goes_as_predicted() -> None:
-    found = Estimator(EVEN).estimate(2.0, 20 * US, 200)
+    found = estimate(EVEN, 2.0, 20 * US, 200)
     assert (found.share, found.total_ps, found.left_s) == (pytest.approx(0.2), 100 * US, pytest.approx(8.0))
 
 
 @pytest.mark.parametrize(("factor", "share"), [(0.5, 0.2), (3.0, 0.2), (3.0, 0.6)])
 def test_a_host_of_another_speed_and_a_system_with_contention(factor: float, share: float) -> None:
-    found = Estimator(EVEN).estimate(10 * share * factor, round(100 * US * share * factor), round(1000 * share))
+    found = estimate(EVEN, 10 * share * factor, round(100 * US * share * factor), round(1000 * share))
     assert found.left_s == pytest.approx(10 * (1 - share) * factor)
     assert found.total_ps == pytest.approx(100 * US * factor)
 
 
 def test_at_first_the_prediction_counts_and_not_what_has_hardly_been_measured() -> None:
-    found = Estimator(EVEN).estimate(5.0, 1 * US, 10)
+    found = estimate(EVEN, 5.0, 1 * US, 10)
     assert 9.9 < found.left_s < 9.9 * 50 / 8
-    assert Estimator(EVEN).estimate(0.0, 0, 0) == (0.0, 100 * US, pytest.approx(10.0))
+    assert estimate(EVEN, 0.0, 0, 0) == (0.0, 100 * US, pytest.approx(10.0))
 
 
 def test_simulated_time_does_not_follow_commands() -> None:
-    found = Estimator(prediction(size(1000, 100 * US, late=True))).estimate(4.0, 72 * US, 400)
+    found = estimate(prediction(size(1000, 100 * US, late=True)), 4.0, 72 * US, 400)
     assert found.share == pytest.approx(0.4)
     assert found.total_ps == pytest.approx(100 * US, rel=0.03)
 
@@ -69,8 +69,8 @@ def test_simulated_time_does_not_follow_commands() -> None:
 def test_data_are_made_before_commands_end() -> None:
     made = prediction(size(1000, 100 * US), setup_s=(10.0,))
     for elapsed_s, left_s in ((0.0, 20.0), (4.0, 16.0)):
-        assert Estimator(made).estimate(elapsed_s, 0, 0).left_s == pytest.approx(left_s)
-    assert Estimator(made).estimate(25.0, 0, 0).left_s >= 10.0
+        assert estimate(made, elapsed_s, 0, 0).left_s == pytest.approx(left_s)
+    assert estimate(made, 25.0, 0, 0).left_s >= 10.0
 
 
 def test_sizes_and_iterations_follow_each_other() -> None:
@@ -89,9 +89,9 @@ def test_sizes_and_iterations_follow_each_other() -> None:
 
 @pytest.mark.parametrize(("limit_ps", "left_s", "total_ps"), [(50 * US, 3.0, 50 * US), (200 * US, 8.0, 100 * US)])
 def test_a_run_that_stops_earlier(limit_ps: int, left_s: float, total_ps: int) -> None:
-    found = Estimator(EVEN, limit_ps).estimate(2.0, 20 * US, 200)
+    found = estimate(EVEN, 2.0, 20 * US, 200, limit_ps)
     assert (found.total_ps, found.left_s) == (total_ps, pytest.approx(left_s, rel=0.02))
 
 
 def test_more_commands_than_were_counted_are_the_end() -> None:
-    assert Estimator(EVEN).estimate(20.0, 100 * US, 2000) == (1.0, 100 * US, 0.0)
+    assert estimate(EVEN, 20.0, 100 * US, 2000) == (1.0, 100 * US, 0.0)
