@@ -135,12 +135,10 @@ class AgentHosts(HostPool):
         found = self._receive_all(now_s)
         notices = self._listening.look()
         self._warnings.write([*notices, *self._sockets.notices()])
-        if any(notice.kind == "lost" for notice in notices):
-            # The monitor does not report which connection it was.
-            found += self._probe(now_s)
-        if now_s >= self._next_beat_s:
+        # The monitor does not report which connection was lost.
+        if now_s >= self._next_beat_s or any(notice.kind == "lost" for notice in notices):
             self._next_beat_s = now_s + HEARTBEAT_S
-            found += self._probe(now_s)
+            self._probe(now_s)
         for ending in self._starter.ended():
             self._registry.starter_ended(ending.host, ending.why, now_s, ending.silent)
         return found + self._registry.overdue(now_s, self._starter.can_revive)
@@ -250,12 +248,11 @@ class AgentHosts(HostPool):
 
     # --- to agents ---
 
-    def _probe(self, now_s: float) -> list[Fact]:
+    def _probe(self, now_s: float) -> None:
         """Send a sign of life to each agent, which finds the ones that are disconnected."""
         for host, slot in enumerate(self._registry.slots):
             if slot.is_up and not self._send_to(host, Heartbeat()):
                 slot.cut_off(now_s)
-        return []
 
     def _send_to(self, host: int, message: ToAgent) -> bool:
         slot = self._registry.slots[host]

@@ -61,7 +61,6 @@ from launcher.supervise.facts import (
     ProcessNews,
     Revive,
     Sampled,
-    SendToBroker,
     ServerGone,
     Start,
     Tick,
@@ -280,8 +279,8 @@ class _Loop:
                     self._locate_hung(command.rank)
                 case Revive():
                     self._pool.revive(command.host)
-                case SendToBroker():
-                    self._send(command.message)
+                case Message():
+                    self._send(command)
                 case LogLine():
                     log(command.text)
                 case Fail():

@@ -105,12 +105,6 @@ class Revive(NamedTuple):
     host: int
 
 
-class SendToBroker(NamedTuple):
-    """Send a message to the broker."""
-
-    message: Message
-
-
 class Fail(NamedTuple):
     """The run has failed. ``log``: the process whose last log lines belong to the failure; empty for none."""
 
@@ -125,7 +119,8 @@ class LogLine(NamedTuple):
 
 
 Fact = HostJoined | HostGone | ProcessNews | ServerGone | BrokerListens | Sampled | Located | Tick
-Command = Start | Kill | Locate | Revive | SendToBroker | Fail | LogLine
+Command = Start | Kill | Locate | Revive | Message | Fail | LogLine
+"""A message is for the broker."""
 
 
 def describe_exit(status: int) -> str:

@@ -33,7 +33,6 @@ from launcher.supervise.facts import (
     ProcessNews,
     Revive,
     Sampled,
-    SendToBroker,
     ServerGone,
     Start,
     Tick,
@@ -84,12 +83,11 @@ class Supervisor:
         """Whether the broker has finished, or the time for its last messages has passed."""
         return self.finished or (self._give_up_s is not None and self._clock_s >= self._give_up_s)
 
-    def failed(self) -> list[Command]:
+    def failed(self) -> None:
         """The run has failed: nothing is restarted, and messages in flight get ``GRACE_S``."""
         self._failing = True
         if self._give_up_s is None:
             self._give_up_s = self._clock_s + GRACE_S
-        return []
 
     # --- facts ---
 
@@ -201,14 +199,14 @@ class Supervisor:
         is_known = news.status == CUT_OFF or self._may_have_told(number, news.status)
         rank.is_dead, rank.pid = True, None
         if self._failing and is_known:
-            return [SendToBroker(Lost(number, why))]
+            return [Lost(number, why)]
         facts |= {"host": rank.host.name, "incarnation": rank.incarnation}
         kind, message = rank.kill_reason or ("process_died", f"rank {number} (pid {news.pid}{rank.host.on}) {why}")
         if self._may_restart():
             self.restarts += 1
             return [self._restart_notice(message), *self._restart([rank])]
         failed = self._fail(kind, number, message + self._budget_note(), facts, news.name)
-        return [*failed, SendToBroker(Lost(number, why))]
+        return [*failed, Lost(number, why)]
 
     def _restart_notice(self, why: str) -> Command:
         return LogLine(f"{why}; started again ({self.restarts} of --max-restarts {self._settings.max_restarts})")
@@ -226,7 +224,7 @@ class Supervisor:
         for rank in ranks:
             rank.next_incarnation(self._clock_s)
             self._unconfirmed.pop(sip_name(rank.number), None)
-        notices: list[Command] = [SendToBroker(Restart(rank.number, rank.incarnation)) for rank in ranks]
+        notices: list[Command] = [Restart(rank.number, rank.incarnation) for rank in ranks]
         return notices + [command for rank in ranks for command in self._start(rank)]
 
     def _start_all(self) -> list[Command]:
@@ -259,7 +257,7 @@ class Supervisor:
                 return [self._restart_notice(fact.why), Revive(host.index)]
             host.gone = True
             return self._fail(fact.kind, None, fact.why, {"host": host.name})
-        lost: list[Command] = [SendToBroker(Lost(rank.number, fact.why)) for rank in affected]
+        lost: list[Command] = [Lost(rank.number, fact.why) for rank in affected]
         others = [other.index for other in self.hosts if other.joined]
         can = was_awaited or self._may_restart()
         if not (can and (fact.can_return or others)) or self._failing:
@@ -364,7 +362,7 @@ class Supervisor:
         if self._may_restart():
             return [Kill(rank.host.index, rank.number)]
         failed = self._fail("hung", rank.number, message + self._budget_note(), facts, sip_name(rank.number))
-        return [*failed, SendToBroker(Lost(rank.number, "hung"))]
+        return [*failed, Lost(rank.number, "hung")]
 
     def _stuck(self) -> list[Command]:
         """A broker that answers no ``SyncRequest``, or a SIP that sends no result at the end."""

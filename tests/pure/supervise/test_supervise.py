@@ -28,7 +28,6 @@ from launcher.supervise.facts import (
     ProcessNews,
     Revive,
     Sampled,
-    SendToBroker,
     ServerGone,
     Start,
     Tick,
@@ -142,7 +141,7 @@ def test_without_a_budget_the_first_death_is_the_cause_and_the_broker_is_told():
     error = the_failure(commands)
     assert (error.kind, error.rank, error.message) == ("process_died", 1, "rank 1 (pid 1001) was killed by SIGKILL")
     assert error.facts == {"pid": 1001, "signal": "SIGKILL", "host": "", "incarnation": 0}
-    assert [c for c in commands if isinstance(c, SendToBroker)] == [SendToBroker(Lost(1, "was killed by SIGKILL"))]
+    assert [c for c in commands if isinstance(c, wire.Message)] == [Lost(1, "was killed by SIGKILL")]
     assert not run.supervisor.over
     run.after(GRACE_S)
     assert run.supervisor.over
@@ -151,7 +150,7 @@ def test_without_a_budget_the_first_death_is_the_cause_and_the_broker_is_told():
 def test_with_a_budget_the_broker_is_told_before_the_next_incarnation_is_started():
     run = Run(max_restarts=2).begin()
     notice, *rest = run.ends(1, -9)
-    assert rest == [SendToBroker(Restart(1, 1)), Start(0, 1, 1)]
+    assert rest == [Restart(1, 1), Start(0, 1, 1)]
     assert notice == LogLine("rank 1 (pid 1001) was killed by SIGKILL; started again (1 of --max-restarts 2)")
 
 
@@ -227,7 +226,7 @@ def test_what_a_process_that_has_not_joined_has_told_comes_before_its_exit(again
         run.started(start)
     assert run.ends(1, 2, incarnation=int(again)) == []
     run.supervisor.failed()
-    assert run.after(GRACE_S + 0.2) == [SendToBroker(Lost(1, "ended with exit code 2"))]
+    assert run.after(GRACE_S + 0.2) == [Lost(1, "ended with exit code 2")]
 
 
 @pytest.mark.parametrize(("status", "is_shown"), [(CUT_OFF, False), (3, True), (-9, True)])
@@ -236,7 +235,7 @@ def test_after_a_failure_a_rank_that_has_lost_the_broker_is_no_other_death(statu
     run.supervisor.failed()
     found = run.ends(1, status)
     assert [error.rank for error in failures(found)] == [1] * is_shown
-    assert any(isinstance(each, SendToBroker) for each in found)
+    assert any(isinstance(each, wire.Message) for each in found)
 
 
 def test_the_death_of_the_broker_is_the_cause_also_where_a_rank_that_has_lost_it_ends_first():
@@ -270,7 +269,7 @@ def test_a_lost_host_fails_a_run_without_a_budget_and_names_its_ranks():
     error = the_failure(commands)
     assert (error.kind, error.message) == ("host_lost", "host b is lost: silent; ranks that ran there: 2, 3")
     assert error.facts["host"] == "b"
-    assert [c.message.rank for c in commands if isinstance(c, SendToBroker)] == [2, 3]
+    assert [c.rank for c in commands if isinstance(c, Lost)] == [2, 3]
 
 
 def test_a_lost_host_costs_one_restart_and_its_ranks_go_to_the_emptiest():
@@ -278,7 +277,7 @@ def test_a_lost_host_costs_one_restart_and_its_ranks_go_to_the_emptiest():
     assert [rank.host.name for rank in run.supervisor.ranks] == list("aaaabb")
     notice, *rest = run.take(LOST)
     assert isinstance(notice, LogLine)
-    assert rest == [SendToBroker(Restart(4, 1)), SendToBroker(Restart(5, 1)), Start(2, 4, 1), Start(2, 5, 1)]
+    assert rest == [Restart(4, 1), Restart(5, 1), Start(2, 4, 1), Start(2, 5, 1)]
     assert run.supervisor.restarts == 1
 
 
@@ -301,7 +300,7 @@ def test_an_agent_that_dies_is_started_again_and_then_its_ranks():
     run = Run(hosts=TWO, max_restarts=1).begin()
     notice, *rest = run.take(AGENT)
     assert isinstance(notice, LogLine)
-    assert rest == [Revive(1), SendToBroker(Restart(2, 1)), SendToBroker(Restart(3, 1))]
+    assert rest == [Revive(1), Restart(2, 1), Restart(3, 1)]
     assert run.take(HostJoined(1)) == [Start(1, 2, 1), Start(1, 3, 1)]
     assert run.supervisor.restarts == 1
 
@@ -377,7 +376,7 @@ def test_with_a_budget_a_rank_that_does_not_join_is_killed_and_restarted():
     notice, *rest = run.ends(2, -9)
     text = "rank 2 (pid 1002 on b) has not joined within 5 s, --join-timeout; started again (1 of --max-restarts 1)"
     assert notice == LogLine(text)
-    assert rest == [SendToBroker(Restart(2, 1)), Start(1, 2, 1)]
+    assert rest == [Restart(2, 1), Start(1, 2, 1)]
     run.started(rest[-1])
     assert run.after(4.8) == []
     error = the_failure(run.after(0.4))
@@ -427,7 +426,7 @@ def test_a_rank_without_progress_is_hung_by_the_second_message():
         "pe": 3,
         "time_ps": 5000,
     }
-    assert SendToBroker(Lost(1, "hung")) in commands
+    assert Lost(1, "hung") in commands
 
 
 @pytest.mark.parametrize(
@@ -480,7 +479,7 @@ def test_with_a_budget_a_hung_rank_is_killed_and_started_again():
     notice, *rest = run.ends(1, -9)
     assert isinstance(notice, LogLine)
     assert "has made no progress" in notice.text
-    assert rest == [SendToBroker(Restart(1, 1)), Start(0, 1, 1)]
+    assert rest == [Restart(1, 1), Start(0, 1, 1)]
 
 
 class Process:
@@ -606,7 +605,7 @@ def test_a_process_that_has_lost_the_broker_is_started_again():
     assert run.after(EXPLAIN_S + 0.2) == [Kill(1, 3)]
     notice, *rest = run.ends(3, -9)
     assert isinstance(notice, LogLine)
-    assert rest == [SendToBroker(Restart(3, 1)), Start(1, 3, 1)]
+    assert rest == [Restart(3, 1), Start(1, 3, 1)]
     run.started(Start(1, 3, 1))
     run.sync(sip_state(3, "running", incarnation=1))
     assert run.after(2 * EXPLAIN_S) == [], "what its peers have lost is explained"
