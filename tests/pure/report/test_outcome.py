@@ -21,7 +21,7 @@ from broker.wire import (
 )
 from launcher.hosts.run_loop import _Loop
 from launcher.report.outcome import Outcome, RunError
-from sipsim.core.errors import ERROR_KINDS, AhbmError
+from sipsim.core.errors import ERROR_KINDS, AhbmError, KernelError
 from sipsim.records.dump import SipDump, TaskState, Unread
 from sipsim.records.job import RankOutcome, RunRecord, to_bytes
 
@@ -202,6 +202,11 @@ class TestKinds:
         assert len(raised) >= 8
         for cls in raised:
             assert ERROR_KINDS[cls.kind] == cls.exit_code
+
+    def test_a_users_class_is_of_its_bases_kind(self) -> None:
+        """Other processes of the run do not know its name."""
+        own = type("Own", (KernelError,), {})
+        assert (own.kind, "Own" in ERROR_KINDS) == ("KernelError", False)  # type: ignore[attr-defined]
 
 
 class TestInvalidMessages:
