@@ -270,8 +270,12 @@ def io_cpu(resolved: Resolved, _params: NoParams) -> Part:
 
     It sits on the first router of its cube, and as far from it as an IO port.
     """
-    cpu, sip = resolved.components.io_cpu, resolved.topology.sip
-    return Part(lambda: cpu or NO_CPU, lambda _to: sip.port_distance_mm, lambda _node: Site(cpu.cube if cpu else 0, 0))
+    components, sip = resolved.components, resolved.topology.sip
+
+    def site(_node: Node) -> Site:
+        return Site(components.io_cpu.cube if components.io_cpu else 0, 0)
+
+    return Part(lambda: components.io_cpu or NO_CPU, lambda _to: sip.port_distance_mm, site)
 
 
 @part("m_cpu")
