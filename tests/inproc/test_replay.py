@@ -18,7 +18,7 @@ from sipsim.chips.ahbm.ipcq.messages import Message
 from sipsim.chips.ahbm.ipcq.pe_ipcq import PeIpcq
 from sipsim.chips.ahbm.memory.store import MemoryStore
 from sipsim.chips.ahbm.pe.engine import CommandEngine
-from sipsim.chips.ahbm.pe.math import MathEngine
+from sipsim.chips.ahbm.pe.math import PeMath
 from sipsim.chips.ahbm.plan import Plan
 from sipsim.chips.ahbm.tl.language import TL
 from sipsim.chips.ahbm.tl.values import Pointer, TensorHandle
@@ -226,14 +226,14 @@ def test_a_message_that_is_changed_between_sips(number: int, monkeypatch: pytest
 
 def test_an_error_on_two_ranks_is_told_of_both(monkeypatch: pytest.MonkeyPatch) -> None:
     """A line each, and the facts of the first."""
-    end = MathEngine._end
+    end = PeMath._end
 
     def wrong_end(self: CommandEngine, completion: Any, kind: str, *fields: object) -> None:
         if self._sip.sip < 2:
             completion.command.result.array = completion.command.result.array * 2
         end(self, completion, kind, *fields)
 
-    monkeypatch.setattr(MathEngine, "_end", wrong_end)
+    monkeypatch.setattr(PeMath, "_end", wrong_end)
     engine = ring_exchange("tcm")
     outcome = engine.outcome
     note_verdicts(outcome)

@@ -43,7 +43,7 @@ def with_error(folder: Path, engine: str, module: str, name: str) -> Done:
     return launched(*SMALL[:6], "--engine", engine, "--json", file, script)
 
 
-@pytest.mark.parametrize(("module", "name", "kind"), [("math", "MathEngine", "math"), ("dma", "PeDma", "dma_read")])
+@pytest.mark.parametrize(("module", "name", "kind"), [("math", "PeMath", "math"), ("dma", "PeDma", "dma_read")])
 def test_a_wrong_result_of_an_engine_is_named(module: str, name: str, kind: str, tmp_path: Path) -> None:
     told = []
     for engine in ENGINES:

@@ -16,7 +16,7 @@ from sipsim.chips.ahbm.ipcq.transport import MessageSender
 from sipsim.chips.ahbm.pe.commands import Completion
 from sipsim.chips.ahbm.pe.dma import PeDma
 from sipsim.chips.ahbm.pe.engine import CommandEngine, engine_for
-from sipsim.chips.ahbm.pe.math import ConstEngine, MathEngine
+from sipsim.chips.ahbm.pe.math import ConstEngine, PeMath
 from sipsim.chips.ahbm.tl.language import TL
 from sipsim.chips.ahbm.tl.values import TensorHandle
 from sipsim.core.dtypes import DTYPES
@@ -152,7 +152,7 @@ ERRORS: dict[str, tuple[Callable[[pytest.MonkeyPatch, Bench], None], str, str]] 
         "dma_read",
         r"1 of 40 wrong, the first at \[3\]: expected -4.0, got -4.0039",
     ),
-    "math": (wrong_result(MathEngine), "math", r"1 of 40 wrong, the first at \[3\]: expected 0.0, got 5.96\d+e-08"),
+    "math": (wrong_result(PeMath), "math", r"1 of 40 wrong, the first at \[3\]: expected 0.0, got 5.96\d+e-08"),
     "DMA write": (
         wrong_argument(PeDma, "_write", lambda *args: (*args[:3], changed(args[3]), *args[4:])),
         "dma_write",
@@ -219,7 +219,7 @@ def test_a_planted_error_is_found_and_its_record_named(error: str, monkeypatch: 
 
 
 def test_nans_are_equal(monkeypatch: pytest.MonkeyPatch) -> None:
-    end = MathEngine._end
+    end = PeMath._end
 
     def other_nan(self: CommandEngine, completion: Completion, kind: str, *fields: object) -> None:
         array = completion.command.result.array.copy()
@@ -229,7 +229,7 @@ def test_nans_are_equal(monkeypatch: pytest.MonkeyPatch) -> None:
 
     bench = pair()
     bench.sip.memory.write_from_host(hbm(0, 0), np.full(N, np.nan, "<f2").tobytes())
-    monkeypatch.setattr(MathEngine, "_end", other_nan)
+    monkeypatch.setattr(PeMath, "_end", other_nan)
     assert after(bench).difference is None
 
 

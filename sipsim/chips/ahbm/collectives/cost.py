@@ -31,7 +31,7 @@ from sipsim.chips.ahbm.ipcq.backpressure import backpressure_of
 from sipsim.chips.ahbm.ipcq.credits import FABRIC, FAST_PATH, credit_mode_of
 from sipsim.chips.ahbm.ipcq.messages import COPY, IN_PLACE, WireFormat
 from sipsim.chips.ahbm.memory.ports import MemoryPorts
-from sipsim.chips.ahbm.pe.math import PeMath
+from sipsim.chips.ahbm.pe.math import MathTimes
 from sipsim.chips.ahbm.system import AhbmSystem
 from sipsim.collectives.group import Port, route
 from sipsim.collectives.schedule import VECTOR, End, Flow, Schedule, Wiring
@@ -58,7 +58,7 @@ class Times:
         parts = system.resolved.components
         self._memories = MemoryPorts(system.graph.memories, Engine())
         self._wire_format = WireFormat(knobs.hw_strict)
-        self.math = PeMath(parts.pe_math)
+        self.math = MathTimes(parts.pe_math)
         self._wakes = backpressure_of(knobs, parts.pe_cpu)
         self._ack_bytes, self._command_bytes = parts.pe_dma.ack_bytes, parts.pe_dma.command_bytes
         self._ipcq_ps = ns_to_ps(parts.pe_ipcq.overhead_ns)

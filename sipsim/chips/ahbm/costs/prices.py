@@ -17,7 +17,7 @@ from sipsim.chips.ahbm.ipcq.messages import IpcqEndpoint, WireFormat
 from sipsim.chips.ahbm.memory.ports import MemoryPort, MemoryPorts
 from sipsim.chips.ahbm.pe.commands import MathWork
 from sipsim.chips.ahbm.pe.dma import PeTcm
-from sipsim.chips.ahbm.pe.math import PeMath
+from sipsim.chips.ahbm.pe.math import MathTimes
 from sipsim.chips.ahbm.system import AhbmSystem
 from sipsim.config.schema import ComponentsFile, IpcqKnobs, Resolved
 from sipsim.core.engine import Engine
@@ -99,7 +99,7 @@ class Price(NamedTuple):
 def prices(components: ComponentsFile, tcm: MemoryPort, coming: Term, leaving: Term) -> tuple[Price, ...]:
     """Of all parts. ``tcm``: the ports of the PE. ``coming`` and ``leaving``: what bounds the rate of PE_DMA between
     the memories of operands and outputs and the PE."""
-    cost, math = components.pe_gemm, PeMath(components.pe_math)
+    cost, math = components.pe_gemm, MathTimes(components.pe_math)
     cycle_ps, move_ps = ns_to_ps(1 / cost.clock_GHz), ns_to_ps(components.pe_fetch_store.overhead_ns)
     start_ps, cells_bytes = ns_to_ps(components.pe_math.overhead_ns), cost.rows * cost.columns * _CELL_BYTES
     move_key, start_key = ("pe_fetch_store.overhead_ns",), ("pe_math.overhead_ns",)
@@ -196,7 +196,7 @@ class Machine:
         components = resolved.components
         self._wire_format = WireFormat(knobs.hw_strict)
         self._ipcq_ps = ns_to_ps(components.pe_ipcq.overhead_ns)
-        self._math = PeMath(components.pe_math)
+        self._math = MathTimes(components.pe_math)
         self._walk_ps = 0 if components.pe_mmu is None else ns_to_ps(components.pe_mmu.walk_ns)
         system = self.system
         self._memories = MemoryPorts(system.graph.memories, Engine())

@@ -25,7 +25,7 @@ from sipsim.chips.ahbm.gemm.tiling import (
 from sipsim.chips.ahbm.parts import PeParts, SipParts
 from sipsim.chips.ahbm.pe.commands import Completion
 from sipsim.chips.ahbm.pe.engine import CommandEngine, engine_for
-from sipsim.chips.ahbm.pe.math import PeMath
+from sipsim.chips.ahbm.pe.math import MathTimes
 from sipsim.chips.ahbm.pe.tcm import Array, Handle, Holding
 from sipsim.config.schema import ComponentsFile
 from sipsim.core.arithmetic.matmul import integer_bound, matmul, matmul_widened, widened
@@ -85,7 +85,7 @@ class GemmTimes:
         self.move_ps = ns_to_ps(components.pe_fetch_store.overhead_ns)
         self._dma_bps = gbytes_per_s_to_bps(components.pe_dma.bandwidth_GBps)
         self._cost = cost
-        self._math = PeMath(components.pe_math)
+        self._math = MathTimes(components.pe_math)
 
     def limits(self, dtype: DType, out: DType) -> Limits:
         """Of the tiling of a composite command."""

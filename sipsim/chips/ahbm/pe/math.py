@@ -57,7 +57,7 @@ REARRANGEMENTS: dict[str, Callable[[Array, tuple[int, ...]], Array]] = {
 }
 
 
-class PeMath:
+class MathTimes:
     """The times of operations by the config.
 
     An operation takes a fixed start-up, and goes over its bytes at a bandwidth: elements of its result (a reduction: of
@@ -88,15 +88,15 @@ class PeMath:
 
 
 @engine_for(MathOp, Reduce, Cast, Rearrange, Make)
-class MathEngine(CommandEngine):
-    """Operands that are still in a slot are fetched first."""
+class PeMath(CommandEngine):
+    """PE_MATH of one PE. Operands that are still in a slot are fetched first."""
 
     starts_later = True
     queue_name = "PE_MATH"
 
     def __init__(self, sip: SipParts, pe: PeParts) -> None:
         super().__init__(sip, pe)
-        self._math = PeMath(sip.plan.resolved.components.pe_math)
+        self._math = MathTimes(sip.plan.resolved.components.pe_math)
         self._tcm = pe.dma.tcm
 
     def take(self, command: Any) -> Completion:
