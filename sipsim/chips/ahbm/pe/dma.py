@@ -32,7 +32,6 @@ from sipsim.records.replay import WRITTEN, Feed, ReplayPe, read_rows, replays, w
 Ps = int
 TcmAddress = int | None
 """An address in the TCM; None: the start of the kernel's region, for data that have no address of their own."""
-_OPERATIONS_KEPT = 256
 READ = record_kind("dma_read", "addr", "nbytes", "dtype", "shape", "result")
 LOADS_AND_STORES = "PE_DMA"
 """The queue of loads and stores."""
@@ -51,7 +50,6 @@ class PeTcm:
     def __init__(self, sip: int, ports: MemoryPorts, node: Node) -> None:
         self.port = ports.at("tcm", node)
         self.address = PhysAddr(sip, node.cube, int(node.place), "tcm", 0).encode()
-        self._operations: dict[MathWork, Route] = {}
 
     def leaving(self, nbytes: int, route: Route | None = None, address: TcmAddress = None) -> Reading:
         """Begin to read data at ``address`` that leave the PE over ``route``; without one, to its engines."""
@@ -67,14 +65,8 @@ class PeTcm:
         """The route of an operation of PE_MATH, which reads and writes as it goes."""
         if not self.port.bandwidths:
             return self.port.here
-        found = self._operations.get(work)
-        if found is None:
-            if len(self._operations) >= _OPERATIONS_KEPT:
-                self._operations.clear()
-            read = [Block.piece(self._at(address), nbytes) for address, nbytes in work.operands]
-            written = Block.piece(self._at(work.result.address), work.result.nbytes)
-            found = self._operations[work] = self.port.through(work.nbytes, read, written)
-        return found
+        read = [Block.piece(self._at(address), nbytes) for address, nbytes in work.operands]
+        return self.port.through(work.nbytes, read, Block.piece(self._at(work.result.address), work.result.nbytes))
 
     def landed_ps(self, nbytes: int) -> Ps:
         """The time until data have landed whose last byte is here now."""
