@@ -232,7 +232,7 @@ def _by_space(parts: dict[str, Part]) -> dict[str, tuple[str, Memory]]:
 
 
 NO_CPU = NodeCost(overhead_ns=0, bandwidth_GBps=1)
-"""Of a CPU that the config does not have, and no message passes."""
+"""The cost of a CPU that the config lacks: no message passes it."""
 
 
 def _on_first_router(node: Node) -> Site:

@@ -1,4 +1,4 @@
-"""What the parts of a SIP have of each other: one record a SIP, and one a PE.
+"""The records that the parts of a SIP share: one a SIP, and one a PE.
 
 A part is made with the record that it belongs to, and takes from it the parts that it uses.
 :mod:`sipsim.chips.ahbm.sip` has the classes that fill both.

@@ -99,7 +99,7 @@ class StackBound(NamedTuple):
 class Chip(ABC):
     """One simulated SIP behind its ``session``. ``api``: what a host script gets as its third argument.
 
-    ``host``: its host program. ``on_record``: told of each collective that has ended here, in order, as it is in the
+    ``host``: its host program. ``on_record``: called with each collective that ends here, in order, as it is in the
     results' ``runs``.
     """
 

@@ -13,8 +13,8 @@ Ps = int
 
 
 class HostProgram:
-    """Made in the loop in which the tasks of the SIP are resumed. ``bridge``: the way of host code, None for the usual
-    one. ``start_ps``: when the program starts. ``on_start``: told of its task, which has not run then.
+    """A SIP's host program, made in the loop of the SIP's tasks. ``bridge``: runs host code; None: the usual one.
+    ``start_ps``: when the program starts. ``on_start``: called with its task, before that runs.
     """
 
     def __init__(self, bridge: Bridge | None, make_task: MakeTask, engine: Engine, start_ps: Ps = 0) -> None:

@@ -50,9 +50,10 @@ def link_params_fit_kind(resolved: Resolved) -> None:
     for name, preset in resolved.links.links.items():
         try:
             convert_part(preset.params, LINK_KINDS.get(preset.kind), ("links", name, "params"))
-            _ = {link_of_preset(resolved, name)}
         except Problem as problem:
             raise problem.caused_by(("links", name, "kind")) from None
+        try:
+            _ = {link_of_preset(resolved, name)}
         except TypeError as error:
             what = f"{error}; must be a frozen class with parameters that are, such as a tuple in place of a list"
             raise refused(("links", name, "kind"), preset.kind, what) from None

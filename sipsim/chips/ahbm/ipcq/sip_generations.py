@@ -31,7 +31,7 @@ class RingRange(NamedTuple):
 
 
 class SipGenerations:
-    """Those of one SIP. ``pe``: a PE by cube and number, made at its first use.
+    """One SIP's generations. ``pe``: a PE by cube and number, made at its first use.
 
     ``live``: by number, its PEs with their queue pairs; ``closed``: the numbers of the closed.
 

@@ -115,7 +115,7 @@ class TransferOrder:
 
 
 def _operand(completion: Completion) -> Handle | None:
-    """What a store writes; None of a load."""
+    """A store's operand; None for a load."""
     operand: Handle | None = getattr(completion.command, "operand", None)
     return operand
 
@@ -230,7 +230,7 @@ class PeDma(CommandEngine):
         return (command.operand,)
 
     def tell(self, feed: Feed, command: DmaRead | DmaWrite) -> None:
-        """Of a store what is in the memory now."""
+        """Feed what a store left in the memory."""
         if isinstance(command, DmaWrite):
             feed.values(self._sip.memory.read_block(command.block))
         else:

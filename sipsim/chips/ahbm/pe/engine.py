@@ -260,7 +260,7 @@ class CommandEngine:
 
     def take(self, command: Any) -> Completion:
         """Start a command; its completion ends when it has been performed, which may be at once."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} has no take, which starts a {type(command).__name__}")
 
     def accepts(self, _command: type) -> tuple[Issue, Take]:
         """The steps of commands of a type: :meth:`issue` and :meth:`take`, unless each type has its own."""
