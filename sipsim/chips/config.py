@@ -5,7 +5,7 @@ from pathlib import Path as File
 
 from sipsim.chips.api.chip import CHIPS, kind_of
 from sipsim.config import load as files
-from sipsim.config.check import Path, Problem, Rule, check_registered, convert_part, refused, shown
+from sipsim.config.check import Path, Problem, Rule, apply_rules, check_registered, convert_part, refused, shown
 from sipsim.config.load import Override
 from sipsim.config.schema import Resolved
 from sipsim.core.registry import UnknownName
@@ -74,8 +74,7 @@ def _listed(ports: Collection[str]) -> str:
 
 def chip_rules_hold(resolved: Resolved) -> None:
     """The chosen kind's own rules hold."""
-    for rule in kind_of(resolved).rules:
-        rule(resolved)
+    apply_rules(kind_of(resolved).rules, resolved)
 
 
 RULES: tuple[Rule, ...] = (

@@ -44,6 +44,18 @@ Rule = Callable[[Resolved], object]
 ``rules.py``."""
 
 
+def apply_rules(rules: Iterable[Rule], resolved: Resolved) -> None:
+    """Apply rules in order.
+
+    Raises:
+        Problem: the first that a rule raises; or returns, as rules of earlier versions do.
+    """
+    for rule in rules:
+        problem = rule(resolved)
+        if isinstance(problem, Problem):
+            raise problem
+
+
 def refused(path: Path, value: object, what: str, *others: Path) -> Problem:
     """The value at ``path`` is refused; those at ``others`` may have caused it."""
     return Problem((path, *others), f"{dotted(path)} = {value}: {what}")
@@ -284,7 +296,7 @@ def _example(key: str, kind: inspect.Type, known: dict[str, list[Any]]) -> Any:
 
 
 def _least(kind: inspect.Type, known: dict[str, list[Any]]) -> Sequence[Any]:
-    """The least values of a type."""
+    """Example values of a type."""
     match kind:
         case inspect.StructType(fields=fields):
             required = [(field.encode_name, field.type) for field in fields if field.required]

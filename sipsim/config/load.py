@@ -21,6 +21,7 @@ from sipsim.config.check import (
     Path,
     Problem,
     Rule,
+    apply_rules,
     check,
     dotted,
     shown,
@@ -320,8 +321,7 @@ def load(
         for each in implied:
             if document.imply(each(resolved)):
                 resolved = convert(document)
-        for rule in rules:
-            rule(resolved)
+        apply_rules(rules, resolved)
         for problem in unused(resolved):
             if not document.is_default(problem.paths[0]):
                 raise problem

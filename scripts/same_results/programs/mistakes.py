@@ -54,4 +54,9 @@ def worker(rank, world_size, torch):
     tensor = torch.zeros(2, 4096, dtype="f16")
     if sys.argv[1] == "generator":
         torch.launch(generator, tensor)
-    torch.launch(chosen, tensor, sys.argv[1] if rank == 1 or sys.argv[1] in ("size", "dtype") else "quiet")
+    torch.launch(chosen, tensor, sys.argv[1] if rank == 1 or sys.argv[1] in ("size", "dtype", "nowhere") else "quiet")
+
+
+def nowhere(t_ptr, tl):
+    tl.send("E", tl.load(t_ptr, 4))
+    tl.recv("W", 4, "f16", dst_addr=tl.program_id(2) << 52 | 1 << 45)

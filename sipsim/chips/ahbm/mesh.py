@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 
 from sipsim.chips.ahbm.address import MIB, PhysAddr, TcmMap, add_space, tcm_map
+from sipsim.config.check import Problem
 from sipsim.config.schema import IoCpu, MemoryCost, NoParams, Resolved, Section, TcmCost
 from sipsim.config.schema import Node as NodeCost
 from sipsim.core.errors import ConfigError
@@ -83,6 +84,7 @@ class MakePart(Protocol):
     """A function that makes the part of a node kind. ``Params``: what ``parts.<kind>`` of the components holds."""
 
     Params: type[Section]
+    __module__: str
 
     def __call__(self, resolved: Resolved, params: Any) -> Part: ...
 
@@ -115,13 +117,20 @@ def part_kinds(resolved: Resolved) -> list[str]:
 
 
 def parts_of(resolved: Resolved) -> dict[str, Part]:
-    """The part of each node kind."""
+    """The part of each node kind.
+
+    Raises:
+        Problem: for one memory space more than addresses have codes for.
+    """
     parts = {}
     for kind in part_kinds(resolved):
         make = PARTS.get(kind)
         parts[kind] = made = make(resolved, msgspec.convert(resolved.components.parts.get(kind, {}), make.Params))
         if made.memory is not None:
-            add_space(made.memory.space, kind)
+            try:
+                add_space(made.memory.space, make.__module__)
+            except ValueError as error:
+                raise Problem((("parts", kind),), f"parts.{kind}: {error}; leave a part with a memory out") from None
     return parts
 
 

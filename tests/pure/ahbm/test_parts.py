@@ -1,7 +1,10 @@
 """A part of the cube mesh is one definition: a memory of a user's module, ``lab.scratch``, with sums by hand."""
 
+import importlib
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -37,7 +40,8 @@ WITH_SCRATCH = {**COSTS, "parts": {"lab.scratch": {"KiB": 64, "access_ns": 40}}}
 def _forgotten() -> Iterator[None]:
     """Other tests have the spaces of this project alone."""
     yield
-    sys.modules.pop("lab.scratch", None)
+    for name in [each for each in sys.modules if each == "lab.scratch" or each.startswith("own_parts")]:
+        del sys.modules[name]
     forget_modules()
     assert SPACES == ["tcm", "hbm", "sram"]
 
@@ -144,3 +148,49 @@ def test_a_part_at_a_router_that_does_not_exist_is_refused(site: Site, monkeypat
     where = rf"^cube0\.lab\.scratch0 is at router {site.router} of cube {site.cube}, which does not exist; a SIP has "
     with pytest.raises(ConfigError, match=where):
         graph.route(Node("pe", 0, 0), graph.memory_node(0, 0, "scratch"))
+
+
+OWN = """
+from sipsim.chips.ahbm.mesh import Memory, Part, part
+from sipsim.config.schema import MemoryCost
+
+
+@part({kind!r})
+def made(_resolved, _params):
+    cost = MemoryCost(overhead_ns=1, bandwidth_GBps=8, read_latency_ns=1, write_latency_ns=1)
+    return Part(lambda: cost, lambda _to: 1, memory=Memory({space!r}, ("parts", {kind!r}), cost, lambda: 1024))
+"""
+
+
+@pytest.fixture
+def own_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str, str], None]:
+    """Writes a module of a user, ``own_parts.NAME``, with a part of a kind and the memory space that it serves."""
+    folder = tmp_path / "own_parts"
+    folder.mkdir()
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def write(name: str, kind: str, space: str) -> None:
+        monkeypatch.setitem(sys.modules, f"own_parts.{name}", ModuleType(""))
+        monkeypatch.delitem(sys.modules, f"own_parts.{name}")
+        (folder / f"{name}.py").write_text(OWN.format(kind=kind, space=space))
+
+    monkeypatch.setitem(sys.modules, "own_parts", ModuleType(""))
+    monkeypatch.delitem(sys.modules, "own_parts")
+    return write
+
+
+def test_more_spaces_than_codes_are_refused_by_key(own_part: Callable[[str, str, str], None]) -> None:
+    """Addresses have one code besides those of the project."""
+    own_part("first", "own_parts.first", "first")
+    own_part("second", "own_parts.second", "second")
+    with pytest.raises(ConfigError, match=r"^--set parts: parts\.own_parts\.second: memory space 'second': "):
+        config({"parts": {"own_parts.first": {}, "own_parts.second": {}}})
+
+
+def test_a_space_stays_as_long_as_the_module_that_defines_it(own_part: Callable[[str, str, str], None]) -> None:
+    """The module's name need not be the node kind's."""
+    own_part("first", "another_kind", "first")
+    importlib.import_module("own_parts.first")
+    CubeMeshGraph(config({"parts": {"another_kind": {}}}))
+    forget_modules()
+    assert SPACES == ["tcm", "hbm", "sram", "first"]

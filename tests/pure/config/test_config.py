@@ -10,8 +10,10 @@ import pytest
 import yaml
 
 from sipsim.chips.ahbm.collectives.settings import effective_ipcq, effective_world_size
+from sipsim.chips.api.chip import CHIPS
 from sipsim.chips.config import load
 from sipsim.config import yaml as strict_yaml
+from sipsim.config.check import refused
 from sipsim.config.load import SECTION_FILES, Override, default_dir, parse_set
 from sipsim.config.schema import IpcqKnobs, Resolved
 from sipsim.core.errors import ConfigError
@@ -358,3 +360,15 @@ def test_a_header_that_no_chunk_can_have_is_named(line_of: LineOf, key: str, val
 def test_a_header_needs_a_chunk(line_of: LineOf) -> None:
     chunk = "defaults.vc_chunk_size"
     assert f": {chunk} = null: " in line_of(overrides=sets("defaults.vc_chunk_header_bytes=16", f"{chunk}=null"))
+
+
+def test_a_rule_that_returns_its_problem_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As rules of earlier versions did: also one of a chip kind."""
+
+    def odd(resolved: Resolved) -> object:
+        return refused(("cube", "pes"), resolved.topology.cube.pes, "must be odd")
+
+    monkeypatch.setattr(type(CHIPS.get("ahbm")), "rules", (odd,))
+    with pytest.raises(ConfigError) as refusal:
+        load(overrides=sets("cube.pes=4"))
+    assert str(refusal.value) == "--set cube.pes=4: cube.pes = 4: must be odd"

@@ -76,7 +76,6 @@ class PeIpcq(CommandEngine):
         self._span = sip.recorder.span
         self._mmu = pe.mmu
         self._latch = plan.ipcq.latch
-        self._is_strict = plan.ipcq.strict_validation
         parts = plan.resolved.components
         self._dma_bps = gbytes_per_s_to_bps(parts.pe_dma.bandwidth_GBps)
         depth = parts.pe_scheduler.queue_depth
@@ -554,7 +553,7 @@ class PeIpcq(CommandEngine):
         kind, dims = receiving.command.dtype, receiving.command.dims
         if received.call != receiving.call and received.call and receiving.call:
             return _other_call(self.place[0], receiving.call, received)
-        is_equal = not self._is_strict or (received.dtype, received.shape) == (kind.name, dims)
+        is_equal = not self._sip.plan.ipcq.strict_validation or (received.dtype, received.shape) == (kind.name, dims)
         if is_equal and len(received.data) == math.prod(dims) * kind.itemsize:
             return None
         return _mismatch(receiving.command, received)

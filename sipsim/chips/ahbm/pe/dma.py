@@ -263,8 +263,11 @@ class PeDma(CommandEngine):
     def copy(self, src: int, dst: int, data: bytes, done: Callable[[], None]) -> None:
         """Move ``data``, the present content of ``src``, to ``dst`` over ``vc_comm``: a read and then a write."""
         nbytes = len(data)
-        passed = partial(self._write, self._memory_at(dst), Block.piece(dst, nbytes), data, done, COMM, leaves=False)
-        self._read(self._memory_at(src), Block.piece(src, nbytes), lambda _data: passed(), COMM, lands=False)
+
+        def passed(_data: bytes) -> None:
+            self._write(self._memory_at(dst), Block.piece(dst, nbytes), data, done, COMM, leaves=False)
+
+        self._read(self._memory_at(src), Block.piece(src, nbytes), passed, COMM, lands=False)
 
     def _replies(self, memory: Memory, vc: int) -> Any:
         """What a memory sends back to this engine."""
