@@ -67,13 +67,13 @@ def no_backpressure(patch: pytest.MonkeyPatch) -> None:
 
 def taken_twice(patch: pytest.MonkeyPatch) -> None:
     """A tail that does not move on."""
-    real = PeIpcq._was_read
+    real = PeIpcq._free_read_slots
 
     def was_read(ipcq: PeIpcq, taken: TakenSlot, *more: Any, **named: Any) -> None:
         ipcq.every[taken.direction].my_tail -= 1
         real(ipcq, taken, *more, **named)
 
-    patch.setattr(PeIpcq, "_was_read", was_read)
+    patch.setattr(PeIpcq, "_free_read_slots", was_read)
 
 
 def credit_too_many(patch: pytest.MonkeyPatch) -> None:

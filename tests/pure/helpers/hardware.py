@@ -150,7 +150,7 @@ def tcm(cube: int, offset: int, pe: int = 0, sip: int = 0) -> int:
 
 def refuse_late(patch: pytest.MonkeyPatch) -> None:
     """An address on another SIP is refused when its transfer starts, not when its command is given."""
-    memory_at = PeDma._memory_at
+    memory_at = PeDma.memory_at
 
     def late(transfer: Callable[..., None]) -> Callable[..., None]:
         def start(dma: PeDma, *arguments: Any) -> None:
@@ -161,7 +161,7 @@ def refuse_late(patch: pytest.MonkeyPatch) -> None:
 
     for name in ("_load", "_store"):
         patch.setattr(PeDma, name, late(getattr(PeDma, name)))
-    patch.setattr(PeDma, "_memory_at", lambda dma, at: memory_at(dma, hbm(0, 0) if PhysAddr.decode(at).sip else at))
+    patch.setattr(PeDma, "memory_at", lambda dma, at: memory_at(dma, hbm(0, 0) if PhysAddr.decode(at).sip else at))
 
 
 def _no_peer(dst: int, packet: object) -> None:

@@ -192,7 +192,7 @@ def test_an_early_credit_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
         real(ipcq, queue, receiving, cause)
         with monkeypatch.context() as patch:
             patch.setattr(InvariantChecker, "read", nothing_read)
-            ipcq._was_read(queue.in_use[-1], cause, ipcq._engine.now_ps, nothing)
+            ipcq._free_read_slots(queue.in_use[-1], cause, ipcq._engine.now_ps, nothing)
 
     def nothing_read(*_arguments: object) -> None:
         """Nothing was read."""

@@ -195,7 +195,7 @@ class GemmEngine(CommandEngine):
     def take(self, command: Gemm | Dot) -> Completion:
         if isinstance(command, Gemm):
             for matrix in (command.a, command.b, command.c):
-                self._pe.dma.check(matrix.address)
+                self._pe.dma.memory_at(matrix.address)
             completion = self._begin(command)
             self._enter(completion, partial(self._start_gemm, self._line()))
         else:

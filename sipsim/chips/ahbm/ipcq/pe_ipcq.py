@@ -167,7 +167,7 @@ class PeIpcq(CommandEngine):
         cpu.issue(task)
         if places is None:
             return
-        now_ps = self.now_on_cpu_ps()
+        now_ps = cpu.issued_ps()
         while (free_ps := places.free_ps(now_ps)) is None:
             places.wait(task, self._engine, ROOM)
         if free_ps > now_ps:
@@ -184,7 +184,7 @@ class PeIpcq(CommandEngine):
         """
         direction, source, nbytes = command.direction, command.source, command.nbytes
         read_pa, tcm_pa = (source, None) if isinstance(source, int) else (source.slot_pa, source.tcm_pa)
-        start_ps, cause, phase = self.now_on_cpu_ps(), self._cause(), self._pe.phase
+        start_ps, cause, phase = self._pe.cpu.issued_ps(), self._cause(), self._pe.phase
         sending = Sending(command, start_ps, cause, read_pa=read_pa, tcm_pa=tcm_pa, phase=phase)
         if not isinstance(source, int):
             self._claim(sending, source)
@@ -213,8 +213,8 @@ class PeIpcq(CommandEngine):
         Raises:
             IpcqInvalidDirection: F1; of any direction, when this PE has no queue pairs.
         """
-        start_ps, cause, phase = self.now_on_cpu_ps(), self._cause(), self._pe.phase
-        receiving = Receiving(command, start_ps, cause, now_on_cpu_ps=self.now_on_cpu_ps, phase=phase, call=self.call)
+        start_ps, cause, phase = self._pe.cpu.issued_ps(), self._cause(), self._pe.phase
+        receiving = Receiving(command, start_ps, cause, issued_ps=self._pe.cpu.issued_ps, phase=phase, call=self.call)
         if command.direction is Direction.ANY:
             self._post_any(receiving)
         else:
@@ -414,9 +414,7 @@ class PeIpcq(CommandEngine):
         if not sending.reads:
             return
         read = self._span(self.name, PASS, message.sent_ps, passed_ps, message.span)
-        reads, sending.reads = sending.reads, ()
-        for slot in reads:
-            self.release_slot(slot, read, read_ps=passed_ps)
+        self._free_slots(sending, read, passed_ps)
 
     def _trace(self, what: str, now_ps: Ps, queue: QueuePair, nbytes: int, command: Sending | Receiving) -> None:
         done = *self.place, now_ps, what, queue.direction, nbytes
@@ -546,7 +544,7 @@ class PeIpcq(CommandEngine):
         elif self._latch == COPY:
             self._copy(taken, receiving, cause)
         else:
-            self._free(taken, receiving, cause)
+            self._end_reading(taken, receiving, cause)
 
     def _mistake(self, receiving: Receiving, received: Received) -> AhbmError | None:
         """The error of a message that is not what its receive expects; None if it is."""
@@ -572,7 +570,7 @@ class PeIpcq(CommandEngine):
         def copied() -> None:
             queue.blocked = False
             copy = self._span(self.name, name, taken_ps, self._engine.now_ps, cause, slot_pa, address, nbytes)
-            self._free(taken, receiving, copy)
+            self._end_reading(taken, receiving, copy)
             self._deliver(queue, copy)
 
         if copy_to is None:
@@ -580,14 +578,14 @@ class PeIpcq(CommandEngine):
         else:
             dma.copy(slot_pa, address, self._memory.read(slot_pa, nbytes), copied)
 
-    def _free(self, taken: TakenSlot, receiving: Receiving, cause: int) -> None:
-        """The bytes of a message were read for its receive."""
+    def _end_reading(self, taken: TakenSlot, receiving: Receiving, cause: int) -> None:
+        """The bytes of a message were read for its receive: its slot may be freed."""
         now_ps = self._engine.now_ps
         if receiving.start_ps > now_ps:
             receiving.freed_by, receiving.freed_ps = receiving.cause, receiving.start_ps
         else:
             receiving.freed_by, receiving.freed_ps = cause, now_ps
-        self._was_read(taken, receiving.freed_by, receiving.freed_ps, partial(self._received, receiving))
+        self._free_read_slots(taken, receiving.freed_by, receiving.freed_ps, partial(self._received, receiving))
 
     def _received(self, receiving: Receiving) -> None:
         """A receive ends: its handle stands for the slot, or the slot was freed and its credit has been emitted since.
@@ -647,7 +645,7 @@ class PeIpcq(CommandEngine):
         if taken.read_ps is not None:
             emitted()
             return
-        self._was_read(taken, cause, self._engine.now_ps if read_ps is None else read_ps, emitted, unread=unread)
+        self._free_read_slots(taken, cause, self._engine.now_ps if read_ps is None else read_ps, emitted, unread=unread)
 
     def release_all(self, cause: int) -> None:
         """The kernel has ended: what it still uses in place is released."""
@@ -655,7 +653,7 @@ class PeIpcq(CommandEngine):
             for taken in [each for each in queue.in_use if each.handle]:
                 self.release_slot(taken, cause, unread=True)
 
-    def _was_read(
+    def _free_read_slots(
         self, taken: TakenSlot, cause: int, read_ps: Ps, emitted: Callable[[], None], unread: bool = False
     ) -> None:
         """A slot is read at ``read_ps``, now or later. Those up to the first whose reading is not known are freed when

@@ -33,7 +33,7 @@ class Receiving(Completion, kw_only=True):
     ``freed_by``.
     """
 
-    now_on_cpu_ps: Callable[[], Ps]
+    issued_ps: Callable[[], Ps]
     phase: str
     call: str
     waits_since_ps: Ps | None = None
@@ -44,7 +44,7 @@ class Receiving(Completion, kw_only=True):
     def wait(self, task: Task) -> None:
         """Its kernel waits from now on."""
         if not self.ended:
-            self.waits_since_ps = self.now_on_cpu_ps()
+            self.waits_since_ps = self.issued_ps()
         super().wait(task)
 
 

@@ -39,7 +39,7 @@ class PeCpu:
     def issue(self, task: Task) -> None:
         """Issue a command of the kernel that runs; it reaches its engine at ``free_ps``."""
         if self._issue_ps:
-            start_ps = self._next_ps()
+            start_ps = self.issued_ps()
             self._spend(task, start_ps, start_ps + self._issue_ps, ISSUE)
 
     def catch_up(self, task: Task, what: str = ISSUE) -> None:
@@ -50,15 +50,15 @@ class PeCpu:
 
     def pause_until(self, task: Task, time_ps: Ps, what: str, *facts: object, since_ps: Ps | None = None) -> None:
         """Block the kernel until a time, for a reason that is the name of a span, and has blocked it ``since_ps``."""
-        self._spend(task, self._next_ps() if since_ps is None else since_ps, time_ps, what, *facts)
+        self._spend(task, self.issued_ps() if since_ps is None else since_ps, time_ps, what, *facts)
         self.catch_up(task, what)
 
     def pause_for(self, task: Task, stall_ps: Ps, what: str, *facts: object) -> None:
         """Block the kernel for a time, once it has issued what it gave before."""
-        self.pause_until(task, self._next_ps() + stall_ps, what, *facts)
+        self.pause_until(task, self.issued_ps() + stall_ps, what, *facts)
 
-    def _next_ps(self) -> Ps:
-        """When it can begin with something, at the earliest."""
+    def issued_ps(self) -> Ps:
+        """When it has issued what its kernel gave it, now at the soonest: the kernel's own time."""
         now_ps = self._engine.now_ps
         return self.free_ps if self.free_ps > now_ps else now_ps
 

@@ -124,7 +124,7 @@ def _is_fetching(store: Completion, operand: Handle) -> bool:
     return _operand(store) is operand and (operand.slot_pa is not None or store.value is not None)
 
 
-class Memory(NamedTuple):
+class MemoryAccess(NamedTuple):
     """A memory as a PE reaches it: its node and port, and the routes there and back; None for the PE's own TCM."""
 
     node: Node
@@ -154,7 +154,7 @@ class PeDma(CommandEngine):
         self._command_bytes = cost.command_bytes
         self._ack_bytes = cost.ack_bytes
         self._of_kernel: deque[Completion] = deque()
-        self._memories: dict[int, Memory] = {}
+        self._memories: dict[int, MemoryAccess] = {}
         self.tcm = PeTcm(sip.sip, sip.memory_ports, self._node)
 
     @classmethod
@@ -171,7 +171,7 @@ class PeDma(CommandEngine):
         Raises:
             MemoryAccessError: for an address that is not in a memory of this SIP.
         """
-        memory, completion = self._memory_at(command.block.address), self._given(command)
+        memory, completion = self.memory_at(command.block.address), self._given(command)
         self._enter(completion, partial(self._load, memory))
         return completion
 
@@ -181,7 +181,7 @@ class PeDma(CommandEngine):
         Raises:
             MemoryAccessError: for an address that is not in a memory of this SIP.
         """
-        memory, completion = self._memory_at(command.block.address), self._given(command)
+        memory, completion = self.memory_at(command.block.address), self._given(command)
         # Before the claim, which takes the operand out of its slot.
         source = command.operand.tcm_pa
         self._claim(completion, command.operand)
@@ -204,7 +204,7 @@ class PeDma(CommandEngine):
         while self._of_kernel and self._of_kernel[0].ended:
             self._of_kernel.popleft()
 
-    def _load(self, memory: Memory, completion: Completion) -> None:
+    def _load(self, memory: MemoryAccess, completion: Completion) -> None:
         command, loaded, delay_ps = completion.command, partial(self._loaded, completion), self._delay_ps(completion)
         self._read(memory, command.block, loaded, COMPUTE, delay_ps, command.result.tcm_pa)
 
@@ -215,7 +215,7 @@ class PeDma(CommandEngine):
         del result
         self._end(completion, READ if block.is_contiguous else READ_BLOCK, *fields)
 
-    def _store(self, memory: Memory, source: TcmAddress, completion: Completion) -> None:
+    def _store(self, memory: MemoryAccess, source: TcmAddress, completion: Completion) -> None:
         block, data = completion.command.block, completion.command.operand.array.tobytes()
         stored = partial(self._stored, completion)
         self._after(self._delay_ps(completion), partial(self._write, memory, block, data, stored, COMPUTE, source))
@@ -238,19 +238,11 @@ class PeDma(CommandEngine):
 
     # --- transfers of the PE's engines
 
-    def check(self, address: int) -> None:
-        """Check that a transfer can start.
-
-        Raises:
-            MemoryAccessError: for an address that is not in a memory of this SIP.
-        """
-        self._memory_at(address)
-
     def read(self, block: Block, done: Callable[[bytes], None], delay_ps: Ps = 0, tcm_pa: TcmAddress = None) -> None:
         """Fetch a block to ``tcm_pa`` in the TCM, by one command and one transfer; ``done(data)`` when all is here. The
         memory is read when the first byte leaves it.
         """
-        self._read(self._memory_at(block.address), block.joined, done, COMPUTE, delay_ps, tcm_pa)
+        self._read(self.memory_at(block.address), block.joined, done, COMPUTE, delay_ps, tcm_pa)
 
     def write(self, block: Block, data: bytes, done: Callable[[], None]) -> None:
         """Write ``data`` of the PE to a block, by one transfer; ``done()`` when the acknowledgement is here.
@@ -258,24 +250,24 @@ class PeDma(CommandEngine):
         Raises:
             MemoryAccessError: for an address that is not in a memory of this SIP.
         """
-        self._write(self._memory_at(block.address), block.joined, data, done, COMPUTE)
+        self._write(self.memory_at(block.address), block.joined, data, done, COMPUTE)
 
     def copy(self, src: int, dst: int, data: bytes, done: Callable[[], None]) -> None:
         """Move ``data``, the present content of ``src``, to ``dst`` over ``vc_comm``: a read and then a write."""
         nbytes = len(data)
 
         def passed(_data: bytes) -> None:
-            self._write(self._memory_at(dst), Block.piece(dst, nbytes), data, done, COMM, leaves=False)
+            self._write(self.memory_at(dst), Block.piece(dst, nbytes), data, done, COMM, leaves=False)
 
-        self._read(self._memory_at(src), Block.piece(src, nbytes), passed, COMM, lands=False)
+        self._read(self.memory_at(src), Block.piece(src, nbytes), passed, COMM, lands=False)
 
-    def _replies(self, memory: Memory, vc: int) -> Any:
+    def _replies(self, memory: MemoryAccess, vc: int) -> Any:
         """What a memory sends back to this engine."""
         return self._sip.fabric.train((memory.node, self._node, self._part), vc, is_reply=True)
 
     def _read(
         self,
-        memory: Memory,
+        memory: MemoryAccess,
         block: Block,
         done: Callable[[bytes], None],
         vc: int,
@@ -317,7 +309,7 @@ class PeDma(CommandEngine):
         Bytes are written as they come, within the TCM too. Where reads and writes share its port, both take it.
         """
         block, tcm = Block.piece(src, nbytes), self.tcm.port
-        memory = self._memory_at(src)
+        memory = self.memory_at(src)
         if memory.node == self._node:
             target = Block.piece(dst, nbytes)
             copying = Reading(tcm.through(nbytes, (block,), target), tcm.least_read_ps, 0)
@@ -328,7 +320,7 @@ class PeDma(CommandEngine):
 
     def _write(
         self,
-        memory: Memory,
+        memory: MemoryAccess,
         block: Block,
         data: bytes,
         done: Callable[[], None],
@@ -397,14 +389,18 @@ class PeDma(CommandEngine):
         else:
             action()
 
-    def _memory_at(self, address: int) -> Memory:
-        """The memory of an address, which is decoded once for each memory."""
+    def memory_at(self, address: int) -> MemoryAccess:
+        """The way to the memory of an address, which is decoded once for each memory.
+
+        Raises:
+            MemoryAccessError: for an address that is not in a memory of this SIP.
+        """
         found = self._memories.get(address >> OFFSET_BITS)
         if found is None:
             found = self._memories[address >> OFFSET_BITS] = self._reach(address)
         return found
 
-    def _reach(self, address: int) -> Memory:
+    def _reach(self, address: int) -> MemoryAccess:
         sip, here = self._sip, self._node
         try:
             place = PhysAddr.decode(address)
@@ -415,8 +411,8 @@ class PeDma(CommandEngine):
         node = sip.graph.node_of(place)
         port = sip.memory_ports.at(place.space, node)
         if node == here:
-            return Memory(node, port, None, None)
-        return Memory(node, port, sip.graph.route(here, node), sip.graph.route(node, here))
+            return MemoryAccess(node, port, None, None)
+        return MemoryAccess(node, port, sip.graph.route(here, node), sip.graph.route(node, here))
 
 
 def _place(block: Block) -> tuple[int, ...]:

@@ -293,7 +293,7 @@ class CommandEngine:
 
     def _begin(self, command: Any) -> Completion:
         """The completion of a command that starts now, or when PE_CPU has issued it."""
-        return Completion(command, self.now_on_cpu_ps(), self._cause())
+        return Completion(command, self._pe.cpu.issued_ps(), self._cause())
 
     def _claim(self, completion: Completion, *operands: Handle) -> None:
         """A command is the first to name some operands that stand for their slots: it reads these, and frees them."""
@@ -305,16 +305,11 @@ class CommandEngine:
                 if self._pe.room is not None:
                     operand.room = self._pe.room.take(operand.name, operand.nbytes)
 
-    def _free_slots(self, completion: Completion, cause: int) -> None:
-        """A command has read all its slots."""
+    def _free_slots(self, completion: Completion, cause: int, read_ps: Ps | None = None) -> None:
+        """A command has read all its slots, by ``read_ps`` where that is not now."""
         reads, completion.reads = completion.reads, ()
         for slot in reads:
-            self._pe.ipcq.release_slot(slot, cause)
-
-    def now_on_cpu_ps(self) -> int:
-        """When PE_CPU has issued what its kernel gave it: the kernel's own time."""
-        now_ps, free_ps = self._engine.now_ps, self._pe.cpu.free_ps
-        return free_ps if free_ps > now_ps else now_ps
+            self._pe.ipcq.release_slot(slot, cause, read_ps=read_ps)
 
     def _cause(self) -> int:
         """The span that released a command that starts now: what released the kernel that gives it."""
