@@ -61,11 +61,11 @@ class Version(argparse.Action):
 class Flag(NamedTuple):
     """A flag: how argparse takes it, and what follows from it elsewhere.
 
-    ``add``: keywords of ``add_argument``. ``choices``: what makes the allowed values. ``env``: the variable of the
-    environment that sets it, too. ``sets``: the key of the config that it sets. ``resumed``: it may stand with
-    ``--resume``. ``alone``: it is of one run, neither of ``ahbm-races`` nor of the runs of ``--explain``. ``terminal``:
-    it changes only what a terminal shows. ``processes``: it is of processes, which ``--engine inproc`` has not.
-    ``records``: what SIPs record for it.
+    ``add``: keywords of ``add_argument``. ``choices()``: the allowed values. ``env``: the environment variable that
+    sets it, too. ``sets``: the config key that it sets. ``resumed``: allowed with ``--resume``. ``alone``: for one run
+    by itself; ``ahbm-races`` refuses it, and reruns of ``--explain`` drop it. ``terminal``: it changes only what a
+    terminal shows. ``processes``: it needs processes of SIPs; ``--engine inproc`` refuses it. ``records``: what SIPs
+    record for it.
     """
 
     names: tuple[str, ...]
@@ -144,13 +144,13 @@ def _row(
 
 
 def _switch(group: str, spelling: str, text: str, default: bool | None = False, **keywords: Any) -> Any:
-    """The same of a flag without a value, which is the opposite of the default."""
+    """A field and its flag without value, which sets the opposite of the default."""
     action = "store_false" if default else "store_true"
     return _row(group, spelling, text, default=default, action=action, **keywords)
 
 
 def _output(spelling: str, text: str, records: Recording | None = None) -> Any:
-    """The same of a flag that names a file for results."""
+    """A field and its flag that names a file for results."""
     return _row(OUTPUT, spelling, text, flag_types.output, resumed=True, alone=True, records=records)
 
 

@@ -14,7 +14,7 @@ from launcher.supervise.run import Run
 
 
 class HostPool:
-    """The hosts of one run; by itself, of one host without an agent, which has joined. Nothing blocks but ``close``.
+    """The hosts of one run; unless a subclass says more, one host without an agent, joined. Only ``close`` blocks.
 
     ``specs``: the hosts, by node rank. ``broker_endpoint``: where the broker is to listen. ``keys``: those of the run;
     None where only processes of this user can come. ``shared_cpu_seed``: the seed by which SIPs and the broker choose a

@@ -160,7 +160,7 @@ class Watchdog:
         if any(sync is None or name != BROKER_NAME for name in computing):
             return self._moves(now_s)
         still_s = now_s - self._moved_s
-        # One that a person starts, on whatever host, may compute, or be typed: deadlines are for those.
+        # A SIP without a known process may compute, or await a person's start: deadlines are for it.
         is_hidden = any(sip_name(sip.rank) not in self._pids for sip in _to_move(sync))
         if self._reported or still_s < STALL_AFTER_S or is_hidden:
             return None

@@ -25,8 +25,8 @@ Checked = TypeVar("Checked")
 
 
 class Problem(ConfigError):
-    """A refusal: a text that names the key. ``paths``: of the values that caused it. ``lacks``: the struct that lacks
-    the first path, if that is what is wrong.
+    """A config value that does not fit; the text names its key. ``paths``: of the values that caused it. ``lacks``: the
+    struct that lacks the first path, if that is what is wrong.
     """
 
     def __init__(self, paths: tuple[Path, ...], text: str, lacks: type | None = None) -> None:

@@ -47,9 +47,9 @@ _LONGEST_ORIGIN = 200
 _PAIR = re.compile(r"([0-9]{1,9})x([0-9]{1,9})", re.ASCII)
 
 Unused = Callable[[Resolved], Iterable[Problem]]
-"""The values without effect, the first path of each; a problem where it is not the default's."""
+"""Yields a problem for each value without effect; only one that is not the default's counts."""
 Implied = Callable[[Resolved], Iterable[tuple[Path, Any]]]
-"""The values that others imply, by their paths."""
+"""Yields paths and values that others imply."""
 
 
 class Document:
@@ -88,7 +88,7 @@ class Document:
                 yield Change(path, value, default, origin)
 
     def imply(self, values: Iterable[tuple[Path, Any]]) -> bool:
-        """Set each value that is still of the defaults; whether there was one."""
+        """Set each value whose origin is a default; return whether any is."""
         own = [(path, value) for path, value in values if self.origin(path) in self._default_origins]
         for path, value in own:
             self._mapping_at(path[:-1], "")[path[-1]] = value

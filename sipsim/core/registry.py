@@ -43,7 +43,7 @@ _SHARED: set[str] = set()
 
 
 class Definitions(dict[Key, Thing]):
-    """What modules define, by key. ``modules``: by key, those that define it; it goes when all of them have gone."""
+    """What modules define, by key. ``modules``: those that define a key, which goes when none is imported any more."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -51,7 +51,7 @@ class Definitions(dict[Key, Thing]):
         _DEFINITIONS.append(self)
 
     def define(self, key: Key, thing: Thing, module: str) -> None:
-        """Add what ``module`` defines, which all ranks of a process share from now on; without a module it stays."""
+        """Add ``thing`` for all ranks of a process, until ``module`` is not imported any more; "": for good."""
         self[key] = thing
         if module:
             self.modules.setdefault(key, set()).add(module)

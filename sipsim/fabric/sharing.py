@@ -84,9 +84,7 @@ class Line:
 
 
 def put_on(flow: Any) -> list[Line]:
-    """A flow begins to use its lines, each with the bytes that it has on it. Returns those that are too full for it and
-    others.
-    """
+    """Put a flow on its lines, each with its bytes there. Returns the lines that it shares and that are too full."""
     bit, vc, nbytes, limit, full = flow.bit, flow.vc, flow.nbytes, flow.limit, []
     for line, wire_bytes in flow.legs:
         line.flows[flow] = wire_bytes
@@ -104,7 +102,7 @@ def put_on(flow: Any) -> list[Line]:
 
 
 def take_off(flow: Any) -> list[Line]:
-    """A flow has left its lines, each with the bytes that it had on it. Returns those that now offer others more."""
+    """Take a flow off its lines. Returns the lines that have more to offer to others now."""
     bit, vc, nbytes, limit, eased = flow.bit, flow.vc, flow.nbytes, flow.limit, []
     for line, wire_bytes in flow.legs:
         if line.is_tight and len(line.flows) > 1:

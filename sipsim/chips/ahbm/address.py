@@ -108,7 +108,7 @@ class Block(NamedTuple):
         return any(many._has_some_of(address, few.row_bytes) for address in few.addresses)
 
     def _has_some_of(self, address: int, nbytes: int) -> bool:
-        """Whether a piece meets a row: the first row that ends behind the begin of the piece begins before its end."""
+        """Whether ``nbytes`` at ``address`` meet a row: if any, the first row that ends after ``address``."""
         row = max((address - self.address - self.row_bytes) // self.pitch + 1, 0)
         return row < self.rows and self.address + row * self.pitch < address + nbytes
 

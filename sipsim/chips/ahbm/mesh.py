@@ -39,9 +39,9 @@ class Memory(NamedTuple):
     """The memory of a space that the nodes of a part serve.
 
     ``cost``: access times, and the memory kind that pays them (:mod:`sipsim.chips.ahbm.memory`), at key ``path`` of the
-    config. ``capacity_bytes()``: of each memory: of a PE's part, or of the cube's. ``is_of_cube``: there is one a cube,
-    whichever PE an address names. ``place_of``: the number of the node that serves an address, by the address's PE.
-    ``regions()``: of a TCM.
+    config. ``is_of_cube``: a cube has one memory for all PEs; else each PE has its own. ``capacity_bytes()``: of one
+    memory. ``place_of(pe)``: the number of the node that serves addresses of that PE. ``regions()``: of a TCM; None
+    for other memories.
     """
 
     space: str
@@ -99,7 +99,7 @@ def part(kind: str, params: type[Section] = NoParams) -> Callable[[Callable[[Res
     """Decorator: the function makes the part of a node kind, here or in a module that ``parts`` of ``components.yaml``
     names.
 
-    ``params``: what ``parts.<kind>`` of the components holds; for parts whose costs have no section.
+    ``params``: the type of ``parts.<kind>`` of the components; none for parts with their own section.
     """
 
     def add(make: Callable[[Resolved, Any], Part]) -> MakePart:

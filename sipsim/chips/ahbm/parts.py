@@ -56,8 +56,8 @@ class SipParts:
 
 
 class PeParts:
-    """The parts of PE ``pe`` of cube ``cube``, and its kernel: the task, the phase (empty for none), and the collective
-    that it belongs to, by its index among those of the SIP (``run``; None for another kernel).
+    """The parts of PE ``pe`` of cube ``cube``, and its kernel: ``task``, ``phase`` (empty for none) and ``run``, the
+    index of the kernel's collective among the SIP's (None for another kernel).
 
     ``gemm_dma``: PE_DMA, for the transfers of PE_GEMM. ``room``: for the handles of its kernel; None where they take
     none. ``mmu``: None where addresses are translated in no time.

@@ -56,11 +56,11 @@ class ChipContext(NamedTuple, Generic[PlanType]):
 
 
 class ChipResults(NamedTuple):
-    """What a SIP leaves, by the names that it has in ``RankOutcome``: hashes of its memory and of its op log, data
-    bytes sent over links, the collectives that it ran and called, messages left unread, its peak memory on the host in
-    MiB, as far as it was sampled, how much its parts were used, in each run or in all, the number of its launches, the
-    first of them, what its second pass has found, if it had one, what outages of the links that leave it have cost,
-    lines about servers that had work left, and hashes of what a race search compares, by name.
+    """What a SIP leaves, as fields of ``RankOutcome``. ``bytes_sent``: data bytes over links. ``runs``, ``calls``: the
+    collectives that it ran and called. ``unread``: messages left unread. ``peak_pss_mib``: peak memory on the host in
+    MiB, as sampled. ``usage``: of its parts, in each run or in all. ``launch_records``: the first of its ``launches``.
+    ``verdict``: that of its second pass. ``outages``: what outages of its outgoing links cost. ``left``: lines about
+    servers that had work left. ``results``: hashes that a race search compares, by name.
     """
 
     tensor_sha256: str
@@ -121,7 +121,7 @@ class Chip(ABC):
         return [task for task in self.tasks() if not (task.ended or task.is_server)]
 
     def waiting(self) -> int:
-        """How many these are, for a chip that is its session's model."""
+        """The number of unfinished tasks, for a chip that is its session's model."""
         return len(self.unfinished())
 
     def shown_in_dumps(self) -> list[Task]:

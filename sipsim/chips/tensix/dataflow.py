@@ -208,11 +208,11 @@ class Dataflow:
         self._processor.owed_ps += self._processor.noc_command_ps
 
     def watch(self, address: int, note: Note) -> None:
-        """Have ``note(writer)`` called for each write that has an address of this L1 in it."""
+        """Call ``note(writer)`` at each write that covers ``address`` of this L1."""
         self._processor.memory.watch(address, note)
 
     def unwatch(self, address: int) -> None:
-        """Have nothing called there any more."""
+        """End the watch of an address."""
         self._processor.memory.unwatch(address)
 
     def get_timestamp_ns(self) -> float:

@@ -28,7 +28,7 @@ WORD_BYTES = 16
 
 
 class Transmitter:
-    """One direction of a link between two Ethernet cores. ``name``: of the link. ``core``: the near one.
+    """The sending end of a link between two Ethernet cores, on ``core``. ``name``: that of the link.
 
     Commands go into a queue, take the link, and arrive without a notice. A message takes the wire
     (:mod:`sipsim.chips.tensix.transmit_queue`), and each of the two Ethernet subsystems of the link moves all of it
@@ -36,8 +36,8 @@ class Transmitter:
     message by itself it is the same, and the slowest of the three bounds the rate wherever it stands. Only when the
     last byte is in L1 does the far core see any. All is known when a command is taken, so a message costs one event.
 
-    ``send(arrival_ps, message)``: to the far core's L1, which is as large as this one. ``delays``: of arrivals, if
-    any, and of those of :meth:`send_between`.
+    ``send(arrival_ps, message)`` delivers to the far core's L1, as large as this one. ``delays``: jitter of messages,
+    and of :meth:`send_between`, if any.
     """
 
     def __init__(
@@ -83,8 +83,8 @@ class Transmitter:
         return self._queue.all_started_ps(now_ps)
 
     def send_at(self, time_ps: Ps, destination: int, data: bytes, stored_bytes: int) -> Ps:
-        """Put a command for ``data`` into the queue at ``time_ps``, now or later, for a sender that is its only one and
-        never asks too much of it. ``stored_bytes``: that each subsystem stores of it at most.
+        """Put a command for ``data`` into the queue at ``time_ps``, now or later, or when the queue is next free. Only
+        one sender may call this. ``stored_bytes``: the most that each subsystem stores of it.
 
         Returns:
             When the last byte has left.

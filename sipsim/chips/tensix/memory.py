@@ -74,12 +74,12 @@ class TileMemory:
             look()
 
     def watch(self, address: int, note: Note) -> None:
-        """Have ``note(writer)`` called for each write that has an address in it, before those look who wait."""
+        """Call ``note(writer)`` at each write that covers ``address``, before those who wait look."""
         insort(self._watched, address)
         self._notes[address] = note
 
     def unwatch(self, address: int) -> None:
-        """Have nothing called there any more."""
+        """End the watch of an address."""
         self._watched.remove(address)
         del self._notes[address]
 

@@ -42,9 +42,9 @@ class TensixParams(Section, frozen=True):
 class EthernetParams(Section, frozen=True):
     """Ethernet cores: ``cores`` by channel, ``l1_KiB`` each, of which a kernel has what lies from ``kernel_base`` on.
 
-    ``accept_ahead``: commands that the transmit queue takes before it is busy. ``copy_GBps``: at which each of the two
-    Ethernet subsystems of a link moves a message between L1 and the wire; it is seen when all of it has reached the far
-    L1. null: they take no time. ``copy_bytes``: that one stores; more is moved piece by piece, while the wire carries
+    ``accept_ahead``: commands that the transmit queue takes before it is busy. ``copy_GBps``: the rate of each of a
+    link's two Ethernet subsystems, between L1 and the wire; null: no time. The far core sees a message when all is in
+    L1. ``copy_bytes``: the store of a subsystem, which moves a longer message piece by piece while the wire carries
     the rest.
     """
 

@@ -22,14 +22,14 @@ from sipsim.fabric.links.outages import ByteClock, Loss, Outage, OutageUse, Retr
 
 Ps = int
 LONG_COMMAND = 2**16
-"""Of which the link cuts packets of full size."""
+"""Bytes of a command that the link cuts into full packets."""
 
 
 class TransmitTimes(NamedTuple):
     """When a command starts, when it has left, and when its last byte arrives.
 
-    Where packets are sent again after an outage, the last two are of those that arrive. ``loss``: of those that never
-    do, as the link sends nothing again; then it does not arrive as a whole.
+    After an outage the last two are those of the packets that arrive. ``loss``: the packets that a link without
+    retransmission has lost; then the command never arrives as a whole.
     """
 
     start_ps: Ps
@@ -73,9 +73,9 @@ class TransmitQueue:
         return len(starts) >= self._accept_ahead
 
     def submit_between(self, now_ps: Ps, nbytes: int) -> TransmitTimes:
-        """Take a short command on the second queue, which takes turns with the packets of this one: it waits for the
-        packet that the wire carries, and what is taken later waits for it. Where the link has outages it waits for all
-        that was taken before, as what is sent again keeps its order.
+        """Take a short command on the second queue. It waits for the packet that the wire carries, and what is taken
+        later waits for it. On a link with outages it waits for all that was taken before, because retransmission keeps
+        the order.
         """
         if self._retransmitter is not None:
             return self._carry(now_ps, nbytes)

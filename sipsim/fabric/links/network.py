@@ -262,7 +262,7 @@ class NetworkInterface:
         return tuple(chain(*(port.outages_used() for port in self._ports)))
 
     def next_send_bound_ps(self, next_ps: Ps) -> Ps:
-        """No packet is sent before this by local events, the first of them at ``next_ps`` (``Report.promise_ps``).
+        """A lower bound of the time at which local events, the first at ``next_ps``, send (``Report.promise_ps``).
 
         Not all packets leave by a port, and what is not announced needs an event first, and then the SIP's egress.
         """

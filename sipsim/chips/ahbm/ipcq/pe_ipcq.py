@@ -637,10 +637,10 @@ class PeIpcq(CommandEngine):
         unread: bool = False,
         read_ps: Ps | None = None,
     ) -> None:
-        """A handle stands for its slot no more, by span ``cause``: its bytes are read now or at ``read_ps``, or nobody
-        will read them.
+        """Release a slot because of span ``cause``. Its bytes are read at ``read_ps`` (None: now), or with ``unread``
+        never.
 
-        ``emitted`` is called when the credit has been emitted, or waits for a slot before this one.
+        ``emitted`` is called when the credit has been emitted, at once while an earlier slot is in use.
         """
         if taken.read_ps is not None:
             emitted()
@@ -656,8 +656,8 @@ class PeIpcq(CommandEngine):
     def _free_read_slots(
         self, taken: TakenSlot, cause: int, read_ps: Ps, emitted: Callable[[], None], unread: bool = False
     ) -> None:
-        """A slot is read at ``read_ps``, now or later. Those up to the first whose reading is not known are freed when
-        the last of them is read.
+        """Note that a slot is read at ``read_ps``. Free the oldest slots, up to the first without such a time, at the
+        last of their times.
         """
         queue, taken.read_ps, taken.read_by = self.every[taken.direction], read_ps, cause
         if self._checker is not None:

@@ -82,12 +82,12 @@ class PeTcm:
 
 
 class TransferOrder:
-    """The order of loads and stores: ``loads`` and ``stores`` of them are under way at a time, each from its start to
-    its end, and they may end in any order.
+    """The order of loads and stores: at most ``loads`` loads and ``stores`` stores are under way at a time, each from
+    its start to its end; they end in any order.
 
-    A command waits for one before it that writes bytes which it reads or writes, and for one that reads bytes which it
-    writes. So what a load finds, and what a memory has in the end, does not depend on how many are under way. A store
-    waits for one before it of the same handle that is bringing the handle's values from their slot.
+    A command waits for each earlier one that has bytes in common with it, unless both are loads. So what a load finds,
+    and what a memory has in the end, does not depend on how many are under way. A store also waits for an earlier
+    store of the same handle that is still fetching the handle's values from their slot.
     """
 
     def __init__(self, memory: MemoryStore, loads: int, stores: int) -> None:

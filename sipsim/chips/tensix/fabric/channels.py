@@ -78,7 +78,7 @@ class SenderChannel:
 
 
 class ReceiverChannel:
-    """Of virtual channel ``vc``. ``downstream``: by way, the rings of the sender channels that it forwards into.
+    """A receiver channel of virtual channel ``vc``. ``downstream``: by way, the rings that it forwards into.
 
     ``arrived``, ``acked``, ``handled``, ``completed``: packets that have come, were acknowledged, were written and
     forwarded, and whose slots were told free. ``open``: those that are handled and not completed, in order.

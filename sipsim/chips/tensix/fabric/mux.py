@@ -39,8 +39,8 @@ def mux_rings(room: range, full: int, headers: int, slots: int, onward: FabricEn
 
 
 class Mux:
-    """On tile ``core``, with a channel for each of ``rings``. ``onward``: where packets are sent to, a channel that
-    messages call ``onward_name``. ``visit_ns``: its own work for a packet. ``addresses``: all that it has of the L1.
+    """A mux on tile ``core``, with a channel for each of ``rings``. ``onward``: the channel that it sends packets to,
+    ``onward_name`` in messages. ``visit_ns``: its own work for a packet. ``addresses``: its part of the L1.
     """
 
     def __init__(
