@@ -126,6 +126,7 @@ BENCHES: Registry[Bench[Any]] = Registry(
             "fabric-mux",
         ),
     },
+    objects_of=Bench,
 )
 
 

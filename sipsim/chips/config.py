@@ -28,7 +28,7 @@ def chip_params_fit_kind(resolved: Resolved) -> None:
     try:
         convert_part(kind.params_of(resolved.topology.system.chip_params), kind.Params, PARAMS)
     except Problem as problem:
-        raise problem.caused_by(CHIP) from None
+        raise (problem.caused_by(CHIP) if problem.lacks else problem) from None
 
 
 def edges_join_ports_of_chip(resolved: Resolved) -> None:

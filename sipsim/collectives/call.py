@@ -216,6 +216,7 @@ COLLECTIVES: Registry[Collective] = Registry(
             "scatter",
         )
     },
+    objects_of=Collective,
 )
 
 

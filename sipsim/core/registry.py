@@ -109,10 +109,20 @@ def _source_sha256(name: str) -> str:
 
 
 class Registry(Generic[Thing]):
-    """Definitions of one sort (``what`` in messages) by name. ``built_in``: by module, the names that it defines."""
+    """Definitions of one sort (``what`` in messages) by name. ``built_in``: by module, the names that it defines.
 
-    def __init__(self, what: str, built_in: Mapping[str, Sequence[str]] | None = None) -> None:
+    ``objects_of``, ``classes_of``: what each definition is an object of, or a class of; checked if given.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        built_in: Mapping[str, Sequence[str]] | None = None,
+        objects_of: type | None = None,
+        classes_of: type | None = None,
+    ) -> None:
         self._what = what
+        self._objects_of, self._classes_of = objects_of, classes_of
         self._modules = {name: module for module, names in (built_in or {}).items() for name in names}
         self._entries = Definitions[str, Entry[Thing]]()
         _REGISTRIES.append(self)
@@ -124,10 +134,12 @@ class Registry(Generic[Thing]):
         takes the place of the first; one of a copy of the module, under another name, does not.
 
         Raises:
+            TypeError: for what is no definition of this sort, such as a class where an object is needed.
             ValueError: for a name that is another definition's.
         """
 
         def add(thing: Thing) -> Thing:
+            self._check(name, thing)
             entry = _entry(name, thing, thing if definition is None else definition)
             known = self._entries.get(name)
             if entry.module != self._modules.get(name, entry.module):
@@ -140,6 +152,14 @@ class Registry(Generic[Thing]):
             return thing
 
         return add
+
+    def _check(self, name: str, thing: object) -> None:
+        got = f"{self._what} {name!r} is {thing!r}"
+        if self._objects_of is not None and not isinstance(thing, self._objects_of):
+            made = f", such as {thing.__name__}()" if isinstance(thing, type) else ""
+            raise TypeError(f"{got}; must be an object of {self._objects_of.__name__}{made}")
+        if self._classes_of is not None and not (isinstance(thing, type) and issubclass(thing, self._classes_of)):
+            raise TypeError(f"{got}; must be a class of {self._classes_of.__name__}")
 
     def names(self) -> list[str]:
         """All names, sorted; dotted names are not listed. Nothing is imported."""
@@ -157,7 +177,10 @@ class Registry(Generic[Thing]):
             refusal = _import_module(name) or "the module registers nothing under this name; "
         if name in self._entries:
             return self._entries[name].thing
-        raise UnknownName(unknown_name(self._what, name, self.names(), refusal))
+        text = unknown_name(self._what, name, self.names(), refusal)
+        is_hinted = _is_module(name) or nearest(name, self.names())
+        how = "" if is_hinted else f"; a module of yours is named with a dot, such as my_lab.{name}"
+        raise UnknownName(text + how)
 
     def loaded(self, name: str) -> Thing | None:
         """The definition called ``name`` unless it is in a user's module that nothing has imported.

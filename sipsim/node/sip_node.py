@@ -20,7 +20,7 @@ from sipsim import VERSION
 from sipsim.chips.api.bridge import Bridge
 from sipsim.chips.api.chip import ChipContext, kind_of
 from sipsim.chips.api.run_plan import RunPlan
-from sipsim.core.errors import note
+from sipsim.core.errors import InvariantViolation, note
 from sipsim.core.registry import source_lines
 from sipsim.core.task import MakeTask, Task, TaskFailed
 from sipsim.node.client import SyncClient
@@ -120,7 +120,11 @@ class SipNode(SyncClient):
         )
 
     def start_program(self) -> None:
-        self.chip.host.start(self._host_program)
+        host = self.chip.host
+        host.start(self._host_program)
+        if any(not task.ended and task not in self.chip.tasks() for task in host.tasks):
+            what = "leaves out the task of the host program, which would hide its hangs; add self.host.tasks"
+            raise InvariantViolation(f"{type(self.chip).__name__}.tasks {what}")
 
     def commands_ended(self) -> int:
         return self.chip.commands_ended()

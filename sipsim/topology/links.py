@@ -85,6 +85,7 @@ TOPOLOGIES: Registry[Topology] = Registry(
             "tt_ring",
         ),
     },
+    objects_of=Topology,
 )
 
 

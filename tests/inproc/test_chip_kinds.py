@@ -71,6 +71,14 @@ def test_a_server_never_counts_as_waiting(tmp_path: Path) -> None:
     assert "server" not in f"{error.message} {error.detail}".replace(tmp_path.name, "")
 
 
+def test_a_chip_that_leaves_out_the_host_program_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its run would end well while its script waits."""
+    monkeypatch.setattr("lab.ring_chip.RingChip.tasks", lambda self: [self.server])
+    error = run_script(tmp_path, NEVER, "--sips", 2).document["error"]
+    assert (error["kind"], error["rank"]) == ("InvariantViolation", 1)
+    assert "RingChip.tasks" in error["message"]
+
+
 def test_a_packet_for_a_core_that_does_not_exist(tmp_path: Path) -> None:
     error = run_script(tmp_path, WRONG, "--sips", 2).document["error"]
     assert error["kind"] == "InvariantViolation"
@@ -93,6 +101,15 @@ def test_bad_parameters_are_named(setting: str, line: str) -> None:
     with pytest.raises(ConfigError) as caught:
         run(*CHIP, "--set", f"system.chip_params.{setting}", "script.py")
     assert str(caught.value) == f"--set system.chip_params.{setting}: {line}"
+
+
+def test_a_wrong_parameter_is_blamed_on_its_file_and_a_missing_one_on_the_choice_of_the_chip(tmp_path: Path) -> None:
+    file = tmp_path / "lab.yaml"
+    for params, origin in (({**PARAMS, "coers": 4}, str(file)), ({"cores": 4}, "--chip lab.ring_chip")):
+        file.write_text(json.dumps({"system": {"chip_params": params}}))
+        with pytest.raises(ConfigError) as caught:
+            run("--chip", "lab.ring_chip", "--config", file, "script.py")
+        assert str(caught.value).startswith(f"{origin}: ")
 
 
 def test_sections_of_another_chip_do_not_count(tmp_path: Path) -> None:

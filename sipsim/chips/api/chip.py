@@ -112,9 +112,11 @@ class Chip(ABC):
         """Commands of kernels that have ended so far, counted as in :meth:`BuiltInJobs.forecast`."""
         return 0
 
-    @abstractmethod
     def tasks(self) -> list[Task]:
-        """The tasks that may not have ended, that of the host program and servers included."""
+        """The tasks that may not have ended, that of the host program and servers included. A task that is missing here
+        does not keep the run from its end, and no report of a hang names it. A chip with more tasks adds them.
+        """
+        return self.host.tasks
 
     def unfinished(self) -> list[Task]:
         """The tasks that have not ended, servers aside: while there are any, the run is not at its end."""
@@ -277,7 +279,13 @@ class ChipKind(ABC, Generic[PlanType]):
 
     @abstractmethod
     def build(self, context: ChipContext[PlanType]) -> Chip:
-        """One SIP."""
+        """One SIP, in its process: a :class:`Chip` with all its attributes.
+
+        It makes the engine; the session of ``context.rank`` with that, ``plan.channels``, ``context.send`` and
+        ``plan.reactions_ps[rank]``; the session's ``model``, which takes the packets that arrive; and the host program,
+        from ``context.bridge`` and ``context.make_task``. It starts nothing: a task of its own that is there from the
+        beginning gets an event, ``engine.at(0, task.resume)``, and whoever has built the SIP starts the host program.
+        """
 
 
 CHIPS: Registry[ChipKind[Any]] = Registry(
@@ -289,6 +297,7 @@ CHIPS: Registry[ChipKind[Any]] = Registry(
             "wormhole",
         ),
     },
+    objects_of=ChipKind,
 )
 
 

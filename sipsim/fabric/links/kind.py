@@ -466,6 +466,7 @@ class LinkKind(AnyLinkKind, frozen=True):
 LINK_KINDS: Registry[type[AnyLinkKind]] = Registry(
     "link kind",
     {"sipsim.fabric.links.ethernet": ("ethernet",), "sipsim.fabric.links.ucie": ("ucie",)},
+    classes_of=AnyLinkKind,
 )
 
 

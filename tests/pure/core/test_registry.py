@@ -74,7 +74,7 @@ def test_a_module_that_is_gone_is_forgotten(widgets: Registry[str], tmp_path: Pa
 
 MISTAKES = [
     ("plian", "unknown widget 'plian'; did you mean 'plain'? allowed: plain"),
-    ("claim", "unknown widget 'claim'; allowed: plain"),
+    ("claim", "unknown widget 'claim'; allowed: plain; a module of yours is named with a dot, such as my_lab.claim"),
     ("pl", "unknown widget 'pl'; did you mean 'plain'? allowed: plain"),
     (
         "shop.none",
@@ -137,6 +137,19 @@ def test_a_name_is_one_definition(
     else:
         widgets.register(name)(things["second"])
     assert widgets.get(name) is things[kept or "first"]
+
+
+@pytest.mark.parametrize("registry", [Registry("widget", objects_of=Path), Registry("widget", classes_of=Path)])
+def test_a_definition_is_of_its_sort(registry: Registry[object]) -> None:
+    """A class is no object of it, nor the other way round."""
+    fits = {Path(): registry._objects_of, Path: registry._classes_of, int: None, 7: None}
+    for thing, base in fits.items():
+        if base is Path:
+            registry.register("mine")(thing)
+        else:
+            with pytest.raises(TypeError, match=r"widget 'other' is .*; must be an? (object|class) of Path"):
+                registry.register("other")(thing)
+    assert registry.names() == ["mine"]
 
 
 def test_a_name_of_the_package_is_one_definition(widgets: Registry[str]) -> None:

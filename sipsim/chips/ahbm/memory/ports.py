@@ -188,6 +188,7 @@ MEMORY_KINDS: Registry[type[MemoryPort]] = Registry(
         "sipsim.chips.ahbm.memory.tcm_ports": ("tcm_ports",),
         "sipsim.chips.ahbm.memory.hbm": ("hbm_controller",),
     },
+    classes_of=MemoryPort,
 )
 
 
