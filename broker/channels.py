@@ -1,4 +1,4 @@
-"""Least delays of chains of channels between SIPs: the matrix ``D`` of DESIGN section 4. Pure. Times are in ps.
+"""Least delays in ps of chains of channels between SIPs: the matrix ``D`` of :mod:`broker.sync.timesync`. Pure.
 
 A SIP between the ends of a chain adds its *reaction*: the least time from an arrival to a sending that it causes.
 """

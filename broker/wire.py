@@ -61,7 +61,7 @@ class Rejoined(Message, tag="rejoined", frozen=True):
 
 
 class Report(Message, tag="report", frozen=True):
-    """The state of a SIP after running to its horizon (DESIGN section 4).
+    """The state of a SIP after running to its horizon.
 
     ``next_ps``: earliest of its local queue; ``held_ps``: least arrival taken from a channel and not
     injected. ``sent``: (destination, packets sent so far, least arrival among the new ones).

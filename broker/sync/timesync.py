@@ -1,4 +1,4 @@
-"""Conservative synchronisation by least delays (DESIGN section 4): how far each SIP may run. Pure: no clock, no socket.
+"""Conservative synchronisation by least delays: how far each SIP may run. Pure: no clock, no socket.
 
 ``N[i]`` is a lower bound on the next event of SIP i: the one it reported, or the one it was granted while it runs,
 lowered in both cases by the least arrival of any packet in flight to it. ``X[i] >= N[i]`` is a lower bound on its next

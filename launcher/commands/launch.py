@@ -96,7 +96,7 @@ def listing(what: str, resolved: Resolved) -> str:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the command line; returns the exit code of DESIGN section 8."""
+    """Run the command line; returns the exit code (``docs/faults.md``)."""
     arguments = sys.argv[1:] if argv is None else argv
     return with_safe_output("ahbm-launch", lambda: _main(arguments))
 

@@ -373,7 +373,7 @@ class Outcome:
 
     @property
     def exit_code(self) -> int:
-        """Of DESIGN section 8."""
+        """Of the launcher: 0, or that of the error's kind (``docs/faults.md``)."""
         return 0 if self.error is None else ERROR_KINDS[self.error.kind]
 
 

@@ -1,4 +1,7 @@
-"""The result file, schema 1 of DESIGN section 10: what a run gave, its digest, its differences from the defaults."""
+"""The result file, schema 1: what a run gave, its digest, its differences from the defaults.
+
+``docs/result-fields.md`` lists its keys.
+"""
 
 import contextlib
 import csv

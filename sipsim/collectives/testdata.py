@@ -1,4 +1,4 @@
-"""Test data and its exact check: seeded integers whose every partial sum is exact in the type (DESIGN section 9).
+"""Test data and its exact check: seeded integers whose every partial sum is exact in the type.
 
 No element is zero, so that a dropped contribution shows in every element. The generator is splitmix64 (Steele, Lea and
 Flood, OOPSLA 2014), implemented here so that no digest depends on a library's stream.

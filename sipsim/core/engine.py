@@ -1,7 +1,7 @@
 """The event queue of one SIP: SimPy stepped up to a horizon, with callback events at absolute times.
 
-SimPy keeps the queue and its order. Hot paths use one :class:`Callback` an event instead of a SimPy process
-(DESIGN section 3). Canonical order: a packet that arrives over a link at t is handled before every local event of t,
+SimPy keeps the queue and its order. Hot paths use one :class:`Callback` an event instead of a SimPy process.
+Canonical order: a packet that arrives over a link at t is handled before every local event of t,
 and packets in the order in which they were scheduled.
 """
 
@@ -57,7 +57,7 @@ class Timeline(simpy.Environment):
         """Run events before ``limit_ps``, at most ``most_events``; returns their number. ``clock`` is told their times.
 
         ``env.run(until=...)`` is not used: in SimPy 4.1.2 it leaves its stop event in the queue, and
-        ``peek`` then returns that time (DESIGN section 3).
+        ``peek`` then returns that time.
         """
         queue, done = self._queue, 0
         while done < most_events:

@@ -1,4 +1,4 @@
-"""Named failures of a simulated system, each with its exit code (DESIGN section 8).
+"""Named failures of a simulated system, each with its exit code (``docs/faults.md``).
 
 A failure has a kind from a closed list, one line with a remedy, and a place (rank, cube, PE, direction, simulated time)
 if there is one.
@@ -125,7 +125,7 @@ class IpcqInvalidDirection(SimulationError):
 
 
 class IpcqMessageTooLarge(SimulationError):
-    """A send larger than the peer's slot (DESIGN section 6); algorithms chunk."""
+    """A send larger than the peer's slot; algorithms chunk."""
 
 
 class IpcqTypeMismatch(SimulationError):

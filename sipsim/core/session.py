@@ -1,7 +1,7 @@
 """One SIP's side of conservative synchronisation: grants and packets in, reports and packets out. Pure.
 
-The rules are those of DESIGN section 4. A packet is *taken* when it is received, *held* until the window that covers
-its arrival, and *injected* just before that window: all that arrive before the horizon at once, in canonical order.
+A packet is *taken* when it is received, *held* until the window that covers its arrival, and *injected* just before
+that window: all that arrive before the horizon at once, in canonical order.
 So the result depends neither on the timing of the mail nor on the size of grants.
 
 All packets of a window to one peer leave as one batch, before the report that counts it: no SIP may run to their

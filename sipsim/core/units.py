@@ -1,7 +1,7 @@
 """Units at the edge: floats and unit-bearing config values become integers here, once.
 
 Inside the simulator time is an integer number of picoseconds and bandwidth an integer number of
-bytes per second (DESIGN section 3). Nothing that enters the event queue is a float.
+bytes per second. Nothing that enters the event queue is a float.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""The fabric of a SIP: transfers are flows whose bytes wait at their source (DESIGN section 5, "Contended").
+"""The fabric of a SIP: transfers are flows whose bytes wait at their source.
 
 What one source sends on one channel is a :class:`Train`, whose transfers follow each other. When its turn comes a
 transfer is a flow: it uses all edges of its route at one rate (:mod:`sipsim.fabric.sharing`) until its last byte leaves

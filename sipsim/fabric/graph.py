@@ -170,7 +170,7 @@ class Route(NamedTuple):
         return max((e.drain_ps(payload_bytes) for e in self.edges), default=0)
 
     def latency_ps(self, payload_bytes: int) -> int:
-        """The timing contract of DESIGN section 5: an uncontended transfer without the memory's write latency."""
+        """The time of an uncontended transfer, without the memory's write latency: the head's, and the drain."""
         return self.head_ps() + bottleneck(self.edges, payload_bytes).ps
 
     def then(self, onward: "Route") -> "Route":

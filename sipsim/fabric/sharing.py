@@ -1,4 +1,4 @@
-"""How flows that meet divide the bandwidth of edges: max-min fairness by water-filling (DESIGN 5, "Contended").
+"""How flows that meet divide the bandwidth of edges: max-min fairness by water-filling.
 
 A rate is a flow's payload, in units of ``2 ** -RATE_BITS`` bytes a second. On an edge the flow takes its rate times the
 edge's wire bytes for a byte of payload, and shares of an edge are shares of wire bytes.

@@ -1,6 +1,6 @@
 """Topologies of SIPs: the directed links that ``system.sips`` describes, and the rules for its keys.
 
-A link leaves by a port and arrives at the opposite one (E to W, S to N; DESIGN section 5). In a grid, with or without
+A link leaves by a port and arrives at the opposite one (E to W, S to N). In a grid, with or without
 wrap, rank = row * width + column. A dimension of size 1 has no links; a wrapping dimension of size 2 has two, one
 through each pair of ports (the case of ADR-0025).
 """

@@ -2,7 +2,7 @@
 
 Bit layout, from the top: 1 bit that is set for virtual addresses, 11 bits SIP, 8 bits cube, 6 bits PE,
 2 bits space, 36 bits offset. A memory that belongs to the cube, as SRAM does, is the same whatever the PE.
-Source: DESIGN section 5; TCM regions: ADR-0023 D20.
+Source of the TCM regions: ADR-0023 D20.
 """
 
 from typing import NamedTuple

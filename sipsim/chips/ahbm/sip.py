@@ -172,7 +172,7 @@ class Sip(SipParts):
 
         A message over a link is carried in pieces: over this SIP's edges and the link in one transfer, as a packet to
         the next SIP, and from the port there onwards. The packet says how long its train is, so that the next SIP
-        continues exactly where a single fabric would (DESIGN section 5).
+        continues exactly where a single fabric would.
         """
         deliveries: Deliveries = {Message: MessageDelivery(self), CreditMessage: CreditDelivery(self)}
         controls: dict[type, TakeControl] = {BarrierPacket: self.barrier.receive}

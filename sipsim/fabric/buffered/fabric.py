@@ -13,7 +13,7 @@ It stands where :class:`sipsim.fabric.flows.FlowFabric` does when ``router.buffe
 * What one source sends on one channel is a train, as in the fabric of flows: some transfers of it leave at a time,
   never two of one route, each by a FIFO of its own; others wait without limit. The ends of routes take what comes.
 
-**Uncontended** a transfer takes the timing contract of DESIGN section 5 exactly, if buffers are deep enough for the
+**Uncontended** a transfer takes ``Route.latency_ps`` exactly, as among flows, if buffers are deep enough for the
 credit's round trip. On an edge whose full packet takes ``d``, with ``wire`` and ``overhead`` (of its end node), a place
 in the buffer is in use for ``wire + overhead + max(d, d')``, and its credit comes ``wire`` later, where ``d'`` is what
 the packet takes on the next edge. So a transfer runs at full bandwidth from ``depth >= 1 + (2 * wire + overhead) / d``

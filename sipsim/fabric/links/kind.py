@@ -361,7 +361,7 @@ class AnyLinkKind(Section, frozen=True):
     """Parameters every link has. Subclasses add their framing and the parts of their latency.
 
     The latency must be positive: a link's lookahead, without which SIPs cannot run in parallel, is the latency and
-    the least way to it (:meth:`lookahead_ps`; DESIGN section 5).
+    the least way to it (:meth:`lookahead_ps`).
     """
 
     bandwidth_GBps: Annotated[float, Meta(ge=1e-9, le=1e6)]

@@ -10,6 +10,7 @@ import pytest
 from hardware import Bench, hbm, pair_bench, tcm
 from pair_times import IPCQ_PS, RETURN_PS, arrival_ps, put, recv_i32, run_pair
 
+from sipsim.chips.ahbm.address import PhysAddr
 from sipsim.chips.ahbm.pe.commands import Completion, Direction, IpcqRecv, IpcqSend
 from sipsim.chips.ahbm.pe.engine import CommandEngine, engine_for
 from sipsim.chips.ahbm.tl.language import TL
@@ -185,6 +186,25 @@ def test_a_failed_command_raises_in_the_kernel_that_waits() -> None:
 
     run_pair(bench, 1, receiver)
     assert bench.engine.now_ps > arrival_ps(64, "hbm") + IPCQ_PS
+
+
+@pytest.mark.parametrize("place", [{"cube": 77}, {"pe": 60}])
+@pytest.mark.parametrize("space", ["hbm", "tcm"])
+def test_an_address_of_a_cube_or_pe_that_does_not_exist_is_an_error_of_the_kernel(
+    place: dict[str, int], space: str
+) -> None:
+    address = PhysAddr(**{"sip": 0, "cube": 0, "pe": 0, "space": space, "offset": 0, **place}).encode()
+
+    def kernel(tl: TL) -> None:
+        for word in (lambda: tl.load(address, 4, "f32"), lambda: tl.store(address, tl.zeros(4, "f32"))):
+            with pytest.raises(MemoryAccessError, match="does not exist"):
+                word()
+
+    bench = pair_bench()
+    bench.kernel(0, 0, kernel)
+    (task,) = bench.sip.tasks
+    while not task.ended:
+        assert bench.step()
 
 
 # --- records ------------------------------------------------------------------------------------------------------

@@ -17,13 +17,6 @@ FIGURES = {
     (4096, 64, 4096): (1072639, 2064383, 1072639, 143295, 325631, 143295),
     (1, 4096, 4096): (1556479, 532223, 536319, 392191, 139199, 143295),
 }
-SHARES = {
-    (512, 512, 512): (84.49, 89.20, 84.49, 57.27, 66.85, 57.27),
-    (1024, 4096, 1024): (91.59, 98.51, 91.59, 72.83, 94.16, 72.83),
-    (128, 128, 4096): (57.66, 67.37, 97.76, 25.10, 33.51, 91.49),
-    (4096, 64, 4096): (97.76, 50.79, 97.76, 45.74, 20.13, 45.74),
-    (1, 4096, 4096): (1.05, 3.08, 3.06, 0.26, 0.74, 0.71),
-}
 CASES = [(shape, *flow, at) for shape in FIGURES for at, flow in enumerate(FLOWS)]
 
 
@@ -31,7 +24,6 @@ CASES = [(shape, *flow, at) for shape in FIGURES for at, flow in enumerate(FLOWS
 def test_stall_free_cycles_are_those_of_scale_sim(shape, size, dataflow, at):
     array, product = SystolicArray(size, size, dataflow), Product(*shape)
     assert array.cycles(product) == FIGURES[shape][at]
-    assert abs(100 * array.peak_share(product) - SHARES[shape][at]) < 0.01
 
 
 SMALLER = [each for each in CASES if each[0] in ((512, 512, 512), (128, 128, 4096), (1, 4096, 4096))]

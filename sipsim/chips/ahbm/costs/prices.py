@@ -1,7 +1,7 @@
 """What a span costs by the config: the terms of every built-in kind of span, in picoseconds, on one machine.
 
 The equations are those of :mod:`sipsim.chips.ahbm.costs.probe`: an uncontended transfer is the overhead of its first
-node, every wire and node on the way, and the drain of its slowest edge (DESIGN section 5). A launch has terms for host,
+node, every wire and node on the way, and the drain of its slowest edge. A launch has terms for host,
 IO_CPU, M_CPUs and the messages between them (ADR-0035, ADR-0036). Each term has the part of the machine and the config
 keys of its cost. What a span took beyond its terms is waiting and sharing.
 """

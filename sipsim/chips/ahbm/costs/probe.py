@@ -1,8 +1,9 @@
 """The cost of one transfer, term by term: a raw DMA write, and the send/recv pair that moves the same bytes.
 
-The sums of the timing contract (DESIGN section 5) over the configured numbers, without simulation. A raw DMA is the
-non-posted write, acknowledgement included; a pair lasts from ``tl.send`` to the return of ``tl.recv``, or of
-``tl.release`` where the handle stands for the slot, with a receiver that waits already (ADR-0023 D13, T5).
+The sums of an uncontended transfer (wires and nodes, then the drain of the slowest edge) over the configured numbers,
+without simulation. A raw DMA is the non-posted write, acknowledgement included; a pair lasts from
+``tl.send`` to the return of ``tl.recv``, or of ``tl.release`` where the handle stands for the slot, with a receiver
+that waits already (ADR-0023 D13, T5).
 """
 
 from collections.abc import Iterator

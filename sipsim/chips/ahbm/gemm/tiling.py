@@ -79,10 +79,6 @@ class SystolicArray(NamedTuple):
         _, _, steps = self.spread(product)
         return self.folds(product) * (steps + self.fill_cycles) - 1
 
-    def peak_share(self, product: Product) -> float:
-        """The part of the peak that a product reaches whose operands are always there."""
-        return product.macs / (self.cycles(product) * self.rows * self.columns)
-
 
 A, B = 0, 1
 """Operands."""

@@ -1,6 +1,6 @@
 """Device tensors: the placement of their shards in simulated memory, and copies between host and device.
 
-Host copies take no simulated time (DESIGN section 4). A tensor is one range of virtual addresses; each PE's shard is
+Host copies take no simulated time. A tensor is one range of virtual addresses; each PE's shard is
 contiguous in it and lies in that PE's HBM. Copies have the same addresses
 (:class:`~sipsim.chips.ahbm.host.layout.DPPolicy`).
 """

@@ -1,4 +1,4 @@
-"""The queue pairs of one SIP that are made and ended while time runs, a generation at a time (DESIGN section 7).
+"""The queue pairs of one SIP that are made and ended while time runs, a generation at a time.
 
 All ranks of a generation make theirs by themselves, in any order in time: what comes for one that is not made here yet
 is held by PE_IPCQ (:mod:`sipsim.chips.ahbm.ipcq.generations`). Its number is the same on all ranks, and is used once in

@@ -1,8 +1,8 @@
 """PE_DMA: the loads and stores of a kernel, and the data plane of a PE, which moves bytes between memories.
 
 Reads are a command to the memory, its read latency, and the data back, which leave the memory as they are read. Writes
-are *non-posted*: the data, the memory's write latency, and an acknowledgement over the route back (DESIGN section 5,
-"raw DMA"). What a kernel loads or stores passes its PE's TCM, whose ports it takes if they have a bandwidth; a copy
+are *non-posted*: the data, the memory's write latency, and an acknowledgement over the route back.
+What a kernel loads or stores passes its PE's TCM, whose ports it takes if they have a bandwidth; a copy
 passes PE_DMA alone. Loads and stores of kernels use ``vc_compute``, transfers of PE_IPCQ use ``vc_comm`` (ADR-0023 D8):
 neither waits for the other in PE_DMA, and the fabric arbitrates on shared edges.
 """
@@ -408,6 +408,11 @@ class PeDma(CommandEngine):
             raise MemoryAccessError(str(error)) from None
         if place.sip != sip.sip:
             raise MemoryAccessError(f"{place} is on another SIP; tl.load and tl.store reach their own SIP only")
+        cubes, pes = sip.plan.system.n_cubes, sip.plan.system.n_pes
+        if place.cube >= cubes or place.pe >= pes:
+            raise MemoryAccessError(
+                f"{place} does not exist; a SIP has cubes 0 to {cubes - 1}, each with PEs 0 to {pes - 1}"
+            )
         node = sip.graph.node_of(place)
         port = sip.memory_ports.at(place.space, node)
         if node == here:
