@@ -130,13 +130,13 @@ class InProcess:
         except RuntimeError:
             # The alarm came within a print: the next one will do.
             self._signals.request_status()
-        member, settings = self.members[self._current], self._run.options
+        member, options = self.members[self._current], self._run.options
         progress = None if is_debugged(frame) else (self._deliveries, member.steps)
         self._quiet.note(own_state())
         if progress is None or progress != self._progress:
             self._quiet.moved()
         self._progress, quiet_s = progress, self._quiet.quiet_s
-        if not settings.deadlines or quiet_s < settings.progress_timeout_s:
+        if not options.deadlines or quiet_s < options.progress_timeout_s:
             return
         dump = member.tasks_dump(frame)
         message = hang_text(f"rank {member.rank}", quiet_s, dump.now_ps, dump, "", self._folder)

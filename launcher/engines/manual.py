@@ -32,8 +32,8 @@ def run_manually(run: Run, signals: StopSignals) -> Outcome:
     path = os.environ.get(TICKETS)
     if not path:
         raise ConfigError(f"{WHY} needs {TICKETS}, a folder for the tickets; ahbm-broker --tickets DIR sets it")
-    settings = run.options
-    if settings.mail != "zmq" or settings.max_restarts or settings.hosts:
+    options = run.options
+    if options.mail != "zmq" or options.max_restarts or options.hosts:
         raise ConfigError(f"{WHY}: --mail, --max-restarts and --hosts have no meaning when SIPs are started by hand")
     folder = Path(path)
     try:

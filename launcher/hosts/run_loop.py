@@ -112,13 +112,13 @@ class _Loop:
         self._shared_cpu = os.getpid()
         self._mail: LauncherMail | None = None
         self._poller = zmq.Poller()
-        self._settings = settings = run.options
+        self._options = options = run.options
         now_s = time.monotonic()
-        deadline_s = min(settings.join_timeout_s, settings.progress_timeout_s)
-        self._watchdog = Watchdog(now_s, settings.explain_sync, deadline_s)
-        self._fault_injector = FaultInjector(settings.faults, pool.inject_fault, now_s)
+        deadline_s = min(options.join_timeout_s, options.progress_timeout_s)
+        self._watchdog = Watchdog(now_s, options.explain_sync, deadline_s)
+        self._fault_injector = FaultInjector(options.faults, pool.inject_fault, now_s)
         self._logs = Logs(run, [spec.name for spec in pool.specs])
-        self._supervisor = Supervisor(run.plan.system.n_sips, settings, pool.specs, now_s, self._folder)
+        self._supervisor = Supervisor(run.plan.system.n_sips, options, pool.specs, now_s, self._folder)
         self._positions = PositionRequests()
         self._stop_reason: str | None = None
 
@@ -171,9 +171,9 @@ class _Loop:
             self._poller.register(source, zmq.POLLIN)
         endpoint = self._pool.broker_endpoint
         keys = self._pool.keys
-        settings = self._settings
+        options = self._options
         broker_keys = keys.for_broker() if keys else None
-        order = broker_order(endpoint, self._shared_cpu, broker_keys, settings.silence_s, settings.max_sim_ps)
+        order = broker_order(endpoint, self._shared_cpu, broker_keys, options.silence_s, options.max_sim_ps)
         self._server.start(BROKER_NAME, 0, order)
         if not endpoint.startswith("tcp:"):
             self._broker_listens(endpoint)
@@ -182,7 +182,7 @@ class _Loop:
         """Connect to the broker: by a path at once, by TCP when it has reported its port."""
         self._broker_endpoint = endpoint
         keys = self._pool.keys.for_launcher() if self._pool.keys else None
-        self._mail = mail_for(endpoint).launcher(endpoint, keys, MailOptions(self._settings.silence_s))
+        self._mail = mail_for(endpoint).launcher(endpoint, keys, MailOptions(self._options.silence_s))
         self._poller.register(self._mail.pollable, zmq.POLLIN)
         self._send(StatusRequest())
         self._handle(BrokerListens())
@@ -287,7 +287,7 @@ class _Loop:
                     self._fail(command)
 
     def _start(self, start: Start) -> None:
-        supervisor, settings = self._supervisor, self._settings
+        supervisor, options = self._supervisor, self._options
         on_host = [rank.number for rank in supervisor.ranks if rank.host.index == start.host]
         folder = self._pool.folder(start.host)
         spec = SipProcessSpec(
@@ -299,9 +299,9 @@ class _Loop:
             keys=self._pool.keys.for_sip(start.rank) if self._pool.keys else None,
             packet_log_dir=self._packets_in(start.host),
             artifact_dir=rank_folder(folder, start.rank) if folder else "",
-            faults=settings.faults,
-            silence_s=settings.silence_s,
-            join_timeout_s=settings.join_timeout_s,
+            faults=options.faults,
+            silence_s=options.silence_s,
+            join_timeout_s=options.join_timeout_s,
         )
         run_id = os.path.basename(self._run.scratch_dir)
         order = sip_order(spec, rank_environment(spec, len(supervisor.ranks), start.host, run_id, on_host))
@@ -311,10 +311,10 @@ class _Loop:
 
     def _packets_in(self, host: int) -> str:
         """A rank can be restarted only with the packets that the others have sent to it."""
-        kept = self._settings.packet_log_dir
+        kept = self._options.packet_log_dir
         if kept is not None:
             return str(kept)
-        return self._pool.folder(host) if self._settings.max_restarts else ""
+        return self._pool.folder(host) if self._options.max_restarts else ""
 
     def _fail(self, command: Fail) -> None:
         error = command.error

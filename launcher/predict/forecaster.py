@@ -33,7 +33,7 @@ class Forecaster:
     and takes part of the host.
     """
 
-    def __init__(self, prepared: Run, started_s: float, is_beside_run: bool = True) -> None:
+    def __init__(self, run: Run, started_s: float, is_beside_run: bool = True) -> None:
         self._answer, answer = os.pipe()
         request, self._request = os.pipe()
         self._received = b""
@@ -47,7 +47,7 @@ class Forecaster:
             set_parent_death_signal(parent, signal.SIGKILL)
             for end in (self._answer, self._request):
                 os.close(end)
-            as_child(lambda: _work(prepared, is_beside_run, began_s, loaded_mib, request, answer))
+            as_child(lambda: _work(run, is_beside_run, began_s, loaded_mib, request, answer))
         for end in (request, answer):
             os.close(end)
 
@@ -86,7 +86,7 @@ class Forecaster:
         return bool(select.select([self._answer], [], [], wait_s)[0])
 
 
-def _work(prepared: Run, is_beside_run: bool, began_s: float, loaded_mib: float, request: int, answer: int) -> int:
+def _work(run: Run, is_beside_run: bool, began_s: float, loaded_mib: float, request: int, answer: int) -> int:
     """In the process: wait for the request, and answer it."""
     set_process_name("forecast")
     null = os.open(os.devnull, os.O_RDWR)
@@ -95,8 +95,8 @@ def _work(prepared: Run, is_beside_run: bool, began_s: float, loaded_mib: float,
     sys.stdout = sys.stderr = open(os.devnull, "w")  # noqa: SIM115
     if not os.read(request, 1):
         return 0
-    plan, job, costs = prepared.plan, prepared.job, read_costs()
-    number = 1 if prepared.options.engine == IN_ONE_PROCESS else plan.system.n_sips
+    plan, job, costs = run.plan, run.job, read_costs()
+    number = 1 if run.options.engine == IN_ONE_PROCESS else plan.system.n_sips
     round_trip_events = costs.host.round_trip_us / costs.host.event_us
     machine = measure_beside(number, round_trip_events) if is_beside_run else measure(number)
     jobs = kind_of(plan.resolved).jobs
@@ -105,7 +105,7 @@ def _work(prepared: Run, is_beside_run: bool, began_s: float, loaded_mib: float,
     with open(answer, "wb") as pipe:
         if forecast is not None:
             host = Host(machine, began_s, loaded_mib)
-            prediction = predict(forecast, job, plan, prepared.options.engine == IN_ONE_PROCESS, host, costs)
+            prediction = predict(forecast, job, plan, run.options.engine == IN_ONE_PROCESS, host, costs)
             pipe.write(msgspec.json.encode(prediction))
         pipe.write(END)
     return 0
@@ -126,16 +126,16 @@ LOADED = 0.7
 """With less of the processors than that, the prediction says how long the run would take by itself."""
 
 
-def expectation(prepared: Run, started_s: float) -> str:
+def expectation(run: Run, started_s: float) -> str:
     """What a run takes, as far as it can be known, in one line.
 
     ``started_s``: when the command started, monotonic.
     """
-    if prepared.job.script is not None:
+    if run.job.script is not None:
         return "wall time and memory of a script are not known before it runs"
-    if prepared.options.engine not in HERE:
-        return f"wall time and memory are not known: --engine {prepared.options.engine} runs on other hosts"
-    forecaster = Forecaster(prepared, started_s, is_beside_run=False)
+    if run.options.engine not in HERE:
+        return f"wall time and memory are not known: --engine {run.options.engine} runs on other hosts"
+    forecaster = Forecaster(run, started_s, is_beside_run=False)
     try:
         forecaster.ask()
         prediction, has_ended = forecaster.prediction(LONGEST_S), not forecaster.is_pending
@@ -148,7 +148,7 @@ def expectation(prepared: Run, started_s: float) -> str:
         )
     if prediction is None:
         return "wall time and memory are not known: the commands of its kernels cannot be counted before they run"
-    return described(prediction, prepared.options.max_sim_ps)
+    return described(prediction, run.options.max_sim_ps)
 
 
 def described(prediction: Prediction, limit_ps: int | None = None) -> str:

@@ -23,14 +23,14 @@ class Grid(NamedTuple):
     ns: list[list[float | None]]
 
 
-class Run(NamedTuple):
+class Span(NamedTuple):
     """Text of one level, or of none (None)."""
 
     text: str
     level: int | None = None
 
 
-Line = list[Run]
+Line = list[Span]
 
 
 class Scale(NamedTuple):
@@ -61,7 +61,7 @@ def heat_map(grids: list[Grid], columns: int) -> list[Line]:
     draw = _form(grids, scale, columns)
     lines: list[Line] = []
     for grid in grids:
-        lines += [[Run(f"{grid.title}, ns")], *draw(grid), []]
+        lines += [[Span(f"{grid.title}, ns")], *draw(grid), []]
     return lines + _legend(scale, sorted(set(map(scale.level, values))), columns)
 
 
@@ -105,32 +105,33 @@ def _form(grids: list[Grid], scale: Scale, columns: int) -> Callable[[Grid], lis
 
 
 def _numbers(grid: Grid, scale: Scale, label: int, width: int, decimals: int) -> list[Line]:
-    lines = [[Run(" " * label + "".join(f"{name:>{width}}" for name in grid.columns))]]
+    lines = [[Span(" " * label + "".join(f"{name:>{width}}" for name in grid.columns))]]
     for name, row in zip(grid.rows, grid.ns, strict=True):
         cells = [
-            Run(f"{SAME:>{width}}") if ns is None else Run(f"{ns:>{width}.{decimals}f}", scale.level(ns)) for ns in row
+            Span(f"{SAME:>{width}}") if ns is None else Span(f"{ns:>{width}.{decimals}f}", scale.level(ns))
+            for ns in row
         ]
-        lines.append([Run(f"{name:>{label}}"), *cells])
+        lines.append([Span(f"{name:>{label}}"), *cells])
     return lines
 
 
 def _shades(grid: Grid, scale: Scale, label: int, width: int) -> list[Line]:
     ruler = "".join(f"{name:<{RULER * width}}" for name in grid.columns[::RULER])
-    lines = [[Run(" " * (label + 1) + ruler[: len(grid.columns) * width])]]
+    lines = [[Span(" " * (label + 1) + ruler[: len(grid.columns) * width])]]
     for name, row in zip(grid.rows, grid.ns, strict=True):
         cells = [
-            Run(" " * width) if ns is None else Run(SHADES[scale.level(ns)] * width, scale.level(ns)) for ns in row
+            Span(" " * width) if ns is None else Span(SHADES[scale.level(ns)] * width, scale.level(ns)) for ns in row
         ]
-        lines.append([Run(f"{name:>{label}} "), *cells])
+        lines.append([Span(f"{name:>{label}} "), *cells])
     return lines
 
 
 def _legend(scale: Scale, levels: list[int], columns: int) -> list[Line]:
     """The shade and the range of each level, as many in a line as fit."""
-    lines: list[Line] = [[Run("scale, ns:")]]
+    lines: list[Line] = [[Span("scale, ns:")]]
     for level in levels:
         text = f"{SHADES[level]} {scale.bound(level):.1f} to {scale.bound(level + 1):.1f}"
         if len(text) + 2 > columns - sum(len(run.text) for run in lines[-1]):
-            lines.append([Run(" " * len("scale, ns:"))])
-        lines[-1] += [Run("  "), Run(text, level)]
+            lines.append([Span(" " * len("scale, ns:"))])
+        lines[-1] += [Span("  "), Span(text, level)]
     return lines

@@ -151,25 +151,25 @@ class RunOutcome:
         return found
 
 
-def build(prepared: Run, argv: list[str], outcome: Outcome) -> Document:
+def build(run: Run, argv: list[str], outcome: Outcome) -> Document:
     """The whole document."""
-    system, sync = prepared.plan.system, outcome.sync
+    system, sync = run.plan.system, outcome.sync
     document: ResultDocument = {
         "schema": SCHEMA,
         "version": VERSION,
         "argv": argv,
-        "seed": prepared.options.seed,
-        "digest": digest(prepared, outcome),
+        "seed": run.options.seed,
+        "digest": digest(run, outcome),
         "config": msgspec.to_builtins(system.resolved),
-        "engine": prepared.options.engine,
-        "mail": prepared.options.named_mail,
+        "engine": run.options.engine,
+        "mail": run.options.named_mail,
         "sips": system.n_sips,
         "topology": system.topology,
         "shape": system.shape_text,
         "link": system.link_text,
-        "cubes": prepared.plan.n_cubes,
-        "runs": runs_of(outcome, prepared.plan),
-        "whole_run": _whole_run(outcome, prepared.plan),
+        "cubes": run.plan.n_cubes,
+        "runs": runs_of(outcome, run.plan),
+        "whole_run": _whole_run(outcome, run.plan),
         "explain": outcome.explanations,
         "launches": list(_launches(outcome)),
         "ranks": [_rank(outcome, rank) for rank in sorted(outcome.ranks)],
@@ -198,11 +198,11 @@ def _costliest_channels(outcome: Outcome) -> tuple[tuple[str, int], ...]:
     return outcome.last_sync.channels if outcome.last_sync else ()
 
 
-def digest(prepared: Run, outcome: Outcome) -> str | None:
+def digest(run: Run, outcome: Outcome) -> str | None:
     """SHA-256 over what was simulated and nothing else; None unless every rank ran to its end."""
     if not outcome.complete or outcome.cut_short:
         return None
-    parts = [prepared.plan.canonical_text()]
+    parts = [run.plan.canonical_text()]
     for rank in sorted(outcome.ranks):
         result = outcome.ranks[rank]
         parts.append(f"{rank} {result.tensor_sha256} {result.oplog_sha256} {result.sim_end_ps}")

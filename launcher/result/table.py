@@ -28,25 +28,25 @@ _SPREAD = ("min", "median", "max")
 class Table:
     """The table of one run. ``write`` takes lines without their ends; ``verbose``: every line, and one a rank."""
 
-    def __init__(self, prepared: Run, write: Callable[[str], None], verbose: bool = False) -> None:
-        self._prepared = prepared
+    def __init__(self, run: Run, write: Callable[[str], None], verbose: bool = False) -> None:
+        self._run = run
         self._write = write
         self._verbose = verbose
         self._has_head = False
         self._rows = 0
-        self._spreads = _SPREAD if prepared.job.iters > 1 and prepared.job.script is None else ()
-        self._names_algorithms = len({*chain(*prepared.job.algorithms)}) > 1 or prepared.job.is_auto
+        self._spreads = _SPREAD if run.job.iters > 1 and run.job.script is None else ()
+        self._names_algorithms = len({*chain(*run.job.algorithms)}) > 1 or run.job.is_auto
 
     def note(self, outcome: Outcome) -> None:
         """Write the rows of the collectives that every rank has completed by now.
 
         Those of a script come at the end: what it computed is compared then.
         """
-        if self._prepared.job.script is None:
-            plan, more = self._prepared.plan, outcome.finished_runs()[self._rows :]
+        if self._run.job.script is None:
+            plan, more = self._run.plan, outcome.finished_runs()[self._rows :]
             # Those of other groups may come in any order before the end.
             of_all = takewhile(lambda run: len(run.ranks) == plan.system.n_sips, more)
-            self._write_rows([dict(run_of(run, plan)) for run in of_all])
+            self._write_rows([dict(run_of(each, plan)) for each in of_all])
 
     def finish(self, document: dict[str, Any]) -> None:
         """Write what is left of the whole text."""
@@ -55,36 +55,36 @@ class Table:
             self._write(_rank(rank))
         ended = sum(rank["launches"] for rank in document["ranks"])
         launches = list(launch_lines(document["launches"], ended, self._verbose))
-        if self._verbose or self._prepared.options.explain:
-            lines = [*launches, *self._choices(), *_notes(document, self._prepared)]
+        if self._verbose or self._run.options.explain:
+            lines = [*launches, *self._choices(), *_notes(document, self._run)]
         else:
-            lines = _brief(document, self._prepared, launches)
+            lines = _brief(document, self._run, launches)
         for line in [*lines, _end(document)]:
             self._write(f"# {line}".rstrip())
 
     def _choices(self) -> list[str]:
-        plan, job = self._prepared.plan, self._prepared.job
+        plan, job = self._run.plan, self._run.job
         jobs = kind_of(plan.resolved).jobs
         return jobs.choices(job, plan) if jobs else []
 
     def _write_rows(self, runs: list[dict[str, Any]]) -> None:
         if not self._has_head:
             self._has_head = True
-            about = f"{self._prepared.plan.system.describe()}, engine {self._prepared.options.engine}"
+            about = f"{self._run.plan.system.describe()}, engine {self._run.options.engine}"
             self._write(f"# ahbm-launch {VERSION}: {about}")
         if runs and not self._rows:
             self._names_algorithms |= len({run["algorithm"] for run in runs}) > 1
             for line in _head(self._spreads, self._names_algorithms):
                 self._write(f"#{line[1:]}".rstrip())
         for run in runs:
-            self._write(_row(run, self._prepared.plan.system.n_sips, self._spreads, self._names_algorithms))
+            self._write(_row(run, self._run.plan.system.n_sips, self._spreads, self._names_algorithms))
         self._rows += len(runs)
 
 
-def render(document: dict[str, Any], prepared: Run, verbose: bool = False) -> str:
+def render(document: dict[str, Any], run: Run, verbose: bool = False) -> str:
     """The whole text, every line ended."""
     lines: list[str] = []
-    Table(prepared, lines.append, verbose).finish(document)
+    Table(run, lines.append, verbose).finish(document)
     return "\n".join(lines) + "\n"
 
 
@@ -117,10 +117,10 @@ def _rank(rank: dict[str, Any]) -> str:
     )
 
 
-def _start(runs: list[dict[str, Any]], prepared: Run) -> str:
+def _start(runs: list[dict[str, Any]], run: Run) -> str:
     """How rows begin; empty where that is all the same."""
-    parts, job = prepared.plan.resolved.components, prepared.job
-    states = {run["state"] for run in runs}
+    parts, job = run.plan.resolved.components, run.job
+    states = {each["state"] for each in runs}
     empty = [*(["TLBs empty"] if parts.pe_mmu else []), *(["HBM rows closed"] if parts.hbm.kind == HBM else [])]
     if not runs or not empty or (len(runs) == 1 and AS_LEFT in states):
         return ""
@@ -132,14 +132,14 @@ def _start(runs: list[dict[str, Any]], prepared: Run) -> str:
     return f"cold: {', '.join(empty)}{' (-w 0)' if job.script is None else ''}{outages}"
 
 
-def _brief(document: dict[str, Any], prepared: Run, launches: Sequence[str]) -> list[str]:
+def _brief(document: dict[str, Any], run: Run, launches: Sequence[str]) -> list[str]:
     """All lines but the last: algorithm, what bounds the run, launch; then what is worth knowing, as far as it fits."""
-    first, *others = _about(document, prepared) or [""]
+    first, *others = _about(document, run) or [""]
     lines = [
         *([first] if first else []),
-        *where.brief(document, _start(document["runs"], prepared), _unshown(prepared)),
+        *where.brief(document, _start(document["runs"], run), _unshown(run)),
     ]
-    checks = (*_unchecked(document, prepared), *_differing(document, prepared))
+    checks = (*_unchecked(document, run), *_differing(document, run))
     known = [*where.unusual(document), *launches, *others, *checks, *where.engine_lines(document)]
     room = MOST_LINES - 1 - len(lines)
     if len(known) > room:
@@ -148,40 +148,40 @@ def _brief(document: dict[str, Any], prepared: Run, launches: Sequence[str]) -> 
     return [*lines, *known]
 
 
-def _notes(document: dict[str, Any], prepared: Run) -> list[str]:
+def _notes(document: dict[str, Any], run: Run) -> list[str]:
     """All lines but those on launches, and the last."""
     return [
-        *_about(document, prepared),
-        *_differing(document, prepared),
-        *where.notes(document, _start(document["runs"], prepared), _unshown(prepared)),
-        *_unchecked(document, prepared),
+        *_about(document, run),
+        *_differing(document, run),
+        *where.notes(document, _start(document["runs"], run), _unshown(run)),
+        *_unchecked(document, run),
     ]
 
 
-def _unshown(prepared: Run) -> str:
-    return kind_of(prepared.plan.resolved).unshown(prepared.plan)
+def _unshown(run: Run) -> str:
+    return kind_of(run.plan.resolved).unshown(run.plan)
 
 
-def _about(document: dict[str, Any], prepared: Run) -> list[str]:
+def _about(document: dict[str, Any], run: Run) -> list[str]:
     """The chip kind's lines on the run: the algorithm first."""
-    ran = {run["algorithm"] for run in document["runs"]}
-    return kind_of(prepared.plan.resolved).notes(prepared.job, prepared.plan, ran)
+    ran = {each["algorithm"] for each in document["runs"]}
+    return kind_of(run.plan.resolved).notes(run.job, run.plan, ran)
 
 
-def _differing(document: dict[str, Any], prepared: Run) -> Iterator[str]:
-    plan, rows = prepared.plan, document["runs"]
+def _differing(document: dict[str, Any], run: Run) -> Iterator[str]:
+    plan, rows = run.plan, document["runs"]
     added = {
-        Added(run["collective"], run["algorithm"], run["op"], DTYPES[run["dtype"]], run["count"] // plan.n_rows)
-        for run in rows
-        if run["op"] != NO_OP
+        Added(row["collective"], row["algorithm"], row["op"], DTYPES[row["dtype"]], row["count"] // plan.n_rows)
+        for row in rows
+        if row["op"] != NO_OP
     }
     if differing := sorted({each.algorithm for each in added if plan.rows_differ(each)}):
-        which = f" with {', '.join(differing)}" if len({run["algorithm"] for run in rows}) > 1 else ""
+        which = f" with {', '.join(differing)}" if len({row["algorithm"] for row in rows}) > 1 else ""
         yield f"floating types: ranks may differ in the last bits{which}, each adds in its own order"
 
 
-def _unchecked(document: dict[str, Any], prepared: Run) -> Iterator[str]:
-    resolved = prepared.plan.resolved
+def _unchecked(document: dict[str, Any], run: Run) -> Iterator[str]:
+    resolved = run.plan.resolved
     if not kind_of(resolved).verifies and document["status"] == "ok":
         chip = resolved.topology.system.chip
         yield f"nothing was performed again: chip {chip} has no second pass; its host program alone checks data"

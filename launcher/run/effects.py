@@ -15,15 +15,15 @@ MOST_SHOWN = 8
 UNREAD = "no part that ran reads it"
 
 
-def note_effects(prepared: Run, outcome: Outcome) -> None:
+def note_effects(run: Run, outcome: Outcome) -> None:
     """Add a line about the changes without effect on a run that has come to its end."""
     if outcome.error is not None or not outcome.complete or outcome.cut_short:
         return
-    reads = prepared.plan.system.resolved.reads
+    reads = run.plan.system.resolved.reads
     changes = [each for each in reads.changes if each.path not in reads.for_readers]
     seen = {path for rank in outcome.ranks.values() for path in rank.read}
     unread = dict.fromkeys((each.path for each in changes if each.path not in seen), UNREAD)
-    why = {**unread, **_read_in_vain(prepared, outcome)}
+    why = {**unread, **_read_in_vain(run, outcome)}
     found = list(_shown([each for each in changes if each.path in why], changes, why))
     outcome.without_effect = [dotted(each.path) for each in changes if each.path in why]
     if found:
@@ -31,10 +31,10 @@ def note_effects(prepared: Run, outcome: Outcome) -> None:
         outcome.notices.append(f"no effect on this run: {', '.join(found[:MOST_SHOWN])}{more}")
 
 
-def _read_in_vain(prepared: Run, outcome: Outcome) -> Mapping[Path, str]:
+def _read_in_vain(run: Run, outcome: Outcome) -> Mapping[Path, str]:
     """The chip's reasons why values that were read had no effect, by path."""
-    plan = prepared.plan
-    ran = {run.records[0].algorithm for run in outcome.finished_runs()}
+    plan = run.plan
+    ran = {each.records[0].algorithm for each in outcome.finished_runs()}
     ranks = outcome.ranks.values()
     # Not all launches are recorded.
     own = (rank.launches - sum(each.run is not None for each in rank.launch_records) for rank in ranks)

@@ -48,7 +48,7 @@ def check_explain(run: Run) -> None:
         raise ConfigError("--explain: it does not know outages of links; leave it or the outages out")
 
 
-def note_explanations(outcome: Outcome, prepared: Run) -> None:
+def note_explanations(outcome: Outcome, run: Run) -> None:
     """Add the explanation of each row to the outcome of a run that went well, of the whole run where it has no row.
 
     Where that is impossible, a trouble is added.
@@ -57,14 +57,14 @@ def note_explanations(outcome: Outcome, prepared: Run) -> None:
         outcome.notices.append("--explain: the run did not come to its end, so there is no explanation")
         return
     rows = [
-        MeasuredRow(iterations_of(run.records), dict(zip(run.ranks, run.runs, strict=True)))
-        for run in outcome.finished_runs()
+        MeasuredRow(iterations_of(each.records), dict(zip(each.ranks, each.runs, strict=True)))
+        for each in outcome.finished_runs()
     ] or [MeasuredRow([(0, _end_ps(outcome))], {})]
-    folders = [Path(rank_folder(prepared.scratch_dir, rank)) for rank in sorted(outcome.ranks)]
-    kind = kind_of(prepared.plan.system.resolved)
+    folders = [Path(rank_folder(run.scratch_dir, rank)) for rank in sorted(outcome.ranks)]
+    kind = kind_of(run.plan.system.resolved)
     try:
         with _without_collections():
-            outcome.explanations = import_module(kind.explainer).explain(prepared.plan, folders, rows)
+            outcome.explanations = import_module(kind.explainer).explain(run.plan, folders, rows)
     except (OSError, BadFrame) as error:
         outcome.troubles.append(f"--explain: what the ranks recorded cannot be read: {error}; run again")
 

@@ -46,7 +46,7 @@ class _Stop(Halt):
 
 @contextlib.contextmanager
 def limited(
-    signals: StopSignals, settings: Options, always: bool = False, base: FrameType | None = None
+    signals: StopSignals, options: Options, always: bool = False, base: FrameType | None = None
 ) -> Iterator[None]:
     """Code of a user within it has to return, and must end when the run must; all other code, too, with ``always``.
 
@@ -55,7 +55,7 @@ def limited(
     Raises:
         Unfinished: when it was ended.
     """
-    base, limit_s = base or sys._getframe(2), settings.progress_timeout_s if settings.deadlines else None
+    base, limit_s = base or sys._getframe(2), options.progress_timeout_s if options.deadlines else None
     timer, ends = QuietTimer(2 * ALARM_S), signals.reason()
     why = Unfinished("", "", "")
     last: FrameType | None = None
@@ -92,7 +92,7 @@ def limited(
 
 
 @contextlib.contextmanager
-def preparing(settings: Options, timeout_s: float | None) -> Iterator[None]:
+def preparing(options: Options, timeout_s: float | None) -> Iterator[None]:
     """Prepare a run within it.
 
     Raises:
@@ -102,7 +102,7 @@ def preparing(settings: Options, timeout_s: float | None) -> Iterator[None]:
     place, base = "", sys._getframe(2)
     with StopSignals(timeout_s) as signals:
         try:
-            with limited(signals, settings, always=True, base=base):
+            with limited(signals, options, always=True, base=base):
                 yield
         except Unfinished as stopped:
             if not stopped.reason:

@@ -54,9 +54,9 @@ class Supervisor:
     """Supervises one run, until ``over``. ``folder``: the working folder, for the paths in messages."""
 
     def __init__(
-        self, n_sips: int, settings: Options, hosts: Sequence[HostSpec], now_s: float, folder: str = ""
+        self, n_sips: int, options: Options, hosts: Sequence[HostSpec], now_s: float, folder: str = ""
     ) -> None:
-        self._settings = settings
+        self._options = options
         self._folder = folder
         self.hosts = [Host(index, spec.name, spec.slots) for index, spec in enumerate(hosts)]
         places = place_blockwise(n_sips, [spec.slots for spec in hosts])
@@ -209,14 +209,14 @@ class Supervisor:
         return [*failed, Lost(number, why)]
 
     def _restart_notice(self, why: str) -> Command:
-        return LogLine(f"{why}; started again ({self.restarts} of --max-restarts {self._settings.max_restarts})")
+        return LogLine(f"{why}; started again ({self.restarts} of --max-restarts {self._options.max_restarts})")
 
     def _may_restart(self, count: int = 1) -> bool:
-        return not self._failing and self.restarts + count <= self._settings.max_restarts
+        return not self._failing and self.restarts + count <= self._options.max_restarts
 
     def _budget_note(self) -> str:
         is_used = self.restarts and not self._failing
-        return f"; --max-restarts {self._settings.max_restarts} is used up" if is_used else ""
+        return f"; --max-restarts {self._options.max_restarts} is used up" if is_used else ""
 
     def _restart(self, ranks: list[Rank]) -> list[Command]:
         """Start the next incarnation of each; the broker is notified of all of them first."""
@@ -262,7 +262,7 @@ class Supervisor:
         can = was_awaited or self._may_restart()
         if not (can and (fact.can_return or others)) or self._failing:
             host.gone = True
-            tail = self._budget_note() if not can else "; no other host is left" if self._settings.max_restarts else ""
+            tail = self._budget_note() if not can else "; no other host is left" if self._options.max_restarts else ""
             ranks = ", ".join(str(rank.number) for rank in affected) or "none"
             facts: FoundFacts = {"host": host.name, "ranks": [rank.number for rank in affected]}
             return [*self._fail(fact.kind, None, f"{fact.why}; ranks that ran there: {ranks}{tail}", facts), *lost]
@@ -297,7 +297,7 @@ class Supervisor:
             if answered or self._clock_s >= until_s:
                 del self._unconfirmed[name]
                 commands += [] if answered else self._died(news)
-        if self._settings.deadlines and not self._failing:
+        if self._options.deadlines and not self._failing:
             commands += self._overdue()
         return commands
 
@@ -308,7 +308,7 @@ class Supervisor:
         return found or self._stuck()
 
     def _not_joined(self) -> list[Command]:
-        limit_s = self._settings.join_timeout_s
+        limit_s = self._options.join_timeout_s
         returning = [rank for rank in self.ranks if rank.returning]
         waiting = returning if self._began else missing(self.ranks, self._sync)
         late = [rank for rank in waiting if self._clock_s - rank.since_s >= limit_s and rank.kill_reason is None]
@@ -342,9 +342,9 @@ class Supervisor:
             self._ends()
         for sip in sync.sips:
             self.ranks[sip.rank].note(sip)
-        if not self._settings.deadlines or self._failing:
+        if not self._options.deadlines or self._failing:
             return []
-        limit_s = self._settings.progress_timeout_s
+        limit_s = self._options.progress_timeout_s
         running = [self.ranks[sip.rank] for sip in sync.sips if sip.state in ("starting", "running")]
         quiet = {rank.number for rank in running if rank.quiet.quiet_s > limit_s and rank.runs_as_known(sync)}
         # Twice in a row, since once it may be the broker that was suspended.
@@ -366,7 +366,7 @@ class Supervisor:
 
     def _stuck(self) -> list[Command]:
         """A broker that answers no ``SyncRequest``, or a SIP that sends no result at the end."""
-        limit_s = self._settings.progress_timeout_s
+        limit_s = self._options.progress_timeout_s
         if self._broker_listens and self._broker_quiet.quiet_s >= limit_s + GRACE_S and self._began:
             return self._broker_hung(limit_s)
         silent = [rank for rank in self.ranks if not rank.answered and rank.quiet.quiet_s >= limit_s]
