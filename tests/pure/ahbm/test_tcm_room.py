@@ -201,7 +201,7 @@ class Mixed:
         self.later: list[Any] = []
         self.words: list[Callable[[Any], object]] = [
             lambda x: self.held.append(tl.load(hbm(self.cube, 0), N, "f32")),
-            lambda x: tl.wait(tl.load_async(hbm(self.cube, 0), N, "f32")),
+            lambda x: (tl.load_async(hbm(self.cube, 0), N, "f32"), tl.delay(10**6)),
             lambda x: self.later.append(tl.load_async(hbm(self.cube, 0), N, "f32")),
             lambda x: self.later.append(tl.store_async(hbm(self.cube, 2**16), x)),
             lambda x: (tl.store_async(tcm(self.cube, 0), x), tl.delay(10**6)),

@@ -55,11 +55,10 @@ def views(tl, is_first, way, p, x):
 
 def loads(tl, is_first, way, p, x):
     one, two = tl.load_async(p, N), tl.load_async(p, (4, 16), stride=64)
-    three = tl.load_async(p + 4096, N)
+    tl.load_async(p + 4096, N)
     y = tl.load(p, (4, 16), stride=64)
     tl.wait(one)
     tl.wait(two)
-    tl.wait(three)
     return tl.reshape(y, N)
 
 
