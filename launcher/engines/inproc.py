@@ -101,7 +101,8 @@ class InProcess:
         print(explanation(sync), file=sys.stderr)
 
     def _answer_status_request(self, frame: FrameType | None = None) -> None:
-        if self._signals.status_requested():
+        if self._signals.status_requested:
+            self._signals.status_requested = False
             self._explain(self._hub.sync(time.monotonic_ns()))
             print(self._positions(frame).text, file=sys.stderr, flush=True)
 
@@ -129,7 +130,7 @@ class InProcess:
             self._answer_status_request(frame)
         except RuntimeError:
             # The alarm came within a print: the next one will do.
-            self._signals.request_status()
+            self._signals.status_requested = True
         member, options = self.members[self._current], self._run.options
         progress = None if is_debugged(frame) else (self._deliveries, member.steps)
         self._quiet.note(own_state())
@@ -173,8 +174,9 @@ class InProcess:
     def _check_signals(self) -> None:
         if self._forced is not None:
             raise ForcedStop
-        self._answer_status_request()
-        if self._run.progress.due():
+        if self._signals.status_requested:
+            self._answer_status_request()
+        if self._run.progress.is_on and self._run.progress.due():
             leave_namespace()
             self._run.progress.note(self._hub.status(), self.outcome)
         reason = self._signals.reason()

@@ -211,7 +211,8 @@ class _Loop:
     def _request_state(self) -> None:
         if self._run.progress.due() or self._fault_injector.needs_status:
             self._send(StatusRequest())
-        if self._signals.status_requested():
+        if self._signals.status_requested:
+            self._signals.status_requested = False
             self._watchdog.request()
             self._locate(self._living(), self._print_positions)
         if not self._supervisor.over and self._watchdog.check(self._pool.process_states, self._pool.silent_s):

@@ -125,7 +125,7 @@ class Predictor(Protocol):
 
 
 class Progress:
-    """Draws on standard error, which keeps tables clean. ``due``: when a ``Status`` is wanted.
+    """Draws on standard error, which keeps tables clean. ``is_on``: it draws at all; ``due``: a ``Status`` is wanted.
 
     ``lines``: print lines where standard error is no terminal. ``limit_ps``: that of ``--max-sim-time``. ``on_record``
     is called when another collective has ended on a rank, while nothing is drawn.
@@ -140,7 +140,7 @@ class Progress:
         predictor: Callable[[], Predictor] | None = None,
     ) -> None:
         self._is_terminal = sys.stderr.isatty()
-        self._enabled = lines or (self._is_terminal and not quiet)
+        self.is_on = lines or (self._is_terminal and not quiet)
         self._limit_ps = limit_ps
         self._on_record = on_record
         self._began_s = time.monotonic()
@@ -148,12 +148,12 @@ class Progress:
         self._next_s = self._began_s + ASK_AFTER_S
         self._next_line_s = self._began_s
         self._furthest_ps = 0
-        self._predictor = predictor() if self._enabled and predictor is not None else None
+        self._predictor = predictor() if self.is_on and predictor is not None else None
         self._live: Any = None
 
     def due(self) -> bool:
         """Whether the line is to be updated now."""
-        if not self._enabled or time.monotonic() < self._next_s:
+        if not self.is_on or time.monotonic() < self._next_s:
             return False
         self._next_s = time.monotonic() + EVERY_S
         if self._predictor is not None:
@@ -182,7 +182,7 @@ class Progress:
     def _show(self, status: Status) -> None:
         """Draw the line, unless the run is too short yet."""
         now_s = time.monotonic()
-        if not self._enabled or now_s < self._began_s + SHOW_AFTER_S:
+        if not self.is_on or now_s < self._began_s + SHOW_AFTER_S:
             return
         self._furthest_ps = max(self._furthest_ps, status.now_ps)
         if self._is_terminal:

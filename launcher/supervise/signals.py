@@ -50,7 +50,8 @@ class StopSignals:
         self._forces = False
         self._force_s: float | None = None
         self._on_alarm: OnAlarm = lambda _frame: None
-        self._status_requested = False
+        self.status_requested = False
+        """Whether SIGUSR1 has requested the state of synchronisation; who answers resets it."""
         self._wakeup, self._wake = socket.socketpair()
 
     def __enter__(self) -> "StopSignals":
@@ -120,11 +121,6 @@ class StopSignals:
             self._noted = "timeout"
         return self._noted
 
-    def status_requested(self) -> bool:
-        """Whether SIGUSR1 has requested the state of synchronisation since the last call."""
-        requested, self._status_requested = self._status_requested, False
-        return requested
-
     def seconds_left(self, at_most: float) -> float:
         """How long a loop may sleep before it must call :meth:`reason` again."""
         if self._deadline is None or self._noted is not None:
@@ -144,11 +140,7 @@ class StopSignals:
         self.signum = self.signum or signum
 
     def _note_status_request(self, signum: int, frame: FrameType | None) -> None:
-        self._status_requested = True
-
-    def request_status(self) -> None:
-        """As SIGUSR1 does."""
-        self._status_requested = True
+        self.status_requested = True
 
     def _alarm(self, signum: int, frame: FrameType | None) -> None:
         self._on_alarm(frame)

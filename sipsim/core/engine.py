@@ -48,10 +48,10 @@ class Timeline(simpy.Environment):
 
     def next_ps(self) -> Ps | None:
         """The time of the next event, or None."""
-        queue = self._queue
-        while queue and _is_cancelled(queue[0][3]):
+        queue: Any = self._queue
+        while queue and queue[0][3].callbacks is None and queue[0][3][0] is None:
             heappop(queue)
-        return queue[0][0] if queue else None  # type: ignore[return-value]
+        return queue[0][0] if queue else None
 
     def run_before(self, limit_ps: float, most_events: int, clock: "Engine") -> int:
         """Run events before ``limit_ps``, at most ``most_events``; returns their number. ``clock`` is told their times.

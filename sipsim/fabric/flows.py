@@ -160,7 +160,8 @@ class Flow(Shared):
 
     def rest_at(self, now: Ps) -> int:
         """What is left of it."""
-        return max(self.rest - self.rate * (now - self.since_ps), 0)
+        rest = self.rest - self.rate * (now - self.since_ps)
+        return rest if rest > 0 else 0
 
     def carried_ps(self) -> Ps:
         """How long it would have taken at its own limit for what has left by ``since_ps``."""
@@ -323,7 +324,7 @@ class FlowFabric:
     def _begin(self, flow: Flow, now: Ps) -> None:
         """The first byte leaves its source; in the past if it could have, as what came over a link."""
         train = flow.train
-        begin_ps = train.free_ps = max(flow.head_ps, train.free_ps)
+        begin_ps = train.free_ps = flow.head_ps if flow.head_ps > train.free_ps else train.free_ps
         flow.begin(begin_ps, now)
         own_ps, fed = flow.own_ps, flow.feeds
         flow.leave_ps, flow.rate = begin_ps + own_ps, flow.limit

@@ -70,7 +70,7 @@ class Line:
         if not self.framed:
             for share, vc in self.ranks:
                 if self.open_counts[vc]:
-                    return max(self.left * share // self.open_share, 0)
+                    return self.left * share // self.open_share if self.left > 0 else 0
         return min([self.offer_to(flow, wire) for flow, wire in self.flows.items() if flow.rate == _OPEN])
 
     def held_at(self, offer: int) -> list["Shared"]:
@@ -80,7 +80,9 @@ class Line:
 
     def offer_to(self, flow: "Shared", wire_bytes: int) -> int:
         """The payload rate that it allows one of its open flows."""
-        return max(self.left * self.shares[flow.vc] * flow.nbytes // (self.open_share * wire_bytes), 0)
+        if self.left <= 0:
+            return 0
+        return self.left * self.shares[flow.vc] * flow.nbytes // (self.open_share * wire_bytes)
 
 
 def put_on(flow: Any) -> list[Line]:

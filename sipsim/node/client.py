@@ -81,7 +81,7 @@ class SyncClient:
         self._batch_divisor = 1
         self._steps = 0
         self._began_ns = self._progress_ns = perf_counter_ns()
-        self._window_ns = self._began_ns
+        self._window_ns = self._batch_ns = self._began_ns
         self._sending_ns = 0
         self._carried_ns = 0
 
@@ -284,10 +284,10 @@ class SyncClient:
 
     def _advance(self) -> Report | None:
         """Run a batch of events, sized so that polls are at most about ``POLL_NS`` of host time apart."""
-        began_ns = perf_counter_ns()
         report = self.session.advance(self._batch_divisor)
         if report is None:
-            took_ns = perf_counter_ns() - began_ns
+            began_ns, self._batch_ns = self._batch_ns, perf_counter_ns()
+            took_ns = self._batch_ns - began_ns
             if took_ns > POLL_NS:
                 self._batch_divisor *= 8
             elif took_ns < POLL_NS // 16:
@@ -303,7 +303,7 @@ class SyncClient:
             self.log.mark(self.session.reached_ps)
 
     def _begin_window(self) -> None:
-        self._window_ns = perf_counter_ns()
+        self._window_ns = self._batch_ns = perf_counter_ns()
         self._carried_ns += self._sending_ns
         self._sending_ns = 0
 

@@ -112,7 +112,7 @@ class OpLog:
         return self._hash.hexdigest()
 
     def _flush(self) -> None:
-        text = "".join(line(record) for record in self._pending)
+        text = "".join([_TEMPLATES[record[0]] % record for record in self._pending])
         self._hash.update(text.encode())
         if self._file is not None and text:
             self._file.write(text)
@@ -145,7 +145,7 @@ def record_kind(kind: str, *fields: str) -> str:
     # As ``collections.namedtuple`` does: the kind is its caller's.
     module = sys._getframe(1).f_globals["__name__"]
     FIELDS.define(kind, fields, module)
-    _TEMPLATES.define(kind, "%s %s %s %s %s " + " ".join(f"{name}=%s" for name in fields), module)
+    _TEMPLATES.define(kind, "%s %s %s %s %s " + " ".join(f"{name}=%s" for name in fields) + "\n", module)
     return kind
 
 
@@ -156,7 +156,7 @@ def definer_of(kind: str) -> str:
 
 def line(record: tuple[Any, ...]) -> str:
     """The canonical text of one record."""
-    return _TEMPLATES[record[0]] % record + "\n"
+    return _TEMPLATES[record[0]] % record
 
 
 def values_as_text(data: bytes | memoryview) -> str:

@@ -7,6 +7,8 @@ Source of the TCM regions: ADR-0023 D20.
 
 from typing import NamedTuple
 
+import msgspec
+
 from sipsim.config.schema import TcmLayout
 from sipsim.core.registry import Definitions
 
@@ -60,7 +62,7 @@ class PePlace(NamedTuple):
     pe: int
 
 
-class Block(NamedTuple):
+class Block(msgspec.Struct, frozen=True, gc=False):
     """A block in memory, such as a tile of a matrix: ``rows`` rows of ``row_bytes`` each, at equal distances.
 
     The first row is at ``address``; from row to row are ``pitch`` bytes, at least ``row_bytes``. The bytes of a block

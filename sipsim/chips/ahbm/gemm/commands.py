@@ -2,6 +2,7 @@
 
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 
 from sipsim.chips.ahbm.gemm.tiling import Product
@@ -88,7 +89,7 @@ class Matrix(NamedTuple):
     pitch: int
 
 
-class Gemm(NamedTuple):
+class Gemm(msgspec.Struct, frozen=True):
     """``c = epilogue(a @ b)``: ``a`` and ``b`` of ``dtype``, ``c`` of ``out``; the epilogue is of the accumulator's."""
 
     a: Matrix
@@ -100,7 +101,7 @@ class Gemm(NamedTuple):
     epilogue: tuple[Step, ...]
 
 
-class Dot(NamedTuple):
+class Dot(msgspec.Struct, frozen=True):
     """``result = acc + a @ b``, of the accumulator's type; without ``acc`` from +0."""
 
     a: Handle

@@ -277,10 +277,10 @@ class GemmEngine(CommandEngine):
             pipeline.start()
 
     def _written(self, completion: Completion, parts_ps: Times, way_ps: Times) -> None:
-        a, b, c, product, dtype, out, steps = completion.command
-        self._count(completion, product, parts_ps, way_ps)
-        fields = *a, *b, *c, as_text(product), dtype.name, out.name, epilogue.as_text(steps)
-        self._end(completion, GEMM, *fields)
+        command: Gemm = completion.command
+        self._count(completion, command.product, parts_ps, way_ps)
+        kinds, steps = (command.dtype.name, command.out.name), epilogue.as_text(command.epilogue)
+        self._end(completion, GEMM, *command.a, *command.b, *command.c, as_text(command.product), *kinds, steps)
 
     def tell(self, feed: Feed, command: Gemm | Dot) -> None:
         """Of a composite command what is in the memory now."""
@@ -293,13 +293,14 @@ class GemmEngine(CommandEngine):
         feed.values(np.frombuffer(data, command.out.numpy).reshape(m, n))
 
     def _multiplied(self, completion: Completion, parts_ps: Times, way_ps: Times) -> None:
-        a, b, acc, product, result = completion.command
+        command: Dot = completion.command
+        a, b, acc, product, result = command.a, command.b, command.acc, command.product, command.result
         values = matmul(a.array, b.array, a.dtype, None if acc is None else acc.array)
         values.flags.writeable = False
         result.array = values
         self._count(completion, product, parts_ps, way_ps)
         fields = a.name, b.name, NO_HANDLE if acc is None else acc.name, as_text(product), a.dtype.name, result.name
-        del a, b, acc, result, values
+        del a, b, acc, result, values, command
         self._end(completion, DOT, *fields)
 
     def _count(self, completion: Completion, product: Product, parts_ps: Times, way_ps: Times) -> None:

@@ -205,7 +205,7 @@ class CreditPacket(Packet, tag=2):
     credit: Credit
 
 
-class Received(NamedTuple):
+class Received(msgspec.Struct, frozen=True, gc=False):
     """A message taken from its slot ``slot_pa``; ``data`` was latched before the credit with ``consumer_seq`` left.
 
     ``src_sip`` sent it in collective ``call``, empty for none.
@@ -221,7 +221,7 @@ class Received(NamedTuple):
     call: str = ""
 
 
-class CopyTo(NamedTuple):
+class CopyTo(msgspec.Struct, frozen=True, gc=False):
     """The destination of a copied message, and the size that the message must have."""
 
     address: int

@@ -341,7 +341,8 @@ class PeIpcq(CommandEngine):
 
     def _send_now(self, queue: QueuePair, sending: Sending, cause: int) -> None:
         """A message leaves. The op log has its send at this step."""
-        _, source, nbytes, dims, dtype = sending.command
+        command: IpcqSend = sending.command
+        source, nbytes, dims, dtype = command.source, command.nbytes, command.dims, command.dtype
         read_pa, seq, slot_pa = sending.read_pa, queue.my_head, queue.next_tx_slot_pa()
         if self._mmu is not None and queue.has_va:
             slot_pa = self._mmu.look_up(queue.tx_slot_va(), nbytes)
@@ -399,7 +400,7 @@ class PeIpcq(CommandEngine):
             source if isinstance(source, int) else source.name,
         )
         # Its values have left, whatever the kernel, which may go on below, does with the handle.
-        del source
+        del source, command
         sending.command = None
         if sending.waiter is None:
             sending.ended = True
@@ -592,7 +593,8 @@ class PeIpcq(CommandEngine):
 
         The op log has receives in the order in which they end.
         """
-        received, (_, dims, dtype, copy_to, result) = receiving.value, receiving.command
+        received, command = receiving.value, receiving.command
+        dims, dtype, copy_to, result = command.dims, command.dtype, command.copy_to, command.result
         direction, nbytes, now_ps = received.direction, len(received.data), self._engine.now_ps
         queue = self.every[direction]
         if self._recorder.tracer is not None:
@@ -625,7 +627,7 @@ class PeIpcq(CommandEngine):
         )
         facts = direction, received.consumer_seq - 1, receiving.cause
         span = self._span(self.name, "recv", receiving.freed_ps, now_ps, receiving.freed_by, *facts)
-        del result
+        del result, command
         receiving.command = None
         self._release(receiving, span, "recv", now_ps)
 

@@ -9,8 +9,9 @@ else an access takes is decided when it begins, from the rows that are open (:cl
 
 from collections import deque
 from collections.abc import Iterator
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+from typing import Annotated, Any, ClassVar, Literal
 
+import msgspec
 from msgspec import Meta
 
 from sipsim.chips.ahbm.address import MIB, OFFSET_BITS, Block
@@ -25,7 +26,7 @@ from sipsim.fabric.graph import Node, Route
 from sipsim.fabric.transport import NEVER
 
 
-class Piece(NamedTuple):
+class Piece(msgspec.Struct, frozen=True, gc=False):
     """Bursts of an access in a row of banks of one number, which follow each other."""
 
     bank: int
@@ -121,7 +122,7 @@ class Bank:
         self.free_ps = free_ps
 
 
-class Opened(NamedTuple):
+class Opened(msgspec.Struct, frozen=True, gc=False):
     """What the rows of an access need. Its first column command may be given at ``first_ps``, and all data buses would
     be through with it at ``end_ps``, after the latency of a column, if it were alone. ``busy_ps``: of the data bus of
     each pseudo channel, time for its bursts, or for opening its rows if that is longer."""
@@ -178,7 +179,7 @@ class Rows:
                     bursts[number] += 1
                     in_group[number][group] += 1
                     rows[number] += is_opened
-                    ends[number] = max(ends[number], ready_ps) + burst_ps
+                    ends[number] = (ends[number] if ends[number] > ready_ps else ready_ps) + burst_ps
                     first_ps = ready_ps if first_ps < 0 or ready_ps < first_ps else first_ps
         busy = [0] * count
         for number, some in enumerate(bursts):
@@ -189,8 +190,10 @@ class Rows:
 
     def _with_rows(self, number: int, data_ps: Ps, rows_ps: Ps) -> Ps:
         """The time of a pseudo channel's bus for data whose rows take ``rows_ps`` to open, beside data before them."""
-        busy_ps = max(data_ps, rows_ps - self._spare_ps[number])
-        self._spare_ps[number] = min(self._spare_ps[number] + busy_ps - rows_ps, self._timings.faw)
+        spare_ps, most_ps = self._spare_ps[number], self._timings.faw
+        busy_ps = data_ps if data_ps > rows_ps - spare_ps else rows_ps - spare_ps
+        left_ps = spare_ps + busy_ps - rows_ps
+        self._spare_ps[number] = left_ps if left_ps < most_ps else most_ps
         return busy_ps
 
     def _ready(self, bank: Bank, now_ps: Ps, row: int, is_read: bool, before: int) -> tuple[Ps, bool]:

@@ -129,7 +129,7 @@ class MemoryPort:
         """The route of ``nbytes`` through an engine at this node, which reads the blocks ``read`` while it writes the
         block ``written``: each edge of the memory once, for all bytes that the accesses take of it.
         """
-        accesses = [*((each, True) for each in read), (written, False)]
+        accesses = [*[(each, True) for each in read], (written, False)]
         taken: dict[str, int] = {}
         for block, is_read in accesses:
             for name, of_edge in self.loads(block, is_read):

@@ -32,7 +32,7 @@ class Direction(Enum):
     ANY = "any"
 
 
-class Const(NamedTuple):
+class Const(msgspec.Struct, frozen=True):
     """Values that come from no command: the kernel made them itself."""
 
     values: Array
@@ -44,7 +44,7 @@ class Const(NamedTuple):
         return self.values.nbytes
 
 
-class DmaRead(NamedTuple):
+class DmaRead(msgspec.Struct, frozen=True):
     """Read a block of a memory into ``result``."""
 
     block: Block
@@ -58,14 +58,14 @@ class DmaRead(NamedTuple):
         return self.block.nbytes
 
 
-class DmaWrite(NamedTuple):
+class DmaWrite(msgspec.Struct, frozen=True):
     """Write the values of ``operand`` to a block of a memory."""
 
     block: Block
     operand: Handle
 
 
-class MathOp(NamedTuple):
+class MathOp(msgspec.Struct, frozen=True):
     """An element-wise operation; ``op`` is a key of ``sipsim.core.arithmetic.operations.OPERATIONS``.
 
     ``operands`` are handles and numbers of type ``dtype`` (the first one of ``where`` of i8), broadcast to ``dims``.
@@ -113,7 +113,7 @@ class MathOp(NamedTuple):
         return math.prod(self.dims) * self.of_type.itemsize * operation.passes, operation.is_special
 
 
-class Reduce(NamedTuple):
+class Reduce(msgspec.Struct, frozen=True):
     """A reduction of ``operand`` along ``axis``, None for all elements in their order, to ``shape``; ``op`` is a
     key of ``sipsim.core.arithmetic.operations.REDUCTIONS``."""
 
@@ -139,7 +139,7 @@ class Reduce(NamedTuple):
         return self.operand.nbytes, False
 
 
-class Cast(NamedTuple):
+class Cast(msgspec.Struct, frozen=True):
     """The values of ``operand`` in the type of ``result``."""
 
     operand: Handle
@@ -171,7 +171,7 @@ class Cast(NamedTuple):
         return max(self.operand.nbytes, self.result_bytes), False
 
 
-class Rearrange(NamedTuple):
+class Rearrange(msgspec.Struct, frozen=True):
     """The values of ``operand`` in another order or repeated, in ``shape``; ``op``: one of ``REARRANGEMENTS``."""
 
     op: str
@@ -195,7 +195,7 @@ class Rearrange(NamedTuple):
         return self.result_bytes, False
 
 
-class Make(NamedTuple):
+class Make(msgspec.Struct, frozen=True):
     """Values of ``shape``: all ``value`` (``full``), or counted from it (``arange``)."""
 
     op: str
@@ -243,7 +243,7 @@ def math_work(command: MathOp | Reduce | Cast | Rearrange | Make) -> MathWork:
     return MathWork(*command.work, operands, Piece(command.result.tcm_pa, command.result_bytes))
 
 
-class View(NamedTuple):
+class View(msgspec.Struct, frozen=True):
     """The values of ``operand`` in another shape, or a part of them: as many as fill ``dims``, from the one of number
     ``first`` on. No bytes move, and it takes no room of its own.
     """
@@ -254,20 +254,20 @@ class View(NamedTuple):
     first: int = 0
 
 
-class Join(NamedTuple):
+class Join(msgspec.Struct, frozen=True):
     """The values of ``operands``, which lie one behind the other, as one. No bytes move."""
 
     operands: tuple[Handle, ...]
     result: Handle
 
 
-class Delay(NamedTuple):
+class Delay(msgspec.Struct, frozen=True):
     """The kernel waits for ``ps``."""
 
     ps: Ps
 
 
-class IpcqSend(NamedTuple):
+class IpcqSend(msgspec.Struct, frozen=True):
     """Send the values of a handle, or the ``nbytes`` at an address, to the peer in a direction."""
 
     direction: str
@@ -277,7 +277,7 @@ class IpcqSend(NamedTuple):
     dtype: DType
 
 
-class IpcqRecv(NamedTuple):
+class IpcqRecv(msgspec.Struct, frozen=True):
     """Receive the next message of a direction into ``result``, and into a memory with ``copy_to``."""
 
     direction: str | Direction
@@ -292,7 +292,7 @@ class IpcqRecv(NamedTuple):
         return math.prod(self.dims) * self.dtype.itemsize
 
 
-class IpcqRelease(NamedTuple):
+class IpcqRelease(msgspec.Struct, frozen=True):
     """Give back the slot that a handle stands for, which no command has named."""
 
     handle: Handle

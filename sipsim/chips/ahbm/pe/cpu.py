@@ -38,9 +38,12 @@ class PeCpu:
 
     def issue(self, task: Task) -> None:
         """Issue a command of the kernel that runs; it reaches its engine at ``free_ps``."""
-        if self._issue_ps:
+        issue_ps = self._issue_ps
+        if issue_ps:
             start_ps = self.issued_ps()
-            self._spend(task, start_ps, start_ps + self._issue_ps, ISSUE)
+            self.free_ps = task.since_ps = start_ps + issue_ps
+            task.span = self._recorder.span(self._name, ISSUE, start_ps, start_ps + issue_ps, task.span)
+            self._waited_ps[ISSUE] += issue_ps
 
     def catch_up(self, task: Task, what: str = ISSUE) -> None:
         """Block the kernel until what it has given is issued."""
@@ -50,7 +53,10 @@ class PeCpu:
 
     def pause_until(self, task: Task, time_ps: Ps, what: str, *facts: object, since_ps: Ps | None = None) -> None:
         """Block the kernel until a time, for a reason that is the name of a span, and has blocked it ``since_ps``."""
-        self._spend(task, self.issued_ps() if since_ps is None else since_ps, time_ps, what, *facts)
+        start_ps = self.issued_ps() if since_ps is None else since_ps
+        self.free_ps = task.since_ps = time_ps
+        task.span = self._recorder.span(self._name, what, start_ps, time_ps, task.span, *facts)
+        self._waited_ps[what] += time_ps - start_ps
         self.catch_up(task, what)
 
     def pause_for(self, task: Task, stall_ps: Ps, what: str, *facts: object) -> None:
@@ -61,8 +67,3 @@ class PeCpu:
         """When it has issued what its kernel gave it, now at the soonest: the kernel's own time."""
         now_ps = self._engine.now_ps
         return self.free_ps if self.free_ps > now_ps else now_ps
-
-    def _spend(self, task: Task, start_ps: Ps, end_ps: Ps, what: str, *facts: object) -> None:
-        self.free_ps = task.since_ps = end_ps
-        task.span = self._recorder.span(self._name, what, start_ps, end_ps, task.span, *facts)
-        self._waited_ps[what] += end_ps - start_ps

@@ -65,8 +65,11 @@ class PeTcm:
         """The route of an operation of PE_MATH, which reads and writes as it goes."""
         if not self.port.bandwidths:
             return self.port.here
-        read = [Block.piece(self._at(address), nbytes) for address, nbytes in work.operands]
-        return self.port.through(work.nbytes, read, Block.piece(self._at(work.result.address), work.result.nbytes))
+        pieces = [
+            Block(self.address if address is None else address, 1, nbytes, nbytes)
+            for address, nbytes in (*work.operands, work.result)
+        ]
+        return self.port.through(work.nbytes, pieces[:-1], pieces[-1])
 
     def landed_ps(self, nbytes: int) -> Ps:
         """The time until data have landed whose last byte is here now."""
@@ -75,10 +78,9 @@ class PeTcm:
 
     def _block(self, nbytes: int, address: TcmAddress = None) -> Block | None:
         """Where data of the kernel are; None if they take no time there."""
-        return Block.piece(self._at(address), nbytes) if self.port.bandwidths and nbytes else None
-
-    def _at(self, address: TcmAddress) -> int:
-        return self.address if address is None else address
+        if not (self.port.bandwidths and nbytes):
+            return None
+        return Block(self.address if address is None else address, 1, nbytes, nbytes)
 
 
 class TransferOrder:
@@ -111,7 +113,7 @@ class TransferOrder:
     def _block(self, completion: Completion) -> Block:
         """What a command reads or writes, by the first addresses of its bytes."""
         block: Block = completion.command.block
-        return block._replace(address=self._canonical(block.address))
+        return Block(self._canonical(block.address), block.rows, block.row_bytes, block.pitch)
 
 
 def _operand(completion: Completion) -> Handle | None:
@@ -209,10 +211,11 @@ class PeDma(CommandEngine):
         self._read(memory, command.block, loaded, COMPUTE, delay_ps, command.result.tcm_pa)
 
     def _loaded(self, completion: Completion, data: bytes) -> None:
-        block, dims, dtype, result = completion.command
-        result.array = np.frombuffer(data, dtype.numpy).reshape(dims)
-        fields = *_place(block), dtype.name, as_text(dims), result.name
-        del result
+        command: DmaRead = completion.command
+        block, result, dtype = command.block, command.result, command.dtype
+        result.array = np.frombuffer(data, dtype.numpy).reshape(command.dims)
+        fields = *_place(block), dtype.name, as_text(command.dims), result.name
+        del result, command
         self._end(completion, READ if block.is_contiguous else READ_BLOCK, *fields)
 
     def _store(self, memory: MemoryAccess, source: TcmAddress, completion: Completion) -> None:
@@ -221,7 +224,7 @@ class PeDma(CommandEngine):
         self._after(self._delay_ps(completion), partial(self._write, memory, block, data, stored, COMPUTE, source))
 
     def _stored(self, completion: Completion) -> None:
-        block, operand = completion.command
+        block, operand = completion.command.block, completion.command.operand
         fields = *_place(block), operand.dtype.name, as_text(operand.shape), operand.name
         del operand
         self._end(completion, WRITE if block.is_contiguous else WRITE_BLOCK, *fields)
@@ -331,14 +334,10 @@ class PeDma(CommandEngine):
         """``leaves``: the bytes are read from the PE's TCM, and do not only pass."""
         sip, nbytes, port, back = self._sip, len(data), memory.port, memory.back
 
-        def write(then: Callable[[], None]) -> None:
-            sip.memory.write_block(block, data)
-            then()
-
         if memory.forth is None or back is None:
 
             def here() -> None:
-                self._after(port.written_ps(block), partial(write, done))
+                self._after(port.written_ps(block), partial(self._write_block, block, data, done))
 
             self._within(Reading(port.writing(block), 0, 0), nbytes, vc, "writes", here)
             return
@@ -347,7 +346,7 @@ class PeDma(CommandEngine):
             sip.fabric.start(self._replies(memory, vc), back, self._ack_bytes, lambda _h, _t: done())
 
         def arrived(_head_ps: Ps, _tail_ps: Ps) -> None:
-            self._after(port.written_ps(block), partial(write, acknowledge))
+            self._after(port.written_ps(block), partial(self._write_block, block, data, acknowledge))
 
         reading = self.tcm.leaving(nbytes, memory.forth, tcm_pa) if leaves else Reading(memory.forth, 0, 0)
         route, delay_ps = port.writing(block, reading.route), reading.first_ps + reading.span_ps
@@ -355,6 +354,10 @@ class PeDma(CommandEngine):
         train = sip.fabric.train((self._node, self._part), vc, in_flight)
         wire_bytes = sip.wire_format.data_bytes(nbytes)
         sip.fabric.start(train, route, wire_bytes, arrived, None, delay_ps, reading.span_ps)
+
+    def _write_block(self, block: Block, data: bytes, then: Callable[[], None]) -> None:
+        self._sip.memory.write_block(block, data)
+        then()
 
     def fetch(self, nbytes: int, delay_ps: Ps, done: Callable[[], None]) -> None:
         """The time of a read of the PE's TCM by PE_FETCH_STORE, which begins in ``delay_ps``."""

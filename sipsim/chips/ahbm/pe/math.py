@@ -140,15 +140,14 @@ class PeMath(CommandEngine):
 
 
 def _operate(command: MathOp) -> tuple[object, ...]:
-    op, operands, result, dims, _ = command
-    dtype = command.of_type
-    if dims is None:
+    op, result, dtype = command.op, command.result, command.of_type
+    if command.dims is None:
         handles = command.handles
         names = ",".join([each.name for each in handles])
         _fill(result, elementwise(op, tuple([each.array for each in handles]), dtype))
     else:
-        names = ",".join([each.name if isinstance(each, Handle) else repr(each) for each in operands])
-        _fill(result, elementwise(op, tuple([_array(each, dtype.numpy) for each in operands]), dtype))
+        names = ",".join([each.name if isinstance(each, Handle) else repr(each) for each in command.operands])
+        _fill(result, elementwise(op, tuple([_array(each, dtype.numpy) for each in command.operands]), dtype))
     return MATH, op, dtype.name, as_text(result.shape), names, result.name
 
 
@@ -157,7 +156,7 @@ def _array(operand: Handle | Number, dtype: "np.dtype[Any]") -> Array:
 
 
 def _reduce(command: Reduce) -> tuple[object, ...]:
-    op, operand, axis, dims, result = command
+    op, operand, axis, dims, result = command.op, command.operand, command.axis, command.shape, command.result
     _fill(result, _reduced(op, operand.array, operand.dtype, axis, dims))
     of = operand.dtype.name, as_text(operand.shape), ALL_AXES if axis is None else axis, operand.name
     return REDUCE, op, *of, result.dtype.name, as_text(dims), result.name
@@ -169,20 +168,20 @@ def _reduced(op: str, values: Array, dtype: DType, axis: int | None, dims: tuple
 
 
 def _cast(command: Cast) -> tuple[object, ...]:
-    operand, result = command
+    operand, result = command.operand, command.result
     _fill(result, cast(operand.array, result.dtype))
     return CAST, operand.dtype.name, as_text(operand.shape), operand.name, result.dtype.name, result.name
 
 
 def _rearrange(command: Rearrange) -> tuple[object, ...]:
-    op, operand, dims, result = command
+    op, operand, dims, result = command.op, command.operand, command.shape, command.result
     _fill(result, np.ascontiguousarray(REARRANGEMENTS[op](operand.array, dims)))
     of = operand.dtype.name, as_text(operand.shape), operand.name
     return REARRANGE, op, *of, as_text(dims), result.name
 
 
 def _make(command: Make) -> tuple[object, ...]:
-    op, dims, value, result = command
+    op, dims, value, result = command.op, command.shape, command.value, command.result
     _fill(result, MAKERS[op](dims, value, result.dtype.numpy))
     return MAKE, op, result.dtype.name, as_text(dims), repr(value), result.name
 
@@ -339,12 +338,13 @@ class ViewEngine(NoWork):
         return (command.operand,)
 
     def _view(self, completion: Completion) -> None:
-        operand, dims, result, first = completion.command
+        command: View = completion.command
+        operand, dims, result, first = command.operand, command.dims, command.result, command.first
         result.array = _part(operand.array, first, dims)
         result.room, result.offset = operand.room, operand.offset + first * operand.dtype.itemsize
         of, is_whole = (operand.dtype.name, as_text(operand.shape), operand.name), result.nbytes == operand.nbytes
         fields = (*of, *(() if is_whole else (first,)), as_text(dims), result.name)
-        del operand, result
+        del operand, result, command
         self._end(completion, VIEW if is_whole else PART, *fields)
 
 
@@ -359,7 +359,7 @@ class JoinEngine(NoWork):
 
     def take(self, command: Join) -> Completion:
         completion = self._begin(command)
-        operands, result = command
+        operands, result = command.operands, command.result
         result.array = np.concatenate([each.array.reshape(-1) for each in operands])
         result.array.flags.writeable = False
         result.room = tuple([each.room for each in operands])

@@ -2,8 +2,9 @@
 
 import gc
 import sys
-from typing import Any, NamedTuple
+from typing import Any
 
+import msgspec
 import numpy as np
 
 from sipsim.chips.ahbm.address import PhysAddr, space_of, tcm_map
@@ -20,7 +21,7 @@ MOST_NAMED = 5
 """Handles that an error lists."""
 
 
-class _Held(NamedTuple):
+class _Held(msgspec.Struct, frozen=True, gc=False):
     """A handle with room, and the line of the kernel that made it. ``pieces``: (offset, bytes) of its gaps; empty where
     the room gives no addresses.
     """

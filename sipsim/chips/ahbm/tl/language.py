@@ -593,7 +593,8 @@ class TL(HandleOps):
         nbytes = math.prod(dims) * dtype.itemsize
         rows = (1, nbytes, nbytes) if stride is None else _rows(word, dims, dtype, stride)
         block = Block(as_bytes(ptr), *rows)
-        return block._replace(address=self._translate(block.address, block.reach_bytes))
+        address = self._translate(block.address, block.reach_bytes)
+        return Block(address, block.rows, block.row_bytes, block.pitch)
 
     def _store_command(self, word: str, ptr: int, value: TensorHandle, stride: int | None) -> DmaWrite:
         if not isinstance(value, TensorHandle):
