@@ -1,6 +1,7 @@
 """The prediction of a run, made in a process of its own beside the run, and what ``--dry-run`` shows of one."""
 
 import contextlib
+import gc
 import os
 import select
 import signal
@@ -9,16 +10,14 @@ import time
 
 import msgspec
 
-from launcher.predict.prediction import Host, measure, measure_beside, predict, read_costs
+from launcher.predict.prediction import predict
 from launcher.processes.fork_server import as_child, set_parent_death_signal, set_process_name
 from launcher.report.progress import Prediction, estimate
 from launcher.supervise.run import Run
-from sipsim.chips.api.chip import kind_of
 from sipsim.core.forks import watched
 from sipsim.core.units import format_time_ps
 from sipsim.records.report import pss_mib
 
-IN_ONE_PROCESS = "inproc"
 END = b"\n"
 """The last byte of the answer."""
 
@@ -95,17 +94,11 @@ def _work(run: Run, is_beside_run: bool, began_s: float, loaded_mib: float, requ
     sys.stdout = sys.stderr = open(os.devnull, "w")  # noqa: SIM115
     if not os.read(request, 1):
         return 0
-    plan, job, costs = run.plan, run.job, read_costs()
-    number = 1 if run.options.engine == IN_ONE_PROCESS else plan.system.n_sips
-    round_trip_events = costs.host.round_trip_us / costs.host.event_us
-    machine = measure_beside(number, round_trip_events) if is_beside_run else measure(number)
-    jobs = kind_of(plan.resolved).jobs
+    gc.disable()
     with watched():
-        forecast = jobs.forecast(job, plan) if jobs else None
+        prediction = predict(run, began_s, loaded_mib, is_beside_run)
     with open(answer, "wb") as pipe:
-        if forecast is not None:
-            host = Host(machine, began_s, loaded_mib)
-            prediction = predict(forecast, job, plan, run.options.engine == IN_ONE_PROCESS, host, costs)
+        if prediction is not None:
             pipe.write(msgspec.json.encode(prediction))
         pipe.write(END)
     return 0
@@ -118,12 +111,8 @@ def _decoded(data: bytes) -> Prediction | None:
     return None
 
 
-HERE = ("local", "inproc")
-"""The engines that run on this host alone, which is measured."""
 LONGEST_S = 20.0
-"""For the forecast. Its kernels are a user's, and may not end."""
-LOADED = 0.7
-"""With less of the processors than that, the prediction says how long the run would take by itself."""
+"""For a prediction. Its kernels are a user's, and may not end."""
 
 
 def expectation(run: Run, started_s: float) -> str:
@@ -133,8 +122,6 @@ def expectation(run: Run, started_s: float) -> str:
     """
     if run.job.script is not None:
         return "wall time and memory of a script are not known before it runs"
-    if run.options.engine not in HERE:
-        return f"wall time and memory are not known: --engine {run.options.engine} runs on other hosts"
     forecaster = Forecaster(run, started_s, is_beside_run=False)
     try:
         forecaster.ask()
@@ -143,26 +130,24 @@ def expectation(run: Run, started_s: float) -> str:
         forecaster.close()
     if not has_ended:
         return (
-            f"wall time and memory are not known: its kernels had not been counted after {LONGEST_S:g} s; if one loops "
-            f"for ever, a run with --progress-timeout 5 says where"
+            f"what the run takes is not known: a short run had not ended after {LONGEST_S:g} s; if a kernel loops for "
+            f"ever, a run with --progress-timeout 5 says where"
         )
     if prediction is None:
-        return "wall time and memory are not known: the commands of its kernels cannot be counted before they run"
+        return "what the run takes is not known: a short run failed, or would take more than some seconds"
     return described(prediction, run.options.max_sim_ps)
 
 
 def described(prediction: Prediction, limit_ps: int | None = None) -> str:
     """A prediction as text."""
-    found = estimate(prediction, 0.0, 0, 0, limit_ps)
-    wall_s = prediction.startup_s + found.left_s + prediction.end_s
-    processes = "1 process" if prediction.processes == 1 else f"{prediction.processes} processes"
-    by_itself = ""
-    if prediction.share < LOADED:
-        by_itself = f" beside what else loads this host (some {_rounded(wall_s * prediction.share)} s by itself)"
-    return (
-        f"about {_rounded(wall_s)} s of wall time{by_itself}, {round(prediction.memory_MiB)} MiB in {processes}, "
-        f"{prediction.forecast.commands} commands of kernels, about {format_time_ps(found.total_ps)} of simulated time"
-    )
+    found = estimate(prediction, 0.0, 0, limit_ps)
+    parts = [f"about {format_time_ps(found.total_ps)} of simulated time, by {prediction.source}"]
+    if found.left_s is not None:
+        parts.append(f"{_rounded(prediction.startup_s + found.left_s)} s of wall time")
+    if prediction.memory_MiB:
+        processes = "1 process" if prediction.processes == 1 else f"{prediction.processes} processes"
+        parts.append(f"{round(prediction.memory_MiB)} MiB in {processes}")
+    return "; ".join(parts)
 
 
 def _rounded(seconds: float) -> str:

@@ -7,7 +7,6 @@ has passed. :class:`Prediction` and :func:`estimate` are pure.
 import contextlib
 import sys
 import time
-from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, Protocol
 
@@ -15,7 +14,6 @@ import msgspec
 
 from broker.wire import RankRecord, RunStarted, Status, ToLauncher
 from launcher.report.outcome import Outcome
-from sipsim.chips.api.forecast import JobForecast
 from sipsim.core.units import format_time_ps
 
 Ps = int
@@ -24,73 +22,52 @@ TRUSTED_SHARE = 0.1
 
 
 class Prediction(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run takes on this host, by its ``forecast``.
+    """What a run takes on this host, row by row. ``source``: where the simulated times are from, in a few words.
 
-    ``startup_s``: until all SIPs have joined. ``setup_s`` of each size: to make its data. Every iteration takes
-    ``command_s`` a command, ``us_s`` a microsecond of simulated time, and ``check_s`` of its size.
-    ``end_s``: after the last one. ``memory_MiB``: at most, of all ``processes``. ``share``: the part of the processors
-    which the run could use that others leave it, from 0 to 1.
+    ``rows_ps``: simulated time of each row, with all of its iterations. ``rows_s``: wall time of each; empty where that
+    is not known. ``startup_s``: wall time until all SIPs have joined. ``memory_MiB``: at most, of all ``processes``.
     """
 
-    forecast: JobForecast
+    source: str
+    rows_ps: tuple[Ps, ...]
+    rows_s: tuple[float, ...]
     startup_s: float
-    setup_s: tuple[float, ...]
-    check_s: tuple[float, ...]
-    command_s: float
-    us_s: float
-    end_s: float
     memory_MiB: float
     processes: int
-    share: float = 1.0
 
-    @property
-    def total_s(self) -> float:
-        """Wall time of the whole command."""
-        return self.startup_s + self.work_s(self.forecast.commands) + self.end_s
-
-    def work_s(self, commands: int) -> float:
-        """Wall time from the start of simulation until so many commands have ended."""
-        forecast, total_s = self.forecast, 0.0
-        for size, setup_s, check_s in zip(forecast.sizes, self.setup_s, self.check_s, strict=True):
-            if commands <= 0:
-                break
-            ended = min(commands, size.commands * forecast.iterations)
-            iteration_s = size.commands * self.command_s + size.duration_ps / 1e6 * self.us_s + check_s
-            whole, rest = divmod(ended, size.commands)
-            part_s = rest * (self.command_s + check_s / size.commands) + size.time_ps(rest) / 1e6 * self.us_s
-            total_s += setup_s + whole * iteration_s + (part_s if rest else 0.0)
-            commands -= ended
-        return total_s
+    def work(self, now_ps: Ps) -> float:
+        """The work that is done at a simulated time: wall time from the start of simulation, or in place of that a
+        part of the simulated time.
+        """
+        done, start_ps = 0.0, 0
+        for row_ps, row in zip(self.rows_ps, self.rows_s or self.rows_ps, strict=True):
+            done += row * min(max(now_ps - start_ps, 0) / max(row_ps, 1), 1.0)
+            start_ps += row_ps
+        return done
 
 
 class Estimate(NamedTuple):
-    """``share`` of the work that is done; the simulated time of the whole run; wall time that is left."""
+    """``share`` of the work that is done; the simulated time of the whole run; wall time that is left, None where
+    nothing says how long it is.
+    """
 
     share: float
     total_ps: Ps
-    left_s: float
+    left_s: float | None
 
 
-def estimate(
-    prediction: Prediction, elapsed_s: float, now_ps: Ps, commands: int, limit_ps: Ps | None = None
-) -> Estimate:
-    """The prediction of a run, corrected by what has been seen ``elapsed_s`` after the start of simulation, when
-    ``commands`` have ended on all ranks. ``limit_ps``: where the run stops (``--max-sim-time``), None for its end.
+def estimate(prediction: Prediction, elapsed_s: float, now_ps: Ps, limit_ps: Ps | None = None) -> Estimate:
+    """The prediction of a run, corrected by what has been seen ``elapsed_s`` after the start of simulation, when SIPs
+    have come to ``now_ps``. ``limit_ps``: where the run stops (``--max-sim-time``), None for its end.
     """
-    forecast = prediction.forecast
-    commands = min(commands, forecast.commands)
-    scale = _scale(now_ps, forecast.time_ps(commands), forecast.duration_ps)
-    total_ps = now_ps + round((forecast.duration_ps - forecast.time_ps(commands)) * scale)
-    last = forecast.commands
-    if limit_ps is not None and limit_ps < total_ps:
-        at_limit = bisect_right(range(forecast.commands + 1), round(limit_ps / scale), key=forecast.time_ps) - 1
-        last, total_ps = max(commands, at_limit), limit_ps
-    done_s, whole_s = prediction.work_s(commands), prediction.work_s(last)
-    if not commands:
-        # The data of the first size are being made.
-        done_s = min(elapsed_s, prediction.setup_s[0])
-    left_s = (whole_s - done_s) * _scale(elapsed_s, done_s, whole_s)
-    return Estimate(min(done_s / whole_s, 1.0), total_ps, left_s)
+    total_ps = max(sum(prediction.rows_ps), now_ps)
+    if limit_ps is not None:
+        total_ps = min(total_ps, limit_ps)
+    done, whole = prediction.work(now_ps), prediction.work(total_ps)
+    share = min(done / whole, 1.0)
+    if prediction.rows_s:
+        return Estimate(share, total_ps, (whole - done) * _scale(elapsed_s, done, whole))
+    return Estimate(share, total_ps, elapsed_s * (1 - share) / share if share else None)
 
 
 def _scale(measured: float, predicted: float, whole: float) -> float:
@@ -199,14 +176,14 @@ class Progress:
         prediction = None if self._predictor is None else self._predictor.prediction()
         if prediction is None:
             return f"simulated {format_time_ps(self._furthest_ps)} {took}"
-        # As of when the commands were told: some take longer to be told than others.
+        # As of when SIPs told their times: some take longer to be told than others.
         age_s = min(status.age_ns / 1e9, now_s - self._simulating_s)
         elapsed_s = now_s - self._simulating_s - age_s
-        found = estimate(prediction, elapsed_s, status.told_ps, status.commands, self._limit_ps)
-        left_s = found.left_s - age_s
+        found = estimate(prediction, elapsed_s, status.told_ps, self._limit_ps)
         of = f"of {'' if found.total_ps == self._limit_ps else 'about '}{format_time_ps(found.total_ps)}"
         simulated = f"simulated {format_time_ps(self._furthest_ps)} {of} {took}"
-        return f"{found.share:.0%}, {simulated}, about {_duration(left_s)} left"
+        left = "" if found.left_s is None else f", about {_duration(found.left_s - age_s)} left"
+        return f"{found.share:.0%}, {simulated}{left}"
 
     def _draw(self, text: str) -> None:
         if self._live is None:

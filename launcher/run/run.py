@@ -15,7 +15,7 @@ from dataclasses import replace
 from functools import partial
 
 from launcher.options import ENGINES, Options
-from launcher.predict.forecaster import HERE, Forecaster
+from launcher.predict.forecaster import Forecaster
 from launcher.processes.fork_server import free_folder
 from launcher.processes.this_host import check_limits, kills_since, oom_kills
 from launcher.report import failure
@@ -181,8 +181,7 @@ def _outcome(run: Run, on_record: Callable[[Outcome], None]) -> Outcome:
     """What an engine makes of a run, and what the checks of its data add. Random faults are drawn already."""
     options = run.options
     gc.set_threshold(OBJECTS_WITH_EXPLAIN if options.explain else OBJECTS_BETWEEN_COLLECTIONS)
-    is_predicted = run.job.script is None and options.engine in HERE
-    predictor = partial(Forecaster, run, run.started_s) if is_predicted else None
+    predictor = partial(Forecaster, run, run.started_s) if run.job.script is None else None
     progress = Progress(options.quiet, options.progress, options.max_sim_ps, on_record, predictor)
     killed = oom_kills()
     with StopSignals(options.timeout_s) as signals:

@@ -116,7 +116,7 @@ VARYING = [
     (r"\b[\d,]+ (events|grants)\b", r"... \1"),
     (r"\b[\d.]+ s CPU, [\d.]+ MiB", "... s CPU, ... MiB"),
     (r"\bno progress for [\d.]+ s\b", "no progress for ... s"),
-    (r"\babout [\d.]+ s of wall time(?: beside .* by itself\))?, [\d.]+ MiB\b", "about ... s of wall time, ... MiB"),
+    (r"\b[\d.]+ s of wall time; [\d.]+ MiB\b", "... s of wall time; ... MiB"),
     (r"(?m)^ahbm-launch: stalled: .*\n(?:  .*\n)*", ""),
     (r"\bsipsim([./])(?:chips\1ahbm\1)?collectives\1algorithms\b", r"sipsim\1ccl\1algorithms"),
     (r'File "<tree>/[^"]+", line \d+, in \w+', 'File "<tree>/...", line ..., in ...'),

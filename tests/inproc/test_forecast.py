@@ -1,19 +1,18 @@
-"""The forecast of the built-in job against the job itself: every command is counted, simulated time comes near."""
+"""Short runs against the job itself: simulated time comes near, the costs are bounded, and nothing of a run moves."""
 
-from collections import Counter
 from pathlib import Path
 
 import pytest
 from runs import ccl_file, run
 
 from launcher import options
+from launcher.predict.prediction import BY_ESTIMATE, BY_SHORT_RUNS, predict
+from launcher.predict.short_run import ShortRun, ShortRuns, TooLong, extended, short_sizes
+from launcher.report.progress import Prediction
 from launcher.run import prepare
-from sipsim.chips.ahbm.costs.forecast import REMOTE, Uncountable, forecast
-from sipsim.chips.api.chip import kind_of
-from sipsim.chips.api.forecast import JobForecast
+from launcher.supervise.run import Run
 
 SMALL = ("--set", "sip.cube_mesh.w=2", "--set", "sip.cube_mesh.h=2")
-KINDS = {"dma_read": "load", "dma_write": "store", "math": "add", "ipcq.recv": "recv", "ipcq.send": "send"}
 LINE = """
 def neighbors(rank, world_size, neighbor_map):
     ways = {"W": rank - 1, "E": rank + 1}
@@ -22,103 +21,111 @@ def neighbors(rank, world_size, neighbor_map):
 def kernel_args(world_size, n_elem):
     return n_elem, world_size
 
-"""
-WORDS = """
 def kernel(t_ptr, n_elem, size, tl):
     shard = t_ptr + tl.program_id(1) * n_elem * t_ptr.dtype.itemsize
     mine = tl.load(shard, n_elem)
-    posted = [tl.recv_async("W", n_elem, t_ptr.dtype) for _ in range(3)] if tl.rank() else []
-    for _ in range(3):
-        if tl.has_direction("E"):
-            tl.send("E", src_addr=shard, shape=n_elem)
-    for future in posted:
-        mine = mine + tl.wait(future)
+    if float(mine.array[0]) < 1e6:
+        mine = mine + tl.recv("W", n_elem, t_ptr.dtype) if tl.rank() else mine
+    if tl.has_direction("E"):
+        tl.send("E", src=mine)
     tl.store(shard, mine)
-    tl.wait(tl.store_async(shard, mine))
-    tl.store_async(shard, mine)
 """
+FAILS = LINE.replace("    mine = tl.load", "    1 / 0\n    mine = tl.load")
 
 
-def forecast_of(*argv: object) -> JobForecast:
-    prepared = prepare.prepare(options.parse([str(word) for word in argv]))
-    return forecast(prepared.job, prepared.plan)
+def prepared(*argv: object) -> Run:
+    return prepare.prepare(options.parse([str(word) for word in argv]))
+
+
+def prediction_of(*argv: object) -> Prediction:
+    found = predict(prepared(*argv), 0.0, 0.0)
+    assert found is not None
+    return found
 
 
 @pytest.mark.parametrize(
     "words",
     [
-        "--sips 1 --bytes 4K",
-        "--sips 2 --bytes 1K",
+        "--sips 1 --bytes 64K",
         "--sips 3 --bytes 160K --dtype f32",
-        "--sips 4 --topology torus_2d --bytes 96K",
-        "--sips 6 --topology mesh_2d_no_wrap --shape 3x2 --bytes 40K",
+        "--sips 4 --topology torus_2d --bytes 256K",
+        "--sips 6 --topology mesh_2d_no_wrap --shape 3x2 --bytes 100K",
         "--sips 2 --bytes 4K,64K,4K --iters 2 --warmup 1",
-        "--sips 4 --topology torus_2d --bytes 64K --link ethernet_100g",
-        "--sips 4 --bytes 64K --set defaults.buffer_kind=hbm",
-        "--sips 4 --bytes 160K --set defaults.buffer_kind=sram --set defaults.credit_return_mode=fabric",
-        "--sips 4 --bytes 160K --set defaults.credit_return_mode=piggyback --set defaults.n_slots=2",
-        '--sips 3 --bytes 40K --set defaults.credit_return_mode=auto --set system.sips.links={"0.E":ethernet_100g}',
-        "--sips 3 --bytes 32K --set defaults.backpressure=poll --set defaults.hw_strict=true",
-        "--sips 4 --bytes 96K --set defaults.algorithm=intercube_allreduce_fused",
+        "--sips 4 --bytes 256K --set defaults.buffer_kind=hbm",
+        "--sips 4 --bytes 160K --set defaults.credit_return_mode=piggyback",
     ],
 )
-def test_the_algorithm_that_comes_with_the_simulator(words: str) -> None:
-    assert_true(*words.split(), *SMALL)
-
-
-def test_an_algorithm_of_a_user(tmp_path: Path) -> None:
-    assert_true("--sips", 3, "--n-elem", 64, *SMALL, "--no-verify-data", *ccl_file(tmp_path, LINE + WORDS))
-
-
-def assert_true(*argv: object) -> None:
-    told, done = forecast_of(*argv), run(*argv, keep_oplog=True)
+def test_simulated_time_is_near_that_of_the_run(words: str) -> None:
+    argv = *words.split(), *SMALL
+    told, done = prediction_of(*argv), run(*argv, "--no-verify-data")
     assert done.outcome.error is None
-    records = [record for member in done.members for record in member.chip.sip.oplog.records]
-    kinds = Counter(KINDS[record[0]] for record in records)
-    remote = sum(record[0] == "ipcq.send" and record[5].split(".")[0] != record[6].split(".")[0] for record in records)
-    counted = Counter({kind: sum(size.counts.get(kind, 0) for size in told.sizes) for kind in (*kinds, REMOTE)})
-    counted = Counter({kind: number * told.iterations for kind, number in counted.items()})
-    assert counted == Counter({**kinds, "send": kinds["send"] - remote, REMOTE: remote})
-    assert told.commands == sum(kinds.values()) == sum(member.commands_ended() for member in done.members)
     took_ps = max(each.sim_end_ps for each in done.outcome.ranks.values())
-    assert 0.7 < told.duration_ps / took_ps < 1.1, (told.duration_ps, took_ps)
+    assert (told.source, sum(told.rows_ps)) == (BY_SHORT_RUNS, pytest.approx(took_ps, rel=0.05))
+    assert len(told.rows_ps) == len(told.rows_s) == len(done.prepared.job.n_elems)
 
 
-def test_commands_and_times_belong_together() -> None:
-    told = forecast_of("--sips", 2, "--bytes", "4K,64K", "--iters", 3, *SMALL)
-    steps = [told.time_ps(commands) for commands in range(told.commands + 1)]
-    assert steps == sorted(steps)
-    assert (steps[0], steps[-1]) == (told.sizes[0].curve_ps[0], told.duration_ps)
-    first = told.sizes[0]
-    assert told.time_ps(3 * first.commands) == 3 * (first.duration_ps + told.gap_ps) + told.sizes[1].curve_ps[0]
+def test_a_kernel_that_looks_at_values(tmp_path: Path) -> None:
+    argv = "--sips", 3, "--n-elem", 64, *SMALL, "--no-verify-data", *ccl_file(tmp_path, LINE)
+    took_ps = max(each.sim_end_ps for each in run(*argv).outcome.ranks.values())
+    assert sum(prediction_of(*argv).rows_ps) == took_ps
+
+
+def test_a_job_that_is_as_short_as_a_short_run_is_known_exactly() -> None:
+    argv = "--sips", 2, "--bytes", "1K", *SMALL
+    took_ps = max(each.sim_end_ps for each in run(*argv).outcome.ranks.values())
+    assert sum(prediction_of(*argv).rows_ps) == took_ps
+
+
+def test_collectives_over_groups_are_estimated_as_auto_does() -> None:
+    told = prediction_of("--sips", 4, *SMALL, "--collective", "all_reduce", "--algorithm", "all", "--bytes", "8K,64K")
+    assert (told.source, told.rows_s) == (BY_ESTIMATE, ())
+    assert len(told.rows_ps) == len(prepared("--sips", 4, *SMALL, *ALL).job.algorithms[0]) * 2
+    assert all(told.rows_ps)
+
+
+ALL = ("--collective", "all_reduce", "--algorithm", "all", "--bytes", "8K")
+
+
+def test_the_size_of_a_job_does_not_decide_what_its_short_runs_cost() -> None:
+    events = []
+    for nbytes in ("64K", "16M"):
+        runs = ShortRuns()
+        runs.by_size(prepared("--sips", 4, *SMALL, "--bytes", nbytes))
+        events.append(runs.events)
+    assert events[0] == events[1] < 5_000
+
+
+def test_a_large_system_is_told_from_two_smaller_ones() -> None:
+    words = "--sips 36 --topology torus_2d --bytes 2K --set sip.cube_mesh.w=4 --set sip.cube_mesh.h=2"
+    runs = ShortRuns()
+    (told,) = runs.by_size(prepared(*words.split())).values()
+    done = run(*words.split(), "--no-verify-data")
+    took_ps = max(each.sim_end_ps for each in done.outcome.ranks.values())
+    assert told.time_ps == pytest.approx(took_ps, rel=0.05)
+    assert runs.events < sum(each.events for each in done.outcome.ranks.values()) / 2
+
+
+@pytest.mark.parametrize("words", ["--sips 37", '--sips 36 --topology torus_2d --set system.sips.links={"0.E":ucie}'])
+def test_a_large_system_without_like_ones_is_not_told(words: str) -> None:
+    with pytest.raises(TooLong):
+        ShortRuns().by_size(prepared(*words.split(), "--bytes", "2K"))
+
+
+def test_what_takes_too_many_events_or_fails_is_not_told(tmp_path: Path) -> None:
+    with pytest.raises(TooLong):
+        ShortRuns(most_events=100).by_size(prepared("--sips", 2, *SMALL, "--bytes", "64K"))
+    assert predict(prepared("--sips", 2, *SMALL, "--n-elem", 8, *ccl_file(tmp_path, FAILS)), 0.0, 0.0) is None
 
 
 @pytest.mark.parametrize(
-    "body",
-    [
-        "tl.load(t_ptr, n_elem).array.sum()",
-        "tl.load(t_ptr, n_elem).array[0]",
-        "float(tl.load(t_ptr, n_elem).array)",
-        "tl.load(t_ptr, n_elem) if tl.load(t_ptr, n_elem).array else None",
-        "tl.load(t_ptr, n_elem).array == 3",
-        "import numpy; numpy.asarray(tl.load(t_ptr, n_elem).array)",
-        "try: tl.load(t_ptr, n_elem).array[0]\n    except Exception: pass",
-        "tl.send('E', src_addr=t_ptr, shape=1) if tl.has_direction('E') else tl.recv(None, 1, t_ptr.dtype)",
-        "tl.recv_async('E', 1, t_ptr.dtype).is_completed() if tl.has_direction('E') else None",
-        "tl.recv_async('E', 1, t_ptr.dtype).received if tl.has_direction('E') else None",
-        "tl.last_polled_dir",
-        "tl.has_direction('E') and tl.recv('E', 1, t_ptr.dtype)",
-        "1 / 0",
-        "raise SystemExit(3)",
-        "pass",
-    ],
+    ("n_elems", "least", "sizes"),
+    [([64], 1024, [64]), ([8, 64], 32, [8, 64]), ([64], 8, [8, 16]), ([2, 5, 64], 8, [2, 8, 16])],
 )
-def test_what_cannot_be_counted(tmp_path: Path, body: str) -> None:
-    source = f"{LINE}\ndef kernel(t_ptr, n_elem, size, tl):\n    {body}\n"
-    words = ["--sips", "2", "--n-elem", "4", *SMALL, *map(str, ccl_file(tmp_path, source))]
-    prepared = prepare.prepare(options.parse(words))
-    with pytest.raises(Uncountable):
-        forecast(prepared.job, prepared.plan)
-    jobs = kind_of(prepared.plan.resolved).jobs
-    assert jobs is not None
-    assert jobs.forecast(prepared.job, prepared.plan) is None
+def test_the_sizes_of_short_runs(n_elems: list[int], least: int, sizes: list[int]) -> None:
+    assert short_sizes(n_elems, least) == sizes
+
+
+def test_between_points_and_behind_them_are_lines() -> None:
+    points = [(at, ShortRun(*(time_ps,) * 5)) for at, time_ps in ((1.0, 10), (2.0, 20), (4.0, 80))]
+    assert [extended(points, at).time_ps for at in (1.0, 1.5, 2.0, 3.0, 6.0)] == [10, 15, 20, 50, 140]
+    assert extended(points[:1], 9.0) == points[0][1]

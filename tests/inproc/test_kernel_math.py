@@ -1,17 +1,12 @@
-"""Kernels that compute: the explanation of a run and its forecast know every command."""
+"""Kernels that compute: the explanation of a run knows every command."""
 
-from collections import Counter
 from pathlib import Path
 
 import pytest
 from explained import check_path, explained
-from runs import ccl_file, run
+from runs import ccl_file
 
-from launcher import options
-from launcher.run import prepare
-from sipsim.chips.ahbm.costs.forecast import forecast
 from sipsim.chips.ahbm.costs.prices import SPECIAL
-from sipsim.records.report import TL_WORDS
 
 KERNEL = """
 def kernel_args(world_size, n_elem):
@@ -73,23 +68,3 @@ def test_twice_the_bandwidth_of_pe_math_saves_what_it_says(tmp_path: Path, setti
     _, faster = explained(**flags(tmp_path, *settings, f"{BANDWIDTH}=128"))
     saved_ps = (told.until_ps - told.since_ps) - (faster.until_ps - faster.since_ps)
     assert change.saved_ps == saved_ps > 0
-
-
-@pytest.mark.ideal
-def test_the_forecast_counts_every_command(tmp_path: Path) -> None:
-    small = "--sips", 1, "--dtype", "bf16", "--n-elem", 1024, "--set", "sip.cube_mesh={w: 2, h: 1}"
-    argv = [*small, "--no-verify-data", *ccl_file(tmp_path, KERNEL, rank_per="cube", topology="ring_1d")]
-    prepared = prepare.prepare(options.parse([str(word) for word in argv]))
-    told, done = forecast(prepared.job, prepared.plan), run(*argv, keep_oplog=True)
-    assert done.outcome.error is None
-    records = [record for member in done.members for record in member.chip.sip.oplog.records if record[0] != "view"]
-    kinds = Counter(record[5] if TL_WORDS.get(record[0], record[0]) == "math" else record[0] for record in records)
-    expected = {
-        "load": 4, "store": 4, "delay": 2, "exp": 2, "sub": 2, "reduce_max": 2, "sum": 2, "div": 2, "gelu": 2, "gt": 2,
-        "where": 2, "add": 2, "full": 2, "arange": 2, "trans": 4, "broadcast_to": 2, "cast": 6,
-    }  # fmt: skip
-    [size] = told.sizes
-    assert dict(size.counts) == expected
-    assert sum(expected.values()) == sum(kinds.values())
-    took_ps = max(each.sim_end_ps for each in done.outcome.ranks.values())
-    assert told.duration_ps == pytest.approx(took_ps, rel=0.05)

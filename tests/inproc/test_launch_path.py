@@ -249,22 +249,6 @@ class TestExplain:
         assert change.saved_ps == round(1000 * (told.runs[0]["time_ns"] - faster.runs[0]["time_ns"]))
 
 
-class TestForecast:
-    @pytest.mark.ideal
-    def test_it_contains_the_launch(self, capsys: pytest.CaptureFixture[str]) -> None:
-        from launcher import options
-        from launcher.run import prepare
-        from sipsim.chips.ahbm.costs.forecast import forecast
-
-        def duration_ns(*flags: object) -> float:
-            prepared = prepare.prepare(options.parse([str(flag) for flag in flags]))
-            told = forecast(prepared.job, prepared.plan)  # type: ignore[arg-type]
-            return told.duration_ps / 1000
-
-        flags = ("--sips", 2, "--set", "sip.cube_mesh.w=1", "--set", "sip.cube_mesh.h=1")
-        assert duration_ns(*flags, *launch_flags()) - duration_ns(*flags) == pytest.approx(START + GATHER)
-
-
 class TestInvariants:
     @pytest.mark.parametrize(
         ("method", "line"),

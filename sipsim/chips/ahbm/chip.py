@@ -7,7 +7,15 @@ from sipsim.chips.ahbm.collectives import rules as ccl_rules
 from sipsim.chips.ahbm.collectives.queue_dump import dump
 from sipsim.chips.ahbm.costs.stack import PRESET
 from sipsim.chips.ahbm.history import write_history
-from sipsim.chips.ahbm.host.builtin_job import CollectiveJob, GroupJob, collective_job, group_choices, group_notes
+from sipsim.chips.ahbm.host.builtin_job import (
+    CollectiveJob,
+    GroupJob,
+    collective_job,
+    group_choices,
+    group_estimates_ps,
+    group_notes,
+    tensor_bytes,
+)
 from sipsim.chips.ahbm.host.torch import Torch
 from sipsim.chips.ahbm.memory.store import HostLog
 from sipsim.chips.ahbm.pe.engine import ENGINES
@@ -15,13 +23,13 @@ from sipsim.chips.ahbm.plan import Plan
 from sipsim.chips.ahbm.rules import RULES, unused_keys
 from sipsim.chips.ahbm.sip import Sip
 from sipsim.chips.api.chip import CHIPS, BuiltInJobs, Chip, ChipContext, ChipKind, ChipResults, StackBound
-from sipsim.chips.api.forecast import JobForecast
 from sipsim.chips.api.host_program import HostProgram
 from sipsim.collectives.call import COLLECTIVES, GroupCall, OpenCall, default_collective
 from sipsim.collectives.semantics import GroupCollective
 from sipsim.config.check import Problem
 from sipsim.config.load import Override
 from sipsim.config.schema import Resolved
+from sipsim.core.dtypes import DTYPES
 from sipsim.core.task import Task
 from sipsim.fabric.flows import UNSHOWN
 from sipsim.fabric.graph import PORTS
@@ -138,13 +146,14 @@ class AhbmJobs(BuiltInJobs[Plan]):
     def choices(self, job: Job, plan: Plan) -> list[str]:
         return group_choices(job, plan) if job.algorithms and job.is_auto else []
 
-    def forecast(self, job: Job, plan: Plan) -> JobForecast | None:
-        from sipsim.chips.ahbm.costs.forecast import Uncountable, forecast
+    def tensor_bytes(self, job: Job, plan: Plan) -> tuple[int, ...]:
+        return tensor_bytes(job, plan)
 
-        try:
-            return forecast(job, plan)
-        except Uncountable:
-            return None
+    def estimates_ps(self, job: Job, plan: Plan) -> tuple[int, ...]:
+        return group_estimates_ps(job, plan) if job.algorithms else ()
+
+    def short_elements(self, job: Job, plan: Plan) -> int:
+        return max(plan.ipcq.slot_size // DTYPES[job.dtype].itemsize, 1)
 
 
 class Ahbm(ChipKind[Plan]):

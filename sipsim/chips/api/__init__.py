@@ -1,1 +1,1 @@
-"""What a chip is to the rest: its kind, its plan, its bridge to host code, its forecast."""
+"""What a chip is to the rest: its kind, its plan, its bridge to host code."""

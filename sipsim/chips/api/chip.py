@@ -17,7 +17,6 @@ from msgspec.structs import replace
 
 from broker.wire import PacketBatch
 from sipsim.chips.api.bridge import Bridge
-from sipsim.chips.api.forecast import JobForecast
 from sipsim.chips.api.host_program import HostProgram
 from sipsim.chips.api.run_plan import RunPlan
 from sipsim.collectives.call import GroupCall, OpenCall
@@ -109,7 +108,7 @@ class Chip(ABC):
     on_record: Callable[[RunRecord], None] = staticmethod(lambda _record: None)
 
     def commands_ended(self) -> int:
-        """Commands of kernels that have ended so far, counted as in :meth:`BuiltInJobs.forecast`."""
+        """Commands of kernels that have ended so far."""
         return 0
 
     def tasks(self) -> list[Task]:
@@ -204,9 +203,17 @@ class BuiltInJobs(ABC, Generic[PlanType]):
         """Lines about what was chosen for a job by its cost, and why."""
         return []
 
-    def forecast(self, job: Job, plan: PlanType) -> JobForecast | None:
-        """What a job will take; None where that is not known before it runs. It may run code of the user."""
-        return None
+    @abstractmethod
+    def tensor_bytes(self, job: Job, plan: PlanType) -> tuple[int, ...]:
+        """By row of a job, in their order: the bytes of all tensors of a rank."""
+
+    @abstractmethod
+    def estimates_ps(self, job: Job, plan: PlanType) -> tuple[int, ...]:
+        """By row of a job, the estimated simulated time of an iteration; empty where a short run says it better."""
+
+    @abstractmethod
+    def short_elements(self, job: Job, plan: PlanType) -> int:
+        """So many elements, of ``n_elems`` of a job, fill its longest messages: times grow in a line from there on."""
 
 
 class ChipKind(ABC, Generic[PlanType]):

@@ -10,7 +10,6 @@ from broker.wire import RankRecord, RunStarted, Status
 from launcher.report import progress
 from launcher.report.outcome import Outcome
 from launcher.report.progress import Prediction, Progress, _duration
-from sipsim.chips.api.forecast import STEPS, JobForecast, SizeForecast
 from sipsim.records.job import to_bytes
 
 US = 1_000_000
@@ -24,7 +23,7 @@ class Clock:
 
 
 class Known:
-    """A prediction of 10 s for 1000 commands and 100 us, which is there once it was asked for ``delay`` times."""
+    """A prediction of 10 s for 100 us, which is there once it was asked for ``delay`` times."""
 
     def __init__(self, delay: int = 0) -> None:
         self.left = delay + 1
@@ -40,25 +39,8 @@ class Known:
     def prediction(self) -> Prediction | None:
         if self.left:
             return None
-        size = SizeForecast(
-            n_elem=1,
-            nbytes=8,
-            elements=4,
-            counts={},
-            commands=1000,
-            duration_ps=100 * US,
-            curve_ps=tuple(100 * US * step // STEPS for step in range(STEPS + 1)),
-        )
         return Prediction(
-            forecast=JobForecast(sizes=(size,), iterations=1, gap_ps=0),
-            startup_s=0.0,
-            setup_s=(0.0,),
-            check_s=(0.0,),
-            command_s=0.01,
-            us_s=0.0,
-            end_s=0.0,
-            memory_MiB=1.0,
-            processes=1,
+            source="short runs", rows_ps=(100 * US,), rows_s=(10.0,), startup_s=0.0, memory_MiB=1.0, processes=1
         )
 
     def close(self) -> None:

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from sipsim.chips.ahbm.collectives.algorithm import Algorithm
 from sipsim.chips.ahbm.collectives.catalog import ALL, AUTO, able, groups_of, ranked, reason, select
+from sipsim.chips.ahbm.collectives.cost import estimate
 from sipsim.chips.ahbm.collectives.launch import Prepared, prepared
 from sipsim.chips.ahbm.collectives.wirings import ProcessGroup
 from sipsim.chips.ahbm.host.distributed import Distributed
@@ -318,6 +319,29 @@ def group_choices(job: Job, plan: Plan) -> list[str]:
         first, *others = reason(ranked(plan.catalog, tasks[0]))
         lines += [f"size {nbytes}: auto chose {first}", *others]
     return lines
+
+
+def group_estimates_ps(job: Job, plan: Plan) -> tuple[int, ...]:
+    """By row, the estimate that ``auto`` compares, without launches: of the group that takes longest."""
+    collective = COLLECTIVES.get(job.collective)
+    assert isinstance(collective, GroupCollective)
+    return tuple(
+        max(estimate(plan.catalog.get(name), made).time_ps for made in tasks)
+        for tasks, names in zip(tasks_of(job, collective, plan), job.algorithms, strict=True)
+        for name in names
+    )
+
+
+def tensor_bytes(job: Job, plan: Plan) -> tuple[int, ...]:
+    """By row, the bytes of a rank's source and result, once where they are one tensor."""
+    collective = COLLECTIVES.get(job.collective or default_collective())
+    size = len(job.groups[0]) if job.groups else plan.system.n_sips
+    is_one = job.in_place if job.algorithms else collective.in_place
+    row = DTYPES[job.dtype].itemsize * (1 if job.algorithms else plan.system.n_cubes)
+    both = [collective.elements(n_elem, size) for n_elem in job.n_elems]
+    counts = [max(each) if is_one else sum(each) for each in both]
+    times = [len(names) for names in job.algorithms] or [1] * len(counts)
+    return tuple(row * count for count, number in zip(counts, times, strict=True) for _ in range(number))
 
 
 def _sizes(job: Job, collective: GroupCollective, size: int) -> list[int]:

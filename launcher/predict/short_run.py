@@ -1,0 +1,181 @@
+"""Short runs of a job: the simulator itself, in this process, with few elements and perhaps on fewer SIPs.
+
+What a run takes grows in a line with the size, once the messages are as long as they get, and with the sides of the
+grid of SIPs. So two short runs tell the rest. Simulated times, events and grants are the same on every host.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import pairwise
+from math import prod
+from typing import NamedTuple
+
+from msgspec import structs
+
+from launcher.engines.inproc import InProcess
+from launcher.supervise.run import Run
+from launcher.supervise.signals import StopSignals
+from sipsim.chips.api.chip import kind_of
+
+Ps = int
+MOST_EVENTS = 100_000
+"""Of all short runs of a prediction."""
+MOST_ROWS = 256
+"""Cubes of all SIPs of a short run. A job of more, with the fewest elements, has as many events as two short runs may
+have in 3 s.
+"""
+
+
+class ShortRun(NamedTuple):
+    """What an iteration takes: ``time_ps`` of the first one and ``again_ps`` of a later one, ``gap_ps`` between two;
+    ``events`` and ``grants`` of a SIP, on the average.
+    """
+
+    time_ps: Ps
+    again_ps: Ps
+    gap_ps: Ps
+    events: int
+    grants: int
+
+
+class TooLong(Exception):
+    """The short runs have more events than they may have, or one of them failed."""
+
+
+class EventLimit(StopSignals):
+    """Stops short runs, as a signal would, once they have had ``left`` events together."""
+
+    def __init__(self, left: int = MOST_EVENTS) -> None:
+        super().__init__(None)
+        # No signal comes, so no loop polls for one.
+        self._wakeup.close()
+        self._wake.close()
+        self._left = left
+        self._asked = 0
+        self._engine: InProcess | None = None
+
+    def watch(self, engine: InProcess) -> None:
+        """Count the events of this engine too."""
+        if self._engine is not None:
+            self._left -= self._events
+        self._engine = engine
+
+    @property
+    def _events(self) -> int:
+        assert self._engine is not None
+        return sum(member.session.engine.events for member in self._engine.members)
+
+    def reason(self) -> str | None:
+        # Asked between any two messages: counting is as costly as there are SIPs.
+        self._asked += 1
+        if self._noted is None and self._engine and self._asked % len(self._engine.members) == 0:
+            self._noted = "terminated" if self._events > self._left else None
+        return self._noted
+
+
+class ShortRuns:
+    """The short runs of one prediction: ``events`` of them all; ``event_s``: the time of an event, by ``clock``, in the
+    last one.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.process_time, most_events: int = MOST_EVENTS) -> None:
+        self._clock = clock
+        self._limit = EventLimit(most_events)
+        self.event_s = 0.0
+        self.events = 0
+
+    def by_size(self, run: Run) -> dict[int, ShortRun]:
+        """What an iteration of each size of a job takes.
+
+        Raises:
+            TooLong: when short runs do not tell that.
+        """
+        plan, n_elems = run.plan, sorted(set(run.job.n_elems))
+        if plan.system.n_sips * plan.n_rows > MOST_ROWS:
+            smaller = [(part, self.by_size(less)) for part, less in _smaller(run)]
+            if len(smaller) < 2:
+                raise TooLong
+            return {n: extended([(part, sizes[n]) for part, sizes in smaller], 1.0) for n in n_elems}
+        jobs = kind_of(plan.resolved).jobs
+        assert jobs is not None
+        points: list[tuple[float, ShortRun]] = []
+        for n_elem in short_sizes(n_elems, jobs.short_elements(run.job, plan)):
+            points.append((n_elem, self._one(run, n_elem, points[0][1] if points else None)))
+        return {n: extended(points, n) for n in n_elems}
+
+    def _one(self, run: Run, n_elem: int, before: ShortRun | None) -> ShortRun:
+        """One short run. ``before``: one that has told of later iterations, so that this one need not."""
+        job = run.job
+        again = before is None and (job.warmup + job.iters) * len(job.n_elems) > 1
+        job = structs.replace(job, n_elems=(n_elem,), iters=1 + again, warmup=0, records=(), verify_data=False)
+        options = run.options.changed(max_sim_ps=None, explain_sync=False)
+        began_s = self._clock()
+        engine = InProcess(replace(run, options=options, job=job, scratch_dir=""), self._limit)
+        self._limit.watch(engine)
+        try:
+            ranks = engine.run().ranks.values()
+        finally:
+            for member in engine.members:
+                member.stop_tasks()
+        if engine.outcome.error is not None:
+            raise TooLong
+        spans = [each.runs[0].spans_ps for each in ranks]
+        of_iterations = [tuple(zip(*each, strict=True)) for each in zip(*spans, strict=True)]
+        first, *later = [(min(starts), max(ends)) for starts, ends in of_iterations]
+        time_ps, n_iterations = first[1] - first[0], 1 + len(later)
+        events, grants = sum(each.events for each in ranks), sum(each.grants for each in ranks)
+        self.events += events
+        self.event_s = (self._clock() - began_s) / events
+        gap_ps, again_ps = 0, time_ps
+        if before is not None:
+            gap_ps, again_ps = before.gap_ps, time_ps + before.again_ps - before.time_ps
+        for start_ps, end_ps in later:
+            gap_ps, again_ps = start_ps - first[1], end_ps - start_ps
+        shares = len(ranks) * n_iterations
+        return ShortRun(time_ps, again_ps, gap_ps, events // shares, grants // shares)
+
+
+def short_sizes(n_elems: list[int], least: int) -> list[int]:
+    """The sizes of short runs: the least and the largest of a job, and in place of a larger one ``least`` and twice as
+    many elements.
+    """
+    smallest, largest = n_elems[0], n_elems[-1]
+    if largest <= 2 * least:
+        return sorted({smallest, largest})
+    return sorted({min(smallest, least), least, 2 * least})
+
+
+def extended(points: list[tuple[float, ShortRun]], at: float) -> ShortRun:
+    """What lies on the lines through ``points``, in their order; outside of them the first and the last line go on."""
+    (low, less), (high, more) = points[0], points[-1]
+    for (a, of_a), (b, of_b) in pairwise(points):
+        low, less, high, more = a, of_a, b, of_b
+        if at <= b:
+            break
+    share = (at - low) / (high - low) if high > low else 0.0
+    return ShortRun(*(max(round(x + (y - x) * share), 0) for x, y in zip(less, more, strict=True)))
+
+
+def _smaller(run: Run) -> list[tuple[float, Run]]:
+    """The run on fewer SIPs, on grids whose sides are a part of those of its own, the smaller grid first.
+
+    Fewer than two where links differ from each other, or where no such grids are small enough.
+    """
+    plan, resolved = run.plan, run.plan.resolved
+    system = resolved.topology.system
+    if system.sips.links or system.sips.custom_links or system.sips.outages:
+        return []
+    width, height = plan.system.shape
+    found: list[tuple[float, Run]] = []
+    for divisor in range(2, width):
+        sides = [side // divisor for side in (width, height) if side > 1]
+        is_part = all(side % divisor == 0 and side > divisor for side in (width, height) if side > 1)
+        if not is_part or len(found) == 2 or prod(sides) * plan.n_rows > MOST_ROWS:
+            continue
+        shape = (sides[0], sides[1]) if len(sides) > 1 else None
+        sips = structs.replace(system.sips, count=prod(sides), shape=shape)
+        topology = structs.replace(resolved.topology, system=structs.replace(system, sips=sips))
+        less = kind_of(resolved).plan(structs.replace(resolved, topology=topology))
+        found.insert(0, (1 / divisor, replace(run, plan=less)))
+    return found
