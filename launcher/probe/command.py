@@ -38,7 +38,8 @@ from sipsim import VERSION
 from sipsim.chips.ahbm.address import LEAD_PE, PePlace
 from sipsim.chips.ahbm.chip import Ahbm
 from sipsim.chips.ahbm.collectives.rules import check_overrides_of_job
-from sipsim.chips.ahbm.costs.probe import Matrix, Probe, ProbePlan, Ps, Term, cube_matrix, sip_matrix
+from sipsim.chips.ahbm.costs.prices import Price, Term, by_place, sum_ps
+from sipsim.chips.ahbm.costs.probe import Matrix, Probe, ProbePlan, Ps, cube_matrix, sip_matrix
 from sipsim.chips.api.chip import kind_of
 from sipsim.config.schema import Resolved
 from sipsim.core.errors import ConfigError
@@ -253,7 +254,7 @@ def probe(chosen: argparse.Namespace) -> ProbeDocument:
         "way": _way(costs),
         "raw_dma": _sum(raw, ran.raw_ps(chosen.bytes)),
         "pair": _sum(pair, ran.received_ps[0]),
-        "overhead_ps": _total(pair) - _total(raw),
+        "overhead_ps": sum_ps(pair) - sum_ps(raw),
     }
     walk_ps, walks = costs.walk_ps(), costs.first_walks()
     if walk_ps is not None:
@@ -405,22 +406,19 @@ def _way(costs: Probe) -> str:
     return f"cube {' > '.join(map(str, cubes))} of SIP {last}"
 
 
-def _sum(terms: list[Term], simulated_ps: Ps | None) -> TransferSum:
-    listed: list[TermRow] = [{"part": term.part, "kind": term.kind, "what": term.what, "ps": term.ps} for term in terms]
-    return {"terms": listed, "kinds": _kinds(terms), "sum_ps": _total(terms), "simulated_ps": simulated_ps}
+def _sum(price: Price, simulated_ps: Ps | None) -> TransferSum:
+    terms = by_place(price)
+    listed: list[TermRow] = [{"part": term.step, "kind": term.kind, "what": term.what, "ps": term.ps} for term in terms]
+    return {"terms": listed, "kinds": _kinds(terms), "sum_ps": sum_ps(price), "simulated_ps": simulated_ps}
 
 
 def _kinds(terms: list[Term]) -> dict[str, Ps]:
     """Sums by kind of term; the way back (credit, acknowledgement) is a kind of its own."""
     kinds: dict[str, Ps] = {}
     for term in terms:
-        kind = term.kind if term.part in ("send", "data") else term.part
+        kind = term.kind if term.step in ("send", "data") else term.step
         kinds[kind] = kinds.get(kind, 0) + term.ps
     return kinds
-
-
-def _total(terms: list[Term]) -> Ps:
-    return sum(term.ps for term in terms)
 
 
 def _name(place: PePlace | list[int]) -> str:

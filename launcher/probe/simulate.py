@@ -13,7 +13,8 @@ from launcher.supervise.signals import StopSignals
 from sipsim.chips.ahbm import host
 from sipsim.chips.ahbm.address import Block
 from sipsim.chips.ahbm.chip import AhbmChip
-from sipsim.chips.ahbm.costs.probe import Probe, ProbePlan, Ps, gbytes_per_s
+from sipsim.chips.ahbm.costs.prices import gbytes_per_s, sum_ps
+from sipsim.chips.ahbm.costs.probe import Probe, ProbePlan, Ps
 from sipsim.chips.ahbm.ipcq.credits import PIGGYBACK
 from sipsim.chips.ahbm.ipcq.messages import IN_PLACE
 from sipsim.chips.ahbm.memory.mmu import TLB_MISS
@@ -188,12 +189,12 @@ def _bounds(plan: ProbePlan, size: int) -> list[BoundRow]:
         {"what": f"the drain of {probe.edge_name(sip, edge)}", "ps": probe.drain_ps(size)},
         {
             "what": f"tl.recv, to the end of its wait for the credit ({probe.credit_mode})",
-            "ps": probe.next_receive_ps(),
+            "ps": sum_ps(probe.next_receive()),
         },
     ]
     if knobs.n_slots <= MOST_SLOTS:
         waits_ps = plan.piggyback_wait_ps if probe.credit_mode == PIGGYBACK else 0
-        round_ps = probe.arrival_ps() + waits_ps + probe.credit_ps()
+        round_ps = sum_ps(probe.arrival()) + waits_ps + sum_ps(probe.credit())
         what = f"the ring's {knobs.n_slots} slots: each is free again after a round trip"
         found.append({"what": what, "ps": round_ps / knobs.n_slots})
     return found

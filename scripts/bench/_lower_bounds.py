@@ -35,7 +35,7 @@ from typing import NamedTuple
 
 from sipsim.chips.ahbm.collectives.cost import Commands
 from sipsim.chips.ahbm.collectives.launch import Place
-from sipsim.collectives.group import route, towards
+from sipsim.collectives.group import towards
 from sipsim.collectives.schedule import units
 from sipsim.collectives.semantics import Task
 from sipsim.fabric.links.kind import AnyLinkKind
@@ -179,8 +179,8 @@ def latency_bound(task: Task, place: Place, commands: Commands) -> LatencyBound 
     nbytes = task.itemsize
 
     def way_ps(ranks: tuple[int, int]) -> Ps:
-        ways = tuple(route(task.group, *ranks, towards(ranks[1])))
-        return commands.head_ps(place, ways) + commands.drain_ps(place, ways, nbytes)
+        src, dst = ((task.group.sips[rank], *place) for rank in ranks)
+        return sum(commands.message_ps((src, towards(ranks[1]), dst), nbytes))
 
     pairs = dependences(task)
     if not pairs or len(set(task.group.system.link_kinds)) > 1:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from sipsim.chips.ahbm.address import PhysAddr
-from sipsim.chips.ahbm.costs.prices import Machine, Place, Ps, Term, sum_ps
+from sipsim.chips.ahbm.costs.prices import Place, Prices, Ps, Term, sum_ps, terms_of
 from sipsim.chips.ahbm.history import History
 from sipsim.chips.ahbm.ipcq.pe_ipcq import POLL
 from sipsim.chips.ahbm.memory.ports import Wait
@@ -38,9 +38,9 @@ class Leg(NamedTuple):
 class Sharings:
     """The delayed transfers of all ranks, and which belong to a span: what it took beyond its terms, edge by edge."""
 
-    def __init__(self, histories: list[History], machine: Machine) -> None:
-        self._machine = machine
-        self._issue_ps = sum_ps(machine.issue())
+    def __init__(self, histories: list[History], prices: Prices) -> None:
+        self._prices = prices
+        self._issue_ps = sum_ps(prices.fixed("issue"))
         self._of_leg: dict[Leg, list[Delayed]] = defaultdict(list)
         for history in histories:
             for each in history.delayed:
@@ -85,9 +85,9 @@ class Sharings:
     def _legs(self, rank: int, span: Span, call: Call) -> Iterator[Leg]:
         """The transfers of a call, the last first: the end of a span is known best."""
         match call.method:
-            case "read" | "write" | "copy_out" | "copy_in" | "latch":
-                place, address, _ = call.args
-                here, there = _pe(place), str(self._machine.node_of(address))
+            case "read" | "write" | "latch":
+                place, address, *_ = call.args
+                here, there = _pe(place), str(self._prices.node_of(address))
                 yield Leg(rank, there, here)
                 yield Leg(rank, here, there)
             case "math":
@@ -95,12 +95,12 @@ class Sharings:
                 assert place is not None
                 yield Leg(rank, _pe(place), _pe(place))
             case "message":
-                src, direction, peer, _, read_pa = call.args
-                source = rank if src[0] == peer.sip else src[0]
-                slot = self._machine.system.graph.memory_node(peer.cube, peer.pe, peer.buffer_kind)
-                yield from self._between(src, direction, peer.sip, slot, rank)
+                src, direction, dst, space, _, read_pa = call.args
+                source = rank if src[0] == dst[0] else src[0]
+                slot = self._prices.system.graph.memory_node(dst[1], dst[2], space)
+                yield from self._between(src, direction, dst[0], slot, rank)
                 if read_pa is not None:
-                    yield Leg(source, str(self._machine.node_of(read_pa)), _pe(src))
+                    yield Leg(source, str(self._prices.node_of(read_pa)), _pe(src))
             case "control_message":
                 src, dst, _ = call.args
                 yield Leg(rank, str(src), str(dst))
@@ -113,9 +113,7 @@ class Sharings:
         if src[0] == dst_sip:
             yield Leg(rank, _pe(src), str(end))
             return
-        start, port = Node("pe", src[1], src[2]), self._machine.port_of(src[0], dst_sip, direction)
-        pieces = self._machine.system.pieces(src[0], start, dst_sip, end, port)
-        for sip, route in reversed(pieces):
+        for sip, route in reversed(self._prices.path(src[0], Node("pe", src[1], src[2]), dst_sip, end, direction)):
             yield Leg(sip, str(route.start), str(route.edges[-1].dst))
 
 
@@ -142,8 +140,8 @@ class _Ending(NamedTuple):
 class Waits:
     """What the accesses of a span waited for in memories: rows, turns of the bus, the queue (:class:`Wait`)."""
 
-    def __init__(self, histories: list[History], machine: Machine, calls: Calls) -> None:
-        self._machine = machine
+    def __init__(self, histories: list[History], prices: Prices, calls: Calls) -> None:
+        self._prices = prices
         self._calls = calls
         self._of_access: dict[_Access, list[Wait]] = defaultdict(list)
         self._ending: dict[_Ending, Wait] = {}
@@ -188,7 +186,7 @@ class Waits:
             place = place_of(span.cause[0], self._calls.sending(span))
             assert place is not None
             peer = self._calls.queue(place, direction).peer
-            node = self._machine.system.graph.memory_node(peer.cube, peer.pe, peer.buffer_kind)
+            node = self._prices.system.graph.memory_node(peer.cube, peer.pe, peer.buffer_kind)
             slot = self._ending.get(_Ending(rank, str(node), nbytes, span.end_ps))
             if slot is not None:
                 yield slot
@@ -244,11 +242,11 @@ class Cost(NamedTuple):
 class Costs:
     """The costs of all spans of a run. Spans that are alike have the same ``Work`` object."""
 
-    def __init__(self, machine: Machine, calls: Calls, histories: list[History]) -> None:
-        self.machine = machine
+    def __init__(self, prices: Prices, calls: Calls, histories: list[History]) -> None:
+        self.prices = prices
         self._calls = calls
-        self._sharings = Sharings(histories, machine)
-        self._waits = Waits(histories, machine, calls)
+        self._sharings = Sharings(histories, prices)
+        self._waits = Waits(histories, prices, calls)
         self._works: dict[tuple[object, ...], tuple[Work, Cost]] = {}
 
     def of(self, rank: int, span: Span) -> Cost:
@@ -268,7 +266,7 @@ class Costs:
     def _work(self, rank: int, span: Span) -> tuple[Work, Cost]:
         """The work, and its cost where nothing is added."""
         calls = tuple(self._calls.of(rank, span))
-        terms = tuple(each for call in calls for each in call.terms(self.machine) if each.ps)
+        terms = tuple(each for call in calls for each in terms_of(call.price(self.prices)) if each.ps)
         work = Work(calls, terms, sum_ps(terms))
         return work, Cost(work, (), (), 0)
 

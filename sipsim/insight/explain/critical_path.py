@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from sipsim.chips.ahbm.costs.prices import Machine, Ps
+from sipsim.chips.ahbm.costs.prices import Prices, Ps
 from sipsim.chips.ahbm.history import History, read_histories
 from sipsim.chips.ahbm.plan import Plan
 from sipsim.insight.explain import what_if
@@ -116,8 +116,8 @@ class PathMaker:
         for name, ps in cost.waits:
             parts[name, ()] = parts.get((name, ()), 0) + ps
         for each in cost.excess:
-            edge = f"sharing {self._costs.machine.edge_name(*each[:4])} with {each.others}"
-            key = edge, self._costs.machine.rate_keys(*each[:4])
+            edge = f"sharing {self._costs.prices.edge_name(*each[:4])} with {each.others}"
+            key = edge, self._costs.prices.edge_keys(*each[:4])
             parts[key] = parts.get(key, 0) + each.delay_ps
         if cost.rest_ps:
             parts[rest_name(span), ()] = cost.rest_ps
@@ -142,10 +142,11 @@ class Explainer:
     def __init__(self, plan: Plan, histories: list[History]) -> None:
         self._plan = plan
         self._histories = histories
-        self._calls = Calls(plan, histories)
+        prices = Prices(plan.system, plan.ipcq)
+        self._calls = Calls(plan, prices, histories)
         self._graph = Graph(histories, self._calls)
         self._phases = Phases(histories)
-        self._costs = Costs(Machine(plan.resolved, plan.ipcq), self._calls, histories)
+        self._costs = Costs(prices, self._calls, histories)
         self._paths = PathMaker(self._costs, self._calls, self._phases)
 
     def explain(

@@ -1,6 +1,6 @@
 """What a halved cost would change: which costs, with which setting, and the time that the graph then gives.
 
-A cost in ns is halved, a bandwidth or a clock is doubled. Each span takes the terms of the changed machine, and polls
+A cost in ns is halved, a bandwidth or a clock is doubled. Each span takes its price on the changed machine, and polls
 see an event when its PE_CPU looks; what sharing an edge added changes as the edge's bandwidth does; waits in memories,
 the rest of a duration and the order of all events stay as they were.
 """
@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from sipsim.chips.ahbm.costs.prices import Machine, Ps
+from sipsim.chips.ahbm.costs.prices import Prices, Ps, sum_ps
 from sipsim.chips.ahbm.ipcq.backpressure import backpressure_of
+from sipsim.chips.ahbm.system import AhbmSystem
 from sipsim.config.schema import IpcqKnobs, Resolved
 from sipsim.insight.explain.costs import Cost, Costs
 from sipsim.insight.explain.graph import Graph, Key, Times
@@ -91,7 +92,7 @@ def saved_ps(
         return []
     systems = [changed(resolved, each) for each in some]
     backpressures = [backpressure_of(knobs, each.components.pe_cpu) for each in systems]
-    durations = _Durations(costs, [Machine(each, knobs, costs.machine) for each in systems])
+    durations = _Durations(costs, [Prices(AhbmSystem(each, knobs), knobs) for each in systems])
     times: dict[Key, Times] = {}
     end_ps = max(graph.span(key).end_ps for key in last)
     for rank, span in graph.between(since_ps, end_ps):
@@ -101,11 +102,11 @@ def saved_ps(
 
 
 class _Durations:
-    """What spans take on each of the machines."""
+    """What spans take on each of the changed machines."""
 
-    def __init__(self, costs: Costs, machines: list[Machine]) -> None:
-        self._base = costs.machine
-        self._machines = machines
+    def __init__(self, costs: Costs, changed: list[Prices]) -> None:
+        self._base = costs.prices
+        self._changed = changed
         self._of_work: dict[int, Times] = {}
         self._of_calls: dict[tuple[Call, ...], Times] = {}
         self._ratios: dict[Any, Any] = {}
@@ -121,15 +122,15 @@ class _Durations:
             edge = rank, src, dst, memory
             ratio = self._ratios.get(edge)
             if ratio is None:
-                drains = [one.drain_ps(*edge) for one in self._machines]
-                ratio = self._ratios[edge] = np.array(drains) / self._base.drain_ps(*edge)
+                drains = [one.edge_ps(*edge) for one in self._changed]
+                ratio = self._ratios[edge] = np.array(drains) / self._base.edge_ps(*edge)
             total = total + (ratio * delay_ps).astype(np.int64)
         return total
 
     def _total(self, calls: tuple[Call, ...]) -> Times:
         known = self._of_calls.get(calls)
         if known is None:
-            each = [sum(term.ps for call in calls for term in call.terms(one)) for one in self._machines]
+            each = [sum(sum_ps(call.price(one)) for call in calls) for one in self._changed]
             known = self._of_calls[calls] = np.array(each, np.int64)
         return known
 

@@ -1,4 +1,4 @@
-"""The work of spans as calls of :class:`~sipsim.chips.ahbm.costs.prices.Machine`: equal calls cost the same everywhere.
+"""The work of spans as calls of :class:`~sipsim.chips.ahbm.costs.prices.Prices`: equal calls cost the same everywhere.
 
 The facts of a span, in order, by its name. *Fetched* is what was fetched before. Spans of PEs::
 
@@ -48,7 +48,7 @@ from sipsim.chips.ahbm.control import (
     TO_PE,
     m_cpu,
 )
-from sipsim.chips.ahbm.costs.prices import Machine, Place, Term, memory_of, on_any_sip
+from sipsim.chips.ahbm.costs.prices import Place, Price, Prices, memory_of, on_any_sip
 from sipsim.chips.ahbm.gemm.engine import DOT, GEMM
 from sipsim.chips.ahbm.history import History
 from sipsim.chips.ahbm.ipcq.credits import FAST_PATH, PIGGYBACK
@@ -87,22 +87,22 @@ def also_needed(span: Span) -> Iterator[int]:
 
 
 def control_call(rank: int, span: Span) -> tuple[str, tuple[Any, ...]] | None:
-    """The method of ``Machine`` that prices a span, and its arguments; None where it takes no time of its own."""
+    """The method of ``Prices`` that prices a span, and its arguments; None where it takes no time of its own."""
     name, is_io_cpu = span.name, span.component == IO_CPU
     if name in _MESSAGES:
         return "control_message", (*_nodes(span), span.facts[-1])
     if name in (TO_IO_CPU, END):
-        return "host_latency", ()
+        return "fixed", ("host_latency",)
     if name == SKEW:
         return "start_skew", (rank,)
     if name == TAKE and is_io_cpu:
-        return "io_cpu_launch", ()
+        return "fixed", ("io_cpu_launch",)
     if name == MARGIN:
         return "start_margin", (tuple(zip(span.facts[::2], span.facts[1::2], strict=True)),)
     if name == DISPATCH:
-        return "m_cpu_dispatch", tuple(span.facts)
+        return "fixed", ("m_cpu_dispatch", *span.facts)
     if name == GATHER:
-        return "io_cpu_gather" if is_io_cpu else "m_cpu_gather", ()
+        return "fixed", ("io_cpu_gather" if is_io_cpu else "m_cpu_gather",)
     return None
 
 
@@ -125,27 +125,28 @@ _OF_PE = (*READS, *_OF_GEMM, *WRITES, *_OF_MATH, *VIEWS, DELAY, TLB_MISS, ISSUE,
 MESSAGE, CREDIT, SEND, RECV, COPY, LATCH = "message", "credit", "send", "recv", "copy", "latch"
 
 
-_ON_CPU = {ISSUE: "issue", POLL: "look", WAKEUP: "wakeup"}
+_ON_CPU = {ISSUE: "issue", POLL: "poll", WAKEUP: "wakeup"}
 """Spans of PE_CPU's own work, and their prices."""
 
 
 class Call(NamedTuple):
-    """A method of ``Machine`` and its arguments."""
+    """A method of ``Prices`` and its arguments."""
 
     method: str
     args: tuple[Any, ...]
 
-    def terms(self, machine: Machine) -> list[Term]:
-        """What it costs on a machine."""
-        found: list[Term] = getattr(machine, self.method)(*self.args)
+    def price(self, prices: Prices) -> Price:
+        """The price on a machine."""
+        found: Price = getattr(prices, self.method)(*self.args)
         return found
 
 
 class Calls:
-    """The calls of the spans of a run. ``histories``: by rank."""
+    """The calls of the spans of a run. ``prices``: of its machine; ``histories``: by rank."""
 
-    def __init__(self, plan: Plan, histories: list[History]) -> None:
+    def __init__(self, plan: Plan, prices: Prices, histories: list[History]) -> None:
         self._plan = plan
+        self._prices = prices
         self._histories = histories
         self._queues: dict[tuple[Place, str], tuple[int, IpcqInitEntry]] = {}
         self._of_ring: dict[tuple[int, int], IpcqInitEntry] = {}
@@ -157,10 +158,10 @@ class Calls:
             **dict.fromkeys(READS, partial(self._access, "read")),
             **dict.fromkeys(WRITES, partial(self._access, "write")),
             **dict.fromkeys(_OF_MATH, self._math),
-            **dict.fromkeys(_OF_GEMM, _product),
+            **dict.fromkeys(_OF_GEMM, self._product),
             **dict.fromkeys(VIEWS, lambda place, span: _fetched(place, span.facts[0])),
             DELAY: lambda _place, span: [Call("delay", (span.facts[1],))],
-            TLB_MISS: lambda _place, span: [Call("page_walks", span.facts)],
+            TLB_MISS: lambda _place, span: [Call("fixed", ("page_walks", *span.facts))],
             MESSAGE: self._message,
             CREDIT: self._credit,
             RECV: self._receive,
@@ -246,10 +247,7 @@ class Calls:
         direction, _, nbytes, read_pa, _ = sending.facts
         source = None if read_pa is None else memory_of(read_pa)
         queue = self.queue(src, direction)
-        peer = queue.peer._replace(rx_base_pa=0, rx_base_va=0)
-        if src[0] == peer.sip:
-            return Call(method, (on_any_sip(src), "", peer._replace(sip=0), nbytes, source))
-        return Call(method, (src, queue.direction, peer, nbytes, source))
+        return Call(method, (*_ends(src, queue.direction, queue.peer.place), queue.peer.buffer_kind, nbytes, source))
 
     def _pass(self, _place: Place, span: Span) -> list[Call]:
         return [self._sent("passing", span)]
@@ -263,7 +261,7 @@ class Calls:
         number, queue = self._queues[place, span.facts[0]]
         peer = queue.peer
         theirs = self._of_ring[number, peer.rx_base_pa]
-        return [_credit_call("credit", peer.place, theirs.direction, place)]
+        return [Call("credit", _ends(peer.place, theirs.direction, place))]
 
     def _receive(self, place: Place, span: Span) -> list[Call]:
         """What a receive blocks for after its slot is free."""
@@ -275,7 +273,7 @@ class Calls:
         if queue.credit_mode == PIGGYBACK:
             return []
         method = "credit" if queue.credit_mode == FAST_PATH else "injection"
-        return [_credit_call(method, place, queue.direction, queue.peer.place)]
+        return [Call(method, _ends(place, queue.direction, queue.peer.place))]
 
     def _latch(self, place: Place, span: Span) -> list[Call]:
         src, _, nbytes = span.facts
@@ -285,7 +283,17 @@ class Calls:
     def _copy(self, place: Place, span: Span) -> list[Call]:
         src, dst, nbytes = span.facts
         near = on_any_sip(place)
-        return [Call("copy_out", (near, memory_of(src), nbytes)), Call("copy_in", (near, memory_of(dst), nbytes))]
+        return [
+            Call("read", (near, memory_of(src), nbytes, False)),
+            Call("write", (near, memory_of(dst), nbytes, False)),
+        ]
+
+    def _product(self, place: Place, span: Span) -> list[Call]:
+        near = on_any_sip(place)
+        own = PhysAddr(*near, "tcm", 0).encode()
+        operands, outputs = _memories_of_product(span.name, span) or (own, own)
+        stages = self._prices.gemm_stages(near, operands, outputs)
+        return [Call("product", (near, operands, outputs, tuple(span.facts[0][1]), stages))]
 
 
 def work_of(span: Span) -> str:
@@ -308,17 +316,9 @@ def _pe_of(component: str) -> tuple[int, int] | None:
     return None if found is None else (int(found[1]), int(found[2]))
 
 
-def _credit_call(method: str, src: Place, direction: str, peer: Place) -> Call:
-    if src[0] == peer[0]:
-        return Call(method, (on_any_sip(src), "", on_any_sip(peer)))
-    return Call(method, (src, direction, peer))
-
-
-def _product(place: Place, span: Span) -> list[Call]:
-    memories = _memories_of_product(span.name, span)
-    own = PhysAddr(*on_any_sip(place), "tcm", 0).encode()
-    operands, outputs = memories or (own, own)
-    return [Call("product", (on_any_sip(place), operands, outputs, tuple(span.facts[0][1])))]
+def _ends(src: Place, direction: str, dst: Place) -> tuple[Place, str, Place]:
+    """Alike for all SIPs where both are on one."""
+    return (on_any_sip(src), "", on_any_sip(dst)) if src[0] == dst[0] else (src, direction, dst)
 
 
 def _memories_of_product(work: str, span: Span) -> tuple[int, ...]:
@@ -327,7 +327,7 @@ def _memories_of_product(work: str, span: Span) -> tuple[int, ...]:
 
 
 def _on_cpu(method: str, _place: Place, _span: Span) -> list[Call]:
-    return [Call(method, ())]
+    return [Call("fixed", (method,))]
 
 
 def _fetched(place: Place, fetched: Any) -> list[Call]:

@@ -13,6 +13,7 @@ from launcher.engines.inproc import InProcess
 from sipsim.chips.ahbm.address import PePlace
 from sipsim.chips.ahbm.collectives.neighbours import NeighbourTable
 from sipsim.chips.ahbm.collectives.queue_pairs import InstallPlan
+from sipsim.chips.ahbm.costs.prices import sum_ps
 from sipsim.chips.ahbm.costs.probe import Probe, ProbePlan
 from sipsim.chips.ahbm.tl.language import TL
 from sipsim.core.errors import InvariantViolation
@@ -164,7 +165,7 @@ def test_a_far_pair_takes_the_sum_of_the_probe(mail_seed: int) -> None:
     assert run.outcome.error is None
     (received,) = records_of(run.members[4].chip.sip, "ipcq.recv")
     ends = (PePlace(0, 0, 0), PePlace(4, 0, 0)), (PePlace(4, 0, 0), PePlace(0, 0, 0))
-    sums = [Probe(ProbePlan(plan.resolved, *way), 512).pair_ps() for way in ends]
+    sums = [sum_ps(Probe(ProbePlan(plan.resolved, *way), 512).pair()) for way in ends]
     assert received.end_ps - US == sums[0]
     (sent,) = records_of(run.members[4].chip.sip, "ipcq.send")
     (answer,) = records_of(run.members[0].chip.sip, "ipcq.recv")

@@ -7,15 +7,14 @@ links on its way one after the other, each of which serves in the order of sende
 SIP, shared by all workers, needs longer counts as the link's. A receive waits for its message, latches it, returns the
 credit, and combines.
 
-The equations of single commands are those of :mod:`sipsim.chips.ahbm.costs.prices`, which lies above and knows each
-place; here places stand for others that are alike.
+Single commands take what :mod:`sipsim.chips.ahbm.costs.prices` says; here places stand for others that are alike.
 
 Limits: launch, page walks, and contention away from ports are left out. The first two passes over the data are carried
 out; each further one takes as long as the second.
 """
 
 from collections import Counter, defaultdict
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from heapq import heappop, heappush
 from itertools import count
 from operator import attrgetter
@@ -27,138 +26,95 @@ from sipsim.chips.ahbm.collectives.launch import SENDS_AHEAD, Place, Prepared
 from sipsim.chips.ahbm.collectives.programs import JOINT_BYTES, Shards, passes_of, with_sends_ahead
 from sipsim.chips.ahbm.collectives.settings import effective_ipcq
 from sipsim.chips.ahbm.collectives.wirings import RingSize, ring_size
+from sipsim.chips.ahbm.costs.prices import Price, Prices, bytes_ps, sum_ps
 from sipsim.chips.ahbm.ipcq.backpressure import backpressure_of
-from sipsim.chips.ahbm.ipcq.credits import FABRIC, FAST_PATH, credit_mode_of
+from sipsim.chips.ahbm.ipcq.credits import FAST_PATH, PIGGYBACK, credit_mode_of
 from sipsim.chips.ahbm.ipcq.messages import COPY, IN_PLACE, WireFormat
-from sipsim.chips.ahbm.memory.ports import MemoryPorts
 from sipsim.chips.ahbm.pe.math import MathTimes
 from sipsim.chips.ahbm.system import AhbmSystem
 from sipsim.collectives.group import Port, route
 from sipsim.collectives.schedule import VECTOR, End, Flow, Schedule, Wiring
 from sipsim.collectives.semantics import Task
 from sipsim.config.schema import IpcqKnobs
-from sipsim.core.engine import Engine
-from sipsim.core.units import BYTES_PER_KIB, ns_to_ps
-from sipsim.fabric.graph import Edge, Node, Route, bottleneck, port_node
+from sipsim.core.units import BYTES_PER_KIB
+from sipsim.fabric.graph import Node, port_node
 
 Ps = int
 Ways = tuple[Port, ...]
 """The ports by which a message leaves one SIP after the other."""
 
 
-class Times:
-    """Times of a worker's commands and of its messages' ways where nothing else is under way, by the config alone.
-
-    ``knobs``: the queue settings of an algorithm.
-    """
-
-    def __init__(self, system: AhbmSystem, knobs: IpcqKnobs) -> None:
-        self._system = system
-        self._knobs = knobs
-        parts = system.resolved.components
-        self._memories = MemoryPorts(system.graph.memories, Engine())
-        self._wire_format = WireFormat(knobs.hw_strict)
-        self.math = MathTimes(parts.pe_math)
-        self._wakes = backpressure_of(knobs, parts.pe_cpu)
-        self._ack_bytes, self._command_bytes = parts.pe_dma.ack_bytes, parts.pe_dma.command_bytes
-        self._ipcq_ps = ns_to_ps(parts.pe_ipcq.overhead_ns)
-        self.issue_ps = ns_to_ps(parts.pe_cpu.issue_ns)
-
-    @property
-    def wake_ps(self) -> Ps:
-        """From an event to the PE that waits for it: a wake-up, or half an interval of polls and a look."""
-        wakes = self._wakes
-        return wakes.look_ps + wakes.most_ps // 2 if wakes.polls else wakes.wake_ps
-
-    def load_ps(self, nbytes: int) -> tuple[Ps, Ps]:
-        """Of a load from the HBM beside a PE: from its command to its first bytes, and the time of its bytes."""
-        graph, here = self._system.graph, Node("pe", 0, 0)
-        there = graph.memory_node(0, 0, "hbm")
-        port = self._memories.at("hbm", there)
-        ask, back = graph.route(here, there), graph.route(there, here)
-        taken_ps = bottleneck(back.edges, self._wire_format.data_bytes(nbytes), port.read_span_ps(nbytes)).ps
-        return ask.latency_ps(self._command_bytes) + port.least_read_ps + back.head_ps(), taken_ps
-
-    def store_ps(self, nbytes: int) -> Ps:
-        """Of a store to the HBM beside a PE."""
-        graph, here = self._system.graph, Node("pe", 0, 0)
-        there = graph.memory_node(0, 0, "hbm")
-        port = self._memories.at("hbm", there)
-        way = graph.route(here, there)
-        taken_ps = bottleneck(way.edges, self._wire_format.data_bytes(nbytes), 0, port.write_span_ps(nbytes)).ps
-        return way.head_ps() + taken_ps + port.least_write_ps + graph.route(there, here).latency_ps(self._ack_bytes)
-
-    def latch_ps(self, nbytes: int) -> Ps:
-        """Of the copy of a message out of its slot."""
-        if self._knobs.latch != COPY:
-            return self.issue_ps if self._knobs.latch == IN_PLACE else 0
-        tcm = self._memories.at("tcm", Node("pe", 0, 0))
-        here = PhysAddr(0, 0, 0, "tcm", 0).encode()
-        return tcm.least_read_ps + tcm.copy_span_ps(here, here, nbytes) + tcm.least_write_ps
-
-    def credit_ps(self, place: Place, ways: Ways) -> Ps:
-        """For how long a receive is blocked by its credit, which goes back to where the message came from."""
-        if self._knobs.latch == IN_PLACE:
-            return 0
-        nbytes = self._knobs.ipcq_credit_size_bytes
-        is_die_to_die = all(self._system.link_of(*way).is_die_to_die for way in ways)
-        mode = credit_mode_of(self._knobs.credit_return_mode, is_die_to_die)
-        if mode == FAST_PATH:
-            # Links are alike both ways.
-            return self._ipcq_ps + self.head_ps(place, ways) + self.drain_ps(place, ways, nbytes)
-        if mode != FABRIC:
-            return 0
-        sip, port = ways[0]
-        out = self._system.until_left(self._system.leaving(sip, Node("pe", *place), port))
-        return self._ipcq_ps + out.start_ps + out.drain_ps(nbytes)
-
-    def head_ps(self, place: Place, ways: Ways) -> Ps:
-        """Of a message: from its PE until its head is in the TCM of the PE at the same place at the end."""
-        tcm = self._memories.at("tcm", Node("pe", *place))
-        pieces = self._pieces(place, ways)
-        return self._ipcq_ps + tcm.least_read_ps + sum(piece.head_ps() for piece in pieces) + tcm.least_write_ps
-
-    def drain_ps(self, place: Place, ways: Ways, nbytes: int) -> Ps:
-        """The time of a message's bytes behind its head."""
-        tcm = self._memories.at("tcm", Node("pe", *place))
-        edges = [edge for piece in self._pieces(place, ways) for edge in piece.edges]
-        wire_bytes = self._wire_format.message_bytes(nbytes)
-        return bottleneck(edges, wire_bytes, tcm.read_span_ps(nbytes), tcm.write_span_ps(nbytes)).ps
-
-    def link_ps(self, way: Port, nbytes: int) -> Ps:
-        """For how long a message takes the link behind a port."""
-        edge = self._system.leaving(way[0], port_node(way[1]), way[1]).edges[-1]
-        return edge.drain_ps(self._wire_format.message_bytes(nbytes))
-
-    def edge_ps(self, edge: Edge, nbytes: int) -> Ps:
-        """The same of an edge inside a SIP."""
-        return edge.drain_ps(self._wire_format.message_bytes(nbytes))
-
-    def inside(self, place: Place, port: str) -> tuple[tuple[Edge, ...], tuple[Edge, ...]]:
-        """The edges between a PE and a port, to it and from it."""
-        node, end = Node("pe", *place), port_node(port)
-        return self._system.graph.route(node, end).edges, self._system.graph.route(end, node).edges
-
-    def _pieces(self, place: Place, ways: Ways) -> list[Route]:
-        system, node = self._system, Node("pe", *place)
-        found, start = [], node
-        for sip, port in ways:
-            found.append(system.leaving(sip, start, port))
-            start = port_node(system.far_ends[sip, port].port)
-        return [*found, system.graph.route(start, node)]
+Ends = tuple[tuple[int, int, int], str, tuple[int, int, int]]
+"""Two PEs as (SIP, cube, PE), and the direction from the first to the second."""
 
 
 class Commands:
-    """The prices of :class:`Times`, each kept once it was asked for. None refers to this object, so no cycle arises."""
+    """What a worker's commands take by :class:`Prices`, each kept once it was asked for; PE 0 of cube 0 stands for all.
+    None refers to this object, so no cycle arises.
+
+    ``knobs``: the queue settings of an algorithm. ``wake_ps``: from an event to the PE that waits for it: a wake-up, or
+    half an interval of polls and a look.
+    """
 
     def __init__(self, system: AhbmSystem, knobs: IpcqKnobs) -> None:
-        times = Times(system, knobs)
-        self.issue_ps, self.wake_ps = times.issue_ps, times.wake_ps
-        self.store_ps, self.edge_ps, self.inside = times.store_ps, times.edge_ps, times.inside
-        self.math_ps = cache(times.math.latency_ps)
-        self.load_ps, self.latch_ps = cache(times.load_ps), cache(times.latch_ps)
-        self.head_ps, self.drain_ps = cache(times.head_ps), cache(times.drain_ps)
-        self.credit_ps, self.link_ps = cache(times.credit_ps), cache(times.link_ps)
+        prices, parts = Prices(system, knobs), system.resolved.components
+        wakes = backpressure_of(knobs, parts.pe_cpu)
+        self.issue_ps = sum_ps(prices.fixed("issue"))
+        self.wake_ps = wakes.look_ps + wakes.most_ps // 2 if wakes.polls else wakes.wake_ps
+        self.math_ps = cache(MathTimes(parts.pe_math).latency_ps)
+        self.load_ps = cache(partial(_load_ps, prices))
+        self.store_ps = cache(partial(_store_ps, prices))
+        self.latch_ps = cache(partial(_latch_ps, prices, knobs.latch))
+        self.message_ps = cache(partial(_message_ps, prices))
+        self.credit_ps = cache(partial(_credit_ps, prices, knobs))
+        self.link_ps = cache(partial(_link_ps, system, WireFormat(knobs.hw_strict)))
+
+
+_PLACE = 0, 0, 0
+_HBM = PhysAddr(*_PLACE, "hbm", 0).encode()
+
+
+def _load_ps(prices: Prices, nbytes: int) -> tuple[Ps, Ps]:
+    """Of a load from the HBM beside a PE: from its command to its first bytes, and the time of its bytes."""
+    return _head_and_bytes_ps(prices.read(_PLACE, _HBM, nbytes))
+
+
+def _store_ps(prices: Prices, nbytes: int) -> Ps:
+    """Of a store to the HBM beside a PE."""
+    return sum_ps(prices.write(_PLACE, _HBM, nbytes))
+
+
+def _latch_ps(prices: Prices, latch: str | None, nbytes: int) -> Ps:
+    """Of the copy of a message out of its slot."""
+    if latch != COPY:
+        return sum_ps(prices.fixed("issue")) if latch == IN_PLACE else 0
+    slot = PhysAddr(*_PLACE, "tcm", prices.system.tcm.ipcq.offset).encode()
+    return sum_ps(prices.latch(_PLACE, slot, nbytes))
+
+
+def _message_ps(prices: Prices, ends: Ends, nbytes: int) -> tuple[Ps, Ps]:
+    """Of a message, from its PE until its head is in the TCM of the other; and the time of its bytes behind it."""
+    return _head_and_bytes_ps(prices.message(*ends, "tcm", nbytes))
+
+
+def _credit_ps(prices: Prices, knobs: IpcqKnobs, ends: Ends) -> Ps:
+    """For how long a receive is blocked by its credit. Links are alike both ways, so it takes the message's way."""
+    src, direction, dst = ends
+    port = prices.system.port_towards(src[0], dst[0], direction)
+    mode = credit_mode_of(knobs.credit_return_mode, prices.system.is_die_to_die(src[0], dst[0], port))
+    if knobs.latch == IN_PLACE or mode == PIGGYBACK:
+        return 0
+    return sum_ps(prices.credit(*ends) if mode == FAST_PATH else prices.injection(*ends))
+
+
+def _head_and_bytes_ps(price: Price) -> tuple[Ps, Ps]:
+    drain_ps = bytes_ps(price)
+    return sum_ps(price) - drain_ps, drain_ps
+
+
+def _link_ps(system: AhbmSystem, wire_format: WireFormat, way: Port, nbytes: int) -> Ps:
+    """For how long a message takes the link behind a port."""
+    return system.link_of(*way).drain_ps(wire_format.message_bytes(nbytes))
 
 
 class Move(NamedTuple):
@@ -332,8 +288,8 @@ class Work:
         self.made = made
         self._algorithm = algorithm
         self._ways_of: dict[End, Ways] = {}
-        self._stands_for: dict[End, Ways] = {}
-        self._first_of: dict[object, Ways] = {}
+        self._stands_for: dict[End, End] = {}
+        self._first_of: dict[object, End] = {}
         self._crossings: dict[tuple[int, End, int], Crossing] = {}
         self._factors: dict[Port, float] = {}
         self._edges: dict[tuple[int, str, str, int], list[tuple[int, Ps, int]]] = {}
@@ -450,22 +406,26 @@ class Work:
             self._ways_of[end] = tuple(route(self.task.group, end[0], self.wiring[end][0], end[1]))
         return self._ways_of[end]
 
-    def standing_for(self, end: End) -> Ways:
-        """Ways through the same ports and links as those of an end: SIPs are alike, so they take the same time."""
+    def between(self, place: Place, end: End) -> Ends:
+        """The PEs at ``place`` of an end, or of another from which messages take the same ports and links: SIPs are
+        alike, so these take the same time.
+        """
         if end not in self._stands_for:
             far_ends, ways = self.system.far_ends, self.ways(end)
             shape = tuple((way[1], far_ends[way].port, self.system.link_of(*way)) for way in ways)
-            self._stands_for[end] = self._first_of.setdefault(shape, ways)
-        return self._stands_for[end]
+            self._stands_for[end] = self._first_of.setdefault(shape, end)
+        first, sips = self._stands_for[end], self.task.group.sips
+        return (sips[first[0]], *place), first[1], (sips[self.wiring[first][0]], *place)
 
     def crossing(self, thread: int, end: End, nbytes: int) -> Crossing:
         """The times of a message of ``nbytes`` that a thread sends from an end."""
         key = thread, end, nbytes
         if key not in self._crossings:
-            commands, places, ways = self.commands, self.threads[thread].places, self.standing_for(end)
+            commands, places = self.commands, self.threads[thread].places
+            # Heads do not depend on the bytes, so those of one byte are asked for: they are kept for all sizes.
             self._crossings[key] = Crossing(
-                max(commands.head_ps(place, ways) for place in places),
-                commands.drain_ps(places[0], ways, nbytes),
+                max(commands.message_ps(self.between(place, end), 1)[0] for place in places),
+                commands.message_ps(self.between(places[0], end), nbytes)[1],
                 [round(commands.link_ps(way, nbytes) * self._factor(way, nbytes)) for way in self.ways(end)],
             )
         return self._crossings[key]
@@ -490,16 +450,15 @@ class Work:
         """The edges inside SIPs between a thread's workers and a link, by their ids, which are sooner hashed: for how
         long a message takes each, and how many workers use it.
         """
-        key, commands = (thread, port, far_port, nbytes), self.commands
+        key, way = (thread, port, far_port, nbytes), self.system.graph.route
         if key in self._edges:
             return self._edges[key]
-        ways = [
-            (*commands.inside(place, port)[0], *commands.inside(place, far_port)[1])
-            for place in self.threads[thread].places
-        ]
+        nodes = [Node("pe", *place) for place in self.threads[thread].places]
+        ways = [(*way(node, port_node(port)).edges, *way(port_node(far_port), node).edges) for node in nodes]
+        wire_bytes = WireFormat(self.knobs.hw_strict).message_bytes(nbytes)
         edges = {id(edge): edge for way in ways for edge in way}
         used = Counter(id(edge) for way in ways for edge in way)
-        self._edges[key] = [(number, commands.edge_ps(edge, nbytes), used[number]) for number, edge in edges.items()]
+        self._edges[key] = [(number, edge.drain_ps(wire_bytes), used[number]) for number, edge in edges.items()]
         return self._edges[key]
 
 
@@ -704,7 +663,7 @@ class Cost:
         """The time that a message takes of its receiver's PE_CPU, from when the PE_CPU sees it."""
         commands = self._work.commands
         own_ps = commands.latch_ps(move.nbytes)
-        own_ps += commands.credit_ps(place, self._work.standing_for(self._work.wiring[rank, move.direction]))
+        own_ps += commands.credit_ps(self._work.between(place, self._work.wiring[rank, move.direction]))
         if move.combines:
             own_ps += commands.issue_ps + commands.math_ps(move.nbytes)
         return own_ps + commands.issue_ps * (move.stores + move.loads) // move.tiles

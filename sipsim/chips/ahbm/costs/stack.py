@@ -4,9 +4,10 @@ By bandwidths alone, without latencies and banks. Slices are alike, so one stand
 """
 
 from sipsim.chips.ahbm.address import PhysAddr
-from sipsim.chips.ahbm.costs.prices import MIB, Machine, slowest
+from sipsim.chips.ahbm.costs.prices import MIB, Prices, slowest
 from sipsim.chips.ahbm.memory.hbm import HBM_CONTROLLER, HbmParams
 from sipsim.chips.ahbm.memory.presets import presets
+from sipsim.chips.ahbm.system import AhbmSystem
 from sipsim.chips.api.chip import StackBound
 from sipsim.config.check import convert_part, dotted, value_at
 from sipsim.config.load import variants
@@ -32,7 +33,7 @@ class Stack:
             self._params = convert_part(cost.params, HbmParams, PRESET[:-1])
             self._device = presets()[self._params.preset]
             place = PhysAddr(0, 0, 0, "hbm", 0)
-            self._slowest = slowest(Machine(resolved, knobs).read(place[:3], place.encode(), MIB))
+            self._slowest = slowest(Prices(AhbmSystem(resolved, knobs), knobs).read(place[:3], place.encode(), MIB))
 
     def bound(self, slices: int | None = None) -> StackBound:
         """What binds PEs that stream so many slices; None for all of the stack's."""
