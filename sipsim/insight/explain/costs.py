@@ -247,12 +247,12 @@ class Costs:
         self._calls = calls
         self._sharings = Sharings(histories, prices)
         self._waits = Waits(histories, prices, calls)
-        self._works: dict[tuple[object, ...], tuple[Work, Cost]] = {}
+        self._works: dict[tuple[Call, ...], tuple[Work, Cost]] = {}
 
     def of(self, rank: int, span: Span) -> Cost:
         """The cost of a span that is no wait. Its parts add up to its duration."""
-        alike = self._calls.alike(rank, span)
-        work, alone = self._works.get(alike) or self._works.setdefault(alike, self._work(rank, span))
+        calls = tuple(self._calls.of(rank, span))
+        work, alone = self._works.get(calls) or self._works.setdefault(calls, self._work(calls))
         excess_ps = span.end_ps - span.start_ps - work.sum_ps
         if not excess_ps:
             return alone
@@ -263,9 +263,8 @@ class Costs:
         excess = tuple(self._sharings.of(rank, span, work.calls, excess_ps)) if excess_ps else ()
         return Cost(work, waits, excess, excess_ps - sum(each.delay_ps for each in excess))
 
-    def _work(self, rank: int, span: Span) -> tuple[Work, Cost]:
+    def _work(self, calls: tuple[Call, ...]) -> tuple[Work, Cost]:
         """The work, and its cost where nothing is added."""
-        calls = tuple(self._calls.of(rank, span))
         terms = tuple(each for call in calls for each in terms_of(call.price(self.prices)) if each.ps)
         work = Work(calls, terms, sum_ps(terms))
         return work, Cost(work, (), (), 0)

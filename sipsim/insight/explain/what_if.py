@@ -16,7 +16,6 @@ from sipsim.chips.ahbm.system import AhbmSystem
 from sipsim.config.schema import IpcqKnobs, Resolved
 from sipsim.insight.explain.costs import Cost, Costs
 from sipsim.insight.explain.graph import Graph, Key, Times
-from sipsim.insight.explain.work import Call
 from sipsim.records.explanation import Step
 
 TIME, RATE, WIRE, CLOCK = "_ns", "_GBps", "ns_per_mm", "_GHz"
@@ -108,13 +107,13 @@ class _Durations:
         self._base = costs.prices
         self._changed = changed
         self._of_work: dict[int, Times] = {}
-        self._of_calls: dict[tuple[Call, ...], Times] = {}
         self._ratios: dict[Any, Any] = {}
 
     def of(self, cost: Cost) -> Times:
         total = self._of_work.get(id(cost.work))
         if total is None:
-            total = self._of_work[id(cost.work)] = self._total(cost.work.calls)
+            each = [sum(sum_ps(call.price(one)) for call in cost.work.calls) for one in self._changed]
+            total = self._of_work[id(cost.work)] = np.array(each, np.int64)
         rest_ps = cost.rest_ps + sum(ps for _, ps in cost.waits)
         if rest_ps:
             total = total + rest_ps
@@ -126,13 +125,6 @@ class _Durations:
                 ratio = self._ratios[edge] = np.array(drains) / self._base.edge_ps(*edge)
             total = total + (ratio * delay_ps).astype(np.int64)
         return total
-
-    def _total(self, calls: tuple[Call, ...]) -> Times:
-        known = self._of_calls.get(calls)
-        if known is None:
-            each = [sum(sum_ps(call.price(one)) for call in calls) for one in self._changed]
-            known = self._of_calls[calls] = np.array(each, np.int64)
-        return known
 
 
 def _is_rate_inside(key: str) -> bool:

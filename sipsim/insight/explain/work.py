@@ -28,7 +28,7 @@ from functools import cache, partial
 from itertools import chain
 from typing import Any, NamedTuple
 
-from sipsim.chips.ahbm.address import OFFSET_BITS, PhysAddr
+from sipsim.chips.ahbm.address import PhysAddr
 from sipsim.chips.ahbm.control import (
     DISPATCH,
     END,
@@ -181,42 +181,6 @@ class Calls:
         if place is None or span.is_wait or handler is None:
             return []
         return handler(place, span)
-
-    def alike(self, rank: int, span: Span) -> tuple[Any, ...]:
-        """Equal for spans with the same calls; cheaper than these."""
-        if is_control(span):
-            return span.component.rpartition(".")[0], span.name, control_call(rank, span)
-        work, facts = work_of(span), span.facts
-        if work in READS or work in WRITES:
-            return work, span.component, facts[1] >> OFFSET_BITS, facts[2], str(facts[0])
-        if work == TLB_MISS:
-            return work, *facts
-        if work in _OF_MATH:
-            fetched, math_work = facts[0]
-            return work, str(math_work), str(fetched), span.component if fetched else ""
-        if work in _OF_GEMM:
-            return work, span.component, *_memories_of_product(work, span), *span.facts[0][1]
-        if work in VIEWS:
-            return work, str(facts[0]), span.component if facts[0] else ""
-        if work == DELAY:
-            return work, facts[1]
-        if work == MESSAGE:
-            _, _, nbytes, read_pa, _ = self.sending(span).facts
-            memory = None if read_pa is None else read_pa >> OFFSET_BITS
-            return work, span.cause[0], rank, span.component, facts[0], nbytes, memory
-        if work == FETCH:
-            return work, span.component, str(facts)
-        if work == PASS:
-            return work, rank, span.component, self.sending(span).facts[0], *self.sending(span).facts[2:4]
-        if work == RELEASE:
-            return work, rank, span.component, facts[1]
-        if work == LATCH:
-            return work, span.component, *span.facts
-        if work == COPY:
-            return work, span.component, facts[0] >> OFFSET_BITS, facts[1] >> OFFSET_BITS, facts[2]
-        if work in _ON_CPU:
-            return (work,)
-        return work, rank, span.component, facts[0] if work in (CREDIT, RECV) else ""
 
     def queue(self, place: Place, direction: str) -> IpcqInitEntry:
         """The queue pair of a PE by its full name."""
