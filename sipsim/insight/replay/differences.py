@@ -1,6 +1,10 @@
 """The differences between the two passes of a SIP, and which of them races explain.
 
 Values are compared bit for bit; any NaN equals any NaN, as IEEE 754 leaves its payload open.
+
+A record says when its command began and ended, not when its bytes moved in between. So where the bytes that a record
+has accessed were written by another one at the same time, no order of the two records is right for certain, and a
+difference there is a race. What a write has left is known: the second pass takes it over from the first one.
 """
 
 from collections.abc import Callable
@@ -9,11 +13,11 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from sipsim.insight.replay.writers import Addresses, Race, Write, Writers
 from sipsim.records.oplog import line
 from sipsim.records.replay import Array, Difference, Values
 
 BYTE = np.dtype(np.uint8)
+Offsets = np.ndarray[Any, np.dtype[np.int64]]
 
 
 def are_same(told: Values, expected: Values | None) -> bool:
@@ -34,7 +38,7 @@ class Wrong(NamedTuple):
     ``text``: the first of them.
     """
 
-    offsets: np.ndarray[Any, np.dtype[np.int64]] | None
+    offsets: Offsets | None
     text: str
 
 
@@ -59,7 +63,7 @@ def where_wrong(told: Values, expected: Values | None) -> Wrong | None:
     return Wrong(offsets, f"{len(wrong)} of {len(a)} wrong, the first at {index}: expected {b[first]}, got {a[first]}")
 
 
-def _differing(a: Array, b: Array) -> np.ndarray[Any, np.dtype[np.int64]]:
+def _differing(a: Array, b: Array) -> Offsets:
     """The indices of the elements that differ."""
     bits = np.dtype(f"u{a.dtype.itemsize}")
     differs = np.ascontiguousarray(a).view(bits) != np.ascontiguousarray(b).view(bits)
@@ -93,17 +97,31 @@ class Numbered(msgspec.Struct, frozen=True, eq=False, gc=False):
         return f"record {self.number} ({self.text})"
 
 
+class _Write(NamedTuple):
+    """The last write of a range, from ``start_ps`` to ``end_ps``, by a record or what else ``by`` is."""
+
+    address: int
+    nbytes: int
+    start_ps: int
+    end_ps: int
+    by: object
+    is_arrival: bool
+
+    def meets(self, ranges: tuple[Range, ...]) -> bool:
+        """Whether one of the ranges has bytes of this one."""
+        end = self.address + self.nbytes
+        return any(address < end and self.address < address + nbytes for address, nbytes in ranges)
+
+
 class _Kept(NamedTuple):
-    """A difference: of a record, or None at the end of the run. ``addresses``: of the bytes that no race explains yet,
-    None where the values are not those of bytes. ``operands``: what they were computed from: a race there explains all
-    of it. Where there is neither, only an error does. ``last``: who wrote the first address last.
+    """A difference: of a record, or None at the end of the run. ``ranges``: the canonical ones of which a race explains
+    it; for none, only an error does. ``last``: who wrote the first wrong byte last.
     """
 
     by: Numbered | None
     text: str
-    addresses: Addresses | None = None
-    operands: tuple[Range, ...] = ()
-    last: Write | None = None
+    ranges: tuple[Range, ...] = ()
+    last: _Write | None = None
 
 
 class Differences:
@@ -117,7 +135,7 @@ class Differences:
 
     def __init__(self, canonical: Callable[[int], int]) -> None:
         self._canonical = canonical
-        self._writers = Writers()
+        self._writes: dict[Range, _Write] = {}
         self._kept: list[_Kept] = []
         self._beyond = 0
         self._first_beyond: _Kept | None = None
@@ -130,20 +148,20 @@ class Differences:
         return len(self._kept) + self._beyond
 
     def wrote(
-        self,
-        address: int,
-        nbytes: int,
-        start_ps: int,
-        end_ps: int,
-        by: object,
-        is_arrival: bool = False,
-        is_told: bool = False,
+        self, address: int, nbytes: int, start_ps: int, end_ps: int, by: object, is_arrival: bool = False
     ) -> None:
         """A write has ended, of a record or not."""
-        if nbytes:
-            write = self._writers.note(self._canonical(address), nbytes, start_ps, end_ps, by, is_arrival, is_told)
-            if self._kept:
-                self._kept = [left for each in self._kept if (left := self._without(each, write)) is not None]
+        if not nbytes:
+            return
+        key = self._canonical(address), nbytes
+        self._writes.pop(key, None)
+        write = self._writes[key] = _Write(*key, start_ps, end_ps, by, is_arrival)
+        kept, self._kept = self._kept, []
+        for each in kept:
+            if each.by is not None and start_ps < each.by.record[2] and write.meets(each.ranges):
+                self._note_race(each, by)
+            else:
+                self._kept.append(each)
 
     def of_record(self, by: Numbered | None, text: str) -> None:
         """A difference that only an error explains."""
@@ -154,45 +172,55 @@ class Differences:
     ) -> None:
         """Values of a record differ: those of the bytes of ``values``, in this order, if it is not empty, or computed.
 
-        ``operands``: what they were computed from. ``is_message``: what was read is a message in its slot.
+        ``operands``: what they were computed from. ``is_message``: what was read is a message in its slot, which a
+        kernel's own write may have changed since it arrived.
         """
         if wrong.offsets is None:
             self.of_record(by, wrong.text)
             return
-        kept, race = _Kept(by, wrong.text), None
-        if values:
-            addresses, race = self._asked(by, self._touched(values)[wrong.offsets], is_message)
-            is_race = not len(addresses)
-            kept = kept._replace(addresses=addresses, last=None if is_race else self._writers.last(int(addresses[0])))
-        else:
-            is_race = False
-        if operands and not is_race:
-            _, race = self._asked(by, self._touched(operands), is_message)
-            is_race = race is not None
-            kept = kept._replace(operands=tuple((self._canonical(address), size) for address, size in operands))
-        if race is not None and is_race:
-            self._note_race(kept, race.write.by if race.write.by is not by else race.other)
-        else:
+        found = self._wrong_ranges(values, wrong.offsets)
+        last = self._last(found[0][0]) if found else None
+        ranges = (*found, *((self._canonical(address), nbytes) for address, nbytes in operands))
+        race = self._race(by, ranges, is_message)
+        if race is None and is_message and last is not None and not last.is_arrival:
+            race = last
+        kept = _Kept(by, wrong.text, ranges, last)
+        if race is None:
             self._keep(kept)
+        else:
+            self._note_race(kept, race.by)
 
-    def _touched(self, ranges: list[Range]) -> Addresses:
-        """The addresses of all bytes of some ranges, one after the other."""
-        starts = [(self._canonical(address), size) for address, size in ranges]
-        return np.concatenate([np.arange(at, at + size) for at, size in starts])
+    def _wrong_ranges(self, values: list[Range], offsets: Offsets) -> list[Range]:
+        """From the first wrong byte of each range to its last; without the ranges that have none."""
+        found, start = [], 0
+        for address, nbytes in values:
+            wrong = offsets[np.searchsorted(offsets, start) : np.searchsorted(offsets, start + nbytes)] - start
+            if len(wrong):
+                found.append((self._canonical(address) + int(wrong[0]), int(wrong[-1] - wrong[0]) + 1))
+            start += nbytes
+        return found
 
-    def _asked(self, by: Numbered, addresses: Addresses, is_message: bool) -> tuple[Addresses, Race | None]:
-        return self._writers.unexplained(np.unique(addresses), by.start_ps, by, is_message)
+    def _race(self, by: Numbered, ranges: tuple[Range, ...], is_message: bool) -> _Write | None:
+        """A write that ended after a record had begun. A message is read after it has arrived."""
+        # They are in the order of their ends.
+        for write in reversed(self._writes.values()):
+            if write.end_ps <= by.start_ps:
+                break
+            if write.by is not by and not (is_message and write.is_arrival) and write.meets(ranges):
+                return write
+        return None
+
+    def _last(self, address: int) -> _Write | None:
+        """The last write of a byte."""
+        return next((each for each in reversed(self._writes.values()) if each.meets(((address, 1),))), None)
 
     def at_end(self, page: int, expected: bytes, got: bytes) -> None:
         """The bytes of a page that the two passes have left differ."""
         a, b = np.frombuffer(expected, np.uint8), np.frombuffer(got, np.uint8)
-        left, race = self._writers.unexplained(page + np.flatnonzero(a != b), None, None)
-        if race is not None:
-            self._note_race(_Kept(None, f"the memories differ at {race.write.address:#x}"), race.other, race)
-        if len(left):
-            at = int(left[0])
-            text = f"address {at:#x}: expected {a[at - page]:#04x}, got {b[at - page]:#04x}"
-            self._keep(_Kept(None, text, left, (), self._writers.last(at)))
+        first = int(np.flatnonzero(a != b)[0])
+        address, values = page + first, f"expected {a[first]:#04x}, got {b[first]:#04x}"
+        text = f"the memories differ at the end, at address {address:#x}: {values}"
+        self._keep(_Kept(None, text, last=self._last(address)))
 
     def first(self) -> Difference | None:
         """The first difference that is left; None for none. One that was not kept may be a race for all that is known,
@@ -201,33 +229,17 @@ class Differences:
         found = min(self._kept, key=_order, default=self._first_beyond)
         if found is None:
             return None
-        by, text, addresses, _, last = found
+        by, text, _, last = found
         if not self._kept:
             text += f" (of {self._beyond} differences beyond the first {MOST_KEPT}, which may be races)"
         wrote = "" if last is None or last.by is by else f"; the last to write there was {last.by}"
         owner = by or (last.by if last is not None and isinstance(last.by, Numbered) else None)
         if owner is None:
-            at_end = f"the memories differ at the end, at {text}{wrote}" if addresses is not None else text
-            return Difference(number=0, record="", cube=0, pe=0, time_ps=0, message=at_end)
+            return Difference(number=0, record="", cube=0, pe=0, time_ps=0, message=text + wrote)
         _, _, end_ps, cube, pe, *_ = owner.record
-        if by is None:
-            what = f"the memories differ at the end, at {text}{wrote} of cube {cube} PE {pe} at {end_ps} ps"
-        else:
-            what = f"{by} of cube {cube} PE {pe} at {end_ps} ps: {text}{wrote}"
+        place = f" of cube {cube} PE {pe} at {end_ps} ps"
+        what = f"{text}{wrote}{place}" if by is None else f"{by}{place}: {text}{wrote}"
         return Difference(number=owner.number, record=owner.text, cube=cube, pe=pe, time_ps=end_ps, message=what)
-
-    def _without(self, kept: _Kept, write: Write) -> _Kept | None:
-        """What is left of a difference beside a later write; None for nothing."""
-        if kept.by is None or write.start_ps >= kept.by.record[2]:
-            return kept
-        left, end = kept.addresses, write.address + write.nbytes
-        is_met = any(at < end and write.address < at + size for at, size in kept.operands)
-        if left is not None:
-            left = left[(left < write.address) | (left >= end)]
-        if is_met or (left is not None and not len(left)):
-            self._note_race(kept, write.by)
-            return None
-        return kept._replace(addresses=left)
 
     def _keep(self, kept: _Kept) -> None:
         if len(self._kept) < MOST_KEPT:
@@ -236,10 +248,9 @@ class Differences:
             self._beyond += 1
             self._first_beyond = self._first_beyond or kept
 
-    def _note_race(self, kept: _Kept, other: object, race: Race | None = None) -> None:
+    def _note_race(self, kept: _Kept, other: object) -> None:
         self.races += 1
-        by = kept.by if race is None else race.write.by
-        text = f"{by} is in no order with {other}, which writes there at the same time: {kept.text}"
+        text = f"{kept.by} is in no order with {other}, which writes there at the same time: {kept.text}"
         self.first_race = self.first_race or text
 
 

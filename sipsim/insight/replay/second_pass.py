@@ -77,10 +77,8 @@ class _Pe:
     def write(self, address: int, data: bytes) -> None:
         self.writes.append((address, len(data)))
         self._memory.write(address, data)
-        by, (_, told, gone, _) = self.by, self.item
-        # The values of a record without a result are those of the memory.
-        is_told = told is not None and gone is None
-        self._pass.differences.wrote(address, len(data), by.start_ps, by.record[2], by, is_told=is_told)
+        by = self.by
+        self._pass.differences.wrote(address, len(data), by.start_ps, by.record[2], by)
 
     def take_over(self, data: bytes) -> None:
         """Have the memory as the first pass has left it, by the same writes."""
