@@ -34,6 +34,10 @@ class Problem(ConfigError):
         self.paths = paths
         self.lacks = lacks
 
+    def __reduce__(self) -> tuple[object, ...]:
+        # Copies are made from what it was made of, not of the text alone.
+        return type(self), (self.paths, str(self), self.lacks), vars(self)
+
     def caused_by(self, path: Path) -> "Problem":
         """This problem, with another value that may have caused it."""
         return Problem((*self.paths, path), str(self), self.lacks)

@@ -3,6 +3,8 @@
 The refusals themselves are a transcript, ``inproc/transcripts/config.txt``.
 """
 
+import copy
+import pickle
 import re
 import shlex
 from pathlib import Path
@@ -15,6 +17,7 @@ from sipsim.chips.api.chip import CHIPS
 from sipsim.chips.config import RULES, chip_rules_hold, load
 from sipsim.config.check import Problem
 from sipsim.config.load import Override, _defaults, apply, convert, parse_set
+from sipsim.config.schema import Section
 from sipsim.core.errors import ConfigError
 from sipsim.fabric.links.rules import link_kinds_frame_payloads
 
@@ -24,6 +27,13 @@ ALLREDUCE = "intercube_allreduce"
 
 def sets(*texts: str) -> list[Override]:
     return [parse_set(text) for text in texts]
+
+
+def test_a_problem_can_be_copied_and_pickled() -> None:
+    problem = Problem((("system", "sips"), ("wire", 0)), "system.sips: no", Section)
+    problem.cube = 3
+    for again in (copy.deepcopy(problem), pickle.loads(pickle.dumps(problem))):
+        assert (type(again), str(again), vars(again)) == (Problem, str(problem), vars(problem))
 
 
 NOT_SINGLE = (chip_rules_hold, link_kinds_frame_payloads)
