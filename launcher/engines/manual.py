@@ -2,7 +2,6 @@
 
 import os
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -12,6 +11,7 @@ from launcher.hosts.bootstrap import launcher_address, tcp
 from launcher.hosts.pool import HostPool
 from launcher.hosts.run_loop import run_processes
 from launcher.options import ENGINES
+from launcher.processes.fork_server import ServerCommand, StartProcess, process_name
 from launcher.processes.ticket import Ticket, write_private
 from launcher.report.outcome import Outcome
 from launcher.supervise.facts import Fact
@@ -20,7 +20,6 @@ from launcher.supervise.signals import StopSignals
 from launcher.supervise.stall import log
 from sipsim.core.errors import ConfigError
 from sipsim.core.files import HINT, Folder, Unsafe
-from sipsim.node.sip_node import SipProcessSpec
 
 WHY = "--engine manual"
 TICKETS = "AHBM_TICKETS"
@@ -65,10 +64,12 @@ class ManualHosts(HostPool):
     def sip_endpoint(self, host: int, rank: int, incarnation: int) -> str:
         return ""
 
-    def start(self, host: int, name: str, incarnation: int, order: dict[str, Any]) -> None:
-        """Write the ticket."""
-        path = self._folder.absolute() / f"{name}.ticket"
-        spec = msgspec.structs.replace(msgspec.convert(order["spec"], SipProcessSpec), join_timeout_s=self._answer_s)
+    def order(self, host: int, command: ServerCommand) -> None:
+        """Write the ticket of a process that is to start; nobody here can send it a signal."""
+        if not isinstance(command, StartProcess):
+            return
+        path = self._folder.absolute() / f"{process_name(command.rank)}.ticket"
+        spec = msgspec.structs.replace(command.order["spec"], join_timeout_s=self._answer_s)
         write_private(path, Ticket.of(self._plan, self._job, spec).text())
         self._written.append(path)
         if len(self._written) == self._plan.system.n_sips:

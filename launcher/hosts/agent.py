@@ -1,6 +1,6 @@
 """The command ``ahbm-agent``: the launcher's representative on another host, one process a host.
 
-The agent forks a server for processes, connects to the launcher, and then only relays: orders down; news, logs and
+The agent forks a server for processes, connects to the launcher, and then only relays: commands down; news, logs and
 signs of life up. When the launcher, the connection or the standard input that carried the bootstrap ends, the agent
 ends all its processes and exits.
 """
@@ -32,14 +32,20 @@ from launcher.hosts.wire import (
     KillSelf,
     Leaving,
     Log,
-    Order,
     ProcessStates,
-    ServerNews,
     decode_to_agent,
     encode,
 )
 from launcher.processes.entry import SimProcessEntry, node_rank
-from launcher.processes.fork_server import CLOSE_S, ForkServer, free_folder, set_process_name
+from launcher.processes.fork_server import (
+    CLOSE_S,
+    Ended,
+    ForkServer,
+    KillAll,
+    ProcessStarted,
+    free_folder,
+    set_process_name,
+)
 from launcher.processes.this_host import process_state
 from launcher.processes.ticket import read_private
 from launcher.supervise.facts import describe_exit
@@ -54,16 +60,17 @@ class AgentArtifacts:
 
     def __init__(self, folder: str) -> None:
         self._folder = Path(folder)
-        self._read: dict[str, int] = {}
+        self._read: dict[int, int] = {}
 
     def logs(self) -> Iterator[Log]:
         """New output in the logs."""
         for path in sorted(self._folder.glob("sip-*.log")):
+            rank = int(path.stem.removeprefix("sip-"))
             with reader(path) as log:
-                log.seek(self._read.get(path.stem, 0))
+                log.seek(self._read.get(rank, 0))
                 while piece := log.read(PIECE_BYTES):
-                    self._read[path.stem] = log.tell()
-                    yield Log(path.stem, piece)
+                    self._read[rank] = log.tell()
+                    yield Log(rank, piece)
 
     def files(self) -> Iterator[File]:
         """Every file in the ranks' artifact folders, whatever its name, piece by piece; an empty file is one piece.
@@ -136,7 +143,7 @@ class _Agent:
         self._folder = free_folder("ahbm-agent-")
         self._server = ForkServer(SimProcessEntry(), self._folder)
         self._artifacts = AgentArtifacts(self._folder)
-        self._pids: dict[str, int] = {}
+        self._pids: dict[int, int] = {}
         keys = bootstrap.keys_of(rank)
         self._sockets = SocketFactory(keys, {}, bootstrap.silence_s)
         name = b"agent-%d/%d-%d" % (rank, os.getpid(), time.monotonic_ns())
@@ -192,27 +199,27 @@ class _Agent:
 
     def _handle(self, frame: bytes) -> None:
         match decode_to_agent(frame):
-            case Order() as order:
-                self._server.order(order.fields)
             case Finish() as finish:
                 self._finish_by_s = time.monotonic() + finish.grace_s
             case KillSelf():
                 os.kill(os.getpid(), signal.SIGKILL)
             case Heartbeat():
                 pass
+            case command:
+                self._server.order(command)
 
     def _forward_news(self) -> None:
         """Send news of the server; before the exit of a process, all its output."""
-        lines = self._server.lines()
+        found = self._server.news()
         for message in self._artifacts.logs():
             self._send(message)
-        for fields in lines:
-            match fields:
-                case ["started", str(name), _, int(pid)]:
-                    self._pids[name] = pid
-                case ["ended", str(name), _, int(pid), _] if self._pids.get(name) == pid:
-                    del self._pids[name]
-            self._send(ServerNews.of(fields))
+        for news in found:
+            match news:
+                case ProcessStarted(int(rank), _, pid):
+                    self._pids[rank] = pid
+                case Ended(int(rank), _, pid) if self._pids.get(rank) == pid:
+                    del self._pids[rank]
+            self._send(news)
 
     def _send_heartbeat(self) -> None:
         now_s = time.monotonic()
@@ -221,8 +228,8 @@ class _Agent:
         self._next_heartbeat_s = now_s + HEARTBEAT_S
         self._send(Heartbeat())
         if self._heartbeats % STATES_EVERY == 0:
-            found = {name: process_state(pid) for name, pid in self._pids.items()}
-            self._send(ProcessStates({name: state for name, state in found.items() if state is not None}))
+            found = {rank: process_state(pid) for rank, pid in self._pids.items()}
+            self._send(ProcessStates({rank: state for rank, state in found.items() if state is not None}))
         self._heartbeats += 1
 
     def _end(self, why: str) -> None:
@@ -243,7 +250,7 @@ class _Agent:
 
     def _end_processes(self) -> bool:
         """Kill all processes; whether the server has reported all their exits in time."""
-        self._server.kill_all()
+        self._server.order(KillAll())
         until_s = time.monotonic() + CLOSE_S
         while self._pids and not self._server.gone and time.monotonic() < until_s:
             select.select([self._server], [], [], HEARTBEAT_S)

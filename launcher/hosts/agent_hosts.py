@@ -1,6 +1,6 @@
 """The host pool of many hosts: an agent on each, connected to one authenticated socket.
 
-It relays orders to agents, their news to the loop, and output and files of their processes into the run's folder. It
+It relays commands to agents, their news to the loop, and output and files of their processes into the run's folder. It
 reports which hosts have joined and which are lost: an agent that is silent for too long, or whose connection ended.
 """
 
@@ -14,7 +14,7 @@ import zmq
 
 from broker.mail.sockets import ConnectionWarnings, SocketFactory
 from broker.security import JobKeys, member_of
-from launcher.hosts.agent_registry import HEARTBEAT_S, AgentRegistry, AgentSlot, RejectedAgent
+from launcher.hosts.agent_registry import HEARTBEAT_S, AgentRegistry, RejectedAgent
 from launcher.hosts.bootstrap import Bootstrap, launcher_address, tcp
 from launcher.hosts.pool import HostPool
 from launcher.hosts.run_loop import run_processes
@@ -28,14 +28,12 @@ from launcher.hosts.wire import (
     KillSelf,
     Leaving,
     Log,
-    Order,
     ProcessStates,
-    ServerNews,
     ToAgent,
     decode_from_agent,
     encode,
 )
-from launcher.processes.fork_server import Ready, SetupFailed
+from launcher.processes.fork_server import Ready, ServerCommand, SetUp, SetupFailed, process_name
 from launcher.processes.this_host import ProcessState
 from launcher.processes.ticket import Ticket
 from launcher.report.outcome import Outcome
@@ -61,7 +59,7 @@ class AgentHosts(HostPool):
         self._folder = Path(run.scratch_dir)
         self._starter = Starter(plan, self._folder)
         self.specs = plan.specs
-        self._states: list[dict[str, ProcessState]] = [{} for _ in self.specs]
+        self._states: list[dict[int, ProcessState]] = [{} for _ in self.specs]
         self._silence_s = run.options.silence_s
         named = [spec.name for spec in self.specs if spec.is_named]
         self._address = launcher_address(named, run.options.bind or "")
@@ -89,10 +87,10 @@ class AgentHosts(HostPool):
         ).text()
 
     @property
-    def process_states(self) -> dict[str, ProcessState]:
+    def process_states(self) -> dict[int | None, ProcessState]:
         """The last reported states; none of a host that is lost."""
         by_host = zip(self._registry.slots, self._states, strict=True)
-        return {name: state for slot, states in by_host if slot.is_up for name, state in states.items()}
+        return {rank: state for slot, states in by_host if slot.is_up for rank, state in states.items()}
 
     @property
     def silent_s(self) -> dict[str, float]:
@@ -111,13 +109,9 @@ class AgentHosts(HostPool):
     def folder(self, host: int) -> str:
         return self._registry.slots[host].folder
 
-    def start(self, host: int, name: str, incarnation: int, order: dict[str, Any]) -> None:
+    def order(self, host: int, command: ServerCommand) -> None:
         """By the agent's fork server."""
-        self._send_to(host, Order.of(["start", name, incarnation, order]))
-
-    def kill(self, host: int, name: str, signum: int) -> None:
-        """By the agent's fork server."""
-        self._send_to(host, Order.of(["kill", name, int(signum)]))
+        self._send_to(host, command)
 
     def revive(self, host: int) -> None:
         """By the starter."""
@@ -205,34 +199,31 @@ class AgentHosts(HostPool):
                 return []
             return [HostGone(host.host, "agent_failed", host.why)]
         ticket = Ticket.of(self._run.plan, self._run.job)
-        self._send_to(host, Order.of(["setup", ticket.text()]))
+        self._send_to(host, SetUp(ticket.text()))
         return []
 
     def _from(self, host: int, message: Any, now_s: float) -> list[Fact]:
         slot = self._registry.slots[host]
         slot.last_seen_s = now_s
         match message:
-            case ServerNews():
-                return self._server_news(host, slot, message)
             case Log():
-                self._append(f"{message.name}.log", message.data)
+                self._append(f"{process_name(message.rank)}.log", message.data)
             case File():
                 self._append(message.name, message.data)
             case ProcessStates():
-                self._states[host] = {name: ProcessState(*state) for name, state in message.states.items()}
+                self._states[host] = {rank: ProcessState(*state) for rank, state in message.states.items()}
             case Leaving():
                 slot.leave(message.why)
-        return []
-
-    def _server_news(self, host: int, slot: AgentSlot, message: ServerNews) -> list[Fact]:
-        news = message.news()
-        match news:
+            case Heartbeat():
+                pass
             case Ready():
                 return [HostJoined(host, slot.name)]
             case SetupFailed():
                 slot.leave("")
-                return [HostGone(host, "refused", f"{slot.name}: {news.line}")]
-        return [ProcessNews(host, news)]
+                return [HostGone(host, "refused", f"{slot.name}: {message.line}")]
+            case news:
+                return [ProcessNews(host, news)]
+        return []
 
     def _append(self, name: str, data: bytes) -> None:
         if self.trouble:

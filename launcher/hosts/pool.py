@@ -6,8 +6,7 @@ from typing import Any
 
 from broker.mail.kinds import MAIL_KINDS
 from broker.security import JobKeys
-from launcher.processes.entry import sip_name
-from launcher.processes.fork_server import ForkServer
+from launcher.processes.fork_server import ForkServer, ServerCommand, process_name
 from launcher.processes.this_host import ProcessState
 from launcher.supervise.facts import Fact, HostJoined, HostSpec
 from launcher.supervise.run import Run
@@ -19,7 +18,7 @@ class HostPool:
     ``specs``: the hosts, by node rank. ``broker_endpoint``: where the broker is to listen. ``keys``: those of the run;
     None where only processes of this user can come. ``shared_cpu_seed``: the seed by which SIPs and the broker choose a
     processor to share; None where they share no host. ``is_local``: its processes run on this host. ``can_signal``:
-    :meth:`kill` reaches them. ``trouble``: one line on data from other hosts that could not be stored; "" without.
+    signals reach them. ``trouble``: one line on data from other hosts that could not be stored; "" without.
     """
 
     specs: Sequence[HostSpec] = (HostSpec(),)
@@ -32,8 +31,8 @@ class HostPool:
     _reported = False
 
     @property
-    def process_states(self) -> Mapping[str, ProcessState]:
-        """The last reported states of its processes on other hosts."""
+    def process_states(self) -> Mapping[int | None, ProcessState]:
+        """The last reported states of its processes on other hosts, by rank."""
         return {}
 
     @property
@@ -59,12 +58,9 @@ class HostPool:
         """A private folder of the run there; empty where there is none."""
         return ""
 
-    def start(self, host: int, name: str, incarnation: int, order: dict[str, Any]) -> None:
-        """Start a process there."""
+    def order(self, host: int, command: ServerCommand) -> None:
+        """Start a process there, or send it a signal."""
         raise NotImplementedError
-
-    def kill(self, host: int, name: str, signum: int) -> None:
-        """Send a signal to a process there."""
 
     def revive(self, host: int) -> None:
         """Start another agent there."""
@@ -102,13 +98,10 @@ class LocalHost(HostPool):
 
     def sip_endpoint(self, host: int, rank: int, incarnation: int) -> str:
         """A path that no earlier incarnation used."""
-        return self._local(f"{self._scratch_dir}/{sip_name(rank)}" + (f".{incarnation}" if incarnation else ""))
+        return self._local(f"{self._scratch_dir}/{process_name(rank)}" + (f".{incarnation}" if incarnation else ""))
 
     def folder(self, host: int) -> str:
         return self._scratch_dir
 
-    def start(self, host: int, name: str, incarnation: int, order: dict[str, Any]) -> None:
-        self._server.start(name, incarnation, order)
-
-    def kill(self, host: int, name: str, signum: int) -> None:
-        self._server.kill(name, signum)
+    def order(self, host: int, command: ServerCommand) -> None:
+        self._server.order(command)

@@ -5,7 +5,6 @@ A thin shell. It reads clocks, sockets and logs; ``Supervisor`` decides, and ``O
 
 import contextlib
 import os
-import signal
 import sys
 import time
 from collections.abc import Callable
@@ -30,15 +29,7 @@ from broker.wire import (
 )
 from launcher.hosts.pool import HostPool, PoolFactory
 from launcher.processes.descendants import left_line
-from launcher.processes.entry import (
-    BROKER_NAME,
-    SimProcessEntry,
-    broker_order,
-    rank_environment,
-    rank_of,
-    sip_name,
-    sip_order,
-)
+from launcher.processes.entry import SimProcessEntry, broker_order, rank_environment, sip_order
 from launcher.processes.fork_server import (
     Ended,
     ForkServer,
@@ -46,6 +37,9 @@ from launcher.processes.fork_server import (
     ProcessesLeft,
     ProcessMessage,
     ProcessStarted,
+    SignalProcess,
+    StartProcess,
+    process_name,
 )
 from launcher.report.outcome import FoundFacts, Outcome, RunError
 from launcher.supervise.facts import (
@@ -144,7 +138,7 @@ class _Loop:
         if self.outcome.cut_short and self.outcome.error is None:
             self.outcome.fail(RunError("internal", None, "the run was stopped, and no reason is known"))
         if not self.outcome.finished and self.outcome.error is None:
-            facts: FoundFacts = {"process": BROKER_NAME, **self._logs.tail_of(BROKER_NAME)}
+            facts: FoundFacts = {"process": process_name(None), **self._logs.tail_of(None)}
             self.outcome.fail(RunError("internal", None, "the broker ended before the run did", facts=facts))
         if self.outcome.error is None:
             end_ps = max((rank.sim_end_ps for rank in self.outcome.ranks.values()), default=0)
@@ -161,9 +155,9 @@ class _Loop:
         if not isinstance(fact, ProcessNews) or not isinstance(fact.news, ProcessesLeft):
             return False
         on = "" if fact.host == LAUNCHER_HOST else self._supervisor.hosts[fact.host].on
-        name, pid = fact.news.name, fact.news.pid
-        by = f"rank {rank_of(name)} (pid {pid}{on})" if name else f"a rank{on}"
-        self.outcome.notices.append(left_line(by, fact.news.left))
+        left = fact.news
+        by = f"rank {left.rank} (pid {left.pid}{on})" if left.rank is not None else f"a rank{on}"
+        self.outcome.notices.append(left_line(by, left.left))
         return True
 
     def _begin(self) -> None:
@@ -174,7 +168,7 @@ class _Loop:
         options = self._options
         broker_keys = keys.for_broker() if keys else None
         order = broker_order(endpoint, self._shared_cpu, broker_keys, options.silence_s, options.max_sim_ps)
-        self._server.start(BROKER_NAME, 0, order)
+        self._server.order(StartProcess(None, 0, order))
         if not endpoint.startswith("tcp:"):
             self._broker_listens(endpoint)
 
@@ -239,7 +233,7 @@ class _Loop:
             if self._began_s is None:
                 self._pool.on_missing([sip.rank for sip in message.sips if sip.state == "joining"])
         if isinstance(message, Status) and self._fault_injector.broker_dies(message.now_ps):
-            self._server.kill(BROKER_NAME)
+            self._server.order(SignalProcess(None))
         self.outcome.note(message)
         self._run.progress.note(message, self.outcome)
         if self.outcome.finished and self._began_s is not None:
@@ -250,7 +244,7 @@ class _Loop:
 
     def _note_news(self, news: News) -> None:
         """Take news of this host's server."""
-        if isinstance(news, ProcessMessage) and news.name == BROKER_NAME:
+        if isinstance(news, ProcessMessage) and news.rank is None:
             if self._mail is None:
                 self._broker_listens(news.text)
         else:
@@ -264,9 +258,9 @@ class _Loop:
                 self._note_position(fact.news)
                 return
             if isinstance(fact.news, ProcessStarted):
-                self._watchdog.started(fact.news.name, fact.news.pid, fact.host == LAUNCHER_HOST or self._pool.is_local)
+                self._watchdog.started(fact.news.rank, fact.news.pid, fact.host == LAUNCHER_HOST or self._pool.is_local)
             elif isinstance(fact.news, Ended):
-                self._watchdog.ended(fact.news.name, fact.news.pid)
+                self._watchdog.ended(fact.news.rank, fact.news.pid)
         self._do(self._supervisor.handle(fact, time.monotonic()))
 
     def _do(self, commands: list[Command]) -> None:
@@ -275,7 +269,7 @@ class _Loop:
                 case Start():
                     self._start(command)
                 case Kill():
-                    self._pool.kill(command.host, sip_name(command.rank), signal.SIGKILL)
+                    self._pool.order(command.host, SignalProcess(command.rank))
                 case Locate():
                     self._locate_hung(command.rank)
                 case Revive():
@@ -307,8 +301,8 @@ class _Loop:
         run_id = os.path.basename(self._run.scratch_dir)
         order = sip_order(spec, rank_environment(spec, len(supervisor.ranks), start.host, run_id, on_host))
         self.outcome.hosts[start.rank] = supervisor.ranks[start.rank].host.name
-        self._logs.set_host(sip_name(start.rank), supervisor.ranks[start.rank].host.name)
-        self._pool.start(start.host, sip_name(start.rank), start.incarnation, order)
+        self._logs.set_host(start.rank, supervisor.ranks[start.rank].host.name)
+        self._pool.order(start.host, StartProcess(start.rank, start.incarnation, order))
 
     def _packets_in(self, host: int) -> str:
         """A rank can be restarted only with the packets that the others have sent to it."""
@@ -319,8 +313,10 @@ class _Loop:
 
     def _fail(self, command: Fail) -> None:
         error = command.error
-        facts: FoundFacts = {**error.facts, **(self._logs.tail_of(command.log) if command.log else FoundFacts())}
-        message, (file, line) = error.message, self._logs.crash_of(command.log)
+        facts, message, file, line = error.facts, error.message, "", 0
+        if command.with_log:
+            facts = {**facts, **self._logs.tail_of(error.rank)}
+            file, line = self._logs.crash_of(error.rank)
         if file and "signal" in facts:
             facts["file"], facts["line"] = file, line
             message = f"{message}, in code at {shown(file, line, self._folder)}"
@@ -337,7 +333,7 @@ class _Loop:
         can = self._pool.can_signal
         for rank in ranks if can else ():
             host = self._supervisor.ranks[rank].host.index
-            self._pool.kill(host, sip_name(rank), POSITION_SIGNAL)
+            self._pool.order(host, SignalProcess(rank, POSITION_SIGNAL))
         if not can:
             then({})
         else:
@@ -348,7 +344,7 @@ class _Loop:
         self._locate([rank], lambda answers: self._handle(Located(rank, answers.get(rank), why)))
 
     def _note_position(self, answer: ProcessMessage) -> None:
-        rank = rank_of(answer.name)
+        rank = answer.rank
         ranks = self._supervisor.ranks
         if rank is not None and rank < len(ranks) and ranks[rank].incarnation == answer.incarnation:
             self._positions.note(rank, answer.text)

@@ -1,11 +1,10 @@
-"""The entry of every fork server: what a process of the run does, as the broker or a SIP, and how the run names it.
+"""The entry of every fork server: what a process of the run does, as the broker or a SIP.
 
 The launcher's server inherits the plan through fork. An agent's server gets a ticket, from which it makes the plan
 once; its SIPs are forks of it. Orders are plain data.
 """
 
 import os
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,7 +13,7 @@ import msgspec
 from broker.mail.base import SILENCE_S
 from broker.process import run_broker
 from broker.security import BrokerKeys
-from launcher.processes.fork_server import SendText
+from launcher.processes.fork_server import SendText, process_name
 from launcher.processes.this_host import check_files
 from launcher.processes.ticket import Ticket
 from sipsim.chips.api.run_plan import RunPlan
@@ -73,27 +72,9 @@ def node_rank(environ: Mapping[str, str], n_hosts: int, given: int | None = None
     return int(next(iter(found.values())))
 
 
-BROKER_NAME = "broker"
-
-
-def sip_name(rank: int) -> str:
-    """The name of a rank's process."""
-    return f"sip-{rank}"
-
-
-def is_sip_name(name: str) -> bool:
-    """Whether it is the name of a rank's process."""
-    return re.fullmatch(r"sip-[0-9]{1,6}", name, re.ASCII) is not None
-
-
-def rank_of(name: str) -> int | None:
-    """The rank of a process; None for the broker."""
-    return None if name == BROKER_NAME else int(name.removeprefix("sip-"))
-
-
 def sip_order(spec: SipProcessSpec, environ: dict[str, str]) -> dict[str, Any]:
     """The order that starts a SIP; ``environ`` is added to its environment."""
-    return {"spec": msgspec.to_builtins(spec), "environ": environ}
+    return {"spec": spec, "environ": environ}
 
 
 def broker_order(
@@ -107,7 +88,7 @@ def broker_order(
     return {
         "endpoint": endpoint,
         "shared_cpu_seed": shared_cpu_seed,
-        "keys": None if keys is None else msgspec.to_builtins(keys),
+        "keys": keys,
         "silence_s": silence_s,
         "limit_ps": limit_ps,
     }
@@ -129,24 +110,23 @@ class SimProcessEntry:
         self._plan, self._job = Ticket.from_text(ticket).prepare()
         check_files(self._plan, sips=True, broker=False)
 
-    def run(self, name: str, order: dict[str, Any], send: SendText) -> int:
+    def run(self, rank: int | None, order: dict[str, Any], send: SendText) -> int:
         """Run the broker or a SIP; returns its exit code."""
         if self._plan is None or self._job is None:
-            raise RuntimeError(f"{name} was ordered to start before set-up")
-        if name == BROKER_NAME:
+            raise RuntimeError(f"{process_name(rank)} was ordered to start before set-up")
+        if rank is None:
             return self._broker(self._plan, order, send)
         os.environ.update(order["environ"])
         return run_sip(msgspec.convert(order["spec"], SipProcessSpec), self._plan, self._job, send)
 
     def _broker(self, plan: RunPlan, order: dict[str, Any], send: SendText) -> int:
-        keys = None if order["keys"] is None else msgspec.convert(order["keys"], BrokerKeys)
         return run_broker(
             order["endpoint"],
             plan.system.n_sips,
             plan.channels,
             plan.reactions_ps,
             order["shared_cpu_seed"],
-            keys,
+            msgspec.convert(order["keys"], BrokerKeys | None),
             order["silence_s"],
             send,
             order["limit_ps"],

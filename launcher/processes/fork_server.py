@@ -3,7 +3,8 @@
 Its owner, the launcher or the agent of another host, forks the server when everything is imported and before any thread
 or socket exists. So the server's children start in milliseconds and share its memory. When the owner exits, for
 whatever reason, the server kills its children and removes their folder; when the server exits, the kernel kills them.
-A name and an incarnation number identify a process; a :class:`ProcessEntry` is what processes do.
+Its rank (None: the broker) and an incarnation number identify a process; a :class:`ProcessEntry` is what processes do.
+Commands and news are :class:`Message`; between hosts, agents relay the same.
 """
 
 import contextlib
@@ -12,7 +13,6 @@ import errno
 import faulthandler
 import gc
 import io
-import json
 import os
 import select
 import shutil
@@ -21,12 +21,14 @@ import socket
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Annotated, Any, Protocol
 
 import msgspec
+from msgspec import Meta
 
+from broker.ids import Rank, Text
 from launcher.processes.descendants import adopt_orphans, children_of, end_all, end_session, running, with_descendants
 from sipsim.core.errors import OutputError
 from sipsim.core.files import APPEND, Folder, open_file
@@ -34,9 +36,12 @@ from sipsim.core.files import APPEND, Folder, open_file
 Program = Callable[[], int]
 PR_SET_PDEATHSIG = 1
 EXIT_UNCAUGHT = 70
+SignalNumber = Annotated[int, Meta(ge=0, le=64)]
 
 
 SendText = Callable[[str], None]
+LONGEST_REASON = 2**16
+"""Characters of an error of a set-up; its code may be a user's."""
 CLOSE_S = 5.0
 """A process that has not exited by then is stopped, and is killed."""
 
@@ -47,86 +52,121 @@ class ProcessEntry(Protocol):
     def set_up(self, ticket: str) -> None:
         """In the server, before the first start: prepare what its processes share. What it raises is reported."""
 
-    def run(self, name: str, order: Any, send: SendText) -> int:
-        """In a child: run the process ``name``; returns its exit code. ``send`` sends a short text to the owner."""
+    def run(self, rank: int | None, order: Any, send: SendText) -> int:
+        """In a child: run the process; returns its exit code. ``send`` sends a short text to the owner."""
 
 
-class ProcessStarted(NamedTuple):
+class Message(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
+    """A message between a fork server and its owner, or between an agent and the launcher."""
+
+
+class SetUp(Message, tag="set_up", frozen=True):
+    """Set up the ``ProcessEntry``; the answer is :class:`Ready` or :class:`SetupFailed`."""
+
+    ticket: Text
+
+
+class StartProcess(Message, tag="start", frozen=True):
+    """Start a process; ``order`` is plain data for ``ProcessEntry.run``."""
+
+    rank: Rank | None
+    incarnation: int
+    order: Any
+
+
+class SignalProcess(Message, tag="signal", frozen=True):
+    """Send a signal to a process if it still runs."""
+
+    rank: Rank | None
+    signum: SignalNumber = signal.SIGKILL.value
+
+
+class KillAll(Message, tag="kill_all", frozen=True):
+    """Kill every process that still runs; their exits are reported as usual."""
+
+
+class Leave(Message, tag="leave", frozen=True):
+    """Kill every process, report their exits, and exit."""
+
+
+class Ready(Message, tag="ready", frozen=True):
+    """The set-up is done: processes can be started."""
+
+
+class SetupFailed(Message, tag="setup_failed", frozen=True):
+    """The set-up has failed, and why."""
+
+    line: Text
+
+
+class ProcessStarted(Message, tag="started", frozen=True):
     """A process has started."""
 
-    name: str
+    rank: Rank | None
     incarnation: int
     pid: int
 
 
-class Ended(NamedTuple):
+class NotStarted(Message, tag="not_started", frozen=True):
+    """A process could not be started, and why."""
+
+    rank: Rank | None
+    incarnation: int
+    why: Text
+
+
+class ProcessMessage(Message, tag="message", frozen=True):
+    """A text that a process has sent."""
+
+    rank: Rank | None
+    incarnation: int
+    text: Text
+
+
+class ProcessesLeft(Message, tag="left", frozen=True):
+    """A process has exited and has left others running, which were ended. ``pid``: its own, 0 if it is not known."""
+
+    rank: Rank | None
+    pid: int
+    left: list[int]
+
+
+class Ended(Message, tag="ended", frozen=True):
     """A process has exited; ``status`` is its exit code, or minus the signal that killed it."""
 
-    name: str
+    rank: Rank | None
     incarnation: int
     pid: int
     status: int
 
 
-class NotStarted(NamedTuple):
-    """A process could not be started, and why."""
-
-    name: str
-    incarnation: int
-    why: str
-
-
-class ProcessesLeft(NamedTuple):
-    """A process has exited, by the name "" if that is not known, and has left others running, which were ended."""
-
-    name: str
-    incarnation: int
-    pid: int
-    left: list[int]
+ServerCommand = SetUp | StartProcess | SignalProcess | KillAll | Leave
+News = Ready | SetupFailed | ProcessStarted | NotStarted | ProcessMessage | ProcessesLeft | Ended
+LENGTH_BYTES = 4
+_ENCODER = msgspec.msgpack.Encoder()
+_COMMAND: "msgspec.msgpack.Decoder[ServerCommand]" = msgspec.msgpack.Decoder(ServerCommand)
+_NEWS: "msgspec.msgpack.Decoder[News]" = msgspec.msgpack.Decoder(News)
 
 
-class ProcessMessage(NamedTuple):
-    """A text that a process has sent."""
-
-    name: str
-    incarnation: int
-    text: str
+def _framed(body: bytes) -> bytes:
+    """A message as it stands in a stream: its length comes first."""
+    return len(body).to_bytes(LENGTH_BYTES) + body
 
 
-class Ready(NamedTuple):
-    """The set-up is done: processes can be started."""
+def _take_frames(stream: bytearray) -> Iterator[bytes]:
+    """Take the messages out of ``stream`` that have arrived whole."""
+    while len(stream) >= (end := LENGTH_BYTES + int.from_bytes(stream[:LENGTH_BYTES])):
+        yield bytes(stream[LENGTH_BYTES:end])
+        del stream[:end]
 
 
-class SetupFailed(NamedTuple):
-    """The set-up has failed, and why."""
-
-    line: str
-
-
-News = ProcessStarted | Ended | ProcessesLeft | NotStarted | ProcessMessage | Ready | SetupFailed
-_KINDS: dict[str, type[News]] = {
-    "started": ProcessStarted,
-    "ended": Ended,
-    "left": ProcessesLeft,
-    "not_started": NotStarted,
-    "message": ProcessMessage,
-    "ready": Ready,
-    "setup_failed": SetupFailed,
-}
-
-
-def news_from(fields: list[Any]) -> News:
-    """News from its fields on the wire.
-
-    Raises:
-        ValueError, LookupError, TypeError: when they are anything else.
-    """
-    kind, *values = fields
-    return msgspec.convert(values, _KINDS[kind])
+def process_name(rank: int | None) -> str:
+    """The name of a process where people see it: of its log, of other files, in ``ps``."""
+    return "broker" if rank is None else f"sip-{rank}"
 
 
 class ForkServer:
-    """The owner's side. Processes write to ``log_dir/NAME.log``. Orders never block.
+    """The owner's side. Processes write to ``log_dir/NAME.log``. Commands never block.
 
     The server makes ``log_dir`` and removes it when the owner is killed.
 
@@ -148,8 +188,8 @@ class ForkServer:
         _await_folder(control, self.pid)
         control.setblocking(False)
         self._socket = control
-        self._buffer = b""
-        self._orders = b""
+        self._arrived = bytearray()
+        self._unsent = b""
         self._gone = False
         self._status: int | None = None
 
@@ -157,8 +197,8 @@ class ForkServer:
         """Readable when there is news."""
         return self._socket.fileno()
 
-    def lines(self) -> list[list[Any]]:
-        """News since the last call in wire format, for relays; see :meth:`news`."""
+    def news(self) -> list[News]:
+        """News since the last call; ``gone`` becomes true when the server itself has exited."""
         self.flush()
         while not self._gone:
             try:
@@ -166,18 +206,13 @@ class ForkServer:
             except BlockingIOError:
                 break
             except ConnectionResetError:
-                # It exited while an order was in flight.
+                # It exited while a command was in flight.
                 data = b""
             if not data:
                 self._gone = True
                 break
-            self._buffer += data
-        *lines, self._buffer = self._buffer.split(b"\n")
-        return [json.loads(line) for line in lines]
-
-    def news(self) -> list[News]:
-        """Events since the last call; ``gone`` becomes true when the server itself has exited."""
-        return [news_from(fields) for fields in self.lines()]
+            self._arrived += data
+        return [_NEWS.decode(frame) for frame in _take_frames(self._arrived)]
 
     @property
     def gone(self) -> bool:
@@ -193,43 +228,27 @@ class ForkServer:
 
     @property
     def unsent(self) -> bool:
-        """Whether orders are queued, to be retried soon by :meth:`flush` or when news is read."""
-        return bool(self._orders) and not self._gone
+        """Whether commands are queued, to be retried soon by :meth:`flush` or when news is read."""
+        return bool(self._unsent) and not self._gone
 
-    def set_up(self, ticket: str) -> None:
-        """Set up the ``ProcessEntry``; the answer is ``Ready`` or ``SetupFailed``."""
-        self.order(["setup", ticket])
-
-    def start(self, name: str, incarnation: int, order: Any) -> None:
-        """Start a process; ``order`` is JSON data for ``ProcessEntry.run``."""
-        self.order(["start", name, incarnation, order])
-
-    def kill(self, name: str, signum: int = signal.SIGKILL) -> None:
-        """Send a signal to a process if it still runs."""
-        self.order(["kill", name, int(signum)])
-
-    def kill_all(self) -> None:
-        """Kill every process that still runs; their exits are reported as usual."""
-        self.order(["killall"])
-
-    def order(self, fields: list[Any]) -> None:
-        """Send any order in wire format."""
-        self._orders += json.dumps(fields).encode() + b"\n"
+    def order(self, command: ServerCommand) -> None:
+        """Send a command."""
+        self._unsent += _framed(_ENCODER.encode(command))
         self.flush()
 
     def flush(self) -> None:
-        """Send queued orders, as far as the socket takes them."""
+        """Send queued commands, as far as the socket takes them."""
         try:
-            while self._orders:
-                self._orders = self._orders[self._socket.send(self._orders) :]
+            while self._unsent:
+                self._unsent = self._unsent[self._socket.send(self._unsent) :]
         except BlockingIOError:
             pass
         except OSError:
-            self._orders = b""
+            self._unsent = b""
 
     def close(self) -> list[News]:
         """Kill all processes, end the server and wait for it; its last news. Its folder stays."""
-        self.order(["leave"])
+        self.order(Leave())
         found = []
         while not self.gone:
             if not select.select([self._socket], [], [], CLOSE_S)[0]:
@@ -296,7 +315,7 @@ class _Serving:
     def __init__(self, control: socket.socket, entry: ProcessEntry, log_dir: str) -> None:
         self._control = control
         self._entry = entry
-        self._buffer = b""
+        self._arrived = bytearray()
         self._woken, wake = socket.socketpair()
         self._messages, message_out = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
         for end in (self._woken, wake, self._messages):
@@ -313,18 +332,18 @@ class _Serving:
         """Wait for an event and handle it."""
         ready, _, _ = select.select([self._control, self._woken, self._messages], [], [])
         if self._control in ready:
-            self._handle_orders()
+            self._handle_commands()
         if self._woken in ready:
             with contextlib.suppress(BlockingIOError):
                 self._woken.recv(4096)
         self._forward_messages()
-        for fields in self._children.reap(wait=self._closing):
-            self._send(fields)
+        for news in self._children.reap(wait=self._closing):
+            self._send(news)
         self.done = self._closing
         if self.done and self._is_orphan:
             self._children.remove_folder()
 
-    def _handle_orders(self) -> None:
+    def _handle_commands(self) -> None:
         try:
             data = self._control.recv(65536)
         except ConnectionResetError:
@@ -334,21 +353,21 @@ class _Serving:
             self._children.kill_all()
             self._closing = self._is_orphan = True
             return
-        *lines, self._buffer = (self._buffer + data).split(b"\n")
-        for line in lines:
-            self._do(*json.loads(line))
+        self._arrived += data
+        for frame in _take_frames(self._arrived):
+            self._do(_COMMAND.decode(frame))
 
-    def _do(self, kind: str, *values: Any) -> None:
-        match kind:
-            case "start":
-                self._start(*values)
-            case "kill":
-                self._children.kill(*values)
-            case "killall":
+    def _do(self, command: ServerCommand) -> None:
+        match command:
+            case SetUp(ticket):
+                self._set_up(ticket)
+            case StartProcess():
+                self._start(command)
+            case SignalProcess(rank, signum):
+                self._children.send_signal(rank, signum)
+            case KillAll():
                 self._children.kill_all()
-            case "setup":
-                self._set_up(*values)
-            case "leave":
+            case Leave():
                 self._children.kill_all()
                 self._closing = True
 
@@ -356,31 +375,34 @@ class _Serving:
         try:
             self._entry.set_up(ticket)
         except Exception as error:
-            self._send(["setup_failed", f"{error}" or type(error).__name__])
+            line = f"{error}" or type(error).__name__
+            self._send(SetupFailed(line[:LONGEST_REASON].encode(errors="backslashreplace").decode()))
             return
         gc.collect()
         gc.freeze()
-        self._send(["ready"])
+        self._send(Ready())
 
-    def _start(self, name: str, incarnation: int, order: Any) -> None:
+    def _start(self, start: StartProcess) -> None:
+        rank, incarnation = start.rank, start.incarnation
+
         def send(text: str) -> None:
-            self._message_out.send(json.dumps([name, incarnation, text]).encode())
+            self._message_out.send(_ENCODER.encode(ProcessMessage(rank, incarnation, text)))
 
         try:
-            pid = self._children.start(name, incarnation, lambda: self._entry.run(name, order, send))
+            pid = self._children.start(rank, incarnation, lambda: self._entry.run(rank, start.order, send))
         except OSError as error:
-            self._send(["not_started", name, incarnation, _why(error)])
+            self._send(NotStarted(rank, incarnation, _why(error)))
             return
-        self._send(["started", name, incarnation, pid])
+        self._send(ProcessStarted(rank, incarnation, pid))
 
     def _forward_messages(self) -> None:
         with contextlib.suppress(BlockingIOError):
             while True:
-                self._send(["message", *json.loads(self._messages.recv(65536))])
+                self._send(_NEWS.decode(self._messages.recv(65536)))
 
-    def _send(self, fields: list[object]) -> None:
+    def _send(self, news: News) -> None:
         with contextlib.suppress(OSError):
-            self._control.sendall(json.dumps(fields).encode() + b"\n")
+            self._control.sendall(_framed(_ENCODER.encode(news)))
 
 
 def _why(error: OSError) -> str:
@@ -403,16 +425,17 @@ class Children:
     def __init__(self, log_dir: str, private: tuple[socket.socket, ...]) -> None:
         self._log_dir = log_dir
         self._private = private
-        self._started: dict[int, tuple[str, int]] = {}
-        self.living: dict[int, tuple[str, int]] = {}
+        self._started: dict[int, int | None] = {}
+        self.living: dict[int, tuple[int | None, int]] = {}
         adopt_orphans()
 
-    def start(self, name: str, incarnation: int, program: Program) -> int:
+    def start(self, rank: int | None, incarnation: int, program: Program) -> int:
         """Fork a child that runs ``program``; returns its pid.
 
         Raises:
             OSError: when its log cannot be opened, or no process can be made.
         """
+        name = process_name(rank)
         path = Path(self._log_dir) / f"{name}.log"
         log = open_file(path, APPEND)
         try:
@@ -431,13 +454,13 @@ class Children:
                 as_child(program)
         finally:
             os.close(log)
-        self._started[pid] = self.living[pid] = (name, incarnation)
+        self._started[pid], self.living[pid] = rank, (rank, incarnation)
         return pid
 
-    def kill(self, name: str, signum: int) -> None:
-        """Send a signal to the living incarnation of ``name``."""
+    def send_signal(self, rank: int | None, signum: int) -> None:
+        """Send a signal to the living incarnation of ``rank``."""
         for pid, (known, _) in self.living.items():
-            if known == name:
+            if known == rank:
                 os.kill(pid, signum)
 
     def kill_all(self) -> None:
@@ -445,7 +468,7 @@ class Children:
         for pid in self.living:
             os.kill(pid, signal.SIGKILL)
 
-    def reap(self, wait: bool = False) -> list[list[object]]:
+    def reap(self, wait: bool = False) -> list[ProcessesLeft | Ended]:
         """News of children that have exited since the last call: what each has left, ended, and its own end.
 
         ``wait``: for all of them, which must have been killed.
@@ -454,15 +477,14 @@ class Children:
         for pid in list(self.living):
             reaped, status = os.waitpid(pid, 0 if wait else os.WNOHANG)
             if reaped:
-                ended[pid] = [*self.living.pop(pid), pid, os.waitstatus_to_exitcode(status)]
+                ended[pid] = Ended(*self.living.pop(pid), pid, os.waitstatus_to_exitcode(status))
         owners: dict[int, int | None] = {}
         told = end_all(lambda: self._left_by(ended.keys(), owners)) if ended else []
         left: dict[int | None, list[int]] = {}
         for pid in told:
             left.setdefault(owners[pid], []).append(pid)
-        names = {by: self._started[by] if by is not None else ("", 0) for by in left}
-        news: list[list[object]] = [["left", *names[by], by or 0, pids] for by, pids in left.items()]
-        return news + [["ended", *each] for each in ended.values()]
+        news = [ProcessesLeft(self._started[by] if by else None, by or 0, pids) for by, pids in left.items()]
+        return [*news, *ended.values()]
 
     def _left_by(self, ended: Collection[int], owners: dict[int, int | None]) -> list[int]:
         """Running processes that have lost their parent: of children that have ended, and nobody's at the end."""

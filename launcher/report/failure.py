@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from broker.wire import SipSync, Sync
-from launcher.processes.entry import sip_name
+from launcher.processes.fork_server import process_name
 from launcher.report.outcome import LongReport, Outcome, RunError
 from sipsim import VERSION
 from sipsim.core.errors import ERROR_KINDS
@@ -87,7 +87,7 @@ def _sync_facts(outcome: Outcome, error: RunError) -> Facts:
     sip = _last_of(outcome.known_sync, error.rank)
     if error.rank is None or sip is None:
         return {}
-    facts: Facts = {"process": sip_name(error.rank), "incarnation": outcome.incarnations.get(error.rank, 0)}
+    facts: Facts = {"process": process_name(error.rank), "incarnation": outcome.incarnations.get(error.rank, 0)}
     if sip.state not in ("joining", "joined"):
         facts["time_ps"] = sip.now_ps
         if sip.horizon_ps is not None:

@@ -61,9 +61,9 @@ class BrokerListens(NamedTuple):
 
 
 class Sampled(NamedTuple):
-    """The latest samples of the run's processes, by name; those that nothing is known of are left out."""
+    """The latest samples of processes, by rank (None: the broker); those that nothing is known of are left out."""
 
-    states: Mapping[str, ProcessState]
+    states: Mapping[int | None, ProcessState]
 
 
 class Located(NamedTuple):
@@ -106,10 +106,10 @@ class Revive(NamedTuple):
 
 
 class Fail(NamedTuple):
-    """The run has failed. ``log``: the process whose last log lines belong to the failure; empty for none."""
+    """The run has failed. ``with_log``: the last log lines of its rank, or of the broker without one, belong to it."""
 
     error: RunError
-    log: str = ""
+    with_log: bool = False
 
 
 class LogLine(NamedTuple):

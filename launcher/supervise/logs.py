@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from broker.process import THE_BROKER
-from launcher.processes.entry import BROKER_NAME, rank_of, sip_name
+from launcher.processes.fork_server import process_name
 from launcher.report.failure import error_file_of
 from launcher.report.outcome import DEADLOCK_FILE, FoundFacts, Outcome
 from launcher.supervise.run import Run
@@ -30,10 +30,9 @@ MOST_CRASH_LINES = 128
 """The most lines of a crash's report that are kept: Python's has 100 frames."""
 
 
-def log_file(name: str) -> str:
-    """The name of a process's log in ``--log-dir``."""
-    rank = rank_of(name)
-    return f"{BROKER_NAME}.log" if rank is None else f"rank-{rank}.log"
+def log_file(rank: int | None) -> str:
+    """The name of a process's log in ``--log-dir``; None: the broker's."""
+    return f"{process_name(rank)}.log" if rank is None else f"rank-{rank}.log"
 
 
 def prepare_log_dir(folder: Path, n_sips: int) -> None:
@@ -45,8 +44,8 @@ def prepare_log_dir(folder: Path, n_sips: int) -> None:
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
         with Folder(folder) as own:
-            for name in (BROKER_NAME, *map(sip_name, range(n_sips))):
-                fd = own.open(log_file(name), REWRITE)
+            for rank in (None, *range(n_sips)):
+                fd = own.open(log_file(rank), REWRITE)
                 os.fchmod(fd, PRIVATE)
                 os.close(fd)
             own.remove(DEADLOCK_FILE)
@@ -80,8 +79,8 @@ def write_error_files(outcome: Outcome, folders: Sequence[Path]) -> None:
 class _Log:
     """The log of one process: the read position and the last lines."""
 
-    def __init__(self, name: str, folder: Path) -> None:
-        self.path = folder / f"{name}.log"
+    def __init__(self, rank: int | None, folder: Path) -> None:
+        self.path = folder / f"{process_name(rank)}.log"
         self.host = ""
         self.tail: deque[str] = deque(maxlen=LAST_LINES)
         self.crash: list[str] = []
@@ -121,59 +120,57 @@ class Logs:
         folder = Path(run.scratch_dir)
         ranks = range(run.plan.system.n_sips)
         tee, log_dir = run.options.tee, run.options.log_dir
-        self._logs = {name: _Log(name, folder) for name in (BROKER_NAME, *map(sip_name, ranks))}
-        self._shown = {sip_name(rank) for rank in ranks if tee is None or rank in tee}
+        self._logs = {rank: _Log(rank, folder) for rank in (None, *ranks)}
+        self._shown = {rank for rank in ranks if tee is None or rank in tee}
         self._several_hosts = len(hosts) > 1
         self._log_dir = log_dir.absolute() if log_dir else None
         self._out = out
         self.trouble = ""
 
-    def set_host(self, name: str, host: str) -> None:
-        """The next process ``name`` runs on ``host``."""
-        self._logs[name].host = host
+    def set_host(self, rank: int, host: str) -> None:
+        """The next process of ``rank`` runs on ``host``."""
+        self._logs[rank].host = host
 
     def forward(self, to_the_end: bool = False) -> None:
         """Show and copy new output; at the end, also an unfinished line."""
-        for name, log in self._logs.items():
+        for rank, log in self._logs.items():
             while new := log.new_bytes():
-                self._keep(name, new)
-                self._show(name, log, log.lines(new, False))
+                self._keep(rank, new)
+                self._show(rank, log, log.lines(new, False))
                 if len(new) < READ_BYTES:
                     break
             if to_the_end:
-                self._show(name, log, log.lines(b"", True))
+                self._show(rank, log, log.lines(b"", True))
 
-    def tail_of(self, name: str) -> FoundFacts:
+    def tail_of(self, rank: int | None) -> FoundFacts:
         """The last lines of a process and the path of its log, as they stand in result files."""
-        log = self._logs.get(name)
-        if log is None:
-            return {}
+        log = self._logs[rank]
         self.forward()
         lines = [*log.tail, *log._partial.decode(errors="replace").splitlines()][-LAST_LINES:]
         known: FoundFacts = {"last_lines": lines} if lines else {}
         if self._log_dir:
-            known["log"] = str(self._log_dir / log_file(name))
+            known["log"] = str(self._log_dir / log_file(rank))
         return known
 
-    def crash_of(self, name: str) -> CodeLine:
+    def crash_of(self, rank: int | None) -> CodeLine:
         """Where the code of a process was that has crashed, as it has written itself; "" and 0 if it has not."""
-        return crash_place(self._logs[name].crash) if name in self._logs else ("", 0)
+        return crash_place(self._logs[rank].crash)
 
-    def _show(self, name: str, log: _Log, lines: list[str]) -> None:
+    def _show(self, rank: int | None, log: _Log, lines: list[str]) -> None:
         """With its rank, on standard error; of the broker's output only warnings of refused connections."""
-        if name == BROKER_NAME:
+        if rank is None:
             for line in lines:
                 if line.startswith(f"{THE_BROKER}: "):
                     print(f"ahbm-launch: {line}", file=self._out or sys.stderr)
-        if name in self._shown:
+        if rank in self._shown:
             host = f" {log.host}" if self._several_hosts and log.host else ""
             for line in lines:
-                print(f"[rank {rank_of(name)}{host}] {line}", file=self._out or sys.stderr)
+                print(f"[rank {rank}{host}] {line}", file=self._out or sys.stderr)
 
-    def _keep(self, name: str, new: bytes) -> None:
+    def _keep(self, rank: int | None, new: bytes) -> None:
         if not self._log_dir or self.trouble:
             return
-        path = self._log_dir / log_file(name)
+        path = self._log_dir / log_file(rank)
         try:
             with os.fdopen(open_file(path, APPEND), "ab") as file:
                 file.write(new)

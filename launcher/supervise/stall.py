@@ -5,7 +5,7 @@ import time
 from collections.abc import Mapping
 
 from broker.wire import SipSync, Sync
-from launcher.processes.entry import BROKER_NAME, rank_of, sip_name
+from launcher.processes.fork_server import process_name
 from launcher.processes.this_host import ProcessState, process_state
 from launcher.report.sync_state import explanation, reason
 
@@ -41,14 +41,16 @@ class QuietTimer:
         self.waited_s = min(self.waited_s, ago_s - self.quiet_s)
 
 
-def note_samples(timers: Mapping[str, QuietTimer], states: Mapping[str, ProcessState], clock_s: float) -> None:
-    """Take the samples of several processes, by name.
+def note_samples(
+    timers: Mapping[int | None, QuietTimer], states: Mapping[int | None, ProcessState], clock_s: float
+) -> None:
+    """Take the samples of several processes, by rank (None: the broker).
 
     Of one that no host tells anything of, such as one that was started by hand, the clock is known.
     """
     unknown = ProcessState("", 0.0, 0.0, clock_s)
-    for name, timer in timers.items():
-        timer.note(states.get(name, unknown))
+    for rank, timer in timers.items():
+        timer.note(states.get(rank, unknown))
 
 
 STALL_AFTER_S = 3.0
@@ -71,9 +73,9 @@ class Watchdog:
     def __init__(self, now_s: float, at_the_end: bool = False, deadline_s: float = EVERY_S * CHECKS) -> None:
         self._every_s = min(EVERY_S, deadline_s / CHECKS)
         self._at_the_end = at_the_end
-        self._pids: dict[str, int] = {}
-        self._remote: set[str] = set()
-        self.states: Mapping[str, ProcessState] = {}
+        self._pids: dict[int | None, int] = {}
+        self._remote: set[int | None] = set()
+        self.states: Mapping[int | None, ProcessState] = {}
         self._sync: Sync | None = None
         self._moved_s = self._answered_s = self._checked_s = now_s
         self._progress: object = None
@@ -82,27 +84,26 @@ class Watchdog:
         self._requested = False
         self._last = ""
 
-    def started(self, name: str, pid: int, is_local: bool) -> None:
+    def started(self, rank: int | None, pid: int, is_local: bool) -> None:
         """A process of the run has started, on this host or on another."""
-        self._pids[name] = pid
-        (self._remote.discard if is_local else self._remote.add)(name)
+        self._pids[rank] = pid
+        (self._remote.discard if is_local else self._remote.add)(rank)
 
-    def ended(self, name: str, pid: int) -> None:
+    def ended(self, rank: int | None, pid: int) -> None:
         """A process of the run has exited."""
-        if self._pids.get(name) == pid:
-            del self._pids[name]
+        if self._pids.get(rank) == pid:
+            del self._pids[rank]
 
     def rank_states(self) -> dict[int, str]:
         """The last known states of the ranks' processes, as text."""
-        ranks = ((rank_of(name), state) for name, state in self.states.items())
-        return {rank: state.description for rank, state in ranks if rank is not None}
+        return {rank: state.description for rank, state in self.states.items() if rank is not None}
 
     def request(self) -> None:
         """Print the state as soon as the broker has sent it."""
         self._requested = True
         self._next_s = 0.0
 
-    def check(self, remote: Mapping[str, ProcessState], silent_s: Mapping[str, float]) -> bool:
+    def check(self, remote: Mapping[int | None, ProcessState], silent_s: Mapping[str, float]) -> bool:
         """Check the processes if it is time; whether the broker is to be asked.
 
         ``remote``: processes on other hosts. ``silent_s``: see :meth:`warning`.
@@ -111,9 +112,9 @@ class Watchdog:
         if now_s < self._next_s:
             return False
         self._next_s = now_s + self._every_s
-        found = {name: process_state(pid) for name, pid in self._pids.items() if name not in self._remote}
-        found |= {name: remote.get(name) for name in self._remote if name in self._pids}
-        known = {name: state for name, state in found.items() if state is not None}
+        found = {rank: process_state(pid) for rank, pid in self._pids.items() if rank not in self._remote}
+        found |= {rank: remote.get(rank) for rank in self._remote if rank in self._pids}
+        known = {rank: state for rank, state in found.items() if state is not None}
         log_if(self.warning(known, now_s, silent_s))
         return True
 
@@ -142,7 +143,7 @@ class Watchdog:
         return self._moves(now_s)
 
     def warning(
-        self, states: Mapping[str, ProcessState], now_s: float, silent_s: Mapping[str, float] = {}
+        self, states: Mapping[int | None, ProcessState], now_s: float, silent_s: Mapping[str, float] = {}
     ) -> str | None:
         """A warning, if one is due. ``states``: those of the processes, on any host.
 
@@ -156,12 +157,12 @@ class Watchdog:
             return self._moves(now_s)
         # A broker that answers has used CPU time for its answers: only one that does not may be computing.
         sync = self._sync if now_s - self._answered_s < STALL_AFTER_S else None
-        computing = (name for name, state in states.items() if state.computes_since(before.get(name)))
-        if any(sync is None or name != BROKER_NAME for name in computing):
+        computing = (rank for rank, state in states.items() if state.computes_since(before.get(rank)))
+        if any(sync is None or rank is not None for rank in computing):
             return self._moves(now_s)
         still_s = now_s - self._moved_s
         # A SIP without a known process may compute, or await a person's start: deadlines are for it.
-        is_hidden = any(sip_name(sip.rank) not in self._pids for sip in _to_move(sync))
+        is_hidden = any(sip.rank not in self._pids for sip in _to_move(sync))
         if self._reported or still_s < STALL_AFTER_S or is_hidden:
             return None
         self._reported = True
@@ -178,14 +179,13 @@ class Watchdog:
     def _suspects(self, sync: Sync | None, now_s: float) -> list[str]:
         """``sync``: the broker's answer; None if it does not answer."""
         stopped = [
-            (name, pid) for name, pid in self._pids.items() if name in self.states and self.states[name].is_stopped
+            (rank, pid) for rank, pid in self._pids.items() if rank in self.states and self.states[rank].is_stopped
         ]
-        lines = [f"{name} (pid {pid}): its process is stopped" for name, pid in stopped]
+        lines = [f"{process_name(rank)} (pid {pid}): its process is stopped" for rank, pid in stopped]
         if sync is None:
             return [*lines, f"the broker has not answered for {now_s - self._answered_s:.1f} s"]
         for sip in _to_move(sync):
-            name = sip_name(sip.rank)
-            pid, state = self._pids.get(name), self.states.get(name)
+            pid, state = self._pids.get(sip.rank), self.states.get(sip.rank)
             how = f"its process (pid {pid}) {state.description}" if state else "its process is not known here"
             since = f"SIP {sip.rank} has been {sip.state} for {sip.since_ns / 1e9:.1f} s"
             lines.append(f"{since}: {reason(sip)}; {how}")

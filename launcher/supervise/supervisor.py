@@ -13,7 +13,6 @@ from broker import wire
 from broker.hub import Phase
 from broker.wire import Lost, PeerLost, RankResult, Restart, Sync, ToLauncher
 from launcher.options import Options
-from launcher.processes.entry import BROKER_NAME, rank_of, sip_name
 from launcher.processes.fork_server import Ended, NotStarted, ProcessStarted
 from launcher.processes.this_host import ProcessState
 from launcher.report.outcome import FoundFacts, RunError
@@ -70,13 +69,13 @@ class Supervisor:
         self._began = False
         self._failing = False
         self._give_up_s: float | None = None
-        self._unconfirmed: dict[str, tuple[float, Ended]] = {}
+        self._unconfirmed: dict[int | None, tuple[float, Ended]] = {}
         self._lost_connections = LostConnections(self.ranks)
         self._sync: Sync | None = None
         self._broker_quiet = QuietTimer()
         self._quiet: set[int] = set()
         self._is_ending = False
-        self._states: Mapping[str, ProcessState] = {}
+        self._states: Mapping[int | None, ProcessState] = {}
 
     @property
     def over(self) -> bool:
@@ -110,8 +109,8 @@ class Supervisor:
                 return self._fail("process_died", None, message, status_facts(fact.status))
             case Sampled():
                 self._states = fact.states
-                timers = {BROKER_NAME: self._broker_quiet, **{sip_name(rank.number): rank.quiet for rank in self.ranks}}
-                note_samples(timers, fact.states, self._clock_s)
+                timers: dict[int | None, QuietTimer] = {rank.number: rank.quiet for rank in self.ranks}
+                note_samples(timers | {None: self._broker_quiet}, fact.states, self._clock_s)
                 return []
             case Located():
                 return self._located(fact)
@@ -144,42 +143,38 @@ class Supervisor:
 
     def _news(self, at: ProcessNews) -> list[Command]:
         news = at.news
-        name = news.name if isinstance(news, ProcessStarted | Ended | NotStarted) else BROKER_NAME
-        if not self._runs_on(at.host, name):
+        if not isinstance(news, ProcessStarted | Ended | NotStarted) or not self._runs_on(at.host, news.rank):
             return []
         match news:
             case ProcessStarted():
                 return self._started(news)
             case Ended():
                 return self._ended(news)
-            case NotStarted():
-                rank = rank_of(news.name)
+            case NotStarted(rank):
                 what = "the broker" if rank is None else f"rank {rank}"
                 where = self.ranks[rank].host.on if rank is not None else ""
                 return self._fail("process_died", rank, f"{what} cannot be started{where}: {news.why}")
-        return []
 
-    def _runs_on(self, host: int, name: str) -> bool:
+    def _runs_on(self, host: int, rank: int | None) -> bool:
         """An agent's news of ranks that have moved to another host are dropped."""
-        return host == LAUNCHER_HOST or any(sip_name(r.number) == name for r in self.ranks if r.host.index == host)
+        return host == LAUNCHER_HOST or any(r.number == rank for r in self.ranks if r.host.index == host)
 
     def _started(self, news: ProcessStarted) -> list[Command]:
-        number = rank_of(news.name)
-        if number is None:
+        if news.rank is None:
             self._broker_pid = news.pid
         else:
-            self.ranks[number].started(news.incarnation, news.pid)
+            self.ranks[news.rank].started(news.incarnation, news.pid)
         return []
 
     def _ended(self, news: Ended) -> list[Command]:
-        number = rank_of(news.name)
+        number = news.rank
         if number is not None and not self.ranks[number].is_now(news.incarnation, news.pid):
             return []
         # Its result, or the reason that it has given, may still be in flight, through the broker; and so may the end of
         # the broker, for a rank that has lost it.
         has_lost_broker = number is not None and news.status == CUT_OFF and not self._failing
         if has_lost_broker or self._may_have_told(number, news.status):
-            self._unconfirmed[news.name] = (self._clock_s + GRACE_S, news)
+            self._unconfirmed[number] = (self._clock_s + GRACE_S, news)
             return []
         return self._died(news)
 
@@ -189,11 +184,11 @@ class Supervisor:
         return status == 0 or (status > 0 and not has_joined)
 
     def _died(self, news: Ended) -> list[Command]:
-        number = rank_of(news.name)
+        number = news.rank
         facts: FoundFacts = {"pid": news.pid, **status_facts(news.status)}
         if number is None:
             message = f"the broker (pid {news.pid}) {describe_exit(news.status)}"
-            return self._fail("process_died", None, message, facts, BROKER_NAME)
+            return self._fail("process_died", None, message, facts, with_log=True)
         rank = self.ranks[number]
         why = describe_exit(news.status)
         is_known = news.status == CUT_OFF or self._may_have_told(number, news.status)
@@ -205,7 +200,7 @@ class Supervisor:
         if self._may_restart():
             self.restarts += 1
             return [self._restart_notice(message), *self._restart([rank])]
-        failed = self._fail(kind, number, message + self._budget_note(), facts, news.name)
+        failed = self._fail(kind, number, message + self._budget_note(), facts, with_log=True)
         return [*failed, Lost(number, why)]
 
     def _restart_notice(self, why: str) -> Command:
@@ -223,7 +218,7 @@ class Supervisor:
         self._is_ending = False
         for rank in ranks:
             rank.next_incarnation(self._clock_s)
-            self._unconfirmed.pop(sip_name(rank.number), None)
+            self._unconfirmed.pop(rank.number, None)
         notices: list[Command] = [Restart(rank.number, rank.incarnation) for rank in ranks]
         return notices + [command for rank in ranks for command in self._start(rank)]
 
@@ -291,11 +286,10 @@ class Supervisor:
         commands: list[Command] = []
         if self.finished:
             return commands
-        for name, (until_s, news) in list(self._unconfirmed.items()):
-            number = rank_of(name)
+        for number, (until_s, news) in list(self._unconfirmed.items()):
             answered = number is not None and self.ranks[number].answered
             if answered or self._clock_s >= until_s:
-                del self._unconfirmed[name]
+                del self._unconfirmed[number]
                 commands += [] if answered else self._died(news)
         if self._options.deadlines and not self._failing:
             commands += self._overdue()
@@ -323,17 +317,17 @@ class Supervisor:
             return [Kill(rank.host.index, rank.number) for rank in late]
         facts: FoundFacts = {"missing": [rank.number for rank in waiting]}
         why = f"{join_status(self.ranks, waiting)} (after {limit_s:g} s, --join-timeout){self._budget_note()}"
-        log = sip_name(late[0].number)
-        return self._fail("not_joined", late[0].number, why, facts, log, "\n".join(r.absence for r in waiting))
+        detail = "\n".join(rank.absence for rank in waiting)
+        return self._fail("not_joined", late[0].number, why, facts, True, detail)
 
     def _lost_connection(self, lost: PeerLost) -> list[Command]:
         """A process that has lost the broker cannot go on: it ends itself, unless it is stopped."""
         rank, has_lost_broker = self.ranks[lost.rank], lost.rank == lost.peer
-        message, facts = self._lost_connections.describe(lost, self._states.get(sip_name(lost.rank)))
+        message, facts = self._lost_connections.describe(lost, self._states.get(lost.rank))
         if has_lost_broker and self._may_restart() and rank.pid is not None:
             rank.kill_reason = ("peer_lost", message)
             return [Kill(rank.host.index, rank.number)]
-        return self._fail("peer_lost", lost.rank, message, facts, sip_name(lost.rank) if has_lost_broker else "")
+        return self._fail("peer_lost", lost.rank, message, facts, has_lost_broker)
 
     def _note_sync(self, sync: Sync) -> list[Command]:
         self._sync = sync
@@ -356,12 +350,12 @@ class Supervisor:
         rank, sip = self.ranks[fact.rank], self.ranks[fact.rank].last
         if fact.rank not in self._quiet or self._failing or rank.kill_reason is not None or sip is None:
             return []
-        state = self._states.get(sip_name(rank.number))
+        state = self._states.get(rank.number)
         message, facts = hang_of(rank, sip, fact, state.description if state else None, self._folder)
         rank.kill_reason = ("hung", message)
         if self._may_restart():
             return [Kill(rank.host.index, rank.number)]
-        failed = self._fail("hung", rank.number, message + self._budget_note(), facts, sip_name(rank.number))
+        failed = self._fail("hung", rank.number, message + self._budget_note(), facts, with_log=True)
         return [*failed, Lost(rank.number, "hung")]
 
     def _stuck(self) -> list[Command]:
@@ -384,7 +378,7 @@ class Supervisor:
 
     def _broker_hung(self, limit_s: float) -> list[Command]:
         what = f"the broker (pid {self._broker_pid}) has not answered for {limit_s:g} s"
-        return self._fail("hung", None, what, {"pid": self._broker_pid}, BROKER_NAME)
+        return self._fail("hung", None, what, {"pid": self._broker_pid}, with_log=True)
 
     # --- the end ---
 
@@ -394,8 +388,8 @@ class Supervisor:
         rank: int | None,
         message: str,
         facts: FoundFacts | None = None,
-        log: str = "",
+        with_log: bool = False,
         detail: str = "",
     ) -> list[Command]:
         self.failed()
-        return [Fail(RunError(kind, rank, message, detail, facts or {}), log)]
+        return [Fail(RunError(kind, rank, message, detail, facts or {}), with_log)]

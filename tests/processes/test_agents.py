@@ -263,7 +263,7 @@ def test_an_agent_that_sends_what_is_no_message_is_ended(tmp_path):
         sockets = SocketFactory(boot.keys_of(1), {}, 2.0)
         agent = sockets.connect(zmq.DEALER, LAUNCHER, boot.launcher, boot.keys_of(1).launcher, b"agent-1/1-1")
         agent.send(encode(Hello(1, "b", 1, VERSION, "127.0.0.1", str(tmp_path))))
-        agent.send(encode(Log("sip-1", b"words"))[:-1])
+        agent.send(encode(Log(1, b"words"))[:-1])
         done = launch.end()
         sockets.close(0)
     error = done.document["error"]

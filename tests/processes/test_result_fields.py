@@ -132,7 +132,7 @@ def supervised(*facts: Any) -> RunError:
     """The failure that a supervisor of two hosts makes of facts."""
     supervisor = Supervisor(4, Options(), [HostSpec("a", 2), HostSpec("b", 2)], 0.0)
     commands = []
-    started = (ProcessNews(-1, ProcessStarted("broker", 0, 1)), BrokerListens(), HostJoined(0), HostJoined(1))
+    started = (ProcessNews(-1, ProcessStarted(None, 0, 1)), BrokerListens(), HostJoined(0), HostJoined(1))
     for at_s, fact in enumerate((*started, *facts)):
         take = supervisor.note if isinstance(fact, PeerLost) else supervisor.handle
         commands += take(fact, float(at_s))

@@ -15,12 +15,16 @@ import pytest
 from launcher.processes.fork_server import (
     Ended,
     ForkServer,
+    KillAll,
     News,
     NotStarted,
     ProcessMessage,
     ProcessStarted,
     Ready,
+    SetUp,
     SetupFailed,
+    SignalProcess,
+    StartProcess,
 )
 
 pytestmark = pytest.mark.processes
@@ -30,27 +34,27 @@ END_S = 10
 
 
 class Programs:
-    """An entry whose processes are functions by name; an order is a list of texts to send."""
+    """An entry whose processes are functions by rank; an order is a list of texts to send."""
 
-    def __init__(self, **programs: Callable[[], int]) -> None:
-        self._programs = programs
+    def __init__(self, *programs: Callable[[], int]) -> None:
+        self._programs = list(programs)
 
     def set_up(self, ticket: str) -> None:
         if not ticket:
             raise ValueError("an empty ticket")
-        self._programs[ticket] = lambda: 0
+        self._programs.append(lambda: 0)
 
-    def run(self, name: str, order: list[str], tell: Callable[[str], None]) -> int:
+    def run(self, rank: int | None, order: list[str], tell: Callable[[str], None]) -> int:
         for word in order:
             tell(word)
-        return self._programs[name]()
+        return self._programs[rank or 0]()
 
 
-def served(folder: Path, **programs: Callable[[], int]) -> ForkServer:
-    """A server with orders to start all programs."""
-    server = ForkServer(Programs(**programs), str(folder))
-    for name in programs:
-        server.start(name, 0, [])
+def served(folder: Path, *programs: Callable[[], int]) -> ForkServer:
+    """A server with commands to start all programs, as ranks from 0 on."""
+    server = ForkServer(Programs(*programs), str(folder))
+    for rank in range(len(programs)):
+        server.order(StartProcess(rank, 0, []))
     return server
 
 
@@ -88,23 +92,23 @@ def fail() -> int:
 
 
 def test_it_reports_how_each_process_exits(tmp_path):
-    programs = {
-        "good": partial(say, "hello"),
-        "three": lambda: 3,
-        "killed": lambda: os.kill(os.getpid(), signal.SIGKILL) or 0,
-        "raises": fail,
-        "leaves": partial(os._exit, 9),
-    }
-    server = served(tmp_path, **programs)
+    server = served(
+        tmp_path,
+        partial(say, "hello"),
+        lambda: 3,
+        lambda: os.kill(os.getpid(), signal.SIGKILL) or 0,
+        fail,
+        partial(os._exit, 9),
+    )
     news = news_until(server, all_ended(5))
     server.close()
     started = [event for event in news if isinstance(event, ProcessStarted)]
-    assert [event.name for event in started] == list(programs)
-    ended = {event.name: event.status for event in news if isinstance(event, Ended)}
-    assert ended == {"good": 0, "three": 3, "killed": -signal.SIGKILL, "raises": 70, "leaves": 9}
+    assert [event.rank for event in started] == list(range(5))
+    ended = {event.rank: event.status for event in news if isinstance(event, Ended)}
+    assert ended == {0: 0, 1: 3, 2: -signal.SIGKILL, 3: 70, 4: 9}
     assert {event.pid for event in started} == {event.pid for event in news if isinstance(event, Ended)}
-    assert (tmp_path / "good.log").read_text() == "hello\n"
-    assert "ValueError: as it must" in (tmp_path / "raises.log").read_text()
+    assert (tmp_path / "sip-0.log").read_text() == "hello\n"
+    assert "ValueError: as it must" in (tmp_path / "sip-3.log").read_text()
     assert (server.gone, server.status) == (True, 0)
 
 
@@ -122,58 +126,61 @@ def test_a_folder_that_cannot_be_made(tmp_path):
 
 
 def test_processes_have_names_that_ps_shows(tmp_path):
-    server = served(tmp_path, **{"sip-2": lambda: say(Path("/proc/self/comm").read_text())})
-    news_until(server, all_ended(1))
+    server = ForkServer(Programs(lambda: say(Path("/proc/self/comm").read_text())), str(tmp_path))
+    server.order(StartProcess(None, 0, []))
+    server.order(StartProcess(0, 0, []))
+    news_until(server, all_ended(2))
     named = Path(f"/proc/{server.pid}/comm").read_text()
     server.close()
-    assert (named, (tmp_path / "sip-2.log").read_text().strip()) == ("ahbm-server\n", "ahbm-sip-2")
+    logs = [(tmp_path / f"{name}.log").read_text().strip() for name in ("broker", "sip-0")]
+    assert (named, logs) == ("ahbm-server\n", ["ahbm-broker", "ahbm-sip-0"])
 
 
 def test_it_kills_them_all_on_order(tmp_path):
-    server = served(tmp_path, a=stand, b=stand, c=lambda: 0)
-    server.kill_all()
-    server.kill_all()
+    server = served(tmp_path, stand, stand, lambda: 0)
+    server.order(KillAll())
+    server.order(KillAll())
     found = news_until(server, all_ended(3))
-    ended = {event.name: event.status for event in found if isinstance(event, Ended)}
+    ended = {event.rank: event.status for event in found if isinstance(event, Ended)}
     server.close()
-    assert (ended["a"], ended["b"]) == (-signal.SIGKILL, -signal.SIGKILL)
-    assert ended["c"] in (0, -signal.SIGKILL)
-    assert (tmp_path / "a.log").exists()
+    assert (ended[0], ended[1]) == (-signal.SIGKILL, -signal.SIGKILL)
+    assert ended[2] in (0, -signal.SIGKILL)
+    assert (tmp_path / "sip-0.log").exists()
 
 
 def test_it_sends_one_of_them_a_signal(tmp_path):
-    server = served(tmp_path, a=stand, b=stand)
-    server.kill("a", signal.SIGTERM)
-    server.kill("nobody")
+    server = served(tmp_path, stand, stand)
+    server.order(SignalProcess(0, signal.SIGTERM))
+    server.order(SignalProcess(7))
     found = news_until(server, all_ended(1))
     server.close()
-    assert [(event.name, event.status) for event in found if isinstance(event, Ended)] == [("a", -signal.SIGTERM)]
+    assert [(event.rank, event.status) for event in found if isinstance(event, Ended)] == [(0, -signal.SIGTERM)]
 
 
 def test_the_next_incarnation_writes_on_in_the_same_log(tmp_path):
-    server = served(tmp_path, a=partial(say, "hello"))
+    server = served(tmp_path, partial(say, "hello"))
     news_until(server, all_ended(1))
-    server.start("a", 1, [])
+    server.order(StartProcess(0, 1, []))
     (ended,) = (event for event in news_until(server, all_ended(1)) if isinstance(event, Ended))
     server.close()
-    assert (ended.name, ended.incarnation, ended.status) == ("a", 1, 0)
-    assert (tmp_path / "a.log").read_text() == "hello\n--- incarnation 1 ---\nhello\n"
+    assert (ended.rank, ended.incarnation, ended.status) == (0, 1, 0)
+    assert (tmp_path / "sip-0.log").read_text() == "hello\n--- incarnation 1 ---\nhello\n"
 
 
 def test_messages_of_a_process_are_forwarded(tmp_path):
-    server = ForkServer(Programs(a=lambda: 0), str(tmp_path))
-    server.start("a", 3, ["one", "two"])
+    server = ForkServer(Programs(lambda: 0), str(tmp_path))
+    server.order(StartProcess(0, 3, ["one", "two"]))
     found = news_until(server, lambda found: sum(isinstance(event, ProcessMessage) for event in found) == 2)
     server.close()
     messages = [event for event in found if isinstance(event, ProcessMessage)]
-    assert messages == [ProcessMessage("a", 3, "one"), ProcessMessage("a", 3, "two")]
+    assert messages == [ProcessMessage(0, 3, "one"), ProcessMessage(0, 3, "two")]
 
 
 def test_a_set_up_comes_before_the_first_start_and_its_error_is_reported(tmp_path):
     server = ForkServer(Programs(), str(tmp_path))
-    server.set_up("")
-    server.set_up("a")
-    server.start("a", 0, [])
+    server.order(SetUp(""))
+    server.order(SetUp("a"))
+    server.order(StartProcess(0, 0, []))
     first, second, *rest = news_until(server, all_ended(1))
     server.close()
     assert (first, second) == (SetupFailed("an empty ticket"), Ready())
@@ -183,44 +190,47 @@ def test_a_set_up_comes_before_the_first_start_and_its_error_is_reported(tmp_pat
 @pytest.mark.fault
 def test_a_process_that_cannot_be_started_is_news(tmp_path):
     """No descriptor is left for the folder of its log; later there is one again."""
-    server = ForkServer(Programs(a=lambda: 0), str(tmp_path))
-    server.set_up("a")
+    server = ForkServer(Programs(lambda: 0), str(tmp_path))
+    server.order(SetUp("a"))
     news_until(server, bool)
     soft, hard = resource.prlimit(server.pid, resource.RLIMIT_NOFILE)
     resource.prlimit(server.pid, resource.RLIMIT_NOFILE, (1, hard))
-    server.start("a", 0, [])
+    server.order(StartProcess(0, 0, []))
     (news,) = news_until(server, bool)
-    assert news == NotStarted("a", 0, f"Too many open files ({tmp_path}); raise ulimit -n")
+    assert news == NotStarted(0, 0, f"Too many open files ({tmp_path}); raise ulimit -n")
     resource.prlimit(server.pid, resource.RLIMIT_NOFILE, (soft, hard))
-    server.start("a", 1, [])
+    server.order(StartProcess(0, 1, []))
     assert [event.status for event in news_until(server, all_ended(1)) if isinstance(event, Ended)] == [0]
     server.close()
 
 
 def test_orders_that_it_has_no_time_to_read(tmp_path):
     """It is stopped until its process has exited and more orders wait than it reads at once; none is lost."""
-    server = served(tmp_path, a=stand)
+    server = served(tmp_path, stand)
     started = first_started(server)
     handle = os.pidfd_open(started.pid)
     os.kill(server.pid, signal.SIGSTOP)
     os.waitid(os.P_PID, server.pid, os.WSTOPPED)
     os.kill(started.pid, signal.SIGTERM)
     assert select.select([handle], [], [], END_S)[0]
+    ordered = 0
     while not server.unsent:
-        server.start("a" * 60_000, 0, [])
-        server.kill_all()
+        server.order(SetUp("a" * 60_000))
+        server.order(KillAll())
+        ordered += 1
     os.kill(server.pid, signal.SIGCONT)
-    (ended,) = (event for event in news_until(server, all_ended(1)) if isinstance(event, Ended))
+    found = news_until(server, lambda found: len(found) == 1 + ordered)
     server.close()
     os.close(handle)
-    assert ended == Ended("a", 0, started.pid, -signal.SIGTERM)
+    assert found.count(Ready()) == ordered
+    assert Ended(0, 0, started.pid, -signal.SIGTERM) in found
 
 
 def test_without_its_owner_it_kills_them_and_removes_their_folder(tmp_path):
     """As after a kill of the launcher: its socket is closed before the processes have exited."""
     folder = tmp_path / "run"
     folder.mkdir()
-    server = served(folder, a=stand)
+    server = served(folder, stand)
     started = first_started(server)
     handle = os.pidfd_open(started.pid)
     server.abandon()
@@ -230,7 +240,7 @@ def test_without_its_owner_it_kills_them_and_removes_their_folder(tmp_path):
 
 
 def test_when_it_is_killed_the_kernel_kills_its_children(tmp_path):
-    server = served(tmp_path, a=stand)
+    server = served(tmp_path, stand)
     started = first_started(server)
     handle = os.pidfd_open(started.pid)
     os.kill(server.pid, signal.SIGKILL)
@@ -243,7 +253,7 @@ def test_when_it_is_killed_the_kernel_kills_its_children(tmp_path):
 
 def test_one_that_is_stopped_does_not_keep_the_end_waiting(tmp_path, monkeypatch):
     monkeypatch.setattr("launcher.processes.fork_server.CLOSE_S", 0.01)
-    server = served(tmp_path, a=stand)
+    server = served(tmp_path, stand)
     started = first_started(server)
     handle = os.pidfd_open(started.pid)
     os.kill(server.pid, signal.SIGSTOP)
@@ -259,11 +269,11 @@ def test_its_children_have_no_terminal_input_and_a_log_of_their_own(tmp_path):
         return say(repr(os.read(0, 1)), str(os.getsid(0) != sid))
 
     sid = os.getsid(0)
-    server = served(tmp_path, a=ask, b=partial(say, "b"))
+    server = served(tmp_path, ask, partial(say, "b"))
     news_until(server, all_ended(2))
     server.close()
     logs = {path.name: path.read_text() for path in Path(tmp_path).iterdir()}
-    assert logs == {"a.log": "b'' True\n", "b.log": "b\n"}
+    assert logs == {"sip-0.log": "b'' True\n", "sip-1.log": "b\n"}
 
 
 def test_collections_in_its_processes_pass_over_all_that_was_there_and_those_of_its_owner_go_on(tmp_path):
@@ -274,17 +284,17 @@ def test_collections_in_its_processes_pass_over_all_that_was_there_and_those_of_
     frozen: list[object] = []
     gc.freeze()
     new: list[object] = []
-    server = served(tmp_path, a=lambda: say(str(is_seen(frozen, new))))
+    server = served(tmp_path, lambda: say(str(is_seen(frozen, new))))
     news_until(server, all_ended(1))
     server.close()
     assert is_seen(frozen, new) == [False, True]
-    assert (tmp_path / "a.log").read_text() == "[False, False]\n"
+    assert (tmp_path / "sip-0.log").read_text() == "[False, False]\n"
 
 
 def test_it_starts_them_fast(tmp_path):
     """Fifty processes in less time than one interpreter takes to import NumPy a few times."""
     began = time.monotonic()
-    server = served(tmp_path, **{f"p{number}": lambda: 0 for number in range(50)})
+    server = served(tmp_path, *[lambda: 0] * 50)
     assert len(news_until(server, all_ended(50))) == 100
     server.close()
     assert time.monotonic() - began < 5

@@ -70,16 +70,16 @@ class TestShowing:
 
     def test_hosts_are_named_when_there_are_several(self, tmp_path: Path) -> None:
         bench = Bench(tmp_path, ("a", "b"))
-        bench.logs.set_host("sip-1", "b")
+        bench.logs.set_host(1, "b")
         bench.write("sip-1", b"x\n")
         assert bench.shown() == ["[rank 1 b] x"]
-        bench.logs.set_host("sip-1", "a")
+        bench.logs.set_host(1, "a")
         bench.write("sip-1", b"y\n")
         assert bench.shown() == ["[rank 1 a] y"]
 
     def test_one_host_is_not_named(self, tmp_path: Path) -> None:
         bench = Bench(tmp_path, ("a",))
-        bench.logs.set_host("sip-1", "a")
+        bench.logs.set_host(1, "a")
         bench.write("sip-1", b"x\n")
         assert bench.shown() == ["[rank 1] x"]
 
@@ -103,7 +103,7 @@ class TestTheEnd:
     def test_the_last_lines(self, tmp_path: Path) -> None:
         bench = Bench(tmp_path)
         bench.write("sip-2", b"".join(b"%d\n" % number for number in range(100)) + b"last")
-        lines = bench.logs.tail_of("sip-2")["last_lines"]
+        lines = bench.logs.tail_of(2)["last_lines"]
         assert lines == [*map(str, range(81, 100)), "last"]
         assert len(lines) == LAST_LINES
 
@@ -112,16 +112,16 @@ class TestTheEnd:
         bench.write("sip-2", b"early\n")
         bench.shown()
         bench.write("sip-2", b"late\n")
-        assert bench.logs.tail_of("sip-2") == {"last_lines": ["early", "late"]}
+        assert bench.logs.tail_of(2) == {"last_lines": ["early", "late"]}
 
     def test_a_process_without_output(self, tmp_path: Path) -> None:
         logs = Bench(tmp_path).logs
-        assert logs.tail_of("sip-2") == logs.tail_of("agent-b") == {}
+        assert logs.tail_of(2) == logs.tail_of(None) == {}
 
     def test_where_all_of_it_is(self, tmp_path: Path) -> None:
         bench = Bench(tmp_path, log_dir=Path("/logs"))
-        assert bench.logs.tail_of("sip-2") == {"log": "/logs/rank-2.log"}
-        assert bench.logs.tail_of("broker") == {"log": "/logs/broker.log"}
+        assert bench.logs.tail_of(2) == {"log": "/logs/rank-2.log"}
+        assert bench.logs.tail_of(None) == {"log": "/logs/broker.log"}
 
 
 class TestKeeping:
@@ -187,7 +187,7 @@ class TestKeeping:
         assert f"--log-dir {tmp_path}/rank-0.log: No space left on device; the logs" in bench.logs.trouble
         bench.write("sip-0", b"two\n")
         assert bench.shown() == ["[rank 0] two"]
-        assert bench.logs.tail_of("sip-0")["last_lines"] == ["one", "two"]
+        assert bench.logs.tail_of(0)["last_lines"] == ["one", "two"]
         bench.write("sip-1", b"three\n")
         assert bench.shown() == ["[rank 1] three"]
         assert not (tmp_path / "rank-1.log").exists()

@@ -16,7 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mangle import CLAIMS, DEEP, mangled
 
-from launcher.hosts.wire import Order, ServerNews, encode
+from launcher.hosts.wire import encode
+from launcher.processes.fork_server import SetUp, StartProcess
 from sipsim.records.dump import SipDump, TaskState
 
 TARGETS = targets()
@@ -28,10 +29,8 @@ QUICK = settings(derandomize=True, database=None, max_examples=100)
 DEEPER = b"[" * 100_000
 QUEUELESS = TaskState((7, 0, 0), "", "", "recv", ("E",))
 FOUND: list[tuple[str, bytes]] = [
-    ("agent", encode(Order("5"))),
-    ("agent", encode(Order("[]"))),
-    ("agent", encode(Order(DEEPER.decode()))),
-    ("agent", encode(ServerNews(DEEPER.decode()))),
+    ("agent", encode(SetUp(DEEPER.decode()))),
+    ("agent", encode(StartProcess(1, 0, None))[:-1] + b"\x91" * 100_000),
     ("dump", b'{"x":' + DEEPER),
     ("dump", msgspec.json.encode(SipDump(0, 5, (), (QUEUELESS,)))),
     ("environ", "AHBM_NODE_RANK=1\0SLURM_JOB_ID=5\0SLURM_NNODES=²".encode()),
@@ -41,7 +40,6 @@ FOUND: list[tuple[str, bytes]] = [
     ("log", log_of((4096, PARCEL))),
     ("log", log_of((-7, PARCEL))),
     ("log", log_of((-1, b"\xff" * 8))),
-    ("news", DEEPER),
     ("outcome", b'{"x":' + DEEPER),
     ("run_file", b'{"x":' + DEEPER),
     ("run_file", msgspec.json.encode({**KEPT, "cwd": "a\0b"})),

@@ -3,7 +3,9 @@
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
+from msgspec.structs import replace
 
 from broker.mail.base import SILENCE_S
 from launcher.hosts.agent import _Agent
@@ -14,16 +16,28 @@ from launcher.hosts.wire import (
     Finish,
     Heartbeat,
     Hello,
+    KillSelf,
     Leaving,
     Log,
-    Order,
     ProcessStates,
-    ServerNews,
     decode_from_agent,
     decode_to_agent,
     encode,
 )
-from launcher.processes.fork_server import Ended, ProcessStarted
+from launcher.processes.fork_server import (
+    Ended,
+    KillAll,
+    Leave,
+    NotStarted,
+    ProcessesLeft,
+    ProcessMessage,
+    ProcessStarted,
+    Ready,
+    SetUp,
+    SetupFailed,
+    SignalProcess,
+    StartProcess,
+)
 from launcher.supervise.facts import HostGone, HostSpec
 from sipsim import VERSION
 
@@ -210,14 +224,30 @@ def test_an_agent_that_was_given_up_is_rejected_but_its_successor_is_not():
 
 FROM_AGENT = [
     hello(1),
-    ServerNews.of(["started", "sip-1", 0, 17]),
-    Log("sip-1", b"words\n"),
+    ProcessStarted(1, 0, 17),
+    NotStarted(1, 0, "why"),
+    ProcessMessage(1, 0, "words"),
+    ProcessesLeft(1, 17, [18, 19]),
+    ProcessesLeft(None, 0, [18]),
+    Ended(1, 0, 17, -9),
+    Ready(),
+    SetupFailed("why"),
+    Log(1, b"words\n"),
     File("rank-1/recorded_io/0-1-in.npy", b"\0"),
-    ProcessStates({"sip-1": ("sleeping", 1.2, 0.1, 3.5)}),
+    ProcessStates({1: ("sleeping", 1.2, 0.1, 3.5)}),
     Heartbeat(),
     Leaving("because"),
 ]
-TO_AGENT = [Order.of(["start", "sip-1", 0, {"spec": {}}]), Finish(1.0), Heartbeat()]
+TO_AGENT = [
+    SetUp("ticket"),
+    StartProcess(1, 0, {"spec": {}}),
+    SignalProcess(1, 12),
+    KillAll(),
+    Leave(),
+    Finish(1.0),
+    KillSelf(),
+    Heartbeat(),
+]
 
 
 @pytest.mark.parametrize("message", FROM_AGENT, ids=lambda message: type(message).__name__)
@@ -233,7 +263,7 @@ def test_messages_to_agents_round_trip(message: object):
 @pytest.mark.parametrize("name", ["../x", "/etc/passwd", "a/b", "", ".hidden", "x\n", "x" * 200])
 def test_a_name_is_never_a_path(name: str):
     with pytest.raises(BadMessage):
-        decode_from_agent(encode(Log(name, b"")))
+        decode_from_agent(encode(replace(hello(1), name=name)))
 
 
 @pytest.mark.parametrize("frame", [b"", b"\x90", b"\xc1", b"\x91\xa5hello", encode(Finish(1.0)), b"\xdd" + b"\xff" * 4])
@@ -242,19 +272,40 @@ def test_other_bytes_are_refused(frame: bytes):
         decode_from_agent(frame)
 
 
-def test_news_are_checked_too():
-    assert ServerNews.of(["started", "sip-4", 0, 1]).news() == ProcessStarted("sip-4", 0, 1)
-    assert ServerNews.of(["ended", "sip-4", 1, 1, -9]).news() == Ended("sip-4", 1, 1, -9)
-    lines = ['["ended", "broker", 0, 1, -9]', '["started", "sip-x", 0, 1]', '["ended", "sip-0", 1, 1, "x"]']
-    for line in (*lines, "", "[]", '["started"]', '["started", 1, 0, 1]', '["nothing"]', "5"):
+def test_an_agent_has_news_of_no_process_but_its_sips():
+    for news in (
+        ProcessStarted(None, 0, 1),
+        Ended(None, 0, 1, -9),
+        NotStarted(None, 0, ""),
+        ProcessMessage(None, 0, ""),
+    ):
         with pytest.raises(BadMessage):
-            ServerNews(line).news()
+            decode_from_agent(encode(news))
 
 
-@pytest.mark.parametrize("line", ["", "5", "[]", "[5]", "{}", "[" * 100_000], ids=lambda line: line[:9])
-def test_an_agent_exits_with_a_reason_on_an_invalid_order(line: str):
-    frames = iter([encode(Order(line)), None])
+BAD_FIELDS = [
+    ["started", "sip-1", 0, 1], ["started", -1, 0, 1], ["started", 4096, 0, 1], ["started"], ["ended", 0, 1, 1, "x"],
+    ["ended", 0, 1, 1, 0, 0], ["log", -1, b""], ["log", None, b""],
+    ["process_states", {"sip-1": ["sleeping", 0, 0, 0]}], ["nothing"], [], [5], 5, "", {},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("fields", BAD_FIELDS, ids=str)
+def test_fields_are_checked_too(fields: object):
+    with pytest.raises(BadMessage):
+        decode_from_agent(msgspec.msgpack.encode(fields))
+
+
+BAD_COMMANDS = [
+    "", 5, [], [5], {}, ["order", "x"], ["start", "sip-1", 0, {}], ["signal", 1, 9, 9], ["signal", 1, -9], ["set_up"],
+]  # fmt: skip
+DEEP = b"\x94\xa5start\x01\x00" + b"\x91" * 100_000
+
+
+@pytest.mark.parametrize("frame", [*map(msgspec.msgpack.encode, BAD_COMMANDS), DEEP], ids=lambda frame: repr(frame[:9]))
+def test_an_agent_exits_with_a_reason_on_an_invalid_command(frame: bytes):
+    frames = iter([frame, None])
     connection = SimpleNamespace(look=lambda: None)
     agent: Any = SimpleNamespace(_socket=connection, _receive=lambda: next(frames), _server=SimpleNamespace(order=None))
     agent._handle = lambda frame: _Agent._handle(agent, frame)
-    assert _Agent._turn(agent, stdin_is_ready=False).startswith("the launcher sent no valid order: no order: ")
+    assert _Agent._turn(agent, stdin_is_ready=False).startswith("the launcher sent no valid order: ")

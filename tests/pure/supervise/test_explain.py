@@ -125,21 +125,21 @@ def asleep(cpu_s: float) -> ProcessState:
     return ProcessState("sleeping", cpu_s)
 
 
-PIDS = {"broker": 10, "sip-0": 20, "sip-1": 21}
-ASLEEP = {"broker": asleep(0.05), "sip-0": asleep(0.07), "sip-1": asleep(0.09)}
+PIDS: dict[int | None, int] = {None: 10, 0: 20, 1: 21}
+ASLEEP: dict[int | None, ProcessState] = {None: asleep(0.05), 0: asleep(0.07), 1: asleep(0.09)}
 
 
-def watchdog_of(standing: Sync | None, pids: dict[str, int] = PIDS) -> Watchdog:
+def watchdog_of(standing: Sync | None, pids: dict[int | None, int] = PIDS) -> Watchdog:
     """It begins at 0 s; the broker has answered once, unless ``standing`` is None."""
     made = Watchdog(0.0)
-    for name, pid in pids.items():
-        made.started(name, pid, is_local=True)
+    for rank, pid in pids.items():
+        made.started(rank, pid, is_local=True)
     if standing is not None:
         made.note_sync(standing, 0.0)
     return made
 
 
-def watched(until_s: float, states: dict[str, ProcessState] = ASLEEP, standing: Sync | None = None) -> list[str]:
+def watched(until_s: float, states: dict[int | None, ProcessState] = ASLEEP, standing: Sync | None = None) -> list[str]:
     """All warnings when states and answers arrive once a second and never change."""
     standing = standing or sync(sip(0, "running"), sip(1, by=0))
     stall, warnings, now_s = watchdog_of(None), [], 0.0
@@ -160,34 +160,34 @@ def test_not_before_its_time() -> None:
     assert watched(STALL_AFTER_S) == []
 
 
-@pytest.mark.parametrize("name", ["sip-0", "sip-1"])
+@pytest.mark.parametrize("rank", [0, 1])
 @pytest.mark.parametrize("status", ["running", "disk-sleep"])
-def test_a_process_that_runs_or_waits_for_a_disk_is_no_stall(name: str, status: str) -> None:
-    assert watched(30.0, {**ASLEEP, name: ProcessState(status, 0.07)}) == []
+def test_a_process_that_runs_or_waits_for_a_disk_is_no_stall(rank: int, status: str) -> None:
+    assert watched(30.0, {**ASLEEP, rank: ProcessState(status, 0.07)}) == []
 
 
 def test_cpu_time_between_two_samples_is_computing() -> None:
     stall = watchdog_of(sync(sip(0, "running")))
     for second in range(1, 30):
-        states = {**ASLEEP, "sip-0": asleep(0.07 + 0.5 * second)}
+        states = {**ASLEEP, 0: asleep(0.07 + 0.5 * second)}
         assert stall.warning(states, float(second)) is None
 
 
 def test_one_tick_is_no_computing() -> None:
     stall = watchdog_of(sync(sip(0, "running")))
-    states = [{"sip-0": asleep(0.01 * second)} for second in range(1, 5)]
+    states = [{0: asleep(0.01 * second)} for second in range(1, 5)]
     warnings = [stall.warning(each, float(second)) for second, each in enumerate(states, 1)]
     assert [warning is not None for warning in warnings] == [False, False, True, False]
 
 
 def test_a_stopped_process_is_named() -> None:
-    (warning,) = watched(9.0, {**ASLEEP, "sip-1": ProcessState("stopped", 0.09)}, sync(sip(1, "running")))
+    (warning,) = watched(9.0, {**ASLEEP, 1: ProcessState("stopped", 0.09)}, sync(sip(1, "running")))
     assert "sip-1 (pid 21): its process is stopped" in warning
 
 
 def test_a_broker_that_does_not_answer_is_named() -> None:
     stall = watchdog_of(None)
-    states = {**ASLEEP, "broker": ProcessState("stopped", 0.05)}
+    states = {**ASLEEP, None: ProcessState("stopped", 0.05)}
     warnings = [stall.warning(states, second) for second in (1.0, 2.0, 3.0)]
     assert warnings[:2] == [None, None]
     assert warnings[2] is not None
@@ -211,7 +211,7 @@ def test_the_end_of_a_stall_is_reported_and_so_is_the_next_one() -> None:
     assert stall.note_sync(sync(sip(0, "running"), reports=6), 5.0) == "moves again after 5.0 s"
     warnings = [stall.warning(ASLEEP, float(second)) is not None for second in range(6, 10)]
     assert warnings == [False, False, True, False]
-    states = {**ASLEEP, "sip-0": ProcessState("running", 0.07)}
+    states = {**ASLEEP, 0: ProcessState("running", 0.07)}
     assert stall.warning(states, 10.0) == "moves again after 5.0 s"
 
 
@@ -222,7 +222,7 @@ def test_a_broker_that_computes_its_answers_is_no_progress() -> None:
     warnings = []
     for second in range(1, 30):
         assert stall.note_sync(standing, float(second)) is None
-        states = {**ASLEEP, "broker": ProcessState("running", 0.05 * second)}
+        states = {**ASLEEP, None: ProcessState("running", 0.05 * second)}
         warnings.append(stall.warning(states, second + 0.5))
     (warning,) = filter(None, warnings)
     assert warning.startswith("stalled: nothing has moved for ")
@@ -232,7 +232,7 @@ def test_a_broker_that_computes_and_does_not_answer_is_no_stall() -> None:
     stall = watchdog_of(None)
     stall.note_sync(sync(sip(0, "running")), 0.5)
     for second in range(1, 30):
-        states = {**ASLEEP, "broker": ProcessState("running", 0.05 * second)}
+        states = {**ASLEEP, None: ProcessState("running", 0.05 * second)}
         assert stall.warning(states, float(second)) is None
 
 
@@ -246,9 +246,9 @@ def test_after_a_suspension_of_the_launcher_there_is_no_stall() -> None:
 @pytest.mark.parametrize("state", ["joining", "starting", "running"])
 def test_one_that_a_person_starts_may_be_typed_or_compute(state: str) -> None:
     """No host tells anything of its process, so nobody can say that it does not move."""
-    for known in ({}, {"sip-0": 20}):
+    for known in ({}, {0: 20}):
         standing = sync(sip(0, state), sip(1, state))
-        stall = watchdog_of(standing, {"broker": 10, **known})
+        stall = watchdog_of(standing, {None: 10, **known})
         for second in range(1, 30):
             assert stall.note_sync(standing, float(second)) is None
             assert stall.warning(ASLEEP, float(second)) is None

@@ -61,7 +61,7 @@ class Run:
 
     def begin(self, joined: bool = True) -> "Run":
         """All hosts and processes have started, and all SIPs have joined."""
-        self.take(ProcessNews(-1, ProcessStarted("broker", 0, 1)))
+        self.take(ProcessNews(-1, ProcessStarted(None, 0, 1)))
         starts = self.take(BrokerListens())
         for host in range(len(self.hosts)):
             starts += self.take(HostJoined(host))
@@ -75,11 +75,11 @@ class Run:
     def started(self, start: Start) -> None:
         pid = 1000 * (start.incarnation + 1) + start.rank
         self.pids[start.rank] = pid
-        assert self.take(ProcessNews(start.host, ProcessStarted(f"sip-{start.rank}", start.incarnation, pid))) == []
+        assert self.take(ProcessNews(start.host, ProcessStarted(start.rank, start.incarnation, pid))) == []
 
     def ends(self, rank: int, status: int, incarnation: int = 0) -> list[Command]:
         host = self.supervisor.ranks[rank].host.index
-        return self.take(ProcessNews(host, Ended(f"sip-{rank}", incarnation, 1000 * (incarnation + 1) + rank, status)))
+        return self.take(ProcessNews(host, Ended(rank, incarnation, 1000 * (incarnation + 1) + rank, status)))
 
     def after(self, seconds: float, step_s: float = 0.2) -> list[Command]:
         """Time passes in steps of the loop; returns all commands."""
@@ -127,7 +127,7 @@ def test_a_rank_is_started_once_its_host_and_the_broker_are_ready():
 
 def test_what_cannot_be_started_fails_the_run():
     run = Run().begin()
-    error = the_failure(run.take(ProcessNews(0, NotStarted("sip-1", 0, "no more processes"))))
+    error = the_failure(run.take(ProcessNews(0, NotStarted(1, 0, "no more processes"))))
     assert (error.kind, error.rank) == ("process_died", 1)
     assert error.message == "rank 1 cannot be started: no more processes"
 
@@ -197,14 +197,14 @@ def test_a_clean_exit_whose_answer_is_in_flight_is_no_death():
 @pytest.mark.parametrize("status", [-9, 70])
 def test_the_death_of_the_broker_is_the_end_whatever_the_budget(status: int):
     run = Run(max_restarts=9).begin()
-    error = the_failure(run.take(ProcessNews(-1, Ended("broker", 0, 1, status))))
+    error = the_failure(run.take(ProcessNews(-1, Ended(None, 0, 1, status))))
     how = {-9: "was killed by SIGKILL", 70: "ended with exit code 70"}[status]
     assert (error.kind, error.message) == ("process_died", f"the broker (pid 1) {how}")
 
 
 def test_the_broker_may_leave_when_it_has_finished():
     run = Run().begin()
-    run.take(ProcessNews(-1, Ended("broker", 0, 1, 0)))
+    run.take(ProcessNews(-1, Ended(None, 0, 1, 0)))
     run.note(wire.Finished(1, 1, 1, 1))
     assert run.supervisor.over
     assert run.after(3 * GRACE_S) == []
@@ -241,7 +241,7 @@ def test_after_a_failure_a_rank_that_has_lost_the_broker_is_no_other_death(statu
 def test_the_death_of_the_broker_is_the_cause_also_where_a_rank_that_has_lost_it_ends_first():
     run = Run().begin()
     assert run.ends(1, CUT_OFF) == []
-    error = the_failure(run.take(ProcessNews(-1, Ended("broker", 0, 1, -9))))
+    error = the_failure(run.take(ProcessNews(-1, Ended(None, 0, 1, -9))))
     assert (error.rank, error.message) == (None, "the broker (pid 1) was killed by SIGKILL")
 
 
@@ -314,7 +314,7 @@ def test_an_agent_that_cannot_be_started_again_leaves_its_ranks_to_others_for_th
 
 def test_an_agent_that_was_killed_before_it_connected_is_restarted():
     run = Run(hosts=TWO, max_restarts=1)
-    run.take(ProcessNews(-1, ProcessStarted("broker", 0, 1)))
+    run.take(ProcessNews(-1, ProcessStarted(None, 0, 1)))
     run.take(BrokerListens())
     killed = HostGone(1, "agent_failed", "b: no agent: what started it was killed by SIGKILL", can_return=True)
     notice, *rest = run.take(killed)
@@ -410,7 +410,7 @@ def test_a_suspended_launcher_has_missed_nothing():
 def test_a_rank_without_progress_is_hung_by_the_second_message():
     run = Run(hosts=TWO, progress_timeout_s=10.0).begin()
     assert run.quiet(1, 10.5) == []
-    run.take(Sampled({"sip-1": ProcessState("running", 11.0)}))
+    run.take(Sampled({1: ProcessState("running", 11.0)}))
     assert run.sync(sip_state(1, "running", 11.5)) == [Locate(1)]
     commands = run.take(Located(1, SPINNING))
     error = the_failure(commands)
@@ -503,13 +503,13 @@ def seconds_to_hang(most_s: int, *times: tuple[float, float, float], limit_s: fl
     ``times``: in turn, what its process computed, was blocked and waited for a processor in each second.
     """
     run, process, spent_s = Run(progress_timeout_s=limit_s).begin(), Process(), 0.0
-    run.take(Sampled({"sip-1": process.state}))
+    run.take(Sampled({1: process.state}))
     for second in range(1, most_s):
         computed_s, blocked_s, waited_s = times[second % len(times)]
         spent_s += computed_s + blocked_s
         run.now_s += 1.0
         broker = ProcessState("sleeping", 0.0, 0.0, run.now_s)
-        run.take(Sampled({"sip-1": process.spends(computed_s, blocked_s, waited_s), "broker": broker}))
+        run.take(Sampled({1: process.spends(computed_s, blocked_s, waited_s), None: broker}))
         if run.sync(sip_state(1, "running", second)):
             return second, spent_s
     return most_s, spent_s
@@ -548,24 +548,24 @@ def test_another_rank_that_stands_costs_a_computing_one_nothing():
     asked: list[Command] = []
     for second in range(9):
         run.now_s += 1.0
-        states = {"sip-2": stands.spends(0.0, 1.0, 0.0), "sip-1": computes.spends(0.1, 0.0, 0.9)}
-        run.take(Sampled({**states, "broker": ProcessState("sleeping", 0.0, 0.0, run.now_s)}))
+        states = {2: stands.spends(0.0, 1.0, 0.0), 1: computes.spends(0.1, 0.0, 0.9)}
+        run.take(Sampled({**states, None: ProcessState("sleeping", 0.0, 0.0, run.now_s)}))
         asked += run.sync(*(sip_state(rank, "running", second) for rank in (1, 2)))
     assert set(asked) == {Locate(2)}
 
 
-@pytest.mark.parametrize("name", ["broker", "sip-1"])
-def test_one_that_computes_its_last_message_is_not_hung_by_the_clock(name: str):
+@pytest.mark.parametrize("number", [None, 1])
+def test_one_that_computes_its_last_message_is_not_hung_by_the_clock(number: int | None):
     """The broker's answer, a rank's result."""
     run, process = Run(progress_timeout_s=10.0).begin(), Process()
     run.sync(last=True)
-    for rank in (0, 2, 3) if name == "sip-1" else range(4):
+    for rank in (0, 2, 3) if number == 1 else range(4):
         run.note(RankResult(rank, b"", False))
     found: list[Command] = []
     for second in range(1, 100):
         run.now_s += 1.0
-        found += run.take(Sampled({name: process.spends(0.1, 0.0, 0.9)})) + run.take(Tick())
-        found += run.sync(sip_state(1, "idle", second)) if name == "sip-1" else []
+        found += run.take(Sampled({number: process.spends(0.1, 0.0, 0.9)})) + run.take(Tick())
+        found += run.sync(sip_state(1, "idle", second)) if number == 1 else []
     assert found == []
 
 
@@ -581,7 +581,7 @@ def test_an_unexplained_lost_connection_is_reported_with_both_ends():
     )
 
 
-STOPPED = {"sip-3": ProcessState("stopped", 1.0)}
+STOPPED = {3: ProcessState("stopped", 1.0)}
 
 
 def test_a_process_that_is_stopped_and_lost_is_named_with_its_state():
@@ -649,7 +649,7 @@ def test_a_rank_that_is_restarted_at_the_end_has_the_time_of_its_replay():
 
 @pytest.mark.parametrize(
     "news",
-    [ProcessStarted("sip-0", 0, 7), Ended("sip-0", 0, 1000, -9), Ended("broker", 0, 1, -9), Ended("sip-99", 0, 1, 0)],
+    [ProcessStarted(0, 0, 7), Ended(0, 0, 1000, -9), Ended(None, 0, 1, -9), Ended(99, 0, 1, 0)],
 )
 def test_news_of_other_hosts_ranks_are_dropped(news: ProcessStarted | Ended):
     run = Run(hosts=TWO).begin()
