@@ -17,7 +17,7 @@ from broker.mail.sockets import HEARTBEAT_MS
 from launcher import flag_types
 from launcher.isolation import STANDARD_OUTPUT
 from sipsim import VERSION
-from sipsim.collectives.call import operators
+from sipsim.collectives.semantics import operators
 from sipsim.config.load import VARIANT
 from sipsim.core.dtypes import DEFAULT_DTYPE, DTYPES
 from sipsim.core.registry import Registry, nearest

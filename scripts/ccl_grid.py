@@ -35,9 +35,10 @@ if __name__ == "__main__":
 
 import sipsim.collectives.algorithms
 from sipsim.chips.ahbm.host.layout import DPPolicy
-from sipsim.collectives.call import COLLECTIVES, NO_OP, Call
+from sipsim.collectives.call import Call
 from sipsim.collectives.group import Group
-from sipsim.collectives.semantics import GroupCollective, Task
+from sipsim.collectives.reduction import NO_OP
+from sipsim.collectives.semantics import COLLECTIVES, Collective, Task
 from sipsim.core.dtypes import DTYPES
 
 Array = Any
@@ -74,7 +75,7 @@ def schedules() -> dict[str, Any]:
     return {name: module for name, module in modules.items() if hasattr(module, "schedule")}
 
 
-def cases_of(collective: GroupCollective, algorithm: str, system: Any, count: int | None) -> Iterator[Case]:
+def cases_of(collective: Collective, algorithm: str, system: Any, count: int | None) -> Iterator[Case]:
     """The cases of a cell: so many, or all types and operators."""
     draw = random.Random(f"{collective.name} {algorithm} {system.topology} {system.n_sips}")
     ops = collective.ops or (NO_OP,)

@@ -16,7 +16,7 @@ from launcher.run.run import checked, process_start_s, run_checked
 from sipsim.chips.ahbm.collectives.catalog import Catalog
 from sipsim.chips.ahbm.collectives.neighbours import TABLES
 from sipsim.chips.api.chip import CHIPS
-from sipsim.collectives.call import COLLECTIVES, default_collective
+from sipsim.collectives.semantics import COLLECTIVES, INTERCUBE
 from sipsim.config.load import variants
 from sipsim.config.schema import Resolved
 from sipsim.core.errors import ERROR_KINDS, HOST_MEMORY, NO_MEMORY, ConfigError, error_text
@@ -56,7 +56,7 @@ def _algorithm(catalog: Catalog, name: str) -> str:
     except ConfigError as error:
         return f"{name:<26} {error}"
     identical = {True: "yes", False: "no", None: "see reference"}[found.rank_identical]
-    collectives = ", ".join(found.collectives) or default_collective()
+    collectives = ", ".join(found.collectives) or INTERCUBE
     return f"{name:<26} {identical:<16} {collectives}; {found.about or found.entry.module}"
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from launcher.report.outcome import FinishedRun, FoundFacts, Outcome, RunError
 from sipsim.chips.api.run_plan import RunPlan
-from sipsim.collectives.call import COLLECTIVES
+from sipsim.collectives.semantics import COLLECTIVES
 from sipsim.collectives.testdata import NONE_WRONG, Mismatch, compare
 from sipsim.core.dtypes import DTYPES, DType
 from sipsim.core.errors import CollectiveMismatch, error_text, pass_on_halt

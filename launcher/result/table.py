@@ -12,7 +12,7 @@ from launcher.supervise.run import Run
 from sipsim import VERSION
 from sipsim.chips.api.chip import kind_of
 from sipsim.chips.api.run_plan import Added
-from sipsim.collectives.call import NO_OP
+from sipsim.collectives.reduction import NO_OP
 from sipsim.core.dtypes import DTYPES
 
 HBM = "hbm_controller"

@@ -9,8 +9,7 @@ import argparse
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from sipsim.collectives.call import COLLECTIVES
-from sipsim.collectives.semantics import GroupCollective
+from sipsim.collectives.semantics import COLLECTIVES
 
 from .kit import Flag, Table, launch
 
@@ -26,7 +25,7 @@ SYSTEMS = (
     "--sips 8",
 )
 NEAR, SHARE = 1.15, 0.9
-GROUP_COLLECTIVES = tuple(name for name in COLLECTIVES.names() if isinstance(COLLECTIVES.get(name), GroupCollective))
+GROUP_COLLECTIVES = tuple(name for name in COLLECTIVES.names() if not COLLECTIVES.get(name).per_cube)
 """Those of the registry that schedules run."""
 FLAGS = {
     "sizes": Flag(("1K", "8K", "48K", "256K", "768K"), ("8K",), "sizes of the grid"),

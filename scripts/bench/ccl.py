@@ -15,8 +15,7 @@ from typing import Any
 from launcher.options import parse
 from launcher.run.prepare import prepare
 from sipsim.chips.ahbm.host.builtin_job import tasks_of
-from sipsim.collectives.call import COLLECTIVES
-from sipsim.collectives.semantics import GroupCollective
+from sipsim.collectives.semantics import COLLECTIVES
 from sipsim.core.units import PS_PER_US
 
 from ._lower_bounds import bandwidth_bound
@@ -48,7 +47,6 @@ def bounds_of(flags: list[str]) -> dict[int, float]:
     prepared = prepare(parse(flags))
     job, plan, found = prepared.job, prepared.plan, {}
     collective = COLLECTIVES.get(job.collective)
-    assert isinstance(collective, GroupCollective)
     for made in (tasks[0] for tasks in tasks_of(job, collective, plan)):
         task = made.task
         nbytes = max(collective.elements(task.n_elem, task.size)) * task.itemsize

@@ -1,21 +1,15 @@
-"""A collective as an interface, with the registry of all of them; one rank's call of it, and the text of calls.
+"""One rank's call of a collective: its tensors, the checks of them, and how calls are named in messages."""
 
-A collective says what its tensors are, what they hold afterwards, and how its bandwidth is counted; an algorithm says
-how the bytes move. A definition is a class with a ``name`` that :func:`collective` registers, in this package or in a
-user's module. Its ``method`` becomes a method of ``torch.distributed``.
-"""
-
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from fractions import Fraction
-from typing import Any, ClassVar, NamedTuple, Protocol
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 import numpy as np
 
-from sipsim.collectives.testdata import Seeded
+from sipsim.collectives.reduction import AVG, NO_OP, REDUCTIONS
+from sipsim.collectives.schedule import RANKS, VECTOR, units
+from sipsim.collectives.semantics import INTERCUBE, Collective
 from sipsim.core.dtypes import DType
-from sipsim.core.registry import Registry
 
 Range = tuple[int, int]
 """The address of the first byte, and of the first one behind."""
@@ -25,8 +19,6 @@ Array = np.ndarray[Any, Any]
 
 COPIES = "replicate"
 """The layout of PEs that divide nothing; with one PE a cube, ADR-0032's."""
-NO_OP = "none"
-"""The operator of a collective that moves data and combines none."""
 
 
 class Layout(Protocol):
@@ -90,168 +82,129 @@ class Call(NamedTuple):
         return max(self.tensors(), key=lambda tensor: tensor.nbytes)
 
 
-class Distributed(Protocol):
-    """What a collective's ``method`` gets of ``torch.distributed``, as its first argument."""
+def check_call(collective: Collective, call: Call, size: int, rank: int) -> None:
+    """Check the call of a rank in a group of ``size``.
 
-    def run_collective(
-        self,
-        name: str,
-        call: Call,
-        async_op: bool,
-        group: Any = None,
-        algorithm: str = "",
-        pes: Sequence[int] = (),
-    ) -> Any:
-        """Run it in a group, None for that of all ranks; the ``Work`` with ``async_op``, else None.
-
-        Source and result may be lists of tensors, which become one. ``algorithm``: the one to use; empty: as the config
-        says. ``pes``: of each cube, which may work for it; empty: those of the group.
-        """
-
-    def is_intercube(self, tensor: DeviceTensor) -> bool:
-        """Whether the config makes an all-reduce of a tensor, without a group or an algorithm, ``intercube``."""
-
-
-class Collective(ABC):
-    """A definition. It has no state: all ranks of a process share it.
-
-    ``about``: one line for ``--list``. ``ops``: the operators that it takes; none if it only moves data. ``in_place``:
-    its source is its result. ``kernel_takes``: names of the kernel's first arguments, for messages.
-    ``default_values``: the ``values`` of the built-in job's calls. ``is_default``: it runs where none is named.
-    ``must_have``: what a definition has to say.
+    Raises:
+        ValueError: an operator or a root that it does not take, tensors that do not fit, or that share memory.
     """
+    _check_values(collective, call, size)
+    tensors = call.tensors()
+    if not tensors:
+        raise ValueError(f"{collective.name} needs a tensor")
+    root, every = (call.values or (0,))[0], range(units(collective.cut, size))
+    for what, tensor, has in (("source", call.source, collective.holds), ("result", call.result, collective.needs)):
+        if tensor is None and any(has(unit, rank, size, root) for unit in every):
+            raise ValueError(f"{collective.name}: rank {rank} of the group gives no {what}, and needs one")
+    if call.op == AVG and not tensors[0].dtype.is_float:
+        raise ValueError(f"{collective.name}: op 'avg' needs a floating type, not {tensors[0].dtype}")
+    for each in tensors:
+        _check_shards(collective, each.dp)
+    if call.source is not None and call.result is not None:
+        _check_pair(collective, call.source, call.result, size)
+        _check_memory(collective, call.source, call.result, size, rank)
 
-    name: str
-    about: str
-    ops: tuple[str, ...] = ()
-    in_place: bool = False
-    kernel_takes: tuple[str, ...] = ("the tensor's address",)
-    default_values: tuple[int, ...] = ()
-    is_default: bool = False
-    must_have: ClassVar[tuple[str, ...]] = ("name", "about", "method")
-    method: Callable[..., Any]
-    """Called as ``method(group, ...)``; makes a :class:`Call` and hands it to ``group.run_collective``. Those of this
-    package are methods of ``torch.distributed`` under their function's name."""
 
-    @abstractmethod
-    def busbw_factor(self, size: int) -> Fraction:
-        """Bus bandwidth by algorithm bandwidth in a group of ``size`` ranks, as in nccl-tests."""
+def check_rows(
+    collective: Collective, call: Call, size: int, n_cubes: int, layout: tuple[str, str] | None = None
+) -> None:
+    """Check a call of a collective ``per_cube`` on ``size`` SIPs of ``n_cubes``. ``layout``: the algorithm's, if any.
 
-    def elements(self, n_elem: int, size: int) -> tuple[int, int]:
-        """Elements a cube of source and result when the smaller one has ``n_elem``; proportional to it."""
-        return n_elem, n_elem
+    Raises:
+        ValueError: an operator or a root that it does not take, or tensors that do not fit.
+    """
+    name, source, result = collective.name, call.source, call.result
+    if name == INTERCUBE and call.op in REDUCTIONS and call.op not in collective.ops:
+        other = f"all_reduce(tensor, op={call.op!r}, algorithm='auto') combines elementwise over ranks"
+        raise ValueError(f"intercube_all_reduce takes op 'sum', not {call.op!r}; {other}")
+    _check_values(collective, call, size)
+    for tensor in call.tensors():
+        _check_layout(collective, tensor.dp, n_cubes, layout)
+    if source is None or result is None:
+        raise ValueError(f"{name} needs a source and a result")
+    if source.dtype != result.dtype:
+        raise ValueError(f"{name} converts no types: source {source.dtype}, result {result.dtype}")
+    of_source, of_result = collective.elements(1, size)
+    have = source.elements_per_cube(), result.elements_per_cube()
+    wanted = of_source * call.n_elem(), of_result * call.n_elem()
+    if have != wanted:
+        what = f"source and result have {have[0]} and {have[1]} elements a cube"
+        raise ValueError(f"{name}: {what}; with {size} ranks it takes {wanted[0]} and {wanted[1]}")
 
-    def contributions(self, size: int, n_cubes: int) -> int:
-        """How many elements are combined into one."""
-        return 1
 
-    def check(self, call: Call, size: int, n_cubes: int, layout: tuple[str, str] | None = None) -> None:
-        """Check a call on SIPs of ``n_cubes`` in a group of ``size``. ``layout``: the one that the algorithm takes.
+def _check_values(collective: Collective, call: Call, size: int) -> None:
+    name, ops = collective.name, collective.ops or (NO_OP,)
+    if call.op not in ops:
+        raise ValueError(f"op {call.op!r} is not available; {name} takes {', '.join(map(repr, ops))}")
+    if len(call.values) != collective.has_root:
+        needs = "the rank of a root" if collective.has_root else "no root"
+        raise ValueError(f"{name} takes {needs}, and the call has {list(call.values)}")
+    if collective.has_root and not 0 <= call.values[0] < size:
+        raise ValueError(f"{name}: rank {call.values[0]} is not in the group, whose ranks are 0 to {size - 1}")
 
-        Raises:
-            ValueError: an operator that it does not take, or tensors that do not fit.
-        """
-        ops = self.ops or (NO_OP,)
-        if call.op not in ops:
-            raise ValueError(f"op {call.op!r} is not available; allowed: {', '.join(map(repr, ops))}")
-        for tensor in call.tensors():
-            if tensor.dp.num_cubes != n_cubes:
-                lies = f"the tensor lies on {tensor.dp.num_cubes} of {n_cubes} cubes"
-                raise ValueError(f"{self.name} needs a row a cube: {lies}")
-            if layout is not None:
-                self._check_layout(tensor.dp, layout)
-                continue
-            for who, how in (("cubes", tensor.dp.cube), ("PEs", tensor.dp.pe)):
-                if how == "column_wise":
-                    raise ValueError(f"{self.name} needs a row a cube: the tensor's {who} have columns of it")
-            if tensor.dp.cube != "row_wise":
-                raise ValueError(f"{self.name} needs a row a cube: the tensor's cubes have copies of all rows")
-        source, result = call.source, call.result
-        if source is None or result is None:
-            raise ValueError(f"{self.name} needs a source and a result")
-        if source.dtype != result.dtype:
-            raise ValueError(f"{self.name} converts no types: source {source.dtype}, result {result.dtype}")
-        have, wanted = (source.elements_per_cube(), result.elements_per_cube()), self.elements(call.n_elem(), size)
-        if have != wanted:
-            what = f"source and result have {have[0]} and {have[1]} elements a cube"
-            raise ValueError(f"{self.name}: {what}; with {size} ranks it takes {wanted[0]} and {wanted[1]}")
 
-    def _check_layout(self, dp: Layout, layout: tuple[str, str]) -> None:
-        """One PE a cube shares nothing, however that is named. On how many PEs of a cube an algorithm runs is another
-        matter (``Communicator.check_holders``).
-        """
+def _check_layout(collective: Collective, dp: Layout, n_cubes: int, layout: tuple[str, str] | None) -> None:
+    """One PE a cube shares nothing, however that is named. On how many PEs of a cube an algorithm runs is another
+    matter (``Communicator.check_holders``).
+    """
+    name, needs = collective.name, f"{collective.name} needs a row a cube"
+    if dp.num_cubes != n_cubes:
+        raise ValueError(f"{needs}: the tensor lies on {dp.num_cubes} of {n_cubes} cubes")
+    if layout is not None:
         fits = dp.num_pes == 1 or dp.pe == layout[1] != COPIES
         if dp.cube != layout[0] or not fits:
             have = f"cube={dp.cube!r}, pe={dp.pe!r}, num_pes={dp.num_pes}"
             takes = f"cube={layout[0]!r}, " + ("num_pes=1" if layout[1] == COPIES else f"pe={layout[1]!r} on all PEs")
-            raise ValueError(f"{self.name}: the algorithm takes DPPolicy({takes}), and the tensor has {have}")
-
-    def results(self, inputs: Sequence[Array], values: tuple[int, ...]) -> Sequence[Array | None]:
-        """Every rank's result from every rank's source, arrays of shape (cubes, elements a cube).
-
-        None for a rank whose result may be anything, such as all but the root of a gather: it is not compared.
-        Of a collective that only moves data. What one with operators leaves in floating types depends on the order of
-        its additions, which the algorithm's ``reference`` knows.
-        """
-        raise NotImplementedError(f"{self.name} has operators, and no results of its own")
-
-    def expected(self, data: Seeded, rank: int, values: tuple[int, ...]) -> Array | None:
-        """The result of ``rank`` on seeded sources, exactly; an array that can be broadcast to its shape, or None."""
-        result = self.results([data.rows(each) for each in range(data.ranks)], values)[rank]
-        return None if result is None else result.astype(data.dtype.numpy)
+            raise ValueError(f"{name}: the algorithm takes DPPolicy({takes}), and the tensor has {have}")
+        return
+    for who, how in (("cubes", dp.cube), ("PEs", dp.pe)):
+        if how == "column_wise":
+            raise ValueError(f"{needs}: the tensor's {who} have columns of it")
+    if dp.cube != "row_wise":
+        raise ValueError(f"{needs}: the tensor's cubes have copies of all rows")
 
 
-COLLECTIVES: Registry[Collective] = Registry(
-    "collective",
-    {
-        "sipsim.collectives.semantics": (
-            "all_gather",
-            "all_reduce",
-            "all_to_all",
-            "broadcast",
-            "gather",
-            "intercube",
-            "reduce",
-            "reduce_scatter",
-            "scatter",
+def _check_shards(collective: Collective, dp: Layout) -> None:
+    for layout, count, who in ((dp.cube, dp.num_cubes, "cubes"), (dp.pe, dp.num_pes, "PEs")):
+        if count > 1 and layout == COPIES:
+            raise ValueError(f"{collective.name}: {count} {who} have copies of the tensor; it takes row_wise ones")
+        if count > 1 and layout == "column_wise" and collective.cut != VECTOR:
+            raise ValueError(f"{collective.name}: {count} {who} share the tensor's columns; it takes row_wise ones")
+
+
+def _check_pair(collective: Collective, source: DeviceTensor, result: DeviceTensor, size: int) -> None:
+    name = collective.name
+    if source.dtype != result.dtype:
+        raise ValueError(f"{name} converts no types: source {source.dtype}, result {result.dtype}")
+    if source.dp.places() != result.dp.places():
+        raise ValueError(f"{name}: source and result lie on other PEs than each other")
+    of_source, of_result = collective.elements(1, size)
+    if source.numel() * of_result != result.numel() * of_source:
+        what = f"{source.numel()} and {result.numel()} elements"
+        wanted = f"{of_result // of_source} times" if of_result >= of_source else f"1/{of_source} of"
+        raise ValueError(
+            f"{name}: source and result have {what}; with {size} ranks the result has {wanted} the source's"
         )
-    },
-    objects_of=Collective,
-)
 
 
-def collective(definition: type[Collective]) -> type[Collective]:
-    """Class decorator that registers a definition under its ``name``.
-
-    Raises:
-        TypeError: when it is incomplete; the message lists what is missing.
-    """
-    if missing := _missing(definition):
-        raise TypeError(f"collective {definition.__name__} is incomplete: it has no {', '.join(missing)}")
-    COLLECTIVES.register(definition.name)(definition())
-    return definition
-
-
-def _missing(definition: type[Collective]) -> list[str]:
-    """What a definition lacks. With operators it says what is ``expected``, without them what its ``results`` are."""
-    missing = [name for name in definition.must_have if not hasattr(definition, name)]
-    missing += sorted(definition.__abstractmethods__)
-    if definition.results is Collective.results:
-        if not definition.ops:
-            missing.append("results")
-        elif definition.expected is Collective.expected:
-            missing.append("expected")
-    return missing
-
-
-def default_collective() -> str:
-    """The name of the collective that runs where none is named."""
-    return next(name for name in COLLECTIVES.names() if COLLECTIVES.get(name).is_default)
-
-
-def operators() -> list[str]:
-    """Every operator that some collective takes."""
-    return sorted({op for name in COLLECTIVES.names() for op in COLLECTIVES.get(name).ops})
+def _check_memory(collective: Collective, source: DeviceTensor, result: DeviceTensor, size: int, rank: int) -> None:
+    """In one tensor, a rank's own part at its place is not moved; all else would be written before it is read."""
+    if source is result and collective.in_place:
+        return
+    own, other = source.ranges(), result.ranges()
+    if not overlap(own, other):
+        return
+    takes = "two tensors"
+    if collective.cut == RANKS:
+        small, large = (own, other) if collective.gathers else (other, own)
+        nbytes = min(source.nbytes, result.nbytes)
+        there, elsewhere = split(large, rank * nbytes, nbytes)
+        if there == joined(small) and not overlap(small, elsewhere):
+            return
+        takes = f"two tensors, or part {rank} of the larger one as the smaller one on rank {rank} of the group"
+    elif size == 1 and joined(own) == joined(other):
+        return
+    raise ValueError(f"{collective.name}: source and result share memory; it takes {takes}")
 
 
 def overlap(one: Sequence[Range], other: Sequence[Range]) -> bool:

@@ -13,6 +13,8 @@ from sipsim.core.errors import pass_on_halt
 Array = np.ndarray[Any, Any]
 AVG = "avg"
 """A sum that is divided once, where it is final."""
+NO_OP = "none"
+"""The operator of a collective that moves data and combines none."""
 REDUCTIONS = ("sum", "max", "min", "prod", AVG)
 ROUNDED = ("sum", "prod", AVG)
 """Those whose results in floating types depend on the order of operations."""

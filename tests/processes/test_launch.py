@@ -14,7 +14,7 @@ from sweeps import crossed
 
 from launcher.result.fields import ResultDocument, RunEntry, RunRow
 from sipsim.chips.config import load
-from sipsim.collectives.call import COLLECTIVES
+from sipsim.collectives.semantics import COLLECTIVES
 from sipsim.core.fields import columns_of
 from sipsim.records.job import RankRow
 from sipsim.topology.links import TOPOLOGIES

@@ -24,8 +24,8 @@ from sipsim.chips.ahbm.rules import RULES, unused_keys
 from sipsim.chips.ahbm.sip import Sip
 from sipsim.chips.api.chip import CHIPS, BuiltInJobs, Chip, ChipContext, ChipKind, ChipResults, StackBound
 from sipsim.chips.api.host_program import HostProgram
-from sipsim.collectives.call import COLLECTIVES, GroupCall, OpenCall, default_collective
-from sipsim.collectives.semantics import GroupCollective
+from sipsim.collectives.call import GroupCall, OpenCall
+from sipsim.collectives.semantics import COLLECTIVES, INTERCUBE
 from sipsim.config.check import Problem
 from sipsim.config.load import Override
 from sipsim.config.schema import Resolved
@@ -127,8 +127,8 @@ class AhbmJobs(BuiltInJobs[Plan]):
         return collective_job(request, plan)
 
     def run(self, job: Job, chip: AhbmChip) -> None:
-        collective, plan, rank = COLLECTIVES.get(job.collective or default_collective()), chip.sip.plan, chip.sip.sip
-        if isinstance(collective, GroupCollective):
+        collective, plan, rank = COLLECTIVES.get(job.collective or INTERCUBE), chip.sip.plan, chip.sip.sip
+        if not collective.per_cube:
             GroupJob(job, collective, chip.torch, plan, rank).run()
         else:
             CollectiveJob(job, chip.torch, plan, rank).run()

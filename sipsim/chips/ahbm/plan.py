@@ -41,11 +41,11 @@ from sipsim.chips.ahbm.ipcq.messages import IpcqInitEntry
 from sipsim.chips.ahbm.mesh import part_kinds
 from sipsim.chips.ahbm.system import AhbmSystem
 from sipsim.chips.api.run_plan import Added, RunPlan, reactions_ps
-from sipsim.collectives.call import COLLECTIVES, Array
+from sipsim.collectives.call import Array
 from sipsim.collectives.group import Group
 from sipsim.collectives.reduction import ROUNDED, rows_differ
 from sipsim.collectives.schedule import units
-from sipsim.collectives.semantics import GroupCollective, Task
+from sipsim.collectives.semantics import COLLECTIVES, Task
 from sipsim.config.schema import IpcqKnobs, Resolved
 from sipsim.core.dtypes import DTYPES
 from sipsim.core.units import format_time_ps, ns_to_ps
@@ -234,7 +234,6 @@ class Plan(RunPlan):
 
     def _task_of(self, run: RunRecord) -> Task:
         collective = COLLECTIVES.get(run.collective)
-        assert isinstance(collective, GroupCollective)
         group, root = Group(run.sips, self.system), run.values[0] if collective.has_root else 0
         n_elem = run.count // max(collective.elements(1, group.size))
         itemsize, room_bytes = DTYPES[run.dtype].itemsize, self.worker_settings.room_bytes
@@ -243,7 +242,7 @@ class Plan(RunPlan):
     def rows_differ(self, added: Added) -> bool:
         """By the algorithm's reference; over a group by what the algorithm says, where several ranks get the same."""
         collective, n_sips = COLLECTIVES.get(added.collective), self.system.n_sips
-        if isinstance(collective, GroupCollective):
+        if not collective.per_cube:
             rounds = added.dtype.exact_int is not None and added.op in ROUNDED
             return rounds and collective.is_shared and self.catalog.get(added.algorithm).rank_identical is not True
         shape = (self.system.n_cubes, added.n_elem)

@@ -12,8 +12,7 @@ from sipsim.chips.ahbm.collectives.cost import Cost
 from sipsim.chips.ahbm.collectives.launch import Prepared
 from sipsim.chips.ahbm.host.builtin_job import tasks_of
 from sipsim.chips.ahbm.plan import Plan
-from sipsim.collectives.call import COLLECTIVES
-from sipsim.collectives.semantics import GroupCollective
+from sipsim.collectives.semantics import COLLECTIVES
 
 SYSTEMS = ("--topology ring_1d --sips 5", "--topology torus_2d --shape 4x3 --sips 12", "--topology ring_1d --sips 32")
 SYSTEMS += ("--topology mesh_2d_no_wrap --shape 3x3 --sips 9",)
@@ -24,7 +23,6 @@ def task_of(system: str, collective: str, size: str) -> tuple[Plan, Prepared]:
     argv = (*system.split(), "--collective", collective, "--bytes", size, "--algorithm", "direct")
     made = prepare(parse([*argv]))
     definition = COLLECTIVES.get(collective)
-    assert isinstance(definition, GroupCollective)
     assert isinstance(made.plan, Plan)
     return made.plan, tasks_of(made.job, definition, made.plan)[0][0]
 

@@ -16,11 +16,10 @@ from sipsim.chips.ahbm.collectives.cost import Commands
 from sipsim.chips.ahbm.collectives.settings import effective_ipcq
 from sipsim.chips.ahbm.host.builtin_job import tasks_of
 from sipsim.chips.ahbm.plan import Plan
-from sipsim.collectives.call import COLLECTIVES
-from sipsim.collectives.semantics import GroupCollective
+from sipsim.collectives.semantics import COLLECTIVES
 
 SMALL = ("--set", "sip.cube_mesh={w: 2, h: 1}", "--set", "cube.pes=2")
-NAMES = [name for name in COLLECTIVES.names() if isinstance(COLLECTIVES.get(name), GroupCollective)]
+NAMES = [name for name in COLLECTIVES.names() if not COLLECTIVES.get(name).per_cube]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -110,7 +109,6 @@ def bound_of(prepared: Run) -> LatencyBound | None:
     """Of the one size of a job, in its first group."""
     job, plan, collective = prepared.job, prepared.plan, COLLECTIVES.get(prepared.job.collective)
     assert isinstance(plan, Plan)
-    assert isinstance(collective, GroupCollective)
     (((first, *_),), ((name, *_),)) = tasks_of(job, collective, plan), job.algorithms
     return latency_bound(first.task, first.places[0], Commands(plan.system, effective_ipcq(plan.resolved, name)))
 
@@ -250,7 +248,6 @@ def test_estimates_are_near_the_times(collective: str, system: tuple[int, str]) 
     flags = ("--sips", sips, "--set", f"sip.cube_mesh={{w: {w}, h: {h}}}", "-w", 1, "--collective", collective)
     done = run(*flags, "--algorithm", "all", "--bytes", "48K")
     definition = COLLECTIVES.get(collective)
-    assert isinstance(definition, GroupCollective)
     plan, job = done.prepared.plan, done.prepared.job
     ((made,),) = tasks_of(job, definition, plan)
     choices = ranked(plan.catalog, made)

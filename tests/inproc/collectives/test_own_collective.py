@@ -1,16 +1,15 @@
 """A collective of a user's module, ``lab.scatter``: named on the command line, called by a script, checked, told."""
 
 from pathlib import Path
+from typing import Any
 
 import lab.scatter_ring
-import numpy as np
 import pytest
-from lab.gather import Gather
+from lab.gather import GATHER
 from runs import Run, run, script_file
 
 from launcher.result import table
-from sipsim.collectives.call import COLLECTIVES, Collective, collective, default_collective, operators
-from sipsim.collectives.semantics import GroupCollective
+from sipsim.collectives.semantics import COLLECTIVES, INTERCUBE, define, every_rank, operators
 from sipsim.core.errors import ConfigError
 
 SIPS, CUBES = 4, 2
@@ -66,7 +65,7 @@ BODY = f"""
 rows = np.arange({CUBES} * world_size * 3).reshape({CUBES}, -1)
 data, piece = torch.zeros(rows.shape, dtype="i32"), torch.zeros(({CUBES}, 3), dtype="i32")
 data.copy_(torch.from_numpy(rows + 1000 * rank))
-dist.collective("lab.scatter")(piece, data, src=2)
+dist.collective("lab.scatter")(piece, data, root=2)
 assert (piece.numpy() == 2000 + rows[:, 3 * rank : 3 * rank + 3]).all()
 """
 
@@ -95,8 +94,8 @@ def test_a_wrong_result_is_found(flags: list[str], tmp_path: Path, monkeypatch: 
 
 MISTAKES = [
     (
-        "dist.collective('lab.scatter')(torch.zeros(2, 3), torch.zeros(2, 12), src=4)",
-        "src 4 is no rank; ranks are 0 to 3",
+        "dist.collective('lab.scatter')(torch.zeros(2, 3), torch.zeros(2, 12), root=4)",
+        "lab.scatter: rank 4 is not in the group, whose ranks are 0 to 3",
     ),
     (
         "dist.collective('lab.scatter')(torch.zeros(2, 3), torch.zeros(2, 9))",
@@ -113,7 +112,7 @@ MISTAKES = [
     ("dist.collective('lab.nothing')", "cannot be imported: ModuleNotFoundError: No module named 'lab.nothing'"),
     ("dist.gather_all(torch.zeros(2, 3))", "'Distributed' object has no attribute 'gather_all'"),
     (
-        "dist.collective('lab.scatter')(torch.zeros(2, 3), torch.zeros(2, 12), src=rank // 3)",
+        "dist.collective('lab.scatter')(torch.zeros(2, 3), torch.zeros(2, 12), root=rank // 3)",
         "rank 0 calls lab.scatter of 24 f16 (none, 0), rank 3 lab.scatter of 24 f16 (none, 1)",
     ),
 ]
@@ -137,7 +136,7 @@ def test_methods_of_the_registered_collectives(tmp_path: Path) -> None:
     done = run(*SMALL, script(tmp_path, body))
     assert done.outcome.error is None, failure(done)
     assert {"intercube", "all_reduce", "all_to_all"} < set(COLLECTIVES.names())
-    assert (default_collective(), operators()) == ("intercube", ["avg", "max", "min", "prod", "sum"])
+    assert (INTERCUBE, operators()) == ("intercube", ["avg", "max", "min", "prod", "sum"])
 
 
 def test_a_name_in_a_message_imports_nothing() -> None:
@@ -148,7 +147,7 @@ def test_a_name_in_a_message_imports_nothing() -> None:
 GATHER_BODY = f"""
 data, rows = torch.zeros(({CUBES}, 3), dtype="i32"), torch.zeros(({CUBES}, 3 * world_size), dtype="i32")
 data.fill_(7 + rank)
-dist.collective("lab.gather")(rows, data, dst=2)
+dist.collective("lab.gather")(rows, data, root=2)
 """
 
 
@@ -158,8 +157,8 @@ def test_a_result_that_may_be_anything_is_not_compared(
 ) -> None:
     """Of a gather, the root's result alone is defined. A definition that defines all others, too, finds them wrong."""
     if wrong_results:
-        whole = [np.concatenate] * SIPS
-        monkeypatch.setattr(Gather, "results", lambda _self, inputs, _values: [each(inputs, axis=1) for each in whole])
+        everywhere = COLLECTIVES._entries["lab.gather"]._replace(thing=GATHER._replace(needs=every_rank))
+        monkeypatch.setitem(COLLECTIVES._entries, "lab.gather", everywhere)
     file = tmp_path / "gather.yaml"
     file.write_text("algorithms: {gather_ring: {module: lab.gather_ring, topology: none}}\n")
     chosen = [*SMALL, "--ccl", file, "--algorithm", "gather_ring"]
@@ -170,24 +169,13 @@ def test_a_result_that_may_be_anything_is_not_compared(
         assert (told["checked"], told["wrong"]) == (True, others), failure(done)
 
 
-WHOLE = {"name": "lab.none", "about": "nothing", "method": print, "busbw_factor": None, "results": None}
-
-
 @pytest.mark.parametrize(
-    ("base", "left_out", "ops", "missing"),
-    [
-        (Collective, ("name",), (), "name"),
-        (Collective, ("results", "about", "method"), (), "about, method, results"),
-        (Collective, ("busbw_factor",), (), "busbw_factor"),
-        (Collective, ("results",), ("sum",), "expected"),
-        (GroupCollective, ("busbw_factor", "results"), ("sum",), "holds, needs, busbw_factor"),
-    ],
+    ("wrong", "named"),
+    [({"cut": "halves"}, "halves"), ({"ops": ("sum", "xor")}, "xor"), ({"name": "all_reduce"}, "all_reduce")],
 )
-def test_an_incomplete_definition_is_refused_at_once(
-    base: type[Collective], left_out: tuple[str, ...], ops: tuple[str, ...], missing: str
-) -> None:
-    body = {key: value for key, value in WHOLE.items() if key not in left_out} | {"ops": ops}
-    with pytest.raises(TypeError) as caught:
-        collective(type("Half", (base,), body))
-    assert str(caught.value) == f"collective Half is incomplete: it has no {missing}"
+def test_a_row_that_cannot_be_is_refused_at_once(wrong: dict[str, Any], named: str) -> None:
+    before = COLLECTIVES.get("all_reduce")
+    with pytest.raises(ValueError, match=named):
+        define(GATHER._replace(**{"name": "lab.none", **wrong}))
     assert COLLECTIVES.loaded("lab.none") is None
+    assert COLLECTIVES.get("all_reduce") is before

@@ -40,7 +40,8 @@ SCRIPT = '''
 import json
 import sys
 
-from sipsim.collectives.call import COLLECTIVES, Call
+from sipsim.collectives.call import Call
+from sipsim.collectives.semantics import COLLECTIVES
 from sipsim.chips.ahbm.host.layout import DPPolicy
 
 TILE = 256

@@ -15,7 +15,7 @@ from sipsim.chips.ahbm.collectives.neighbours import TABLES
 from sipsim.chips.ahbm.memory.ports import MEMORY_KINDS
 from sipsim.chips.ahbm.mesh import PARTS
 from sipsim.chips.api.chip import CHIPS
-from sipsim.collectives.call import COLLECTIVES
+from sipsim.collectives.semantics import COLLECTIVES
 from sipsim.core.registry import Registry, TypeRegistry, UnknownName, forget_modules, is_definer
 from sipsim.fabric.links.kind import LINK_KINDS
 from sipsim.topology.links import TOPOLOGIES

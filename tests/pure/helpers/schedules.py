@@ -18,11 +18,10 @@ from sipsim.chips.ahbm.collectives.programs import (
     with_farthest_first,
     with_joints,
 )
-from sipsim.collectives.call import COLLECTIVES
 from sipsim.collectives.group import Group
 from sipsim.collectives.reduction import combine
 from sipsim.collectives.schedule import ARRIVED_FIRST, Wiring
-from sipsim.collectives.semantics import Array, GroupCollective, Task
+from sipsim.collectives.semantics import COLLECTIVES, Array, Collective, Task
 from sipsim.fabric.links.kind import LinkKind
 from sipsim.fabric.sips import FarEnd, SipNetwork
 from sipsim.topology.links import TOPOLOGIES
@@ -78,7 +77,7 @@ def group_of(
 
 def task_of(name: str, group: Group, n_elem: int, root: int = 0, itemsize: int = 4, in_place: bool = False) -> Task:
     """A task of the collective ``name``."""
-    return Task(cast(GroupCollective, COLLECTIVES.get(name)), group, n_elem, itemsize, root, in_place)
+    return Task(cast(Collective, COLLECTIVES.get(name)), group, n_elem, itemsize, root, in_place)
 
 
 def sources_of(task: Task, seed: int = 0, dtype: str = "i4") -> list[Array]:

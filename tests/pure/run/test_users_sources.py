@@ -23,8 +23,7 @@ from sipsim.node.sip_node import run_digest
 from sipsim.records.job import Job
 
 SOURCE = """
-from sipsim.collectives.semantics import AllReduce
-from sipsim.collectives.call import COLLECTIVES
+from sipsim.collectives.semantics import COLLECTIVES
 from sipsim.chips.ahbm.collectives.neighbours import TABLES, table
 from sipsim.chips.ahbm.chip import Ahbm
 from sipsim.chips.api.chip import CHIPS
@@ -41,7 +40,8 @@ class Link(LinkKind, frozen=True):
 TOPOLOGIES.register(__name__)(TOPOLOGIES.get("ring_1d"))
 TABLES.register(__name__)(TABLES.get("none"))
 for registry, thing in (
-    (COLLECTIVES, AllReduce()), (CHIPS, Ahbm()), (LINK_KINDS, Link), (MEMORY_KINDS, FixedLatency), (PARTS, router)
+    (COLLECTIVES, COLLECTIVES.get("all_reduce")), (CHIPS, Ahbm()), (LINK_KINDS, Link), (MEMORY_KINDS, FixedLatency),
+    (PARTS, router)
 ):
     registry.register(__name__)(thing)
 """

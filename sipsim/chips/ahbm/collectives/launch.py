@@ -9,7 +9,7 @@ from sipsim.chips.ahbm.collectives.programs import Instruction, Shards, programs
 from sipsim.collectives.call import Call
 from sipsim.collectives.group import Group, route
 from sipsim.collectives.schedule import RANKS, Wiring
-from sipsim.collectives.semantics import GroupCollective, Task
+from sipsim.collectives.semantics import Collective, Task
 
 Place = tuple[int, int]
 """(cube, PE) of a SIP."""
@@ -70,7 +70,7 @@ class Prepared(NamedTuple):
 
 
 def prepared(
-    collective: GroupCollective,
+    collective: Collective,
     call: Call,
     group: Group,
     n_pes: int,

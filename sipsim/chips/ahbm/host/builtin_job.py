@@ -20,7 +20,7 @@ from sipsim.chips.ahbm.collectives.catalog import ALL, AUTO, able, groups_of, ra
 from sipsim.chips.ahbm.collectives.cost import estimate
 from sipsim.chips.ahbm.collectives.launch import Prepared, prepared
 from sipsim.chips.ahbm.collectives.wirings import ProcessGroup
-from sipsim.chips.ahbm.host.distributed import Distributed
+from sipsim.chips.ahbm.host.distributed import Distributed, kernel_takes
 from sipsim.chips.ahbm.host.layout import COPIES, ROWS, DPPolicy, HostTensor, Shaped
 from sipsim.chips.ahbm.host.memory import aligned
 from sipsim.chips.ahbm.host.process_groups import NonMember
@@ -28,10 +28,10 @@ from sipsim.chips.ahbm.host.tensor import Tensor
 from sipsim.chips.ahbm.host.torch import Torch
 from sipsim.chips.ahbm.plan import Plan
 from sipsim.chips.ahbm.system import AhbmSystem
-from sipsim.collectives.call import COLLECTIVES, NO_OP, Array, Call, Collective, Range, default_collective
+from sipsim.collectives.call import Array, Call, Range
 from sipsim.collectives.group import Group
-from sipsim.collectives.reduction import combine_all, final
-from sipsim.collectives.semantics import GroupCollective
+from sipsim.collectives.reduction import NO_OP, combine_all, final
+from sipsim.collectives.semantics import COLLECTIVES, INTERCUBE, Collective
 from sipsim.collectives.testdata import NONE_WRONG, PIECE, Mismatch, Seeded, check_contributions, compare, seeded_values
 from sipsim.core.dtypes import DTYPES, DType
 from sipsim.core.errors import ConfigError
@@ -53,7 +53,7 @@ class GroupData:
     """
 
     def __init__(
-        self, collective: GroupCollective, n_elem: int, sips: tuple[int, ...], dtype: DType, op: str, seed: int
+        self, collective: Collective, n_elem: int, sips: tuple[int, ...], dtype: DType, op: str, seed: int
     ) -> None:
         self._collective = collective
         self._n_elem = n_elem
@@ -204,7 +204,7 @@ class GroupJob:
     A rank outside of all groups only takes part in the common starts.
     """
 
-    def __init__(self, job: Job, collective: GroupCollective, torch: Torch, plan: Plan, rank: int) -> None:
+    def __init__(self, job: Job, collective: Collective, torch: Torch, plan: Plan, rank: int) -> None:
         self._job = job
         self._collective = collective
         self._torch = torch
@@ -259,7 +259,7 @@ class _Planned(Shaped):
         raise NotImplementedError("a tensor without data")
 
 
-def group_job(request: JobRequest, collective: GroupCollective, plan: Plan, job: Job) -> Job:
+def group_job(request: JobRequest, collective: Collective, plan: Plan, job: Job) -> Job:
     """The job of a request for a collective over groups of SIPs: algorithms, groups, layouts and sizes that can run.
 
     ``job`` has what all jobs have. ``n_elems`` counts elements of a unit; sizes are those of the larger tensor of a
@@ -286,7 +286,7 @@ def group_job(request: JobRequest, collective: GroupCollective, plan: Plan, job:
     return _with_algorithms(job, request, collective, plan)
 
 
-def tasks_of(job: Job, collective: GroupCollective, plan: Plan) -> list[list[Prepared]]:
+def tasks_of(job: Job, collective: Collective, plan: Plan) -> list[list[Prepared]]:
     """By size, what each group of a job runs."""
     every = job.groups or (tuple(range(plan.system.n_sips)),)
     groups = [Group(sips, plan.system) for sips in every]
@@ -296,7 +296,6 @@ def tasks_of(job: Job, collective: GroupCollective, plan: Plan) -> list[list[Pre
 def group_notes(job: Job, plan: Plan) -> list[str]:
     """The algorithms, ranks and workers of a job, and the notes of its request."""
     collective = COLLECTIVES.get(job.collective)
-    assert isinstance(collective, GroupCollective)
     size = len(job.groups[0]) if job.groups else plan.system.n_sips
     workers = sorted({len(each.places) for tasks in tasks_of(job, collective, plan) for each in tasks})
     few_to_most = f"{workers[0]} PEs" if len(workers) == 1 else f"{workers[0]} to {workers[-1]} PEs"
@@ -313,7 +312,6 @@ def group_notes(job: Job, plan: Plan) -> list[str]:
 def group_choices(job: Job, plan: Plan) -> list[str]:
     """For each size the algorithm that was chosen, and a table of its estimate and those of the others."""
     collective = COLLECTIVES.get(job.collective)
-    assert isinstance(collective, GroupCollective)
     lines, every = [], tasks_of(job, collective, plan)
     for nbytes, tasks in zip(_sizes(job, collective, every[0][0].task.size), every, strict=True):
         first, *others = reason(ranked(plan.catalog, tasks[0]))
@@ -324,7 +322,6 @@ def group_choices(job: Job, plan: Plan) -> list[str]:
 def group_estimates_ps(job: Job, plan: Plan) -> tuple[int, ...]:
     """By row, the estimate that ``auto`` compares, without launches: of the group that takes longest."""
     collective = COLLECTIVES.get(job.collective)
-    assert isinstance(collective, GroupCollective)
     return tuple(
         max(estimate(plan.catalog.get(name), made).time_ps for made in tasks)
         for tasks, names in zip(tasks_of(job, collective, plan), job.algorithms, strict=True)
@@ -334,7 +331,7 @@ def group_estimates_ps(job: Job, plan: Plan) -> tuple[int, ...]:
 
 def tensor_bytes(job: Job, plan: Plan) -> tuple[int, ...]:
     """By row, the bytes of a rank's source and result, once where they are one tensor."""
-    collective = COLLECTIVES.get(job.collective or default_collective())
+    collective = COLLECTIVES.get(job.collective or INTERCUBE)
     size = len(job.groups[0]) if job.groups else plan.system.n_sips
     is_one = job.in_place if job.algorithms else collective.in_place
     row = DTYPES[job.dtype].itemsize * (1 if job.algorithms else plan.system.n_cubes)
@@ -344,12 +341,12 @@ def tensor_bytes(job: Job, plan: Plan) -> tuple[int, ...]:
     return tuple(row * count for count, number in zip(counts, times, strict=True) for _ in range(number))
 
 
-def _sizes(job: Job, collective: GroupCollective, size: int) -> list[int]:
+def _sizes(job: Job, collective: Collective, size: int) -> list[int]:
     """Bytes of the larger tensor of a rank, by size."""
     return [max(collective.elements(n_elem, size)) * DTYPES[job.dtype].itemsize for n_elem in job.n_elems]
 
 
-def _prepared(job: Job, collective: GroupCollective, n_elem: int, group: Group, plan: Plan) -> Prepared:
+def _prepared(job: Job, collective: Collective, n_elem: int, group: Group, plan: Plan) -> Prepared:
     dtype = DTYPES[job.dtype]
     sizes = collective.elements(n_elem, group.size)
     layout = layout_of(job, sizes, plan.system)
@@ -358,7 +355,7 @@ def _prepared(job: Job, collective: GroupCollective, n_elem: int, group: Group, 
     return prepared(collective, call, group, plan.system.n_pes, plan.worker_settings, ())
 
 
-def _check_group_flags(request: JobRequest, collective: GroupCollective, size: int, plan: Plan) -> None:
+def _check_group_flags(request: JobRequest, collective: Collective, size: int, plan: Plan) -> None:
     name, dtype = collective.name, DTYPES[request.dtype]
     if request.root is not None and not collective.has_root:
         raise ConfigError(f"--root {request.root}: {name} has no root; leave it out")
@@ -380,7 +377,7 @@ def _check_group_flags(request: JobRequest, collective: GroupCollective, size: i
         raise ConfigError(f"--layout {grid_text(request.layout)}: {has}; give at most {grid_text(most)}")
 
 
-def _n_elems(request: JobRequest, collective: GroupCollective, size: int) -> tuple[int, ...]:
+def _n_elems(request: JobRequest, collective: Collective, size: int) -> tuple[int, ...]:
     larger = max(collective.elements(1, size)) * DTYPES[request.dtype].itemsize
     n_elems = request.n_elems or tuple(nbytes // larger for nbytes in request.sizes)
     if 0 in n_elems:
@@ -389,7 +386,7 @@ def _n_elems(request: JobRequest, collective: GroupCollective, size: int) -> tup
     return n_elems
 
 
-def _check_tensors(job: Job, collective: GroupCollective, n_elem: int, size: int, plan: Plan) -> None:
+def _check_tensors(job: Job, collective: Collective, n_elem: int, size: int, plan: Plan) -> None:
     """That the layout divides the tensors, and that they fit the HBM of a PE."""
     sizes = collective.elements(n_elem, size)
     if job.layout is not None:
@@ -406,7 +403,7 @@ def _check_tensors(job: Job, collective: GroupCollective, n_elem: int, size: int
         raise ConfigError(f"the largest tensors take {needed} bytes of a PE's HBM, {room}")
 
 
-def _with_algorithms(job: Job, request: JobRequest, collective: GroupCollective, plan: Plan) -> Job:
+def _with_algorithms(job: Job, request: JobRequest, collective: Collective, plan: Plan) -> Job:
     """The job with the algorithms of each size."""
     by_size: list[tuple[str, ...]] = []
     notes: dict[str, None] = {}
@@ -447,7 +444,7 @@ def collective_job(request: JobRequest, plan: Plan) -> Job:
         ConfigError: for a collective, operator, type or size that cannot run on this system.
     """
     collective, system = _collective(request, plan), plan.system
-    if isinstance(collective, GroupCollective):
+    if not collective.per_cube:
         return group_job(request, collective, plan, _job(request, collective, ()))
     _check_flags(request, collective, plan)
     dp = job_layout(plan)
@@ -465,7 +462,7 @@ def collective_job(request: JobRequest, plan: Plan) -> Job:
             what = f"the {dp.num_pes} PEs of a cube, which algorithm {plan.algorithm.name} divides a tensor among"
             raise ConfigError(f"{n_elem} elements a cube are no whole number for each of {what}")
         args = plan.world.kernel_args(system, 0, n_elem)
-        plan.algorithm.check_takes(args, collective.kernel_takes)
+        plan.algorithm.check_takes(args, kernel_takes(collective))
     return _job(request, collective, n_elems)
 
 
@@ -522,8 +519,8 @@ def _usual_collective(request: JobRequest, plan: Plan) -> str:
     """The first that all algorithms of the request run, or that of the config."""
     named = [name for name in request.algorithms if name not in (AUTO, ALL)]
     if not named:
-        return next(iter(plan.algorithm.collectives), default_collective())
-    first, *others = (_algorithm(name, plan).collectives or (default_collective(),) for name in named)
+        return next(iter(plan.algorithm.collectives), INTERCUBE)
+    first, *others = (_algorithm(name, plan).collectives or (INTERCUBE,) for name in named)
     found = next((each for each in first if all(each in other for other in others)), None)
     if found is None:
         raise ConfigError(f"--algorithm {','.join(named)}: they have no collective in common; name those of one")
@@ -572,7 +569,7 @@ class CollectiveJob:
         self._world_size = plan.system.n_sips
         self._n_cubes = plan.system.n_cubes
         self._dtype = DTYPES[job.dtype]
-        self._collective = COLLECTIVES.get(job.collective or default_collective())
+        self._collective = COLLECTIVES.get(job.collective or INTERCUBE)
         self._dp = job_layout(plan)
         self._rows = self._dp.parts(ROWS)
 
@@ -592,7 +589,7 @@ class CollectiveJob:
         seeded = Seeded(self._world_size, shape, self._dtype, job.seed, contributions)
         source = self._zeros(source_elem)
         result = source if collective.in_place else self._zeros(result_elem)
-        call = Call(source, result, job.op, collective.default_values)
+        call = Call(source, result, job.op, (0,) * collective.has_root)
         expected = self._expected(seeded, call) if job.verify_data else None
         return Buffers(call, HostTensor(seeded.tensor(self._rank)), expected)
 

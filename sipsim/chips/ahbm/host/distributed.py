@@ -1,6 +1,6 @@
 """``torch.distributed`` on the simulated machine: the process group, and collectives that run as kernels.
 
-Ranks are SIPs. Each registered collective is a method (:data:`sipsim.collectives.call.COLLECTIVES`). A collective
+Ranks are SIPs. A collective
 launches its kernel on the PEs of its communicator on this SIP, and the host script waits, in simulated time, until all
 of them have ended. A message from one rank to another is a launch on both. ``init_process_group`` takes no IPCQ
 settings (ADR-0023 D10): algorithm, buffers and wiring come from the config.
@@ -9,7 +9,6 @@ settings (ADR-0023 D10): algorithm, buffers and wiring come from the config.
 import weakref
 from collections.abc import Callable, Sequence
 from operator import itemgetter
-from types import MethodType
 from typing import Any, NamedTuple
 
 import msgspec
@@ -35,18 +34,9 @@ from sipsim.chips.ahbm.host.stream import KernelQueue, Outputs, Work, WorkTimes
 from sipsim.chips.ahbm.host.views import as_one, device_tensor
 from sipsim.chips.ahbm.sip import Sip
 from sipsim.chips.api.bridge import host_call
-from sipsim.collectives.call import (
-    COLLECTIVES,
-    GROUPS,
-    PART,
-    WORLD,
-    Call,
-    Collective,
-    DeviceTensor,
-    GroupCall,
-    OpenCall,
-)
-from sipsim.collectives.semantics import GroupCollective
+from sipsim.collectives.call import GROUPS, PART, WORLD, Call, DeviceTensor, GroupCall, OpenCall, check_rows
+from sipsim.collectives.reduction import NO_OP
+from sipsim.collectives.semantics import COLLECTIVES, INTERCUBE, Collective
 from sipsim.collectives.testdata import Mismatch
 from sipsim.core.errors import note
 from sipsim.records.job import SEND_RECV
@@ -64,6 +54,8 @@ class P2POp(NamedTuple):
 
 
 P2POps = Sequence[P2POp]
+Tensors = Any
+"""A tensor, a list of tensors that becomes one, or None on a rank that has none."""
 
 
 class PairRuns:
@@ -153,6 +145,12 @@ class PairRuns:
         wired.update(new)
 
 
+def kernel_takes(collective: Collective) -> tuple[str, ...]:
+    """The names of a kernel's first arguments, for messages."""
+    tensors = ("the tensor's address",) if collective.in_place else ("the source's address", "the result's address")
+    return (*tensors, "the root") if collective.has_root else tensors
+
+
 class WorldGroup:
     """``torch.distributed.group``: its ``WORLD`` is the group of all ranks, once there is one."""
 
@@ -215,9 +213,6 @@ class Distributed:
     GroupMember = GroupMember
     _token: Any = None
     _device: Callable[[], Any] = staticmethod(lambda: None)
-    all_gather: Callable[..., Work | None]
-    reduce_scatter: Callable[..., Work | None]
-    all_to_all: Callable[..., Work | None]
 
     def __init__(self, sip: Sip, queue: KernelQueue, recorded_io_dir: str) -> None:
         self._sip = sip
@@ -236,8 +231,6 @@ class Distributed:
         self._pairs = PairRuns(sip, queue, self.records, self.calls.append)
         self.group = WorldGroup(lambda: self._world_group)
         self._has_told_meaning = False
-        for method in map(self.collective, COLLECTIVES.names()):
-            setattr(self, method.__name__, method)
 
     def init_process_group(self, backend: str = BACKEND, **_pytorch_arguments: object) -> None:
         """Join the process group of all SIPs; PyTorch's other arguments are accepted and ignored.
@@ -354,13 +347,146 @@ class Distributed:
         as_adr = (dp.cube, dp.num_pes, tensor.shape[0]) == ("row_wise", 1, cubes)
         return as_adr or (dp.cube, dp.pe) == self._plan.algorithm.layout
 
+    def all_gather(
+        self,
+        tensor_list: Tensors,
+        tensor: DeviceTensor,
+        group: GroupHandle | None = None,
+        async_op: bool = False,
+        algorithm: str = "",
+        pes: Sequence[int] = (),
+    ) -> Work | None:
+        """``tensor_list`` becomes the tensors of all ranks: one for each, or one tensor of all, one after the other.
+
+        Raises, as all collectives: RuntimeError before ``init_process_group``; ValueError for what does not fit.
+        """
+        return self.run_collective("all_gather", Call(tensor, tensor_list), async_op, group, algorithm, pes)
+
+    def all_reduce(
+        self,
+        tensor: DeviceTensor,
+        op: str = "sum",
+        group: GroupHandle | None = None,
+        async_op: bool = False,
+        algorithm: str = "",
+        pes: Sequence[int] = (),
+    ) -> Work | None:
+        """Each element becomes its combination over the ranks of a group, whatever the tensor's shape and layout.
+
+        The config may make a call that names neither a group nor an algorithm ``intercube``, as ADR-0032's scripts mean
+        it (``defaults.all_reduce``, or a kernel of the user's as ``defaults.algorithm``).
+        """
+        name = INTERCUBE if group is None and not algorithm and self.is_intercube(tensor) else "all_reduce"
+        return self.run_collective(name, Call(tensor, tensor, op), async_op, group, algorithm, pes)
+
+    def all_to_all(
+        self,
+        output_list: Tensors,
+        input_list: Tensors,
+        group: GroupHandle | None = None,
+        async_op: bool = False,
+        algorithm: str = "",
+        pes: Sequence[int] = (),
+    ) -> Work | None:
+        """Part ``i`` of ``output_list`` becomes this rank's part of the input of rank ``i``; lists or tensors."""
+        return self.run_collective("all_to_all", Call(input_list, output_list), async_op, group, algorithm, pes)
+
+    def broadcast(
+        self,
+        tensor: DeviceTensor,
+        src: int = 0,
+        group: GroupHandle | None = None,
+        async_op: bool = False,
+        algorithm: str = "",
+        pes: Sequence[int] = (),
+    ) -> Work | None:
+        """Each rank's tensor becomes that of rank ``src``."""
+        call = Call(tensor, tensor, values=(src,))
+        return self.run_collective("broadcast", call, async_op, group, algorithm, pes)
+
+    def gather(
+        self,
+        tensor: DeviceTensor,
+        gather_list: Tensors = None,
+        dst: int = 0,
+        group: GroupHandle | None = None,
+        async_op: bool = False,
+        algorithm: str = "",
+        pes: Sequence[int] = (),
+    ) -> Work | None:
+        """``gather_list`` of rank ``dst`` becomes the tensors of all ranks, a list or a tensor; others give none."""
+        call = Call(tensor, gather_list, values=(dst,))
+        return self.run_collective("gather", call, async_op, group, algorithm, pes)
+
+    def intercube_all_reduce(self, tensor: DeviceTensor, op: str = "sum", async_op: bool = False) -> Work | None:
+        """Every row (one a cube) of every rank becomes the sum of all rows of all ranks (ADR-0032)."""
+        return self.run_collective(INTERCUBE, Call(tensor, tensor, op), async_op)
+
+    def reduce(
+        self,
+        tensor: DeviceTensor,
+        dst: int = 0,
+        op: str = "sum",
+        group: GroupHandle | None = None,
+        async_op: bool = False,
+        algorithm: str = "",
+        pes: Sequence[int] = (),
+    ) -> Work | None:
+        """The tensor of rank ``dst`` becomes the combination of all; those of others stay as they are."""
+        call = Call(tensor, tensor, op, (dst,))
+        return self.run_collective("reduce", call, async_op, group, algorithm, pes)
+
+    def reduce_scatter(
+        self,
+        output: DeviceTensor,
+        input_list: Tensors,
+        op: str = "sum",
+        group: GroupHandle | None = None,
+        async_op: bool = False,
+        algorithm: str = "",
+        pes: Sequence[int] = (),
+    ) -> Work | None:
+        """``output`` becomes this rank's part of the ranks' inputs combined: a tensor a part, or one of all parts."""
+        return self.run_collective("reduce_scatter", Call(input_list, output, op), async_op, group, algorithm, pes)
+
+    def scatter(
+        self,
+        tensor: DeviceTensor,
+        scatter_list: Tensors = None,
+        src: int = 0,
+        group: GroupHandle | None = None,
+        async_op: bool = False,
+        algorithm: str = "",
+        pes: Sequence[int] = (),
+    ) -> Work | None:
+        """``tensor`` becomes this rank's part of ``scatter_list`` of rank ``src``, a list or a tensor."""
+        call = Call(scatter_list, tensor, values=(src,))
+        return self.run_collective("scatter", call, async_op, group, algorithm, pes)
+
     def collective(self, name: str) -> Callable[..., Work | None]:
-        """The method of a collective; a dotted name is a module that registers a collective under that name.
+        """A collective, such as a user's, as a function of ``(output, input, root=0, op=its first, group=None,
+        async_op=False, algorithm="", pes=())``; a dotted name is a module that defines one under that name.
 
         Raises:
             UnknownName: when there is none.
         """
-        return MethodType(COLLECTIVES.get(name).method, self)
+        row = COLLECTIVES.get(name)
+
+        def run(
+            output: Tensors,
+            input: Tensors,  # noqa: A002
+            root: int | None = None,
+            op: str = "",
+            group: GroupHandle | None = None,
+            async_op: bool = False,
+            algorithm: str = "",
+            pes: Sequence[int] = (),
+        ) -> Work | None:
+            values = (root or 0,) if row.has_root or root is not None else ()
+            call = Call(input, output, op or (row.ops or (NO_OP,))[0], values)
+            return self.run_collective(name, call, async_op, group, algorithm, pes)
+
+        return run
 
     @host_call
     def run_collective(
@@ -420,7 +546,7 @@ class Distributed:
         if work.name == collective.name:
             work.is_of_row = True
             work.on_start = lambda: self.records.note_start(work, call)
-        if isinstance(collective, GroupCollective):
+        if not collective.per_cube:
             self._launch_in_group(work, collective, call, group, algorithm, pes)
         else:
             self._launch_wired(work, collective, call, group)
@@ -428,7 +554,7 @@ class Distributed:
     def _launch_in_group(
         self,
         work: Work,
-        collective: GroupCollective,
+        collective: Collective,
         call: Call,
         group: GroupHandle | None,
         algorithm: str,
@@ -459,11 +585,10 @@ class Distributed:
         if why := self._plan.why_not_wired:
             raise ValueError(f"{collective.name}: {why}")
         system, wired = self._plan.system, self._world
-        layout = wired.algorithm.layout
-        collective.check(call, system.n_sips, system.n_cubes, *(() if layout is None else (layout,)))
+        check_rows(collective, call, system.n_sips, system.n_cubes, wired.algorithm.layout)
         wired.check_holders((tensor.dp for tensor in call.tensors()), self._sip.sip)
         more = wired.kernel_args(system, self._sip.sip, call.n_elem())
-        wired.algorithm.check_takes(more, collective.kernel_takes)
+        wired.algorithm.check_takes(more, kernel_takes(collective))
         args = (*call.tensors(), *call.values, *more)
         self._on_end(work, collective, call)
         sized, how = call.sized(), ", ".join(map(str, (call.op, *call.values)))

@@ -16,9 +16,9 @@ from sipsim.chips.ahbm.collectives.wirings import MOST_GROUPS, PAIR_BYTES, Proce
 from sipsim.chips.ahbm.host.stream import KernelQueue, Work
 from sipsim.chips.ahbm.plan import Plan
 from sipsim.chips.ahbm.sip import Sip
-from sipsim.collectives.call import NEW_GROUP, PART, WORLD, Call
+from sipsim.collectives.call import NEW_GROUP, PART, WORLD, Call, check_call
 from sipsim.collectives.group import Group
-from sipsim.collectives.semantics import GroupCollective
+from sipsim.collectives.semantics import Collective
 from sipsim.core.errors import ConfigError, note
 from sipsim.core.units import BYTES_PER_KIB
 from sipsim.records.report import places_text
@@ -55,7 +55,7 @@ class GroupRuns:
 
     def ready(
         self,
-        collective: GroupCollective,
+        collective: Collective,
         call: Call,
         group: ProcessGroup,
         algorithm: str,
@@ -74,7 +74,7 @@ class GroupRuns:
             call = call._replace(values=(_root_in(group, call.values[0]),))
         rank = group.group.rank_of(self._sip.sip)
         assert rank is not None
-        collective.check_call(call, group.group.size, rank)
+        check_call(collective, call, group.group.size, rank)
         task = prepared(collective, call, group.group, self._plan.system.n_pes, self._plan.worker_settings, pes)
         chosen = select(self._plan.catalog, task, self._plan.algorithm, algorithm)
         if self._plan.catalog.left_out and algorithm in ("", AUTO):
@@ -188,7 +188,7 @@ class GroupRuns:
 def _text(
     what: str,
     group: ProcessGroup,
-    collective: GroupCollective,
+    collective: Collective,
     call: Call,
     algorithm: Algorithm,
     made: Prepared,
@@ -213,7 +213,7 @@ def _root_in(group: ProcessGroup, rank: int) -> int:
     return root
 
 
-def _root(collective: GroupCollective, call: Call, group: ProcessGroup) -> list[str]:
+def _root(collective: Collective, call: Call, group: ProcessGroup) -> list[str]:
     return [f"root {group.group.sips[call.values[0]]}"] if collective.has_root else []
 
 

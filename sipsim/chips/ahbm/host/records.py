@@ -9,7 +9,8 @@ import numpy as np
 
 from sipsim.chips.ahbm.host.stream import Work, WorkTimes
 from sipsim.chips.ahbm.sip import Sip
-from sipsim.collectives.call import Call, Collective, DeviceTensor
+from sipsim.collectives.call import Call, DeviceTensor
+from sipsim.collectives.semantics import Collective
 from sipsim.collectives.testdata import Mismatch
 from sipsim.core.errors import OutputError
 from sipsim.core.files import REWRITE, open_file
