@@ -83,7 +83,7 @@ class Hub:
         self._limit_ps = limit_ps
         self._reached_limit = False
         # Commands, simulated time and host time of the last ``Progress`` of each SIP.
-        self._progress_of = [(0, 0, 0)] * size
+        self._progress_of = [(0, 0)] * size
         self._undecided = False
         self._now_ns = 0
         self._began_ns = 0
@@ -236,7 +236,7 @@ class Hub:
         if not 0 <= sender < self._size:
             raise ProtocolError(f"progress of SIP {sender}; SIPs are 0 to {self._size - 1}")
         self.timesync.waits.moved_ns[sender] = self._now_ns
-        self._progress_of[sender] = (progress.commands, progress.now_ps, self._now_ns)
+        self._progress_of[sender] = (progress.now_ps, self._now_ns)
         return []
 
     def _record(self, sender: int, record: Record) -> Out:
@@ -323,7 +323,7 @@ class Hub:
         self._membership.forget(restart.rank, restart.incarnation)
         self._unanswered.discard(restart.rank)
         self._asked.discard(restart.rank)
-        self._progress_of[restart.rank] = (0, 0, self._now_ns)
+        self._progress_of[restart.rank] = (0, self._now_ns)
         self._standing.pop(restart.rank, None)
         out = self._resume_with(restart.rank)
         early = self._early.pop(self._at(restart.rank), None)
@@ -363,10 +363,9 @@ class Hub:
         sync = self.timesync
         now_ps = least(*(sync.next_event_bound_ps(rank) for rank in range(self._size))) or 0
         told = self._progress_of
-        told_ps = sum(at_ps for _, at_ps, _ in told) // self._size
-        age_ns = self._now_ns - sum(at_ns or self._began_ns for _, _, at_ns in told) // self._size
-        commands = sum(number for number, _, _ in told)
-        return Status(len(self._membership.joined), now_ps, sync.grants, commands, told_ps, max(age_ns, 0))
+        told_ps = sum(at_ps for at_ps, _ in told) // self._size
+        age_ns = self._now_ns - sum(at_ns or self._began_ns for _, at_ns in told) // self._size
+        return Status(len(self._membership.joined), now_ps, sync.grants, told_ps, max(age_ns, 0))
 
     def sync(self, now_ns: int, last: bool = False) -> Sync:
         """Which SIP waits for which at ``now_ns``."""

@@ -7,7 +7,7 @@ from typing import Annotated, NamedTuple
 
 from msgspec import Meta
 
-PROTOCOL = 7
+PROTOCOL = 8
 BROKER = -1
 LAUNCHER = -2
 

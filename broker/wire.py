@@ -165,11 +165,10 @@ class Result(Message, tag="result", frozen=True):
 
 
 class Progress(Message, tag="progress", frozen=True):
-    """A SIP is alive: simulated time, events and host calls in long windows, and commands of kernels, so far."""
+    """A SIP is alive: simulated time, and events and host calls in long windows, so far."""
 
     now_ps: Ps
     steps: Count
-    commands: Count = 0
 
 
 class Record(Message, tag="record", frozen=True):
@@ -216,12 +215,11 @@ class SyncRequest(Message, tag="sync_request", frozen=True):
 
 
 class Status(Message, tag="status", frozen=True):
-    """SIPs that have joined, their least time, and their commands as told at ``told_ps``, ``age_ns`` ago (means)."""
+    """SIPs that have joined, and their least time; ``told_ps``: the time that they reported, ``age_ns`` ago (means)."""
 
     joined: Count
     now_ps: Ps
     grants: Count
-    commands: Count = 0
     told_ps: Ps = 0
     age_ns: Count = 0
 

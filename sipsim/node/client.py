@@ -105,10 +105,6 @@ class SyncClient:
         """The report of an exception."""
         raise NotImplementedError
 
-    def commands_ended(self) -> int:
-        """Commands of kernels that have ended so far, for people who wait."""
-        return 0
-
     def join(self) -> None:
         """Report to the broker that this SIP is ready."""
         me = self.identity()
@@ -193,7 +189,7 @@ class SyncClient:
 
     def _send_progress(self, now_ns: int) -> None:
         self._progress_ns = now_ns
-        self._send(Progress(self.session.engine.now_ps, self._steps, self.commands_ended()))
+        self._send(Progress(self.session.engine.now_ps, self._steps))
 
     def _decoded(self, frame: bytes) -> ToSip:
         try:

@@ -126,9 +126,6 @@ class SipNode(SyncClient):
             what = "leaves out the task of the host program, which would hide its hangs; add self.host.tasks"
             raise InvariantViolation(f"{type(self.chip).__name__}.tasks {what}")
 
-    def commands_ended(self) -> int:
-        return self.chip.commands_ended()
-
     def _send_record(self, record: RunRecord) -> None:
         self._send(Record(self._records, to_bytes(record)))
         self._records += 1

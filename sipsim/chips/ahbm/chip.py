@@ -80,9 +80,6 @@ class AhbmChip(Chip):
     def tasks(self) -> list[Task]:
         return list(self.sip.tasks)
 
-    def commands_ended(self) -> int:
-        return self.sip.oplog.total
-
     def calls(self) -> Sequence[GroupCall]:
         return self.torch.distributed.calls
 

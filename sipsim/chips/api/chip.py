@@ -107,10 +107,6 @@ class Chip(ABC):
     api: object
     on_record: Callable[[RunRecord], None] = staticmethod(lambda _record: None)
 
-    def commands_ended(self) -> int:
-        """Commands of kernels that have ended so far."""
-        return 0
-
     def tasks(self) -> list[Task]:
         """The tasks that may not have ended, that of the host program and servers included. A task that is missing here
         does not keep the run from its end, and no report of a hang names it. A chip with more tasks adds them.

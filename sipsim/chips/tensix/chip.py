@@ -229,9 +229,6 @@ class TensixChip(Chip):
         if self._log_file is not None:
             self._log_file.close()
 
-    def commands_ended(self) -> int:
-        return self.oplog.total
-
 
 @cache
 def _defaults(name: str) -> Mapping[str, Any]:

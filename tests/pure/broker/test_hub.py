@@ -419,17 +419,17 @@ def test_the_last_sync_is_sent_once_with_the_state_before_the_end(ending: str) -
     assert [sync.phase for sync in hub.last_syncs] == ["running"]
 
 
-def test_commands_are_those_of_the_last_progress_of_each_rank() -> None:
+def test_the_time_told_is_that_of_the_last_progress_of_each_rank() -> None:
     hub = running()
-    for rank, commands, at in ((0, 5, 30), (2, 7, 60), (0, 9, 90)):
-        assert hub.handle(rank, Progress(10 * at, 1, commands), at) == []
+    for rank, at in ((0, 30), (2, 60), (0, 90)):
+        assert hub.handle(rank, Progress(10 * at, 1), at) == []
     hub.handle(LAUNCHER, StatusRequest(), 130)
     status = hub.status()
-    assert (status.commands, status.told_ps) == (16, (900 + 600) // 3)
+    assert status.told_ps == (900 + 600) // 3
     # SIP 1 has told nothing since the start of the run, at 30 ns.
     assert status.age_ns == 130 - (90 + 60 + 30) // 3
     hub.handle(LAUNCHER, Restart(0, 1), 130)
-    assert hub.status().commands == 7
+    assert hub.status().told_ps == 600 // 3
 
 
 def test_a_record_is_passed_on() -> None:

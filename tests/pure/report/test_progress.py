@@ -60,7 +60,7 @@ def lines_of(shown: Progress, clock: Clock, seconds: int, capsys: Any) -> list[s
     for second in range(seconds + 1):
         clock.now_s = 100.0 + second
         if shown.due():
-            shown.note(Status(2, 10 * second * US, 7, 100 * second, 10 * second * US), Outcome(2))
+            shown.note(Status(2, 10 * second * US, 7, 10 * second * US), Outcome(2))
     shown.close()
     return capsys.readouterr().err.splitlines()
 
@@ -70,7 +70,7 @@ def test_what_was_told_a_while_ago_is_not_taken_for_the_present(clock: Clock, ca
     shown.note(RunStarted(), Outcome(2))
     clock.now_s = 102.5
     assert shown.due()
-    shown.note(Status(2, 24 * US, 7, 200, 20 * US, 500_000_000), Outcome(2))
+    shown.note(Status(2, 24 * US, 7, 20 * US, 500_000_000), Outcome(2))
     (line,) = capsys.readouterr().err.splitlines()
     assert line == ("ahbm-launch: 20%, simulated 24.000 us of about 100.000 us in 2.5 s, 7 grants, about 8 s left")
 
