@@ -8,7 +8,7 @@ present incarnation; messages of stale incarnations are dropped.
 from collections.abc import Iterable
 from enum import Enum
 
-from broker.ids import LAUNCHER, Channel, split_address
+from broker.ids import LAUNCHER, MAX_RANK, Channel, split_address
 from broker.membership import Membership
 from broker.sync.timesync import ProtocolError, Quiescent, TimeSync, least
 from broker.sync.waits import explain
@@ -105,7 +105,7 @@ class Hub:
         """
         self._now_ns = now_ns
         self._began_ns = self._began_ns or now_ns
-        rank, incarnation = split_address(sender) if sender >= 0 else (sender, 0)
+        rank, incarnation = split_address(sender) if sender > MAX_RANK else (sender, 0)
         if incarnation != self._membership.incarnation(rank):
             return self._stale_sender(sender, incarnation > self._membership.incarnation(rank), message)
         try:

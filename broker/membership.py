@@ -4,7 +4,7 @@ Every SIP derives the whole plan from the same config; its ``Join`` carries a di
 different systems are refused before the run starts.
 """
 
-from broker.ids import PROTOCOL, address_of, split_address
+from broker.ids import PROTOCOL, address_of
 from broker.wire import Join
 
 
@@ -18,15 +18,16 @@ class Membership:
         self._size = size
         self.joined: dict[int, Join] = {}
         self.addresses = list(range(size))
+        self._incarnations = [0] * size
 
     def forget(self, rank: int, incarnation: int) -> None:
         """The process of a rank has exited; the next one is this ``incarnation``."""
         self.joined.pop(rank, None)
-        self.addresses[rank] = address_of(rank, incarnation)
+        self.addresses[rank], self._incarnations[rank] = address_of(rank, incarnation), incarnation
 
     def incarnation(self, rank: int) -> int:
         """The present incarnation of a rank; 0 for invalid ranks."""
-        return split_address(self.addresses[rank])[1] if 0 <= rank < self._size else 0
+        return self._incarnations[rank] if 0 <= rank < self._size else 0
 
     def join(self, join: Join) -> str | None:
         """Accept a SIP, or return one line that gives the reason of its refusal."""
