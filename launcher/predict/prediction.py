@@ -85,7 +85,7 @@ def predict(run: Run, started_s: float, loaded_mib: float, is_beside_run: bool =
 
 
 def _memory_mib(run: Run, tensor_bytes: tuple[int, ...], in_process: bool, loaded_mib: float, costs: Costs) -> float:
-    n_sips, largest_mib = run.plan.system.n_sips, max(tensor_bytes) / MIB
+    n_sips, largest_mib = run.plan.system.n_sips, max(tensor_bytes, default=0) / MIB
     # Tensors of earlier sizes are freed when there is need, after some 256 MiB.
     kept_mib = sum(set(tensor_bytes)) / MIB
     data_mib = kept_mib + largest_mib * (costs.tensor_copies - 1)

@@ -40,7 +40,7 @@ class ShortRun(NamedTuple):
 
 
 class TooLong(Exception):
-    """The short runs have more events than they may have, or one of them failed."""
+    """Short runs do not tell: they have more events than they may have, one of them failed, or the chip has none."""
 
 
 class EventLimit(StopSignals):
@@ -100,7 +100,10 @@ class ShortRuns:
         jobs = kind_of(plan.resolved).jobs
         assert jobs is not None
         points: list[tuple[float, ShortRun]] = []
-        for n_elem in short_sizes(n_elems, jobs.short_elements(run.job, plan)):
+        least = jobs.short_elements(run.job, plan)
+        if least is None:
+            raise TooLong
+        for n_elem in short_sizes(n_elems, least):
             points.append((n_elem, self._one(run, n_elem, points[0][1] if points else None)))
         return {n: extended(points, n) for n in n_elems}
 

@@ -214,11 +214,7 @@ class Listed(Plain, frozen=True):
     lanes: list[int] = msgspec.field(default_factory=lambda: [1])
 
 
-class NoKind:
-    """No subclass of ``LinkKind``."""
-
-
-CANNOT_BE = (FirstOf, FirstRaises, StoredPart, NoLookahead, Shrinking, Fractional, Failing, NoReaction, Listed, NoKind)
+CANNOT_BE = (FirstOf, FirstRaises, StoredPart, NoLookahead, Shrinking, Fractional, Failing, NoReaction, Listed)
 CANNOT_RUN = (Quitting, Vague, Late, Losing)
 KINDS = {kind.__name__: kind for kind in (Slow, Holding, Telling, Acking, Leaving, *CANNOT_BE, *CANNOT_RUN)}
 
@@ -284,7 +280,6 @@ def test_promises_hold_for_ports_of_ones_own(tmp_path: Path, kind: str, sips: in
         ("FirstOf", "links.mine.kind = FirstOf: first_bytes(1) is 0; must be a whole number from 1 to 1"),
         ("FirstRaises", "links.mine.kind = FirstRaises: first_bytes(1) raised ZeroDivisionError: by nothing"),
         ("StoredPart", "links.mine.kind = StoredPart: stored_ps(1) is 10.5; must be a whole number from 0 to "),
-        ("NoKind", "NoKind'> is registered; must be a subclass of LinkKind"),
         ("NoReaction", "link 0.E>1.W, of kind NoReaction: its reaction_ps is None; must be a whole number of ps, 0 or"),
     ],
 )

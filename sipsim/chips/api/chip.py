@@ -199,17 +199,19 @@ class BuiltInJobs(ABC, Generic[PlanType]):
         """Lines about what was chosen for a job by its cost, and why."""
         return []
 
-    @abstractmethod
     def tensor_bytes(self, job: Job, plan: PlanType) -> tuple[int, ...]:
         """By row of a job, in their order: the bytes of all tensors of a rank."""
+        return ()
 
-    @abstractmethod
     def estimates_ps(self, job: Job, plan: PlanType) -> tuple[int, ...]:
         """By row of a job, the estimated simulated time of an iteration; empty where a short run says it better."""
+        return ()
 
-    @abstractmethod
-    def short_elements(self, job: Job, plan: PlanType) -> int:
-        """So many elements, of ``n_elems`` of a job, fill its longest messages: times grow in a line from there on."""
+    def short_elements(self, job: Job, plan: PlanType) -> int | None:
+        """The elements, of ``n_elems`` of a job, that fill its longest messages: times grow in a line from there on.
+        None where short runs do not tell what a long one takes.
+        """
+        return None
 
 
 class ChipKind(ABC, Generic[PlanType]):

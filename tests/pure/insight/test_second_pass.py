@@ -133,7 +133,7 @@ def wrong_slot(ipcq: PeIpcq, queue: QueuePair, *rest: Any) -> tuple[Any, ...]:
 
 def wrong_message(ipcq: PeIpcq, receiving: Receiving) -> tuple[Any, ...]:
     """The handle of a receive gets other bytes than its slot holds."""
-    receiving.value = receiving.value._replace(data=changed(receiving.value.data))
+    receiving.value = replace(receiving.value, data=changed(receiving.value.data))
     return ipcq, receiving
 
 
