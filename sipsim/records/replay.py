@@ -4,11 +4,13 @@ import weakref
 from collections import deque
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol, TypeVar
+from zlib import crc32
 
 import msgspec
 import numpy as np
 
 from sipsim.core.registry import Definitions
+from sipsim.records.dump import Place
 
 Array = np.ndarray[Any, Any]
 Values = Array | bytes
@@ -38,8 +40,12 @@ class ReplayPe(Protocol):
     def write(self, address: int, data: bytes) -> None:
         """Write to the SIP's memories."""
 
-    def send(self, dst: str, address: int, seq: int, direction: str, data: bytes) -> None:
-        """Message ``seq`` leaves for the slot at ``address`` of PE ``dst`` (sip.cube.pe)."""
+    def send(self, address: int, seq: int, direction: str, data: bytes) -> None:
+        """Message ``seq`` leaves for the slot at ``address``.
+
+        Raises:
+            WrongRecord: when the first pass has sent another message.
+        """
 
     def message(self, address: int, seq: int, nbytes: int) -> bytes:
         """Take the message that arrived in the slot at ``address``.
@@ -114,7 +120,8 @@ def rule_of(kind: str) -> KnownRule | None:
 
 class Difference(msgspec.Struct, frozen=True, kw_only=True):
     """The first difference that no race explains. ``number``: of the record in its rank's log, from 1; 0 where it is of
-    no record. ``record``: its text, shortened. ``time_ps``: its end. ``message``: all of it in one line.
+    no record. ``record``: its text, shortened. ``time_ps``: its end. ``direction``: the sender's, where it is of a
+    message that arrived at this PE then. ``message``: all of it in one line.
     """
 
     number: int
@@ -122,23 +129,8 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
     cube: int
     pe: int
     time_ps: int
+    direction: str = ""
     message: str
-
-
-class QueueCheck(msgspec.Struct, frozen=True):
-    """The messages of a queue pair between SIPs as one end saw them: ``sender`` (SIP, cube, PE) and its ``direction``.
-
-    ``peer``: the PE at the other end, as sip.cube.pe. ``count`` messages; ``checks``: the CRC-32 of all messages so far
-    after each ``stride`` of them and after the last, 4 bytes each, little endian. With ``stride`` 0 it is the sum of
-    all queue pairs from the sender to one SIP that were made while time ran.
-    """
-
-    sender: tuple[int, int, int]
-    direction: str
-    peer: str
-    count: int
-    stride: int
-    checks: bytes
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
@@ -146,7 +138,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 
     ``records``: how many were performed again. ``stopped``: why no more were, empty for all. ``difference``: the first
     one, of ``differences`` records. ``races``: reads and writes that met unordered writes, so that their values could
-    not be compared; ``first_race``: one of them. ``sent`` and ``arrived``: by queue pair.
+    not be compared; ``first_race``: one of them.
     """
 
     records: int
@@ -155,8 +147,6 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     difference: Difference | None = None
     races: int = 0
     first_race: str = ""
-    sent: tuple[QueueCheck, ...] = ()
-    arrived: tuple[QueueCheck, ...] = ()
 
 
 MOST_RECORDS = 512
@@ -176,21 +166,30 @@ class Gone(weakref.ref[Any]):
 
 
 class Arrival(msgspec.Struct, frozen=True, gc=False):
-    """A message that arrived at ``now_ps``: ``data``, number ``seq`` of the sender's direction, at ``address``."""
+    """A message that arrived at ``now_ps``: ``data``, number ``seq`` of the sender's direction, at ``address``. It
+    carries ``crc``.
+    """
 
     now_ps: int
     address: int
     seq: int
-    sender: tuple[int, int, int]
     direction: str
     data: bytes
+    crc: int
+    sender: Place
+    receiver: Place
+
+
+def message_crc(address: int, seq: int, direction: str, data: bytes) -> int:
+    """The CRC-32 of message ``seq`` of its sender's direction, for the slot at ``address``."""
+    return crc32(data, crc32(f"{address} {seq} {direction}".encode()))
 
 
 ToldRecord = tuple[tuple[Any, ...], Values | None, Gone | None, int | None]
 """A record of the op log, the values that the first pass has made, None for none, the handle that has them, and when
 the engine took the command from its queue, None without queues."""
 Item = ToldRecord | Arrival | Gone | int
-"""A number is that of a generation of queue pairs that this SIP has closed."""
+"""A number is the CRC of the message that the record after it has sent."""
 
 
 class SecondPass(Protocol):
@@ -209,8 +208,8 @@ class SecondPass(Protocol):
         """What was found after the last record; ``memory`` is that of the first pass."""
 
 
-MakeSecondPass = Callable[[int, Any], SecondPass]
-"""That of a SIP, from its number and an empty memory."""
+MakeSecondPass = Callable[[Any], SecondPass]
+"""That of a SIP, from an empty memory of it."""
 
 
 class Feed:
@@ -259,14 +258,19 @@ class Feed:
         if len(items) >= MOST_RECORDS or self._nbytes >= MOST_BYTES:
             self.drain()
 
-    def arrived(self, address: int, seq: int, sender: tuple[int, int, int], direction: str, data: bytes) -> None:
-        """A message has arrived in its slot."""
-        self._items.append(Arrival(self._now(), address, seq, sender, direction, data))
-        self._nbytes += len(data)
+    def sent(self, address: int, seq: int, direction: str, data: bytes) -> int:
+        """The record that follows sends this message; the CRC that goes with it."""
+        self.values(data)
+        crc = message_crc(address, seq, direction, data)
+        self._items.append(crc)
+        return crc
 
-    def closed(self, generation: int) -> None:
-        """A generation of queue pairs is closed; its messages have all been told."""
-        self._items.append(generation)
+    def arrived(
+        self, address: int, seq: int, direction: str, data: bytes, crc: int, sender: Place, receiver: Place
+    ) -> None:
+        """A message has arrived in its slot."""
+        self._items.append(Arrival(self._now(), address, seq, direction, data, crc, sender, receiver))
+        self._nbytes += len(data)
 
     def host_wrote(self, address: int, data: bytes | memoryview) -> None:
         """The host writes to a memory, now."""

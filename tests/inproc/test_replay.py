@@ -170,6 +170,7 @@ OTHER = {
     ("ipcq.send", "source"): lambda value: "h0" if isinstance(value, str) else value + 4,
     ("ipcq.send", "addr"): lambda value: value + 64,
     ("ipcq.send", "sender_seq"): lambda value: value + 100,
+    ("ipcq.send", "dir"): lambda value: {"E": "W", "W": "E"}[value],
     ("ipcq.recv", "result"): lambda value: "h0",
     ("ipcq.recv", "dst_addr"): lambda value: value + 4,
     ("ipcq.recv", "addr"): lambda value: value + 64,
@@ -188,7 +189,7 @@ def test_a_wrong_record_is_seen(kind: str, field: str, monkeypatch: pytest.Monke
     log, place, found = Feed.log, 5 + FIELDS[kind].index(field), []
 
     def wrong_log(feed: Feed, *record: Any) -> None:
-        if record[0] == kind and record[place] != "-" and feed._second_pass.sip == 1:  # type: ignore[attr-defined]
+        if record[0] == kind and record[place] != "-" and feed._second_pass.memory._sip == 1:  # type: ignore[attr-defined]
             found.append(record)
             if len(found) == TURN.get(kind, 3):
                 record = *record[:place], OTHER[kind, field](record[place]), *record[place + 1 :]
@@ -208,9 +209,11 @@ def test_a_wrong_record_is_seen(kind: str, field: str, monkeypatch: pytest.Monke
 def test_a_message_that_is_changed_between_sips(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """By what has taken it from the link, before the far SIP knows of it."""
     arrive = PeIpcq.arrive
+    slots: list[int] = []
 
     def changed(ipcq: PeIpcq, message: Message) -> None:
         if message.src_sip == 1 and message.src_direction == "E" and message.sender_seq == number:
+            slots.append(message.dst_addr)
             message = replace(message, data=bytes([message.data[0] ^ 1]) + message.data[1:])
         arrive(ipcq, message)
 
@@ -218,10 +221,27 @@ def test_a_message_that_is_changed_between_sips(number: int, monkeypatch: pytest
     outcome = ring_exchange("tcm").outcome
     note_verdicts(outcome)
     assert outcome.error is not None
-    assert (outcome.error.kind, outcome.error.rank, outcome.also) == ("wrong_numbers", 1, [])
-    told = f"rank 1, second pass: message {number} E of 1.0.0 to 2.0.0 was changed on its way"
+    assert (outcome.error.kind, outcome.error.rank, outcome.also) == ("wrong_numbers", 2, [])
+    ends, slot = "of rank 1 cube 0 PE 0 to rank 2 cube 0 PE 0", slots[0]
+    told = f"rank 2, second pass: message {number} E {ends} was changed on its way to the slot at {slot:#x}"
     assert outcome.error.message == told
-    assert outcome.error.facts == {"cube": 0, "pe": 0, "direction": "E"}
+    facts = {key: outcome.error.facts[key] for key in ("cube", "pe", "direction")}
+    assert facts == {"cube": 0, "pe": 0, "direction": "E"}
+
+
+@pytest.mark.parametrize(("number", "kind"), [(3, "InvariantViolation"), (2 * TURNS - 1, "IpcqDeadlock")])
+def test_a_message_that_is_lost_between_sips(number: int, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next one leaves a gap, or the receive of the last one waits."""
+    arrive = PeIpcq.arrive
+
+    def lost(ipcq: PeIpcq, message: Message) -> None:
+        if (message.src_sip, message.src_direction, message.sender_seq) != (1, "E", number):
+            arrive(ipcq, message)
+
+    monkeypatch.setattr(PeIpcq, "arrive", lost)
+    error = ring_exchange("tcm").outcome.error
+    assert error is not None
+    assert error.kind == kind
 
 
 def test_an_error_on_two_ranks_is_told_of_both(monkeypatch: pytest.MonkeyPatch) -> None:

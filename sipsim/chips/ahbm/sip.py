@@ -222,7 +222,7 @@ class Sip(SipParts):
 
     def _replay(self, make: MakeSecondPass) -> SecondPass:
         system = self.plan.system
-        second_pass = make(self.sip, MemoryStore(self.sip, system.capacities, system.spaces_of_cubes))
+        second_pass = make(MemoryStore(self.sip, system.capacities, system.spaces_of_cubes))
         self.memory.listeners.append(self.recorder.replay(second_pass, lambda: self.engine.now_ps))
         return second_pass
 

@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
+from sipsim.records.dump import place_name
 from sipsim.records.oplog import line
-from sipsim.records.replay import Array, Difference, Values
+from sipsim.records.replay import Array, Arrival, Difference, Values
 
 BYTE = np.dtype(np.uint8)
 Offsets = np.ndarray[Any, np.dtype[np.int64]]
@@ -114,11 +115,11 @@ class _Write(NamedTuple):
 
 
 class _Kept(NamedTuple):
-    """A difference: of a record, or None at the end of the run. ``ranges``: the canonical ones of which a race explains
-    it; for none, only an error does. ``last``: who wrote the first wrong byte last.
+    """A difference: of a record or an arrival, or None at the end of the run. ``ranges``: the canonical ones of which a
+    race explains it; for none, only an error does. ``last``: who wrote the first wrong byte last.
     """
 
-    by: Numbered | None
+    by: Numbered | Arrival | None
     text: str
     ranges: tuple[Range, ...] = ()
     last: _Write | None = None
@@ -158,13 +159,19 @@ class Differences:
         write = self._writes[key] = _Write(*key, start_ps, end_ps, by, is_arrival)
         kept, self._kept = self._kept, []
         for each in kept:
-            if each.by is not None and start_ps < each.by.record[2] and write.meets(each.ranges):
+            if isinstance(each.by, Numbered) and start_ps < each.by.record[2] and write.meets(each.ranges):
                 self._note_race(each, by)
             else:
                 self._kept.append(each)
 
-    def of_record(self, by: Numbered | None, text: str) -> None:
+    def of_record(self, by: Numbered, text: str) -> None:
         """A difference that only an error explains."""
+        self._keep(_Kept(by, text))
+
+    def of_arrival(self, by: Arrival) -> None:
+        """A message has arrived with another CRC than that of what was sent."""
+        ends = f"of {place_name(by.sender)} to {place_name(by.receiver)}"
+        text = f"message {by.seq} {by.direction} {ends} was changed on its way to the slot at {by.address:#x}"
         self._keep(_Kept(by, text))
 
     def of_values(
@@ -230,6 +237,9 @@ class Differences:
         if found is None:
             return None
         by, text, _, last = found
+        if isinstance(by, Arrival):
+            at, (_, cube, pe) = by.now_ps, by.receiver
+            return Difference(number=0, record="", cube=cube, pe=pe, time_ps=at, direction=by.direction, message=text)
         if not self._kept:
             text += f" (of {self._beyond} differences beyond the first {MOST_KEPT}, which may be races)"
         wrote = "" if last is None or last.by is by else f"; the last to write there was {last.by}"
@@ -255,4 +265,4 @@ class Differences:
 
 
 def _order(kept: _Kept) -> tuple[bool, int]:
-    return (True, 0) if kept.by is None else (False, kept.by.number)
+    return (False, kept.by.number) if isinstance(kept.by, Numbered) else (True, 0)

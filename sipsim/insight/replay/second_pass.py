@@ -1,7 +1,8 @@
 """Performs the records of one SIP again, and compares.
 
-Values that differ are taken over from the first pass, so that each record is judged by itself. So are messages: that
-they are what was sent, is compared where both ends are known (:mod:`.checksums`).
+Values that differ are taken over from the first pass, so that each record is judged by itself. So are messages. Each
+carries a CRC of what its sender has sent: the sender's second pass compares it with the record of the send, the
+receiver's with what has arrived.
 """
 
 from collections import deque
@@ -9,7 +10,6 @@ from collections import deque
 import numpy as np
 
 from sipsim.chips.ahbm.memory.store import MemoryStore
-from sipsim.insight.replay.checksums import Checksums, Sums, is_later
 from sipsim.insight.replay.differences import Differences, Numbered, Range, are_same, where_wrong
 from sipsim.records.oplog import FIELDS
 from sipsim.records.replay import (
@@ -19,16 +19,15 @@ from sipsim.records.replay import (
     Arrival,
     Gone,
     Item,
-    QueueCheck,
     Rule,
     ToldRecord,
     Values,
     Verdict,
     WrongRecord,
+    message_crc,
     rule_of,
 )
 
-Place = tuple[int, int, int]
 RESULT = "result"
 """The field of a kind that names the handle with the values of its record."""
 CUBE, FIRST_FIELD = 3, 5
@@ -40,10 +39,9 @@ class _Pe:
     ``reads`` and ``writes`` its ranges.
     """
 
-    def __init__(self, second_pass: "SecondPass", place: Place) -> None:
+    def __init__(self, second_pass: "SecondPass") -> None:
         self._pass = second_pass
         self._memory = second_pass.memory
-        self.place = place
         self.values: dict[str, tuple[Array, Gone | None]] = {}
         self.item: ToldRecord = (), None, None, None
         self.number = 0
@@ -87,9 +85,10 @@ class _Pe:
             self._memory.write(address, data[at : at + nbytes])
             at += nbytes
 
-    def send(self, dst: str, address: int, seq: int, direction: str, data: bytes) -> None:
+    def send(self, address: int, seq: int, direction: str, data: bytes) -> None:
         told = self.item[1]
-        self._pass.note_sent(self.place, direction, dst, (address, seq), told if isinstance(told, bytes) else data)
+        if message_crc(address, seq, direction, told if isinstance(told, bytes) else data) != self._pass.crc:
+            raise WrongRecord("the message that was sent has another number, direction or slot")
 
     def message(self, address: int, seq: int, nbytes: int) -> bytes:
         self.reads.append((address, nbytes))
@@ -101,19 +100,17 @@ class _Pe:
 
 
 class SecondPass:
-    """Of SIP ``sip``, on ``memory``, which is empty at first. ``messages``: those in slots, by address and number."""
+    """Of one SIP, on ``memory``, which is empty at first. ``messages``: those in slots, by address and number.
+    ``crc``: of the message that was sent last.
+    """
 
-    def __init__(self, sip: int, memory: MemoryStore) -> None:
-        self.sip = sip
+    def __init__(self, memory: MemoryStore) -> None:
         self.memory = memory
         self.differences = Differences(memory.canonical)
         self.messages: dict[tuple[int, int], bytes] = {}
+        self.crc = 0
         self._rules: dict[str, tuple[Rule, str, int]] = {}
         self._pes: dict[tuple[int, int], _Pe] = {}
-        self._on_the_way: dict[tuple[int, int, str], bytes] = {}
-        self._sent: dict[tuple[Place, str, str], Checksums] = {}
-        self._arrived: dict[tuple[Place, str, str], Checksums] = {}
-        self._sums_sent, self._sums_arrived = Sums(), Sums()
         self._records = 0
         self._stopped = ""
 
@@ -129,7 +126,7 @@ class SecondPass:
             elif type(item) is Arrival:
                 self._arrival(item)
             elif type(item) is int:
-                self._close(item)
+                self.crc = item
 
     def host_wrote(self, address: int, data: bytes | memoryview, now_ps: int) -> None:
         """The host writes to a memory."""
@@ -140,16 +137,6 @@ class SecondPass:
         """The host sets bytes to zero."""
         self.memory.clear(address, nbytes)
         self.differences.wrote(address, nbytes, now_ps, now_ps, "the host")
-
-    def note_sent(self, sender: Place, direction: str, dst: str, slot: tuple[int, int], data: bytes) -> None:
-        """A message leaves for a slot, (address, number), of PE ``dst``.
-
-        Its direction tells it from one to the same slot by another generation of queue pairs.
-        """
-        if int(dst.partition(".")[0]) == self.sip:
-            self._on_the_way[*slot, direction] = data
-        else:
-            _of(self._sent, sender, direction, dst).add(*slot, data)
 
     def verdict(self, memory: MemoryStore) -> Verdict:
         """After the last record; ``memory`` is that of the first pass."""
@@ -162,28 +149,7 @@ class SecondPass:
             difference=self.differences.first(),
             races=self.differences.races,
             first_race=self.differences.first_race,
-            sent=(*_checks(self._sent), *self._sums(self._sent, self._sums_sent).told()),
-            arrived=(*_checks(self._arrived), *self._sums(self._arrived, self._sums_arrived).told()),
         )
-
-    def _close(self, generation: int) -> None:
-        """Keep only the sums of a generation of queue pairs that has sent and taken all its messages."""
-        end = f"#{generation}"
-        for queues, sums in ((self._sent, self._sums_sent), (self._arrived, self._sums_arrived)):
-            for sender, direction, peer in [key for key in queues if key[1].endswith(end)]:
-                sums.add(sender, self._receiver(peer), direction, queues.pop((sender, direction, peer)))
-
-    def _sums(self, queues: dict[tuple[Place, str, str], Checksums], closed: Sums) -> Sums:
-        """Of all later queue pairs, closed or not."""
-        sums = closed.copy()
-        for (sender, direction, peer), messages in queues.items():
-            if is_later(direction):
-                sums.add(sender, self._receiver(peer), direction, messages)
-        return sums
-
-    def _receiver(self, peer: str) -> int:
-        """The rank of the PE that receives, as the sender names it; of messages that arrived it is this SIP's."""
-        return int(peer.partition(".")[0]) if peer else self.sip
 
     def _record(self, item: ToldRecord) -> None:
         record, told, gone, _taken_ps = item
@@ -196,7 +162,7 @@ class SecondPass:
         place = record[CUBE:FIRST_FIELD]
         pe = self._pes.get(place)
         if pe is None:
-            pe = self._pes[place] = _Pe(self, (self.sip, *place))
+            pe = self._pes[place] = _Pe(self)
         self._records += 1
         pe.item, pe.number = item, self._records
         if pe.reads or pe.writes:
@@ -229,7 +195,6 @@ class SecondPass:
             self._stopped = f"records of kind {kind} have no replay rule; {self._records} were performed before"
             self._pes.clear()
             self.messages.clear()
-            self._on_the_way.clear()
             return None
         result_at = FIRST_FIELD + names.index(RESULT) if RESULT in names else 0
         known = self._rules[kind] = rule.perform, rule.values, result_at
@@ -248,26 +213,14 @@ class SecondPass:
             pe.take_over(told if isinstance(told, bytes) else told.tobytes())
 
     def _arrival(self, arrival: Arrival) -> None:
-        address, seq, sender, data = arrival.address, arrival.seq, arrival.sender, arrival.data
-        if sender[0] != self.sip:
-            _of(self._arrived, sender, arrival.direction, "").add(address, seq, data)
+        address, seq, data = arrival.address, arrival.seq, arrival.data
+        if message_crc(address, seq, arrival.direction, data) != arrival.crc:
+            self.differences.of_arrival(arrival)
         if self._stopped:
             return
-        if sender[0] == self.sip:
-            sent = self._on_the_way.pop((address, seq, arrival.direction), None)
-            if sent is not data and sent != data:
-                self._note_changed(arrival, sent)
         self.messages[address, seq] = data
         self.memory.write(address, data)
         self.differences.wrote(address, len(data), arrival.now_ps, arrival.now_ps, "a message that arrived", True)
-
-    def _note_changed(self, arrival: Arrival, sent: bytes | None) -> None:
-        """A message within the SIP has arrived with other bytes."""
-        wrong = where_wrong(arrival.data, sent)
-        what = "it was not sent" if wrong is None or sent is None else wrong.text
-        _, cube, pe = arrival.sender
-        text = f"message {arrival.seq} {arrival.direction} of cube {cube} PE {pe} was changed on its way"
-        self.differences.of_record(None, f"{text} to the slot at {arrival.address:#x}: {what}")
 
     def _compare(self, memory: MemoryStore) -> None:
         """The memories at the end."""
@@ -277,14 +230,3 @@ class SecondPass:
             if expected != got:
                 zeros = bytes(len(expected or got or b""))
                 self.differences.at_end(page, bytes(expected or zeros), bytes(got or zeros))
-
-
-def _of(queues: dict[tuple[Place, str, str], Checksums], sender: Place, direction: str, peer: str) -> Checksums:
-    found = queues.get((sender, direction, peer))
-    if found is None:
-        found = queues[sender, direction, peer] = Checksums()
-    return found
-
-
-def _checks(queues: dict[tuple[Place, str, str], Checksums]) -> tuple[QueueCheck, ...]:
-    return tuple(queues[key].told(*key) for key in sorted(queues))

@@ -10,7 +10,6 @@ from launcher.options import Options
 from launcher.supervise.run import Run
 from sipsim.chips.ahbm.sip import Sip
 from sipsim.chips.ahbm.tl.language import TL, run_kernel
-from sipsim.insight.replay.checksums import changed
 from sipsim.node.sip_node import SipNode
 from sipsim.records.job import Job
 
@@ -36,9 +35,7 @@ def check_second_passes(engine: InProcess) -> int:
         assert verdict is not None
         assert (verdict.difference, verdict.races, verdict.stopped) == (None, 0, "")
         assert verdict.records == len(member.chip.sip.oplog.records)
-    told = [verdict for verdict in verdicts if verdict is not None]
-    assert changed([each for verdict in told for each in verdict.sent], [e for v in told for e in v.arrived]) is None
-    return sum(verdict.records for verdict in told)
+    return sum(verdict.records for verdict in verdicts if verdict is not None)
 
 
 def spawn(sip: Sip, cube: int, pe: int, kernel: Kernel) -> None:

@@ -24,7 +24,7 @@ CREDIT = (
 )
 MESSAGE = (
     *("cube", "pe", "dst_addr", "sender_seq", "src_sip", "src_cube", "src_pe", "src_direction", "data", "dtype"),
-    *("shape", "sent_ps", "credits", "span", "generation", "call"),
+    *("shape", "sent_ps", "credits", "span", "generation", "call", "crc"),
 )
 FIELDS: dict[int, tuple[str, ...]] = {
     0: HEADER + MESSAGE,

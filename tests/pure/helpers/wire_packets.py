@@ -9,7 +9,7 @@ from sipsim.chips.ahbm.ipcq.messages import Credit, Message
 from sipsim.fabric.links.frames import UNSENT
 from sipsim.records.dump import Place
 
-_EMPTY = Message(*UNSENT, 0, 0, 0, 0, 0, 0, 0, "E", b"", "f16", (), 0, (), 0, 0, "")
+_EMPTY = Message(*UNSENT, 0, 0, 0, 0, 0, 0, 0, "E", b"", "f16", (), 0, (), 0, 0, "", 0)
 
 
 def message(**fields: Any) -> Message:

@@ -159,7 +159,7 @@ ERRORS: dict[str, tuple[Callable[[pytest.MonkeyPatch, Bench], None], str, str]] 
         r"the first at \[3\]: expected 0.0, got 5.96\d+e-08$",
     ),
     "snapshot": (
-        wrong_argument(pe_ipcq, "Message", lambda *parts: (*parts[:-8], changed(parts[-8]), *parts[-7:])),
+        wrong_argument(pe_ipcq, "Message", lambda *parts: (*parts[:-9], changed(parts[-9]), *parts[-8:])),
         "ipcq.send",
         r"1 of 80 wrong, the first at \[6\]",
     ),
@@ -180,7 +180,7 @@ ERRORS: dict[str, tuple[Callable[[pytest.MonkeyPatch, Bench], None], str, str]] 
             lambda self, queue, sent, *rest: (self, queue, replace(sent, data=changed(sent.data)), *rest),
         ),
         "",
-        r"message 0 E of cube 0 PE 0 was changed on its way to the slot at 0x\w+: 1 of 80 wrong",
+        r"message 0 E of rank 0 cube 0 PE 0 to rank 0 cube 1 PE 0 was changed on its way to the slot at 0x\w+$",
     ),
     "cell before it is read": (
         wrong_cell(hbm(0, 0), 0),

@@ -3,7 +3,6 @@
 The pair and its times are those of ``pair_times``.
 """
 
-from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -14,11 +13,8 @@ from pair_times import arrival_ps, put
 
 from sipsim.chips.ahbm.address import PePlace, PhysAddr
 from sipsim.chips.ahbm.ipcq.generations import ClosedGenerations
-from sipsim.chips.ahbm.memory.store import MemoryStore
 from sipsim.chips.ahbm.tl.language import TL
 from sipsim.core.errors import CollectiveMismatch, InvariantViolation, IpcqInUse, IpcqInvalidDirection
-from sipsim.insight.replay.second_pass import SecondPass
-from sipsim.records.replay import Arrival
 
 PAIR = [PePlace(0, 0, 0), PePlace(0, 1, 0)]
 TABLE = {0: {"E": 1}, 1: {"W": 0}}
@@ -320,19 +316,6 @@ def _kept(bench: Bench) -> list[int]:
         held = pe.ipcq.generations
         kept += [held.live, held.queues, held._early, pe.ipcq.queues]
     return [len(each) for each in kept]
-
-
-def test_the_second_pass_keeps_nothing_of_closed_queue_pairs() -> None:
-    """Those between SIPs, of which it keeps checksums."""
-    second_pass = SecondPass(0, MemoryStore(0, {"tcm": 2**20}, frozenset()))
-    sizes = []
-    for generation in range(1, 1001):
-        second_pass.note_sent((0, 0, 0), f"E#{generation}", "1.0.0", (64, 0), b"data")
-        arrival = Arrival(5, 64, 0, (1, 0, 0), f"W#{generation}", b"data")
-        second_pass.perform(deque([arrival, generation]))
-        second_pass.messages.clear()
-        sizes.append((len(second_pass._sent), len(second_pass._arrived), len(second_pass._sums_sent.told())))
-    assert set(sizes) == {(0, 0, 1)}
 
 
 @pytest.mark.parametrize(

@@ -150,7 +150,7 @@ word = st.text(max_size=3)
 credits_ = st.builds(Credit, size, address, near, near, near, word, size, size, near)
 shape, riders = st.lists(size, max_size=3).map(tuple), st.lists(credits_, max_size=2).map(tuple)
 data = st.sampled_from([b"", b"a", bytes(64), bytes(4096)])
-sent = address, near, near, near, near, word, data, word, shape, size, riders, size, near, word
+sent = address, near, near, near, near, word, data, word, shape, size, riders, size, near, word, size
 header = near, size, size, size, size
 frames = st.builds(Message, *header, near, near, *sent) | st.builds(CreditMessage, *header, near, near, credits_)
 controls = st.builds(CreditPacket, near, near, credits_) | st.builds(Tail, size)

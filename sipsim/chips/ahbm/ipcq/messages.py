@@ -151,7 +151,8 @@ class Message(Frame, tag=0):
 
     ``credits`` are those that leave with it under ``piggyback``; ``sent_ps`` is for checks and spans, not for timing.
     ``span``: the send's number on its SIP. ``src_direction`` and ``generation``: as of a credit. ``call``: the
-    collective that its kernel belongs to, as text; empty for none.
+    collective that its kernel belongs to, as text; empty for none. ``crc``: for the second pass, of what was sent
+    (:func:`sipsim.records.replay.message_crc`); 0 without one.
     """
 
     cube: Small
@@ -170,6 +171,7 @@ class Message(Frame, tag=0):
     span: Number
     generation: Number
     call: Annotated[str, Meta(max_length=MOST_CALL_CHARS)]
+    crc: Number
 
     @property
     def data_bytes(self) -> int:

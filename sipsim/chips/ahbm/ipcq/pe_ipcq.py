@@ -273,9 +273,8 @@ class PeIpcq(CommandEngine):
             )
         self._memory.write(message.dst_addr, message.data)
         if self._feed is not None:
-            self._feed.arrived(
-                message.dst_addr, message.sender_seq, message.sender, message.src_direction, message.data
-            )
+            seq, way, ends = message.sender_seq, message.src_direction, (message.sender, self.place)
+            self._feed.arrived(message.dst_addr, seq, way, message.data, message.crc, *ends)
         queue.messages[message.sender_seq] = message
         queue.peer_head_cache = message.sender_seq + 1
         if self._checker is not None:
@@ -369,17 +368,18 @@ class PeIpcq(CommandEngine):
             span,
             queue.generation,
             self.call,
+            0,
         )
         queue.my_head += 1
         if self._checker is not None:
             self._checker.sent(self.place, queue, message)
+        if self._feed is not None:
+            message.crc = self._feed.sent(message.dst_addr, message.sender_seq, message.src_direction, message.data)
         is_followed = bool(sending.reads) or self._places is not None
         passed = partial(self._passed, sending) if is_followed else None
         self._messages.carry_message(queue, message, sending.tcm_pa if read_pa is None else read_pa, passed)
         if self._places is not None:
             self._places.add()
-        if self._feed is not None:
-            self._feed.values(message.data)
         if self._recorder.tracer is not None:
             self._trace("send", sent_ps, queue, nbytes, sending)
         self._log(

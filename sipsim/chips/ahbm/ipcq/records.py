@@ -23,7 +23,7 @@ RETURN_SLOT, COPY_TO_DST = "return_slot", "copy_to_dst"
 def replay_send(
     pe: ReplayPe,
     _src: str,
-    dst: str,
+    _dst: str,
     _space: str,
     address: int,
     nbytes: int,
@@ -35,7 +35,7 @@ def replay_send(
 ) -> bytes:
     """The bytes of its source, which leave."""
     data = pe.value(source).tobytes() if isinstance(source, str) else pe.read(source, nbytes)
-    pe.send(dst, address, seq, direction, data)
+    pe.send(address, seq, direction, data)
     return data
 
 

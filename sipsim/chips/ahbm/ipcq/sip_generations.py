@@ -97,8 +97,6 @@ class SipGenerations:
                 table.unmap(MmuUnmapMsg(place.cube, place.pe, vas))
         del self.live[generation]
         self.closed.add(generation)
-        if sip.recorder.feed is not None:
-            sip.recorder.feed.closed(generation)
 
     def _take_rings(self, generation: int, place: PePlace, entries: list[IpcqInitEntry]) -> None:
         """Note where a PE receives in a generation. Those of the plan are noted at its first one."""
