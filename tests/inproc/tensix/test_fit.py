@@ -10,6 +10,7 @@ NAME, WANTED = "wormhole:risc.eth_command_ns", 60.0
 ROWS = ("TT0001", "TT0002")
 
 
+@pytest.mark.slow
 def test_it_finds_the_value_that_the_rows_were_simulated_with() -> None:
     own = [row for path in default_files() for row in read_published(path) if row.id in ROWS]
     judged = validate(own, settings({NAME: WANTED}))

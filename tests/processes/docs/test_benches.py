@@ -48,6 +48,7 @@ def test_the_command_lists_the_benches(capsys: pytest.CaptureFixture[str]) -> No
     assert "rung is none of ring, phold, step, work" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_claim_that_does_not_hold_is_exit_code_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out = tmp_path / "rows.json"
     words = ["hbm", "--targets", "1", "--json", str(out)]
@@ -103,16 +104,14 @@ def test_ipcq(tmp_path: Path) -> None:
 
 
 def test_speedup(tmp_path: Path) -> None:
-    ran, rows = script(tmp_path, "bench", "speedup", "--repeat", "1", "--sips", "2,3", "--bytes", "64K")
+    ran, rows = script(tmp_path, "bench", "speedup", "--repeat", "1", "--sips", "2", "--bytes", "64K")
     assert ran.returncode == 0, ran.stderr
     assert [(row["sips"], row["engine"], row["mail"]) for row in rows] == [
-        (sips, engine, mail)
-        for sips in (2, 3)
-        for engine, mail in (("inproc", None), ("local", "zmq"), ("local", "unix"))
+        (2, engine, mail) for engine, mail in (("inproc", None), ("local", "zmq"), ("local", "unix"))
     ]
     keys = ("wall_s", "cpu_s", "pss_mib_per_sip", "startup_s", "simulate_s", "speedup", "cpu_us_per_event")
     assert all(row[key] > 0 for row in rows for key in keys)
-    assert len({row["digest"] for row in rows if row["sips"] == 2}) == 1
+    assert len({row["digest"] for row in rows}) == 1
 
 
 def test_gemm(tmp_path: Path) -> None:
@@ -126,6 +125,7 @@ def test_gemm(tmp_path: Path) -> None:
         assert ("cycles" in line) == (row["reached"] < 0.9)
 
 
+@pytest.mark.slow
 def test_grid_of_collectives(tmp_path: Path) -> None:
     """A cell has its cases, on whole numbers and on any; a ``-`` where an algorithm does not run."""
     where = "--sips", "2,3", "--topologies", "line,custom", "--collective", "reduce_scatter", "--cases", "4"
