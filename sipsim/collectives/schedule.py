@@ -101,6 +101,20 @@ class Step(NamedTuple):
     combine: int = REPLACE
 
 
+class Ahead(NamedTuple):
+    """How far a worker runs ahead. ``sends``: receives of a direction that a send may stand before, which it does not
+    depend on, fewer than the ring has slots; ``receives``, ``loads``: those that are under way at the same time.
+
+    A send blocks while its ring is full, and the receives that it stands before wait with it: 3 in place of 1 costs a
+    ring of 4 SIPs 80 us in place of 57 us, for 4 MiB. With 4 receives, those of the smallest messages are issued while
+    the first value is loaded.
+    """
+
+    sends: int = 1
+    receives: int = 4
+    loads: int = 4
+
+
 class Flow(NamedTuple):
     """``weight``: its share of the elements, relative to the other flows. ``pieces``: in how many blocks it wants each
     unit of data cut. ``steps_of(rank)``: the steps of a rank of the group. ``alike``: all ranks have the same steps,
@@ -111,9 +125,17 @@ class Flow(NamedTuple):
     pieces: int
     steps_of: Callable[[int], list[Step]]
     alike: bool = False
+    ahead: Ahead = Ahead()
 
 
 Schedule = list[Flow]
+
+
+def ahead_of(schedule: Schedule) -> Ahead:
+    """How far the workers of a schedule run ahead: as far as any of its flows asks for."""
+    return Ahead(*map(max, zip(*(flow.ahead for flow in schedule), strict=True)))
+
+
 End = tuple[int, str]
 """A rank of the group, and one of its directions."""
 Wiring = dict[End, End]
@@ -297,6 +319,9 @@ def check_schedule(schedule: Any, wiring: Wiring, size: int, n_units: int) -> No
         for name in ("weight", "pieces"):
             if not isinstance(getattr(flow, name), int) or getattr(flow, name) < 1:
                 raise ScheduleError(f"a flow has {name} {getattr(flow, name)!r}; must be an integer of at least 1")
+        ahead = flow.ahead
+        if not isinstance(ahead, Ahead) or min(ahead.sends + 1, ahead.receives, ahead.loads) < 1:
+            raise ScheduleError(f"a flow has ahead {ahead}; must be an Ahead with at least one receive and one load")
         steps_of = [flow.steps_of(rank) for rank in range(size)]
         for rank, steps in enumerate(steps_of):
             _check_rounds(rank, [step.round for step in steps])
@@ -384,4 +409,4 @@ def staggered(flow: Flow, copies: int, lag: int) -> Flow:
         steps = [moved(step, copy) for step in flow.steps_of(rank) for copy in range(copies)]
         return sorted(steps, key=lambda step: step.round)
 
-    return Flow(flow.weight, flow.pieces * copies, steps_of, flow.alike)
+    return flow._replace(pieces=flow.pieces * copies, steps_of=steps_of)

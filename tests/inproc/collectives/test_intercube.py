@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hardware import records_of
 from intercube_bounds import bottleneck_of, bounds
-from runs import Run, ccl_file, run, script_file
+from runs import Run, run, script_file
 from sweeps import crossed
 
 from launcher.result import table
@@ -93,32 +93,6 @@ def test_other_layouts_are_refused(tmp_path: Path, algorithm: str, dp: str, says
     done = run(*flags(algorithm, 2), "--set", "cube.pes=4", script_file(tmp_path, source))
     assert done.outcome.error is not None
     assert says in done.outcome.error.message
-
-
-OPERATORS = """
-import numpy as np
-from sipsim.chips.ahbm.collectives.algorithms import MODULE as base
-from sipsim.chips.ahbm.collectives.algorithms.MODULE import *
-from sipsim.chips.ahbm.collectives.algorithms.MODULE import kernel_args, neighbors
-
-
-def kernel(*args):
-    base.kernel(*args, op=OP)
-
-
-def reference(tensors, system):
-    rows = np.concatenate(tensors)
-    return [base.reference(tensors, system, op=OP)] [0] if OP in ("avg", "prod") else [rows.OP(axis=0)] * len(tensors)
-"""
-
-
-@pytest.mark.parametrize("op", ["max", "min", "prod", "avg"])
-@pytest.mark.parametrize("algorithm", BOTH)
-def test_other_operators(tmp_path: Path, algorithm: str, op: str) -> None:
-    source = OPERATORS.replace("MODULE", algorithm).replace("rows.OP", f"rows.{op}").replace("OP", repr(op))
-    rank_per = "pe" if algorithm == HIERARCHICAL else "cube"
-    chosen = ccl_file(tmp_path, source, rank_per=rank_per)
-    right(run(*chosen, *flags("mine", 3)[2:], "--n-elem", 77, "--dtype", "f32"))
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ parts them, ``S`` crosses it each way. A member that is part of a cut is a corne
 from typing import TYPE_CHECKING, NamedTuple
 
 from sipsim.chips.ahbm.address import LEAD_PE
-from sipsim.chips.ahbm.collectives.intercube.members import sips_wrap
+from sipsim.chips.ahbm.collectives.cube_trees import sips_wrap
 from sipsim.chips.ahbm.memory.presets import BURST_BYTES, PSEUDO_CHANNELS, presets
 from sipsim.core.units import drain_ps
 from sipsim.fabric.graph import FACING, Node

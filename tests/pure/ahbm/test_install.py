@@ -17,8 +17,7 @@ from msgspec import structs
 import sipsim.chips.ahbm.collectives.queue_pairs
 import sipsim.chips.ahbm.plan
 from sipsim.chips.ahbm.address import MIB, PePlace, PhysAddr
-from sipsim.chips.ahbm.collectives.algorithms.intercube_allreduce import intercube_multisip
-from sipsim.chips.ahbm.collectives.neighbours import OPPOSITE, NeighbourTable
+from sipsim.chips.ahbm.collectives.neighbours import OPPOSITE, NeighbourTable, intercube_multisip
 from sipsim.chips.ahbm.collectives.queue_pairs import (
     InstallPlan,
     Ring,

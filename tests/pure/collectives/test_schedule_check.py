@@ -8,6 +8,7 @@ from schedules import MODULES, group_of, task_of
 
 from sipsim.collectives.group import pairwise_wiring
 from sipsim.collectives.schedule import (
+    Ahead,
     Flow,
     ScheduleError,
     Step,
@@ -64,6 +65,7 @@ SCHEDULES = {
     "schedule() returned []; must be a list of flows, such as [flow_of(...)]": [],
     "schedule() returned (Transfer(": (Transfer(3, 0, "to1", (0,)),),
     "a flow has pieces 0; must be an integer of at least 1": flow(pieces=0),
+    "a flow has ahead Ahead(sends=1, receives=0, loads=4)": [flow()[0]._replace(ahead=Ahead(receives=0))],
     "a flow has weight 0.5; must be an integer of at least 1": [Flow(cast(int, 0.5), 1, lambda _rank: [])],
 }
 

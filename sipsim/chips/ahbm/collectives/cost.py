@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 from sipsim.chips.ahbm.address import PhysAddr
 from sipsim.chips.ahbm.collectives.algorithm import Algorithm
-from sipsim.chips.ahbm.collectives.launch import SENDS_AHEAD, Place, Prepared
+from sipsim.chips.ahbm.collectives.launch import Place, Prepared
 from sipsim.chips.ahbm.collectives.programs import JOINT_BYTES, Shards, passes_of, with_sends_ahead
 from sipsim.chips.ahbm.collectives.settings import effective_ipcq
 from sipsim.chips.ahbm.collectives.wirings import RingSize, ring_size
@@ -33,7 +33,7 @@ from sipsim.chips.ahbm.ipcq.messages import COPY, IN_PLACE, WireFormat
 from sipsim.chips.ahbm.pe.math import MathTimes
 from sipsim.chips.ahbm.system import AhbmSystem
 from sipsim.collectives.group import Port, route
-from sipsim.collectives.schedule import VECTOR, End, Flow, Schedule, Wiring
+from sipsim.collectives.schedule import VECTOR, End, Flow, Schedule, Wiring, ahead_of
 from sipsim.collectives.semantics import Task
 from sipsim.config.schema import IpcqKnobs
 from sipsim.core.units import BYTES_PER_KIB
@@ -358,7 +358,8 @@ class Work:
 
     def moves_of(self, thread: Thread, rank: int) -> list[Move]:
         """The moves of one thread on one rank."""
-        ahead, tile = min(SENDS_AHEAD, self.rings.n_slots - 1), max(self.rings.slot_size // self.task.itemsize, 1)
+        ahead = min(ahead_of(self.schedule).sends, self.rings.n_slots - 1)
+        tile = max(self.rings.slot_size // self.task.itemsize, 1)
         return moves_of(self.task, self.schedule, thread, rank, tile, self.made.shards, ahead)
 
     @cached_property

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
-from sipsim.chips.ahbm.collectives.programs import NOWHERE, Instruction, Key
+from sipsim.chips.ahbm.collectives.programs import NOWHERE, Instruction, Key, Program
 from sipsim.chips.ahbm.tl.futures import LoadFuture, RecvFuture
 from sipsim.chips.ahbm.tl.values import Pointer, TensorHandle
 from sipsim.collectives.reduction import MATH_OF
@@ -18,9 +18,6 @@ from sipsim.collectives.schedule import ARRIVED_FIRST
 if TYPE_CHECKING:
     from sipsim.chips.ahbm.tl.language import TL
 
-LOADS_AHEAD = 4
-RECVS_AHEAD = 4
-"""So the receives of the smallest messages are issued while the first value is loaded."""
 SMALL_BYTES = 1024
 """While the next message is not there, receives of messages of so many bytes are issued without a limit."""
 Place = tuple[int, int]
@@ -31,15 +28,13 @@ def kernel_args(world_size: int, n_elem: int) -> tuple[()]:
     return ()
 
 
-def kernel(
-    source: Pointer, result: Pointer, op: str, ranks: int, programs: dict[Place, list[Instruction]], tl: "TL"
-) -> None:
+def kernel(source: Pointer, result: Pointer, op: str, ranks: int, programs: dict[Place, Program], tl: "TL") -> None:
     """Carry out the program of this PE, by (cube, PE), if it has one.
 
     ``op`` combines values; ``avg`` adds them and divides what is final by ``ranks``.
     """
-    program = programs.get((tl.program_id(1), tl.program_id(0)), [])
-    loads, recvs = _Loads(source, program, tl), _Receives(source, program, tl)
+    program, ahead = programs.get((tl.program_id(1), tl.program_id(0)), Program([]))
+    loads, recvs = _Loads(source, program, ahead.loads, tl), _Receives(source, program, ahead.receives, tl)
     stores = _Stores(result, ranks if op == "avg" else 1, tl)
     values: dict[Key, TensorHandle] = {}
     for instruction in program:
@@ -64,10 +59,14 @@ def kernel(
 
 
 class _Loads:
-    """Those of a program, one for each piece of the source or for each joint of several. ``_joint``: by their place."""
+    """Those of a program, one for each piece of the source or for each joint of several, ``ahead`` of them under way.
 
-    def __init__(self, source: Pointer, program: list[Instruction], tl: "TL") -> None:
+    ``_joint``: by their place.
+    """
+
+    def __init__(self, source: Pointer, program: list[Instruction], ahead: int, tl: "TL") -> None:
         self._source = source
+        self._ahead = ahead
         self._tl = tl
         self._left = deque(_ranges(program))
         self._coming: deque[LoadFuture] = deque()
@@ -75,7 +74,7 @@ class _Loads:
 
     def issue(self) -> None:
         """Those that may be under way."""
-        while self._left and len(self._coming) < LOADS_AHEAD:
+        while self._left and len(self._coming) < self._ahead:
             first, count = self._left.popleft()
             self._coming.append(self._tl.load_async(_at(self._source, first), count))
 
@@ -92,9 +91,10 @@ class _Loads:
 
 
 class _Receives:
-    """Those of a program."""
+    """Those of a program, ``ahead`` of them issued."""
 
-    def __init__(self, source: Pointer, program: list[Instruction], tl: "TL") -> None:
+    def __init__(self, source: Pointer, program: list[Instruction], ahead: int, tl: "TL") -> None:
+        self._ahead = ahead
         self._dtype = source.dtype
         self._small = SMALL_BYTES // source.dtype.itemsize
         self._tl = tl
@@ -103,7 +103,7 @@ class _Receives:
 
     def issue(self) -> None:
         """Those that are issued ahead."""
-        while self._left and len(self._posted) < RECVS_AHEAD:
+        while self._left and len(self._posted) < self._ahead:
             self._post()
 
     def message(self) -> TensorHandle:

@@ -5,10 +5,10 @@ from functools import cache
 from typing import NamedTuple
 
 from sipsim.chips.ahbm.collectives.algorithm import Algorithm
-from sipsim.chips.ahbm.collectives.programs import Instruction, Shards, programs, with_farthest_first, with_joints
+from sipsim.chips.ahbm.collectives.programs import Program, Shards, programs, with_farthest_first, with_joints
 from sipsim.collectives.call import Call
 from sipsim.collectives.group import Group, route
-from sipsim.collectives.schedule import RANKS, Wiring
+from sipsim.collectives.schedule import RANKS, Wiring, ahead_of
 from sipsim.collectives.semantics import Collective, Task
 
 Place = tuple[int, int]
@@ -53,11 +53,6 @@ def _from(first: int, pes: Sequence[int]) -> list[int]:
     return sorted(pes, key=lambda pe: (abs(pe - first), pe))
 
 
-SENDS_AHEAD = 1
-"""A send blocks while its ring is full, and the receives that it stands before wait with it; more cost more than they
-save: 80 us in place of 57 us with 3, a ring of 4 SIPs, 4 MiB."""
-
-
 class Prepared(NamedTuple):
     """``places``: the workers of each SIP; ``shards``: elements; ``task``: for the algorithm. ``spans``: elements of
     this rank's tensors that lie beside each other in one memory.
@@ -100,22 +95,23 @@ def prepared(
 
 def worker_programs(
     algorithm: Algorithm, wiring: Wiring, prepared: Prepared, rank: int, n_slots: int, slot_bytes: int
-) -> dict[Place, list[Instruction]]:
-    """The instructions of each worker of a rank, with the algorithm's ``wiring`` of the group.
+) -> dict[Place, Program]:
+    """The program of each worker of a rank, with the algorithm's ``wiring`` of the group.
 
     A message fills a slot of rings of ``n_slots``; no tile crosses a shard's end.
     """
     task, group = prepared.task, prepared.task.group
     assert algorithm.schedule is not None
     tile = max(slot_bytes // task.itemsize, 1)
-    made = programs(
-        task, algorithm.schedule(task), rank, len(prepared.places), prepared.shards, tile, min(SENDS_AHEAD, n_slots - 1)
-    )
+    schedule = algorithm.schedule(task)
+    ahead = ahead_of(schedule)
+    sends = min(ahead.sends, n_slots - 1)
+    made = programs(task, schedule, rank, len(prepared.places), prepared.shards, tile, sends)
 
     @cache
     def links_to(direction: str) -> int:
         return sum(1 for _ in route(group, rank, wiring[rank, direction][0], direction))
 
     ordered = (with_farthest_first(program, n_slots, links_to) for program in made)
-    joined = (with_joints(program, prepared.spans, task.itemsize) for program in ordered)
+    joined = (Program(with_joints(program, prepared.spans, task.itemsize), ahead) for program in ordered)
     return dict(zip(prepared.places, joined, strict=True))

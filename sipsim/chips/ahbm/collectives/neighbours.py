@@ -7,9 +7,12 @@ root.
 
 import math
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from sipsim.core.registry import Registry
+
+if TYPE_CHECKING:
+    from sipsim.chips.ahbm.system import AhbmSystem
 
 OPPOSITE = {
     "E": "W",
@@ -148,3 +151,23 @@ def tree_binary(rank: int, size: int) -> NeighbourMap:
     parent = {"parent": (rank - 1) // 2} if rank else {}
     children = {"child_left": 2 * rank + 1, "child_right": 2 * rank + 2}
     return parent | {name: child for name, child in children.items() if child < size}
+
+
+def intercube_multisip(system: "AhbmSystem", rank: int) -> NeighbourMap:
+    """ADR-0032 D3: the mesh neighbours of a cube's worker, and its twins on the SIPs around.
+
+    Rank = sip * n_cubes + cube. The cube mesh does not wrap; ``global_X`` is the twin behind the SIP's port X.
+    """
+    sip, cube = divmod(rank, system.n_cubes)
+    width, height = system.cube_mesh
+    x, y = cube % width, cube // width
+    found = {
+        direction: rank + dy * width + dx
+        for direction, (dx, dy) in STEPS.items()
+        if 0 <= x + dx < width and 0 <= y + dy < height
+    }
+    for port in STEPS:
+        far = system.far_ends.get((sip, port))
+        if far is not None:
+            found[f"global_{port}"] = far.sip * system.n_cubes + cube
+    return found

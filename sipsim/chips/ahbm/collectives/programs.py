@@ -6,12 +6,12 @@ those of all flows side by side, so that a worker's part lies in the memories ne
 
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator
-from itertools import pairwise, zip_longest
+from itertools import accumulate, pairwise, zip_longest
 from operator import attrgetter
 from typing import NamedTuple, TypeVar
 
 from sipsim.collectives.evaluate import Message, Tile, messages
-from sipsim.collectives.schedule import REPLACE, Block, Flow, Part, Schedule, Step, block_of, number_of, units
+from sipsim.collectives.schedule import REPLACE, Ahead, Block, Flow, Part, Schedule, Step, block_of, number_of, units
 from sipsim.collectives.semantics import Task
 
 T = TypeVar("T")
@@ -67,17 +67,31 @@ class Instruction(NamedTuple):
     store_with: Joint | None = None
 
 
+class Program(NamedTuple):
+    """The instructions of a worker, and how far its kernel runs ahead of them."""
+
+    instructions: list[Instruction]
+    ahead: Ahead = Ahead()
+
+
 def programs(
     task: Task, schedule: Schedule, rank: int, n_workers: int, shards: Shards, tile: int, ahead: int = 0
 ) -> list[list[Instruction]]:
-    """The instructions of each of a rank's workers. ``tile``: elements of a message at most.
+    """The instructions of each of a rank's workers: :func:`worker_program`."""
+    return [worker_program(task, schedule, rank, each, n_workers, shards, tile, ahead) for each in range(n_workers)]
+
+
+def worker_program(
+    task: Task, schedule: Schedule, rank: int, worker: int, n_workers: int, shards: Shards, tile: int, ahead: int = 0
+) -> list[Instruction]:
+    """The instructions of one of a rank's workers. ``tile``: elements of a message at most.
 
     ``ahead``: how many receives of a direction a send may stand before, which it does not depend on; less than the
     slots of a ring.
     """
-    own = [work_of(task, schedule, worker, n_workers) for worker in range(n_workers)]
-    merged = (_merged([[*_program(task, rank, share, shards, tile)] for share in shares]) for shares in own)
-    return [with_sends_ahead(program, ahead, _sends, _received, _is_of_tile) for program in merged]
+    shares = work_of(task, schedule, worker, n_workers)
+    merged = _merged([[*_program(task, rank, share, shards, tile)] for share in shares])
+    return with_sends_ahead(merged, ahead, _sends, _received, _is_of_tile)
 
 
 _sends = attrgetter("send")
@@ -96,10 +110,9 @@ def work_of(task: Task, schedule: Schedule, worker: int, n_workers: int) -> list
 
     With as many workers as flows or more, each has one flow; with fewer, one worker has several.
     """
-    whole = sum(flow.weight for flow in schedule)
-    starts = [sum(flow.weight for flow in schedule[:index]) for index in range(len(schedule))]
+    *starts, whole = accumulate((flow.weight for flow in schedule), initial=0)
     per_flow = max(n_workers // len(schedule), 1)
-    mine = [number for number in range(per_flow * len(schedule)) if number % n_workers == worker]
+    mine = range(worker, per_flow * len(schedule), n_workers)
     shares = []
     for number in mine:
         position, index = divmod(number, len(schedule))

@@ -13,7 +13,7 @@ from sipsim.chips.ahbm.collectives.programs import work_of
 from sipsim.collectives.call import Array
 from sipsim.collectives.evaluate import Tile, evaluate
 from sipsim.collectives.reduction import combine, final
-from sipsim.collectives.schedule import Block, Flow, Part, Wiring, block_of, units
+from sipsim.collectives.schedule import Block, Flow, Part, Schedule, Wiring, block_of, units
 from sipsim.collectives.semantics import Task
 
 
@@ -25,7 +25,13 @@ def group_results(algorithm: Algorithm, task: Task, op: str, sources: Sequence[A
     """
     assert algorithm.schedule is not None
     assert algorithm.wiring is not None
-    schedule, wiring = algorithm.schedule(task), algorithm.wiring(task.group)
+    return schedule_results(algorithm.schedule(task), algorithm.wiring(task.group), task, op, sources)
+
+
+def schedule_results(
+    schedule: Schedule, wiring: Wiring, task: Task, op: str, sources: Sequence[Array | None]
+) -> list[Array | None]:
+    """The same of a schedule and its wiring."""
     results = [_empty(task, rank, sources) for rank in range(task.size)]
     for worker in range(task.workers):
         for flow, parts in work_of(task, schedule, worker, task.workers):

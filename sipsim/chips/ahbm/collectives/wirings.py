@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from sipsim.chips.ahbm.address import PePlace, PhysAddr
 from sipsim.chips.ahbm.collectives.algorithm import Algorithm
 from sipsim.chips.ahbm.collectives.launch import Place, WorkerSettings, worker_places
-from sipsim.chips.ahbm.collectives.programs import Instruction, Shards, tiles_of
+from sipsim.chips.ahbm.collectives.programs import Instruction, Program, Shards, tiles_of
 from sipsim.chips.ahbm.collectives.queue_pairs import EntryBuilder, InstallPlan, Ring
 from sipsim.chips.ahbm.system import AhbmSystem
 from sipsim.collectives.call import COPIES, DeviceTensor, Layout, group_name
@@ -432,8 +432,8 @@ def pair_workers(
 
 def pair_program(
     pair: Pair, tensor: DeviceTensor, worker: int, n_workers: int, slot_bytes: int, sends: bool
-) -> list[Instruction]:
-    """The instructions of one worker: its part of the elements, tile by tile."""
+) -> Program:
+    """The program of one worker: its part of the elements, tile by tile."""
     shard = tensor.numel() // tensor.dp.blocks()
     first, stop = Part(worker, worker + 1, n_workers).of(tensor.numel())
     tiles = tiles_of(
@@ -441,9 +441,9 @@ def pair_program(
     )
     if sends:
         way = towards(pair.dst)
-        return [Instruction((0, a, b), b - a, load_at=first + a, send=way) for a, b in tiles]
+        return Program([Instruction((0, a, b), b - a, load_at=first + a, send=way) for a, b in tiles])
     way = towards(pair.src)
-    return [Instruction((0, a, b), b - a, recv=way, store_at=first + a) for a, b in tiles]
+    return Program([Instruction((0, a, b), b - a, recv=way, store_at=first + a) for a, b in tiles])
 
 
 def pair_entries(

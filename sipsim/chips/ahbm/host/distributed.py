@@ -97,7 +97,7 @@ class PairRuns:
         work.workers, work.count = len(here), tensor.numel()
         work.on_start = lambda: self._records.note_start(work, call)
         work.on_end = lambda: self._records.note_end(work, None, call)
-        places = [PePlace(self._sip.sip, *place) for place in here if programs[place]]
+        places = [PePlace(self._sip.sip, *place) for place in here if programs[place].instructions]
         self._queue.launch(work, kernel, (tensor, tensor, call.op, 2, programs), places)
         return work
 

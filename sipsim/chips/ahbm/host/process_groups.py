@@ -10,7 +10,7 @@ from sipsim.chips.ahbm.address import LEAD_PE, PePlace
 from sipsim.chips.ahbm.collectives.algorithm import Algorithm
 from sipsim.chips.ahbm.collectives.catalog import AUTO, select
 from sipsim.chips.ahbm.collectives.launch import Place, Prepared, prepared, worker_programs
-from sipsim.chips.ahbm.collectives.programs import Instruction
+from sipsim.chips.ahbm.collectives.programs import Program
 from sipsim.chips.ahbm.collectives.settings import effective_ipcq
 from sipsim.chips.ahbm.collectives.wirings import MOST_GROUPS, PAIR_BYTES, ProcessGroup, Windows, Wired, group_entries
 from sipsim.chips.ahbm.host.stream import KernelQueue, Work
@@ -48,7 +48,7 @@ class GroupRuns:
         self._sip = sip
         self._plan = sip.plan
         self._queue = queue
-        self._programs: dict[Any, dict[Place, list[Instruction]]] = {}
+        self._programs: dict[Any, dict[Place, Program]] = {}
         self._of_generation: dict[int, list[Work]] = {}
         self._displaced: dict[int, list[Wired]] = {}
         self._told: set[str] = set()
@@ -99,7 +99,7 @@ class GroupRuns:
         """
         wired = self._wired(ready)
         programs = self._programs_of(ready, wired)
-        places = [PePlace(self._sip.sip, *place) for place in ready.prepared.places if programs[place]]
+        places = [PePlace(self._sip.sip, *place) for place in ready.prepared.places if programs[place].instructions]
         work.generation, work.call = wired.generation if wired.wiring else 0, ready.text
         tensors, task = ready.call.tensors(), ready.prepared.task
         work.workers = len(ready.prepared.places)
@@ -171,7 +171,7 @@ class GroupRuns:
         if wired.places and wired.wiring:
             self._sip.close(wired.generation)
 
-    def _programs_of(self, ready: Ready, wired: Wired) -> dict[Place, list[Instruction]]:
+    def _programs_of(self, ready: Ready, wired: Wired) -> dict[Place, Program]:
         key = (ready.group.number, ready.algorithm.name, ready.prepared, wired.size)
         made = self._programs.get(key)
         if made is None:

@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sipsim.chips.ahbm.collectives.intercube.members import intercube_multisip
-from sipsim.chips.ahbm.collectives.neighbours import NeighbourMap
+from sipsim.chips.ahbm.collectives.neighbours import NeighbourMap, intercube_multisip
 from sipsim.chips.ahbm.collectives.settings import effective_rank_per
 from sipsim.chips.ahbm.tl.values import Pointer, TensorHandle
 

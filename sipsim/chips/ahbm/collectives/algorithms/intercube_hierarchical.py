@@ -4,7 +4,7 @@ A row moves in units whose owners go round all cubes, SIPs and, with ``rank_per:
 is a worker then, which takes its share of the row from PE 0's HBM and combines it with the same PE of all other cubes
 and SIPs. Half of the units go along rows of the mesh first, half along columns, so that all links of the mesh carry
 the same; on a ring or torus of SIPs both directions of all links do
-(:mod:`sipsim.chips.ahbm.collectives.intercube.members`).
+(:mod:`sipsim.chips.ahbm.collectives.cube_trees`).
 
 **Bytes.** Payload ``S`` a row, ``N`` cubes of a ``W x H`` mesh, ``n`` SIPs: a unit takes ``n - 1`` hops between SIPs
 and as many back, so a link of a ring carries ``(n-1)/n * S`` in each direction, and one of a ``w x h`` torus
@@ -15,13 +15,11 @@ what is on its way to and from the ports.
 It suits all SIP topologies that :mod:`.intercube_pipelined` does.
 """
 
-from sipsim.chips.ahbm.collectives.intercube.exchange import Form, Rows
-from sipsim.chips.ahbm.collectives.intercube.members import TOPO_NAME_TO_KIND
+from sipsim.chips.ahbm.collectives.cube_trees import TOPO_NAME_TO_KIND, Form, Rows, kernel
 
 __all__ = ["LAYOUT", "RANK_IDENTICAL", "TOPO_NAME_TO_KIND", "kernel", "kernel_args", "neighbors", "reference"]
 
 RANK_IDENTICAL = True
 LAYOUT = ("row_wise", "replicate")
 _FORM = Form(Rows.OF_CUBES, rotates=True)
-kernel, kernel_args = _FORM.kernel, _FORM.kernel_args
-neighbors, reference = _FORM.neighbors, _FORM.reference
+kernel_args, neighbors, reference = _FORM.kernel_args, _FORM.neighbors, _FORM.reference

@@ -6,13 +6,11 @@ HBM; within a cube nothing is exchanged. What a lane does is :mod:`.intercube_hi
 links together; each HBM reads and writes a part of the row only.
 """
 
-from sipsim.chips.ahbm.collectives.intercube.exchange import Form, Rows
-from sipsim.chips.ahbm.collectives.intercube.members import TOPO_NAME_TO_KIND
+from sipsim.chips.ahbm.collectives.cube_trees import TOPO_NAME_TO_KIND, Form, Rows, kernel
 
 __all__ = ["LAYOUT", "RANK_IDENTICAL", "TOPO_NAME_TO_KIND", "kernel", "kernel_args", "neighbors", "reference"]
 
 RANK_IDENTICAL = True
 LAYOUT = ("row_wise", "column_wise")
 _FORM = Form(Rows.IN_PIECES, rotates=True)
-kernel, kernel_args = _FORM.kernel, _FORM.kernel_args
-neighbors, reference = _FORM.neighbors, _FORM.reference
+kernel_args, neighbors, reference = _FORM.kernel_args, _FORM.neighbors, _FORM.reference

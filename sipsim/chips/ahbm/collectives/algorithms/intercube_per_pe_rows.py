@@ -8,13 +8,11 @@ PEs of a cube are joined in a ring over its NoC, the first axis of each unit; cu
 What a cube exchanges with others is one row, as in :mod:`.intercube_hierarchical`.
 """
 
-from sipsim.chips.ahbm.collectives.intercube.exchange import Form, Rows
-from sipsim.chips.ahbm.collectives.intercube.members import TOPO_NAME_TO_KIND
+from sipsim.chips.ahbm.collectives.cube_trees import TOPO_NAME_TO_KIND, Form, Rows, kernel
 
 __all__ = ["LAYOUT", "RANK_IDENTICAL", "TOPO_NAME_TO_KIND", "kernel", "kernel_args", "neighbors", "reference"]
 
 RANK_IDENTICAL = True
 LAYOUT = ("row_wise", "row_wise")
 _FORM = Form(Rows.OF_PES, rotates=True)
-kernel, kernel_args = _FORM.kernel, _FORM.kernel_args
-neighbors, reference = _FORM.neighbors, _FORM.reference
+kernel_args, neighbors, reference = _FORM.kernel_args, _FORM.neighbors, _FORM.reference

@@ -6,7 +6,7 @@ before, so that all phases are at work. Between SIPs a unit is combined towards 
 and sent back; that SIP, the arms and, on a grid of SIPs, the order of its axes go round by units.
 
 ``root_cube`` is any cube; with ``auto`` and null the one of the least time
-(:mod:`sipsim.chips.ahbm.collectives.intercube.members`). The five phases pass through the ports of one PE a cube, and
+(:mod:`sipsim.chips.ahbm.collectives.cube_trees`). The five phases pass through the ports of one PE a cube, and
 the root's takes ``2 + arms + 2(n-1)/n`` rows of each direction; with ``rank_per: pe`` all PEs of a cube divide its row.
 
 **Bytes.** Payload ``S`` a row, ``n`` SIPs: a unit takes ``n - 1`` hops to its SIP and as many back. So a link of a ring
@@ -18,8 +18,7 @@ It suits SIPs in rings, tori and meshes, and ``custom`` lines and rings along po
 
 from typing import TYPE_CHECKING
 
-from sipsim.chips.ahbm.collectives.intercube.exchange import Form, Rows
-from sipsim.chips.ahbm.collectives.intercube.members import TOPO_NAME_TO_KIND
+from sipsim.chips.ahbm.collectives.cube_trees import TOPO_NAME_TO_KIND, Form, Rows, kernel
 
 if TYPE_CHECKING:
     from sipsim.chips.ahbm.system import AhbmSystem
@@ -38,8 +37,7 @@ __all__ = [
 RANK_IDENTICAL = True
 LAYOUT = ("row_wise", "replicate")
 _FORM = Form(Rows.OF_CUBES, rotates=False)
-kernel, kernel_args = _FORM.kernel, _FORM.kernel_args
-neighbors, reference = _FORM.neighbors, _FORM.reference
+kernel_args, neighbors, reference = _FORM.kernel_args, _FORM.neighbors, _FORM.reference
 
 
 def root_cube(system: "AhbmSystem") -> None:
