@@ -3,6 +3,7 @@
 import contextlib
 import gc
 import os
+import resource
 import select
 import signal
 import sys
@@ -20,6 +21,8 @@ from sipsim.records.report import pss_mib
 
 END = b"\n"
 """The last byte of the answer."""
+LONGEST_S = 20.0
+"""Wall time and processor time that a prediction may take: its kernels are a user's, and may not end."""
 
 
 class Forecaster:
@@ -94,6 +97,7 @@ def _work(run: Run, is_beside_run: bool, began_s: float, loaded_mib: float, requ
     sys.stdout = sys.stderr = open(os.devnull, "w")  # noqa: SIM115
     if not os.read(request, 1):
         return 0
+    resource.setrlimit(resource.RLIMIT_CPU, (int(LONGEST_S), int(LONGEST_S)))
     gc.disable()
     with watched():
         prediction = predict(run, began_s, loaded_mib, is_beside_run)
@@ -109,10 +113,6 @@ def _decoded(data: bytes) -> Prediction | None:
     with contextlib.suppress(msgspec.DecodeError):
         return msgspec.json.decode(data, type=Prediction)
     return None
-
-
-LONGEST_S = 20.0
-"""For a prediction. Its kernels are a user's, and may not end."""
 
 
 def expectation(run: Run, started_s: float) -> str:
@@ -134,7 +134,7 @@ def expectation(run: Run, started_s: float) -> str:
             f"ever, a run with --progress-timeout 5 says where"
         )
     if prediction is None:
-        return "what the run takes is not known: a short run failed, or would take more than some seconds"
+        return "what the run takes is not known: short runs do not tell, failed, or would take more than some seconds"
     return described(prediction, run.options.max_sim_ps)
 
 

@@ -174,7 +174,8 @@ class Progress:
     def _text(self, status: Status, now_s: float) -> str:
         took = f"in {now_s - self._began_s:.1f} s, {status.grants} grants"
         prediction = None if self._predictor is None else self._predictor.prediction()
-        if prediction is None:
+        if prediction is None or status.told_ps > sum(prediction.rows_ps):
+            # The run is longer than was predicted, and nobody knows by how much.
             return f"simulated {format_time_ps(self._furthest_ps)} {took}"
         # As of when SIPs told their times: some take longer to be told than others.
         age_s = min(status.age_ns / 1e9, now_s - self._simulating_s)

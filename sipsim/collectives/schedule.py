@@ -320,8 +320,9 @@ def check_schedule(schedule: Any, wiring: Wiring, size: int, n_units: int) -> No
             if not isinstance(getattr(flow, name), int) or getattr(flow, name) < 1:
                 raise ScheduleError(f"a flow has {name} {getattr(flow, name)!r}; must be an integer of at least 1")
         ahead = flow.ahead
-        if not isinstance(ahead, Ahead) or min(ahead.sends + 1, ahead.receives, ahead.loads) < 1:
-            raise ScheduleError(f"a flow has ahead {ahead}; must be an Ahead with at least one receive and one load")
+        if not isinstance(ahead, Ahead) or ahead.sends < 0 or min(ahead.receives, ahead.loads) < 1:
+            what = "must be an Ahead with sends of at least 0, and at least one receive and one load"
+            raise ScheduleError(f"a flow has ahead {ahead}; {what}")
         steps_of = [flow.steps_of(rank) for rank in range(size)]
         for rank, steps in enumerate(steps_of):
             _check_rounds(rank, [step.round for step in steps])

@@ -209,6 +209,10 @@ def define(*collectives: Collective) -> None:
             raise ValueError(f"collective {each.name}: cut {each.cut!r}; allowed: {VECTOR}, {RANKS}, {PAIRS}")
         if unknown := set(each.ops) - set(REDUCTIONS):
             raise ValueError(f"collective {each.name}: ops {sorted(unknown)}; allowed: {', '.join(REDUCTIONS)}")
+        if each.per_cube and set(each.ops) - {"sum"}:
+            raise ValueError(
+                f"collective {each.name}: ops {list(each.ops)}; rows of cubes are summed: set ops=('sum',)"
+            )
         COLLECTIVES.register(each.name, SimpleNamespace(__module__=module, __qualname__=each.name))(each)
 
 

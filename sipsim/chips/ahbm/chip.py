@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import chain
 
 from sipsim.chips.ahbm.collectives import rules as ccl_rules
+from sipsim.chips.ahbm.collectives.cube_trees import kernel as tree_kernel
 from sipsim.chips.ahbm.collectives.queue_dump import dump
 from sipsim.chips.ahbm.costs.stack import PRESET
 from sipsim.chips.ahbm.history import write_history
@@ -149,7 +150,10 @@ class AhbmJobs(BuiltInJobs[Plan]):
     def estimates_ps(self, job: Job, plan: Plan) -> tuple[int, ...]:
         return group_estimates_ps(job, plan) if job.algorithms else ()
 
-    def short_elements(self, job: Job, plan: Plan) -> int:
+    def short_elements(self, job: Job, plan: Plan) -> int | None:
+        if plan.algorithm.kernel is tree_kernel:
+            # The units of a tree grow with the row until there are as many as owners.
+            return None
         return max(plan.ipcq.slot_size // DTYPES[job.dtype].itemsize, 1)
 
 

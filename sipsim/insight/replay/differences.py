@@ -90,7 +90,7 @@ class Numbered(msgspec.Struct, frozen=True, eq=False, gc=False):
 
     @property
     def text(self) -> str:
-        """Of the record, shortened."""
+        """The record's line, shortened."""
         text = line(self.record).rstrip("\n")
         return text if len(text) <= LONGEST_TEXT else f"{text[:LONGEST_TEXT]} ..."
 
@@ -99,7 +99,9 @@ class Numbered(msgspec.Struct, frozen=True, eq=False, gc=False):
 
 
 class _Write(NamedTuple):
-    """The last write of a range, from ``start_ps`` to ``end_ps``, by a record or what else ``by`` is."""
+    """The last write of a range, from ``start_ps`` to ``end_ps``, by a record or what else ``by`` is. ``rival``: the
+    write of the same range before it, if that one had not ended when this one began.
+    """
 
     address: int
     nbytes: int
@@ -107,6 +109,7 @@ class _Write(NamedTuple):
     end_ps: int
     by: object
     is_arrival: bool
+    rival: "_Write | None" = None
 
     def meets(self, ranges: tuple[Range, ...]) -> bool:
         """Whether one of the ranges has bytes of this one."""
@@ -126,7 +129,7 @@ class _Kept(NamedTuple):
 
 
 class Differences:
-    """Those of one SIP.
+    """The differences between the two passes on one SIP.
 
     A difference of values that were read, or of bytes after a write, may be a race, perhaps with a write whose record
     comes later. So it is kept until the end of the run, and then the first one that is left is an error.
@@ -155,8 +158,9 @@ class Differences:
         if not nbytes:
             return
         key = self._canonical(address), nbytes
-        self._writes.pop(key, None)
-        write = self._writes[key] = _Write(*key, start_ps, end_ps, by, is_arrival)
+        before = self._writes.pop(key, None)
+        rival = before._replace(rival=None) if before is not None and before.end_ps > start_ps else None
+        write = self._writes[key] = _Write(*key, start_ps, end_ps, by, is_arrival, rival)
         kept, self._kept = self._kept, []
         for each in kept:
             if isinstance(each.by, Numbered) and start_ps < each.by.record[2] and write.meets(each.ranges):
@@ -186,7 +190,7 @@ class Differences:
             self.of_record(by, wrong.text)
             return
         found = self._wrong_ranges(values, wrong.offsets)
-        last = self._last(found[0][0]) if found else None
+        last = self._last(found[0][0]) if found and (is_message or len(self._kept) < MOST_KEPT) else None
         ranges = (*found, *((self._canonical(address), nbytes) for address, nbytes in operands))
         race = self._race(by, ranges, is_message)
         if race is None and is_message and last is not None and not last.is_arrival:
@@ -213,8 +217,9 @@ class Differences:
         for write in reversed(self._writes.values()):
             if write.end_ps <= by.start_ps:
                 break
-            if write.by is not by and not (is_message and write.is_arrival) and write.meets(ranges):
-                return write
+            other = write.rival if write.by is by else write
+            if other is not None and not (is_message and other.is_arrival) and other.meets(ranges):
+                return other
         return None
 
     def _last(self, address: int) -> _Write | None:

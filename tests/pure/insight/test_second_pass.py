@@ -454,3 +454,14 @@ def test_a_kind_without_a_rule_ends_the_second_pass() -> None:
 def test_a_kind_has_one_rule() -> None:
     with pytest.raises(ValueError, match=r"two replay rules, of sipsim.*math and of "):
         replays("math")(replay_double)
+
+
+@pytest.mark.parametrize(("second_start_ps", "races"), [(0, 1), (10, 0)])
+def test_a_write_of_the_same_range_is_a_rival_while_it_had_not_ended(second_start_ps: int, races: int) -> None:
+    differences = Differences(lambda address: address)
+    first = Numbered(1, ("dma_write", 0, 10, 0, 0, 0x100, 64, "f32", "16", "h0"), 0)
+    second = Numbered(2, ("dma_write", second_start_ps, 12, 0, 1, 0x100, 64, "f32", "16", "h0"), second_start_ps)
+    differences.wrote(0x100, 64, 0, 10, first)
+    differences.wrote(0x100, 64, second_start_ps, 12, second)
+    differences.of_values(second, Wrong(np.arange(4), "wrong"), [(0x100, 64)], [], False)
+    assert (differences.races, differences.count) == (races, 1 - races)

@@ -75,6 +75,16 @@ def test_what_was_told_a_while_ago_is_not_taken_for_the_present(clock: Clock, ca
     assert line == ("ahbm-launch: 20%, simulated 24.000 us of about 100.000 us in 2.5 s, 7 grants, about 8 s left")
 
 
+def test_a_run_that_is_longer_than_predicted_says_no_share(clock: Clock, capsys: Any) -> None:
+    shown = Progress(quiet=False, lines=True, predictor=Known)
+    shown.note(RunStarted(), Outcome(2))
+    clock.now_s = 102.5
+    assert shown.due()
+    shown.note(Status(2, 150 * US, 7, 150 * US), Outcome(2))
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line == "ahbm-launch: simulated 150.000 us in 2.5 s, 7 grants"
+
+
 def test_every_five_seconds_from_the_first_on(clock: Clock, capsys: Any) -> None:
     lines = lines_of(Progress(quiet=True, lines=True, predictor=Known), clock, 9, capsys)
     assert lines == [
