@@ -5,6 +5,7 @@ Each row is a :class:`Collective`. Eight work elementwise over the ranks of a gr
 algorithm. A new collective is one row.
 """
 
+import inspect
 import sys
 from collections.abc import Callable, Sequence
 from fractions import Fraction
@@ -197,14 +198,31 @@ COLLECTIVES: Registry[Collective] = Registry(
 )
 
 
+def _takes(function: object, words: tuple[str, ...]) -> bool:
+    """Whether a function can be called with so many arguments."""
+    try:
+        inspect.signature(function).bind(*words)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
 def define(*collectives: Collective) -> None:
     """Register rows, for all ranks of a process. A row of a user's has the name of the module that defines it.
 
     Raises:
+        TypeError: for what is no :class:`Collective`, or has another ``holds``, ``needs`` or ``has_root`` than it says.
         ValueError: for a cut or an operator that does not exist, or a name that is another's.
     """
     module = sys._getframe(1).f_globals["__name__"]
     for each in collectives:
+        if not isinstance(each, Collective):
+            raise TypeError(f"{each!r} is no row; write define(Collective(name, about, cut, holds, needs))")
+        for name, function in (("holds", each.holds), ("needs", each.needs)):
+            if not _takes(function, ("unit", "rank", "size", "root")):
+                raise TypeError(f"collective {each.name}: {name} must be a function of (unit, rank, size, root)")
+        if not isinstance(each.has_root, bool) or not isinstance(each.per_cube, bool):
+            raise TypeError(f"collective {each.name}: has_root and per_cube must be True or False")
         if each.cut not in (VECTOR, RANKS, PAIRS):
             raise ValueError(f"collective {each.name}: cut {each.cut!r}; allowed: {VECTOR}, {RANKS}, {PAIRS}")
         if unknown := set(each.ops) - set(REDUCTIONS):

@@ -175,11 +175,14 @@ def test_a_result_that_may_be_anything_is_not_compared(
         ({"ops": ("sum", "xor")}, "xor"),
         ({"name": "all_reduce"}, "all_reduce"),
         ({"ops": ("max",), "per_cube": True}, "max"),
+        ({"holds": lambda unit, rank, size: True}, "holds"),
+        ({"needs": 5}, "needs"),
+        ({"has_root": "yes"}, "has_root"),
     ],
 )
 def test_a_row_that_cannot_be_is_refused_at_once(wrong: dict[str, Any], named: str) -> None:
     before = COLLECTIVES.get("all_reduce")
-    with pytest.raises(ValueError, match=named):
+    with pytest.raises((TypeError, ValueError), match=named):
         define(GATHER._replace(**{"name": "lab.none", **wrong}))
     assert COLLECTIVES.loaded("lab.none") is None
     assert COLLECTIVES.get("all_reduce") is before
