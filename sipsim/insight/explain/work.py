@@ -3,14 +3,19 @@
 The facts of a span, in order, by its name. *Fetched* is what was fetched before. Spans of PEs::
 
     dma_read, dma_write, those of blocks   fetched, address, bytes, and more
-    of PE_MATH, views, delays              fetched, the fields of the record
-    of PE_GEMM                             (fetched, way to its end: sipsim.chips.ahbm.gemm.pipeline), fields of the
-    record TLB miss                               walks send                                   direction, number, bytes,
-    address of the source, span of the command message, credit                        direction, number recv
-    direction, number, span of the command copy, latch                            from, to, bytes slot fetch
-    what was fetched so far ipcq.release                           nothing, direction poll
-    when polls began, span of the command a wait                                 the span before it a kernel
-    its last span, the index of its collective
+    of PE_MATH                             (fetched, its work)
+    views, delays                          fetched, the fields of the record
+    of PE_GEMM                             (fetched, way to its end), fields of the record
+    TLB miss                               walks
+    send                                   direction, number, bytes, address of the source, span of the command
+    message, credit                        direction, number
+    recv                                   direction, number, span of the command
+    copy, latch                            from, to, bytes
+    slot fetch                             what was fetched so far
+    ipcq.release                           nothing, direction
+    poll                                   when polls began, span of the command
+    a wait                                 the span before it
+    a kernel                               its last span, the index of its collective
 
 Spans of the control path::
 
