@@ -362,10 +362,10 @@ class Hub:
         """The progress of the run."""
         sync = self.timesync
         now_ps = least(*(sync.next_event_bound_ps(rank) for rank in range(self._size))) or 0
-        told = self._progress_of
-        told_ps = sum(at_ps for at_ps, _ in told) // self._size
-        age_ns = self._now_ns - sum(at_ns or self._began_ns for _, at_ns in told) // self._size
-        return Status(len(self._membership.joined), now_ps, sync.grants, told_ps, max(age_ns, 0))
+        reported = self._progress_of
+        reported_ps = sum(at_ps for at_ps, _ in reported) // self._size
+        age_ns = self._now_ns - sum(at_ns or self._began_ns for _, at_ns in reported) // self._size
+        return Status(len(self._membership.joined), now_ps, sync.grants, reported_ps, max(age_ns, 0))
 
     def sync(self, now_ns: int, last: bool = False) -> Sync:
         """Which SIP waits for which at ``now_ns``."""

@@ -215,12 +215,14 @@ class SyncRequest(Message, tag="sync_request", frozen=True):
 
 
 class Status(Message, tag="status", frozen=True):
-    """SIPs that have joined, and their least time; ``told_ps``: the time that they reported, ``age_ns`` ago (means)."""
+    """The progress of a run. ``joined``: how many SIPs have joined. ``now_ps``: the least time of all. ``reported_ps``:
+    the time that SIPs have reported, ``age_ns`` ago, both as means.
+    """
 
     joined: Count
     now_ps: Ps
     grants: Count
-    told_ps: Ps = 0
+    reported_ps: Ps = 0
     age_ns: Count = 0
 
 

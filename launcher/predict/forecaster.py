@@ -22,7 +22,7 @@ from sipsim.records.report import pss_mib
 END = b"\n"
 """The last byte of the answer."""
 LONGEST_S = 20.0
-"""Wall time and processor time that a prediction may take: its kernels are a user's, and may not end."""
+"""Wall time and processor time that a prediction may take: it runs a user's kernels, which might never end."""
 
 
 class Forecaster:
@@ -116,7 +116,7 @@ def _decoded(data: bytes) -> Prediction | None:
 
 
 def expectation(run: Run, started_s: float) -> str:
-    """What a run takes, as far as it can be known, in one line.
+    """The prediction of a run, as far as it can be known, in one line.
 
     ``started_s``: when the command started, monotonic.
     """
@@ -134,7 +134,7 @@ def expectation(run: Run, started_s: float) -> str:
             f"ever, a run with --progress-timeout 5 says where"
         )
     if prediction is None:
-        return "what the run takes is not known: short runs do not tell, failed, or would take more than some seconds"
+        return "what the run takes is not known: no short run predicts it, one failed, or they would take too long"
     return described(prediction, run.options.max_sim_ps)
 
 

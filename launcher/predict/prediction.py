@@ -1,4 +1,4 @@
-"""What a run of a built-in job takes: simulated time, wall time on this host and memory, before it starts.
+"""The prediction of a run of a built-in job: simulated time, wall time on this host and memory, before it starts.
 
 A prediction is made of short runs of the job, or of the estimates of its algorithms where it has them; memory is a sum
 of the parts in ``configs/estimates.yaml``.
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from launcher.predict.short_run import ShortRuns, TooLong
+from launcher.predict.short_run import NotPredictable, ShortRuns
 from launcher.report.progress import Prediction
 from launcher.supervise.run import Run
 from sipsim.chips.api.chip import kind_of
@@ -64,7 +64,7 @@ def predict(run: Run, started_s: float, loaded_mib: float, is_beside_run: bool =
         runs = ShortRuns(time.process_time if is_beside_run else time.perf_counter)
         try:
             by_size = runs.by_size(run)
-        except TooLong:
+        except NotPredictable:
             return None
         rows, source = [by_size[n_elem] for n_elem in job.n_elems], BY_SHORT_RUNS
         times_ps = [row.time_ps + (iterations - 1) * (row.again_ps + row.gap_ps) for row in rows]

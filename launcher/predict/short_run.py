@@ -1,7 +1,7 @@
 """Short runs of a job: the simulator itself, in this process, with few elements and perhaps on fewer SIPs.
 
-What a run takes grows in a line with the size, once the messages are as long as they get, and with the sides of the
-grid of SIPs. So two short runs tell the rest. Simulated times, events and grants are the same on every host.
+The costs of a run grow linearly with the size, once the messages are as long as they get, and with the sides of the
+grid of SIPs. So two short runs predict the rest. Simulated times, events and grants are the same on every host.
 """
 
 import time
@@ -20,16 +20,16 @@ from sipsim.chips.api.chip import kind_of
 
 Ps = int
 MOST_EVENTS = 100_000
-"""Of all short runs of a prediction."""
+"""The most events that all short runs of a prediction may have together."""
 MOST_ROWS = 256
-"""Cubes of all SIPs of a short run. A job of more, with the fewest elements, has as many events as two short runs may
-have in 3 s.
+"""The most cubes, over all SIPs, that a short run simulates. With more cubes even the fewest elements need as many
+events as two short runs may have, some 3 s.
 """
 
 
 class ShortRun(NamedTuple):
-    """What an iteration takes: ``time_ps`` of the first one and ``again_ps`` of a later one, ``gap_ps`` between two;
-    ``events`` and ``grants`` of a SIP, on the average.
+    """The costs of an iteration. ``time_ps``: of the first one; ``again_ps``: of a later one; ``gap_ps``: between two.
+    ``events``, ``grants``: of a SIP, on average.
     """
 
     time_ps: Ps
@@ -39,12 +39,14 @@ class ShortRun(NamedTuple):
     grants: int
 
 
-class TooLong(Exception):
-    """Short runs do not tell: they have more events than they may have, one of them failed, or the chip has none."""
+class NotPredictable(Exception):
+    """Short runs predict nothing: they had too many events, one failed, fewer than two smaller grids exist, or the chip
+    names no short size.
+    """
 
 
 class EventLimit(StopSignals):
-    """Stops short runs, as a signal would, once they have had ``left`` events together."""
+    """A stop signal for short runs, set once they have had ``left`` events together."""
 
     def __init__(self, left: int = MOST_EVENTS) -> None:
         super().__init__(None)
@@ -67,7 +69,7 @@ class EventLimit(StopSignals):
         return sum(member.session.engine.events for member in self._engine.members)
 
     def reason(self) -> str | None:
-        # Asked between any two messages: counting is as costly as there are SIPs.
+        # This is asked between any two messages. Counting visits every SIP, so it is done once in as many calls.
         self._asked += 1
         if self._noted is None and self._engine and self._asked % len(self._engine.members) == 0:
             self._noted = "terminated" if self._events > self._left else None
@@ -86,29 +88,29 @@ class ShortRuns:
         self.events = 0
 
     def by_size(self, run: Run) -> dict[int, ShortRun]:
-        """What an iteration of each size of a job takes.
+        """The costs of an iteration of each size of a job.
 
         Raises:
-            TooLong: when short runs do not tell that.
+            NotPredictable: when short runs do not predict the job.
         """
         plan, n_elems = run.plan, sorted(set(run.job.n_elems))
         if plan.system.n_sips * plan.n_rows > MOST_ROWS:
             smaller = [(part, self.by_size(less)) for part, less in _smaller(run)]
             if len(smaller) < 2:
-                raise TooLong
+                raise NotPredictable
             return {n: extended([(part, sizes[n]) for part, sizes in smaller], 1.0) for n in n_elems}
         jobs = kind_of(plan.resolved).jobs
         assert jobs is not None
         points: list[tuple[float, ShortRun]] = []
         least = jobs.short_elements(run.job, plan)
         if least is None:
-            raise TooLong
+            raise NotPredictable
         for n_elem in short_sizes(n_elems, least):
             points.append((n_elem, self._one(run, n_elem, points[0][1] if points else None)))
         return {n: extended(points, n) for n in n_elems}
 
     def _one(self, run: Run, n_elem: int, before: ShortRun | None) -> ShortRun:
-        """One short run. ``before``: one that has told of later iterations, so that this one need not."""
+        """One short run. ``before``: an earlier one that has measured later iterations, so this one needs none."""
         job = run.job
         again = before is None and (job.warmup + job.iters) * len(job.n_elems) > 1
         job = structs.replace(job, n_elems=(n_elem,), iters=1 + again, warmup=0, records=(), verify_data=False)
@@ -122,7 +124,7 @@ class ShortRuns:
             for member in engine.members:
                 member.stop_tasks()
         if engine.outcome.error is not None:
-            raise TooLong
+            raise NotPredictable
         spans = [each.runs[0].spans_ps for each in ranks]
         of_iterations = [tuple(zip(*each, strict=True)) for each in zip(*spans, strict=True)]
         first, *later = [(min(starts), max(ends)) for starts, ends in of_iterations]
@@ -140,8 +142,8 @@ class ShortRuns:
 
 
 def short_sizes(n_elems: list[int], least: int) -> list[int]:
-    """The sizes of short runs: the least and the largest of a job, and in place of a larger one ``least`` and twice as
-    many elements.
+    """The sizes of short runs: the smallest and the largest of a job. If the largest exceeds ``2 * least``, ``least``
+    and ``2 * least`` take its place, and the smallest counts only if it is below ``least``.
     """
     smallest, largest = n_elems[0], n_elems[-1]
     if largest <= 2 * least:
@@ -150,7 +152,7 @@ def short_sizes(n_elems: list[int], least: int) -> list[int]:
 
 
 def extended(points: list[tuple[float, ShortRun]], at: float) -> ShortRun:
-    """What lies on the lines through ``points``, in their order; outside of them the first and the last line go on."""
+    """The costs at ``at``, on the lines through ``points`` in their order; outside, the first and last line go on."""
     (low, less), (high, more) = points[0], points[-1]
     for (a, of_a), (b, of_b) in pairwise(points):
         low, less, high, more = a, of_a, b, of_b
@@ -161,9 +163,9 @@ def extended(points: list[tuple[float, ShortRun]], at: float) -> ShortRun:
 
 
 def _smaller(run: Run) -> list[tuple[float, Run]]:
-    """The run on fewer SIPs, on grids whose sides are a part of those of its own, the smaller grid first.
+    """The run on at most two smaller grids of SIPs, whose sides are a fraction of its own, the smaller grid first.
 
-    Fewer than two where links differ from each other, or where no such grids are small enough.
+    Fewer than two if links differ from each other, or if no two such grids are small enough.
     """
     plan, resolved = run.plan, run.plan.resolved
     system = resolved.topology.system

@@ -41,7 +41,9 @@ SignalNumber = Annotated[int, Meta(ge=0, le=64)]
 
 SendText = Callable[[str], None]
 LONGEST_REASON = 2**16
-"""Characters of an error of a set-up; its code may be a user's."""
+"""The most characters of the error of a set-up, whose code may be a user's."""
+LONGEST_MESSAGE = 2**20
+"""Bytes, more than a datagram may have: a message of a process is never cut."""
 CLOSE_S = 5.0
 """A process that has not exited by then is stopped, and is killed."""
 
@@ -398,11 +400,14 @@ class _Serving:
     def _forward_messages(self) -> None:
         with contextlib.suppress(BlockingIOError):
             while True:
-                self._send(_NEWS.decode(self._messages.recv(65536)))
+                self._forward(self._messages.recv(LONGEST_MESSAGE))
 
     def _send(self, news: News) -> None:
+        self._forward(_ENCODER.encode(news))
+
+    def _forward(self, body: bytes) -> None:
         with contextlib.suppress(OSError):
-            self._control.sendall(_framed(_ENCODER.encode(news)))
+            self._control.sendall(_framed(body))
 
 
 def _why(error: OSError) -> str:

@@ -22,7 +22,7 @@ TRUSTED_SHARE = 0.1
 
 
 class Prediction(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run takes on this host, row by row. ``source``: where the simulated times are from, in a few words.
+    """The prediction of a run on this host, row by row. ``source``: where its simulated times are from, in a few words.
 
     ``rows_ps``: simulated time of each row, with all of its iterations. ``rows_s``: wall time of each; empty where that
     is not known. ``startup_s``: wall time until all SIPs have joined. ``memory_MiB``: at most, of all ``processes``.
@@ -174,13 +174,13 @@ class Progress:
     def _text(self, status: Status, now_s: float) -> str:
         took = f"in {now_s - self._began_s:.1f} s, {status.grants} grants"
         prediction = None if self._predictor is None else self._predictor.prediction()
-        if prediction is None or status.told_ps > sum(prediction.rows_ps):
-            # The run is longer than was predicted, and nobody knows by how much.
+        if prediction is None or status.reported_ps > sum(prediction.rows_ps):
+            # The run is longer than predicted, by an unknown time.
             return f"simulated {format_time_ps(self._furthest_ps)} {took}"
-        # As of when SIPs told their times: some take longer to be told than others.
+        # The share is as of the last reports of SIPs, which are ``age_ns`` old on average.
         age_s = min(status.age_ns / 1e9, now_s - self._simulating_s)
         elapsed_s = now_s - self._simulating_s - age_s
-        found = estimate(prediction, elapsed_s, status.told_ps, self._limit_ps)
+        found = estimate(prediction, elapsed_s, status.reported_ps, self._limit_ps)
         of = f"of {'' if found.total_ps == self._limit_ps else 'about '}{format_time_ps(found.total_ps)}"
         simulated = f"simulated {format_time_ps(self._furthest_ps)} {of} {took}"
         left = "" if found.left_s is None else f", about {_duration(found.left_s - age_s)} left"

@@ -102,23 +102,29 @@ class Step(NamedTuple):
 
 
 class Ahead(NamedTuple):
-    """How far a worker runs ahead. ``sends``: receives of a direction that a send may stand before, which it does not
-    depend on, fewer than the ring has slots; ``receives``, ``loads``: those that are under way at the same time.
+    """How far a worker runs ahead. ``sends``: how many receives of a direction, on which it does not depend, a send may
+    overtake; ``receives``, ``loads``: how many are under way at the same time.
 
-    A send blocks while its ring is full, and the receives that it stands before wait with it: 3 in place of 1 costs a
-    ring of 4 SIPs 80 us in place of 57 us, for 4 MiB. With 4 receives, those of the smallest messages are issued while
-    the first value is loaded.
+    A send blocks while its ring is full, and with it the receives that it has overtaken: with ``sends=3`` in place of 1
+    a ring of 4 SIPs takes 80 us in place of 57 us, for 4 MiB. With 4 receives, those of the smallest messages are
+    issued while the first value is loaded.
     """
 
     sends: int = 1
     receives: int = 4
     loads: int = 4
 
+    def within(self, n_slots: int) -> "Ahead":
+        """The same with rings of ``n_slots``: a send overtakes fewer receives than a ring has slots."""
+        return self._replace(sends=min(self.sends, n_slots - 1))
+
 
 class Flow(NamedTuple):
-    """``weight``: its share of the elements, relative to the other flows. ``pieces``: in how many blocks it wants each
-    unit of data cut. ``steps_of(rank)``: the steps of a rank of the group. ``alike``: all ranks have the same steps,
-    but for the numbers of their blocks.
+    """A part of a schedule: the steps of all ranks for a share of the elements.
+
+    ``weight``: its share, relative to the other flows. ``pieces``: in how many blocks it wants each unit of data cut.
+    ``steps_of(rank)``: the steps of a rank of the group. ``alike``: all ranks have the same steps, but for the numbers
+    of their blocks. ``ahead``: how far its workers run ahead.
     """
 
     weight: int
@@ -321,7 +327,7 @@ def check_schedule(schedule: Any, wiring: Wiring, size: int, n_units: int) -> No
                 raise ScheduleError(f"a flow has {name} {getattr(flow, name)!r}; must be an integer of at least 1")
         ahead = flow.ahead
         if not isinstance(ahead, Ahead) or ahead.sends < 0 or min(ahead.receives, ahead.loads) < 1:
-            what = "must be an Ahead with sends of at least 0, and at least one receive and one load"
+            what = "must be an Ahead with sends >= 0, receives >= 1 and loads >= 1"
             raise ScheduleError(f"a flow has ahead {ahead}; {what}")
         steps_of = [flow.steps_of(rank) for rank in range(size)]
         for rank, steps in enumerate(steps_of):

@@ -52,7 +52,8 @@ def its_column(unit: int, rank: int, size: int, root: int) -> bool:
 
 
 class Collective(NamedTuple):
-    """``about``: one line for ``--list``. ``cut``: see :mod:`~sipsim.collectives.schedule`.
+    """A collective, as a row of the table. ``about``: one line for ``--list``. ``cut``: see
+    :mod:`~sipsim.collectives.schedule`.
 
     ``holds``: whether a rank has a unit before; ``needs``: whether it has it afterwards. ``ops``: the operators that
     combine a unit over the ranks that hold it; none if it only moves data. ``has_root``: the call names a rank.
@@ -199,7 +200,7 @@ COLLECTIVES: Registry[Collective] = Registry(
 
 
 def _takes(function: object, words: tuple[str, ...]) -> bool:
-    """Whether a function can be called with so many arguments."""
+    """Whether a function can be called with one argument for each of ``words``."""
     try:
         inspect.signature(function).bind(*words)  # type: ignore[arg-type]
     except (TypeError, ValueError):
@@ -211,13 +212,13 @@ def define(*collectives: Collective) -> None:
     """Register rows, for all ranks of a process. A row of a user's has the name of the module that defines it.
 
     Raises:
-        TypeError: for what is no :class:`Collective`, or has another ``holds``, ``needs`` or ``has_root`` than it says.
+        TypeError: for what is no :class:`Collective`, or for a field of the wrong type.
         ValueError: for a cut or an operator that does not exist, or a name that is another's.
     """
     module = sys._getframe(1).f_globals["__name__"]
     for each in collectives:
         if not isinstance(each, Collective):
-            raise TypeError(f"{each!r} is no row; write define(Collective(name, about, cut, holds, needs))")
+            raise TypeError(f"{each!r} is no Collective; write define(Collective(name, about, cut, holds, needs))")
         for name, function in (("holds", each.holds), ("needs", each.needs)):
             if not _takes(function, ("unit", "rank", "size", "root")):
                 raise TypeError(f"collective {each.name}: {name} must be a function of (unit, rank, size, root)")
@@ -229,7 +230,7 @@ def define(*collectives: Collective) -> None:
             raise ValueError(f"collective {each.name}: ops {sorted(unknown)}; allowed: {', '.join(REDUCTIONS)}")
         if each.per_cube and set(each.ops) - {"sum"}:
             raise ValueError(
-                f"collective {each.name}: ops {list(each.ops)}; rows of cubes are summed: set ops=('sum',)"
+                f"collective {each.name}: ops {list(each.ops)}; with per_cube=True the only operator is 'sum'"
             )
         COLLECTIVES.register(each.name, SimpleNamespace(__module__=module, __qualname__=each.name))(each)
 

@@ -7,7 +7,7 @@ from runs import ccl_file, run
 
 from launcher import options
 from launcher.predict.prediction import BY_ESTIMATE, BY_SHORT_RUNS, predict
-from launcher.predict.short_run import ShortRun, ShortRuns, TooLong, extended, short_sizes
+from launcher.predict.short_run import NotPredictable, ShortRun, ShortRuns, extended, short_sizes
 from launcher.report.progress import Prediction
 from launcher.run import prepare
 from launcher.supervise.run import Run
@@ -107,12 +107,12 @@ def test_a_large_system_is_told_from_two_smaller_ones() -> None:
 
 @pytest.mark.parametrize("words", ["--sips 37", '--sips 36 --topology torus_2d --set system.sips.links={"0.E":ucie}'])
 def test_a_large_system_without_like_ones_is_not_told(words: str) -> None:
-    with pytest.raises(TooLong):
+    with pytest.raises(NotPredictable):
         ShortRuns().by_size(prepared(*words.split(), "--bytes", "2K"))
 
 
 def test_what_takes_too_many_events_or_fails_is_not_told(tmp_path: Path) -> None:
-    with pytest.raises(TooLong):
+    with pytest.raises(NotPredictable):
         ShortRuns(most_events=100).by_size(prepared("--sips", 2, *SMALL, "--bytes", "64K"))
     assert predict(prepared("--sips", 2, *SMALL, "--n-elem", 8, *ccl_file(tmp_path, FAILS)), 0.0, 0.0) is None
 

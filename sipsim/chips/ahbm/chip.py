@@ -152,7 +152,7 @@ class AhbmJobs(BuiltInJobs[Plan]):
 
     def short_elements(self, job: Job, plan: Plan) -> int | None:
         if plan.algorithm.kernel is tree_kernel:
-            # The units of a tree grow with the row until there are as many as owners.
+            # A longer row has more units in a tree, up to the number of owners, and then longer ones.
             return None
         return max(plan.ipcq.slot_size // DTYPES[job.dtype].itemsize, 1)
 

@@ -106,11 +106,6 @@ class LaunchPath:
         route, nbytes, messages, dispatches = stretch
         return route.head_ps() + messages * route.drain_ps(nbytes) + dispatches * self.dispatch_ps
 
-    def gather(self, place: Place) -> tuple[Route, Route]:
-        """The ways of a PE's answer to its M_CPU, and of this one's to IO_CPU."""
-        cube, pe = place
-        return self._graph.route(Node("pe", cube, pe), m_cpu(cube)), self._graph.route(m_cpu(cube), IO_CPU_NODE)
-
     def _in_cube(self, cube: int, pes: Sequence[int]) -> Stretch:
         routes = [self._graph.route(m_cpu(cube), Node("pe", cube, pe)) for pe in pes]
         return Stretch(max(routes, key=Route.head_ps), self.launch.pe_bytes, len(pes), len(pes))

@@ -200,16 +200,16 @@ class BuiltInJobs(ABC, Generic[PlanType]):
         return []
 
     def tensor_bytes(self, job: Job, plan: PlanType) -> tuple[int, ...]:
-        """By row of a job, in their order: the bytes of all tensors of a rank."""
+        """The bytes of all tensors of a rank, for each row of a job, in their order."""
         return ()
 
     def estimates_ps(self, job: Job, plan: PlanType) -> tuple[int, ...]:
-        """By row of a job, the estimated simulated time of an iteration; empty where a short run says it better."""
+        """The estimated simulated time of an iteration, for each row of a job; empty where short runs predict it."""
         return ()
 
     def short_elements(self, job: Job, plan: PlanType) -> int | None:
-        """The elements, of ``n_elems`` of a job, that fill its longest messages: times grow in a line from there on.
-        None where short runs do not tell what a long one takes.
+        """The size, as in ``n_elems`` of a job, that fills its longest messages: from there on times grow linearly.
+        None where short runs do not predict a long run.
         """
         return None
 

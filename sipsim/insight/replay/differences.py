@@ -99,8 +99,8 @@ class Numbered(msgspec.Struct, frozen=True, eq=False, gc=False):
 
 
 class _Write(NamedTuple):
-    """The last write of a range, from ``start_ps`` to ``end_ps``, by a record or what else ``by`` is. ``rival``: the
-    write of the same range before it, if that one had not ended when this one began.
+    """The last write of a range, from ``start_ps`` to ``end_ps``. ``by``: its record, or another writer in words.
+    ``rival``: the write of the same range before it, if that write had not ended when this one began.
     """
 
     address: int
@@ -118,8 +118,8 @@ class _Write(NamedTuple):
 
 
 class _Kept(NamedTuple):
-    """A difference: of a record or an arrival, or None at the end of the run. ``ranges``: the canonical ones of which a
-    race explains it; for none, only an error does. ``last``: who wrote the first wrong byte last.
+    """A difference that is kept. ``by``: its record or arrival; None at the end of the run. ``ranges``: the canonical
+    ranges on which a race explains it; without any, it is an error. ``last``: the last write of the first wrong byte.
     """
 
     by: Numbered | Arrival | None
@@ -181,7 +181,7 @@ class Differences:
     def of_values(
         self, by: Numbered, wrong: Wrong, values: list[Range], operands: list[Range], is_message: bool
     ) -> None:
-        """Values of a record differ: those of the bytes of ``values``, in this order, if it is not empty, or computed.
+        """Values of a record differ. ``values``: the ranges of their bytes, in order; empty for computed values.
 
         ``operands``: what they were computed from. ``is_message``: what was read is a message in its slot, which a
         kernel's own write may have changed since it arrived.
@@ -212,8 +212,8 @@ class Differences:
         return found
 
     def _race(self, by: Numbered, ranges: tuple[Range, ...], is_message: bool) -> _Write | None:
-        """A write that ended after a record had begun. A message is read after it has arrived."""
-        # They are in the order of their ends.
+        """Another write of the ranges that ended after a record had begun. A message is read after it has arrived."""
+        # Writes are in the order of their ends.
         for write in reversed(self._writes.values()):
             if write.end_ps <= by.start_ps:
                 break

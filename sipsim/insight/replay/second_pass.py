@@ -100,7 +100,7 @@ class _Pe:
 
 
 class SecondPass:
-    """Of one SIP, on ``memory``, which is empty at first. ``messages``: those in slots, by address and number.
+    """The second pass of one SIP, on ``memory``, empty at first. ``messages``: in slots, by address and number.
     ``crc``: of the message that was sent last.
     """
 

@@ -425,11 +425,11 @@ def test_the_time_told_is_that_of_the_last_progress_of_each_rank() -> None:
         assert hub.handle(rank, Progress(10 * at, 1), at) == []
     hub.handle(LAUNCHER, StatusRequest(), 130)
     status = hub.status()
-    assert status.told_ps == (900 + 600) // 3
+    assert status.reported_ps == (900 + 600) // 3
     # SIP 1 has told nothing since the start of the run, at 30 ns.
     assert status.age_ns == 130 - (90 + 60 + 30) // 3
     hub.handle(LAUNCHER, Restart(0, 1), 130)
-    assert hub.status().told_ps == 600 // 3
+    assert hub.status().reported_ps == 600 // 3
 
 
 def test_a_record_is_passed_on() -> None:

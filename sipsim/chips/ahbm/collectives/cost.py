@@ -49,8 +49,8 @@ Ends = tuple[tuple[int, int, int], str, tuple[int, int, int]]
 
 
 class Commands:
-    """What a worker's commands take by :class:`Prices`, each kept once it was asked for; PE 0 of cube 0 stands for all.
-    None refers to this object, so no cycle arises.
+    """The times of a worker's commands by :class:`Prices`, each kept once asked for; PE 0 of cube 0 stands for all.
+    None of these times refers to this object, so no cycle arises.
 
     ``knobs``: the queue settings of an algorithm. ``wake_ps``: from an event to the PE that waits for it: a wake-up, or
     half an interval of polls and a look.
@@ -75,17 +75,17 @@ _HBM = PhysAddr(*_PLACE, "hbm", 0).encode()
 
 
 def _load_ps(prices: Prices, nbytes: int) -> tuple[Ps, Ps]:
-    """Of a load from the HBM beside a PE: from its command to its first bytes, and the time of its bytes."""
+    """The time of a load from the HBM beside a PE: from its command to its first bytes, and that of its bytes."""
     return _head_and_bytes_ps(prices.read(_PLACE, _HBM, nbytes))
 
 
 def _store_ps(prices: Prices, nbytes: int) -> Ps:
-    """Of a store to the HBM beside a PE."""
+    """The time of a store to the HBM beside a PE."""
     return sum_ps(prices.write(_PLACE, _HBM, nbytes))
 
 
 def _latch_ps(prices: Prices, latch: str | None, nbytes: int) -> Ps:
-    """Of the copy of a message out of its slot."""
+    """The time of the copy of a message out of its slot."""
     if latch != COPY:
         return sum_ps(prices.fixed("issue")) if latch == IN_PLACE else 0
     slot = PhysAddr(*_PLACE, "tcm", prices.system.tcm.ipcq.offset).encode()
@@ -93,7 +93,7 @@ def _latch_ps(prices: Prices, latch: str | None, nbytes: int) -> Ps:
 
 
 def _message_ps(prices: Prices, ends: Ends, nbytes: int) -> tuple[Ps, Ps]:
-    """Of a message, from its PE until its head is in the TCM of the other; and the time of its bytes behind it."""
+    """The times of a message: from its PE until its head is in the other PE's TCM, and of its bytes behind the head."""
     return _head_and_bytes_ps(prices.message(*ends, "tcm", nbytes))
 
 
@@ -358,9 +358,9 @@ class Work:
 
     def moves_of(self, thread: Thread, rank: int) -> list[Move]:
         """The moves of one thread on one rank."""
-        ahead = min(ahead_of(self.schedule).sends, self.rings.n_slots - 1)
+        sends = ahead_of(self.schedule).within(self.rings.n_slots).sends
         tile = max(self.rings.slot_size // self.task.itemsize, 1)
-        return moves_of(self.task, self.schedule, thread, rank, tile, self.made.shards, ahead)
+        return moves_of(self.task, self.schedule, thread, rank, tile, self.made.shards, sends)
 
     @cached_property
     def threads(self) -> list[Thread]:

@@ -8,8 +8,9 @@ its partial result towards the owner, where two arms meet; along the next axis o
 and so on. The owner on all axes then holds the result, which goes back the same way. Owners change from unit to unit,
 so that all links carry the same.
 
-Rounds count hops: what is sent in a round is used in the next one. An axis takes as many rounds as its longest possible
-arm, and partial results reach the owner in the last of them, whoever it is.
+A tree counts **hops**: what is sent in one hop is used in the next one. An axis takes as many hops as its longest
+possible arm, and partial results reach the owner in the last of them, whoever it is. A hop takes ``STRIDE``
+**moments**; a moment has two **rounds** of the schedule, one for each way.
 
 **Order of additions** on each axis: from the end of each arm inwards, each member ``own + received``; the owner
 ``(own + arm behind) + arm ahead``. One member computes each result, so all ranks agree.
@@ -46,17 +47,17 @@ TOPO_NAME_TO_KIND = {"ring_1d": 0, "torus_2d": 1, "mesh_2d_no_wrap": 2, "custom"
 PE, X, Y, SIP_X, SIP_Y = range(5)
 """The numbers of the axes."""
 AHEAD = Ahead(sends=3, receives=16, loads=8)
-"""Many units are on their way at the same time, each in another phase: rows of 256 KiB a PE of 4 SIPs of 2x2 cubes take
-5.4 us, and 5.9 us with those of other schedules. Loads fill half of the places in PE_DMA's queue, so that stores find
-some."""
+"""Further ahead than other schedules, since many units are under way at the same time, each in another phase: rows of
+256 KiB a PE of 4 SIPs of 2x2 cubes take 5.4 us, and 5.9 us with the defaults of :class:`Ahead`. Loads fill half of the
+places in PE_DMA's queue, so that stores find free ones."""
 STRIDE = 2
-"""Rounds from the sending of a message to its use: a round of a tree is so many, while units begin one after the other.
-With one, a member that is a hop nearer to the next unit's owner sends for both units in one round: on 4x4 cubes the
-busiest member sends 5.2 messages a round then, with two 4; in the mean it is 1.9."""
+"""Moments of a hop; units begin one moment after the other. With a stride of 1, a member that is a hop nearer to the
+next unit's owner would send for both units in one moment: on 4x4 cubes the busiest member would send 5.2 messages in a
+moment. With 2 it sends 4; the mean is 1.9."""
 
 
 class Axis(NamedTuple):
-    """Members in a line or, with ``wraps``, in a ring of ``size``; the directions that lead to the next and back."""
+    """An axis: ``size`` members in a line or, with ``wraps``, in a ring. ``ahead``, ``back``: directions along it."""
 
     size: int
     wraps: bool
@@ -65,14 +66,14 @@ class Axis(NamedTuple):
 
     @property
     def span(self) -> int:
-        """Rounds that a reduction along it takes: hops of the longest arm of any owner."""
+        """Hops of a reduction along the axis: those of the longest arm of any owner."""
         return self.size // 2 if self.wraps else self.size - 1
 
     def step(self, moment: int, is_ahead: bool, combine: int | None = None) -> Step:
-        """The step with a message that moves ahead or back, of a moment; ``combine``: what becomes of it, None if it
-        is sent.
+        """The step of a moment with a message that moves ahead or back. ``combine``: how a received message is
+        combined; None for a message that is sent.
 
-        Each moment has two rounds, one for each way, so that a member sends and receives once in a round.
+        A moment has two rounds, one for each way, so that a member sends and receives once in a round.
         """
         to, source = (self.ahead, self.back) if is_ahead else (self.back, self.ahead)
         number = 2 * moment + (not is_ahead)
@@ -102,11 +103,11 @@ class Leg(NamedTuple):
 
 
 Moves = Iterator[tuple[int, bool, int | None]]
-"""Round, whether the message moves ahead, and what becomes of it, as :meth:`Axis.step` takes them."""
+"""Hop, whether the message moves ahead, and how it is combined, as for :meth:`Axis.step`."""
 
 
 def _inwards(axis: Axis, leg: Leg, place: int) -> Moves:
-    """The reduction: the member at distance ``d`` from the owner sends ``d`` rounds before the axis' end."""
+    """The reduction: the member at distance ``d`` from the owner sends ``d`` hops before the axis' end."""
     (behind, ahead), offset = leg.arms(axis), leg.offset(axis, place)
     sent = axis.span - abs(offset)
     if -behind < offset <= 0:
@@ -118,7 +119,7 @@ def _inwards(axis: Axis, leg: Leg, place: int) -> Moves:
 
 
 def _outwards(axis: Axis, leg: Leg, place: int) -> Moves:
-    """The broadcast: the member at distance ``d`` from the owner sends in the axis' round ``d``."""
+    """The broadcast: the member at distance ``d`` from the owner sends in the axis' hop ``d``."""
     (behind, ahead), offset = leg.arms(axis), leg.offset(axis, place)
     sent = abs(offset)
     if offset:
@@ -144,7 +145,7 @@ def steps_of(axes: tuple[Axis, ...], legs: tuple[Leg, ...], first: int, member: 
     on_legs = [(axes[leg.axis], leg, places[leg.axis]) for leg in legs]
     reached = next((number for number, leg in enumerate(legs) if places[leg.axis] != leg.owner), len(legs))
     found, start = [], 0
-    # A member goes inwards along the axes on which it owns, and the one after these; outwards along the same.
+    # A member takes part along the axes on which it is the owner, and along the next one, inwards and outwards.
     for number, (axis, leg, place) in enumerate(on_legs):
         if number <= reached:
             found += [(axis, start, move) for move in _inwards(axis, leg, place)]
@@ -159,7 +160,9 @@ def steps_of(axes: tuple[Axis, ...], legs: tuple[Leg, ...], first: int, member: 
 
 
 class Grid(NamedTuple):
-    """Sizes of all axes; ``pes`` is 1 where the PEs of a cube have no axis. ``wraps``: of the SIP topology."""
+    """The grid of all members: the sizes of its axes; ``pes`` is 1 where the PEs of a cube have no axis. ``wraps``:
+    whether the axes of SIPs are rings.
+    """
 
     pes: int
     cube_w: int
@@ -201,13 +204,15 @@ class Grid(NamedTuple):
 
     @property
     def sip_owners(self) -> int:
-        """After how many units the exchange between SIPs has used all links alike: owners, arms, orders of axes."""
+        """Units after which the exchange between SIPs has used all links alike: each owner, arm and order of axes."""
         orders = 2 if self.sip_w > 1 and self.sip_h > 1 else 1
         return self.sip_w * self.sip_h * (2 if self.wraps else 1) * orders
 
 
 class Rows(Enum):
-    """Where rows lie: one a cube, of which all workers take units; one a cube, a piece on each PE; one a PE."""
+    """Where rows lie. ``OF_CUBES``: one a cube, whose units all workers share. ``IN_PIECES``: one a cube, a piece on
+    each PE. ``OF_PES``: one a PE.
+    """
 
     OF_CUBES = 0
     IN_PIECES = 1
@@ -235,15 +240,15 @@ class Trees(NamedTuple):
         """
         schedule = _schedule(self, n_elem, itemsize, lane)
         workers = min(self.lanes, len(schedule)) if self.rows is Rows.OF_CUBES else 1
-        # Of a group its size alone counts here: the members' wiring is the grid's.
+        # A task uses only the size of its group here: the members' wiring is the grid's.
         return Task(COLLECTIVES.get("all_reduce"), cast(Group, self.grid), n_elem, itemsize, workers=workers), schedule
 
     def legs(self, lane: int, index: int) -> tuple[Leg, ...]:
         """The legs of a unit of a lane.
 
-        With ``rotates`` owners go round all PEs of the grid and all cubes from the root on: neighbours in time, in
-        other columns and rows, and half of them reduce along columns first. By the number of a unit owners go round all
-        SIPs, then both arms, then, on a grid of SIPs, both orders of the axes.
+        With ``rotates`` the owner goes round all PEs of a cube and then all cubes, from the root on. Successive units
+        have owners in different columns and rows, and half of the units reduce along columns first. From unit to unit
+        the owner goes round all SIPs, then the longer arm changes, then, on a grid of SIPs, the order of the axes.
         """
         grid, pe, columns_first = self.grid, 0, False
         y, x = divmod(self.root, grid.cube_w)
@@ -269,7 +274,7 @@ class Trees(NamedTuple):
         worker = lane if self.rows is Rows.OF_CUBES else 0
         if worker >= task.workers:
             return Program([])
-        tile, sends = max(self.slot_bytes // itemsize, 1), min(AHEAD.sends, self.n_slots - 1)
+        tile, sends = max(self.slot_bytes // itemsize, 1), AHEAD.within(self.n_slots).sends
         made = worker_program(task, schedule, member, worker, task.workers, Shards(0, 0), tile, sends)
         return Program(made, AHEAD)
 
@@ -283,7 +288,7 @@ class Trees(NamedTuple):
 
 @lru_cache
 def _schedule(trees: Trees, n_elem: int, itemsize: int, lane: int) -> Schedule:
-    """Of each lane, the units begin one after the other."""
+    """The flows of a row, one a unit. The units of each lane begin one after the other."""
     grid, sharing = trees.grid, trees.lanes if trees.rows is Rows.OF_CUBES else 1
     owners = sharing * (grid.pes * grid.cube_w * grid.cube_h if trees.rotates else 1)
     lengths = unit_lengths(n_elem, itemsize, trees.slot_bytes, max(owners, grid.sip_owners))
@@ -296,7 +301,7 @@ def _schedule(trees: Trees, n_elem: int, itemsize: int, lane: int) -> Schedule:
 
 
 LEAST_BYTES = 1024
-"""They take about as long on a link as the commands of a message do on PE_CPU."""
+"""A message of this many bytes takes about as long on a link as its commands take on PE_CPU."""
 
 
 def unit_lengths(n_elem: int, itemsize: int, slot_bytes: int, owners: int) -> list[int]:
@@ -318,7 +323,7 @@ def unit_lengths(n_elem: int, itemsize: int, slot_bytes: int, owners: int) -> li
 
 
 class Form(NamedTuple):
-    """The hooks of an algorithm module that is such trees (ADR-0023 D11, ADR-0032 D7).
+    """The hooks of an algorithm module whose schedules are :class:`Trees` (ADR-0023 D11, ADR-0032 D7).
 
     A module makes a form of its own and exports the form's methods under their names, and :func:`kernel`.
     """
@@ -330,7 +335,7 @@ class Form(NamedTuple):
         """The trees, and elements a cube.
 
         Raises:
-            ConfigError: with slots in use until their messages are used, which could deadlock.
+            ConfigError: when ``latch`` leaves messages in their slots until they are used, which could deadlock.
             ValueError: as :func:`sips_wrap`.
         """
         name = system.resolved.ccl.defaults.algorithm
@@ -348,8 +353,8 @@ class Form(NamedTuple):
         return Grid(pes, *system.cube_mesh, *system.shape, sips_wrap(system)), count // pes
 
     def neighbors(self, rank: int, world_size: int, neighbor_map: NeighbourMap, system: "AhbmSystem") -> NeighbourMap:
-        """The workers around one: the same PE of the cubes around it, and of the same cube on the SIPs around; those
-        of its cube too, where each has a row. Rank = (sip * n_cubes + cube) * workers + pe, all of them.
+        """The neighbours of a worker: the same PE of neighbouring cubes, and of the same cube on neighbouring SIPs; PEs
+        of its own cube too, where each PE has a row. Always rank = (sip * n_cubes + cube) * workers + pe.
 
         Raises:
             ValueError: when not all cubes take part, or the SIPs cannot be joined (:func:`sips_wrap`).
@@ -361,8 +366,8 @@ class Form(NamedTuple):
         return {way: other * lanes + lane for way, (other, _) in grid.neighbours(member).items()}
 
     def reference(self, tensors: list[Array], system: "AhbmSystem") -> list[Array]:
-        """A cube's result on each rank, one row for all of it, from all (cubes, elements) inputs, with the kernel's
-        order of additions.
+        """The result of a cube on each rank, the same row for all cubes, from the (cubes, elements) inputs of all
+        ranks, with the kernel's order of additions.
         """
         data = np.stack([np.reshape(each, (system.n_cubes, -1)) for each in tensors])
         trees, _ = self.kernel_args(len(tensors), data.shape[-1], system)
@@ -418,11 +423,11 @@ def sips_wrap(system: "AhbmSystem") -> bool:
 
 
 ELEMENT_BYTES = DTYPES[DEFAULT_DTYPE].itemsize
-"""Of which a row is taken to be made: an algorithm's arguments tell elements and no type (ADR-0032 D7)."""
+"""The bytes that an element of a row is taken to have: an algorithm's arguments name no type (ADR-0032 D7)."""
 
 
 def root_of(system: "AhbmSystem", algorithm: str, n_elem: int) -> int:
-    """The root cube for rows of ``n_elem``: the configured one, else that of the least time; of equals the last one."""
+    """The root cube for rows of ``n_elem``: the configured one, else the fastest, the last one among equals."""
     configured = system.resolved.ccl.algorithms[algorithm].root_cube
     if isinstance(configured, int):
         return configured

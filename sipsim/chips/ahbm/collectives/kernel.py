@@ -59,9 +59,9 @@ def kernel(source: Pointer, result: Pointer, op: str, ranks: int, programs: dict
 
 
 class _Loads:
-    """Those of a program, one for each piece of the source or for each joint of several, ``ahead`` of them under way.
+    """The loads of a program, one for each piece of the source or joint of several, ``ahead`` of them under way.
 
-    ``_joint``: by their place.
+    ``_joint``: the values of joints, by their place.
     """
 
     def __init__(self, source: Pointer, program: list[Instruction], ahead: int, tl: "TL") -> None:
@@ -91,7 +91,7 @@ class _Loads:
 
 
 class _Receives:
-    """Those of a program, ``ahead`` of them issued."""
+    """The receives of a program, ``ahead`` of them issued."""
 
     def __init__(self, source: Pointer, program: list[Instruction], ahead: int, tl: "TL") -> None:
         self._ahead = ahead

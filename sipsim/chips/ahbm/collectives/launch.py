@@ -104,9 +104,8 @@ def worker_programs(
     assert algorithm.schedule is not None
     tile = max(slot_bytes // task.itemsize, 1)
     schedule = algorithm.schedule(task)
-    ahead = ahead_of(schedule)
-    sends = min(ahead.sends, n_slots - 1)
-    made = programs(task, schedule, rank, len(prepared.places), prepared.shards, tile, sends)
+    ahead = ahead_of(schedule).within(n_slots)
+    made = programs(task, schedule, rank, len(prepared.places), prepared.shards, tile, ahead.sends)
 
     @cache
     def links_to(direction: str) -> int:

@@ -75,23 +75,23 @@ class Program(NamedTuple):
 
 
 def programs(
-    task: Task, schedule: Schedule, rank: int, n_workers: int, shards: Shards, tile: int, ahead: int = 0
+    task: Task, schedule: Schedule, rank: int, n_workers: int, shards: Shards, tile: int, sends: int = 0
 ) -> list[list[Instruction]]:
     """The instructions of each of a rank's workers: :func:`worker_program`."""
-    return [worker_program(task, schedule, rank, each, n_workers, shards, tile, ahead) for each in range(n_workers)]
+    return [worker_program(task, schedule, rank, each, n_workers, shards, tile, sends) for each in range(n_workers)]
 
 
 def worker_program(
-    task: Task, schedule: Schedule, rank: int, worker: int, n_workers: int, shards: Shards, tile: int, ahead: int = 0
+    task: Task, schedule: Schedule, rank: int, worker: int, n_workers: int, shards: Shards, tile: int, sends: int = 0
 ) -> list[Instruction]:
     """The instructions of one of a rank's workers. ``tile``: elements of a message at most.
 
-    ``ahead``: how many receives of a direction a send may stand before, which it does not depend on; less than the
-    slots of a ring.
+    ``sends``: how many receives of a direction, on which it does not depend, a send may overtake; fewer than a ring has
+    slots.
     """
     shares = work_of(task, schedule, worker, n_workers)
     merged = _merged([[*_program(task, rank, share, shards, tile)] for share in shares])
-    return with_sends_ahead(merged, ahead, _sends, _received, _is_of_tile)
+    return with_sends_ahead(merged, sends, _sends, _received, _is_of_tile)
 
 
 _sends = attrgetter("send")

@@ -72,7 +72,7 @@ _FIXED = {
 }
 """Work that takes what one key says: part, key, kind and what."""
 _CELL_BYTES = 4
-"""Of a sum."""
+"""The bytes of a sum."""
 
 
 class Term(NamedTuple):
@@ -139,7 +139,7 @@ def memory_of(address: int) -> int:
 
 
 class GemmStage(NamedTuple):
-    """What a usual piece of work of PE_GEMM's part ``part`` costs, or a share of it: ``name``, the keys it depends on,
+    """The cost of a usual piece of work of PE_GEMM's part ``part``, or a share of it: ``name``, the keys it depends on,
     and time.
     """
 
@@ -283,17 +283,6 @@ class Prices:
         to_io_cpu = [*self.fixed("host_latency"), *self.start_skew(rank), *self.fixed("io_cpu_launch")]
         return [*to_io_cpu, *self.start_margin(places)]
 
-    def gathering(self, place: tuple[int, int]) -> Price:
-        """From the last end of a kernel, on a PE, to the host."""
-        (of_pe, of_cube), done_bytes = self.launch_path.gather(place), self.launch_path.launch.done_bytes
-        return [
-            *self._transfer("", [(0, of_pe)], done_bytes),
-            *self.fixed("m_cpu_gather"),
-            *self._transfer("", [(0, of_cube)], done_bytes),
-            *self.fixed("io_cpu_gather"),
-            *self.fixed("host_latency"),
-        ]
-
     def product(
         self, place: Place, operands: int, outputs: int, way_ps: tuple[Ps, ...], measured: tuple[GemmStage, ...]
     ) -> Price:
@@ -364,7 +353,7 @@ class Prices:
 
     @cached_property
     def launch_path(self) -> LaunchPath:
-        """That of a config with launches that take time."""
+        """The launch path of a config with launches that take time."""
         return LaunchPath(self.system.resolved, self.system.graph)
 
     def _space_of(self, node: Node) -> str:
@@ -400,7 +389,7 @@ class Prices:
         return self.path(src[0], Node("pe", src[1], src[2]), dst[0], Node("pe", dst[1], dst[2]), direction)
 
     def _until_left(self, path: Path) -> Path:
-        """What of a path bounds the rate at which a transfer leaves its source."""
+        """The part of a path that bounds the rate at which a transfer leaves its source."""
         sip, route = path[0]
         return [(sip, self.system.until_left(route))]
 
@@ -421,7 +410,7 @@ class Prices:
     def _sent(
         self, src: Place, direction: str, dst: Place, space: str, nbytes: int, wire_bytes: int, read_pa: int | None
     ) -> Price:
-        """What goes to where a ring is."""
+        """The price of sending bytes to the memory of a ring."""
         slot = self.system.graph.memory_node(dst[1], dst[2], space)
         path = self.path(src[0], Node("pe", src[1], src[2]), dst[0], slot, direction)
         ring = self._memories.at(space, slot)
@@ -533,8 +522,8 @@ class Prices:
     def _drain(
         self, step: str, path: Path, nbytes: int, sources: Sequence[Stage] = (), ends: Sequence[Stage] = ()
     ) -> Stage:
-        """What the tail comes after the head for: frames that are stored on the way, and what is slowest of the edges
-        and of the memories at their ends.
+        """The time of the tail behind the head: frames that are stored on the way, and the slowest of the edges and of
+        the memories at their ends.
         """
         edges = [(sip, edge) for sip, route in path for edge in route.edges]
         source, end = _longest(sources), _longest(ends)

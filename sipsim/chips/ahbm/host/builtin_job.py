@@ -320,7 +320,7 @@ def group_choices(job: Job, plan: Plan) -> list[str]:
 
 
 def group_estimates_ps(job: Job, plan: Plan) -> tuple[int, ...]:
-    """By row, the estimate that ``auto`` compares, without launches: of the group that takes longest."""
+    """For each row, the estimate that ``auto`` compares, without launches: of the group that takes longest."""
     collective = COLLECTIVES.get(job.collective)
     return tuple(
         max(estimate(plan.catalog.get(name), made).time_ps for made in tasks)
@@ -330,7 +330,7 @@ def group_estimates_ps(job: Job, plan: Plan) -> tuple[int, ...]:
 
 
 def tensor_bytes(job: Job, plan: Plan) -> tuple[int, ...]:
-    """By row, the bytes of a rank's source and result, once where they are one tensor."""
+    """For each row, the bytes of a rank's source and result, once where they are one tensor."""
     collective = COLLECTIVES.get(job.collective or INTERCUBE)
     size = len(job.groups[0]) if job.groups else plan.system.n_sips
     is_one = job.in_place if job.algorithms else collective.in_place
