@@ -95,7 +95,7 @@ def test_the_size_of_a_job_does_not_decide_what_its_short_runs_cost() -> None:
     assert events[0] == events[1] < 5_000
 
 
-def test_a_large_system_is_told_from_two_smaller_ones() -> None:
+def test_a_large_system_is_predicted_from_two_smaller_ones() -> None:
     words = "--sips 36 --topology torus_2d --bytes 2K --set sip.cube_mesh.w=4 --set sip.cube_mesh.h=2"
     runs = ShortRuns()
     (told,) = runs.by_size(prepared(*words.split())).values()
@@ -106,12 +106,18 @@ def test_a_large_system_is_told_from_two_smaller_ones() -> None:
 
 
 @pytest.mark.parametrize("words", ["--sips 37", '--sips 36 --topology torus_2d --set system.sips.links={"0.E":ucie}'])
-def test_a_large_system_without_like_ones_is_not_told(words: str) -> None:
+def test_a_large_system_without_like_ones_is_not_predicted(words: str) -> None:
     with pytest.raises(NotPredictable):
         ShortRuns().by_size(prepared(*words.split(), "--bytes", "2K"))
 
 
-def test_what_takes_too_many_events_or_fails_is_not_told(tmp_path: Path) -> None:
+@pytest.mark.parametrize("tree", ["hierarchical", "pipelined", "per_pe", "per_pe_rows"])
+def test_trees_whose_units_grow_with_the_size_are_not_predicted(tree: str) -> None:
+    made = prepared("--sips", 2, "--bytes", "64K", "--algorithm", f"intercube_{tree}")
+    assert predict(made, 0.0, 0.0) is None
+
+
+def test_what_takes_too_many_events_or_fails_is_not_predicted(tmp_path: Path) -> None:
     with pytest.raises(NotPredictable):
         ShortRuns(most_events=100).by_size(prepared("--sips", 2, *SMALL, "--bytes", "64K"))
     assert predict(prepared("--sips", 2, *SMALL, "--n-elem", 8, *ccl_file(tmp_path, FAILS)), 0.0, 0.0) is None

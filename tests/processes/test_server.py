@@ -169,11 +169,12 @@ def test_the_next_incarnation_writes_on_in_the_same_log(tmp_path):
 
 def test_messages_of_a_process_are_forwarded(tmp_path):
     server = ForkServer(Programs(lambda: 0), str(tmp_path))
-    server.order(StartProcess(0, 3, ["one", "two"]))
+    words = ["one", "x" * 100_000]
+    server.order(StartProcess(0, 3, words))
     found = news_until(server, lambda found: sum(isinstance(event, ProcessMessage) for event in found) == 2)
     server.close()
     messages = [event for event in found if isinstance(event, ProcessMessage)]
-    assert messages == [ProcessMessage(0, 3, "one"), ProcessMessage(0, 3, "two")]
+    assert messages == [ProcessMessage(0, 3, word) for word in words]
 
 
 def test_a_set_up_comes_before_the_first_start_and_its_error_is_reported(tmp_path):

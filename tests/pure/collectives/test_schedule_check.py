@@ -4,6 +4,8 @@ import re
 from typing import Any, cast
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from schedules import MODULES, group_of, task_of
 
 from sipsim.collectives.group import pairwise_wiring
@@ -106,3 +108,11 @@ def test_the_schedules_of_this_package_can_be_carried_out(name: str) -> None:
                 check_schedule(module.schedule(task), wiring, task.size, units(task.collective.cut, task.size))
                 checked += 1
     assert checked > 1
+
+
+@given(st.integers(0, 20), st.integers(1, 20))
+def test_a_send_overtakes_fewer_receives_than_a_ring_has_slots(sends: int, n_slots: int) -> None:
+    within = Ahead(sends, 5, 6).within(n_slots)
+    assert within.sends < n_slots
+    assert within == Ahead(within.sends, 5, 6)
+    assert within.sends in (sends, n_slots - 1)

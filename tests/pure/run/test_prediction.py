@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from launcher.options import parse
-from launcher.predict import prediction
+from launcher.predict import forecaster, prediction
 from launcher.predict.forecaster import described, expectation
 from launcher.predict.prediction import BY_ESTIMATE, BY_SHORT_RUNS, predict, read_costs
 from launcher.predict.short_run import ShortRun, ShortRuns
@@ -89,6 +89,17 @@ def test_as_text() -> None:
     assert "wall" not in without
 
 
+def own_kernel(folder: Path, body: str, *words: str) -> list[str]:
+    """The words of a command whose kernels have this body."""
+    (folder / "own.py").write_text(
+        "def neighbors(rank, size, ways):\n    return {'E': rank + 1} if rank + 1 < size else {'W': rank - 1}\n"
+        f"def kernel_args(size, n_elem):\n    return ()\ndef kernel(t_ptr, tl):\n    {body}\n"
+    )
+    (folder / "ccl.yaml").write_text(f"algorithms: {{own: {{module: {folder}/own.py, topology: none}}}}\n")
+    flags = ["--ccl", str(folder / "ccl.yaml"), "--algorithm", "own"]
+    return [*words, *flags, "--set", "sip.cube_mesh.w=1", "--set", "sip.cube_mesh.h=1"]
+
+
 class TestDryRun:
     SMALL = (*SMALL, "--sips", "2", "--n-elem", "64")
 
@@ -109,15 +120,22 @@ class TestDryRun:
 
     @pytest.mark.parametrize("body", ["1 / 0", "print('loud'); import os; os._exit(3)"])
     def test_kernels_that_fail(self, tmp_path: Path, body: str, capfd: Any) -> None:
-        (tmp_path / "own.py").write_text(
-            "def neighbors(rank, size, ways):\n    return {'E': rank + 1} if rank + 1 < size else {'W': rank - 1}\n"
-            f"def kernel_args(size, n_elem):\n    return ()\ndef kernel(t_ptr, tl):\n    {body}\n"
-        )
-        (tmp_path / "ccl.yaml").write_text(f"algorithms: {{own: {{module: {tmp_path}/own.py, topology: none}}}}\n")
-        words = [*self.SMALL, "--ccl", str(tmp_path / "ccl.yaml"), "--algorithm", "own"]
-        made = prepare(parse([*words, "--set", "sip.cube_mesh.w=1", "--set", "sip.cube_mesh.h=1"]))
+        made = prepare(parse(own_kernel(tmp_path, body, *self.SMALL)))
         assert "is not known" in expectation(made, 0.0)
         assert capfd.readouterr() == ("", "")
+
+    def test_a_kernel_that_never_ends_takes_no_more_than_its_processor_time(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(forecaster, "LONGEST_S", 1)
+        made = prepare(parse(own_kernel(tmp_path, "while True: pass", *self.SMALL)))
+        beside = forecaster.Forecaster(made, 0.0)
+        try:
+            beside.ask()
+            assert beside.prediction(60.0) is None
+            assert not beside.is_pending
+        finally:
+            beside.close()
 
     def test_mistakes_are_found_as_before(self) -> None:
         with pytest.raises(ConfigError):
