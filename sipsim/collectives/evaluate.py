@@ -1,123 +1,171 @@
-"""Carries a flow out for all ranks at once, in NumPy: what it leaves, what passes each direction, whether it ends.
+"""Carries a flow out for all ranks at once: what each rank ends with, and whether all ranks end.
 
-It is the reference of every algorithm that is a schedule: the same messages in the same order, so the same additions.
+Values are anything that a function combines. Arrays give an algorithm's result in its own order of additions, which is
+the reference of every algorithm that is a schedule. Sets of ranks show whether a result has each contribution once.
 A rank that waits for a message, or for a free slot, lets the others go on; when all wait, the schedule deadlocks.
 """
 
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator
-from itertools import pairwise, zip_longest
-from typing import Any, NamedTuple
+from itertools import zip_longest
+from typing import Generic, NamedTuple, TypeVar
 
-import numpy as np
+from sipsim.collectives.schedule import (
+    OWN_FIRST,
+    REPLACE,
+    End,
+    Flow,
+    Schedule,
+    ScheduleError,
+    Step,
+    Wiring,
+    number_of,
+    units,
+)
+from sipsim.collectives.semantics import Task
 
-from sipsim.collectives.schedule import ARRIVED_FIRST, OWN_FIRST, End, Step, Wiring, number_of
-
-Array = np.ndarray[Any, Any]
-Combine = Callable[[Array, Array], Array]
-Tile = tuple[int, int]
-"""A piece of a block that is one message: its first element, and the first behind it."""
-Message = tuple[int, int, int]
-"""A block, and a tile of it."""
-Sent = tuple[int, Message]
-"""A message and its round."""
+V = TypeVar("V")
 
 
-class ScheduleDeadlock(ValueError):
+class ScheduleDeadlock(ScheduleError):
     """Every rank that has not ended waits for a message or for a slot."""
-
-
-class Evaluated(NamedTuple):
-    """``values``: of each rank, the block's elements by its number. ``sent``: elements by the end that sent them."""
-
-    values: list[dict[int, Array]]
-    sent: dict[End, int]
-
-
-def messages(blocks: tuple[int, ...], tiling: Callable[[int], list[Tile]]) -> list[Message]:
-    """What blocks are sent as: in order, each in its tiles."""
-    return [(block, start, stop) for block in blocks for start, stop in tiling(number_of(block))]
 
 
 def evaluate(
     steps: list[list[Step]],
     wiring: Wiring,
-    values: list[dict[int, Array]],
-    tiling: Callable[[int], list[Tile]],
-    combine: Combine,
+    values: list[dict[int, V]],
+    combine: Callable[[V, V], V],
     n_slots: int | None = None,
-) -> Evaluated:
-    """Run the steps of all ranks from ``values``, each rank's blocks. ``tiling``: the tiles of a block, in order.
+) -> list[dict[int, V]]:
+    """Run the steps of all ranks from ``values``, each rank's blocks by number; a block is one message. Returns the
+    blocks of each rank afterwards. Values are not changed in place.
 
     ``n_slots``: messages that fit a direction's ring; None: without limit.
 
     Raises:
         ScheduleDeadlock: with the step of each rank that waits.
-        KeyError: for a block that a rank sends and does not have.
-        ValueError: for steps that are not in order of rounds, or a message that is not the one that is due.
+        ScheduleError: for a block that a rank uses and does not have, and for a message that is not due or that no rank
+            receives; with rank and round.
     """
-    run = _Run(wiring, tiling, combine, n_slots)
-    left = [{block: np.array(array) for block, array in own.items()} for own in values]
+    run = _Run(wiring, combine, n_slots)
+    left = [dict(own) for own in values]
     ranks = {rank: run.rank(rank, own, left[rank]) for rank, own in enumerate(steps)}
     while ranks:
         waits = {rank: next(going, None) for rank, going in ranks.items()}
         ranks = {rank: going for rank, going in ranks.items() if waits[rank] is not None}
         if all(waits.values()):
             raise ScheduleDeadlock("; ".join(f"rank {rank} {what}" for rank, what in waits.items()))
-    return Evaluated(left, dict(run.sent))
+    run.check_received()
+    return left
 
 
-class _Run:
-    """``rings``: what has been sent to each end and not received."""
+class _Run(Generic[V]):
+    """One evaluation. ``rings``: round, block and value of each message that was sent to an end and not received."""
 
-    def __init__(
-        self,
-        wiring: Wiring,
-        tiling: Callable[[int], list[Tile]],
-        combine: Combine,
-        n_slots: int | None,
-    ) -> None:
+    def __init__(self, wiring: Wiring, combine: Callable[[V, V], V], n_slots: int | None) -> None:
         self._wiring = wiring
-        self._tiling = tiling
         self._combine = combine
         self._n_slots = n_slots
-        self._rings: defaultdict[End, deque[tuple[Sent, Array]]] = defaultdict(deque)
-        self.sent: defaultdict[End, int] = defaultdict(int)
+        self._rings: defaultdict[End, deque[tuple[int, int, V]]] = defaultdict(deque)
 
-    def rank(self, rank: int, steps: list[Step], own: dict[int, Array]) -> Iterator[str]:
-        """Yields "" each time that it has moved a message, or what it waits for."""
-        rounds = [step.round for step in steps]
-        if any(later <= earlier for earlier, later in pairwise(rounds)):
-            raise ValueError(f"rank {rank}: rounds {rounds} do not rise")
-        before = {block: own[~block].copy() for step in steps for block in step.sends if block < 0}
+    def rank(self, rank: int, steps: list[Step], own: dict[int, V]) -> Iterator[str]:
+        """Yields "" each time that the rank has moved a message, or what it waits for."""
+        before = dict(own)
         for step in steps:
-            out, into = (messages(blocks, self._tiling) for blocks in (step.sends, step.recvs))
-            for leaving, coming in zip_longest(out, into):
+            for leaving, coming in zip_longest(step.sends, step.recvs):
                 if leaving is not None:
-                    to = self._wiring[rank, step.send]
-                    while self._n_slots is not None and len(self._rings[to]) >= self._n_slots:
+                    ring = self._rings[self._wiring[rank, step.send]]
+                    while self._n_slots is not None and len(ring) >= self._n_slots:
                         yield f"waits in round {step.round} for a slot {step.send}"
-                    block, start, stop = leaving
-                    data = (own if block >= 0 else before)[block][start:stop].copy()
-                    self._rings[to].append(((step.round, (number_of(block), start, stop)), data))
-                    self.sent[rank, step.send] += stop - start
+                    number = number_of(leaving)
+                    value = _block_of(own if leaving >= 0 else before, number, f"rank {rank} sends", step.round)
+                    ring.append((step.round, number, value))
                     yield ""
                 if coming is not None:
                     ring = self._rings[rank, step.recv]
                     while not ring:
                         yield f"waits in round {step.round} for a message {step.recv}"
-                    self._take(ring.popleft(), (step.round, coming), step.combine, own)
+                    sent_round, block, value = ring.popleft()
+                    if (sent_round, block) != (step.round, coming):
+                        raise ScheduleError(
+                            f"rank {rank} receives block {block} of round {sent_round} in direction {step.recv} where "
+                            f"block {coming} of round {step.round} is due"
+                        )
+                    own[block] = value if step.combine == REPLACE else self._combined(rank, step, block, own, value)
                     yield ""
 
-    def _take(self, arrived: tuple[Sent, Array], due: Sent, combine: int, own: dict[int, Array]) -> None:
-        sent, data = arrived
-        if sent != due:
-            raise ValueError(f"a message comes (round, (block, start, stop)) {sent} where {due} is due")
-        block, start, stop = due[1]
-        if block not in own:
-            own[block] = np.empty(self._tiling(block)[-1][1], data.dtype)
-        if combine == OWN_FIRST:
-            data = self._combine(own[block][start:stop], data)
-        elif combine == ARRIVED_FIRST:
-            data = self._combine(data, own[block][start:stop])
-        own[block][start:stop] = data
+    def _combined(self, rank: int, step: Step, block: int, own: dict[int, V], arrived: V) -> V:
+        held = _block_of(own, block, f"rank {rank} combines what comes with", step.round)
+        return self._combine(held, arrived) if step.combine == OWN_FIRST else self._combine(arrived, held)
+
+    def check_received(self) -> None:
+        """Check that no message is left over."""
+        for (rank, direction), ring in self._rings.items():
+            if ring:
+                number, block, _ = ring[0]
+                raise ScheduleError(
+                    f"rank {rank} never receives block {block}, which comes in direction {direction} in round {number}"
+                )
+
+
+def _block_of(blocks: dict[int, V], number: int, does: str, step_round: int) -> V:
+    if number not in blocks:
+        raise ScheduleError(f"{does} block {number} in round {step_round}, which it does not have")
+    return blocks[number]
+
+
+class _Ranks(NamedTuple):
+    """The ranks whose values a block combines, as bits: ``once`` or more, and more than once (``again``)."""
+
+    once: int
+    again: int = 0
+
+
+def _with(first: _Ranks, second: _Ranks) -> _Ranks:
+    return _Ranks(first.once | second.once, first.again | second.again | first.once & second.once)
+
+
+def check_results(schedule: Schedule, wiring: Wiring, task: Task) -> None:
+    """Check that all ranks end, with rings of one slot and so of any number, and that each block that a rank needs has
+    each contribution exactly once, or is a copy of a holder's where the collective only moves data.
+
+    Raises:
+        ScheduleError: with the first rank and block that is wrong.
+    """
+    for flow in schedule:
+        _check_flow(flow, wiring, task)
+
+
+def _check_flow(flow: Flow, wiring: Wiring, task: Task) -> None:
+    collective, size, root, pieces = task.collective, task.size, task.root, flow.pieces
+    blocks, ranks = range(units(collective.cut, size) * pieces), range(size)
+    values = [
+        {block: _Ranks(1 << rank) for block in blocks if collective.holds(block // pieces, rank, size, root)}
+        for rank in ranks
+    ]
+    left = evaluate([flow.steps_of(rank) for rank in ranks], wiring, values, _with, 1)
+    for rank in ranks:
+        for block in blocks:
+            if collective.needs(block // pieces, rank, size, root):
+                holders = sum(values[other][block].once for other in ranks if block in values[other])
+                wrong = _wrong(left[rank].get(block, _Ranks(0)), holders, collective.combines)
+                if wrong:
+                    raise ScheduleError(f"rank {rank} ends with block {block} of {len(blocks)} {wrong}")
+
+
+def _wrong(found: _Ranks, holders: int, combines: bool) -> str:
+    """What is wrong with the contributions to a block; empty when nothing is."""
+    if found.again:
+        return f"in which the values of {_names(found.again)} are combined more than once"
+    if combines:
+        return f"without the values of {_names(holders & ~found.once)}" if holders & ~found.once else ""
+    if not found.once:
+        return f"unwritten; {_names(holders)} had it before"
+    return f"combined from {_names(found.once)}; the collective combines nothing" if found.once.bit_count() > 1 else ""
+
+
+def _names(ranks: int) -> str:
+    """Ranks from their bits: ``rank 3``, ``ranks 0, 2``."""
+    numbers = [str(rank) for rank in range(ranks.bit_length()) if ranks >> rank & 1]
+    return f"rank{'s' * (len(numbers) > 1)} {', '.join(numbers)}"

@@ -313,8 +313,7 @@ def check_wiring(wiring: Any, size: int) -> None:
 def check_schedule(schedule: Any, wiring: Wiring, size: int, n_units: int) -> None:
     """Check all steps of all ranks. ``n_units``: units of the collective (:func:`units`).
 
-    Limits: it finds neither a result that is not the collective's, which :mod:`~sipsim.collectives.evaluate` computes,
-    nor messages that one rank sends and none receives.
+    Whether all ranks end with the collective's result is for :func:`~sipsim.collectives.evaluate.check_results`.
 
     Raises:
         ScheduleError: with the first rank and round in which something is wrong.

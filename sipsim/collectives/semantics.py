@@ -208,12 +208,31 @@ def _takes(function: object, words: tuple[str, ...]) -> bool:
     return True
 
 
+def _wrong_units(row: Collective) -> str:
+    """What is wrong with who has which unit, in groups of 2 to 4 ranks; empty when nothing is."""
+    for size in range(2, 5):
+        for root in range(size if row.has_root else 1):
+            n_units = units(row.cut, size)
+            own: dict[str, set[int]] = {"holds": set(), "needs": set()}
+            for has, word, takes in zip((row.holds, row.needs), ("holds", "needs"), row.elements(1, size), strict=True):
+                for rank in range(size):
+                    found = {unit for unit in range(n_units) if has(unit, rank, size, root)}
+                    if len(found) not in (0, takes):
+                        what = f"rank {rank} of {size} {word} {len(found)} of the {n_units} units"
+                        return f"{what}; with cut {row.cut!r} its tensor has {takes}, and it {word} all of them or none"
+                    own[word] |= found
+            if unheld := own["needs"] - own["holds"]:
+                return f"in a group of {size} unit {min(unheld)} is needed and no rank holds it"
+    return ""
+
+
 def define(*collectives: Collective) -> None:
     """Register rows, for all ranks of a process. A row of a user's has the name of the module that defines it.
 
     Raises:
         TypeError: for what is no :class:`Collective`, or for a field of the wrong type.
-        ValueError: for a cut or an operator that does not exist, or a name that is another's.
+        ValueError: for a cut or an operator that does not exist, a unit that is needed and not held, a rank that has
+            some units of its tensor and not all, or a name that is another's.
     """
     module = sys._getframe(1).f_globals["__name__"]
     for each in collectives:
@@ -232,6 +251,8 @@ def define(*collectives: Collective) -> None:
             raise ValueError(
                 f"collective {each.name}: ops {list(each.ops)}; with per_cube=True the only operator is 'sum'"
             )
+        if wrong := _wrong_units(each):
+            raise ValueError(f"collective {each.name}: {wrong}")
         COLLECTIVES.register(each.name, SimpleNamespace(__module__=module, __qualname__=each.name))(each)
 
 

@@ -178,6 +178,9 @@ def test_a_result_that_may_be_anything_is_not_compared(
         ({"holds": lambda unit, rank, size: True}, "holds"),
         ({"needs": 5}, "needs"),
         ({"has_root": "yes"}, "has_root"),
+        ({"needs": lambda unit, rank, size, root: unit == (rank + 1) % size}, "rank 0 of 2 needs 1 of the 2 units"),
+        ({"needs": lambda unit, rank, size, root: unit == rank or rank == root}, "rank 1 of 2 needs 1 of the 2 units"),
+        ({"holds": lambda unit, rank, size, root: unit == rank == 0}, "unit 1 is needed and no rank holds it"),
     ],
 )
 def test_a_row_that_cannot_be_is_refused_at_once(wrong: dict[str, Any], named: str) -> None:

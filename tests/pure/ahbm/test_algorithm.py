@@ -173,7 +173,7 @@ from sipsim.collectives.schedule import OWN_FIRST, ARRIVED_FIRST
 
 COLLECTIVES, alive = ("all_reduce",), []
 def wiring(group): return pairwise_wiring({(0, 1)})
-def steps(rank, how=OWN_FIRST): return [Step(0, towards(1 - rank), (0,), towards(1 - rank), (0,), how)]
+def steps(rank, how=OWN_FIRST, blocks=(0,)): return [Step(0, towards(1 - rank), blocks, towards(1 - rank), blocks, how)]
 class Steps:
     def __call__(self, rank): return steps(rank)
 def transfers(): return [Transfer(0, rank, towards(1 - rank), (0,), OWN_FIRST) for rank in (0, 1)]
@@ -189,7 +189,11 @@ ALIKE = (
     "flow_of(1, 1, transfers(), wiring(None))",
     "flow_of(1, 1, lambda rank: transfers()[rank : rank + 1], wiring(None))",
 )
-OTHERS = ("Flow(1, 1, partial(steps, how=ARRIVED_FIRST))", "Flow(2, 1, steps)", "Flow(1, 2, steps)")
+OTHERS = (
+    "Flow(1, 1, partial(steps, how=ARRIVED_FIRST))",
+    "Flow(2, 1, steps)",
+    "Flow(1, 2, partial(steps, blocks=(0, 1)))",
+)
 
 
 def test_the_hash_of_a_schedule_is_that_of_its_steps(load: Load) -> None:

@@ -1,4 +1,4 @@
-"""A schedule that cannot be carried out is told by rank and round; those of this package can."""
+"""A schedule that cannot be carried out, or leaves another result, is refused by rank and round; no other is."""
 
 import re
 from typing import Any, cast
@@ -8,8 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from schedules import MODULES, group_of, task_of
 
+from sipsim.collectives.evaluate import check_results
 from sipsim.collectives.group import pairwise_wiring
 from sipsim.collectives.schedule import (
+    OWN_FIRST,
     Ahead,
     Flow,
     ScheduleError,
@@ -95,6 +97,65 @@ def test_a_wrong_wiring(says: str) -> None:
         check_wiring(WIRINGS[says], 3)
 
 
+TO_ROOT = Transfer(0, 1, "to0", (0,), OWN_FIRST), Transfer(1, 2, "to0", (0,), OWN_FIRST)
+RESULTS = {
+    ("reduce", "rank 0 ends with block 0 of 1 without the values of rank 2"): TO_ROOT[:1],
+    ("reduce", "rank 0 ends with block 0 of 1 without the values of ranks 0, 1"): (
+        TO_ROOT[0],
+        TO_ROOT[1]._replace(combine=0),
+    ),
+    ("reduce", "rank 0 ends with block 0 of 1 in which the values of rank 1 are combined more than once"): (
+        *TO_ROOT,
+        Transfer(2, 1, "to0", (0,), OWN_FIRST),
+    ),
+    ("broadcast", "rank 2 ends with block 0 of 1 unwritten; rank 0 had it before"): (Transfer(0, 0, "to1", (0,)),),
+    ("broadcast", "rank 1 combines what comes with block 0 in round 0, which it does not have"): (
+        Transfer(0, 0, "to1", (0,), OWN_FIRST),
+    ),
+    ("broadcast", "rank 1 sends block 0 in round 0, which it does not have"): (Transfer(0, 1, "to0", (0,)),),
+}
+
+
+@pytest.mark.parametrize(("collective", "says"), RESULTS)
+def test_a_schedule_with_another_result(collective: str, says: str) -> None:
+    task = task_of(collective, group_of("ring_1d", (3, 1)), 8)
+    with pytest.raises(ScheduleError, match=re.escape(says)):
+        check_results(flow(*RESULTS[collective, says]), STAR, task)
+
+
+CASES = [(name, collective) for name, module in MODULES.items() for collective in module.COLLECTIVES]
+GROUPS = [("ring_1d", (4, 1)), ("ring_1d", (5, 1)), ("torus_2d", (3, 2)), ("mesh_2d_no_wrap", (3, 3))]
+
+
+@given(st.sampled_from(CASES), st.sampled_from(GROUPS), st.sampled_from([1, 40, 100_000]), st.data())
+def test_a_schedule_needs_each_of_its_messages(
+    case: tuple[str, str], where: tuple[str, tuple[int, int]], n_elem: int, data: st.DataObject
+) -> None:
+    module, group = MODULES[case[0]], group_of(*where)
+    task = task_of(case[1], group, n_elem, root=data.draw(st.integers(0, group.size - 1)))
+    schedule, wiring = module.schedule(task), module.wiring(group)
+    check_results(schedule, wiring, task)
+    number = data.draw(st.integers(0, len(schedule) - 1))
+    steps_of = [schedule[number].steps_of(rank) for rank in range(group.size)]
+    sends = [(rank, at) for rank, own in enumerate(steps_of) for at, step in enumerate(own) if step.sends]
+    rank, at = data.draw(st.sampled_from(sends))
+    step = steps_of[rank][at]
+    peer, _ = wiring[rank, step.send]
+    there = next(place for place, each in enumerate(steps_of[peer]) if each.round == step.round)
+
+    def without(of: int) -> list[Step]:
+        own = [*steps_of[of]]
+        if of == rank:
+            own[at] = own[at]._replace(send="", sends=())
+        if of == peer:
+            own[there] = own[there]._replace(recv="", recvs=())
+        return own
+
+    schedule[number] = schedule[number]._replace(steps_of=without)
+    with pytest.raises(ScheduleError):
+        check_results(schedule, wiring, task)
+
+
 @pytest.mark.parametrize("name", MODULES)
 def test_the_schedules_of_this_package_can_be_carried_out(name: str) -> None:
     """What the catalog takes for granted; with units in pieces, and with roots."""
@@ -106,6 +167,7 @@ def test_the_schedules_of_this_package_can_be_carried_out(name: str) -> None:
                 wiring = module.wiring(group)
                 check_wiring(wiring, task.size)
                 check_schedule(module.schedule(task), wiring, task.size, units(task.collective.cut, task.size))
+                check_results(module.schedule(task), wiring, task)
                 checked += 1
     assert checked > 1
 

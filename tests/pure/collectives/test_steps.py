@@ -17,6 +17,7 @@ from sipsim.collectives.schedule import (
     MOST_PIECES,
     OWN_FIRST,
     Flow,
+    ScheduleError,
     Step,
     mutual,
     number_of,
@@ -28,15 +29,10 @@ from sipsim.collectives.schedule import (
 PAIR = pairwise_wiring({(0, 1)})
 
 
-def tiling(block: int) -> list[tuple[int, int]]:
-    """Blocks of 3 elements in two tiles."""
-    return [(0, 2), (2, 3)]
-
-
 def carried(steps: list[list[Step]], n_slots: int | None = None) -> list[dict[int, list[int]]]:
     values = [{0: np.array([1, 2, 3]), 1: np.array([4, 5, 6])}, {0: np.array([10, 20, 30])}]
-    found = evaluate(steps, PAIR, values, tiling, operator.add, n_slots)
-    return [{block: array.tolist() for block, array in own.items()} for own in found.values]
+    found = evaluate(steps, PAIR, values, operator.add, n_slots)
+    return [{block: array.tolist() for block, array in own.items()} for own in found]
 
 
 def test_a_step_exchanges_and_combines() -> None:
@@ -56,10 +52,11 @@ def test_a_block_can_be_sent_as_it_was() -> None:
     [
         ([[Step(0, "", (), "to1", (0,))], [Step(0, "", (), "to0", (0,))]], ScheduleDeadlock, "rank 0 waits in round 0"),
         ([[Step(0, "to1", (0, 1))], []], ScheduleDeadlock, "for a slot to1"),
-        ([[Step(0, "to1", (0,))], [Step(1, "", (), "to0", (0,))]], ValueError, "is due"),
-        ([[Step(0, "to1", (0,))], [Step(0, "", (), "to0", (1,))]], ValueError, "is due"),
-        ([[Step(1, "to1", (0,)), Step(1, "to1", (1,))], []], ValueError, "do not rise"),
-        ([[], [Step(0, "to0", (1,))]], KeyError, "1"),
+        ([[Step(0, "to1", (0,))], [Step(1, "", (), "to0", (0,))]], ScheduleError, "rank 1 .* where block 0 of round 1"),
+        ([[Step(0, "to1", (0,))], [Step(0, "", (), "to0", (1,))]], ScheduleError, "rank 1 .* where block 1 of round 0"),
+        ([[Step(0, "to1", (0,))], []], ScheduleError, "rank 1 never receives block 0"),
+        ([[], [Step(0, "to0", (1,))]], ScheduleError, "rank 1 sends block 1 in round 0"),
+        ([[Step(0, "to1", (1,))], [Step(0, "", (), "to0", (1,), OWN_FIRST)]], ScheduleError, "rank 1 combines"),
     ],
 )
 def test_steps_that_cannot_be_carried_out(steps: list[list[Step]], error: type[Exception], text: str) -> None:
@@ -77,12 +74,11 @@ def test_evaluation_and_programs_agree(name: str) -> None:
         [flow.steps_of(rank) for rank in range(5)],
         MODULES[name].wiring(task.group),
         values,
-        lambda block: [(at, at + 1) for at in range(cuts[block + 1] - cuts[block])],
         np.add,
         1,
     )
     single = cast(Any, SimpleNamespace(wiring=MODULES[name].wiring, schedule=lambda task: [flow]))
-    for own, result in zip(found.values, carry_out(single, task, sources), strict=True):
+    for own, result in zip(found, carry_out(single, task, sources), strict=True):
         assert np.array_equal(np.concatenate([own[piece] for piece in range(flow.pieces)]), result)
 
 

@@ -23,6 +23,7 @@ from typing import Any
 from sipsim.chips.ahbm.collectives.kernel import kernel, kernel_args
 from sipsim.chips.ahbm.collectives.neighbours import TABLES, NeighbourMap, NeighbourTable
 from sipsim.chips.ahbm.system import AhbmSystem
+from sipsim.collectives.evaluate import check_results
 from sipsim.collectives.schedule import ScheduleError, check_schedule, check_wiring, units
 from sipsim.config.schema import AlgorithmEntry
 from sipsim.config.yaml import one_line
@@ -108,7 +109,8 @@ class Algorithm:
         return (formula and formula(task)) or Fraction(0)
 
     def check_task(self, task: Any) -> str:
-        """Make the wiring and the schedule of a task, and check both for all ranks. Returns the start of their hash.
+        """Make the wiring and the schedule of a task, and check for all ranks that they can be carried out and leave
+        what the collective asks for. Returns the start of their hash.
 
         Raises:
             ConfigError: with the module, and what is wrong: rank and round, or where an exception was raised.
@@ -120,6 +122,7 @@ class Algorithm:
         self._call("wiring", lambda: check_wiring(joined, task.size))
         made = self._call("schedule", lambda: schedule(task))
         self._call("schedule", lambda: check_schedule(made, joined, task.size, units(task.collective.cut, task.size)))
+        self._call("schedule", lambda: check_results(made, joined, task))
         flows = [(flow.weight, flow.pieces, *map(flow.steps_of, range(task.size))) for flow in made]
         return hashlib.sha256(repr((sorted(joined.items()), flows)).encode()).hexdigest()[:8]
 

@@ -10,7 +10,6 @@ from itertools import accumulate, pairwise, zip_longest
 from operator import attrgetter
 from typing import NamedTuple, TypeVar
 
-from sipsim.collectives.evaluate import Message, Tile, messages
 from sipsim.collectives.schedule import REPLACE, Ahead, Block, Flow, Part, Schedule, Step, block_of, number_of, units
 from sipsim.collectives.semantics import Task
 
@@ -18,6 +17,10 @@ T = TypeVar("T")
 
 
 NOWHERE = -1
+Tile = tuple[int, int]
+"""A piece of a block that is one message: its first element, and the first behind it."""
+Message = tuple[int, int, int]
+"""A block, and a tile of it."""
 Position = tuple[int, int, int]
 """Of an instruction among those of its flow: pass, round, and tile of the round."""
 Key = tuple[int, ...]
@@ -148,6 +151,11 @@ def tiles_of(block: Block, shards: Shards, tile: int) -> list[Tile]:
     return [*pairwise([*starts, block.length])]
 
 
+def _messages(blocks: tuple[int, ...], tiling: Callable[[int], list[Tile]]) -> list[Message]:
+    """What blocks are sent as: in order, each in its tiles."""
+    return [(block, start, stop) for block in blocks for start, stop in tiling(number_of(block))]
+
+
 def _program(
     task: Task, rank: int, share: tuple[Flow, list[Part]], shards: Shards, tile: int
 ) -> Iterator[tuple[Position, Instruction]]:
@@ -218,7 +226,7 @@ class _Translation:
         return fates[::-1]
 
     def _moves(self, step: Step) -> Iterator[_Move]:
-        out, into = (messages(blocks, self._tiling) for blocks in (step.sends, step.recvs))
+        out, into = (_messages(blocks, self._tiling) for blocks in (step.sends, step.recvs))
         for place, (leaving, coming) in enumerate(zip_longest(out, into)):
             if leaving is not None:
                 yield _Move(leaving, step.round, place, step.send, REPLACE, True)
@@ -228,7 +236,7 @@ class _Translation:
     def _copies(self) -> Iterator[Instruction]:
         """Of what this rank has before, needs afterwards, and neither receives nor sends."""
         for number in range(units(self._task.collective.cut, self._task.size) * self._pieces):
-            for key in messages((number,), self._tiling) if self._is_own(number) else ():
+            for key in _messages((number,), self._tiling) if self._is_own(number) else ():
                 if key not in self._stored and self._is_to_copy(key):
                     source, result = self._at(key, "source"), self._at(key, "result")
                     yield Instruction(key, key[2] - key[1], source, store_at=result)

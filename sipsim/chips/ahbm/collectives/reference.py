@@ -3,7 +3,7 @@
 Parts, blocks and the order of additions are those of the kernels, and so is the arithmetic: bit for bit.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
@@ -11,10 +11,10 @@ import numpy as np
 from sipsim.chips.ahbm.collectives.algorithm import Algorithm
 from sipsim.chips.ahbm.collectives.programs import work_of
 from sipsim.collectives.call import Array
-from sipsim.collectives.evaluate import Tile, evaluate
+from sipsim.collectives.evaluate import evaluate
 from sipsim.collectives.reduction import combine, final
-from sipsim.collectives.schedule import Block, Flow, Part, Schedule, Wiring, block_of, units
-from sipsim.collectives.semantics import Task
+from sipsim.collectives.schedule import Flow, Part, Schedule, Wiring, block_of, units
+from sipsim.collectives.semantics import Has, Task
 
 
 def group_results(algorithm: Algorithm, task: Task, op: str, sources: Sequence[Array | None]) -> list[Array | None]:
@@ -36,59 +36,39 @@ def schedule_results(
     for worker in range(task.workers):
         for flow, parts in work_of(task, schedule, worker, task.workers):
             for part in parts:
-                _carry_out(_Work(task, flow, part), wiring, op, sources, results)
+                _carry_out(task, flow, part, wiring, op, sources, results)
     return results
 
 
-class _Work:
-    """A part of a flow: its blocks, by number."""
-
-    def __init__(self, task: Task, flow: Flow, part: Part) -> None:
-        self.task = task
-        self.flow = flow
-        cut, count = task.collective, units(task.collective.cut, task.size) * flow.pieces
-        of = partial(block_of, cut.cut, cut.gathers, task.n_elem, task.size, part, flow.pieces)
-        self.blocks: list[Block] = [of(number) for number in range(count)]
-
-    def tiles(self, number: int) -> list[Tile]:
-        """Where an element goes does not depend on its message, so a block is one."""
-        length = self.blocks[number].length
-        return [(0, length)] if length else []
-
-    def held(self, rank: int, source: Array | None) -> dict[int, Array]:
-        """A rank's blocks before."""
-        if source is None:
-            return {}
-        return {
-            number: source[block.source : block.source + block.length]
-            for number, block in enumerate(self.blocks)
-            if self.task.collective.holds(number // self.flow.pieces, rank, self.task.size, self.task.root)
-        }
-
-    def needed(self, rank: int) -> Iterator[tuple[int, Block]]:
-        """A rank's blocks afterwards."""
-        task, pieces = self.task, self.flow.pieces
-        return (
-            (number, block)
-            for number, block in enumerate(self.blocks)
-            if task.collective.needs(number // pieces, rank, task.size, task.root)
-        )
-
-
 def _carry_out(
-    work: _Work, wiring: Wiring, op: str, sources: Sequence[Array | None], results: list[Array | None]
+    task: Task,
+    flow: Flow,
+    part: Part,
+    wiring: Wiring,
+    op: str,
+    sources: Sequence[Array | None],
+    results: list[Array | None],
 ) -> None:
-    ranks = range(work.task.size)
-    values = [work.held(rank, sources[rank]) for rank in ranks]
-    steps = [work.flow.steps_of(rank) for rank in ranks]
-    left = evaluate(steps, wiring, values, work.tiles, partial(combine, op)).values
-    for rank in ranks:
-        result = results[rank]
-        for number, block in work.needed(rank):
+    """Carry out a part of a flow. Where an element goes does not depend on its message, so a block is one message."""
+    meaning, size = task.collective, task.size
+    place_of = partial(block_of, meaning.cut, meaning.gathers, task.n_elem, size, part, flow.pieces)
+    places = [place_of(number) for number in range(units(meaning.cut, size) * flow.pieces)]
+
+    def blocks(has: Has, rank: int) -> list[int]:
+        return [number for number in range(len(places)) if has(number // flow.pieces, rank, size, task.root)]
+
+    values: list[dict[int, Array]] = [{} for _ in sources]
+    for rank, source in enumerate(sources):
+        if source is not None:
+            for number in blocks(meaning.holds, rank):
+                at = places[number]
+                values[rank][number] = source[at.source : at.source + at.length]
+    left = evaluate([flow.steps_of(rank) for rank in range(size)], wiring, values, partial(combine, op))
+    for rank, result in enumerate(results):
+        for number in blocks(meaning.needs, rank):
             assert result is not None
-            value = left[rank].get(number)
-            if value is not None and block.length:
-                result[block.result : block.result + block.length] = final(op, value, work.task.size)
+            at = places[number]
+            result[at.result : at.result + at.length] = final(op, left[rank][number], size)
 
 
 def _empty(task: Task, rank: int, sources: Sequence[Array | None]) -> Array | None:
