@@ -85,6 +85,19 @@ def test_a_run_that_is_longer_than_predicted_says_no_share(clock: Clock, capsys:
     assert line == "ahbm-launch: simulated 150.000 us in 2.5 s, 7 grants"
 
 
+def test_nothing_is_shown_in_the_first_second(clock: Clock, capsys: Any) -> None:
+    """Of two requests for a status, half a second and a second after the start, the second is shown."""
+    shown = Progress(quiet=False, lines=True)
+    lines = []
+    for now_s in (100.4, 100.6, 101.1):
+        clock.now_s = now_s
+        if shown.due():
+            shown.note(Status(2, 10 * US, 7, 10 * US), Outcome(2))
+        lines.append(len(capsys.readouterr().err.splitlines()))
+    shown.close()
+    assert lines == [0, 0, 1]
+
+
 def test_every_five_seconds_from_the_first_on(clock: Clock, capsys: Any) -> None:
     lines = lines_of(Progress(quiet=True, lines=True, predictor=Known), clock, 9, capsys)
     assert lines == [
