@@ -33,27 +33,42 @@ class Unread(NamedTuple):
     messages: Annotated[int, no_time("How many messages were left.")]
 
 
-class QueueState(msgspec.Struct, frozen=True):
-    """One queue pair: its place, direction, peer, the four pointers and the address range it receives in.
+class QueueEnd(msgspec.Struct, frozen=True):
+    """One end of a queue pair: its PE, its four pointers (ADR-0023 D2) and where it receives."""
+
+    rank: Annotated[int, no_time("The SIP of this end.")]
+    cube: Annotated[int, no_time("The cube of this end.")]
+    pe: Annotated[int, no_time("The PE of this end.")]
+    direction: Annotated[str, no_time("The direction by which the kernel there names the queue pair.")]
+    my_head: Annotated[int, no_time("Messages that this end has sent.")]
+    my_tail: Annotated[
+        int,
+        no_time("Slots that this end has freed: of messages that it has received, and read if they are used in place."),
+    ]
+    peer_head_cache: Annotated[int, no_time("Messages of the peer that have arrived here.")]
+    peer_tail_cache: Annotated[int, no_time("Messages sent from here whose slots the peer has freed, as known here.")]
+    rx_base_pa: Annotated[int, no_time("The physical address of the ring in which this end receives.")]
+    rx_bytes: Annotated[int, no_time("The size of that ring in bytes.")]
+
+
+class QueueState(QueueEnd, frozen=True):
+    """One end of a queue pair, with its peer, and what else a report needs.
 
     ``tx_base_pa`` is 0 for a receive-only ring. ``in_use``: a handle for each slot of this PE's ring whose
     message was taken; empty for one that is being read. ``generation``: two of these may have rings at one address, of
     which the earlier one is closed and waits for credits.
     """
 
-    place: Place
-    direction: str
     peer: Place
-    my_head: int
-    my_tail: int
-    peer_head_cache: int
-    peer_tail_cache: int
-    rx_base_pa: int
-    rx_bytes: int
     tx_base_pa: int
     n_slots: int
     in_use: tuple[str, ...] = ()
     generation: int = 0
+
+    @property
+    def place(self) -> Place:
+        """The PE of this end."""
+        return self.rank, self.cube, self.pe
 
     @property
     def unread(self) -> int:
@@ -89,17 +104,20 @@ class TaskState(msgspec.Struct, frozen=True):
     is_server: bool = False
 
 
-class BlockedResource(NamedTuple):
+class BlockedResource(msgspec.Struct, frozen=True):
     """A part of the hardware that cannot go on before another one does, such as a channel of a router.
 
-    ``name``: unique over the run, such as ``SIP 2 eth8 receiver 0``. ``waits_for``: the name of the other one, which
-    need not be blocked itself. A name that is told several times goes on with any of those. ``text``: what it holds and
-    lacks, such as ``8 of its 8 slots hold packets``.
+    Its name is such as ``SIP 2 eth8 receiver 0``, its text such as ``8 of its 8 slots hold packets``. A name that is
+    told several times goes on with any of those.
     """
 
-    name: str
-    waits_for: str
-    text: str
+    name: Annotated[str, no_time("What is blocked; the name is unique over the run.")]
+    waits_for: Annotated[str, no_time("The name of what has to go on first, which need not be blocked.")]
+    text: Annotated[str, no_time("What it holds and lacks; may be empty.")]
+
+    def __str__(self) -> str:
+        text = f" ({self.text})" if self.text else ""
+        return f"{self.name}{text} waits for {self.waits_for}"
 
 
 class SipDump(msgspec.Struct, frozen=True):

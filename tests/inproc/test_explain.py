@@ -12,8 +12,10 @@ from random_flags import drawn
 from sweeps import batches
 
 from launcher.api import run
-from sipsim.insight.explain.costs import Sharings
-from sipsim.insight.explain.graph import Graph
+from sipsim.chips.ahbm.costs.prices import sum_ps
+from sipsim.insight.explain.costs import Costs, Work
+from sipsim.insight.explain.graph import Graph, Times
+from sipsim.insight.explain.what_if import Machines
 from sipsim.records.explanation import Explanation, WhatIf
 
 SEEDS = batches(500, 1, ordinary=4)
@@ -149,6 +151,22 @@ def test_a_run_with_the_change_confirms_nine_of_ten_predictions(first: int, runs
     assert len(wrong) <= tried / 10, wrong
 
 
+@pytest.mark.ideal
+@pytest.mark.parametrize("seed", SEEDS[:3])
+def test_work_is_priced_anew_wherever_a_change_moves_its_price(seed: int) -> None:
+    usual, priced = Machines.work_ps, []
+
+    def checked(machines: Machines, work: Work) -> Times:
+        found = usual(machines, work)
+        assert found.tolist() == [sum(sum_ps(call.price(each)) for call in work.calls) for each in machines.prices]
+        priced.append(found)
+        return found
+
+    with patch.object(Machines, "work_ps", checked):
+        explained(**drawn(seed))
+    assert priced
+
+
 def test_a_faster_poll_sees_its_event_sooner() -> None:
     """A look of 40 ns every 100 ns: as each one that sees an event ends sooner, some later ones are not needed."""
     poll = ["defaults.backpressure=poll", "defaults.poll_interval_ns=100", "pe_cpu.poll_ns=40"]
@@ -161,7 +179,7 @@ def test_a_faster_poll_sees_its_event_sooner() -> None:
 MUTANTS = {
     "only the cause counts": (8, patch.object(Graph, "needs", lambda self, rank, span: iter((span.cause,)))),
     "a send needs no free slot": (54, patch.object(Graph, "_room", lambda *_: iter(()))),
-    "shared edges stay as slow": (12, patch.object(Sharings, "of", lambda *_: [])),
+    "shared edges stay as slow": (12, patch.object(Costs, "_transfers", lambda *_: iter(()))),
 }
 
 

@@ -104,7 +104,7 @@ def test_a_span_on_an_idle_machine_takes_its_price(
             waits_for_company = work_of(span) == CREDIT and parts["defaults.credit_return_mode"] in (PIGGYBACK, "auto")
             if not some or work_of(span) == POLL or waits_for_company:
                 continue
-            waits_ps = sum(ps for _, ps in costs.of(history.rank, span).waits)
+            waits_ps = sum(each.ps for each in costs.of(history.rank, span).delays if each.edge is None)
             assert span.end_ps - span.start_ps == sum(map(sum_ps, prices)) + waits_ps, (span, some)
             priced += 1
     assert priced

@@ -7,27 +7,17 @@ times of the run; with others, the times that they would lead to, as far as the 
 
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
+from sipsim.chips.ahbm.control import GATHER, START
 from sipsim.chips.ahbm.costs.prices import Ps
 from sipsim.chips.ahbm.history import History
 from sipsim.chips.ahbm.ipcq.backpressure import Backpressure
 from sipsim.chips.ahbm.ipcq.pe_ipcq import POLL
-from sipsim.insight.explain.work import (
-    CREDIT,
-    KERNEL,
-    MESSAGE,
-    RECV,
-    SEND,
-    Calls,
-    also_needed,
-    is_control,
-    place_of,
-    work_of,
-)
+from sipsim.insight.explain.work import CREDIT, KERNEL, MESSAGE, RECV, SEND, Calls, is_control, place_of, work_of
 from sipsim.records.recorder import Span
 
 Key = tuple[int, int]
@@ -74,7 +64,7 @@ class Graph:
         if span.is_wait:
             yield rank, span.facts[0]
         elif is_control(span):
-            yield from ((rank, needed) for needed in also_needed(span))
+            yield from ((rank, each) for each in span.facts if span.name in (GATHER, START))
         elif work == SEND:
             direction, seq, *_, command = span.facts
             yield rank, command
@@ -108,11 +98,15 @@ class Graph:
             yield rank, numbers[first]
 
     def ends(
-        self, last: list[Key], since_ps: Ps, durations: dict[Key, Times], backpressures: list[Backpressure]
+        self,
+        last: list[Key],
+        since_ps: Ps,
+        durations: Callable[[int, Span], Times],
+        backpressures: list[Backpressure],
     ) -> Times:
-        """The latest end of the spans ``last``, for each scenario. ``backpressures``: theirs.
+        """The latest end of the spans ``last``, for each scenario; ``durations`` and ``backpressures`` are theirs.
 
-        ``durations``: of the spans that end after ``since_ps`` and take time; what ended before stays as it was.
+        What ended before ``since_ps`` stays as it was.
         """
         ends: dict[Key, Times] = {}
         width = len(backpressures)
@@ -130,11 +124,10 @@ class Graph:
                 begin = np.full(width, fixed_ps, np.int64)
             elif fixed_ps > since_ps:
                 begin = np.maximum(begin, fixed_ps)
-            duration = durations.get((rank, span.number))
             if work_of(span) == POLL:
                 begin = self._seen(rank, span, begin, ends, backpressures)
-            elif duration is not None:
-                begin = begin + duration
+            elif span.end_ps > span.start_ps and not span.is_wait:
+                begin = begin + durations(rank, span)
             ends[rank, span.number] = begin
         known = [ends.get(key, np.full(width, self.span(key).end_ps, np.int64)) for key in last]
         latest: Times = np.max(known, axis=0)

@@ -5,145 +5,135 @@ see an event when its PE_CPU looks; what sharing an edge added changes as the ed
 the rest of a duration and the order of all events stay as they were.
 """
 
-from typing import Any, NamedTuple
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 import numpy as np
 
 from sipsim.chips.ahbm.costs.prices import Prices, Ps, sum_ps
 from sipsim.chips.ahbm.ipcq.backpressure import backpressure_of
+from sipsim.chips.ahbm.plan import Plan
 from sipsim.chips.ahbm.system import AhbmSystem
-from sipsim.config.schema import IpcqKnobs, Resolved
-from sipsim.insight.explain.costs import Cost, Costs
+from sipsim.config.schema import Resolved
+from sipsim.insight.explain.costs import Costs, Edge, Work
 from sipsim.insight.explain.graph import Graph, Key, Times
-from sipsim.records.explanation import Step
+from sipsim.records.explanation import Step, WhatIf
+from sipsim.records.recorder import Span
 
 TIME, RATE, WIRE, CLOCK = "_ns", "_GBps", "ns_per_mm", "_GHz"
 LEAST_SHARE = 100
 INSIDE, LINKS, ALL = "all bandwidths inside SIPs", "all bandwidths of links", "all bandwidths"
+Change = dict[str, float]
+"""Config keys and their new values."""
 
 
-class Scenario(NamedTuple):
-    """A change: config keys and their new values."""
+def savings(
+    plan: Plan, steps: Sequence[Step], graph: Graph, costs: Costs, last: list[Key], since_ps: Ps
+) -> tuple[WhatIf, ...]:
+    """How much earlier the last of the spans ``last`` would end with each change; the one that saves most first."""
+    changes = changes_for(plan.resolved, steps)
+    machines = Machines(plan, costs, list(changes.values()))
+    ends_ps = graph.ends(last, since_ps, machines.durations, machines.backpressures).tolist() if changes else []
+    end_ps = max(graph.span(key).end_ps for key in last)
+    found = [
+        WhatIf(name, tuple(f"{key}={value:.12g}" for key, value in change.items()), end_ps - each)
+        for (name, change), each in zip(changes.items(), ends_ps, strict=True)
+    ]
+    return tuple(sorted(found, key=lambda each: (-each.saved_ps, each.name)))
 
-    name: str
-    values: tuple[tuple[str, float], ...]
 
-    def settings(self) -> tuple[str, ...]:
-        """The flags ``--set`` that make it."""
-        return tuple(f"{key}={value:.12g}" for key, value in self.values)
-
-
-def scenarios(resolved: Resolved, steps: list[Step]) -> list[Scenario]:
+def changes_for(resolved: Resolved, steps: Sequence[Step]) -> dict[str, Change]:
     """One for each cost of at least 1 % of the path, and some for bandwidths, which bound each other.
 
     These are all inside SIPs; and, where links take at least 1 % of the path, those of links, and all of both.
     A bandwidth that only ever is one of several equal ones changes nothing by itself.
     """
-    alone: dict[str, Ps] = {}
+    alone: dict[str, Ps] = defaultdict(int)
     inside: set[str] = set()
-    of_links: dict[str, Ps] = {}
-    for keys, ps in ((part.keys, part.ps) for step in steps for part in step.parts):
-        costs = [key for key in keys if _better(resolved, key) is not None]
+    of_links: dict[str, Ps] = defaultdict(int)
+    better: dict[str, float] = {}
+    parts = [part for step in steps for part in step.parts]
+    config = msgspec.to_builtins(resolved)
+    for key in {key for part in parts for key in part.keys}:
+        section, name = _place(config, key)
+        value = section.get(name)
+        if isinstance(value, int | float) and value and key.endswith((RATE, TIME, WIRE, CLOCK)):
+            better[key] = value * 2 if key.endswith((RATE, CLOCK)) else value / 2
+    for part in parts:
+        costs = [key for key in part.keys if key in better]
         if len(costs) == 1:
-            alone[costs[0]] = alone.get(costs[0], 0) + ps
-        inside.update(filter(_is_rate_inside, keys))
-        for key in filter(_is_rate_of_link, keys):
-            of_links[key] = of_links.get(key, 0) + ps
-    total_ps = sum(part.ps for step in steps for part in step.parts)
-    alone_and_large, links = (
-        {key for key, ps in found.items() if ps * LEAST_SHARE >= total_ps} for found in (alone, of_links)
-    )
+            alone[costs[0]] += part.ps
+        for key in costs:
+            if key.endswith(RATE) and key.startswith("links."):
+                of_links[key] += part.ps
+            elif key.endswith(RATE) and not key.startswith("pe_math."):
+                inside.add(key)
+    total_ps = sum(part.ps for part in parts)
+    singles, links = ({key for key in some if some[key] * LEAST_SHARE >= total_ps} for some in (alone, of_links))
     together = [(INSIDE, inside)] if not links else [(INSIDE, inside), (LINKS, links), (ALL, inside | links)]
-    found = [(key, {key}) for key in sorted(alone_and_large)]
-    found += [(name, keys) for name, keys in together if len(keys) > 1 and keys not in (each for _, each in found)]
-    return [Scenario(name, _doubled_or_halved(resolved, keys)) for name, keys in found]
+    found = {key: {key} for key in sorted(singles)}
+    for name, keys in together:
+        if len(keys) > 1 and keys not in found.values():
+            found[name] = keys
+    return {name: {key: better[key] for key in sorted(keys)} for name, keys in found.items()}
 
 
-def _doubled_or_halved(resolved: Resolved, keys: set[str]) -> tuple[tuple[str, float], ...]:
-    every = ((key, _better(resolved, key)) for key in sorted(keys))
-    return tuple((key, better) for key, better in every if better is not None)
-
-
-def changed(resolved: Resolved, scenario: Scenario) -> Resolved:
-    """The config with the scenario's values."""
-    plain = msgspec.to_builtins(resolved)
-    for key, value in scenario.values:
-        *path, name = _path(key)
-        section = plain
-        for each in path:
-            section = section[each]
+def changed(resolved: Resolved, change: Change) -> Resolved:
+    """The config with the new values."""
+    config = msgspec.to_builtins(resolved)
+    for key, value in change.items():
+        section, name = _place(config, key)
         section[name] = value
-    return msgspec.convert(plain, Resolved)
+    return msgspec.convert(config, Resolved)
 
 
-def saved_ps(
-    resolved: Resolved,
-    knobs: IpcqKnobs,
-    some: list[Scenario],
-    graph: Graph,
-    costs: Costs,
-    last: list[Key],
-    since_ps: Ps,
-) -> list[Ps]:
-    """How much earlier the last of the spans ``last`` would end, for each scenario."""
-    if not some:
-        return []
-    systems = [changed(resolved, each) for each in some]
-    backpressures = [backpressure_of(knobs, each.components.pe_cpu) for each in systems]
-    durations = _Durations(costs, [Prices(AhbmSystem(each, knobs), knobs) for each in systems])
-    times: dict[Key, Times] = {}
-    end_ps = max(graph.span(key).end_ps for key in last)
-    for rank, span in graph.between(since_ps, end_ps):
-        if not span.is_wait and span.end_ps > span.start_ps:
-            times[rank, span.number] = durations.of(costs.of(rank, span))
-    return [int(end_ps - each) for each in graph.ends(last, since_ps, times, backpressures)]
+def _place(config: Any, key: str) -> tuple[dict[str, Any], str]:
+    """The section of a config that a key is in, and its name there; an empty section where the config has none."""
+    *path, name = key.split(".")
+    for each in ("links" if path[:1] == ["links"] else "components", *path):
+        config = config.get(each) if isinstance(config, dict) else None
+    return config if isinstance(config, dict) else {}, name
 
 
-class _Durations:
-    """What spans take on each of the changed machines."""
+class Machines:
+    """The machine of the run, and those with a change each."""
 
-    def __init__(self, costs: Costs, changed: list[Prices]) -> None:
-        self._base = costs.prices
-        self._changed = changed
+    def __init__(self, plan: Plan, costs: Costs, changes: list[Change]) -> None:
+        knobs = plan.ipcq
+        systems = [AhbmSystem(changed(plan.resolved, each), knobs) for each in changes]
+        self.backpressures = [backpressure_of(knobs, each.resolved.components.pe_cpu) for each in systems]
+        self._costs = costs
+        self.prices = [Prices(each, knobs) for each in systems]
+        self._changes = changes
         self._of_work: dict[int, Times] = {}
-        self._ratios: dict[Any, Any] = {}
+        self._ratios: dict[Edge, Any] = {}
 
-    def of(self, cost: Cost) -> Times:
-        total = self._of_work.get(id(cost.work))
+    def durations(self, rank: int, span: Span) -> Times:
+        """What a span takes on each of the changed machines."""
+        work, delays, rest_ps = self._costs.of(rank, span)
+        total = self._of_work.get(id(work))
         if total is None:
-            each = [sum(sum_ps(call.price(one)) for call in cost.work.calls) for one in self._changed]
-            total = self._of_work[id(cost.work)] = np.array(each, np.int64)
-        rest_ps = cost.rest_ps + sum(ps for _, ps in cost.waits)
-        if rest_ps:
-            total = total + rest_ps
-        for rank, src, dst, memory, _, delay_ps in cost.excess:
-            edge = rank, src, dst, memory
-            ratio = self._ratios.get(edge)
-            if ratio is None:
-                drains = [one.edge_ps(*edge) for one in self._changed]
-                ratio = self._ratios[edge] = np.array(drains) / self._base.edge_ps(*edge)
-            total = total + (ratio * delay_ps).astype(np.int64)
-        return total
+            total = self._of_work[id(work)] = self.work_ps(work)
+        for _, edge, delay_ps in delays:
+            if edge is None:
+                rest_ps += delay_ps
+            else:
+                ratio = self._ratios.get(edge)
+                if ratio is None:
+                    drains = np.array([prices.edge_ps(*edge) for prices in self.prices])
+                    ratio = self._ratios[edge] = drains / self._costs.prices.edge_ps(*edge)
+                total = total + (ratio * delay_ps).astype(np.int64)
+        return total + rest_ps if rest_ps else total
 
-
-def _is_rate_inside(key: str) -> bool:
-    return key.endswith(RATE) and not key.startswith(("links.", "pe_math."))
-
-
-def _is_rate_of_link(key: str) -> bool:
-    return key.endswith(RATE) and key.startswith("links.")
-
-
-def _path(key: str) -> list[str]:
-    parts = key.split(".")
-    return ["links", *parts] if parts[0] == "links" else ["components", *parts]
-
-
-def _better(resolved: Resolved, key: str) -> float | None:
-    value: Any = msgspec.to_builtins(resolved)
-    for each in _path(key):
-        value = value.get(each) if isinstance(value, dict) else None
-    if isinstance(value, int | float) and value and key.endswith((RATE, TIME, WIRE, CLOCK)):
-        return value * 2 if key.endswith((RATE, CLOCK)) else value / 2
-    return None
+    def work_ps(self, work: Work) -> Times:
+        """What work takes on each. All changes make something faster, so it takes as long as before where none of its
+        terms comes from a key that changes. Limit: what a frame is stored behind a link counts as that link's.
+        """
+        keys = {key for term in work.terms for key in term.keys}
+        found = [
+            work.sum_ps if keys.isdisjoint(change) else sum([sum_ps(call.price(prices)) for call in work.calls])
+            for prices, change in zip(self.prices, self._changes, strict=True)
+        ]
+        return np.array(found, np.int64)

@@ -28,7 +28,7 @@ Spans of the control path::
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache, partial
 from itertools import chain
 from typing import Any, NamedTuple
@@ -46,7 +46,6 @@ from sipsim.chips.ahbm.control import (
     OF_CUBE,
     OF_PE,
     SKEW,
-    START,
     TAKE,
     TO_CUBE,
     TO_IO_CPU,
@@ -85,12 +84,6 @@ def is_end(span: Span) -> bool:
     return span.component == HOST and span.name == END
 
 
-def also_needed(span: Span) -> Iterator[int]:
-    """The spans that one of the control path waits for besides its cause."""
-    if span.name in (GATHER, START):
-        yield from span.facts
-
-
 def control_call(rank: int, span: Span) -> tuple[str, tuple[Any, ...]] | None:
     """The method of ``Prices`` that prices a span, and its arguments; None where it takes no time of its own."""
     name, is_io_cpu = span.name, span.component == IO_CPU
@@ -126,7 +119,7 @@ KERNEL = ".kernel"
 READS, WRITES = (READ, READ_BLOCK), (WRITE, WRITE_BLOCK)
 _OF_MATH = (MATH, REDUCE, CAST, REARRANGE, MAKE)
 _OF_GEMM = (GEMM, DOT)
-_OF_PE = (*READS, *_OF_GEMM, *WRITES, *_OF_MATH, *VIEWS, DELAY, TLB_MISS, ISSUE, RELEASE)
+_OF_PE = {*READS, *_OF_GEMM, *WRITES, *_OF_MATH, *VIEWS, DELAY, TLB_MISS, ISSUE, RELEASE}
 MESSAGE, CREDIT, SEND, RECV, COPY, LATCH = "message", "credit", "send", "recv", "copy", "latch"
 
 
@@ -167,14 +160,14 @@ class Calls:
             **dict.fromkeys(VIEWS, lambda place, span: _fetched(place, span.facts[0])),
             DELAY: lambda _place, span: [Call("delay", (span.facts[1],))],
             TLB_MISS: lambda _place, span: [Call("fixed", ("page_walks", *span.facts))],
-            MESSAGE: self._message,
+            MESSAGE: partial(self._sent, "message"),
             CREDIT: self._credit,
             RECV: self._receive,
             COPY: self._copy,
             LATCH: self._latch,
             RELEASE: self._release,
             FETCH: lambda place, span: _fetched(place, span.facts),
-            PASS: self._pass,
+            PASS: partial(self._sent, "passing"),
             **{work: partial(_on_cpu, method) for work, method in _ON_CPU.items()},
         }
 
@@ -196,6 +189,14 @@ class Calls:
         rank, number = message.cause
         return self._histories[rank].spans[number - 1]
 
+    def message(self, span: Span) -> tuple[Place, IpcqInitEntry, int, int | None]:
+        """The PE that sends a message, its queue pair, the message's bytes, and the address of its source."""
+        sending = self.sending(span)
+        src = place_of(span.cause[0], sending)
+        assert src is not None
+        direction, _, nbytes, read_pa, _ = sending.facts
+        return src, self.queue(src, direction), nbytes, read_pa
+
     def _access(self, method: str, place: Place, span: Span) -> list[Call]:
         fetched, address, nbytes, *_ = span.facts
         return [*_fetched(place, fetched), Call(method, (on_any_sip(place), memory_of(address), nbytes))]
@@ -205,21 +206,12 @@ class Calls:
         work = MathWork(nbytes, is_special, tuple([Piece(*each) for each in operands]), Piece(*result))
         return [*_fetched(place, fetched), Call("math", (work,))]
 
-    def _message(self, _place: Place, span: Span) -> list[Call]:
-        return [self._sent("message", span)]
-
-    def _sent(self, method: str, span: Span) -> Call:
+    def _sent(self, method: str, _place: Place, span: Span) -> list[Call]:
         """What a price of a message is asked for."""
-        sending = self.sending(span)
-        src = place_of(span.cause[0], sending)
-        assert src is not None
-        direction, _, nbytes, read_pa, _ = sending.facts
+        src, queue, nbytes, read_pa = self.message(span)
         source = None if read_pa is None else memory_of(read_pa)
-        queue = self.queue(src, direction)
-        return Call(method, (*_ends(src, queue.direction, queue.peer.place), queue.peer.buffer_kind, nbytes, source))
-
-    def _pass(self, _place: Place, span: Span) -> list[Call]:
-        return [self._sent("passing", span)]
+        ends = _ends(src, queue.direction, queue.peer.place)
+        return [Call(method, (*ends, queue.peer.buffer_kind, nbytes, source))]
 
     def _release(self, place: Place, span: Span) -> list[Call]:
         """What a release blocks for: the credit, unless that waits for another slot."""

@@ -3,24 +3,7 @@
 from typing import Annotated, TypedDict
 
 from sipsim.core.fields import no_time, simulated_time
-
-
-class QueueEnd(TypedDict):
-    """One end of a queue pair: its PE, its four pointers (ADR-0023 D2) and where it receives."""
-
-    rank: Annotated[int, no_time("The SIP of this end.")]
-    cube: Annotated[int, no_time("The cube of this end.")]
-    pe: Annotated[int, no_time("The PE of this end.")]
-    direction: Annotated[str, no_time("The direction by which the kernel there names the queue pair.")]
-    my_head: Annotated[int, no_time("Messages that this end has sent.")]
-    my_tail: Annotated[
-        int,
-        no_time("Slots that this end has freed: of messages that it has received, and read if they are used in place."),
-    ]
-    peer_head_cache: Annotated[int, no_time("Messages of the peer that have arrived here.")]
-    peer_tail_cache: Annotated[int, no_time("Messages sent from here whose slots the peer has freed, as known here.")]
-    rx_base_pa: Annotated[int, no_time("The physical address of the ring in which this end receives.")]
-    rx_bytes: Annotated[int, no_time("The size of that ring in bytes.")]
+from sipsim.records.dump import BlockedResource, QueueEnd
 
 
 class WaitFacts(TypedDict):
@@ -57,18 +40,10 @@ class PositionFacts(TaskFacts, total=False):
     unknown: Annotated[str, no_time("Why nothing is known of the rank.")]
 
 
-class BlockedFacts(TypedDict):
-    """A part of the hardware that cannot go on: :class:`sipsim.records.dump.BlockedResource`."""
-
-    name: Annotated[str, no_time("What is blocked; the name is unique over the run.")]
-    waits_for: Annotated[str, no_time("The name of what has to go on first, which need not be blocked.")]
-    text: Annotated[str, no_time("What it holds and lacks; may be empty.")]
-
-
 class BlockedChannelsFacts(TypedDict, total=False):
     """Of chips that tell what is blocked in them."""
 
-    blocked: Annotated[list[BlockedFacts], no_time("Channels that are blocked; those of the cause come first.")]
+    blocked: Annotated[list[BlockedResource], no_time("Channels that are blocked; those of the cause come first.")]
     channel_cycle: Annotated[
         list[str],
         no_time("Names of channels, each waiting for the next and the last for the first; empty without a cycle."),

@@ -31,10 +31,8 @@ def explain_positions(
     missing = unknown or {}
     tasks = sorted((task for dump in dumps for task in dump.tasks), key=_urgency)
     kernels = task_entries((task for task in tasks if task.place[1] >= 0), folder)
-    scripts = task_entries((task for task in tasks if task.place[1] < 0), folder)
-    ended = [Entry((dump.rank, -1, -1), "its script has ended") for dump in dumps if not dump.tasks]
     silent = [Entry((rank, -1, -1), why) for rank, why in sorted(missing.items())]
-    lines = [_head(dumps), *folded(kernels), *folded([*silent, *scripts, *ended], most=10)]
+    lines = [_head(dumps), *folded(kernels), *folded([*silent, *script_entries(dumps, tasks, folder)], most=10)]
     facts = [cast(PositionFacts, task_facts(task)) for task in tasks]
     facts += [PositionFacts(rank=rank, unknown=why) for rank, why in missing.items()]
     return Positions("\n".join(lines), facts)
@@ -72,6 +70,17 @@ def at(task: TaskState, folder: str) -> str:
 def task_entries(tasks: Iterable[TaskState], folder: str) -> list[Entry]:
     """What each task does, and where."""
     return [Entry(task.place, _doing(task) + at(task, folder)) for task in tasks]
+
+
+def script_entries(dumps: Iterable[SipDump], tasks: Iterable[TaskState], folder: str) -> list[Entry]:
+    """The tasks on no PE, and the scripts that have ended."""
+    ended = [Entry((dump.rank, -1, -1), "its script has ended") for dump in dumps if not dump.tasks]
+    return [*task_entries((task for task in tasks if task.place[1] < 0), folder), *ended]
+
+
+def doing_in_queue(task: TaskState, folder: str) -> str:
+    """The queues that a task waits on, and where."""
+    return f"{task.op} {' or '.join(task.directions)}{at(task, folder)}"
 
 
 def task_facts(task: TaskState) -> TaskFacts:

@@ -257,7 +257,7 @@ NEWS += [["message", 1, 0, "tcp://a:1"], ["setup_failed", "why"], ["left", None,
 PARCEL = wire.encode(wire.PacketBatch(0, 0, ((0, 1, b"a"),)))
 DUMP = SipDump(
     0, 5,
-    (QueueState((0, 0, 0), "E", (1, 0, 0), 1, 1, 1, 0, 64, 32, 128, 1),),
+    (QueueState(0, 0, 0, "E", 1, 1, 1, 0, 64, 32, (1, 0, 0), 128, 1),),
     (TaskState((0, 0, 0), "kernel", "recv E", "recv", ("E",)), TaskState((0, -1, -1), "script", "a kernel", "", ())),
     blocked=(BlockedResource("SIP 0 eth0 sender 0", "SIP 0 eth0 sender 0", "full"),),
 )  # fmt: skip

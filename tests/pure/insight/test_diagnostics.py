@@ -4,7 +4,8 @@ import msgspec
 import pytest
 
 from broker.wire import BadFrame
-from sipsim.insight.hangs.deadlock import cycle_of, explain_deadlock
+from sipsim.insight.hangs.deadlock import explain_deadlock
+from sipsim.insight.hangs.waits import cycle_of
 from sipsim.records.dump import QueueState, SipDump, TaskState
 
 Place = tuple[int, int, int]
@@ -18,9 +19,8 @@ def ring(place: Place, number: int) -> int:
 
 def queue(place: Place, direction: str, peer: Place, mine: int, theirs: int, *pointers: int) -> QueueState:
     """Ring ``mine`` of this place and ring ``theirs`` of its peer; pointers in the order of ADR-0023."""
-    return QueueState(
-        place, direction, peer, *(pointers or (0,) * 4), ring(place, mine), RING_BYTES, ring(peer, theirs), 4
-    )
+    of_ring = (ring(place, mine), RING_BYTES)
+    return QueueState(*place, direction, *(pointers or (0,) * 4), *of_ring, peer, ring(peer, theirs), 4)
 
 
 def waits(place: Place, op: str, direction: str, line: int = 31) -> TaskState:

@@ -25,7 +25,7 @@ def dump(rank: int, vary: str) -> SipDump:
         way = f"W{number}" if vary == "direction" else "W"
         line = 1000 + number if vary == "line" else 31
         tail = number if vary == "pointers" else 0
-        queues.append(QueueState(place, way, peer, 0, tail, tail, 0, (number + 1) * RING_BYTES, RING_BYTES, 0, 4))
+        queues.append(QueueState(*place, way, 0, tail, tail, 0, (number + 1) * RING_BYTES, RING_BYTES, peer, 0, 4))
         where = ("/home/a/mine.py", line, "recv")
         tasks.append(TaskState(place, f"cube {cube}, PE 0", f"recv {way}", "recv", (way,), *where))
     tasks.append(TaskState((rank, -1, -1), "host script", "a collective", "", (), "/home/a/script.py", 7))

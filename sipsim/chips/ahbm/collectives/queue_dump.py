@@ -44,15 +44,15 @@ def pointers(queue: QueueState) -> str:
 
 def _queue_state(place: Place, queue: QueuePair) -> QueueState:
     return QueueState(
-        place,
+        *place,
         queue.direction,
-        queue.peer.place,
         queue.my_head,
         queue.my_tail,
         queue.peer_head_cache,
         queue.peer_tail_cache,
         queue.my_rx_base_pa,
         queue.n_slots * queue.slot_size,
+        queue.peer.place,
         queue.peer.rx_base_pa if queue.can_send else 0,
         queue.n_slots,
         tuple(taken.handle for taken in queue.in_use),

@@ -1,0 +1,138 @@
+"""The likely cause of a deadlock in the program: calls that cross or were not made, slots that handles hold, a wrong
+direction. Pure.
+"""
+
+from collections.abc import Sequence
+from graphlib import CycleError, TopologicalSorter
+from itertools import pairwise
+
+from sipsim.collectives.call import SAME, WORLD, CallKey, OpenCall, open_call_text
+from sipsim.insight.hangs.fold import describe, numbered
+from sipsim.insight.hangs.positions import doing_in_queue
+from sipsim.insight.hangs.waits import Wait
+from sipsim.records.dump import Place, SipDump, place_name
+
+MOST_CALLS = 4
+
+
+def hint_of(dumps: Sequence[SipDump], waits: Sequence[Wait], roots: Sequence[Wait], folder: str) -> tuple[str, bool]:
+    """The hint, empty for none, and whether it is likelier than a cycle or a missing message."""
+    hint = _calls_hint(dumps) or _unused_hint(waits)
+    if hint:
+        return hint, True
+    every = {wait.place: wait for wait in roots}.values()
+    wrong = [wait for wait in every if wait.unread]
+    if wrong:
+        return _direction_hint(wrong, folder), len(wrong) == len(every)
+    return _sent_elsewhere_hint(dumps, roots), False
+
+
+def _calls_hint(dumps: Sequence[SipDump]) -> str:
+    """Calls that ranks have made in orders that cross; else those that some ranks of their group have not made while
+    others wait in them, first those of a rank that waits in no other call, as these are the cause of the others.
+    """
+    found = _crossed(dumps) or _not_made(dumps) or _ended_early(dumps)
+    return f"{found}; {SAME}" if found else ""
+
+
+def _crossed(dumps: Sequence[SipDump]) -> str:
+    """Each call of a cycle waits, on a rank that is named, for the end of the next one, which is before it there."""
+    calls = {call.key: call for dump in dumps for call in dump.open_calls}
+    behind: dict[CallKey, dict[CallKey, int]] = {key: {} for key in calls}
+    for dump in dumps:
+        for call in dump.open_calls:
+            for other in call.behind:
+                behind[call.key].setdefault(other, dump.rank)
+    try:
+        TopologicalSorter(behind).prepare()
+    except CycleError as error:
+        cycle: list[CallKey] = error.args[1][:0:-1]
+    else:
+        return ""
+    first = cycle.index(min(cycle))
+    told = [
+        f"rank {behind[later][first]} has called {open_call_text(calls[first])}, before {open_call_text(calls[later])}"
+        for later, first in pairwise([*cycle[first:], *cycle[: first + 1]])
+    ]
+    if len(told) > MOST_CALLS:
+        told[MOST_CALLS - 1 :] = [f"{len(told) - MOST_CALLS + 1} more such orders"]
+    return "; ".join(told)
+
+
+def _not_made(dumps: Sequence[SipDump]) -> str:
+    """Calls in which some ranks wait and that others of their group have not made."""
+    made = {dump.rank: dump.calls for dump in dumps}
+    ended = {dump.rank for dump in dumps if not dump.tasks}
+    waiting: dict[CallKey, tuple[OpenCall, list[int]]] = {}
+    for dump in dumps:
+        for call in dump.open_calls:
+            waiting.setdefault(call.key, (call, []))[1].append(dump.rank)
+    missing = []
+    for _, (call, ranks) in sorted(waiting.items(), key=lambda each: each[0]):
+        absent = [rank for rank in sorted(call.sips) if rank in made and made[rank].get(call.group, 0) < call.number]
+        if absent:
+            missing.append((call, absent, sorted(ranks)))
+    busy = {rank for _, _, ranks in missing for rank in ranks}
+    missing.sort(key=lambda each: (busy.issuperset(each[1]), each[0].group))
+    told = []
+    for call, absent, ranks in missing[:MOST_CALLS]:
+        has, its = ("have", "their scripts have") if absent[1:] else ("has", "its script has")
+        why = f" ({its} ended)" if ended.issuperset(absent) else ""
+        others = f"{numbered('rank', ranks)} {'wait' if ranks[1:] else 'waits'} in it"
+        told.append(f"{numbered('rank', absent)} {has} not called {open_call_text(call)}{why}; {others}")
+    if len(missing) > MOST_CALLS:
+        told.append(f"{len(missing) - MOST_CALLS} more such calls")
+    return "; ".join(told)
+
+
+def _ended_early(dumps: Sequence[SipDump]) -> str:
+    """Scripts that have ended after fewer collectives than others have called."""
+    calls = {dump.rank: dump.calls.get(WORLD, 0) for dump in dumps}
+    most = max(calls.values(), default=0)
+    fewer = {dump.rank: calls[dump.rank] for dump in dumps if calls[dump.rank] < most and not dump.tasks}
+    if not fewer:
+        return ""
+    number = min(fewer.values())
+    who = numbered("rank", {rank for rank, made in fewer.items() if made == number})
+    others = numbered("rank", {rank for rank, made in calls.items() if made == most})
+    after = "1 call" if number == 1 else f"{number} calls"
+    return f"ranks called other collectives: the script of {who} has ended after {after}, {others} made {most}"
+
+
+def _unused_hint(waits: Sequence[Wait]) -> str:
+    """A send waits for a slot whose message was received and is kept by a handle that no command has named."""
+    for task, _, far, _ in waits:
+        unused = [] if far is None else list(filter(None, far.in_use))
+        if task.op == "send" and far is not None and unused:
+            slots = f"{len(unused)} of the {far.n_slots} slots of its ring {far.direction}"
+            what = f"{place_name(far.place)} has received {slots} into handles that no command has named"
+            return (
+                f"{what}: {', '.join(unused[:4])} (latch: in_place); name one in a command, or tl.release it; else "
+                f"give defaults.n_slots more, or defaults.latch copy"
+            )
+    return ""
+
+
+def _direction_hint(wrong: Sequence[Wait], folder: str) -> str:
+    """PEs that wait in one direction while messages from another are unread."""
+    groups: dict[str, set[Place]] = {}
+    for wait in wrong:
+        ways = " and ".join(sorted(queue.direction for queue in wait.unread))
+        text = f"in {doing_in_queue(wait.task, folder)}, with unread messages from {ways}"
+        groups.setdefault(text, set()).add(wait.place)
+    text, places = max(groups.items(), key=lambda each: len(each[1]))
+    rest = f" (and {len(groups) - 1} more kinds of such waits)" if len(groups) > 1 else ""
+    return f"perhaps a wrong direction: {describe(places)} {'waits' if len(places) == 1 else 'wait'} {text}{rest}"
+
+
+def _sent_elsewhere_hint(dumps: Sequence[SipDump], roots: Sequence[Wait]) -> str:
+    """A PE that others wait for has sent messages that nobody has received, perhaps in a wrong direction."""
+    senders = {wait.local.peer for wait in roots if wait.task.op == "recv"}
+    queues = [queue for dump in dumps for queue in dump.queues]
+    by_tx = {(queue.generation, queue.tx_base_pa): queue for queue in queues if queue.tx_base_pa}
+    for queue in (queue for queue in queues if queue.unread > 0 and queue.peer in senders):
+        sender = by_tx.get((queue.generation, queue.rx_base_pa))
+        way = f" in direction {sender.direction}" if sender is not None else ""
+        sent = f"{place_name(queue.peer)} has sent {queue.unread}{way} to {place_name(queue.place)}"
+        return f"perhaps a wrong direction: {sent}, which has not received them"
+    return ""

@@ -1,0 +1,125 @@
+"""Who waits for whom when nothing can happen any more: PEs on queues, channels in the hardware. Pure."""
+
+from collections.abc import Iterable
+from typing import NamedTuple, TypeVar
+
+from broker.wire import BadFrame
+from sipsim.records.dump import BlockedResource, Place, QueueState, SipDump, TaskState, place_name
+
+Node = TypeVar("Node")
+
+
+def find_cycle(edges: Iterable[tuple[Node, Node]]) -> list[Node]:
+    """Nodes that wait for each other in a cycle, of edges ``(who waits, for whom)``; empty when there is none.
+
+    It is the same for waits on queues and for what blocks in the hardware.
+
+    A node with several edges waits for any of them: it is blocked only if all that it waits for are. One that waits for
+    a node without edges is not. The order of the edges decides: the walk begins at the first node that is blocked and
+    follows first edges, and the cycle is told from that node of it on which comes first.
+    """
+    targets: dict[Node, list[Node]] = {}
+    waiters: dict[Node, list[Node]] = {}
+    for node, target in edges:
+        targets.setdefault(node, []).append(target)
+        waiters.setdefault(target, []).append(node)
+    place_of = {node: place for place, node in enumerate(targets)}
+    free = [node for node, its in targets.items() if any(target not in targets for target in its)]
+    while free:
+        node = free.pop()
+        if targets.pop(node, None) is not None:
+            free += waiters.get(node, [])
+    if not targets:
+        return []
+    # Each node left waits for nodes that are left, so every path closes.
+    path = [next(iter(targets))]
+    index = {path[0]: 0}
+    while (target := targets[path[-1]][0]) not in index:
+        index[target] = len(path)
+        path.append(target)
+    cycle = path[index[target] :]
+    first = cycle.index(min(cycle, key=place_of.__getitem__))
+    return cycle[first:] + cycle[:first]
+
+
+class Wait(NamedTuple):
+    """A PE that waits on a queue, and the far end of that queue, None if no dump has it. ``unread``: its rings with
+    messages that it does not receive, since it waits in other directions.
+    """
+
+    task: TaskState
+    local: QueueState
+    far: QueueState | None
+    unread: tuple[QueueState, ...]
+
+    @property
+    def place(self) -> Place:
+        """The PE."""
+        return self.task.place
+
+
+def waits_of(dumps: Iterable[SipDump]) -> list[Wait]:
+    """All waits on queues, one for each direction that a PE waits in.
+
+    Raises:
+        BadFrame: for a wait on a queue that no dump has.
+    """
+    queues = {(q.place, q.direction): q for d in dumps for q in d.queues}
+    receivers = {(q.generation, q.rx_base_pa): q for q in queues.values()}
+    senders = {(q.generation, q.tx_base_pa): q for q in queues.values() if q.tx_base_pa}
+    unread: dict[Place, list[QueueState]] = {}
+    for queue in queues.values():
+        if queue.unread > 0:
+            unread.setdefault(queue.place, []).append(queue)
+    found = []
+    for task in (task for dump in dumps for task in dump.tasks if task.op):
+        others = unread.get(task.place, []) if task.op == "recv" else []
+        elsewhere = tuple(queue for queue in others if queue.direction not in task.directions)
+        for direction in task.directions:
+            local = queues.get((task.place, direction))
+            if local is None:
+                what = f"{place_name(task.place)} waits in {direction}, which is nowhere"
+                raise BadFrame(f"not the dump of a SIP: {what}")
+            number = local.generation
+            far = receivers.get((number, local.tx_base_pa)) or senders.get((number, local.rx_base_pa))
+            found.append(Wait(task, local, far, elsewhere))
+    return found
+
+
+def cycle_of(waits: Iterable[Wait]) -> list[Wait]:
+    """PEs that wait for each other in a cycle, starting at the least place on it; empty when there is none.
+
+    A PE that waits for any of several directions is blocked only if all of their peers are.
+    """
+    ordered = sorted(waits, key=lambda wait: wait.place)
+    first = {wait.place: wait for wait in reversed(ordered)}
+    return [first[place] for place in find_cycle((wait.place, wait.local.peer) for wait in ordered)]
+
+
+class Channels(NamedTuple):
+    """``cycle``: names, from the first on, each waiting for the next and the last for the first. ``blocked``: all that
+    is blocked, in the order of the cycle; without one those first that the others wait for.
+    """
+
+    cycle: list[str]
+    blocked: list[BlockedResource]
+
+
+def channels_of(dumps: Iterable[SipDump]) -> Channels:
+    """What is blocked in the hardware, of all SIPs.
+
+    Either channels wait for each other in a cycle, or all of them wait behind some whose peer waits for no channel.
+    """
+    blocked = [each for dump in sorted(dumps, key=lambda dump: dump.rank) for each in dump.blocked]
+    cycle = find_cycle((each.name, each.waits_for) for each in blocked)
+    if cycle:
+        place_of = {name: place for place, name in enumerate(cycle)}
+        return Channels(cycle, sorted(blocked, key=lambda each: place_of.get(each.name, len(cycle))))
+    left = {each.name for each in blocked}
+    ordered: list[BlockedResource] = []
+    while left:
+        # Without a cycle there are some: else all would wait for each other.
+        ends = {each.name for each in blocked if each.name in left and each.waits_for not in left}
+        ordered += [each for each in blocked if each.name in ends]
+        left -= ends
+    return Channels([], ordered)
