@@ -302,7 +302,7 @@ class KernelQueue:
         pe, kernel, begun_ps = self._sip.pe(*place), work.kernel, self._sip.engine.now_ps
         pe.run = work.run
         pe.ipcq.use(work.generation, work.call)
-        tl = TL(self._sip, pe, translation_on(pe, self.space, self._sip.checker is not None))
+        tl = TL(pe, translation_on(pe, self.space, self._sip.checker is not None))
         assert kernel is not None
 
         def body() -> None:
