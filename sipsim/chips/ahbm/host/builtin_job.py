@@ -147,12 +147,14 @@ class Iterations:
                 dist.start_together()
             if buffers is None:
                 continue
-            work = dist.start_collective(collective, buffers.call, group, algorithm)
+            work = dist.start_collective(buffers.call._replace(collective=collective), group, algorithm)
+            # As in torch.distributed a root is named by its rank in the run.
+            call = work.call._replace(values=buffers.call.values)
             work.wait()
             times += [work.times] if iteration >= job.warmup else []
             wrong = _sum(wrong, _wrong(buffers))
         if buffers is not None:
-            dist.record(collective, buffers.call, work, times, wrong if job.verify_data else None)
+            dist.records.add(call, work, times, wrong if job.verify_data else None)
 
 
 def _refresh(buffers: Buffers) -> None:
