@@ -39,7 +39,7 @@ from sipsim.chips.ahbm.host.process_groups import (
 )
 from sipsim.chips.ahbm.host.records import RunRecords
 from sipsim.chips.ahbm.host.stream import KernelQueue, Outputs, Work
-from sipsim.chips.ahbm.host.views import as_one, device_tensor
+from sipsim.chips.ahbm.host.tensor import as_one, device_tensor
 from sipsim.chips.ahbm.sip import Sip
 from sipsim.chips.api.bridge import host_call
 from sipsim.collectives.call import GROUPS, PART, WORLD, Call, DeviceTensor, GroupCall, OpenCall, check_rows

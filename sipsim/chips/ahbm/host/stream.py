@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 
 from sipsim.chips.ahbm.address import PePlace
 from sipsim.chips.ahbm.control import Launch
+from sipsim.chips.ahbm.host.layout import Operand
 from sipsim.chips.ahbm.host.memory import AddressSpace, translation_on
-from sipsim.chips.ahbm.host.views import Addressed, TensorList
+from sipsim.chips.ahbm.host.tensor import TensorList
 from sipsim.chips.ahbm.sip import Sip
 from sipsim.chips.ahbm.tl.language import TL, run_kernel
 from sipsim.chips.api.bridge import host_call
@@ -282,7 +283,7 @@ class KernelQueue:
             work.on_start(work)
         self._mark(work)
         self._under_way += 1
-        args = tuple(arg.pointer() if isinstance(arg, Addressed) else arg for arg in work.args)
+        args = tuple(arg.pointer() if isinstance(arg, Operand) else arg for arg in work.args)
         span = self._sip.recorder.span("host", "launch", work.start_ps, work.start_ps, cause)
 
         def begin(place: tuple[int, int], span: int) -> None:
