@@ -32,7 +32,7 @@ def start(made: Plan, *kernels: Kernel, **options: bool) -> Sip:
     sip = Sip(0, made, lambda _dst, _batch: None, **options)
     for cube, kernel in enumerate(kernels):
         pe = sip.pe(cube, 0)
-        tl = TL(sip, pe, lambda address, _nbytes: address)
+        tl = TL(pe, lambda address, _nbytes: address)
         sip.spawn(pe, partial(run_kernel, kernel, (), tl))
     return sip
 

@@ -34,6 +34,7 @@ class Layout(Protocol):
     def pe(self) -> str: ...
     def places(self) -> list[tuple[int, int]]: ...
     def blocks(self) -> int: ...
+    def cube_blocks(self) -> int: ...
 
 
 class DeviceTensor(Protocol):
@@ -56,17 +57,30 @@ class DeviceTensor(Protocol):
 
 
 class Call(NamedTuple):
-    """One rank's call. ``source`` is read, ``result`` is written, and they may be one tensor. None: it has none,
-    such as the result of a gather on other ranks than the root.
+    """One rank's call of a collective, handed from the script to the launch and its record.
 
-    A kernel gets the address of the source, that of the result if it is another tensor, then ``values`` (such as the
-    rank of a root), then what the algorithm's ``kernel_args`` returns.
+    ``source`` is read, ``result`` is written, and they may be one tensor. None: it has none, such as the result of a
+    gather on other ranks than the root. A kernel gets the address of the source, that of the result if it is another
+    tensor, then ``values`` (such as the rank of a root), then what the algorithm's ``kernel_args`` returns.
+
+    ``collective``: None for a message from one rank to another. Known once it is planned: ``group``, the number of its
+    process group, of the ranks ``sips``; ``number`` in the group, from 1; ``algorithm``; ``text``, alike on all ranks
+    that make it; ``workers``, the PEs that a schedule was made for, 0 without one; ``elements``, those of the
+    larger tensor, also where this rank has none.
     """
 
-    source: DeviceTensor | None
-    result: DeviceTensor | None
+    source: DeviceTensor | None = None
+    result: DeviceTensor | None = None
     op: str = NO_OP
     values: tuple[int, ...] = ()
+    collective: Collective | None = None
+    group: int = 0
+    sips: tuple[int, ...] = ()
+    number: int = 0
+    algorithm: str = ""
+    text: str = ""
+    workers: int = 0
+    elements: int = 0
 
     def tensors(self) -> tuple[DeviceTensor, ...]:
         """The source, and the result if it is another tensor; without those that this rank does not have."""

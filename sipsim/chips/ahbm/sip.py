@@ -55,8 +55,12 @@ class Pe(PeParts):
     """A PE in use. ``kernel_ps``: how long kernels ran on it that have ended."""
 
     def __init__(self, sip: "Sip", cube: int, pe: int) -> None:
+        self.sip = sip.sip
         self.cube = cube
         self.pe = pe
+        self.sizes = sip.plan.system.n_pes, sip.plan.system.n_cubes, sip.plan.system.n_sips
+        self.check_memory = sip.memory.check
+        self.canonical = sip.memory.canonical
         self.number_handle = sip.handle_numbers[cube, pe].__next__
         components = sip.plan.resolved.components
         # Without channels of their own, stores are in the train of messages, which leave one at a time.
@@ -81,6 +85,39 @@ class Pe(PeParts):
     def rank(self) -> int | None:
         """Its rank in the wiring; None where it takes no part."""
         return self.ipcq.rank
+
+    @property
+    def world_size(self) -> int:
+        """The number of ranks in the wiring."""
+        return self.ipcq.world_size
+
+    @property
+    def last_polled_dir(self) -> str | None:
+        """The direction that served the last receive without a direction."""
+        return self.ipcq.last_polled_dir
+
+    @property
+    def translates_slots(self) -> bool:
+        """Whether its MMU translates the addresses that its kernel gives."""
+        return self.mmu is not None
+
+    def can_send(self, direction: str) -> bool:
+        """Whether a direction is installed for sending."""
+        queue = self.ipcq.queues.get(direction)
+        return queue is not None and queue.can_send
+
+    def peer_ring(self, direction: str) -> tuple[int, int]:
+        """The slots of the peer's ring in a direction, and their size in bytes."""
+        peer = self.ipcq.queue(direction).peer
+        return peer.n_slots, peer.slot_size
+
+    def translate_slot(self, direction: str, nbytes: int) -> None:
+        """Have the peer's slot translated, of a send that will be found right."""
+        queue = self.ipcq.queues.get(direction) if isinstance(direction, str) else None
+        if queue is None or not queue.can_send or not queue.has_va or nbytes > queue.peer.slot_size:
+            return
+        assert self.mmu is not None
+        self.mmu.translate(queue.last_tx_slot_va(), nbytes)
 
     def settle(self) -> None:
         """Block its kernel, which ends, until PE_CPU has issued all its commands; free the slots in its use."""

@@ -44,7 +44,7 @@ class Kernel:
         self.last: TensorHandle | None = None
         self.total: TensorHandle | None = None
         part = self.sip.pe(place.cube, place.pe)
-        self.tl = TL(self.sip, part, lambda address, _nbytes: address)
+        self.tl = TL(part, lambda address, _nbytes: address)
         # Not run_kernel: a program may leave futures, which the queues serve all the same.
         self.task = self.sip.spawn(part, self.run)
 

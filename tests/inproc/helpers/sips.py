@@ -41,7 +41,7 @@ def check_second_passes(engine: InProcess) -> int:
 def spawn(sip: Sip, cube: int, pe: int, kernel: Kernel) -> None:
     """Start a kernel on a PE. Addresses in it are physical."""
     part = sip.pe(cube, pe)
-    tl = TL(sip, part, lambda address, _nbytes: address)
+    tl = TL(part, lambda address, _nbytes: address)
     sip.spawn(part, lambda: run_kernel(kernel, (), tl))
 
 

@@ -61,7 +61,7 @@ class MoreTL(TL):
 def kernel(bench: Bench, body: Callable[[MoreTL], None], cube: int = 0) -> None:
     """Start ``body`` on PE 0 of a cube, with the word."""
     pe = bench.sip.pe(cube, 0)
-    tl = MoreTL(bench.sip, pe, lambda address, _nbytes: address)
+    tl = MoreTL(pe, lambda address, _nbytes: address)
     bench.sip.spawn(pe, lambda: body(tl))
 
 

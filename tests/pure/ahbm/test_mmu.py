@@ -177,7 +177,7 @@ def on_mmu(bench: Bench, cube: int, pe: int, body: Callable[[TL], object]) -> No
     """Start a kernel whose addresses the PE's MMU translates."""
     part = bench.sip.pe(cube, pe)
     assert part.mmu is not None
-    tl = TL(bench.sip, part, part.mmu.translate)
+    tl = TL(part, part.mmu.translate)
     bench.sip.spawn(part, lambda: run_kernel(body, (), tl))
 
 

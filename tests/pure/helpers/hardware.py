@@ -85,7 +85,7 @@ class Bench:
     def kernel(self, cube: int, pe: int, body: Kernel) -> None:
         """Start ``body`` on a PE at the present time. Addresses in it are physical."""
         part = self.sip.pe(cube, pe)
-        tl = TL(self.sip, part, lambda address, _nbytes: address)
+        tl = TL(part, lambda address, _nbytes: address)
         self.sip.spawn(part, lambda: run_kernel(body, (), tl))
 
     def pause(self, cube: int, pe: int, time_ps: int) -> None:

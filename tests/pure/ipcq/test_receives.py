@@ -253,8 +253,8 @@ def test_a_resumed_kernel_leaves_the_message_of_the_next_future(counts: tuple[in
         tl.wait(first)
         assert tl.recv(way, 16, "i32").array[0] == (1 if way else 2)
         tl.wait(second)
-        assert second.received is not None
-        assert second.received.consumer_seq == 2
+        assert second.completion.value is not None
+        assert second.completion.value.consumer_seq == 2
 
     run_hub(bench := hub(credit_return_mode="piggyback"), counts, middle)
 

@@ -226,7 +226,7 @@ def test_forms_of_a_source_address(given: dict[str, Any]) -> None:
 def test_invalid_sends_raise(given: dict[str, Any], kind: type[AhbmError], says: str) -> None:
     """At the call, by name, and nothing has been sent."""
     bench = pair_bench()
-    handle = TensorHandle(TL(bench.sip, bench.sip.pe(0, 0), lambda a, _n: a), np.zeros(4, "<i4"), DTYPES["i32"])
+    handle = TensorHandle(TL(bench.sip.pe(0, 0), lambda a, _n: a), np.zeros(4, "<i4"), DTYPES["i32"])
     if given.get("src") == "handle":
         given = {**given, "src": handle}
     bench.kernel(0, 0, lambda tl: tl.send("E", **given))

@@ -10,7 +10,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from sipsim.chips.ahbm.collectives.programs import NOWHERE, Instruction, Key, Program
-from sipsim.chips.ahbm.tl.futures import LoadFuture, RecvFuture
+from sipsim.chips.ahbm.tl.futures import Future
 from sipsim.chips.ahbm.tl.values import Pointer, TensorHandle
 from sipsim.collectives.reduction import MATH_OF
 from sipsim.collectives.schedule import ARRIVED_FIRST
@@ -69,7 +69,7 @@ class _Loads:
         self._ahead = ahead
         self._tl = tl
         self._left = deque(_ranges(program))
-        self._coming: deque[LoadFuture] = deque()
+        self._coming: deque[Future] = deque()
         self._joint: dict[int, TensorHandle] = {}
 
     def issue(self) -> None:
@@ -99,7 +99,7 @@ class _Receives:
         self._small = SMALL_BYTES // source.dtype.itemsize
         self._tl = tl
         self._left = deque(instruction for instruction in program if instruction.recv)
-        self._posted: deque[RecvFuture] = deque()
+        self._posted: deque[Future] = deque()
 
     def issue(self) -> None:
         """Those that are issued ahead."""

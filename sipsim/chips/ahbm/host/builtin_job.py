@@ -21,14 +21,14 @@ from sipsim.chips.ahbm.collectives.cost import estimate
 from sipsim.chips.ahbm.collectives.launch import Prepared, prepared
 from sipsim.chips.ahbm.collectives.wirings import ProcessGroup
 from sipsim.chips.ahbm.host.distributed import Distributed, kernel_takes
-from sipsim.chips.ahbm.host.layout import COPIES, ROWS, DPPolicy, HostTensor, Shaped
+from sipsim.chips.ahbm.host.layout import COPIES, ROWS, DPPolicy, HostTensor, Operand
 from sipsim.chips.ahbm.host.memory import aligned
 from sipsim.chips.ahbm.host.process_groups import NonMember
 from sipsim.chips.ahbm.host.tensor import Tensor
 from sipsim.chips.ahbm.host.torch import Torch
 from sipsim.chips.ahbm.plan import Plan
 from sipsim.chips.ahbm.system import AhbmSystem
-from sipsim.collectives.call import Array, Call, Range
+from sipsim.collectives.call import Array, Call
 from sipsim.collectives.group import Group
 from sipsim.collectives.reduction import NO_OP, combine_all, final
 from sipsim.collectives.semantics import COLLECTIVES, INTERCUBE, Collective
@@ -147,12 +147,14 @@ class Iterations:
                 dist.start_together()
             if buffers is None:
                 continue
-            work = dist.start_collective(collective, buffers.call, group, algorithm)
+            work = dist.start_collective(buffers.call._replace(collective=collective), group, algorithm)
+            # As in torch.distributed a root is named by its rank in the run.
+            call = work.call._replace(values=buffers.call.values)
             work.wait()
             times += [work.times] if iteration >= job.warmup else []
             wrong = _sum(wrong, _wrong(buffers))
         if buffers is not None:
-            dist.record(collective, buffers.call, work, times, wrong if job.verify_data else None)
+            dist.records.add(call, work, times, wrong if job.verify_data else None)
 
 
 def _refresh(buffers: Buffers) -> None:
@@ -245,18 +247,12 @@ class GroupJob:
 
 
 @dataclass(frozen=True)
-class _Planned(Shaped):
+class _Planned(Operand):
     """A tensor before any SIP exists."""
 
     shape: tuple[int, ...]
     dtype: DType
     dp: DPPolicy
-
-    def ranges(self) -> list[Range]:
-        raise NotImplementedError("a tensor without addresses")
-
-    def numpy(self) -> Array:
-        raise NotImplementedError("a tensor without data")
 
 
 def group_job(request: JobRequest, collective: Collective, plan: Plan, job: Job) -> Job:

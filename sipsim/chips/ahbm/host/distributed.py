@@ -19,7 +19,15 @@ from sipsim.chips.ahbm.collectives.kernel import kernel
 from sipsim.chips.ahbm.collectives.launch import Place
 from sipsim.chips.ahbm.collectives.queue_dump import pointer_dump
 from sipsim.chips.ahbm.collectives.settings import pair_ipcq
-from sipsim.chips.ahbm.collectives.wirings import Pair, ProcessGroup, pair_entries, pair_program, pair_workers, turn
+from sipsim.chips.ahbm.collectives.wirings import (
+    Pair,
+    PairWorkers,
+    ProcessGroup,
+    pair_entries,
+    pair_program,
+    pair_workers,
+    turn,
+)
 from sipsim.chips.ahbm.host.layout import DPPolicy, whole
 from sipsim.chips.ahbm.host.process_groups import (
     GroupHandle,
@@ -30,14 +38,13 @@ from sipsim.chips.ahbm.host.process_groups import (
     allowed_pes,
 )
 from sipsim.chips.ahbm.host.records import RunRecords
-from sipsim.chips.ahbm.host.stream import KernelQueue, Outputs, Work, WorkTimes
-from sipsim.chips.ahbm.host.views import as_one, device_tensor
+from sipsim.chips.ahbm.host.stream import KernelQueue, Outputs, Work
+from sipsim.chips.ahbm.host.tensor import as_one, device_tensor
 from sipsim.chips.ahbm.sip import Sip
 from sipsim.chips.api.bridge import host_call
 from sipsim.collectives.call import GROUPS, PART, WORLD, Call, DeviceTensor, GroupCall, OpenCall, check_rows
 from sipsim.collectives.reduction import NO_OP
 from sipsim.collectives.semantics import COLLECTIVES, INTERCUBE, Collective
-from sipsim.collectives.testdata import Mismatch
 from sipsim.core.errors import note
 from sipsim.records.job import SEND_RECV
 from sipsim.records.report import places_text
@@ -86,17 +93,13 @@ class PairRuns:
         pair = Pair(group, own, other) if sends else Pair(group, other, own)
         workers = pair_workers(tensor, self._plan.system.n_pes, self._plan.worker_settings, group.pes)
         self._wire(pair, list(zip(*workers, strict=True)))
-        work = self._work(pair, tensor, tag, places_text(workers.senders))
+        call = Call(tensor, None) if sends else Call(None, tensor)
+        work = self._work(pair, call, tensor, tag, workers)
         here = workers.senders if sends else workers.receivers
         _, slot_bytes = pair.slots(self._knobs)
         programs = {
             place: pair_program(pair, tensor, index, len(here), slot_bytes, sends) for index, place in enumerate(here)
         }
-        call = Call(tensor, None) if sends else Call(None, tensor)
-        work.outputs = Outputs(tensor)
-        work.workers, work.count = len(here), tensor.numel()
-        work.on_start = lambda: self._records.note_start(work, call)
-        work.on_end = lambda: self._records.note_end(work, None, call)
         places = [PePlace(self._sip.sip, *place) for place in here if programs[place].instructions]
         self._queue.launch(work, kernel, (tensor, tensor, call.op, 2, programs), places)
         return work
@@ -113,19 +116,27 @@ class PairRuns:
                 if self._wired.pop(pair.generation, None):
                     self._sip.close(pair.generation)
 
-    def _work(self, pair: Pair, tensor: DeviceTensor, tag: int, where: str) -> Work:
+    def _work(self, pair: Pair, call: Call, tensor: DeviceTensor, tag: int, workers: PairWorkers) -> Work:
         src, dst = pair.sips
         number = self._made[pair.generation] = self._made.get(pair.generation, 0) + 1
-        work = Work(self._queue, SEND_RECV, f"a message from rank {src} to rank {dst}")
-        work.has_own_row = work.is_of_row = True
         tagged = f", tag {tag}" if tag else ""
         what = f"send/recv of {tensor.numel()} {tensor.dtype} from rank {src} to rank {dst}{tagged}"
-        shard = tensor.numel() // tensor.dp.blocks()
+        where, shard = places_text(workers.senders), tensor.numel() // tensor.dp.blocks()
         text = PART.join(
             (what, f"message {number} of {pair.group.name}", f"on {where} with shards of {shard} elements")
         )
-        work.generation, work.call, work.text = pair.generation, text, text
-        work.group, work.sips, work.number, work.algorithm = -pair.generation, pair.sips, number, SEND_RECV
+        call = call._replace(
+            group=-pair.generation,
+            sips=pair.sips,
+            number=number,
+            algorithm=SEND_RECV,
+            text=text,
+            workers=len(workers.senders),
+            elements=tensor.numel(),
+        )
+        work = Work(self._queue, SEND_RECV, f"a message from rank {src} to rank {dst}", call, True, True)
+        work.generation, work.outputs = pair.generation, Outputs(tensor)
+        work.on_start, work.on_end = self._records.note_start, self._records.note_end
         works = self._works.setdefault(pair.generation, [])
         works[:] = [each for each in works if not each.is_completed()]
         works.append(work)
@@ -223,7 +234,7 @@ class Distributed:
         self._places = self._world.places_on(sip.sip)
         self._initialized = False
         self._groups = ProcessGroups(sip.plan, sip.sip, self._note_group)
-        self._runs_of_groups = GroupRuns(sip, queue)
+        self._runs_of_groups = GroupRuns(sip, queue, self._note_call)
         self._world_group: GroupHandle | None = None
         self.records = RunRecords(sip, recorded_io_dir)
         self.calls: list[GroupCall] = []
@@ -510,63 +521,37 @@ class Distributed:
             return None
         if not isinstance(algorithm, str):
             raise TypeError(f"{name}: algorithm={algorithm!r}: give the name of one, or auto")
-        collective = COLLECTIVES.get(name)
-        work = Work(self._queue, name)
-        work.has_own_row = True
+        call = call._replace(collective=COLLECTIVES.get(name))
         call = call._replace(source=as_one(name, call.source), result=as_one(name, call.result))
+        work = self.start_collective(call, group, algorithm, allowed_pes(self._plan, pes), has_own_row=True)
         work.outputs = Outputs(call.result)
-        self._launch(work, collective, call, group, algorithm, allowed_pes(self._plan, pes))
-        if async_op:
-            return work
-        work.wait()
-        return None
+        return _waited(work, async_op)
 
     @host_call
     def start_collective(
-        self, collective: Collective, call: Call, group: GroupHandle | None = None, algorithm: str = "", name: str = ""
-    ) -> Work:
-        """Launch an algorithm's kernel; nothing is recorded. ``name``: of what is no collective by itself, and belongs
-        to no row.
-        """
-        work = Work(self._queue, name or collective.name)
-        self._launch(work, collective, call, group, algorithm)
-        return work
-
-    def _launch(
         self,
-        work: Work,
-        collective: Collective,
         call: Call,
-        group: GroupHandle | None,
-        algorithm: str,
+        group: GroupHandle | None = None,
+        algorithm: str = "",
         pes: tuple[int, ...] = (),
-    ) -> None:
+        name: str = "",
+        has_own_row: bool = False,
+    ) -> Work:
+        """Launch an algorithm's kernel; its end is recorded with ``has_own_row``. ``name``: of what is no collective by
+        itself, and belongs to no row.
+        """
         self._check_initialized()
+        collective = call.collective
+        assert collective is not None
+        work = Work(self._queue, name or collective.name, call=call, is_of_row=not name, has_own_row=has_own_row)
         # At the start, not at the launch: an earlier collective may still write to the tensor, and is no run yet.
-        if work.name == collective.name:
-            work.is_of_row = True
-            work.on_start = lambda: self.records.note_start(work, call)
-        if not collective.per_cube:
-            self._launch_in_group(work, collective, call, group, algorithm, pes)
+        work.on_start = None if name else self.records.note_start
+        work.on_end = self.records.note_end if has_own_row else None
+        if collective.per_cube:
+            self._launch_wired(work, collective, group)
         else:
-            self._launch_wired(work, collective, call, group)
-
-    def _launch_in_group(
-        self,
-        work: Work,
-        collective: Collective,
-        call: Call,
-        group: GroupHandle | None,
-        algorithm: str,
-        pes: tuple[int, ...],
-    ) -> None:
-        chosen = self._member(collective.name, group)
-        pes = pes or chosen.pes
-        name = "" if work.name == collective.name else work.name
-        ready = self._runs_of_groups.ready(collective, call, chosen, algorithm, pes, name)
-        self._note_call(work, chosen.number, chosen.group.sips, chosen.calls, ready.text, ready.algorithm.name)
-        self._on_end(work, collective, ready.call)
-        self._runs_of_groups.launch(work, ready)
+            self._runs_of_groups.issue(work, self._member(collective.name, group), algorithm, pes)
+        return work
 
     def _member(self, what: str, group: GroupHandle | None) -> ProcessGroup:
         """A group that this rank is in; None: that of all."""
@@ -578,34 +563,32 @@ class Distributed:
             raise ValueError(f"{what}: {chosen!r} is no group that this rank is in")
         return chosen
 
-    def _launch_wired(self, work: Work, collective: Collective, call: Call, group: GroupHandle | None) -> None:
+    def _launch_wired(self, work: Work, collective: Collective, group: GroupHandle | None) -> None:
         """Run the algorithm that was wired before the run, on the ranks of its wiring."""
         if group is not None and group is not self._world_group:
             raise ValueError(f"{collective.name} runs on all SIPs; a group's collectives are elementwise")
         if why := self._plan.why_not_wired:
             raise ValueError(f"{collective.name}: {why}")
-        system, wired = self._plan.system, self._world
+        system, wired, call = self._plan.system, self._world, work.call
         check_rows(collective, call, system.n_sips, system.n_cubes, wired.algorithm.layout)
         wired.check_holders((tensor.dp for tensor in call.tensors()), self._sip.sip)
         more = wired.kernel_args(system, self._sip.sip, call.n_elem())
         wired.algorithm.check_takes(more, kernel_takes(collective))
-        args = (*call.tensors(), *call.values, *more)
-        self._on_end(work, collective, call)
         sized, how = call.sized(), ", ".join(map(str, (call.op, *call.values)))
-        text = f"{collective.name} of {sized.numel()} {sized.dtype} ({how})"
         everyone = self._member(collective.name, None)
         everyone.calls += 1
-        self._note_call(work, WORLD, everyone.group.sips, everyone.calls, text, wired.algorithm.name)
-        self._queue.launch(work, wired.algorithm.kernel, args, self._places)
+        work.call = call._replace(
+            sips=everyone.group.sips,
+            number=everyone.calls,
+            algorithm=wired.algorithm.name,
+            text=f"{collective.name} of {sized.numel()} {sized.dtype} ({how})",
+            elements=sized.numel(),
+        )
+        self._note_call(work.call)
+        self._queue.launch(work, wired.algorithm.kernel, (*call.tensors(), *call.values, *more), self._places)
 
-    def _note_call(self, work: Work, group: int, sips: tuple[int, ...], number: int, text: str, algorithm: str) -> None:
-        work.algorithm, work.text = algorithm, text
-        work.group, work.sips, work.number = group, sips, number
-        self.calls.append(GroupCall(text, group, () if group == WORLD else sips))
-
-    def _on_end(self, work: Work, collective: Collective, call: Call) -> None:
-        if work.has_own_row:
-            work.on_end = lambda: self.records.note_end(work, collective, call)
+    def _note_call(self, call: Call) -> None:
+        self.calls.append(GroupCall(call.text, call.group, () if call.group == WORLD else call.sips))
 
     def _note_group(self, what: str) -> None:
         self.calls.append(GroupCall(what, GROUPS))
@@ -677,17 +660,6 @@ class Distributed:
         """What is used from here on belongs to the next run that is recorded, of so many iterations."""
         self._sip.usage.mark(iterations)
 
-    def record(
-        self,
-        collective: Collective,
-        call: Call,
-        last: Work,
-        times: Sequence[WorkTimes],
-        wrong: Mismatch | None = None,
-    ) -> None:
-        """Add a completed collective to the records, by its last iteration and the times of those that count."""
-        self.records.add(collective, call, last, times, wrong)
-
     def all_gather_into_tensor(self, output_tensor: Any, input_tensor: Any, *more: Any, **how: Any) -> Work | None:
         """``all_gather`` into one tensor: those of all ranks, one after the other."""
         return self.all_gather(output_tensor, input_tensor, *more, **how)
@@ -738,12 +710,8 @@ class Distributed:
             return None
         if self._token is None:
             self._token = self._device().zeros((1,), dtype="i32", dp=DPPolicy(num_cubes=1))
-        call = Call(self._token, self._token, "sum")
-        work = self.start_collective(COLLECTIVES.get("all_reduce"), call, group, AUTO, "barrier")
-        if async_op:
-            return work
-        work.wait()
-        return None
+        call = Call(self._token, self._token, "sum", collective=COLLECTIVES.get("all_reduce"))
+        return _waited(self.start_collective(call, group, AUTO, name="barrier"), async_op)
 
     def get_process_group_ranks(self, group: GroupHandle | None = None) -> list[int]:
         """The ranks of the run that are in a group, in its order; empty outside of it."""
@@ -855,6 +823,14 @@ class Distributed:
             for (_, _, index), each in sorted(found.items(), key=itemgetter(0))
         }
         return [started[index] for index in range(len(p2p_op_list))]
+
+
+def _waited(work: Work, async_op: bool) -> Work | None:
+    """A call's answer: the work with ``async_op``, else None once it has ended."""
+    if async_op:
+        return work
+    work.wait()
+    return None
 
 
 def _process_group(group: object) -> ProcessGroup:

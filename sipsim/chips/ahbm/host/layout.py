@@ -2,10 +2,11 @@
 
 from dataclasses import dataclass
 from math import prod
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
+from sipsim.collectives.call import Layout, Range
 from sipsim.core.dtypes import DType
 from sipsim.core.units import as_whole
 
@@ -143,18 +144,15 @@ NO_NUMBERS = "OUSMm"
 """Kinds of NumPy's types whose elements are objects, texts or times."""
 
 
-class Divided(Protocol):
-    """A layout, as far as sizes need it."""
+class Operand:
+    """``shape`` elements of ``dtype`` at addresses of a SIP, laid out by ``dp``: a tensor, rows of one, or several.
 
-    def cube_blocks(self) -> int: ...
-
-
-class Shaped:
-    """``shape`` elements of ``dtype`` on a SIP, laid out by ``dp``."""
+    As an argument of a kernel it stands for its address.
+    """
 
     shape: tuple[int, ...]
     dtype: DType
-    dp: Divided
+    dp: Layout
 
     @property
     def nbytes(self) -> int:
@@ -168,6 +166,19 @@ class Shaped:
     def elements_per_cube(self) -> int:
         """Elements that each cube holds."""
         return self.numel() // self.dp.cube_blocks()
+
+    def pointer(self) -> Any:
+        """The kernel's argument: a typed address, or several."""
+        raise NotImplementedError("a tensor without addresses")
+
+    def ranges(self) -> list[Range]:
+        """Of its virtual addresses: one."""
+        start = int(self.pointer())
+        return [(start, start + self.nbytes)]
+
+    def numpy(self) -> Array:
+        """A copy on the host."""
+        raise NotImplementedError("a tensor without data")
 
 
 class HostTensor:

@@ -1,8 +1,9 @@
 """The process groups of one rank, and the collectives that run in them."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from operator import index
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -18,23 +19,12 @@ from sipsim.chips.ahbm.plan import Plan
 from sipsim.chips.ahbm.sip import Sip
 from sipsim.collectives.call import NEW_GROUP, PART, WORLD, Call, check_call
 from sipsim.collectives.group import Group
-from sipsim.collectives.semantics import Collective
 from sipsim.core.errors import ConfigError, note
 from sipsim.core.units import BYTES_PER_KIB
 from sipsim.records.report import places_text
 
 MOST_KEPT = 64
 """Programs that are kept for the next call of the same kind."""
-
-
-class Ready(NamedTuple):
-    """A call that can be launched, ``call`` with the group's ranks. ``text``: the same on all ranks that make it."""
-
-    call: Call
-    group: ProcessGroup
-    algorithm: Algorithm
-    prepared: Prepared
-    text: str
 
 
 class GroupRuns:
@@ -44,45 +34,66 @@ class GroupRuns:
     that lie in its room, and are closed before it is installed.
     """
 
-    def __init__(self, sip: Sip, queue: KernelQueue) -> None:
+    def __init__(self, sip: Sip, queue: KernelQueue, note: Callable[[Call], None]) -> None:
         self._sip = sip
         self._plan = sip.plan
         self._queue = queue
+        self._note = note
         self._programs: dict[Any, dict[Place, Program]] = {}
         self._of_generation: dict[int, list[Work]] = {}
         self._displaced: dict[int, list[Wired]] = {}
         self._told: set[str] = set()
 
-    def ready(
-        self,
-        collective: Collective,
-        call: Call,
-        group: ProcessGroup,
-        algorithm: str,
-        pes: tuple[int, ...] = (),
-        name: str = "",
-    ) -> Ready:
-        """Check a call and choose its algorithm: the one named, or else by the config, or else by its cost.
+    def issue(self, work: Work, group: ProcessGroup, algorithm: str, pes: tuple[int, ...]) -> None:
+        """Check a work's call, choose its algorithm (the one named, or by the config, or by its cost), and launch it.
 
-        ``name``: what the call is told as, where the collective only carries it out, as of a barrier.
+        Its queue pairs are wired first, if they are not there. Which wirings make room for a new one is decided here,
+        alike on all ranks. They are closed, and the new one is installed, when the launch starts: once the works that
+        use them have ended, without a wait of the host.
 
         Raises:
             ValueError: for tensors that do not fit, or an algorithm that cannot run it.
             ConfigError: for one that cannot be loaded, or whose schedule cannot be carried out.
         """
+        call, plan, collective = work.call, self._plan, work.call.collective
+        assert collective is not None
         if collective.has_root:
             call = call._replace(values=(_root_in(group, call.values[0]),))
-        rank = group.group.rank_of(self._sip.sip)
-        assert rank is not None
+        rank = self._rank_in(group)
         check_call(collective, call, group.group.size, rank)
-        task = prepared(collective, call, group.group, self._plan.system.n_pes, self._plan.worker_settings, pes)
-        chosen = select(self._plan.catalog, task, self._plan.algorithm, algorithm)
-        if self._plan.catalog.left_out and algorithm in ("", AUTO):
+        task = prepared(collective, call, group.group, plan.system.n_pes, plan.worker_settings, pes or group.pes)
+        chosen = select(plan.catalog, task, plan.algorithm, algorithm)
+        if plan.catalog.left_out and algorithm in ("", AUTO):
             self._tell_left_out(rank)
         group.calls += 1
-        what = name or f"{collective.name} of {task.task.n_elem} {call.tensors()[0].dtype}"
-        made_of = self._plan.catalog.made_of(chosen, task.task)
-        return Ready(call, group, chosen, task, _text(what, group, collective, call, chosen, task, made_of))
+        n_elem = task.task.n_elem
+        what = f"{collective.name} of {n_elem} {call.tensors()[0].dtype}" if work.name == collective.name else work.name
+        work.call = call = call._replace(
+            group=group.number,
+            sips=group.group.sips,
+            number=group.calls,
+            algorithm=chosen.name,
+            text=_text(what, group, call, chosen, task, plan.catalog.made_of(chosen, task.task)),
+            workers=len(task.places),
+            elements=max(collective.elements(n_elem, group.group.size)),
+        )
+        self._note(call)
+        wired = self._wired(group, chosen)
+        programs = self._programs_of(group, chosen, task, wired)
+        places = [PePlace(self._sip.sip, *place) for place in task.places if programs[place].instructions]
+        work.generation = wired.generation if wired.wiring else 0
+        tensors = call.tensors()
+        args = (tensors[0], tensors[-1], call.op, group.group.size, programs)
+        after = self._users_before(wired)
+        if wired.generation in self._displaced or any(each not in wired.places for each in task.places):
+            work.on_start = partial(self._wire, group, task.places, wired, work.on_start)
+        self._of_generation.setdefault(wired.generation, []).append(work)
+        self._queue.launch(work, chosen.kernel, args, places, after)
+
+    def _rank_in(self, group: ProcessGroup) -> int:
+        rank = group.group.rank_of(self._sip.sip)
+        assert rank is not None
+        return rank
 
     def _tell_left_out(self, rank: int) -> None:
         """By the first rank of a group, and once: the algorithms that ``auto`` goes on without."""
@@ -90,26 +101,6 @@ class GroupRuns:
             if rank == 0 and name not in self._told:
                 note(f"algorithm {name} is left out: {why}")
             self._told.add(name)
-
-    def launch(self, work: Work, ready: Ready) -> None:
-        """Launch an algorithm's kernel on the workers, and wire it first, if its queue pairs are not there.
-
-        Which wirings make room for a new one is decided here, alike on all ranks. They are closed, and the new one is
-        installed, when the launch starts: once the works that use them have ended, without a wait of the host.
-        """
-        wired = self._wired(ready)
-        programs = self._programs_of(ready, wired)
-        places = [PePlace(self._sip.sip, *place) for place in ready.prepared.places if programs[place].instructions]
-        work.generation, work.call = wired.generation if wired.wiring else 0, ready.text
-        tensors, task = ready.call.tensors(), ready.prepared.task
-        work.workers = len(ready.prepared.places)
-        work.count = max(task.collective.elements(task.n_elem, task.size))
-        args = (tensors[0], tensors[-1], ready.call.op, ready.group.group.size, programs)
-        after = self._users_before(wired)
-        if wired.generation in self._displaced or any(each not in wired.places for each in ready.prepared.places):
-            work.on_start = self._wiring_first(ready, wired, work.on_start)
-        self._of_generation.setdefault(wired.generation, []).append(work)
-        self._queue.launch(work, ready.algorithm.kernel, args, places, after)
 
     def close(self, group: ProcessGroup) -> None:
         """Close all wirings of a group, once its collectives have ended."""
@@ -120,9 +111,8 @@ class GroupRuns:
         for key in [key for key in self._programs if key[0] == group.number]:
             del self._programs[key]
 
-    def _wired(self, ready: Ready) -> Wired:
-        knobs = effective_ipcq(self._plan.resolved, ready.algorithm.name)
-        wired, gone = ready.group.wired(ready.algorithm, knobs)
+    def _wired(self, group: ProcessGroup, algorithm: Algorithm) -> Wired:
+        wired, gone = group.wired(algorithm, effective_ipcq(self._plan.resolved, algorithm.name))
         if gone:
             self._displaced[wired.generation] = gone
         works = self._of_generation.get(wired.generation, [])
@@ -137,28 +127,28 @@ class GroupRuns:
             for work in [*self._users_before(old), *self._of_generation.get(old.generation, ())]
         ]
 
-    def _wiring_first(self, ready: Ready, wired: Wired, then: Callable[[], None] | None) -> Callable[[], None]:
-        def start() -> None:
-            self._close_displaced(wired)
-            self._install(ready, wired)
-            if then is not None:
-                then()
-
-        return start
-
-    def _install(self, ready: Ready, wired: Wired) -> None:
-        new = [place for place in ready.prepared.places if place not in wired.places]
+    def _wire(
+        self,
+        group: ProcessGroup,
+        places: Sequence[Place],
+        wired: Wired,
+        then: Callable[[Work], None] | None,
+        work: Work,
+    ) -> None:
+        """Close the wirings before this one, and install its queue pairs on these places; ``then``: what follows."""
+        self._close_displaced(wired)
+        new = [place for place in places if place not in wired.places]
         if new and wired.wiring:
-            size, group = wired.size, ready.group
+            size, of = wired.size, group.group
             knobs = effective_ipcq(self._plan.resolved, wired.algorithm)
             knobs = msgspec.structs.replace(knobs, buffer_kind="tcm", n_slots=size.n_slots, slot_size=size.slot_size)
             offsets = {sip: start + wired.offset for sip, start in group.window.items()}
-            rank = group.group.rank_of(self._sip.sip)
-            assert rank is not None
-            entries = group_entries(self._plan.system, knobs, group.group, wired.wiring, new, offsets, rank)
-            members = [PePlace(sip, *place) for sip in group.group.sips for place in new]
-            self._sip.install(wired.generation, entries, members)
+            rank = self._rank_in(group)
+            entries = group_entries(self._plan.system, knobs, of, wired.wiring, new, offsets, rank)
+            self._sip.install(wired.generation, entries, [PePlace(sip, *place) for sip in of.sips for place in new])
         wired.places.update(dict.fromkeys(new))
+        if then is not None:
+            then(work)
 
     def _close_displaced(self, wired: Wired) -> None:
         for old in self._displaced.pop(wired.generation, ()):
@@ -171,30 +161,24 @@ class GroupRuns:
         if wired.places and wired.wiring:
             self._sip.close(wired.generation)
 
-    def _programs_of(self, ready: Ready, wired: Wired) -> dict[Place, Program]:
-        key = (ready.group.number, ready.algorithm.name, ready.prepared, wired.size)
+    def _programs_of(
+        self, group: ProcessGroup, algorithm: Algorithm, task: Prepared, wired: Wired
+    ) -> dict[Place, Program]:
+        key, size = (group.number, algorithm.name, task, wired.size), wired.size
         made = self._programs.get(key)
         if made is None:
-            rank = ready.group.group.rank_of(self._sip.sip)
-            assert rank is not None
-            size = wired.size
-            made = worker_programs(ready.algorithm, wired.wiring, ready.prepared, rank, size.n_slots, size.slot_size)
+            rank = self._rank_in(group)
+            made = worker_programs(algorithm, wired.wiring, task, rank, size.n_slots, size.slot_size)
             while len(self._programs) >= MOST_KEPT:
                 del self._programs[next(iter(self._programs))]
             self._programs[key] = made
         return made
 
 
-def _text(
-    what: str,
-    group: ProcessGroup,
-    collective: Collective,
-    call: Call,
-    algorithm: Algorithm,
-    made: Prepared,
-    made_of: str,
-) -> str:
-    said = ", ".join(filter(None, (call.op if collective.ops else "", *_root(collective, call, group), algorithm.name)))
+def _text(what: str, group: ProcessGroup, call: Call, algorithm: Algorithm, made: Prepared, made_of: str) -> str:
+    collective = made.task.collective
+    root = f"root {group.group.sips[call.values[0]]}" if collective.has_root else ""
+    said = ", ".join(filter(None, (call.op if collective.ops else "", root, algorithm.name)))
     return PART.join(
         (
             f"{what} ({said})",
@@ -211,10 +195,6 @@ def _root_in(group: ProcessGroup, rank: int) -> int:
     if root is None:
         raise ValueError(f"rank {rank} is not in {group.name}")
     return root
-
-
-def _root(collective: Collective, call: Call, group: ProcessGroup) -> list[str]:
-    return [f"root {group.group.sips[call.values[0]]}"] if collective.has_root else []
 
 
 Numbers = int | Sequence[int] | None

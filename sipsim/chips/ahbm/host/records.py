@@ -10,7 +10,6 @@ import numpy as np
 from sipsim.chips.ahbm.host.stream import Work, WorkTimes
 from sipsim.chips.ahbm.sip import Sip
 from sipsim.collectives.call import Call, DeviceTensor
-from sipsim.collectives.semantics import Collective
 from sipsim.collectives.testdata import Mismatch
 from sipsim.core.errors import OutputError
 from sipsim.core.files import REWRITE, open_file
@@ -34,42 +33,35 @@ class RunRecords:
         self.on_record: Callable[[RunRecord], None] = lambda _record: None
         self.memory = PeakMemory()
 
-    def note_start(self, work: Work, call: Call) -> None:
+    def note_start(self, work: Work) -> None:
         """A collective starts: its source has its values. Those without a row of their own have a number in common."""
         work.run, work.row = self._started, self.row
         if work.has_own_row:
             self._started += 1
-            self._record_io(work, "in", call.source)
+            self._record_io(work, "in", work.call.source)
 
-    def note_end(self, work: Work, collective: Collective | None, call: Call) -> None:
-        """A collective with a row of its own has ended; None: a message from one rank to another."""
-        self._record_io(work, "out", call.result)
-        self.add(collective, call, work, [work.times])
+    def note_end(self, work: Work) -> None:
+        """A collective with a row of its own, or a message from one rank to another, has ended."""
+        self._record_io(work, "out", work.call.result)
+        self.add(work.call, work, [work.times])
 
-    def add(
-        self,
-        collective: Collective | None,
-        call: Call,
-        last: Work,
-        times: Sequence[WorkTimes],
-        wrong: Mismatch | None = None,
-    ) -> None:
-        """Add a completed collective, by its last iteration and the times of all that count; sample memory, which is at
-        its peak now."""
+    def add(self, call: Call, last: Work, times: Sequence[WorkTimes], wrong: Mismatch | None = None) -> None:
+        """Add a completed call, by its last iteration and the times of all that count; sample memory, which is at its
+        peak now. ``wrong``: None if the result was not checked.
+        """
         self.memory.sample()
         assert last.run is not None
         self._started = max(self._started, last.run + 1)
-        sized = call.sized()
-        busbw = Fraction(1) if collective is None else collective.busbw_factor(len(last.sips))
-        count = last.count or sized.numel()
+        dtype = call.sized().dtype
+        busbw = Fraction(1) if call.collective is None else call.collective.busbw_factor(len(call.sips))
         self.runs.append(
             RunRecord(
-                collective=SEND_RECV if collective is None else collective.name,
-                algorithm=last.algorithm,
-                dtype=sized.dtype.name,
+                collective=SEND_RECV if call.collective is None else call.collective.name,
+                algorithm=call.algorithm,
+                dtype=dtype.name,
                 op=call.op,
-                count=count,
-                nbytes=count * sized.dtype.itemsize,
+                count=call.elements,
+                nbytes=call.elements * dtype.itemsize,
                 busbw=(busbw.numerator, busbw.denominator),
                 spans_ps=tuple([each.span_ps for each in times]),
                 kernels_ps=tuple([each.kernels_ps for each in times]),
@@ -77,11 +69,11 @@ class RunRecords:
                 first_wrong=wrong.first if wrong is not None else "",
                 values=call.values,
                 usage=self._sip.usage.so_far(),
-                group=last.group,
-                sips=last.sips,
-                call=last.number,
+                group=call.group,
+                sips=call.sips,
+                call=call.number,
                 run=last.run,
-                workers=last.workers,
+                workers=call.workers,
                 in_place=call.source is call.result,
                 row=last.row,
             )
@@ -93,7 +85,7 @@ class RunRecords:
             return
         path = Path(self._recorded_io_dir) / f"{work.run}-{self._sip.sip}-{when}.npy"
         # A schedule's tensor has no row a cube.
-        n_rows = 1 if work.workers else self._sip.plan.system.n_cubes
+        n_rows = 1 if work.call.workers else self._sip.plan.system.n_cubes
         rows = tensor.numpy().reshape(n_rows, -1).view(tensor.dtype.stored)
         try:
             with os.fdopen(open_file(path, REWRITE), "wb") as file:

@@ -8,12 +8,13 @@ from typing import Any, NamedTuple
 
 from sipsim.chips.ahbm.address import PePlace
 from sipsim.chips.ahbm.control import Launch
+from sipsim.chips.ahbm.host.layout import Operand
 from sipsim.chips.ahbm.host.memory import AddressSpace, translation_on
-from sipsim.chips.ahbm.host.views import Addressed, TensorList
+from sipsim.chips.ahbm.host.tensor import TensorList
 from sipsim.chips.ahbm.sip import Sip
 from sipsim.chips.ahbm.tl.language import TL, run_kernel
 from sipsim.chips.api.bridge import host_call
-from sipsim.collectives.call import CallKey, OpenCall
+from sipsim.collectives.call import Call, CallKey, OpenCall
 from sipsim.core.task import Task
 from sipsim.records.report import MOST_LAUNCHES, TL_WORDS, KernelUse, LaunchRecord, places_text
 
@@ -80,6 +81,7 @@ def future_of(work: "Work", outputs: Outputs) -> Future:
 
 
 Ps = int
+NO_CALL = Call()
 BEFORE_START = "launch"
 """What kernels wait for before they start, among the words of their commands."""
 
@@ -94,23 +96,32 @@ class WorkTimes(NamedTuple):
 class Work:
     """A launch that was made; ``what`` describes it in deadlock reports, ``name`` in results.
 
-    ``has_own_row``: it is a row of the result by itself; ``is_of_row``: it belongs to one. ``run``: the number of its
-    collective on this SIP, ``algorithm``: that of it; ``workers``: the PEs that a schedule was made for; ``count``: the
-    elements of the larger tensor, also where this rank has none. ``span``: that which released its end. ``ahead``: on
-    how many of its PEs an earlier one has not ended, and of how many others it waits for the end; ``followers``: those
-    that wait for its end besides.
+    ``call``: the collective or message that it carries out; its tensors go when it ends. ``has_own_row``: it is a row
+    of the result by itself; ``is_of_row``: it belongs to one. ``run``: the number of its collective on this SIP.
+    ``span``: that which released its end. ``ahead``: on how many of its PEs an earlier one has not ended, and of how
+    many others it waits for the end; ``followers``: those that wait for its end besides.
     ``kernels_ps``: from the start of its first kernel to the end of its last one, once one has ended.
-    ``before_start_ps``: of all its kernels, from the launch to their starts. ``generation``, ``call``: the queue pairs
-    that its kernels use, and the collective that they belong to, as ``PeIpcq.use`` takes them. ``group``: the number
-    of its process group, of the ranks ``sips``; ``number``: of the call in the group, from 1; ``text``: of it.
-    ``outputs``: the tensors that it writes. ``row``: as of a ``RunRecord``.
+    ``before_start_ps``: of all its kernels, from the launch to their starts. ``generation``: the queue pairs that its
+    kernels use. ``outputs``: the tensors that it writes. ``row``: as of a ``RunRecord``. ``on_start``, ``on_end``: are
+    called with it.
     """
 
-    def __init__(self, launcher: "KernelQueue", name: str, what: str = "a collective") -> None:
+    def __init__(
+        self,
+        launcher: "KernelQueue",
+        name: str,
+        what: str = "a collective",
+        call: Call = NO_CALL,
+        is_of_row: bool = False,
+        has_own_row: bool = False,
+    ) -> None:
         self._queue = launcher
         self.bridge = launcher.bridge
         self.name = name
         self._what = what
+        self.call = call
+        self.is_of_row = is_of_row
+        self.has_own_row = has_own_row
         self.kernel: Callable[..., None] | None = None
         self.args: tuple[Any, ...] = ()
         self.places: Sequence[PePlace] = ()
@@ -123,18 +134,12 @@ class Work:
         self.span = 0
         self.start_ps: Ps = 0
         self.end_ps: Ps | None = None
-        self.has_own_row = self.is_of_row = False
-        self.algorithm = ""
         self.generation = 0
-        self.call = self.text = ""
-        self.group = self.number = 0
-        self.sips: tuple[int, ...] = ()
-        self.workers = self.count = 0
         self.outputs = Outputs(None)
         self.run: int | None = None
         self.row: str | None = None
-        self.on_start: Callable[[], None] | None = None
-        self.on_end: Callable[[], None] | None = None
+        self.on_start: Callable[[Work], None] | None = None
+        self.on_end: Callable[[Work], None] | None = None
         self.waiter: Task | None = None
 
     def is_completed(self) -> bool:
@@ -183,6 +188,7 @@ class Work:
         self.on_start = self.on_end = self.waiter = self.kernel = self.launch = None
         self.args = ()
         self.followers = []
+        self.call = self.call._replace(source=None, result=None)
 
 
 class KernelQueue:
@@ -230,18 +236,18 @@ class KernelQueue:
     def open_calls(self) -> list[OpenCall]:
         """The collectives that have not ended, in order."""
         return [
-            OpenCall(work.group, work.sips, work.number, work.text, self._behind(work))
+            OpenCall(call.group, call.sips, call.number, call.text, self._behind(work))
             for work in self._unfinished
-            if work.number
+            if (call := work.call).number
         ]
 
     def _behind(self, work: Work) -> tuple[CallKey, ...]:
         """The last call before it on each of its PEs, and those whose end it waits for besides."""
-        found = {each: None for each in self._unfinished if work in each.followers and each.number}
+        found = {each: None for each in self._unfinished if work in each.followers and each.call.number}
         for place in work.places:
             line = takewhile(lambda each: each is not work, self._of_pe[place])
-            found |= dict.fromkeys(deque((each for each in line if each.number), maxlen=1))
-        return tuple((each.group, each.number) for each in found)
+            found |= dict.fromkeys(deque((each for each in line if each.call.number), maxlen=1))
+        return tuple((each.call.group, each.call.number) for each in found)
 
     def launch(
         self,
@@ -274,10 +280,10 @@ class KernelQueue:
     def _start(self, work: Work, cause: int) -> None:
         work.start_ps = self._sip.engine.now_ps
         if work.on_start is not None:
-            work.on_start()
+            work.on_start(work)
         self._mark(work)
         self._under_way += 1
-        args = tuple(arg.pointer() if isinstance(arg, Addressed) else arg for arg in work.args)
+        args = tuple(arg.pointer() if isinstance(arg, Operand) else arg for arg in work.args)
         span = self._sip.recorder.span("host", "launch", work.start_ps, work.start_ps, cause)
 
         def begin(place: tuple[int, int], span: int) -> None:
@@ -301,8 +307,8 @@ class KernelQueue:
     def _begin_on(self, place: tuple[int, int], work: Work, args: tuple[Any, ...], cause: int) -> None:
         pe, kernel, begun_ps = self._sip.pe(*place), work.kernel, self._sip.engine.now_ps
         pe.run = work.run
-        pe.ipcq.use(work.generation, work.call)
-        tl = TL(self._sip, pe, translation_on(pe, self.space, self._sip.checker is not None))
+        pe.ipcq.use(work.generation, work.call.text if work.call.workers else "")
+        tl = TL(pe, translation_on(pe, self.space, self._sip.checker is not None))
         assert kernel is not None
 
         def body() -> None:
@@ -325,7 +331,7 @@ class KernelQueue:
         self._under_way -= 1
         self._record(work)
         if work.on_end is not None:
-            work.on_end()
+            work.on_end(work)
         if work is self._row:
             self._row = None
             if self._under_way:

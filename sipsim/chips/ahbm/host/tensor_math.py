@@ -13,9 +13,9 @@ from math import prod
 from typing import Any, Protocol, TypeVar
 
 from sipsim.chips.ahbm.host import tensor_kernels as kernels
-from sipsim.chips.ahbm.host.layout import COLUMNS, COPIES, ROWS, DPPolicy, Shaped
+from sipsim.chips.ahbm.host.layout import COLUMNS, COPIES, ROWS, DPPolicy, Operand
 from sipsim.chips.ahbm.host.tensor_kernels import Blocks, Copy, Place
-from sipsim.chips.ahbm.tl.values import as_number
+from sipsim.chips.ahbm.tl.arguments import as_number
 from sipsim.core.dtypes import DType, dtype_of
 from sipsim.core.errors import KernelError
 
@@ -108,7 +108,7 @@ class Device(Protocol):
         """Run a kernel on PEs, and wait."""
 
 
-class TensorMath(Shaped):
+class TensorMath(Operand):
     """What a tensor can compute. ``device``: where it lies."""
 
     device: Device

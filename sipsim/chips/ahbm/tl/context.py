@@ -1,82 +1,39 @@
-"""What kernel operations see of the SIP and the PE that they run on. ``sipsim.chips.ahbm.sip`` has the classes that
-fit.
-"""
+"""What kernel operations see of the hardware. :class:`sipsim.chips.ahbm.sip.Pe` fits."""
 
-from collections.abc import Mapping
 from typing import Any, Protocol
 
 from sipsim.chips.ahbm.pe.commands import Completion
 from sipsim.core.task import Task
 
 
-class KernelRing(Protocol):
-    """A peer's receive ring; ``slot_size`` is in bytes."""
+class KernelContext(Protocol):
+    """The PE ``pe`` of cube ``cube`` of SIP ``sip`` that a kernel runs on, and its queue pairs.
+
+    ``sizes``: PEs of a cube, cubes of a SIP, SIPs. ``task``: of the kernel; ``phase``: that it is in, empty for none.
+    """
+
+    sip: int
+    cube: int
+    pe: int
+    sizes: tuple[int, int, int]
+    task: Task | None
+    phase: str
 
     @property
-    def n_slots(self) -> int: ...
-
-    @property
-    def slot_size(self) -> int: ...
-
-
-class KernelQueue(Protocol):
-    """A queue pair. ``can_send`` is false for a receive-only opposite."""
-
-    can_send: bool
-
-    @property
-    def peer(self) -> KernelRing: ...
-
-    @property
-    def has_va(self) -> bool: ...
-
-    def last_tx_slot_va(self) -> int:
-        """The virtual address of the slot for a send that is made now."""
-
-
-class KernelQueues(Protocol):
-    """The queue pairs of a PE that its kernel sees, by direction; ``place`` is (SIP, cube, PE)."""
-
-    place: tuple[int, int, int]
-
-    @property
-    def last_polled_dir(self) -> str | None: ...
+    def rank(self) -> int | None:
+        """The PE's rank in the wiring, None for one that takes no part."""
 
     @property
     def world_size(self) -> int:
         """The number of ranks in the wiring."""
 
     @property
-    def queues(self) -> Mapping[str, KernelQueue]: ...
-
-    def queue(self, direction: str) -> KernelQueue:
-        """The queue pair of a direction; ``IpcqInvalidDirection`` when it is not installed for sending."""
-
-
-class KernelMmu(Protocol):
-    """The MMU of a PE."""
-
-    def translate(self, address: int, nbytes: int) -> int:
-        """The physical address; the kernel waits while the page table is walked."""
-
-
-class KernelPe(Protocol):
-    """The PE that a kernel runs on. ``rank`` is its rank in the wiring, None for a PE that takes no part.
-
-    ``phase``: the phase that its kernel is in, empty for none. ``mmu``: None where addresses are translated in no time.
-    """
-
-    cube: int
-    pe: int
-    task: Task | None
-    phase: str
+    def last_polled_dir(self) -> str | None:
+        """The direction that served the last receive without a direction."""
 
     @property
-    def rank(self) -> int | None: ...
-    @property
-    def ipcq(self) -> KernelQueues: ...
-    @property
-    def mmu(self) -> KernelMmu | None: ...
+    def translates_slots(self) -> bool:
+        """Whether a send has the peer's slot translated first."""
 
     def submit(self, command: Any) -> Completion:
         """Start a command."""
@@ -90,41 +47,17 @@ class KernelPe(Protocol):
     def number_handle(self) -> int:
         """The number of the next handle."""
 
-
-class KernelMemory(Protocol):
-    """The memories of a SIP."""
-
-    def check(self, address: int, nbytes: int) -> None:
+    def check_memory(self, address: int, nbytes: int) -> None:
         """``MemoryAccessError`` for a range that is not within a memory of this SIP."""
 
     def canonical(self, address: int) -> int:
         """The first of all addresses of the same byte."""
 
+    def can_send(self, direction: str) -> bool:
+        """Whether a direction is installed for sending."""
 
-class KernelSystem(Protocol):
-    """Sizes of the system: PEs of a cube, cubes of a SIP, SIPs."""
+    def peer_ring(self, direction: str) -> tuple[int, int]:
+        """The slots of the peer's ring and their size in bytes; ``IpcqInvalidDirection`` where none is installed."""
 
-    n_pes: int
-    n_sips: int
-
-    @property
-    def n_cubes(self) -> int: ...
-
-
-class KernelPlan(Protocol):
-    """The system."""
-
-    @property
-    def system(self) -> KernelSystem: ...
-
-
-class KernelSip(Protocol):
-    """The SIP that a kernel runs on."""
-
-    sip: int
-
-    @property
-    def memory(self) -> KernelMemory: ...
-
-    @property
-    def plan(self) -> KernelPlan: ...
+    def translate_slot(self, direction: str, nbytes: int) -> None:
+        """Have the peer's slot translated, of a send that will be found right; the kernel waits for the page table."""

@@ -1,29 +1,28 @@
 """Commands of a kernel that were submitted and not waited for: the arguments of ``tl.wait``."""
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable
+from typing import Any
 from weakref import ref
 
-from sipsim.chips.ahbm.ipcq.messages import Received
 from sipsim.chips.ahbm.pe.commands import Completion, IpcqRecv
-from sipsim.chips.ahbm.tl.context import KernelPe
-from sipsim.chips.ahbm.tl.values import Shape, TensorHandle
-from sipsim.core.dtypes import DType
+from sipsim.chips.ahbm.tl.context import KernelContext
+from sipsim.chips.ahbm.tl.values import TensorHandle
 from sipsim.core.errors import KernelError
 
 
-class Future(ABC):
-    """A command of the kernel on ``pe``."""
+class Future:
+    """A command of the kernel on ``pe``: a load, or one of the classes below."""
 
-    __slots__ = ("completion", "pe")
+    __slots__ = ("_handle", "completion", "pe")
 
-    def __init__(self, pe: KernelPe, completion: Completion) -> None:
+    def __init__(self, pe: KernelContext, completion: Completion, handle: Any) -> None:
         self.pe = pe
         self.completion = completion
+        self._handle = handle
 
-    @abstractmethod
     def result(self) -> TensorHandle:
-        """The handle that ``tl.wait`` returns."""
+        """The handle that ``tl.wait`` returns; None of a composite command."""
+        handle: TensorHandle = self._handle
+        return handle
 
     def is_completed(self) -> bool:
         """Whether ``tl.wait`` would return at once."""
@@ -31,15 +30,11 @@ class Future(ABC):
 
 
 class StoreFuture(Future):
-    """A store, the result of ``tl.store_async``. Its handle is the one that is written, which it holds until it has
-    returned it: then that takes room only as long as the kernel itself holds it.
+    """A store, the result of ``tl.store_async``. It keeps the stored handle until the first ``tl.wait`` has returned
+    it, and refers to it weakly from then on: its room in the TCM follows the kernel's own references.
     """
 
-    __slots__ = ("_handle",)
-
-    def __init__(self, pe: KernelPe, handle: TensorHandle, completion: Completion) -> None:
-        super().__init__(pe, completion)
-        self._handle: Callable[[], TensorHandle | None] = lambda: handle
+    __slots__ = ()
 
     def result(self) -> TensorHandle:
         """The handle that is written.
@@ -47,7 +42,7 @@ class StoreFuture(Future):
         Raises:
             KernelError: when it was returned before, and the kernel has dropped it since.
         """
-        handle = self._handle()
+        handle: TensorHandle | None = self._handle() if isinstance(self._handle, ref) else self._handle
         if handle is None:
             raise KernelError(
                 "tl.wait has returned the value of this store before, and the kernel has dropped it since"
@@ -56,49 +51,14 @@ class StoreFuture(Future):
         return handle
 
 
-class LoadFuture(Future):
-    """A load, the result of ``tl.load_async``."""
-
-    __slots__ = ("_handle",)
-
-    def __init__(self, pe: KernelPe, handle: TensorHandle, completion: Completion) -> None:
-        super().__init__(pe, completion)
-        self._handle = handle
-
-    def result(self) -> TensorHandle:
-        """What is read."""
-        return self._handle
-
-
 class RecvFuture(Future):
-    """A receive of ``dims`` elements of ``dtype``, the result of ``tl.recv_async``."""
+    """A receive, the result of ``tl.recv_async``."""
 
-    __slots__ = ("command", "direction", "handle")
+    __slots__ = ("command", "direction")
 
     def __init__(
-        self, pe: KernelPe, direction: str, command: IpcqRecv, handle: TensorHandle, completion: Completion
+        self, pe: KernelContext, completion: Completion, handle: TensorHandle, direction: str, command: IpcqRecv
     ) -> None:
-        super().__init__(pe, completion)
-        self.handle = handle
+        super().__init__(pe, completion, handle)
         self.direction = direction
         self.command = command
-
-    def result(self) -> TensorHandle:
-        """The message."""
-        return self.handle
-
-    @property
-    def dims(self) -> Shape:
-        """The shape of its elements."""
-        return self.command.dims
-
-    @property
-    def dtype(self) -> DType:
-        """The type of its elements."""
-        return self.command.dtype
-
-    @property
-    def received(self) -> Received | None:
-        """The message, None until it has been taken."""
-        message: Received | None = self.completion.value
-        return message

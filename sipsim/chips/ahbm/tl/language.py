@@ -15,8 +15,6 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
-import numpy as np
-
 from sipsim.chips.ahbm.address import SPACES, Block, PhysAddr
 from sipsim.chips.ahbm.gemm.commands import BIAS, PLAIN, SCALE, Dot, Gemm, Matrix, Step
 from sipsim.chips.ahbm.gemm.tiling import Product
@@ -39,22 +37,35 @@ from sipsim.chips.ahbm.pe.commands import (
     Reduce,
     View,
 )
-from sipsim.chips.ahbm.tl.context import KernelMmu, KernelPe, KernelSip
-from sipsim.chips.ahbm.tl.futures import Future, LoadFuture, RecvFuture, StoreFuture
-from sipsim.chips.ahbm.tl.values import (
-    HANDLES,
-    HandleOps,
-    Pointer,
-    Shape,
-    TensorHandle,
-    as_bytes,
+from sipsim.chips.ahbm.tl.arguments import (
+    ALLOWED,
+    AXES,
+    F32,
+    I8,
+    I32,
+    LONGEST_DELAY_NS,
+    NAMES,
+    SEPARATOR,
+    Operand,
     as_dtype,
     as_number,
     as_shape,
+    axis_of,
+    broadcast,
+    check_name,
+    mixed,
+    pitches_of,
     pointee,
+    product_of,
+    rows_of,
+    text_of,
+    types_of,
 )
+from sipsim.chips.ahbm.tl.context import KernelContext
+from sipsim.chips.ahbm.tl.futures import Future, RecvFuture, StoreFuture
+from sipsim.chips.ahbm.tl.values import HANDLES, Pointer, Shape, TensorHandle, as_bytes
 from sipsim.core.arithmetic.operations import OPERATIONS, result_dtype
-from sipsim.core.dtypes import DTYPES, DType
+from sipsim.core.dtypes import DType
 from sipsim.core.errors import IpcqInvalidDirection, KernelError
 from sipsim.core.registry import nearest
 from sipsim.core.task import Task
@@ -63,84 +74,6 @@ from sipsim.core.units import format_time_ps, ns_to_ps
 FUTURES = "tl.recv_async, load_async, store_async or gemm_async"
 ENDED_TRANSFERS = 4
 """So many of a kernel's are kept until there are more."""
-
-
-ALLOWED = f"{', '.join(PLAIN)}, ('{SCALE}', number), ('{BIAS}', address of a row)"
-
-
-class GemmFuture(Future):
-    """A composite command, the result of ``tl.gemm_async``. ``tl.wait`` returns None for it."""
-
-    __slots__ = ()
-
-    def result(self) -> None:  # type: ignore[override]
-        """Nothing."""
-        return
-
-
-def _product(word: str, shape: object) -> Product:
-    sizes = tuple(shape) if isinstance(shape, tuple | list) else ()
-    if len(sizes) != 3 or not all(type(each) is int and each >= 1 for each in sizes):
-        raise KernelError(f"{word}: shape {shape!r} is not (M, K, N); give three sizes of at least 1")
-    return Product(*sizes)
-
-
-def _pitches(word: str, strides: object) -> tuple[int | None, ...]:
-    found = (None, None, None) if strides is None else strides
-    if not isinstance(found, tuple | list) or len(found) != 3:
-        raise KernelError(f"{word}: strides {strides!r} are not those of a, b and c; give three numbers of elements")
-    if not all(each is None or (type(each) is int and each >= 1) for each in found):
-        raise KernelError(f"{word}: strides {strides!r} are not numbers of elements, or None")
-    return tuple(found)
-
-
-def _types(word: str, pointers: tuple[int, int, int], dtype: object, out_dtype: object) -> tuple[DType, DType]:
-    a, b = pointee(pointers[0], dtype), pointee(pointers[1], dtype)
-    if a is not b:
-        raise KernelError(f"{word} takes operands of one type, not {a} and {b}")
-    if out_dtype is None and not isinstance(pointers[2], Pointer):
-        raise KernelError(f"{word}: the address of c has no type; give out_dtype=")
-    return a, pointee(pointers[2], out_dtype)
-
-
-F32, I32, I8 = DTYPES["f32"], DTYPES["i32"], DTYPES["i8"]
-Operand = TensorHandle | Number
-_NAMES = {"sub": "-", "mul": "*", "div": "/", "neg": "-", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "=="}
-_NAMES |= {"ne": "!=", "max": "tl.maximum", "min": "tl.minimum"}
-
-
-def _mixed(name: str, operands: tuple[Any, ...]) -> KernelError:
-    some = [each for each in operands if isinstance(each, TensorHandle)]
-    texts = " and ".join(map(_text, some))
-    other = next(each for each in some if each.dtype is not some[0].dtype)
-    return KernelError(f"{name} of {texts}: the types differ; make them equal, such as by tl.cast(x, '{other.dtype}')")
-
-
-def _broadcast(shapes: list[Shape]) -> Shape | None:
-    try:
-        return np.broadcast_shapes(*shapes)
-    except ValueError:
-        return None
-
-
-def _axis_of(name: str, x: TensorHandle, axis: object) -> int | None:
-    """An axis of a handle, counted from the first one; negative ones count from the end."""
-    if axis is None:
-        return None
-    if isinstance(axis, TensorHandle):
-        raise KernelError(f"{name} reduces along an axis; of two handles, write tl.maximum or tl.minimum")
-    count = len(x.shape)
-    if type(axis) is not int or not -count <= axis < count:
-        raise KernelError(f"{name}: axis {axis!r} does not exist in {_text(x)}; it has {count}: 0 to {count - 1}")
-    return axis % count
-
-
-def _text(x: TensorHandle) -> str:
-    return f"{x.dtype}{list(x.shape)}"
-
-
-LONGEST_NAME = 60
-SEPARATOR = " / "
 
 
 class Phase:
@@ -152,7 +85,7 @@ class Phase:
 
     __slots__ = ("_before", "_is_entered", "_name", "_pe")
 
-    def __init__(self, pe: KernelPe, name: str) -> None:
+    def __init__(self, pe: KernelContext, name: str) -> None:
         self._pe = pe
         self._name = name
         self._before = ""
@@ -172,22 +105,7 @@ class Phase:
         self._pe.enter_phase(self._before)
 
 
-def check_name(name: object) -> str:
-    """The name of a phase.
-
-    Raises:
-        KernelError: for anything but a short line of text.
-    """
-    if isinstance(name, str) and name.isprintable() and 0 < len(name.strip()) <= LONGEST_NAME:
-        return name.strip()
-    raise KernelError(f"tl.phase takes a name of 1 to {LONGEST_NAME} printable characters, not {name!r:.80}")
-
-
-LONGEST_DELAY_NS = 10**9
-AXES = ("PE in its cube", "cube in its SIP", "SIP")
-
-
-class TL(HandleOps):
+class TL:
     """The operations of the kernel on one PE. ``translate`` turns a kernel's addresses into physical ones."""
 
     if not TYPE_CHECKING:
@@ -198,13 +116,13 @@ class TL(HandleOps):
             hint = f"did you mean {near!r}? " if near else ""
             raise AttributeError(f"tl has no operation {name!r}; {hint}it has {', '.join(known)}")
 
-    def __init__(self, sip: KernelSip, pe: KernelPe, translate: Callable[[int, int], int]) -> None:
-        self._sip = sip
+    def __init__(self, pe: KernelContext, translate: Callable[[int, int], int]) -> None:
         self._pe = pe
         self._submit = pe.submit
         self._number_handle = pe.number_handle
         self._translate = translate
-        self._here = f"{sip.sip}.{pe.cube}.{pe.pe}"
+        self._translates_slots = pe.translates_slots
+        self._here = f"{pe.sip}.{pe.cube}.{pe.pe}"
         self._futures: dict[RecvFuture, None] = {}
         self._transfers: OrderedDict[Completion, str] = OrderedDict()
         self._most_transfers = ENDED_TRANSFERS
@@ -214,7 +132,7 @@ class TL(HandleOps):
     def last_polled_dir(self) -> str | None:
         """The direction that served the last ``recv`` without a direction; the next search starts after it."""
         self._task()
-        return self._pe.ipcq.last_polled_dir
+        return self._pe.last_polled_dir
 
     def send(
         self,
@@ -241,8 +159,8 @@ class TL(HandleOps):
         """
         task = self._task()
         command = self._send_command(dir, src, src_addr, nbytes, shape, dtype, space)
-        if self._pe.mmu is not None:
-            self._translate_slot(self._pe.mmu, dir, command.nbytes)
+        if self._translates_slots:
+            self._pe.translate_slot(dir, command.nbytes)
         sending = self._submit(command)
         if not sending.ended:
             sending.wait(task)
@@ -291,7 +209,7 @@ class TL(HandleOps):
         """
         self._task()
         command, handle = self._recv_command(dir, shape, dtype, dst_addr, dst_space)
-        future = RecvFuture(self._pe, dir, command, handle, self._submit(command))
+        future = RecvFuture(self._pe, self._submit(command), handle, dir, command)
         self._futures[future] = None
         return future
 
@@ -370,11 +288,12 @@ class TL(HandleOps):
                 raise future.completion.error
         if self._futures:
             future = next(iter(self._futures))
-            state = "has no message" if future.received is None else "would lose its message"
+            what = f"{future.command.dtype}{list(future.command.dims)}"
+            state = "has no message" if future.completion.value is None else "would lose its message"
             more = f", and {len(self._futures) - 1} more" if len(self._futures) > 1 else ""
             raise KernelError(
                 f"the kernel has ended without tl.wait for its recv_async {future.direction} of "
-                f"{future.dtype}{list(future.dims)}, posted at {format_time_ps(future.completion.start_ps)}, "
+                f"{what}, posted at {format_time_ps(future.completion.start_ps)}, "
                 f"which {state}{more}; wait for every future",
                 direction=future.direction,
             )
@@ -438,17 +357,11 @@ class TL(HandleOps):
         self._check_place(address, size, space)
         return IpcqSend(dir, address, size, dims, kind)
 
-    def _translate_slot(self, mmu: KernelMmu, dir: str, nbytes: int) -> None:
-        """Have the peer's slot translated, of a send that will be found right."""
-        queue = self._pe.ipcq.queues.get(dir) if isinstance(dir, str) else None
-        if queue is not None and queue.can_send and queue.has_va and nbytes <= queue.peer.slot_size:
-            mmu.translate(queue.last_tx_slot_va(), nbytes)
-
     def _check_place(self, address: int, nbytes: int, space: str | None) -> None:
         """Check that an address is in this SIP's memory and in the space that the kernel names."""
         if space is not None and not (isinstance(space, str) and space in SPACES):
             raise KernelError(f"space {space!r} is not known; allowed: {', '.join(SPACES)}")
-        self._sip.memory.check(address, nbytes)
+        self._pe.check_memory(address, nbytes)
         place = PhysAddr.decode(address)
         if space not in (None, place.space):
             raise KernelError(f"{place} is not in space {space}")
@@ -469,12 +382,11 @@ class TL(HandleOps):
 
     def program_id(self, axis: int) -> int:
         """The index of this PE in its cube (axis 0), of its cube in the SIP (1), or of its SIP (2)."""
-        return (self._pe.pe, self._pe.cube, self._sip.sip)[self._axis(axis)]
+        return (self._pe.pe, self._pe.cube, self._pe.sip)[self._axis(axis)]
 
     def num_programs(self, axis: int) -> int:
         """The number of PEs in a cube, cubes in a SIP, or SIPs; not the number of ranks."""
-        system = self._sip.plan.system
-        return (system.n_pes, system.n_cubes, system.n_sips)[self._axis(axis)]
+        return self._pe.sizes[self._axis(axis)]
 
     def phase(self, name: str) -> Phase:
         """A phase of this kernel, as a context: ``with tl.phase("reduce rows"):``. Reports name it; it takes no time.
@@ -493,7 +405,7 @@ class TL(HandleOps):
         """
         self._task()
         if self._pe.rank is None:
-            place = self._pe.ipcq.place
+            place = self._pe.sip, self._pe.cube, self._pe.pe
             raise KernelError(f"the PE {place} (SIP, cube, PE) has no rank; rank_per and world_size say which PEs have")
         return self._pe.rank
 
@@ -504,21 +416,19 @@ class TL(HandleOps):
             KernelError: on a PE that takes no part.
         """
         self.rank()
-        return self._pe.ipcq.world_size
+        return self._pe.world_size
 
     def ipcq_slots(self, dir: str) -> tuple[int, int]:
         """(n_slots, slot_size in bytes) of the peer's ring in a direction."""
         self._task()
-        queue = self._pe.ipcq.queue(dir)
-        return queue.peer.n_slots, queue.peer.slot_size
+        return self._pe.peer_ring(dir)
 
     def has_direction(self, dir: str) -> bool:
         """Whether a direction is installed for sending."""
         self._task()
         if not isinstance(dir, str):
             raise IpcqInvalidDirection(f"direction {dir!r} is not a name, such as 'E'")
-        queue = self._pe.ipcq.queues.get(dir)
-        return queue is not None and queue.can_send
+        return self._pe.can_send(dir)
 
     def load(self, ptr: int, shape: int | Shape, dtype: object = None, *, stride: int | None = None) -> TensorHandle:
         """Read ``shape`` elements at an address through PE_DMA; blocks until the last byte has arrived.
@@ -533,14 +443,12 @@ class TL(HandleOps):
         self._submit(command).wait(task)
         return cast(TensorHandle, command.result)
 
-    def load_async(
-        self, ptr: int, shape: int | Shape, dtype: object = None, *, stride: int | None = None
-    ) -> LoadFuture:
+    def load_async(self, ptr: int, shape: int | Shape, dtype: object = None, *, stride: int | None = None) -> Future:
         """Start to read as :meth:`load` does; :meth:`wait` returns what was read. The kernel's end waits for it."""
         self._task()
         command = self._load_command("tl.load_async", ptr, shape, dtype, stride)
         result = cast(TensorHandle, command.result)
-        future = LoadFuture(self._pe, result, self._submit(command))
+        future = Future(self._pe, self._submit(command), result)
         self._note_transfer(future.completion, result.name)
         return future
 
@@ -567,7 +475,7 @@ class TL(HandleOps):
         """
         self._task()
         command = self._store_command("tl.store_async", ptr, value, stride)
-        future = StoreFuture(self._pe, value, self._submit(command))
+        future = StoreFuture(self._pe, self._submit(command), value)
         self._note_transfer(future.completion, value.name)
         return future
 
@@ -591,7 +499,7 @@ class TL(HandleOps):
     def _block(self, word: str, ptr: int, dims: Shape, dtype: DType, stride: int | None) -> Block:
         """Where elements lie at a pointer, one after the other or in rows ``stride`` elements apart."""
         nbytes = math.prod(dims) * dtype.itemsize
-        rows = (1, nbytes, nbytes) if stride is None else _rows(word, dims, dtype, stride)
+        rows = (1, nbytes, nbytes) if stride is None else rows_of(word, dims, dtype, stride)
         block = Block(as_bytes(ptr), *rows)
         address = self._translate(block.address, block.reach_bytes)
         return Block(address, block.rows, block.row_bytes, block.pitch)
@@ -676,14 +584,14 @@ class TL(HandleOps):
         dtype: object = None,
         out_dtype: object = None,
         epilogue: object = (),
-    ) -> GemmFuture:
+    ) -> Future:
         """Start what :meth:`gemm` does; :meth:`wait` blocks until c is there, as the kernel's end does.
 
         Raises:
             KernelError: as :meth:`gemm`; what fails later is raised by :meth:`wait`.
         """
         command = self._gemm("tl.gemm_async", a_ptr, b_ptr, c_ptr, shape, strides, dtype, out_dtype, epilogue)
-        future = GemmFuture(self._pe, self._submit(command))
+        future = Future(self._pe, self._submit(command), None)
         self._note_transfer(future.completion)
         return future
 
@@ -700,12 +608,12 @@ class TL(HandleOps):
         epilogue: object,
     ) -> Gemm:
         self._task()
-        product = _product(word, shape)
+        product = product_of(word, shape)
         m, k, n = product
-        kind, out = _types(word, (a_ptr, b_ptr, c_ptr), dtype, out_dtype)
+        kind, out = types_of(word, (a_ptr, b_ptr, c_ptr), dtype, out_dtype)
         steps = self._steps(word, epilogue, n, kind.accumulator)
         places = ("a", a_ptr, m, k, kind), ("b", b_ptr, k, n, kind), ("c", c_ptr, m, n, out)
-        pitches = _pitches(word, strides)
+        pitches = pitches_of(word, strides)
         found, ranges = [], []
         for (name, ptr, rows, columns, each), pitch in zip(places, pitches, strict=True):
             if pitch is not None and pitch < columns:
@@ -713,7 +621,7 @@ class TL(HandleOps):
             step_bytes = (columns if pitch is None else pitch) * each.itemsize
             reach_bytes = (rows - 1) * step_bytes + columns * each.itemsize
             address = self._translate(as_bytes(ptr), reach_bytes)
-            self._sip.memory.check(address, reach_bytes)
+            self._pe.check_memory(address, reach_bytes)
             found.append(Matrix(address, step_bytes))
             ranges.append((address, reach_bytes))
         ranges += [(each.address, n * each.dtype.itemsize) for each in steps if each.dtype is not None]
@@ -723,7 +631,7 @@ class TL(HandleOps):
     def _check_apart(self, word: str, ranges: list[tuple[int, int]]) -> None:
         """``ranges``: first address and bytes of a, b, c, and of rows that are added. The same byte may have several
         addresses."""
-        canonical = self._sip.memory.canonical
+        canonical = self._pe.canonical
         spans = [(canonical(address), canonical(address) + nbytes) for address, nbytes in ranges]
         begin, end = spans.pop(2)
         for at, (first, stop) in enumerate(spans):
@@ -748,7 +656,7 @@ class TL(HandleOps):
                 raise KernelError(f"{word}: a bias of {kind} does not fit sums of {accumulator}")
             nbytes = n * kind.itemsize
             address = self._translate(as_bytes(value), nbytes)
-            self._sip.memory.check(address, nbytes)
+            self._pe.check_memory(address, nbytes)
             return Step(BIAS, 0, address, kind)
         if name == SCALE and isinstance(value, int | float) and not isinstance(value, bool):
             if accumulator.is_float:
@@ -877,7 +785,7 @@ class TL(HandleOps):
         """
         self._check_handle(x, "tl.trans takes a handle")
         if len(x.shape) != 2:
-            raise KernelError(f"tl.trans takes two dimensions, not {_text(x)}; tl.reshape gives it two")
+            raise KernelError(f"tl.trans takes two dimensions, not {text_of(x)}; tl.reshape gives it two")
         return self._rearrange("trans", x, (x.shape[1], x.shape[0]))
 
     def broadcast_to(self, x: TensorHandle, shape: int | Shape) -> TensorHandle:
@@ -890,8 +798,8 @@ class TL(HandleOps):
         dims = as_shape(shape)
         if dims == x.shape:
             return x
-        if _broadcast([x.shape, dims]) != dims:
-            raise KernelError(f"tl.broadcast_to of {_text(x)} to {list(dims)}: only a size of 1 can be repeated")
+        if broadcast([x.shape, dims]) != dims:
+            raise KernelError(f"tl.broadcast_to of {text_of(x)} to {list(dims)}: only a size of 1 can be repeated")
         return self._rearrange("broadcast_to", x, dims)
 
     def reshape(self, x: TensorHandle, shape: int | Shape) -> TensorHandle:
@@ -903,7 +811,7 @@ class TL(HandleOps):
         self._check_handle(x, "tl.reshape takes a handle")
         dims = as_shape(shape)
         if math.prod(dims) != math.prod(x.shape):
-            raise KernelError(f"tl.reshape of {_text(x)} to {list(dims)}: the number of elements must stay")
+            raise KernelError(f"tl.reshape of {text_of(x)} to {list(dims)}: the number of elements must stay")
         return self._view(x, dims)
 
     def join(self, parts: Sequence[TensorHandle]) -> TensorHandle:
@@ -921,9 +829,11 @@ class TL(HandleOps):
         for each in parts:
             self._check_handle(each, "tl.join takes handles")
             if each.dtype is not parts[0].dtype:
-                raise _mixed("tl.join", tuple(parts))
+                raise mixed("tl.join", tuple(parts))
             if each.is_placed or each.in_slot is not None or each.slot_pa is not None:
-                raise KernelError(f"tl.join of {_text(each)}, which lies elsewhere: it is a view, joined, or in a slot")
+                raise KernelError(
+                    f"tl.join of {text_of(each)}, which lies elsewhere: it is a view, joined, or in a slot"
+                )
             each.is_placed = True
         result = TensorHandle(self, None, parts[0].dtype)
         result.is_placed = True
@@ -946,13 +856,13 @@ class TL(HandleOps):
                 result = TensorHandle(self, None, result_dtype(op, kind))
                 self._submit(MathOp(op, operands, result)).wait(task)
                 return result
-        name = _NAMES.get(op, f"tl.{op}")
+        name = NAMES.get(op, f"tl.{op}")
         for value in operands:
             if isinstance(value, TensorHandle):
                 self._check_handle(value, f"{name} takes handles")
                 dtype = dtype or value.dtype
                 if value.dtype is not dtype:
-                    raise _mixed(name, operands)
+                    raise mixed(name, operands)
         if dtype is None:
             raise KernelError(f"{name} takes a handle, not {type(operands[0]).__name__}; {HANDLES}")
         if OPERATIONS[op].is_of_floats and not dtype.is_float:
@@ -987,9 +897,9 @@ class TL(HandleOps):
         first = shapes[0]
         if len(shapes) == len(operands) and all(shape == first for shape in shapes):
             return None
-        dims = _broadcast(shapes)
+        dims = broadcast(shapes)
         if dims is None:
-            some = " and ".join([_text(each) for each in operands if isinstance(each, TensorHandle)])
+            some = " and ".join([text_of(each) for each in operands if isinstance(each, TensorHandle)])
             raise KernelError(
                 f"{name} of {some}: the shapes do not broadcast; from the last dimension on, sizes must be equal or 1 "
                 f"(x[:, None] adds a dimension of 1)"
@@ -999,7 +909,7 @@ class TL(HandleOps):
     def _reduce(self, name: str, op: str, x: TensorHandle, axis: object, keep_dims: bool) -> TensorHandle:
         task = self._task()
         self._check_handle(x, f"{name} takes a handle")
-        shape, at = x.shape, _axis_of(name, x, axis)
+        shape, at = x.shape, axis_of(name, x, axis)
         if at is None:
             dims: Shape = (1,) * len(shape) if keep_dims else (1,)
         else:
@@ -1027,25 +937,6 @@ class TL(HandleOps):
         result.is_placed = True
         self._submit(View(x, dims, result, first)).wait(task)
         return result
-
-
-def _rows(word: str, dims: Shape, dtype: DType, stride: object) -> tuple[int, int, int]:
-    """Rows, their bytes, and bytes from row to row, of a matrix whose rows are ``stride`` elements apart; one row if
-    they are one piece.
-
-    Raises:
-        KernelError: for other than two dimensions, and for rows that overlap.
-    """
-    if len(dims) != 2:
-        raise KernelError(f"{word} with stride= takes two dimensions, rows and columns, not {list(dims)}")
-    rows, columns = dims
-    if type(stride) is not int or stride < columns:
-        raise KernelError(
-            f"{word}: rows of {columns} elements cannot be stride={stride!r} apart; give {columns} or more"
-        )
-    if rows == 1 or stride == columns:
-        return 1, rows * columns * dtype.itemsize, rows * columns * dtype.itemsize
-    return rows, columns * dtype.itemsize, stride * dtype.itemsize
 
 
 def run_kernel(kernel: Callable[..., object], args: tuple[object, ...], tl: TL) -> None:

@@ -1,44 +1,20 @@
 """Arguments and results of kernel operations: typed pointers and tensor handles."""
 
 import math
-from abc import abstractmethod
 from collections.abc import Callable
 from operator import index
-from typing import Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn
 
-import numpy as np
-
-from sipsim.chips.ahbm.pe.commands import Completion, Const
+from sipsim.chips.ahbm.pe.commands import Const
 from sipsim.chips.ahbm.pe.tcm import Array, Handle
-from sipsim.core.arithmetic.operations import cast as round_to
-from sipsim.core.dtypes import DTYPES, DType, named_dtype
+from sipsim.core.dtypes import DType
 from sipsim.core.errors import KernelError
+
+if TYPE_CHECKING:
+    from sipsim.chips.ahbm.tl.language import TL
 
 Shape = tuple[int, ...]
 HANDLES = "tl.load, tl.recv, tl.full, tl.wait and operations return handles"
-
-
-class HandleOps(Protocol):
-    """The kernel operations that handles need: a number for a new one, and commands."""
-
-    _number_handle: Callable[[], int]
-    _submit: Callable[[Any], Completion]
-
-    @abstractmethod
-    def _operate(self, op: str, *operands: Any) -> "TensorHandle":
-        """An element-wise operation, on handles and numbers."""
-
-    @abstractmethod
-    def _view(self, x: "TensorHandle", dims: Shape, first: int = 0) -> "TensorHandle":
-        """A handle in another shape, or a part of it."""
-
-    @abstractmethod
-    def dot(self, a: "TensorHandle", b: "TensorHandle") -> "TensorHandle":
-        """``a @ b`` of matrices."""
-
-    @abstractmethod
-    def cast(self, x: "TensorHandle", dtype: object) -> "TensorHandle":
-        """A handle in another type."""
 
 
 class Pointer(int):
@@ -73,6 +49,22 @@ class PointerList:
         return self._pointers[index] + inside
 
 
+def _operator(op: str) -> Callable[["TensorHandle", Any], "TensorHandle"]:
+    def _operate(self: "TensorHandle", other: Any) -> "TensorHandle":
+        return self._tl._operate(op, self, other)
+
+    return _operate
+
+
+def _swapped(op: str) -> Callable[["TensorHandle", Any], "TensorHandle"]:
+    """The operator where the handle is the right operand."""
+
+    def _operate(self: "TensorHandle", other: Any) -> "TensorHandle":
+        return self._tl._operate(op, other, self)
+
+    return _operate
+
+
 class TensorHandle(Handle):
     """Values that a kernel holds in its PE: read-only, with a type and a shape. ``a + b`` is a timed operation.
 
@@ -82,7 +74,7 @@ class TensorHandle(Handle):
 
     __slots__ = ("_tl",)
 
-    def __init__(self, tl: HandleOps, array: Array | None, dtype: DType) -> None:
+    def __init__(self, tl: "TL", array: Array | None, dtype: DType) -> None:
         self.dtype = dtype
         self.name = f"h{tl._number_handle()}"
         self.slot_pa = self.in_slot = self.room = None
@@ -92,53 +84,18 @@ class TensorHandle(Handle):
         if array is not None:
             self._tl._submit(Const(array, self))
 
-    def __add__(self, other: Any) -> "TensorHandle":
-        return self._tl._operate("add", self, other)
-
-    def __radd__(self, other: Any) -> "TensorHandle":
-        return self._tl._operate("add", other, self)
-
-    def __sub__(self, other: Any) -> "TensorHandle":
-        return self._tl._operate("sub", self, other)
-
-    def __rsub__(self, other: Any) -> "TensorHandle":
-        return self._tl._operate("sub", other, self)
-
-    def __mul__(self, other: Any) -> "TensorHandle":
-        return self._tl._operate("mul", self, other)
-
-    def __rmul__(self, other: Any) -> "TensorHandle":
-        return self._tl._operate("mul", other, self)
-
-    def __truediv__(self, other: Any) -> "TensorHandle":
-        return self._tl._operate("div", self, other)
-
-    def __rtruediv__(self, other: Any) -> "TensorHandle":
-        return self._tl._operate("div", other, self)
+    __add__, __radd__ = _operator("add"), _swapped("add")
+    __sub__, __rsub__ = _operator("sub"), _swapped("sub")
+    __mul__, __rmul__ = _operator("mul"), _swapped("mul")
+    __truediv__, __rtruediv__ = _operator("div"), _swapped("div")
+    __lt__, __le__, __gt__, __ge__ = _operator("lt"), _operator("le"), _operator("gt"), _operator("ge")
+    __eq__, __ne__ = _operator("eq"), _operator("ne")  # type: ignore[assignment]
 
     def __neg__(self) -> "TensorHandle":
         return self._tl._operate("neg", self)
 
     def __abs__(self) -> "TensorHandle":
         return self._tl._operate("abs", self)
-
-    def __lt__(self, other: Any) -> "TensorHandle":
-        return self._tl._operate("lt", self, other)
-
-    def __le__(self, other: Any) -> "TensorHandle":
-        return self._tl._operate("le", self, other)
-
-    def __gt__(self, other: Any) -> "TensorHandle":
-        return self._tl._operate("gt", self, other)
-
-    def __ge__(self, other: Any) -> "TensorHandle":
-        return self._tl._operate("ge", self, other)
-
-    def __eq__(self, other: object) -> "TensorHandle":  # type: ignore[override]
-        return self._tl._operate("eq", self, other)
-
-    def __ne__(self, other: object) -> "TensorHandle":  # type: ignore[override]
-        return self._tl._operate("ne", self, other)
 
     __hash__ = None  # type: ignore[assignment]
     __array_ufunc__ = None
@@ -197,33 +154,6 @@ class TensorHandle(Handle):
         return self._tl.cast(self, dtype)
 
 
-def as_number(value: Any, dtype: DType, name: str) -> int | float:
-    """A number, rounded to a type, as an int or float of Python. ``name``: the operation that takes it.
-
-    Raises:
-        KernelError: for anything else; for a fraction where integers are, and a number that the type does not hold.
-    """
-    is_number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool | Pointer)
-    if not is_number:
-        what = "a number" if name == "tl.full" else "handles and numbers"
-        raise KernelError(f"{name} takes {what}, not {type(value).__name__}; {HANDLES}")
-    if not dtype.is_float:
-        if not isinstance(value, int | np.integer):
-            raise KernelError(f"{name}: {value!r} is no int, and the others are {dtype}; write tl.cast(x, 'f32')")
-        limits = np.iinfo(dtype.numpy)
-        if not limits.min <= value <= limits.max:
-            raise KernelError(f"{name}: {dtype} does not hold {value}; write tl.cast(x, 'i32'), or 'f32'")
-        return int(value)
-    try:
-        exact = float(value)
-    except OverflowError:
-        raise KernelError(f"{name}: {dtype} does not hold {value}") from None
-    rounded = float(round_to(np.array(exact), dtype))
-    if math.isinf(rounded) and not math.isinf(exact):
-        raise KernelError(f"{name}: {dtype} does not hold {value}; write tl.cast(x, 'f32')")
-    return rounded
-
-
 def as_bytes(value: object, what: str = "an address") -> int:
     """A number of bytes: an int, or an integer of NumPy.
 
@@ -234,43 +164,3 @@ def as_bytes(value: object, what: str = "an address") -> int:
         return index(value)  # type: ignore[arg-type]
     except TypeError:
         raise KernelError(f"{value!r} is not {what}; give an int, in bytes") from None
-
-
-def as_dtype(dtype: object) -> DType:
-    """A type from its name (``"f16"``) or itself.
-
-    Raises:
-        KernelError: for anything else, with what is allowed.
-    """
-    known = named_dtype(dtype)
-    if known is not None:
-        return known
-    raise KernelError(f"dtype {dtype!r} is not known; allowed: {', '.join(DTYPES)}")
-
-
-def as_shape(shape: object) -> Shape:
-    """A shape from an int or a sequence of ints, all at least 1.
-
-    Raises:
-        KernelError: for anything else.
-    """
-    if type(shape) is int and shape >= 1:
-        return (shape,)
-    dims = tuple(shape) if isinstance(shape, tuple | list) else ()
-    if not dims or not all(isinstance(d, int) and not isinstance(d, bool) and d >= 1 for d in dims):
-        raise KernelError(f"shape {shape!r} is not a shape; give one or more sizes of at least 1")
-    return dims
-
-
-def pointee(ptr: int, dtype: object) -> DType:
-    """The type of the elements at an address: ``dtype`` if it is given, else the pointer's own.
-
-    Raises:
-        KernelError: when neither is known.
-    """
-    address = as_bytes(ptr)
-    if dtype is not None:
-        return as_dtype(dtype)
-    if isinstance(ptr, Pointer):
-        return ptr.dtype
-    raise KernelError(f"address {address:#x} has no type; give dtype=")
