@@ -17,8 +17,8 @@ from sipsim.core.errors import CollectiveMismatch, error_text, pass_on_halt
 from sipsim.core.fields import no_time
 from sipsim.core.files import reader
 from sipsim.records.artifacts import RECORDED_IO, rank_folder
-from sipsim.records.job import RankOutcome, RunRecord
 from sipsim.records.replay import Verdict
+from sipsim.records.report import RankOutcome, RunRecord
 
 Array = np.ndarray[tuple[int, ...], np.dtype[np.generic]]
 

@@ -50,8 +50,7 @@ from sipsim.core.errors import ConfigError
 from sipsim.core.fields import columns_of
 from sipsim.core.files import READABLE, Folder, Unsafe, check_link
 from sipsim.core.units import ps_to_ns
-from sipsim.records.job import RankRow, RunRecord
-from sipsim.records.report import Usage
+from sipsim.records.report import RankRow, RunRecord, Usage
 from sipsim.topology.links import grid_text
 
 SEPARATOR = ";"

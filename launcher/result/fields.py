@@ -9,7 +9,7 @@ from launcher.report.outcome import ErrorFacts
 from sipsim import VERSION
 from sipsim.core.fields import host_time, no_time, simulated_time
 from sipsim.records.explanation import Explanation
-from sipsim.records.job import RankRow
+from sipsim.records.report import RankRow
 
 SCHEMA = 1
 

@@ -29,8 +29,8 @@ def row_usage(
     used = max((each for each in links if each.wire_bytes), key=lambda each: each.busy_ps, default=None)
     rank, most = max(by_rank, key=lambda each: (each[1].edge_busy_ps, -each[0]))
     edge_ps = most.edge_busy_ps
-    kernels = sum(each.kernels for each in of_ranks)
-    kernels_ps = kernels * time_ps if is_row else sum(each.launch_ps for each in of_ranks)
+    kernels = sum(each.ran.kernels for each in of_ranks)
+    kernels_ps = kernels * time_ps if is_row else sum(each.ran.launch_ps for each in of_ranks)
     tlbs = [_tlb(rank, tlb, iterations) for rank, each in by_rank for tlb in each.tlbs]
     used_engines = [each.engines for each in of_ranks if each.engines is not None]
     return UsageRow(
@@ -115,12 +115,12 @@ def _kernel_time(of_ranks: Sequence[Usage], whole_ps: float) -> dict[str, float]
         return {}
     waited: dict[str, int] = {}
     for each in of_ranks:
-        for name, ps in each.waited_ps.items():
+        for name, ps in each.ran.waited_ps.items():
             waited[name] = waited.get(name, 0) + ps
     parts = {name: ps / whole_ps for name, ps in sorted(waited.items(), key=lambda each: (-each[1], each[0])) if ps}
     if sum(waited.values()) > whole_ps:
         return {}  # kernels that have not ended waited, too
-    ended = 1 - sum(each.kernel_ps for each in of_ranks) / whole_ps
+    ended = 1 - sum(each.ran.kernel_ps for each in of_ranks) / whole_ps
     return {**parts, ENDED: ended} if ended > 0 else parts
 
 

@@ -16,7 +16,7 @@ from launcher.result.fields import ResultDocument, RunEntry, RunRow
 from sipsim.chips.config import load
 from sipsim.collectives.semantics import COLLECTIVES
 from sipsim.core.fields import columns_of
-from sipsim.records.job import RankRow
+from sipsim.records.report import RankRow
 from sipsim.topology.links import TOPOLOGIES
 
 pytestmark = pytest.mark.processes

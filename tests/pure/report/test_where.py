@@ -9,13 +9,13 @@ from launcher.result.notes import brief, notes
 from launcher.result.usage import row_usage
 from sipsim.chips.api.chip import StackBound
 from sipsim.records.explanation import Explanation, Part, PhaseTime, Step, WhatIf
-from sipsim.records.report import EngineUse, LinkUse, StackUse, Usage
+from sipsim.records.report import EngineUse, KernelUse, LinkUse, StackUse, Usage
 
 
 def used(links: dict[str, tuple[int, int, int]], iterations: int = 1, **waited_ps: int) -> Usage:
     found = tuple(LinkUse(name, 3, each[0], 0, *each[1:]) for name, each in links.items())
     times = 1800 * iterations, 2000 * iterations
-    return Usage(0, 2000, iterations, 2 * iterations, *times, waited_ps, found, "cube0.a>cube0.b", 500)
+    return Usage(0, 2000, iterations, KernelUse(2 * iterations, *times, waited_ps), found, "cube0.a>cube0.b", 500)
 
 
 def document(of_ranks: list[Usage], time_ps: int, explain: list[Any] | None = None, **row: Any) -> dict[str, Any]:
@@ -105,7 +105,10 @@ def test_what_arrays_did() -> None:
         EngineUse(2, 900, {"PE_GEMM": 400, "PE_MATH": 80}, {"cycles": 500, "DMA in": 250, "epilogue": 0}, 300),
         EngineUse(1, 700, {"PE_GEMM": 200, "PE_MATH": 80}, {"cycles": 250}, 100),
     ]
-    some = [msgspec.structs.replace(used({}, recv=1), kernel_ps=2000, engines=each) for each in engines]
+    some = [
+        msgspec.structs.replace(used({}, recv=1), ran=KernelUse(2, 2000, 2000, {"recv": 1}), engines=each)
+        for each in engines
+    ]
     row = msgspec.to_builtins(row_usage(some, 1000).engines)
     assert row == {
         "pes": 3,
@@ -236,9 +239,9 @@ def test_a_shared_link_is_named_as_a_link() -> None:
 
 def test_kernels_that_have_failed_have_no_shares() -> None:
     of_failed = used({}, recv=900)
-    never_ended = msgspec.structs.replace(of_failed, iterations=0, launch_ps=0)
+    never_ended = msgspec.structs.replace(of_failed, iterations=0, ran=of_failed.ran._replace(launch_ps=0))
     assert row_usage([never_ended], 1000).kernel_time == {}
-    half_ended = msgspec.structs.replace(of_failed, iterations=0, launch_ps=500)
+    half_ended = msgspec.structs.replace(of_failed, iterations=0, ran=of_failed.ran._replace(launch_ps=500))
     assert row_usage([half_ended], 1000).kernel_time == {}
 
 

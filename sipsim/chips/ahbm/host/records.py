@@ -14,8 +14,7 @@ from sipsim.collectives.semantics import Collective
 from sipsim.collectives.testdata import Mismatch
 from sipsim.core.errors import OutputError
 from sipsim.core.files import REWRITE, open_file
-from sipsim.records.job import SEND_RECV, RunRecord
-from sipsim.records.report import PeakMemory
+from sipsim.records.report import SEND_RECV, PeakMemory, RunRecord
 
 
 class RunRecords:
