@@ -27,7 +27,7 @@ from sipsim.fabric.channels import COMM, COMPUTE
 from sipsim.fabric.graph import Node, Route
 from sipsim.records.oplog import as_text, record_kind, shape_of
 from sipsim.records.replay import READ as AS_READ
-from sipsim.records.replay import WRITTEN, Feed, ReplayPe, read_rows, replays, write_rows
+from sipsim.records.replay import WRITTEN, ReplayPe, Values, read_rows, replays, write_rows
 
 Ps = int
 TcmAddress = int | None
@@ -232,12 +232,9 @@ class PeDma(CommandEngine):
     def _operands(self, command: DmaWrite) -> tuple[Handle, ...]:
         return (command.operand,)
 
-    def tell(self, feed: Feed, command: DmaRead | DmaWrite) -> None:
-        """Feed what a store left in the memory."""
-        if isinstance(command, DmaWrite):
-            feed.values(self._sip.memory.read_block(command.block))
-        else:
-            super().tell(feed, command)
+    def made(self, command: DmaRead | DmaWrite) -> Handle | Values | None:
+        """What a store left in the memory."""
+        return self._sip.memory.read_block(command.block) if isinstance(command, DmaWrite) else command.result
 
     # --- transfers of the PE's engines
 
