@@ -179,8 +179,8 @@ class GemmEngine(CommandEngine):
 
     A composite command needs room for its pieces in the TCM while it runs, and takes its commands to PE_DMA itself: on
     ``vc_compute``, beside the loads and stores of the kernel. Its record has all that is needed to perform it again.
-    The completion's value: what was fetched before, as of all commands, and the way to its end
-    (:class:`~sipsim.chips.ahbm.gemm.pipeline.Division`).
+    The facts of its span are the way to its end (:class:`~sipsim.chips.ahbm.gemm.pipeline.Division`), and for a
+    composite command the addresses of A and C.
     """
 
     starts_later = True
@@ -278,9 +278,10 @@ class GemmEngine(CommandEngine):
 
     def _written(self, completion: Completion, parts_ps: Times, way_ps: Times) -> None:
         command: Gemm = completion.command
-        self._count(completion, command.product, parts_ps, way_ps)
+        self._count(command.product, parts_ps)
         kinds, steps = (command.dtype.name, command.out.name), epilogue.as_text(command.epilogue)
-        self._end(completion, GEMM, *command.a, *command.b, *command.c, as_text(command.product), *kinds, steps)
+        fields, work = (*command.a, *command.b, *command.c), (way_ps, command.a.address, command.c.address)
+        self._end(completion, GEMM, *fields, as_text(command.product), *kinds, steps, work=work)
 
     def made(self, command: Gemm | Dot) -> Handle | Values | None:
         """Of a composite command what is in the memory now."""
@@ -297,14 +298,13 @@ class GemmEngine(CommandEngine):
         values = matmul(a.array, b.array, a.dtype, None if acc is None else acc.array)
         values.flags.writeable = False
         result.array = values
-        self._count(completion, product, parts_ps, way_ps)
+        self._count(product, parts_ps)
         fields = a.name, b.name, NO_HANDLE if acc is None else acc.name, as_text(product), a.dtype.name, result.name
         del a, b, acc, result, values, command
-        self._end(completion, DOT, *fields)
+        self._end(completion, DOT, *fields, work=(way_ps,))
 
-    def _count(self, completion: Completion, product: Product, parts_ps: Times, way_ps: Times) -> None:
-        """Keep where the time of a command went."""
-        completion.value = completion.value, way_ps
+    def _count(self, product: Product, parts_ps: Times) -> None:
+        """Count where the time of a command went."""
         used = self._recorder.composite_ps
         for part, ps in zip(PARTS, parts_ps, strict=True):
             used[part.name] += ps

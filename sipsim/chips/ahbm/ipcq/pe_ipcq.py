@@ -229,7 +229,8 @@ class PeIpcq(CommandEngine):
         assert slot is not None
         slot.handle = ""
         fields = slot.direction, slot.seq + 1, handle.name
-        self.release_slot(slot, completion.cause, partial(self._end, completion, RELEASE, *fields), unread=True)
+        emitted = partial(self._end, completion, RELEASE, *fields, work=(slot.direction,))
+        self.release_slot(slot, completion.cause, emitted, unread=True)
         return completion
 
     def _post(self, direction: str, receiving: Receiving) -> None:

@@ -216,7 +216,8 @@ class PeDma(CommandEngine):
         result.array = np.frombuffer(data, dtype.numpy).reshape(command.dims)
         fields = *_place(block), dtype.name, as_text(command.dims), result.name
         del result, command
-        self._end(completion, READ if block.is_contiguous else READ_BLOCK, *fields)
+        work = block.address, block.nbytes
+        self._end(completion, READ if block.is_contiguous else READ_BLOCK, *fields, work=work)
 
     def _store(self, memory: MemoryAccess, source: TcmAddress, completion: Completion) -> None:
         block, data = completion.command.block, completion.command.operand.array.tobytes()
@@ -227,7 +228,8 @@ class PeDma(CommandEngine):
         block, operand = completion.command.block, completion.command.operand
         fields = *_place(block), operand.dtype.name, as_text(operand.shape), operand.name
         del operand
-        self._end(completion, WRITE if block.is_contiguous else WRITE_BLOCK, *fields)
+        work = block.address, block.nbytes
+        self._end(completion, WRITE if block.is_contiguous else WRITE_BLOCK, *fields, work=work)
 
     def _operands(self, command: DmaWrite) -> tuple[Handle, ...]:
         return (command.operand,)

@@ -321,12 +321,15 @@ class CommandEngine:
         result = getattr(command, "result", None)
         return result if isinstance(result, Handle) else None
 
-    def _end(self, completion: Completion, kind: str, *fields: object) -> None:
-        """Record a command that has been performed, as a span and in the op log, and end it."""
+    def _end(self, completion: Completion, kind: str, *fields: object, work: tuple[Any, ...] = ()) -> None:
+        """Record a command that has been performed, in the op log by its ``fields`` and as a span, and end it.
+
+        ``work``: what ``--explain`` prices, such as bytes; the facts of the span after what was fetched.
+        """
         now_ps, start_ps = self._engine.now_ps, completion.start_ps
         if self.engine_queue is not None and self._sip.checker is not None:
             self.engine_queue.check_end(completion)
-        record, facts = (kind, start_ps, now_ps, self._pe.cube, self._pe.pe, *fields), (completion.value, *fields)
+        record, facts = (kind, start_ps, now_ps, self._pe.cube, self._pe.pe, *fields), (completion.value, *work)
         made = None if self._recorder.feed is None else self.made(completion.command)
         taken_ps = None if self.engine_queue is None else max(start_ps, completion.taken_ps)
         span = self._recorder.ended(self._name, kind, start_ps, completion.cause, facts, record, made, taken_ps)
