@@ -1,6 +1,6 @@
 """Every key and column of result files, with its meaning: of ``ahbm-launch`` and of ``ahbm-probe``."""
 
-from typing import Annotated, Any, NotRequired, TypedDict, get_type_hints
+from typing import Annotated, Any, get_type_hints
 
 from msgspec import UNSET, Struct, UnsetType, defstruct, field
 
@@ -309,26 +309,28 @@ Pair = Annotated[int, simulated_time("From tl.send to the return of tl.recv by t
 Simulated = Annotated[int, simulated_time("The same, when it was simulated, in ps.")]
 
 
-class Heading(TypedDict):
+class Heading(Struct, kw_only=True):
     """What every document begins with: the system that was probed."""
 
-    version: Annotated[str, no_time("The version of the simulator.")]
+    version: Annotated[str, no_time("The version of the simulator.")] = VERSION
     system: Annotated[str, no_time("The system in one line.")]
     buffer_kind: Annotated[str, no_time("The memory that holds the rings.")]
     credit_return_mode: Annotated[str, no_time("How credits return; under auto, those of the pair that is probed.")]
     hw_strict: Annotated[bool, no_time("Whether messages travel in flits of 64 B, as hw_strict says.")]
 
 
-_Ends = TypedDict(
-    "_Ends",
-    {
-        "from": Annotated[list[int], no_time("SIP, cube and PE that send.")],
-        "to": Annotated[list[int], no_time("SIP, cube and PE that receive.")],
-    },
-)
+From = Annotated[list[int], no_time("SIP, cube and PE that send.")]
+To = Annotated[list[int], no_time("SIP, cube and PE that receive.")]
 
 
-class TermRow(TypedDict):
+class PairHeading(Heading, kw_only=True):
+    """The same with the pair."""
+
+    src: From = field(name="from")
+    dst: To = field(name="to")
+
+
+class TermRow(Struct):
     """One summand of a transfer's time."""
 
     part: Annotated[str, no_time("What of the transfer the term belongs to.")]
@@ -337,7 +339,7 @@ class TermRow(TypedDict):
     ps: Annotated[int, simulated_time("The time that it takes, in ps.")]
 
 
-class TransferSum(TypedDict):
+class TransferSum(Struct):
     """The time of one transfer."""
 
     terms: Annotated[list[TermRow], no_time("The terms of the sum, in the order of the transfer.")]
@@ -351,7 +353,7 @@ class TransferSum(TypedDict):
     ]
 
 
-class TlbMisses(TypedDict):
+class TlbMisses(Struct):
     """What PE_MMU adds to the first send; the sums are those of TLBs that hold the pages."""
 
     walk_ps: Annotated[int, simulated_time("What a TLB miss adds to a command, in ps: a page walk.")]
@@ -360,37 +362,36 @@ class TlbMisses(TypedDict):
     simulated_ps: Annotated[int, simulated_time("The same, when it was simulated, in ps.")]
 
 
-class ProbeDocument(Heading, _Ends):
+class ProbeDocument(PairHeading, kw_only=True):
     """What ``ahbm-probe --json`` writes of one transfer, with ``--short`` too."""
-
-    tlb_misses: NotRequired[
-        Annotated[TlbMisses, no_time("What a TLB without the pages adds; where PEs have an MMU (pe_mmu).")]
-    ]
 
     bytes: Bytes
     way: Annotated[str, no_time("The SIPs and links of the route in words, or its cubes where it stays in one SIP.")]
     raw_dma: Annotated[TransferSum, no_time("A DMA write of the bytes, with its acknowledgement.")]
     pair: Annotated[TransferSum, no_time("The bytes from tl.send to the return of tl.recv.")]
     overhead_ps: Annotated[int, simulated_time("The pair's sum less the raw DMA's, in ps.")]
+    tlb_misses: Annotated[
+        TlbMisses | UnsetType, no_time("What a TLB without the pages adds; where PEs have an MMU (pe_mmu).")
+    ] = UNSET
 
 
-class _SizePoint(TypedDict):
+class SizePoint(Struct):
+    """One size of a sweep, simulated. What it may lack is that of a size of several messages."""
+
     bytes: Annotated[int, no_time("The size in bytes.")]
     messages: Annotated[int, no_time("How many messages it is sent as, of a slot each, one right after the other.")]
     time_ps: Annotated[int, simulated_time("From the first tl.send to the return of the last tl.recv, in ps.")]
     GBps: Annotated[float, simulated_time("bytes by time_ps, in 1e9 bytes a simulated second.")]
-
-
-class SizePoint(_SizePoint, total=False):
-    """One size of a sweep, simulated. What it may lack is that of a size of several messages."""
-
     interval_ps: Annotated[
-        float, simulated_time("The time between messages of this size that are sent one after another, in ps.")
-    ]
-    interval_GBps: Annotated[float, simulated_time("bytes by interval_ps, in 1e9 bytes a simulated second.")]
+        float | UnsetType,
+        simulated_time("The time between messages of this size that are sent one after another, in ps."),
+    ] = UNSET
+    interval_GBps: Annotated[
+        float | UnsetType, simulated_time("bytes by interval_ps, in 1e9 bytes a simulated second.")
+    ] = UNSET
 
 
-class OneMessage(TypedDict):
+class OneMessage(Struct):
     """The model of one message: ``t0 + n / r_inf``."""
 
     t0_ps: Annotated[int, simulated_time("The time of a message of no bytes, in ps.")]
@@ -402,14 +403,14 @@ class OneMessage(TypedDict):
     off_ps: Annotated[int, simulated_time("By how much a simulated size differs from the model at most, in ps.")]
 
 
-class BoundRow(TypedDict):
+class BoundRow(Struct):
     """What allows a message every so often only."""
 
     what: Annotated[str, no_time("What each message needs for itself.")]
     ps: Annotated[float, simulated_time("For how long, in ps.")]
 
 
-class OneAfterAnother(TypedDict):
+class OneAfterAnother(Struct):
     """The rate of messages one after another, and what bounds it."""
 
     bytes: Annotated[int, no_time("The size of each message in bytes: the largest size of one message.")]
@@ -420,27 +421,20 @@ class OneAfterAnother(TypedDict):
     off_ps: Annotated[float, simulated_time("The time between messages less that bound, in ps.")]
 
 
-class _Curve(TypedDict):
+class SweepDocument(PairHeading, kw_only=True):
+    """What ``ahbm-probe --sweep-bytes --json`` writes: the curve, and what its two rates are bounded by."""
+
     slot_size: Annotated[int, no_time("The size of a slot in bytes; a larger size is sent as messages of it.")]
     sizes: Annotated[list[SizePoint], no_time("The sizes, from the least.")]
-
-
-class _Rates(TypedDict, total=False):
-    one_message: Annotated[OneMessage, no_time("The model of one message; with sizes of one message.")]
+    one_message: Annotated[OneMessage | UnsetType, no_time("The model of one message; with sizes of one message.")] = (
+        UNSET
+    )
     one_after_another: Annotated[
-        OneAfterAnother, no_time("The rate of messages one after another; with sizes of one message.")
-    ]
+        OneAfterAnother | UnsetType, no_time("The rate of messages one after another; with sizes of one message.")
+    ] = UNSET
 
 
-class SweepFigures(_Curve, _Rates):
-    """The curve of a sweep, and what its two rates are bounded by."""
-
-
-class SweepDocument(Heading, _Ends, SweepFigures):
-    """What ``ahbm-probe --sweep-bytes --json`` writes."""
-
-
-class MatrixFacts(TypedDict):
+class MatrixFacts(Struct):
     """The times from the PEs of the rows to those of the columns."""
 
     title: Annotated[str, no_time("What its rows and columns are.")]
@@ -452,14 +446,16 @@ class MatrixFacts(TypedDict):
     ]
 
 
-class CheckedPair(_Ends):
+class CheckedPair(Struct):
     """A pair of a matrix that was simulated too."""
 
+    src: From = field(name="from")
+    dst: To = field(name="to")
     ps: Pair
     simulated_ps: Simulated
 
 
-class MatrixDocument(Heading):
+class MatrixDocument(Heading, kw_only=True):
     """What ``ahbm-probe --matrix --json`` writes."""
 
     bytes: Bytes
@@ -468,16 +464,9 @@ class MatrixDocument(Heading):
     checked: Annotated[list[CheckedPair], no_time("The fastest and the slowest pair, simulated too.")]
 
 
-_NamedEnds = TypedDict(
-    "_NamedEnds",
-    {
-        "from": Annotated[str, no_time("The PE that sends, as SIP.CUBE.PE.")],
-        "to": Annotated[str, no_time("The PE that receives, as SIP.CUBE.PE.")],
-    },
-)
-
-
-class MatrixRow(_NamedEnds):
+class MatrixRow(Struct):
     """A row of ``--csv``: one pair."""
 
+    src: Annotated[str, no_time("The PE that sends, as SIP.CUBE.PE.")] = field(name="from")
+    dst: Annotated[str, no_time("The PE that receives, as SIP.CUBE.PE.")] = field(name="to")
     ps: Pair
