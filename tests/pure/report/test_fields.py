@@ -19,6 +19,9 @@ class Struct(msgspec.Struct):
     """In a list."""
 
     wall_s: Annotated[float | None, host_time("How long.")]
+    names: Annotated[list[str], no_time("With a default that is made anew.")] = []
+    perhaps: Annotated[int | msgspec.UnsetType, no_time("Left out without a value.")] = msgspec.UNSET
+    src: Annotated[str, no_time("By another name.")] = msgspec.field(name="from", default="")
 
 
 Shared = Annotated[str, no_time("A name.")]
@@ -43,6 +46,9 @@ def test_every_field_of_a_record_and_of_those_in_it() -> None:
         ("free", "object or null", "none", False, True),
         ("rows", "array", "none", False, False),
         ("rows[].wall_s", "number or null", "host", False, False),
+        ("rows[].names", "array", "none", False, False),
+        ("rows[].perhaps", "integer", "none", True, False),
+        ("rows[].from", "string", "none", False, False),
         ("pair", "array", "none", True, False),
         ("pair[].at_ps", "integer", "simulated", False, False),
     ]
