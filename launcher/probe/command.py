@@ -8,7 +8,9 @@ import shutil
 import sys
 from collections.abc import Callable, Sequence
 from operator import itemgetter
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import msgspec
 
 from launcher import flag_types
 from launcher.commands import run_command, write_file
@@ -27,14 +29,12 @@ from launcher.result.fields import (
     MatrixRow,
     ProbeDocument,
     SizePoint,
-    SweepDocument,
     TermRow,
     TlbMisses,
     TransferSum,
 )
 from launcher.run.prepare import overrides_of, resolve
 from launcher.run.preparing import preparing
-from sipsim import VERSION
 from sipsim.chips.ahbm.address import LEAD_PE, PePlace
 from sipsim.chips.ahbm.chip import Ahbm
 from sipsim.chips.ahbm.collectives.rules import check_overrides_of_job
@@ -235,7 +235,7 @@ def _show(
         print(rendered(document))
 
 
-def probe(chosen: argparse.Namespace) -> ProbeDocument:
+def probe(chosen: argparse.Namespace) -> dict[str, Any]:
     """Both sums, their terms, and the simulated time of each.
 
     Raises:
@@ -246,24 +246,28 @@ def probe(chosen: argparse.Namespace) -> ProbeDocument:
     costs = Probe(plan, chosen.bytes)
     raw, pair = costs.raw(), costs.pair()
     ran = ProbeRun(plan, [chosen.bytes])
-    document: ProbeDocument = {
-        **_heading(plan, costs.credit_mode),  # type: ignore[typeddict-item]
-        "from": list(chosen.src),
-        "to": list(chosen.dst),
-        "bytes": chosen.bytes,
-        "way": _way(costs),
-        "raw_dma": _sum(raw, ran.raw_ps(chosen.bytes)),
-        "pair": _sum(pair, ran.received_ps[0]),
-        "overhead_ps": sum_ps(pair) - sum_ps(raw),
-    }
+    document = ProbeDocument(
+        **_heading(plan, costs.credit_mode),
+        src=list(chosen.src),
+        dst=list(chosen.dst),
+        bytes=chosen.bytes,
+        way=_way(costs),
+        raw_dma=_sum(raw, ran.raw_ps(chosen.bytes)),
+        pair=_sum(pair, ran.received_ps[0]),
+        overhead_ps=sum_ps(pair) - sum_ps(raw),
+    )
     walk_ps, walks = costs.walk_ps(), costs.first_walks()
     if walk_ps is not None:
-        sums_ps = walks * walk_ps, ran.walked_ps
-        document["tlb_misses"] = TlbMisses(walk_ps=walk_ps, walks=walks, sum_ps=sums_ps[0], simulated_ps=sums_ps[1])
-    return document
+        document.tlb_misses = TlbMisses(walk_ps, walks, walks * walk_ps, ran.walked_ps)
+    return _plain(document)
 
 
-def probe_sweep(chosen: argparse.Namespace) -> SweepDocument:
+def _plain(document: Heading) -> dict[str, Any]:
+    plain: dict[str, Any] = msgspec.to_builtins(document)
+    return plain
+
+
+def probe_sweep(chosen: argparse.Namespace) -> dict[str, Any]:
     """The bandwidth of each size, simulated, and what bounds it.
 
     Raises:
@@ -272,15 +276,11 @@ def probe_sweep(chosen: argparse.Namespace) -> SweepDocument:
     check_sizes("--sweep-bytes", chosen.sizes)
     plan = ProbePlan(_resolved(chosen), PePlace(*chosen.src), PePlace(*chosen.dst))
     check_most(chosen.sizes, plan.ipcq.slot_size, MOST_MESSAGES)
-    return {
-        **_heading(plan, Probe(plan, 1).credit_mode),
-        "from": list(chosen.src),
-        "to": list(chosen.dst),
-        **sweep(plan, chosen.sizes),
-    }
+    heading = _heading(plan, Probe(plan, 1).credit_mode)
+    return _plain(sweep(plan, chosen.sizes, **heading, src=list(chosen.src), dst=list(chosen.dst)))
 
 
-def probe_matrix(chosen: argparse.Namespace) -> tuple[MatrixDocument, list[Matrix]]:
+def probe_matrix(chosen: argparse.Namespace) -> tuple[dict[str, Any], list[Matrix]]:
     """The pair's time for all pairs, and of the fastest and the slowest the simulated one too.
 
     Raises:
@@ -293,14 +293,14 @@ def probe_matrix(chosen: argparse.Namespace) -> tuple[MatrixDocument, list[Matri
     pairs = [pair for matrix in matrices for pair in matrix.pairs()]
     extremes = (min(pairs, key=itemgetter(0)), max(pairs, key=itemgetter(0)))
     checked = [_checked(resolved, chosen.bytes, *pair) for pair in dict.fromkeys(extremes)]
-    document: MatrixDocument = {
+    document = MatrixDocument(
         **_heading(plan, plan.ipcq.credit_return_mode),
-        "bytes": chosen.bytes,
-        "matrix": chosen.matrix.what,
-        "matrices": [_facts(matrix) for matrix in matrices],
-        "checked": checked,
-    }
-    return document, matrices
+        bytes=chosen.bytes,
+        matrix=chosen.matrix.what,
+        matrices=[_facts(matrix) for matrix in matrices],
+        checked=checked,
+    )
+    return _plain(document), matrices
 
 
 def _any_pair(matrix: MatrixOf, resolved: Resolved) -> tuple[PePlace, PePlace]:
@@ -333,7 +333,7 @@ def _matrices(plan: ProbePlan, nbytes: int, matrix: MatrixOf) -> list[Matrix]:
 
 def _checked(resolved: Resolved, nbytes: int, ps: Ps, src: PePlace, dst: PePlace) -> CheckedPair:
     simulated_ps = ProbeRun(ProbePlan(resolved, src, dst), [nbytes]).received_ps[0]
-    return {"from": list(src), "to": list(dst), "ps": ps, "simulated_ps": simulated_ps}
+    return CheckedPair(list(src), list(dst), ps, simulated_ps)
 
 
 def _show_matrix(chosen: argparse.Namespace) -> None:
@@ -341,10 +341,8 @@ def _show_matrix(chosen: argparse.Namespace) -> None:
     grids = [_grid(chosen.matrix, matrix) for matrix in matrices]
     head = probe_text.heading(document, f"tl.send to tl.recv's return, {chosen.bytes} B, between lead PEs")
     write_file(chosen.json, json.dumps(document, indent=1) + "\n")
-    rows: list[MatrixRow] = [
-        {"from": _name(src), "to": _name(dst), "ps": ps} for matrix in matrices for ps, src, dst in matrix.pairs()
-    ]
-    write_file(chosen.csv, _csv(MatrixRow, rows))
+    rows = [MatrixRow(_name(src), _name(dst), ps) for matrix in matrices for ps, src, dst in matrix.pairs()]
+    write_file(chosen.csv, _csv(MatrixRow, msgspec.to_builtins(rows)))
     if STANDARD_OUTPUT in (chosen.json, chosen.csv):
         return
     print("\n".join(head))
@@ -355,7 +353,7 @@ def _show_matrix(chosen: argparse.Namespace) -> None:
 
 def _facts(matrix: Matrix) -> MatrixFacts:
     rows, columns = ([list(place) for place in axis] for axis in (matrix.rows, matrix.columns))
-    return {"title": matrix.title, "rows": rows, "columns": columns, "ps": matrix.ps}
+    return MatrixFacts(matrix.title, rows, columns, matrix.ps)
 
 
 def _grid(of: MatrixOf, matrix: Matrix) -> Grid:
@@ -366,7 +364,7 @@ def _grid(of: MatrixOf, matrix: Matrix) -> Grid:
     return Grid(matrix.title, rows, columns, [[None if ps is None else ps / 1000 for ps in row] for row in matrix.ps])
 
 
-def _check_line(name: str, checked: CheckedPair) -> str:
+def _check_line(name: str, checked: dict[str, Any]) -> str:
     src, dst = _name(checked["from"]), _name(checked["to"])
     by_sum, simulated = (f"{ps / 1000:.3f} ns" for ps in (checked["ps"], checked["simulated_ps"]))
     line = f"# {name}: {by_sum} from PE {src} to PE {dst}; simulated {simulated}"
@@ -384,10 +382,10 @@ def _resolved(chosen: argparse.Namespace) -> Resolved:
     return resolved
 
 
-def _heading(plan: ProbePlan, credit_mode: str) -> Heading:
+def _heading(plan: ProbePlan, credit_mode: str) -> dict[str, Any]:
+    """Keys of :class:`~launcher.result.fields.Heading`."""
     knobs = plan.ipcq
     return {
-        "version": VERSION,
         "system": plan.system.describe(),
         "buffer_kind": knobs.buffer_kind,
         "credit_return_mode": credit_mode,
@@ -408,8 +406,8 @@ def _way(costs: Probe) -> str:
 
 def _sum(price: Price, simulated_ps: Ps | None) -> TransferSum:
     terms = by_place(price)
-    listed: list[TermRow] = [{"part": term.step, "kind": term.kind, "what": term.what, "ps": term.ps} for term in terms]
-    return {"terms": listed, "kinds": _kinds(terms), "sum_ps": sum_ps(price), "simulated_ps": simulated_ps}
+    listed = [TermRow(term.step, term.kind, term.what, term.ps) for term in terms]
+    return TransferSum(listed, _kinds(terms), sum_ps(price), simulated_ps)
 
 
 def _kinds(terms: list[Term]) -> dict[str, Ps]:

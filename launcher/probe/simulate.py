@@ -4,10 +4,11 @@ import tempfile
 import time
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from launcher.engines.inproc import InProcess
 from launcher.options import Options
-from launcher.result.fields import BoundRow, OneAfterAnother, OneMessage, SizePoint, SweepFigures
+from launcher.result.fields import BoundRow, OneAfterAnother, OneMessage, SizePoint, SweepDocument
 from launcher.supervise.run import Run
 from launcher.supervise.signals import StopSignals
 from sipsim.chips.ahbm import host
@@ -97,7 +98,7 @@ MANY_BYTES = 2**30
 """So many bytes have the rate of infinitely many."""
 
 
-def sweep(plan: ProbePlan, sizes: list[int]) -> SweepFigures:
+def sweep(plan: ProbePlan, sizes: list[int], **heading: Any) -> SweepDocument:
     """The curve of simulated sizes, set against Hockney's model ``t0 + n / r_inf``, and what bounds the two rates.
 
     Up to ``slot_size`` a size is one message, and messages of it one right after the other; above, it is sent as
@@ -105,16 +106,15 @@ def sweep(plan: ProbePlan, sizes: list[int]) -> SweepFigures:
     of what each message needs for itself: the drain of the slowest edge, what ``tl.recv`` waits for a credit, and its
     part of a ring's round trip.
 
-    ``sizes``: bytes, ascending. Times are in ps, rates in GB/s.
+    ``sizes``: bytes, ascending. ``heading``: the other keys. Times are in ps, rates in GB/s.
     """
     slot_size = plan.ipcq.slot_size
     points = [_one_message(plan, size) if size <= slot_size else _many_messages(plan, size) for size in sizes]
-    single = [point for point in points if point["messages"] == 1]
-    figures: SweepFigures = {"slot_size": slot_size, "sizes": points}
+    single = [point for point in points if point.messages == 1]
+    document = SweepDocument(slot_size=slot_size, sizes=points, **heading)
     if single:
-        figures["one_message"] = _hockney(plan, single)
-        figures["one_after_another"] = _rate(plan, single[-1])
-    return figures
+        document.one_message, document.one_after_another = _hockney(plan, single), _rate(plan, single[-1])
+    return document
 
 
 def _one_message(plan: ProbePlan, size: int) -> SizePoint:
@@ -123,7 +123,8 @@ def _one_message(plan: ProbePlan, size: int) -> SizePoint:
     received_ps = ProbeRun(plan, [size] * (3 * slots)).received_ps
     interval_ps = (received_ps[-1] - received_ps[-1 - slots]) / slots
     point = _point(size, 1, ProbeRun(plan, [size]).received_ps[0])
-    return {**point, "interval_ps": interval_ps, "interval_GBps": _gbps(size, interval_ps)}
+    point.interval_ps, point.interval_GBps = interval_ps, _gbps(size, interval_ps)
+    return point
 
 
 def _many_messages(plan: ProbePlan, size: int) -> SizePoint:
@@ -134,23 +135,23 @@ def _many_messages(plan: ProbePlan, size: int) -> SizePoint:
 
 
 def _point(size: int, messages: int, time_ps: Ps) -> SizePoint:
-    return {"bytes": size, "messages": messages, "time_ps": time_ps, "GBps": _gbps(size, time_ps)}
+    return SizePoint(size, messages, time_ps, _gbps(size, time_ps))
 
 
 def _hockney(plan: ProbePlan, points: list[SizePoint]) -> OneMessage:
     """The model of one message. ``off_ps``: by how much a simulated size differs from it at most."""
-    probe = Probe(plan, points[0]["bytes"])
-    t0_ps = points[0]["time_ps"] - probe.drain_ps(points[0]["bytes"])
+    probe = Probe(plan, points[0].bytes)
+    t0_ps = points[0].time_ps - probe.drain_ps(points[0].bytes)
     r_inf = _gbps(MANY_BYTES, probe.drain_ps(MANY_BYTES))
-    off_ps = max(abs(point["time_ps"] - t0_ps - probe.drain_ps(point["bytes"])) for point in points)
+    off_ps = max(abs(point.time_ps - t0_ps - probe.drain_ps(point.bytes)) for point in points)
     half_bytes = round(t0_ps * r_inf / 1000)
-    return {
-        "t0_ps": t0_ps,
-        "r_inf_GBps": r_inf,
-        "half_bytes": half_bytes,
-        "bounded_by": _slowest_edge(probe),
-        "off_ps": off_ps,
-    }
+    return OneMessage(
+        t0_ps=t0_ps,
+        r_inf_GBps=r_inf,
+        half_bytes=half_bytes,
+        bounded_by=_slowest_edge(probe),
+        off_ps=off_ps,
+    )
 
 
 def _slowest_edge(probe: Probe) -> str:
@@ -170,33 +171,32 @@ def _rate_of(edge: Edge, useful: float, name: str) -> str:
 
 def _rate(plan: ProbePlan, point: SizePoint) -> OneAfterAnother:
     """What bounds the rate of messages one after another. ``off_ps``: what the bounds do not explain."""
-    bounds = _bounds(plan, point["bytes"])
-    longest = max(bounds, key=lambda bound: bound["ps"])
-    return {
-        "bytes": point["bytes"],
-        "interval_ps": point["interval_ps"],
-        "GBps": point["interval_GBps"],
-        "bounds": bounds,
-        "bounded_by": longest["what"],
-        "off_ps": point["interval_ps"] - longest["ps"],
-    }
+    assert isinstance(point.interval_ps, float)
+    assert isinstance(point.interval_GBps, float)
+    bounds = _bounds(plan, point.bytes)
+    longest = max(bounds, key=lambda bound: bound.ps)
+    return OneAfterAnother(
+        bytes=point.bytes,
+        interval_ps=point.interval_ps,
+        GBps=point.interval_GBps,
+        bounds=bounds,
+        bounded_by=longest.what,
+        off_ps=point.interval_ps - longest.ps,
+    )
 
 
 def _bounds(plan: ProbePlan, size: int) -> list[BoundRow]:
     probe, knobs = Probe(plan, size), plan.ipcq
     sip, edge = probe.drain(size)
-    found: list[BoundRow] = [
-        {"what": f"the drain of {probe.edge_name(sip, edge)}", "ps": probe.drain_ps(size)},
-        {
-            "what": f"tl.recv, to the end of its wait for the credit ({probe.credit_mode})",
-            "ps": sum_ps(probe.next_receive()),
-        },
+    found = [
+        BoundRow(f"the drain of {probe.edge_name(sip, edge)}", probe.drain_ps(size)),
+        BoundRow(f"tl.recv, to the end of its wait for the credit ({probe.credit_mode})", sum_ps(probe.next_receive())),
     ]
     if knobs.n_slots <= MOST_SLOTS:
         waits_ps = plan.piggyback_wait_ps if probe.credit_mode == PIGGYBACK else 0
         round_ps = sum_ps(probe.arrival()) + waits_ps + sum_ps(probe.credit())
         what = f"the ring's {knobs.n_slots} slots: each is free again after a round trip"
-        found.append({"what": what, "ps": round_ps / knobs.n_slots})
+        found.append(BoundRow(what, round_ps / knobs.n_slots))
     return found
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, TypedDict
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -17,8 +17,8 @@ from sipsim.core.errors import CollectiveMismatch, error_text, pass_on_halt
 from sipsim.core.fields import no_time
 from sipsim.core.files import reader
 from sipsim.records.artifacts import RECORDED_IO, rank_folder
-from sipsim.records.job import RankOutcome, RunRecord
 from sipsim.records.replay import Verdict
+from sipsim.records.report import RankOutcome, RunRecord
 
 Array = np.ndarray[tuple[int, ...], np.dtype[np.generic]]
 
@@ -167,7 +167,7 @@ def _with_wrong(rank: RankOutcome, record: RunRecord, wrong: Mismatch) -> RankOu
 WRONG_NUMBERS = "wrong_numbers"
 
 
-class SecondPassEntry(TypedDict):
+class SecondPassEntry(msgspec.Struct):
     """The second pass of all ranks together."""
 
     records: Annotated[int, no_time("Records of the op logs that were performed again.")]
@@ -207,13 +207,13 @@ def entry_of(outcome: Outcome) -> SecondPassEntry | None:
     verdicts = _verdicts(outcome)
     if not verdicts or outcome.cut_short:
         return None
-    return {
-        "records": sum(each.records for each in verdicts.values()),
-        "differences": sum(each.differences for each in verdicts.values()),
-        "races": sum(each.races for each in verdicts.values()),
-        "first_race": next((each.first_race for each in verdicts.values() if each.first_race), ""),
-        "stopped": next((each.stopped for each in verdicts.values() if each.stopped), ""),
-    }
+    return SecondPassEntry(
+        sum(each.records for each in verdicts.values()),
+        sum(each.differences for each in verdicts.values()),
+        sum(each.races for each in verdicts.values()),
+        next((each.first_race for each in verdicts.values() if each.first_race), ""),
+        next((each.stopped for each in verdicts.values() if each.stopped), ""),
+    )
 
 
 def _verdicts(outcome: Outcome) -> dict[int, Verdict]:

@@ -28,9 +28,9 @@ from sipsim.core.units import format_exact_time_ps
 from sipsim.insight.hangs.deadlock import explain_deadlock, kind_of
 from sipsim.insight.hangs.facts import CodeFacts, DeadlockFacts, PositionFacts
 from sipsim.insight.hangs.positions import explain_positions
-from sipsim.records.dump import Unread, dump_from, place_name
+from sipsim.records.dump import dump_from, place_name
 from sipsim.records.explanation import Explanation
-from sipsim.records.job import RankOutcome, RunRecord, outcome_from_bytes, record_from_bytes
+from sipsim.records.report import RankOutcome, RunRecord, Unread, outcome_from_bytes, record_from_bytes
 
 
 class Failure(TypedDict):

@@ -1,6 +1,6 @@
 """The result file, schema 1: what a run gave, its digest, its differences from the defaults.
 
-``docs/result-fields.md`` lists its keys.
+``ahbm-launch --list fields`` lists its keys.
 """
 
 import contextlib
@@ -18,6 +18,7 @@ from typing import Any, cast
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import asdict
 
 from launcher.isolation import STANDARD_OUTPUT, absolute, opened
 from launcher.options import ALGORITHM, Options
@@ -28,16 +29,18 @@ from launcher.result.fields import (
     AS_LEFT,
     ROW_START,
     WITH_OUTAGES,
+    ChannelCost,
     LaunchRow,
     LinkCsvRow,
     ResultDocument,
     RunEntry,
     RunRow,
+    SyncTotals,
+    WallTimes,
     WholeRun,
 )
-from launcher.result.usage import NOT_COUNTED, row_usage
+from launcher.result.usage import row_usage
 from launcher.supervise.run import Run
-from sipsim import VERSION
 from sipsim.chips.api.chip import StackBound, kind_of
 from sipsim.chips.api.run_plan import RunPlan
 from sipsim.chips.config import load
@@ -47,8 +50,7 @@ from sipsim.core.errors import ConfigError
 from sipsim.core.fields import columns_of
 from sipsim.core.files import READABLE, Folder, Unsafe, check_link
 from sipsim.core.units import ps_to_ns
-from sipsim.records.job import RankRow, RunRecord
-from sipsim.records.report import Usage
+from sipsim.records.report import RankRow, RunRecord, Usage
 from sipsim.topology.links import grid_text
 
 SEPARATOR = ";"
@@ -102,7 +104,6 @@ def _text(value: Any) -> str:
     return json.dumps(value, separators=(",", ":")).replace(SEPARATOR, f"\\u{ord(SEPARATOR):04x}")
 
 
-SCHEMA = 1
 Document = dict[str, Any]
 RUN_COLUMNS, LINK_COLUMNS = columns_of(RunRow), columns_of(LinkCsvRow)
 """The columns of ``--csv`` and the keys of each of the document's ``runs``."""
@@ -154,41 +155,39 @@ class RunOutcome:
 def build(run: Run, argv: list[str], outcome: Outcome) -> Document:
     """The whole document."""
     system, sync = run.plan.system, outcome.sync
-    document: ResultDocument = {
-        "schema": SCHEMA,
-        "version": VERSION,
-        "argv": argv,
-        "seed": run.options.seed,
-        "digest": digest(run, outcome),
-        "config": msgspec.to_builtins(system.resolved),
-        "engine": run.options.engine,
-        "mail": run.options.named_mail,
-        "sips": system.n_sips,
-        "topology": system.topology,
-        "shape": system.shape_text,
-        "link": system.link_text,
-        "cubes": run.plan.n_cubes,
-        "runs": runs_of(outcome, run.plan),
-        "whole_run": _whole_run(outcome, run.plan),
-        "explain": outcome.explanations,
-        "launches": list(_launches(outcome)),
-        "ranks": [_rank(outcome, rank) for rank in sorted(outcome.ranks)],
-        "second_pass": entry_of(outcome),
-        "no_effect": outcome.without_effect,
-        "sync": {
-            "reports": sync.reports if sync else 0,
-            "grants": sync.grants if sync else 0,
-            "mean_window_ps": sync.window_ps_sum // sync.windows if sync and sync.windows else 0,
-            "costliest_channels": [{"name": name, "wait_s": ns / 1e9} for name, ns in _costliest_channels(outcome)],
-        },
-        "wall_s": {
-            "total": round(outcome.total_s, 4),
-            "startup": round(outcome.startup_s, 4),
-            "simulate": round(outcome.simulate_s, 4),
-        },
-        "status": outcome.status,
-        "error": cast(ErrorFacts | None, error_of(outcome)),
-    }
+    document = ResultDocument(
+        argv=argv,
+        seed=run.options.seed,
+        digest=digest(run, outcome),
+        config=msgspec.to_builtins(system.resolved),
+        engine=run.options.engine,
+        mail=run.options.named_mail,
+        sips=system.n_sips,
+        topology=system.topology,
+        shape=system.shape_text,
+        link=system.link_text,
+        cubes=run.plan.n_cubes,
+        runs=runs_of(outcome, run.plan),
+        whole_run=_whole_run(outcome, run.plan),
+        explain=outcome.explanations,
+        launches=list(_launches(outcome)),
+        ranks=[_rank(outcome, rank) for rank in sorted(outcome.ranks)],
+        second_pass=entry_of(outcome),
+        no_effect=outcome.without_effect,
+        sync=SyncTotals(
+            reports=sync.reports if sync else 0,
+            grants=sync.grants if sync else 0,
+            mean_window_ps=sync.window_ps_sum // sync.windows if sync and sync.windows else 0,
+            costliest_channels=[ChannelCost(name, ns / 1e9) for name, ns in _costliest_channels(outcome)],
+        ),
+        wall_s=WallTimes(
+            total=round(outcome.total_s, 4),
+            startup=round(outcome.startup_s, 4),
+            simulate=round(outcome.simulate_s, 4),
+        ),
+        status=outcome.status,
+        error=cast(ErrorFacts | None, error_of(outcome)),
+    )
     plain: Document = msgspec.to_builtins(document)
     return plain
 
@@ -230,7 +229,8 @@ def _whole_run(outcome: Outcome, plan: RunPlan) -> WholeRun | None:
         return None
     of_ranks = [each[0] for each in by_rank]
     time_ps = max(each.until_ps for each in of_ranks)
-    return {"time_ns": ps_to_ns(time_ps), "time_ps": time_ps, **row_usage(of_ranks, time_ps, bound=_stack_bound(plan))}
+    usage = row_usage(of_ranks, time_ps, bound=_stack_bound(plan))
+    return WholeRun(ps_to_ns(time_ps), time_ps, **asdict(usage))
 
 
 def _usage(outcome: Outcome) -> list[tuple[Usage, ...]]:
@@ -271,35 +271,35 @@ def run_of(run: FinishedRun, plan: RunPlan, used: Sequence[Usage] = ()) -> RunEn
     used = used or [record.usage for record in together if record.usage is not None]
     is_counted = len(used) == len(together)
     algbw = first.nbytes * 1000 / time_ps if time_ps else 0.0
-    return {
-        "sips": system.n_sips,
-        "topology": system.topology,
-        "shape": system.shape_text,
-        "link": system.link_text,
-        "cubes": plan.n_cubes,
-        "settings": settings_of(system.resolved),
-        "row": first.row or None,
-        "state": _state(first, plan),
-        "collective": first.collective,
-        "algorithm": first.algorithm,
-        "dtype": first.dtype,
-        "op": first.op,
-        "count": first.count,
-        "bytes": first.nbytes,
-        "iters": len(first.spans_ps),
-        "time_ns": ps_to_ns(time_ps),
-        "time_ps": round(time_ps),
-        "time_min_ns": ps_to_ns(min(times_ps)),
-        "time_median_ns": ps_to_ns(median(times_ps)),
-        "time_max_ns": ps_to_ns(max(times_ps)),
-        "launch_ns": ps_to_ns(mean_launch_ps(together, iterations)),
-        "algbw_GBps": algbw,
-        "busbw_GBps": algbw * first.busbw[0] / first.busbw[1],
-        "wrong": sum(r.wrong or 0 for r in together),
-        "checked": all(r.wrong is not None for r in together),
-        "group": list(run.ranks),
-        **(row_usage(used, time_ps, run.ranks, _stack_bound(plan)) if is_counted else NOT_COUNTED),
-    }
+    return RunEntry(
+        sips=system.n_sips,
+        topology=system.topology,
+        shape=system.shape_text,
+        link=system.link_text,
+        cubes=plan.n_cubes,
+        settings=settings_of(system.resolved),
+        row=first.row or None,
+        state=_state(first, plan),
+        collective=first.collective,
+        algorithm=first.algorithm,
+        dtype=first.dtype,
+        op=first.op,
+        count=first.count,
+        bytes=first.nbytes,
+        iters=len(first.spans_ps),
+        time_ns=ps_to_ns(time_ps),
+        time_ps=round(time_ps),
+        time_min_ns=ps_to_ns(min(times_ps)),
+        time_median_ns=ps_to_ns(median(times_ps)),
+        time_max_ns=ps_to_ns(max(times_ps)),
+        launch_ns=ps_to_ns(mean_launch_ps(together, iterations)),
+        algbw_GBps=algbw,
+        busbw_GBps=algbw * first.busbw[0] / first.busbw[1],
+        wrong=sum(r.wrong or 0 for r in together),
+        checked=all(r.wrong is not None for r in together),
+        group=list(run.ranks),
+        **(asdict(row_usage(used, time_ps, run.ranks, _stack_bound(plan))) if is_counted else {}),
+    )
 
 
 def _stack_bound(plan: RunPlan) -> Callable[[int], StackBound | None]:
@@ -320,20 +320,20 @@ def _launches(outcome: Outcome) -> Iterator[LaunchRow]:
     }
     of_ranks = ((each, told) for each in sorted(outcome.ranks) for told in outcome.ranks[each].launch_records)
     for rank, told in of_ranks:
-        yield {
-            "name": told.name,
-            "rank": rank,
-            "run": None if told.run is None else rows.get((rank, told.run)),
-            "start_ns": ps_to_ns(told.start_ps),
-            "end_ns": ps_to_ns(told.end_ps),
-            "target_start_ns": None if told.target_ps is None else ps_to_ns(told.target_ps),
-            "kernels_start_ns": told.kernels_ps and ps_to_ns(told.kernels_ps[0]),
-            "kernels_end_ns": told.kernels_ps and ps_to_ns(told.kernels_ps[1]),
-            "late_by_ns": ps_to_ns(told.late_ps),
-            "pes": told.pes,
-            "kernels": told.kernels,
-            "busy_ns": {name: ps_to_ns(ps) for name, ps in told.busy_ps.items()},
-        }
+        yield LaunchRow(
+            name=told.name,
+            rank=rank,
+            run=None if told.run is None else rows.get((rank, told.run)),
+            start_ns=ps_to_ns(told.start_ps),
+            end_ns=ps_to_ns(told.end_ps),
+            target_start_ns=None if told.target_ps is None else ps_to_ns(told.target_ps),
+            kernels_start_ns=told.kernels_ps and ps_to_ns(told.kernels_ps[0]),
+            kernels_end_ns=told.kernels_ps and ps_to_ns(told.kernels_ps[1]),
+            late_by_ns=ps_to_ns(told.late_ps),
+            pes=told.pes,
+            kernels=told.kernels,
+            busy_ns={name: ps_to_ns(ps) for name, ps in told.busy_ps.items()},
+        )
 
 
 def _rank(outcome: Outcome, rank: int) -> RankRow:
@@ -410,35 +410,15 @@ def write_refusal(
     values = (word.partition("=")[2] if word.startswith("--") and "=" in word else word for word in argv)
     if path is None or os.path.isdir(path) or sum(_is_same(path, Path(value)) for value in values) > 1:
         return
-    document: ResultDocument = {
-        "schema": SCHEMA,
-        "version": VERSION,
-        "argv": argv,
-        "seed": options.seed if options else None,
-        "digest": None,
-        "config": None,
-        "engine": options.engine if options else None,
-        "mail": options.named_mail if options else None,
-        "sips": options.sips if options else None,
-        "topology": options.topology if options else None,
-        "shape": grid_text(options.shape) if options and options.shape else None,
-        "link": options.link if options else None,
-        "cubes": None,
-        "runs": [],
-        "whole_run": None,
-        "explain": [],
-        "launches": [],
-        "ranks": [],
-        "second_pass": None,
-        "no_effect": [],
-        "sync": {"reports": 0, "grants": 0, "mean_window_ps": 0, "costliest_channels": []},
-        "wall_s": {"total": 0.0, "startup": 0.0, "simulate": 0.0},
-        "status": "interrupted" if kind in INTERRUPTIONS else "failed",
-        "error": {"kind": kind, "rank": None, "message": message},
-    }
+    status = "interrupted" if kind in INTERRUPTIONS else "failed"
+    document = ResultDocument(argv=argv, status=status, error={"kind": kind, "rank": None, "message": message})
+    if options is not None:
+        document.seed, document.engine, document.mail = options.seed, options.engine, options.named_mail
+        document.sips, document.topology, document.link = options.sips, options.topology, options.link
+        document.shape = grid_text(options.shape) if options.shape else None
     # The refusal has been printed already.
     with contextlib.suppress(OSError):
-        _replace(path, json.dumps(document, indent=1) + "\n")
+        _replace(path, json.dumps(msgspec.to_builtins(document), indent=1) + "\n")
 
 
 def _replace(path: Path, text: str) -> None:

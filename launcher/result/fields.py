@@ -1,15 +1,20 @@
 """Every key and column of result files, with its meaning: of ``ahbm-launch`` and of ``ahbm-probe``."""
 
-from typing import Annotated, Any, NotRequired, TypedDict
+from typing import Annotated, Any, get_type_hints
+
+from msgspec import UNSET, Struct, UnsetType, defstruct, field
 
 from launcher.report.checks import SecondPassEntry
 from launcher.report.outcome import ErrorFacts
+from sipsim import VERSION
 from sipsim.core.fields import host_time, no_time, simulated_time
 from sipsim.records.explanation import Explanation
-from sipsim.records.job import RankRow
+from sipsim.records.report import RankRow
+
+SCHEMA = 1
 
 
-class LinkRow(TypedDict):
+class LinkRow(Struct):
     """What crosses a link, one way."""
 
     name: Annotated[str, no_time("The link, such as 0.E>1.W from port E of SIP 0 to port W of SIP 1.")]
@@ -23,7 +28,7 @@ class LinkRow(TypedDict):
     utilisation: Annotated[float, no_time("That time as a part of the row's time.")]
 
 
-class TlbRow(TypedDict):
+class TlbRow(Struct):
     """The TLB of a PE."""
 
     pe: Annotated[str, no_time("The PE, such as sip0.cube0.pe0.")]
@@ -31,7 +36,7 @@ class TlbRow(TypedDict):
     misses: Annotated[float, no_time("Pages for which the page table was walked, an iteration.")]
 
 
-class EngineRow(TypedDict):
+class EngineRow(Struct):
     """The engines of the PEs that multiplied."""
 
     pes: Annotated[int, no_time("The number of these PEs.")]
@@ -46,7 +51,7 @@ class EngineRow(TypedDict):
     ]
 
 
-class StackRow(TypedDict):
+class StackRow(Struct):
     """A stack of HBM whose bandwidth what binds it keeps down."""
 
     name: Annotated[str, no_time("The cube, such as sip0.cube0.")]
@@ -57,33 +62,38 @@ class StackRow(TypedDict):
     keys: Annotated[list[str], no_time("The config keys of that.")]
 
 
-class UsageColumns(TypedDict):
+class UsageRow(Struct, kw_only=True):
     """The use of the machine in a row, by counters; null where rows were not counted apart, as in a script."""
 
-    link_payload_bytes: Annotated[float | None, no_time("Bytes of data over all links together, an iteration.")]
-    link_wire_bytes: Annotated[float | None, no_time("Bytes on the wires of all links an iteration, with framing.")]
-    busiest_link: Annotated[str | None, no_time("The link that was busy longest; null where none was used.")]
-    busiest_link_payload_bytes: Annotated[float | None, no_time("Bytes of data over that link, an iteration.")]
-    busiest_link_wire_bytes: Annotated[float | None, no_time("Bytes on its wire, framing included, an iteration.")]
-    busiest_link_utilisation: Annotated[float | None, no_time("How much of the row's time it was busy, from 0 to 1.")]
-    busiest_edge: Annotated[str | None, no_time("The edge inside a SIP that was busy longest.")]
-    busiest_edge_utilisation: Annotated[float | None, no_time("How much of the row's time it was busy, from 0 to 1.")]
-    kernels: Annotated[int | None, no_time("Kernels that ran, an iteration.")]
-
-
-class UsageRow(UsageColumns):
-    """All that is known of the use of the machine in a row."""
-
-    links: Annotated[list[LinkRow] | None, no_time("What crosses each link of the system, one way each.")]
+    link_payload_bytes: Annotated[float | None, no_time("Bytes of data over all links together, an iteration.")] = None
+    link_wire_bytes: Annotated[float | None, no_time("Bytes on the wires of all links an iteration, with framing.")] = (
+        None
+    )
+    busiest_link: Annotated[str | None, no_time("The link that was busy longest; null where none was used.")] = None
+    busiest_link_payload_bytes: Annotated[float | None, no_time("Bytes of data over that link, an iteration.")] = None
+    busiest_link_wire_bytes: Annotated[float | None, no_time("Bytes on its wire, framing included, an iteration.")] = (
+        None
+    )
+    busiest_link_utilisation: Annotated[
+        float | None, no_time("How much of the row's time it was busy, from 0 to 1.")
+    ] = None
+    busiest_edge: Annotated[str | None, no_time("The edge inside a SIP that was busy longest.")] = None
+    busiest_edge_utilisation: Annotated[
+        float | None, no_time("How much of the row's time it was busy, from 0 to 1.")
+    ] = None
+    kernels: Annotated[int | None, no_time("Kernels that ran, an iteration.")] = None
+    links: Annotated[list[LinkRow] | None, no_time("What crosses each link of the system, one way each.")] = None
     kernel_time: Annotated[
         dict[str, float] | None,
         no_time("Parts of the kernels' time by the command that they waited for; ended: after their end."),
-    ]
-    tlbs: Annotated[list[TlbRow], no_time("Lookups of each TLB that was used; none where PEs have no MMU (pe_mmu).")]
-    engines: Annotated[EngineRow | None, no_time("Engines of the PEs that multiplied; null where none did.")]
-    stack: NotRequired[
-        Annotated[StackRow, no_time("The HBM that moved most bytes; only where it is near what binds it.")]
-    ]
+    ] = None
+    tlbs: Annotated[
+        list[TlbRow], no_time("Lookups of each TLB that was used; none where PEs have no MMU (pe_mmu).")
+    ] = []
+    engines: Annotated[EngineRow | None, no_time("Engines of the PEs that multiplied; null where none did.")] = None
+    stack: Annotated[
+        StackRow | UnsetType, no_time("The HBM that moved most bytes; only where it is near what binds it.")
+    ] = UNSET
 
 
 Sips = Annotated[int, no_time("Number of SIPs.")]
@@ -97,10 +107,11 @@ ROW_START, WITH_OUTAGES, AS_LEFT = "row start", "row start, outages as timed", "
 """States of the machine at the start of a row."""
 
 
-class Measured(TypedDict):
-    """A collective that every rank of its group has completed.
+class RunEntry(UsageRow):
+    """A collective that every rank of its group has completed: an entry of ``runs``.
 
-    Its keys say all of the system that the usual flags choose, so that rows of several files can stand in one table.
+    Its keys say all of the system that the usual flags choose, so that rows of several files can stand in one table;
+    under which conditions it was measured; and how far its iterations differ.
     """
 
     sips: Sips
@@ -108,6 +119,23 @@ class Measured(TypedDict):
     shape: Shape
     link: Link
     cubes: Cubes
+    settings: Annotated[
+        str,
+        no_time(
+            "What the config has besides the defaults, the algorithm aside: key=value, as --set takes each, separated "
+            "by ;, in the order of the config files; empty for the defaults."
+        ),
+    ]
+    row: Annotated[
+        str | None, no_time("The name of the script's row, as torch.ahbm.row was given it; null outside of one.")
+    ]
+    state: Annotated[
+        str,
+        no_time(
+            f"The machine at the row's start: {ROW_START}: as at time 0; {WITH_OUTAGES}: so, but for outages of links, "
+            f"at the times of the run; {AS_LEFT}: with what was before, as outside of torch.ahbm.row."
+        ),
+    ]
     collective: Annotated[str, no_time("The collective, as --list collectives names it.")]
     algorithm: Annotated[str, no_time("The algorithm, as --list algorithms names it.")]
     dtype: Annotated[str, no_time("The type of an element.")]
@@ -118,6 +146,10 @@ class Measured(TypedDict):
     time_ns: Annotated[
         float, simulated_time("From the first start to the last end on any rank, the mean of the iterations, in ns.")
     ]
+    time_ps: Annotated[int, simulated_time("The same as time_ns, in whole ps.")]
+    time_min_ns: Annotated[float, simulated_time("The shortest iteration, in ns.")]
+    time_median_ns: Annotated[float, simulated_time("The median of the iterations, in ns.")]
+    time_max_ns: Annotated[float, simulated_time("The longest iteration, in ns.")]
     launch_ns: Annotated[
         float,
         simulated_time(
@@ -138,45 +170,25 @@ class Measured(TypedDict):
     ]
 
 
-class Begun(TypedDict):
-    """Under which conditions a row was measured, and how far its iterations differ."""
-
-    settings: Annotated[
-        str,
-        no_time(
-            "What the config has besides the defaults, the algorithm aside: key=value, as --set takes each, separated "
-            "by ;, in the order of the config files; empty for the defaults."
-        ),
-    ]
-    row: Annotated[
-        str | None, no_time("The name of the script's row, as torch.ahbm.row was given it; null outside of one.")
-    ]
-    state: Annotated[
-        str,
-        no_time(
-            f"The machine at the row's start: {ROW_START}: as at time 0; {WITH_OUTAGES}: so, but for outages of links, "
-            f"at the times of the run; {AS_LEFT}: with what was before, as outside of torch.ahbm.row."
-        ),
-    ]
-    time_min_ns: Annotated[float, simulated_time("The shortest iteration, in ns.")]
-    time_median_ns: Annotated[float, simulated_time("The median of the iterations, in ns.")]
-    time_max_ns: Annotated[float, simulated_time("The longest iteration, in ns.")]
+_NO_COLUMNS = ("time_ps", "links", "kernel_time", "tlbs", "engines", "stack")
+"""Keys of an entry that have no place in a table."""
+_LAST_COLUMNS = ("settings", "row", "state", "time_min_ns", "time_median_ns", "time_max_ns")
 
 
-class RunRow(Measured, UsageColumns, Begun):
-    """A row of ``--csv``."""
+def _table(name: str, own: type) -> type[Struct]:
+    """A row of a table: what was measured, the columns of ``own``, and the conditions."""
+    entry, columns = (get_type_hints(each, include_extras=True) for each in (RunEntry, own))
+    measured = [key for key in RunEntry.__annotations__ if key not in (*_LAST_COLUMNS, *_NO_COLUMNS)]
+    fields = {key: entry[key] for key in measured}
+    fields |= {key: hint for key, hint in columns.items() if key not in _NO_COLUMNS}
+    return defstruct(name, [*fields.items(), *((key, entry[key]) for key in _LAST_COLUMNS)])
 
 
-class RunEntry(RunRow, UsageRow):
-    """An entry of ``runs``: a row of ``--csv``, and what has no place in a table."""
-
-    time_ps: Annotated[int, simulated_time("The same as time_ns, in whole ps.")]
-
-
-class LinkCsvRow(Measured, LinkRow, Begun):
-    """A row of ``--csv-links``: what crosses a link, one way, in a row of the table; of a whole run without rows only
-    the keys of the system, the time and the link's have a value.
-    """
+RunRow = _table("RunRow", UsageRow)
+"""A row of ``--csv``."""
+LinkCsvRow = _table("LinkCsvRow", LinkRow)
+"""A row of ``--csv-links``: what crosses a link, one way, in a row of the table; of a whole run without rows only the
+keys of the system, the time and the link's have a value."""
 
 
 class WholeRun(UsageRow):
@@ -186,7 +198,7 @@ class WholeRun(UsageRow):
     time_ps: Annotated[int, simulated_time("The same, in ps.")]
 
 
-class LaunchRow(TypedDict):
+class LaunchRow(Struct):
     """A launch on one rank."""
 
     name: Annotated[str, no_time("The collective, or the name of the function that torch.launch ran.")]
@@ -216,70 +228,80 @@ class LaunchRow(TypedDict):
     ]
 
 
-class ChannelCost(TypedDict):
+class ChannelCost(Struct):
     """A channel, and what waiting for it has cost."""
 
     name: Annotated[str, no_time("The channel, such as 0.E>1.W for the link from port E of SIP 0 to port W of SIP 1.")]
     wait_s: Annotated[float, host_time("How long SIPs waited because of the channel, all together, in s.")]
 
 
-class SyncTotals(TypedDict):
+class SyncTotals(Struct):
     """What the synchronisation has done."""
 
-    reports: Annotated[int, no_time("Reports of SIPs to the broker; may differ from run to run.")]
-    grants: Annotated[int, no_time("Grants of the broker to SIPs; may differ from run to run.")]
-    mean_window_ps: Annotated[int, simulated_time("How far a grant let its SIP run, on average, in ps.")]
-    costliest_channels: Annotated[list[ChannelCost], no_time("The channels whose waits cost most, the worst first.")]
+    reports: Annotated[int, no_time("Reports of SIPs to the broker; may differ from run to run.")] = 0
+    grants: Annotated[int, no_time("Grants of the broker to SIPs; may differ from run to run.")] = 0
+    mean_window_ps: Annotated[int, simulated_time("How far a grant let its SIP run, on average, in ps.")] = 0
+    costliest_channels: Annotated[
+        list[ChannelCost], no_time("The channels whose waits cost most, the worst first.")
+    ] = []
 
 
-class WallTimes(TypedDict):
+class WallTimes(Struct):
     """What the run has taken on the host."""
 
-    total: Annotated[float, host_time("From the start of the command to its end, in s.")]
-    startup: Annotated[float, host_time("From the start of the command until all SIPs had joined, in s.")]
-    simulate: Annotated[float, host_time("From then to the end of the simulation, in s.")]
+    total: Annotated[float, host_time("From the start of the command to its end, in s.")] = 0.0
+    startup: Annotated[float, host_time("From the start of the command until all SIPs had joined, in s.")] = 0.0
+    simulate: Annotated[float, host_time("From then to the end of the simulation, in s.")] = 0.0
 
 
-class ResultDocument(TypedDict):
+class ResultDocument(Struct, kw_only=True):
     """What ``--json`` writes. Of a refused run the keys of the system are what the flags say, or null."""
 
-    schema: Annotated[int, no_time("Version of this format; keys may be added without another number.")]
-    version: Annotated[str, no_time("The version of the simulator.")]
+    schema: Annotated[int, no_time("Version of this format; keys may be added without another number.")] = SCHEMA
+    version: Annotated[str, no_time("The version of the simulator.")] = VERSION
     argv: Annotated[list[str], no_time("The command line.")]
-    seed: Annotated[int | None, no_time("The seed of the data.")]
+    seed: Annotated[int | None, no_time("The seed of the data.")] = None
     digest: Annotated[
         str | None, no_time("SHA-256 over the system and its results; null unless every rank has run to its end.")
-    ]
+    ] = None
     config: Annotated[
         dict[str, Any] | None, no_time("The config with every flag applied; its keys are explained in configs/*.yaml.")
-    ]
-    engine: Annotated[str | None, no_time("Where the SIPs ran, as --list engines names it.")]
-    mail: Annotated[str | None, no_time("How messages travelled; null with --engine inproc, but for shuffled:SEED.")]
-    sips: Sips | None
-    topology: Topology | None
-    shape: Shape
-    link: Link | None
-    cubes: Cubes
-    runs: Annotated[list[RunEntry], no_time("The collectives that every rank of their group has completed, in order.")]
-    whole_run: Annotated[WholeRun | None, no_time("The use of the machine in the whole run, where rows have none.")]
+    ] = None
+    engine: Annotated[str | None, no_time("Where the SIPs ran, as --list engines names it.")] = None
+    mail: Annotated[
+        str | None, no_time("How messages travelled; null with --engine inproc, but for shuffled:SEED.")
+    ] = None
+    sips: Sips | None = None
+    topology: Topology | None = None
+    shape: Shape = None
+    link: Link | None = None
+    cubes: Cubes = None
+    runs: Annotated[
+        list[RunEntry], no_time("The collectives that every rank of their group has completed, in order.")
+    ] = []
+    whole_run: Annotated[WholeRun | None, no_time("The use of the machine in the whole run, where rows have none.")] = (
+        None
+    )
     explain: Annotated[
         list[Explanation | None],
         no_time("Where the time of each row went, with --explain; of a run without rows, one."),
-    ]
-    launches: Annotated[list[LaunchRow], no_time("What ran on the PEs, rank by rank, in the order of ends.")]
-    ranks: Annotated[list[RankRow], no_time("The ranks that have sent their result.")]
+    ] = []
+    launches: Annotated[list[LaunchRow], no_time("What ran on the PEs, rank by rank, in the order of ends.")] = []
+    ranks: Annotated[list[RankRow], no_time("The ranks that have sent their result.")] = []
     second_pass: Annotated[
         SecondPassEntry | None,
         no_time(
             "What the second pass has found; null where nothing was performed again: with --no-verify-data, and on "
             "chips without one."
         ),
-    ]
-    no_effect: Annotated[list[str], no_time("The keys that files or flags changed and no part that ran has read.")]
-    sync: Annotated[SyncTotals, no_time("What the synchronisation of SIPs has done.")]
-    wall_s: Annotated[WallTimes, no_time("What the run has taken on the host.")]
+    ] = None
+    no_effect: Annotated[list[str], no_time("The keys that files or flags changed and no part that ran has read.")] = []
+    sync: Annotated[SyncTotals, no_time("What the synchronisation of SIPs has done.")] = field(
+        default_factory=SyncTotals
+    )
+    wall_s: Annotated[WallTimes, no_time("What the run has taken on the host.")] = field(default_factory=WallTimes)
     status: Annotated[str, no_time("ok, failed or interrupted.")]
-    error: Annotated[ErrorFacts | None, no_time("The failure; null without one.")]
+    error: Annotated[ErrorFacts | None, no_time("The failure; null without one.")] = None
 
 
 Bytes = Annotated[int, no_time("The size of the message in bytes.")]
@@ -287,26 +309,28 @@ Pair = Annotated[int, simulated_time("From tl.send to the return of tl.recv by t
 Simulated = Annotated[int, simulated_time("The same, when it was simulated, in ps.")]
 
 
-class Heading(TypedDict):
+class Heading(Struct, kw_only=True):
     """What every document begins with: the system that was probed."""
 
-    version: Annotated[str, no_time("The version of the simulator.")]
+    version: Annotated[str, no_time("The version of the simulator.")] = VERSION
     system: Annotated[str, no_time("The system in one line.")]
     buffer_kind: Annotated[str, no_time("The memory that holds the rings.")]
     credit_return_mode: Annotated[str, no_time("How credits return; under auto, those of the pair that is probed.")]
     hw_strict: Annotated[bool, no_time("Whether messages travel in flits of 64 B, as hw_strict says.")]
 
 
-_Ends = TypedDict(
-    "_Ends",
-    {
-        "from": Annotated[list[int], no_time("SIP, cube and PE that send.")],
-        "to": Annotated[list[int], no_time("SIP, cube and PE that receive.")],
-    },
-)
+From = Annotated[list[int], no_time("SIP, cube and PE that send.")]
+To = Annotated[list[int], no_time("SIP, cube and PE that receive.")]
 
 
-class TermRow(TypedDict):
+class PairHeading(Heading, kw_only=True):
+    """The same with the pair."""
+
+    src: From = field(name="from")
+    dst: To = field(name="to")
+
+
+class TermRow(Struct):
     """One summand of a transfer's time."""
 
     part: Annotated[str, no_time("What of the transfer the term belongs to.")]
@@ -315,7 +339,7 @@ class TermRow(TypedDict):
     ps: Annotated[int, simulated_time("The time that it takes, in ps.")]
 
 
-class TransferSum(TypedDict):
+class TransferSum(Struct):
     """The time of one transfer."""
 
     terms: Annotated[list[TermRow], no_time("The terms of the sum, in the order of the transfer.")]
@@ -329,7 +353,7 @@ class TransferSum(TypedDict):
     ]
 
 
-class TlbMisses(TypedDict):
+class TlbMisses(Struct):
     """What PE_MMU adds to the first send; the sums are those of TLBs that hold the pages."""
 
     walk_ps: Annotated[int, simulated_time("What a TLB miss adds to a command, in ps: a page walk.")]
@@ -338,37 +362,36 @@ class TlbMisses(TypedDict):
     simulated_ps: Annotated[int, simulated_time("The same, when it was simulated, in ps.")]
 
 
-class ProbeDocument(Heading, _Ends):
+class ProbeDocument(PairHeading, kw_only=True):
     """What ``ahbm-probe --json`` writes of one transfer, with ``--short`` too."""
-
-    tlb_misses: NotRequired[
-        Annotated[TlbMisses, no_time("What a TLB without the pages adds; where PEs have an MMU (pe_mmu).")]
-    ]
 
     bytes: Bytes
     way: Annotated[str, no_time("The SIPs and links of the route in words, or its cubes where it stays in one SIP.")]
     raw_dma: Annotated[TransferSum, no_time("A DMA write of the bytes, with its acknowledgement.")]
     pair: Annotated[TransferSum, no_time("The bytes from tl.send to the return of tl.recv.")]
     overhead_ps: Annotated[int, simulated_time("The pair's sum less the raw DMA's, in ps.")]
+    tlb_misses: Annotated[
+        TlbMisses | UnsetType, no_time("What a TLB without the pages adds; where PEs have an MMU (pe_mmu).")
+    ] = UNSET
 
 
-class _SizePoint(TypedDict):
+class SizePoint(Struct):
+    """One size of a sweep, simulated. What it may lack is that of a size of several messages."""
+
     bytes: Annotated[int, no_time("The size in bytes.")]
     messages: Annotated[int, no_time("How many messages it is sent as, of a slot each, one right after the other.")]
     time_ps: Annotated[int, simulated_time("From the first tl.send to the return of the last tl.recv, in ps.")]
     GBps: Annotated[float, simulated_time("bytes by time_ps, in 1e9 bytes a simulated second.")]
-
-
-class SizePoint(_SizePoint, total=False):
-    """One size of a sweep, simulated. What it may lack is that of a size of several messages."""
-
     interval_ps: Annotated[
-        float, simulated_time("The time between messages of this size that are sent one after another, in ps.")
-    ]
-    interval_GBps: Annotated[float, simulated_time("bytes by interval_ps, in 1e9 bytes a simulated second.")]
+        float | UnsetType,
+        simulated_time("The time between messages of this size that are sent one after another, in ps."),
+    ] = UNSET
+    interval_GBps: Annotated[
+        float | UnsetType, simulated_time("bytes by interval_ps, in 1e9 bytes a simulated second.")
+    ] = UNSET
 
 
-class OneMessage(TypedDict):
+class OneMessage(Struct):
     """The model of one message: ``t0 + n / r_inf``."""
 
     t0_ps: Annotated[int, simulated_time("The time of a message of no bytes, in ps.")]
@@ -380,14 +403,14 @@ class OneMessage(TypedDict):
     off_ps: Annotated[int, simulated_time("By how much a simulated size differs from the model at most, in ps.")]
 
 
-class BoundRow(TypedDict):
+class BoundRow(Struct):
     """What allows a message every so often only."""
 
     what: Annotated[str, no_time("What each message needs for itself.")]
     ps: Annotated[float, simulated_time("For how long, in ps.")]
 
 
-class OneAfterAnother(TypedDict):
+class OneAfterAnother(Struct):
     """The rate of messages one after another, and what bounds it."""
 
     bytes: Annotated[int, no_time("The size of each message in bytes: the largest size of one message.")]
@@ -398,27 +421,20 @@ class OneAfterAnother(TypedDict):
     off_ps: Annotated[float, simulated_time("The time between messages less that bound, in ps.")]
 
 
-class _Curve(TypedDict):
+class SweepDocument(PairHeading, kw_only=True):
+    """What ``ahbm-probe --sweep-bytes --json`` writes: the curve, and what its two rates are bounded by."""
+
     slot_size: Annotated[int, no_time("The size of a slot in bytes; a larger size is sent as messages of it.")]
     sizes: Annotated[list[SizePoint], no_time("The sizes, from the least.")]
-
-
-class _Rates(TypedDict, total=False):
-    one_message: Annotated[OneMessage, no_time("The model of one message; with sizes of one message.")]
+    one_message: Annotated[OneMessage | UnsetType, no_time("The model of one message; with sizes of one message.")] = (
+        UNSET
+    )
     one_after_another: Annotated[
-        OneAfterAnother, no_time("The rate of messages one after another; with sizes of one message.")
-    ]
+        OneAfterAnother | UnsetType, no_time("The rate of messages one after another; with sizes of one message.")
+    ] = UNSET
 
 
-class SweepFigures(_Curve, _Rates):
-    """The curve of a sweep, and what its two rates are bounded by."""
-
-
-class SweepDocument(Heading, _Ends, SweepFigures):
-    """What ``ahbm-probe --sweep-bytes --json`` writes."""
-
-
-class MatrixFacts(TypedDict):
+class MatrixFacts(Struct):
     """The times from the PEs of the rows to those of the columns."""
 
     title: Annotated[str, no_time("What its rows and columns are.")]
@@ -430,14 +446,16 @@ class MatrixFacts(TypedDict):
     ]
 
 
-class CheckedPair(_Ends):
+class CheckedPair(Struct):
     """A pair of a matrix that was simulated too."""
 
+    src: From = field(name="from")
+    dst: To = field(name="to")
     ps: Pair
     simulated_ps: Simulated
 
 
-class MatrixDocument(Heading):
+class MatrixDocument(Heading, kw_only=True):
     """What ``ahbm-probe --matrix --json`` writes."""
 
     bytes: Bytes
@@ -446,16 +464,9 @@ class MatrixDocument(Heading):
     checked: Annotated[list[CheckedPair], no_time("The fastest and the slowest pair, simulated too.")]
 
 
-_NamedEnds = TypedDict(
-    "_NamedEnds",
-    {
-        "from": Annotated[str, no_time("The PE that sends, as SIP.CUBE.PE.")],
-        "to": Annotated[str, no_time("The PE that receives, as SIP.CUBE.PE.")],
-    },
-)
-
-
-class MatrixRow(_NamedEnds):
+class MatrixRow(Struct):
     """A row of ``--csv``: one pair."""
 
+    src: Annotated[str, no_time("The PE that sends, as SIP.CUBE.PE.")] = field(name="from")
+    dst: Annotated[str, no_time("The PE that receives, as SIP.CUBE.PE.")] = field(name="to")
     ps: Pair

@@ -1,4 +1,4 @@
-"""The page of all fields of result files, ``ahbm-launch --list fields``; ``docs/result-fields.md`` is a copy of it.
+"""The page of all fields of result files, ``ahbm-launch --list fields``.
 
 Made from the records that the files are made of (``sipsim.core.fields``). Only documents are listed here, no field.
 """
@@ -24,8 +24,6 @@ from sipsim.core.fields import fields_of
 from sipsim.records.oplog import FIELDS, TraceLine, definer_of
 
 HEAD = """# Fields of result files
-
-Made by `ahbm-launch --list fields` from the declarations in the code; do not edit.
 
 A key is written with the keys that lead to it; `[]` stands for each entry of a list. *Time* says which clock a value
 tells: `simulated` is the time of the simulated system, the same in every run, in whole picoseconds where a key ends in
@@ -87,5 +85,5 @@ def _section(document: DocumentPage) -> Iterator[str]:
     yield from (f"## `{document.written_by}`", "", document.about, "", "| key | type | time | |", "|---|---|---|---|")
     for field in fields_of(document.record):
         types = f"{field.types}, optional" if field.is_optional else field.types
-        yield f"| `{field.path}` | {types} | {field.about.time} | {field.about.text} |"
+        yield f"| `{field.path}` | {types} | {field.time} | {field.text} |"
     yield ""

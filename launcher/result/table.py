@@ -4,6 +4,8 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, takewhile
 from typing import Any
 
+import msgspec
+
 from launcher.report.outcome import Outcome
 from launcher.result import notes as where
 from launcher.result.document import run_of
@@ -46,7 +48,7 @@ class Table:
             plan, more = self._run.plan, outcome.finished_runs()[self._rows :]
             # Those of other groups may come in any order before the end.
             of_all = takewhile(lambda run: len(run.ranks) == plan.system.n_sips, more)
-            self._write_rows([dict(run_of(each, plan)) for each in of_all])
+            self._write_rows([msgspec.to_builtins(run_of(each, plan)) for each in of_all])
 
     def finish(self, document: dict[str, Any]) -> None:
         """Write what is left of the whole text."""

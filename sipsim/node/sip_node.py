@@ -29,9 +29,9 @@ from sipsim.node.faults import FaultPlan, install
 from sipsim.node.packet_log import PacketLog
 from sipsim.node.script import ScriptNamespace, ScriptTask, find_script
 from sipsim.records.dump import SipDump
-from sipsim.records.job import Job, RankOutcome, RunRecord, to_bytes
+from sipsim.records.job import Job
 from sipsim.records.replay import MakeSecondPass
-from sipsim.records.report import PeakMemory, cpu_seconds
+from sipsim.records.report import PeakMemory, RankOutcome, RunRecord, cpu_seconds
 
 
 class SipProcessSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -127,7 +127,7 @@ class SipNode(SyncClient):
             raise InvariantViolation(f"{type(self.chip).__name__}.tasks {what}")
 
     def _send_record(self, record: RunRecord) -> None:
-        self._send(Record(self._records, to_bytes(record)))
+        self._send(Record(self._records, msgspec.json.encode(record)))
         self._records += 1
 
     def stop_tasks(self) -> None:
@@ -184,7 +184,7 @@ class SipNode(SyncClient):
             read=tuple(sorted(self.plan.resolved.reads.seen)),
             **results._replace(peak_pss_mib=max(self._memory.mib, results.peak_pss_mib))._asdict(),
         )
-        return to_bytes(outcome)
+        return msgspec.json.encode(outcome)
 
     def _post(self, to: int, frame: bytes) -> None:
         if self._faults is None or not self._faults.mute:
@@ -196,7 +196,7 @@ def run_digest(plan_digest: str, job: Job) -> str:
     shared = replace(job, records=())
     source = find_script(job.script, job.as_module).read_bytes() if job.script is not None else b""
     own = [line.encode() for line in source_lines([job.collective])]
-    return hashlib.sha256(b"\n".join([plan_digest.encode(), to_bytes(shared), source, *own])).hexdigest()
+    return hashlib.sha256(b"\n".join([plan_digest.encode(), msgspec.json.encode(shared), source, *own])).hexdigest()
 
 
 def _second_pass(job: Job) -> MakeSecondPass | None:

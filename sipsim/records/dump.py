@@ -1,4 +1,4 @@
-"""What a SIP tells of a run that did not end well: a dump of its tasks and queues, and messages left unread."""
+"""What a SIP tells of a run that did not end well: a dump of its tasks and queues."""
 
 import base64
 import zlib
@@ -21,16 +21,6 @@ Place = tuple[int, int, int]
 def place_name(place: Place) -> str:
     """A PE as text; a SIP where it is on none."""
     return f"rank {place[0]}" if place[1] < 0 else f"rank {place[0]} cube {place[1]} PE {place[2]}"
-
-
-class Unread(NamedTuple):
-    """Messages of one ring that were sent and not received."""
-
-    sender: Annotated[Place, no_time("SIP, cube and PE that sent the messages.")]
-    sender_direction: Annotated[str, no_time("The direction in which they were sent.")]
-    receiver: Annotated[Place, no_time("SIP, cube and PE in whose ring they lie.")]
-    receiver_direction: Annotated[str, no_time("The direction from which they were to be received.")]
-    messages: Annotated[int, no_time("How many messages were left.")]
 
 
 class QueueEnd(msgspec.Struct, frozen=True):

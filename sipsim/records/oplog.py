@@ -84,12 +84,12 @@ class OpLog:
         """Write each line to a file, from now on."""
         self._most_pending, self._file = 1, file
 
-    def note(self, *record: Any) -> None:
+    def note(self, record: tuple[Any, ...]) -> None:
         """Write what is no operation to the file, as a record of its kind: neither counted, kept nor hashed."""
         if self._file is not None:
             self._file.write(line(record))
 
-    def append(self, *record: Any) -> None:
+    def append(self, record: tuple[Any, ...]) -> None:
         """Log one operation: kind, start and end in ps, cube, PE, and the fields of its kind."""
         self._pending.append(record)
         if len(self._pending) >= self._most_pending:

@@ -1,4 +1,4 @@
-"""The recorder of one SIP: spans of simulated time with their causes; op log and trace are told through it.
+"""The recorder of one SIP: spans of simulated time with their causes, op log and trace.
 
 Whatever takes simulated time is a span. Its *cause* is the span that released it, as (rank, number); number 0 is the
 start of the run, at time 0. A span starts when its cause ends. A *wait* is the time for which a kernel is blocked: it
@@ -52,8 +52,7 @@ class PhaseStart(NamedTuple):
 class Recorder:
     """What happened on SIP ``rank``. ``keep_oplog`` and ``keep_spans`` retain them.
 
-    ``log`` appends a record to the op log. ``tracer`` takes sends and receives, if there is one. ``feed``: what the
-    second pass is told, None without one.
+    ``tracer`` takes sends and receives, if there is one. ``feed``: what the second pass is told, None without one.
     ``composite_ps``: the time of composite commands so far by what it went to, of all PEs together; ``peak_ps``: the
     time of their multiplications if every cell of the arrays worked in every cycle.
     """
@@ -61,7 +60,6 @@ class Recorder:
     def __init__(self, rank: int, keep_oplog: bool = False, keep_spans: bool = False) -> None:
         self.rank = rank
         self.oplog = OpLog(keep_oplog)
-        self.log: Callable[..., None] = self.oplog.append
         self.feed: Feed | None = None
         self.tracer: Callable[[TraceLine], None] | None = None
         self.spans: list[Span] | None = [] if keep_spans else None
@@ -72,10 +70,38 @@ class Recorder:
         self.count = 0
 
     def replay(self, second_pass: SecondPass, now: Callable[[], Ps]) -> Feed:
-        """Tell a second pass of all records from now on, before anything has taken ``log``."""
-        self.feed = Feed(self.oplog.append, second_pass, now)
-        self.log = self.feed.log
+        """Tell a second pass of all records from now on."""
+        self.feed = Feed(second_pass, now)
         return self.feed
+
+    def ended(
+        self,
+        component: str,
+        name: str,
+        start_ps: Ps,
+        cause: Cause,
+        facts: tuple[Any, ...],
+        record: tuple[Any, ...],
+        made: Any = None,
+        taken_ps: Ps | None = None,
+        crc: int = 0,
+        trace: TraceLine | None = None,
+    ) -> int:
+        """An operation has ended: its span, from ``start_ps`` to the end that its record says, and the record; the
+        number of the span.
+
+        ``made``, ``taken_ps`` and ``crc``: for the second pass (:meth:`~sipsim.records.replay.Feed.ended`). ``trace``:
+        its line, where there is a trace.
+        """
+        self.oplog.append(record)
+        if self.feed is not None:
+            self.feed.ended(record, made, taken_ps, crc)
+        if trace is not None and self.tracer is not None:
+            self.tracer(trace)
+        number = self.count = self.count + 1
+        if self.spans is not None:
+            self.spans.append(Span(number, component, name, start_ps, record[2], self._whole(cause), False, facts))
+        return number
 
     def span(self, component: str, name: str, start_ps: Ps, end_ps: Ps, cause: Cause, *facts: Any) -> int:
         """Something took from ``start_ps``, when its cause ended, to ``end_ps``, which is now; its number."""

@@ -88,7 +88,7 @@ def replays(kind: str, values: str = COMPUTED) -> Callable[[AnyRule], AnyRule]:
 
     A rule is ``rule(pe, *fields)`` with the fields of its kind, as in :data:`sipsim.records.oplog.FIELDS`. It returns
     the values that the first pass must have recorded for it, an array or bytes: those of the ``result`` of its command,
-    if it has one, else what the engine tells (:meth:`sipsim.chips.ahbm.pe.engine.CommandEngine.tell`). It reads and
+    if it has one, else what the engine says (:meth:`sipsim.chips.ahbm.pe.engine.CommandEngine.made`). It reads and
     writes by ``pe`` alone::
 
         @replays(MATH)
@@ -185,11 +185,10 @@ def message_crc(address: int, seq: int, direction: str, data: bytes) -> int:
     return crc32(data, crc32(f"{address} {seq} {direction}".encode()))
 
 
-ToldRecord = tuple[tuple[Any, ...], Values | None, Gone | None, int | None]
-"""A record of the op log, the values that the first pass has made, None for none, the handle that has them, and when
-the engine took the command from its queue, None without queues."""
-Item = ToldRecord | Arrival | Gone | int
-"""A number is the CRC of the message that the record after it has sent."""
+ToldRecord = tuple[tuple[Any, ...], Values | None, Gone | None, int | None, int]
+"""A record of the op log, the values that the first pass has made, None for none, the handle that has them, when the
+engine took the command from its queue, None without queues, and the CRC of the message that it has sent, else 0."""
+Item = ToldRecord | Arrival | Gone
 
 
 class SecondPass(Protocol):
@@ -218,52 +217,33 @@ class Feed:
     The feed keeps no handle of a kernel, since room in the TCM returns with the last reference to one. It keeps arrays,
     and learns when a handle is gone, so that the second pass drops its values, too.
 
-    ``append``: the op log's; ``second_pass`` takes the batches.
+    ``second_pass`` takes the batches.
     """
 
-    def __init__(self, append: Callable[..., None], second_pass: SecondPass, now: Callable[[], int]) -> None:
-        self._append = append
+    def __init__(self, second_pass: SecondPass, now: Callable[[], int]) -> None:
         self._second_pass = second_pass
         self._now = now
         self._items: deque[Item] = deque()
         self._note_gone = self._items.append
-        self._told: Values | None = None
-        self._gone: Gone | None = None
-        self._taken_ps: int | None = None
         self._nbytes = 0
 
-    def result(self, handle: Any) -> None:
-        """The record that follows has filled a handle of a kernel, with its ``name`` and its ``array``."""
-        array = self._told = getattr(handle, "array", None)
-        if array is not None:
-            gone = self._gone = Gone(handle, self._note_gone)
-            gone.name, gone.values = handle.name, None
-            self._nbytes += array.nbytes
-
-    def values(self, values: Values) -> None:
-        """The record that follows has written or sent these values."""
-        self._told = values
-        self._nbytes += len(values) if isinstance(values, bytes) else values.nbytes
-
-    def taken(self, taken_ps: int) -> None:
-        """Its engine has taken the record that follows from its queue then."""
-        self._taken_ps = taken_ps
-
-    def log(self, *record: Any) -> None:
-        """Log one operation, as ``OpLog.append``, with what was told of it just before."""
-        self._append(*record)
+    def ended(self, record: tuple[Any, ...], made: Any, taken_ps: int | None, crc: int) -> None:
+        """An operation has ended. ``made``: the handle that it has filled, with its ``name`` and its ``array``, or the
+        values that it has written or sent; None for neither. ``taken_ps``: when its engine took it from its queue, None
+        without queues. ``crc``: :func:`message_crc` of a message, else 0.
+        """
+        values, gone = made, None
+        if made is not None and not isinstance(made, bytes | np.ndarray):
+            values = made.array
+            if values is not None:
+                gone = Gone(made, self._note_gone)
+                gone.name, gone.values = made.name, None
+        if values is not None:
+            self._nbytes += len(values) if isinstance(values, bytes) else values.nbytes
         items = self._items
-        items.append((record, self._told, self._gone, self._taken_ps))
-        self._told = self._gone = self._taken_ps = None
+        items.append((record, values, gone, taken_ps, crc))
         if len(items) >= MOST_RECORDS or self._nbytes >= MOST_BYTES:
             self.drain()
-
-    def sent(self, address: int, seq: int, direction: str, data: bytes) -> int:
-        """The record that follows sends this message; the CRC that goes with it."""
-        self.values(data)
-        crc = message_crc(address, seq, direction, data)
-        self._items.append(crc)
-        return crc
 
     def arrived(
         self, address: int, seq: int, direction: str, data: bytes, crc: int, sender: Place, receiver: Place

@@ -186,16 +186,16 @@ TURN = {"const": 1, "dma_read": 1}
 @pytest.mark.parametrize(("kind", "field"), OTHER, ids=str)
 def test_a_wrong_record_is_seen(kind: str, field: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """One changed field of a record of its kind on SIP 1 that has it."""
-    log, place, found = Feed.log, 5 + FIELDS[kind].index(field), []
+    ended, place, found = Feed.ended, 5 + FIELDS[kind].index(field), []
 
-    def wrong_log(feed: Feed, *record: Any) -> None:
+    def wrong_record(feed: Feed, record: tuple[Any, ...], *rest: Any) -> None:
         if record[0] == kind and record[place] != "-" and feed._second_pass.memory._sip == 1:  # type: ignore[attr-defined]
             found.append(record)
             if len(found) == TURN.get(kind, 3):
                 record = *record[:place], OTHER[kind, field](record[place]), *record[place + 1 :]
-        log(feed, *record)
+        ended(feed, record, *rest)
 
-    monkeypatch.setattr(Feed, "log", wrong_log)
+    monkeypatch.setattr(Feed, "ended", wrong_record)
     engine = ring_exchange("hbm")
     assert len(found) >= TURN.get(kind, 3)
     with pytest.raises(AssertionError):

@@ -27,17 +27,18 @@ from launcher.result.fields import (
     MatrixRow,
     ProbeDocument,
     ResultDocument,
+    RunEntry,
     RunRow,
     SizePoint,
     SweepDocument,
 )
-from launcher.result.page import DOCUMENTS
+from launcher.result.page import DOCUMENTS, page
 from launcher.run.prepare import prepare
 from launcher.supervise.facts import BrokerListens, Fail, HostGone, HostJoined, HostSpec, ProcessNews, Tick
 from launcher.supervise.positions import NO_ANSWER, positions_of
 from launcher.supervise.ranks import EXPLAIN_S
 from launcher.supervise.supervisor import Supervisor
-from sipsim.core.fields import FieldLine, fields_of
+from sipsim.core.fields import FieldLine, columns_of, fields_of
 from sipsim.insight.hangs.deadlock import explain_deadlock
 from sipsim.records.dump import NOT_STARTED, BlockedResource, SipDump, TaskState
 from sipsim.records.oplog import TraceLine
@@ -263,13 +264,20 @@ def test_every_key_that_is_not_optional_is_in_every_document(documents: dict[str
         assert always <= set(told), name
 
 
-@pytest.mark.parametrize("page", DOCUMENTS, ids=[page.written_by for page in DOCUMENTS])
-def test_every_entry_of_the_page_is_in_some_document(documents: dict[str, Told], page: Any) -> None:
-    made = {path for record, told in documents.values() if record is page.record for path, _ in paths(told, record)}
-    assert {line.path for line in fields_of(page.record)} == made
+@pytest.mark.parametrize("kind", DOCUMENTS, ids=[kind.written_by for kind in DOCUMENTS])
+def test_every_entry_of_the_page_is_in_some_document(documents: dict[str, Told], kind: Any) -> None:
+    made = {path for record, told in documents.values() if record is kind.record for path, _ in paths(told, record)}
+    assert {line.path for line in fields_of(kind.record)} == made
 
 
 def test_the_page_is_a_list_of_the_command(capsys: pytest.CaptureFixture[str]) -> None:
-    page = Path(__file__).resolve().parents[2] / "docs" / "result-fields.md"
     assert launch.main(["--list", "fields"]) == 0
-    assert capsys.readouterr().out == page.read_text()
+    assert capsys.readouterr().out == page() + "\n"
+
+
+def test_keys_come_in_the_order_of_the_page(documents: dict[str, Told]) -> None:
+    for name in ("ok", "refused", "explained", "script"):
+        _, told = documents[name]
+        assert list(told) == list(columns_of(ResultDocument)), name
+        for row in told["runs"]:
+            assert [*row, "stack"] == [*columns_of(RunEntry)] or list(row) == [*columns_of(RunEntry)], name

@@ -50,7 +50,7 @@ from sipsim.config.schema import IpcqKnobs, Resolved
 from sipsim.core.dtypes import DTYPES
 from sipsim.core.units import format_time_ps, ns_to_ps
 from sipsim.fabric.channels import ONE_QUEUE, Arbitration
-from sipsim.records.job import SEND_RECV, RunRecord
+from sipsim.records.report import SEND_RECV, RunRecord
 
 
 class Plan(RunPlan):

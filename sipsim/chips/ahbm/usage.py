@@ -1,8 +1,7 @@
 """Measures the use of a SIP's parts over stretches of the run: counters at their ends, subtracted."""
 
 from collections.abc import Callable, Iterator, Mapping
-from operator import add
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from sipsim.chips.ahbm.pe.engine import GEMM
 from sipsim.core.engine import Engine
@@ -14,7 +13,6 @@ from sipsim.records.report import EngineUse, KernelUse, LinkUse, StackUse, TlbUs
 
 Ps = int
 Place = tuple[int, int]
-Key = TypeVar("Key")
 Counts = TypeVar("Counts")
 
 
@@ -24,16 +22,12 @@ class PeCounters(NamedTuple):
     busy_ps: Mapping[str, Ps]
     kernel_ps: Ps
 
-    def plus(self, other: "PeCounters") -> "PeCounters":
-        """Both together."""
-        return PeCounters(_joined(self.busy_ps, other.busy_ps, add), self.kernel_ps + other.kernel_ps)
-
 
 class PartCounters(NamedTuple):
     """The counters of parts: of edges, and of what was sent, data and credits, by port.
 
     ``lookups``: hits and misses of TLBs, by (cube, PE). ``pes``: of the PEs that multiply, by their names.
-    ``outages``: of the links that leave, in one order.
+    ``outages``: of the links that leave, in one order; none in a part of the run.
     """
 
     edges: Mapping[Edge, EdgeUse] = {}
@@ -41,17 +35,6 @@ class PartCounters(NamedTuple):
     lookups: Mapping[Place, tuple[int, int]] = {}
     pes: Mapping[str, PeCounters] = {}
     outages: tuple[OutageUse, ...] = ()
-
-    def plus(self, other: "PartCounters") -> "PartCounters":
-        """Both together."""
-        outages = zip(self.outages, other.outages, strict=True) if self.outages else ()
-        return PartCounters(
-            _joined(self.edges, other.edges, lambda one, more: EdgeUse(*map(add, one, more))),
-            _joined(self.sent_bytes, other.sent_bytes, _pairs_sum),
-            _joined(self.lookups, other.lookups, _pairs_sum),
-            _joined(self.pes, other.pes, PeCounters.plus),
-            tuple(one.plus(more) for one, more in outages) or other.outages,
-        )
 
 
 class _Counters(NamedTuple):
@@ -67,7 +50,6 @@ class _Counters(NamedTuple):
     peak_ps: Ps
 
 
-_NEW_PE = PeCounters({}, 0)
 _NOTHING = _Counters(0, KernelUse(), PartCounters(), {}, 0)
 
 
@@ -97,13 +79,13 @@ class UsageMeter:
 
     def so_far_of_parts(self) -> PartCounters:
         """The counters of the parts since the start of the run."""
-        return self._before.plus(self._parts())
+        return combined(self._before, self._parts())
 
     def note_launch(self, use: KernelUse, is_of_row: bool) -> None:
         """A launch has ended; ``is_of_row``: it belongs to the row whose stretch this is, and is none beside it."""
-        self._kernels = self._kernels.plus(use)
+        self._kernels = combined(self._kernels, use)
         if is_of_row:
-            self._of_rows = self._of_rows.plus(use)
+            self._of_rows = combined(self._of_rows, use)
 
     def mark(self, iterations: int) -> None:
         """A stretch with so many equal iterations of a row begins here, and the one before ends; 0: of no row."""
@@ -125,67 +107,62 @@ class UsageMeter:
         return rows or (self._between(0, _NOTHING, self._read()._replace(of_rows=self._kernels)),)
 
     def _read(self) -> _Counters:
-        recorder, parts = self._recorder, self.so_far_of_parts()
+        recorder, parts = self._recorder, self.so_far_of_parts()._replace(outages=())
         return _Counters(self._engine.now_ps, self._of_rows, parts, dict(recorder.composite_ps), recorder.peak_ps)
 
     def _between(self, iterations: int, begin: _Counters, end: _Counters) -> Usage:
-        none, was, now = EdgeUse(0, 0, 0), begin.parts, end.parts
-        edges = {
-            edge: EdgeUse(*(after - before for after, before in zip(use, was.edges.get(edge, none), strict=True)))
-            for edge, use in now.edges.items()
-        }
+        used = combined(end, begin, -1)
+        edges, sent = used.parts.edges, used.parts.sent_bytes
         links = {str(edge.src.place): use for edge, use in edges.items() if edge.is_link}
         inside = [(use.busy_ps, edge.name) for edge, use in edges.items() if not edge.is_link]
         busy_ps, busiest = max(inside, default=(0, ""))
-        kernels = end.of_rows.since(begin.of_rows)
         return Usage(
             begin.now_ps,
             end.now_ps,
             iterations,
-            kernels.kernels,
-            kernels.kernel_ps,
-            kernels.launch_ps,
-            dict(kernels.waited_ps),
+            used.of_rows,
             tuple(
-                _link_use(name, links.get(letter, none), was.sent_bytes.get(letter, (0, 0)), now.sent_bytes[letter])
+                _link_use(name, links.get(letter, EdgeUse(0, 0, 0)), *sent[letter])
                 for letter, name in self._link_names.items()
             ),
             busiest,
             busy_ps,
-            tuple(_tlb_uses(was.lookups, now.lookups)),
-            _engine_use(begin, end),
+            tuple(_tlb_uses(used.parts.lookups)),
+            _engine_use(used),
             _stack_use(edges),
         )
 
 
-def _joined(
-    one: Mapping[Key, Counts], other: Mapping[Key, Counts], plus: Callable[[Counts, Counts], Counts]
-) -> dict[Key, Counts]:
-    """For each key the sum of both mappings' values."""
-    found = dict(one)
-    for key, more in other.items():
-        known = found.get(key)
-        found[key] = more if known is None else plus(known, more)
+def combined(one: Counts, other: Counts, sign: int = 1) -> Counts:
+    """The sum of equal trees of counters: mappings by their keys, tuples, and numbers; an empty one is all zeros.
+
+    ``sign`` -1: what ``one`` has more than ``other``, an earlier state of it.
+    """
+    mine: Any = one
+    its: Any = other
+    total: Any
+    if not its or (not mine and sign > 0):
+        total = mine or its
+    elif isinstance(mine, Mapping):
+        total = {key: combined(value, its[key], sign) if key in its else value for key, value in mine.items()}
+        total = {**its, **total} if sign > 0 else total
+    elif isinstance(mine, tuple):
+        total = [combined(*pair, sign) for pair in zip(mine, its, strict=True)]
+        total = type(mine)(total) if type(mine) is tuple else type(mine)(*total)
+    else:
+        total = mine.plus(its) if isinstance(mine, OutageUse) else mine + sign * its
+    found: Counts = total
     return found
 
 
-def _pairs_sum(one: tuple[int, int], other: tuple[int, int]) -> tuple[int, int]:
-    return one[0] + other[0], one[1] + other[1]
-
-
-def _engine_use(before: _Counters, after: _Counters) -> EngineUse | None:
+def _engine_use(used: _Counters) -> EngineUse | None:
     """Of the PEs whose PE_GEMM worked meanwhile."""
-    commands_ps = {name: ps - before.commands_ps.get(name, 0) for name, ps in after.commands_ps.items()}
+    pes = [pe for pe in used.parts.pes.values() if pe.busy_ps[GEMM]]
     busy_ps: dict[str, Ps] = {}
-    pes = kernel_ps = 0
-    for pe, now in after.parts.pes.items():
-        known = before.parts.pes.get(pe, _NEW_PE)
-        if now.busy_ps[GEMM] > known.busy_ps.get(GEMM, 0):
-            pes += 1
-            kernel_ps += now.kernel_ps - known.kernel_ps
-            for name, ps in now.busy_ps.items():
-                busy_ps[name] = busy_ps.get(name, 0) + ps - known.busy_ps.get(name, 0)
-    return EngineUse(pes, kernel_ps, busy_ps, commands_ps, after.peak_ps - before.peak_ps) if pes else None
+    for pe in pes:
+        busy_ps = combined(busy_ps, dict(pe.busy_ps))
+    kernel_ps = sum(pe.kernel_ps for pe in pes)
+    return EngineUse(len(pes), kernel_ps, busy_ps, dict(used.commands_ps), used.peak_ps) if pes else None
 
 
 def _stack_use(edges: Mapping[Edge, EdgeUse]) -> StackUse | None:
@@ -203,14 +180,12 @@ def _stack_use(edges: Mapping[Edge, EdgeUse]) -> StackUse | None:
     return StackUse(f"cube{cube}", moved[cube], len(slices[cube]))
 
 
-def _tlb_uses(before: Mapping[Place, tuple[int, int]], after: Mapping[Place, tuple[int, int]]) -> Iterator[TlbUse]:
+def _tlb_uses(lookups: Mapping[Place, tuple[int, int]]) -> Iterator[TlbUse]:
     """Of the PEs that looked something up meanwhile."""
-    for (cube, pe), (hits, misses) in sorted(after.items()):
-        hits_before, misses_before = before.get((cube, pe), (0, 0))
-        if (hits, misses) != (hits_before, misses_before):
-            yield TlbUse(f"cube{cube}.pe{pe}", hits - hits_before, misses - misses_before)
+    for (cube, pe), found in sorted(lookups.items()):
+        if any(found):
+            yield TlbUse(f"cube{cube}.pe{pe}", *found)
 
 
-def _link_use(name: str, use: EdgeUse, before: tuple[int, int], after: tuple[int, int]) -> LinkUse:
-    payload_bytes, credit_bytes = after[0] - before[0], after[1] - before[1]
+def _link_use(name: str, use: EdgeUse, payload_bytes: int, credit_bytes: int) -> LinkUse:
     return LinkUse(name, use.transfers, payload_bytes, credit_bytes, use.nbytes, use.busy_ps)

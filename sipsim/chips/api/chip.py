@@ -28,10 +28,10 @@ from sipsim.core.registry import Registry, UnknownName
 from sipsim.core.session import Session
 from sipsim.core.task import MakeTask, Task
 from sipsim.fabric.links.outages import OutageUse
-from sipsim.records.dump import BlockedResource, SipDump, Unread, task_state
-from sipsim.records.job import Job, JobRequest, RunRecord
+from sipsim.records.dump import BlockedResource, SipDump, task_state
+from sipsim.records.job import Job, JobRequest
 from sipsim.records.replay import MakeSecondPass, Verdict
-from sipsim.records.report import LaunchRecord, Usage
+from sipsim.records.report import LaunchRecord, RunRecord, Unread, Usage
 
 PlanType = TypeVar("PlanType", bound=RunPlan)
 

@@ -15,7 +15,7 @@ from sipsim.config.schema import Resolved
 from sipsim.core.dtypes import DType
 from sipsim.core.registry import source_lines
 from sipsim.fabric.sips import SipNetwork
-from sipsim.records.job import RunRecord
+from sipsim.records.report import RunRecord
 
 Ps = int
 Array = np.ndarray[Any, Any]

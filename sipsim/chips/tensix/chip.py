@@ -46,7 +46,7 @@ from sipsim.fabric.links.frames import decode, encode
 from sipsim.fabric.links.kind import links_in_use
 from sipsim.records.dump import BlockedResource
 from sipsim.records.oplog import OpLog, oplog_file
-from sipsim.records.report import Usage
+from sipsim.records.report import KernelUse, Usage
 from sipsim.topology.links import build_links
 from sipsim.topology.tenstorrent import port_of
 
@@ -214,7 +214,7 @@ class TensixChip(Chip):
         links = tuple(transmitter.link_use() for transmitter in self._transmitters.values())
         inside = ((use.busy_ps, edge.name) for edge, use in self._noc.use().items())
         busy_ps, busiest = max(inside, default=(0, ""))
-        return Usage(0, self.engine.now_ps, 0, 0, 0, 0, {}, links, busiest, busy_ps)
+        return Usage(0, self.engine.now_ps, 0, KernelUse(), links, busiest, busy_ps)
 
     def _of_programs(self) -> Iterator[tuple[str, Core, TileMemory, int]]:
         kinds = self.plan.floor_plan.kinds

@@ -52,10 +52,10 @@ class TileLog:
     def host_wrote(self, core: Core, address: int, data: bytes) -> None:
         """The host wrote: no operation, so in the log's file only."""
         now_ps = self._engine.now_ps
-        self._oplog.note(HOST_WRITE, now_ps, now_ps, core.x, core.y, address, len(data), values_as_text(data))
+        self._oplog.note((HOST_WRITE, now_ps, now_ps, core.x, core.y, address, len(data), values_as_text(data)))
 
     def _append(self, kind: str, start_ps: int, core: Core, *fields: object) -> None:
-        self._oplog.append(kind, start_ps, self._engine.now_ps, core.x, core.y, *fields)
+        self._oplog.append((kind, start_ps, self._engine.now_ps, core.x, core.y, *fields))
 
 
 class Results:

@@ -2,10 +2,11 @@
 
 The facts of a span, in order, by its name. *Fetched* is what was fetched before. Spans of PEs::
 
-    dma_read, dma_write, those of blocks   fetched, address, bytes, and more
-    of PE_MATH                             (fetched, its work)
-    views, delays                          fetched, the fields of the record
-    of PE_GEMM                             (fetched, way to its end), fields of the record
+    dma_read, dma_write, those of blocks   fetched, address, bytes
+    of PE_MATH                             fetched, its work
+    views                                  fetched
+    delays                                 fetched, ps
+    of PE_GEMM                             fetched, way to its end, addresses of A and C of a composite command
     TLB miss                               walks
     send                                   direction, number, bytes, address of the source, span of the command
     message, credit                        direction, number
@@ -198,11 +199,11 @@ class Calls:
         return src, self.queue(src, direction), nbytes, read_pa
 
     def _access(self, method: str, place: Place, span: Span) -> list[Call]:
-        fetched, address, nbytes, *_ = span.facts
+        fetched, address, nbytes = span.facts
         return [*_fetched(place, fetched), Call(method, (on_any_sip(place), memory_of(address), nbytes))]
 
     def _math(self, place: Place, span: Span) -> list[Call]:
-        fetched, (nbytes, is_special, operands, result) = span.facts[0]
+        fetched, (nbytes, is_special, operands, result) = span.facts
         work = MathWork(nbytes, is_special, tuple([Piece(*each) for each in operands]), Piece(*result))
         return [*_fetched(place, fetched), Call("math", (work,))]
 
@@ -252,9 +253,10 @@ class Calls:
     def _product(self, place: Place, span: Span) -> list[Call]:
         near = on_any_sip(place)
         own = PhysAddr(*near, "tcm", 0).encode()
-        operands, outputs = _memories_of_product(span.name, span) or (own, own)
+        _, way_ps, *addresses = span.facts
+        operands, outputs = map(memory_of, addresses) if addresses else (own, own)
         stages = self._prices.gemm_stages(near, operands, outputs)
-        return [Call("product", (near, operands, outputs, tuple(span.facts[0][1]), stages))]
+        return [Call("product", (near, operands, outputs, tuple(way_ps), stages))]
 
 
 def work_of(span: Span) -> str:
@@ -280,11 +282,6 @@ def _pe_of(component: str) -> tuple[int, int] | None:
 def _ends(src: Place, direction: str, dst: Place) -> tuple[Place, str, Place]:
     """Alike for all SIPs where both are on one."""
     return (on_any_sip(src), "", on_any_sip(dst)) if src[0] == dst[0] else (src, direction, dst)
-
-
-def _memories_of_product(work: str, span: Span) -> tuple[int, ...]:
-    """Those of A and C of a composite command; none of a product of handles."""
-    return (memory_of(span.facts[1]), memory_of(span.facts[5])) if work == GEMM else ()
 
 
 def _on_cpu(method: str, _place: Place, _span: Span) -> list[Call]:

@@ -43,7 +43,7 @@ class _Pe:
         self._pass = second_pass
         self._memory = second_pass.memory
         self.values: dict[str, tuple[Array, Gone | None]] = {}
-        self.item: ToldRecord = (), None, None, None
+        self.item: ToldRecord = (), None, None, None, 0
         self.number = 0
         self.reads: list[Range] = []
         self.writes: list[Range] = []
@@ -58,7 +58,7 @@ class _Pe:
     def by(self) -> Numbered:
         """The present record."""
         if self._by is None or self._by.number != self.number:
-            record, *_, taken_ps = self.item
+            record, _, _, taken_ps, _ = self.item
             self._by = Numbered(self.number, record, record[1] if taken_ps is None else taken_ps)
         return self._by
 
@@ -86,8 +86,8 @@ class _Pe:
             at += nbytes
 
     def send(self, address: int, seq: int, direction: str, data: bytes) -> None:
-        told = self.item[1]
-        if message_crc(address, seq, direction, told if isinstance(told, bytes) else data) != self._pass.crc:
+        _, told, _, _, crc = self.item
+        if message_crc(address, seq, direction, told if isinstance(told, bytes) else data) != crc:
             raise WrongRecord("the message that was sent has another number, direction or slot")
 
     def message(self, address: int, seq: int, nbytes: int) -> bytes:
@@ -100,15 +100,12 @@ class _Pe:
 
 
 class SecondPass:
-    """The second pass of one SIP, on ``memory``, empty at first. ``messages``: in slots, by address and number.
-    ``crc``: of the message that was sent last.
-    """
+    """The second pass of one SIP, on ``memory``, empty at first. ``messages``: in slots, by address and number."""
 
     def __init__(self, memory: MemoryStore) -> None:
         self.memory = memory
         self.differences = Differences(memory.canonical)
         self.messages: dict[tuple[int, int], bytes] = {}
-        self.crc = 0
         self._rules: dict[str, tuple[Rule, str, int]] = {}
         self._pes: dict[tuple[int, int], _Pe] = {}
         self._records = 0
@@ -125,8 +122,6 @@ class SecondPass:
                     item.values.pop(item.name, None)
             elif type(item) is Arrival:
                 self._arrival(item)
-            elif type(item) is int:
-                self.crc = item
 
     def host_wrote(self, address: int, data: bytes | memoryview, now_ps: int) -> None:
         """The host writes to a memory."""
@@ -152,7 +147,7 @@ class SecondPass:
         )
 
     def _record(self, item: ToldRecord) -> None:
-        record, told, gone, _taken_ps = item
+        record, told, gone, *_ = item
         if self._stopped:
             return
         known = self._rules.get(record[0]) or self._find_rule(record[0])

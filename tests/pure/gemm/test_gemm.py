@@ -296,3 +296,12 @@ DOTS = [
 def test_a_wrong_dot_is_one_clear_error(body, text):
     with pytest.raises(KernelError, match=text):
         run(pair_bench(), lambda tl: body(tl, tl.load(A, (4, 6), "f16"), tl.load(B, (4, 6), "f16")))
+
+
+def test_the_span_of_a_gemm_has_the_addresses_of_its_input_and_of_its_output():
+    """By which ``--explain`` knows their memories."""
+    bench = pair_bench()
+    spans = bench.sip.recorder.spans = []
+    run(bench, lambda tl: tl.gemm(A, B, C, (64, 64, 64), **F16))
+    (span,) = [each for each in spans if each.name == "gemm" and not each.is_wait]
+    assert span.facts[2:] == (A, C)

@@ -49,8 +49,9 @@ from sipsim.node.faults import BadFault, RandomFaults, parse_fault
 from sipsim.node.packet_log import PacketLog
 from sipsim.records.artifacts import RECORDED_IO, made, rank_folder
 from sipsim.records.dump import BlockedResource, QueueState, SipDump, TaskState
-from sipsim.records.job import Job, RankOutcome, RunRecord, outcome_from_bytes, to_bytes
+from sipsim.records.job import Job
 from sipsim.records.oplog import TRACE_FILE
+from sipsim.records.report import RankOutcome, RunRecord, outcome_from_bytes
 
 MOST = 2**63 - 1
 MOST_DRAWN = 100
@@ -107,7 +108,7 @@ def _take_packet(body: bytes) -> None:
 
 def _take_outcome(blob: bytes) -> None:
     outcome = outcome_from_bytes(blob)
-    assert outcome_from_bytes(to_bytes(outcome)) == outcome
+    assert outcome_from_bytes(msgspec.json.encode(outcome)) == outcome
 
 
 def _take_yaml(data: bytes) -> None:
@@ -334,7 +335,7 @@ def targets() -> dict[str, Target]:
     return {
         "wire": Target(_take_frame, BadFrame, frames, tags),
         "packets": Target(_take_packet, BadFrame, tuple(map(encode_packet, PACKETS))),
-        "outcome": Target(_take_outcome, BadFrame, (to_bytes(OUTCOME),)),
+        "outcome": Target(_take_outcome, BadFrame, (msgspec.json.encode(OUTCOME),)),
         "yaml": Target(_take_yaml, YamlMistake, tuple(TEXTS), (b"!!", b"*a", b"&a", b"---", b"<<:", b"? ")),
         "config": Target(_take_config, ConfigError, tuple(TEXTS[:2])),
         "set": Target(_take_set, ConfigError, tuple(SETTINGS)),

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from sipsim.records.job import RankOutcome, RunRecord
+from sipsim.records.report import RankOutcome, RunRecord
 
 
 def record(**changes: Any) -> RunRecord:

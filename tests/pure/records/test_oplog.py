@@ -21,7 +21,7 @@ LINES = [
 def log(count: int, keep: bool = False) -> OpLog:
     made = OpLog(keep)
     for i in range(count):
-        made.append(*LINES[i % len(LINES)])
+        made.append(LINES[i % len(LINES)])
     return made
 
 
@@ -49,7 +49,7 @@ def test_sha256_does_not_change_the_state() -> None:
     asked, silent = log(3), log(3)
     asked.sha256()
     for made in (asked, silent):
-        made.append(*LINES[3])
+        made.append(LINES[3])
     assert asked.sha256() == asked.sha256() == silent.sha256() == hashlib.sha256(text(4).encode()).hexdigest()
 
 
@@ -66,7 +66,7 @@ def test_every_value_moves_the_hash(index: int) -> None:
     changed = list(LINES[0])
     changed[index] = f"{changed[index]}1"
     made = OpLog()
-    made.append(*changed)
+    made.append(tuple(changed))
     assert made.sha256() != log(1).sha256()
 
 
@@ -74,7 +74,7 @@ def test_order_moves_the_hash() -> None:
     one, two = OpLog(), OpLog()
     for made, order in ((one, (0, 1)), (two, (1, 0))):
         for i in order:
-            made.append(*LINES[i])
+            made.append(LINES[i])
     assert one.sha256() != two.sha256()
 
 

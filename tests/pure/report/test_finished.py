@@ -6,7 +6,7 @@ import pytest
 from outcomes import record
 
 from launcher.report.outcome import finished_runs
-from sipsim.records.job import RunRecord
+from sipsim.records.report import RunRecord
 
 
 def of(group: int, call: int, end_ps: int, *sips: int, run: int | None = None) -> RunRecord:

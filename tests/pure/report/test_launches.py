@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from launcher.result.table import MOST_LAUNCH_LINES, launch_lines
+from sipsim.chips.ahbm.usage import combined
 from sipsim.records.report import KernelUse, places_text
 
 
@@ -62,6 +63,7 @@ def test_pes_in_a_few_words(places: list[tuple[int, int]], text: str) -> None:
 
 def test_use_is_added_and_subtracted() -> None:
     one, other = KernelUse(1, 10, 12, {"load": 4}), KernelUse(2, 20, 30, {"load": 1, "recv": 7})
-    both = one.plus(other)
+    both = combined(one, other)
     assert both == KernelUse(3, 30, 42, {"load": 5, "recv": 7})
-    assert both.since(one) == other
+    assert combined(both, one, -1) == other
+    assert combined(KernelUse(), one) == combined(one, KernelUse()) == combined(one, KernelUse(), -1) == one

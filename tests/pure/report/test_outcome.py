@@ -22,8 +22,8 @@ from broker.wire import (
 from launcher.hosts.run_loop import _Loop
 from launcher.report.outcome import Outcome, RunError
 from sipsim.core.errors import ERROR_KINDS, AhbmError, KernelError
-from sipsim.records.dump import SipDump, TaskState, Unread
-from sipsim.records.job import RankOutcome, RunRecord, to_bytes
+from sipsim.records.dump import SipDump, TaskState
+from sipsim.records.report import RankOutcome, RunRecord, Unread
 
 RUN = record(spans_ps=((0, 1000),))
 
@@ -33,7 +33,7 @@ def told(rank: int, *runs: RunRecord) -> RankOutcome:
 
 
 def result(rank: int, *runs: RunRecord, partial: bool = False) -> RankResult:
-    return RankResult(rank, to_bytes(told(rank, *runs)), partial)
+    return RankResult(rank, msgspec.json.encode(told(rank, *runs)), partial)
 
 
 def wrong(elements: int, first: str) -> RunRecord:
@@ -118,7 +118,7 @@ class TestWrongNumbers:
 class TestUnreadMessages:
     def seen(self, *counts: int) -> Outcome:
         rings = [Unread((0, 0, pe), "E", (1, 0, pe), "W", count) for pe, count in enumerate(counts)]
-        return outcome(result(0, RUN), RankResult(1, to_bytes(rank_outcome(1, unread=tuple(rings))), False))
+        return outcome(result(0, RUN), RankResult(1, msgspec.json.encode(rank_outcome(1, unread=tuple(rings))), False))
 
     def test_none(self) -> None:
         seen = self.seen()
@@ -226,7 +226,7 @@ class TestInvalidMessages:
 
     @pytest.mark.parametrize(("sender", "rank"), [(1, 0), (2, 2), (4095, 4095)])
     def test_a_result_of_another(self, sender: int, rank: int) -> None:
-        error = self.noted(RankResult(sender, to_bytes(rank_outcome(rank)), False))
+        error = self.noted(RankResult(sender, msgspec.json.encode(rank_outcome(rank)), False))
         assert error.message == f"rank {sender} of 2 has sent the result of rank {rank}"
 
     @pytest.mark.parametrize(
@@ -259,7 +259,7 @@ class TestInvalidMessages:
 
 
 def recorded(rank: int, index: int, run: RunRecord = RUN) -> RankRecord:
-    return RankRecord(rank, index, to_bytes(run))
+    return RankRecord(rank, index, msgspec.json.encode(run))
 
 
 def records_of(seen: Outcome) -> list[tuple[RunRecord, ...]]:

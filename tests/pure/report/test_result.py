@@ -17,7 +17,7 @@ from launcher.result import document as result
 from launcher.run.prepare import prepare
 from launcher.supervise.run import Run
 from sipsim.core.errors import ConfigError
-from sipsim.records.job import RankOutcome
+from sipsim.records.report import RankOutcome
 
 SMALL = ("--set", "sip.cube_mesh.w=1", "--set", "sip.cube_mesh.h=1")
 NOT_SIMULATED = {

@@ -9,37 +9,37 @@ from launcher.result.notes import brief, notes
 from launcher.result.usage import row_usage
 from sipsim.chips.api.chip import StackBound
 from sipsim.records.explanation import Explanation, Part, PhaseTime, Step, WhatIf
-from sipsim.records.report import EngineUse, LinkUse, StackUse, Usage
+from sipsim.records.report import EngineUse, KernelUse, LinkUse, StackUse, Usage
 
 
 def used(links: dict[str, tuple[int, int, int]], iterations: int = 1, **waited_ps: int) -> Usage:
     found = tuple(LinkUse(name, 3, each[0], 0, *each[1:]) for name, each in links.items())
     times = 1800 * iterations, 2000 * iterations
-    return Usage(0, 2000, iterations, 2 * iterations, *times, waited_ps, found, "cube0.a>cube0.b", 500)
+    return Usage(0, 2000, iterations, KernelUse(2 * iterations, *times, waited_ps), found, "cube0.a>cube0.b", 500)
 
 
 def document(of_ranks: list[Usage], time_ps: int, explain: list[Any] | None = None, **row: Any) -> dict[str, Any]:
     shown = {"bytes": 64, "algbw_GBps": 2.0, "busbw_GBps": 3.0, "iters": 1, "time_ns": time_ps / 1000}
-    shown = {**shown, **row, **row_usage(of_ranks, time_ps)}
+    shown = {**shown, **row, **msgspec.to_builtins(row_usage(of_ranks, time_ps))}
     return {"runs": [shown], "whole_run": None, "explain": explain or [], "ranks": [{"sim_end_ps": time_ps}]}
 
 
 def test_bytes_and_times_are_of_one_iteration() -> None:
     both = [used({"0.E>1.W": (800, 1000, 400)}, iterations=4), used({"1.W>0.E": (2, 3, 5)}, iterations=4)]
     usage = row_usage(both, 1000)
-    assert [tuple(each.values()) for each in usage["links"] or ()] == [
+    assert [msgspec.structs.astuple(each) for each in usage.links or ()] == [
         ("0.E>1.W", 0.75, 200, 0, 250, 100, 0.1),
         ("1.W>0.E", 0.75, 0.5, 0, 0.75, 1, 0.00125),
     ]
-    busiest = usage["busiest_link"], usage["busiest_link_wire_bytes"], usage["busiest_link_utilisation"]
+    busiest = usage.busiest_link, usage.busiest_link_wire_bytes, usage.busiest_link_utilisation
     assert busiest == ("0.E>1.W", 250, 0.1)
-    assert (usage["busiest_edge"], usage["busiest_edge_utilisation"]) == ("sip0.cube0.a>cube0.b", 0.125)
-    assert (usage["link_payload_bytes"], usage["link_wire_bytes"], usage["kernels"]) == (200.5, 250.75, 4)
+    assert (usage.busiest_edge, usage.busiest_edge_utilisation) == ("sip0.cube0.a>cube0.b", 0.125)
+    assert (usage.link_payload_bytes, usage.link_wire_bytes, usage.kernels) == (200.5, 250.75, 4)
 
 
 def test_time_of_kernels_and_of_those_that_have_ended() -> None:
     usage = row_usage([used({}, recv=1000, load=500), used({}, recv=500, math=100)], 1000)
-    assert usage["kernel_time"] == pytest.approx({"recv": 0.375, "load": 0.125, "math": 0.025, "ended": 0.1})
+    assert usage.kernel_time == pytest.approx({"recv": 0.375, "load": 0.125, "math": 0.025, "ended": 0.1})
 
 
 @pytest.mark.parametrize(
@@ -105,8 +105,11 @@ def test_what_arrays_did() -> None:
         EngineUse(2, 900, {"PE_GEMM": 400, "PE_MATH": 80}, {"cycles": 500, "DMA in": 250, "epilogue": 0}, 300),
         EngineUse(1, 700, {"PE_GEMM": 200, "PE_MATH": 80}, {"cycles": 250}, 100),
     ]
-    some = [msgspec.structs.replace(used({}, recv=1), kernel_ps=2000, engines=each) for each in engines]
-    row = row_usage(some, 1000)["engines"]
+    some = [
+        msgspec.structs.replace(used({}, recv=1), ran=KernelUse(2, 2000, 2000, {"recv": 1}), engines=each)
+        for each in engines
+    ]
+    row = msgspec.to_builtins(row_usage(some, 1000).engines)
     assert row == {
         "pes": 3,
         "busy": {"PE_GEMM": 0.375, "PE_MATH": 0.1},
@@ -116,7 +119,7 @@ def test_what_arrays_did() -> None:
     told = list(notes(document(some, 1000)))[-1]
     of_time = "busy 37.5 % of their kernels' time, 25.0 % of its peak"
     assert told == f"PE_GEMM of 3 PEs: {of_time}; of the time of its commands: 75.0 % cycles, 25.0 % DMA in"
-    assert row_usage([used({})], 1000)["engines"] is None
+    assert row_usage([used({})], 1000).engines is None
 
 
 OF_PORTS = StackBound(819.2, 512.0, "8 ports of PE_DMA", ("pe_dma.bandwidth_GBps",))
@@ -133,7 +136,7 @@ def test_a_stack_is_named_from_70_percent_of_what_binds_it(nbytes: int, is_named
 
     stacks = StackUse("cube1", nbytes // 2, 4), StackUse("cube3", nbytes, 8)
     some = [msgspec.structs.replace(used({}, iterations=2), stack=stack) for stack in stacks]
-    row = row_usage(some, 500_000, bound=bound)
+    row = msgspec.to_builtins(row_usage(some, 500_000, bound=bound))
     assert asked == [8]
     assert ("stack" in row) == is_named
     made = {**document([used({})], 1000)["runs"][0], **row}
@@ -153,7 +156,7 @@ def one_row(row: dict[str, Any]) -> dict[str, Any]:
 
 def test_of_a_memory_that_publishes_nothing_no_stack_is_named() -> None:
     some = [msgspec.structs.replace(used({}), stack=StackUse("cube0", 10**9, 8))]
-    assert "stack" not in row_usage(some, 1000)
+    assert row_usage(some, 1000).stack is msgspec.UNSET
 
 
 def test_no_link_and_no_counters() -> None:
@@ -236,10 +239,10 @@ def test_a_shared_link_is_named_as_a_link() -> None:
 
 def test_kernels_that_have_failed_have_no_shares() -> None:
     of_failed = used({}, recv=900)
-    never_ended = msgspec.structs.replace(of_failed, iterations=0, launch_ps=0)
-    assert row_usage([never_ended], 1000)["kernel_time"] == {}
-    half_ended = msgspec.structs.replace(of_failed, iterations=0, launch_ps=500)
-    assert row_usage([half_ended], 1000)["kernel_time"] == {}
+    never_ended = msgspec.structs.replace(of_failed, iterations=0, ran=of_failed.ran._replace(launch_ps=0))
+    assert row_usage([never_ended], 1000).kernel_time == {}
+    half_ended = msgspec.structs.replace(of_failed, iterations=0, ran=of_failed.ran._replace(launch_ps=500))
+    assert row_usage([half_ended], 1000).kernel_time == {}
 
 
 def test_credits_are_no_framing() -> None:

@@ -34,7 +34,7 @@ from sipsim.core.errors import KernelError
 from sipsim.core.units import BYTES_PER_KIB, drain_ps, gbytes_per_s_to_bps, ns_to_ps
 from sipsim.records.code_place import CodeLine, user_line
 from sipsim.records.oplog import as_text, record_kind, shape_of
-from sipsim.records.replay import WRITTEN, Feed, ReplayPe, read_rows, replays, write_rows
+from sipsim.records.replay import WRITTEN, ReplayPe, Values, read_rows, replays, write_rows
 
 
 class Operands:
@@ -179,8 +179,8 @@ class GemmEngine(CommandEngine):
 
     A composite command needs room for its pieces in the TCM while it runs, and takes its commands to PE_DMA itself: on
     ``vc_compute``, beside the loads and stores of the kernel. Its record has all that is needed to perform it again.
-    The completion's value: what was fetched before, as of all commands, and the way to its end
-    (:class:`~sipsim.chips.ahbm.gemm.pipeline.Division`).
+    The facts of its span are the way to its end (:class:`~sipsim.chips.ahbm.gemm.pipeline.Division`), and for a
+    composite command the addresses of A and C.
     """
 
     starts_later = True
@@ -278,19 +278,19 @@ class GemmEngine(CommandEngine):
 
     def _written(self, completion: Completion, parts_ps: Times, way_ps: Times) -> None:
         command: Gemm = completion.command
-        self._count(completion, command.product, parts_ps, way_ps)
+        self._count(command.product, parts_ps)
         kinds, steps = (command.dtype.name, command.out.name), epilogue.as_text(command.epilogue)
-        self._end(completion, GEMM, *command.a, *command.b, *command.c, as_text(command.product), *kinds, steps)
+        fields, work = (*command.a, *command.b, *command.c), (way_ps, command.a.address, command.c.address)
+        self._end(completion, GEMM, *fields, as_text(command.product), *kinds, steps, work=work)
 
-    def tell(self, feed: Feed, command: Gemm | Dot) -> None:
+    def made(self, command: Gemm | Dot) -> Handle | Values | None:
         """Of a composite command what is in the memory now."""
         if isinstance(command, Dot):
-            super().tell(feed, command)
-            return
+            return command.result
         m, _, n = command.product
         whole = _block(command.c, Rectangle(0, 0, m, n), command.out.itemsize)
         data = self._sip.memory.read_block(whole)
-        feed.values(np.frombuffer(data, command.out.numpy).reshape(m, n))
+        return np.frombuffer(data, command.out.numpy).reshape(m, n)
 
     def _multiplied(self, completion: Completion, parts_ps: Times, way_ps: Times) -> None:
         command: Dot = completion.command
@@ -298,14 +298,13 @@ class GemmEngine(CommandEngine):
         values = matmul(a.array, b.array, a.dtype, None if acc is None else acc.array)
         values.flags.writeable = False
         result.array = values
-        self._count(completion, product, parts_ps, way_ps)
+        self._count(product, parts_ps)
         fields = a.name, b.name, NO_HANDLE if acc is None else acc.name, as_text(product), a.dtype.name, result.name
         del a, b, acc, result, values, command
-        self._end(completion, DOT, *fields)
+        self._end(completion, DOT, *fields, work=(way_ps,))
 
-    def _count(self, completion: Completion, product: Product, parts_ps: Times, way_ps: Times) -> None:
-        """Keep where the time of a command went."""
-        completion.value = completion.value, way_ps
+    def _count(self, product: Product, parts_ps: Times) -> None:
+        """Count where the time of a command went."""
         used = self._recorder.composite_ps
         for part, ps in zip(PARTS, parts_ps, strict=True):
             used[part.name] += ps

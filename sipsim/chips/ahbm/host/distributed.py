@@ -46,8 +46,7 @@ from sipsim.collectives.call import GROUPS, PART, WORLD, Call, DeviceTensor, Gro
 from sipsim.collectives.reduction import NO_OP
 from sipsim.collectives.semantics import COLLECTIVES, INTERCUBE, Collective
 from sipsim.core.errors import note
-from sipsim.records.job import SEND_RECV
-from sipsim.records.report import places_text
+from sipsim.records.report import SEND_RECV, places_text
 
 
 class P2POp(NamedTuple):

@@ -13,8 +13,7 @@ from sipsim.collectives.call import Call, DeviceTensor
 from sipsim.collectives.testdata import Mismatch
 from sipsim.core.errors import OutputError
 from sipsim.core.files import REWRITE, open_file
-from sipsim.records.job import SEND_RECV, RunRecord
-from sipsim.records.report import PeakMemory
+from sipsim.records.report import SEND_RECV, PeakMemory, RunRecord
 
 
 class RunRecords:

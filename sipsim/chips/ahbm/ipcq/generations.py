@@ -15,7 +15,8 @@ import msgspec
 from sipsim.chips.ahbm.ipcq.messages import Credit, IpcqInitEntry, Message
 from sipsim.chips.ahbm.ipcq.queue_pair import QueuePair
 from sipsim.core.errors import InvariantViolation, IpcqInUse, IpcqInvalidDirection
-from sipsim.records.dump import Place, Unread
+from sipsim.records.dump import Place
+from sipsim.records.report import Unread
 
 
 class Generation:

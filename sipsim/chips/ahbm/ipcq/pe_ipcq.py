@@ -40,6 +40,7 @@ from sipsim.core.units import drain_ps, gbytes_per_s_to_bps
 from sipsim.fabric.links.frames import UNSENT
 from sipsim.records.dump import Waiting
 from sipsim.records.oplog import TraceLine, as_text
+from sipsim.records.replay import message_crc
 
 Ps = int
 
@@ -228,7 +229,8 @@ class PeIpcq(CommandEngine):
         assert slot is not None
         slot.handle = ""
         fields = slot.direction, slot.seq + 1, handle.name
-        self.release_slot(slot, completion.cause, partial(self._end, completion, RELEASE, *fields), unread=True)
+        emitted = partial(self._end, completion, RELEASE, *fields, work=(slot.direction,))
+        self.release_slot(slot, completion.cause, emitted, unread=True)
         return completion
 
     def _post(self, direction: str, receiving: Receiving) -> None:
@@ -272,9 +274,9 @@ class PeIpcq(CommandEngine):
                 queue.direction,
             )
         self._memory.write(message.dst_addr, message.data)
-        if self._feed is not None:
+        if self._recorder.feed is not None:
             seq, way, ends = message.sender_seq, message.src_direction, (message.sender, self.place)
-            self._feed.arrived(message.dst_addr, seq, way, message.data, message.crc, *ends)
+            self._recorder.feed.arrived(message.dst_addr, seq, way, message.data, message.crc, *ends)
         queue.messages[message.sender_seq] = message
         queue.peer_head_cache = message.sender_seq + 1
         if self._checker is not None:
@@ -350,8 +352,6 @@ class PeIpcq(CommandEngine):
             sent_ps, cause = sending.start_ps, sending.cause
         else:
             sent_ps = now_ps
-        facts = queue.direction, seq, nbytes, read_pa, sending.cause
-        span = self._span(self.name, "send", sent_ps, sent_ps, cause, *facts)
         message = Message(
             *UNSENT,
             queue.peer.cube,
@@ -365,24 +365,15 @@ class PeIpcq(CommandEngine):
             dims,
             sent_ps,
             piggybacked,
-            span,
+            0,
             queue.generation,
             self.call,
             0,
         )
-        queue.my_head += 1
-        if self._checker is not None:
-            self._checker.sent(self.place, queue, message)
-        if self._feed is not None:
-            message.crc = self._feed.sent(message.dst_addr, message.sender_seq, message.src_direction, message.data)
-        is_followed = bool(sending.reads) or self._places is not None
-        passed = partial(self._passed, sending) if is_followed else None
-        self._messages.carry_message(queue, message, sending.tcm_pa if read_pa is None else read_pa, passed)
-        if self._places is not None:
-            self._places.add()
-        if self._recorder.tracer is not None:
-            self._trace("send", sent_ps, queue, nbytes, sending)
-        self._log(
+        if self._recorder.feed is not None:
+            message.crc = message_crc(slot_pa, seq, queue.direction, message.data)
+        trace = None if self._recorder.tracer is None else self._trace("send", sent_ps, queue, nbytes, sending)
+        record = (
             SEND,
             sent_ps,
             sent_ps,
@@ -399,6 +390,18 @@ class PeIpcq(CommandEngine):
             seq,
             source if isinstance(source, int) else source.name,
         )
+        facts = queue.direction, seq, nbytes, read_pa, sending.cause
+        span = message.span = self._recorder.ended(
+            self.name, "send", sent_ps, cause, facts, record, message.data, crc=message.crc, trace=trace
+        )
+        queue.my_head += 1
+        if self._checker is not None:
+            self._checker.sent(self.place, queue, message)
+        is_followed = bool(sending.reads) or self._places is not None
+        passed = partial(self._passed, sending) if is_followed else None
+        self._messages.carry_message(queue, message, sending.tcm_pa if read_pa is None else read_pa, passed)
+        if self._places is not None:
+            self._places.add()
         # Its values have left, whatever the kernel, which may go on below, does with the handle.
         del source, command
         sending.command = None
@@ -417,10 +420,9 @@ class PeIpcq(CommandEngine):
         read = self._span(self.name, PASS, message.sent_ps, passed_ps, message.span)
         self._free_slots(sending, read, passed_ps)
 
-    def _trace(self, what: str, now_ps: Ps, queue: QueuePair, nbytes: int, command: Sending | Receiving) -> None:
+    def _trace(self, what: str, now_ps: Ps, queue: QueuePair, nbytes: int, command: Sending | Receiving) -> TraceLine:
         done = *self.place, now_ps, what, queue.direction, nbytes
-        assert self._recorder.tracer is not None
-        self._recorder.tracer(TraceLine(*done, self._pe.run, command.start_ps, queue.peer_name, command.phase))
+        return TraceLine(*done, self._pe.run, command.start_ps, queue.peer_name, command.phase)
 
     def _serve_sends(self, queue: QueuePair, cause: int) -> None:
         queue.sender_wakes = False
@@ -597,16 +599,13 @@ class PeIpcq(CommandEngine):
         dims, dtype, copy_to, result = command.dims, command.dtype, command.copy_to, command.result
         direction, nbytes, now_ps = received.direction, len(received.data), self._engine.now_ps
         queue = self.every[direction]
-        if self._recorder.tracer is not None:
-            self._trace("recv", now_ps, queue, nbytes, receiving)
+        trace = None if self._recorder.tracer is None else self._trace("recv", now_ps, queue, nbytes, receiving)
         if receiving.error is None:
             result.array = np.frombuffer(received.data, dtype.numpy).reshape(dims)
             result.in_slot = receiving.slot
             if copy_to is None and queue.has_far_ring and self._latch != COPY:
                 result.slot_pa = received.slot_pa
-            if self._feed is not None:
-                self._feed.result(result)
-        self._log(
+        record = (
             RECV,
             receiving.start_ps,
             now_ps,
@@ -626,8 +625,10 @@ class PeIpcq(CommandEngine):
             NO_ADDRESS if copy_to is None else copy_to.address,
         )
         facts = direction, received.consumer_seq - 1, receiving.cause
-        span = self._span(self.name, "recv", receiving.freed_ps, now_ps, receiving.freed_by, *facts)
-        del result, command
+        made = result if receiving.error is None else None
+        ended = self._recorder.ended
+        span = ended(self.name, "recv", receiving.freed_ps, receiving.freed_by, facts, record, made, trace=trace)
+        del result, command, made
         receiving.command = None
         self._release(receiving, span, "recv", now_ps)
 

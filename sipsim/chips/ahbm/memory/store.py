@@ -183,4 +183,4 @@ class HostLog:
 
     def _note(self, kind: str, address: int, *fields: object) -> None:
         now_ps, place = self._now(), PhysAddr.decode(address)
-        self._oplog.note(kind, now_ps, now_ps, place.cube, place.pe, address, *fields)
+        self._oplog.note((kind, now_ps, now_ps, place.cube, place.pe, address, *fields))

@@ -27,7 +27,7 @@ from sipsim.fabric.channels import COMM, COMPUTE
 from sipsim.fabric.graph import Node, Route
 from sipsim.records.oplog import as_text, record_kind, shape_of
 from sipsim.records.replay import READ as AS_READ
-from sipsim.records.replay import WRITTEN, Feed, ReplayPe, read_rows, replays, write_rows
+from sipsim.records.replay import WRITTEN, ReplayPe, Values, read_rows, replays, write_rows
 
 Ps = int
 TcmAddress = int | None
@@ -216,7 +216,8 @@ class PeDma(CommandEngine):
         result.array = np.frombuffer(data, dtype.numpy).reshape(command.dims)
         fields = *_place(block), dtype.name, as_text(command.dims), result.name
         del result, command
-        self._end(completion, READ if block.is_contiguous else READ_BLOCK, *fields)
+        work = block.address, block.nbytes
+        self._end(completion, READ if block.is_contiguous else READ_BLOCK, *fields, work=work)
 
     def _store(self, memory: MemoryAccess, source: TcmAddress, completion: Completion) -> None:
         block, data = completion.command.block, completion.command.operand.array.tobytes()
@@ -227,17 +228,15 @@ class PeDma(CommandEngine):
         block, operand = completion.command.block, completion.command.operand
         fields = *_place(block), operand.dtype.name, as_text(operand.shape), operand.name
         del operand
-        self._end(completion, WRITE if block.is_contiguous else WRITE_BLOCK, *fields)
+        work = block.address, block.nbytes
+        self._end(completion, WRITE if block.is_contiguous else WRITE_BLOCK, *fields, work=work)
 
     def _operands(self, command: DmaWrite) -> tuple[Handle, ...]:
         return (command.operand,)
 
-    def tell(self, feed: Feed, command: DmaRead | DmaWrite) -> None:
-        """Feed what a store left in the memory."""
-        if isinstance(command, DmaWrite):
-            feed.values(self._sip.memory.read_block(command.block))
-        else:
-            super().tell(feed, command)
+    def made(self, command: DmaRead | DmaWrite) -> Handle | Values | None:
+        """What a store left in the memory."""
+        return self._sip.memory.read_block(command.block) if isinstance(command, DmaWrite) else command.result
 
     # --- transfers of the PE's engines
 

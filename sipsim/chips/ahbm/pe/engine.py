@@ -22,7 +22,7 @@ from sipsim.core.engine import Engine
 from sipsim.core.errors import AhbmError, InvariantViolation
 from sipsim.core.registry import TypeRegistry
 from sipsim.core.task import Task
-from sipsim.records.replay import Feed
+from sipsim.records.replay import Values
 
 Ps = int
 Start = Callable[[Completion], None]
@@ -253,8 +253,6 @@ class CommandEngine:
         self._pe = pe
         self._engine = sip.engine
         self._recorder = sip.recorder
-        self._log = sip.recorder.log
-        self._feed = sip.recorder.feed
         self._name = f"cube{pe.cube}.pe{pe.pe}"
         self._waited_ps = sip.recorder.waited_ps[self._name]
 
@@ -316,25 +314,26 @@ class CommandEngine:
         task = self._pe.task
         return 0 if task is None else task.span
 
-    def tell(self, feed: Feed, command: Any) -> None:
-        """Tell the second pass what a command has made, just before its record: the values of its ``result``, if it has
-        one. An engine that writes a memory tells what is there (:mod:`sipsim.records.replay`).
+    def made(self, command: Any) -> Handle | Values | None:
+        """What a command has made, for the second pass: its ``result``, if it has one. An engine that writes a memory
+        returns what is there (:mod:`sipsim.records.replay`).
         """
         result = getattr(command, "result", None)
-        if isinstance(result, Handle):
-            feed.result(result)
+        return result if isinstance(result, Handle) else None
 
-    def _end(self, completion: Completion, kind: str, *fields: object) -> None:
-        """Record a command that has been performed, as a span and in the op log, and end it."""
+    def _end(self, completion: Completion, kind: str, *fields: object, work: tuple[Any, ...] = ()) -> None:
+        """Record a command that has been performed, in the op log by its ``fields`` and as a span, and end it.
+
+        ``work``: what ``--explain`` prices, such as bytes; the facts of the span after what was fetched.
+        """
         now_ps, start_ps = self._engine.now_ps, completion.start_ps
         if self.engine_queue is not None and self._sip.checker is not None:
             self.engine_queue.check_end(completion)
-        span = self._recorder.span(self._name, kind, start_ps, now_ps, completion.cause, completion.value, *fields)
-        if self._feed is not None:
-            if self.engine_queue is not None:
-                self._feed.taken(max(start_ps, completion.taken_ps))
-            self.tell(self._feed, completion.command)
-        self._log(kind, start_ps, now_ps, self._pe.cube, self._pe.pe, *fields)
+        record, facts = (kind, start_ps, now_ps, self._pe.cube, self._pe.pe, *fields), (completion.value, *work)
+        made = None if self._recorder.feed is None else self.made(completion.command)
+        taken_ps = None if self.engine_queue is None else max(start_ps, completion.taken_ps)
+        span = self._recorder.ended(self._name, kind, start_ps, completion.cause, facts, record, made, taken_ps)
+        del made
         if completion.reads:
             self._free_slots(completion, span)
         # The kernel goes on below: nothing here may still refer to a handle that it drops.

@@ -134,9 +134,7 @@ class PeMath(CommandEngine):
         else:
             unit.end(start_ps, now_ps)
             unit.go_on()
-        # For --explain: the operands that were fetched from slots, and the work.
-        completion.value = completion.value, work
-        self._end(completion, *_PERFORM[type(completion.command)](completion.command))
+        self._end(completion, *_PERFORM[type(completion.command)](completion.command), work=(work,))
 
 
 def _operate(command: MathOp) -> tuple[object, ...]:
@@ -296,7 +294,9 @@ class DelayEngine(CommandEngine):
 
     def take(self, command: Delay) -> Completion:
         completion = self._begin(command)
-        self._engine.at(completion.start_ps + command.ps, partial(self._end, completion, DELAY, command.ps))
+        self._engine.at(
+            completion.start_ps + command.ps, partial(self._end, completion, DELAY, command.ps, work=(command.ps,))
+        )
         return completion
 
 
