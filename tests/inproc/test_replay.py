@@ -248,10 +248,10 @@ def test_an_error_on_two_ranks_is_told_of_both(monkeypatch: pytest.MonkeyPatch) 
     """A line each, and the facts of the first."""
     end = PeMath._end
 
-    def wrong_end(self: CommandEngine, completion: Any, kind: str, *fields: object) -> None:
+    def wrong_end(self: CommandEngine, completion: Any, kind: str, *fields: object, work: tuple[Any, ...] = ()) -> None:
         if self._sip.sip < 2:
             completion.command.result.array = completion.command.result.array * 2
-        end(self, completion, kind, *fields)
+        end(self, completion, kind, *fields, work=work)
 
     monkeypatch.setattr(PeMath, "_end", wrong_end)
     engine = ring_exchange("tcm")

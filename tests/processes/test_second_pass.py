@@ -15,13 +15,13 @@ from sipsim.chips.ahbm.pe.{module} import {engine} as Engine
 
 end, turns = Engine._end, {{}}
 
-def wrong_end(self, completion, kind, *fields):
+def wrong_end(self, completion, kind, *fields, work=()):
     turn = turns[self._sip.sip] = turns.get(self._sip.sip, 0) + hasattr(completion.command, "result")
     if turn == 3 and self._sip.sip == 1:
         array = completion.command.result.array.copy()
         array[5] += 1
         completion.command.result.array = array
-    end(self, completion, kind, *fields)
+    end(self, completion, kind, *fields, work=work)
 
 def worker(rank, world_size, torch):
     if rank == 1:

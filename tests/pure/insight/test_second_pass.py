@@ -92,9 +92,11 @@ def wrong_result(engine: type[CommandEngine], turn: int = 0) -> Callable[[pytest
     def plant(patch: pytest.MonkeyPatch, _bench: Bench) -> None:
         end, left = engine._end, [None] * turn
 
-        def wrong_end(self: CommandEngine, completion: Completion, kind: str, *fields: object) -> None:
+        def wrong_end(
+            self: CommandEngine, completion: Completion, kind: str, *fields: object, work: tuple[Any, ...] = ()
+        ) -> None:
             if not hasattr(completion.command, "result"):
-                end(self, completion, kind, *fields)
+                end(self, completion, kind, *fields, work=work)
                 return
             array = completion.command.result.array
             if left:
@@ -102,7 +104,7 @@ def wrong_result(engine: type[CommandEngine], turn: int = 0) -> Callable[[pytest
             else:
                 completion.command.result.array = np.frombuffer(changed(array.tobytes()), array.dtype)
                 patch.setattr(engine, "_end", end)
-            end(self, completion, kind, *fields)
+            end(self, completion, kind, *fields, work=work)
 
         patch.setattr(engine, "_end", wrong_end)
 
@@ -221,11 +223,13 @@ def test_a_planted_error_is_found_and_its_record_named(error: str, monkeypatch: 
 def test_nans_are_equal(monkeypatch: pytest.MonkeyPatch) -> None:
     end = PeMath._end
 
-    def other_nan(self: CommandEngine, completion: Completion, kind: str, *fields: object) -> None:
+    def other_nan(
+        self: CommandEngine, completion: Completion, kind: str, *fields: object, work: tuple[Any, ...] = ()
+    ) -> None:
         array = completion.command.result.array.copy()
         array.view("<u2")[np.isnan(array)] ^= 1
         completion.command.result.array = array
-        end(self, completion, kind, *fields)
+        end(self, completion, kind, *fields, work=work)
 
     bench = pair()
     bench.sip.memory.write_from_host(hbm(0, 0), np.full(N, np.nan, "<f2").tobytes())
