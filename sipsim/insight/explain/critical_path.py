@@ -69,7 +69,9 @@ class Explainer:
             since_ps,
             until_ps,
             f"sip{final[0]}.{self._graph.span(final).component.removesuffix(QUEUES)}",
-            _total(part for step in steps for part in step.parts),
+            tuple(
+                sorted(_merged(part for step in steps for part in step.parts), key=lambda each: (-each.ps, each.part))
+            ),
             self._phase_times(steps, spans, kernels, since_ps),
             steps,
             what_if.savings(self._plan, steps, self._graph, self._costs, last, since_ps) if with_what_if else (),
@@ -155,7 +157,3 @@ def _merged(parts: Iterable[Part]) -> list[Part]:
     for each in parts:
         total[each.part, each.keys] += each.ps
     return [Part(part, keys, ps) for (part, keys), ps in total.items()]
-
-
-def _total(parts: Iterable[Part]) -> tuple[Part, ...]:
-    return tuple(sorted(_merged(parts), key=lambda each: (-each.ps, each.part)))

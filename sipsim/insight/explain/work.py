@@ -70,9 +70,8 @@ from sipsim.chips.ahbm.plan import Plan
 from sipsim.fabric.graph import Node
 from sipsim.records.recorder import Span
 
-_MESSAGES = (TO_CUBE, TO_PE, OF_PE, OF_CUBE)
 PHASE = "(launch)"
-"""Of all that is no kernel's."""
+"""The phase of spans of the control path."""
 
 
 def is_control(span: Span) -> bool:
@@ -83,33 +82,6 @@ def is_control(span: Span) -> bool:
 def is_end(span: Span) -> bool:
     """Whether the host knows by it that a launch has ended."""
     return span.component == HOST and span.name == END
-
-
-def control_call(rank: int, span: Span) -> tuple[str, tuple[Any, ...]] | None:
-    """The method of ``Prices`` that prices a span, and its arguments; None where it takes no time of its own."""
-    name, is_io_cpu = span.name, span.component == IO_CPU
-    if name in _MESSAGES:
-        return "control_message", (*_nodes(span), span.facts[-1])
-    if name in (TO_IO_CPU, END):
-        return "fixed", ("host_latency",)
-    if name == SKEW:
-        return "start_skew", (rank,)
-    if name == TAKE and is_io_cpu:
-        return "fixed", ("io_cpu_launch",)
-    if name == MARGIN:
-        return "start_margin", (tuple(zip(span.facts[::2], span.facts[1::2], strict=True)),)
-    if name == DISPATCH:
-        return "fixed", ("m_cpu_dispatch", *span.facts)
-    if name == GATHER:
-        return "fixed", ("io_cpu_gather" if is_io_cpu else "m_cpu_gather",)
-    return None
-
-
-def _nodes(span: Span) -> tuple[Node, Node]:
-    """Where a message came from and went to."""
-    cube, at = span.facts[0], m_cpu(span.facts[0])
-    far = Node("pe", cube, span.facts[1]) if span.name in (TO_PE, OF_PE) else IO_CPU_NODE
-    return (at, far) if span.name in (TO_PE, OF_CUBE) else (far, at)
 
 
 _COMPONENT = re.compile(r"cube(\d+)\.pe(\d+)")
@@ -124,8 +96,10 @@ _OF_PE = {*READS, *_OF_GEMM, *WRITES, *_OF_MATH, *VIEWS, DELAY, TLB_MISS, ISSUE,
 MESSAGE, CREDIT, SEND, RECV, COPY, LATCH = "message", "credit", "send", "recv", "copy", "latch"
 
 
-_ON_CPU = {ISSUE: "issue", POLL: "poll", WAKEUP: "wakeup"}
-"""Spans of PE_CPU's own work, and their prices."""
+_FIXED = {ISSUE: "issue", POLL: "poll", WAKEUP: "wakeup"}
+"""Spans of PE_CPU's own work, and their fixed prices."""
+_FIXED_OF_LAUNCH = {TO_IO_CPU: "host_latency", END: "host_latency", DISPATCH: "m_cpu_dispatch", GATHER: "m_cpu_gather"}
+_FIXED_OF_IO_CPU = {TAKE: "io_cpu_launch", GATHER: "io_cpu_gather"}
 
 
 class Call(NamedTuple):
@@ -169,13 +143,13 @@ class Calls:
             RELEASE: self._release,
             FETCH: lambda place, span: _fetched(place, span.facts),
             PASS: partial(self._sent, "passing"),
-            **{work: partial(_on_cpu, method) for work, method in _ON_CPU.items()},
+            **{work: partial(_fixed, name) for work, name in _FIXED.items()},
         }
 
     def of(self, rank: int, span: Span) -> list[Call]:
         """The calls of a span; none where it is no work of a known part."""
         if is_control(span):
-            return [Call(*priced) for priced in [control_call(rank, span)] if priced is not None]
+            return _of_launch(rank, span)
         place, handler = place_of(rank, span), self._handlers.get(work_of(span))
         if place is None or span.is_wait or handler is None:
             return []
@@ -252,6 +226,7 @@ class Calls:
 
     def _product(self, place: Place, span: Span) -> list[Call]:
         near = on_any_sip(place)
+        # A composite command has the addresses of A and C; the operands of a product of handles are in the TCM.
         own = PhysAddr(*near, "tcm", 0).encode()
         _, way_ps, *addresses = span.facts
         operands, outputs = map(memory_of, addresses) if addresses else (own, own)
@@ -284,8 +259,22 @@ def _ends(src: Place, direction: str, dst: Place) -> tuple[Place, str, Place]:
     return (on_any_sip(src), "", on_any_sip(dst)) if src[0] == dst[0] else (src, direction, dst)
 
 
-def _on_cpu(method: str, _place: Place, _span: Span) -> list[Call]:
-    return [Call("fixed", (method,))]
+def _of_launch(rank: int, span: Span) -> list[Call]:
+    """The calls of a span of the control path; none where it takes no time of its own."""
+    name, facts = span.name, span.facts
+    if name in (TO_CUBE, TO_PE, OF_PE, OF_CUBE):
+        ends = [m_cpu(facts[0]), Node("pe", *facts[:2]) if name in (TO_PE, OF_PE) else IO_CPU_NODE]
+        return [Call("control_message", (*(ends[::-1] if name in (TO_CUBE, OF_PE) else ends), facts[-1]))]
+    if name == SKEW:
+        return [Call("start_skew", (rank,))]
+    if name == MARGIN:
+        return [Call("start_margin", (tuple(zip(facts[::2], facts[1::2], strict=True)),))]
+    work = (_FIXED_OF_IO_CPU if span.component == IO_CPU else _FIXED_OF_LAUNCH).get(name)
+    return [] if work is None else [Call("fixed", (work, *(facts if name == DISPATCH else ())))]
+
+
+def _fixed(name: str, _place: Place, _span: Span) -> list[Call]:
+    return [Call("fixed", (name,))]
 
 
 def _fetched(place: Place, fetched: Any) -> list[Call]:

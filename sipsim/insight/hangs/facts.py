@@ -1,6 +1,6 @@
 """A deadlock as it stands in result files: every key with its meaning."""
 
-from typing import Annotated, TypedDict
+from typing import Annotated, NotRequired, TypedDict
 
 from sipsim.core.fields import no_time, simulated_time
 from sipsim.records.dump import BlockedResource, QueueEnd
@@ -40,19 +40,18 @@ class PositionFacts(TaskFacts, total=False):
     unknown: Annotated[str, no_time("Why nothing is known of the rank.")]
 
 
-class BlockedChannelsFacts(TypedDict, total=False):
-    """Of chips that tell what is blocked in them."""
+class DeadlockFacts(TypedDict):
+    """Who waits for what when nothing can happen any more; channels only of chips that tell what is blocked in them."""
 
-    blocked: Annotated[list[BlockedResource], no_time("Channels that are blocked; those of the cause come first.")]
-    channel_cycle: Annotated[
-        list[str],
-        no_time("Names of channels, each waiting for the next and the last for the first; empty without a cycle."),
+    blocked: NotRequired[
+        Annotated[list[BlockedResource], no_time("Channels that are blocked; those of the cause come first.")]
     ]
-
-
-class DeadlockFacts(BlockedChannelsFacts):
-    """Who waits for what when nothing can happen any more."""
-
+    channel_cycle: NotRequired[
+        Annotated[
+            list[str],
+            no_time("Names of channels, each waiting for the next and the last for the first; empty without a cycle."),
+        ]
+    ]
     reason: Annotated[str, no_time("The cycle of waits, or what is missing, in one line.")]
     hint: Annotated[str, no_time("The likely cause in the program, in one line; may be empty.")]
     time_ps: Annotated[int, simulated_time("When the last thing happened, in ps.")]
