@@ -9,8 +9,7 @@ from sipsim.chips.ahbm.collectives.queue_dump import dump
 from sipsim.chips.ahbm.costs.stack import PRESET
 from sipsim.chips.ahbm.history import write_history
 from sipsim.chips.ahbm.host.builtin_job import (
-    CollectiveJob,
-    GroupJob,
+    BuiltinJob,
     collective_job,
     group_choices,
     group_estimates_ps,
@@ -26,7 +25,6 @@ from sipsim.chips.ahbm.sip import Sip
 from sipsim.chips.api.chip import CHIPS, BuiltInJobs, Chip, ChipContext, ChipKind, ChipResults, StackBound
 from sipsim.chips.api.host_program import HostProgram
 from sipsim.collectives.call import GroupCall, OpenCall
-from sipsim.collectives.semantics import COLLECTIVES, INTERCUBE
 from sipsim.config.check import Problem
 from sipsim.config.load import Override
 from sipsim.config.schema import Resolved
@@ -125,11 +123,7 @@ class AhbmJobs(BuiltInJobs[Plan]):
         return collective_job(request, plan)
 
     def run(self, job: Job, chip: AhbmChip) -> None:
-        collective, plan, rank = COLLECTIVES.get(job.collective or INTERCUBE), chip.sip.plan, chip.sip.sip
-        if not collective.per_cube:
-            GroupJob(job, collective, chip.torch, plan, rank).run()
-        else:
-            CollectiveJob(job, chip.torch, plan, rank).run()
+        BuiltinJob(job, chip.torch, chip.sip.plan, chip.sip.sip).run()
 
     def describe(self, job: Job) -> str:
         each = "a rank" if job.algorithms else "a cube"

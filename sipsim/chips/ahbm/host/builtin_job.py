@@ -5,9 +5,8 @@ time, so that none contains the skew that the one before left. The ``reference``
 says what is right.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial, reduce
+from functools import reduce
 from itertools import chain
 from math import prod
 from typing import NamedTuple
@@ -20,7 +19,7 @@ from sipsim.chips.ahbm.collectives.catalog import ALL, AUTO, able, groups_of, ra
 from sipsim.chips.ahbm.collectives.cost import estimate
 from sipsim.chips.ahbm.collectives.launch import Prepared, prepared
 from sipsim.chips.ahbm.collectives.wirings import ProcessGroup
-from sipsim.chips.ahbm.host.distributed import Distributed, kernel_takes
+from sipsim.chips.ahbm.host.distributed import kernel_takes
 from sipsim.chips.ahbm.host.layout import COPIES, ROWS, DPPolicy, HostTensor, Operand
 from sipsim.chips.ahbm.host.memory import aligned
 from sipsim.chips.ahbm.host.process_groups import NonMember
@@ -111,52 +110,6 @@ class Buffers(NamedTuple):
     expected: Array | None
 
 
-class Iterations:
-    """The iterations of one rank, in all rows of its job. The first row starts at time 0.
-
-    A row begins at a row start. Each iteration runs on fresh data, from a start common to all ranks, and is checked.
-    """
-
-    def __init__(self, job: Job, dist: Distributed) -> None:
-        self._job = job
-        self._dist = dist
-        self._is_first = True
-
-    def run(
-        self,
-        collective: Collective,
-        make_buffers: Callable[[], Buffers | None],
-        group: ProcessGroup | None = None,
-        algorithm: str = "",
-    ) -> None:
-        """Run a row, and add its record. The buffers are made at its start, and end with it; without any this rank only
-        takes part in the common starts.
-        """
-        job, dist = self._job, self._dist
-        times, wrong = [], NONE_WRONG
-        if not self._is_first:
-            dist.begin_row()
-        self._is_first = False
-        dist.records.row = ""
-        dist.count_from_here(job.warmup + job.iters)
-        buffers = make_buffers()
-        for iteration in range(job.warmup + job.iters):
-            if buffers is not None:
-                _refresh(buffers)
-            if iteration:
-                dist.start_together()
-            if buffers is None:
-                continue
-            work = dist.start_collective(buffers.call._replace(collective=collective), group, algorithm)
-            # As in torch.distributed a root is named by its rank in the run.
-            call = work.call._replace(values=buffers.call.values)
-            work.wait()
-            times += [work.times] if iteration >= job.warmup else []
-            wrong = _sum(wrong, _wrong(buffers))
-        if buffers is not None:
-            dist.records.add(call, work, times, wrong if job.verify_data else None)
-
-
 def _refresh(buffers: Buffers) -> None:
     """What the iteration before left must not count as this one's result."""
     source, result = buffers.call.source, buffers.call.result
@@ -198,52 +151,6 @@ def spread(sizes: tuple[int, ...], itemsize: int, n_cubes: int, n_pes: int) -> D
         if all(size % shards == 0 and size // shards * itemsize >= LEAST_SHARD_BYTES for size in sizes):
             return DPPolicy("row_wise", "row_wise", cubes, pes)
     return DPPolicy("row_wise", "row_wise", 1, 1)
-
-
-class GroupJob:
-    """One rank's part of the built-in job of a collective over groups.
-
-    A rank outside of all groups only takes part in the common starts.
-    """
-
-    def __init__(self, job: Job, collective: Collective, torch: Torch, plan: Plan, rank: int) -> None:
-        self._job = job
-        self._collective = collective
-        self._torch = torch
-        self._system = plan.system
-        self._sips = next((sips for sips in job.groups if rank in sips), ())
-        self._group: ProcessGroup | None = None
-        if not job.groups:
-            self._sips = tuple(range(plan.system.n_sips))
-        self._rank = self._sips.index(rank) if self._sips else -1
-
-    def run(self) -> None:
-        """Run all sizes with all algorithms; their records are added to the process group's ``runs``."""
-        dist = self._torch.distributed
-        iterations = Iterations(self._job, dist)
-        dist.init_process_group(backend="ahbm")
-        made = [dist.new_group(sips) for sips in self._job.groups]
-        self._group = next((group for group in made if not isinstance(group, NonMember)), None)
-        for n_elem, algorithms in zip(self._job.n_elems, self._job.algorithms, strict=True):
-            for algorithm in algorithms:
-                iterations.run(self._collective, partial(self._buffers, n_elem), self._group, algorithm)
-
-    def _buffers(self, n_elem: int) -> Buffers | None:
-        if not self._sips:
-            return None
-        job, collective, size = self._job, self._collective, len(self._sips)
-        of_source, of_result = collective.elements(n_elem, size)
-        data = GroupData(collective, n_elem, self._sips, DTYPES[job.dtype], job.op, job.seed)
-        layout = layout_of(job, (of_source, of_result), self._system)
-        source = self._zeros(of_source, layout)
-        result = source if job.in_place else self._zeros(of_result, layout)
-        # As in torch.distributed a root is named by its rank in the run.
-        call = Call(source, result, job.op, (self._sips[job.root],) if collective.has_root else ())
-        expected = data.result(self._rank, job.root) if job.verify_data else None
-        return Buffers(call, HostTensor(data.source(self._rank)), expected)
-
-    def _zeros(self, n_elem: int, layout: DPPolicy) -> Tensor:
-        return self._torch.zeros((n_elem,), dtype=DTYPES[self._job.dtype], dp=layout)
 
 
 @dataclass(frozen=True)
@@ -554,63 +461,99 @@ def _check_room(n_elems: tuple[int, ...], multiples: tuple[int, ...], dtype: str
         )
 
 
-class CollectiveJob:
-    """One rank's part of the built-in job."""
+class BuiltinJob:
+    """One rank's part of the built-in job: a row for each size and algorithm.
+
+    The first row starts at time 0, the others at a row start. Each iteration runs on fresh data, from a start common to
+    all ranks, and is checked. A rank outside of all groups only takes part in the common starts.
+    """
 
     def __init__(self, job: Job, torch: Torch, plan: Plan, rank: int) -> None:
         self._job = job
         self._torch = torch
         self._plan = plan
-        self._rank = rank
-        self._world_size = plan.system.n_sips
-        self._n_cubes = plan.system.n_cubes
-        self._dtype = DTYPES[job.dtype]
         self._collective = COLLECTIVES.get(job.collective or INTERCUBE)
-        self._dp = job_layout(plan)
-        self._rows = self._dp.parts(ROWS)
+        every = job.groups or (tuple(range(plan.system.n_sips)),)
+        self._sips = next((sips for sips in every if rank in sips), ())
+        self._rank = self._sips.index(rank) if self._sips else -1
+        self._group: ProcessGroup | None = None
 
     def run(self) -> None:
-        """Run all sizes; their records are added to the process group's ``runs``."""
-        dist = self._torch.distributed
-        iterations = Iterations(self._job, dist)
+        """Run all rows; their records are added to the process group's ``runs``."""
+        job, dist = self._job, self._torch.distributed
         dist.init_process_group(backend="ahbm")
-        for n_elem in self._job.n_elems:
-            iterations.run(self._collective, partial(self._buffers, n_elem))
+        made = [dist.new_group(sips) for sips in job.groups]
+        self._group = next((group for group in made if not isinstance(group, NonMember)), None)
+        by_size = zip(job.n_elems, job.algorithms or [("",)] * len(job.n_elems), strict=True)
+        for number, (n_elem, name) in enumerate((n_elem, name) for n_elem, names in by_size for name in names):
+            if number:
+                dist.begin_row()
+            self._row(n_elem, name)
+
+    def _row(self, n_elem: int, algorithm: str) -> None:
+        """The iterations of a row. Its buffers are made at its start, and end with it."""
+        job, dist = self._job, self._torch.distributed
+        times, wrong = [], NONE_WRONG
+        dist.records.row = ""
+        dist.count_from_here(job.warmup + job.iters)
+        buffers = self._buffers(n_elem) if self._sips else None
+        for iteration in range(job.warmup + job.iters):
+            if buffers is not None:
+                _refresh(buffers)
+            if iteration:
+                dist.start_together()
+            if buffers is None:
+                continue
+            work = dist.start_collective(buffers.call, self._group, algorithm)
+            # As in torch.distributed a root is named by its rank in the run.
+            call = work.call._replace(values=buffers.call.values)
+            work.wait()
+            times += [work.times] if iteration >= job.warmup else []
+            wrong = _sum(wrong, _wrong(buffers))
+        if buffers is not None:
+            dist.records.add(call, work, times, wrong if job.verify_data else None)
 
     def _buffers(self, n_elem: int) -> Buffers:
-        job, collective = self._job, self._collective
-        source_elem, result_elem = collective.elements(n_elem, self._world_size)
-        contributions = collective.contributions(self._world_size, self._rows)
-        shape = (self._rows, source_elem * self._n_cubes // self._rows)
-        seeded = Seeded(self._world_size, shape, self._dtype, job.seed, contributions)
-        source = self._zeros(source_elem)
-        result = source if collective.in_place else self._zeros(result_elem)
-        call = Call(source, result, job.op, (0,) * collective.has_root)
-        expected = self._expected(seeded, call) if job.verify_data else None
-        return Buffers(call, HostTensor(seeded.tensor(self._rank)), expected)
+        job, collective, system, size = self._job, self._collective, self._plan.system, len(self._sips)
+        dtype, sizes = DTYPES[job.dtype], collective.elements(n_elem, size)
+        shapes: list[tuple[int, ...]] = [(numel,) for numel in sizes]
+        dp = job_layout(self._plan) if collective.per_cube else layout_of(job, sizes, system)
+        rows = dp.parts(ROWS)
+        if collective.per_cube:
+            shapes = [(rows, numel * system.n_cubes // rows) for numel in sizes]
+        source = self._torch.zeros(shapes[0], dtype=dtype, dp=dp)
+        is_one = collective.in_place if collective.per_cube else job.in_place
+        result = source if is_one else self._torch.zeros(shapes[1], dtype=dtype, dp=dp)
+        call = Call(source, result, job.op, (self._sips[job.root],) if collective.has_root else (), collective)
+        expected = None
+        if collective.per_cube:
+            count, (_, columns) = collective.contributions(size, rows), shapes[0]
+            seeded = Seeded(size, (rows, columns), dtype, job.seed, count)
+            if job.verify_data:
+                expected = self._expected(seeded, call)
+            return Buffers(call, HostTensor(seeded.tensor(self._rank)), expected)
+        data = GroupData(collective, n_elem, self._sips, dtype, job.op, job.seed)
+        if job.verify_data:
+            expected = data.result(self._rank, job.root)
+        return Buffers(call, HostTensor(data.source(self._rank)), expected)
 
     def _expected(self, seeded: Seeded, call: Call) -> Array | None:
-        """This rank's result; None if it may be anything.
+        """This rank's result with a row a cube; None if it may be anything.
 
         An algorithm of a user may mean something else by a collective that adds: its ``reference`` says what. That of
         an algorithm of this package is the exact sum, which takes less time and memory than all ranks' results.
         """
-        algorithm = self._plan.algorithm
+        algorithm, system = self._plan.algorithm, self._plan.system
         if algorithm.reference is None or not algorithm.is_users or not self._collective.ops:
             return self._collective.expected(seeded, self._rank, call.values)
-        tensors = [seeded.tensor(rank) for rank in range(self._world_size)]
-        row = algorithm.reference(tensors, self._plan.system)[self._rank]
+        row = algorithm.reference([seeded.tensor(rank) for rank in range(seeded.ranks)], system)[self._rank]
         if row is None or call.result is None:
             return None
-        elements = call.result.elements_per_cube() * self._n_cubes // self._rows
-        expected, shape = np.asarray(row), (self._rows, elements)
-        if expected.dtype != self._dtype.numpy or expected.shape not in (shape, shape[1:]):
-            is_one, must = f"{expected.dtype}{list(expected.shape)}", f"{self._dtype.numpy}{list(shape)}"
+        expected, rows = np.asarray(row), seeded.shape[0]
+        shape = (rows, call.result.elements_per_cube() * system.n_cubes // rows)
+        if expected.dtype != seeded.dtype.numpy or expected.shape not in (shape, shape[1:]):
+            is_one, must = f"{expected.dtype}{list(expected.shape)}", f"{seeded.dtype.numpy}{list(shape)}"
             raise ValueError(
                 f"algorithm {algorithm.name}: its reference() returned {is_one} for rank {self._rank}; must be {must}"
             )
         return expected
-
-    def _zeros(self, n_elem: int) -> Tensor:
-        shape = (self._rows, n_elem * self._n_cubes // self._rows)
-        return self._torch.zeros(shape, dtype=self._dtype, dp=self._dp)
