@@ -21,9 +21,6 @@ from sipsim.fabric.graph import Node
 OWN = "own"
 _LINE_BITS = 6
 """A line has ``1 << _LINE_BITS`` bytes."""
-_READ: tuple[Load, ...] = (("read port", 0),)
-_WRITE: tuple[Load, ...] = (("write port", 0),)
-_BOTH: tuple[Load, ...] = (("port", 0),)
 
 
 class TcmParams(Section, frozen=True):
@@ -56,8 +53,7 @@ class TcmPorts(MemoryPort):
 
     def __init__(self, cost: MemoryCost | TcmCost, engine: Engine, node: Node) -> None:
         super().__init__(cost, engine, node)
-        self._is_shared = self.params.ports == "shared"
-        self._kinds = ("port",) if self._is_shared else ("read port", "write port")
+        self._kinds = ("port",) if self.params.ports == "shared" else ("read port", "write port")
         self._bps = gbytes_per_s_to_bps(self.params.bandwidth_GBps)
         self.depends_on_address = self.params.banks is not None
         self.bandwidths = dict.fromkeys(self._kinds, self._bps)
@@ -88,7 +84,8 @@ class TcmPorts(MemoryPort):
 
     def loads(self, block: Block, is_read: bool) -> tuple[Load, ...]:
         if not self._sets:
-            return _BOTH if self._is_shared else _READ if is_read else _WRITE
+            # A port moves the bytes of the access, which a link carries in flits.
+            return ((self._kinds[0 if is_read else -1], block.nbytes),)
         some = self._ring_sets if self._is_ring(block.address) else self._sets
         return some[0 if is_read else -1].loads(block)
 
