@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from sipsim.chips.ahbm.collectives.queue_pairs import install
 from sipsim.chips.ahbm.host.stream import Work
 from sipsim.chips.ahbm.address import PePlace
+from sipsim.collectives.call import Call
 
 ABOVE = 2**18
 
@@ -43,8 +44,8 @@ def worker(rank, world_size, torch):
     here = [place for place in places if place.sip == rank]
     for generation in range(1, 6):
         sip.install(generation, made(sip.plan, places, table), places)
-        work = Work(queue, "exchange")
-        work.generation, work.call = generation, f"exchange #{generation}"
+        work = Work(queue, "exchange", call=Call(text=f"exchange #{generation}", workers=1))
+        work.generation = generation
         queue.launch(work, kernel, (x, generation), here)
         work.wait()
         sip.close(generation)
