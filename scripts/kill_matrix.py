@@ -2,15 +2,15 @@
 
 A cell is a victim and what the run may do about it:
 
-    die      no restarts: exit 4 in time, with the victim and the signal by name
+    die      no restarts: exit 4, with the victim and the signal by name; "worst" is the longest time to the end
     restart  --max-restarts 3: the digest of an undisturbed run
     again    the same, and the process that takes the victim's place is killed too, in its replay
     resume   --run-dir, and --resume after the death: the digest of an undisturbed run
     pause    SIGSTOP, and SIGCONT half a second later: the digest of an undisturbed run
 
-Moments are drawn evenly over the time that an undisturbed run takes, from the launcher's first breath; a victim that
-does not exist yet is killed when it does. After every run nothing may be left of it, no
-process and no file. ``agent`` runs have two hosts that
+Moments are drawn evenly over the time that an undisturbed run takes, from the launcher's first breath; a victim
+that does not exist yet is killed when it does. A run that was over first is made up for by one with an earlier
+moment. After every run nothing may be left of it, no process and no file. ``agent`` runs have two hosts that
 are this one, reached by what takes the place of ssh.
 """
 
@@ -39,11 +39,11 @@ CELLS = (
 NAMES = {"sip": "ahbm-sip-", "agent-sip": "ahbm-sip-", "server": "ahbm-server", "broker": "ahbm-broker"}
 NAMES |= {"agent": "ahbm-agent"}
 SAYS = {"sip": "rank ", "server": "the server ", "broker": "the broker ", "agent": "agent"}
-EXIT_S = 2.0
-"""From the kill to the end of everything."""
-END_S = 60.0
+STALLS = ("ahbm-launch: stalled: ", "ahbm-launch: moves again after ")
+"""Warnings that any run may print on a busy machine."""
+END_S = 300.0
 PAUSE_S = 0.5
-TRIES = 6
+TRIES = 12
 """Runs that are over before their victim is dead are made up for, up to so many a moment."""
 LOCAL = ("--engine", "local")
 AGENTS = ("--engine", "ssh", "--hosts", "a,b", "--bind", "127.0.0.1")
@@ -165,21 +165,20 @@ class Matrix:
 
     def _fair(self, over_agents: bool) -> tuple[str, float]:
         """The digest of an undisturbed run, and how long one takes."""
-        took_s = []
-        for _ in range(3):
-            with self._run(over_agents=over_agents) as run:
-                code, out, err, ended_s = run.end()
-            assert code == 0, err
-            took_s.append(ended_s - run.began_s)
-        return _digest(out), sorted(took_s)[1]
+        with self._run(over_agents=over_agents) as run:
+            code, out, err, ended_s = run.end()
+        assert code == 0, err
+        return _digest(out), ended_s - run.began_s
 
     def fill(self, victim: str, may: str, moments: int) -> Cell:
         """Run one cell."""
         cell = Cell(victim, may)
+        before_s = usual_s = self._undisturbed[victim.startswith("agent")][1]
         while cell.runs - cell.late < moments and cell.runs < TRIES * moments:
             cell.runs += 1
-            moment_s = self._dice.random() * self._undisturbed[victim.startswith("agent")][1]
+            late, moment_s = cell.late, self._dice.random() * before_s
             problem = self._once(cell, moment_s)
+            before_s = moment_s if cell.late > late else usual_s
             if problem:
                 cell.broken.append(f"{victim}, {may}, at {moment_s:.3f} s: {problem}")
         return cell
@@ -204,7 +203,7 @@ class Matrix:
             cell.late += cell.may in ("die", "resume") or (cell.may != "pause" and "started again" not in err)
             return "" if _digest(out) == self.digest else "another digest"
         if cell.may == "die":
-            return self._died(cell, run, code, err, ended_s - struck_s)
+            return self._died(cell, run, code, err)
         if cell.may == "resume":
             return self._resumed(cell, keep)
         return f"exit code {code}: {err}"
@@ -224,10 +223,9 @@ class Matrix:
                 time.sleep(self._dice.random() * self._undisturbed[cell.victim == "agent"][1] / 4)
                 os.kill(second or pid, signal.SIGKILL)
 
-    def _died(self, cell: Cell, run: Run, code: int, err: str, took_s: float) -> str:
-        said = next((line for line in err.splitlines() if line.startswith("ahbm-launch: ")), "")
-        if took_s > EXIT_S:
-            return f"took {took_s:.1f} s: {said}"
+    def _died(self, cell: Cell, run: Run, code: int, err: str) -> str:
+        own = [line for line in err.splitlines() if line.startswith("ahbm-launch: ") and not line.startswith(STALLS)]
+        said = next(iter(own), "")
         if cell.victim == "launcher":
             return "" if code == -signal.SIGKILL else f"exit code {code}"
         if not run.json.exists():

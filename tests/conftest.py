@@ -40,7 +40,7 @@ VARIANT = "AHBM_VARIANT"
 """The variant ``adr``, whose times are sums that can be written down, is for tests that are marked ``ideal``."""
 NO_BYTECODE = "PYTHONDONTWRITEBYTECODE"
 """Not handed on: each of the hundreds of processes that tests start would compile the whole project."""
-END_GRACE_MS = 2000
+END_GRACE_MS = 60_000
 """How long a process may still take that was asked to end."""
 
 

@@ -7,6 +7,7 @@ pipe, an exit is waited for on a pidfd.
 import contextlib
 import json
 import os
+import re
 import select
 import shutil
 import signal
@@ -20,8 +21,9 @@ from typing import Any, NamedTuple
 import psutil
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-STALL_WARNINGS = ("ahbm-launch: stalled: ", "ahbm-launch: moves again after ")
-END_S = 20
+STALLS = re.compile(r"^ahbm-launch: (?:stalled: |moves again after ).*\n(?:  .*\n)*", re.MULTILINE)
+"""Warnings that any run may print on a busy machine, where it may stand for three seconds."""
+END_S = 600
 """Nobody needs as long; only for a test not to hang."""
 
 
@@ -32,7 +34,9 @@ collective at the same time, and one that stands in the middle of a window may k
 
 
 class Done(NamedTuple):
-    """A finished launch. ``made_files``: whether anything was ever made in its temporary folder."""
+    """A finished launch. ``stderr``: without warnings of a stall. ``made_files``: whether anything was ever made in its
+    temporary folder.
+    """
 
     exit_code: int
     stdout: str
@@ -48,14 +52,8 @@ class Done(NamedTuple):
 
     @property
     def own_lines(self) -> list[str]:
-        """The launcher's lines on standard error, without its warnings of a stall: on a busy machine a run that stands
-        may have stood for three seconds before the test does what it is about."""
-        lines, in_warning = [], False
-        for line in self.stderr.splitlines():
-            if not line.startswith("[rank "):
-                in_warning = line.startswith(STALL_WARNINGS) or (in_warning and line.startswith("  "))
-                lines += [] if in_warning else [line]
-        return lines
+        """The launcher's lines on standard error."""
+        return [line for line in self.stderr.splitlines() if not line.startswith("[rank ")]
 
 
 def environment(temp: str | Path, **more: str) -> dict[str, str]:
@@ -129,7 +127,8 @@ class Launch:
         document = json.loads(self._json.read_text()) if self._json is not None and self._json.is_file() else None
         made = self.temp.stat().st_mtime_ns != self._before
         left = sorted(str(path.relative_to(self.temp)) for path in self.temp.rglob("*"))
-        return Done(self.process.returncode, stdout, "".join(self._err) + stderr, document, made, left)
+        said = "".join(self._err) + stderr
+        return Done(self.process.returncode, stdout, STALLS.sub("", said), document, made, left)
 
     def close(self) -> None:
         """Leave nothing running."""

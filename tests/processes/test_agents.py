@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -289,10 +290,11 @@ def test_a_connection_refused_by_a_busy_sshd_is_retried(tmp_path, ssh):
 
 
 def test_an_agent_that_does_not_come_is_missed(tmp_path, ssh):
-    flags = ("--join-timeout", "3", "--json", tmp_path / "out.json")
+    flags = ("--join-timeout", "1", "--json", tmp_path / "out.json")
     done = launched(*SMALL, *HOSTS, *flags, **ssh("[ $host = b ] && exec sleep 60"))
     assert (done.exit_code, done.document["error"]["kind"]) == (4, "not_joined")
-    assert done.own_lines[0].startswith("ahbm-launch: not_joined: joined 0, 1 of 4; missing: 2 on b, 3 on b (after 3 s")
+    missing = r"missing: .*2 on b, 3 on b \(after 1 s"  # on a slow machine, also others
+    assert re.search(rf"ahbm-launch: not_joined: .*{missing}", done.own_lines[0])
     assert "  rank 2: the agent of b has not reported" in done.own_lines
 
 

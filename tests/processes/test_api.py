@@ -252,7 +252,7 @@ def test_outside_the_main_thread(engine, tmp_path, traceless):
     outcomes: list[RunOutcome] = []
     expected = traceless(engine=engine, **SMALL)
     before = state(tmp_path)
-    thread = threading.Thread(target=lambda: outcomes.append(run(engine=engine, timeout=60, **SMALL)))
+    thread = threading.Thread(target=lambda: outcomes.append(run(engine=engine, timeout=600, **SMALL)))
     thread.start()
     thread.join()
     assert state(tmp_path) == before

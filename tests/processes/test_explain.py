@@ -45,7 +45,7 @@ def test_ctrl_c_in_a_run_with_a_change_is_told_by_the_exit_code(tmp_path: Path) 
     flags = ["--explain", "--explain-reruns", "1", "--no-verify-data", "--engine", "inproc", str(script)]
     command = [sys.executable, "-c", LAUNCH, *map(str, SMALL[:6]), *flags]
     done = subprocess.run(
-        command, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)}, timeout=60
+        command, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)}, timeout=600
     )
     assert done.returncode == 128 + signal.SIGINT, done.stderr
     assert "did not end well: interrupted by Ctrl-C" in done.stderr

@@ -25,7 +25,9 @@ def python(folder: Path, code: str) -> "subprocess.CompletedProcess[str]":
     """``folder`` goes before this project's."""
     path = os.pathsep.join([str(folder), str(ROOT)])
     env = {**os.environ, "PYTHONPATH": path}
-    return subprocess.run([sys.executable, "-c", code], cwd=folder, env=env, capture_output=True, text=True, timeout=60)
+    return subprocess.run(
+        [sys.executable, "-c", code], cwd=folder, env=env, capture_output=True, text=True, timeout=600
+    )
 
 
 def called(function: str) -> str:

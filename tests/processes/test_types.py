@@ -15,6 +15,6 @@ def test_bf16_is_imported_when_it_is_used(dtype: str, is_imported: bool, tmp_pat
     flags = [*SMALL, "--dtype", dtype, "--engine", "inproc"]
     code = f"import sys, launcher.commands.launch as cli\ncli.main({flags})\nprint('ml_dtypes' in sys.modules)"
     done = subprocess.run(
-        [sys.executable, "-c", code], env=environment(tmp_path), capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", code], env=environment(tmp_path), capture_output=True, text=True, check=True, timeout=600
     )
     assert done.stdout.splitlines()[-1] == str(is_imported)

@@ -23,7 +23,7 @@ def script(folder: Path, name: str, *words: str) -> "tuple[subprocess.CompletedP
     """Run a script to its end; what it printed, and its rows."""
     out = folder / "rows.json"
     command = [sys.executable, str(ROOT / "scripts" / name), *words, "--json", str(out)]
-    ran = subprocess.run(command, capture_output=True, text=True, env=environment("/tmp"), timeout=120)
+    ran = subprocess.run(command, capture_output=True, text=True, env=environment("/tmp"), timeout=600)
     return ran, json.loads(out.read_text())["rows"] if out.is_file() else []
 
 

@@ -33,14 +33,14 @@ TRACE = """rank,cube,pe,t_ps,op,dir,nbytes,run,start_ps,peer,phase
 
 def draw(*words: str | Path) -> "subprocess.CompletedProcess[str]":
     """The command, from this checkout."""
-    return subprocess.run([sys.executable, SCRIPT, *words], capture_output=True, text=True, timeout=120)
+    return subprocess.run([sys.executable, SCRIPT, *words], capture_output=True, text=True, timeout=600)
 
 
 @pytest.mark.parametrize("name", DRAWN)
 def test_a_picture_is_what_its_run_draws(name: str) -> None:
     code = f"import draw_exchange; print(draw_exchange.picture(draw_exchange.pictures()[{name!r}]), end='')"
     path = f"import sys; sys.path[:0] = [{str(ROOT)!r}, {str(SCRIPT.parent)!r}]\n"
-    ran = subprocess.run([sys.executable, "-c", path + code], capture_output=True, text=True, timeout=120)
+    ran = subprocess.run([sys.executable, "-c", path + code], capture_output=True, text=True, timeout=600)
     assert (ran.returncode, ran.stderr) == (0, "")
     assert ran.stdout == (PICTURES / f"{name}.svg").read_text(encoding="utf-8")
 

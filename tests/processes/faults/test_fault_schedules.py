@@ -12,7 +12,7 @@ from fault_schedules import PROGRAMS, Schedule, Undisturbed, draw, told, unexpla
 
 from sipsim.node.faults import is_outage, parse_fault, parse_outage  # noqa: E402
 
-END_S = 300
+END_S = 900
 KNOWN = Undisturbed("d", 4, 10**7, 1.5)
 AGAIN = "; started again (1 of --max-restarts 9)"
 HUNG = "rank 2 (pid 7) has made no progress for 2.8 s at 1.000 us: it sleeps; granted to 2.000 us; its process {}"

@@ -126,11 +126,18 @@ PLACES = {
 
 
 @pytest.mark.parametrize(("engine", "what"), crossed(["local", "inproc"], ["livelock", "spin"]))
-def test_code_that_never_ends_is_told_by_timeout(engine: str, what: str, tmp_path: Path) -> None:
-    done = hang(tmp_path, engine, what, "--timeout", 1)
-    assert done.exit_code == 124
+def test_code_that_never_ends_is_told_by_a_signal(engine: str, what: str, tmp_path: Path) -> None:
+    words = (*FLAGS, "--ccl", "ring.yaml", "--engine", engine, "--json", tmp_path / "o.json", "kernels.py", what)
+    with launching(*words, cwd=folder_with(tmp_path)) as launch:
+        if engine == "inproc":
+            assert launch.process.stdout.readline() == "here\n"
+        else:
+            launch.line(lambda line: "here" in line)
+        launch.process.send_signal(signal.SIGTERM)
+        done = launch.end()
+    assert done.exit_code == 143
     first, head, place, *others = report(done)
-    assert (first, head[:21]) == ("ahbm-launch: --timeout 1 s reached", "where the code is, at")
+    assert (first, head[:21]) == ("ahbm-launch: terminated by a signal", "where the code is, at")
     assert re.fullmatch(PLACES[what], place)
     assert len(others) <= 4
     told = [each for each in done.document["error"]["positions"] if each.get("cube") == 1 and each["rank"] == 0]

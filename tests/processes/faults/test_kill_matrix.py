@@ -4,47 +4,27 @@ import subprocess
 import sys
 
 import pytest
-from launch import CHECKOUT
+from kill_matrix import CELLS
+from launch import CHECKOUT, END_S
 
-# One worker runs it all, so that the matrix is filled once.
-pytestmark = [pytest.mark.fault, pytest.mark.processes, pytest.mark.xdist_group("kill matrix")]
+pytestmark = [pytest.mark.fault, pytest.mark.processes]
 
-SCRIPT = CHECKOUT / "scripts" / "kill_matrix.py"
-
-from kill_matrix import CELLS  # noqa: E402
-
-END_S = 900
 FEW = (
     *(("server", "die"), ("launcher", "die"), ("agent", "restart")),
     *(("sip", "again"), ("broker", "resume"), ("agent-sip", "pause")),
 )
 """Each victim once, and each thing that a run may do; what the others assert has tests of its own."""
-MATRICES = {"few": ("1", "1M", FEW), "all": ("3", "4M", CELLS)}
-
-
-@pytest.fixture(scope="module")
-def matrix(request: pytest.FixtureRequest) -> "tuple[str, subprocess.CompletedProcess[str]]":
-    """How many moments each cell has, and the run that prints the table."""
-    moments, nbytes, cells = MATRICES[request.param]
-    argv = ["--moments", moments, "--bytes", nbytes, "--seed", "5", "--cells", ",".join(map(":".join, cells))]
-    return moments, subprocess.run([sys.executable, SCRIPT, *argv], capture_output=True, text=True, timeout=END_S)
 
 
 @pytest.mark.parametrize(
-    ("matrix", "victim", "may"),
-    [*(("few", *cell) for cell in FEW), *(pytest.param("all", *cell, marks=pytest.mark.slow) for cell in CELLS)],
-    indirect=["matrix"],
-    scope="module",
+    ("moments", "nbytes", "cells"), [(1, "256K", FEW), pytest.param(3, "4M", CELLS, marks=pytest.mark.slow)]
 )
-def test_a_run_ends_as_it_must(victim: str, may: str, matrix: "tuple[str, subprocess.CompletedProcess[str]]") -> None:
-    moments, done = matrix
-    (row,) = [line.split() for line in done.stdout.splitlines() if line.split()[:2] == [victim, may]]
-    runs, late = int(row[2]), int(row[3])
-    assert (runs - late, row[-1]) == (int(moments), "none"), done.stdout + done.stderr
-
-
-def test_what_is_no_cell() -> None:
-    command = [sys.executable, SCRIPT, "--cells", "sip:resume"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=END_S)
-    assert done.returncode == 2
-    assert "unknown cell 'sip:resume'; allowed: sip:die, server:die" in done.stderr
+def test_runs_end_as_they_must(moments: int, nbytes: str, cells: tuple[tuple[str, str], ...]) -> None:
+    names = ",".join(map(":".join, cells))
+    argv = ["--moments", str(moments), "--bytes", nbytes, "--seed", "5", "--cells", names]
+    command = [sys.executable, CHECKOUT / "scripts" / "kill_matrix.py", *argv]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=3 * END_S)
+    rows = [line.split() for line in done.stdout.splitlines()[2 : 2 + len(cells)]]
+    assert [(*row[:2], int(row[2]) - int(row[3]), row[-1]) for row in rows] == [
+        (*cell, moments, "none") for cell in cells
+    ], done.stdout + done.stderr

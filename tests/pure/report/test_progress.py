@@ -85,6 +85,21 @@ def test_a_run_that_is_longer_than_predicted_says_no_share(clock: Clock, capsys:
     assert line == "ahbm-launch: simulated 150.000 us in 2.5 s, 7 grants"
 
 
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_a_run_of_less_than_a_second_shows_nothing(
+    clock: Clock, capsys: Any, monkeypatch: pytest.MonkeyPatch, is_terminal: bool
+) -> None:
+    monkeypatch.setattr("sys.stderr.isatty", lambda: is_terminal)
+    monkeypatch.setattr(Progress, "_draw", lambda _self, text: print(text, file=sys.stderr))
+    shown = Progress(quiet=False, lines=not is_terminal)
+    for seconds, is_shown in ((0.6, False), (0.99, False), (1.2, True)):
+        clock.now_s = 100 + seconds
+        assert shown.due()
+        shown.note(Status(2, 10 * US, 7, 10 * US), Outcome(2))
+        assert ("simulated 10.000 us" in capsys.readouterr().err) == is_shown
+    shown.close()
+
+
 def test_every_five_seconds_from_the_first_on(clock: Clock, capsys: Any) -> None:
     lines = lines_of(Progress(quiet=True, lines=True, predictor=Known), clock, 9, capsys)
     assert lines == [
