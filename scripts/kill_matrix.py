@@ -8,10 +8,10 @@ A cell is a victim and what the run may do about it:
     resume   --run-dir, and --resume after the death: the digest of an undisturbed run
     pause    SIGSTOP, and SIGCONT half a second later: the digest of an undisturbed run
 
-Moments are drawn evenly over the time that an undisturbed run takes, from the launcher's first breath; a victim that
-does not exist yet is killed when it does. A run that was over first is made up for by one with an earlier moment. After
-every run nothing may be left of it, no process and no file. ``agent`` runs have two hosts that are this one, reached by
-what takes the place of ssh.
+Moments are drawn evenly over the time that an undisturbed run takes, from the launcher's first breath; a victim
+that does not exist yet is killed when it does. A run that was over first is made up for by one with an earlier
+moment. After every run nothing may be left of it, no process and no file. ``agent`` runs have two hosts that
+are this one, reached by what takes the place of ssh.
 """
 
 import argparse

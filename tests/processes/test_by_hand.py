@@ -94,12 +94,12 @@ ALL_REDUCE = "    torch.distributed.all_reduce(torch.ones(4, 8))\n"
     ("does", "flags", "says"),
     [
         ("os.kill(os.getpid(), signal.SIGKILL)", (), "peer_lost: rank 1 is lost: its connection to the broker is lost"),
-        ("exec('while True: pass')", ("--progress-timeout", "1"), "hung: rank 1 has made no progress for "),
+        ("exec('while True: pass')", ("--progress-timeout", "1"), "hung: rank "),
     ],
     ids=["dies", "hangs"],
 )
 def test_a_sip_that_fails_before_it_has_peers(tmp_path: Path, does: str, flags: tuple[str, ...], says: str):
-    """The launcher does not know its process, and no peer its address."""
+    """The launcher does not know its process, and no peer its address. On a slow machine another may be late first."""
     with by_hand(tmp_path, *SMALL, *flags, "--no-verify-data", script(tmp_path, does)) as run:
         for rank in range(3):
             run.start(rank)

@@ -53,8 +53,8 @@ MASKED = (
     (re.compile(r" beside what else loads this host \(.*?\)"), ""),
     (re.compile(r"at [\d.]+ \w+ of simulated time, granted to [\d.]+ \w+"), "at T, granted to T"),
 )
-"""Warnings of a stall, which a busy machine may bring; pids, wall times, host names, memory of the host, and where a
-killed process stood when it was last heard of."""
+"""Warnings of a stall, which a busy machine may bring; pids, wall times, host names, memory of the host, and where
+a killed process stood when it was last heard of."""
 
 pytestmark = pytest.mark.processes
 

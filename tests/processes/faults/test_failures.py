@@ -80,7 +80,7 @@ class TestAKilledProcess:
 
 class TestAStop:
     def test_a_timeout(self, tmp_path):
-        """One rank never ends its turn. A slow machine has not begun it by then: where it is, a signal's test shows."""
+        """One rank never ends its turn. On a slow machine none has begun it; ``test_hangs`` asks where code is."""
         path = script(tmp_path, f"{ALL_REDUCE}\nif rank == 1:\n    while True: pass\n{ALL_REDUCE}")
         done = launched(*RING, "--timeout", "1", "--json", tmp_path / "out.json", path)
         assert done.exit_code == 124

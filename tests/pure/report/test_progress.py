@@ -3,7 +3,6 @@
 import sys
 from typing import Any
 
-import msgspec
 import pytest
 from outcomes import record
 
@@ -11,6 +10,7 @@ from broker.wire import RankRecord, RunStarted, Status
 from launcher.report import progress
 from launcher.report.outcome import Outcome
 from launcher.report.progress import Prediction, Progress, _duration
+from sipsim.records.job import to_bytes
 
 US = 1_000_000
 
@@ -85,17 +85,19 @@ def test_a_run_that_is_longer_than_predicted_says_no_share(clock: Clock, capsys:
     assert line == "ahbm-launch: simulated 150.000 us in 2.5 s, 7 grants"
 
 
-def test_nothing_is_shown_in_the_first_second(clock: Clock, capsys: Any) -> None:
-    """Of two requests for a status, half a second and a second after the start, the second is shown."""
-    shown = Progress(quiet=False, lines=True)
-    lines = []
-    for now_s in (100.4, 100.6, 101.1):
-        clock.now_s = now_s
-        if shown.due():
-            shown.note(Status(2, 10 * US, 7, 10 * US), Outcome(2))
-        lines.append(len(capsys.readouterr().err.splitlines()))
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_a_run_of_less_than_a_second_shows_nothing(
+    clock: Clock, capsys: Any, monkeypatch: pytest.MonkeyPatch, is_terminal: bool
+) -> None:
+    monkeypatch.setattr("sys.stderr.isatty", lambda: is_terminal)
+    monkeypatch.setattr(Progress, "_draw", lambda _self, text: print(text, file=sys.stderr))
+    shown = Progress(quiet=False, lines=not is_terminal)
+    for seconds, is_shown in ((0.6, False), (0.99, False), (1.2, True)):
+        clock.now_s = 100 + seconds
+        assert shown.due()
+        shown.note(Status(2, 10 * US, 7, 10 * US), Outcome(2))
+        assert ("simulated 10.000 us" in capsys.readouterr().err) == is_shown
     shown.close()
-    assert lines == [0, 0, 1]
 
 
 def test_every_five_seconds_from_the_first_on(clock: Clock, capsys: Any) -> None:
@@ -144,7 +146,7 @@ def test_the_prediction_ends_with_the_run(clock: Clock, capsys: Any) -> None:
 def test_records_are_told_at_once(capsys: Any) -> None:
     told: list[Outcome] = []
     outcome = Outcome(1)
-    Progress(quiet=True, on_record=told.append).note(RankRecord(0, 0, msgspec.json.encode(record())), outcome)
+    Progress(quiet=True, on_record=told.append).note(RankRecord(0, 0, to_bytes(record())), outcome)
     assert told == [outcome]
     assert (capsys.readouterr().err, sys.stderr.isatty()) == ("", False)
 
