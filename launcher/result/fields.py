@@ -52,14 +52,14 @@ class EngineRow(Struct):
 
 
 class StackRow(Struct):
-    """A stack of HBM whose bandwidth what binds it keeps down."""
+    """The stack of HBM that moved most bytes, where its rate is near the limit of the PEs that use it."""
 
     name: Annotated[str, no_time("The cube, such as sip0.cube0.")]
     GBps: Annotated[float, simulated_time("Bytes through its ports by the time, in 1e9 bytes a simulated second.")]
     published_GBps: Annotated[float, simulated_time("The bandwidth that the stack publishes.")]
-    bound_GBps: Annotated[float, simulated_time("What the PEs whose slices were used can get at most.")]
-    bound: Annotated[str, no_time("What binds them, such as 8 ports of PE_DMA.")]
-    keys: Annotated[list[str], no_time("The config keys of that.")]
+    bound_GBps: Annotated[float, simulated_time("The most that the PEs whose slices were used can get.")]
+    bound: Annotated[str, no_time("What sets that limit, such as 8 ports of PE_DMA.")]
+    keys: Annotated[list[str], no_time("The config keys that set that limit.")]
 
 
 class UsageRow(Struct, kw_only=True):
@@ -132,8 +132,8 @@ class RunEntry(UsageRow):
     state: Annotated[
         str,
         no_time(
-            f"The machine at the row's start: {ROW_START}: as at time 0; {WITH_OUTAGES}: so, but for outages of links, "
-            f"at the times of the run; {AS_LEFT}: with what was before, as outside of torch.ahbm.row."
+            f"The machine at the row's start: {ROW_START}: as at time 0; {WITH_OUTAGES}: as at time 0, but with the "
+            f"outages of links at the times of the run; {AS_LEFT}: as earlier work left it, outside of torch.ahbm.row."
         ),
     ]
     collective: Annotated[str, no_time("The collective, as --list collectives names it.")]
@@ -187,8 +187,8 @@ def _table(name: str, own: type) -> type[Struct]:
 RunRow = _table("RunRow", UsageRow)
 """A row of ``--csv``."""
 LinkCsvRow = _table("LinkCsvRow", LinkRow)
-"""A row of ``--csv-links``: what crosses a link, one way, in a row of the table; of a whole run without rows only the
-keys of the system, the time and the link's have a value."""
+"""A row of ``--csv-links``: what crosses a link, one way, in a row of the table. For a whole run without rows, only the
+columns of the system, the time and the link have a value."""
 
 
 class WholeRun(UsageRow):
@@ -255,7 +255,7 @@ class WallTimes(Struct):
 
 
 class ResultDocument(Struct, kw_only=True):
-    """What ``--json`` writes. Of a refused run the keys of the system are what the flags say, or null."""
+    """The document that ``--json`` writes. If a run was refused, the keys of the system hold its flags, or null."""
 
     schema: Annotated[int, no_time("Version of this format; keys may be added without another number.")] = SCHEMA
     version: Annotated[str, no_time("The version of the simulator.")] = VERSION
@@ -324,7 +324,7 @@ To = Annotated[list[int], no_time("SIP, cube and PE that receive.")]
 
 
 class PairHeading(Heading, kw_only=True):
-    """The same with the pair."""
+    """The first keys of a document about one pair: those of ``Heading``, and the two PEs."""
 
     src: From = field(name="from")
     dst: To = field(name="to")
@@ -333,7 +333,7 @@ class PairHeading(Heading, kw_only=True):
 class TermRow(Struct):
     """One summand of a transfer's time."""
 
-    part: Annotated[str, no_time("What of the transfer the term belongs to.")]
+    part: Annotated[str, no_time("The step of the transfer to which the term belongs.")]
     kind: Annotated[str, no_time("What kind of thing takes the time, such as routers, wires or memory.")]
     what: Annotated[str, no_time("What takes the time.")]
     ps: Annotated[int, simulated_time("The time that it takes, in ps.")]
@@ -358,7 +358,7 @@ class TlbMisses(Struct):
 
     walk_ps: Annotated[int, simulated_time("What a TLB miss adds to a command, in ps: a page walk.")]
     walks: Annotated[int, no_time("Misses of the first send; none where rings have no virtual addresses.")]
-    sum_ps: Annotated[int, simulated_time("Their time, in ps.")]
+    sum_ps: Annotated[int, simulated_time("The time of these misses, in ps.")]
     simulated_ps: Annotated[int, simulated_time("The same, when it was simulated, in ps.")]
 
 
@@ -371,12 +371,12 @@ class ProbeDocument(PairHeading, kw_only=True):
     pair: Annotated[TransferSum, no_time("The bytes from tl.send to the return of tl.recv.")]
     overhead_ps: Annotated[int, simulated_time("The pair's sum less the raw DMA's, in ps.")]
     tlb_misses: Annotated[
-        TlbMisses | UnsetType, no_time("What a TLB without the pages adds; where PEs have an MMU (pe_mmu).")
+        TlbMisses | UnsetType, no_time("What TLB misses add to the first send; only where PEs have an MMU (pe_mmu).")
     ] = UNSET
 
 
 class SizePoint(Struct):
-    """One size of a sweep, simulated. What it may lack is that of a size of several messages."""
+    """One simulated size of a sweep. A size that is sent as several messages has no interval."""
 
     bytes: Annotated[int, no_time("The size in bytes.")]
     messages: Annotated[int, no_time("How many messages it is sent as, of a slot each, one right after the other.")]
@@ -404,10 +404,10 @@ class OneMessage(Struct):
 
 
 class BoundRow(Struct):
-    """What allows a message every so often only."""
+    """A bound on the rate of messages: something that each message occupies for a time."""
 
-    what: Annotated[str, no_time("What each message needs for itself.")]
-    ps: Annotated[float, simulated_time("For how long, in ps.")]
+    what: Annotated[str, no_time("What each message occupies.")]
+    ps: Annotated[float, simulated_time("How long each message occupies it, in ps.")]
 
 
 class OneAfterAnother(Struct):

@@ -1,7 +1,7 @@
-"""Carries a flow out for all ranks at once: what each rank ends with, and whether all ranks end.
+"""Runs the steps of a flow for all ranks at once, to find each rank's result and whether every rank ends.
 
-Values are anything that a function combines. Arrays give an algorithm's result in its own order of additions, which is
-the reference of every algorithm that is a schedule. Sets of ranks show whether a result has each contribution once.
+A value is anything that ``combine`` takes. With arrays the result has the algorithm's own order of additions: it is the
+reference of every algorithm that is a schedule. With sets of ranks it shows whether it has each contribution once.
 A rank that waits for a message, or for a free slot, lets the others go on; when all wait, the schedule deadlocks.
 """
 
@@ -61,7 +61,7 @@ def evaluate(
 
 
 class _Run(Generic[V]):
-    """One evaluation. ``rings``: round, block and value of each message that was sent to an end and not received."""
+    """One evaluation. ``_rings``: the messages under way to each end, as (round, block, value)."""
 
     def __init__(self, wiring: Wiring, combine: Callable[[V, V], V], n_slots: int | None) -> None:
         self._wiring = wiring
@@ -70,7 +70,7 @@ class _Run(Generic[V]):
         self._rings: defaultdict[End, deque[tuple[int, int, V]]] = defaultdict(deque)
 
     def rank(self, rank: int, steps: list[Step], own: dict[int, V]) -> Iterator[str]:
-        """Yields "" each time that the rank has moved a message, or what it waits for."""
+        """Carry out a rank's steps; yields "" after each message that it moved, and what it waits for when it waits."""
         before = dict(own)
         for step in steps:
             for leaving, coming in zip_longest(step.sends, step.recvs):
@@ -116,7 +116,7 @@ def _block_of(blocks: dict[int, V], number: int, does: str, step_round: int) -> 
 
 
 class _Ranks(NamedTuple):
-    """The ranks whose values a block combines, as bits: ``once`` or more, and more than once (``again``)."""
+    """The ranks whose values a block combines, as bits. ``once``: at least once; ``again``: more than once."""
 
     once: int
     again: int = 0

@@ -26,9 +26,9 @@ Cause = int | tuple[int, int]
 
 
 class Span(NamedTuple):
-    """A component's ``name`` from ``start_ps`` to ``end_ps``; ``cause``: (rank, number).
+    """What took a component's time from ``start_ps`` to ``end_ps``, called ``name``.
 
-    ``facts``: what its component tells of it besides, in an order of its own.
+    ``cause``: (rank, number) of the span that released it. ``facts``: further values, whose order depends on the name.
     """
 
     number: int
@@ -42,7 +42,7 @@ class Span(NamedTuple):
 
 
 class PhaseStart(NamedTuple):
-    """From the span after number ``after`` on, the kernel of ``component`` is in a phase; empty: in none."""
+    """The start of a phase: kernel spans of ``component`` after number ``after`` are in ``phase``; empty: in none."""
 
     component: str
     after: int
@@ -50,9 +50,10 @@ class PhaseStart(NamedTuple):
 
 
 class Recorder:
-    """What happened on SIP ``rank``. ``keep_oplog`` and ``keep_spans`` retain them.
+    """The spans, op log and trace of SIP ``rank``. ``keep_spans`` and ``keep_oplog``: keep the spans, the op log.
 
-    ``tracer`` takes sends and receives, if there is one. ``feed``: what the second pass is told, None without one.
+    ``tracer``: gets a line for each send and receive, None without a trace. ``feed``: hands the records to the second
+    pass, None without one.
     ``composite_ps``: the time of composite commands so far by what it went to, of all PEs together; ``peak_ps``: the
     time of their multiplications if every cell of the arrays worked in every cycle.
     """
@@ -70,7 +71,7 @@ class Recorder:
         self.count = 0
 
     def replay(self, second_pass: SecondPass, now: Callable[[], Ps]) -> Feed:
-        """Tell a second pass of all records from now on."""
+        """Hand all records from now on to a second pass; returns the feed."""
         self.feed = Feed(second_pass, now)
         return self.feed
 
@@ -87,8 +88,8 @@ class Recorder:
         crc: int = 0,
         trace: TraceLine | None = None,
     ) -> int:
-        """An operation has ended: its span, from ``start_ps`` to the end that its record says, and the record; the
-        number of the span.
+        """Note an operation that has ended: its record, and its span from ``start_ps`` to the end in the record.
+        Returns the number of the span.
 
         ``made``, ``taken_ps`` and ``crc``: for the second pass (:meth:`~sipsim.records.replay.Feed.ended`). ``trace``:
         its line, where there is a trace.
@@ -104,14 +105,14 @@ class Recorder:
         return number
 
     def span(self, component: str, name: str, start_ps: Ps, end_ps: Ps, cause: Cause, *facts: Any) -> int:
-        """Something took from ``start_ps``, when its cause ended, to ``end_ps``, which is now; its number."""
+        """Note a span from ``start_ps``, when its cause ended, to ``end_ps``, which is now; returns its number."""
         number = self.count = self.count + 1
         if self.spans is not None:
             self.spans.append(Span(number, component, name, start_ps, end_ps, self._whole(cause), False, facts))
         return number
 
     def wait(self, component: str, name: str, start_ps: Ps, end_ps: Ps, cause: Cause, before: int) -> int:
-        """A kernel was blocked until ``end_ps``, when the cause ended, which is now; its number.
+        """Note a kernel's wait until ``end_ps``, which is now and the end of its cause; returns its number.
 
         ``before``: the span at whose end it was blocked.
         """
@@ -129,7 +130,7 @@ class Recorder:
         return taken
 
     def phase(self, component: str, phase: str) -> None:
-        """The kernel of a component is in a phase from now on."""
+        """Note that the kernel of a component is in a phase from now on."""
         if self.spans is not None:
             self.phases.append(PhaseStart(component, self.count, phase))
 

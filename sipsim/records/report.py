@@ -21,7 +21,7 @@ from sipsim.records.replay import Verdict
 
 Ps = int
 MOST_LAUNCHES = 10_000
-"""Of which a rank keeps a record."""
+"""The number of launches of which a rank keeps a record."""
 
 
 class KernelUse(NamedTuple):
@@ -129,7 +129,7 @@ TL_WORDS = {
 
 
 class LinkUse(msgspec.Struct, frozen=True):
-    """What left over a link: data, the same with all that links and queues add, and how long that kept the link busy.
+    """The traffic that left over a link: bytes of data, bytes with all that links and queues add, and its busy time.
 
     ``credit_bytes``: of frames without data, before framing. ``frames``: messages, and credits that are messages;
     through traffic counts on each link that it passes.
@@ -152,7 +152,7 @@ class TlbUse(msgspec.Struct, frozen=True):
 
 
 class StackUse(msgspec.Struct, frozen=True):
-    """The HBM of a cube through which most bytes went, all that its ports carried, and of how many PEs' slices."""
+    """The HBM of the cube through which most bytes went: bytes over all its ports, and how many slices were used."""
 
     cube: str
     nbytes: int
@@ -266,7 +266,7 @@ class RankRow(msgspec.Struct, frozen=True, kw_only=True):
     oplog_sha256: Annotated[str, no_time("SHA-256 of the SIP's op log.")]
     results: Annotated[
         dict[str, str],
-        no_time("Of chips of tiles: SHA-256 of each declared result, by name; without any of workers and of DRAM."),
+        no_time("On chips of tiles, SHA-256 of each declared result, by name; if none, of workers and of DRAM."),
     ] = {}
     wall_s: Annotated[float, host_time("From the start of the simulation in the process to its end, in s.")]
     cpu_s: Annotated[float, host_time("CPU time of the process, user and system, in s.")]
@@ -280,9 +280,12 @@ class RankRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RankOutcome(RankRow, frozen=True, kw_only=True):
-    """What a SIP reports at its end: also its runs, the collectives that it called, messages left unread, what servers
-    had left to do, how much its parts were used, in each run of the built-in job, else in all, its first launches, and
-    what its second pass found; and the paths of the keys of the user that it read. The launcher knows the ``restarts``.
+    """What a SIP reports to the launcher at its end: its entry of ``ranks``, and what other parts of the result need.
+
+    ``runs``: the records of its collectives. ``calls``: the collectives that it called. ``unread``: messages that it
+    has not received. ``left``: servers that had work left. ``usage``: how much its parts were used, in each run of the
+    built-in job, or in the whole run of a script. ``launch_records``: its first launches. ``verdict``: what its second
+    pass found. ``read``: the paths of the user's keys that it read. The launcher fills in ``restarts``.
     """
 
     runs: tuple[RunRecord, ...]
@@ -309,7 +312,7 @@ def outcome_from_bytes(blob: bytes) -> RankOutcome:
 
 
 def record_from_bytes(blob: bytes) -> RunRecord:
-    """The same of a record.
+    """The record of a collective from its JSON, checked.
 
     Raises:
         BadFrame: for any other bytes.

@@ -190,7 +190,7 @@ class Sip(SipParts):
         plan, is_checked = self.plan, self._is_checked
         buffers = buffers_of(plan.resolved, plan.system.chunk_bytes)
         self.fabric = open_fabric(self.engine, plan.arbitration, buffers, is_checked, self._transfers)
-        self.memory_ports = MemoryPorts(self.graph.memories, self.engine, self.memory_waits)
+        self.memory_ports = MemoryPorts(self.graph.memories, self.engine, plan.ipcq.hw_strict, self.memory_waits)
         self.checker = InvariantChecker(self.engine, self.memory) if is_checked else None
         self.ipcqs = Ipcqs(self._ipcq_of)
         self._join_network()

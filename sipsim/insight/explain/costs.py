@@ -18,11 +18,11 @@ from sipsim.records.recorder import Span
 Edge = tuple[int, Node, Node, str]
 """An edge of a SIP, or of a memory there, as :meth:`Prices.edge_ps` takes it."""
 Key = tuple[Any, ...]
-"""An access of a memory: rank, is read, address, bytes. Or a transfer: rank, from, to."""
+"""An access of a memory, as (rank, is read, address, bytes), or a transfer, as (rank, from, to)."""
 
 
 class Work(NamedTuple):
-    """What alike spans do, and what that costs on the machine of the run: ``sum_ps`` in all."""
+    """The calls that price all spans that are alike, the terms on the machine of the run, and ``sum_ps``, their sum."""
 
     calls: tuple[Call, ...]
     terms: tuple[Term, ...]
@@ -30,7 +30,7 @@ class Work(NamedTuple):
 
 
 class Delay(NamedTuple):
-    """Time that a memory added to a span, ``what`` says why; or that ``edge`` added, which it shared with ``what``."""
+    """A part of a span's time that a memory added, and ``what`` for; or that sharing ``edge`` with ``what`` added."""
 
     what: str
     edge: Edge | None
@@ -54,8 +54,8 @@ class Costs:
         self._issue_ps = sum_ps(prices.fixed("issue"))
         self._works: dict[tuple[Call, ...], tuple[Work, Cost]] = {}
         self._late: dict[Key, list[Delayed | Wait]] = defaultdict(list)
-        """What was late, by key; transfers also by key and end. Writes of messages that end at one time at a node are
-        alike whatever their address, so these are by rank, node, bytes and end."""
+        """What was late, by key. Transfers are here a second time, by key and end; so are writes, by rank, node, bytes
+        and end, without the address: messages that end at one node at one time are alike."""
         for history in histories:
             rank = history.rank
             for each in history.delayed:
@@ -83,8 +83,8 @@ class Costs:
         return Cost(work, tuple(delays), left_ps)
 
     def _delays(self, key: Key, span: Span, left_ps: Ps) -> Iterator[Delay]:
-        """What was late of a key within a span's time: of several, such as messages of one PE that leave together, the
-        one that explains best what is left.
+        """The delays of a key within a span's time. If several accesses or transfers fit, such as messages of one PE
+        that leave together, those of the one that explains ``left_ps`` best.
         """
         some = self._late.get(key, [])
         # A send's transfer starts when its command is issued, and its bytes leave when the issue ends. An operation's
@@ -107,7 +107,7 @@ class Costs:
                 yield Delay(others, (key[0], src, dst, memory), ps)
 
     def _keys(self, rank: int, span: Span, calls: tuple[Call, ...]) -> Iterator[Key]:
-        """What may be late of a span: its accesses, then its transfers."""
+        """The keys under which a span's delays may be: its accesses, then its transfers."""
         yield from self._accesses(rank, span)
         for call in calls:
             yield from self._transfers(rank, span, call)
@@ -136,7 +136,7 @@ class Costs:
             yield rank, str(slot), nbytes
 
     def _transfers(self, rank: int, span: Span, call: Call) -> Iterator[Key]:
-        """The transfers of a call, the last first: the end of a span is known best."""
+        """The transfers of a call, the last one first, as the end of a span is known best."""
         match call.method:
             case "read" | "write" | "latch":
                 place, address, *_ = call.args
@@ -161,7 +161,7 @@ class Costs:
                 yield from self._between(src, direction, peer[0], Node("pe", peer[1], peer[2]), rank)
 
     def _between(self, src: Place, direction: str, dst_sip: int, end: Node, rank: int) -> Iterator[Key]:
-        """The transfers of a frame on its SIP, on those between, and on the last: that one first."""
+        """The transfers of a frame on each SIP of its way, that on the last SIP first."""
         if src[0] == dst_sip:
             yield rank, _pe(src), str(end)
             return
@@ -170,7 +170,7 @@ class Costs:
 
 
 def _work(calls: tuple[Call, ...], prices: Prices) -> tuple[Work, Cost]:
-    """The work, and its cost where nothing is added."""
+    """The work of calls, and its cost where nothing is added to it."""
     terms = tuple(each for call in calls for each in terms_of(call.price(prices)) if each.ps)
     work = Work(calls, terms, sum_ps(terms))
     return work, Cost(work, (), 0)
@@ -181,12 +181,12 @@ def _pe(place: Place) -> str:
 
 
 def _tcm_of(place: Place) -> int:
-    """Where a PE's own accesses to its TCM are noted (:class:`sipsim.chips.ahbm.pe.dma.PeTcm`)."""
+    """The address under which a PE's accesses to its own TCM are noted (:class:`sipsim.chips.ahbm.pe.dma.PeTcm`)."""
     return PhysAddr(*place, "tcm", 0).encode()
 
 
 def rest_name(span: Span) -> str:
-    """What the rest of a span is called."""
+    """The name of the rest of a span."""
     if work_of(span) == POLL:
         return "waiting for the next poll"
     if work_of(span) == CREDIT:

@@ -42,7 +42,7 @@ class Explainer:
         self._graph = Graph(histories, self._calls)
         self._costs = Costs(prices, self._calls, histories)
         self._phases: dict[tuple[int, str], tuple[list[int], list[str]]] = defaultdict(lambda: ([], []))
-        """Of the kernels of a PE, by rank and component: after which span each phase began, and its name."""
+        """The phases of the kernels of a PE, by rank and component: the span after which each began, and its name."""
         for history in histories:
             for each in history.phases:
                 after, names = self._phases[history.rank, each.component]
@@ -57,7 +57,7 @@ class Explainer:
         index, (since_ps, until_ps) = max(enumerate(row.iterations), key=lambda each: each[1][1] - each[1][0])
         spans = self._graph.between(since_ps, until_ps)
         kernels = _of_row((each for each in spans if each[1].component.endswith(KERNEL)), row.runs)
-        # Where launches take no time, the hosts know of their ends by the last spans of kernels.
+        # Where launches take no time there are no such spans: hosts learn of the ends by the kernels' last spans.
         last = [(rank, span.number) for rank, span in _of_row((each for each in spans if is_end(each[1])), row.runs)]
         last = last or [(rank, span.facts[0]) for rank, span in kernels if span.facts[0]]
         if not last:
@@ -116,7 +116,7 @@ class Explainer:
         return (*_merged(parts), *rest)
 
     def _phase(self, rank: int, span: Span) -> str:
-        """The phase in which a span of a PE ended; of the control path one of its own; of other parts, none."""
+        """The phase in which a span of a PE ended; ``PHASE`` for the control path, ``NO_PHASE`` for other parts."""
         if is_control(span):
             return PHASE
         after, names = self._phases.get((rank, span.component.removesuffix(QUEUES)), ((), ()))
@@ -126,9 +126,9 @@ class Explainer:
     def _phase_times(
         self, steps: Iterable[Step], spans: list[Ranked], kernels: list[Ranked], since_ps: Ps
     ) -> tuple[PhaseTime, ...]:
-        """The time of ``kernels`` by phase, and by what they did or waited for; and of the path by phase.
+        """The time of ``kernels`` by phase and by what they did or waited for, and the time of the path by phase.
 
-        A command for which its kernel waited from the start is the kernel's time itself, others are followed by a wait.
+        A span that ended a kernel's wait is counted by that wait; every other span of a kernel by itself.
         """
         pes = {(rank, span.component.removesuffix(KERNEL)) for rank, span in kernels}
         of_pes = [(rank, span) for rank, span in spans if (rank, span.component) in pes]
@@ -146,13 +146,13 @@ class Explainer:
 
 
 def _of_row(spans: Iterable[Ranked], runs: Mapping[int, int]) -> list[Ranked]:
-    """Those whose last fact, the index of a collective, is the row's; all if there are none."""
+    """The spans whose last fact, the index of a collective, is that of the row; all spans if there are none."""
     found = list(spans)
     return [each for each in found if runs.get(each[0], NO_RUN) == each[1].facts[-1]] or found
 
 
 def _merged(parts: Iterable[Part]) -> list[Part]:
-    """The parts, each with the time of all alike."""
+    """The parts with those of one name and the same keys added up."""
     total: dict[tuple[str, tuple[str, ...]], Ps] = defaultdict(int)
     for each in parts:
         total[each.part, each.keys] += each.ps

@@ -12,11 +12,11 @@ Node = TypeVar("Node")
 def find_cycle(edges: Iterable[tuple[Node, Node]]) -> list[Node]:
     """Nodes that wait for each other in a cycle, of edges ``(who waits, for whom)``; empty when there is none.
 
-    It is the same for waits on queues and for what blocks in the hardware.
+    Waits on queues and waits in the hardware are both such edges.
 
-    A node with several edges waits for any of them: it is blocked only if all that it waits for are. One that waits for
-    a node without edges is not. The order of the edges decides: the walk begins at the first node that is blocked and
-    follows first edges, and the cycle is told from that node of it on which comes first.
+    A node with several edges waits for any of its targets: it is blocked only if all of them are. A node that waits for
+    one without edges is not blocked. The walk begins at the first node of ``edges`` that is blocked, and follows the
+    first edge of each node. The cycle begins with the one of its nodes that comes first in ``edges``.
     """
     targets: dict[Node, list[Node]] = {}
     waiters: dict[Node, list[Node]] = {}
@@ -43,8 +43,9 @@ def find_cycle(edges: Iterable[tuple[Node, Node]]) -> list[Node]:
 
 
 class Wait(NamedTuple):
-    """A PE that waits on a queue, and the far end of that queue, None if no dump has it. ``unread``: its rings with
-    messages that it does not receive, since it waits in other directions.
+    """A PE that waits on a queue, and the far end of that queue, None if no dump has it.
+
+    ``unread``: rings of the PE with messages that it does not receive, since it waits in other directions.
     """
 
     task: TaskState
@@ -97,8 +98,10 @@ def cycle_of(waits: Iterable[Wait]) -> list[Wait]:
 
 
 class Channels(NamedTuple):
-    """``cycle``: names, from the first on, each waiting for the next and the last for the first. ``blocked``: all that
-    is blocked, in the order of the cycle; without one those first that the others wait for.
+    """The blocked channels, in the order in which a report names them.
+
+    ``cycle``: names of channels, each waiting for the next and the last for the first; empty without a cycle.
+    ``blocked``: all blocked channels, those of the cycle first; without a cycle, those first that others wait for.
     """
 
     cycle: list[str]
@@ -106,7 +109,7 @@ class Channels(NamedTuple):
 
 
 def channels_of(dumps: Iterable[SipDump]) -> Channels:
-    """What is blocked in the hardware, of all SIPs.
+    """The channels of all SIPs that are blocked in the hardware.
 
     Either channels wait for each other in a cycle, or all of them wait behind some whose peer waits for no channel.
     """
@@ -118,7 +121,7 @@ def channels_of(dumps: Iterable[SipDump]) -> Channels:
     left = {each.name for each in blocked}
     ordered: list[BlockedResource] = []
     while left:
-        # Without a cycle there are some: else all would wait for each other.
+        # There is at least one: otherwise all would wait for each other, in a cycle.
         ends = {each.name for each in blocked if each.name in left and each.waits_for not in left}
         ordered += [each for each in blocked if each.name in ends]
         left -= ends

@@ -119,7 +119,12 @@ def test_refused(words: list[Any], says: str) -> None:
 
 @pytest.mark.parametrize(
     ("sips", "topology", "part"),
-    [(3, "ring_1d", 2 / 3), (4, "ring_1d", 3 / 4), (4, "torus_2d", 3 / 8), (9, "torus_2d", 4 / 9)],
+    [
+        (3, "ring_1d", 2 / 3),
+        (4, "ring_1d", 3 / 4),
+        (4, "torus_2d", 3 / 8),
+        pytest.param(9, "torus_2d", 4 / 9, marks=pytest.mark.slow),
+    ],
 )
 @pytest.mark.parametrize("algorithm", BOTH)
 def test_bytes_over_each_link(algorithm: str, sips: int, topology: str, part: float) -> None:

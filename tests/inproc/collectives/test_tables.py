@@ -169,7 +169,7 @@ def calls(draw: st.DrawFn) -> tuple[list[object], dict[str, object]]:
     }
 
 
-@settings(max_examples=8)
+@settings(max_examples=4)
 @given(call=calls(), mail_seed=st.integers(0, 1000))
 def test_every_element_is_right(tmp_path, call, mail_seed: int) -> None:
     """On any table, with any rings; the process group stays SIPs, which the bus bandwidth counts."""

@@ -30,11 +30,16 @@ def run_ring(
 CASES = [(3, 2, 1), (4, 8, 2), (5, 4, 3), (6, 3, 4), (7, 2, 5), (8, 2, 6)]
 """Chips, slots and seed."""
 EACH = 840
-"""Packets of a run, both ways: over 10,000 for all cases and both revisions."""
+"""Packets of a run, both ways: over 10,000 for all cases and both revisions (``--all``)."""
 
 
-@pytest.mark.parametrize("revision", [BUBBLE, DATELINE])
-@pytest.mark.parametrize(("sips", "slots", "seed"), CASES)
+@pytest.mark.parametrize(
+    ("sips", "slots", "seed", "revision"),
+    [
+        *((*case, (BUBBLE, DATELINE)[at % 2]) for at, case in enumerate(CASES)),
+        *(pytest.param(*case, (DATELINE, BUBBLE)[at % 2], marks=pytest.mark.slow) for at, case in enumerate(CASES)),
+    ],
+)
 def test_random_packets_come_on_a_ring(sips: int, slots: int, seed: int, revision: str) -> None:
     passed(run_ring(sips, seed, EACH // sips // 2, revision, slots=slots))
 
@@ -94,7 +99,7 @@ def test_a_link_that_goes_down_loses_nothing(revision: str) -> None:
     assert max(end_ps for *_, end_ps in done.results()) > max(end_ps for *_, end_ps in plain.results()) + 5_000_000
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 6))])
 @pytest.mark.parametrize("revision", [BUBBLE, DATELINE])
 def test_later_latencies_change_no_data(seed: int, revision: str) -> None:
     """Orders that a run does not show otherwise: packets, credits, hellos and kernels that come later."""

@@ -103,6 +103,7 @@ def test_ipcq(tmp_path: Path) -> None:
     assert len(ran.stdout.splitlines()) == 2 + len(rows)
 
 
+@pytest.mark.slow
 def test_speedup(tmp_path: Path) -> None:
     ran, rows = script(tmp_path, "bench", "speedup", "--repeat", "1", "--sips", "2", "--bytes", "64K")
     assert ran.returncode == 0, ran.stderr

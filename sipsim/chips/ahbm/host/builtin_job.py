@@ -46,9 +46,10 @@ MOST_FACTORS = 16
 class GroupData:
     """The sources of the ranks of a group, the SIPs ``sips``, with units of ``n_elem`` elements, and exact results.
 
-    A source is known by its place alone. Sums are of small integers, every partial sum exact. Factors of a product are
-    2 and 1/2, or odd integers in integer types, of either sign, so that a lost one shows in every element; beyond
-    ``MOST_FACTORS`` ranks 1, in every second.
+    An element of a source depends on its SIP and place alone. Sums are of small integers, so that every partial sum is
+    exact. Factors of a product are 2 and 1/2, or odd integers in integer types, of either sign, so that a lost one
+    shows in every element. In floating types, ranks from ``MOST_FACTORS`` on have factors 1 and -1 instead: a lost one
+    shows in half of the elements.
     """
 
     def __init__(
@@ -103,7 +104,7 @@ class GroupData:
 
 
 class Buffers(NamedTuple):
-    """A rank's ``call``, the data of its source, and its result; None if that may be anything, or is not checked."""
+    """A rank's ``call``, the data of its source, and the expected result; None if any is right, or none is checked."""
 
     call: Call
     data: HostTensor
@@ -111,7 +112,7 @@ class Buffers(NamedTuple):
 
 
 def _refresh(buffers: Buffers) -> None:
-    """What the iteration before left must not count as this one's result."""
+    """Restore the source and clear the result, so that nothing from the iteration before counts as right."""
     source, result = buffers.call.source, buffers.call.result
     assert isinstance(source, Tensor)
     assert isinstance(result, Tensor)
@@ -190,7 +191,7 @@ def group_job(request: JobRequest, collective: Collective, plan: Plan, job: Job)
 
 
 def tasks_of(job: Job, collective: Collective, plan: Plan) -> list[list[Prepared]]:
-    """By size, what each group of a job runs."""
+    """For each size, the prepared task of each group of a job."""
     every = job.groups or (tuple(range(plan.system.n_sips)),)
     groups = [Group(sips, plan.system) for sips in every]
     return [[_prepared(job, collective, n_elem, group, plan) for group in groups] for n_elem in job.n_elems]
@@ -290,7 +291,7 @@ def _n_elems(request: JobRequest, collective: Collective, size: int) -> tuple[in
 
 
 def _check_tensors(job: Job, collective: Collective, n_elem: int, size: int, plan: Plan) -> None:
-    """That the layout divides the tensors, and that they fit the HBM of a PE."""
+    """Check that the layout divides the tensors, and that they fit the HBM of a PE."""
     sizes = collective.elements(n_elem, size)
     if job.layout is not None:
         parts = prod(job.layout)
@@ -383,7 +384,7 @@ def job_layout(plan: Plan) -> DPPolicy:
 
 
 def _check_flags(request: JobRequest, collective: Collective, plan: Plan) -> None:
-    """Flags that only collectives over a group take, of which several may run one after the other."""
+    """Refuse flags that only collectives over a group take, and a list of several algorithms."""
     given = {
         f"--group {request.group}": bool(request.group),
         f"--root {request.root}": request.root is not None,
@@ -419,7 +420,7 @@ def _collective(request: JobRequest, plan: Plan) -> Collective:
 
 
 def _usual_collective(request: JobRequest, plan: Plan) -> str:
-    """The first that all algorithms of the request run, or that of the config."""
+    """The first collective that all algorithms of the request run; without algorithms, that of the config."""
     named = [name for name in request.algorithms if name not in (AUTO, ALL)]
     if not named:
         return next(iter(plan.algorithm.collectives), INTERCUBE)
@@ -451,7 +452,10 @@ def _elements(size: int, multiple: int, request: JobRequest, plan: Plan) -> int:
 
 
 def _check_room(n_elems: tuple[int, ...], multiples: tuple[int, ...], dtype: str, plan: Plan) -> None:
-    """``multiples``: how large each tensor is. The tensors of one size are freed before the next size."""
+    """Check that the tensors of each size fit the HBM of a cube; they are freed before the next size.
+
+    ``multiples``: the elements of each tensor in a cube, as multiples of ``n_elems``.
+    """
     itemsize = DTYPES[dtype].itemsize
     needed = max((sum(aligned(n_elem * each * itemsize) for each in multiples) for n_elem in n_elems), default=0)
     if needed > plan.hbm_room_bytes:

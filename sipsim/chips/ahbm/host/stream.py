@@ -68,14 +68,14 @@ class Future:
         return self._known[0]
 
     def then(self, callback: Callable[["Future"], Any]) -> "Future":
-        """The future of ``callback(this one)``. It is host code: the script calls it where it first asks for its value,
-        with :meth:`wait` or :meth:`value`, once.
+        """A future with the value of ``callback(this future)``. The callback is host code: it runs once, when the
+        script first asks for that value with :meth:`wait` or :meth:`value`.
         """
         return Future(self._work, lambda: callback(self))
 
 
 def future_of(work: "Work", outputs: Outputs) -> Future:
-    """That of a launch's tensors, which it keeps."""
+    """The future of a launch's tensors, which it keeps."""
     tensors = outputs.tensors()
     return Future(work, lambda: tensors)
 
@@ -83,27 +83,28 @@ def future_of(work: "Work", outputs: Outputs) -> Future:
 Ps = int
 NO_CALL = Call()
 BEFORE_START = "launch"
-"""What kernels wait for before they start, among the words of their commands."""
+"""The name, among those of commands, for the time that kernels wait before they start."""
 
 
 class WorkTimes(NamedTuple):
-    """When a launch that has ended was made and ended, and its kernels, as of :class:`Work`."""
+    """The start and end of a launch that has ended, and those of its kernels, as in :class:`Work`."""
 
     span_ps: tuple[Ps, Ps]
     kernels_ps: tuple[Ps, Ps] | None
 
 
 class Work:
-    """A launch that was made; ``what`` describes it in deadlock reports, ``name`` in results.
+    """A launch that the host has made; ``what`` describes it in deadlock reports, ``name`` in results.
 
-    ``call``: the collective or message that it carries out; its tensors go when it ends. ``has_own_row``: it is a row
-    of the result by itself; ``is_of_row``: it belongs to one. ``run``: the number of its collective on this SIP.
-    ``span``: that which released its end. ``ahead``: on how many of its PEs an earlier one has not ended, and of how
-    many others it waits for the end; ``followers``: those that wait for its end besides.
+    ``call``: the collective or message that it carries out; the call's tensors are dropped when the launch ends.
+    ``has_own_row``: the launch is a row of the result by itself; ``is_of_row``: it counts for a row. ``run``: the
+    number of its collective on this SIP. ``span``: the number of the span that released its end. ``ahead``: on how
+    many of its PEs an earlier launch has not ended, plus the number of other launches whose end it waits for.
+    ``followers``: the launches that count this one among those others.
     ``kernels_ps``: from the start of its first kernel to the end of its last one, once one has ended.
-    ``before_start_ps``: of all its kernels, from the launch to their starts. ``generation``: the queue pairs that its
-    kernels use. ``outputs``: the tensors that it writes. ``row``: as of a ``RunRecord``. ``on_start``, ``on_end``: are
-    called with it.
+    ``before_start_ps``: the time from the launch to a kernel's start, summed over its kernels. ``generation``: the
+    queue pairs that its kernels use. ``outputs``: the tensors that it writes. ``row``: as in a ``RunRecord``.
+    ``on_start``, ``on_end``: functions that are called with this launch when it starts and when it ends.
     """
 
     def __init__(
@@ -184,7 +185,7 @@ class Work:
         self.before_start_ps += start_ps - self.start_ps
 
     def drop(self) -> None:
-        """It has ended: a tensor must not stay because the script keeps this, or until a collection finds a cycle."""
+        """Drop the references of a launch that has ended: a script that keeps the launch must not keep its tensors."""
         self.on_start = self.on_end = self.waiter = self.kernel = self.launch = None
         self.args = ()
         self.followers = []
@@ -242,7 +243,7 @@ class KernelQueue:
         ]
 
     def _behind(self, work: Work) -> tuple[CallKey, ...]:
-        """The last call before it on each of its PEs, and those whose end it waits for besides."""
+        """The last call before ``work`` on each of its PEs, and the other calls whose end it waits for."""
         found = {each: None for each in self._unfinished if work in each.followers and each.call.number}
         for place in work.places:
             line = takewhile(lambda each: each is not work, self._of_pe[place])
@@ -257,10 +258,10 @@ class KernelQueue:
         places: Sequence[PePlace] | None = None,
         after: Iterable[Work] = (),
     ) -> None:
-        """Run ``kernel(*args, tl)`` on ``places``, once the launches before it on any of these PEs have ended.
+        """Run ``kernel(*args, tl)`` on ``places``, once the earlier launches on these PEs and in ``after`` have ended.
 
-        And those of ``after``, launched before. Tensors among ``args`` are passed as typed addresses, and stay
-        allocated until it has ended. Without places it ends as soon as it starts.
+        Tensors among ``args`` are passed as typed addresses, and stay allocated until the launch has ended. A launch
+        without places ends as soon as it starts.
         """
         host = self.host_task()
         self._unfinished[work] = None
@@ -297,7 +298,7 @@ class KernelQueue:
         work.launch = self._sip.launch(places, begin, done, span, work.run)
 
     def _mark(self, work: Work) -> None:
-        """Each collective of a script is counted apart; what else it launches belongs to no row."""
+        """Begin the counters of a launch that is a row by itself; launches between such rows count for none."""
         if work.has_own_row:
             self._has_rows, self._row = True, work
             self._sip.usage.mark(1)

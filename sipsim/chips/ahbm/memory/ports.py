@@ -79,8 +79,9 @@ class MemoryPort:
     depend on when it begins, so it may be computed in advance. Writes end in the order in which their last bytes come.
     ``bandwidths``: of its edges in bytes a second, by name; ``bandwidth_key``: of its section, where they come from.
     ``unused``: keys of its section that have no effect, and the key that has it in place of each. ``waits``: of all
-    accesses so far, if it is a list. ``here``: the route to a part at its node. ``depends_on_address``: of a TCM,
-    whether the address of an access decides which edges it takes.
+    accesses so far, if it is a list. ``in_flits``: transfers carry more bytes than their accesses have. ``here``: the
+    route to a part at its node. ``depends_on_address``: of a TCM, whether the address of an access decides which edges
+    it takes.
     """
 
     Params: ClassVar[type[Section]] = NoParams
@@ -97,6 +98,7 @@ class MemoryPort:
         self.least_write_ps = ns_to_ps(cost.write_latency_ns)
         self.bandwidths: dict[str, int] = {}
         self.waits: list[Wait] | None = None
+        self.in_flits = False
         self.here = Route(node, 0, ())
         self._routes: dict[tuple[int, bool, tuple[Load, ...]], tuple[Route, Route]] = {}
 
@@ -193,13 +195,16 @@ MEMORY_KINDS: Registry[type[MemoryPort]] = Registry(
 
 
 class MemoryPorts:
-    """The memory ports of one SIP. ``memories``: by space. ``waits``: where what accesses waited
-    for is kept.
+    """The memory ports of one SIP. ``memories``: by space. ``in_flits``: whether transfers are in flits. ``waits``: the
+    list that gets what accesses waited for.
     """
 
-    def __init__(self, memories: Mapping[str, Memory], engine: Engine, waits: list[Wait] | None = None) -> None:
+    def __init__(
+        self, memories: Mapping[str, Memory], engine: Engine, in_flits: bool = False, waits: list[Wait] | None = None
+    ) -> None:
         self._memories = memories
         self._engine = engine
+        self._in_flits = in_flits
         self._waits = waits
         self._ports: dict[tuple[str, Node], MemoryPort] = {}
 
@@ -210,7 +215,7 @@ class MemoryPorts:
             memory = self._memories[space]
             kind = MEMORY_KINDS.get(memory.cost.kind or FIXED_LATENCY)
             port = self._ports[space, node] = kind(memory.cost, self._engine, node)
-            port.waits = self._waits
+            port.waits, port.in_flits = self._waits, self._in_flits
             port.lay_out(None if memory.regions is None else memory.regions())
         return port
 

@@ -84,8 +84,8 @@ class TcmPorts(MemoryPort):
 
     def loads(self, block: Block, is_read: bool) -> tuple[Load, ...]:
         if not self._sets:
-            # A port moves the bytes of the access, which a link carries in flits.
-            return ((self._kinds[0 if is_read else -1], block.nbytes),)
+            # A port moves the bytes of the access, also where the fabric carries them in flits.
+            return ((self._kinds[0 if is_read else -1], block.nbytes if self.in_flits else 0),)
         some = self._ring_sets if self._is_ring(block.address) else self._sets
         return some[0 if is_read else -1].loads(block)
 
