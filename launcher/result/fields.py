@@ -422,7 +422,7 @@ class OneAfterAnother(Struct):
 
 
 class SweepDocument(PairHeading, kw_only=True):
-    """What ``ahbm-probe --sweep-bytes --json`` writes: the curve, and what its two rates are bounded by."""
+    """The document of ``ahbm-probe --sweep-bytes --json``: the curve, and the bounds of its two rates."""
 
     slot_size: Annotated[int, no_time("The size of a slot in bytes; a larger size is sent as messages of it.")]
     sizes: Annotated[list[SizePoint], no_time("The sizes, from the least.")]

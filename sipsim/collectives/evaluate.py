@@ -38,8 +38,9 @@ def evaluate(
     combine: Callable[[V, V], V],
     n_slots: int | None = None,
 ) -> list[dict[int, V]]:
-    """Run the steps of all ranks from ``values``, each rank's blocks by number; a block is one message. Returns the
-    blocks of each rank afterwards. Values are not changed in place.
+    """Run the steps of all ranks from ``values``, each rank's blocks by number. Returns the blocks of each rank afterwards;
+    values are not changed in place. The steps have passed :func:`~sipsim.collectives.schedule.check_schedule`. A block
+    is one message: its tiles are sent, and received, in one order, so they wait as it does.
 
     ``n_slots``: messages that fit a direction's ring; None: without limit.
 
@@ -127,8 +128,9 @@ def _with(first: _Ranks, second: _Ranks) -> _Ranks:
 
 
 def check_results(schedule: Schedule, wiring: Wiring, task: Task) -> None:
-    """Check that all ranks end, with rings of one slot and so of any number, and that each block that a rank needs has
-    each contribution exactly once, or is a copy of a holder's where the collective only moves data.
+    """Check that all ranks end, and that each block that a rank needs has each contribution exactly once, or is a copy of
+    a holder's where the collective only moves data. Rings have one slot here: a schedule whose messages are the ones
+    that are due ends with that as with any number (the proof is in :mod:`~sipsim.collectives.schedule`).
 
     Raises:
         ScheduleError: with the first rank and block that is wrong.
@@ -155,7 +157,7 @@ def _check_flow(flow: Flow, wiring: Wiring, task: Task) -> None:
 
 
 def _wrong(found: _Ranks, holders: int, combines: bool) -> str:
-    """What is wrong with the contributions to a block; empty when nothing is."""
+    """The fault in the contributions to a block; empty without one."""
     if found.again:
         return f"in which the values of {_names(found.again)} are combined more than once"
     if combines:

@@ -209,7 +209,7 @@ def _takes(function: object, words: tuple[str, ...]) -> bool:
 
 
 def _wrong_units(row: Collective) -> str:
-    """What is wrong with who has which unit, in groups of 2 to 4 ranks; empty when nothing is."""
+    """The fault in who has which unit, in groups of 2 to 4 ranks; empty without one."""
     for size in range(2, 5):
         for root in range(size if row.has_root else 1):
             n_units = units(row.cut, size)

@@ -1,4 +1,4 @@
-"""What a rank reports: its runs, what its SIP used by counters alone, its launches, and CPU time and memory.
+"""The report of a rank: its runs, the use of its SIP's parts by counters, its launches, and CPU time and memory.
 
 All of it is plain data, part of a rank's outcome. CPU time and memory of its process are for reports only; nothing
 simulated depends on them.
@@ -243,7 +243,7 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RankRow(msgspec.Struct, frozen=True, kw_only=True):
-    """What a SIP reports at its end and result files publish: its entry of ``ranks``."""
+    """The entry of a SIP in ``ranks``, which it reports at its end and result files publish."""
 
     rank: Annotated[int, no_time("The number of the SIP.")]
     pid: Annotated[int, no_time("The operating system's number of the process that simulated it.")]

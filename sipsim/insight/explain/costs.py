@@ -18,7 +18,8 @@ from sipsim.records.recorder import Span
 Edge = tuple[int, Node, Node, str]
 """An edge of a SIP, or of a memory there, as :meth:`Prices.edge_ps` takes it."""
 Key = tuple[Any, ...]
-"""An access of a memory, as (rank, is read, address, bytes), or a transfer, as (rank, from, to)."""
+"""(rank, is read, address, bytes) of an access, (rank, from, to) of a transfer, (rank, node, bytes) of a message's write
+there; the last two also with their end."""
 
 
 class Work(NamedTuple):
@@ -30,7 +31,9 @@ class Work(NamedTuple):
 
 
 class Delay(NamedTuple):
-    """A part of a span's time that a memory added, and ``what`` for; or that sharing ``edge`` with ``what`` added."""
+    """``ps`` of a span beyond its work. ``edge``: the edge that it shared with ``what``; None: ``what`` names a wait in a
+    memory.
+    """
 
     what: str
     edge: Edge | None
@@ -88,8 +91,9 @@ class Costs:
         """
         some = self._late.get(key, [])
         # A send's transfer starts when its command is issued, and its bytes leave when the issue ends. An operation's
-        # transfer may start earlier, since its kernel runs ahead, but it ends with the span.
-        issued_ps = span.start_ps - self._issue_ps
+        # transfer may start earlier, since its kernel runs ahead, but it ends with the span. An access starts later.
+        is_access = bool(some) and isinstance(some[0], Wait)
+        issued_ps = span.start_ps - (0 if is_access else self._issue_ps)
         first = bisect_left(some, issued_ps, key=lambda each: each.now_ps)
         stop = bisect_right(some, span.end_ps, key=lambda each: each.now_ps)
         fitting = [each for each in some[first:stop] if each.end_ps <= span.end_ps]

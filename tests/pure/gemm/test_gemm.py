@@ -299,7 +299,7 @@ def test_a_wrong_dot_is_one_clear_error(body, text):
 
 
 def test_the_span_of_a_gemm_has_the_addresses_of_its_input_and_of_its_output():
-    """By which ``--explain`` knows their memories."""
+    """The addresses by which ``--explain`` knows their memories."""
     bench = pair_bench()
     spans = bench.sip.recorder.spans = []
     run(bench, lambda tl: tl.gemm(A, B, C, (64, 64, 64), **F16))

@@ -152,7 +152,7 @@ def tiles_of(block: Block, shards: Shards, tile: int) -> list[Tile]:
 
 
 def _messages(blocks: tuple[int, ...], tiling: Callable[[int], list[Tile]]) -> list[Message]:
-    """What blocks are sent as: in order, each in its tiles."""
+    """The messages for blocks: the blocks in order, each cut into its tiles."""
     return [(block, start, stop) for block in blocks for start, stop in tiling(number_of(block))]
 
 

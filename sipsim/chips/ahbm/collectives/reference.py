@@ -31,7 +31,7 @@ def group_results(algorithm: Algorithm, task: Task, op: str, sources: Sequence[A
 def schedule_results(
     schedule: Schedule, wiring: Wiring, task: Task, op: str, sources: Sequence[Array | None]
 ) -> list[Array | None]:
-    """The same of a schedule and its wiring."""
+    """The same of a wiring and a schedule that :func:`~sipsim.collectives.evaluate.check_results` accepts."""
     results = [_empty(task, rank, sources) for rank in range(task.size)]
     for worker in range(task.workers):
         for flow, parts in work_of(task, schedule, worker, task.workers):

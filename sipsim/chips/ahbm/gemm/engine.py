@@ -284,7 +284,7 @@ class GemmEngine(CommandEngine):
         self._end(completion, GEMM, *fields, as_text(command.product), *kinds, steps, work=work)
 
     def made(self, command: Gemm | Dot) -> Handle | Values | None:
-        """Of a composite command what is in the memory now."""
+        """The result of a product of handles; the bytes that a composite command left in the memory."""
         if isinstance(command, Dot):
             return command.result
         m, _, n = command.product

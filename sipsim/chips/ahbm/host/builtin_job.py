@@ -509,7 +509,7 @@ class BuiltinJob:
             if buffers is None:
                 continue
             work = dist.start_collective(buffers.call, self._group, algorithm)
-            # As in torch.distributed a root is named by its rank in the run.
+            # Taken before the end, which drops its tensors. A root is named by its rank in the run, as in torch.
             call = work.call._replace(values=buffers.call.values)
             work.wait()
             times += [work.times] if iteration >= job.warmup else []

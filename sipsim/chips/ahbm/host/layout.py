@@ -172,7 +172,7 @@ class Operand:
         raise NotImplementedError("a tensor without addresses")
 
     def ranges(self) -> list[Range]:
-        """Of its virtual addresses: one."""
+        """The range of its virtual addresses, as a list of one."""
         start = int(self.pointer())
         return [(start, start + self.nbytes)]
 

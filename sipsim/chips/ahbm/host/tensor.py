@@ -165,16 +165,16 @@ class PartLayout:
 
     @property
     def num_cubes(self) -> int:
-        """Of the whole."""
+        """The cubes in the layout of the whole tensor."""
         return self.whole.num_cubes
 
     @property
     def num_pes(self) -> int:
-        """Of the whole."""
+        """The PEs of a cube in the layout of the whole tensor."""
         return self.whole.num_pes
 
     def places(self) -> list[Place]:
-        """Of the whole, so that all parts have the same workers, on every rank."""
+        """The PEs of the whole tensor, so that all its parts have the same workers, on every rank."""
         return self.whole.places()
 
     def blocks(self) -> int:
@@ -182,12 +182,12 @@ class PartLayout:
         return self.count
 
     def cube_blocks(self) -> int:
-        """One: the part may lie on one cube, or on some."""
+        """Always one, as a part may lie on one cube or on several."""
         return 1
 
 
 class TensorView(Operand):
-    """Rows of a tensor, which they share the memory of: ``rows`` of them from ``start`` on.
+    """Rows of a tensor that share its memory: ``rows`` of them from ``start`` on.
 
     Raises:
         IndexError: for rows that do not exist, or none.
@@ -268,7 +268,7 @@ class TensorList(Operand):
         return PointerList(pointers, self.tensors[0].nbytes, self.dtype)
 
     def ranges(self) -> list[Range]:
-        """Of the virtual addresses of each tensor."""
+        """The ranges of the virtual addresses of each tensor."""
         return [each for tensor in self.tensors for each in tensor.ranges()]
 
     def numpy(self) -> Array:

@@ -235,7 +235,7 @@ class PeDma(CommandEngine):
         return (command.operand,)
 
     def made(self, command: DmaRead | DmaWrite) -> Handle | Values | None:
-        """What a store left in the memory."""
+        """The bytes that a store left in the memory; the result of a load."""
         return self._sip.memory.read_block(command.block) if isinstance(command, DmaWrite) else command.result
 
     # --- transfers of the PE's engines
