@@ -38,8 +38,8 @@ def evaluate(
     combine: Callable[[V, V], V],
     n_slots: int | None = None,
 ) -> list[dict[int, V]]:
-    """Run the steps of all ranks from ``values``, each rank's blocks by number. Returns the blocks of each rank afterwards;
-    values are not changed in place. The steps have passed :func:`~sipsim.collectives.schedule.check_schedule`. A block
+    """Run the steps of all ranks from ``values``, each rank's blocks by number. Returns the blocks of each rank
+    afterwards; values are not changed in place. The steps have passed :func:`~sipsim.collectives.schedule.check_schedule`. A block
     is one message: its tiles are sent, and received, in one order, so they wait as it does.
 
     ``n_slots``: messages that fit a direction's ring; None: without limit.
@@ -128,8 +128,8 @@ def _with(first: _Ranks, second: _Ranks) -> _Ranks:
 
 
 def check_results(schedule: Schedule, wiring: Wiring, task: Task) -> None:
-    """Check that all ranks end, and that each block that a rank needs has each contribution exactly once, or is a copy of
-    a holder's where the collective only moves data. Rings have one slot here: a schedule whose messages are the ones
+    """Check that all ranks end, and that each block that a rank needs has each contribution exactly once, or is a copy
+    of a holder's where the collective only moves data. Rings have one slot here: a schedule whose messages are the ones
     that are due ends with that as with any number (the proof is in :mod:`~sipsim.collectives.schedule`).
 
     Raises:

@@ -18,8 +18,8 @@ from sipsim.records.recorder import Span
 Edge = tuple[int, Node, Node, str]
 """An edge of a SIP, or of a memory there, as :meth:`Prices.edge_ps` takes it."""
 Key = tuple[Any, ...]
-"""(rank, is read, address, bytes) of an access, (rank, from, to) of a transfer, (rank, node, bytes) of a message's write
-there; the last two also with their end."""
+"""(rank, is read, address, bytes) of an access, (rank, from, to) of a transfer, (rank, node, bytes) of a message's
+write there; the last two also with their end."""
 
 
 class Work(NamedTuple):
@@ -31,8 +31,8 @@ class Work(NamedTuple):
 
 
 class Delay(NamedTuple):
-    """``ps`` of a span beyond its work. ``edge``: the edge that it shared with ``what``; None: ``what`` names a wait in a
-    memory.
+    """``ps`` of a span beyond its work. ``edge``: the edge that it shared with ``what``; None: ``what`` names a wait in
+    a memory.
     """
 
     what: str

@@ -315,8 +315,8 @@ class CommandEngine:
         return 0 if task is None else task.span
 
     def made(self, command: Any) -> Handle | Values | None:
-        """The values that a command has made, for the second pass: its ``result``, if it has one. An engine that writes a
-        memory returns what is there (:mod:`sipsim.records.replay`).
+        """The values that a command has made, for the second pass: its ``result``, if it has one. An engine that writes
+        a memory returns what is there (:mod:`sipsim.records.replay`).
         """
         result = getattr(command, "result", None)
         return result if isinstance(result, Handle) else None
