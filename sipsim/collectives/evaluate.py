@@ -39,8 +39,9 @@ def evaluate(
     n_slots: int | None = None,
 ) -> list[dict[int, V]]:
     """Run the steps of all ranks from ``values``, each rank's blocks by number. Returns the blocks of each rank
-    afterwards; values are not changed in place. The steps have passed :func:`~sipsim.collectives.schedule.check_schedule`. A block
-    is one message: its tiles are sent, and received, in one order, so they wait as it does.
+    afterwards; values are not changed in place. The steps have passed
+    :func:`~sipsim.collectives.schedule.check_schedule`. A block is one message: its tiles are sent, and received, in
+    one order, so they wait as it does.
 
     ``n_slots``: messages that fit a direction's ring; None: without limit.
 
