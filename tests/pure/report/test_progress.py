@@ -3,6 +3,7 @@
 import sys
 from typing import Any
 
+import msgspec
 import pytest
 from outcomes import record
 
@@ -10,7 +11,6 @@ from broker.wire import RankRecord, RunStarted, Status
 from launcher.report import progress
 from launcher.report.outcome import Outcome
 from launcher.report.progress import Prediction, Progress, _duration
-from sipsim.records.job import to_bytes
 
 US = 1_000_000
 
@@ -146,7 +146,7 @@ def test_the_prediction_ends_with_the_run(clock: Clock, capsys: Any) -> None:
 def test_records_are_told_at_once(capsys: Any) -> None:
     told: list[Outcome] = []
     outcome = Outcome(1)
-    Progress(quiet=True, on_record=told.append).note(RankRecord(0, 0, to_bytes(record())), outcome)
+    Progress(quiet=True, on_record=told.append).note(RankRecord(0, 0, msgspec.json.encode(record())), outcome)
     assert told == [outcome]
     assert (capsys.readouterr().err, sys.stderr.isatty()) == ("", False)
 
