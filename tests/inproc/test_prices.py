@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import one_command
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from launcher.engines.inproc import InProcess
@@ -64,7 +64,21 @@ def histories_of(plan: ProbePlan, command: str, n_elem: int) -> list[History]:
         return read_histories(sorted(path.parent for path in Path(folder).rglob(HISTORY_FILE)))
 
 
+IN_FLITS = {
+    "defaults.buffer_kind": "tcm",
+    "defaults.credit_return_mode": "fast_path",
+    "defaults.hw_strict": True,
+    "defaults.latch": None,
+    "defaults.backpressure": "sleep",
+    "system.sips.link": "ucie",
+    "links.ucie.params.flit_bytes": None,
+}
+SLOW_TCM = {"kind": "tcm_ports", "params": {"bandwidth_GBps": 20, "ports": "read_and_write"}}
+
+
 @settings(max_examples=40, deadline=None)
+@example("load", (0, 0, 0), (1, 0, 0), 1, "adr", IN_FLITS, {"tcm": SLOW_TCM})
+@example("store", (0, 0, 0), (1, 0, 0), 100, "default", IN_FLITS, {"tcm": SLOW_TCM})
 @given(
     st.sampled_from(COMMANDS),
     PLACES,
@@ -84,7 +98,7 @@ def test_a_span_on_an_idle_machine_takes_its_price(
     kinds: dict[str, Any],
 ) -> None:
     """What memories with rows and turns note as waits is no part of a price; nor are the looks before the last one, and
-    what a credit waits for company.
+    what a credit waits for company. The two examples: in flits a transfer carries more bytes than its access has.
     """
     if src == dst:
         return

@@ -11,7 +11,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from launch import Done, launched, launching
+from launch import Done, Launch, launched, launching
 from sweeps import crossed, some
 
 pytestmark = pytest.mark.processes
@@ -119,6 +119,14 @@ def test_an_endless_script_is_told_by_progress_timeout(engine: str, tmp_path: Pa
     assert "cube" not in error
 
 
+def until_here(launch: Launch, engine: str) -> None:
+    """Wait for the line that the code prints before it runs on for ever."""
+    if engine == "inproc":
+        assert launch.process.stdout.readline() == "here\n"
+    else:
+        launch.line(lambda line: "here" in line)
+
+
 PLACES = {
     "spin": rf"  rank 0 cube 1 PE 0: runs at kernels\.py:({SPIN}|{SPIN - 1})",
     "livelock": rf"  rank 0 cube 1 PE 0: (tl\.load|runs) at kernels\.py:({LOAD}|{LOAD - 1})",
@@ -129,10 +137,7 @@ PLACES = {
 def test_code_that_never_ends_is_told_by_a_signal(engine: str, what: str, tmp_path: Path) -> None:
     words = (*FLAGS, "--ccl", "ring.yaml", "--engine", engine, "--json", tmp_path / "o.json", "kernels.py", what)
     with launching(*words, cwd=folder_with(tmp_path)) as launch:
-        if engine == "inproc":
-            assert launch.process.stdout.readline() == "here\n"
-        else:
-            launch.line(lambda line: "here" in line)
+        until_here(launch, engine)
         launch.process.send_signal(signal.SIGTERM)
         done = launch.end()
     assert done.exit_code == 143
@@ -148,10 +153,7 @@ def test_code_that_never_ends_is_told_by_a_signal(engine: str, what: str, tmp_pa
 def test_ctrl_c_and_sigusr1_tell_where_the_code_is(engine: str, tmp_path: Path) -> None:
     words = (*FLAGS, "--ccl", "ring.yaml", "--engine", engine, "--json", tmp_path / "o.json", "kernels.py", "spin")
     with launching(*words, cwd=folder_with(tmp_path)) as launch:
-        if engine == "inproc":
-            assert launch.process.stdout.readline() == "here\n"
-        else:
-            launch.line(lambda line: "here" in line)
+        until_here(launch, engine)
         launch.process.send_signal(signal.SIGUSR1)
         # The broker answers for the one, and SIPs for the other, in any order.
         wanted = {"synchronisation (", "where the code is, at ", "  rank 0 cube 1 PE 0: runs at kernels.py:"}

@@ -12,6 +12,7 @@ from sipsim.collectives.evaluate import check_results
 from sipsim.collectives.group import pairwise_wiring
 from sipsim.collectives.schedule import (
     OWN_FIRST,
+    VECTOR,
     Ahead,
     Flow,
     ScheduleError,
@@ -23,6 +24,7 @@ from sipsim.collectives.schedule import (
     original,
     units,
 )
+from sipsim.collectives.semantics import Collective, Task, every_rank
 
 STAR = pairwise_wiring({(0, 1), (0, 2)})
 THERE, BACK = (1, "to0"), (0, "to1")
@@ -121,6 +123,15 @@ def test_a_schedule_with_another_result(collective: str, says: str) -> None:
     task = task_of(collective, group_of("ring_1d", (3, 1)), 8)
     with pytest.raises(ScheduleError, match=re.escape(says)):
         check_results(flow(*RESULTS[collective, says]), STAR, task)
+
+
+def test_what_only_moves_data_may_combine_none() -> None:
+    """All ranks hold the unit, so any one's values would do, and not those of two."""
+    anyone = Collective("lab.anyone", "each rank ends with the vector of some rank", VECTOR, every_rank, every_rank)
+    task = Task(anyone, group_of("ring_1d", (3, 1)), 8, 4)
+    check_results(flow(TO_ROOT[0]._replace(combine=0)), STAR, task)
+    with pytest.raises(ScheduleError, match="rank 0 ends with block 0 of 1 combined from ranks 0, 1; "):
+        check_results(flow(TO_ROOT[0]), STAR, task)
 
 
 CASES = [(name, collective) for name, module in MODULES.items() for collective in module.COLLECTIVES]
