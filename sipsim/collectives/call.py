@@ -82,6 +82,11 @@ class Call(NamedTuple):
     workers: int = 0
     elements: int = 0
 
+    @property
+    def is_schedule(self) -> bool:
+        """Whether the kernel of schedules carries it out, and not one that was wired before the run."""
+        return self.workers > 0
+
     def tensors(self) -> tuple[DeviceTensor, ...]:
         """The source, and the result if it is another tensor; without those that this rank does not have."""
         every = (self.source,) if self.result is self.source else (self.source, self.result)

@@ -17,7 +17,7 @@ from sipsim.records.recorder import Span
 
 Edge = tuple[int, Node, Node, str]
 """An edge of a SIP, or of a memory there, as :meth:`Prices.edge_ps` takes it."""
-Key = tuple[Any, ...]
+LateKey = tuple[Any, ...]
 """(rank, is read, address, bytes) of an access, (rank, from, to) of a transfer, (rank, node, bytes) of a message's
 write there; the last two also with their end."""
 
@@ -56,7 +56,7 @@ class Costs:
         self._calls = calls
         self._issue_ps = sum_ps(prices.fixed("issue"))
         self._works: dict[tuple[Call, ...], tuple[Work, Cost]] = {}
-        self._late: dict[Key, list[Delayed | Wait]] = defaultdict(list)
+        self._late: dict[LateKey, list[Delayed | Wait]] = defaultdict(list)
         """What was late, by key. Transfers are here a second time, by key and end; so are writes, by rank, node, bytes
         and end, without the address: messages that end at one node at one time are alike."""
         for history in histories:
@@ -85,7 +85,7 @@ class Costs:
                     left_ps -= ps
         return Cost(work, tuple(delays), left_ps)
 
-    def _delays(self, key: Key, span: Span, left_ps: Ps) -> Iterator[Delay]:
+    def _delays(self, key: LateKey, span: Span, left_ps: Ps) -> Iterator[Delay]:
         """The delays of a key within a span's time. If several accesses or transfers fit, such as messages of one PE
         that leave together, those of the one that explains ``left_ps`` best.
         """
@@ -98,11 +98,11 @@ class Costs:
         stop = bisect_right(some, span.end_ps, key=lambda each: each.now_ps)
         fitting = [each for each in some[first:stop] if each.end_ps <= span.end_ps]
 
-        def unlike(each: Delayed | Wait) -> tuple[bool, Ps]:
+        def misfit(each: Delayed | Wait) -> tuple[bool, Ps]:
             is_at_an_end = each.now_ps in (issued_ps, span.start_ps) or each.end_ps == span.end_ps
             return not is_at_an_end, abs(left_ps - sum([part[-1] for part in each[-1]]))
 
-        best = min(fitting or self._late.get((*key, span.end_ps), []), key=unlike, default=None)
+        best = min(fitting or self._late.get((*key, span.end_ps), []), key=misfit, default=None)
         if isinstance(best, Wait):
             space = PhysAddr.decode(best.address).space.upper()
             yield from (Delay(f"waiting for {space}: {reason}", None, ps) for reason, ps in best.parts)
@@ -110,13 +110,13 @@ class Costs:
             for src, dst, memory, others, ps in best.shares:
                 yield Delay(others, (key[0], src, dst, memory), ps)
 
-    def _keys(self, rank: int, span: Span, calls: tuple[Call, ...]) -> Iterator[Key]:
+    def _keys(self, rank: int, span: Span, calls: tuple[Call, ...]) -> Iterator[LateKey]:
         """The keys under which a span's delays may be: its accesses, then its transfers."""
         yield from self._accesses(rank, span)
         for call in calls:
             yield from self._transfers(rank, span, call)
 
-    def _accesses(self, rank: int, span: Span) -> Iterator[Key]:
+    def _accesses(self, rank: int, span: Span) -> Iterator[LateKey]:
         place, facts, work = place_of(rank, span), span.facts, work_of(span)
         if place is None:
             return
@@ -139,7 +139,7 @@ class Costs:
             slot = self.prices.system.graph.memory_node(peer.cube, peer.pe, peer.buffer_kind)
             yield rank, str(slot), nbytes
 
-    def _transfers(self, rank: int, span: Span, call: Call) -> Iterator[Key]:
+    def _transfers(self, rank: int, span: Span, call: Call) -> Iterator[LateKey]:
         """The transfers of a call, the last one first, as the end of a span is known best."""
         match call.method:
             case "read" | "write" | "latch":
@@ -164,7 +164,7 @@ class Costs:
                 src, direction, peer = call.args
                 yield from self._between(src, direction, peer[0], Node("pe", peer[1], peer[2]), rank)
 
-    def _between(self, src: Place, direction: str, dst_sip: int, end: Node, rank: int) -> Iterator[Key]:
+    def _between(self, src: Place, direction: str, dst_sip: int, end: Node, rank: int) -> Iterator[LateKey]:
         """The transfers of a frame on each SIP of its way, that on the last SIP first."""
         if src[0] == dst_sip:
             yield rank, _pe(src), str(end)

@@ -45,9 +45,10 @@ def savings(
 
 
 def changes_for(resolved: Resolved, steps: Sequence[Step]) -> dict[str, Change]:
-    """One for each cost of at least 1 % of the path, and some for bandwidths, which bound each other.
+    """The changes to try: one for each cost of at least 1 % of the path, and some for several bandwidths together.
 
-    These are all inside SIPs; and, where links take at least 1 % of the path, those of links, and all of both.
+    These are all bandwidths inside SIPs, as they bound each other; where links take at least 1 % of the path, also all
+    of links, and all of both.
     A bandwidth that only ever is one of several equal ones changes nothing by itself.
     """
     alone: dict[str, Ps] = defaultdict(int)
@@ -128,8 +129,8 @@ class Machines:
         return total + rest_ps if rest_ps else total
 
     def work_ps(self, work: Work) -> Times:
-        """What work takes on each. All changes make something faster, so it takes as long as before where none of its
-        terms comes from a key that changes. Limit: what a frame is stored behind a link counts as that link's.
+        """The time of work on each changed machine. Changes only make things faster, so work without a term of a
+        changed key takes as long as before. Limit: a frame stored behind a link counts as that link's time.
         """
         keys = {key for term in work.terms for key in term.keys}
         found = [

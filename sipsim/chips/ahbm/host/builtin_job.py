@@ -190,17 +190,26 @@ def group_job(request: JobRequest, collective: Collective, plan: Plan, job: Job)
     return _with_algorithms(job, request, collective, plan)
 
 
+def _groups(job: Job, plan: Plan) -> tuple[tuple[int, ...], ...]:
+    """The groups of a job, of one size: that of all SIPs where it names none."""
+    return job.groups or (tuple(range(plan.system.n_sips)),)
+
+
+def _is_in_place(job: Job, collective: Collective) -> bool:
+    """Whether a rank's source and result are one tensor, which a job says for collectives over groups only."""
+    return collective.in_place if collective.per_cube else job.in_place
+
+
 def tasks_of(job: Job, collective: Collective, plan: Plan) -> list[list[Prepared]]:
     """For each size, the prepared task of each group of a job."""
-    every = job.groups or (tuple(range(plan.system.n_sips)),)
-    groups = [Group(sips, plan.system) for sips in every]
+    groups = [Group(sips, plan.system) for sips in _groups(job, plan)]
     return [[_prepared(job, collective, n_elem, group, plan) for group in groups] for n_elem in job.n_elems]
 
 
 def group_notes(job: Job, plan: Plan) -> list[str]:
     """The algorithms, ranks and workers of a job, and the notes of its request."""
     collective = COLLECTIVES.get(job.collective)
-    size = len(job.groups[0]) if job.groups else plan.system.n_sips
+    size = len(_groups(job, plan)[0])
     workers = sorted({len(each.places) for tasks in tasks_of(job, collective, plan) for each in tasks})
     few_to_most = f"{workers[0]} PEs" if len(workers) == 1 else f"{workers[0]} to {workers[-1]} PEs"
     few_to_most = "1 PE" if workers == [1] else few_to_most
@@ -236,11 +245,10 @@ def group_estimates_ps(job: Job, plan: Plan) -> tuple[int, ...]:
 def tensor_bytes(job: Job, plan: Plan) -> tuple[int, ...]:
     """For each row, the bytes of a rank's source and result, once where they are one tensor."""
     collective = COLLECTIVES.get(job.collective or INTERCUBE)
-    size = len(job.groups[0]) if job.groups else plan.system.n_sips
-    is_one = job.in_place if job.algorithms else collective.in_place
-    row = DTYPES[job.dtype].itemsize * (1 if job.algorithms else plan.system.n_cubes)
+    size = len(_groups(job, plan)[0])
+    row = DTYPES[job.dtype].itemsize * (plan.system.n_cubes if collective.per_cube else 1)
     both = [collective.elements(n_elem, size) for n_elem in job.n_elems]
-    counts = [max(each) if is_one else sum(each) for each in both]
+    counts = [max(each) if _is_in_place(job, collective) else sum(each) for each in both]
     times = [len(names) for names in job.algorithms] or [1] * len(counts)
     return tuple(row * count for count, number in zip(counts, times, strict=True) for _ in range(number))
 
@@ -325,7 +333,7 @@ def _with_algorithms(job: Job, request: JobRequest, collective: Collective, plan
     named = set(request.algorithms) - {AUTO}
     is_auto = not named and not (not request.algorithms and collective.name in plan.algorithm.collectives)
     if AUTO in request.algorithms and not is_auto:
-        place, size = request.algorithms.index(AUTO), len(job.groups[0]) if job.groups else plan.system.n_sips
+        place, size = request.algorithms.index(AUTO), len(_groups(job, plan)[0])
         chosen = zip(_sizes(job, collective, size), by_size, strict=True)
         notes[f"auto chose {'; '.join(f'{names[place]} for {nbytes} B' for nbytes, names in chosen)}"] = None
     return replace(job, algorithms=tuple(by_size), is_auto=is_auto, notes=tuple(notes))
@@ -477,8 +485,7 @@ class BuiltinJob:
         self._torch = torch
         self._plan = plan
         self._collective = COLLECTIVES.get(job.collective or INTERCUBE)
-        every = job.groups or (tuple(range(plan.system.n_sips)),)
-        self._sips = next((sips for sips in every if rank in sips), ())
+        self._sips = next((sips for sips in _groups(job, plan) if rank in sips), ())
         self._rank = self._sips.index(rank) if self._sips else -1
         self._group: ProcessGroup | None = None
 
@@ -518,28 +525,35 @@ class BuiltinJob:
             dist.records.add(call, work, times, wrong if job.verify_data else None)
 
     def _buffers(self, n_elem: int) -> Buffers:
-        job, collective, system, size = self._job, self._collective, self._plan.system, len(self._sips)
-        dtype, sizes = DTYPES[job.dtype], collective.elements(n_elem, size)
-        shapes: list[tuple[int, ...]] = [(numel,) for numel in sizes]
-        dp = job_layout(self._plan) if collective.per_cube else layout_of(job, sizes, system)
+        return self._of_rows(n_elem) if self._collective.per_cube else self._of_units(n_elem)
+
+    def _of_rows(self, n_elem: int) -> Buffers:
+        """The buffers of a collective whose tensors have a row a cube."""
+        job, collective, size = self._job, self._collective, len(self._sips)
+        dp, n_cubes = job_layout(self._plan), self._plan.system.n_cubes
         rows = dp.parts(ROWS)
-        if collective.per_cube:
-            shapes = [(rows, numel * system.n_cubes // rows) for numel in sizes]
-        source = self._torch.zeros(shapes[0], dtype=dtype, dp=dp)
-        is_one = collective.in_place if collective.per_cube else job.in_place
-        result = source if is_one else self._torch.zeros(shapes[1], dtype=dtype, dp=dp)
-        call = Call(source, result, job.op, (self._sips[job.root],) if collective.has_root else (), collective)
-        expected = None
-        if collective.per_cube:
-            count, (_, columns) = collective.contributions(size, rows), shapes[0]
-            seeded = Seeded(size, (rows, columns), dtype, job.seed, count)
-            if job.verify_data:
-                expected = self._expected(seeded, call)
-            return Buffers(call, HostTensor(seeded.tensor(self._rank)), expected)
-        data = GroupData(collective, n_elem, self._sips, dtype, job.op, job.seed)
-        if job.verify_data:
-            expected = data.result(self._rank, job.root)
+        source, result = ((rows, numel * n_cubes // rows) for numel in collective.elements(n_elem, size))
+        call = self._call(source, result, dp)
+        seeded = Seeded(size, source, DTYPES[job.dtype], job.seed, collective.contributions(size, rows))
+        expected = self._expected(seeded, call) if job.verify_data else None
+        return Buffers(call, HostTensor(seeded.tensor(self._rank)), expected)
+
+    def _of_units(self, n_elem: int) -> Buffers:
+        """The buffers of a collective over a group, whose tensors have the units of its definition."""
+        job, collective = self._job, self._collective
+        sizes = collective.elements(n_elem, len(self._sips))
+        source, result = ((numel,) for numel in sizes)
+        call = self._call(source, result, layout_of(job, sizes, self._plan.system))
+        data = GroupData(collective, n_elem, self._sips, DTYPES[job.dtype], job.op, job.seed)
+        expected = data.result(self._rank, job.root) if job.verify_data else None
         return Buffers(call, HostTensor(data.source(self._rank)), expected)
+
+    def _call(self, source: tuple[int, ...], result: tuple[int, ...], dp: DPPolicy) -> Call:
+        """The call on new tensors of these shapes, or on one where it is in place."""
+        job, collective, dtype = self._job, self._collective, DTYPES[self._job.dtype]
+        read = self._torch.zeros(source, dtype=dtype, dp=dp)
+        written = read if _is_in_place(job, collective) else self._torch.zeros(result, dtype=dtype, dp=dp)
+        return Call(read, written, job.op, (self._sips[job.root],) if collective.has_root else (), collective)
 
     def _expected(self, seeded: Seeded, call: Call) -> Array | None:
         """This rank's result with a row a cube; None if it may be anything.
@@ -556,8 +570,8 @@ class BuiltinJob:
         expected, rows = np.asarray(row), seeded.shape[0]
         shape = (rows, call.result.elements_per_cube() * system.n_cubes // rows)
         if expected.dtype != seeded.dtype.numpy or expected.shape not in (shape, shape[1:]):
-            is_one, must = f"{expected.dtype}{list(expected.shape)}", f"{seeded.dtype.numpy}{list(shape)}"
+            found, must = f"{expected.dtype}{list(expected.shape)}", f"{seeded.dtype.numpy}{list(shape)}"
             raise ValueError(
-                f"algorithm {algorithm.name}: its reference() returned {is_one} for rank {self._rank}; must be {must}"
+                f"algorithm {algorithm.name}: its reference() returned {found} for rank {self._rank}; must be {must}"
             )
         return expected

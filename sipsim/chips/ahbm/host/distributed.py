@@ -133,7 +133,8 @@ class PairRuns:
             workers=len(workers.senders),
             elements=tensor.numel(),
         )
-        work = Work(self._queue, SEND_RECV, f"a message from rank {src} to rank {dst}", call, True, True)
+        waits_for = f"a message from rank {src} to rank {dst}"
+        work = Work(self._queue, SEND_RECV, waits_for, call, is_of_row=True, has_own_row=True)
         work.generation, work.outputs = pair.generation, Outputs(tensor)
         work.on_start, work.on_end = self._records.note_start, self._records.note_end
         works = self._works.setdefault(pair.generation, [])
@@ -523,7 +524,6 @@ class Distributed:
         call = call._replace(collective=COLLECTIVES.get(name))
         call = call._replace(source=as_one(name, call.source), result=as_one(name, call.result))
         work = self.start_collective(call, group, algorithm, allowed_pes(self._plan, pes), has_own_row=True)
-        work.outputs = Outputs(call.result)
         return _waited(work, async_op)
 
     @host_call
@@ -539,17 +539,18 @@ class Distributed:
         """Launch an algorithm's kernel; its end is recorded with ``has_own_row``. ``name``: of what is no collective by
         itself, and belongs to no row.
         """
-        self._check_initialized()
         collective = call.collective
         assert collective is not None
+        member = self._member(collective.name, None if collective.per_cube else group)
         work = Work(self._queue, name or collective.name, call=call, is_of_row=not name, has_own_row=has_own_row)
         # At the start, not at the launch: an earlier collective may still write to the tensor, and is no run yet.
         work.on_start = None if name else self.records.note_start
-        work.on_end = self.records.note_end if has_own_row else None
+        if has_own_row:
+            work.on_end, work.outputs = self.records.note_end, Outputs(call.result)
         if collective.per_cube:
-            self._launch_wired(work, collective, group)
+            self._launch_wired(work, collective, member, group)
         else:
-            self._runs_of_groups.issue(work, self._member(collective.name, group), algorithm, pes)
+            self._runs_of_groups.issue(work, member, algorithm, pes)
         return work
 
     def _member(self, what: str, group: GroupHandle | None) -> ProcessGroup:
@@ -562,8 +563,10 @@ class Distributed:
             raise ValueError(f"{what}: {chosen!r} is no group that this rank is in")
         return chosen
 
-    def _launch_wired(self, work: Work, collective: Collective, group: GroupHandle | None) -> None:
-        """Run the algorithm that was wired before the run, on the ranks of its wiring."""
+    def _launch_wired(
+        self, work: Work, collective: Collective, everyone: ProcessGroup, group: GroupHandle | None
+    ) -> None:
+        """Run the algorithm that was wired before the run, on the ranks of its wiring; ``group``: as the call says."""
         if group is not None and group is not self._world_group:
             raise ValueError(f"{collective.name} runs on all SIPs; a group's collectives are elementwise")
         if why := self._plan.why_not_wired:
@@ -574,7 +577,6 @@ class Distributed:
         more = wired.kernel_args(system, self._sip.sip, call.n_elem())
         wired.algorithm.check_takes(more, kernel_takes(collective))
         sized, how = call.sized(), ", ".join(map(str, (call.op, *call.values)))
-        everyone = self._member(collective.name, None)
         everyone.calls += 1
         work.call = call._replace(
             sips=everyone.group.sips,

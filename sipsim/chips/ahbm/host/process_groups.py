@@ -67,7 +67,7 @@ class GroupRuns:
             self._tell_left_out(rank)
         group.calls += 1
         n_elem = task.task.n_elem
-        what = f"{collective.name} of {n_elem} {call.tensors()[0].dtype}" if work.name == collective.name else work.name
+        what = f"{collective.name} of {n_elem} {call.tensors()[0].dtype}" if work.is_of_row else work.name
         work.call = call = call._replace(
             group=group.number,
             sips=group.group.sips,

@@ -84,7 +84,7 @@ class RunRecords:
             return
         path = Path(self._recorded_io_dir) / f"{work.run}-{self._sip.sip}-{when}.npy"
         # A schedule's tensor has no row a cube.
-        n_rows = 1 if work.call.workers else self._sip.plan.system.n_cubes
+        n_rows = 1 if work.call.is_schedule else self._sip.plan.system.n_cubes
         rows = tensor.numpy().reshape(n_rows, -1).view(tensor.dtype.stored)
         try:
             with os.fdopen(open_file(path, REWRITE), "wb") as file:

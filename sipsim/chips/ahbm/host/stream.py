@@ -308,7 +308,7 @@ class KernelQueue:
     def _begin_on(self, place: tuple[int, int], work: Work, args: tuple[Any, ...], cause: int) -> None:
         pe, kernel, begun_ps = self._sip.pe(*place), work.kernel, self._sip.engine.now_ps
         pe.run = work.run
-        pe.ipcq.use(work.generation, work.call.text if work.call.workers else "")
+        pe.ipcq.use(work.generation, work.call.text if work.call.is_schedule else "")
         tl = TL(pe, translation_on(pe, self.space, self._sip.checker is not None))
         assert kernel is not None
 
