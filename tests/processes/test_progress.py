@@ -53,7 +53,7 @@ def test_a_restarted_rank_repeats_no_row(tmp_path):
     assert done.document["runs"] == run(*TWO_SIZES).document["runs"]
 
 
-@pytest.mark.parametrize("limit", some(["900ns", LATER], LATER))
+@pytest.mark.parametrize("limit", some(["2us", LATER], LATER))
 def test_a_limit_of_simulated_time_stops_all_engines_alike(tmp_path, limit):
     flags = (*TWO_SIZES, "--max-sim-time", limit)
     done, alike = launched(*flags, "--json", tmp_path / "out.json"), run(*flags)
@@ -76,11 +76,23 @@ def test_a_limit_after_the_end_changes_nothing():
 
 @pytest.mark.parametrize("engine", some(["local", "inproc"], "local"))
 def test_lines_of_progress(engine):
-    """A pipe gets them on request; the run takes some seconds on any host."""
-    flags = ("--sips", "4", "--topology", "torus_2d", "--bytes", "2M", "--no-verify-data", "--engine", engine)
-    done = launched(*flags, "--progress", "-q")
-    assert (done.exit_code, done.stdout) == (0, "")
-    lines = done.stderr.splitlines()
-    assert lines
+    """A pipe gets them on request. The run would take long on any host; it is stopped at a line with all figures."""
+    flags = ("--sips", "4", "--topology", "torus_2d", "--bytes", "64M", "--no-verify-data", "--engine", engine)
+    lines: list[str] = []
+
+    def is_whole(line: str) -> bool:
+        lines.append(line)
+        return "%, simulated" in line and line.rstrip().endswith(" s left")
+
+    with launching(*flags, "--progress", "-q") as launch:
+        launch.line(is_whole)
+        launch.process.send_signal(signal.SIGINT)
+        done = launch.end()
+    assert (done.exit_code, done.stdout) == (130, "")
     assert all(line.startswith("ahbm-launch: ") and " simulated " in line for line in lines)
-    assert any("%, simulated" in line and line.endswith(" s left") for line in lines)
+
+
+def test_a_run_with_lines_of_progress_prints_nothing_else():
+    done = launched(*SMALL, "--progress", "-q")
+    assert (done.exit_code, done.stdout) == (0, "")
+    assert all(line.startswith("ahbm-launch: ") and " simulated " in line for line in done.stderr.splitlines())
