@@ -53,7 +53,7 @@ def test_a_restarted_rank_repeats_no_row(tmp_path):
     assert done.document["runs"] == run(*TWO_SIZES).document["runs"]
 
 
-@pytest.mark.parametrize("limit", some(["2us", LATER], LATER))
+@pytest.mark.parametrize("limit", some(["1500ns", LATER], LATER))
 def test_a_limit_of_simulated_time_stops_all_engines_alike(tmp_path, limit):
     flags = (*TWO_SIZES, "--max-sim-time", limit)
     done, alike = launched(*flags, "--json", tmp_path / "out.json"), run(*flags)
