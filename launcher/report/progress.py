@@ -64,7 +64,7 @@ def estimate(prediction: Prediction, elapsed_s: float, now_ps: Ps, limit_ps: Ps 
     if limit_ps is not None:
         total_ps = min(total_ps, limit_ps)
     done, whole = prediction.work(now_ps), prediction.work(total_ps)
-    share = min(done / whole, 1.0)
+    share = min(done / whole, 1.0) if whole else 1.0
     if prediction.rows_s:
         return Estimate(share, total_ps, (whole - done) * _scale(elapsed_s, done, whole))
     return Estimate(share, total_ps, elapsed_s * (1 - share) / share if share else None)

@@ -41,7 +41,7 @@ def evaluate(
     """Run the steps of all ranks from ``values``, each rank's blocks by number. Returns the blocks of each rank
     afterwards; values are not changed in place. The steps have passed
     :func:`~sipsim.collectives.schedule.check_schedule`. A block is one message: its tiles are sent, and received, in
-    one order, so they wait as it does.
+    one order, so they wait as it does, and none is sent after it was received in the same step.
 
     ``n_slots``: messages that fit a direction's ring; None: without limit.
 
@@ -87,7 +87,8 @@ class _Run(Generic[V]):
                 if coming is not None:
                     ring = self._rings[rank, step.recv]
                     while not ring:
-                        yield f"waits in round {step.round} for a message {step.recv}"
+                        peer, _ = self._wiring[rank, step.recv]
+                        yield f"waits in round {step.round} for block {coming} of rank {peer} ({step.recv})"
                     sent_round, block, value = ring.popleft()
                     if (sent_round, block) != (step.round, coming):
                         raise ScheduleError(
@@ -143,11 +144,19 @@ def check_results(schedule: Schedule, wiring: Wiring, task: Task) -> None:
 def _check_flow(flow: Flow, wiring: Wiring, task: Task) -> None:
     collective, size, root, pieces = task.collective, task.size, task.root, flow.pieces
     blocks, ranks = range(units(collective.cut, size) * pieces), range(size)
+    steps_of = [flow.steps_of(rank) for rank in ranks]
+    for rank in ranks:
+        combining = [
+            step for step in steps_of[rank] if step.recvs and step.combine != REPLACE and not collective.combines
+        ]
+        if combining:
+            what = f"rank {rank} combines block {combining[0].recvs[0]} in round {combining[0].round}"
+            raise ScheduleError(f"{what}; {collective.name} moves data, so what comes replaces what a rank has")
     values = [
         {block: _Ranks(1 << rank) for block in blocks if collective.holds(block // pieces, rank, size, root)}
         for rank in ranks
     ]
-    left = evaluate([flow.steps_of(rank) for rank in ranks], wiring, values, _with, 1)
+    left = evaluate(steps_of, wiring, values, _with, 1)
     for rank in ranks:
         for block in blocks:
             if collective.needs(block // pieces, rank, size, root):
@@ -163,9 +172,7 @@ def _wrong(found: _Ranks, holders: int, combines: bool) -> str:
         return f"in which the values of {_names(found.again)} are combined more than once"
     if combines:
         return f"without the values of {_names(holders & ~found.once)}" if holders & ~found.once else ""
-    if not found.once:
-        return f"unwritten; {_names(holders)} had it before"
-    return f"combined from {_names(found.once)}; the collective combines nothing" if found.once.bit_count() > 1 else ""
+    return "" if found.once else f"unwritten; {_names(holders)} had it before"
 
 
 def _names(ranks: int) -> str:

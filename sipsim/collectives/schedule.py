@@ -204,6 +204,11 @@ def _by_sender(transfers: Iterable[Transfer], wiring: Wiring) -> Sends:
 
 
 def _check_wired(transfer: Transfer, wiring: Wiring) -> None:
+    if not isinstance(transfer.round, int):
+        raise ScheduleError(f"rank {transfer.src} sends in round {transfer.round!r}; a round is an integer")
+    if not isinstance(transfer.blocks, tuple | list) or not all(isinstance(block, int) for block in transfer.blocks):
+        what = f"rank {transfer.src} sends blocks {_short(transfer.blocks)} in round {transfer.round}"
+        raise ScheduleError(f"{what}; give a tuple of their numbers, such as (0,)")
     if transfer.blocks and (transfer.src, transfer.send) not in wiring:
         raise ScheduleError(not_wired(transfer.src, "sends", transfer.send, transfer.round, wiring))
 
@@ -234,8 +239,12 @@ def _sent(sends: Sends, wiring: Wiring, src: int) -> dict[int, list[Transfer]]:
     """The transfers of a rank, by receiver."""
     found: defaultdict[int, list[Transfer]] = defaultdict(list)
     for transfer in sends(src):
+        _check_wired(transfer, wiring)
+        if transfer.src != src:
+            raise ScheduleError(
+                f"the transfers of rank {src} have one that rank {transfer.src} sends; give its own alone"
+            )
         if transfer.blocks:
-            _check_wired(transfer, wiring)
             found[wiring[src, transfer.send][0]].append(transfer)
     return found
 
@@ -336,6 +345,9 @@ def check_schedule(schedule: Any, wiring: Wiring, size: int, n_units: int) -> No
             for rank, steps in enumerate(steps_of):
                 for step in steps:
                     _check_step(rank, does, step, wiring, n_units, flow.pieces)
+        for rank, steps in enumerate(steps_of):
+            for step in steps:
+                _check_order(rank, step)
 
 
 def _check_rounds(rank: int, rounds: list[int]) -> None:
@@ -359,6 +371,17 @@ def _check_step(rank: int, does: str, step: Step, wiring: Wiring, n_units: int, 
     if step.combine not in (REPLACE, OWN_FIRST, ARRIVED_FIRST):
         what = "must be REPLACE, OWN_FIRST or ARRIVED_FIRST"
         raise ScheduleError(f"rank {rank} receives in round {step.round} with combine {step.combine!r}; {what}")
+
+
+def _check_order(rank: int, step: Step) -> None:
+    """A step sends and receives tiles in turn, and how many tiles a block has depends on its size. So a block that it
+    sends as it is then, and receives, stands behind the same blocks of both.
+    """
+    for place in range(len(step.sends)):
+        block = step.sends[place]
+        if block in step.recvs and step.sends[: place + 1] != step.recvs[: place + 1]:
+            what = f"rank {rank} sends and receives block {block} in round {step.round}, behind other blocks"
+            raise ScheduleError(f"{what}; send it in another round, or as original({block})")
 
 
 def _is_end(thing: Any, size: int) -> bool:

@@ -7,6 +7,7 @@ algorithm. A new collective is one row.
 
 import inspect
 import sys
+from collections import Counter
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from types import SimpleNamespace
@@ -16,7 +17,7 @@ import numpy as np
 
 from sipsim.collectives.group import Group
 from sipsim.collectives.reduction import NO_OP, REDUCTIONS, combine_all
-from sipsim.collectives.schedule import PAIRS, RANKS, VECTOR, units
+from sipsim.collectives.schedule import PAIRS, RANKS, VECTOR, Part, block_of, units
 from sipsim.collectives.testdata import PIECE, Seeded, seeded_values
 from sipsim.core.dtypes import DType
 from sipsim.core.registry import Registry
@@ -208,21 +209,34 @@ def _takes(function: object, words: tuple[str, ...]) -> bool:
     return True
 
 
-def _wrong_units(row: Collective) -> str:
-    """The fault in who has which unit, in groups of 2 to 4 ranks; empty without one."""
-    for size in range(2, 5):
-        for root in range(size if row.has_root else 1):
-            n_units = units(row.cut, size)
-            own: dict[str, set[int]] = {"holds": set(), "needs": set()}
-            for has, word, takes in zip((row.holds, row.needs), ("holds", "needs"), row.elements(1, size), strict=True):
-                for rank in range(size):
-                    found = {unit for unit in range(n_units) if has(unit, rank, size, root)}
-                    if len(found) not in (0, takes):
-                        what = f"rank {rank} of {size} {word} {len(found)} of the {n_units} units"
-                        return f"{what}; with cut {row.cut!r} its tensor has {takes}, and it {word} all of them or none"
-                    own[word] |= found
-            if unheld := own["needs"] - own["holds"]:
-                return f"in a group of {size} unit {min(unheld)} is needed and no rank holds it"
+def wrong_units(row: Collective, size: int, root: int) -> str:
+    """The fault in who has which unit in a group of ``size`` ranks; empty without one."""
+    every = range(units(row.cut, size))
+    places = [block_of(row.cut, row.gathers, 1, size, Part(0, 1, 1), 1, unit) for unit in every]
+    holders: Counter[int] = Counter()
+    needed: set[int] = set()
+    tensors = row.elements(1, size)
+    for rank in range(size):
+        held = [unit for unit in every if row.holds(unit, rank, size, root)]
+        wanted = [unit for unit in every if row.needs(unit, rank, size, root)]
+        holders.update(held)
+        needed.update(wanted)
+        at = ([places[unit].source for unit in held], [places[unit].result for unit in wanted])
+        for word, found, takes in zip(("holds", "needs"), at, tensors, strict=True):
+            if len(found) not in (0, takes):
+                what = f"rank {rank} of {size} {word} {len(found)} of the {len(every)} units"
+                return f"{what}; with cut {row.cut!r} its tensor has {takes}, and it {word} all of them or none"
+            if len(set(found)) < len(found):
+                what = f"rank {rank} of {size} {word} units that lie at one place of its tensor"
+                return f"{what}; with cut {row.cut!r} it holds those that it sends, and needs those that come to it"
+    if unheld := needed - holders.keys():
+        return f"in a group of {size} unit {min(unheld)} is needed and no rank holds it"
+    several = [unit for unit in sorted(needed) if holders[unit] > 1]
+    if several and not row.combines:
+        what = (
+            f"in a group of {size}, {holders[several[0]]} ranks hold unit {several[0]}, and no operator combines them"
+        )
+        return f"{what}; give ops, or let one rank hold it"
     return ""
 
 
@@ -231,8 +245,8 @@ def define(*collectives: Collective) -> None:
 
     Raises:
         TypeError: for what is no :class:`Collective`, or for a field of the wrong type.
-        ValueError: for a cut or an operator that does not exist, a unit that is needed and not held, a rank that has
-            some units of its tensor and not all, or a name that is another's.
+        ValueError: for a cut or an operator that does not exist, a name that is another's, or for what is wrong with
+            who has which unit in a group of 2 to 4 ranks (:func:`wrong_units`).
     """
     module = sys._getframe(1).f_globals["__name__"]
     for each in collectives:
@@ -251,7 +265,8 @@ def define(*collectives: Collective) -> None:
             raise ValueError(
                 f"collective {each.name}: ops {list(each.ops)}; with per_cube=True the only operator is 'sum'"
             )
-        if wrong := _wrong_units(each):
+        groups = ((size, root) for size in range(2, 5) for root in range(size if each.has_root else 1))
+        if wrong := next(filter(None, (wrong_units(each, size, root) for size, root in groups)), ""):
             raise ValueError(f"collective {each.name}: {wrong}")
         COLLECTIVES.register(each.name, SimpleNamespace(__module__=module, __qualname__=each.name))(each)
 

@@ -9,7 +9,8 @@ from lab.gather import GATHER
 from runs import Run, run, script_file
 
 from launcher.result import table
-from sipsim.collectives.semantics import COLLECTIVES, define, every_rank
+from sipsim.collectives.schedule import PAIRS, VECTOR
+from sipsim.collectives.semantics import COLLECTIVES, define, every_rank, its_column, its_row
 from sipsim.core.errors import ConfigError
 
 SIPS, CUBES = 4, 2
@@ -181,6 +182,8 @@ def test_a_result_that_may_be_anything_is_not_compared(
         ({"needs": lambda unit, rank, size, root: unit == (rank + 1) % size}, "rank 0 of 2 needs 1 of the 2 units"),
         ({"needs": lambda unit, rank, size, root: unit == rank or rank == root}, "rank 1 of 2 needs 1 of the 2 units"),
         ({"holds": lambda unit, rank, size, root: unit == rank == 0}, "unit 1 is needed and no rank holds it"),
+        ({"cut": VECTOR, "holds": every_rank, "needs": every_rank}, "2 ranks hold unit 0, and no operator"),
+        ({"cut": PAIRS, "holds": its_column, "needs": its_row}, "rank 0 of 2 holds units that lie at one place"),
     ],
 )
 def test_a_row_that_cannot_be_is_refused_at_once(wrong: dict[str, Any], named: str) -> None:

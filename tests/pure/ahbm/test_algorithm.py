@@ -13,6 +13,8 @@ from sipsim.chips.ahbm.collectives.algorithm import Algorithm
 from sipsim.chips.ahbm.collectives.neighbours import TABLES
 from sipsim.chips.ahbm.plan import Plan
 from sipsim.chips.ahbm.system import AhbmSystem
+from sipsim.collectives.schedule import VECTOR
+from sipsim.collectives.semantics import Collective, Task, every_rank
 from sipsim.config.schema import AlgorithmEntry
 from sipsim.core.errors import ConfigError
 
@@ -206,6 +208,14 @@ def test_the_hash_of_a_schedule_is_that_of_its_steps(load: Load) -> None:
     (alike,) = {each for flow in ALIKE for each in hashes(flow)}
     others = {each for flow in OTHERS for each in hashes(flow)}
     assert len(others - {alike}) == len(OTHERS)
+
+
+def test_who_has_which_unit_is_checked_for_the_group_that_runs(load: Load) -> None:
+    """A row is defined by what it says of 2 to 4 ranks."""
+    row = Collective("lab.five", "", VECTOR, lambda unit, rank, size, root: size < 5, every_rank, ("sum",))
+    algorithm = load(EXCHANGE.replace("FLOW", ALIKE[0]))
+    with pytest.raises(ConfigError, match="in a group of 5 unit 0 is needed and no rank holds it"):
+        algorithm.check_task(Task(row, group_of("ring_1d", (5, 1)), 64, 4))
 
 
 # --- the hooks ------------------------------------------------------------------------------------------------

@@ -12,7 +12,6 @@ from sipsim.collectives.evaluate import check_results
 from sipsim.collectives.group import pairwise_wiring
 from sipsim.collectives.schedule import (
     OWN_FIRST,
-    VECTOR,
     Ahead,
     Flow,
     ScheduleError,
@@ -24,7 +23,6 @@ from sipsim.collectives.schedule import (
     original,
     units,
 )
-from sipsim.collectives.semantics import Collective, Task, every_rank
 
 STAR = pairwise_wiring({(0, 1), (0, 2)})
 THERE, BACK = (1, "to0"), (0, "to1")
@@ -72,6 +70,16 @@ SCHEDULES = {
     "schedule() returned (Transfer(": (Transfer(3, 0, "to1", (0,)),),
     "a flow has pieces 0; must be an integer of at least 1": flow(pieces=0),
     "a flow has ahead Ahead(sends=1, receives=0, loads=4)": [flow()[0]._replace(ahead=Ahead(receives=0))],
+    "rank 0 sends and receives block 0 in round 3, behind other blocks; send it in another round, or as original(0)": (
+        flow(Transfer(3, 0, "to1", (0, 1)), Transfer(3, 1, "to0", (1, 0)), pieces=2)
+    ),
+    "rank 0 sends in round 0.5; a round is an integer": flow(Transfer(cast(int, 0.5), 0, "to1", (0,))),
+    "rank 0 sends blocks 0 in round 3; give a tuple of their numbers, such as (0,)": flow(
+        Transfer(3, 0, "to1", cast(Any, 0))
+    ),
+    "the transfers of rank 1 have one that rank 0 sends": [
+        flow_of(1, 1, lambda _rank: [Transfer(3, 0, "to1", (0,))], STAR)
+    ],
     "a flow has weight 0.5; must be an integer of at least 1": [Flow(cast(int, 0.5), 1, lambda _rank: [])],
 }
 
@@ -111,7 +119,7 @@ RESULTS = {
         Transfer(2, 1, "to0", (0,), OWN_FIRST),
     ),
     ("broadcast", "rank 2 ends with block 0 of 1 unwritten; rank 0 had it before"): (Transfer(0, 0, "to1", (0,)),),
-    ("broadcast", "rank 1 combines what comes with block 0 in round 0, which it does not have"): (
+    ("broadcast", "rank 1 combines block 0 in round 0; broadcast moves data"): (
         Transfer(0, 0, "to1", (0,), OWN_FIRST),
     ),
     ("broadcast", "rank 1 sends block 0 in round 0, which it does not have"): (Transfer(0, 1, "to0", (0,)),),
@@ -125,15 +133,6 @@ def test_a_schedule_with_another_result(collective: str, says: str) -> None:
         check_results(flow(*RESULTS[collective, says]), STAR, task)
 
 
-def test_what_only_moves_data_may_combine_none() -> None:
-    """All ranks hold the unit, so any one's values would do, and not those of two."""
-    anyone = Collective("lab.anyone", "each rank ends with the vector of some rank", VECTOR, every_rank, every_rank)
-    task = Task(anyone, group_of("ring_1d", (3, 1)), 8, 4)
-    check_results(flow(TO_ROOT[0]._replace(combine=0)), STAR, task)
-    with pytest.raises(ScheduleError, match="rank 0 ends with block 0 of 1 combined from ranks 0, 1; "):
-        check_results(flow(TO_ROOT[0]), STAR, task)
-
-
 CASES = [(name, collective) for name, module in MODULES.items() for collective in module.COLLECTIVES]
 GROUPS = [("ring_1d", (4, 1)), ("ring_1d", (5, 1)), ("torus_2d", (3, 2)), ("mesh_2d_no_wrap", (3, 3))]
 
@@ -145,6 +144,7 @@ def test_a_schedule_needs_each_of_its_messages(
     module, group = MODULES[case[0]], group_of(*where)
     task = task_of(case[1], group, n_elem, root=data.draw(st.integers(0, group.size - 1)))
     schedule, wiring = module.schedule(task), module.wiring(group)
+    check_schedule(schedule, wiring, task.size, units(task.collective.cut, task.size))
     check_results(schedule, wiring, task)
     number = data.draw(st.integers(0, len(schedule) - 1))
     steps_of = [schedule[number].steps_of(rank) for rank in range(group.size)]

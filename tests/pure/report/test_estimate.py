@@ -40,6 +40,11 @@ def test_at_first_the_prediction_counts_and_not_what_has_hardly_been_measured() 
     assert estimate(EVEN, 0.0, 0) == (0.0, 100 * US, pytest.approx(10.0))
 
 
+def test_a_run_that_takes_no_time_is_done() -> None:
+    """As a collective of one SIP, whose estimate has no messages."""
+    assert estimate(prediction((0, 0)), 3.0, 0) == (1.0, 0, 0.0)
+
+
 def test_rows_follow_each_other() -> None:
     made = prediction((10 * US, 1.0), (20 * US, 9.0))
     assert [made.work(now * US) for now in (0, 5, 10, 20, 30, 40)] == pytest.approx([0.0, 0.5, 1.0, 5.5, 10.0, 10.0])

@@ -25,6 +25,7 @@ from sipsim.chips.ahbm.collectives.neighbours import TABLES, NeighbourMap, Neigh
 from sipsim.chips.ahbm.system import AhbmSystem
 from sipsim.collectives.evaluate import check_results
 from sipsim.collectives.schedule import ScheduleError, check_schedule, check_wiring, units
+from sipsim.collectives.semantics import wrong_units
 from sipsim.config.schema import AlgorithmEntry
 from sipsim.config.yaml import one_line
 from sipsim.core.errors import ConfigError, error_text, pass_on_halt
@@ -118,6 +119,8 @@ class Algorithm:
         wiring, schedule = self.wiring, self.schedule
         assert wiring is not None
         assert schedule is not None
+        if wrong := wrong_units(task.collective, task.size, task.root):
+            raise ConfigError(f"collective {task.collective.name}: {wrong}")
         joined = self._call("wiring", lambda: wiring(task.group))
         self._call("wiring", lambda: check_wiring(joined, task.size))
         made = self._call("schedule", lambda: schedule(task))
