@@ -1,6 +1,6 @@
 """The broker: wire messages, time synchronisation, membership and mail.
 
-It knows nodes, channels and times. It never imports SimPy, a kernel or a cube.
+The broker knows SIPs, channels and times. It never imports SimPy, kernels or models of hardware.
 """
 
 DISTRIBUTION = "ahbm-sim"

@@ -14,7 +14,7 @@ OutChannels = list[dict[int, Channel]]
 
 
 def out_channels(size: int, channels: Sequence[Channel]) -> OutChannels:
-    """The channels of ``size`` SIPs; of those of a pair with one delay, the first by name."""
+    """The channels of ``size`` SIPs with the least delay; of several with one delay, the first by name."""
     out: OutChannels = [{} for _ in range(size)]
     for channel in sorted(channels, key=lambda c: (c.delay_ps, c.name), reverse=True):
         out[channel.src][channel.dst] = channel
@@ -26,7 +26,7 @@ def least_chains(
 ) -> tuple[list[Ps | None], list[Channel | None]]:
     """By destination, the least delay in ps over at least one channel, and the chain's last channel; None for none.
 
-    That of ``source`` itself is the shortest cycle.
+    The entry of ``source`` itself is the shortest cycle.
     """
     size = len(out)
     least: list[Ps | None] = [None] * size

@@ -1,7 +1,7 @@
-"""Colocation: whether all processes of a host share one processor. Nothing that is simulated depends on it.
+"""Colocation: whether all processes of a host share one processor. No simulated result depends on it.
 
-Waking a process on another processor costs more than handing over the own one. While SIPs run one at a time, or so
-briefly that running in parallel would save less than the wakes cost, all are faster on one processor.
+A wake-up on another processor costs more than a context switch. While SIPs run one at a time, or so briefly that
+running in parallel saves less than the wake-ups cost, all processes are faster on one processor.
 """
 
 import contextlib
@@ -11,9 +11,9 @@ import os
 class CpuAffinity:
     """The processors and the scheduling policy of this process.
 
-    ``shared_cpu_seed``: any number, equal in all processes of a run, that selects the shared processor. A SIP is run
-    as a batch job, which does not preempt the process that wakes it. The broker (``preempts``) does, since other
-    processes wait for its answer, unless all share a processor. A scheduling policy set by the user is kept.
+    ``shared_cpu_seed``: any number, equal in all processes of a run, that selects the shared processor. A SIP runs
+    under SCHED_BATCH, so it does not preempt the process that wakes it. The broker (``preempts``) preempts, since other
+    processes wait for its answer, unless all share a processor. A scheduling policy set by the user is not changed.
     """
 
     def __init__(self, shared_cpu_seed: int, preempts: bool = False) -> None:
@@ -39,7 +39,7 @@ class CpuAffinity:
                 self._move(thread, cpus, together)
 
     def _move(self, thread: int, cpus: set[int], together: bool) -> None:
-        """Threads that exit meanwhile are ignored."""
+        """Set the processors and the policy of one thread; a thread that has exited is ignored."""
         with contextlib.suppress(OSError):
             os.sched_setaffinity(thread, cpus)
             if self._policy is not None:
@@ -47,14 +47,14 @@ class CpuAffinity:
 
 
 WAKES_NS = 10_000
-"""What the wakes of a window cost. On a two-core KVM guest, 2026-11, patterns of ``scripts/bench sync`` in which
-SIPs could have saved 10 us a window by running in parallel took as long in both placements."""
+"""Cost of the wake-ups of one window. Measured on a two-core KVM guest, 2026-11: patterns of ``scripts/bench sync``
+that could save 10 us per window by running in parallel took as long with one processor as with two."""
 SMOOTHING = 16
 FEWEST_REPORTS = 32
 
 
 class ColocationPolicy:
-    """Decides by how many SIPs run at a time and for how long, over the last reports. Pure."""
+    """Decides whether to share a processor, from how many SIPs ran at a time and for how long, as moving averages."""
 
     def __init__(self) -> None:
         self.together = False
@@ -63,13 +63,13 @@ class ColocationPolicy:
         self._reports = 0
 
     def note(self, running: int, run_ns: int) -> bool:
-        """Note a report that arrived while ``running`` SIPs ran, its own included; whether to share a processor."""
+        """Add a report that arrived while ``running`` SIPs ran, its sender included; return whether to share."""
         self._running += (running - self._running) / SMOOTHING
         self._run_ns += (run_ns - self._run_ns) / SMOOTHING
         self._reports += 1
         if self._reports < FEWEST_REPORTS:
             return self.together
         lost_ns = (self._running - 1) * self._run_ns
-        # Hysteresis: twice as much to separate as to share.
+        # Hysteresis: separating needs twice the loss at which sharing starts.
         self.together = lost_ns < (2 * WAKES_NS if self.together else WAKES_NS)
         return self.together

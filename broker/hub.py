@@ -1,8 +1,8 @@
 """The broker's decisions: joining, grants, the end of the run, and what a failure causes. Pure.
 
-``Hub.handle(sender, message)`` returns the messages to send. The shells around it carry bytes (``broker.process`` over
-mail, the ``inproc`` engine by function calls); both use this one code path. A SIP is addressed by the address of its
-present incarnation; messages of stale incarnations are dropped.
+``Hub.handle(sender, message)`` returns the messages to send. ``broker.process`` calls it for mail between processes,
+the ``inproc`` engine by function calls. A SIP is addressed by the mail address of its present incarnation; messages of
+stale incarnations are dropped.
 """
 
 from collections.abc import Iterable
@@ -48,12 +48,12 @@ from broker.wire import (
 )
 
 BAD_MESSAGE = "bad_message"
-"""The kind of ``sipsim.core.errors.BadMessage``."""
+"""The failure kind of ``sipsim.core.errors.BadMessage``."""
 Out = list[tuple[int, Message]]
 
 
 class Phase(Enum):
-    """The phase of a run. It only moves down this list, except that the restart of a SIP makes it ``RUNNING`` again."""
+    """The phase of a run. Phases follow in this order, except that the restart of a SIP returns to ``RUNNING``."""
 
     JOINING = "joining"
     RUNNING = "running"
@@ -82,12 +82,13 @@ class Hub:
         self.timesync = TimeSync(size, channels, reactions_ps, limit_ps)
         self._limit_ps = limit_ps
         self._reached_limit = False
-        # Commands, simulated time and host time of the last ``Progress`` of each SIP.
+        # Simulated time and host time of the last ``Progress`` of each SIP.
         self._progress_of = [(0, 0)] * size
         self._undecided = False
         self._now_ns = 0
         self._began_ns = 0
-        self._standing: dict[int, Failed] = {}
+        # Failures that end the run once all SIPs have run up to the time of the failure.
+        self._deferred: dict[int, Failed] = {}
         self._dumps: dict[int, bytes] = {}
         self._unanswered: set[int] = set()
         self._asked: set[int] = set()
@@ -95,13 +96,13 @@ class Hub:
         self._early: dict[int, Join] = {}
 
     def handle(self, sender: int, message: ToBroker, now_ns: int = 0) -> Out:
-        """Take one fact and return what must be sent: :meth:`take`, then :meth:`decide`."""
+        """Take one message and return the messages to send: :meth:`take`, then :meth:`decide`."""
         return self.take(sender, message, now_ns) + self.decide()
 
     def take(self, sender: int, message: ToBroker, now_ns: int = 0) -> Out:
-        """Take one fact; returns what must be sent at once, as (destination, message). ``now_ns`` is host time.
+        """Take one message; return the messages to send at once, as (destination, message). ``now_ns`` is host time.
 
-        Never raises: a fact that cannot be true ends the run as a failure that names the sender.
+        Never raises: a message that contradicts earlier ones ends the run with a failure that names the sender.
         """
         self._now_ns = now_ns
         self._began_ns = self._began_ns or now_ns
@@ -114,7 +115,7 @@ class Hub:
             return self._fail(rank, Failed(BAD_MESSAGE, str(error), error.detail, 0))
 
     def take_malformed(self, sender: int, why: str, now_ns: int = 0) -> Out:
-        """Take bytes that are no message."""
+        """Take bytes that are not a message; the run fails with the reason ``why``."""
         rank = split_address(sender)[0]
         join = self._membership.joined.get(rank) if sender >= 0 else None
         who = "the launcher" if sender < 0 else f"rank {rank}" + (f" (pid {join.pid} on {join.host})" if join else "")
@@ -123,9 +124,9 @@ class Hub:
         )
 
     def _stale_sender(self, sender: int, is_early: bool, message: ToBroker) -> Out:
-        """From a stale incarnation, or from one that the launcher's ``Restart`` has not announced yet."""
+        """Answer a stale incarnation, or store the ``Join`` of one that no ``Restart`` has announced yet."""
         if not is_early:
-            # It may only have lost its connection to the launcher; it must neither continue nor write its log.
+            # The old process may have lost only its connection; it must neither continue nor write its log.
             return [(sender, Refused(f"rank {split_address(sender)[0]} is simulated by another process now"))]
         if isinstance(message, Join):
             self._early[sender] = message
@@ -215,19 +216,19 @@ class Hub:
         if not (0 <= sender < self._size and 0 <= news.peer < self._size):
             raise ProtocolError(f"SIP {sender} has lost SIP {news.peer}; SIPs are 0 to {self._size - 1}")
         if news.endpoint != self._membership.endpoints()[news.peer]:
-            # Of an earlier incarnation: a SIP in a long window reports it late.
+            # The loss of an earlier incarnation, which a SIP in a long window reports late.
             return []
         incarnation = self._membership.incarnation
         return [(LAUNCHER, PeerLost(sender, news.peer, news.why, incarnation(sender), incarnation(news.peer)))]
 
     def live_addresses(self) -> list[tuple[int, int]]:
-        """(rank, address) of all SIPs that have joined and must still be connected."""
+        """The (rank, mail address) of all SIPs that have joined and must still be connected."""
         if self.phase is Phase.DONE:
             return []
         return [(rank, self._membership.addresses[rank]) for rank in sorted(self._membership.joined)]
 
     def cannot_reach(self, rank: int) -> Out:
-        """The process of a rank is no longer connected; the launcher knows whether it still runs."""
+        """Report to the launcher that a rank is no longer connected; only the launcher knows whether it still runs."""
         incarnation = self._membership.incarnation(rank)
         why = "its connection to the broker is lost"
         return [(LAUNCHER, PeerLost(rank, rank, why, incarnation, incarnation))]
@@ -246,11 +247,11 @@ class Hub:
 
     @property
     def expects_reports(self) -> bool:
-        """Whether a SIP runs; its report may have arrived, and should be taken before :meth:`decide`."""
+        """Whether any SIP runs; its report may have arrived, and should be taken before :meth:`decide`."""
         return self.timesync.running > 0
 
     def decide(self) -> Out:
-        """What must be sent after the reports since the last decision, as (destination, message)."""
+        """The messages to send after the reports since the last decision, as (destination, message)."""
         if not self._undecided or self.phase is not Phase.RUNNING:
             return []
         self._undecided = False
@@ -258,7 +259,7 @@ class Hub:
         if not isinstance(decision, Quiescent):
             at = self._membership.addresses
             return [(at[rank], grant) for rank, grant in decision]
-        if self._standing:
+        if self._deferred:
             return self._abort("a SIP failed")
         last_sync: Out = [(LAUNCHER, self.sync(self._now_ns, last=True))]
         self._reached_limit = decision.at_limit
@@ -293,8 +294,8 @@ class Hub:
     def _fail(self, sender: int, failed: Failed) -> Out:
         is_member = sender < 0 or sender in self._membership.joined
         is_in_window = sender in self._membership.joined and self.timesync.is_running(sender)
-        if failed.stands and self.phase is Phase.RUNNING and is_in_window:
-            self._standing[sender] = failed
+        if failed.deferred and self.phase is Phase.RUNNING and is_in_window:
+            self._deferred[sender] = failed
             self.timesync.stop_at(failed.now_ps + 1)
             return []
         out = [self._failure(sender, failed), *self._abort(f"SIP {sender} failed: {failed.message}")]
@@ -303,13 +304,13 @@ class Hub:
     def _failure(self, sender: int, failed: Failed) -> tuple[int, Message]:
         rank = failed.blames if failed.blames is not None else sender if sender >= 0 else None
         join = self._membership.joined.get(rank) if rank is not None else None
-        told = failed.kind, failed.message, failed.detail, failed.now_ps, failed.where, join.host if join else ""
-        return LAUNCHER, RankFailed(rank, *told)
+        fields = failed.kind, failed.message, failed.detail, failed.now_ps, failed.where, join.host if join else ""
+        return LAUNCHER, RankFailed(rank, *fields)
 
-    def _first_standing(self) -> Out:
-        """The failures at the earliest time of those that stand; how far others came after it depends on the mail."""
-        first_ps = min([each.now_ps for each in self._standing.values()], default=0)
-        first = [(rank, each) for rank, each in sorted(self._standing.items()) if each.now_ps == first_ps]
+    def _first_deferred(self) -> Out:
+        """The deferred failures at the earliest time. Later ones are dropped: which exist depends on the mail."""
+        first_ps = min([each.now_ps for each in self._deferred.values()], default=0)
+        first = [(rank, each) for rank, each in sorted(self._deferred.items()) if each.now_ps == first_ps]
         return [self._failure(rank, each) for rank, each in first]
 
     def _lost(self, lost: Lost) -> Out:
@@ -319,12 +320,12 @@ class Hub:
         return [*self._abort(f"SIP {lost.rank} is lost: {lost.why}"), *self._finish_if_all_answered()]
 
     def _restart(self, restart: Restart) -> Out:
-        """The answers of the earlier incarnation are void. SIPs that have answered stay, to send from their logs."""
+        """Discard the answers of the old process. SIPs that have answered stay alive, to resend from their logs."""
         self._membership.forget(restart.rank, restart.incarnation)
         self._unanswered.discard(restart.rank)
         self._asked.discard(restart.rank)
         self._progress_of[restart.rank] = (0, self._now_ns)
-        self._standing.pop(restart.rank, None)
+        self._deferred.pop(restart.rank, None)
         out = self._resume_with(restart.rank)
         early = self._early.pop(self._at(restart.rank), None)
         return out if early is None else out + self._join(restart.rank, early)
@@ -347,7 +348,7 @@ class Hub:
         asked = self.phase is Phase.ENDING
         self.phase = Phase.ABORTING
         aborts = [] if asked else self._to(self._unanswered, Abort(reason))
-        return self._first_standing() + last_sync + (aborts or self._finish_if_all_answered())
+        return self._first_deferred() + last_sync + (aborts or self._finish_if_all_answered())
 
     def _finish_if_all_answered(self) -> Out:
         complete = self._membership.complete or self.phase is Phase.ABORTING
@@ -368,7 +369,7 @@ class Hub:
         return Status(len(self._membership.joined), now_ps, sync.grants, reported_ps, max(age_ns, 0))
 
     def sync(self, now_ns: int, last: bool = False) -> Sync:
-        """Which SIP waits for which at ``now_ns``."""
+        """The synchronisation state of every SIP at host time ``now_ns``: which SIP waits for which."""
         return explain(self.timesync, self._membership, self.phase.value, self._began_ns, now_ns, last)
 
     def _at(self, rank: int) -> int:

@@ -1,4 +1,4 @@
-"""Addresses, bounds, simulated times and channels, as messages use them. Plain data.
+"""Types and limits of message fields: mail addresses, simulated times and channels. Plain data.
 
 Times are integer picoseconds; ``None`` means "never".
 """
@@ -29,12 +29,12 @@ Many = Meta(max_length=MAX_ITEMS)
 
 
 def address_of(rank: int, incarnation: int) -> int:
-    """The mail address of one incarnation of a rank; that of the first is the rank itself."""
+    """The mail address of one incarnation of a rank; the address of incarnation 0 is the rank."""
     return rank + incarnation * (MAX_RANK + 1)
 
 
 def split_address(address: int) -> tuple[int, int]:
-    """The rank and the incarnation of a SIP's address."""
+    """The rank and the incarnation of the SIP with this mail address."""
     incarnation, rank = divmod(address, MAX_RANK + 1)
     return rank, incarnation
 
@@ -43,7 +43,7 @@ MAX_ADDRESS = address_of(MAX_RANK, MAX_INCARNATION)
 
 
 class Channel(NamedTuple):
-    """A directed channel between two SIPs. ``delay_ps``, its lookahead: the least time from sending to arrival."""
+    """A directed channel between two SIPs. ``delay_ps``: its lookahead, the least time from sending to arrival."""
 
     src: int
     dst: int

@@ -1,7 +1,7 @@
-"""Which SIPs have joined, and why a ``Join`` is refused. Pure.
+"""Membership of a run: accepts or refuses the ``Join`` of each SIP. Pure.
 
-Every SIP derives the whole plan from the same config; its ``Join`` carries a digest of it. SIPs that would simulate
-different systems are refused before the run starts.
+Every SIP derives the whole plan from the same config, and its ``Join`` carries a digest of the plan. SIPs that would
+simulate different systems are refused before the run starts.
 """
 
 from broker.ids import PROTOCOL, address_of
@@ -9,9 +9,9 @@ from broker.wire import Join
 
 
 class Membership:
-    """The SIPs that have joined, of ``size``; the first one sets the digest that the others must match.
+    """The SIPs that have joined a run of ``size`` SIPs. The first SIP sets the digest that the others must match.
 
-    ``addresses``: by rank, the address of the present incarnation.
+    ``addresses``: by rank, the mail address of the present incarnation.
     """
 
     def __init__(self, size: int) -> None:
@@ -21,7 +21,7 @@ class Membership:
         self._incarnations = [0] * size
 
     def forget(self, rank: int, incarnation: int) -> None:
-        """The process of a rank has exited; the next one is this ``incarnation``."""
+        """Remove a rank whose process has exited; its next process is this ``incarnation``."""
         self.joined.pop(rank, None)
         self.addresses[rank], self._incarnations[rank] = address_of(rank, incarnation), incarnation
 
@@ -30,7 +30,7 @@ class Membership:
         return self._incarnations[rank] if 0 <= rank < self._size else 0
 
     def join(self, join: Join) -> str | None:
-        """Accept a SIP, or return one line that gives the reason of its refusal."""
+        """Accept a SIP and return None, or return the reason for its refusal in one line."""
         reason = self._objection(join)
         if reason is None:
             self.joined[join.rank] = join
@@ -46,7 +46,7 @@ class Membership:
         return [rank for rank in range(self._size) if rank not in self.joined]
 
     def endpoints(self) -> tuple[str, ...]:
-        """Where each SIP listens, by rank; empty for one that has not joined."""
+        """The endpoint at which each SIP listens, by rank; "" for a SIP that has not joined."""
         joined = self.joined
         return tuple([joined[rank].endpoint if rank in joined else "" for rank in range(self._size)])
 

@@ -1,4 +1,4 @@
-"""The broker's process: a ``Hub`` behind mail. It decides nothing itself."""
+"""The broker's process: carries messages between the mail and a ``Hub``, which makes all decisions."""
 
 from collections.abc import Callable, Iterable
 from time import monotonic_ns
@@ -13,10 +13,10 @@ from broker.security import BrokerKeys
 from broker.wire import BadFrame, Message, Ping, decode_for_broker, encode
 
 THE_BROKER = "broker"
-"""Starts the lines of the broker's log that the launcher shows."""
+"""Prefix of the lines of the broker's log that the launcher shows."""
 RECHECK_MS = 20
 RECHECKS_MS = 2000
-"""libzmq's thread closes a connection right after its notice, unless the host's load delays that thread."""
+"""How long to look for lost ranks after a notice: libzmq's thread closes the connection later if the host is busy."""
 
 
 def run_broker(
@@ -30,7 +30,7 @@ def run_broker(
     listens: Callable[[str], None] = lambda _endpoint: None,
     limit_ps: int | None = None,
 ) -> int:
-    """Serve one run of ``size`` SIPs; returns the exit code after every SIP has answered and the launcher was sent all.
+    """Serve one run of ``size`` SIPs until every SIP has answered and the launcher was sent all messages; return 0.
 
     ``listens`` is called with the endpoint, its port included, once processes can connect.
     """
@@ -49,7 +49,7 @@ def run_broker(
         outbox.send_all(hub.decide())
         notices = mail.notices()
         warnings.write(notices)
-        outbox.send_all(losses.look(notices, monotonic_ns()))
+        outbox.send_all(losses.update(notices, monotonic_ns()))
         affinity.colocate(hub.timesync.colocate)
     mail.close()
     return 0
@@ -70,8 +70,8 @@ def _take(hub: Hub, outbox: "_Outbox", sender: int | None, frame: bytes) -> Out:
 class Losses:
     """Finds the ranks that are no longer connected.
 
-    A notice of a lost connection names no process, and comes early: before libzmq closes the connection, and before the
-    process's last frames, its ``Join`` perhaps, were read. So all ranks are pinged for some time after it.
+    A notice of a lost connection names no process. It arrives before libzmq closes the connection, and before the
+    process's last frames (perhaps its ``Join``) are read. So all ranks are pinged for ``RECHECKS_MS`` after a notice.
     """
 
     def __init__(self, hub: Hub, mail: BrokerMail) -> None:
@@ -83,11 +83,11 @@ class Losses:
 
     @property
     def recheck_ms(self) -> int | None:
-        """After which time without a message the ranks must be looked for again; None if nothing was lost."""
+        """The time without a message after which :meth:`update` is due again; None if no connection was lost."""
         return RECHECK_MS if self._due_ns is not None else None
 
-    def look(self, notices: Iterable[Notice], now_ns: int) -> Out:
-        """Take the mail's notices; what the ranks that were found to be lost now entail."""
+    def update(self, notices: Iterable[Notice], now_ns: int) -> Out:
+        """Take the mail's notices; return the hub's messages about ranks newly found to be lost."""
         if any(notice.kind == "lost" for notice in notices):
             self._due_ns, self._until_ns = now_ns, now_ns + RECHECKS_MS * 1_000_000
         if self._due_ns is None or now_ns < self._due_ns:
@@ -101,7 +101,7 @@ class Losses:
 
 
 class _Outbox:
-    """Sends answers. Those to the launcher are queued until its first message: before, it may not be connected."""
+    """Sends answers. Answers to the launcher are queued until its first message, which shows that it is connected."""
 
     def __init__(self, mail: BrokerMail) -> None:
         self._mail = mail

@@ -1,9 +1,9 @@
-"""Who may connect to a process of a run: CURVE keys, places to listen at, and the checks of a listening socket.
+"""Access control of connections: CURVE keys, checks of endpoints, and the authenticator of a listening socket.
 
 A run has a fresh CURVE key pair for each member. A member receives its own pair and the public keys of its peers, never
-another's secret: the ticket of a SIP authenticates as that SIP only. One bootstrap for all hosts (Slurm, mpiexec,
-Kubernetes) holds the pairs of all agents; SIPs and the broker accept no agent's key. Keys are Z85 text, so that tickets
-carry them as JSON. No ``repr`` shows a secret.
+another member's secret key, so the ticket of a SIP authenticates that SIP only. One bootstrap for all hosts (Slurm,
+mpiexec, Kubernetes) contains the pairs of all agents; SIPs and the broker accept no agent's key. Keys are Z85 text, so
+that tickets carry them as JSON. No ``repr`` shows a secret.
 """
 
 import contextlib
@@ -32,14 +32,14 @@ HIDDEN = "<hidden>"
 
 
 class KeyPair(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A CURVE key pair; its halves belong together."""
+    """A CURVE key pair. Raises ``ValueError`` if the keys do not match each other."""
 
     public: Z85
     secret: Z85
 
     @staticmethod
     def fresh() -> "KeyPair":
-        """A new pair."""
+        """Make a new pair."""
         public, secret = zmq.curve_keypair()
         return KeyPair(public.decode(), secret.decode())
 
@@ -90,7 +90,7 @@ class AgentKeys(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class JobKeys(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """All pairs of one run. Only the launcher has them; it sends each member its part."""
+    """The key pairs of all members of one run. Only the launcher has them; it sends each member its part."""
 
     broker: KeyPair
     launcher: KeyPair
@@ -99,12 +99,12 @@ class JobKeys(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @staticmethod
     def fresh(n_sips: int, n_agents: int = 0) -> "JobKeys":
-        """Keys for a new run."""
+        """Make the keys of a new run."""
         pairs = [KeyPair.fresh() for _ in range(2 + n_sips + n_agents)]
         return JobKeys(pairs[0], pairs[1], tuple(pairs[2 : 2 + n_sips]), tuple(pairs[2 + n_sips :]))
 
     def for_sip(self, rank: int) -> SipKeys:
-        """The part of one SIP, whatever its incarnation."""
+        """The part of one SIP, equal for all its incarnations."""
         return SipKeys(self.sips[rank], self.broker.public, self._sips)
 
     def for_broker(self) -> BrokerKeys:
@@ -112,7 +112,7 @@ class JobKeys(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return BrokerKeys(self.broker, self.launcher.public, self._sips)
 
     def for_launcher(self) -> LauncherKeys:
-        """The launcher's part, for its ends of the mail."""
+        """The launcher's part, for its mail with the broker and with agents."""
         return LauncherKeys(self.launcher, self.broker.public, tuple(pair.public for pair in self.agents))
 
     def for_agent(self, number: int) -> AgentKeys:
@@ -130,8 +130,8 @@ MemberKeys = SipKeys | BrokerKeys | LauncherKeys | AgentKeys
 def check_bind(endpoint: str, keys: MemberKeys | None, plain_loopback: bool = False) -> None:
     """Check that only members of the run can connect to ``endpoint``.
 
-    Allowed are files in a folder of this user that no other user can enter, TCP with keys, and with ``plain_loopback``
-    TCP on this host without keys. ZeroMQ mail allows that one; no engine listens so.
+    Allowed are files in a folder of this user that no other user can enter, and TCP with keys. ``plain_loopback`` also
+    allows TCP on this host without keys.
 
     Raises:
         ValueError: one line that says what to do.
@@ -151,7 +151,7 @@ def check_bind(endpoint: str, keys: MemberKeys | None, plain_loopback: bool = Fa
 
 
 def is_tcp(endpoint: str) -> bool:
-    """Whether an endpoint may lead to another host."""
+    """Whether an endpoint is a TCP endpoint, which other hosts may reach."""
     return endpoint.startswith("tcp://")
 
 
@@ -185,110 +185,109 @@ def _check_folder(endpoint: str, path: str) -> None:
 
 SPARES = 16
 MARGIN = 8
-"""Files that are left besides the spares when the door is shut, and twice when it opens."""
+"""A guard blocks when fewer files than this are free besides its spares; it unblocks when twice as many are free."""
 MOST_WAITING = 1000
-"""Connections that wait to be accepted and are closed when the door is shut."""
+"""Bound on the connections in the accept queue that a guard closes when it blocks."""
 OPEN_FILES = "/proc/self/fd"
-LOOK_MS = 200
-"""How often a door that is shut is looked at."""
+RECHECK_MS = 200
+"""Period at which a guard that blocks is updated."""
 _RETURN_0 = struct.pack("=HBBI", 0x06, 0, 0, 0)
-"""A program of the classic packet filter: nothing passes."""
+"""A program of the classic packet filter that drops every packet."""
 _SO_ATTACH_FILTER, _SO_DETACH_FILTER = 26, 27
-_DOORS: "set[Door]" = set()
+_GUARDS: "set[AcceptGuard]" = set()
 Thing = TypeVar("Thing")
 
 
-def make_room() -> bool:
-    """Shut all doors of this process, where it has no file left; whether that has made room."""
-    have = [door.shut() for door in list(_DOORS)]
-    return any(have)
+def release_spares() -> bool:
+    """Block all accept guards of this process, which has no file left; return whether this freed any file."""
+    freed = [guard.block() for guard in list(_GUARDS)]
+    return any(freed)
 
 
 def with_room(take: Callable[[], Thing]) -> Thing:
-    """The result of ``take``, which opens files; it is called once more if strangers held all files of this process."""
+    """Return ``take()``, which opens files. If no file was left, free the spares of the guards and call it again."""
     try:
         return take()
     except Exception as error:
-        if getattr(error, "errno", None) != errno.EMFILE or not make_room():
+        if getattr(error, "errno", None) != errno.EMFILE or not release_spares():
             raise
         return take()
 
 
-class Door:
-    """The guard of a listening TCP socket ``fd``, which another object owns: shut while few open files are left.
+class AcceptGuard:
+    """Blocks new connections to a listening TCP socket ``fd``, owned by another object, while few open files are left.
 
-    libzmq accepts every connection and holds it for the time of a handshake, so whoever connects often enough takes all
-    files of a process, and then its own work fails. A door keeps some files as spares. Where connections would take the
-    last ones besides, the door is shut: the kernel drops what asks for a new connection (which a member's system
-    repeats), those that wait are closed, and the spares are there for this process. The door opens when strangers have
-    gone.
+    libzmq accepts every connection and holds it for the time of a handshake. So unknown clients that connect often
+    enough take all open files of a process, and its own work fails. A guard holds some files as spares. It blocks when
+    few other files are left: the kernel drops connection requests (which a member's system repeats), connections in the
+    accept queue are closed, and the spares are released to this process. It unblocks when enough files are free again.
 
-    ``on_shut`` is called with the limit of open files when the door is shut for the first time, by any thread.
+    ``on_blocked`` is called with the limit of open files when the guard blocks for the first time, from any thread.
     """
 
-    def __init__(self, fd: int, on_shut: Callable[[int], None]) -> None:
+    def __init__(self, fd: int, on_blocked: Callable[[int], None]) -> None:
         self._socket = socket.socket(fileno=os.dup(fd))
         self._socket.setblocking(False)
-        self._on_shut = on_shut
+        self._on_blocked = on_blocked
         self._lock = threading.Lock()
         self._spares: list[int] = []
-        self._is_shut = False
-        self._was_shut = False
-        self._take_spares()
-        _DOORS.add(self)
+        self._is_blocking = False
+        self._was_blocked = False
+        self._reserve_spares()
+        _GUARDS.add(self)
 
     def fileno(self) -> int:
         """The socket's descriptor: readable when a connection is to be accepted."""
         return self._socket.fileno()
 
     @property
-    def is_shut(self) -> bool:
-        """Whether no connection is let in."""
-        return self._is_shut
+    def is_blocking(self) -> bool:
+        """Whether new connections are dropped."""
+        return self._is_blocking
 
-    def look(self) -> None:
-        """Shut it, or open it again, if it is time."""
+    def update(self) -> None:
+        """Block or unblock, by the number of files that are left."""
         left = _left()
         if left < MARGIN:
-            self.shut()
-        elif self._is_shut and left >= SPARES + 2 * MARGIN:
-            self._open()
+            self.block()
+        elif self._is_blocking and left >= SPARES + 2 * MARGIN:
+            self._unblock()
 
-    def shut(self) -> bool:
-        """Let nobody in, and give the spares back; whether there were any."""
+    def block(self) -> bool:
+        """Drop new connections and release the spares; return whether there were any spares."""
         with self._lock:
             had_spares = bool(self._spares)
-            if not self._is_shut:
-                self._is_shut = True
-                self._refuse()
+            if not self._is_blocking:
+                self._is_blocking = True
+                self._drop_connections()
             for fd in self._spares:
                 os.close(fd)
             self._spares.clear()
-            is_first, self._was_shut = not self._was_shut, True
+            is_first, self._was_blocked = not self._was_blocked, True
         if is_first:
-            self._on_shut(_limit())
+            self._on_blocked(_limit())
         return had_spares
 
     def close(self) -> None:
-        """Leave the socket as it is."""
-        _DOORS.discard(self)
+        """Release the guard's files; the listening socket stays as it is."""
+        _GUARDS.discard(self)
         with self._lock:
             for fd in self._spares:
                 os.close(fd)
             self._spares.clear()
             self._socket.close()
 
-    def _open(self) -> None:
+    def _unblock(self) -> None:
         with self._lock:
-            self._is_shut = False
-            self._take_spares()
+            self._is_blocking = False
+            self._reserve_spares()
             with contextlib.suppress(OSError):
                 self._socket.setsockopt(socket.SOL_SOCKET, _SO_DETACH_FILTER, 0)
 
-    def _refuse(self) -> None:
+    def _drop_connections(self) -> None:
         program = ctypes.create_string_buffer(_RETURN_0)
         filter_ = struct.pack("@HP", 1, ctypes.addressof(program))
-        # A system without such filters has strangers take what they can; the spares are there all the same.
+        # On a system without such filters clients still connect, but the spares are released all the same.
         with contextlib.suppress(OSError):
             self._socket.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, filter_)
         if self._spares:
@@ -297,14 +296,14 @@ class Door:
             for _ in range(MOST_WAITING):
                 self._socket.accept()[0].close()
 
-    def _take_spares(self) -> None:
+    def _reserve_spares(self) -> None:
         with contextlib.suppress(OSError):
             while len(self._spares) < SPARES:
                 self._spares.append(os.dup(self._socket.fileno()))
 
 
 def _left() -> int:
-    """How many more files this process can open; many where that is not known."""
+    """How many more files this process can open; a large number if unknown."""
     try:
         return _limit() - len(os.listdir(OPEN_FILES))
     except OSError as error:
@@ -324,12 +323,11 @@ _VERSION = b"1.0"
 class ZapAuthenticator:
     """Accepts the clients of one context that have a key of ``members`` (Z85 to name), while the context lives.
 
-    The protocol is ZAP, ZeroMQ's RFC 27. This class replaces pyzmq's ``ThreadAuthenticator`` (27.3), which must be
-    stopped before its context is terminated, or ``term`` blocks forever; which writes rejections to a debug log without
-    the client's address; and whose import of asyncio doubles the start time of a process. It is a thread because a SIP
-    may compute for minutes without receiving, while peers connect. It waits in a receive without the GIL, and ends with
-    its context. libzmq accepts every client once the ZAP socket is closed, unless the domain is enforced
-    (``ZAP_ENFORCE_DOMAIN``).
+    The protocol is ZAP, ZeroMQ's RFC 27. pyzmq's ``ThreadAuthenticator`` (27.3) does not serve: ``Context.term`` blocks
+    forever unless it is stopped first, it writes rejections to a debug log without the client's address, and its import
+    of asyncio doubles the start time of a process. The authenticator is a thread because a SIP may compute for minutes
+    without receiving, while peers connect. The thread waits in a receive without the GIL, and ends with its context.
+    libzmq accepts every client once the ZAP socket is closed, unless the domain is enforced (``ZAP_ENFORCE_DOMAIN``).
 
     libzmq attaches the name to every frame of the connection (``User-Id``). ``on_rejected`` is called, in this thread,
     with the address of a rejected client and the reason.
@@ -349,15 +347,15 @@ class ZapAuthenticator:
         self._socket.setsockopt(zmq.LINGER, 0)
         self._socket.bind(ENDPOINT)
         self._thread = threading.Thread(target=self._serve, name="zap", daemon=True)
-        self._door: Door | None = None
+        self._guard: AcceptGuard | None = None
 
-    def start(self, door: Door | None = None) -> None:
-        """Begin to answer requests. ``door``: the guard of the listening socket, which this thread opens and shuts."""
-        self._door = door
+    def start(self, guard: AcceptGuard | None = None) -> None:
+        """Begin to answer requests. ``guard``: the guard of the listening socket, which this thread updates."""
+        self._guard = guard
         self._thread.start()
 
     def close(self) -> None:
-        """Terminate the context, all other sockets of which are closed, and wait for the thread."""
+        """Terminate the context and wait for the thread. All other sockets of the context must be closed."""
         if self._thread.ident is None:
             self._socket.close()
         self._context.term()
@@ -365,7 +363,7 @@ class ZapAuthenticator:
             self._thread.join()
 
     def answer(self, request: list[bytes]) -> list[bytes]:
-        """The reply to one request of libzmq."""
+        """Return the reply to one request of libzmq."""
         number = request[1] if len(request) > 1 else b""
         name, why = self._decide(request)
         if name is None:
@@ -383,33 +381,33 @@ class ZapAuthenticator:
     def _serve(self) -> None:
         try:
             while True:
-                self._watch()
+                self._update_guard()
                 self._socket.send_multipart(self.answer(self._socket.recv_multipart()))
         except zmq.ContextTerminated:
             pass
         finally:
             self._socket.close()
-            if self._door is not None:
-                self._door.close()
+            if self._guard is not None:
+                self._guard.close()
 
-    def _watch(self) -> None:
-        """Look at the door whenever a connection comes, until there is a request."""
-        while self._door is not None:
+    def _update_guard(self) -> None:
+        """Update the guard at every new connection, until a request has arrived."""
+        while self._guard is not None:
             poller = zmq.Poller()
             poller.register(self._socket, zmq.POLLIN)
-            # What a shut door keeps out may still wait there.
-            is_shut = self._door.is_shut
-            if not is_shut:
-                poller.register(self._door, zmq.POLLIN)
-            found = dict(poller.poll(LOOK_MS if is_shut else None))
-            if is_shut or self._door.fileno() in found:
-                self._door.look()
+            # While the guard blocks, connections may stay in the accept queue, so its socket is not polled.
+            is_blocking = self._guard.is_blocking
+            if not is_blocking:
+                poller.register(self._guard, zmq.POLLIN)
+            found = dict(poller.poll(RECHECK_MS if is_blocking else None))
+            if is_blocking or self._guard.fileno() in found:
+                self._guard.update()
             if self._socket in found:
                 return
 
 
 def member_of(frame: zmq.Frame) -> str | None:
-    """The name of the member whose key a frame arrived with, None without one."""
+    """The name of the member with whose key a frame arrived; None without a key."""
     try:
         return str(frame.get("User-Id")) or None
     except zmq.ZMQError:

@@ -1,8 +1,8 @@
-"""The messages between SIPs, broker and launcher, and their encoding. Nothing here decides anything.
+"""The messages between SIPs, broker and launcher, and their encoding.
 
 A message is a MessagePack array that starts with its kind. It is decoded against its schema, so every length is bounded
-before memory is taken; nothing is ever unpickled. Facts go to the broker, commands to SIPs. No simulation depends on
-host times (``_ns``). Simulated times are integer picoseconds; None means "never".
+before memory is allocated; nothing is unpickled. SIPs send facts to the broker, the broker sends commands to SIPs. No
+simulated result depends on host times (``_ns``). Simulated times are integer picoseconds; None means "never".
 """
 
 from collections.abc import Callable
@@ -26,7 +26,7 @@ class Join(Message, tag="join", frozen=True):
     """A SIP is ready. ``plan_digest`` covers config, plan, algorithm source and program version.
 
     ``incarnation``: the number of earlier processes of this rank. ``logged``: (destination, packets, least arrival) of
-    the packets in their logs, which hold all that the rank sends before ``logged_ps``.
+    the packet logs of these processes, which contain all packets that the rank sends before ``logged_ps``.
     """
 
     protocol: int
@@ -43,9 +43,9 @@ class Join(Message, tag="join", frozen=True):
 
 
 class Start(Message, tag="start", frozen=True):
-    """All SIPs have joined. ``endpoints``: where each listens, by rank; empty for one that is being restarted.
+    """All SIPs have joined. ``endpoints``: where each SIP listens, by rank; "" for a SIP that is being restarted.
 
-    ``taken``: by rank, how many packets it has taken from earlier incarnations of the receiver of this message.
+    ``taken``: by rank, how many packets each SIP has taken from earlier incarnations of the receiver of this message.
     """
 
     endpoints: Annotated[tuple[Text, ...], Few]
@@ -53,7 +53,7 @@ class Start(Message, tag="start", frozen=True):
 
 
 class Rejoined(Message, tag="rejoined", frozen=True):
-    """A peer was restarted and listens at another endpoint: send it all packets again from the first one."""
+    """A peer was restarted and listens at another endpoint; the receiver must resend all packets to the peer."""
 
     rank: Rank
     endpoint: Text
@@ -63,11 +63,11 @@ class Rejoined(Message, tag="rejoined", frozen=True):
 class Report(Message, tag="report", frozen=True):
     """The state of a SIP after running to its horizon.
 
-    ``next_ps``: earliest of its local queue; ``held_ps``: least arrival taken from a channel and not
-    injected. ``sent``: (destination, packets sent so far, least arrival among the new ones).
-    ``taken``: (source, packets taken so far, injected or not). ``waiting``: blocked kernels and scripts.
-    ``promise_ps``: by its local events alone it sends nothing before (``MAX_PS``: nothing at all); None promises
-    nothing. ``run_ns``, ``send_ns``: host time since the last report of simulating, and of sending, that report too.
+    ``next_ps``: the earliest local event. ``held_ps``: the least arrival of packets taken and not yet injected.
+    ``sent``: (destination, packets sent so far, least arrival of those since the last report). ``taken``: (source,
+    packets taken so far, injected or not). ``waiting``: number of blocked kernels and scripts. ``promise_ps``: unless a
+    packet arrives, the SIP sends nothing before this time (``MAX_PS``: nothing at all); None: no promise. ``run_ns``,
+    ``send_ns``: host time of simulating, and of sending packets and the last report, since the last report.
     """
 
     now_ps: Ps
@@ -93,15 +93,15 @@ class Grant(Message, tag="grant", frozen=True):
 
 
 class RevokeGrant(Message, tag="revoke_grant", frozen=True):
-    """Packets that a grant requires may never arrive: report again, unless its window has begun."""
+    """Packets that a grant requires may never arrive: the SIP must report again, unless its window has begun."""
 
 
 class End(Message, tag="end", frozen=True):
-    """The run is over and no kernel waits: send the ``Result``."""
+    """The run is over and no kernel waits: the SIP must send its ``Result``."""
 
 
 class Leave(Message, tag="leave", frozen=True):
-    """Every SIP has answered: exit."""
+    """Every SIP has answered: the SIP must exit."""
 
 
 class Ping(Message, tag="ping", frozen=True):
@@ -109,23 +109,23 @@ class Ping(Message, tag="ping", frozen=True):
 
 
 class DumpRequest(Message, tag="dump_request", frozen=True):
-    """The run is over and kernels wait: send a ``Dump`` of them."""
+    """The run is over and kernels wait: the SIP must send a ``Dump``."""
 
 
 class Dump(Message, tag="dump", frozen=True):
-    """The answer to ``DumpRequest``, opaque to the broker."""
+    """The answer to ``DumpRequest``: a SIP's tasks and queues, opaque to the broker."""
 
     blob: Blob
 
 
 class Abort(Message, tag="abort", frozen=True):
-    """Stop now; send a partial ``Result``."""
+    """The run ends early: the SIP must stop and send a partial ``Result``."""
 
     reason: Text
 
 
 class Refused(Message, tag="refused", frozen=True):
-    """A ``Join`` was not accepted, and why."""
+    """A ``Join`` was not accepted; ``reason`` says why."""
 
     reason: Text
 
@@ -142,10 +142,10 @@ NOWHERE = FailureSite()
 
 
 class Failed(Message, tag="failed", frozen=True):
-    """The failure of a SIP: ``kind`` is a documented one, ``detail`` text, ``blames`` another rank to blame, if any.
+    """The failure of a SIP. ``kind``: a documented kind of failure. ``blames``: the rank at fault, None for the sender.
 
-    ``stands``: it stands at its time, and its report follows. The run ends when all others have run up to that time, as
-    one of them may fail sooner.
+    ``deferred``: the run ends only when all other SIPs have run up to ``now_ps``, since one of them may fail earlier in
+    simulated time; the report of the failed SIP follows.
     """
 
     kind: Text
@@ -154,18 +154,18 @@ class Failed(Message, tag="failed", frozen=True):
     now_ps: Ps
     where: FailureSite = NOWHERE
     blames: Rank | None = None
-    stands: bool = False
+    deferred: bool = False
 
 
 class Result(Message, tag="result", frozen=True):
-    """A SIP's outcome, opaque to the broker, empty if it cannot be told; ``partial`` after an ``Abort`` or failure."""
+    """A SIP's outcome, opaque to the broker; empty if it cannot be encoded. ``partial`` after ``Abort`` or failure."""
 
     blob: Blob
     partial: bool
 
 
 class Progress(Message, tag="progress", frozen=True):
-    """A SIP is alive: simulated time, and events and host calls in long windows, so far."""
+    """A SIP is alive. ``steps``: events and host calls so far, counted in long windows only."""
 
     now_ps: Ps
     steps: Count
@@ -187,14 +187,14 @@ class ConnectionLost(Message, tag="connection_lost", frozen=True):
 
 
 class Lost(Message, tag="lost", frozen=True):
-    """The process of ``rank`` has exited too early, and is not restarted."""
+    """The process of ``rank`` has exited too early and is not restarted."""
 
     rank: Rank
     why: Text
 
 
 class Restart(Message, tag="restart", frozen=True):
-    """The process of ``rank`` has exited too early, and is restarted as ``incarnation``."""
+    """The process of ``rank`` has exited too early and is restarted as ``incarnation``."""
 
     rank: Rank
     incarnation: Incarnation
@@ -215,8 +215,9 @@ class SyncRequest(Message, tag="sync_request", frozen=True):
 
 
 class Status(Message, tag="status", frozen=True):
-    """The progress of a run. ``joined``: how many SIPs have joined. ``now_ps``: the least time of all. ``reported_ps``:
-    the time that SIPs have reported, ``age_ns`` ago, both as means.
+    """The progress of a run. ``joined``: how many SIPs have joined. ``now_ps``: the least simulated time of all SIPs.
+
+    ``reported_ps``, ``age_ns``: means over SIPs of the time in their last ``Progress`` and of that message's age.
     """
 
     joined: Count
@@ -229,8 +230,9 @@ class Status(Message, tag="status", frozen=True):
 class SipSync(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
     """The synchronisation state of one SIP. ``state``: joining, joined, starting, running, waiting or idle.
 
-    ``by`` blocks it (``state`` waiting) or bounds its horizon, sending at ``by_ps`` over ``chain``, which takes
-    ``delay_ps``; None if none does. ``lacks``: packets in flight to it at the grant. ``quiet_ns``: since it progressed.
+    SIP ``by`` blocks this SIP (``state`` waiting) or bounds its horizon, as it may send at ``by_ps`` over ``chain`` in
+    ``delay_ps``; None if no SIP does. ``lacks``: packets in flight, as (source, count). ``quiet_ns``: host time since
+    the last progress. ``since_ns``: host time since ``state`` changed.
     """
 
     rank: Rank
@@ -253,9 +255,9 @@ class SipSync(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_field
 
 
 class Sync(Message, tag="sync", frozen=True):
-    """To the launcher: the state of every SIP, and the channels whose waits cost most host time.
+    """To the launcher: the state of every SIP, and (name, ns) of the channels whose waits cost most host time.
 
-    ``last``: not an answer, but the state when the phase ``running`` ended.
+    ``last``: sent without a request, at the end of the phase ``running``.
     """
 
     last: bool
@@ -267,7 +269,7 @@ class Sync(Message, tag="sync", frozen=True):
 
 
 class PeerLost(Message, tag="peer_lost", frozen=True):
-    """To the launcher: ``rank`` has lost its connection to ``peer``, or if both are equal, to the broker."""
+    """To the launcher: ``rank`` has lost its connection to ``peer``; if both are equal, to the broker."""
 
     rank: Rank
     peer: Rank
@@ -281,7 +283,7 @@ class RunStarted(Message, tag="run_started", frozen=True):
 
 
 class RankFailed(Message, tag="rank_failed", frozen=True):
-    """To the launcher: the ``Failed`` by one SIP, on ``host`` by its own name; the first of these is the cause."""
+    """To the launcher: the ``Failed`` of a SIP on ``host``. The first such message of a run is its cause of failure."""
 
     rank: Rank | None
     kind: Text
@@ -309,14 +311,14 @@ class RankRecord(Message, tag="rank_record", frozen=True):
 
 
 class SimTimeReached(Message, tag="sim_time_reached", frozen=True):
-    """To the launcher: every SIP has run all events before ``limit_ps``; the dump of every SIP, by rank."""
+    """To the launcher: every SIP has run all events before ``limit_ps``. ``dumps``: by rank."""
 
     limit_ps: Ps
     dumps: Annotated[tuple[Blob, ...], Few]
 
 
 class Deadlock(Message, tag="deadlock", frozen=True):
-    """To the launcher: no SIP can go on; the dump of every SIP, by rank."""
+    """To the launcher: no SIP can proceed, and kernels or scripts wait. ``dumps``: by rank."""
 
     dumps: Annotated[tuple[Blob, ...], Few]
 
@@ -331,9 +333,9 @@ class Finished(Message, tag="finished", frozen=True):
 
 
 class PacketBatch(Message, tag="packet_batch", frozen=True):
-    """Packets from SIP to SIP: (channel, arrival, body) each, the bodies opaque.
+    """Packets from SIP to SIP, each as (channel, arrival in ps, opaque body).
 
-    ``first`` is the number of the first one in the stream of the ordered pair; the others follow without gaps.
+    ``first``: the number of the first packet in the stream of the ordered pair; the others follow without gaps.
     """
 
     src: Rank
@@ -344,13 +346,13 @@ class PacketBatch(Message, tag="packet_batch", frozen=True):
 FromSip = Join | Report | Progress | Record | ConnectionLost | Dump | Failed | Result
 ToBroker = FromSip | Lost | Restart | Stop | StatusRequest | SyncRequest
 ToSip = Start | Rejoined | Grant | RevokeGrant | End | Leave | Ping | DumpRequest | Abort | Refused | PacketBatch
-OfRank = PeerLost | RankFailed | RankResult | RankRecord
-ToLauncher = Status | Sync | RunStarted | OfRank | Deadlock | SimTimeReached | Finished
+RankMessage = PeerLost | RankFailed | RankResult | RankRecord
+ToLauncher = Status | Sync | RunStarted | RankMessage | Deadlock | SimTimeReached | Finished
 _BATCH = b"\x94\xacpacket_batch"
 
 
 def source_of(frame: bytes) -> int | None:
-    """The ``src`` of a ``PacketBatch`` as :func:`encode` writes it, without decoding the rest; None for other bytes."""
+    """Return the ``src`` of an encoded ``PacketBatch`` without decoding the rest; None for other bytes."""
     at = len(_BATCH) + 1
     if not frame.startswith(_BATCH) or len(frame) < at:
         return None
@@ -368,10 +370,10 @@ _FOR_LAUNCHER: "msgspec.msgpack.Decoder[ToLauncher]" = msgspec.msgpack.Decoder(T
 
 
 def encode(message: Message) -> bytes:
-    """A message as bytes.
+    """Return a message as bytes.
 
     Raises:
-        BadFrame: when it would be longer than any receiver accepts.
+        BadFrame: when the message is longer than ``MAX_FRAME_BYTES``.
     """
     frame = _ENCODER.encode(message)
     if len(frame) > MAX_FRAME_BYTES:
@@ -380,26 +382,26 @@ def encode(message: Message) -> bytes:
 
 
 def checked(decode: Callable[[bytes], Kind], frame: bytes, what: str = f"a message of protocol {PROTOCOL}") -> Kind:
-    """Bytes by a decoder with a schema, or ``BadFrame``."""
+    """Decode bytes by a decoder with a schema; raise ``BadFrame`` if they do not match it."""
     if len(frame) > MAX_FRAME_BYTES:
         raise BadFrame(f"a frame of {len(frame)} bytes; at most {MAX_FRAME_BYTES}")
     try:
         return decode(frame)
-    # With an old msgspec its errors are no ValueError.
+    # The errors of old versions of msgspec are not ValueErrors.
     except (ValueError, msgspec.MsgspecError, RecursionError) as error:
         raise BadFrame(f"not {what}: {str(error) or type(error).__name__}") from None
 
 
 def decode_for_broker(frame: bytes) -> ToBroker:
-    """Bytes to a fact for the broker, or ``BadFrame``."""
+    """Decode a message to the broker; raise ``BadFrame`` for other bytes."""
     return checked(_FOR_BROKER.decode, frame)
 
 
 def decode_for_sip(frame: bytes) -> ToSip:
-    """Bytes to a command or a packet batch for a SIP, or ``BadFrame``."""
+    """Decode a command or a packet batch to a SIP; raise ``BadFrame`` for other bytes."""
     return checked(_FOR_SIP.decode, frame)
 
 
 def decode_for_launcher(frame: bytes) -> ToLauncher:
-    """Bytes to a fact for the launcher, or ``BadFrame``."""
+    """Decode a message to the launcher; raise ``BadFrame`` for other bytes."""
     return checked(_FOR_LAUNCHER.decode, frame)

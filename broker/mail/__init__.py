@@ -1,1 +1,1 @@
-"""How messages travel: within one process, over ZeroMQ, over Unix datagrams."""
+"""Mail: the transport of messages within one process, over ZeroMQ or over Unix datagrams."""

@@ -1,4 +1,4 @@
-"""The interfaces of mail: what a SIP, the broker and the launcher send and receive frames with.
+"""The interfaces of mail, by which a SIP, the broker and the launcher send and receive frames.
 
 A frame is one encoded message (``broker.wire``). Each kind of mail between processes implements ``SipMail``,
 ``BrokerMail`` and ``LauncherMail``; ``broker.mail.kinds`` finds them by the scheme of an endpoint.
@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 from broker.security import BrokerKeys, LauncherKeys, SipKeys
 
 Address = int
-"""``BROKER``, ``LAUNCHER``, or ``ids.address_of`` a rank and its incarnation."""
+"""``BROKER``, ``LAUNCHER``, or ``ids.address_of(rank, incarnation)``."""
 NoticeKind = Literal["refused", "lost", "not_joined", "rejected"]
 JOIN_TIMEOUT_S = 30.0
 SILENCE_S = 2.0
@@ -44,8 +44,8 @@ class Disconnected(ConnectionError):
 class MailOptions(NamedTuple):
     """Timeouts of connections over TCP.
 
-    ``silence_s``: a connection without heartbeats for so long is lost; None for no limit, on ``join_timeout_s`` either.
-    ``join_timeout_s``: how long the other end may take to answer at all.
+    ``silence_s``: a connection without heartbeats for this time is lost; None disables this and ``join_timeout_s``.
+    ``join_timeout_s``: limit on the time until the other end answers for the first time.
     ``on_peer_lost``: called with the rank of a lost peer; frames to it are dropped until ``reconnect_peer``.
     """
 
@@ -58,17 +58,17 @@ DEFAULTS = MailOptions()
 
 
 class Mail(Protocol):
-    """What a SIP sends with."""
+    """The sending side of a SIP's mail, common to mail within one process and between processes."""
 
     @property
     def endpoint(self) -> str:
-        """Where it receives."""
+        """The endpoint at which this SIP receives."""
 
     def connect_peers(self, endpoints: tuple[str, ...]) -> None:
-        """Set the endpoint of every SIP, by rank; before that only the broker can be sent to."""
+        """Set the endpoint of every SIP, by rank. Before this call, only the broker is reachable."""
 
     def reconnect_peer(self, rank: int, incarnation: int, endpoint: str) -> None:
-        """A peer was restarted at another endpoint: close the old socket and discard its queue."""
+        """Set the endpoint of a restarted peer; close the old socket and discard its queue."""
 
     def send(self, to: Address, frame: bytes) -> None:
         """Send to the present incarnation of a rank, or to the broker; never blocks, never loses a frame."""
@@ -83,26 +83,26 @@ class MailEnd(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Send what is queued and release everything. The launcher drops it: the broker may have exited."""
+        """Send queued frames and release everything. The launcher's end drops them: the broker may have exited."""
 
 
 class SipMail(MailEnd, Mail):
     """A SIP's end. Frames of the broker (control) and of peers (data) are received separately.
 
-    A SIP without a grant waits for the broker alone: it could not use a peer's packets before the grant that counts
-    them, and waking up for them would cost more than receiving them. Both waits raise ``Disconnected`` once the broker
-    is lost and its last frames have been received.
+    A SIP without a grant waits for the broker only: it cannot use a peer's packets before the grant that requires them,
+    and waking up for packets would cost more than receiving them. Both waits raise ``Disconnected`` once the connection
+    to the broker is lost and its last frames have been received.
     """
 
     broker_lost: Notice | None = None
-    """Why the connection to the broker is lost, as of the last call that looked; the next wait raises it."""
+    """The reason why the connection to the broker is lost, or None; the next wait raises it as ``Disconnected``."""
     _endpoints: tuple[str, ...] = ()
 
     @abstractmethod
     def __init__(
         self, address: int, broker: str, endpoint: str, keys: SipKeys | None = None, options: MailOptions = DEFAULTS
     ) -> None:
-        """Connect to the endpoint ``broker`` and listen for peers at ``endpoint``; no ``keys`` if both are private."""
+        """Connect to endpoint ``broker`` and listen for peers at ``endpoint``. ``keys``: None if both are private."""
 
     def connect_peers(self, endpoints: tuple[str, ...]) -> None:
         self._endpoints = endpoints
@@ -118,7 +118,7 @@ class SipMail(MailEnd, Mail):
     @property
     @abstractmethod
     def endpoint(self) -> str:
-        """Where peers reach this SIP, a port that the system chose included."""
+        """The endpoint at which peers reach this SIP, with the port number that the system chose."""
 
     @abstractmethod
     def recv_control(self) -> bytes:
@@ -130,7 +130,7 @@ class SipMail(MailEnd, Mail):
 
     @abstractmethod
     def poll_control(self) -> list[bytes]:
-        """Frames of the broker that have arrived; queued frames are sent as far as there is room."""
+        """Return the broker's frames that have arrived, without waiting; send queued frames as far as there is room."""
 
 
 class BrokerMail(MailEnd):
@@ -143,7 +143,7 @@ class BrokerMail(MailEnd):
     @property
     @abstractmethod
     def endpoint(self) -> str:
-        """Where the broker is reached, a port that the system chose included."""
+        """The endpoint at which the broker is reached, with the port number that the system chose."""
 
     @abstractmethod
     def receive(self, or_notice: bool = False, timeout_ms: int | None = None) -> tuple[Address | None, bytes]:
@@ -154,7 +154,7 @@ class BrokerMail(MailEnd):
 
     @abstractmethod
     def receive_now(self) -> tuple[Address | None, bytes] | None:
-        """One (sender, frame) that has arrived."""
+        """One (sender, frame) that has arrived; None without waiting if there is none."""
 
     @abstractmethod
     def send(self, to: Address, frame: bytes) -> bool:
@@ -171,11 +171,11 @@ class LauncherMail(MailEnd):
     @property
     @abstractmethod
     def pollable(self) -> Any:
-        """For a ``zmq.Poller``: readable when a frame may have arrived."""
+        """An object to register with a ``zmq.Poller``: readable when a frame may have arrived."""
 
     @property
     def unsent(self) -> bool:
-        """Whether a frame is queued here, so that sending should be tried again soon."""
+        """Whether a frame is still queued, so that the caller should retry soon."""
         return False
 
     @abstractmethod

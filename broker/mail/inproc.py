@@ -1,4 +1,4 @@
-"""Mail within one process. Frames are bytes here too, so that one process and many run the same code."""
+"""Mail within one process. Frames are encoded as between processes, so that both kinds of run use the same code."""
 
 import random
 from collections import deque
@@ -25,11 +25,11 @@ class InprocMail:
 
     @property
     def last(self) -> Sent | None:
-        """What was sent last, if it is still there."""
+        """The frame that was sent last; None once it has been received."""
         return self._queue[-1] if self._queue else None
 
     def drop_last(self) -> None:
-        """Remove what was sent last."""
+        """Remove the frame that was sent last."""
         self._queue.pop()
 
     def end_of(self, sender: Address) -> "InprocEndpoint":
@@ -38,7 +38,7 @@ class InprocMail:
 
 
 class ShuffledInprocMail(InprocMail):
-    """Mail in a seeded random order that keeps only each ordered pair's own order: the worst legal mail."""
+    """Mail in a seeded random order. Only frames of one (sender, receiver) stay in order: the worst legal mail."""
 
     def __init__(self, seed: int) -> None:
         super().__init__()
@@ -69,7 +69,7 @@ class ShuffledInprocMail(InprocMail):
 
 
 class InprocEndpoint:
-    """A ``Mail`` of one SIP. Peers need no connection."""
+    """The ``Mail`` of one SIP within one process; peers need no connection."""
 
     endpoint = "inproc"
 

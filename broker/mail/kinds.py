@@ -1,6 +1,6 @@
-"""The kinds of mail: between processes, found by the scheme of an endpoint, and within one process, found by name.
+"""Registry of the kinds of mail, one row per kind.
 
-A kind is one row here.
+Mail between processes is found by the scheme of an endpoint, mail within one process by its name.
 """
 
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from broker.mail.zmq import ZmqBroker, ZmqLauncher, ZmqSipMail
 
 
 class MailKind(NamedTuple):
-    """The classes of the three ends. The first of ``schemes`` is the one for a path on this host."""
+    """A kind of mail between processes: the classes of its three ends. ``schemes[0]`` is for paths on this host."""
 
     about: str
     schemes: tuple[str, ...]
@@ -33,7 +33,7 @@ MAIL_KINDS = {
 
 
 class SeededMailKind(NamedTuple):
-    """A kind of mail within one process, which a user names as ``KIND:SEED``. ``make`` takes the seed."""
+    """A kind of mail within one process, which a user selects as ``KIND:SEED``. ``make`` takes the seed."""
 
     about: str
     make: Callable[[int], InprocMail]
@@ -46,7 +46,7 @@ MAX_MAIL_SEED = 2**64 - 1
 
 
 def is_seeded(name: str) -> bool:
-    """Whether a name that :func:`check_mail` accepts is one of seeded mail, which stays within one process."""
+    """Whether a name that :func:`check_mail` accepts is a kind of seeded mail, which stays within one process."""
     return name not in MAIL_KINDS
 
 
@@ -67,7 +67,7 @@ def check_mail(name: str) -> None:
 
 
 def mail_abouts() -> dict[str, str]:
-    """What each kind of mail is, by its name as a user writes it."""
+    """A description of each kind of mail, by the name that a user writes."""
     seeded = {f"{name}:SEED": kind.about for name, kind in SEEDED_MAIL_KINDS.items()}
     return {name: kind.about for name, kind in MAIL_KINDS.items()} | seeded
 
@@ -79,10 +79,10 @@ def inproc_mail(name: str) -> InprocMail:
 
 
 def mail_for(endpoint: str) -> MailKind:
-    """The kind of mail that an endpoint is of.
+    """Return the kind of mail for the scheme of an endpoint.
 
     Raises:
-        ValueError: for a scheme that no kind has.
+        ValueError: for an unknown scheme.
     """
     scheme = endpoint.partition("://")[0]
     for kind in MAIL_KINDS.values():

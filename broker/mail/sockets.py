@@ -1,7 +1,7 @@
-"""The ZeroMQ sockets of one process: limits, keys, heartbeats, an authenticator, and a monitor on each.
+"""The ZeroMQ sockets of one process: limits, keys, heartbeats, an authenticator, and a monitor on each socket.
 
-A socket reports the events of its connections; its owner decides what follows. All processes of a run that connect over
-ZeroMQ use these sockets, not SIPs' mail alone.
+A socket reports the events of its connections, and its owner decides what to do. The mail of SIPs, and launcher and
+agents among themselves, use these sockets.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ import zmq
 
 from broker.ids import BROKER, LAUNCHER, MAX_FRAME_BYTES
 from broker.mail.base import JOIN_TIMEOUT_S, SILENCE_S, Notice, NoticeKind
-from broker.security import DOMAIN, Door, KeyPair, MemberKeys, ZapAuthenticator, check_bind, is_tcp, with_room
+from broker.security import DOMAIN, AcceptGuard, KeyPair, MemberKeys, ZapAuthenticator, check_bind, is_tcp, with_room
 
 MOST = 100
 
@@ -25,8 +25,8 @@ MOST = 100
 class ConnectionWarnings:
     """The warnings of one process about rejected connections and frames, for the broker's log or the launcher's output.
 
-    Each is one line that starts with ``prefix``. One that comes again and again is written the first, tenth, hundredth
-    time and so on, with the number. Rate limit: ``MOST`` lines and a last one.
+    A warning is one line that starts with ``prefix``. A repeated warning is written the first, tenth, hundredth time
+    and so on, with the number of times. After ``MOST`` lines, one last line says that no more are written.
     """
 
     def __init__(self, prefix: str, out: TextIO | None = None) -> None:
@@ -36,7 +36,7 @@ class ConnectionWarnings:
         self._times: Counter[str] = Counter()
 
     def write(self, notices: Iterable[Notice]) -> None:
-        """Print those that report a rejection; lost connections are the normal end of a run."""
+        """Print the notices of rejections. Lost connections are not printed: a run normally ends with them."""
         for notice in notices:
             if notice.kind != "rejected" or self._written > MOST:
                 continue
@@ -65,12 +65,12 @@ _WANTS_A_KEY = f"wants a key: {_TICKET}"
 
 
 class Connection:
-    """The state of a connection of this process to ``peer``, which listens. Once ``gone`` is set, it stays. Pure.
+    """The state of a connection of this process to ``peer``, which listens. Once ``gone`` is set, it stays set. Pure.
 
     Only ZeroMQ's monitor events show a client that the server refused it. Without them, a client without a key, or with
     a wrong server key, would retry forever without a message.
 
-    ``until_s``: the deadline for the handshake on the caller's clock, None for none, ``timeout_s`` after its start.
+    ``until_s``: deadline of the handshake on the caller's clock, ``timeout_s`` after its start; None for no deadline.
     ``has_keys``: whether this process uses a key.
     """
 
@@ -91,7 +91,7 @@ class Connection:
         return self._until_s if self._state == "trying" and self.gone is None else None
 
     def note(self, event: int, number: int) -> None:
-        """Take one event and its value."""
+        """Take one monitor event and its value."""
         match event:
             case zmq.EVENT_HANDSHAKE_SUCCEEDED:
                 self._state = "up"
@@ -109,12 +109,12 @@ class Connection:
                 self._failures += 1
                 if self._failures >= MAX_FAILURES:
                     differs = f"breaks every handshake off: its key differs from the ticket's; {_TICKET}"
-                    # Without a key, this or the mismatch is reported: it depends on how fast the server closes.
+                    # Without a key, libzmq reports this or the mismatch, depending on how fast the server closes.
                     self.refuse(differs if self._has_keys else _WANTS_A_KEY)
             case zmq.EVENT_DISCONNECTED if self._retries:
                 self._retries = False
             case zmq.EVENT_DISCONNECTED:
-                # The only event for bytes of another program; libzmq does not retry after it.
+                # The only event when another program answers; libzmq does not retry after it.
                 self.refuse(_OTHER_PROGRAM)
 
     def check_deadline(self, now_s: float) -> None:
@@ -124,7 +124,7 @@ class Connection:
             self._end("not_joined", f"{late}, or cannot be reached from this host")
 
     def refuse(self, text: str) -> None:
-        """The other end does not accept this process."""
+        """End the connection because the other end does not accept this process; ``text``: predicate of the message."""
         self._end("refused", f"{self._peer_name} {text}")
 
     @property
@@ -140,9 +140,9 @@ class Connection:
 class Listener:
     """The state of the connections to a socket that listens. Pure.
 
-    Events do not name their connection, so ``DISCONNECTED`` is attributed by counting: a failed handshake is followed
-    at once by its own; another program's bytes make no other event. Clients that failed authentication are not reported
-    here: the authenticator has reported them with more detail.
+    Events do not name their connection, so ``DISCONNECTED`` is attributed by counting. A failed handshake is followed
+    at once by its ``DISCONNECTED``; another program's bytes cause no other event. Clients that failed authentication
+    are not reported here: the authenticator has reported them with more detail.
     """
 
     def __init__(self, endpoint: Callable[[], str]) -> None:
@@ -152,7 +152,7 @@ class Listener:
         self._failed = False
 
     def note(self, event: int) -> Notice | None:
-        """Take one event; the notice that follows from it, if any."""
+        """Take one event; return the notice that it causes, if any."""
         match event:
             case zmq.EVENT_HANDSHAKE_SUCCEEDED:
                 self._up += 1
@@ -183,7 +183,7 @@ HANDSHAKE_MS = 5000
 _TCP_OPTIONS = {zmq.RECONNECT_IVL: 100, zmq.RECONNECT_IVL_MAX: 1000, zmq.CONNECT_TIMEOUT: 5000}
 HEARTBEAT_MS = 250
 MAX_NOTICES = 1000
-"""Older ones are dropped, so that rejected clients cannot fill the memory."""
+"""Bound on stored notices; the oldest are dropped, so that rejected clients cannot fill the memory."""
 REJECTED = b""
 """The first part of the broker's reply to a process whose frames it rejects; the second is the reason."""
 MAX_REASON_BYTES = 500
@@ -195,9 +195,9 @@ Context = zmq.Context[zmq.Socket[bytes]]
 class _Socket:
     """A socket and, if ``monitored``, the stream of its events.
 
-    Queues are unbounded. For frames: a sender that blocked on a full pipe would wait for a receiver that waits for the
-    broker; the credits of the simulated queues bound what is in flight. For events: libzmq's threads block when they
-    cannot hand one over, so monitoring also ends before its socket closes (libzmq#3575, #2829).
+    Queues are unbounded. Frames: a sender that blocks on a full pipe would wait for a receiver that waits for the
+    broker; the credits of the simulated queues bound the number of frames in flight. Events: libzmq's threads block
+    on a full event queue, so monitoring also ends before its socket closes (libzmq#3575, #2829).
     """
 
     monitor: "zmq.Socket[bytes]"
@@ -218,7 +218,7 @@ class _Socket:
     def _start_monitor(self, context: Context) -> None:
         self.monitor = context.socket(zmq.PAIR)
         self.monitor.set_hwm(0)
-        # Never a used one: libzmq releases an address some time after its socket is closed.
+        # Addresses are not reused: libzmq releases an address some time after its socket is closed.
         address = f"inproc://monitor-{next(_MONITOR_NUMBERS)}"
         try:
             self.socket.monitor(address, EVENTS)
@@ -229,7 +229,7 @@ class _Socket:
             raise
 
     def events(self) -> list[tuple[int, int]]:
-        """New events and their values."""
+        """Return the new events and their values."""
         found = []
         try:
             while True:
@@ -238,7 +238,7 @@ class _Socket:
             return found
 
     def close(self, linger_ms: int | None = None) -> None:
-        """End monitoring, and close."""
+        """End monitoring and close the socket; queued frames have ``linger_ms`` (None: ``LINGER_MS``) to leave."""
         if self._is_monitored:
             self.socket.monitor(None, 0)
             self.monitor.close(0)
@@ -246,7 +246,7 @@ class _Socket:
 
 
 class ClientSocket(_Socket):
-    """A socket that is connected to one other end, and the state of that connection."""
+    """A socket that connects to one server, and the state of the connection."""
 
     def __init__(self, context: Context, kind: int, monitored: bool, connection: Connection) -> None:
         super().__init__(context, kind, monitored)
@@ -254,7 +254,7 @@ class ClientSocket(_Socket):
         self.send: Callable[[bytes], object] = self._send_now if monitored else self.socket.send
 
     def _send_now(self, frame: bytes) -> None:
-        """Send without blocking. Drops the frame where libzmq has given up connecting; ``look`` tells why."""
+        """Send without blocking. The frame is dropped if libzmq has given up connecting (``look`` returns why)."""
         with contextlib.suppress(zmq.Again):
             self.socket.send(frame, zmq.NOBLOCK)
 
@@ -273,7 +273,7 @@ class ClientSocket(_Socket):
                 self.connection.refuse("".join(c if c.isprintable() else " " for c in reason))
 
     def look(self) -> Notice | None:
-        """Take the new events; why the connection is gone, if it is."""
+        """Take the new events; return why the connection is gone, or None."""
         for event in self.events():
             self.connection.note(*event)
         if self.connection.until_s is not None:
@@ -282,33 +282,32 @@ class ClientSocket(_Socket):
 
 
 class ServerSocket(_Socket):
-    """A socket that others connect to."""
+    """A socket that listens for other processes."""
 
     def __init__(self, context: Context, kind: int, monitored: bool) -> None:
         super().__init__(context, kind, monitored)
         self._listener = Listener(lambda: self.endpoint)
 
     def descriptor(self) -> int:
-        """The file descriptor that it listens at, once after it has been bound."""
+        """The file descriptor of the listening socket; call it once, after binding."""
         return next(value for event, value in self.events() if event == zmq.EVENT_LISTENING)
 
     @property
     def endpoint(self) -> str:
-        """Where it listens, a port that the system chose included."""
+        """The endpoint at which it listens, with the port number that the system chose."""
         return self.socket.getsockopt_string(zmq.LAST_ENDPOINT)
 
     def look(self) -> list[Notice]:
-        """Take the new events; the notices that follow from them."""
+        """Take the new events; return the notices that they cause."""
         return [notice for event, _ in self.events() if (notice := self._listener.note(event)) is not None]
 
 
 class SocketFactory:
     """Opens the sockets of one process.
 
-    ``keys``: its part of the run's keys, or None. ``members``: the public keys that may connect, and the name by which
-    :func:`broker.security.member_of` identifies the frames of each. ``silence_s``, ``join_timeout_s``: see
-    ``MailOptions``. ``monitored``: whether connections are monitored; within a private folder the launcher knows which
-    process runs.
+    ``keys``: this process's part of the run's keys, or None. ``members``: the public keys that may connect, each with
+    the name that :func:`broker.security.member_of` returns for its frames. ``silence_s``, ``join_timeout_s``: as in
+    ``MailOptions``. ``monitored``: whether connections are monitored, which endpoints in a private folder do not need.
     """
 
     def __init__(
@@ -330,10 +329,10 @@ class SocketFactory:
         self._notices: deque[Notice] = deque(maxlen=MAX_NOTICES)
 
     def connect(self, kind: int, peer: int, endpoint: str, server_key: str | None, name: bytes = b"") -> ClientSocket:
-        """A socket to ``peer``, which listens and must have ``server_key``; ``name`` is our routing id.
+        """A socket to ``peer``, which listens and must have ``server_key``; ``name`` is this end's routing id.
 
         Raises:
-            zmq.ZMQError: for a malformed endpoint; everything is released then.
+            zmq.ZMQError: for a malformed endpoint; all sockets of the factory are released.
         """
         until_s = time.monotonic() + self._join_timeout_s if self._silence_s is not None else None
         connection = Connection(peer, endpoint, self._keys is not None, until_s, self._join_timeout_s)
@@ -354,8 +353,8 @@ class SocketFactory:
         """A socket that members can connect to.
 
         Raises:
-            ValueError: where others could.
-            zmq.ZMQError: where no process can listen. In both cases everything is released.
+            ValueError: when others could connect too.
+            zmq.ZMQError: when this process cannot listen there. Both errors release all sockets of the factory.
         """
         with self._all_or_nothing():
             check_bind(endpoint, self._keys, plain_loopback=True)
@@ -373,16 +372,16 @@ class SocketFactory:
                 server.socket.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)
             server.socket.bind(endpoint)
             if self._authenticator is not None:
-                has_door = self._monitored and is_tcp(endpoint)
-                self._authenticator.start(Door(server.descriptor(), self._shut) if has_door else None)
+                has_guard = self._monitored and is_tcp(endpoint)
+                self._authenticator.start(AcceptGuard(server.descriptor(), self._blocked) if has_guard else None)
         return server
 
     def note(self, notices: Iterable[Notice]) -> None:
-        """Keep notices for :meth:`notices`."""
+        """Store notices for :meth:`notices`."""
         self._notices.extend(notices)
 
     def notices(self) -> list[Notice]:
-        """What was kept since the last call."""
+        """Return the notices stored since the last call."""
         # The authenticator's thread may add notices meanwhile.
         return [self._notices.popleft() for _ in range(len(self._notices))]
 
@@ -408,9 +407,9 @@ class SocketFactory:
             self.close(0)
             raise
 
-    def _shut(self, limit: int) -> None:
-        what = f"strangers hold nearly all of the {limit} files that ulimit -n allows"
-        self.note([Notice("rejected", None, "", f"{what}; who connects now has to wait until some have gone")])
+    def _blocked(self, limit: int) -> None:
+        what = f"unknown clients hold nearly all of the {limit} files that ulimit -n allows"
+        self.note([Notice("rejected", None, "", f"{what}; new connections wait until some of these clients are gone")])
 
     def _rejected(self, address: str, why: str) -> None:
         self.note([Notice("rejected", None, address, f"rejected a connection from {address}: {why}")])

@@ -1,10 +1,10 @@
-"""Mail between processes of one host: datagrams over Unix sockets in a private folder, no threads, one wake a message.
+"""Mail between processes of one host: datagrams over Unix sockets in a private folder; one wake-up per message.
 
-The broker has one socket that all processes send to; each process has one that the broker sends to, beside the broker's
-path, and a SIP a second one for its peers. The kernel keeps a datagram until it is read; while a receiver's queue is
-full, frames are queued here, in order, and leave while this side waits or sends. A frame longer than a datagram travels
-in pieces. An endpoint is ``unix://PATH``. Keys are accepted and not used: no other user can enter the folder, which is
-checked, and nothing leaves the host.
+The broker has one socket that all processes send to. Each process has one socket, next to the broker's path, that the
+broker sends to; a SIP has a second one for its peers. The kernel holds a datagram until it is read. While a receiver's
+queue is full, the sender queues frames in order, and sends them when it next waits or sends. A frame longer than a
+datagram is sent in pieces. An endpoint is ``unix://PATH``. Keys are not used: no other user can enter the folder, which
+is checked, and no frame leaves the host.
 """
 
 import contextlib
@@ -24,16 +24,16 @@ from broker.security import BrokerKeys, LauncherKeys, SipKeys, check_bind
 
 SCHEME = "unix://"
 PIECE_BYTES = 96 * 1024
-"""Below what an unprivileged Linux socket may queue by default (net.core.wmem_default, 208 KiB, headers counted)."""
+"""Below the default send buffer of an unprivileged Linux socket (net.core.wmem_default, 208 KiB with headers)."""
 LINGER_S = 5.0
 BROKER_LINGER_S = 1e6
-"""The launcher may be suspended; if it has exited, the broker is ended too."""
+"""Without limit in practice: the launcher may be suspended. If it exits, the broker is ended too."""
 LISTENER_S = 60.0
 RETRY_S = 0.001
 _NO_ROOM = (errno.EAGAIN, errno.ENOBUFS, errno.ENOMEM)
 _NO_RECEIVER = (errno.ENOENT, errno.ECONNREFUSED, errno.ECONNRESET, errno.ENOTCONN, errno.EPIPE)
 _HEADER = struct.Struct(">?i")
-"""Whether more pieces of the frame follow, and the sender."""
+"""Header of a piece: whether more pieces of the frame follow, and the sender's address."""
 _HEADER_BYTES = _HEADER.size
 
 
@@ -42,7 +42,7 @@ def _path(endpoint: str) -> str:
 
 
 def _control_path(broker_path: str, address: int) -> str:
-    """Where the broker sends frames for ``address``."""
+    """The path of the socket at which ``address`` receives the broker's frames."""
     return f"{broker_path}.{'launcher' if address == LAUNCHER else f'sip-{address}'}"
 
 
@@ -64,7 +64,7 @@ class _Sender:
         return self._socket.fileno()
 
     def send(self, frame: bytes) -> bool:
-        """Send or queue; whether nothing is queued."""
+        """Send or queue a frame; return whether the queue is empty afterwards."""
         if not self._queue and len(frame) <= PIECE_BYTES:
             try:
                 self._socket.send(self._last + frame)
@@ -79,7 +79,7 @@ class _Sender:
         return self.flush()
 
     def flush(self) -> bool:
-        """Send what is queued; whether nothing is left. The queue of a receiver that has exited is discarded."""
+        """Send queued frames; return whether none is left. The queue of a receiver that has exited is discarded."""
         try:
             while self._queue:
                 self._socket.send(self._queue[0])
@@ -137,7 +137,7 @@ class _Receiver:
             return None  # no process of this run sends such a datagram
         more, sender = _HEADER.unpack_from(self._buffer)
         if not LAUNCHER <= sender <= MAX_ADDRESS:
-            return None  # nor one from such an address; this bounds the number of incomplete frames
+            return None  # no process has such an address; this check bounds the number of incomplete frames
         piece = bytes(self._view[_HEADER_BYTES:length])
         if not more and sender not in self._parts:
             return sender, piece
@@ -155,7 +155,7 @@ class _Receiver:
 
 
 class _End:
-    """The senders of one process, by address, and a receiver for the frames of the broker, or of all to the broker."""
+    """Base of the three ends: the senders of one process, by address, and its receiver of control frames."""
 
     def __init__(self, address: int, broker_path: str, receives_at: str) -> None:
         self._address = address
@@ -165,11 +165,11 @@ class _End:
         self._receiver = _Receiver(receives_at)
 
     def _path_of(self, to: int) -> str:
-        """Where the receiver for ``to`` listens."""
+        """The path at which the receiver for ``to`` listens."""
         return self._broker_path if to == BROKER else _control_path(self._broker_path, to)
 
     def send(self, to: int, frame: bytes) -> Any:
-        """Send or queue; False without a receiver."""
+        """Send or queue a frame; False if there is no receiver."""
         sender = self._senders.get(to)
         try:
             if sender is None:
@@ -189,15 +189,15 @@ class _End:
             sender.close()
 
     def _flush(self) -> None:
-        """Send what is queued, as far as there is room."""
+        """Send queued frames as far as the receivers have room."""
         for to in [to for to, sender in self._blocked.items() if sender.flush()]:
             del self._blocked[to]
 
     def receive(self, or_notice: bool = False, timeout_ms: int | None = None) -> tuple[int, bytes]:
         """Wait for one (sender, frame).
 
-        While frames are queued here, never wait for the receiver alone, not even for the rest of a frame: its sender
-        may be waiting for room at the receiver of ours.
+        While frames are queued here, this end must not wait for its receiver alone, not even for the rest of a frame:
+        the sender of the frame may itself be waiting for room in order to receive a queued frame of this end.
         """
         while self._blocked:
             self._flush()
@@ -208,11 +208,11 @@ class _End:
         return self._receiver.receive()
 
     def receive_now(self) -> tuple[int, bytes] | None:
-        """One (sender, frame) that has arrived."""
+        """One (sender, frame) that has arrived; None without waiting if there is none."""
         return self._receiver.receive_now()
 
     def _wait(self, *receivers: _Receiver) -> None:
-        """Wait until one of ``receivers`` is readable; send what is queued meanwhile."""
+        """Wait until one of ``receivers`` is readable; send queued frames meanwhile."""
         poll = select.poll()
         for receiver in receivers:
             poll.register(receiver, select.POLLIN)
@@ -228,7 +228,7 @@ class _End:
                 return
 
     def _close_senders(self, linger_s: float) -> None:
-        """Send what is queued for at most ``linger_s``, and close."""
+        """Send queued frames for at most ``linger_s``, and close the senders."""
         until_s = time.monotonic() + linger_s
         while self._blocked and (left_s := until_s - time.monotonic()) > 0:
             poll = select.poll()
@@ -259,7 +259,7 @@ class UnixSipMail(_End, SipMail):
         """Connect to the broker.
 
         Raises:
-            ConnectionError: when none listens for ``LISTENER_S``.
+            ConnectionError: when no broker listens within ``LISTENER_S``.
         """
         until_s = time.monotonic() + LISTENER_S
         while BROKER not in self._senders:

@@ -1,10 +1,10 @@
 """Mail over ZeroMQ: a DEALER to the broker's ROUTER, and one PUSH to PULL stream for each ordered pair of SIPs.
 
-Connections are monitored if the mail has keys or uses TCP; otherwise the endpoints lie in a private folder, and waits
-are plain blocking receives. With keys, the sender of a frame is the owner of its connection's key; the routing id adds
-the incarnation and a suffix unique to the process, so that a second process with the same ticket, or one with another
-rank's ticket, is rejected with a reason. Without keys routing ids are trusted. A SIP that has lost the broker must exit
-even if it could reconnect: frames in flight are lost. A lost peer stays lost until it has been restarted.
+Connections are monitored if the mail has keys or uses TCP; otherwise the endpoints are in a private folder, and waits
+are plain blocking receives. With keys, the sender of a frame is the owner of its connection's key. The routing id adds
+the incarnation and a suffix unique to the process, so that a second process with the same ticket, or a process with
+another rank's ticket, is rejected with a reason. Without keys, routing ids are trusted. A SIP that has lost the broker
+must exit even if it could reconnect: frames in flight are lost. A lost peer stays lost until it is restarted.
 """
 
 import os
@@ -43,7 +43,7 @@ def _is_monitored(keys: MemberKeys | None, *endpoints: str) -> bool:
 
 
 def _own_id(address: int, monitored: bool) -> bytes:
-    """The routing id, if monitored with a suffix that no other process has."""
+    """The routing id of this process; if monitored, with a suffix that no other process has."""
     name = routing_id(address)
     if not monitored:
         return name
@@ -164,7 +164,7 @@ class ZmqSipMail(SipMail):
         self._sockets.close(0 if self.broker_lost else None)
 
     def _wait(self, for_data: bool) -> None:
-        """Until a frame or an event of a connection has arrived."""
+        """Wait until a frame or an event of a connection has arrived."""
         if self.broker_lost is not None:
             raise Disconnected(self.broker_lost)
         if self._look():
@@ -180,7 +180,7 @@ class ZmqSipMail(SipMail):
         poller.poll(int(max(min(due_s) - time.monotonic(), 0.0) * 1000) + 1 if due_s else None)
 
     def _look(self) -> bool:
-        """Take the events of all connections; whether the broker is lost."""
+        """Take the events of all connections; return whether the broker is lost."""
         self._sockets.note(self._server.look())
         if self.broker_lost is None and (gone := self._broker.look()) is not None:
             self.broker_lost = gone
@@ -211,7 +211,7 @@ class ZmqSipMail(SipMail):
             self._sockets.note([Notice("rejected", None, self.endpoint, f"{objection}; its message was dropped")])
 
     def _objection(self, parts: list[zmq.Frame], frame: bytes) -> str | None:
-        """Why a frame is not a peer's packet batch; peers send nothing else, and no commands of the broker."""
+        """The reason to reject a frame from a peer, or None. Peers may send packet batches only, no commands."""
         if len(parts) != 1:
             return f"a frame in {len(parts)} parts arrived"
         if self._keys is None:
@@ -234,7 +234,7 @@ class ZmqBroker(BrokerMail):
         self._sockets = SocketFactory(keys, members, options.silence_s, monitored=self._monitored)
         self._server = self._sockets.listen(zmq.ROUTER, endpoint)
         self._router = self._server.socket
-        # Of each sender, the routing id that it used first; and the reverse, where no keys have to be checked.
+        # The first routing id of each sender; and, without keys to check, the sender of each routing id.
         self._names: dict[int, bytes] = {}
         self._senders: dict[bytes, int] = {}
         self._poller = zmq.Poller()
@@ -278,7 +278,7 @@ class ZmqBroker(BrokerMail):
         self._sockets.close()
 
     def _accept(self, parts: list[bytes], member: str | None = None) -> tuple[int | None, bytes]:
-        """The sender and the frame of a message; (None, b"") if it is rejected. ``member``: the owner of its key."""
+        """Return (sender, frame) of a message; (None, b"") if it is rejected. ``member``: the owner of its key."""
         if len(parts) != 2:
             return self._reject(f"a message in {len(parts) - 1} parts arrived")
         name, frame = parts
@@ -298,7 +298,7 @@ class ZmqBroker(BrokerMail):
         return sender, frame
 
     def _refusal(self, sender: int, name: bytes, member: str | None) -> str | None:
-        """Why a sender is not the process that its routing id names. The first process of each address keeps it."""
+        """The reason to refuse a sender, or None. Each address belongs to the first process that used it."""
         owner = LAUNCHER if sender == LAUNCHER else split_address(sender)[0]
         if self._has_keys and member != str(owner):
             return f"has the key of {'the launcher' if member == str(LAUNCHER) else f'SIP {member}'}"

@@ -1,1 +1,1 @@
-"""Conservative time synchronisation: what the broker knows of each SIP, and the horizons that follow."""
+"""Conservative time synchronisation: the state of each SIP at the broker, and the horizons computed from it."""

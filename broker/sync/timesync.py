@@ -1,25 +1,25 @@
 """Conservative synchronisation by least delays: how far each SIP may run. Pure: no clock, no socket.
 
-``N[i]`` is a lower bound on the next event of SIP i: the one it reported, or the one it was granted while it runs,
-lowered in both cases by the least arrival of any packet in flight to it. ``X[i] >= N[i]`` is a lower bound on its next
-sending. Nothing can reach j before ``horizon[j] = min over k of (X[k] + D[k][j])``. A SIP is granted when
-``N[j] < horizon[j]``; otherwise the broker sends it nothing.
+``N[i]`` is a lower bound on the next event of SIP i: the next event in its last report, or the event it was granted
+while it runs; in both cases lowered to the least arrival of any packet in flight to it. ``X[i] >= N[i]`` is a lower
+bound on its next sending. Nothing can reach j before ``horizon[j] = min over k of (X[k] + D[k][j])``. A SIP is granted
+when ``N[j] < horizon[j]``; otherwise the broker sends it nothing.
 
 Two extensions allow later ``X`` and ``D``. Both count a packet as *sent* at its arrival minus the least delay of the
 channels between the two SIPs.
 
-* *Promise.* A SIP's report may carry ``P``: by its local events alone, without an arrival, it sends nothing before.
+* *Promise.* A SIP's report may carry ``P``: the SIP sends nothing before ``P`` unless a packet arrives.
 * *Reaction.* ``R[i]``: the least time from an arrival at i to a sending that it causes (the route to the egress).
 
-Proof. Take the first packet that reaches j before the horizon, and follow causes back from it. It was sent by some
-SIP m, because of m's local events alone as of m's last report, or because an arrival at m caused or released the
-sending. In the first case it was sent at P[m] or later. In the second it was sent R[m] or more after that arrival.
+Proof. Suppose that a packet reaches j before the horizon, take the first one, and follow its causes back. Some SIP m
+sent it, either because of m's local events alone as of m's last report, or because an arrival at m caused or released
+the sending. In the first case m sent it at P[m] or later. In the second, m sent it R[m] or more after that arrival.
 Either the broker knew that arrival (held by m, or counted by its sender and not yet taken), or its sender's report has
-not come; then the cause of that packet is followed in the same way, and the delays and reactions of all SIPs on the
-chain add up. So ``X[k] = max(N[k], min(P[k], known arrivals at k + R[k]))`` at the chain's start, and ``D`` with ``R``
-of each SIP between its ends (``DelayMatrix``), bound the arrival at j. ``N`` is a bound by itself, so the greater of
-the two is one. A SIP that runs processes what it had reported and what its grant made it take; both are still in its
-``X``.
+not arrived; then the cause of that packet is followed in the same manner, and the delays and reactions of all SIPs on
+the chain add up. So ``X[k] = max(N[k], min(P[k], known arrivals at k + R[k]))`` at the chain's start, and ``D`` with
+``R`` of each SIP between its ends (``DelayMatrix``), bound the arrival at j. ``N`` and the ``min`` are both bounds, so
+their maximum is one. A SIP that runs processes the events that it reported and the packets that its grant requires;
+both are still in its ``X``.
 """
 
 from collections import defaultdict, deque
@@ -88,13 +88,13 @@ class SipSyncState:
         return earliest
 
     def next_event_bound_ps(self) -> Ps:
-        """``N``: held packets are included in ``next_ps``."""
+        """The bound ``N``; ``next_ps`` includes held packets."""
         if not self.flight:
             return self.next_ps
         return min(self.next_ps, self.flight_ps())
 
     def next_send_bound_ps(self) -> Ps:
-        """``X``: the promise, or a reaction to an arrival that is held or in flight; never before ``N``."""
+        """The bound ``X``: the promise, or a reaction to an arrival that is held or in flight; never before ``N``."""
         event, promise = self.next_event_bound_ps(), self.promise_ps
         if promise is None or event == NEVER_PS:
             return event if event > self.logged_ps else self.logged_ps
@@ -120,11 +120,11 @@ Ns = int
 
 
 class WaitStats:
-    """Which SIP waited for which, and for how long in host time, for ``--explain-sync``. Decides nothing.
+    """Host time that each SIP waited for each other SIP, for ``--explain-sync``. No grant depends on it.
 
-    A SIP *waits* while another SIP's bound forbids its next event; that SIP is its blocker, one of them where several
-    do. A SIP without events, and one that runs, does not wait. By rank: when its state changed last (``since_ns``),
-    when it progressed last (``moved_ns``), and its costs.
+    A SIP *waits* while another SIP's bound forbids its next event; the other SIP is its blocker (one of several, if
+    several forbid it). A SIP without events and a SIP that runs do not wait. By rank: host time of the last change of
+    state (``since_ns``) and of the last progress (``moved_ns``), and the costs.
     """
 
     def __init__(self, size: int) -> None:
@@ -137,28 +137,28 @@ class WaitStats:
         self._blocked_ns: list[Ns] = [0] * size
 
     def reported(self, rank: int, run_ns: Ns, send_ns: Ns, now_ns: Ns) -> None:
-        """``rank`` has reached its horizon."""
+        """Note that ``rank`` has reached its horizon; add its host times of simulating and sending."""
         self.run_ns[rank] += run_ns
         self.send_ns[rank] += send_ns
         self.since_ns[rank] = self.moved_ns[rank] = now_ns
 
     def restarted(self, rank: int, now_ns: Ns) -> None:
-        """The process of ``rank`` was replaced; its costs are kept."""
+        """Note that the process of ``rank`` was replaced; its costs stay."""
         self._charge(rank, now_ns)
         self._by[rank], self.since_ns[rank], self.moved_ns[rank] = -1, now_ns, now_ns
 
     def blocked(self, rank: int, by: int, now_ns: Ns) -> None:
-        """From now on ``by`` blocks ``rank``."""
+        """Note that ``by`` blocks ``rank`` from ``now_ns`` on."""
         self._charge(rank, now_ns)
         self._by[rank], self._blocked_ns[rank] = by, now_ns
 
     def granted(self, rank: int, now_ns: Ns) -> None:
-        """``rank`` runs."""
+        """Note that ``rank`` runs from ``now_ns`` on."""
         self._charge(rank, now_ns)
         self._by[rank], self.since_ns[rank], self.moved_ns[rank] = -1, now_ns, now_ns
 
     def costliest_channels(self, delays: DelayMatrix, most: int, now_ns: Ns) -> list[tuple[str, Ns]]:
-        """The channels that cost most, by name: a wait is charged to each channel of the chain that bounds it."""
+        """The ``most`` channels with the longest waits, as (name, ns); a wait counts for each channel of its chain."""
         for rank in range(len(self._by)):
             self._charge(rank, now_ns)
         by_channel: defaultdict[str, Ns] = defaultdict(int)
@@ -175,7 +175,7 @@ class WaitStats:
 
 
 class ProtocolError(RuntimeError):
-    """A message that contradicts an earlier one. ``detail``: the last facts of that SIP, where they say more."""
+    """A message that contradicts an earlier one. ``detail``: the last messages of that SIP, or ""."""
 
     def __init__(self, text: str, detail: str = "") -> None:
         super().__init__(text)
@@ -185,7 +185,7 @@ class ProtocolError(RuntimeError):
 class Quiescent(NamedTuple):
     """No SIP runs or has an event, and nothing is in flight. ``waiting``: blocked kernels and scripts, by rank.
 
-    ``at_limit``: that holds of all times before the limit, and something would happen later.
+    ``at_limit``: this is true only before the limit of simulated time; events are left at or after it.
     """
 
     waiting: tuple[int, ...]
@@ -193,7 +193,7 @@ class Quiescent(NamedTuple):
 
 
 class Bound(NamedTuple):
-    """The bound of a horizon: SIP ``by`` may send at ``next_send_bound_ps``, over ``chain`` in ``delay_ps``."""
+    """The cause of a horizon: SIP ``by`` may send at ``next_send_bound_ps``, over ``chain`` in ``delay_ps`` ps."""
 
     by: int
     next_send_bound_ps: Ps
@@ -208,11 +208,11 @@ def least(*times: Ps | None) -> Ps | None:
 
 
 class TimeSync:
-    """Takes ``Report`` facts and returns ``Grant`` commands or ``Quiescent``; the only writer of all state.
+    """Takes ``Report`` messages and returns ``Grant`` messages or ``Quiescent``; the only writer of all state.
 
-    A report causes ``N`` and ``X`` of the reporter and of the receivers it names to be recomputed. Every idle SIP has a
-    *blocker*, a SIP whose ``X + D`` was not later than its ``N``; only SIPs whose blocker changed, and the SIPs named,
-    are examined again.
+    After a report, ``N`` and ``X`` of its sender and of the receivers that it names are recomputed. Every idle SIP has
+    a *blocker*: a SIP whose ``X + D`` was not later than the idle SIP's ``N``. Only the recomputed SIPs, and the SIPs
+    whose blocker is one of them, are examined again.
 
     ``reactions_ps``: ``R`` of every SIP, 0 by default. ``limit_ps``: no SIP runs an event at or after that time.
     """
@@ -277,14 +277,14 @@ class TimeSync:
         self._changed.add(rank)
 
     def restart(self, rank: int) -> list[int]:
-        """The process of ``rank`` was replaced; the new one begins at time 0, so ``N`` is 0.
+        """Reset the state of ``rank``, whose process was replaced: the new process begins at time 0, so ``N`` is 0.
 
-        No SIP is granted before the new process has reported. The packets of the old one are forgotten, though
-        receivers have taken them: the new process makes the same packets, counts them again and may lower a receiver's
-        ``N`` for a while, which is safe. Packets that were sent to it are in flight to it again.
+        No SIP is granted before the new process has reported. The counts of the old process's packets are discarded,
+        though receivers have taken the packets: the new process makes the same packets and counts them again. This may
+        lower a receiver's ``N`` for a while, which is safe. Packets that were sent to ``rank`` are in flight again.
 
-        Returns the SIPs that run: their grants may count on packets of the old process that the new one cannot make
-        before they have run, so grants that wait for packets must be revoked.
+        Returns the SIPs that run. Their grants may require packets of the old process that the new process cannot make
+        before those SIPs have run, so grants that wait for packets must be revoked.
         """
         old = self._members[rank]
         self._running -= old.running
@@ -300,13 +300,13 @@ class TimeSync:
         return [other for other, member in enumerate(self._members) if member.running]
 
     def note_logged(self, rank: int, logged: tuple[tuple[int, int, Ps], ...], logged_ps: Ps) -> None:
-        """Before the first report of ``rank``: the contents of its log, as in ``Join``.
+        """Take the contents of the packet log of ``rank``, as in ``Join``, before its first report.
 
-        The log may hold all packets that the SIP sends before ``logged_ps``. They are counted as sent, so its first
+        The log contains all packets that the SIP sends before ``logged_ps``. They are counted as sent, so the first
         packet outside the log is sent at that time or later, and ``X`` is at least that time.
 
         Raises:
-            ProtocolError: when it has reported already, or the log names a SIP that does not exist.
+            ProtocolError: when ``rank`` has reported already, or the log names a SIP that does not exist.
         """
         member = self._members[rank]
         if member.reported:
@@ -321,13 +321,13 @@ class TimeSync:
     def decide(self) -> list[tuple[int, Grant]] | Quiescent:
         """The grants that the reports since the last decision allow, or ``Quiescent``.
 
-        Noting all reports that have arrived before one decision gives later horizons.
+        Call :meth:`note` for all reports that have arrived first: one decision for all gives later horizons.
         """
         changed, self._changed = self._changed, set()
         return self._decide(changed)
 
     def stop_at(self, limit_ps: Ps) -> None:
-        """From now on no SIP is granted events at or after that time."""
+        """Grant no events at or after ``limit_ps`` from now on."""
         self._limit_ps = min(self._limit_ps, limit_ps)
 
     @property
@@ -341,12 +341,12 @@ class TimeSync:
         return len(self._members)
 
     def horizon_ps(self, rank: int) -> Ps | None:
-        """No packet can reach ``rank`` before this time; None when none can reach it at all."""
+        """The time before which no packet can reach ``rank``; None when no packet can reach it at all."""
         horizon = self._horizon(rank)
         return None if horizon > MAX_PS else horizon
 
     def bound(self, rank: int) -> Bound | None:
-        """The SIP and the chain of channels that bound the horizon of ``rank``; the lowest rank when several do."""
+        """The SIP (of several, the lowest rank) and the chain of channels that bound the horizon of ``rank``."""
         arrivals = [(self._next_send_bounds[k] + delay, k, delay) for k, delay in self.delays.into[rank]]
         total, by, delay = min(arrivals, default=(NEVER_PS, 0, 0))
         if total > MAX_PS:
@@ -354,7 +354,7 @@ class TimeSync:
         return Bound(by, total - delay, delay, self.delays.chain(by, rank))
 
     def next_event_bound_ps(self, rank: int) -> Ps | None:
-        """``N`` of one SIP; None for never."""
+        """The bound ``N`` of one SIP; None for never."""
         bound = self._next_event_bounds[rank]
         return None if bound == NEVER_PS else bound
 
@@ -371,17 +371,17 @@ class TimeSync:
         return self._members[rank].now_ps
 
     def granted_ps(self, rank: int) -> Ps | None:
-        """The horizon of the last grant of ``rank``; 0 before the first one, None when it is unbounded."""
+        """The horizon of the last grant of ``rank``; 0 before the first grant, None when the horizon is unbounded."""
         return self._members[rank].granted_ps
 
     def lacks(self, rank: int) -> tuple[tuple[int, int], ...]:
-        """(source, packets) that senders have reported as sent and ``rank`` has not reported as taken."""
+        """The packets that senders have reported as sent and ``rank`` has not reported as taken: (source, count)."""
         member = self._members[rank]
         missing = ((source, count - member.taken.get(source, 0)) for source, count in member.announced.items())
         return tuple(sorted((source, count) for source, count in missing if count > 0))
 
     def waiting(self, rank: int) -> int:
-        """Blocked kernels and scripts at the last report of ``rank``."""
+        """The number of blocked kernels and scripts in the last report of ``rank``."""
         return self._members[rank].waiting
 
     def _must_exist(self, rank: int) -> None:
@@ -423,7 +423,7 @@ class TimeSync:
         return [grant for rank in self._to_examine(changed) if (grant := self._examine(rank)) is not None]
 
     def _to_examine(self, changed: set[int]) -> list[int]:
-        """Idle SIPs, in order, that have changed or whose blocker has."""
+        """The idle SIPs, in order of rank, that have changed or whose blocker has changed."""
         return [
             rank
             for rank, member in enumerate(self._members)
@@ -443,7 +443,7 @@ class TimeSync:
                 return None
             if arrival < horizon:
                 horizon = arrival
-        # Times after MAX_PS cannot be encoded, so a bound beyond it is none.
+        # Times after MAX_PS cannot be encoded; a later horizon is sent as None, "unbounded".
         return rank, self._grant(rank, start, None if horizon > MAX_PS else horizon)
 
     def _note_blocker(self, rank: int, by: int) -> None:

@@ -1,4 +1,4 @@
-"""The synchronisation state of every SIP, as one message: which SIP waits for which, and why. Pure; decides nothing."""
+"""Builds the ``Sync`` message: the synchronisation state of every SIP, and which SIP waits for which. Pure."""
 
 from broker.membership import Membership
 from broker.sync.timesync import TimeSync
@@ -8,7 +8,7 @@ COSTLIEST_CHANNELS = 3
 
 
 def explain(sync: TimeSync, membership: Membership, phase: str, began_ns: int, now_ns: int, last: bool) -> Sync:
-    """The state of every SIP at host time ``now_ns`` of a run that began at ``began_ns``."""
+    """Return the state of every SIP at host time ``now_ns`` of a run that began at host time ``began_ns``."""
     missing = set(membership.missing())
     sips = tuple(
         _sip(sync, rank, membership.incarnation(rank), rank not in missing, not missing, began_ns, now_ns)

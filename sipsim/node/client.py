@@ -148,7 +148,7 @@ class SyncClient:
     def _stand(self, failed: Failed) -> None:
         """Stand at a failure that other SIPs may find as well, until they have come to its time."""
         report = self.session.return_grant()
-        self._send(replace(failed, stands=True))
+        self._send(replace(failed, deferred=True))
         self._send(replace(report, next_ps=failed.now_ps + 1))
 
     def handle_within_window(self, frame: bytes) -> bool:

@@ -193,7 +193,7 @@ def test_reports_after_a_failure_grant_nothing() -> None:
 
 
 def stand(hub: Hub, rank: int, now_ps: int) -> Out:
-    told = hub.handle(rank, Failed("LinkLoss", f"at {now_ps}", "", now_ps, stands=True))
+    told = hub.handle(rank, Failed("LinkLoss", f"at {now_ps}", "", now_ps, deferred=True))
     return told + hub.handle(rank, report(next_ps=now_ps + 1))
 
 
@@ -243,7 +243,7 @@ def test_the_successor_of_a_sip_that_stands_fails_again() -> None:
 
 def test_a_sip_that_does_not_run_cannot_stand() -> None:
     hub = running()
-    assert isinstance(hub.handle(1, Failed("LinkLoss", "m", "", 0, stands=True))[0][1], RankFailed)
+    assert isinstance(hub.handle(1, Failed("LinkLoss", "m", "", 0, deferred=True))[0][1], RankFailed)
 
 
 def test_a_failure_before_all_have_joined() -> None:

@@ -37,7 +37,7 @@ class Mail(BrokerMail):
 
 
 def lost_ranks(losses: Losses, now_ns: int, *notices: Notice) -> list[int]:
-    out = losses.look(notices, now_ns)
+    out = losses.update(notices, now_ns)
     assert all(to == LAUNCHER and isinstance(message, PeerLost) for to, message in out)
     return [message.rank for _, message in out]
 
@@ -69,11 +69,11 @@ def test_a_rank_that_joins_after_the_notice_of_its_loss_is_found() -> None:
 def test_without_a_loss_nobody_is_pinged_and_after_one_not_forever() -> None:
     mail = Mail()
     losses = Losses(joining(0, 1), mail)
-    losses.look([], 0)
+    losses.update([], 0)
     assert (mail.pings, losses.recheck_ms) == (0, None)
-    losses.look(LOST, 0)
-    losses.look([], RECHECKS_MS * 1_000_000)
+    losses.update(LOST, 0)
+    losses.update([], RECHECKS_MS * 1_000_000)
     assert losses.recheck_ms is None
     pings = mail.pings
-    losses.look([], 2 * RECHECKS_MS * 1_000_000)
+    losses.update([], 2 * RECHECKS_MS * 1_000_000)
     assert mail.pings == pings

@@ -271,7 +271,7 @@ def test_at_a_loss_it_stands_until_it_is_aborted_and_has_sent_what_came_before(c
     client.engine.at(6, lambda: (_ for _ in ()).throw(loss))
     client.engine.at(6, lambda: client.act(5))
     failed, report = client.gets(Grant(10, ()))
-    assert failed == Failed("k", repr(loss), "", 6, stands=True)
+    assert failed == Failed("k", repr(loss), "", 6, deferred=True)
     assert isinstance(report, Report)
     assert (report.next_ps, report.sent) == (7, ((1, 2, 16),))
     assert client.gets(PacketBatch(1, 0, ((1, 40, b"y"),))) == []

@@ -1,4 +1,4 @@
-"""The door of a listening socket, by real connections to a process of few files."""
+"""The accept guard of a listening socket, by real connections to a process of few files."""
 
 import os
 import resource
@@ -12,7 +12,7 @@ import zmq
 
 from broker.mail.base import Notice
 from broker.mail.sockets import SocketFactory
-from broker.security import MARGIN, SPARES, Door, JobKeys, make_room
+from broker.security import MARGIN, SPARES, AcceptGuard, JobKeys, release_spares
 from launcher.processes.this_host import process_state
 from sipsim.core.files import APPEND, open_file
 
@@ -21,14 +21,14 @@ MEMBERS = {KEYS.sips[rank].public: str(rank) for rank in range(2)}
 
 
 @pytest.fixture
-def strangers() -> Iterator[list[socket.socket]]:
+def clients() -> Iterator[list[socket.socket]]:
     """Sockets that connect nowhere yet: those of another process would take none of this one's files."""
     with ExitStack() as held:
         yield [held.enter_context(socket.socket()) for _ in range(100)]
 
 
 @pytest.fixture
-def few_files(strangers: list[socket.socket]) -> Iterator[int]:
+def few_files(clients: list[socket.socket]) -> Iterator[int]:
     """This process can open 60 more."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     limit = len(os.listdir("/proc/self/fd")) + 60
@@ -43,7 +43,7 @@ def port() -> Iterator[socket.socket]:
         yield made
 
 
-def stranger(port: socket.socket) -> socket.socket:
+def connecting_client(port: socket.socket) -> socket.socket:
     made = socket.socket()
     made.setblocking(False)
     made.connect_ex(port.getsockname())
@@ -57,27 +57,27 @@ def fill(held: ExitStack, until_left: int) -> None:
         held.callback(os.close, os.dup(0))
 
 
-def test_a_door_is_shut_before_the_last_files_are_taken_and_opens_again(port: socket.socket, few_files: int) -> None:
-    told: list[int] = []
-    door = Door(port.fileno(), told.append)
+def test_a_guard_blocks_before_the_last_files_are_taken_and_unblocks_again(port: socket.socket, few_files: int) -> None:
+    limits: list[int] = []
+    guard = AcceptGuard(port.fileno(), limits.append)
     with ExitStack() as held:
         fill(held, MARGIN + 1)
-        door.look()
-        assert not door.is_shut
+        guard.update()
+        assert not guard.is_blocking
         fill(held, MARGIN - 1)
-        door.look()
-        assert door.is_shut
+        guard.update()
+        assert guard.is_blocking
         assert few_files - len(os.listdir("/proc/self/fd")) >= SPARES
-        with stranger(port) as asks:
+        with connecting_client(port) as asks:
             assert not port_has_connection(port)
             asks.close()
-    door.look()
-    assert not door.is_shut
-    with stranger(port):
+    guard.update()
+    assert not guard.is_blocking
+    with connecting_client(port):
         assert port_has_connection(port)
-    assert told == [few_files]
-    door.close()
-    assert not make_room()
+    assert limits == [few_files]
+    guard.close()
+    assert not release_spares()
 
 
 def port_has_connection(port: socket.socket) -> bool:
@@ -96,18 +96,18 @@ def port_has_connection(port: socket.socket) -> bool:
 )
 def test_what_this_process_opens_finds_room(port: socket.socket, tmp_path: Path, use: Callable[[Path], object]) -> None:
     process_state(os.getpid())
-    door = Door(port.fileno(), lambda _limit: None)
+    guard = AcceptGuard(port.fileno(), lambda _limit: None)
     with ExitStack() as held:
         with suppress(OSError):
             while True:
                 held.callback(os.close, os.dup(0))
         use(tmp_path)
-        assert door.is_shut
-    door.close()
+        assert guard.is_blocking
+    guard.close()
 
 
-def test_members_are_heard_beside_strangers_who_take_all_files(
-    few_files: int, strangers: list[socket.socket], tmp_path: Path
+def test_members_are_heard_beside_clients_who_take_all_files(
+    few_files: int, clients: list[socket.socket], tmp_path: Path
 ) -> None:
     factory, own = SocketFactory(KEYS.for_sip(0), MEMBERS), SocketFactory(KEYS.for_sip(1), {})
     server = factory.listen(zmq.PULL, "tcp://127.0.0.1:*")
@@ -117,7 +117,7 @@ def test_members_are_heard_beside_strangers_who_take_all_files(
     assert server.socket.recv() == b"first"
     address, _, number = server.endpoint.removeprefix("tcp://").rpartition(":")
     notices: list[Notice] = []
-    for made in strangers:
+    for made in clients:
         made.setblocking(False)
         made.connect_ex((address, int(number)))
         if server.socket.poll(10) or notices:
