@@ -10,7 +10,7 @@ from broker.ids import Channel
 
 Ps = int
 OutChannels = list[dict[int, Channel]]
-"""By source and destination, the channel with the least delay."""
+"""The channel with the least delay, by source and destination."""
 
 
 def out_channels(size: int, channels: Sequence[Channel]) -> OutChannels:
@@ -24,7 +24,7 @@ def out_channels(size: int, channels: Sequence[Channel]) -> OutChannels:
 def least_chains(
     source: int, out: OutChannels, reactions_ps: Sequence[Ps]
 ) -> tuple[list[Ps | None], list[Channel | None]]:
-    """By destination, the least delay in ps over at least one channel, and the chain's last channel; None for none.
+    """Return, by destination, the least delay in ps of a chain of channels, and its last channel; None without a chain.
 
     The entry of ``source`` itself is the shortest cycle.
     """

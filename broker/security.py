@@ -342,7 +342,7 @@ class ZapAuthenticator:
         self._names = {z85.decode(key): name.encode() for key, name in members.items()}
         self._on_rejected = on_rejected
         self._context = context
-        # A shadow context: closing the original must not close this socket from another thread than its own.
+        # A shadow context: otherwise another thread would close this socket when it closes the original context.
         self._socket: zmq.Socket[bytes] = zmq.Context.shadow(context.underlying).socket(zmq.REP)
         self._socket.setsockopt(zmq.LINGER, 0)
         self._socket.bind(ENDPOINT)

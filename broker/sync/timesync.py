@@ -315,7 +315,7 @@ class TimeSync:
         self._note_sent(rank, member, logged)
 
     def taken_of(self, rank: int) -> tuple[int, ...]:
-        """By rank, how many packets of ``rank`` each SIP has reported as taken."""
+        """The number of packets of ``rank`` that each SIP has reported as taken, by rank."""
         return tuple([member.taken.get(rank, 0) for member in self._members])
 
     def decide(self) -> list[tuple[int, Grant]] | Quiescent:
