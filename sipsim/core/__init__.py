@@ -1,1 +1,1 @@
-"""What every room uses: units, types, errors, registries, the event engine, tasks, arithmetic. It knows no chip."""
+"""Base layer of all packages, without chips: units, types, errors, registries, event engine, tasks, arithmetic."""

@@ -1,4 +1,4 @@
-"""Element types of tensors, messages and operands: name, NumPy type, size, and the type in which sums accumulate."""
+"""Element types of tensors, messages and operands: name, NumPy type, size and accumulator type."""
 
 from functools import cached_property
 from typing import Any
@@ -7,10 +7,10 @@ import numpy as np
 
 
 class DType:
-    """An element type; there is one object of each, in ``DTYPES``.
+    """An element type; ``DTYPES`` contains the only object of each.
 
-    ``itemsize``: bytes. ``exact_int``: the largest magnitude up to which every integer is representable; None where
-    addition wraps. ``is_float``: f16, bf16 and f32. ``numpy_name``: NumPy's, little endian; it has none for bf16.
+    ``itemsize``: bytes. ``exact_int``: the largest magnitude up to which every integer is representable; None for
+    integer types. ``is_float``: f16, bf16 and f32. ``numpy_name``: NumPy's name, little endian; None for bf16.
     """
 
     def __init__(self, name: str, itemsize: int, exact_int: int | None, numpy_name: str | None) -> None:
@@ -31,7 +31,7 @@ class DType:
 
     @cached_property
     def numpy(self) -> "np.dtype[Any]":
-        """NumPy's type. That of bf16 is of ``ml_dtypes``, which is imported at its first use only."""
+        """NumPy's type; for bf16 the type of ``ml_dtypes``, which is imported at first use."""
         if self._numpy_name is not None:
             return np.dtype(self._numpy_name)
         import ml_dtypes
@@ -41,12 +41,12 @@ class DType:
 
     @property
     def stored(self) -> "np.dtype[Any]":
-        """NumPy's type in files: as bits for bf16, of which NumPy's format does not keep the name."""
+        """NumPy's type in files; for bf16 unsigned integers, as NumPy's file format does not store its name."""
         return self.numpy if self._numpy_name is not None else np.dtype(f"<u{self.itemsize}")
 
     @property
     def accumulator(self) -> "DType":
-        """The type in which sums of products and of elements accumulate: f32, and i32 of integers."""
+        """The type in which sums of products and of elements accumulate: f32 for floats, i32 for integers."""
         return DTYPES["f32" if self.is_float else "i32"]
 
 
@@ -59,23 +59,23 @@ DTYPES: dict[str, DType] = {
 }
 
 DEFAULT_DTYPE = "f16"
-"""Where none is named, on the command line and in host scripts alike, so that both move the same bytes."""
+"""Default of the command line and of host scripts, so that both move the same bytes."""
 
 
 def as_dtype_named(name: str) -> DType:
-    """The type of a name that exists."""
+    """Return the type of a name in ``DTYPES``; for unpickling."""
     return DTYPES[name]
 
 
 def named_dtype(dtype: object) -> DType | None:
-    """A type from its name or itself; None for anything else."""
+    """Return the type for a ``DType`` or its name; None for anything else."""
     if isinstance(dtype, DType):
         return dtype
     return DTYPES.get(dtype) if isinstance(dtype, str) else None
 
 
 def dtype_of_numpy(dtype: "np.dtype[Any]") -> DType | None:
-    """The type whose elements NumPy's type has; None for another one."""
+    """Return the type with the element format of a NumPy type; None if there is none."""
     if dtype.name == "bfloat16":
         return DTYPES["bf16"]
     known = (each for each in DTYPES.values() if each._numpy_name is not None)
@@ -83,7 +83,7 @@ def dtype_of_numpy(dtype: "np.dtype[Any]") -> DType | None:
 
 
 def dtype_of(dtype: object) -> DType:
-    """The type named by ``dtype``: a ``DType``, its name or PyTorch's, or the NumPy type of the same format.
+    """Return the type for ``dtype``: a ``DType``, its name or PyTorch's name, or the NumPy type of the same format.
 
     Raises:
         TypeError: for any other type.

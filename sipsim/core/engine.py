@@ -1,8 +1,8 @@
 """The event queue of one SIP: SimPy stepped up to a horizon, with callback events at absolute times.
 
-SimPy keeps the queue and its order. Hot paths use one :class:`Callback` an event instead of a SimPy process.
-Canonical order: a packet that arrives over a link at t is handled before every local event of t,
-and packets in the order in which they were scheduled.
+SimPy provides the queue and its order. Hot paths use one :class:`Callback` per event instead of a SimPy process.
+Canonical order: packets that arrive over a link at t are handled before all local events of t, in the order in which
+they were scheduled.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from simpy.events import Event, EventPriority
 ARRIVAL = EventPriority(-1)
 LOCAL = EventPriority(1)
 AFTER = EventPriority(2)
-"""Of events behind all others of their picosecond."""
+"""Priority of events that run after all other events of their picosecond."""
 
 Ps = int
 
@@ -24,19 +24,19 @@ Ps = int
 class Callback(list[Callable[[], None] | None]):
     """An event that calls one function, its only element. Cheaper than a ``Timeout`` in a process.
 
-    Only :meth:`Timeline.run_before` handles it: SimPy's events have a list of ``callbacks`` until they are processed.
+    Only :meth:`Timeline.run_before` handles it: it has ``callbacks`` = None, in contrast to queued events of SimPy.
     """
 
     __slots__ = ()
     callbacks = None
 
     def cancel(self) -> None:
-        """Do not call it: from now on it is no event, although the queue has it until its time."""
+        """Cancel the call. The entry stays in the queue until its time, but no longer counts as an event."""
         self[0] = None
 
 
 class Timeline(simpy.Environment):
-    """SimPy's queue, run up to a time in one loop: ``schedule`` and ``step`` with fewer calls an event."""
+    """SimPy's queue, run up to a time in one loop: ``schedule`` and ``step`` with fewer calls per event."""
 
     def at(self, time_ps: Ps, action: Callable[[], None], priority: EventPriority = LOCAL) -> Callback:
         """Call ``action`` at ``time_ps``, which must not be in the past."""
@@ -47,17 +47,17 @@ class Timeline(simpy.Environment):
         return callback
 
     def next_ps(self) -> Ps | None:
-        """The time of the next event, or None."""
+        """The time of the next event; None if there is none."""
         queue: Any = self._queue
         while queue and queue[0][3].callbacks is None and queue[0][3][0] is None:
             heappop(queue)
         return queue[0][0] if queue else None
 
     def run_before(self, limit_ps: float, most_events: int, clock: "Engine") -> int:
-        """Run events before ``limit_ps``, at most ``most_events``; returns their number. ``clock`` is told their times.
+        """Run events before ``limit_ps``, at most ``most_events``; return their number. Sets ``clock.now_ps``.
 
-        ``env.run(until=...)`` is not used: in SimPy 4.1.2 it leaves its stop event in the queue, and
-        ``peek`` then returns that time.
+        ``env.run(until=...)`` is not used: in SimPy 4.1.2 it leaves its stop event in the queue, and ``peek`` then
+        returns the time of that event.
         """
         queue, done = self._queue, 0
         while done < most_events:
@@ -88,28 +88,28 @@ def _is_cancelled(event: Event | Callback) -> bool:
 
 
 class Engine:
-    """Simulated time of one SIP, in integer picoseconds from 0. ``now_ps``: the current time, which only a run sets."""
+    """The event engine of one SIP. ``now_ps``: simulated time in integer ps from 0, set only by :meth:`run_before`."""
 
     def __init__(self) -> None:
         self.env = Timeline(initial_time=0)
-        self.at = self.env.at  # not a method: one call less an event
+        self.at = self.env.at  # not a method: saves one call per event
         self.next_ps = self.env.next_ps
         self.now_ps: Ps = 0
         self.events = 0
 
     def last_local_ps(self) -> Ps | None:
-        """The time of the last event that is no arrival of a packet, or None. It looks at all events."""
+        """The time of the last event that is not an arrival of a packet, or None. O(n): visits all events."""
         queue: Any = self.env._queue
         times = (at_ps for at_ps, priority, _, event in queue if priority != ARRIVAL and not _is_cancelled(event))
         return max(times, default=None)
 
     @property
     def arrivals(self) -> int:
-        """How many events are arrivals of packets. It looks at all events."""
+        """The number of queued events that are arrivals of packets. O(n): visits all events."""
         return sum(priority == ARRIVAL for _, priority, _, _ in self.env._queue)
 
     def run_before(self, horizon_ps: Ps | None, most_events: int) -> bool:
-        """Run the events before ``horizon_ps`` (None: all); whether ``most_events`` were enough."""
+        """Run events before ``horizon_ps`` (None: all), at most ``most_events``; return whether all have run."""
         limit = Infinity if horizon_ps is None else horizon_ps
         done = self.env.run_before(limit, most_events, self)
         self.events += done

@@ -11,13 +11,13 @@ from typing import ClassVar
 
 
 class Halt(BaseException):
-    """Ends code of a user from outside: raised where it runs, by what runs it. Never an error of that code."""
+    """Raised by the simulator inside a user's code in order to end that code; it is not an error of the code."""
 
 
 def pass_on_halt(error: BaseException) -> None:
-    """Raise it again if it is no error of the code that it comes from: a :class:`Halt`, or a Ctrl-C.
+    """Raise ``error`` again if it is a :class:`Halt` or a Ctrl-C, and so no error of the user's code.
 
-    Python raises KeyboardInterrupt for that where its own handler is installed; elsewhere only code does.
+    A KeyboardInterrupt is a Ctrl-C only while Python's SIGINT handler is installed; else the user's code raised it.
     """
     is_interrupt = issubclass(type(error), KeyboardInterrupt)
     if issubclass(type(error), Halt) or (
@@ -27,16 +27,16 @@ def pass_on_halt(error: BaseException) -> None:
 
 
 def note(line: str) -> None:
-    """Print a line for the user on standard error; it is lost where a script has closed it or its disk is full."""
+    """Print a line for the user on standard error. Write errors are ignored, as when a script has closed the stream."""
     with contextlib.suppress(OSError, ValueError):
         print(line, file=sys.stderr, flush=True)
 
 
 def error_text(error: BaseException) -> str:
-    """``ValueError: what it says``: an exception as text, also one whose own methods fail."""
+    """Return an exception as ``ValueError: message``; works even if the exception's methods raise."""
     name: str = type.__dict__["__name__"].__get__(type(error))
     try:
-        # Its text may be of a class of its own, too.
+        # join() also converts a user's subclass of str to a plain str.
         text = "".join((str(error),))
     except BaseException as failed:
         pass_on_halt(failed)
@@ -45,7 +45,7 @@ def error_text(error: BaseException) -> str:
 
 
 HOST_MEMORY = "host_memory"
-"""The kind of failure of a process that gets no more memory from its host."""
+"""The kind of failure of a process that cannot allocate more memory on its host."""
 NO_MEMORY = "this host gives the process no more memory: see ulimit -v, or use smaller sizes"
 
 
@@ -70,14 +70,14 @@ ERROR_KINDS: dict[str, int] = {
     "interrupted": 130,
     "terminated": 143,
 }
-"""Every value that ``error.kind`` may have, and its exit code; each :class:`SimulationError` adds its own."""
+"""Every value of ``error.kind``, with its exit code; each subclass of :class:`SimulationError` adds an entry."""
 
 
 class AhbmError(Exception):
     """Base of every named failure. ``kind`` is the value of ``error.kind`` in the result file.
 
-    ``cube``, ``pe`` and ``direction`` are its place on the SIP, as far as it is known where the error is raised.
-    ``rank``: the SIP that is to blame, where it is not the one that has found it.
+    ``cube``, ``pe`` and ``direction``: its place on the SIP, as far as known when the error is raised.
+    ``rank``: the SIP that is at fault, if another SIP found the failure.
     """
 
     kind: ClassVar[str] = "internal"
@@ -99,7 +99,7 @@ class AhbmError(Exception):
 
 
 class ConfigError(AhbmError):
-    """A config file, flag, algorithm module or host script that cannot run; found before any process starts."""
+    """An invalid config file, flag, algorithm module or host script; found before any process starts."""
 
     kind = "config"
     exit_code = 2
@@ -108,7 +108,7 @@ class ConfigError(AhbmError):
 class SimulationError(AhbmError):
     """The simulated program broke a rule of the machine; every SIP stops.
 
-    A class here is a kind of its own, by its name; one elsewhere is of its base's kind.
+    A subclass in this module has its name as its kind; a subclass in another module has the kind of its base.
     """
 
     kind = "simulation"
@@ -121,23 +121,23 @@ class SimulationError(AhbmError):
 
 
 class IpcqInvalidDirection(SimulationError):
-    """F1 of ADR-0023: a send or recv names a direction that is not installed."""
+    """A send or recv names a direction that is not installed (ADR-0023 F1)."""
 
 
 class IpcqMessageTooLarge(SimulationError):
-    """A send larger than the peer's slot; algorithms chunk."""
+    """A send larger than the peer's slot; algorithms must split such messages into chunks."""
 
 
 class IpcqTypeMismatch(SimulationError):
-    """F2 of ADR-0023: a recv whose dtype, shape or size disagrees with the message, under ``strict_validation``."""
+    """A recv whose dtype, shape or size differs from the message's, with ``strict_validation`` (ADR-0023 F2)."""
 
 
 class Deadlock(SimulationError):
-    """No event is left, and kernels or scripts still wait, on chips without IPCQ."""
+    """No event is left while kernels or scripts still wait, on chips without IPCQ."""
 
 
 class IpcqDeadlock(Deadlock):
-    """F3 and F5 of ADR-0023: the same on chips whose kernels talk through IPCQ, whatever waits there."""
+    """No event is left while kernels or scripts still wait, on chips with IPCQ (ADR-0023 F3 and F5)."""
 
 
 class IpcqUnreadMessages(SimulationError):
@@ -145,56 +145,55 @@ class IpcqUnreadMessages(SimulationError):
 
 
 class IpcqInUse(SimulationError):
-    """Queue pairs are to be closed, or a row is to start, while rings hold unread messages, or a send or a receive
-    waits.
-    """
+    """Queue pairs cannot be closed, or a row cannot start: a ring has unread messages, or a send or recv waits."""
 
 
 class InvariantViolation(SimulationError):
-    """An invariant of ADR-0023 D14 or of the fabric is violated: a bug in the simulator, not in the program."""
+    """An invariant of the queues (ADR-0023 D14) or of the fabric is violated: a bug in the simulator."""
 
 
 class KernelError(SimulationError):
-    """A kernel operation was called with an invalid argument."""
+    """A call of a kernel operation with an invalid argument."""
 
 
 class MemoryAccessError(SimulationError):
-    """An address outside its memory."""
+    """An access to an address outside the memory."""
 
 
 class OutOfMemoryError(MemoryAccessError):
-    """A tensor that does not fit the memory that is left."""
+    """A tensor that does not fit in the free memory."""
 
 
 class MmuFault(MemoryAccessError):
-    """A virtual address that the page table of the PE does not map, such as that of a freed tensor."""
+    """A virtual address that the page table of the PE does not map, such as the address of a freed tensor."""
 
 
 class TcmFull(SimulationError):
-    """A handle that does not fit what is left of the kernel region of its PE's TCM."""
+    """A handle that does not fit in the free part of the kernel region of its PE's TCM."""
 
 
 class CollectiveMismatch(SimulationError):
-    """Ranks that call a collective with another type, count or operation than each other."""
+    """A collective that ranks call with different types, counts or operations."""
 
 
 class SourceReused(SimulationError):
-    """Bytes of a tile were changed that an Ethernet transmission had not read yet."""
+    """A write to bytes of a tile that an Ethernet transmission had not read yet."""
 
 
 class KernelMisuse(SimulationError):
-    """A kernel of a tile named what does not exist: a core, a queue, a channel, an address that is not aligned."""
+    """A kernel of a tile named a core, queue or channel that does not exist, or an address that is not aligned."""
 
 
 class NoSuchCall(KernelMisuse, AttributeError):
-    """A host script on a chip of tiles named a call that is not there; ``hasattr`` knows it as any other."""
+    """A host script on a chip of tiles used a call that does not exist; an AttributeError too, for ``hasattr``."""
 
     kind = KernelMisuse.kind
 
 
 class LinkLoss(SimulationError):
-    """Frames were on a link when it went down, and its kind sends nothing again. The loss that is found at the earliest
-    simulated time ends the run; at equal times the lowest rank's.
+    """Frames were on a link when it went down, and its kind does not retransmit.
+
+    The loss at the earliest simulated time ends the run; at equal times, the loss that the lowest rank found.
     """
 
 
@@ -205,14 +204,12 @@ class NondeterministicReplay(AhbmError):
 
 
 class BadMessage(AhbmError):
-    """A process of the run sent what no process of this version sends: bytes that are no message, or one that
-    contradicts what it had sent before.
-    """
+    """A process of the run sent bytes that are not a message, or a message that contradicts its earlier ones."""
 
     kind = "bad_message"
 
 
 class OutputError(AhbmError):
-    """An output of a running simulation cannot be written: packets for a restart, a trace, data for the check."""
+    """An output of a running simulation cannot be written: the packet log, a trace, data for the check."""
 
     kind = "not_kept"

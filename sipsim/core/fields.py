@@ -1,4 +1,4 @@
-"""Descriptions of the fields of result files, at the declaration of each field; pages are made from them.
+"""Descriptions of the fields of result files, written at each field's declaration; source of generated documentation.
 
 A record is a ``msgspec.Struct``, a NamedTuple or a TypedDict whose fields are ``Annotated[T, about]``, where ``about``
 is one of :func:`simulated_time`, :func:`host_time` and :func:`no_time` with a sentence. ``T`` may contain records.
@@ -22,11 +22,11 @@ _TYPE_NAMES: dict[type, str] = {
 
 
 class FieldLine(NamedTuple):
-    """A field as pages list it.
+    """A field as the documentation lists it.
 
-    ``path``: its keys joined by dots, with ``[]`` after a list. ``types``: those of JSON. ``time``: what clock the
-    value is a time of: ``simulated``, ``host`` or ``none``. ``text``: one sentence. ``is_optional``: the key may be
-    missing, as it is where the value is None. ``is_open``: an object whose keys are not listed.
+    ``path``: keys joined by dots, with ``[]`` after a list. ``types``: JSON types. ``time``: the clock of the value,
+    ``simulated``, ``host`` or ``none``. ``text``: one sentence. ``is_optional``: the key is left out if the value is
+    None. ``is_open``: an object whose keys are not listed.
     """
 
     path: str
@@ -38,27 +38,27 @@ class FieldLine(NamedTuple):
 
 
 def simulated_time(text: str) -> Meta:
-    """A time or span of the simulated system: the same in every run."""
+    """Describe a time or duration in the simulated system, which is equal in every run."""
     return Meta(description=text, extra={"time": "simulated"})
 
 
 def host_time(text: str) -> Meta:
-    """A time or span of the machines that simulate: another in every run."""
+    """Describe a time or duration on the host machines, which differs from run to run."""
     return Meta(description=text, extra={"time": "host"})
 
 
 def no_time(text: str) -> Meta:
-    """No time: a name, a count, a size, a ratio."""
+    """Describe a value that is not a time: a name, a count, a size, a ratio."""
     return Meta(description=text, extra={"time": "none"})
 
 
 def columns_of(record: type) -> tuple[str, ...]:
-    """The names of a record's own fields, in order."""
+    """The names of a record's fields, in order, without the fields of nested records."""
     return tuple(field.encode_name for field in _own_fields(inspect.type_info(record)))
 
 
 def fields_of(record: type) -> Iterator[FieldLine]:
-    """Every field of a record, those of the records in it after their field.
+    """Yield every field of a record, followed by the fields of its nested records.
 
     Raises:
         TypeError: for a field without a description.
@@ -85,7 +85,7 @@ def _lines(record: Any, prefix: str) -> Iterator[FieldLine]:
 
 
 def _own_fields(record: Any) -> Iterator[inspect.Field]:
-    """In the order of their declaration: msgspec sorts the keys of a TypedDict."""
+    """The fields of a record in the order of their declaration; msgspec sorts the keys of a TypedDict."""
     fields = {field.name: field for field in record.fields}
     names = get_type_hints(record.cls) if isinstance(record, inspect.TypedDictType) else fields
     return (fields[name] for name in names)
@@ -112,7 +112,7 @@ def _choices(kind: inspect.Type) -> Iterator[inspect.Type]:
 
 
 def _item(kind: inspect.Type) -> tuple[inspect.Type, int]:
-    """What a list of lists of ... holds, and how many lists that is."""
+    """Return the item type of a possibly nested list, and the depth of nesting."""
     depth = 0
     while isinstance(kind, _ARRAYS):
         inner = kind.item_types[0] if isinstance(kind, inspect.TupleType) else kind.item_type

@@ -1,7 +1,7 @@
-"""Files of a run in folders in which another user may have prepared names: links, pipes, devices, files of his own.
+"""Safe file access in folders where another user may have placed links, pipes, devices or files (TOCTOU-safe).
 
-A folder is opened once and checked, and its files are opened below it without following links, and checked when they
-are open. So what was checked is what is read or written, whatever becomes of the names meanwhile.
+A folder is opened once and checked. Its files are opened relative to it without following links, and checked after
+opening. So the checked file is the file that is read or written, even if names change meanwhile.
 """
 
 import errno
@@ -18,7 +18,7 @@ from typing import BinaryIO
 from broker.security import with_room
 
 PRIVATE, READABLE = 0o600, 0o644
-"""Modes of new files: of what may hold keys or a user's data, and of what others may read. Umask takes from both."""
+"""Modes of new files: for keys and a user's data, and for files that others may read. The umask applies to both."""
 APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND
 REWRITE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
 _SAFE = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK
@@ -35,8 +35,8 @@ class Unsafe(OSError):
 
 
 class Folder:
-    """An open folder. ``is_checked``: it must be this user's or root's, and only its owner may change its names: no
-    other user can write there, or it has the sticky bit.
+    """An open folder. ``is_checked``: require that it belongs to this user or root, and that only its owner can change
+    its names: no other user can write in it, or it has the sticky bit.
 
     Raises:
         OSError: when it cannot be opened; :class:`Unsafe` when the check fails.
@@ -51,7 +51,7 @@ class Folder:
             raise Unsafe(path, why)
 
     def close(self) -> None:
-        """Close it; its files stay open."""
+        """Close the folder; its open files stay open."""
         os.close(self._fd)
 
     def __enter__(self) -> "Folder":
@@ -61,7 +61,7 @@ class Folder:
         self.close()
 
     def open(self, name: str, flags: int, mode: int = PRIVATE) -> int:
-        """The descriptor of a regular file of this user; of one to be written to, without a second name.
+        """Open a regular file of this user, for writing only without a second hard link; return its descriptor.
 
         Raises:
             OSError: when it cannot be opened; :class:`Unsafe` when it is anything else.
@@ -91,7 +91,7 @@ class Folder:
         return fd
 
     def read(self, name: str, most_bytes: int) -> bytes:
-        """The first bytes of a file.
+        """Return at most the first ``most_bytes`` bytes of a file.
 
         Raises:
             OSError: as :meth:`open`.
@@ -100,7 +100,7 @@ class Folder:
             return file.read(most_bytes)
 
     def write(self, name: str, data: bytes, mode: int = PRIVATE) -> None:
-        """Write a file whole or not at all; what had the name before loses it.
+        """Write a file atomically, replacing any file of the name.
 
         Raises:
             OSError: as :meth:`open`, or when the disk is full.
@@ -110,7 +110,7 @@ class Folder:
 
     @contextmanager
     def replacing(self, name: str, mode: int = PRIVATE) -> Iterator[int]:
-        """The descriptor of a new file, to be read and written, which gets the name at the end if nothing is raised.
+        """Context with the descriptor of a new read-write file, which is renamed to ``name`` at the end on success.
 
         Raises:
             OSError: as :meth:`write`.
@@ -120,7 +120,7 @@ class Folder:
         try:
             fd = self.open(beside, flags, mode)
         except FileExistsError:
-            # Of a process that was killed, or a trap: that name goes, and nothing that it leads to.
+            # Left by a killed process, or placed by another user: remove the name, but not the target of a link.
             self.remove(beside)
             fd = self.open(beside, flags, mode)
         try:
@@ -135,7 +135,7 @@ class Folder:
             os.close(fd)
 
     def remove(self, name: str) -> None:
-        """Remove a name, if it is there.
+        """Remove a file or link; no-op if it does not exist.
 
         Raises:
             OSError: when it cannot be removed.
@@ -145,17 +145,17 @@ class Folder:
 
 
 def open_file(path: Path, flags: int, mode: int = PRIVATE) -> int:
-    """:meth:`Folder.open` in a folder of its own.
+    """Open a file by :meth:`Folder.open` in its parent folder, and return its descriptor.
 
     Raises:
-        OSError: as there, and as :class:`Folder`.
+        OSError: as :meth:`Folder.open` and :class:`Folder`.
     """
     with Folder(path.parent) as folder:
         return folder.open(path.name, flags, mode)
 
 
 def reader(path: Path) -> BinaryIO:
-    """A file that the run itself has written, to be read back.
+    """Open for reading a file that the run itself has written.
 
     Raises:
         OSError: as :func:`open_file`.
@@ -164,27 +164,27 @@ def reader(path: Path) -> BinaryIO:
 
 
 def write_file(path: Path, data: bytes, mode: int = PRIVATE) -> None:
-    """:meth:`Folder.write` in a folder of its own.
+    """Write a file by :meth:`Folder.write` in its parent folder.
 
     Raises:
-        OSError: as there, and as :class:`Folder`.
+        OSError: as :meth:`Folder.write` and :class:`Folder`.
     """
     with Folder(path.parent) as folder:
         folder.write(path.name, data, mode)
 
 
 def open_named(path: Path, flags: int, mode: int = READABLE) -> int:
-    """The descriptor of a file that the user has named himself: also a pipe or a device, or by a link of his own.
+    """Open a path that the user gave, which may be a pipe, a device or a link of this user; return its descriptor.
 
     Raises:
-        OSError: when it cannot be opened; :class:`Unsafe` for a link of another user's.
+        OSError: when it cannot be opened; :class:`Unsafe` for a link of another user.
     """
     return _following_own_links(path, flags | os.O_CLOEXEC, mode)
 
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """The name of a file in what its reads and writes raise, such as for a full disk: they do not have it."""
+    """Context that adds the path to each OSError without a file name, such as of a write to a full disk."""
     try:
         yield
     except OSError as error:
@@ -194,11 +194,11 @@ def naming(path: Path) -> Iterator[None]:
 
 
 def check_link(path: Path) -> None:
-    """Refuse a link of another user's.
+    """Check that a path is not a link of another user.
 
     Raises:
-        Unsafe: when the path is one.
-        OSError: when it cannot be looked at.
+        Unsafe: when it is.
+        OSError: when the path cannot be examined.
     """
     found = os.lstat(path)
     if stat.S_ISLNK(found.st_mode) and found.st_uid not in (os.geteuid(), ROOT):
@@ -206,7 +206,7 @@ def check_link(path: Path) -> None:
 
 
 def user_name(uid: int) -> str:
-    """A user in words."""
+    """Return ``user NAME``, or ``user UID`` if the user has no name."""
     try:
         return f"user {pwd.getpwuid(uid).pw_name}"
     except KeyError:
@@ -228,7 +228,7 @@ def _opened(path: Path | str, flags: int, mode: int, folder: int | None = None) 
 
 
 def _why_unsafe(folder: os.stat_result) -> str:
-    """Why others may change the names in a folder; empty when they cannot."""
+    """The reason why other users may change the names in a folder; "" when they cannot."""
     if folder.st_uid not in (os.geteuid(), ROOT):
         return f"belongs to {user_name(folder.st_uid)}"
     mode = stat.S_IMODE(folder.st_mode)
@@ -237,7 +237,7 @@ def _why_unsafe(folder: os.stat_result) -> str:
 
 
 def _is_own_group(gid: int) -> bool:
-    """Whether a group is this user's alone, as where each user has one of his name."""
+    """Whether a group contains this user only, as where each user has a group of the same name."""
     try:
         name, group = pwd.getpwuid(os.geteuid()).pw_name, grp.getgrgid(gid)
     except KeyError:
@@ -246,16 +246,16 @@ def _is_own_group(gid: int) -> bool:
 
 
 LONGEST_WAIT_S = 10.0
-"""For the next bytes of what is no regular file."""
+"""Timeout for the next bytes of a pipe or terminal."""
 
 
 def read_limited(path: Path, most: int) -> bytes | None:
-    """All bytes of a file that a user names, whatever it is; None where they are more than ``most``.
+    """Read all bytes of a file, pipe or terminal that a user gave; None if there are more than ``most``.
 
-    No more are read then. Where the file is a pipe or a terminal, waiting is bounded too.
+    At most ``most + 1`` bytes are read. Waiting for a pipe or a terminal is bounded too.
 
     Raises:
-        OSError: for what cannot be read, such as a pipe to which nobody writes.
+        OSError: when it cannot be read; TimeoutError when no data arrives within ``LONGEST_WAIT_S``.
     """
     with open(path, "rb", buffering=0, opener=_without_waiting) as file:
         poller, left = select.poll(), most + 1
@@ -263,7 +263,7 @@ def read_limited(path: Path, most: int) -> bytes | None:
         poller.register(file, select.POLLIN)
         while left > 0:
             if not poller.poll(LONGEST_WAIT_S * 1000):
-                raise TimeoutError(errno.ETIMEDOUT, f"nothing has come from it for {LONGEST_WAIT_S:g} s", str(path))
+                raise TimeoutError(errno.ETIMEDOUT, f"no data arrived within {LONGEST_WAIT_S:g} s", str(path))
             part = file.read(left)
             if part is None:
                 continue
@@ -275,5 +275,5 @@ def read_limited(path: Path, most: int) -> bytes | None:
 
 
 def _without_waiting(path: str, flags: int) -> int:
-    """Open; a pipe without a writer would be waited for."""
+    """Open without blocking; otherwise opening a pipe waits for a writer."""
     return os.open(path, flags | os.O_NONBLOCK)

@@ -1,7 +1,7 @@
-"""Processes that code of a user forks from one that simulates: they are no part of the simulation.
+"""Fork safety: excludes processes that a user's code forks from the simulation.
 
-Such a process has copies of the simulation's state, of its sockets without their threads, and of its open files. It may
-run code of its own; it must not use the simulator, nor go on with the simulation when that code returns.
+A forked process has copies of the simulation's state, of its sockets without their threads, and of its open files. The
+process may run code of the user. It must not use the simulator, nor continue the simulation when that code returns.
 """
 
 import contextlib
@@ -25,11 +25,11 @@ _PLAIN: dict[signal.Signals, Any] = {
     signal.SIGUSR1: signal.SIG_IGN,
     signal.SIGUSR2: signal.SIG_IGN,
 }
-"""The handlers that replace ours in a forked process."""
+"""The handlers that replace the simulator's signal handlers in a forked process."""
 
 
 class _State:
-    """The state of this process: whether it simulates, is a fork by a user's code, and watches for forks."""
+    """Fork state of a process: whether it simulates, was forked by a user's code, and has fork hooks installed."""
 
     simulates = False
     is_child = False
@@ -38,13 +38,13 @@ class _State:
 
 
 PROCESS = _State()
-"""``is_child`` may be read where a call would cost too much."""
+"""The state of this process. Hot paths read ``is_child`` directly to save a call."""
 
 
 @contextlib.contextmanager
 def watched(on_fork: Callable[[], None] | None = None) -> Iterator[None]:
-    """Meanwhile this process runs code of a user, and what it forks is a child of that. ``on_fork``: called after a
-    fork in this process.
+    """Context in which this process runs code of a user: processes forked in it are children of that code.
+    ``on_fork``: called in this process after a fork.
     """
     if not PROCESS.is_watched:
         PROCESS.is_watched = True
@@ -60,17 +60,17 @@ def watched(on_fork: Callable[[], None] | None = None) -> Iterator[None]:
 
 
 def refuse_child() -> None:
-    """Called before the simulator does something for code of a user.
+    """Check that this process may use the simulator; called at the entry points of the API for users.
 
     Raises:
-        RuntimeError: in a process that such code has forked.
+        RuntimeError: in a process that a user's code has forked.
     """
     if PROCESS.is_child:
         raise RuntimeError(f"process {os.getpid()} was forked by a script or kernel: it cannot use the simulator")
 
 
 def end_child(error: BaseException | None) -> NoReturn:
-    """The code of a forked process has returned, or raised an exception: it ends as Python would end it."""
+    """End a forked process, whose code has returned or raised ``error``, with Python's usual exit status and output."""
     status = 0
     try:
         if error is not None and not issubclass(type(error), SystemExit):
@@ -92,7 +92,7 @@ def end_child(error: BaseException | None) -> NoReturn:
 
 
 def _flush() -> None:
-    """Write what is buffered before a fork: afterwards both processes would write it."""
+    """Flush the output streams before a fork; otherwise both processes would write the buffered text."""
     if PROCESS.simulates:
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(Exception):

@@ -1,28 +1,28 @@
-"""A first-fit allocator of a memory's addresses: for tensors in HBM, for handles in a TCM."""
+"""First-fit allocator of memory addresses, for tensors in HBM and for handles in a TCM."""
 
 from bisect import bisect_right
 
 
 class FreeBlocks:
-    """The free parts of a memory: (offset, bytes) in order, no two of them adjacent."""
+    """Free list of a memory: (offset, bytes) of each free block in order of address; adjacent blocks are merged."""
 
     def __init__(self, nbytes: int) -> None:
         self._blocks = [(0, nbytes)] if nbytes else []
 
     def find(self, nbytes: int) -> int | None:
-        """The index of the first block of at least ``nbytes``."""
+        """The index of the first block of at least ``nbytes``; None if no block is large enough."""
         return next((index for index, (_, size) in enumerate(self._blocks) if nbytes <= size), None)
 
     def take(self, index: int, nbytes: int) -> tuple[int, int]:
-        """The offset and size of what is cut off block ``index`` for ``nbytes``."""
+        """Allocate the first ``nbytes`` of block ``index``, or all of it if smaller; return (offset, bytes)."""
         offset, size = self._blocks[index]
         taken = min(nbytes, size)
         self._blocks[index : index + 1] = [(offset + taken, size - taken)] if size > taken else []
         return offset, taken
 
     def take_pieces(self, nbytes: int) -> list[tuple[int, int]]:
-        """Take ``nbytes``, which must be free, from the first block that holds them, or else from the first blocks in
-        turn: (offset, bytes) of each piece.
+        """Allocate ``nbytes``, which must be free, in the first block that is large enough; if no block is, in several
+        pieces from the first blocks on. Returns (offset, bytes) of each piece.
         """
         found = self.find(nbytes)
         if found is not None:
@@ -34,7 +34,7 @@ class FreeBlocks:
         return pieces
 
     def give(self, offset: int, size: int) -> None:
-        """Return a block, joined with its free neighbours."""
+        """Free a block and merge it with free neighbours."""
         first = last = bisect_right(self._blocks, (offset, 0))
         if first and sum(self._blocks[first - 1]) == offset:
             first -= 1
@@ -45,5 +45,5 @@ class FreeBlocks:
         self._blocks[first:last] = [(offset, size)]
 
     def sizes(self) -> list[int]:
-        """Bytes of each block."""
+        """The bytes of each free block."""
         return [size for _, size in self._blocks]

@@ -1,4 +1,4 @@
-"""Modules that documents of earlier versions name, and where they are now: an old import names the new module."""
+"""New names of modules that were moved; an import of an old name fails with the new name in its message."""
 
 import sys
 from importlib.machinery import ModuleSpec
@@ -12,9 +12,9 @@ _KERNELS = """
     intercube_per_pe_rows intercube_pipelined
 """
 LABEL = "sipsim.ccl.algorithms"
-"""The package of built-in algorithms in digests and in earlier versions."""
+"""Name of the package of built-in algorithms in earlier versions, still used in digests."""
 HOMES = SCHEDULES, KERNELS = "sipsim.collectives.algorithms", "sipsim.chips.ahbm.collectives.algorithms"
-"""The packages where they lie."""
+"""The packages that now contain the built-in algorithms."""
 MOVED = {
     **{f"{LABEL}.{name}": f"{SCHEDULES}.{name}" for name in _SCHEDULES.split()},
     **{f"{LABEL}.{name}": f"{KERNELS}.{name}" for name in _KERNELS.split()},
@@ -66,19 +66,19 @@ MOVED = {
 
 
 def current(module: str) -> str:
-    """The name of a module now. An algorithm's entry of ``ccl.yaml`` may have the old one."""
+    """Return the new name of a module. Entries of algorithms in ``ccl.yaml`` may contain old names."""
     return MOVED.get(module, module)
 
 
 class OldPaths:
-    """A finder that Python asks for modules which nothing else finds: it refuses old names with the new ones."""
+    """Import finder, last in ``sys.meta_path``, that raises ImportError for old module names."""
 
     @staticmethod
     def find_spec(name: str, _path: object = None, _target: object = None) -> ModuleSpec | None:
-        """An empty package where an old module lay below the name; None for a name that was never one.
+        """Return an empty package for a parent of old modules; None for names that are not old.
 
         Raises:
-            ImportError: for an old module, with the new one.
+            ImportError: for an old module, with the new name.
         """
         if name in MOVED:
             below = (f"; {old} is {new}" for old, new in MOVED.items() if old.startswith(f"{name}."))
@@ -88,6 +88,6 @@ class OldPaths:
 
 
 def refuse_old_paths() -> None:
-    """Make old imports name the new module."""
+    """Install :class:`OldPaths`, so that imports of old names fail with the new name."""
     if OldPaths not in sys.meta_path:
         sys.meta_path.append(OldPaths)

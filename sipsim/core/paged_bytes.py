@@ -1,8 +1,8 @@
-"""Bytes of a memory in pages that are made at their first write; bytes that were never written read as 0."""
+"""Sparse byte array: pages are allocated at their first write; bytes never written read as 0."""
 
 
 class PagedBytes:
-    """``nbytes`` in ``pages`` of ``page_bytes``, by their number. Who calls it has checked its ranges."""
+    """Sparse array of ``nbytes``; ``pages``: by number, ``page_bytes`` each. The caller must check ranges."""
 
     __slots__ = ("nbytes", "page_bytes", "pages")
 
@@ -12,7 +12,7 @@ class PagedBytes:
         self.pages: dict[int, bytearray] = {}
 
     def read(self, offset: int, nbytes: int) -> bytes:
-        """A copy."""
+        """Return a copy of ``nbytes`` bytes at ``offset``."""
         page, start = divmod(offset, self.page_bytes)
         if start + nbytes <= self.page_bytes:
             found = self.pages.get(page)
@@ -24,7 +24,7 @@ class PagedBytes:
         )
 
     def write(self, offset: int, data: bytes | memoryview) -> None:
-        """Write ``data``, whatever its size."""
+        """Write ``data`` at ``offset``, over any number of pages."""
         done, nbytes = 0, len(data)
         while done < nbytes:
             page, start = divmod(offset + done, self.page_bytes)

@@ -1,9 +1,9 @@
-"""Registries of definitions: a name is looked up in the module that defines it, which is imported when it is asked for.
+"""Registries of definitions by name; the module that defines a name is imported when the name is first requested.
 
-A registry has the modules of the built-in definitions and their names. There is no other list of names: the command
-line, the config check and the help text use the registry. A dotted name, such as ``my_lab.optical``, is a module
-anywhere on the import path, which registers its definition under that name. A definition goes with its module: once
-that is not imported any more, :func:`forget_modules` drops it.
+A registry lists the modules of the built-in definitions and their names. It is the only list of these names: the
+command line, the config check and the help text use it. A dotted name, such as ``my_lab.optical``, is a module on the
+import path that registers its definition under the dotted name. When a module is no longer in ``sys.modules``,
+:func:`forget_modules` drops its definitions.
 """
 
 import difflib
@@ -24,11 +24,11 @@ Thing = TypeVar("Thing")
 
 
 class UnknownName(LookupError):
-    """A name that is not registered; the message has the nearest name and all that exist."""
+    """A name that is not registered; the message contains the most similar name and all registered names."""
 
 
 class Entry(NamedTuple, Generic[Thing]):
-    """A definition: its name in the code, the module of that, and the module whose end is its own."""
+    """A definition, its module and qualified name, and the ``owner``: the module with which it is dropped."""
 
     thing: Thing
     module: str
@@ -39,11 +39,11 @@ class Entry(NamedTuple, Generic[Thing]):
 _REGISTRIES: "list[Registry[Any]]" = []
 _DEFINITIONS: "list[Definitions[Any, Any]]" = []
 _SHARED: set[str] = set()
-"""Modules that define something, or that a registry has imported, each with the modules that it imported."""
+"""Modules that define something, modules that a registry has imported, and the modules that these imported."""
 
 
 class Definitions(dict[Key, Thing]):
-    """What modules define, by key. ``modules``: those that define a key, which goes when none is imported any more."""
+    """Definitions by key. ``modules``: by key, the defining modules; without an imported one, the key is dropped."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -51,14 +51,14 @@ class Definitions(dict[Key, Thing]):
         _DEFINITIONS.append(self)
 
     def define(self, key: Key, thing: Thing, module: str) -> None:
-        """Add ``thing`` for all ranks of a process, until ``module`` is not imported any more; "": for good."""
+        """Add ``thing`` for all ranks of a process, until ``module`` is no longer imported; "": permanently."""
         self[key] = thing
         if module:
             self.modules.setdefault(key, set()).add(module)
         _share(module)
 
     def forget(self) -> None:
-        """Drop the definitions of modules that are not imported any more."""
+        """Drop the definitions whose modules are no longer imported."""
         for key, modules in [*self.modules.items()]:
             modules.intersection_update(sys.modules)
             if not modules:
@@ -67,31 +67,31 @@ class Definitions(dict[Key, Thing]):
 
 
 def _share(module: str) -> None:
-    """Note that all ranks of a process use a module, and its packages."""
+    """Note that all ranks of a process share a module and its parent packages."""
     while module and module not in _SHARED:
         _SHARED.add(module)
         module = module.rpartition(".")[0]
 
 
 def is_definer(module: str) -> bool:
-    """Whether all ranks of a process use the definitions of a module, which then runs once for all of them."""
+    """Whether all ranks of a process share a module, because it contains definitions; it then runs only once."""
     return module in _SHARED
 
 
 def forget_modules() -> None:
-    """Drop the definitions of modules that are not imported any more."""
+    """Drop the definitions of modules that are no longer imported, in all registries."""
     for each in _DEFINITIONS:
         each.forget()
     _SHARED.intersection_update(sys.modules)
 
 
 def source_lines(names: Iterable[str]) -> list[str]:
-    """A line for each definition of a user among these names: its name and the SHA-256 of its module's source.
+    """Return a line per user's definition among the names: its name and the SHA-256 of its module's source.
 
-    Of the module itself, without those that it imports.
+    The digest does not cover modules that the user's module imports.
 
     Raises:
-        UnknownName: when there is neither a definition nor a module of a dotted name.
+        UnknownName: when a dotted name is neither a definition nor a module.
     """
     return [f"{name} {_source_sha256(name)}" for name in sorted(set(names)) if _is_module(name)]
 
@@ -111,7 +111,7 @@ def _source_sha256(name: str) -> str:
 class Registry(Generic[Thing]):
     """Definitions of one sort (``what`` in messages) by name. ``built_in``: by module, the names that it defines.
 
-    ``objects_of``, ``classes_of``: what each definition is an object of, or a class of; checked if given.
+    ``objects_of``, ``classes_of``: the class of which each definition is an instance or a subclass; checked if given.
     """
 
     def __init__(
@@ -130,12 +130,12 @@ class Registry(Generic[Thing]):
     def register(self, name: str, definition: object = None) -> Callable[[Thing], Thing]:
         """Class or function decorator: ``@KINDS.register("ucie")``.
 
-        ``definition``: the user's class or function, where that is not what is decorated. A definition that runs again
-        takes the place of the first; one of a copy of the module, under another name, does not.
+        ``definition``: the user's class or function, if the decorated object was made from it. A definition whose
+        module runs again replaces the first one; a definition in a copy of the module under another name does not.
 
         Raises:
-            TypeError: for what is no definition of this sort, such as a class where an object is needed.
-            ValueError: for a name that is another definition's.
+            TypeError: for an object that is no definition of this sort, such as a class in place of an instance.
+            ValueError: for a name that another definition has.
         """
 
         def add(thing: Thing) -> Thing:
@@ -162,11 +162,11 @@ class Registry(Generic[Thing]):
             raise TypeError(f"{got}; must be a class of {self._classes_of.__name__}")
 
     def names(self) -> list[str]:
-        """All names, sorted; dotted names are not listed. Nothing is imported."""
+        """All names except dotted ones, sorted. No module is imported."""
         return sorted(self._modules.keys() | {name for name in self._entries if not _is_module(name)})
 
     def get(self, name: str) -> Thing:
-        """The definition called ``name``; its module is imported at its first use.
+        """Return the definition called ``name``; its module is imported at first use.
 
         Raises:
             UnknownName: when the name is not registered, or its module cannot be imported or does not register it.
@@ -183,9 +183,9 @@ class Registry(Generic[Thing]):
         raise UnknownName(text + how)
 
     def loaded(self, name: str) -> Thing | None:
-        """The definition called ``name`` unless it is in a user's module that nothing has imported.
+        """Return the definition called ``name``; None if it is in a user's module that has not been imported.
 
-        For names in messages, which must not choose what code of a user runs.
+        For names in messages between processes, which must not select a user's code to run.
         """
         self._import_built_in(name)
         entry = self._entries.get(name)
@@ -197,7 +197,7 @@ class Registry(Generic[Thing]):
 
 
 class TypeRegistry(Generic[Thing]):
-    """Definitions of one sort by the type that each is for, in ``modules``, which are imported at the first use."""
+    """Definitions of one sort, each for one type. ``modules`` contain the definitions and are imported at first use."""
 
     def __init__(self, what: str, *modules: str) -> None:
         self._what = what
@@ -205,10 +205,10 @@ class TypeRegistry(Generic[Thing]):
         self._things = Definitions[type, Thing]()
 
     def register(self, key: type) -> Callable[[Thing], Thing]:
-        """Class decorator: the definition for a type.
+        """Class decorator: registers the class as the definition for type ``key``.
 
         Raises:
-            ValueError: for a type that has one.
+            ValueError: for a type that already has a definition.
         """
 
         def add(thing: Thing) -> Thing:
@@ -225,10 +225,10 @@ class TypeRegistry(Generic[Thing]):
         return sorted({key.__name__ for key in self._things})
 
     def get(self, key: type) -> Thing:
-        """The definition for a type.
+        """Return the definition for a type.
 
         Raises:
-            UnknownName: when there is none.
+            UnknownName: when the type has no definition.
         """
         self._load()
         if key in self._things:
@@ -258,7 +258,7 @@ def _is_copy(known: Entry[Any], entry: Entry[Any]) -> bool:
 
 
 def _import_module(name: str) -> str:
-    """Import the module ``name``; the reason to give if it cannot be imported."""
+    """Import the module ``name``; return "", or the reason if it cannot be imported."""
     before = set(sys.modules)
     try:
         importlib.import_module(name)
@@ -275,13 +275,13 @@ def _is_module(name: str) -> bool:
 
 
 def nearest(name: str, known: Sequence[str]) -> str:
-    """The only known name that begins with an unknown one, else the one that is most like it; empty without either."""
+    """Return the only known name that starts with ``name``, else the most similar known name, else ""."""
     longer = [each for each in known if each.startswith(name)]
     return longer[0] if len(longer) == 1 else next(iter(difflib.get_close_matches(name, known, 1, 0.7)), "")
 
 
 def unknown_name(what: str, name: str, known: Iterable[str], reason: str = "") -> str:
-    """``unknown link 'ethernt'; did you mean 'ethernet'? allowed: ...`` as one line; ``reason`` replaces the hint."""
+    """Return ``unknown link 'ethernt'; did you mean 'ethernet'? allowed: ...``; ``reason`` replaces the hint."""
     allowed = sorted(map(str, known))  # keys of a config may be of any type
     near = nearest(name, allowed)
     hint = reason or (f"did you mean {near!r}? " if near else "")
@@ -289,10 +289,10 @@ def unknown_name(what: str, name: str, known: Iterable[str], reason: str = "") -
 
 
 class SourceLoader(SourceFileLoader):
-    """Loads a user's Python file as it is now: compiles the source each time, and writes no bytecode.
+    """Loads a user's Python file without bytecode cache: compiles the source each time, and writes no bytecode.
 
-    Python takes cached bytecode for a file of the same size and the same second. A script that a sweep writes anew at
-    once would run as the one before it.
+    Python's cache does not detect a change within one second that keeps the file's size. So a script that a sweep
+    rewrites quickly would run in its previous version.
     """
 
     def get_code(self, fullname: str) -> CodeType:
@@ -302,7 +302,7 @@ class SourceLoader(SourceFileLoader):
 
 
 def source_spec(name: str, path: Path | str) -> ModuleSpec:
-    """How to import the file ``path`` as module ``name``."""
+    """Return the import spec of the file ``path`` as module ``name``."""
     spec = spec_from_file_location(name, path, loader=SourceLoader(name, str(path)))
     assert spec is not None
     return spec

@@ -1,11 +1,11 @@
 """One SIP's side of conservative synchronisation: grants and packets in, reports and packets out. Pure.
 
 A packet is *taken* when it is received, *held* until the window that covers its arrival, and *injected* just before
-that window: all that arrive before the horizon at once, in canonical order.
-So the result depends neither on the timing of the mail nor on the size of grants.
+that window, together with all other packets that arrive before the horizon, in canonical order. So the result depends
+neither on the timing of the mail nor on the size of grants.
 
-All packets of a window to one peer leave as one batch, before the report that counts it: no SIP may run to their
-arrival before that report, so sending earlier would only cost frames. A batch that reaches ``BATCH_BYTES`` leaves at
+All packets of a window to one peer are sent as one batch, before the report that counts them. No SIP may run to their
+arrival before that report, so sending earlier would only cost frames. A batch that reaches ``BATCH_BYTES`` is sent at
 once and overlaps with the simulation.
 """
 
@@ -32,18 +32,18 @@ PACKET_OVERHEAD_BYTES = 16
 
 
 class Model(Protocol):
-    """What a session simulates."""
+    """The simulated system of a session."""
 
     def receive(self, channel: int, body: bytes) -> None:
-        """A packet arrives on ``channel``, now."""
+        """Handle a packet that arrives on ``channel`` now."""
 
     def waiting(self) -> int:
         """The number of kernels and scripts that wait."""
 
     def next_send_bound_ps(self, next_ps: Ps) -> Ps:
-        """A lower bound on the next send time by local events alone, the first at ``next_ps`` (``Report.promise_ps``).
+        """Return a lower bound on the next send time if no packet arrives (``Report.promise_ps``).
 
-        A packet sent at ``t`` arrives at ``t`` plus the least delay of the pair's channels, or later.
+        ``next_ps``: the first local event. A packet sent at t arrives at t plus the pair's least delay, or later.
         """
 
 
@@ -59,11 +59,11 @@ class _Outgoing:
 
 
 class Session:
-    """One SIP's synchronisation state. It runs between ``grant`` and the report that ``advance`` returns.
+    """One SIP's synchronisation state. The SIP runs between ``grant`` and the report that ``advance`` returns.
 
-    ``reaction_ps``: the least time from an arrival to a send that it causes; see ``broker.sync.timesync``;
-    ``reactions_ps``: those of all SIPs, for one that sends far packets. ``costs`` returns the host time of a window,
-    (running, sending), for its report. Where ranks can be restarted, :meth:`check_replay` is called first.
+    ``reaction_ps``: the least time from an arrival to a send that it causes (``broker.sync.timesync``).
+    ``reactions_ps``: the reactions of all SIPs, necessary for far packets only. ``costs`` returns the host time of a
+    window, (running, sending), for its report. If ranks can be restarted, call :meth:`check_replay` first.
     """
 
     def __init__(
@@ -101,13 +101,13 @@ class Session:
         self.grants = 0
 
     def check_replay(self, logged: dict[int, list[bytes]]) -> None:
-        """Compare replayed packets from now on. ``logged``: by destination, fingerprints of what was sent before."""
+        """Compare replayed packets from now on. ``logged``: by destination, fingerprints of the packets sent before."""
         self._replay = ReplayChecker(self.rank, logged)
         self._out = OutStreams({dst: len(packets) for dst, packets in logged.items()})
 
     @property
     def reached_ps(self) -> Ps:
-        """All packets that this SIP sends before this time have been sent."""
+        """The time before which this SIP has sent all its packets."""
         return self._reached_ps
 
     @property
@@ -120,14 +120,14 @@ class Session:
 
     @property
     def packets_arrived(self) -> int:
-        """How many of the packets taken have arrived by now, in simulated time. It looks at all events."""
+        """The number of taken packets that have arrived by the current simulated time. O(n): visits all events."""
         return self.packets_taken - len(self._held) - self.engine.arrivals
 
     def emit(self, channel: int, arrival_ps: Ps, body: bytes) -> None:
         """Send a packet that arrives at ``arrival_ps``.
 
         Raises:
-            InvariantViolation: when it would arrive sooner than the channel's lookahead or a promise allows.
+            InvariantViolation: when it would arrive earlier than the channel's lookahead or a promise allows.
         """
         spec = self._channels[channel]
         src, dst, delay_ps, _ = spec
@@ -141,24 +141,24 @@ class Session:
         if arrival_ps < self._send_bound_ps + self._pair_delay_ps[dst]:
             raise InvariantViolation(
                 f"a packet on channel {spec.name} at {self.engine.now_ps} ps would arrive at {arrival_ps} ps, "
-                f"but SIP {self.rank} let the broker count on sending nothing before {self._send_bound_ps} ps"
+                f"but SIP {self.rank} has promised to send nothing before {self._send_bound_ps} ps"
             )
         self._put(dst, channel, arrival_ps, body)
 
     def emit_far(self, dst: int, arrival_ps: Ps, body: bytes) -> None:
-        """Send a *far packet*, one to a SIP to which no channel leads; its last byte arrives at ``arrival_ps``.
+        """Send a *far packet*: to a SIP without a channel from this SIP. Its last byte arrives at ``arrival_ps``.
 
-        It arrives no sooner than the least delay ``D`` of any chain of channels to that SIP, reactions included, after
-        the time at which a packet on a channel might be sent: the present, the promise, and the first arrival of the
-        window plus the reaction. The proof in ``broker.sync.timesync`` adds up the delays and reactions of a chain of
-        causes; a far packet from m to j counts in it as one channel of delay ``D[m][j]``, and
-        ``D[k][m] + R[m] + D[m][j] >= D[k][j]``, so every bound stays what it is, and the broker need not know of far
-        packets. They are in the stream of their pair of SIPs like all others: numbered, counted, logged, replayed. In
-        the canonical order they come after those of all channels of the same sender and arrival, as if all far packets
-        had one channel, numbered behind the others.
+        The arrival must be at least ``D``, the least delay of any chain of channels to that SIP with reactions, after
+        the earliest time at which a packet on a channel could be sent: the maximum of the present and the bound that
+        the promise, and the first arrival of the window plus the reaction, give. The proof in ``broker.sync.timesync``
+        adds up the delays and reactions of a chain of causes. A far packet from m to j counts there as one channel of
+        delay ``D[m][j]``, and ``D[k][m] + R[m] + D[m][j] >= D[k][j]``. So all bounds remain valid, and the broker need
+        not know of far packets. They are numbered, counted, logged and replayed in the stream of their pair of SIPs.
+        In the canonical order they follow the packets of all channels with the same sender and arrival, as if all far
+        packets had one channel with the highest number.
 
         Raises:
-            InvariantViolation: when it would arrive sooner than the least chain of channels or a promise allows.
+            InvariantViolation: when it would arrive earlier than the least chain of channels or a promise allows.
         """
         delay_ps = self._chain_delays_ps[dst]
         sent_ps = max(self.engine.now_ps, self._send_bound_ps)
@@ -171,7 +171,7 @@ class Session:
 
     @cached_property
     def _chain_delays_ps(self) -> list[Ps | None]:
-        """By SIP, the least delay of a chain of channels from here."""
+        """The least delay of a chain of channels from this SIP, by destination; None without a chain."""
         return least_chains(self.rank, out_channels(len(self._reactions_ps), self._channels), self._reactions_ps)[0]
 
     def _put(self, dst: int, channel: int, arrival_ps: Ps, body: bytes) -> None:
@@ -187,11 +187,11 @@ class Session:
             self._send_batch(dst)
 
     def take(self, batch: PacketBatch) -> None:
-        """Packets were received. Duplicates are dropped.
+        """Take received packets and hold them until their window. Duplicates are dropped.
 
         Raises:
             LostPacket: at a gap.
-            InvariantViolation: for a channel that does not lead from the sender to here.
+            InvariantViolation: for a channel that does not lead from the sender to this SIP.
         """
         src, packets = batch.src, batch.packets
         known = self._in.accept(src, batch.first, len(packets))
@@ -211,7 +211,7 @@ class Session:
         self.grants += 1
 
     def return_grant(self) -> Report:
-        """Drop the grant without having run; the report that says so."""
+        """Drop the grant without having run, and return a report of the unchanged state."""
         self._grant = None
         return self.report()
 
@@ -221,7 +221,7 @@ class Session:
         return self._grant is not None
 
     def is_ready(self) -> bool:
-        """Whether there is a grant and every packet that it counts on has been taken."""
+        """Whether there is a grant and every packet that it requires has been taken."""
         if self._grant is None:
             return False
         counts = self._in.counts
@@ -244,14 +244,14 @@ class Session:
             arrival_ps, src, channel, _seq, body = heapq.heappop(held)
             if arrival_ps < reached_ps:
                 raise InvariantViolation(
-                    f"a packet from SIP {src} for {arrival_ps} ps came when SIP {self.rank} had reached {reached_ps} ps"
+                    f"a packet from SIP {src} for {arrival_ps} ps came after SIP {self.rank} reached {reached_ps} ps"
                 )
             engine.at(arrival_ps, lambda c=channel, b=body: model.receive(c, b), ARRIVAL)  # type: ignore[misc]
 
     def advance(self, divisor: int = 1) -> Report | None:
-        """Run a batch of events of the window; the report once its horizon is reached, else None.
+        """Run a batch of events of the window; return the report once its horizon is reached, else None.
 
-        ``divisor`` reduces the batch, where events are slow and the caller has to poll in between.
+        ``divisor`` reduces the size of the batch, for slow events between which the caller must poll.
         """
         assert self._grant is not None
         horizon_ps = self._grant.horizon_ps
@@ -262,7 +262,7 @@ class Session:
         return self.report()
 
     def report(self) -> Report:
-        """Send all unsent batches; the report of the current state. Each count is reported once."""
+        """Send all unsent batches; return the report of the current state. Each count is reported once."""
         model = self.model
         assert model is not None
         for dst in list(self._outgoing):
@@ -292,18 +292,18 @@ _KEY = struct.Struct(">IQ")
 
 
 def fingerprint(packet: Packet) -> bytes:
-    """64 bits of a packet: BLAKE2b of its channel, arrival and body."""
+    """Return a 64-bit hash of a packet: BLAKE2b of its channel, arrival and body."""
     channel, arrival_ps, body = packet
     return blake2b(body, digest_size=FINGERPRINT_BYTES, key=_KEY.pack(channel, arrival_ps)).digest()
 
 
 class ReplayChecker:
-    """Compares the packets of a restarted SIP with those that it sent before. Pure.
+    """Compares the packets of a restarted SIP with the packets that it sent before the restart. Pure.
 
-    If they differ, the program is not deterministic and recovery is impossible. The sender compares with its own packet
-    log, a receiver with the packets that it has taken.
+    If they differ, the program is not deterministic and recovery is impossible. The sender ``rank`` compares with its
+    packet log, a receiver with the packets that it has taken.
 
-    Packet fingerprints known to ``rank``. ``logged``: by destination, of all packets in its packet log.
+    ``logged``: by destination, the fingerprints of all packets in the packet log of ``rank``.
     """
 
     def __init__(self, rank: int, logged: dict[int, list[bytes]]) -> None:
@@ -312,7 +312,7 @@ class ReplayChecker:
         self._taken: dict[int, bytearray] = {}
 
     def has_sent(self, dst: int, number: int, packet: Packet) -> bool:
-        """Whether this packet was sent before a restart, and need not be sent again.
+        """Whether this packet was sent before a restart and need not be sent again.
 
         Raises:
             NondeterministicReplay: when a different packet was sent under this number.
@@ -325,10 +325,10 @@ class ReplayChecker:
         return True
 
     def note_taken(self, src: int, first: int, packets: Sequence[Packet]) -> None:
-        """Record consecutive packets from ``src``, the first of which is number ``first``; compare the repeated ones.
+        """Record consecutive packets from ``src``, numbered from ``first`` on; compare repeated packets.
 
         Raises:
-            NondeterministicReplay: when one differs from the packet taken under its number before.
+            NondeterministicReplay: when a packet differs from the packet taken before with the same number.
         """
         taken = self._taken.setdefault(src, bytearray())
         for number, packet in enumerate(packets, first):

@@ -1,6 +1,6 @@
-"""One FIFO stream of numbered packets per ordered pair of SIPs, shared by all channels of the pair. Pure.
+"""FIFO streams of numbered packets: one per ordered pair of SIPs, shared by all channels of the pair. Pure.
 
-A gap raises, a duplicate is dropped: no packet is lost silently.
+A gap raises :class:`LostPacket`; a duplicate is dropped.
 """
 
 
@@ -9,7 +9,7 @@ class LostPacket(RuntimeError):
 
 
 class OutStreams:
-    """Numbers the packets that one SIP sends, and keeps the counts for its next report.
+    """Numbers the packets that one SIP sends, and counts them for its next report.
 
     ``logged``: by destination, how many packets the broker has counted from the log of an earlier incarnation.
     """
@@ -30,7 +30,7 @@ class OutStreams:
         return seq
 
     def news(self) -> tuple[tuple[int, int, int], ...]:
-        """Since the last call: (destination, packets sent so far, least arrival among the new ones)."""
+        """Return (destination, packets sent so far, least new arrival) of each stream that grew since the last call."""
         if not self._news:
             return ()
         counts = self.counts
@@ -47,14 +47,14 @@ class InStreams:
         self._changed: set[int] = set()
 
     def accept(self, src: int, first: int, packets: int = 1) -> int:
-        """How many of ``packets`` packets from number ``first`` of ``src`` are duplicates; they are the first ones.
+        """Count ``packets`` packets of ``src`` from number ``first`` on; return how many of the first are duplicates.
 
         Raises:
-            LostPacket: when packets before them have not arrived.
+            LostPacket: when packets before number ``first`` have not arrived.
         """
         expected = self.counts.get(src, 0)
         if first > expected:
-            raise LostPacket(f"packets {expected} to {first - 1} from SIP {src} are lost: {first} came first")
+            raise LostPacket(f"packets {expected} to {first - 1} from SIP {src} are lost: {first} arrived first")
         known = min(expected - first, packets)
         if known < packets:
             self.counts[src] = first + packets
@@ -62,7 +62,7 @@ class InStreams:
         return known
 
     def news(self) -> tuple[tuple[int, int], ...]:
-        """(source, count) of every stream that moved since the last call."""
+        """Return (source, packets taken so far) of each stream that grew since the last call."""
         if not self._changed:
             return ()
         counts = self.counts

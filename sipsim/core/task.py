@@ -1,8 +1,8 @@
-"""Code that blocks in simulated time: a greenlet that gives up the thread while it waits.
+"""Tasks: code that blocks in simulated time, as a greenlet that yields to the simulation loop while it waits.
 
-Kernels and host scripts run as tasks. The simulation loop is every task's parent, so an exception in a task
-surfaces there. A task is resumed by the part that it waits for, inside that part's event: no event is spent on
-the switch itself.
+Kernels and host scripts run as tasks. The simulation loop is the parent greenlet of every task, so an exception in a
+task propagates to the loop. The component that a task waits for resumes it inside the component's event; the switch
+itself needs no event.
 """
 
 import inspect
@@ -19,7 +19,7 @@ NOT_PLAIN = "must be a plain function, without yield or async: called, it would 
 
 
 def makes_generator(function: Callable[..., Any]) -> bool:
-    """Whether a call would only make a generator or coroutine, without running it."""
+    """Whether a call would only make a generator or coroutine, without running the function's code."""
     return any(
         makes(function)
         for makes in (inspect.isgeneratorfunction, inspect.iscoroutinefunction, inspect.isasyncgenfunction)
@@ -27,7 +27,7 @@ def makes_generator(function: Callable[..., Any]) -> bool:
 
 
 def why_not_called(function: Callable[..., Any], count: int) -> str:
-    """Why a function of a user cannot be called with ``count`` values; empty when it can."""
+    """The reason why a user's function cannot be called with ``count`` positional arguments; "" when it can."""
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):
@@ -40,7 +40,7 @@ def why_not_called(function: Callable[..., Any], count: int) -> str:
 
 
 class TaskFailed(RuntimeError):
-    """An exception in a task's code, which is ``__cause__``. ``place`` names the task.
+    """Raised when a task's code raises; ``__cause__`` is the exception. ``place`` names the task.
 
     ``on_pe``: (cube, PE) of a kernel, else (-1, -1).
     """
@@ -52,9 +52,9 @@ class TaskFailed(RuntimeError):
 
 
 class Task:
-    """One run of ``body``. ``waits_for`` describes what it is blocked on, None while it runs or after its end.
+    """One run of ``body`` as a greenlet. ``waits_for``: the object it is blocked on; None while it runs or has ended.
 
-    ``is_server``: it serves others as long as the run goes on. It never counts as waiting, and never has to end.
+    ``is_server``: the task serves others for the whole run; it never counts as waiting, and need not end.
     ``span``: the number of the span whose end, at ``since_ps``, released it last (``sipsim.records.recorder``).
     """
 
@@ -80,26 +80,26 @@ class Task:
 
     @property
     def frame(self) -> FrameType | None:
-        """Where it gave up the thread; None while it runs, before its start and after its end."""
+        """The frame in which the task waits; None while it runs, before its start and after its end."""
         found: FrameType | None = self._greenlet.gr_frame
         return found
 
     def resume(self, value: Any = None) -> None:
-        """Run the task until it waits again; from the simulation loop only."""
+        """Run the task until it waits again. Call it from the simulation loop only."""
         self.waits_for = None
         self._greenlet.switch(value)
 
     def wait(self, what: object) -> Any:
-        """Give up the thread until :meth:`resume`, and return its value; from the task itself only."""
+        """Block until :meth:`resume`, and return the value passed to it. Call it from the task itself only."""
         if PROCESS.is_child:
             refuse_child()
         self.waits_for = what
         return self._loop.switch()
 
     def stop(self) -> None:
-        """End a task that waits, when nothing will resume it; from the simulation loop only.
+        """End a waiting task that will not be resumed. Call it from the simulation loop only.
 
-        The collector sees no frame of a greenlet: what such a task holds would never be freed.
+        Without it, the objects in the task's frames are never freed: the garbage collector does not see greenlets.
         """
         self._greenlet.throw()
 
@@ -114,7 +114,7 @@ class Task:
                 end_child(error)
             pass_on_halt(error)
             if issubclass(type(error), greenlet.GreenletExit) and self.waits_for is not None:
-                # :meth:`stop`, or the end of the process.
+                # Raised by :meth:`stop` or at the end of the process; not a failure.
                 raise
             raise TaskFailed(self.name, self.on_pe) from error
         finally:
@@ -122,7 +122,7 @@ class Task:
 
 
 class MakeTask(Protocol):
-    """Makes a task, as ``Task`` does."""
+    """The signature of a factory of tasks, such as the class ``Task``."""
 
     def __call__(
         self, name: str, body: Callable[[], Any], loop: greenlet.greenlet, on_pe: tuple[int, int] = ...
@@ -130,4 +130,4 @@ class MakeTask(Protocol):
 
 
 def _nothing() -> None:
-    """In place of a body that runs or has run: what it refers to is freed at its end."""
+    """Replaces the body of a task once it runs, so that the objects that the body refers to are freed at its end."""

@@ -1,7 +1,7 @@
-"""Units at the edge: floats and unit-bearing config values become integers here, once.
+"""Conversion of units: converts floats and config values with units to integers, once, at input.
 
-Inside the simulator time is an integer number of picoseconds and bandwidth an integer number of
-bytes per second. Nothing that enters the event queue is a float.
+Inside the simulator, time is an integer number of picoseconds and bandwidth an integer number of bytes per second.
+No time in the event queue is a float.
 """
 
 import re
@@ -23,7 +23,7 @@ LONGEST_TIME_S = 10**6
 
 
 def as_whole(value: Any) -> int | None:
-    """A whole number of Python or NumPy as an int; None for anything else, a bool too."""
+    """Return an integer of Python or NumPy as an int; None for anything else, including bool."""
     try:
         return None if isinstance(value, bool) else index(value)
     except TypeError:
@@ -31,40 +31,40 @@ def as_whole(value: Any) -> int | None:
 
 
 def _scaled(value: int | float, factor: int) -> int:
-    """``value * factor`` rounded half to even, on the decimal that the user wrote, not on its binary value."""
+    """Return ``value * factor``, rounded half to even; exact for the decimal that the user wrote."""
     return int((Decimal(repr(value)) * factor).to_integral_value(rounding=ROUND_HALF_EVEN))
 
 
 def ns_to_ps(nanoseconds: int | float) -> int:
-    """Nanoseconds to integer picoseconds."""
+    """Convert nanoseconds to integer picoseconds."""
     return _scaled(nanoseconds, PS_PER_NS)
 
 
 def us_to_ps(microseconds: int | float) -> int:
-    """Microseconds to integer picoseconds."""
+    """Convert microseconds to integer picoseconds."""
     return _scaled(microseconds, PS_PER_US)
 
 
 def ps_to_ns(ps: float) -> float:
-    """Picoseconds as nanoseconds for reports: of a mean only whole ps are meant, so there are three digits at most."""
+    """Convert picoseconds to nanoseconds for reports, rounded to whole ps: at most three digits after the point."""
     return round(ps) / PS_PER_NS
 
 
 def gbytes_per_s_to_bps(gigabytes_per_s: int | float) -> int:
-    """Gigabytes (1e9 bytes) a second to integer bytes a second."""
+    """Convert gigabytes (1e9 bytes) per second to integer bytes per second."""
     return _scaled(gigabytes_per_s, 10**9)
 
 
 def drain_ps(nbytes: int, bytes_per_s: int) -> int:
-    """Time to push ``nbytes`` through ``bytes_per_s``: ``ceil(n * 10**12 / B)`` picoseconds."""
+    """Serialization time of ``nbytes`` at ``bytes_per_s``: ``ceil(n * 10**12 / B)`` picoseconds."""
     return -(-nbytes * PS_PER_S // bytes_per_s)
 
 
 def parse_size_bytes(text: str) -> int:
-    """``"64K"``, ``"1M"``, ``"4096"`` to bytes; K, M and G are powers of 1024, as in nccl-tests.
+    """Parse ``"64K"``, ``"1M"`` or ``"4096"`` to bytes; K, M and G are powers of 1024, as in nccl-tests.
 
     Raises:
-        ValueError: when the text is not a size, with what is allowed.
+        ValueError: when the text is not a size; the message says what is allowed.
     """
     found = _SIZE.fullmatch(text.strip())
     if found is None:
@@ -73,7 +73,7 @@ def parse_size_bytes(text: str) -> int:
 
 
 def format_size(nbytes: int) -> str:
-    """The shortest exact spelling that :func:`parse_size_bytes` reads back: ``65536`` is ``"64K"``."""
+    """Return the shortest exact text that :func:`parse_size_bytes` parses: ``65536`` is ``"64K"``."""
     for suffix, exponent in (("G", 3), ("M", 2), ("K", 1)):
         unit = BYTES_PER_KIB**exponent
         if nbytes and nbytes % unit == 0:
@@ -82,10 +82,10 @@ def format_size(nbytes: int) -> str:
 
 
 def parse_time_ps(text: str) -> int:
-    """``"30us"``, ``"1.5ms"``, ``"0"`` to picoseconds; anything but 0 has a unit.
+    """Parse ``"30us"``, ``"1.5ms"`` or ``"0"`` to picoseconds; any time except 0 must have a unit.
 
     Raises:
-        ValueError: with what is allowed, when the text is not a time, or is no whole number of picoseconds.
+        ValueError: when the text is not a time or not a whole number of picoseconds; the message says what is allowed.
     """
     found = _TIME.fullmatch("0ps" if text == "0" else text)
     if found is None:
@@ -97,7 +97,7 @@ def parse_time_ps(text: str) -> int:
 
 
 def format_exact_time_ps(ps: int) -> str:
-    """The shortest exact spelling that :func:`parse_time_ps` reads back: ``30000000`` is ``"30us"``."""
+    """Return the shortest exact text that :func:`parse_time_ps` parses: ``30000000`` is ``"30us"``."""
     for unit, scale in _TIME_SCALES.items():
         if ps and ps % scale == 0:
             return f"{ps // scale}{unit}"
@@ -105,7 +105,7 @@ def format_exact_time_ps(ps: int) -> str:
 
 
 def format_time_ps(ps: int) -> str:
-    """A time with three or more significant digits in the largest fitting unit."""
+    """Format a time in ps with three decimals in the largest unit that fits: ``1234567`` is ``"1.235 us"``."""
     for unit, scale in (("s", PS_PER_S), ("ms", 10**9), ("us", 10**6), ("ns", PS_PER_NS)):
         if ps >= scale:
             return f"{ps / scale:.3f} {unit}"

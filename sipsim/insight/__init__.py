@@ -1,1 +1,1 @@
-"""What a run says about itself: where its time went, why it hangs, whether a second pass agrees."""
+"""Analysis of a run: critical path and costs, causes of hangs, and the second pass that checks its data."""

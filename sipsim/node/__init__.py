@@ -1,1 +1,1 @@
-"""The process of a SIP: its launch parameters, its main loop, its failures."""
+"""The process of a SIP: launch parameters, main loop, packet log, injected faults and descriptions of failures."""

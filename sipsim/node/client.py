@@ -1,7 +1,7 @@
 """The client side of the broker's protocol: joins, runs granted windows, reports. No sockets, no hardware.
 
-An engine passes in received frames and a ``Mail`` for what is sent; this is the only difference between one process
-for all SIPs and one for each. A subclass defines what is simulated.
+An engine passes in received frames, and a ``Mail`` by which the client sends. One process for all SIPs and one process
+per SIP differ only in these. A subclass defines the simulated system.
 """
 
 from collections.abc import Callable
@@ -42,18 +42,18 @@ from sipsim.node.packet_log import PacketLog
 
 PROGRESS_NS = 250_000_000
 POLL_NS = 250_000_000
-"""The most host time between two polls for messages, unless a single event takes longer."""
+"""Longest host time between two polls for messages, unless a single event takes longer."""
 
 
 class SyncClient:
-    """One rank's protocol state. ``run_ns`` and ``send_ns`` are the sums of what the broker has been told of host time.
+    """One rank's protocol state. A subclass sets ``session`` and implements the methods that raise below.
 
-    ``interrupted()`` polls between batches of events whether an ``Abort`` has arrived.
+    ``interrupted()`` polls between batches of events and returns whether the window must end, as after an ``Abort``.
+    ``colocate`` is called when the broker changes its advice to share a processor.
 
-    ``colocate`` is called when the broker's advice on placement changes. A subclass sets ``session`` and implements
-    ``identity``, ``start_program``, ``outcome``, ``dump_waiting`` and ``failure``. ``lacks_packets``: a window is
-    granted and packets of peers are missing. ``log``: the packets sent, where ranks can be restarted; set it before
-    :meth:`join`.
+    ``run_ns``, ``send_ns``: sums of the host times in all reports. ``lacks_packets``: a window is granted, and packets
+    of peers that the grant requires are missing. ``log``: the packet log if ranks can be restarted, else None; set it
+    before :meth:`join`.
     """
 
     session: Session
@@ -76,7 +76,7 @@ class SyncClient:
         self._colocate = colocate
         self._colocated = False
         self._answered = False
-        self._ended_well = False
+        self._is_complete = False
         self._absent: set[int] = set()
         self._batch_divisor = 1
         self._steps = 0
@@ -102,7 +102,7 @@ class SyncClient:
         raise NotImplementedError
 
     def failure(self, error: BaseException) -> Failed:
-        """The report of an exception."""
+        """The ``Failed`` message for an exception."""
         raise NotImplementedError
 
     def join(self) -> None:
@@ -115,21 +115,21 @@ class SyncClient:
 
     @property
     def steps(self) -> int:
-        """Batches of events and host calls so far."""
+        """The number of batches of events and of host calls so far."""
         return self._steps
 
     @property
     def wait_ns(self) -> int:
-        """Host time since the start that is neither in ``run_ns`` nor in ``send_ns``."""
+        """Host time since the start that is in neither ``run_ns`` nor ``send_ns``."""
         return max(perf_counter_ns() - self._began_ns - self.run_ns - self.send_ns, 0)
 
     def close_log(self) -> None:
-        """Write and close the packet log; in a run that has failed already, errors of that are ignored."""
+        """Write and close the packet log; errors are ignored if the run has failed already."""
         try:
             if self.log is not None:
                 self.log.close()
         except OutputError:
-            if self._ended_well:
+            if self._is_complete:
                 raise
 
     def handle(self, frame: bytes) -> None:
@@ -140,19 +140,19 @@ class SyncClient:
             pass_on_halt(error)
             failed = self.failure(error)
             if type(error) is LinkLoss and self.session.is_granted:
-                self._stand(failed)
+                self._defer_failure(failed)
                 return
             self._send(failed)
             self._answer(partial=True)
 
-    def _stand(self, failed: Failed) -> None:
-        """Stand at a failure that other SIPs may find as well, until they have come to its time."""
+    def _defer_failure(self, failed: Failed) -> None:
+        """Report a failure that other SIPs may find too, and stop at its time until they have run up to it."""
         report = self.session.return_grant()
         self._send(replace(failed, deferred=True))
         self._send(replace(report, next_ps=failed.now_ps + 1))
 
     def handle_within_window(self, frame: bytes) -> bool:
-        """True if the message was handled now; False if it must wait for the window's end.
+        """Handle a message that need not wait for the window's end; return whether it was handled.
 
         Only ``Rejoined`` is handled within a window: a restarted peer needs its packets while this SIP computes.
         """
@@ -166,7 +166,7 @@ class SyncClient:
         return True
 
     def send_batch(self, dst: int, batch: PacketBatch) -> None:
-        """Send packets to a peer, and log them. A peer that is being restarted gets them later, from the log."""
+        """Send packets to a peer, and log them. A peer that is being restarted receives them later, from the log."""
         frame = encode(batch)
         if self.log is not None:
             self.log.append(dst, frame)
@@ -174,13 +174,13 @@ class SyncClient:
             self._post(dst, frame)
 
     def note_progress(self) -> None:
-        """Count some events or a host call. Four times a second: report progress to the broker, poll for messages."""
+        """Count a batch of events or a host call. Every ``PROGRESS_NS``, report progress and poll for messages."""
         self._steps += 1
-        if self._tell_progress():
+        if self._report_progress():
             self._interrupted()
 
-    def _tell_progress(self) -> bool:
-        """Report progress to the broker if that is due: also while a replay's packets are sent again or taken."""
+    def _report_progress(self) -> bool:
+        """Report progress to the broker if a report is due; return whether it was. Resent packets count too."""
         now_ns = perf_counter_ns()
         is_due = now_ns - max(self._progress_ns, self._window_ns) >= PROGRESS_NS
         if is_due:
@@ -209,7 +209,7 @@ class SyncClient:
                     self._colocate(message.colocate)
             case PacketBatch():
                 session.take(message)
-                self._tell_progress()
+                self._report_progress()
             case RevokeGrant():
                 if session.is_granted and not session.is_ready():
                     self._report(session.return_grant())
@@ -235,7 +235,7 @@ class SyncClient:
             case Ping():
                 return
         ready = session.is_ready()
-        if ready and self._ended_well and isinstance(message, Grant) and not self.done:
+        if ready and self._is_complete and isinstance(message, Grant) and not self.done:
             raise NondeterministicReplay(f"a restarted SIP sent new packets to SIP {self.rank}, which had finished")
         self.lacks_packets = session.is_granted and not ready and not self._answered
         if ready and not self._answered:
@@ -259,10 +259,10 @@ class SyncClient:
         self._resend(rejoined.rank, 0)
 
     def _resend(self, rank: int, first: int) -> None:
-        """Send a peer all logged batches from packet ``first`` on; it drops duplicates."""
+        """Send a peer all logged batches from packet ``first`` on; the peer drops duplicates."""
         for frame in self.log.batches(rank, first) if self.log is not None else ():
             self._post(rank, frame)
-            self._tell_progress()
+            self._report_progress()
 
     def _run_window(self) -> None:
         self._begin_window()
@@ -270,7 +270,7 @@ class SyncClient:
         session.begin()
         while (report := self._advance()) is None:
             if self._colocated:
-                # A long window runs faster on a processor of its own.
+                # A long window runs faster on a processor that is not shared.
                 self._colocated = False
                 self._colocate(False)
             if self._interrupted():
@@ -292,7 +292,7 @@ class SyncClient:
 
     def _report(self, report: Report) -> None:
         if self._window_ns - self._progress_ns >= PROGRESS_NS:
-            # Windows that are all short would tell no progress.
+            # Short windows report no progress by themselves.
             self._send_progress(self._window_ns)
         self._send(report)
         if self.log is not None:
@@ -304,7 +304,7 @@ class SyncClient:
         self._sending_ns = 0
 
     def _costs(self) -> tuple[int, int]:
-        """Host time since the last report: (simulating, sending). A report's own sending is in the next one."""
+        """Host time since the last report: (simulating, sending). The sending of a report counts in the next one."""
         in_window_ns = self._sending_ns
         run_ns, send_ns = perf_counter_ns() - self._window_ns - in_window_ns, self._carried_ns + in_window_ns
         self._carried_ns = self._sending_ns = 0
@@ -319,12 +319,12 @@ class SyncClient:
         try:
             blob = self.outcome()
         except BaseException as error:
-            # Such as out of memory, which may have been the failure already. The broker must not wait for an answer.
+            # For example out of memory, perhaps the cause of the failure. The broker must still receive an answer.
             pass_on_halt(error)
             if not partial:
                 self._send(self.failure(error))
             blob, partial = b"", True
-        self._ended_well = not partial
+        self._is_complete = not partial
         self._send(Result(blob, partial))
 
     def _send(self, message: Message) -> None:

@@ -1,4 +1,4 @@
-"""Describes an exception in a SIP for the user: kind, one line with the place, and a traceback where it helps."""
+"""Describes an exception in a SIP for the user: kind, one line with the place, and for some kinds a traceback."""
 
 import traceback
 from pathlib import Path
@@ -9,7 +9,7 @@ from sipsim.core.errors import HOST_MEMORY, NO_MEMORY, AhbmError, error_text
 from sipsim.core.streams import LostPacket
 from sipsim.core.task import TaskFailed
 from sipsim.core.units import format_time_ps
-from sipsim.records.code_place import if_it_can, raised_at, users_traceback, working_folder
+from sipsim.records.code_place import raised_at, result_or_none, users_traceback, working_folder
 
 LONGEST_MESSAGE = 4096
 LONGEST_DETAIL = 65536
@@ -17,9 +17,7 @@ _SIMULATOR = tuple(str(Path(__file__).resolve().parents[2] / package) for packag
 
 
 class Failure(NamedTuple):
-    """``kind`` is one of ``sipsim.core.errors.ERROR_KINDS``; ``detail`` is a traceback or empty; ``blames``: as in
-    ``broker.wire.Failed``.
-    """
+    """A described failure: ``kind`` of ``ERROR_KINDS``; ``detail``: a traceback or ""; ``blames``: see ``Failed``."""
 
     kind: str
     message: str
@@ -29,9 +27,9 @@ class Failure(NamedTuple):
 
 
 def describe(error: BaseException, rank: int, now_ps: int) -> Failure:
-    """The description of an exception that ended SIP ``rank`` at ``now_ps``; whatever the exception's own methods do.
+    """Return the description of an exception that ended SIP ``rank`` at ``now_ps``; never raises.
 
-    Not by ``isinstance``, which asks an exception for its ``__class__``.
+    The methods of a user's exception may raise, so ``isinstance`` is not used: it reads the property ``__class__``.
     """
     place, cause, on_pe = f"rank {rank}", error, (-1, -1)
     in_task = error if type(error) is TaskFailed else None
@@ -39,7 +37,7 @@ def describe(error: BaseException, rank: int, now_ps: int) -> Failure:
         place, cause, on_pe = f"rank {rank}, {in_task.place}", in_task.__cause__, in_task.on_pe
     when = f"at {format_time_ps(now_ps)}"
     if issubclass(type(cause), AhbmError | LostPacket):
-        named = if_it_can(lambda: _named(cause, f"({place}, {when})", on_pe))
+        named = result_or_none(lambda: _named(cause, f"({place}, {when})", on_pe))
         if named is not None:
             return named
     what, kind = error_text(cause), "internal" if in_task is None else "exception"
@@ -53,7 +51,7 @@ def describe(error: BaseException, rank: int, now_ps: int) -> Failure:
 
 
 def _named(cause: Any, at: str, on_pe: tuple[int, int]) -> Failure:
-    """The failure for an error with a kind of its own."""
+    """Return the failure for an error class that defines its kind."""
     if issubclass(type(cause), LostPacket):
         return Failure("lost_packet", f"{cause} {at}", "")
     cube, pe = on_pe if cause.cube is None or cause.pe is None else (cause.cube, cause.pe)
@@ -62,20 +60,20 @@ def _named(cause: Any, at: str, on_pe: tuple[int, int]) -> Failure:
 
 
 def _exit_text(leaving: BaseException) -> str:
-    """The text for a SystemExit: the exit code that was asked for, and where."""
+    """Return the text for a SystemExit: its exit code and the place of the call."""
     where = raised_at(leaving)
-    code = if_it_can(lambda: "".join((repr(leaving.code),)))  # type: ignore[attr-defined]
+    code = result_or_none(lambda: "".join((repr(leaving.code),)))  # type: ignore[attr-defined]
     return f"sys.exit({'...' if code is None else code}) was called{f' at {where}' if where else ''}"
 
 
 def _sendable(text: str, longest: int) -> str:
-    """Text that any encoding can carry, cut to ``longest`` characters."""
+    """Return text that UTF-8 can encode, cut to ``longest`` characters."""
     clean = text.encode("utf-8", "backslashreplace").decode()
     return clean if len(clean) <= longest else f"{clean[:longest]} ... ({len(clean)} characters)"
 
 
 def _last_line(error: BaseException) -> str:
-    """The last line of the user's code in the traceback, or nothing."""
+    """Return the last line of the user's code in the traceback, or ""."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(_SIMULATOR)]
     if not frames:
         return ""

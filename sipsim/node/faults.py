@@ -1,15 +1,15 @@
 """Injected faults: the ``--fault`` specs, the plan of a run's faults, and their execution in a SIP's process.
 
     kill:2@30us      the process of SIP 2 kills itself at 30 us of simulated time
-    exit:1@5us:3     it ends with exit code 3 (without a code: 1)
-    stop:1@10us      it stops itself, as Ctrl-Z would
-    hang:1@10us      it computes forever and holds the GIL
-    mute:1@10us      it continues, but sends neither packets nor reports
-    slow:1@10us:x5   from then on it takes five times as long, in host time
+    exit:1@5us:3     the process ends with exit code 3 (without a code: 1)
+    stop:1@10us      the process stops itself, as Ctrl-Z would
+    hang:1@10us      the process computes forever and holds the GIL
+    mute:1@10us      the process continues, but sends neither packets nor reports
+    slow:1@10us:x5   from 10 us on, the process takes five times as much host time
     broker@30us      the broker's process is killed once every SIP has reached 30 us
     launcher@1s      the launcher is killed 1 s (wall time) after the start of the run
     agent:HOST@1s    the agent of a host is killed
-    cut:HOST@2s      a host is cut off the network, by the program that AHBM_CUT names, called with its name
+    cut:HOST@2s      a host is disconnected from the network, by the program AHBM_CUT, called with the host's name
     random:7:3       three faults of SIPs, drawn with seed 7
     link:0.E@30us:50us   the link at port E of SIP 0 goes down at 30 us, and resumes 50 us later
 
@@ -38,7 +38,7 @@ OTHER_KINDS = ("broker", "launcher")
 LINK_KIND = "link"
 KINDS = (*SIP_KINDS, *HOST_KINDS, *OTHER_KINDS, "random", LINK_KIND)
 JOIN_PS = -1
-"""The time of a fault before the SIP joins."""
+"""Value of ``Fault.at_ps`` for a fault before the SIP joins."""
 MOST_RANDOM = 1000
 _EXAMPLES = {
     **{kind: f"{kind}:2@30us" for kind in SIP_KINDS},
@@ -55,14 +55,14 @@ _DRAWN = ("kill", "kill", "kill", "exit", "stop", "hang", "mute", "slow")
 
 
 class BadFault(ValueError):
-    """An invalid spec; one line that names it and what is allowed."""
+    """An invalid fault spec; the message is one line with the spec and the allowed form."""
 
 
 @dataclass(frozen=True)
 class Fault:
-    """``at_ps``: simulated time of a SIP or the broker (``JOIN_PS``: before joining), else wall time since the start.
+    """One injected fault. ``value``: the exit code of ``exit``, the factor of ``slow``.
 
-    ``value``: the exit code of ``exit``, the factor of ``slow``.
+    ``at_ps``: for a SIP (``JOIN_PS``: before joining) and the broker, simulated time; else wall time since the start.
     """
 
     kind: str
@@ -73,7 +73,7 @@ class Fault:
     incarnation: int = 0
 
     def __str__(self) -> str:
-        """The spec that reads as this fault."""
+        """The ``--fault`` spec of this fault."""
         where = f":{self.rank}" if self.kind in SIP_KINDS else f":{self.host}" if self.host else ""
         when = "join" if self.at_ps == JOIN_PS else format_exact_time_ps(self.at_ps)
         value = {"exit": f":{self.value}", "slow": f":x{self.value}"}.get(self.kind, "")
@@ -82,15 +82,15 @@ class Fault:
 
 @dataclass(frozen=True)
 class RandomFaults:
-    """``random:SEED[:N]``: drawn once the number of SIPs is known."""
+    """The spec ``random:SEED[:N]``; its faults are drawn once the number of SIPs is known."""
 
     seed: int
     count: int
 
     def draw(self, n_sips: int, span_ps: int, may_restart: bool) -> tuple[Fault, ...]:
-        """Faults of ``n_sips`` SIPs in a run of about ``span_ps``: the same for the same arguments.
+        """Draw faults of ``n_sips`` SIPs in a run of about ``span_ps``; equal arguments give equal faults.
 
-        With ``may_restart`` some apply to the process that replaced a killed one.
+        With ``may_restart``, some faults apply to the process that replaced a killed process.
         """
         dice = random.Random(f"{self.seed} {n_sips}")
         drawn: list[Fault] = []
@@ -106,17 +106,17 @@ class RandomFaults:
 
 
 def is_outage(text: str) -> bool:
-    """Whether a spec is of the kind that :func:`parse_outage` reads."""
+    """Whether a spec describes the outage of a link, which :func:`parse_outage` parses."""
     return _kind(text) == LINK_KIND
 
 
 def parse_outage(text: str) -> dict[str, Any]:
-    """Parse the spec of a link's outage: an entry of ``system.sips.outages``, which digests cover.
+    """Parse the spec of a link's outage into an entry of ``system.sips.outages``, which digests cover.
 
-    The fault of a link is one of the simulated system, so it is no part of a :class:`FaultPlan`.
+    An outage is part of the simulated system and not a fault of a process, so :class:`FaultPlan` does not contain it.
 
     Raises:
-        BadFault: for an invalid one.
+        BadFault: for an invalid spec.
     """
     found = re.fullmatch(r"link:(?P<port>[^:@#]+)@(?P<at>[^:@#]+):(?P<length>[^:@#]+)", text)
     if found is None:
@@ -132,10 +132,10 @@ def _kind(text: str) -> str:
 
 
 def parse_fault(text: str) -> Fault | RandomFaults:
-    """Parse a spec of any kind but a link's.
+    """Parse a spec of any kind except ``link``.
 
     Raises:
-        BadFault: for an invalid one.
+        BadFault: for an invalid spec.
     """
     kind = _kind(text)
     if kind not in KINDS:
@@ -197,17 +197,17 @@ def _whole(text: str, what: str, given: str, most: int, least: int = 0) -> int:
 
 
 class FaultPlan:
-    """All faults of a run in order of time; random ones have been drawn."""
+    """All faults of a run in order of time; random faults have been drawn already."""
 
     def __init__(self, faults: Iterable[Fault]) -> None:
         self._faults = tuple(sorted(faults, key=lambda fault: fault.at_ps))
 
     @classmethod
     def of(cls, specs: Iterable[str]) -> "FaultPlan":
-        """The plan of ``Request.faults`` or ``SipProcessSpec.faults``.
+        """Parse ``Request.faults`` or ``SipProcessSpec.faults``.
 
         Raises:
-            BadFault: for an invalid spec, or one that is still random.
+            BadFault: for an invalid spec, or a ``random`` spec.
         """
         return cls(_settled(spec) for spec in specs)
 
@@ -215,7 +215,7 @@ class FaultPlan:
         """Check that every fault's SIP or host exists. ``hosts``: all names, if they are known.
 
         Raises:
-            BadFault: for the first that does not exist.
+            BadFault: for the first fault whose SIP or host does not exist.
         """
         known = sorted(hosts)
         for fault in self._faults:
@@ -225,7 +225,7 @@ class FaultPlan:
                 raise BadFault(f"{str(fault)!r}: there is no host {fault.host!r}; allowed: {', '.join(known)}")
 
     def resumed(self, times: int) -> "FaultPlan":
-        """What is left of it after ``times`` resumes of the run, each of which starts every SIP once more."""
+        """The plan that remains after ``times`` resumes of the run, each of which starts every SIP once more."""
         sips = [fault for fault in self._faults if fault.kind in SIP_KINDS and fault.incarnation >= times]
         return FaultPlan(replace(fault, incarnation=fault.incarnation - times) for fault in sips) if times else self
 
@@ -239,7 +239,7 @@ class FaultPlan:
         return tuple(fault for fault in of_sips if (fault.rank, fault.incarnation) == (rank, incarnation))
 
     def for_broker(self) -> int | None:
-        """The simulated time in ps at which the broker is killed."""
+        """The simulated time in ps at which the broker is killed; None for no such fault."""
         return next((fault.at_ps for fault in self._faults if fault.kind == "broker"), None)
 
     def for_launcher(self) -> tuple[Fault, ...]:
@@ -259,12 +259,12 @@ Execute = Callable[[Fault], None]
 
 
 class FaultHook:
-    """The pending faults of one process. ``execute`` carries out those that end or stop it.
+    """The pending faults of one process. ``execute`` carries out the faults that end or stop the process.
 
-    No event enters the queue: the engine runs up to the fault's time, and from there in another step. So neither the
-    simulation nor its counts depend on a fault that has not been executed.
+    A fault is not an event in the queue: the engine runs up to the fault's time, and continues in another step. So a
+    fault that has not been executed changes neither the simulation nor its counts.
 
-    ``mute``: whether the process must send nothing more. ``slower``: the factor by which it is slowed.
+    ``mute``: whether the process must stop sending. ``slower``: the factor by which the process is slowed.
     """
 
     def __init__(self, engine: Engine, faults: tuple[Fault, ...], execute: Execute) -> None:
@@ -292,7 +292,7 @@ class FaultHook:
         self.execute_due(JOIN_PS)
 
     def run_before(self, horizon_ps: Ps | None, most_events: int) -> bool:
-        """``Engine.run_before`` that stops at every fault. A fault after the last event is never executed."""
+        """Run events as ``Engine.run_before``, stopping at every fault; a fault after the last event never executes."""
         at_ps = self._pending[0].at_ps if self._pending else None
         if at_ps is None or (horizon_ps is not None and at_ps >= horizon_ps):
             return self._run_slowly(horizon_ps, most_events)
@@ -304,7 +304,7 @@ class FaultHook:
         return False
 
     def _run_slowly(self, horizon_ps: Ps | None, most_events: int) -> bool:
-        # CPU time: on a loaded host the clock would count the others' work too, and make it slower still.
+        # CPU time, since wall time would count the work of other processes on a loaded host.
         began_ns = time.process_time_ns()
         reached = self._run_before(horizon_ps, most_events)
         if self.slower > 1:
@@ -327,9 +327,9 @@ def execute(fault: Fault) -> None:
 
 
 def install(engine: Engine, faults: tuple[Fault, ...], act: Execute = execute) -> FaultHook | None:
-    """Hook ``faults`` into ``engine``; None, at no cost, when there are none.
+    """Install ``faults`` in ``engine``; return None, and leave the engine unchanged, when there are no faults.
 
-    The process checks ``mute`` before it sends, and calls ``before_join`` before it joins.
+    The process must check ``mute`` before it sends, and call ``before_join`` before it joins.
     """
     if not faults:
         return None

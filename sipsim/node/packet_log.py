@@ -1,14 +1,13 @@
-"""The log on disk of the packets that one SIP has sent: for peers that restart, and for its own successor.
+"""Packet log: a file of the packets that one SIP has sent, for restarted peers and for the SIP's own restart.
 
-A file of records: a batch to a peer, or a mark. A mark at ``t`` means that all packets sent before ``t`` are above it.
-Each record's checksum goes on from that of the record before it, and the first from that of the header, which holds
-plan and rank: so whatever is damaged, missing, repeated or of another file, what is above it is whole, and is what was
-written. The file is cut there when it is opened. The log survives the death of its process, not that of its machine: it
-is never synced. Packets sent after the last flush, or below a cut, are missing; the successor sends them again without
-a comparison.
+A record is a batch to a peer, or a mark. A mark at ``t`` states that all packets sent before ``t`` precede it. Each
+record's checksum continues the checksum of the record before it, and the first continues the checksum of the header,
+which names plan and rank. So a record is valid only if all records before it are. When the file is opened, it is
+truncated at the first record that is damaged or does not belong there. The log survives a crash of its process but not
+of its host, as it is never synced. The restarted SIP sends packets that the file lacks again, without a comparison.
 
-A successor writes a new file, which starts as a copy and replaces the old one: a predecessor that still runs on a host
-that was cut off then writes to a file that is no longer read.
+The new process of a restarted SIP writes a new file, which starts as a copy and replaces the old one. So an old process
+that still runs on a disconnected host writes to a file that is no longer read.
 """
 
 import errno
@@ -26,29 +25,29 @@ from sipsim.core.files import Folder
 from sipsim.core.session import fingerprint
 
 PACKET_LOGS = "sip-*.packets"
-"""The names of those of all ranks."""
+"""Pattern of the names of the packet logs of all ranks."""
 MAGIC = b"ahbm packets "
 FORMAT = b"2"
 LONGEST_HEADER = 256
 _HEAD = struct.Struct(">Ii")
-"""Bytes of the body, and the destination; ``_MARK`` for a mark, whose body is a time in ps."""
+"""Head of a record: bytes of the body, and the destination. Destination ``_MARK``: the body is a time in ps."""
 _CRC = struct.Struct(">I")
 _RECORD_BYTES = _HEAD.size + _CRC.size
 _MARK = -1
 _TIME = struct.Struct(">Q")
 FLUSH_BYTES = 2**20
 FLUSH_S = 0.2
-"""Writing at every mark would dominate the cost of the log."""
+"""Least time between writes of marks; writing every mark would dominate the cost of the log."""
 
 
 class PacketLog:
-    """The log of ``rank`` in ``folder``, opened for append. ``plan_digest`` must equal that in the file.
+    """The log of ``rank`` in ``folder``, opened for append. ``plan_digest`` must equal the digest in the file.
 
-    ``logged``: by destination, :func:`fingerprint` of all packets in the file when it was opened. ``logged_ps``: its
-    last mark. ``notice``: a line about what was cut off then.
+    ``logged``: by destination, :func:`fingerprint` of each packet that the file contained when it was opened.
+    ``logged_ps``: its last mark. ``notice``: one line about a damaged part that was cut off, or "".
 
     Raises:
-        ConfigError: when the file is of another plan, or cannot be read or written.
+        ConfigError: when the file belongs to another plan, or cannot be read or written.
     """
 
     def __init__(self, folder: str, rank: int, plan_digest: str) -> None:
@@ -88,7 +87,7 @@ class PacketLog:
             raise
 
     def logged_counts(self) -> tuple[tuple[int, int, int], ...]:
-        """``Join.logged``: (destination, packets, least arrival) of what was in the file."""
+        """The value of ``Join.logged``: (destination, packets, least arrival) of the packets in the file."""
         return tuple((dst, len(packets), self._earliest[dst]) for dst, packets in sorted(self.logged.items()))
 
     def append(self, dst: int, frame: bytes) -> None:
@@ -109,7 +108,7 @@ class PacketLog:
         """Write the buffered records.
 
         Raises:
-            OutputError: when the disk is full; the records in the file stay whole.
+            OutputError: when writing fails, such as on a full disk; the records in the file stay valid.
         """
         self._put_mark()
         if not self._unwritten:
@@ -127,7 +126,7 @@ class PacketLog:
             data = data[written:]
 
     def _put_mark(self) -> None:
-        """Append the last mark; marks before it with no batch between are redundant."""
+        """Append the last mark; earlier marks without a batch in between are redundant."""
         if self._mark_ps is not None:
             self._put(_MARK, _TIME.pack(self._mark_ps))
             self._mark_ps = None
@@ -151,7 +150,7 @@ class PacketLog:
                 if batch is not None and batch.first + len(batch.packets) > first:
                     yield body
         if at != self._end:
-            what = f"the packet log is damaged at byte {at} of {self._end}, and SIP {dst} needs what was sent to it"
+            what = f"the packet log is damaged at byte {at} of {self._end}, and SIP {dst} needs packets from it"
             raise OutputError(f"{self._path}: {what}; begin the run again, or --resume one that was kept")
 
     def close(self) -> None:
@@ -164,7 +163,7 @@ class PacketLog:
         return OutputError(f"{self._path}: packets cannot be kept: {error.strerror}; {where}")
 
     def _read_predecessors(self) -> int:
-        """Restore state from the file; the offset at which its last whole record ends."""
+        """Restore state from the file; return the offset at which its last valid record ends."""
         found = os.pread(self._fd, LONGEST_HEADER, 0)
         if not found.startswith(self._header):
             if not self._header.startswith(found):
@@ -183,7 +182,7 @@ class PacketLog:
         return end
 
     def _objection(self, found: bytes) -> str:
-        """The reason for refusing a file that begins otherwise, and what to do."""
+        """Return the reason to refuse a file with another header, and what to do."""
         header, newline, _ = found.partition(b"\n")
         words = header.removeprefix(MAGIC).split(b" ")
         if not header.startswith(MAGIC) or not newline or len(words) != 3:
@@ -221,7 +220,7 @@ class PacketLog:
         return True
 
     def _records(self) -> Iterator[tuple[int, int, bytes, int]]:
-        """(end, destination, body, checksum) of every whole record."""
+        """Yield (end, destination, body, checksum) of every record up to the first invalid one."""
         size, at, crc = os.fstat(self._fd).st_size, len(self._header), zlib.crc32(self._header)
         while at + _RECORD_BYTES <= size:
             head = os.pread(self._fd, _RECORD_BYTES, at)

@@ -23,39 +23,39 @@ from sipsim.records.dump import dump_as_text
 from sipsim.records.job import Job
 
 POSITION_SIGNAL = signal.SIGUSR2
-"""Asks a SIP's process where its code is; ignored by all other processes of a run."""
+"""Requests the position of each task from a SIP's process; all other processes of a run ignore it."""
 CUT_OFF = 4
 """The exit code of a SIP that has lost its broker."""
 Make = Callable[[SipMail, Callable[[], bool], Callable[[bool], None]], SyncClient]
 
 
-def run_sip(spec: SipProcessSpec, plan: RunPlan, job: Job, tell: Callable[[str], None] | None = None) -> int:
-    """Simulate a SIP to the end of the run; returns the process's exit code.
+def run_sip(spec: SipProcessSpec, plan: RunPlan, job: Job, reply: Callable[[str], None] | None = None) -> int:
+    """Simulate a SIP to the end of the run; return the process's exit code.
 
-    ``tell``: takes the answer to ``POSITION_SIGNAL``; None: the signal is not handled.
+    ``reply``: takes the text of the tasks' positions at each ``POSITION_SIGNAL``; None: the signal is not handled.
     """
 
     def make(mail: SipMail, interrupted: Callable[[], bool], colocate: Callable[[bool], None]) -> SipNode:
         node = SipNode(spec, plan, job, mail, interrupted, colocate)
-        if tell is not None:
-            _answer_signal(node, tell)
+        if reply is not None:
+            _answer_signal(node, reply)
         return node
 
     with watched():
         return run_client(spec, make)
 
 
-def _answer_signal(node: SipNode, tell: Callable[[str], None]) -> None:
+def _answer_signal(node: SipNode, reply: Callable[[str], None]) -> None:
     def answer(_signum: int, frame: FrameType | None) -> None:
-        # Whoever asks may be gone, and a question must never end a run.
+        # The requester may have exited, and a request for positions must not end a run.
         with contextlib.suppress(Exception):
-            tell(dump_as_text(node.tasks_dump(frame)))
+            reply(dump_as_text(node.tasks_dump(frame)))
 
     signal.signal(POSITION_SIGNAL, answer)
 
 
 def run_client(spec: SipProcessSpec, make: Make) -> int:
-    """Run the client that ``make(mail, interrupted, colocate)`` returns; the process's exit code."""
+    """Run the client that ``make(mail, interrupted, colocate)`` returns; return the process's exit code."""
     address = address_of(spec.rank, spec.incarnation)
     frames: deque[bytes] = deque()
     abort_received = window_aborted = False
@@ -76,7 +76,7 @@ def run_client(spec: SipProcessSpec, make: Make) -> int:
 
     try:
         with watched():
-            # Definitions of a user are made, too.
+            # Within ``watched``, since definitions of a user are instantiated too.
             client = make(mail, poll_abort, _colocation(spec.shared_cpu_seed))
     except AhbmError as error:
         failure = describe(error, spec.rank, 0)
@@ -89,7 +89,7 @@ def run_client(spec: SipProcessSpec, make: Make) -> int:
         _run_loop(client, mail, frames, lambda: window_aborted)
         warnings.write(mail.notices())
     except Disconnected as lost:
-        # This SIP may have been replaced already: it must send nothing more.
+        # This SIP may have been replaced already, so it must not send any more packets.
         print(f"SIP {spec.rank}: {lost}", file=sys.stderr)
         return CUT_OFF
     client.close_log()
@@ -98,14 +98,14 @@ def run_client(spec: SipProcessSpec, make: Make) -> int:
 
 
 def _await_refusal(mail: SipMail) -> None:
-    """Wait until the broker has the failure: the launcher would report an exit that it hears of first as the cause."""
+    """Wait until the broker has the failure; else the launcher may see the exit first and report it as the cause."""
     with contextlib.suppress(Disconnected, BadFrame):
         while not isinstance(decode_for_sip(mail.recv_control()), Refused):
             pass
 
 
 def _run_loop(client: SyncClient, mail: SipMail, frames: deque[bytes], window_aborted: Callable[[], bool]) -> None:
-    """``window_aborted``: the broker was lost within a window; no message can be handled after that."""
+    """Pass messages to the client until it is done. ``window_aborted``: the broker was lost within a window."""
     client.join()
     while not client.done:
         if window_aborted() and mail.broker_lost is not None:
@@ -119,7 +119,7 @@ def _run_loop(client: SyncClient, mail: SipMail, frames: deque[bytes], window_ab
 
 
 def _is_abort(frame: bytes) -> bool:
-    """Invalid bytes end the window too; ``SyncClient.handle`` reports them."""
+    """Whether a frame ends the window: an ``Abort``, or invalid bytes, which ``SyncClient.handle`` reports."""
     try:
         return isinstance(decode_for_sip(frame), Abort)
     except BadFrame:

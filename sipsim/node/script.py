@@ -1,6 +1,6 @@
 """Loads a host script, a file or module with ``worker(rank, world_size, torch)``, and isolates the ranks.
 
-Only the script and the algorithm module run as code; no other config value and no message does. Where one process
+Only the script and the algorithm module run as code; no other config value and no message is executed. If one process
 runs all SIPs, each rank has its own copy of the script's modules and its own random states, so that ``inproc`` and
 ``local`` give the same results.
 """
@@ -33,16 +33,16 @@ SHARED_PACKAGES = ("ahbm_sim", "broker", "sipsim", "launcher", "__main__")
 
 
 def find_script(script: str, as_module: bool) -> Path:
-    """The file of a script, found without running it.
+    """Return the file of a script without running the script.
 
     Raises:
-        ConfigError: when there is none.
+        ConfigError: when there is no such file or module.
     """
     if as_module:
         try:
             spec = importlib.util.find_spec(script)
         except BaseException as error:
-            # The packages that it is in are imported.
+            # find_spec imports the packages that contain the module, so any error may occur.
             pass_on_halt(error)
             raise ConfigError(one_line(f"-m {script}: cannot be found: {error_text(error)}")) from None
         if spec is None or spec.origin is None:
@@ -97,9 +97,9 @@ class ScriptTask(Task):
 class ScriptNamespace:
     """The interpreter state that one rank's script may change: its modules, ``sys.argv``, ``sys.path``, random states.
 
-    Its kernels run in it too. It is entered with the first task that runs and left when a task of another rank of this
-    process does, or at the end: a switch costs more than a task's turn. The generators are seeded with (seed, rank), so
-    that a script that never seeds is repeatable too.
+    The rank's kernels run in this namespace too. It is entered when a task of the rank runs and left only when a task
+    of another rank in this process runs, or at the end, since a switch costs more than a task's turn. The random
+    generators are seeded with (seed, rank), so that a script that never seeds them is repeatable too.
     """
 
     installed: "ClassVar[ScriptNamespace | None]" = None
@@ -118,7 +118,7 @@ class ScriptNamespace:
         self._foreign: set[str] = set()
 
     def enter(self) -> None:
-        """Install this rank's state, before its code runs, unless it is installed."""
+        """Install this rank's state before its code runs; no-op if it is installed."""
         if self._outside is not None:
             return
         leave_namespace()
@@ -132,7 +132,7 @@ class ScriptNamespace:
         np.random.set_state(self._numpy_random)
 
     def leave(self) -> None:
-        """Save this rank's state and restore the process's, if this rank's is installed."""
+        """Save this rank's state and restore the process's state; no-op if this rank's state is not installed."""
         if self._outside is None:
             return
         ScriptNamespace.installed = None
@@ -154,10 +154,10 @@ class ScriptNamespace:
             del sys.modules[name]
 
     def run_worker(self, rank: int, world_size: int, torch: object) -> None:
-        """Load the script and run its ``worker``; ``sys.exit`` with no or code 0 is a normal end.
+        """Load the script and run its ``worker``; ``sys.exit`` without a code or with code 0 is a normal end.
 
         Raises:
-            ConfigError: when there is no ``worker`` that runs when it is called.
+            ConfigError: when ``worker`` is missing, or is a generator or coroutine function.
         """
         try:
             result = self._load_worker()(rank, world_size, torch)
@@ -166,15 +166,15 @@ class ScriptNamespace:
                 raise
             return
         if inspect.iscoroutine(result):
-            # Of a plain function that wraps another.
+            # ``makes_generator`` does not detect a plain function that wraps a coroutine function.
             result.close()
             raise self._not_plain()
 
     def _load_worker(self) -> Worker:
-        """Run the script's top level, between :meth:`enter` and :meth:`leave`; its ``worker``.
+        """Run the script's top level, between :meth:`enter` and :meth:`leave`; return its ``worker``.
 
         Raises:
-            ConfigError: when it defines no ``worker`` that runs when it is called.
+            ConfigError: when the script defines no function ``worker`` of three arguments.
         """
         spec = source_spec(self._name, self._path)
         assert spec.loader is not None
@@ -196,9 +196,9 @@ class ScriptNamespace:
         return ConfigError(f"{self._path}: worker {NOT_PLAIN}")
 
     def _is_own(self, name: str, module: ModuleType, is_new: bool) -> bool:
-        """Whether it is this rank's: a module beside the script, or another that it loaded.
+        """Whether a module belongs to this rank alone: it is next to the script, or the script loaded it.
 
-        Not those installed, and not those with definitions, which are one for all ranks.
+        Installed modules and modules with definitions are shared by all ranks.
         """
         if name == self._name:
             return True
@@ -208,19 +208,19 @@ class ScriptNamespace:
 
 
 def leave_namespace() -> None:
-    """Restore the process's state, if that of a rank is installed."""
+    """Restore the process's state, if the state of a rank is installed."""
     if ScriptNamespace.installed is not None:
         ScriptNamespace.installed.leave()
 
 
 def is_shared(name: str, module: ModuleType) -> bool:
-    """Whether a module is of the interpreter, of this project or of an installed package: not the user's own."""
+    """Whether a module belongs to the interpreter, this project or an installed package, in contrast to the user's."""
     origin = _origin(module)
     return not origin or name.partition(".")[0] in SHARED_PACKAGES or origin.startswith(INSTALLED)
 
 
 def submodules(modules: Mapping[str, ModuleType]) -> list[tuple[ModuleType, str, ModuleType]]:
-    """Those of the modules that are attributes of their package: the package, the attribute, and the module."""
+    """Return (package, attribute, module) for each of the modules that is an attribute of its package."""
     parts = ((name.rpartition("."), module) for name, module in modules.items())
     within = [(sys.modules.get(package), own, module) for (package, _, own), module in parts if package]
     return [(package, own, module) for package, own, module in within if package and vars(package).get(own) is module]

@@ -37,15 +37,15 @@ from sipsim.records.report import PeakMemory, RankOutcome, RunRecord, cpu_second
 class SipProcessSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Launch parameters of one SIP process, besides the plan and the job. Plain data.
 
-    ``broker`` and ``endpoint``: addresses of the broker and of this SIP; a TCP port may be ``*``.
+    ``broker`` and ``endpoint``: endpoints of the broker and of this SIP; a TCP port may be ``*``.
 
     ``shared_cpu_seed``: any number, the same for all SIPs of a run on this host; None: never share a processor.
-    ``keys``: the CURVE keys of this SIP; None where only processes of this user can connect.
-    ``packet_log_dir``: folder of the packet logs, for restarts; empty for none.
-    ``artifact_dir``: the rank's artifact folder, which its process makes; empty for none.
+    ``keys``: the CURVE keys of this SIP; None if only processes of this user can connect.
+    ``packet_log_dir``: folder of the packet logs, for restarts; "" for no log.
+    ``artifact_dir``: the rank's artifact folder, which its process makes; "" for no artifacts.
     ``faults``: ``--fault`` specs.
-    ``silence_s``: after how long a silent TCP peer counts as dead, None for never.
-    ``join_timeout_s``: how long the broker may take to answer.
+    ``silence_s``: time without heartbeats after which a TCP peer counts as lost; None for no limit.
+    ``join_timeout_s``: limit on the time until the broker answers.
     """
 
     rank: int
@@ -62,8 +62,9 @@ class SipProcessSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
 
 
 class SipNode(SyncClient):
-    """SIP ``spec.rank`` of ``plan``; ``bridge`` runs its host program, as a greenlet
-    unless given; the other arguments are those of ``SyncClient``.
+    """SIP ``spec.rank`` of ``plan``: its chip and its host program.
+
+    ``bridge`` runs the host program (default: as a greenlet). Other arguments: as in ``SyncClient``.
     """
 
     def __init__(
@@ -131,12 +132,12 @@ class SipNode(SyncClient):
         self._records += 1
 
     def stop_tasks(self) -> None:
-        """End what still waits, and close what is open, after a run that shares this process with others."""
-        # Host code in a thread would wait for the host task for ever.
+        """Stop waiting tasks and close the chip, after a run in a process that continues to be used."""
+        # Without this, host code in a thread would wait forever for the host task.
         self.chip.host.bridge.close()
         for task in self.chip.tasks():
             if not task.ended:
-                # What code does on its way out is no part of the run.
+                # Errors of a task's cleanup code are no part of the run.
                 with contextlib.suppress(TaskFailed):
                     task.stop()
         self.chip.close()
@@ -147,7 +148,7 @@ class SipNode(SyncClient):
         return self.chip.dump()
 
     def tasks_dump(self, frame: FrameType | None = None) -> SipDump:
-        """Where the code of all tasks is. ``frame``: the innermost one of what runs now."""
+        """Return the code positions of all tasks. ``frame``: the innermost frame of the running task."""
         return self.chip.tasks_dump(frame)
 
     def failure(self, error: BaseException) -> Failed:
@@ -192,7 +193,7 @@ class SipNode(SyncClient):
 
 
 def run_digest(plan_digest: str, job: Job) -> str:
-    """SHA-256 over plan, job and the sources of script and collective: they must be equal in all processes of a run."""
+    """SHA-256 of plan, job and the sources of script and collective, which must be equal in all processes of a run."""
     shared = replace(job, records=())
     source = find_script(job.script, job.as_module).read_bytes() if job.script is not None else b""
     own = [line.encode() for line in source_lines([job.collective])]

@@ -1,1 +1,1 @@
-"""Records of a run: op log, trace of sends and receives, resource usage."""
+"""Records of a run: op log, trace of sends and receives, dumps, resource usage, and the report of each rank."""

@@ -1,4 +1,4 @@
-"""Where user code is: the file and line of a call, read from a frame when somebody asks. Running code pays nothing."""
+"""Position of user code: file and line of a call, read from a frame on request, so that running code is not slowed."""
 
 import os
 import re
@@ -18,18 +18,18 @@ _MACHINERY = tuple(f"{_ROOT / package}{os.sep}" for package in ("sipsim", "broke
 _ALGORITHMS = tuple(f"{_ROOT / home.replace('.', os.sep)}{os.sep}" for home in HOMES)
 _WORDS = f"{_ROOT / 'sipsim/chips/ahbm/tl'}{os.sep}"
 INSTALLED = tuple(dict.fromkeys(sysconfig.get_paths()[kind] for kind in ("stdlib", "platstdlib", "purelib", "platlib")))
-"""Folders of the interpreter's own and of installed packages."""
+"""Folders of the standard library and of installed packages."""
 
 
 CRASH = "Fatal Python error: "
-"""How the report of a crash begins."""
+"""The start of Python's report of a crash."""
 _CRASH_FRAME = re.compile(r'  File "(.*)", line ([0-9]+) in .*')
 CodeLine = tuple[str, int]
-"""A file and a line, "" and 0 where none is known."""
+"""File and line of code; "" and 0 if unknown."""
 
 
 class CodePlace(NamedTuple):
-    """A line of user code, "" and 0 where none is known. ``word``: that of ``tl`` which it calls, or ""."""
+    """A line of user code; "" and 0 if unknown. ``word``: the function of ``tl`` that it calls, or ""."""
 
     file: str = ""
     line: int = 0
@@ -37,9 +37,9 @@ class CodePlace(NamedTuple):
 
 
 def code_place(frame: FrameType | None, chip_file: str = "") -> CodePlace:
-    """The innermost user code of a frame and its callers: outside this project, but for its built-in algorithms.
+    """Return the innermost user code among a frame and its callers. Built-in algorithms count as user code.
 
-    Code of installed packages, and of the file that defines the chip, is named only where there is no other.
+    Code of installed packages, and of the file that defines the chip, is returned only if there is no other user code.
     """
     word, library = "", CodePlace()
     less = (*INSTALLED, chip_file) if chip_file else INSTALLED
@@ -57,7 +57,7 @@ def code_place(frame: FrameType | None, chip_file: str = "") -> CodePlace:
 
 
 def crash_place(lines: Iterable[str]) -> CodeLine:
-    """The innermost user code in the last crash that Python's fault handler has written among lines of a log."""
+    """Return the innermost user code in the last report of Python's fault handler among the lines of a log."""
     found, is_sought = ("", 0), False
     for line in lines:
         frame = _CRASH_FRAME.fullmatch(line)
@@ -69,7 +69,7 @@ def crash_place(lines: Iterable[str]) -> CodeLine:
 
 
 def outermost_users(frame: FrameType | None, base: FrameType) -> FrameType | None:
-    """The first call of a user's code, built-in algorithms excepted, among a frame and its callers, up to ``base``."""
+    """Return the outermost frame of user code, without built-in algorithms, from ``frame`` up to ``base``; or None."""
     found = None
     while frame is not None and frame is not base:
         filename = frame.f_code.co_filename
@@ -80,7 +80,7 @@ def outermost_users(frame: FrameType | None, base: FrameType) -> FrameType | Non
 
 
 def user_line(frame: FrameType | None) -> CodeLine:
-    """The file and line of the innermost user code of a frame and its callers; "" and 0 for none. Quick."""
+    """Return file and line of the innermost user code among a frame and its callers; "" and 0 for none. Fast."""
     while frame is not None:
         filename = frame.f_code.co_filename
         if _known_users[_source(frame) if filename[:1] == "<" else filename]:
@@ -90,7 +90,7 @@ def user_line(frame: FrameType | None) -> CodeLine:
 
 
 def raised_at(error: BaseException) -> str:
-    """``file:line`` of the innermost user code that an exception passed through, in the working directory or not."""
+    """Return ``file:line`` of the innermost user code that an exception passed through; "" if there is none."""
     users = [
         (frame.f_code.co_filename, line)
         for frame, line in traceback.walk_tb(trace_of(error))
@@ -100,33 +100,33 @@ def raised_at(error: BaseException) -> str:
 
 
 def users_traceback(error: BaseException, with_own: bool = True) -> str:
-    """The traceback without the simulator's frames, unless there are no others and they say something."""
+    """Return the traceback without the simulator's frames. If there are no others: all (``with_own``), or ""."""
     frames = traceback.extract_tb(trace_of(error))
     users = [frame for frame in frames if not frame.filename.startswith(_MACHINERY)]
     if not users and not with_own:
         return ""
     lines = traceback.format_list(users or frames)
-    last = if_it_can(lambda: "".join(traceback.format_exception_only(error))) or error_text(error)
+    last = result_or_none(lambda: "".join(traceback.format_exception_only(error))) or error_text(error)
     return "Traceback (most recent call last):\n" + "".join(lines) + last
 
 
-def if_it_can(tell: Callable[[], Thing]) -> Thing | None:
-    """The result of ``tell``, which asks an exception; None if the exception's own methods fail."""
+def result_or_none(query: Callable[[], Thing]) -> Thing | None:
+    """Return ``query()``, which calls methods of a user's exception; None if these methods raise."""
     try:
-        return tell()
+        return query()
     except BaseException as failed:
         pass_on_halt(failed)
         return None
 
 
 def trace_of(error: BaseException) -> TracebackType | None:
-    """The traceback of an exception, also of one whose class hides it."""
+    """Return the traceback of an exception, even if its class overrides ``__traceback__``."""
     found: TracebackType | None = BaseException.__dict__["__traceback__"].__get__(error)
     return found
 
 
 def working_folder() -> str:
-    """The working folder, for the paths in messages; "" for one that was deleted."""
+    """Return the working folder, for paths in messages; "" if it was deleted."""
     try:
         return os.getcwd()
     except OSError:
@@ -134,7 +134,7 @@ def working_folder() -> str:
 
 
 class _KnownUsers(dict[str, bool]):
-    """Whether a file is of a user, found out once."""
+    """Cache by file name: whether a file is user code."""
 
     def __missing__(self, filename: str) -> bool:
         found = self[filename] = _is_users(filename)
@@ -145,7 +145,7 @@ _known_users = _KnownUsers()
 
 
 def shown(file: str, line: int, folder: str = "") -> str:
-    """``file:line`` for people: the path below ``folder``, else the last folder and the name; "" for no file."""
+    """Return ``file:line`` for messages: relative to ``folder``, else the last folder and the name; "" for no file."""
     if not file:
         return ""
     path = Path(file)
@@ -155,7 +155,7 @@ def shown(file: str, line: int, folder: str = "") -> str:
 
 
 def _source(frame: FrameType) -> str:
-    """The file of a frame's code; for generated code such as a dataclass's ``__init__``, that of its module."""
+    """Return the file of a frame's code; for generated code such as a dataclass's ``__init__``, its module's file."""
     filename = frame.f_code.co_filename
     if not filename.startswith("<"):
         return filename
@@ -171,7 +171,7 @@ def _is_users(filename: str) -> bool:
 
 
 def _absolute(filename: str) -> str:
-    """Text that any encoding can carry; names such as ``<string>`` stay."""
+    """Return an absolute path as text that UTF-8 can encode; names such as ``<string>`` stay."""
     path = filename if filename.startswith(("<", "/")) else os.path.join(working_folder(), filename)
     path = path if filename.startswith("<") else os.path.normpath(path)
     return path.encode("utf-8", "backslashreplace").decode()

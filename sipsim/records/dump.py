@@ -1,4 +1,4 @@
-"""What a SIP tells of a run that did not end well: a dump of its tasks and queues."""
+"""Dump of a SIP: its tasks, queues and blocked hardware, for reports of deadlocks and hangs."""
 
 import base64
 import zlib
@@ -15,38 +15,38 @@ from sipsim.core.task import Task
 from sipsim.records.code_place import code_place
 
 Place = tuple[int, int, int]
-"""(sip, cube, pe). Cube and PE are -1 for what lies on none, such as the host program."""
+"""A place as (sip, cube, pe). Cube and PE are -1 for a task that runs on no PE, such as the host program."""
 
 
 def place_name(place: Place) -> str:
-    """A PE as text; a SIP where it is on none."""
+    """Return a place as text; only the rank if it is on no PE."""
     return f"rank {place[0]}" if place[1] < 0 else f"rank {place[0]} cube {place[1]} PE {place[2]}"
 
 
 class QueueEnd(msgspec.Struct, frozen=True):
-    """One end of a queue pair: its PE, its four pointers (ADR-0023 D2) and where it receives."""
+    """One end of a queue pair: its PE, its four pointers (ADR-0023 D2) and its receive ring."""
 
     rank: Annotated[int, no_time("The SIP of this end.")]
     cube: Annotated[int, no_time("The cube of this end.")]
     pe: Annotated[int, no_time("The PE of this end.")]
-    direction: Annotated[str, no_time("The direction by which the kernel there names the queue pair.")]
+    direction: Annotated[str, no_time("The direction by which the kernel at this end names the queue pair.")]
     my_head: Annotated[int, no_time("Messages that this end has sent.")]
     my_tail: Annotated[
         int,
-        no_time("Slots that this end has freed: of messages that it has received, and read if they are used in place."),
+        no_time("Slots that this end has freed, of messages that it has received (with latch in_place: and used)."),
     ]
-    peer_head_cache: Annotated[int, no_time("Messages of the peer that have arrived here.")]
-    peer_tail_cache: Annotated[int, no_time("Messages sent from here whose slots the peer has freed, as known here.")]
+    peer_head_cache: Annotated[int, no_time("Messages of the peer that have arrived at this end.")]
+    peer_tail_cache: Annotated[int, no_time("Messages sent by this end whose slots the peer has freed, as known here.")]
     rx_base_pa: Annotated[int, no_time("The physical address of the ring in which this end receives.")]
     rx_bytes: Annotated[int, no_time("The size of that ring in bytes.")]
 
 
 class QueueState(QueueEnd, frozen=True):
-    """One end of a queue pair, with its peer, and what else a report needs.
+    """One end of a queue pair, with its peer and further state for reports.
 
-    ``tx_base_pa`` is 0 for a receive-only ring. ``in_use``: a handle for each slot of this PE's ring whose
-    message was taken; empty for one that is being read. ``generation``: two of these may have rings at one address, of
-    which the earlier one is closed and waits for credits.
+    ``tx_base_pa`` is 0 for a receive-only ring. ``in_use``: for each slot of this PE's ring whose message was taken,
+    the name of its handle; "" while the message is being read. ``generation``: distinguishes rings at one address; the
+    earlier ring is closed and waits for credits.
     """
 
     peer: Place
@@ -67,7 +67,7 @@ class QueueState(QueueEnd, frozen=True):
 
 
 class Waiting(NamedTuple):
-    """Why a task is blocked on queues: ``op`` is send or recv, and any of ``directions`` resumes it."""
+    """The wait of a task on queues: ``op`` is send or recv, and any of ``directions`` resumes the task."""
 
     op: str
     directions: tuple[str, ...]
@@ -77,10 +77,10 @@ class Waiting(NamedTuple):
 
 
 class TaskState(msgspec.Struct, frozen=True):
-    """A task that has not ended, and what it waits for: with ``op``, any of the queues of ``directions``.
+    """A task that has not ended. ``op`` (send, recv or ""): it waits on any of the queues of ``directions``.
 
-    ``file`` (absolute) and ``line``: where its code is, "" and 0 if that is unknown; ``word``: that of ``tl`` which it
-    has called. ``waits_for`` is "" for a task that runs. ``is_server``: nothing has to wake it.
+    ``file`` (absolute) and ``line``: its code position, "" and 0 if unknown; ``word``: the function of ``tl`` that it
+    has called. ``waits_for`` is "" for a task that runs. ``is_server``: it may wait forever without being hung.
     """
 
     place: Place
@@ -95,15 +95,15 @@ class TaskState(msgspec.Struct, frozen=True):
 
 
 class BlockedResource(msgspec.Struct, frozen=True):
-    """A part of the hardware that cannot go on before another one does, such as a channel of a router.
+    """A hardware resource that cannot proceed before another one does, such as a channel of a router.
 
-    Its name is such as ``SIP 2 eth8 receiver 0``, its text such as ``8 of its 8 slots hold packets``. A name that is
-    told several times goes on with any of those.
+    Example of a name: ``SIP 2 eth8 receiver 0``; of a text: ``8 of its 8 slots hold packets``. If a name occurs several
+    times, any one of its ``waits_for`` lets it proceed.
     """
 
     name: Annotated[str, no_time("What is blocked; the name is unique over the run.")]
-    waits_for: Annotated[str, no_time("The name of what has to go on first, which need not be blocked.")]
-    text: Annotated[str, no_time("What it holds and lacks; may be empty.")]
+    waits_for: Annotated[str, no_time("The name of the resource that must proceed first; it need not be blocked.")]
+    text: Annotated[str, no_time("What the resource holds and lacks; may be empty.")]
 
     def __str__(self) -> str:
         text = f" ({self.text})" if self.text else ""
@@ -111,9 +111,9 @@ class BlockedResource(msgspec.Struct, frozen=True):
 
 
 class SipDump(msgspec.Struct, frozen=True):
-    """The queues and tasks of one SIP. ``calls``: how many collectives its host script has called, by group;
-    ``open_calls``: those that have not ended. ``blocked``: what is in the chip and blocks there. ``has_ipcq``: whether
-    it is a chip with queues.
+    """The queues and tasks of one SIP. ``calls``: by group, how many collectives its host script has called;
+    ``open_calls``: the calls that have not ended. ``blocked``: blocked hardware resources of the chip. ``has_ipcq``:
+    whether the chip has IPCQ queues.
     """
 
     rank: int
@@ -128,12 +128,12 @@ class SipDump(msgspec.Struct, frozen=True):
 
 NOT_STARTED = "its start"
 HOST_SCRIPT = "host script"
-"""The name of a SIP's host program."""
+"""The task name of a SIP's host program."""
 _DUMP = msgspec.json.Decoder(SipDump)
 
 
 def task_state(rank: int, task: Task, frame: FrameType | None, chip_file: str) -> TaskState:
-    """A task of SIP ``rank``, and the place of its code by the innermost frame of it; see ``code_place``."""
+    """Return the state of a task of SIP ``rank``. ``frame``: its innermost frame, for the position of its code."""
     reason, where = task.waits_for, code_place(frame, chip_file)
     waiting = reason if isinstance(reason, Waiting) else Waiting("", ())
     waits_for = str(reason) if reason is not None else "" if frame is not None else NOT_STARTED
@@ -145,21 +145,21 @@ def task_state(rank: int, task: Task, frame: FrameType | None, chip_file: str) -
 
 
 def dump_from(blob: bytes) -> SipDump:
-    """A dump from its JSON.
+    """Decode a dump from JSON.
 
     Raises:
-        BadFrame: for bytes that are no dump.
+        BadFrame: for bytes that are not a dump.
     """
     return checked(_DUMP.decode, blob, "the dump of a SIP")
 
 
 def dump_as_text(dump: SipDump) -> str:
-    """A dump as a short line of text."""
+    """Encode a dump as one line of text: base64 of compressed JSON."""
     return base64.b64encode(zlib.compress(msgspec.json.encode(dump))).decode()
 
 
 def dump_from_text(text: str) -> SipDump:
-    """The dump of :func:`dump_as_text`.
+    """Decode the text of :func:`dump_as_text`.
 
     Raises:
         BadFrame: for any other text.

@@ -1,4 +1,4 @@
-"""Where the time of a row went, as plain data: what a chip kind's ``explain`` returns. Times are simulated, in ps."""
+"""Explanation of the time of a row, as plain data: the result of a chip kind's ``explain``. Simulated times in ps."""
 
 from collections.abc import Mapping, Sequence
 from typing import Annotated, NamedTuple
@@ -9,8 +9,8 @@ from sipsim.core.fields import no_time, simulated_time
 
 
 class MeasuredRow(NamedTuple):
-    """A row to be explained. ``iterations``: start and end of each. ``runs``: the number of its collective on each rank
-    that took part, by rank; empty for a whole run.
+    """A row to explain. ``iterations``: start and end of each, in ps. ``runs``: by participating rank, the number of
+    the row's collective on that rank; empty for a whole run.
     """
 
     iterations: Sequence[tuple[int, int]]
@@ -18,9 +18,9 @@ class MeasuredRow(NamedTuple):
 
 
 class Part(msgspec.Struct, frozen=True):
-    """A part of the time on the critical path."""
+    """One component of the time on the critical path."""
 
-    part: Annotated[str, no_time("What the time went to.")]
+    part: Annotated[str, no_time("What took the time.")]
     keys: Annotated[
         tuple[str, ...], no_time("The config keys that this time comes from; empty for waiting and sharing.")
     ]
@@ -28,19 +28,19 @@ class Part(msgspec.Struct, frozen=True):
 
 
 class Step(msgspec.Struct, frozen=True):
-    """A span on the critical path. Its parts add up to its time."""
+    """A span on the critical path. Its parts add up to its duration."""
 
     rank: Annotated[int, no_time("The SIP on which the span ended.")]
-    where: Annotated[str, no_time("The component, or for a message those of its sender and its receiver.")]
+    where: Annotated[str, no_time("The component; for a message, the components of its sender and its receiver.")]
     what: Annotated[str, no_time("What it did: a command, a message, a credit, a poll.")]
-    phase: Annotated[str, no_time("The phase of the kernel, as tl.phase names it; of a message, its sender's.")]
+    phase: Annotated[str, no_time("The phase of the kernel, as tl.phase names it; for a message, the sender's phase.")]
     start_ps: Annotated[int, simulated_time("When it began, in ps: at the end of the step before.")]
     end_ps: Annotated[int, simulated_time("When it ended, in ps.")]
-    parts: Annotated[tuple[Part, ...], no_time("What its time is made of.")]
+    parts: Annotated[tuple[Part, ...], no_time("The components of its time.")]
 
 
 class PhaseTime(msgspec.Struct, frozen=True):
-    """The time of one phase of the kernels."""
+    """The time of one phase of the kernels (``tl.phase``)."""
 
     phase: Annotated[str, no_time("The phase, as tl.phase names it.")]
     path_ps: Annotated[int, simulated_time("Its time on the critical path, in ps.")]
@@ -50,26 +50,26 @@ class PhaseTime(msgspec.Struct, frozen=True):
 
 
 class WhatIf(msgspec.Struct):
-    """A change of the config that halves a cost, or doubles bandwidths."""
+    """The estimated effect of a change of the config that halves a cost or doubles bandwidths."""
 
     name: Annotated[str, no_time("The cost that changes.")]
-    settings: Annotated[tuple[str, ...], no_time("The change, as --set takes it.")]
+    settings: Annotated[tuple[str, ...], no_time("The change, as arguments of --set.")]
     saved_ps: Annotated[
-        int, simulated_time("How much earlier the iteration would end, by the graph of its spans, in ps.")
+        int, simulated_time("How much earlier the iteration would end, estimated from its spans, in ps.")
     ]
     rerun_saved_ps: Annotated[
-        int | None, simulated_time("How much less time the row took in a run with the change, in ps; null without one.")
+        int | None, simulated_time("How much less time the row took in a run with the change, in ps; null if not run.")
     ] = None
 
 
 class Explanation(msgspec.Struct):
-    """Of the longest iteration of a row, or of a whole run without rows."""
+    """Explanation of the longest iteration of a row, or of a whole run without rows."""
 
     iteration: Annotated[int, no_time("The index of the iteration among the timed ones.")]
     since_ps: Annotated[int, simulated_time("When the iteration began, in ps.")]
-    until_ps: Annotated[int, simulated_time("When its last kernel ended, or the host knew of it, in ps.")]
-    where: Annotated[str, no_time("The PE of that kernel, or the host where that learns of the end last.")]
+    until_ps: Annotated[int, simulated_time("When its last kernel ended, or when the host was notified of it, in ps.")]
+    where: Annotated[str, no_time("The PE of that kernel; or the host, if its notification is the last event.")]
     parts: Annotated[tuple[Part, ...], no_time("The parts of the whole critical path, the largest first.")]
     phases: Annotated[tuple[PhaseTime, ...], no_time("The phases of the kernels.")]
     steps: Annotated[tuple[Step, ...], no_time("The critical path; the times of its steps add up to the iteration's.")]
-    what_if: Annotated[tuple[WhatIf, ...], no_time("What changes would save, the best first; of the last row only.")]
+    what_if: Annotated[tuple[WhatIf, ...], no_time("What changes would save, largest first; for the last row only.")]

@@ -7,12 +7,12 @@ import msgspec
 from sipsim.core.dtypes import DEFAULT_DTYPE
 
 Recording = Literal["data", "trace", "explain", "oplog", "records"]
-"""What a rank can record in its artifact folder: the data of a script's collectives, for the launcher's check; its
-sends and receives; its spans; its op log. ``records``: the op log, kept in memory."""
+"""Recordings of a rank in its artifact folder: ``data`` of a script's collectives, for the launcher's check; ``trace``
+of sends and receives; spans (``explain``); ``oplog``. ``records``: the op log, in memory only."""
 
 
-class Work(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What a user's request and the job have in common: either ``script`` (a path, or a module with ``as_module``) with
+class JobOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Options common to a user's request and the job: either ``script`` (a path, or a module with ``as_module``) with
     its ``script_args``, or a collective with its types and iterations.
     """
 
@@ -29,14 +29,14 @@ class Work(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     records: tuple[Recording, ...] = ()
 
 
-class JobRequest(Work, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What a user asks of a run, by the names of the launcher's options; without a script, its chip kind checks it and
-    makes the :class:`Job`.
+class JobRequest(JobOptions, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A user's request for a run; fields are named as the launcher's options. Without a script, the chip kind checks
+    the request and makes the :class:`Job`.
 
-    ``collective``: None for what the chip runs if none is named. Either ``sizes``, in bytes, or ``n_elems``
-    is given. ``algorithm``: the names of ``--algorithm``, perhaps ``auto`` or ``all``; None: as the config says.
-    ``group``, ``root``, ``layout`` (cubes and PEs) and ``in_place``: as their flags say, empty or None without.
-    ``size_source``: what gave the sizes, for messages; ``has_default_size``: nothing did.
+    ``collective``: None for the chip's default. Either ``sizes``, in bytes, or ``n_elems`` is given. ``algorithm``:
+    the names of ``--algorithm``, or ``auto`` or ``all``; None: from the config. ``group``, ``root``, ``layout`` (cubes
+    and PEs) and ``in_place``: the values of these flags; "" or None if not given. ``size_source``: the origin of the
+    sizes, for messages; ``has_default_size``: the user gave no sizes.
     """
 
     collective: str | None
@@ -52,17 +52,17 @@ class JobRequest(Work, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
     @property
     def algorithms(self) -> tuple[str, ...]:
-        """The names of ``--algorithm``; none: as the config says."""
+        """The names of ``--algorithm``; empty: the algorithm is taken from the config."""
         return self.algorithm or ()
 
 
-class Job(Work, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What the SIPs do: the script, or the ``collective``; empty for the default one.
+class Job(JobOptions, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The job that all SIPs run: a script, or a ``collective`` ("" for the default one).
 
-    ``n_elems``: elements a cube, or of a unit of a collective over a group, one run each. The latter runs the
-    ``algorithms`` of each size, one after the other, in all ``groups`` at the same time (their SIPs; empty: in that of
-    all), from or to rank ``root`` of each, with tensors over ``layout``, cubes and PEs of each, ``in_place`` or not.
-    ``is_auto``: the algorithms were chosen by their cost. ``notes``: lines for the user.
+    ``n_elems``: one run each; elements per cube, or per unit of a collective over a group. A collective over groups
+    runs the ``algorithms`` of each size one after the other, in all ``groups`` at the same time. ``groups``: SIPs of
+    each group; empty: one group of all SIPs. ``root``: the root's rank in each group. ``layout``: cubes and PEs of the
+    tensors. ``is_auto``: the algorithms were chosen by their cost. ``notes``: lines for the user.
     """
 
     collective: str = ""
@@ -77,5 +77,5 @@ class Job(Work, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
     @classmethod
     def of(cls, request: JobRequest, **fields: Any) -> "Job":
-        """The job with what it has in common with its request, and more ``fields``."""
-        return cls(**{name: getattr(request, name) for name in Work.__struct_fields__} | fields)
+        """Make a job from the common options of a request and further ``fields``."""
+        return cls(**{name: getattr(request, name) for name in JobOptions.__struct_fields__} | fields)

@@ -1,12 +1,12 @@
 """The op log, the operations of every PE in canonical text (ADR-0023 D9.5), and the trace of sends and receives (D14).
 
-One line an operation: ``kind start_ps end_ps cube pe field=value ...``. Lines are in the order of simulation, which is
+One line per operation: ``kind start_ps end_ps cube pe field=value ...``. Lines are in the order of simulation, which is
 the same for every engine and every timing of the mail; the hash is part of the run's digest.
 
-A record names its operands and results: addresses, or handles (``h<n>``, counted on each PE), so that the operations
-can be carried out again from the bytes in memory at the start. Where a program orders all accesses to an address by
-commands that have ended, the order of a SIP's records is such an order; a message is that of its slot (``addr``) with
-``sender_seq`` = ``consumer_seq`` - 1.
+A record names its operands and results by address, or by handle (``h<n>``, counted on each PE), so that the operations
+can be performed again from the initial contents of memory. If a program orders all accesses to an address by commands
+that have ended, then the order of a SIP's records respects the program's order. A recv takes the message of its slot
+(``addr``) with ``sender_seq`` = ``consumer_seq`` - 1.
 """
 
 import csv
@@ -25,9 +25,9 @@ from sipsim.records.artifacts import made
 
 
 class LineFile:
-    """A file of lines in a rank's artifact folder, whole after each line, so that the lines before a crash are in it.
+    """A text file in a rank's artifact folder, flushed after each line, so that it contains the lines before a crash.
 
-    ``what`` it holds, and the ``flag`` that asks for it.
+    ``what``, ``flag``: its contents and the flag that requests it, for messages.
     """
 
     def __init__(self, path: Path, what: str, flag: str) -> None:
@@ -55,21 +55,21 @@ class LineFile:
         try:
             self._file.close()
         except OSError:
-            # `write` has reported the lost line, which Python still buffers.
+            # ``write`` has already reported the line that Python still buffers.
             if not self._is_lost:
                 raise
 
 
 FLUSH_EVERY = 512
 MOST_DIGITS = 32
-"""Bytes of values that are written themselves, as hexadecimal digits."""
+"""The most bytes of a value that the op log writes as hexadecimal digits; longer values are hashed."""
 DIGITS, SHA256 = "0x", "sha256:"
 OPLOG_FILE = "oplog.txt"
-"""The name of a rank's op log in its artifact folder."""
+"""File name of a rank's op log in its artifact folder."""
 
 
 class OpLog:
-    """Append-only, hashed as it grows. ``keep`` retains the records for tests; the hash needs none of them."""
+    """Append-only log of operations, hashed incrementally. ``keep``: store the records too; the hash needs none."""
 
     def __init__(self, keep: bool = False) -> None:
         self._keep = keep
@@ -81,11 +81,11 @@ class OpLog:
         self.count = 0
 
     def write_to(self, file: LineFile) -> None:
-        """Write each line to a file, from now on."""
+        """Write each line to ``file`` from now on."""
         self._most_pending, self._file = 1, file
 
     def note(self, record: tuple[Any, ...]) -> None:
-        """Write what is no operation to the file, as a record of its kind: neither counted, kept nor hashed."""
+        """Write a record that is not an operation to the file only; it is neither counted, stored nor hashed."""
         if self._file is not None:
             self._file.write(line(record))
 
@@ -97,17 +97,17 @@ class OpLog:
 
     @property
     def records(self) -> list[tuple[Any, ...]]:
-        """All kept records."""
+        """All stored records."""
         self._flush()
         return self._records
 
     @property
     def total(self) -> int:
-        """Records so far, hashed or not: the commands that have ended."""
+        """The number of records so far, which is the number of commands that have ended."""
         return self.count + len(self._pending)
 
     def sha256(self) -> str:
-        """Hash of all lines."""
+        """SHA-256 of all lines, in hexadecimal digits."""
         self._flush()
         return self._hash.hexdigest()
 
@@ -123,26 +123,26 @@ class OpLog:
 
 
 def oplog_file(oplog: OpLog, folder: str) -> LineFile:
-    """The file in a rank's artifact folder that an op log is written to from now on."""
+    """Write an op log to a file in a rank's artifact folder from now on; return the file."""
     file = LineFile(made(folder) / OPLOG_FILE, "the op log", "--oplog")
     oplog.write_to(file)
     return file
 
 
 FIELDS = Definitions[str, tuple[str, ...]]()
-"""Fields of each kind of record after kind, start, end, cube and PE. ``src`` and ``dst`` are sip.cube.pe."""
+"""The names of a record's fields after kind, start, end, cube and PE, by kind. ``src``, ``dst``: sip.cube.pe."""
 _TEMPLATES = Definitions[str, str]()
 
 
 def record_kind(kind: str, *fields: str) -> str:
-    """Define a kind of record by its fields; the kind.
+    """Define a kind of record by its fields; return the kind.
 
     Raises:
-        ValueError: for a kind that is defined already with other fields.
+        ValueError: for a kind that is already defined with other fields.
     """
     if FIELDS.get(kind, fields) != fields:
         raise ValueError(f"records of kind {kind!r} have the fields {FIELDS[kind]}, not {fields}")
-    # As ``collections.namedtuple`` does: the kind is its caller's.
+    # The definition belongs to the calling module, found as ``collections.namedtuple`` finds it.
     module = sys._getframe(1).f_globals["__name__"]
     FIELDS.define(kind, fields, module)
     _TEMPLATES.define(kind, "%s %s %s %s %s " + " ".join(f"{name}=%s" for name in fields) + "\n", module)
@@ -150,17 +150,17 @@ def record_kind(kind: str, *fields: str) -> str:
 
 
 def definer_of(kind: str) -> str:
-    """A module that defines a kind of record."""
+    """Return the module that defines a kind of record; of several, the first by name."""
     return min(FIELDS.modules[kind])
 
 
 def line(record: tuple[Any, ...]) -> str:
-    """The canonical text of one record."""
+    """Return the canonical text of one record, with a newline."""
     return _TEMPLATES[record[0]] % record
 
 
 def values_as_text(data: bytes | memoryview) -> str:
-    """Values as the op log writes them: digits, or the SHA-256 of more than ``MOST_DIGITS`` bytes."""
+    """Return values as the op log writes them: hexadecimal digits, or SHA-256 of more than ``MOST_DIGITS`` bytes."""
     if len(data) <= MOST_DIGITS:
         return f"{DIGITS}{bytes(data).hex()}"
     return f"{SHA256}{hashlib.sha256(data).hexdigest()}"
@@ -168,42 +168,42 @@ def values_as_text(data: bytes | memoryview) -> str:
 
 @lru_cache(maxsize=1024)
 def as_text(shape: tuple[int, ...]) -> str:
-    """A shape as the op log writes it."""
+    """Return a shape as the op log writes it: ``2x3``."""
     return "x".join(map(str, shape))
 
 
 @lru_cache(maxsize=1024)
 def shape_of(text: str) -> tuple[int, ...]:
-    """The shape that the op log writes so."""
+    """Parse a shape in the form of :func:`as_text`."""
     return tuple(map(int, text.split("x"))) if text else ()
 
 
 class TraceLine(NamedTuple):
-    """A send that returned, or a receive that ended, at ``t_ps``."""
+    """One line of the trace: a send that returned, or a receive that ended, at ``t_ps``."""
 
     rank: Annotated[int, no_time("The SIP whose kernel sent or received.")]
     cube: Annotated[int, no_time("The cube of the kernel's PE.")]
     pe: Annotated[int, no_time("The kernel's PE.")]
     t_ps: Annotated[int, simulated_time("When the message left for the ring, or the receive ended, in ps.")]
     op: Annotated[str, no_time("send or recv.")]
-    dir: Annotated[str, no_time("The direction that the kernel named, or of the message that it got.")]
+    dir: Annotated[str, no_time("The direction that the kernel named; for a recv from any direction, the message's.")]
     nbytes: Annotated[int, no_time("The size of the message in bytes, without framing.")]
     run: Annotated[
         int | None, no_time("The collective, as its index in the result's runs; empty in a kernel of torch.launch.")
     ]
-    start_ps: Annotated[int, simulated_time("When the kernel asked for it, in ps.")]
+    start_ps: Annotated[int, simulated_time("When the kernel issued the operation, in ps.")]
     peer: Annotated[str, no_time("The PE at the other end, as SIP.CUBE.PE.")]
-    phase: Annotated[str, no_time("The phase of the kernel when it asked, as tl.phase names it; empty for none.")]
+    phase: Annotated[str, no_time("The phase of the kernel at the issue, as tl.phase names it; empty for none.")]
 
 
 TRACE_FILE = "trace.csv"
-"""The name of a rank's trace in its artifact folder."""
+"""File name of a rank's trace in its artifact folder."""
 
 
 class TraceFile:
-    """A rank's trace: one line each, ``(rank, t, dir, nbytes)`` of ADR-0023 D14, with cube and PE.
+    """The CSV file of a rank's trace: (rank, t, dir, nbytes) of each send and receive (ADR-0023 D14), and more fields.
 
-    ``close`` and errors as in :class:`LineFile`.
+    ``close`` and errors: as in :class:`LineFile`.
     """
 
     def __init__(self, path: Path) -> None:

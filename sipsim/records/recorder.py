@@ -1,15 +1,15 @@
 """The recorder of one SIP: spans of simulated time with their causes, op log and trace.
 
-Whatever takes simulated time is a span. Its *cause* is the span that released it, as (rank, number); number 0 is the
-start of the run, at time 0. A span starts when its cause ends. A *wait* is the time for which a kernel is blocked: it
-ends when its cause ends, so the way back in time goes on there. Going back over causes from any end thus reaches time 0
+A span is an interval of simulated time that a component spends on one operation. Its *cause* is the span that released
+it, as (rank, number); number 0 is the start of the run, at time 0. A span starts when its cause ends. A *wait* is a
+span in which a kernel is blocked; it ends when its cause ends. So the chain of causes from any span reaches time 0
 without a gap, across SIPs too.
 
-Spans are numbered when they end, whether they are kept or not: packets carry the number of the span that sent them, and
-a replay after a crash compares their bytes.
+Spans are numbered when they end, even if they are not stored: packets carry the number of the span that sent them, and
+a replay after a crash compares the packets' bytes.
 
-What the kernels of a PE waited for is counted always (``waited_ps``), in picoseconds by the PE and the name of the span
-that ended the wait. Launches run beside each other, each on its own PEs, and at its end a launch takes its PEs' counts.
+``waited_ps`` always counts the time that kernels wait, in ps, by PE and by the name of the span that ended the wait.
+Concurrent launches use disjoint PEs; at its end, a launch takes the counts of its PEs.
 """
 
 from collections import defaultdict
@@ -26,9 +26,9 @@ Cause = int | tuple[int, int]
 
 
 class Span(NamedTuple):
-    """What took a component's time from ``start_ps`` to ``end_ps``, called ``name``.
+    """One operation ``name`` of a component, from ``start_ps`` to ``end_ps``.
 
-    ``cause``: (rank, number) of the span that released it. ``facts``: further values, whose order depends on the name.
+    ``cause``: (rank, number) of the span that released it. ``facts``: further values; their order depends on the name.
     """
 
     number: int
@@ -42,7 +42,7 @@ class Span(NamedTuple):
 
 
 class PhaseStart(NamedTuple):
-    """The start of a phase: kernel spans of ``component`` after number ``after`` are in ``phase``; empty: in none."""
+    """The start of a phase: kernel spans of ``component`` after number ``after`` are in ``phase``; "": in no phase."""
 
     component: str
     after: int
@@ -50,12 +50,11 @@ class PhaseStart(NamedTuple):
 
 
 class Recorder:
-    """The spans, op log and trace of SIP ``rank``. ``keep_spans`` and ``keep_oplog``: keep the spans, the op log.
+    """The spans, op log and trace of SIP ``rank``. ``keep_spans`` and ``keep_oplog``: store spans, op log records.
 
-    ``tracer``: gets a line for each send and receive, None without a trace. ``feed``: hands the records to the second
-    pass, None without one.
-    ``composite_ps``: the time of composite commands so far by what it went to, of all PEs together; ``peak_ps``: the
-    time of their multiplications if every cell of the arrays worked in every cycle.
+    ``tracer``: called with a line per send and receive; None without a trace. ``feed``: passes the records to the
+    second pass; None without one. ``composite_ps``: by purpose, the time of composite commands so far, summed over PEs.
+    ``peak_ps``: the time of their multiplications if every cell of the arrays worked in every cycle.
     """
 
     def __init__(self, rank: int, keep_oplog: bool = False, keep_spans: bool = False) -> None:
@@ -71,7 +70,7 @@ class Recorder:
         self.count = 0
 
     def replay(self, second_pass: SecondPass, now: Callable[[], Ps]) -> Feed:
-        """Hand all records from now on to a second pass; returns the feed."""
+        """Pass all records from now on to a second pass; return the feed."""
         self.feed = Feed(second_pass, now)
         return self.feed
 
@@ -88,11 +87,11 @@ class Recorder:
         crc: int = 0,
         trace: TraceLine | None = None,
     ) -> int:
-        """Note an operation that has ended: its record, and its span from ``start_ps`` to the end in the record.
+        """Record an operation that has ended, with a span from ``start_ps`` to the end time in ``record``.
         Returns the number of the span.
 
         ``made``, ``taken_ps`` and ``crc``: for the second pass (:meth:`~sipsim.records.replay.Feed.ended`). ``trace``:
-        its line, where there is a trace.
+        the operation's line in the trace, or None.
         """
         self.oplog.append(record)
         if self.feed is not None:
@@ -105,16 +104,16 @@ class Recorder:
         return number
 
     def span(self, component: str, name: str, start_ps: Ps, end_ps: Ps, cause: Cause, *facts: Any) -> int:
-        """Note a span from ``start_ps``, when its cause ended, to ``end_ps``, which is now; returns its number."""
+        """Record a span from ``start_ps``, when its cause ended, to ``end_ps``, the current time; return its number."""
         number = self.count = self.count + 1
         if self.spans is not None:
             self.spans.append(Span(number, component, name, start_ps, end_ps, self._whole(cause), False, facts))
         return number
 
     def wait(self, component: str, name: str, start_ps: Ps, end_ps: Ps, cause: Cause, before: int) -> int:
-        """Note a kernel's wait until ``end_ps``, which is now and the end of its cause; returns its number.
+        """Record a kernel's wait until ``end_ps``, the current time and the end of its cause; return its number.
 
-        ``before``: the span at whose end it was blocked.
+        ``before``: the span at whose end the kernel blocked.
         """
         number = self.count = self.count + 1
         self.waited_ps[component][name] += end_ps - start_ps
@@ -123,14 +122,14 @@ class Recorder:
         return number
 
     def take_waited(self, component: str) -> dict[str, Ps]:
-        """What the kernels of a PE have waited for since this was asked last."""
+        """Return and reset the waiting times of a PE's kernels, in ps by the name of the span that ended the wait."""
         waited_ps = self.waited_ps[component]
         taken = dict(waited_ps)
         waited_ps.clear()
         return taken
 
     def phase(self, component: str, phase: str) -> None:
-        """Note that the kernel of a component is in a phase from now on."""
+        """Record that the kernel of a component is in ``phase`` from now on."""
         if self.spans is not None:
             self.phases.append(PhaseStart(component, self.count, phase))
 

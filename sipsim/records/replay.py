@@ -1,4 +1,4 @@
-"""The second pass of a SIP as the first one sees it: rules that perform records again, the feed, and the verdict."""
+"""Interface of the second pass of a SIP: replay rules by kind of record, the feed of records, and the verdict."""
 
 import weakref
 from collections import deque
@@ -17,51 +17,51 @@ Values = Array | bytes
 
 
 class WrongRecord(Exception):
-    """A record that contradicts what the first pass has told, as its message says."""
+    """A record that contradicts other records of the first pass; the message says how."""
 
 
 class ReplayPe(Protocol):
-    """One PE in the second pass. Addresses are physical and of its SIP. ``told``: the values of the first pass for this
-    record, None where it told none; only a rule whose record does not say them may use them.
+    """One PE in the second pass, as rules use it. Addresses are physical, on the PE's SIP. ``told``: the values of the
+    first pass for this record, or None; only for rules that cannot compute them from the record's fields.
     """
 
     told: Values | None
 
     def value(self, name: str) -> Array:
-        """The values of a handle of this PE.
+        """Return the values of a handle of this PE.
 
         Raises:
-            WrongRecord: for a handle that no record has filled, or that nothing can name any more.
+            WrongRecord: for a handle that no record has filled, or that has been freed.
         """
 
     def read(self, address: int, nbytes: int) -> bytes:
-        """Bytes of the SIP's memories."""
+        """Read from the SIP's memories."""
 
     def write(self, address: int, data: bytes) -> None:
         """Write to the SIP's memories."""
 
     def send(self, address: int, seq: int, direction: str, data: bytes) -> None:
-        """Message ``seq`` leaves for the slot at ``address``.
+        """Check the send of message ``seq`` to the slot at ``address``.
 
         Raises:
-            WrongRecord: when the first pass has sent another message.
+            WrongRecord: when the first pass sent a different message.
         """
 
     def message(self, address: int, seq: int, nbytes: int) -> bytes:
         """Take the message that arrived in the slot at ``address``.
 
         Raises:
-            WrongRecord: when none has arrived there.
+            WrongRecord: when no message has arrived there.
         """
 
 
 def read_rows(pe: ReplayPe, address: int, rows: int, row_bytes: int, pitch: int) -> bytes:
-    """The bytes of rows that begin ``pitch`` bytes apart, one after the other."""
+    """Read ``rows`` rows of ``row_bytes`` that begin ``pitch`` bytes apart; return them concatenated."""
     return b"".join([pe.read(address + row * pitch, row_bytes) for row in range(rows)])
 
 
 def write_rows(pe: ReplayPe, address: int, data: bytes, row_bytes: int, pitch: int) -> None:
-    """Write ``data`` to such rows."""
+    """Write ``data`` to rows of ``row_bytes`` that begin ``pitch`` bytes apart."""
     for row, at in enumerate(range(0, len(data), row_bytes)):
         pe.write(address + row * pitch, data[at : at + row_bytes])
 
@@ -69,11 +69,11 @@ def write_rows(pe: ReplayPe, address: int, data: bytes, row_bytes: int, pitch: i
 Rule = Callable[..., Values | None]
 AnyRule = TypeVar("AnyRule", bound=Rule)
 COMPUTED, READ, WRITTEN = "computed", "read", "written"
-"""What the values of a rule are: made from others, or the bytes that it has read or written, in this order."""
+"""The origin of a rule's values: computed from other values; the bytes that it read; or the bytes that it wrote."""
 
 
 class KnownRule(NamedTuple):
-    """A rule, what its values are, and its module."""
+    """A rule, the origin of its ``values`` (``COMPUTED``, ``READ`` or ``WRITTEN``), and its module."""
 
     perform: Rule
     values: str
@@ -84,22 +84,22 @@ _RULES = Definitions[str, KnownRule]()
 
 
 def replays(kind: str, values: str = COMPUTED) -> Callable[[AnyRule], AnyRule]:
-    """Function decorator: the rule for the records of a kind, defined beside the engine that writes it.
+    """Function decorator: registers the replay rule for a kind of record, next to the engine that writes such records.
 
     A rule is ``rule(pe, *fields)`` with the fields of its kind, as in :data:`sipsim.records.oplog.FIELDS`. It returns
-    the values that the first pass must have recorded for it, an array or bytes: those of the ``result`` of its command,
-    if it has one, else what the engine says (:meth:`sipsim.chips.ahbm.pe.engine.CommandEngine.made`). It reads and
-    writes by ``pe`` alone::
+    the values that the first pass must have recorded, an array or bytes: the values of the command's ``result``, if it
+    has one, else the values that the engine records (:meth:`sipsim.chips.ahbm.pe.engine.CommandEngine.made`). A rule
+    accesses memory only through ``pe``::
 
         @replays(MATH)
         def replay_math(pe: ReplayPe, op: str, dtype: str, shape: str, operands: str, result: str) -> Array:
             return elementwise(op, tuple(map(pe.value, operands.split(","))), DTYPES[dtype])
 
-    A rule whose values are bytes of memories says so (``values``, one of the three above), so that races are looked for
-    where they differ. A kind without a rule ends the second pass of its SIP, which says so.
+    ``values``: the origin of the values. For bytes of memories (``READ``, ``WRITTEN``), a difference may be a race. A
+    record of a kind without a rule ends the second pass of its SIP, and the verdict states this.
 
     Raises:
-        ValueError: for a kind that has one from another module.
+        ValueError: for a kind that already has a rule from another module.
     """
 
     def add(rule: AnyRule) -> AnyRule:
@@ -114,14 +114,14 @@ def replays(kind: str, values: str = COMPUTED) -> Callable[[AnyRule], AnyRule]:
 
 
 def rule_of(kind: str) -> KnownRule | None:
-    """The rule for the records of a kind; None for none."""
+    """Return the rule for a kind of record; None if there is none."""
     return _RULES.get(kind)
 
 
 class Difference(msgspec.Struct, frozen=True, kw_only=True):
-    """The first difference that no race explains. ``number``: of the record in its rank's log, from 1; 0 where it is of
-    no record. ``record``: its text, shortened. ``time_ps``: its end. ``direction``: the sender's, where it is of a
-    message that arrived at this PE then. ``message``: all of it in one line.
+    """The first difference that no race explains. ``number``: the record's number in its rank's log, from 1; 0 if the
+    difference belongs to no record. ``record``: the record's text, shortened. ``time_ps``: the record's end, or the
+    arrival of a message. ``direction``: the sender's, for a message. ``message``: one line for the user.
     """
 
     number: int
@@ -134,11 +134,11 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
-    """What the second pass of a SIP has found, as plain data.
+    """The result of the second pass of a SIP, as plain data.
 
-    ``records``: how many were performed again. ``stopped``: why no more were, empty for all. ``difference``: the first
-    one, of ``differences`` records. ``races``: reads and writes that met unordered writes, so that their values could
-    not be compared; ``first_race``: one of them.
+    ``records``: how many were performed again. ``stopped``: the reason for stopping before the last record, or "".
+    ``differences``: how many records differ; ``difference``: the first one. ``races``: reads and writes that raced with
+    other writes, so that their values could not be compared; ``first_race``: the text of one.
     """
 
     records: int
@@ -151,13 +151,13 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 
 MOST_RECORDS = 512
 MOST_BYTES = 2**23
-"""Records and bytes that wait for the second pass."""
+"""Limits of a batch for the second pass: number of records, bytes of values."""
 
 
-class Gone(weakref.ref[Any]):
-    """Tells that a handle is gone, by putting itself among what is told. ``name``: the handle's; ``values``: where the
-    second pass keeps its values. What it calls is no Python code, in which the exception of a signal handler would be
-    lost.
+class FreedHandle(weakref.ref[Any]):
+    """Weak reference that appends itself to the feed when its handle is freed. ``name``: the handle's name; ``values``:
+    the dictionary of the second pass that contains the handle's values. The callback is ``deque.append`` and not Python
+    code, in which an exception of a signal handler would be lost.
     """
 
     __slots__ = ("name", "values")
@@ -166,8 +166,8 @@ class Gone(weakref.ref[Any]):
 
 
 class Arrival(msgspec.Struct, frozen=True, gc=False):
-    """A message that arrived at ``now_ps``: ``data``, number ``seq`` of the sender's direction, at ``address``. It
-    carries ``crc``.
+    """A message that arrived at ``now_ps`` in the slot at ``address``: ``data``, number ``seq`` of the sender's
+    direction, with the ``crc`` that it carries.
     """
 
     now_ps: int
@@ -181,88 +181,86 @@ class Arrival(msgspec.Struct, frozen=True, gc=False):
 
 
 def message_crc(address: int, seq: int, direction: str, data: bytes) -> int:
-    """The CRC-32 of message ``seq`` of its sender's direction, for the slot at ``address``."""
+    """Return the CRC-32 of message ``seq`` of its sender's direction, for the slot at ``address``."""
     return crc32(data, crc32(f"{address} {seq} {direction}".encode()))
 
 
-ToldRecord = tuple[tuple[Any, ...], Values | None, Gone | None, int | None, int]
-"""A record of the op log, the values that the first pass has made, None for none, the handle that has them, when the
-engine took the command from its queue, None without queues, and the CRC of the message that it has sent, else 0."""
-Item = ToldRecord | Arrival | Gone
+FeedRecord = tuple[tuple[Any, ...], Values | None, FreedHandle | None, int | None, int]
+"""A record of the op log; the values of the first pass, or None; the handle with the values, or None; the time at which
+the engine took the command from its queue, None without queues; and the CRC of the message that was sent, else 0."""
+Item = FeedRecord | Arrival | FreedHandle
 
 
 class SecondPass(Protocol):
-    """Performs again what the first pass tells it, on memories of its own."""
+    """Performs the records of the first pass again, on a separate copy of the SIP's memories."""
 
     def perform(self, items: deque[Item]) -> None:
-        """Take all of them."""
+        """Process all items and remove them from the queue."""
 
     def host_wrote(self, address: int, data: bytes | memoryview, now_ps: int) -> None:
-        """The host writes to a memory."""
+        """Note that the host writes to a memory."""
 
     def host_cleared(self, address: int, nbytes: int, now_ps: int) -> None:
-        """The host sets bytes to zero."""
+        """Note that the host sets bytes of a memory to zero."""
 
     def verdict(self, memory: Any) -> Verdict:
-        """What was found after the last record; ``memory`` is that of the first pass."""
+        """Return the result after the last record; ``memory`` is the memory of the first pass."""
 
 
 MakeSecondPass = Callable[[Any], SecondPass]
-"""That of a SIP, from an empty memory of it."""
+"""Makes the second pass of a SIP, from an empty copy of its memory."""
 
 
 class Feed:
-    """What the first pass hands to the second one, in order, a batch at a time.
+    """Queue of records from the first pass to the second pass, in order and in batches.
 
-    The feed keeps no handle of a kernel, since room in the TCM returns with the last reference to one. It keeps arrays,
-    and learns when a handle is gone, so that the second pass drops its values, too.
-
-    ``second_pass`` takes the batches.
+    The feed holds no reference to a handle of a kernel, since TCM space is freed with the last reference to its handle.
+    It holds the handle's array, and a weak reference by which the second pass drops the values of a freed handle.
     """
 
     def __init__(self, second_pass: SecondPass, now: Callable[[], int]) -> None:
         self._second_pass = second_pass
         self._now = now
         self._items: deque[Item] = deque()
-        self._note_gone = self._items.append
+        self._note_freed = self._items.append
         self._nbytes = 0
 
     def ended(self, record: tuple[Any, ...], made: Any, taken_ps: int | None, crc: int) -> None:
-        """An operation has ended. ``made``: the handle that it has filled, with its ``name`` and its ``array``, or the
-        values that it has written or sent; None for neither. ``taken_ps``: when its engine took it from its queue, None
-        without queues. ``crc``: :func:`message_crc` of a message, else 0.
+        """Append an operation that has ended. ``made``: the handle that it filled, with ``name`` and ``array``, or the
+        values that it wrote or sent, or None. ``taken_ps``: when its engine took it from its queue, None without
+        queues. ``crc``: :func:`message_crc` of a message, else 0.
         """
-        values, gone = made, None
+        values, freed = made, None
         if made is not None and not isinstance(made, bytes | np.ndarray):
             values = made.array
             if values is not None:
-                gone = Gone(made, self._note_gone)
-                gone.name, gone.values = made.name, None
+                freed = FreedHandle(made, self._note_freed)
+                freed.name, freed.values = made.name, None
         if values is not None:
             self._nbytes += len(values) if isinstance(values, bytes) else values.nbytes
         items = self._items
-        items.append((record, values, gone, taken_ps, crc))
+        items.append((record, values, freed, taken_ps, crc))
         if len(items) >= MOST_RECORDS or self._nbytes >= MOST_BYTES:
             self.drain()
 
     def arrived(
         self, address: int, seq: int, direction: str, data: bytes, crc: int, sender: Place, receiver: Place
     ) -> None:
-        """A message has arrived in its slot."""
+        """Append a message that has arrived in its slot."""
         self._items.append(Arrival(self._now(), address, seq, direction, data, crc, sender, receiver))
         self._nbytes += len(data)
 
     def host_wrote(self, address: int, data: bytes | memoryview) -> None:
-        """The host writes to a memory, now."""
+        """Pass on a write of the host to a memory, at the current time."""
         self.drain()
         self._second_pass.host_wrote(address, data, self._now())
 
     def host_cleared(self, address: int, nbytes: int) -> None:
-        """The host sets bytes of a memory to zero, now."""
+        """Pass on that the host sets bytes of a memory to zero, at the current time."""
         self.drain()
         self._second_pass.host_cleared(address, nbytes, self._now())
 
     def drain(self) -> None:
-        """The second pass takes all that was told."""
+        """Let the second pass process all queued items."""
         self._nbytes = 0
         self._second_pass.perform(self._items)

@@ -1,7 +1,6 @@
-"""The report of a rank: its runs, the use of its SIP's parts by counters, its launches, and CPU time and memory.
+"""The report of a rank: its runs, the usage counters of its SIP, its launches, and CPU time and memory of its process.
 
-All of it is plain data, part of a rank's outcome. CPU time and memory of its process are for reports only; nothing
-simulated depends on them.
+It is plain data, part of a rank's outcome. No simulated result depends on CPU time or memory.
 """
 
 import time
@@ -21,14 +20,14 @@ from sipsim.records.replay import Verdict
 
 Ps = int
 MOST_LAUNCHES = 10_000
-"""The number of launches of which a rank keeps a record."""
+"""The largest number of launches that a rank records."""
 
 
 class KernelUse(NamedTuple):
     """The time of the kernels of launches that have ended.
 
-    ``kernels``: their number, ``kernel_ps`` how long they ran in all, ``launch_ps`` how long with the wait for the last
-    one of each launch. ``waited_ps``: by the commands that they waited for.
+    ``kernels``: their number. ``kernel_ps``: sum of their run times. ``launch_ps``: sum over kernels of the duration of
+    the kernel's launch. ``waited_ps``: their waiting time by the command that they waited for.
     """
 
     kernels: int = 0
@@ -38,12 +37,12 @@ class KernelUse(NamedTuple):
 
 
 class LaunchRecord(msgspec.Struct, frozen=True):
-    """A launch that has ended. ``run``: the index of its collective among the SIP's, None for one of ``torch.launch``.
+    """A launch that has ended. ``run``: the index of its collective on the SIP; None for a launch by ``torch.launch``.
 
-    ``start_ps`` and ``end_ps`` are those that the host sees, ``kernels_ps`` the start of the first kernel and the end
-    of the last one, None without one. ``target_ps``: the start that IO_CPU has stamped, None where there is none;
-    ``late_ps``: by how much the latest kernel missed it. ``pes``: see :func:`places_text`. ``busy_ps``: the time of all
-    its kernels together, by the commands that they waited for.
+    ``start_ps``, ``end_ps``: as the host sees them. ``kernels_ps``: start of the first kernel and end of the last one;
+    None without kernels. ``target_ps``: the start time that IO_CPU has set, or None; ``late_ps``: by how much the
+    latest kernel missed it. ``pes``: a text of :func:`places_text`. ``busy_ps``: the time of its kernels, summed, by
+    the commands that they waited for.
     """
 
     name: str
@@ -59,7 +58,7 @@ class LaunchRecord(msgspec.Struct, frozen=True):
 
 
 def places_text(places: Iterable[tuple[int, int]]) -> str:
-    """PEs of one SIP, as (cube, PE), in a few words: ``cubes 0-15, PE 0``, or cube by cube where these differ:
+    """Return a short text for PEs of one SIP, given as (cube, PE): ``cubes 0-15, PE 0``; if the cubes differ,
     ``cube 0: PE 0-3; cube 2: PE 1``.
     """
     by_cube = {
@@ -74,7 +73,7 @@ def places_text(places: Iterable[tuple[int, int]]) -> str:
 
 
 def _ranges(numbers: list[int]) -> str:
-    """Ascending numbers as ranges, ``0-3,7``."""
+    """Return ascending numbers as ranges: ``0-3,7``."""
     found: list[list[int]] = []
     for number in numbers:
         if found and number == found[-1][1] + 1:
@@ -88,25 +87,25 @@ _SMAPS = Path("/proc/self/smaps_rollup")
 
 
 def cpu_seconds() -> float:
-    """User and system time of this process."""
+    """Return user plus system CPU time of this process, in s."""
     return time.process_time()
 
 
 class PeakMemory:
-    """The largest proportional share over all samples."""
+    """The largest proportional set size (PSS) of this process over all samples, in MiB."""
 
     def __init__(self) -> None:
         self.mib = 0.0
 
     def sample(self) -> None:
-        """Take a sample; costs about a millisecond."""
+        """Take a sample, in about 1 ms of host time."""
         self.mib = max(self.mib, pss_mib())
 
 
 def pss_mib() -> float:
-    """Proportional share of memory in MiB; 0 where the system does not report it.
+    """Return the proportional set size (PSS) of this process in MiB; 0 if the system does not report it.
 
-    Read directly: the import of psutil would take longer than this in each SIP process, some 15 ms.
+    The file is read without psutil, whose import takes about 15 ms in each SIP process.
     """
     try:
         text = _SMAPS.read_text()
@@ -125,13 +124,13 @@ TL_WORDS = {
     "pe_cpu.issue": "issue",
     "pe_scheduler.queue": "full queue",
 }
-"""What commands are called in ``tl``, where their spans and records have another name."""
+"""The names in ``tl`` of commands whose spans and records have another name."""
 
 
 class LinkUse(msgspec.Struct, frozen=True):
-    """The traffic that left over a link: bytes of data, bytes with all that links and queues add, and its busy time.
+    """The traffic sent over a link: bytes of data, bytes on the wire with all overheads, and busy time.
 
-    ``credit_bytes``: of frames without data, before framing. ``frames``: messages, and credits that are messages;
+    ``credit_bytes``: bytes of frames without data, before framing. ``frames``: data messages and credit messages;
     through traffic counts on each link that it passes.
     """
 
@@ -144,7 +143,7 @@ class LinkUse(msgspec.Struct, frozen=True):
 
 
 class TlbUse(msgspec.Struct, frozen=True):
-    """The lookups of a PE's TLB, one for each page that a command touched."""
+    """The TLB lookups of a PE, one per page that a command accessed."""
 
     pe: str
     hits: int
@@ -152,7 +151,7 @@ class TlbUse(msgspec.Struct, frozen=True):
 
 
 class StackUse(msgspec.Struct, frozen=True):
-    """The HBM of the cube through which most bytes went: bytes over all its ports, and how many slices were used."""
+    """The HBM with the most traffic: its cube, bytes over all its ports, and number of slices used."""
 
     cube: str
     nbytes: int
@@ -160,10 +159,10 @@ class StackUse(msgspec.Struct, frozen=True):
 
 
 class EngineUse(msgspec.Struct, frozen=True):
-    """The engines of the ``pes`` PEs that multiplied: how long each was busy, of all these PEs together, and for how
-    long their kernels ran (``kernel_ps``), with or without a product.
+    """Busy times of engines, summed over the ``pes`` PEs that multiplied. ``kernel_ps``: the run time of all kernels on
+    these PEs, with or without a product.
 
-    ``commands_ps``: the time of PE_GEMM's commands by what it went to (``sipsim.chips.ahbm.gemm.pipeline``).
+    ``commands_ps``: the time of PE_GEMM's commands by stage (``sipsim.chips.ahbm.gemm.pipeline``).
     ``peak_ps``: the time of their multiplications if every cell of the arrays worked in every cycle.
     """
 
@@ -175,11 +174,11 @@ class EngineUse(msgspec.Struct, frozen=True):
 
 
 class Usage(msgspec.Struct, frozen=True):
-    """The use of one SIP from ``since_ps`` to ``until_ps``. ``iterations``: of the row; 0 if the counters cover the
-    whole run instead of a row.
+    """Usage counters of one SIP from ``since_ps`` to ``until_ps``. ``iterations``: number of iterations of the row; 0
+    if the counters cover the whole run.
 
-    ``edge``: the edge that was busy longest, links aside, for ``edge_busy_ps``. ``tlbs``: of the PEs that looked
-    addresses up; none without PE_MMU. ``engines``: None where no PE multiplied. ``stack``: None where no HBM was used.
+    ``edge``: the edge, except links, with the longest busy time ``edge_busy_ps``. ``tlbs``: TLBs with lookups; empty
+    without PE_MMU. ``engines``: None if no PE multiplied. ``stack``: None if no HBM was used.
     """
 
     since_ps: int
@@ -199,25 +198,25 @@ class Unread(NamedTuple):
 
     sender: Annotated[Place, no_time("SIP, cube and PE that sent the messages.")]
     sender_direction: Annotated[str, no_time("The direction in which they were sent.")]
-    receiver: Annotated[Place, no_time("SIP, cube and PE in whose ring they lie.")]
+    receiver: Annotated[Place, no_time("SIP, cube and PE whose ring contains them.")]
     receiver_direction: Annotated[str, no_time("The direction from which they were to be received.")]
     messages: Annotated[int, no_time("How many messages were left.")]
 
 
 SEND_RECV = "send_recv"
-"""A message from one rank to another, among collectives."""
+"""The name under which a message between two ranks is listed among collectives."""
 
 
 class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """One collective as one rank saw it. ``spans_ps``: start and end of each timed iteration; ``kernels_ps``: start of
-    its first kernel and end of its last one, None without kernels here.
+    """One collective on one rank. ``spans_ps``: start and end of each timed iteration. ``kernels_ps``: per iteration,
+    start of its first kernel and end of its last one; None without kernels on this rank.
 
-    ``busbw``: bus bandwidth by algorithm bandwidth, as numerator and denominator. ``values``: see
-    :class:`~sipsim.collectives.call.Call`. ``wrong`` is None where this rank did not check. ``usage``: up to the
-    collective's end on this rank. ``group`` of the ranks ``sips``, empty for all; ``call``: its number in the group.
-    ``run``: its number on this rank, in the order of starts; None: its index. ``workers``: the PEs of a SIP that a
-    schedule was made for, 0 for an algorithm that is none; ``in_place``: source and result are one tensor. ``row``: the
-    name of the row start that it follows, empty for one of the job; None: it follows what the script did before.
+    ``busbw``: ratio of bus bandwidth to algorithm bandwidth, as (numerator, denominator). ``values``: as in
+    :class:`~sipsim.collectives.call.Call`. ``wrong``: None if this rank did not check. ``usage``: up to the
+    collective's end on this rank. ``group``, ``sips``: the group and its ranks, empty for all; ``call``: its number in
+    the group. ``run``: its number on this rank, in the order of starts; None: its index. ``workers``: PEs per SIP of
+    the schedule, 0 for an algorithm without a schedule. ``in_place``: source and result are one tensor. ``row``: the
+    name of the row start before it, "" in the job's rows; None: no row start directly precedes it.
     """
 
     collective: str
@@ -243,7 +242,7 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RankRow(msgspec.Struct, frozen=True, kw_only=True):
-    """The entry of a SIP in ``ranks``, which it reports at its end and result files publish."""
+    """The entry of a SIP in ``ranks`` of result files; the SIP reports it at its end."""
 
     rank: Annotated[int, no_time("The number of the SIP.")]
     pid: Annotated[int, no_time("The operating system's number of the process that simulated it.")]
@@ -252,7 +251,7 @@ class RankRow(msgspec.Struct, frozen=True, kw_only=True):
     events: Annotated[int, no_time("Events of the simulation that the SIP has run.")]
     grants: Annotated[int, no_time("Grants of the broker to the SIP; may differ from run to run.")]
     packets_sent: Annotated[int, no_time("Packets that the SIP has sent to other SIPs, credits included.")]
-    packets_received: Annotated[int, no_time("Packets that it has taken from other SIPs.")]
+    packets_received: Annotated[int, no_time("Packets that the SIP has received from other SIPs.")]
     bytes_sent: Annotated[
         int, no_time("Bytes of data that the SIP has sent over all of its links together, without framing.")
     ]
@@ -260,18 +259,18 @@ class RankRow(msgspec.Struct, frozen=True, kw_only=True):
         int, no_time(f"Launches that have ended on the SIP; the first {MOST_LAUNCHES} are in the document's launches.")
     ] = 0
     outages: Annotated[
-        tuple[OutageUse, ...], no_time("What outages of the links that leave the SIP have cost; none without any.")
+        tuple[OutageUse, ...], no_time("The cost of outages of the SIP's outgoing links; empty without outages.")
     ] = ()
     tensor_sha256: Annotated[str, no_time("SHA-256 of the SIP's tensors at the end.")]
     oplog_sha256: Annotated[str, no_time("SHA-256 of the SIP's op log.")]
     results: Annotated[
         dict[str, str],
-        no_time("On chips of tiles, SHA-256 of each declared result, by name; if none, of workers and of DRAM."),
+        no_time("On chips of tiles, SHA-256 of each declared result by name; if none, of workers and DRAM."),
     ] = {}
     wall_s: Annotated[float, host_time("From the start of the simulation in the process to its end, in s.")]
     cpu_s: Annotated[float, host_time("CPU time of the process, user and system, in s.")]
     peak_pss_mib: Annotated[
-        float, no_time("The most memory of the host that the process had at a sample, shared pages divided, in MiB.")
+        float, no_time("The largest proportional set size (PSS) of the process at a sample, in MiB.")
     ]
     run_s: Annotated[float, host_time("How long the process simulated, in s.")]
     send_s: Annotated[float, host_time("How long the process sent packets, in s.")]
@@ -280,12 +279,12 @@ class RankRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RankOutcome(RankRow, frozen=True, kw_only=True):
-    """What a SIP reports to the launcher at its end: its entry of ``ranks``, and what other parts of the result need.
+    """The report of a SIP to the launcher at its end: its entry of ``ranks``, and data for other parts of the result.
 
     ``runs``: the records of its collectives. ``calls``: the collectives that it called. ``unread``: messages that it
-    has not received. ``left``: servers that had work left. ``usage``: how much its parts were used, in each run of the
-    built-in job, or in the whole run of a script. ``launch_records``: its first launches. ``verdict``: what its second
-    pass found. ``read``: the paths of the user's keys that it read. The launcher fills in ``restarts``.
+    has not received. ``left``: servers with unfinished work. ``usage``: usage counters, per run of the built-in job or
+    for the whole run of a script. ``launch_records``: its first launches. ``verdict``: result of its second pass.
+    ``read``: paths of the user's config keys that it read. The launcher sets ``restarts``.
     """
 
     runs: tuple[RunRecord, ...]
@@ -303,7 +302,7 @@ _RECORD = msgspec.json.Decoder(RunRecord)
 
 
 def outcome_from_bytes(blob: bytes) -> RankOutcome:
-    """The outcome of a rank from its JSON, checked.
+    """Decode and check the outcome of a rank from JSON.
 
     Raises:
         BadFrame: for any other bytes.
@@ -312,7 +311,7 @@ def outcome_from_bytes(blob: bytes) -> RankOutcome:
 
 
 def record_from_bytes(blob: bytes) -> RunRecord:
-    """The record of a collective from its JSON, checked.
+    """Decode and check the record of a collective from JSON.
 
     Raises:
         BadFrame: for any other bytes.

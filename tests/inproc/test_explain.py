@@ -13,7 +13,7 @@ from sweeps import batches
 
 from launcher.api import run
 from sipsim.chips.ahbm.costs.prices import sum_ps
-from sipsim.insight.explain.costs import Costs, Work
+from sipsim.insight.explain.costs import Costs, SpanWork
 from sipsim.insight.explain.graph import Graph, Times
 from sipsim.insight.explain.what_if import Machines
 from sipsim.records.explanation import Explanation, WhatIf
@@ -156,7 +156,7 @@ def test_a_run_with_the_change_confirms_nine_of_ten_predictions(first: int, runs
 def test_work_is_priced_anew_wherever_a_change_moves_its_price(seed: int) -> None:
     usual, priced = Machines.work_ps, []
 
-    def checked(machines: Machines, work: Work) -> Times:
+    def checked(machines: Machines, work: SpanWork) -> Times:
         found = usual(machines, work)
         assert found.tolist() == [sum(sum_ps(call.price(each)) for call in work.calls) for each in machines.prices]
         priced.append(found)

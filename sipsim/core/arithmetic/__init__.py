@@ -1,1 +1,1 @@
-"""What operations compute: the same bits on every machine, for the engines that time them and for the replay."""
+"""Arithmetic of simulated operations, with the same bits on every machine; used by the models and by the replay."""

@@ -1,9 +1,9 @@
 """Exponential and logarithm of 64-bit floats from IEEE 754 operations that every machine rounds alike.
 
-NumPy and the C library choose an implementation by the processor, and their last bits differ. Here there are only
-``+ - * /``, rounding to integers, and ``ldexp`` and ``frexp``, which are exact on what they are given here; one NumPy
-call each, so no compiler can fuse them. Errors are below 1e-15 relative: rounded to 32 bits, a result is the correctly
-rounded one but where the exact value lies that close to the middle between two floats.
+NumPy and the C library choose an implementation by the processor, and their last bits differ. This module uses only
+``+ - * /``, rounding to integers, and ``ldexp`` and ``frexp``, which are exact for the arguments used here. Each is a
+separate NumPy call, so no compiler can fuse them. Relative errors are below 1e-15: a result rounded to 32 bits is
+rounded correctly unless the exact value is within this error of the midpoint between two floats.
 """
 
 from math import factorial
@@ -14,7 +14,7 @@ import numpy as np
 Array = np.ndarray[Any, Any]
 
 _LN2_HIGH, _LN2_LOW = 0.693147180369123816490, 1.90821492927058770002e-10
-"""ln 2 in two parts, of which the first has 21 zero bits at its end: its products with small integers are exact."""
+"""ln 2 in two parts. The first part ends in 21 zero bits, so its products with small integers are exact."""
 _INV_LN2 = 1.4426950408889634
 _EXP_FACTORS = [1.0 / factorial(power) for power in range(14)]
 _LOG_FACTORS = [1.0 / (2 * term + 1) for term in range(10)]
@@ -59,7 +59,7 @@ def log(x: Array) -> Array:
 
 
 def _polynomial(factors: list[float], x: Array) -> Array:
-    """The sum of ``factors[n] x**n``, by Horner."""
+    """The sum of ``factors[n] x**n``, by Horner's method."""
     total = np.full_like(x, factors[-1])
     for factor in factors[-2::-1]:
         total = total * x + factor

@@ -2,11 +2,11 @@
 
 For each element of the result, the products ``a[i, k] * b[k, j]`` are added one after the other in the order of
 ``k``, to one accumulator that starts at +0 or at the given value. Floating types: f32 products and sums, each rounded
-(products of f16 are exact in f32, and of bf16 but for underflow). Integers: i32, which wraps. How a matrix is cut into
-tiles changes no bit, as long as the parts of ``k`` come in order.
+(products of f16 are exact in f32, as are products of bf16 except on underflow). Integers: i32, which wraps. Tiling
+does not change the bits of the result, if the parts of ``k`` are added in order.
 
-The result does not depend on the machine: a matrix product of BLAS, whose order of additions is its own, is used only
-where every partial sum is exact in any order.
+The result does not depend on the machine: BLAS, whose order of additions is unspecified, is used only if every partial
+sum is exact in any order.
 """
 
 from typing import Any
@@ -18,24 +18,24 @@ from sipsim.core.dtypes import DTYPES, DType
 Array = np.ndarray[Any, Any]
 _EXACT_F32, _EXACT_F64 = 2**24, 2**53
 _CELLS = 2**15
-"""Accumulators that are worked on at a time: with the products of a step they fit a cache."""
+"""Block size in accumulators: a block and its products of one step fit in a cache."""
 
 
 def matmul(a: Array, b: Array, dtype: DType, start: Array | None = None) -> Array:
-    """``start + a @ b``: shapes (M, K) and (K, N) of ``dtype``; (M, N) of its accumulator."""
+    """Return ``start + a @ b``: shapes (M, K) and (K, N) of ``dtype``; result (M, N) of its accumulator type."""
     wide_a, wide_b = widened(a, dtype), widened(b, dtype)
     return matmul_widened(wide_a, wide_b, integer_bound(wide_a) * integer_bound(wide_b), dtype, start)
 
 
 def widened(values: Array, dtype: DType) -> Array:
-    """Elements of ``dtype`` in the type in which :func:`matmul_widened` takes them: f32, or f64 of integers."""
+    """Convert elements of ``dtype`` to the operand type of :func:`matmul_widened`: f32, or f64 for integers."""
     return values.astype(DTYPES["f32"].numpy if dtype.is_float else np.float64, copy=False)
 
 
 def matmul_widened(a: Array, b: Array, bound: float, dtype: DType, start: Array | None = None) -> Array:
-    """As :func:`matmul`, of operands by :func:`widened`, such as parts of larger ones.
+    """Multiply as :func:`matmul`, with operands converted by :func:`widened`, such as parts of larger matrices.
 
-    ``bound``: no less than the product of their :func:`integer_bound`; whatever it is, the result has the same bits.
+    ``bound``: at least the product of the operands' :func:`integer_bound`; it affects the speed only, not the result.
     """
     if not dtype.is_float:
         return _integers(a, b, bound * a.shape[1], start)
@@ -43,7 +43,7 @@ def matmul_widened(a: Array, b: Array, bound: float, dtype: DType, start: Array 
     if start is not None:
         bound += integer_bound(start) if _has_no_negative_zero(start) else float("inf")
     if bound <= _EXACT_F32:
-        # Adding +0 turns a -0 of BLAS into the +0 that an accumulator holds: it is -0 only if it starts there.
+        # Adding +0 turns a -0 of BLAS into +0: by the rule, an accumulator is -0 only if it starts at -0.
         total: Array = a @ b + np.float32(0)
         return total if start is None else start + total
     if a.shape[0] > b.shape[1]:
@@ -53,7 +53,7 @@ def matmul_widened(a: Array, b: Array, bound: float, dtype: DType, start: Array 
 
 
 def _in_order(a: Array, b: Array, start: Array | None) -> Array:
-    """The rule itself, a step of ``k`` at a time over a block of the result."""
+    """Apply the accumulation rule literally: one step of ``k`` at a time, over one block of the result."""
     rows, columns = a.shape[0], b.shape[1]
     total = np.zeros((rows, columns), np.float32) if start is None else start.astype(np.float32)
     wide = max(min(columns, _CELLS), 1)
@@ -71,7 +71,7 @@ def _in_order(a: Array, b: Array, start: Array | None) -> Array:
 
 
 def _integers(a: Array, b: Array, bound: float, start: Array | None) -> Array:
-    """Sums modulo 2**32, in any order. Unsigned, since what a signed overflow gives is not for C to say."""
+    """Multiply integers, with sums modulo 2**32 in any order. Unsigned, since signed overflow is undefined in C."""
     if bound <= _EXACT_F64:
         total = (a @ b).astype(np.int64).astype(np.uint32)
     else:
@@ -86,7 +86,7 @@ def _has_no_negative_zero(values: Array) -> bool:
 
 
 def integer_bound(values: Array) -> float:
-    """The largest magnitude if all are integers, else infinity."""
+    """Return the largest magnitude of the values if all are integers, else infinity."""
     if not values.size:
         return 0.0
     largest = float(max(values.max(), -values.min()))

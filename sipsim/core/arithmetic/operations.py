@@ -1,10 +1,10 @@
-"""What PE_MATH can do to values, by name: element by element, and along an axis.
+"""Registry of the operations of PE_MATH by name: element by element, and along an axis.
 
-Floating types: operands are widened to f32 (exact), the operation is rounded to f32, and its result to the type. So
-``+ - * /`` and ``sqrt`` are rounded once, as in IEEE 754, also in f16 and bf16, whose 11 and 8 bits of precision are
-few enough for that. Integers wrap in their type. Of ``max`` and ``min``, a NaN wins, and the second of equal operands,
-such as zeros of both signs. Sums along an axis accumulate in f32 (i32) in a fixed order: see :func:`along_axis`.
-Only the sign and payload of a NaN are the processor's, as IEEE 754 leaves them open.
+Floating types: operands are widened to f32 (exact), the operation is rounded to f32, and its result to the type. With
+the 11 and 8 bits of precision of f16 and bf16, this equals rounding once, as IEEE 754 requires, for ``+ - * /`` and
+``sqrt``. Integers wrap in their type. ``max`` and ``min`` return a NaN operand, and the second of equal operands, such
+as zeros of both signs. Sums along an axis accumulate in f32 (i32) in a fixed order (:func:`along_axis`). Only the sign
+and payload of a NaN depend on the processor, since IEEE 754 does not specify them.
 """
 
 from collections.abc import Callable
@@ -20,10 +20,10 @@ F32, I8 = DTYPES["f32"], DTYPES["i8"]
 
 
 class Operation(NamedTuple):
-    """``compute(*operands)`` on arrays of f32 or of an integer type; ``operands`` is their number.
+    """An elementwise operation: ``compute(*operands)`` on arrays of f32 or an integer type; ``operands``: how many.
 
     ``is_special``: one of the slow functions of PE_MATH. ``is_of_floats``: not defined for integers.
-    ``is_comparison``: its result is i8, 1 where it holds. ``passes``: how often PE_MATH goes over the elements.
+    ``is_comparison``: the result is i8, 1 for true. ``passes``: number of passes of PE_MATH over the elements.
     """
 
     compute: Callable[..., Array]
@@ -35,7 +35,7 @@ class Operation(NamedTuple):
 
 
 class Reduction(NamedTuple):
-    """``join(a, b)`` of two parts; ``accumulates``: in the accumulator of the type, which is the result's, too."""
+    """A reduction: ``join(a, b)`` combines two parts. ``accumulates``: computes and returns the accumulator type."""
 
     join: Callable[..., Array]
     accumulates: bool = False
@@ -50,18 +50,18 @@ def _rsqrt(x: Array) -> Array:
 
 
 def _gelu(x: Array) -> Array:
-    """``x / (1 + exp(-2 u))`` with ``u = x (0.7978845608 + 0.0356774081 x x)``, in f32: GELU by its tanh form
+    """GELU by its tanh form in f32: ``x / (1 + exp(-2 u))`` with ``u = x (0.7978845608 + 0.0356774081 x x)``
     (Hendrycks and Gimpel, arXiv 1606.08415), since ``(1 + tanh u) / 2`` is ``1 / (1 + exp(-2 u))``.
 
-    Special values are those of the IEEE operations it is made of: -0 of large negative numbers, and NaN of -inf, which
-    is ``-inf / inf``, although GELU has a limit there."""
+    Special values follow from the IEEE operations: large negative numbers give -0, and -inf gives NaN, as
+    ``-inf / inf`` does, although GELU has a limit there."""
     one, half_slope, slope = np.float32(1), np.float32(0.0713548162726), np.float32(1.5957691216057)
     u = x * (slope + half_slope * (x * x))
     return np.asarray(x / (one + _exp(-u)))
 
 
 def _larger(x: Array, y: Array) -> Array:
-    """``np.maximum`` does not say which of +0 and -0 it gives, and differs by processor."""
+    """The larger operand. ``np.maximum`` is not used: whether it returns +0 or -0 depends on the processor."""
     return np.where((x > y) | (x != x), x, y)
 
 
@@ -70,7 +70,7 @@ def _smaller(x: Array, y: Array) -> Array:
 
 
 def _relu(x: Array) -> Array:
-    """+0 of all that is not above 0, NaN of NaN."""
+    """The values above 0, else +0; NaN of NaN."""
     return np.where(x <= 0, x.dtype.type(0), x)
 
 
@@ -103,7 +103,7 @@ OPERATIONS: dict[str, Operation] = {
     "ne": Operation(np.not_equal, 2, is_comparison=True),
     "where": Operation(_where, 3),
 }
-"""By the name that an operation has in the op log."""
+"""All elementwise operations, by their name in the op log."""
 
 REDUCTIONS: dict[str, Reduction] = {
     "sum": Reduction(np.add, accumulates=True),
@@ -113,14 +113,14 @@ REDUCTIONS: dict[str, Reduction] = {
 
 
 def result_dtype(op: str, dtype: DType) -> DType:
-    """The type of the result of an operation on operands of ``dtype`` (of ``where``: of its values)."""
+    """The result type of an operation on operands of ``dtype`` (for ``where``: the type of its values)."""
     if op in REDUCTIONS:
         return dtype.accumulator if REDUCTIONS[op].accumulates else dtype
     return I8 if OPERATIONS[op].is_comparison else dtype
 
 
 def elementwise(op: str, operands: tuple[Array, ...], dtype: DType) -> Array:
-    """Operands of ``dtype`` (the first one of ``where`` of i8), which NumPy broadcasts; of :func:`result_dtype`."""
+    """Compute an operation on operands of ``dtype`` (mask of ``where``: i8), with NumPy's broadcasting."""
     operation = OPERATIONS[op]
     with np.errstate(all="ignore"):
         if not dtype.is_float or dtype is F32 or (op in _NATIVE_F16 and dtype.name == "f16"):
@@ -136,9 +136,9 @@ _NATIVE_F16 = frozenset({"add", "sub", "mul"})
 
 
 def cast(values: Array, to: DType) -> Array:
-    """Round to the nearest, ties to even. A float becomes an integer towards zero, within the type's range, NaN 0.
+    """Convert values to another type. Float to float: round to nearest, ties to even. Integer to integer: wrap.
 
-    An integer becomes f16 or bf16 by way of f32, and another integer by wrapping.
+    Float to integer: truncate, then clip to the type's range; NaN gives 0. Integer to f16 or bf16: through f32.
     """
     with np.errstate(all="ignore"):
         if values.dtype.kind in "iub":
@@ -151,10 +151,10 @@ def cast(values: Array, to: DType) -> Array:
 
 
 def _to_odd(values: Array) -> Array:
-    """Elements of float64 as f32: of the two neighbours of one that is none of f32, that with an odd last bit.
+    """Round float64 to f32 "to odd": of the two neighbours of an inexact value, take the one with an odd last bit.
 
-    ``ml_dtypes`` rounds float64 to bf16 by way of f32. What was rounded to odd is rounded the second time as the exact
-    value would be, as f32 has more than two bits more (Boldo and Melquiond, IEEE Transactions on Computers, 2008).
+    ``ml_dtypes`` rounds float64 to bf16 through f32. A value rounded to odd gives the same bf16 as the exact value,
+    as f32 is more than two bits longer than bf16 (Boldo and Melquiond, IEEE Transactions on Computers, 2008).
     """
     nearest = values.astype(np.float32)
     is_even = nearest.view(np.uint32) & 1 == 0
@@ -165,8 +165,8 @@ def _to_odd(values: Array) -> Array:
 def along_axis(op: str, values: Array, dtype: DType, axis: int) -> Array:
     """Reduce one axis, which stays with size 1.
 
-    The order is that of a tree: with ``n`` elements left, element ``i`` is joined with element ``i + ceil(n / 2)``,
-    until one is left. Sums of f16 and bf16 are of values widened to f32, and are f32.
+    The order is a tree: with ``n`` elements left, element ``i`` is joined with element ``i + ceil(n / 2)``, until one
+    element is left. For sums, f16 and bf16 values are widened to f32, and the result is f32.
     """
     reduction = REDUCTIONS[op]
     wide = F32 if dtype.is_float else dtype

@@ -1,1 +1,1 @@
-"""Where the time of a run went: the critical path and its parts, phases, and what a halved cost would change."""
+"""Explanation of the time of a run: the critical path and its parts, phases, and savings if a cost were halved."""

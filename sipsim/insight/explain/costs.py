@@ -1,4 +1,4 @@
-"""What each span of a run is made of: the terms of its work, what memories and shared edges added, and what is left."""
+"""Costs of each span of a run: the terms of its work, delays in memories and on shared edges, and the rest."""
 
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
@@ -16,14 +16,14 @@ from sipsim.insight.explain.work import COPY, CREDIT, MESSAGE, READS, WRITES, Ca
 from sipsim.records.recorder import Span
 
 Edge = tuple[int, Node, Node, str]
-"""An edge of a SIP, or of a memory there, as :meth:`Prices.edge_ps` takes it."""
+"""An edge of a SIP, or of a memory on it: the arguments of :meth:`Prices.edge_ps`."""
 LateKey = tuple[Any, ...]
-"""(rank, is read, address, bytes) of an access, (rank, from, to) of a transfer, (rank, node, bytes) of a message's
-write there; the last two also with their end."""
+"""Key of a delay: (rank, is read, address, bytes) of an access; (rank, from, to) of a transfer; (rank, node, bytes) of
+a message's write to a node. Keys of transfers and message writes may have their end time as a last element."""
 
 
-class Work(NamedTuple):
-    """The calls that price all spans that are alike, the terms on the machine of the run, and ``sum_ps``, their sum."""
+class SpanWork(NamedTuple):
+    """The price of all spans with equal work: ``calls`` of ``Prices``, ``terms`` on the run's machine, their sum."""
 
     calls: tuple[Call, ...]
     terms: tuple[Term, ...]
@@ -31,8 +31,8 @@ class Work(NamedTuple):
 
 
 class Delay(NamedTuple):
-    """``ps`` of a span beyond its work. ``edge``: the edge that it shared with ``what``; None: ``what`` names a wait in
-    a memory.
+    """A delay of a span beyond its work. ``edge``: the edge that it shared with ``what``; None: ``what`` is a wait in a
+    memory.
     """
 
     what: str
@@ -41,24 +41,24 @@ class Delay(NamedTuple):
 
 
 class Cost(NamedTuple):
-    """The work of a span, what was added to it, and the rest of its duration."""
+    """The duration of a span as its work, its delays and the rest."""
 
-    work: Work
+    work: SpanWork
     delays: tuple[Delay, ...]
     rest_ps: Ps
 
 
 class Costs:
-    """The costs of all spans of a run. Spans that are alike have the same ``Work`` object."""
+    """The costs of all spans of a run. Spans with equal work share one ``SpanWork`` object."""
 
     def __init__(self, prices: Prices, calls: Calls, histories: list[History]) -> None:
         self.prices = prices
         self._calls = calls
         self._issue_ps = sum_ps(prices.fixed("issue"))
-        self._works: dict[tuple[Call, ...], tuple[Work, Cost]] = {}
+        self._works: dict[tuple[Call, ...], tuple[SpanWork, Cost]] = {}
         self._late: dict[LateKey, list[Delayed | Wait]] = defaultdict(list)
-        """What was late, by key. Transfers are here a second time, by key and end; so are writes, by rank, node, bytes
-        and end, without the address: messages that end at one node at one time are alike."""
+        """Delays by key. Transfers have a second entry, by key and end. Writes have a second entry by rank, node, bytes
+        and end, without the address, since messages that end at one node at one time are equivalent."""
         for history in histories:
             rank = history.rank
             for each in history.delayed:
@@ -70,7 +70,7 @@ class Costs:
                     self._late[rank, wait.node, wait.nbytes, wait.end_ps].append(wait)
 
     def of(self, rank: int, span: Span) -> Cost:
-        """The cost of a span that is no wait. Its parts add up to its duration."""
+        """Return the cost of a span that is not a wait. Its parts add up to the span's duration."""
         calls = tuple(self._calls.of(rank, span))
         work, alone = self._works.get(calls) or self._works.setdefault(calls, _work(calls, self.prices))
         left_ps = span.end_ps - span.start_ps - work.sum_ps
@@ -86,12 +86,12 @@ class Costs:
         return Cost(work, tuple(delays), left_ps)
 
     def _delays(self, key: LateKey, span: Span, left_ps: Ps) -> Iterator[Delay]:
-        """The delays of a key within a span's time. If several accesses or transfers fit, such as messages of one PE
-        that leave together, those of the one that explains ``left_ps`` best.
+        """Yield the delays of a key within a span's time. If several accesses or transfers fit, such as messages that
+        a PE sends together, the access or transfer with delays closest to ``left_ps`` is used.
         """
         some = self._late.get(key, [])
         # A send's transfer starts when its command is issued, and its bytes leave when the issue ends. An operation's
-        # transfer may start earlier, since its kernel runs ahead, but it ends with the span. An access starts later.
+        # transfer may start before its span, as its kernel runs ahead, but ends with it. An access starts in its span.
         is_access = bool(some) and isinstance(some[0], Wait)
         issued_ps = span.start_ps - (0 if is_access else self._issue_ps)
         first = bisect_left(some, issued_ps, key=lambda each: each.now_ps)
@@ -111,7 +111,7 @@ class Costs:
                 yield Delay(others, (key[0], src, dst, memory), ps)
 
     def _keys(self, rank: int, span: Span, calls: tuple[Call, ...]) -> Iterator[LateKey]:
-        """The keys under which a span's delays may be: its accesses, then its transfers."""
+        """Yield the keys under which a span's delays may be found: its accesses, then its transfers."""
         yield from self._accesses(rank, span)
         for call in calls:
             yield from self._transfers(rank, span, call)
@@ -140,7 +140,7 @@ class Costs:
             yield rank, str(slot), nbytes
 
     def _transfers(self, rank: int, span: Span, call: Call) -> Iterator[LateKey]:
-        """The transfers of a call, the last one first, as the end of a span is known best."""
+        """Yield the keys of a call's transfers, the last one first, since the end of a span is known exactly."""
         match call.method:
             case "read" | "write" | "latch":
                 place, address, *_ = call.args
@@ -165,7 +165,7 @@ class Costs:
                 yield from self._between(src, direction, peer[0], Node("pe", peer[1], peer[2]), rank)
 
     def _between(self, src: Place, direction: str, dst_sip: int, end: Node, rank: int) -> Iterator[LateKey]:
-        """The transfers of a frame on each SIP of its way, that on the last SIP first."""
+        """Yield the keys of a frame's transfers on each SIP of its route, the last SIP first."""
         if src[0] == dst_sip:
             yield rank, _pe(src), str(end)
             return
@@ -173,10 +173,10 @@ class Costs:
             yield sip, str(route.start), str(route.edges[-1].dst)
 
 
-def _work(calls: tuple[Call, ...], prices: Prices) -> tuple[Work, Cost]:
-    """The work of calls, and its cost where nothing is added to it."""
+def _work(calls: tuple[Call, ...], prices: Prices) -> tuple[SpanWork, Cost]:
+    """Return the work of calls, and the cost of a span without delays."""
     terms = tuple(each for call in calls for each in terms_of(call.price(prices)) if each.ps)
-    work = Work(calls, terms, sum_ps(terms))
+    work = SpanWork(calls, terms, sum_ps(terms))
     return work, Cost(work, (), 0)
 
 
@@ -185,12 +185,12 @@ def _pe(place: Place) -> str:
 
 
 def _tcm_of(place: Place) -> int:
-    """The address under which a PE's accesses to its own TCM are noted (:class:`sipsim.chips.ahbm.pe.dma.PeTcm`)."""
+    """The address under which a PE's accesses to its TCM are recorded (:class:`sipsim.chips.ahbm.pe.dma.PeTcm`)."""
     return PhysAddr(*place, "tcm", 0).encode()
 
 
 def rest_name(span: Span) -> str:
-    """The name of the rest of a span."""
+    """Return the name of the rest of a span in reports."""
     if work_of(span) == POLL:
         return "waiting for the next poll"
     if work_of(span) == CREDIT:

@@ -1,4 +1,4 @@
-"""The explanation of a run's rows from all ranks' histories: critical path, parts, phases, and what a change saves."""
+"""Explains a run's rows from the histories of all ranks: critical path, its parts, phases, and savings by changes."""
 
 from bisect import bisect_left
 from collections import defaultdict
@@ -20,13 +20,13 @@ NO_PHASE = "(no phase)"
 BEFORE = "before the start of the measured time"
 NO_RUN = -1
 Ranked = tuple[int, Span]
-"""A span and its rank."""
+"""A rank and one of its spans."""
 
 
 def explain(plan: Plan, folders: Sequence[Path], rows: Sequence[MeasuredRow]) -> list[Explanation | None]:
-    """Where the time of each row went, from the histories that the SIPs of a job with ``explain`` left in folders.
+    """Explain the time of each row, from the histories that the SIPs of a job with ``explain`` wrote to folders.
 
-    The savings of a change are computed for the last row only. None for a row in whose time no kernel ended.
+    The savings by changes are computed for the last row only. None for a row during which no kernel ended.
     """
     explainer = Explainer(plan, read_histories(folders))
     return [explainer.explain(row, row is rows[-1]) for row in rows]
@@ -42,7 +42,7 @@ class Explainer:
         self._graph = Graph(histories, self._calls)
         self._costs = Costs(prices, self._calls, histories)
         self._phases: dict[tuple[int, str], tuple[list[int], list[str]]] = defaultdict(lambda: ([], []))
-        """The phases of the kernels of a PE, by rank and component: the span after which each began, and its name."""
+        """The phases of a PE's kernels, by rank and component: the numbers of the spans before their starts; names."""
         for history in histories:
             for each in history.phases:
                 after, names = self._phases[history.rank, each.component]
@@ -50,14 +50,14 @@ class Explainer:
                 names.append(each.phase)
 
     def explain(self, row: MeasuredRow, with_what_if: bool) -> Explanation | None:
-        """The longest of the iterations of a row; None if no kernel ended then.
+        """Explain the longest iteration of a row; None if no kernel ended in it.
 
-        Where the row is a collective, launches beside it are left out.
+        If the row is a collective, other launches at the same time are ignored.
         """
         index, (since_ps, until_ps) = max(enumerate(row.iterations), key=lambda each: each[1][1] - each[1][0])
         spans = self._graph.between(since_ps, until_ps)
         kernels = _of_row((each for each in spans if each[1].component.endswith(KERNEL)), row.runs)
-        # Where launches take no time there are no such spans: hosts learn of the ends by the kernels' last spans.
+        # Launches that take no time have no such spans; then the kernels' last spans notify the hosts.
         last = [(rank, span.number) for rank, span in _of_row((each for each in spans if is_end(each[1])), row.runs)]
         last = last or [(rank, span.facts[0]) for rank, span in kernels if span.facts[0]]
         if not last:
@@ -78,9 +78,9 @@ class Explainer:
         )
 
     def _steps(self, last: Key, since_ps: Ps) -> tuple[Step, ...]:
-        """The critical path of an iteration: from ``last`` back over causes to ``since_ps``.
+        """Return the critical path of an iteration: the chain of causes from ``last`` back to ``since_ps``.
 
-        The spans fill the time without a gap and without waits.
+        Its steps contain no waits and cover the time without gaps.
         """
         found, key = [], last
         while key[1]:
@@ -116,7 +116,7 @@ class Explainer:
         return (*_merged(parts), *rest)
 
     def _phase(self, rank: int, span: Span) -> str:
-        """The phase in which a span of a PE ended; ``PHASE`` for the control path, ``NO_PHASE`` for other parts."""
+        """Return the phase in which a span of a PE ended; ``PHASE`` for the control path, else ``NO_PHASE``."""
         if is_control(span):
             return PHASE
         after, names = self._phases.get((rank, span.component.removesuffix(QUEUES)), ((), ()))
@@ -126,9 +126,9 @@ class Explainer:
     def _phase_times(
         self, steps: Iterable[Step], spans: list[Ranked], kernels: list[Ranked], since_ps: Ps
     ) -> tuple[PhaseTime, ...]:
-        """The time of ``kernels`` by phase and by what they did or waited for, and the time of the path by phase.
+        """Return the time of ``kernels`` by phase and command, and the time of the critical path by phase.
 
-        A span that ended a kernel's wait is counted by that wait; every other span of a kernel by itself.
+        A wait of a kernel counts, and so does each span of a kernel that did not end a wait.
         """
         pes = {(rank, span.component.removesuffix(KERNEL)) for rank, span in kernels}
         of_pes = [(rank, span) for rank, span in spans if (rank, span.component) in pes]
@@ -146,13 +146,13 @@ class Explainer:
 
 
 def _of_row(spans: Iterable[Ranked], runs: Mapping[int, int]) -> list[Ranked]:
-    """The spans whose last fact, the index of a collective, is that of the row; all spans if there are none."""
+    """Return the spans whose last fact, the index of a collective, is the row's; all spans if no span matches."""
     found = list(spans)
     return [each for each in found if runs.get(each[0], NO_RUN) == each[1].facts[-1]] or found
 
 
 def _merged(parts: Iterable[Part]) -> list[Part]:
-    """The parts with those of one name and the same keys added up."""
+    """Add up the parts that have the same name and keys."""
     total: dict[tuple[str, tuple[str, ...]], Ps] = defaultdict(int)
     for each in parts:
         total[each.part, each.keys] += each.ps

@@ -1,8 +1,8 @@
-"""All that a span waits for, of which its cause was only the last; and the times of all spans with other durations.
+"""Dependency graph of spans: all spans that a span waits for, and the times of all spans with changed durations.
 
-A span begins when the last of those that it depends on has ended: its cause, the span before it on its kernel, the
-message that a receive takes, and the credit of the slot that a send needs. With the durations of the run that gives the
-times of the run; with others, the times that they would lead to, as far as the order of events stays.
+A span begins when the last of its dependencies has ended: its cause, the span before it on its kernel, the message that
+a receive takes, and the credit for the slot that a send needs. With the durations of the run, the graph gives the times
+of the run. With changed durations, it predicts the times if the order of events stays the same.
 """
 
 from bisect import bisect_left, bisect_right
@@ -21,7 +21,7 @@ from sipsim.insight.explain.work import CREDIT, KERNEL, MESSAGE, RECV, SEND, Cal
 from sipsim.records.recorder import Span
 
 Key = tuple[int, int]
-"""The rank and the number of a span."""
+"""Key of a span: (rank, number)."""
 Times = np.ndarray[Any, np.dtype[np.int64]]
 
 
@@ -49,16 +49,16 @@ class Graph:
         self._ends_ps = [span.end_ps for _, span in self._order]
 
     def between(self, since_ps: Ps, until_ps: Ps) -> list[tuple[int, Span]]:
-        """The spans that end after ``since_ps``, up to ``until_ps``, each after those that it depends on."""
+        """Return the spans that end after ``since_ps`` and up to ``until_ps``, each after its dependencies."""
         first, stop = bisect_right(self._ends_ps, since_ps), bisect_right(self._ends_ps, until_ps)
         return self._order[first:stop]
 
     def span(self, key: Key) -> Span:
-        """A span by its key."""
+        """Return the span of a key."""
         return self._spans[key[0]][key[1] - 1]
 
     def needs(self, rank: int, span: Span) -> Iterator[Key]:
-        """What a span waits for. Number 0 is the start of the run."""
+        """Yield the keys of a span's dependencies. Number 0 is the start of the run."""
         yield span.cause
         work = work_of(span)
         if span.is_wait:
@@ -76,8 +76,10 @@ class Graph:
             if number is not None:
                 yield rank, number
 
-    def _seen(self, rank: int, span: Span, begin: Times, ends: dict[Key, Times], polls: list[Backpressure]) -> Times:
-        """The end of polls, which come at known times from when they began."""
+    def _poll_ends(
+        self, rank: int, span: Span, begin: Times, ends: dict[Key, Times], polls: list[Backpressure]
+    ) -> Times:
+        """Return when a poll detects its event, per scenario; polls occur at known times after the first."""
         began_ps, command = span.facts
         moved = ends.get((rank, command))
         first: Any = began_ps if moved is None else began_ps + moved - self.span((rank, command)).end_ps
@@ -86,7 +88,7 @@ class Graph:
         return np.array([one.seen_ps(since_ps, event_ps) for one, since_ps, event_ps in each], np.int64)
 
     def _room(self, rank: int, span: Span, direction: str, seq: int) -> Iterator[Key]:
-        """The credit that made room for message ``seq``."""
+        """Yield the key of the credit that freed the slot for message ``seq``."""
         place = place_of(rank, span)
         assert place is not None
         least = seq - self._calls.queue(place, direction).peer.n_slots + 1
@@ -104,9 +106,8 @@ class Graph:
         durations: Callable[[int, Span], Times],
         backpressures: list[Backpressure],
     ) -> Times:
-        """The latest end of the spans ``last``, for each scenario; ``durations`` and ``backpressures`` are theirs.
-
-        What ended before ``since_ps`` stays as it was.
+        """Return the latest end of the spans ``last``, in ps, per scenario: the results of ``durations`` and the list
+        ``backpressures`` have one entry per scenario. Spans that ended before ``since_ps`` do not change.
         """
         ends: dict[Key, Times] = {}
         width = len(backpressures)
@@ -125,7 +126,7 @@ class Graph:
             elif fixed_ps > since_ps:
                 begin = np.maximum(begin, fixed_ps)
             if work_of(span) == POLL:
-                begin = self._seen(rank, span, begin, ends, backpressures)
+                begin = self._poll_ends(rank, span, begin, ends, backpressures)
             elif span.end_ps > span.start_ps and not span.is_wait:
                 begin = begin + durations(rank, span)
             ends[rank, span.number] = begin

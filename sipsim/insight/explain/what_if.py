@@ -1,8 +1,8 @@
-"""What a halved cost would change: which costs, with which setting, and the time that the graph then gives.
+"""Sensitivity analysis: which config changes to try, and the time that the graph of spans predicts for each.
 
-A cost in ns is halved, a bandwidth or a clock is doubled. Each span takes its price on the changed machine, and polls
-see an event when its PE_CPU looks; what sharing an edge added changes as the edge's bandwidth does; waits in memories,
-the rest of a duration and the order of all events stay as they were.
+A cost in ns is halved, a bandwidth or a clock is doubled. Each span takes its price on the changed machine, and a poll
+detects an event at its next poll time. Delays by sharing an edge scale with the edge's bandwidth. Waits in memories,
+the rest of each duration and the order of all events do not change.
 """
 
 from collections import defaultdict
@@ -17,7 +17,7 @@ from sipsim.chips.ahbm.ipcq.backpressure import backpressure_of
 from sipsim.chips.ahbm.plan import Plan
 from sipsim.chips.ahbm.system import AhbmSystem
 from sipsim.config.schema import Resolved
-from sipsim.insight.explain.costs import Costs, Edge, Work
+from sipsim.insight.explain.costs import Costs, Edge, SpanWork
 from sipsim.insight.explain.graph import Graph, Key, Times
 from sipsim.records.explanation import Step, WhatIf
 from sipsim.records.recorder import Span
@@ -32,7 +32,7 @@ Change = dict[str, float]
 def savings(
     plan: Plan, steps: Sequence[Step], graph: Graph, costs: Costs, last: list[Key], since_ps: Ps
 ) -> tuple[WhatIf, ...]:
-    """How much earlier the last of the spans ``last`` would end with each change; the one that saves most first."""
+    """Return how much earlier the last of the spans ``last`` would end with each change, the largest saving first."""
     changes = changes_for(plan.resolved, steps)
     machines = Machines(plan, costs, list(changes.values()))
     ends_ps = graph.ends(last, since_ps, machines.durations, machines.backpressures).tolist() if changes else []
@@ -45,11 +45,11 @@ def savings(
 
 
 def changes_for(resolved: Resolved, steps: Sequence[Step]) -> dict[str, Change]:
-    """The changes to try: one for each cost of at least 1 % of the path, and some for several bandwidths together.
+    """Return the changes to try: one for each cost of at least 1 % of the path, and some for several bandwidths.
 
-    These are all bandwidths inside SIPs, as they bound each other; where links take at least 1 % of the path, also all
-    of links, and all of both.
-    A bandwidth that only ever is one of several equal ones changes nothing by itself.
+    The latter are all bandwidths inside SIPs, as they bound each other; if links take at least 1 % of the path, also
+    the bandwidths of all links, and both together. A bandwidth that is always one of several equal bounds is not tried
+    alone, as it would change nothing.
     """
     alone: dict[str, Ps] = defaultdict(int)
     inside: set[str] = set()
@@ -82,7 +82,7 @@ def changes_for(resolved: Resolved, steps: Sequence[Step]) -> dict[str, Change]:
 
 
 def changed(resolved: Resolved, change: Change) -> Resolved:
-    """The config with the new values."""
+    """Return the config with the new values."""
     config = msgspec.to_builtins(resolved)
     for key, value in change.items():
         section, name = _place(config, key)
@@ -91,7 +91,7 @@ def changed(resolved: Resolved, change: Change) -> Resolved:
 
 
 def _place(config: Any, key: str) -> tuple[dict[str, Any], str]:
-    """The section of a config that a key is in, and its name there; an empty section where the config has none."""
+    """Return the config section of a key and the key's name in it; an empty section if the config has none."""
     *path, name = key.split(".")
     for each in ("links" if path[:1] == ["links"] else "components", *path):
         config = config.get(each) if isinstance(config, dict) else None
@@ -99,7 +99,7 @@ def _place(config: Any, key: str) -> tuple[dict[str, Any], str]:
 
 
 class Machines:
-    """The machine of the run, and those with a change each."""
+    """The machine of the run, and one machine per change."""
 
     def __init__(self, plan: Plan, costs: Costs, changes: list[Change]) -> None:
         knobs = plan.ipcq
@@ -112,7 +112,7 @@ class Machines:
         self._ratios: dict[Edge, Any] = {}
 
     def durations(self, rank: int, span: Span) -> Times:
-        """What a span takes on each of the changed machines."""
+        """Return the duration of a span on each changed machine, in ps."""
         work, delays, rest_ps = self._costs.of(rank, span)
         total = self._of_work.get(id(work))
         if total is None:
@@ -128,9 +128,9 @@ class Machines:
                 total = total + (ratio * delay_ps).astype(np.int64)
         return total + rest_ps if rest_ps else total
 
-    def work_ps(self, work: Work) -> Times:
-        """The time of work on each changed machine. Changes only make things faster, so work without a term of a
-        changed key takes as long as before. Limit: a frame stored behind a link counts as that link's time.
+    def work_ps(self, work: SpanWork) -> Times:
+        """Return the time of work on each changed machine, in ps. Changes only reduce times, so work without a term of
+        a changed key takes as long as before. Limitation: storing a frame after a link counts as the link's time.
         """
         keys = {key for term in work.terms for key in term.keys}
         found = [

@@ -1,27 +1,27 @@
-"""The work of spans as calls of :class:`~sipsim.chips.ahbm.costs.prices.Prices`: equal calls cost the same everywhere.
+"""The work of spans as calls of :class:`~sipsim.chips.ahbm.costs.prices.Prices`; equal calls have equal prices.
 
-The facts of a span, in order, by its name. *Fetched* is what was fetched before. Spans of PEs::
+The facts of a span, in order, by its name. *Fetched*: (address, bytes) of reads before it. Spans of PEs::
 
-    dma_read, dma_write, those of blocks   fetched, address, bytes
+    dma_read, dma_write, and of blocks     fetched, address, bytes
     of PE_MATH                             fetched, its work
     views                                  fetched
     delays                                 fetched, ps
-    of PE_GEMM                             fetched, way to its end, addresses of A and C of a composite command
-    TLB miss                               walks
+    of PE_GEMM                             fetched, path to its end, addresses of A and C of a composite command
+    TLB miss                               number of page walks
     send                                   direction, number, bytes, address of the source, span of the command
     message, credit                        direction, number
     recv                                   direction, number, span of the command
     copy, latch                            from, to, bytes
-    slot fetch                             what was fetched so far
-    ipcq.release                           nothing, direction
-    poll                                   when polls began, span of the command
+    slot fetch                             the reads so far, as fetched
+    ipcq.release                           None, direction
+    poll                                   start of polling, span of the command
     a wait                                 the span before it
     a kernel                               its last span, the index of its collective
 
 Spans of the control path::
 
-    messages                               cube, for one from or to a PE its number, bytes
-    dispatch                               how many PEs were served with this one
+    messages                               cube; number of the PE if from or to a PE; bytes
+    dispatch                               how many PEs this dispatch served
     start margin                           cube and PE of each place
     gather                                 the spans of the answers
     start                                  the spans of the message and of the margin
@@ -75,20 +75,20 @@ PHASE = "(launch)"
 
 
 def is_control(span: Span) -> bool:
-    """Whether it is a span of the host, IO_CPU or an M_CPU."""
+    """Whether a span belongs to the host, IO_CPU or an M_CPU."""
     return not span.component.startswith("cube") and span.component.startswith((HOST, IO_CPU, M_CPU))
 
 
 def is_end(span: Span) -> bool:
-    """Whether the host knows by it that a launch has ended."""
+    """Whether a span notifies the host of the end of a launch."""
     return span.component == HOST and span.name == END
 
 
 _COMPONENT = re.compile(r"cube(\d+)\.pe(\d+)")
 QUEUES = ".ipcq"
-"""The end of the name of a PE's part that makes the spans of queues."""
+"""Suffix of the component name in spans of a PE's queues."""
 KERNEL = ".kernel"
-"""The end of the name of a PE's part that makes the spans of kernels."""
+"""Suffix of the component name in spans of a PE's kernels."""
 READS, WRITES = (READ, READ_BLOCK), (WRITE, WRITE_BLOCK)
 _OF_MATH = (MATH, REDUCE, CAST, REARRANGE, MAKE)
 _OF_GEMM = (GEMM, DOT)
@@ -97,7 +97,7 @@ MESSAGE, CREDIT, SEND, RECV, COPY, LATCH = "message", "credit", "send", "recv", 
 
 
 _FIXED = {ISSUE: "issue", POLL: "poll", WAKEUP: "wakeup"}
-"""Spans of PE_CPU's own work, and their fixed prices."""
+"""Fixed prices of the spans of PE_CPU."""
 _FIXED_OF_LAUNCH = {TO_IO_CPU: "host_latency", END: "host_latency", DISPATCH: "m_cpu_dispatch", GATHER: "m_cpu_gather"}
 _FIXED_OF_IO_CPU = {TAKE: "io_cpu_launch", GATHER: "io_cpu_gather"}
 
@@ -109,13 +109,13 @@ class Call(NamedTuple):
     args: tuple[Any, ...]
 
     def price(self, prices: Prices) -> Price:
-        """The price on a machine."""
+        """Return the price on the machine of ``prices``."""
         found: Price = getattr(prices, self.method)(*self.args)
         return found
 
 
 class Calls:
-    """The calls of the spans of a run. ``prices``: of its machine; ``histories``: by rank."""
+    """The ``Prices`` calls of all spans of a run. ``prices``: of the run's machine; ``histories``: by rank."""
 
     def __init__(self, plan: Plan, prices: Prices, histories: list[History]) -> None:
         self._plan = plan
@@ -147,7 +147,7 @@ class Calls:
         }
 
     def of(self, rank: int, span: Span) -> list[Call]:
-        """The calls of a span; none where it is no work of a known part."""
+        """Return the calls of a span; empty if it is no work of a built-in component."""
         if is_control(span):
             return _of_launch(rank, span)
         place, handler = place_of(rank, span), self._handlers.get(work_of(span))
@@ -156,16 +156,16 @@ class Calls:
         return handler(place, span)
 
     def queue(self, place: Place, direction: str) -> IpcqInitEntry:
-        """The queue pair of a PE by its full name."""
+        """Return the queue pair of a PE by its full name."""
         return self._queues[place, direction][1]
 
     def sending(self, message: Span) -> Span:
-        """The send of a message, by the span of the message or of its passage of PE_DMA."""
+        """Return the send of a message, given the span of the message or of its passage through PE_DMA."""
         rank, number = message.cause
         return self._histories[rank].spans[number - 1]
 
     def message(self, span: Span) -> tuple[Place, IpcqInitEntry, int, int | None]:
-        """The PE that sends a message, its queue pair, the message's bytes, and the address of its source."""
+        """Return the PE that sends a message, its queue pair, the message's bytes, and the address of its source."""
         sending = self.sending(span)
         src = place_of(span.cause[0], sending)
         assert src is not None
@@ -182,29 +182,29 @@ class Calls:
         return [*_fetched(place, fetched), Call("math", (work,))]
 
     def _sent(self, method: str, _place: Place, span: Span) -> list[Call]:
-        """What a price of a message is asked for."""
+        """The call that prices a message; ``method``: ``message`` or ``passing``."""
         src, queue, nbytes, read_pa = self.message(span)
         source = None if read_pa is None else memory_of(read_pa)
         ends = _ends(src, queue.direction, queue.peer.place)
         return [Call(method, (*ends, queue.peer.buffer_kind, nbytes, source))]
 
     def _release(self, place: Place, span: Span) -> list[Call]:
-        """What a release blocks for: the credit, unless that waits for another slot."""
+        """The calls for which a release blocks: the emission of its credit, if the credit is emitted at once."""
         return self._emission(place, span.facts[1]) if span.end_ps > span.start_ps else []
 
     def _credit(self, place: Place, span: Span) -> list[Call]:
-        """Of a credit that has come for what this PE sends in a direction."""
+        """The call for a credit that has arrived for this PE's sends in a direction."""
         number, queue = self._queues[place, span.facts[0]]
         peer = queue.peer
         theirs = self._of_ring[number, peer.rx_base_pa]
         return [Call("credit", _ends(peer.place, theirs.direction, place))]
 
     def _receive(self, place: Place, span: Span) -> list[Call]:
-        """What a receive blocks for after its slot is free."""
+        """The calls for which a receive blocks after its slot is free."""
         return [] if self._plan.ipcq.latch == IN_PLACE else self._emission(place, span.facts[0])
 
     def _emission(self, place: Place, direction: str) -> list[Call]:
-        """What blocks for the credit of a ring."""
+        """The calls for the emission of a ring's credit, which block the kernel."""
         queue = self.queue(place, direction)
         if queue.credit_mode == PIGGYBACK:
             return []
@@ -235,15 +235,15 @@ class Calls:
 
 
 def work_of(span: Span) -> str:
-    """What a span is, where it is of a built-in part: a user's command may have any name.
+    """Return the name of a span of a built-in component, else "": a user's command may have any name.
 
-    Spans of PE_IPCQ have names of their own, those of a PE the kinds of its commands.
+    Names of spans of PE_IPCQ and kinds of built-in commands are distinct sets.
     """
     return span.name if (span.name in _OF_PE) != span.component.endswith(QUEUES) else ""
 
 
 def place_of(rank: int, span: Span) -> Place | None:
-    """The PE that a span is of; None for a part of the SIP."""
+    """Return the PE of a span; None for a component that is on no PE."""
     found = _pe_of(span.component)
     return None if found is None else (rank, *found)
 
@@ -255,12 +255,12 @@ def _pe_of(component: str) -> tuple[int, int] | None:
 
 
 def _ends(src: Place, direction: str, dst: Place) -> tuple[Place, str, Place]:
-    """Alike for all SIPs where both are on one."""
+    """Return the arguments for source and destination; equal for all SIPs if both are on one SIP."""
     return (on_any_sip(src), "", on_any_sip(dst)) if src[0] == dst[0] else (src, direction, dst)
 
 
 def _of_launch(rank: int, span: Span) -> list[Call]:
-    """The calls of a span of the control path; none where it takes no time of its own."""
+    """Return the calls of a span of the control path; empty if the operation itself takes no time."""
     name, facts = span.name, span.facts
     if name in (TO_CUBE, TO_PE, OF_PE, OF_CUBE):
         ends = [m_cpu(facts[0]), Node("pe", *facts[:2]) if name in (TO_PE, OF_PE) else IO_CPU_NODE]

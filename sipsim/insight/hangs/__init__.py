@@ -1,1 +1,1 @@
-"""What is told of kernels and scripts that wait or never end."""
+"""Diagnosis of hangs: explains deadlocks, and shows the code positions of kernels and scripts that do not end."""

@@ -1,4 +1,4 @@
-"""Explains a deadlock from the dumps of all SIPs: its likely cause, and where in the code every kernel waits.
+"""Explains a deadlock from the dumps of all SIPs: its likely cause, and the line of code at which each kernel waits.
 
 Runs in the launcher; the broker forwards the dumps as bytes. Pure.
 """
@@ -19,9 +19,9 @@ from sipsim.insight.hangs.waits import Channels, Wait, channels_of, cycle_of, wa
 from sipsim.records.dump import HOST_SCRIPT, Place, QueueEnd, QueueState, TaskState, dump_from, place_name
 
 
-class Explanation(NamedTuple):
-    """One line with the likely cause; equal waits folded, a line each; every wait for itself, those on queues with
-    pointers and the waits-for graph; and the same as plain values for the result file.
+class DeadlockReport(NamedTuple):
+    """A deadlock as text and as plain values. ``headline``: one line with the likely cause. ``report``: equal waits
+    folded into one line. ``whole``: every wait, with queue pointers and the waits-for graph. ``facts``: for the result.
     """
 
     headline: str
@@ -31,20 +31,20 @@ class Explanation(NamedTuple):
 
 
 def kind_of(blobs: list[bytes]) -> str:
-    """The kind of the failure: that of a chip with queues, if one has any."""
+    """Return the kind of the failure: ``IpcqDeadlock`` if any chip has IPCQ queues, else ``Deadlock``."""
     return (IpcqDeadlock if any(dump_from(blob).has_ipcq for blob in blobs) else Deadlock).kind
 
 
-def explain_deadlock(blobs: list[bytes], folder: str = "") -> Explanation:
-    """Merge the dumps of all SIPs into one explanation. ``folder``: the working folder of the reader.
+def explain_deadlock(blobs: list[bytes], folder: str = "") -> DeadlockReport:
+    """Merge the dumps of all SIPs into one report. ``folder``: the user's working folder, for relative paths.
 
     Raises:
-        BadFrame: for bytes that are no dump, or a wait on a queue that no dump has.
+        BadFrame: for bytes that are not a dump, or a wait on a queue that no dump contains.
     """
     dumps = [dump_from(blob) for blob in blobs]
     waits, channels = waits_of(dumps), channels_of(dumps)
     cycle, waiting = cycle_of(waits), {wait.place for wait in waits}
-    # Without a cycle, waits for a PE that does not wait itself; the others follow from them.
+    # Without a cycle, the root causes are waits for a PE that does not itself wait.
     roots = cycle or [wait for wait in waits if wait.local.peer not in waiting]
     are_roots = set(map(id, roots))
     waits = [*roots, *(wait for wait in waits if id(wait) not in are_roots)]
@@ -100,10 +100,10 @@ def explain_deadlock(blobs: list[bytes], folder: str = "") -> Explanation:
     if channels.blocked:
         facts |= {"blocked": channels.blocked, "channel_cycle": channels.cycle}
     report = "\n".join([*seconds, *blocked, *positions])
-    return Explanation(headline, report, "\n".join(whole) + "\n", msgspec.to_builtins(facts))
+    return DeadlockReport(headline, report, "\n".join(whole) + "\n", msgspec.to_builtins(facts))
 
 
-# --- what is the matter ---
+# --- reasons ---
 
 
 def _cycle_text(cycle: Sequence[Wait], folder: str) -> str:
@@ -135,7 +135,7 @@ def _channels_text(channels: Channels) -> str:
 
 
 def _other_text(tasks: Sequence[TaskState], folder: str) -> str:
-    """Why nothing happens when no PE waits in a queue."""
+    """Return the reason of a deadlock in which no PE waits in a queue."""
     kernels = [task for task in tasks if task.place[1] >= 0]
     on_tiles = [task for task in tasks if task.place[1] < 0 and not task.is_server and task.name != HOST_SCRIPT]
     first = min(kernels or on_tiles, key=lambda task: task.place, default=None)
@@ -149,8 +149,8 @@ def _other_text(tasks: Sequence[TaskState], folder: str) -> str:
 
 
 def _entry(wait: Wait, folder: str) -> Entry:
-    ways = ", ".join(sorted(queue.direction for queue in wait.unread))
-    note = f"; unread messages from {ways}" if ways else ""
+    unread = ", ".join(sorted(queue.direction for queue in wait.unread))
+    note = f"; unread messages from {unread}" if unread else ""
     alone = f"; peer {place_name(wait.local.peer)}: {_ring_text(wait)}"
     roughly = f"{wait.task.op} in several directions{at(wait.task, folder)}"
     return Entry(wait.place, doing_in_queue(wait.task, folder) + note, alone, roughly)

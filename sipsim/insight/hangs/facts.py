@@ -1,4 +1,4 @@
-"""A deadlock as it stands in result files: every key with its meaning."""
+"""Records of deadlocks and code positions in result files, with a description of every key."""
 
 from typing import Annotated, NotRequired, TypedDict
 
@@ -9,12 +9,12 @@ from sipsim.records.dump import BlockedResource, QueueEnd
 class WaitFacts(TypedDict):
     """A PE that waits on a queue pair."""
 
-    op: Annotated[str, no_time("What waits: send or recv.")]
-    file: Annotated[str, no_time("The file of the kernel's line that waits; empty where it is not known.")]
-    line: Annotated[int, no_time("The number of that line, from 1; 0 where it is not known.")]
+    op: Annotated[str, no_time("The operation that waits: send or recv.")]
+    file: Annotated[str, no_time("The file of the kernel's line that waits; empty if unknown.")]
+    line: Annotated[int, no_time("The number of that line, from 1; 0 if unknown.")]
     here: Annotated[QueueEnd, no_time("The end of the queue pair at the PE that waits.")]
     peer: Annotated[list[int], no_time("SIP, cube and PE of the far end.")]
-    there: Annotated[QueueEnd | None, no_time("The far end; null where no SIP has told of it.")]
+    there: Annotated[QueueEnd | None, no_time("The far end; null if no SIP has reported it.")]
 
 
 class CodeFacts(TypedDict, total=False):
@@ -22,26 +22,26 @@ class CodeFacts(TypedDict, total=False):
 
     cube: Annotated[int, no_time("The cube on which a kernel runs, or failed.")]
     pe: Annotated[int, no_time("The PE of that cube.")]
-    file: Annotated[str, no_time("The file of the line; empty where it is not known.")]
-    line: Annotated[int, no_time("The number of the line, from 1; 0 where it is not known.")]
+    file: Annotated[str, no_time("The file of the line; empty if unknown.")]
+    line: Annotated[int, no_time("The number of the line, from 1; 0 if unknown.")]
 
 
 class TaskFacts(CodeFacts, total=False):
-    """A kernel or a host script, and where its code is."""
+    """A kernel or a host script, and its code position."""
 
     rank: Annotated[int, no_time("The SIP.")]
-    task: Annotated[str, no_time("What it is: a kernel by its place, or the host script.")]
-    waits_for: Annotated[str, no_time("What it waits for; empty while it runs.")]
+    task: Annotated[str, no_time("The task: a kernel by its place, or the host script.")]
+    waits_for: Annotated[str, no_time("What the task waits for; empty while it runs.")]
 
 
 class PositionFacts(TaskFacts, total=False):
-    """The same. Of a rank that could not tell, only why."""
+    """The code position of a kernel or host script; of a rank that did not report, only ``rank`` and ``unknown``."""
 
-    unknown: Annotated[str, no_time("Why nothing is known of the rank.")]
+    unknown: Annotated[str, no_time("Why no position of the rank is known.")]
 
 
 class DeadlockFacts(TypedDict):
-    """Who waits for what when nothing can happen any more; channels only of chips that tell what is blocked in them."""
+    """A deadlock: which tasks and channels wait for what. Channels only of chips that report blocked hardware."""
 
     blocked: NotRequired[
         Annotated[list[BlockedResource], no_time("Channels that are blocked; those of the cause come first.")]
@@ -54,7 +54,7 @@ class DeadlockFacts(TypedDict):
     ]
     reason: Annotated[str, no_time("The cycle of waits, or what is missing, in one line.")]
     hint: Annotated[str, no_time("The likely cause in the program, in one line; may be empty.")]
-    time_ps: Annotated[int, simulated_time("When the last thing happened, in ps.")]
+    time_ps: Annotated[int, simulated_time("The time of the last event, in ps.")]
     waits: Annotated[list[WaitFacts], no_time("Every PE that waits on a queue pair; those of the cause come first.")]
-    others: Annotated[list[TaskFacts], no_time("Kernels and scripts that wait for something else than a queue pair.")]
+    others: Annotated[list[TaskFacts], no_time("Kernels and scripts that do not wait on a queue pair.")]
     cycle: Annotated[list[list[int]], no_time("SIP, cube and PE of each PE in the cycle; empty without a cycle.")]

@@ -1,4 +1,4 @@
-"""Folds equal waits into one line, so that a report stays short for any number of PEs. Pure."""
+"""Folds equal waits into one line, so that reports are short for any number of PEs. Pure."""
 
 from collections.abc import Collection, Iterable
 from typing import NamedTuple
@@ -6,16 +6,16 @@ from typing import NamedTuple
 from sipsim.records.dump import Place, place_name
 
 FEW = 8
-"""So many steps of a cycle are listed one by one."""
+"""The most steps of a cycle that are listed one by one."""
 MOST_LINES = 20
 MOST_RUNS = 6
-"""So many ranges of numbers are listed; of more the first ones."""
+"""The most ranges of numbers that are listed; of more, only the first ones."""
 
 
 class Entry(NamedTuple):
-    """A PE (or a host script, cube and PE -1) and what it does. ``alone``: added where no other does the same.
+    """A PE (or a host script: cube and PE -1) with the text of its state. ``alone``: appended if no other PE has it.
 
-    ``roughly``: the same with less detail, for when there are too many different texts.
+    ``roughly``: the text with less detail, used if there are too many different texts.
     """
 
     place: Place
@@ -25,7 +25,7 @@ class Entry(NamedTuple):
 
 
 def folded(entries: Iterable[Entry], most: int = MOST_LINES) -> list[str]:
-    """A line for all entries of the same text, in their order; at most ``most`` lines."""
+    """Return one line per distinct text of the entries, in their order; at most ``most`` lines."""
     entries = list(entries)
     groups = _by([(each.text, each) for each in entries])
     if len(groups) > most:
@@ -33,13 +33,13 @@ def folded(entries: Iterable[Entry], most: int = MOST_LINES) -> list[str]:
     lines = [_line(text, members) for text, members in groups.items()]
     if len(lines) > most:
         rest = list(groups.values())[most - 1 :]
-        what = f"in {len(rest)} other ways"
+        what = f"in {len(rest)} other states"
         lines[most - 1 :] = [f"  {describe({each.place for members in rest for each in members})}: {what}"]
     return lines
 
 
 def describe(places: Collection[Place]) -> str:
-    """``240 PEs on SIPs 0 to 7, cubes 0 to 14, PE 0``; ``among`` where these are not all PEs that the ranges cover.
+    """Return ``240 PEs on SIPs 0 to 7, cubes 0 to 14, PE 0``; with ``among`` if the ranges also cover other PEs.
 
     Host scripts are described by their ranks.
     """
@@ -54,14 +54,14 @@ def describe(places: Collection[Place]) -> str:
 
 
 def shortened(steps: list[str]) -> str:
-    """The steps of a cycle; of a long one the first and the last."""
+    """Return the steps of a cycle as text; of a long cycle, the first and the last steps."""
     if len(steps) > FEW:
         steps = [*steps[:3], f"{len(steps) - 5} more", *steps[-2:]]
     return " -> ".join(steps)
 
 
 def numbered(name: str, numbers: Iterable[int]) -> str:
-    """``cubes 0 to 3, 7``; of many ranges the first ones, and how many there are."""
+    """Return ``cubes 0 to 3, 7``; of many ranges, the first ones and the number of the rest."""
     runs: list[list[int]] = []
     for number in sorted(numbers):
         if runs and number == runs[-1][-1] + 1:

@@ -1,5 +1,5 @@
-"""The likely cause of a deadlock in the program: calls that cross or were not made, slots that handles hold, a wrong
-direction. Pure.
+"""Finds the likely cause of a deadlock in the program: collectives called in different orders or not by all ranks,
+slots that unused handles hold, a wrong direction. Pure.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ MOST_CALLS = 4
 
 
 def hint_of(dumps: Sequence[SipDump], waits: Sequence[Wait], roots: Sequence[Wait], folder: str) -> tuple[str, bool]:
-    """The hint, empty for none, and whether it is likelier than a cycle or a missing message."""
+    """Return the hint, "" for none, and whether it is a likelier cause than a cycle or a missing message."""
     hint = _calls_hint(dumps) or _unused_hint(waits)
     if hint:
         return hint, True
@@ -28,15 +28,13 @@ def hint_of(dumps: Sequence[SipDump], waits: Sequence[Wait], roots: Sequence[Wai
 
 
 def _calls_hint(dumps: Sequence[SipDump]) -> str:
-    """Calls that ranks have made in orders that cross; else those that some ranks of their group have not made while
-    others wait in them, first those of a rank that waits in no other call, as these are the cause of the others.
-    """
+    """Return a hint on calls that ranks made in different orders; else on calls that some ranks have not made."""
     found = _crossed(dumps) or _not_made(dumps) or _ended_early(dumps)
     return f"{found}; {SAME}" if found else ""
 
 
 def _crossed(dumps: Sequence[SipDump]) -> str:
-    """Each call of a cycle waits, on a rank that is named, for the end of the next one, which is before it there."""
+    """Return a text for a cycle of calls, each of which waits on some rank for an earlier call of the cycle."""
     calls = {call.key: call for dump in dumps for call in dump.open_calls}
     behind: dict[CallKey, dict[CallKey, int]] = {key: {} for key in calls}
     for dump in dumps:
@@ -50,17 +48,17 @@ def _crossed(dumps: Sequence[SipDump]) -> str:
     else:
         return ""
     first = cycle.index(min(cycle))
-    told = [
+    orders = [
         f"rank {behind[later][first]} has called {open_call_text(calls[first])}, before {open_call_text(calls[later])}"
         for later, first in pairwise([*cycle[first:], *cycle[: first + 1]])
     ]
-    if len(told) > MOST_CALLS:
-        told[MOST_CALLS - 1 :] = [f"{len(told) - MOST_CALLS + 1} more such orders"]
-    return "; ".join(told)
+    if len(orders) > MOST_CALLS:
+        orders[MOST_CALLS - 1 :] = [f"{len(orders) - MOST_CALLS + 1} more such orders"]
+    return "; ".join(orders)
 
 
 def _not_made(dumps: Sequence[SipDump]) -> str:
-    """Calls in which some ranks wait and that others of their group have not made."""
+    """Return a text for calls in which some ranks wait and that other ranks have not made, likely causes first."""
     made = {dump.rank: dump.calls for dump in dumps}
     ended = {dump.rank for dump in dumps if not dump.tasks}
     waiting: dict[CallKey, tuple[OpenCall, list[int]]] = {}
@@ -73,20 +71,21 @@ def _not_made(dumps: Sequence[SipDump]) -> str:
         if absent:
             missing.append((call, absent, sorted(ranks)))
     busy = {rank for _, _, ranks in missing for rank in ranks}
+    # A call missing on a rank that waits in no other such call causes the others.
     missing.sort(key=lambda each: (busy.issuperset(each[1]), each[0].group))
-    told = []
+    texts = []
     for call, absent, ranks in missing[:MOST_CALLS]:
         has, its = ("have", "their scripts have") if absent[1:] else ("has", "its script has")
         why = f" ({its} ended)" if ended.issuperset(absent) else ""
         others = f"{numbered('rank', ranks)} {'wait' if ranks[1:] else 'waits'} in it"
-        told.append(f"{numbered('rank', absent)} {has} not called {open_call_text(call)}{why}; {others}")
+        texts.append(f"{numbered('rank', absent)} {has} not called {open_call_text(call)}{why}; {others}")
     if len(missing) > MOST_CALLS:
-        told.append(f"{len(missing) - MOST_CALLS} more such calls")
-    return "; ".join(told)
+        texts.append(f"{len(missing) - MOST_CALLS} more such calls")
+    return "; ".join(texts)
 
 
 def _ended_early(dumps: Sequence[SipDump]) -> str:
-    """Scripts that have ended after fewer collectives than others have called."""
+    """Return a text for scripts that have ended after fewer collectives than other ranks have called."""
     calls = {dump.rank: dump.calls.get(WORLD, 0) for dump in dumps}
     most = max(calls.values(), default=0)
     fewer = {dump.rank: calls[dump.rank] for dump in dumps if calls[dump.rank] < most and not dump.tasks}
@@ -100,7 +99,7 @@ def _ended_early(dumps: Sequence[SipDump]) -> str:
 
 
 def _unused_hint(waits: Sequence[Wait]) -> str:
-    """A send waits for a slot whose message was received and is kept by a handle that no command has named."""
+    """Return a hint on a send that waits for slots whose messages are held by handles that no command has used."""
     for task, _, far, _ in waits:
         unused = [] if far is None else list(filter(None, far.in_use))
         if task.op == "send" and far is not None and unused:
@@ -114,11 +113,11 @@ def _unused_hint(waits: Sequence[Wait]) -> str:
 
 
 def _direction_hint(wrong: Sequence[Wait], folder: str) -> str:
-    """PEs that wait in one direction while messages from another are unread."""
+    """Return a hint on PEs that wait in one direction while messages from another direction are unread."""
     groups: dict[str, set[Place]] = {}
     for wait in wrong:
-        ways = " and ".join(sorted(queue.direction for queue in wait.unread))
-        text = f"in {doing_in_queue(wait.task, folder)}, with unread messages from {ways}"
+        directions = " and ".join(sorted(queue.direction for queue in wait.unread))
+        text = f"in {doing_in_queue(wait.task, folder)}, with unread messages from {directions}"
         groups.setdefault(text, set()).add(wait.place)
     text, places = max(groups.items(), key=lambda each: len(each[1]))
     rest = f" (and {len(groups) - 1} more kinds of such waits)" if len(groups) > 1 else ""
@@ -126,13 +125,13 @@ def _direction_hint(wrong: Sequence[Wait], folder: str) -> str:
 
 
 def _sent_elsewhere_hint(dumps: Sequence[SipDump], roots: Sequence[Wait]) -> str:
-    """A PE that others wait for has sent messages that nobody has received, perhaps in a wrong direction."""
+    """Return a hint on a PE that others wait for, and that has sent unread messages to another PE."""
     senders = {wait.local.peer for wait in roots if wait.task.op == "recv"}
     queues = [queue for dump in dumps for queue in dump.queues]
     by_tx = {(queue.generation, queue.tx_base_pa): queue for queue in queues if queue.tx_base_pa}
     for queue in (queue for queue in queues if queue.unread > 0 and queue.peer in senders):
         sender = by_tx.get((queue.generation, queue.rx_base_pa))
-        way = f" in direction {sender.direction}" if sender is not None else ""
-        sent = f"{place_name(queue.peer)} has sent {queue.unread}{way} to {place_name(queue.place)}"
+        direction = f" in direction {sender.direction}" if sender is not None else ""
+        sent = f"{place_name(queue.peer)} has sent {queue.unread}{direction} to {place_name(queue.place)}"
         return f"perhaps a wrong direction: {sent}, which has not received them"
     return ""

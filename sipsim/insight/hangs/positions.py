@@ -1,7 +1,7 @@
-"""Where the code of every kernel and host script is, from the dumps of SIPs, as folded text and as plain values. Pure.
+"""Code positions of all kernels and host scripts, from the dumps of SIPs, as folded text and as plain values. Pure.
 
-For a run that is stopped, for a SIP that makes no progress, and on request. ``SipNode.tasks_dump`` makes such dumps;
-an answer to ``DumpRequest`` is one, with queues.
+Reported for a run that is stopped, for a SIP that makes no progress, and on request. ``SipNode.tasks_dump`` makes the
+dumps; the answer to ``DumpRequest`` is a dump with queues.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,7 +15,7 @@ from sipsim.records.dump import SipDump, TaskState
 
 
 class Positions(NamedTuple):
-    """At most 32 lines of text; every task as plain values, for the result file."""
+    """The code positions of all tasks: at most 32 lines of text, and plain values for the result file."""
 
     text: str
     facts: list[PositionFacts]
@@ -24,9 +24,9 @@ class Positions(NamedTuple):
 def explain_positions(
     dumps: Sequence[SipDump], unknown: Mapping[int, str] | None = None, folder: str = ""
 ) -> Positions:
-    """Where all tasks of the dumps are; what runs comes first, then what waits for its own work, then waits on queues.
+    """Return the code positions of all tasks: running tasks first, then tasks in other waits, then waits on queues.
 
-    ``unknown``: ranks without a dump, and why. ``folder``: the working folder of the reader.
+    ``unknown``: by rank without a dump, the reason. ``folder``: the user's working folder, for relative paths.
     """
     missing = unknown or {}
     tasks = sorted((task for dump in dumps for task in dump.tasks), key=_urgency)
@@ -39,13 +39,13 @@ def explain_positions(
 
 
 def running(dump: SipDump | None) -> TaskState | None:
-    """The task whose code runs now, if one does."""
+    """Return the task whose code runs, or None."""
     tasks = dump.tasks if dump is not None else ()
     return next((task for task in tasks if not task.waits_for and task.file), None)
 
 
 def running_text(dump: SipDump, folder: str = "") -> str:
-    """Where the code of a SIP that makes no progress is, in the middle of a sentence."""
+    """Return the code position of a SIP that makes no progress, as a clause for a message."""
     task = running(dump)
     if task is None:
         return "no code of a kernel or script runs there"
@@ -53,7 +53,7 @@ def running_text(dump: SipDump, folder: str = "") -> str:
 
 
 def running_facts(dump: SipDump | None) -> CodeFacts:
-    """``file``, ``line``, ``cube`` and ``pe`` of the task that runs, as far as they are known."""
+    """Return ``file``, ``line``, ``cube`` and ``pe`` of the running task, as far as known."""
     task = running(dump)
     if task is None:
         return {}
@@ -62,29 +62,29 @@ def running_facts(dump: SipDump | None) -> CodeFacts:
 
 
 def at(task: TaskState, folder: str) -> str:
-    """`` at FILE:LINE``, or "" if that is unknown."""
+    """Return `` at FILE:LINE``; "" if unknown."""
     where = shown(task.file, task.line, folder)
     return f" at {where}" if where else ""
 
 
 def task_entries(tasks: Iterable[TaskState], folder: str) -> list[Entry]:
-    """What each task does, and where."""
+    """Return the state and code position of each task."""
     return [Entry(task.place, _doing(task) + at(task, folder)) for task in tasks]
 
 
 def script_entries(dumps: Iterable[SipDump], tasks: Iterable[TaskState], folder: str) -> list[Entry]:
-    """The tasks on no PE, and the scripts that have ended."""
+    """Return the entries of tasks that run on no PE, and of scripts that have ended."""
     ended = [Entry((dump.rank, -1, -1), "its script has ended") for dump in dumps if not dump.tasks]
     return [*task_entries((task for task in tasks if task.place[1] < 0), folder), *ended]
 
 
 def doing_in_queue(task: TaskState, folder: str) -> str:
-    """The queues that a task waits on, and where."""
+    """Return the operation and directions that a task waits in, and its code position."""
     return f"{task.op} {' or '.join(task.directions)}{at(task, folder)}"
 
 
 def task_facts(task: TaskState) -> TaskFacts:
-    """A task as plain values; cube and PE of kernels only."""
+    """Return a task as plain values; cube and PE for kernels only."""
     rank, cube, pe = task.place
     place = TaskFacts(rank=rank, cube=cube, pe=pe) if cube >= 0 else TaskFacts(rank=rank)
     return {**place, "task": task.name, "waits_for": task.waits_for, "file": task.file, "line": task.line}
@@ -100,7 +100,7 @@ def _doing(task: TaskState) -> str:
 
 
 def _urgency(task: TaskState) -> int:
-    """Tasks that run first: of the others, those in queues are likely to wait for them."""
+    """Sort key: running tasks first, waits on queues last, as they probably wait for the others."""
     return 0 if not task.waits_for else 2 if task.op else 1
 
 

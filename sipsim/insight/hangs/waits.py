@@ -1,4 +1,4 @@
-"""Who waits for whom when nothing can happen any more: PEs on queues, channels in the hardware. Pure."""
+"""The waits-for graph of a deadlock: PEs that wait on queues, and blocked channels in the hardware. Pure."""
 
 from collections.abc import Iterable
 from typing import NamedTuple, TypeVar
@@ -10,13 +10,13 @@ Node = TypeVar("Node")
 
 
 def find_cycle(edges: Iterable[tuple[Node, Node]]) -> list[Node]:
-    """Nodes that wait for each other in a cycle, of edges ``(who waits, for whom)``; empty when there is none.
+    """Return a cycle of nodes that wait for each other, from edges ``(waiter, target)``; empty when there is none.
 
-    Waits on queues and waits in the hardware are both such edges.
+    Used for waits on queues and for waits in the hardware.
 
-    A node with several edges waits for any of its targets: it is blocked only if all of them are. A node that waits for
-    one without edges is not blocked. The walk begins at the first node of ``edges`` that is blocked, and follows the
-    first edge of each node. The cycle begins with the one of its nodes that comes first in ``edges``.
+    A node with several edges waits for any of its targets: it is blocked only if all targets are. A node with a target
+    without edges is not blocked. The search begins at the first node of ``edges`` that is blocked, and follows the
+    first edge of each node. The cycle starts at its first node in the order of ``edges``.
     """
     targets: dict[Node, list[Node]] = {}
     waiters: dict[Node, list[Node]] = {}
@@ -31,7 +31,7 @@ def find_cycle(edges: Iterable[tuple[Node, Node]]) -> list[Node]:
             free += waiters.get(node, [])
     if not targets:
         return []
-    # Each node left waits for nodes that are left, so every path closes.
+    # All targets of each remaining node remain too, so every path ends in a cycle.
     path = [next(iter(targets))]
     index = {path[0]: 0}
     while (target := targets[path[-1]][0]) not in index:
@@ -43,7 +43,7 @@ def find_cycle(edges: Iterable[tuple[Node, Node]]) -> list[Node]:
 
 
 class Wait(NamedTuple):
-    """A PE that waits on a queue, and the far end of that queue, None if no dump has it.
+    """A PE that waits on a queue, and the queue's far end, None if no dump contains it.
 
     ``unread``: rings of the PE with messages that it does not receive, since it waits in other directions.
     """
@@ -55,15 +55,15 @@ class Wait(NamedTuple):
 
     @property
     def place(self) -> Place:
-        """The PE."""
+        """The PE that waits."""
         return self.task.place
 
 
 def waits_of(dumps: Iterable[SipDump]) -> list[Wait]:
-    """All waits on queues, one for each direction that a PE waits in.
+    """Return all waits on queues, one for each direction that a PE waits in.
 
     Raises:
-        BadFrame: for a wait on a queue that no dump has.
+        BadFrame: for a wait on a queue that no dump contains.
     """
     queues = {(q.place, q.direction): q for d in dumps for q in d.queues}
     receivers = {(q.generation, q.rx_base_pa): q for q in queues.values()}
@@ -79,7 +79,7 @@ def waits_of(dumps: Iterable[SipDump]) -> list[Wait]:
         for direction in task.directions:
             local = queues.get((task.place, direction))
             if local is None:
-                what = f"{place_name(task.place)} waits in {direction}, which is nowhere"
+                what = f"{place_name(task.place)} waits in {direction}, a direction without a queue"
                 raise BadFrame(f"not the dump of a SIP: {what}")
             number = local.generation
             far = receivers.get((number, local.tx_base_pa)) or senders.get((number, local.rx_base_pa))
@@ -88,7 +88,7 @@ def waits_of(dumps: Iterable[SipDump]) -> list[Wait]:
 
 
 def cycle_of(waits: Iterable[Wait]) -> list[Wait]:
-    """PEs that wait for each other in a cycle, starting at the least place on it; empty when there is none.
+    """Return a cycle of PEs that wait for each other, starting at its least place; empty when there is none.
 
     A PE that waits for any of several directions is blocked only if all of their peers are.
     """
@@ -98,10 +98,10 @@ def cycle_of(waits: Iterable[Wait]) -> list[Wait]:
 
 
 class Channels(NamedTuple):
-    """The blocked channels, in the order in which a report names them.
+    """The blocked channels, in the order of the report.
 
     ``cycle``: names of channels, each waiting for the next and the last for the first; empty without a cycle.
-    ``blocked``: all blocked channels, those of the cycle first; without a cycle, those first that others wait for.
+    ``blocked``: all blocked channels, the cycle's first; without a cycle, first the channels that others wait for.
     """
 
     cycle: list[str]
@@ -109,9 +109,9 @@ class Channels(NamedTuple):
 
 
 def channels_of(dumps: Iterable[SipDump]) -> Channels:
-    """The channels of all SIPs that are blocked in the hardware.
+    """Return the blocked channels of all SIPs.
 
-    Either channels wait for each other in a cycle, or all of them wait behind some whose peer waits for no channel.
+    Either some channels wait for each other in a cycle, or each chain of waits ends at a resource that is not blocked.
     """
     blocked = [each for dump in sorted(dumps, key=lambda dump: dump.rank) for each in dump.blocked]
     cycle = find_cycle((each.name, each.waits_for) for each in blocked)
@@ -121,7 +121,7 @@ def channels_of(dumps: Iterable[SipDump]) -> Channels:
     left = {each.name for each in blocked}
     ordered: list[BlockedResource] = []
     while left:
-        # There is at least one: otherwise all would wait for each other, in a cycle.
+        # At least one channel is found: otherwise all would wait for each other in a cycle.
         ends = {each.name for each in blocked if each.name in left and each.waits_for not in left}
         ordered += [each for each in blocked if each.name in ends]
         left -= ends

@@ -1,8 +1,8 @@
-"""Performs the records of one SIP again, and compares.
+"""Performs the records of one SIP again, and compares the values with the first pass.
 
-Values that differ are taken over from the first pass, so that each record is judged by itself. So are messages. Each
-carries a CRC of what its sender has sent: the sender's second pass compares it with the record of the send, the
-receiver's with what has arrived.
+If values differ, the second pass continues with the values of the first pass, so that one error is reported once.
+Messages are always taken from the first pass. A message carries a CRC of the sent data: the sender's second pass
+compares it with the record of the send, the receiver's second pass with the data that arrived.
 """
 
 from collections import deque
@@ -17,10 +17,10 @@ from sipsim.records.replay import (
     WRITTEN,
     Array,
     Arrival,
-    Gone,
+    FeedRecord,
+    FreedHandle,
     Item,
     Rule,
-    ToldRecord,
     Values,
     Verdict,
     WrongRecord,
@@ -29,21 +29,21 @@ from sipsim.records.replay import (
 )
 
 RESULT = "result"
-"""The field of a kind that names the handle with the values of its record."""
+"""The name of the field with the handle that receives the values of the record."""
 CUBE, FIRST_FIELD = 3, 5
-"""Where a record has its cube and PE, and the fields of its kind."""
+"""Index in a record of its cube, followed by its PE, and of the first field of its kind."""
 
 
 class _Pe:
-    """See :class:`~sipsim.records.replay.ReplayPe`. ``item``: the present record, number ``number``, and
-    ``reads`` and ``writes`` its ranges.
+    """The state of one PE (:class:`~sipsim.records.replay.ReplayPe`). ``item``: the current record, with number
+    ``number``; ``reads``, ``writes``: the ranges that its rule has accessed.
     """
 
     def __init__(self, second_pass: "SecondPass") -> None:
         self._pass = second_pass
         self._memory = second_pass.memory
-        self.values: dict[str, tuple[Array, Gone | None]] = {}
-        self.item: ToldRecord = (), None, None, None, 0
+        self.values: dict[str, tuple[Array, FreedHandle | None]] = {}
+        self.item: FeedRecord = (), None, None, None, 0
         self.number = 0
         self.reads: list[Range] = []
         self.writes: list[Range] = []
@@ -56,7 +56,7 @@ class _Pe:
 
     @property
     def by(self) -> Numbered:
-        """The present record."""
+        """The current record."""
         if self._by is None or self._by.number != self.number:
             record, _, _, taken_ps, _ = self.item
             self._by = Numbered(self.number, record, record[1] if taken_ps is None else taken_ps)
@@ -79,15 +79,15 @@ class _Pe:
         self._pass.differences.wrote(address, len(data), by.start_ps, by.record[2], by)
 
     def take_over(self, data: bytes) -> None:
-        """Have the memory as the first pass has left it, by the same writes."""
+        """Overwrite the ranges that the record wrote with the first pass's bytes."""
         at = 0
         for address, nbytes in self.writes:
             self._memory.write(address, data[at : at + nbytes])
             at += nbytes
 
     def send(self, address: int, seq: int, direction: str, data: bytes) -> None:
-        _, told, _, _, crc = self.item
-        if message_crc(address, seq, direction, told if isinstance(told, bytes) else data) != crc:
+        _, recorded, _, _, crc = self.item
+        if message_crc(address, seq, direction, recorded if isinstance(recorded, bytes) else data) != crc:
             raise WrongRecord("the message that was sent has another number, direction or slot")
 
     def message(self, address: int, seq: int, nbytes: int) -> bytes:
@@ -100,7 +100,7 @@ class _Pe:
 
 
 class SecondPass:
-    """The second pass of one SIP, on ``memory``, empty at first. ``messages``: in slots, by address and number."""
+    """The second pass of one SIP, on ``memory``, initially empty. ``messages``: arrived, by (address, number)."""
 
     def __init__(self, memory: MemoryStore) -> None:
         self.memory = memory
@@ -112,29 +112,29 @@ class SecondPass:
         self._stopped = ""
 
     def perform(self, items: deque[Item]) -> None:
-        """Take all items, which leave the queue."""
+        """Process all items and remove them from the queue."""
         while items:
             item = items.popleft()
             if type(item) is tuple:
                 self._record(item)
-            elif type(item) is Gone:
+            elif type(item) is FreedHandle:
                 if item.values is not None:
                     item.values.pop(item.name, None)
             elif type(item) is Arrival:
                 self._arrival(item)
 
     def host_wrote(self, address: int, data: bytes | memoryview, now_ps: int) -> None:
-        """The host writes to a memory."""
+        """Perform a write of the host to a memory."""
         self.memory.write(address, data)
         self.differences.wrote(address, len(data), now_ps, now_ps, "the host")
 
     def host_cleared(self, address: int, nbytes: int, now_ps: int) -> None:
-        """The host sets bytes to zero."""
+        """Set bytes of a memory to zero, as the host does."""
         self.memory.clear(address, nbytes)
         self.differences.wrote(address, nbytes, now_ps, now_ps, "the host")
 
     def verdict(self, memory: MemoryStore) -> Verdict:
-        """After the last record; ``memory`` is that of the first pass."""
+        """Return the result after the last record; ``memory`` is the memory of the first pass."""
         if not self._stopped:
             self._compare(memory)
         return Verdict(
@@ -146,14 +146,14 @@ class SecondPass:
             first_race=self.differences.first_race,
         )
 
-    def _record(self, item: ToldRecord) -> None:
-        record, told, gone, *_ = item
+    def _record(self, item: FeedRecord) -> None:
+        record, recorded, freed, *_ = item
         if self._stopped:
             return
         known = self._rules.get(record[0]) or self._find_rule(record[0])
         if known is None:
             return
-        perform, are, result_at = known
+        perform, origin, result_at = known
         place = record[CUBE:FIRST_FIELD]
         pe = self._pes.get(place)
         if pe is None:
@@ -169,22 +169,22 @@ class SecondPass:
         except Exception as error:
             text = str(error) if isinstance(error, WrongRecord) else f"its rule fails: {type(error).__name__}: {error}"
             self.differences.of_record(pe.by, text)
-            values = told
+            values = recorded
         else:
-            if told is not None and not are_same(told, values):
-                self._compare_values(pe, are, told, values)
-                values = told
-        if gone is not None and isinstance(values, np.ndarray):
-            if result_at and record[result_at] != gone.name:
-                self.differences.of_record(pe.by, f"its values are those of {gone.name}")
-            gone.values = pe.values
-            pe.values[gone.name] = values, gone
+            if recorded is not None and not are_same(recorded, values):
+                self._compare_values(pe, origin, recorded, values)
+                values = recorded
+        if freed is not None and isinstance(values, np.ndarray):
+            if result_at and record[result_at] != freed.name:
+                self.differences.of_record(pe.by, f"its values are those of {freed.name}")
+            freed.values = pe.values
+            pe.values[freed.name] = values, freed
         elif result_at and isinstance(values, np.ndarray):
-            # The first pass told nothing of it, and not when it is gone.
+            # The feed has no values of this handle, and does not notify when it is freed.
             pe.values[str(record[result_at])] = values, None
 
     def _find_rule(self, kind: str) -> tuple[Rule, str, int] | None:
-        """The rule of a kind, what its values are, and the place of ``result`` in its records, 0 for none."""
+        """Return the rule of a kind, the origin of its values, and the index of ``result`` in its records, or 0."""
         rule, names = rule_of(kind), FIELDS[kind]
         if rule is None:
             self._stopped = f"records of kind {kind} have no replay rule; {self._records} were performed before"
@@ -195,17 +195,17 @@ class SecondPass:
         known = self._rules[kind] = rule.perform, rule.values, result_at
         return known
 
-    def _compare_values(self, pe: _Pe, are: str, told: Values, values: Values | None) -> None:
-        """``are``: what the values are, by the rule."""
-        wrong = where_wrong(told, values)
+    def _compare_values(self, pe: _Pe, origin: str, recorded: Values, values: Values | None) -> None:
+        """Add the difference of a record's values, if any. ``origin``: of the values, by the rule."""
+        wrong = where_wrong(recorded, values)
         if wrong is None:
             return
-        ranges, operands = {READ: (pe.reads, []), WRITTEN: (pe.writes, pe.reads)}.get(are, ([], pe.reads))
-        if sum(nbytes for _, nbytes in ranges) != (len(told) if isinstance(told, bytes) else told.nbytes):
+        ranges, operands = {READ: (pe.reads, []), WRITTEN: (pe.writes, pe.reads)}.get(origin, ([], pe.reads))
+        if sum(nbytes for _, nbytes in ranges) != (len(recorded) if isinstance(recorded, bytes) else recorded.nbytes):
             ranges, operands = [], pe.reads + pe.writes
         self.differences.of_values(pe.by, wrong, ranges, operands, pe.reads_message)
-        if are == WRITTEN:
-            pe.take_over(told if isinstance(told, bytes) else told.tobytes())
+        if origin == WRITTEN:
+            pe.take_over(recorded if isinstance(recorded, bytes) else recorded.tobytes())
 
     def _arrival(self, arrival: Arrival) -> None:
         address, seq, data = arrival.address, arrival.seq, arrival.data
@@ -218,7 +218,7 @@ class SecondPass:
         self.differences.wrote(address, len(data), arrival.now_ps, arrival.now_ps, "a message that arrived", True)
 
     def _compare(self, memory: MemoryStore) -> None:
-        """The memories at the end."""
+        """Compare the memories of both passes at the end of the run."""
         ours, theirs = dict(self.memory.pages()), dict(memory.pages())
         for page in sorted(ours.keys() | theirs.keys()):
             expected, got = ours.get(page), theirs.get(page)

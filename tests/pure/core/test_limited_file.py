@@ -40,7 +40,7 @@ def pipe(tmp_path: Path) -> Path:
 
 def test_a_pipe_to_which_nobody_writes(pipe: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limited_file, "LONGEST_WAIT_S", 0.01)
-    with pytest.raises(OSError, match="nothing has come from it"):
+    with pytest.raises(OSError, match="no data arrived"):
         read_limited(pipe, 9)
 
 

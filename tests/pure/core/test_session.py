@@ -244,7 +244,7 @@ def test_a_packet_for_a_time_that_has_been_run_is_never_injected(sip: Sip, arriv
     sip.model.local(5, "local")
     sip.run(10)
     sip.take(1, 1, 0, arrival_ps)
-    with pytest.raises(InvariantViolation, match=f"from SIP 1 for {arrival_ps} ps came when SIP 0 had reached 10 ps"):
+    with pytest.raises(InvariantViolation, match=f"from SIP 1 for {arrival_ps} ps came after SIP 0 reached 10 ps"):
         sip.run(20)
 
 
@@ -312,7 +312,7 @@ def test_a_packet_that_breaks_the_promise_is_refused(sip: Sip, channel: int) -> 
         sip.session.emit(channel, 103, b"")
     assert str(refused.value) == (
         f"a packet on channel {CHANNELS[channel].name} at 0 ps would arrive at 103 ps, "
-        "but SIP 0 let the broker count on sending nothing before 100 ps"
+        "but SIP 0 has promised to send nothing before 100 ps"
     )
     sip.session.emit(channel, 104, b"")
     assert sip.session.report().sent == ((1, 1, 104),)
@@ -322,7 +322,7 @@ def test_after_an_unlimited_promise_nothing_may_be_sent(sip: Sip) -> None:
     sip.session.report()
     sip.session.grant(Grant(None, ()))
     sip.session.begin()
-    with pytest.raises(InvariantViolation, match=f"sending nothing before {MAX_PS} ps"):
+    with pytest.raises(InvariantViolation, match=f"send nothing before {MAX_PS} ps"):
         sip.session.emit(0, MAX_PS, b"")
 
 
@@ -356,7 +356,7 @@ def test_an_injected_packet_may_be_reacted_to(
     sip.session.report()
     sip.session.grant(Grant(horizon_ps, ()))
     sip.session.begin()
-    with pytest.raises(InvariantViolation, match=f"count on sending nothing before {bound_ps} ps"):
+    with pytest.raises(InvariantViolation, match=f"promised to send nothing before {bound_ps} ps"):
         sip.session.emit(2, bound_ps + 3, b"")
     sip.session.emit(2, bound_ps + 4, b"")
 

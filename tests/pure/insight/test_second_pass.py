@@ -20,7 +20,7 @@ from sipsim.chips.ahbm.pe.math import ConstEngine, PeMath
 from sipsim.chips.ahbm.tl.language import TL
 from sipsim.chips.ahbm.tl.values import TensorHandle
 from sipsim.core.dtypes import DTYPES
-from sipsim.insight.replay.differences import MOST_KEPT, Differences, Numbered, Wrong
+from sipsim.insight.replay.differences import MOST_PENDING, Differences, Numbered, Wrong
 from sipsim.records.oplog import line, record_kind
 from sipsim.records.replay import ReplayPe, Verdict, replays
 
@@ -374,17 +374,17 @@ def test_a_load_behind_a_store_in_the_queue_is_in_order(depth: int | None, found
 
 
 def test_differences_beyond_those_kept_are_told() -> None:
-    """Races explain all that were kept."""
-    differences, most = Differences(lambda address: address), MOST_KEPT + 44
+    """Races explain all that were pending."""
+    differences, most = Differences(lambda address: address), MOST_PENDING + 44
     for i in range(most):
         by = Numbered(i + 1, ("dma_read", 0, 10, 0, 0, 8 * i, 8, "f32", "2", "h1"), 0)
         differences.of_values(by, Wrong(np.arange(8), "wrong"), [(8 * i, 8)], [], False)
-    for i in range(MOST_KEPT):
+    for i in range(MOST_PENDING):
         differences.wrote(8 * i, 8, 5, 20, "another")
     found = differences.first()
-    assert (differences.races, differences.count) == (MOST_KEPT, 44)
+    assert (differences.races, differences.count) == (MOST_PENDING, 44)
     assert found is not None
-    assert found.number == MOST_KEPT + 1
+    assert found.number == MOST_PENDING + 1
     assert "(of 44 differences beyond the first 256, which may be races)" in found.message
 
 

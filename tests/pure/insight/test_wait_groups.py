@@ -53,7 +53,7 @@ def test_a_deadlock_of_1024_pes_is_short_on_a_terminal_and_whole_in_file_and_fac
     if vary == "line":
         lines = told.report.splitlines()
         assert len(lines) == MOST_LINES + 1
-        assert lines[MOST_LINES - 1].endswith(": in 1005 other ways")
+        assert lines[MOST_LINES - 1].endswith(": in 1005 other states")
 
 
 def test_positions_of_1024_pes_are_short() -> None:
