@@ -1,7 +1,7 @@
-"""The commands of the distribution ``ahbm-sim``, under a name that no other distribution uses.
+"""The commands of the distribution ``ahbm-sim``, in a package whose name no other distribution uses.
 
-``broker``, ``sipsim`` and ``launcher`` are names that others may use too. Before any of them is imported, each command
-checks that Python finds those of this distribution; ``launcher`` checks it again for programs that import it.
+Other distributions may also have packages ``broker``, ``sipsim`` or ``launcher``. Before any of them is imported, each
+command checks that Python finds this distribution's packages; ``launcher`` checks again for programs that import it.
 """
 
 import faulthandler
@@ -18,11 +18,11 @@ from pathlib import Path
 NAME = "ahbm-sim"
 PACKAGES = ("broker", "sipsim", "launcher")
 MARK = f'DISTRIBUTION = "{NAME}"'
-"""A line of each package's ``__init__.py``."""
+"""The line in each package's ``__init__.py`` that identifies it as a package of this distribution."""
 USAGE_EXIT = 2
 INTERRUPTED_EXIT = 130
 LEAST_MEMORY = 200 << 20
-"""Address space in bytes, for the libraries and a small run."""
+"""The least address space for the libraries and a small run, in bytes."""
 ADVICE = "install ahbm-sim in a virtual environment of its own, and keep folders with that name off PYTHONPATH"
 
 MAINS = {
@@ -38,9 +38,9 @@ MAINS = {
 
 
 def problem(packages: Sequence[str] = PACKAGES) -> str | None:
-    """One line about the first of these that is not of this distribution, or about missing configs; else None.
+    """Check that Python finds this distribution's packages and configs; return a problem in one line, or None.
 
-    Nothing is imported.
+    No package is imported.
     """
     root = Path(__file__).resolve().parent.parent
     for name in packages:
@@ -54,14 +54,14 @@ def problem(packages: Sequence[str] = PACKAGES) -> str | None:
 
 
 def _file_of(name: str) -> Path | None:
-    """The file that would be imported under a name."""
+    """Return the file that an import of a name would load; None if there is none."""
     spec = importlib.util.find_spec(name)
     return None if spec is None or spec.origin is None else Path(spec.origin).resolve()
 
 
 def _owner(name: str) -> str:
-    """The other distributions that have a package of this name, in words."""
-    # Imported here: it takes as long as much of a start.
+    """Return `` of distribution NAMES`` for the other distributions with a package of this name, or ""."""
+    # Imported here, since the import takes a large part of the start time.
     from importlib.metadata import packages_distributions
 
     owners = sorted({each for each in packages_distributions().get(name, []) if each != NAME})
@@ -76,7 +76,7 @@ def _start(program: str) -> int:
         return USAGE_EXIT
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]
     if 0 <= limit < LEAST_MEMORY:
-        # Libraries end the process in various ways.
+        # With less memory, libraries crash the process without a clear message.
         text = f"ulimit -v allows this process {limit >> 10} KiB; it needs {LEAST_MEMORY >> 10} to start: raise it"
         print(f"{program}: {text}", file=sys.stderr)
         return USAGE_EXIT
@@ -87,8 +87,8 @@ def _start(program: str) -> int:
     except KeyboardInterrupt:
         print(f"{program}: interrupted by Ctrl-C", file=sys.stderr)
         return INTERRUPTED_EXIT
-    # Modules stay to the end: collections, the one at exit too, need not go through them. With the collections while
-    # they are imported, that is a fifth of the CPU time of a short run.
+    # Modules are never freed, so garbage collections, including the one at exit, need not visit them. This, and no
+    # collections during imports, saves a fifth of the CPU time of a short run.
     gc.freeze()
     gc.enable()
     code: int = main()
@@ -96,11 +96,11 @@ def _start(program: str) -> int:
 
 
 def _prepare_process() -> None:
-    """Make this process fit for a command, before anything is imported that opens a file or starts a thread."""
-    # Requests for a run's state may be sent to a whole process group; before and after a run they are ignored.
+    """Set up signals and standard streams, before any import that opens a file or starts a thread."""
+    # Signals that request a run's state may be sent to a whole process group; before and after a run, ignore them.
     for signum in (signal.SIGUSR1, signal.SIGUSR2):
         signal.signal(signum, signal.SIG_IGN)
-    # A file or a socket that is opened under the number of a closed stream would get what is printed.
+    # A file or socket that takes the descriptor number of a closed standard stream would receive printed text.
     for number in range(3):
         try:
             os.fstat(number)
@@ -110,40 +110,40 @@ def _prepare_process() -> None:
         sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115
     if sys.stderr is None:
         sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115
-    # A crash in C code, which code of a user may call here, says where.
+    # For a crash in C code that a user's code calls, print the place.
     faulthandler.enable(file=2, all_threads=False)
 
 
 def launch() -> int:
-    """``ahbm-launch``."""
+    """Run the command ``ahbm-launch``; return its exit code."""
     return _start("ahbm-launch")
 
 
 def probe() -> int:
-    """``ahbm-probe``."""
+    """Run the command ``ahbm-probe``; return its exit code."""
     return _start("ahbm-probe")
 
 
 def bench() -> int:
-    """``ahbm-bench``."""
+    """Run the command ``ahbm-bench``; return its exit code."""
     return _start("ahbm-bench")
 
 
 def races() -> int:
-    """``ahbm-races``."""
+    """Run the command ``ahbm-races``; return its exit code."""
     return _start("ahbm-races")
 
 
 def agent() -> int:
-    """``ahbm-agent``."""
+    """Run the command ``ahbm-agent``; return its exit code."""
     return _start("ahbm-agent")
 
 
 def broker() -> int:
-    """``ahbm-broker``."""
+    """Run the command ``ahbm-broker``; return its exit code."""
     return _start("ahbm-broker")
 
 
 def sip() -> int:
-    """``ahbm-sip``."""
+    """Run the command ``ahbm-sip``; return its exit code."""
     return _start("ahbm-sip")

@@ -1,8 +1,8 @@
-"""A test kit for kernels, collectives and commands, on ``launcher.api``, the commands and the op log alone.
+"""Test kit for kernels, collectives and commands; uses only ``launcher.api``, the commands and the op log.
 
-:func:`simulate` runs kernels in this process and returns what came out, :func:`expect_ps` returns the price of a
-transfer by ``ahbm-probe``, :func:`launched` runs a command as a process, and :func:`session` plays a transcript of
-commands. A place is (SIP, cube, PE).
+:func:`simulate` runs kernels in this process and returns their results. :func:`expect_ps` returns the time of a
+transfer predicted by ``ahbm-probe``. :func:`launched` runs a command as a process. :func:`session` runs the commands of
+a transcript. A place is (SIP, cube, PE).
 """
 
 import importlib
@@ -30,11 +30,11 @@ from sipsim.core.errors import ConfigError
 
 Place = tuple[int, int, int]
 Kernel = Callable[..., object]
-"""``kernel(tl)``, or ``kernel(pointer, tl)`` with a pointer to its place's row of ``data``."""
+"""``kernel(tl)``, or ``kernel(pointer, tl)`` with a pointer to the row of ``data`` of the kernel's place."""
 Array = np.ndarray[Any, Any]
 
 MODULE = "ahbm_sim_testing_wiring.py"
-"""The file of the module that wires the kernels. It has no folder in its name, since the digest has the name."""
+"""File name of the module that wires the kernels. It contains no folder, since the name enters the digest."""
 WIRING = """
 def kernel(tl): pass
 def kernel_args(world_size, n_elem): return ()
@@ -47,7 +47,7 @@ def worker(rank, world_size, torch): _under_way[-1].work(rank, torch)
 
 
 class Op(NamedTuple):
-    """A record of the op log. Times are in ps. ``fields``: the others by name, whole numbers as ints."""
+    """A record of the op log. Times are in ps. ``fields``: further fields by name; whole numbers as ints."""
 
     kind: str
     place: Place
@@ -59,10 +59,10 @@ class Op(NamedTuple):
 class Done(NamedTuple):
     """The outcome of a run in this process.
 
-    ``error``: ``kind``, ``message`` and more, as the result file has it; None without an error. ``values``: what each
-    kernel that has ended returned. ``data``: the given rows as the kernels have left them. ``log``: the op log in
-    causal order. ``document``: all that ``--json`` writes; empty if the run was refused. ``output``: what the command
-    would print besides the table.
+    ``error``: ``kind``, ``message`` and more, as in the result file; None without an error. ``values``: the return
+    value of each kernel that has ended. ``data``: the given rows after the run. ``log``: the op log in causal order.
+    ``document``: the document of ``--json``; empty if the run was refused. ``output``: the text that the command prints
+    in addition to the table.
     """
 
     exit_code: int
@@ -75,7 +75,7 @@ class Done(NamedTuple):
 
     @property
     def digest(self) -> str | None:
-        """SHA-256 over what was simulated; None unless every rank ran to its end."""
+        """SHA-256 of the simulation's results; None unless every rank ran to its end."""
         return self.document.get("digest")
 
     def __repr__(self) -> str:
@@ -87,11 +87,11 @@ class Done(NamedTuple):
         return None if self.error is None else str(self.error["kind"])
 
     def ops(self, kind: str, at: Place | None = None) -> list[Op]:
-        """The records of a kind, at one place or at all."""
+        """Return the records of a kind, at one place or at all places."""
         return [op for op in self.log if op.kind == kind and at in (None, op.place)]
 
     def op(self, kind: str, at: Place | None = None) -> Op:
-        """The one record of a kind; an AssertionError when there is none, or several."""
+        """Return the only record of a kind; AssertionError when there is none, or several."""
         found = self.ops(kind, at)
         there = ", ".join(sorted({op.kind for op in self.log if at in (None, op.place)}))
         assert len(found) == 1, f"{len(found)} records of {kind}, not one; kinds in this log: {there or 'none'}"
@@ -99,7 +99,7 @@ class Done(NamedTuple):
 
 
 class Exit(NamedTuple):
-    """The outcome of a command. ``document``: what ``--json`` wrote; empty if it wrote none, or to a named file."""
+    """The outcome of a command. ``document``: of ``--json``; empty if none was written, or to a file that you named."""
 
     exit_code: int
     stdout: str
@@ -108,7 +108,7 @@ class Exit(NamedTuple):
 
 
 class _System:
-    """The kernels and rows of a simulation for its script, which leaves here what they return and hold at the end."""
+    """The kernels and rows of a simulation, for its script, which stores the kernels' results and final rows here."""
 
     def __init__(self, kernels: Mapping[Place, Kernel], data: Mapping[Place, Any], dtype: str, cubes: int, pes: int):
         self.kernels = dict(kernels)
@@ -118,11 +118,11 @@ class _System:
         self.data: dict[Place, Array] = {}
 
     def rank(self, place: Place) -> int:
-        """The number of a PE among all of the system."""
+        """Return the number of a PE among all PEs of the system."""
         return (place[0] * self.n_cubes + place[1]) * self.n_pes + place[2]
 
     def work(self, rank: int, torch: Any) -> None:
-        """The script of a SIP: write its rows, launch all its kernels together, read its rows."""
+        """Run the script of a SIP: write its rows, launch all its kernels together, read its rows."""
         tensor, length = None, max((len(row) for row in self.given.values()), default=0)
         if length:
             rows = np.zeros((self.n_cubes * self.n_pes, length), np.float64)
@@ -159,7 +159,7 @@ def _takes_pointer(kernel: Kernel) -> bool:
 
 
 _under_way: list[_System] = []
-"""The system of the simulation that runs, which its script finds here."""
+"""The system of the running simulation, as last element; its script reads it."""
 
 
 def simulate(
@@ -177,11 +177,11 @@ def simulate(
 ) -> Done:
     """Run a kernel on each place, all launched at the same time, with the engine ``inproc``.
 
-    An error of the run is not raised: see :class:`Done`.
+    An error of the run is not raised, but returned in :class:`Done`.
 
-    ``wires``: the neighbour of a place in a direction; by default each place of ``kernels`` has the next one to its
-    ``E``, which has it to its ``W``. ``data``: a row of numbers in the HBM of a place, kept as ``dtype``. ``cubes``:
-    width and height of a SIP's mesh; ``pes``: PEs a cube. ``set``: config values by key path. ``mail``: the seed of
+    ``wires``: the neighbour of a place in a direction; by default, the places of ``kernels`` form a row in their order,
+    with neighbours ``E`` and ``W``. ``data``: a row of numbers in the HBM of a place, stored as ``dtype``. ``cubes``:
+    width and height of a SIP's mesh; ``pes``: PEs per cube. ``set``: config values by key path. ``mail``: the seed of
     shuffled mail. ``flags``: further keywords of ``launcher.api.run``.
 
     Raises:
@@ -251,21 +251,21 @@ def expect_ps(
     set: Mapping[str, object] | None = None,
     **flags: object,
 ) -> int:
-    """The price of a transfer of ``nbytes`` by ``ahbm-probe``, in ps.
+    """Return the time of a transfer of ``nbytes`` predicted by ``ahbm-probe``, in ps.
 
-    ``what``: ``pair`` (``tl.send`` to the end of ``tl.recv``) or ``raw_dma``. ``parts``: only the terms of these parts
-    or kinds, such as ``["data"]`` or ``["drain", "wires"]``. ``cubes``, ``pes`` and ``set`` are those of
-    :func:`simulate`; ``flags`` are further ones of the command, such as ``sips``.
+    ``what``: ``pair`` (``tl.send`` to the end of ``tl.recv``) or ``raw_dma``. ``parts``: count only terms of these
+    parts or kinds, such as ``["data"]`` or ``["drain", "wires"]``. ``cubes``, ``pes`` and ``set``: as for
+    :func:`simulate`. ``flags``: further flags of the command, such as ``sips``.
 
     Raises:
-        AssertionError: when the command refuses, with what it says, and for a part that no term has: one that
-            costs nothing has none.
+        AssertionError: when the command fails, with its message, and for a part without a term. A part that takes no
+            time has no term.
     """
     places = [f"--{name}={'.'.join(map(str, place))}" for name, place in (("from", src), ("to", dst))]
     words = [*places, f"--bytes={nbytes}", "--json=-"]
     words += [f"--set={setting}" for setting in _settings(cubes, pes, set)]
     words += [f"--{name.replace('_', '-')}={value}" for name, value in flags.items()]
-    code, stdout, stderr = _said("ahbm-probe", words)
+    code, stdout, stderr = _run_command("ahbm-probe", words)
     assert code == 0, stderr
     terms = json.loads(stdout)[what]["terms"]
     known = {term[key] for term in terms for key in ("part", "kind")}
@@ -277,12 +277,12 @@ def expect_ps(
 def launched(
     *args: object, command: str = "ahbm-launch", cwd: Path | None = None, timeout_s: float = 120, **environ: str
 ) -> Exit:
-    """Run a command with its ``args`` as a process of its own, and wait for it. ``environ``: added to its environment.
+    """Run a command with ``args`` as a separate process, and wait for it. ``environ``: added to its environment.
 
-    Without ``--json`` among ``args``, a temporary file takes the result for :attr:`Exit.document`.
+    Without ``--json`` in ``args``, the result is written to a temporary file and returned in :attr:`Exit.document`.
 
     Raises:
-        subprocess.TimeoutExpired: when it has not ended after ``timeout_s``; it is killed then.
+        subprocess.TimeoutExpired: when the command has not ended after ``timeout_s``; it is then killed.
     """
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "document.json")
@@ -303,12 +303,12 @@ def launched(
 
 
 def session(text: str, folder: Path) -> str:
-    """Play the commands of a transcript in this process, and return the transcript with what they say now.
+    """Run the commands of a transcript in this process, and return the transcript with their present output.
 
-    The return value equals ``text`` if they say what it has. A line ``$ COMMAND`` is played in ``folder``. The lines
-    below it are written anew: standard output behind ``| ``, standard error behind ``! ``, and the exit code behind
-    ``= `` unless it is 0. Lines with four spaces below ``@ FILE`` are written to that file in ``folder``. All other
-    lines stay as they are. ``FOLDER`` stands for the name of ``folder``.
+    The return value equals ``text`` if the output has not changed. The command of a line ``$ COMMAND`` runs in
+    ``folder``. The lines below it are replaced: standard output after ``| ``, standard error after ``! ``, and the exit
+    code after ``= `` unless it is 0. Lines with four spaces below ``@ FILE`` are written to that file in ``folder``.
+    All other lines stay. In the output, ``FOLDER`` replaces the path of ``folder``.
     """
     out: list[str] = []
     file: Path | None = None
@@ -328,15 +328,15 @@ def session(text: str, folder: Path) -> str:
         elif line.startswith("$ "):
             name, *words = shlex.split(line[2:])
             with chdir(folder):
-                code, stdout, stderr = _said(name, words)
-            for mark, said in (("|", stdout), ("!", stderr)):
-                out += [f"{mark} {each}".rstrip() for each in said.replace(str(folder), "FOLDER").splitlines()]
+                code, stdout, stderr = _run_command(name, words)
+            for mark, output in (("|", stdout), ("!", stderr)):
+                out += [f"{mark} {each}".rstrip() for each in output.replace(str(folder), "FOLDER").splitlines()]
             out += [f"= {code}"] if code else []
     return "\n".join(out) + "\n"
 
 
-def _said(name: str, words: list[str]) -> tuple[int, str, str]:
-    """The exit code, standard output and standard error of a command, run in this process."""
+def _run_command(name: str, words: list[str]) -> tuple[int, str, str]:
+    """Run a command in this process; return its exit code, standard output and standard error."""
     stdout, stderr = io.StringIO(), io.StringIO()
     module, function = MAINS[name]
     main = getattr(importlib.import_module(module), function)
