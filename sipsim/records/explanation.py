@@ -27,7 +27,7 @@ class Part(msgspec.Struct, frozen=True):
     ps: Annotated[int, simulated_time("The time, in ps.")]
 
 
-class Step(msgspec.Struct, frozen=True):
+class PathStep(msgspec.Struct, frozen=True):
     """A span on the critical path. Its parts add up to its duration."""
 
     rank: Annotated[int, no_time("The SIP on which the span ended.")]
@@ -71,5 +71,5 @@ class Explanation(msgspec.Struct):
     where: Annotated[str, no_time("The PE of that kernel; or the host, if its notification is the last event.")]
     parts: Annotated[tuple[Part, ...], no_time("The parts of the whole critical path, the largest first.")]
     phases: Annotated[tuple[PhaseTime, ...], no_time("The phases of the kernels.")]
-    steps: Annotated[tuple[Step, ...], no_time("The critical path; the times of its steps add up to the iteration's.")]
+    steps: Annotated[tuple[PathStep, ...], no_time("The critical path; its steps add up to the time of the iteration.")]
     what_if: Annotated[tuple[WhatIf, ...], no_time("What changes would save, largest first; for the last row only.")]

@@ -12,7 +12,7 @@ from sipsim.insight.explain import what_if
 from sipsim.insight.explain.costs import Costs, rest_name
 from sipsim.insight.explain.graph import Graph, Key
 from sipsim.insight.explain.work import CREDIT, KERNEL, MESSAGE, PHASE, QUEUES, RECV, Calls, is_control, is_end, work_of
-from sipsim.records.explanation import Explanation, MeasuredRow, Part, PhaseTime, Step
+from sipsim.records.explanation import Explanation, MeasuredRow, Part, PathStep, PhaseTime
 from sipsim.records.recorder import Span
 from sipsim.records.report import TL_WORDS
 
@@ -77,7 +77,7 @@ class Explainer:
             what_if.savings(self._plan, steps, self._graph, self._costs, last, since_ps) if with_what_if else (),
         )
 
-    def _steps(self, last: Key, since_ps: Ps) -> tuple[Step, ...]:
+    def _steps(self, last: Key, since_ps: Ps) -> tuple[PathStep, ...]:
         """Return the critical path of an iteration: the chain of causes from ``last`` back to ``since_ps``.
 
         Its steps contain no waits and cover the time without gaps.
@@ -92,7 +92,7 @@ class Explainer:
             key = span.cause
         return tuple(reversed(found))
 
-    def _step(self, rank: int, span: Span, since_ps: Ps) -> Step:
+    def _step(self, rank: int, span: Span, since_ps: Ps) -> PathStep:
         where = f"sip{rank}.{span.component}"
         phase = self._phase(rank, span)
         if work_of(span) == MESSAGE:
@@ -101,7 +101,7 @@ class Explainer:
             where = f"sip{span.cause[0]}.{sending.component} to {where}"
         start_ps = max(span.start_ps, since_ps)
         parts = (Part(BEFORE, (), span.end_ps - start_ps),) if start_ps > span.start_ps else self._parts(rank, span)
-        return Step(rank, where, span.name, phase, start_ps, span.end_ps, parts)
+        return PathStep(rank, where, span.name, phase, start_ps, span.end_ps, parts)
 
     def _parts(self, rank: int, span: Span) -> tuple[Part, ...]:
         cost, prices = self._costs.of(rank, span), self._costs.prices
@@ -124,7 +124,7 @@ class Explainer:
         return (names[last] if last >= 0 else "") or NO_PHASE
 
     def _phase_times(
-        self, steps: Iterable[Step], spans: list[Ranked], kernels: list[Ranked], since_ps: Ps
+        self, steps: Iterable[PathStep], spans: list[Ranked], kernels: list[Ranked], since_ps: Ps
     ) -> tuple[PhaseTime, ...]:
         """Return the time of ``kernels`` by phase and command, and the time of the critical path by phase.
 

@@ -19,7 +19,7 @@ from sipsim.chips.ahbm.system import AhbmSystem
 from sipsim.config.schema import Resolved
 from sipsim.insight.explain.costs import Costs, Edge, SpanWork
 from sipsim.insight.explain.graph import Graph, Key, Times
-from sipsim.records.explanation import Step, WhatIf
+from sipsim.records.explanation import PathStep, WhatIf
 from sipsim.records.recorder import Span
 
 TIME, RATE, WIRE, CLOCK = "_ns", "_GBps", "ns_per_mm", "_GHz"
@@ -30,7 +30,7 @@ Change = dict[str, float]
 
 
 def savings(
-    plan: Plan, steps: Sequence[Step], graph: Graph, costs: Costs, last: list[Key], since_ps: Ps
+    plan: Plan, steps: Sequence[PathStep], graph: Graph, costs: Costs, last: list[Key], since_ps: Ps
 ) -> tuple[WhatIf, ...]:
     """Return how much earlier the last of the spans ``last`` would end with each change, the largest saving first."""
     changes = changes_for(plan.resolved, steps)
@@ -44,7 +44,7 @@ def savings(
     return tuple(sorted(found, key=lambda each: (-each.saved_ps, each.name)))
 
 
-def changes_for(resolved: Resolved, steps: Sequence[Step]) -> dict[str, Change]:
+def changes_for(resolved: Resolved, steps: Sequence[PathStep]) -> dict[str, Change]:
     """Return the changes to try: one for each cost of at least 1 % of the path, and some for several bandwidths.
 
     The latter are all bandwidths inside SIPs, as they bound each other; if links take at least 1 % of the path, also

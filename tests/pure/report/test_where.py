@@ -8,7 +8,7 @@ import pytest
 from launcher.result.notes import brief, notes
 from launcher.result.usage import row_usage
 from sipsim.chips.api.chip import StackBound
-from sipsim.records.explanation import Explanation, Part, PhaseTime, Step, WhatIf
+from sipsim.records.explanation import Explanation, Part, PathStep, PhaseTime, WhatIf
 from sipsim.records.report import EngineUse, KernelUse, LinkUse, StackUse, Usage
 
 
@@ -171,7 +171,7 @@ def test_the_bandwidth_of_a_bus_is_explained() -> None:
 
 
 SHARED = "sharing sip{}.cube1.x>cube1.y with cube0.pe0 to link E"
-STEPS = (Step(0, "sip0.cube0.pe0", "math", "add", 0, 1000, (Part("PE_MATH", ("pe_math.overhead_ns",), 1000),)),)
+STEPS = (PathStep(0, "sip0.cube0.pe0", "math", "add", 0, 1000, (Part("PE_MATH", ("pe_math.overhead_ns",), 1000),)),)
 PARTS = (
     Part("bytes", ("a.bandwidth_GBps",), 400),
     Part("PE_MATH", ("pe_math.overhead_ns",), 300),
