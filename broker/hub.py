@@ -214,7 +214,7 @@ class Hub:
 
     def _connection_lost(self, sender: int, news: ConnectionLost) -> Out:
         if not (0 <= sender < self._size and 0 <= news.peer < self._size):
-            raise ProtocolError(f"SIP {sender} has lost SIP {news.peer}; SIPs are 0 to {self._size - 1}")
+            raise ProtocolError(f"SIP {sender} reports the loss of SIP {news.peer}; SIPs are 0 to {self._size - 1}")
         if news.endpoint != self._membership.endpoints()[news.peer]:
             # The loss of an earlier incarnation, which a SIP in a long window reports late.
             return []
@@ -274,7 +274,7 @@ class Hub:
         if self.phase is not Phase.DUMPING:
             return []
         if sender not in self._unanswered:
-            raise ProtocolError(f"a dump by {sender}, which has not joined")
+            raise ProtocolError(f"SIP {sender} sent a dump, but has not joined")
         self._dumps[sender] = dump.blob
         if len(self._dumps) < self._size:
             return []
@@ -299,7 +299,7 @@ class Hub:
             self.timesync.stop_at(failed.now_ps + 1)
             return []
         out = [self._failure(sender, failed), *self._abort(f"SIP {sender} failed: {failed.message}")]
-        return out if is_member else [*out, (self._at(sender), Refused("the run ends by its failure"))]
+        return out if is_member else [*out, (self._at(sender), Refused("the run ends because this process has failed"))]
 
     def _failure(self, sender: int, failed: Failed) -> tuple[int, Message]:
         rank = failed.blames if failed.blames is not None else sender if sender >= 0 else None

@@ -49,7 +49,7 @@ class KeyPair(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         except (zmq.ZMQError, ValueError):
             matches = False
         if not matches:
-            raise ValueError("the secret key is not that of the public one; the ticket is damaged")
+            raise ValueError("the secret and the public key do not match; the ticket is damaged: write a new one")
 
     def __repr__(self) -> str:
         return f"KeyPair(public={self.public!r}, secret={HIDDEN})"

@@ -61,7 +61,7 @@ MAX_FAILURES = 3
 """Consecutive failed handshakes that count as a refusal; fewer occur while the other end starts or exits."""
 _OTHER_PROGRAM = "does not speak this protocol: it is another program, or another version of this one"
 _TICKET = "use the ticket that was written for this run"
-_WANTS_A_KEY = f"wants a key: {_TICKET}"
+_WANTS_A_KEY = f"requires a key: {_TICKET}"
 
 
 class Connection:
@@ -108,7 +108,7 @@ class Connection:
                 self._retries = True
                 self._failures += 1
                 if self._failures >= MAX_FAILURES:
-                    differs = f"breaks every handshake off: its key differs from the ticket's; {_TICKET}"
+                    differs = f"aborts every handshake: its key differs from the ticket's; {_TICKET}"
                     # Without a key, libzmq reports this or the mismatch, depending on how fast the server closes.
                     self.refuse(differs if self._has_keys else _WANTS_A_KEY)
             case zmq.EVENT_DISCONNECTED if self._retries:

@@ -303,7 +303,7 @@ class ZmqBroker(BrokerMail):
         if self._has_keys and member != str(owner):
             return f"has the key of {'the launcher' if member == str(LAUNCHER) else f'SIP {member}'}"
         if self._names.setdefault(sender, name) != name:
-            return "uses a ticket that another process uses already; each is for one process"
+            return "uses a ticket that another process uses already; give each process its own ticket"
         return None
 
     def _reject(self, what: str) -> tuple[None, bytes]:

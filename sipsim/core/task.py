@@ -15,7 +15,7 @@ import greenlet
 from sipsim.core.errors import pass_on_halt
 from sipsim.core.forks import PROCESS, end_child, refuse_child
 
-NOT_PLAIN = "must be a plain function, without yield or async: called, it would not run"
+NOT_PLAIN = "must be a plain function: with yield or async, a call does not run it"
 
 
 def makes_generator(function: Callable[..., Any]) -> bool:

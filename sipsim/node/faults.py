@@ -183,10 +183,10 @@ def _value(text: str, kind: str, given: str | None) -> int:
         return _whole(text, "the exit code", "1" if given is None else given, 255)
     if kind == "slow":
         if given is None or not given.startswith("x"):
-            raise BadFault(f"{text!r}: how much slower? write it as {_EXAMPLES[kind]}")
+            raise BadFault(f"{text!r}: the factor is missing; write it as {_EXAMPLES[kind]}")
         return _whole(text, "the factor", given[1:], 10**6, least=2)
     if given is not None:
-        raise BadFault(f"{text!r}: {kind} takes nothing after its time; write it as {_EXAMPLES[kind]}")
+        raise BadFault(f"{text!r}: {kind} takes no value after its time; write it as {_EXAMPLES[kind]}")
     return 0
 
 

@@ -151,7 +151,7 @@ class PacketLog:
                     yield body
         if at != self._end:
             what = f"the packet log is damaged at byte {at} of {self._end}, and SIP {dst} needs packets from it"
-            raise OutputError(f"{self._path}: {what}; begin the run again, or --resume one that was kept")
+            raise OutputError(f"{self._path}: {what}; start the run again, or --resume a kept run")
 
     def close(self) -> None:
         """Write the buffered records and close the file."""
@@ -160,14 +160,14 @@ class PacketLog:
 
     def _output_error(self, error: OSError) -> OutputError:
         where = "make room there, or choose another folder by --run-dir, or by TMPDIR with --max-restarts"
-        return OutputError(f"{self._path}: packets cannot be kept: {error.strerror}; {where}")
+        return OutputError(f"{self._path}: packets cannot be written: {error.strerror}; {where}")
 
     def _read_predecessors(self) -> int:
         """Restore state from the file; return the offset at which its last valid record ends."""
         found = os.pread(self._fd, LONGEST_HEADER, 0)
         if not found.startswith(self._header):
             if not self._header.startswith(found):
-                raise ConfigError(f"{self._path}: {self._objection(found)}, and what it held is simulated again")
+                raise ConfigError(f"{self._path}: {self._objection(found)}; its packets are then simulated again")
             os.ftruncate(self._fd, 0)
             return os.pwrite(self._fd, self._header, 0)
         end = len(self._header)
@@ -177,8 +177,8 @@ class PacketLog:
             end, self._crc = record_end, crc
         size = os.fstat(self._fd).st_size
         if size > end:
-            what = f"damaged, or torn by a kill, at byte {end} of {size}"
-            self.notice = f"{self._path}: the packet log is {what}; what followed is simulated again"
+            what = f"damaged, or incomplete after a kill, at byte {end} of {size}"
+            self.notice = f"{self._path}: the packet log is {what}; later packets are simulated again"
         return end
 
     def _objection(self, found: bytes) -> str:
@@ -191,7 +191,7 @@ class PacketLog:
             return "a packet log of another version, or a damaged one; move it away"
         if words[2] != self._header.split()[-1]:
             return f"the packet log of another rank than {self._rank}; put the right file there, or move it away"
-        return "the packet log of another plan, or a damaged one; resume with what began the run, or move it away"
+        return "the packet log of another plan, or a damaged one; use the run's config and script, or move it away"
 
     def _replace_file(self, folder: Folder) -> None:
         with folder.replacing(self._path.name) as fd:

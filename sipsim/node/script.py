@@ -67,7 +67,7 @@ def check_script(path: Path) -> None:
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
     if source is None:
-        raise ConfigError(f"{path}: larger than {MAX_SCRIPT_BYTES // 2**20} MiB, which no host script is")
+        raise ConfigError(f"{path}: larger than {MAX_SCRIPT_BYTES // 2**20} MiB, the limit of a host script")
     try:
         code = compile(source, str(path), "exec")
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:

@@ -37,7 +37,7 @@ def made(folder: str, *below: str) -> Path:
         OutputError: when it cannot be created, or the rank has no artifact folder (``folder`` is "").
     """
     if not folder:
-        raise OutputError("this rank has no artifact folder; its files would stay where it runs")
+        raise OutputError("this rank has no artifact folder, so its files would not reach the launcher")
     path = Path(folder, *below)
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -265,7 +265,7 @@ class Differences:
 
     def _note_race(self, pending: _Pending, other: object) -> None:
         self.races += 1
-        text = f"{pending.by} is in no order with {other}, which writes there at the same time: {pending.text}"
+        text = f"{pending.by} races with {other}, which writes there at the same time: {pending.text}"
         self.first_race = self.first_race or text
 
 

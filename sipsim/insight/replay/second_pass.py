@@ -66,7 +66,7 @@ class _Pe:
         try:
             return self.values[name][0]
         except KeyError:
-            raise WrongRecord(f"no record has filled {name} of this PE, or nothing names it any more") from None
+            raise WrongRecord(f"no record has filled handle {name} of this PE, or it has been freed") from None
 
     def read(self, address: int, nbytes: int) -> bytes:
         self.reads.append((address, nbytes))

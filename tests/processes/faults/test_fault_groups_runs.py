@@ -83,7 +83,7 @@ WRONG: dict[str, tuple[Callable[[dict[str, Any]], None], int, str]] = {
     ),
     "text": (of_rank("abc"), 2, " is no ticket of ahbm-launch: Expected `int`, got `str` - at `$.spec.rank`"),
     "another": (of_rank(2), 4, " rejects this process: it has the key of SIP 1"),
-    "no key": (without_keys, 4, " wants a key: use the ticket that was written for this run"),
+    "no key": (without_keys, 4, " requires a key: use the ticket that was written for this run"),
     "wrong key": (with_a_fresh_pair, 4, " refused this process's key: use the ticket that was written for this run"),
 }
 """What is changed in the ticket of rank 1; exit code and words."""

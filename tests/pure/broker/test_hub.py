@@ -374,7 +374,7 @@ def test_a_dump_by_an_unknown_sender_is_a_failure() -> None:
         hub.handle(rank, report(waiting=1))
     (_, failure), *_ = hub.handle(9, Dump(b""))
     assert isinstance(failure, RankFailed)
-    assert failure.message == "a dump by 9, which has not joined"
+    assert failure.message == "SIP 9 sent a dump, but has not joined"
 
 
 # --- the state of synchronisation -----------------------------------------------------------------------------

@@ -811,11 +811,11 @@ def test_a_connection_that_is_up_is_never_late() -> None:
 @pytest.mark.parametrize(
     ("event", "number", "has_keys", "text"),
     [
-        (PROTOCOL, MISMATCH, False, "wants a key: use the ticket"),
+        (PROTOCOL, MISMATCH, False, "requires a key: use the ticket"),
         (PROTOCOL, MISMATCH, True, "has no key, but should"),
         (PROTOCOL, zmq.PROTOCOL_ERROR_ZMTP_MALFORMED_COMMAND_HELLO, True, "it is another program, or another version"),
-        (BROKEN, 0, False, "wants a key: use the ticket"),
-        (BROKEN, 0, True, "breaks every handshake off: its key differs from the ticket's"),
+        (BROKEN, 0, False, "requires a key: use the ticket"),
+        (BROKEN, 0, True, "aborts every handshake: its key differs from the ticket's"),
     ],
 )
 def test_the_text_of_a_refusal(event: int, number: int, has_keys: bool, text: str) -> None:

@@ -274,7 +274,7 @@ def test_a_read_while_a_write_is_on_its_way_is_no_error(writer: int, read_is_fir
         if verdict.races:
             races += 1
             found = re.fullmatch(
-                r"record (\d) \(dma_read .*\) is in no order with record (\d) \(dma_write .*\), which writes there at "
+                r"record (\d) \(dma_read .*\) races with record (\d) \(dma_write .*\), which writes there at "
                 r"the same time: 40 of 40 wrong, the first at \[0\]: expected .*",
                 verdict.first_race,
             )
