@@ -54,7 +54,7 @@ class Membership:
         if join.protocol != PROTOCOL:
             return f"SIP {join.rank} uses protocol {join.protocol}, the broker {PROTOCOL}; install one version"
         if join.world_size != self._size or join.rank >= self._size:
-            return f"SIP {join.rank} of {join.world_size} wants to join a run of {self._size} SIPs"
+            return f"SIP {join.rank} of {join.world_size} cannot join a run of {self._size} SIPs; give all one config"
         if join.rank in self.joined:
             other = self.joined[join.rank]
             return f"rank {join.rank} joined twice: pid {other.pid} on {other.host} and pid {join.pid} on {join.host}"

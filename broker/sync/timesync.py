@@ -386,13 +386,13 @@ class TimeSync:
 
     def _must_exist(self, rank: int) -> None:
         if not 0 <= rank < len(self._members):
-            raise ProtocolError(f"a report by or about {rank}, where SIPs are 0 to {self.size - 1}")
+            raise ProtocolError(f"a report names SIP {rank}; SIPs are 0 to {self.size - 1}")
 
     def _note_sent(self, rank: int, member: SipSyncState, sent: tuple[tuple[int, int, Ps], ...]) -> None:
         for dst, count, arrival in sent:
             self._must_exist(dst)
             if count <= (before := member.sent.get(dst, 0)):
-                raise ProtocolError(f"SIP {rank} counts {count} packets to {dst} after {before}")
+                raise ProtocolError(f"SIP {rank} reported {count} packets sent to SIP {dst} after {before}")
             member.sent[dst] = count
             if arrival < member.earliest.get(dst, NEVER_PS):
                 member.earliest[dst] = arrival
@@ -406,7 +406,7 @@ class TimeSync:
         for source, count in report.taken:
             self._must_exist(source)
             if count < member.taken.get(source, 0):
-                raise ProtocolError(f"SIP {rank} took {count} packets of {source} after {member.taken[source]}")
+                raise ProtocolError(f"SIP {rank} took {count} packets of SIP {source} after {member.taken[source]}")
             member.taken[source] = count
             member.forget_covered(source)
 

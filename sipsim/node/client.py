@@ -46,7 +46,7 @@ POLL_NS = 250_000_000
 
 
 class SyncClient:
-    """One rank's protocol state. A subclass sets ``session`` and implements the methods that raise below.
+    """One rank's protocol state. A subclass sets ``session`` and implements the abstract methods (NotImplementedError).
 
     ``interrupted()`` polls between batches of events and returns whether the window must end, as after an ``Abort``.
     ``colocate`` is called when the broker changes its advice to share a processor.

@@ -250,7 +250,7 @@ class FaultPlan:
 def _settled(spec: str) -> Fault:
     fault = parse_fault(spec)
     if isinstance(fault, RandomFaults):
-        raise BadFault(f"{spec!r} has not been drawn")
+        raise BadFault(f"{spec!r} is random; give a drawn fault, or give it to ahbm-launch")
     return fault
 
 

@@ -35,8 +35,8 @@ def test_ranks_join_in_any_order() -> None:
             replace(FIRST, rank=1, protocol=PROTOCOL + 1),
             f"SIP 1 uses protocol {PROTOCOL + 1}, the broker {PROTOCOL}; install one version",
         ),
-        (replace(FIRST, rank=1, world_size=4), "SIP 1 of 4 wants to join a run of 3 SIPs"),
-        (replace(FIRST, rank=3), "SIP 3 of 3 wants to join a run of 3 SIPs"),
+        (replace(FIRST, rank=1, world_size=4), "SIP 1 of 4 cannot join a run of 3 SIPs; give all one config"),
+        (replace(FIRST, rank=3), "SIP 3 of 3 cannot join a run of 3 SIPs; give all one config"),
         (
             replace(FIRST, pid=222, host="beta"),
             "rank 0 joined twice: pid 100 on alpha and pid 222 on beta",
