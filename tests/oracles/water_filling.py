@@ -1,7 +1,7 @@
 """The definition of the flow fabric, in fractions: all rates of all flows anew at every change, without a shortcut.
 
 A train sends one transfer at a time; a transfer uses its whole route at one rate from its first byte's leaving its
-source to its last's; rates are max-min fair by water-filling (DESIGN section 5, "Contended", clauses 1 to 8).
+source to its last's; rates are max-min fair by water-filling (docs/decisions.md, "Rates are max-min fair").
 """
 
 from collections.abc import Mapping, Sequence

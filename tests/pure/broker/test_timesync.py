@@ -265,7 +265,7 @@ NEVER = 10**30
 
 
 class World:
-    """A few SIPs that send and report at random, and the decisions of DESIGN section 4, computed anew each time."""
+    """A few SIPs that send and report at random, and the bounds of ``timesync``, computed from all facts each time."""
 
     def __init__(self, rng: random.Random) -> None:
         size = self.size = rng.randint(1, 4)

@@ -1,4 +1,4 @@
-"""The rules of the source tree, read from the sources: docstrings, pins, sleeps, clocks, chance, names.
+"""The rules of the source tree, read from the sources: docstrings, pins, sleeps, clocks, chance, names, references.
 
 Every rule is a function from the root of the tree to the violations in it. What else is wrong in a file, ruff, mypy and
 import-linter say. ``tests/mutants.toml`` has a violation of each.
@@ -15,6 +15,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[3]
 
 LAYERS = ("launcher", "sipsim", "broker")
+OTHER_FOLDERS = ("ahbm_sim", "configs", "docs", "scripts", "tests")
 
 SLEEPS = {"time.sleep", "asyncio.sleep"}
 # Saving and restoring a user's generator (getstate, setstate) draws nothing from it.
@@ -36,6 +37,11 @@ MAY_READ_HOST_CLOCK = re.compile(
     r"(.*/)?(process|client|sip_node|sockets|inject|faults|packet_log)\.py"
     r"|sipsim/records/report\.py|broker/mail/.*|sipsim/(node|chips/ahbm/host|chips/api)/.*|launcher/.*"
 )
+ITEM = r"[DFIT]\d+(?:\.\d+)?"
+ITEMS = rf"{ITEM}(?:(?:,? |,? and | or | to ){ITEM})*"
+RECORD = re.compile(rf"(?:({ITEMS}) of )?\bADR[- ]?(\d+)(?: \(?({ITEMS}))?\b")
+"""A reference to a decision record: its items, before or after its number. Lines are joined before."""
+HAS_ITEM = re.compile(rf"^(?:#+ |\* \*\*)({ITEM})\b", re.MULTILINE)
 
 Rule = Callable[[Path], list[str]]
 
@@ -185,6 +191,36 @@ def architecture_names_what_exists(root: Path) -> list[str]:
     return [f"ARCHITECTURE.md names {path}, which does not exist" for path in sorted(named - there)]
 
 
+def _texts(root: Path) -> Iterator[tuple[str, str]]:
+    """Each file of the tree, with its lines joined by a space, without their indentation and their comment sign."""
+    paths = [path for folder in (*LAYERS, *OTHER_FOLDERS) for path in (root / folder).rglob("*")]
+    for path in sorted([*paths, *root.glob("*.*")]):
+        if path.is_file() and path.suffix != ".pyc":
+            lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+            yield path.relative_to(root).as_posix(), " ".join(line.strip(" #") for line in lines)
+
+
+def references_lead_to_a_page(root: Path) -> list[str]:
+    """Each decision record that is named has a page in docs/decisions, with a heading or a bold item for each item."""
+    pages = {path.stem: path.read_text(encoding="utf-8") for path in (root / "docs/decisions").glob("adr-*.md")}
+    items = {name: set(HAS_ITEM.findall(text)) for name, text in pages.items()}
+    found = set()
+    for where, text in _texts(root):
+        for before, number, after in RECORD.findall(text):
+            page = f"adr-{number}"
+            if page not in pages:
+                found.add(f"{where} names ADR-{number}, and docs/decisions/{page}.md does not exist")
+                continue
+            missing = set(re.findall(ITEM, f"{before} {after}")) - items[page]
+            found |= {f"{where} names {item} of ADR-{number}, which {page}.md does not have" for item in missing}
+    return sorted(found)
+
+
+def no_document_is_named_that_is_not_here(root: Path) -> list[str]:
+    """No file refers to the design document, which is no part of the repository."""
+    return [f"{where} names DESIG{'N'}" for where, text in _texts(root) if re.search(r"\bDESIG[N]\b", text)]
+
+
 def named(rule: object) -> str:
     return getattr(rule, "__name__", "")
 
@@ -197,6 +233,8 @@ RULES = (
     nothing_depends_on_clock_or_chance,
     no_deadline_is_of_wall_time,
     architecture_names_what_exists,
+    references_lead_to_a_page,
+    no_document_is_named_that_is_not_here,
 )
 
 
