@@ -16,8 +16,7 @@ MOST_NAMED = 16
 
 
 class Sharing(NamedTuple):
-    """Delay on the edge from ``src`` to ``dst``, or on a ``memory``; ``others``: the path of most transfers then there.
-    """
+    """Delay on the edge from ``src`` to ``dst``, or on a ``memory``; ``others``: the path of most others there."""
 
     src: Node
     dst: Node
@@ -44,8 +43,7 @@ class Delayed(NamedTuple):
 
 class Stretch(NamedTuple):
     """Period of a flow from ``from_ps`` on: it got ``part`` of ``whole`` of its own limit on ``neck``, beside
-    ``others``.
-    """
+    ``others``."""
 
     from_ps: Ps
     part: int

@@ -22,7 +22,7 @@ from sipsim.fabric.graph import Done, Edge, Route, bottleneck
 from sipsim.fabric.sharing import (
     RATE_BITS,
     EdgeLoad,
-    SharedFlow,
+    Shared,
     check_division,
     divide,
     joined,
@@ -56,8 +56,7 @@ class _Path:
     """
 
     __slots__ = (
-        "drain_ps", "first_ps", "head_ps", "is_mailed", "limit", "loads", "nbytes", "rest", "route", "starts",
-        "wires",
+        "drain_ps", "first_ps", "head_ps", "is_mailed", "limit", "loads", "nbytes", "rest", "route", "starts", "wires",
     )  # fmt: skip
 
     def __init__(self, route: Route, nbytes: int, lines: list[EdgeLoad]) -> None:
@@ -105,7 +104,7 @@ class Train:
         return min(least, default=NEVER)
 
 
-class Flow(SharedFlow):
+class Flow(Shared):
     """Transfer, from its start to its end.
 
     ``head_ps``, ``tail_ps``: when its first and last byte are at its source; ``least_head_ps``, ``least_tail_ps``:
@@ -117,9 +116,9 @@ class Flow(SharedFlow):
     """
 
     __slots__ = (
-        "begin_ps", "done", "event", "feeds", "first", "head_ps", "is_alone", "is_on", "is_slow",
-        "least_head_ps", "least_tail_ps", "leave_ps", "left", "mail", "mail_ps", "own_ps", "past", "path",
-        "rest", "since_ps", "tail_ps", "train",
+        "begin_ps", "done", "event", "feeds", "first", "head_ps", "is_alone", "is_on", "is_slow", "least_head_ps",
+        "least_tail_ps", "leave_ps", "left", "mail", "mail_ps", "own_ps", "past", "path", "rest", "since_ps", "tail_ps",
+        "train",
     )  # fmt: skip
 
     def __init__(
@@ -179,8 +178,7 @@ class Flow(SharedFlow):
 
     def least_first_ps(self, now: Ps) -> Ps:
         """Return a time before which its first packet is not mailed, unless it leaves before. At rate 0 it may continue
-        now.
-        """
+        now."""
         if self.rate or self.first is None:
             return self.mail_ps
         return now + max(self.path.first_ps - self.carried_ps(), 0)
@@ -372,8 +370,7 @@ class FlowFabric:
 
     def _plan_first(self, flow: Flow, now: Ps) -> None:
         """Schedule the first packet of several, unless the transfer would leave before. A transfer leaves no sooner
-        than at its own limit, so this event is before its leaving.
-        """
+        than at its own limit, so this event is before its leaving."""
         mail_ps = max(flow.begin_ps + flow.path.first_ps, now)
         if mail_ps < flow.begin_ps + flow.own_ps:
             flow.mail_ps = mail_ps
@@ -381,8 +378,7 @@ class FlowFabric:
 
     def _replan_first(self, flow: Flow, now: Ps) -> None:
         """Cancel the event of the first packet while the rate is 0. Later the transfer continues as if it had begun
-        later and had never stopped.
-        """
+        later and had never stopped."""
         if flow.mail is not None:
             flow.mail.cancel()
         flow.mail, flow.mail_ps = None, NEVER
@@ -462,8 +458,7 @@ class FlowFabric:
 
     def _hand_on(self, flow: Flow, now: Ps) -> bool:
         """Let the next transfer of a train take a flow's place on all edges, at the same rate, if it is alike. Return
-        whether it did.
-        """
+        whether it did."""
         train = flow.train
         following = train.waiting[0] if train.waiting and flow.is_on else None
         if following is None or following.path is not flow.path or following.feeds is not None:

@@ -104,8 +104,7 @@ class Edge(NamedTuple):
 
     def first_ps(self, payload_bytes: int) -> int:
         """Return the time that this wire needs for the first of several packets of a payload, or for the bytes that the
-        node after it stores if that is longer; 0 for a payload of one packet, or one that is stored whole.
-        """
+        node after it stores if that is longer; 0 for a payload of one packet, or one that is stored whole."""
         if self.framing is None:
             return 0
         first_ps = drain_ps(self.framing.first_bytes(payload_bytes), self.bandwidth_bps)
@@ -173,8 +172,7 @@ class Route(NamedTuple):
 
     def latency_ps(self, payload_bytes: int) -> int:
         """Return the time of an uncontended transfer, without the memory's write latency: the head's latency and the
-        drain.
-        """
+        drain."""
         return self.head_ps() + bottleneck(self.edges, payload_bytes).ps
 
     def then(self, onward: "Route") -> "Route":

@@ -30,7 +30,7 @@ _OPEN = -1
 class EdgeLoad:
     """Edge, the flows on it, and during a division the bandwidth that is left of it.
 
-    ``flows``: each :class:`SharedFlow`, with its wire bytes here. ``load``: their rates at their own limits; only if it
+    ``flows``: each :class:`Shared`, with its wire bytes here. ``load``: their rates at their own limits; only if it
     is more than ``capacity`` can the edge delay one of them (``is_tight``). ``mask``: their bits; ``counts``: their
     number by channel; ``shares``: by channel, the weight of each of its flows; ``ranks``: the channels with flows, by
     share. ``framed``: the number of flows whose wire bytes are not their payload. ``open_counts``, ``open_share``: of
@@ -73,12 +73,12 @@ class EdgeLoad:
                     return self.left * share // self.open_share if self.left > 0 else 0
         return min([self.offer_to(flow, wire) for flow, wire in self.flows.items() if flow.rate == _OPEN])
 
-    def held_at(self, offer: int) -> list["SharedFlow"]:
+    def held_at(self, offer: int) -> list["Shared"]:
         """Return the open flows to which the edge offers no more than ``offer``."""
         open_flows = [load for load in self.flows.items() if load[0].rate == _OPEN]
         return [flow for flow, wire in open_flows if self.offer_to(flow, wire) <= offer]
 
-    def offer_to(self, flow: "SharedFlow", wire_bytes: int) -> int:
+    def offer_to(self, flow: "Shared", wire_bytes: int) -> int:
         """Return the payload rate that the edge offers to one of its open flows."""
         if self.left <= 0:
             return 0
@@ -138,7 +138,7 @@ def _place(node: Node) -> tuple[int, str, int, str]:
     return (node.cube, node.kind, place, "") if isinstance(place, int) else (node.cube, node.kind, -1, place)
 
 
-class SharedFlow:
+class Shared:
     """Flow as a division sees it: its channel, its payload, its own limit, its edges, and the rate that it gets.
 
     ``bit``: an integer with one bit that no other flow on edges has. ``loads``: its edges, with its wire bytes on each.
@@ -211,7 +211,7 @@ def joined(changed: Collection[EdgeLoad], level: int = 0) -> tuple[list[Any], li
     return flows, lines
 
 
-def divide(flows: Collection[SharedFlow], lines: Collection[EdgeLoad], weights: tuple[int, ...]) -> None:
+def divide(flows: Collection[Shared], lines: Collection[EdgeLoad], weights: tuple[int, ...]) -> None:
     """Set the rates of ``flows``. ``lines``: the edges that can bind them; other flows on these keep their rates."""
     for flow in flows:
         flow.rate, flow.neck, flow.tight, flow.is_sure = _OPEN if lines else flow.limit, None, [], False
@@ -246,19 +246,19 @@ def divide(flows: Collection[SharedFlow], lines: Collection[EdgeLoad], weights: 
             unfilled = again
 
 
-def _is_used_up(flow: SharedFlow) -> bool:
+def _is_used_up(flow: Shared) -> bool:
     """Whether an edge of a flow is used up."""
     return any(line.is_used_up for line, _ in flow.tight)
 
 
-def _open(flows: Iterable[SharedFlow]) -> None:
+def _open(flows: Iterable[Shared]) -> None:
     """Open flows that were fixed."""
     for flow in flows:
         _fix(flow, -flow.rate, -1)
         flow.rate, flow.neck = _OPEN, None
 
 
-def _fill(flows: list[SharedFlow], lines: Collection[EdgeLoad]) -> None:
+def _fill(flows: list[Shared], lines: Collection[EdgeLoad]) -> None:
     """Fill what is left of ``lines`` once with the rates of ``flows``."""
     modest = sorted(flows, key=attrgetter("limit"), reverse=True)
     offers = [(_rounded(line.offer()), line.key, at, line) for at, line in enumerate(lines) if line.open_share]
@@ -285,7 +285,7 @@ def _fill(flows: list[SharedFlow], lines: Collection[EdgeLoad]) -> None:
                 _fix(flow, offer)
 
 
-def _fix(flow: SharedFlow, rate: int, fixed: int = 1) -> None:
+def _fix(flow: Shared, rate: int, fixed: int = 1) -> None:
     """Fix a flow at a rate, and subtract it from its edges. With its rate and ``fixed`` both negative, add it back."""
     flow.rate = rate
     vc, nbytes = flow.vc, flow.nbytes
@@ -299,7 +299,7 @@ def _rounded(offer: int) -> int:
     return (offer + _ALIKE // 2) >> _ALIKE_BITS
 
 
-def check_division(flows: Iterable[SharedFlow]) -> None:
+def check_division(flows: Iterable[Shared]) -> None:
     """Check the result of a division.
 
     Raises:

@@ -15,8 +15,7 @@ Ps = int
 NEVER: Ps = 1 << 62
 First = Callable[[Ps, Ps, Ps], None]
 """Callback with three times at the end of a transfer's route: the arrival of the first byte, that of the first packet,
-and a time before which the last byte does not arrive.
-"""
+and a time before which the last byte does not arrive."""
 
 
 class EdgeUse(NamedTuple):
@@ -29,8 +28,7 @@ class EdgeUse(NamedTuple):
 
 def edge_use(paths: Iterable[tuple[Route, int, int]], past: Mapping[Edge, EdgeUse]) -> dict[Edge, EdgeUse]:
     """Return the use of every edge: ``past``, and the transfers by path (route, bytes of a transfer, transfers
-    started).
-    """
+    started)."""
     # Edges are looked up by their ids: the hash of an edge takes ten times as long.
     totals: dict[int, tuple[Edge, list[int]]] = {}
     for route, nbytes, count in paths:

@@ -132,8 +132,7 @@ class EthDataflow(Dataflow):
 
     def eth_receiver_channel_ack(self, channel: int, ack_address: int) -> None:
         """Acknowledge the payload to the sender. ``ack_address``: the word of this L1 from which the acknowledgement is
-        sent.
-        """
+        sent."""
         self.write_bytes(ack_address, SYNC.pack(self._sent(channel), 1, 0, 0))
         self._send(ack_address, self.sync_address(channel), SYNC_BYTES)
 

@@ -148,8 +148,8 @@ class PacketPath:
     """
 
     __slots__ = (
-        "is_together", "least_ps", "leaves", "most_lead_ps", "nbytes", "packets", "port", "route", "steps",
-        "transfers", "vc", "wires",
+        "is_together", "least_ps", "leaves", "most_lead_ps", "nbytes", "packets", "port", "route", "steps", "transfers",
+        "vc", "wires",
     )  # fmt: skip
 
     def __init__(self, route: Route, nbytes: int, packets: int, steps: list[PathStep], vc: int) -> None:
@@ -274,8 +274,7 @@ class PacketFlow:
 
 class BufferedPacket:
     """Packet at the node before edge ``hop`` of its path, or on the wire to it, with the arrival times of head and
-    tail.
-    """
+    tail."""
 
     __slots__ = ("flow", "head_ps", "hop", "index", "tail_ps")
 
@@ -360,8 +359,7 @@ class Output:
 
     def choose(self) -> Fifo | None:
         """Remove and return the FIFO whose front is sent next, among those with room at the edge's end: by virtual
-        channel, then round robin among the inputs in the order of their keys.
-        """
+        channel, then round robin among the inputs in the order of their keys."""
         chosen_vc, least = -1, FOREVER
         for vc, fifos in enumerate(self.waiting):
             if not fifos or not self._able(vc):
@@ -381,8 +379,7 @@ class Output:
 
     def charge(self, vc: int, drain_ps: Ps) -> None:
         """Charge a virtual channel for its use of the edge: start-time fair queueing by weight, so that other channels
-        get the share that a channel leaves unused, and no channel saves it up.
-        """
+        get the share that a channel leaves unused, and no channel saves it up."""
         weight = self._weights[vc]
         if weight:
             self._served = max(self._tags[vc], self._served)
@@ -395,8 +392,7 @@ class Output:
 
     def _able(self, vc: int) -> list[Fifo]:
         """Return the FIFOs of a virtual channel with room for their front. Of frames that wait for room at a link's far
-        end, only the first in turn may take it, so that a long frame is not starved.
-        """
+        end, only the first in turn may take it, so that a long frame is not starved."""
         able = [fifo for fifo in self.waiting[vc] if self._has_room(fifo)]
         if self.far is None:
             return able
@@ -428,7 +424,6 @@ class Output:
 
 def _places(fifo: Fifo) -> int:
     """Return the number of places at a link's far end that the front of a FIFO takes: all of its frame if it is the
-    first packet, else 0.
-    """
+    first packet, else 0."""
     packet = fifo.queue[0]
     return 0 if packet.index else packet.flow.path.steps[packet.hop].places

@@ -20,8 +20,7 @@ from sipsim.core.errors import KernelMisuse
 
 HANDSHAKE = struct.Struct("<II8s")
 """Word of the handshake: :data:`HELLO` or :data:`READY`, the number of channels, the hash on which both ends must
-agree.
-"""
+agree."""
 HELLO: Final = 0x0EDA7A01
 READY: Final = 0x0EDA7A02
 
@@ -39,8 +38,7 @@ class WordPair(NamedTuple):
 
 class DataMover:
     """Server of one Ethernet core, and the name of its own waits: as text, a line with every channel that has not
-    ended.
-    """
+    ended."""
 
     def __init__(
         self, layout: Layout, channels: Sequence[ChannelSpec], params: DataMoverParams, df: EthDataflow

@@ -106,7 +106,6 @@ def layout(base: int, end: int, channels: int, page_bytes: int, is_merged: bool)
 
 def agreement(channels: Sequence[ChannelSpec], is_merged: bool, of_far_end: bool) -> bytes:
     """Return an 8-byte hash of the values on which both ends must agree, as seen by the end that sends on channel 0.
-    ``of_far_end``: mirror the channels.
-    """
+    ``of_far_end``: mirror the channels."""
     seen = [(spec.is_sender is not of_far_end, spec.num_messages, spec.message_bytes) for spec in channels]
     return hashlib.sha256(repr((seen, is_merged)).encode()).digest()[:8]

@@ -57,8 +57,7 @@ class ConnectionWords:
 
 class WorkerConnection:
     """Router's side of a worker's connection to a channel. ``name``: the channel's name. ``notify(core, address, value,
-    at_ps)`` adds to a word of a worker.
-    """
+    at_ps)`` adds to a word of a worker."""
 
     def __init__(self, name: str, channel: SenderChannel, notify: Callable[[Core, int, int, Ps], None]) -> None:
         self.name = name

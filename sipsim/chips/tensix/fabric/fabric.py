@@ -111,8 +111,7 @@ class Places:
 
     def order(self, onward: Way, came: Way) -> int:
         """Return the number, among its passing sender channels, of the channel for packets that arrive over the link to
-        ``came``.
-        """
+        ``came``."""
         others = [way for way in (Way.E, Way.W, Way.N, Way.S) if way is not onward]
         return 0 if self.passing == 1 else others.index(came)
 

@@ -101,8 +101,7 @@ class RouterLayout(NamedTuple):
 
     def with_spare(self, idle: Idle, choices: Sequence[Slots], end: int) -> "RouterLayout":
         """Return the layout of a router whose idle channels give their slots to the others; ``end``: the end of the
-        memory.
-        """
+        memory."""
         room = (end - self.base - CONTROL_BYTES) // self.shape.slot_bytes
         return self._replace(shape=self.shape.with_spare(idle, choices, room))
 

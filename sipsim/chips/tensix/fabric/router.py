@@ -242,8 +242,7 @@ class Router:
 
     def _ready_ps(self, channel: Channel, begin_ps: Ps) -> Ps | None:
         """Return the earliest time, at least ``begin_ps``, at which a visit of a channel finds work, as far as it is
-        known now.
-        """
+        known now."""
         if isinstance(channel, SenderChannel):
             if channel.credits:
                 return begin_ps
