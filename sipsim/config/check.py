@@ -45,8 +45,7 @@ class Problem(ConfigError):
 
 
 Rule = Callable[[Resolved], object]
-"""Rule between checked values: raises the first :class:`Problem` that it finds. Each domain has its rules in
-``rules.py``."""
+"""Rule between checked values: raises the first :class:`Problem` that it finds. Domains have them in ``rules.py``."""
 
 
 def apply_rules(rules: Iterable[Rule], resolved: Resolved) -> None:
@@ -253,8 +252,7 @@ def _fits(value: Any, kind: inspect.Type) -> bool:
 def with_example(problem: Problem, values: dict[str, Any], shipped: dict[str, Any]) -> Problem:
     """Return the problem of a missing key with an example of all keys missing there, as a flag to paste.
 
-    ``values``: of the whole config; ``shipped``: of the default files. A config with the values of the example is
-    accepted.
+    ``values``: of the whole config; ``shipped``: of the default files. A config with the example is accepted.
     """
     where = problem.paths[0][:-1] if problem.paths else ()
     if problem.lacks is None or not where or not all(isinstance(key, str) for key in where):

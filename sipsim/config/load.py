@@ -126,8 +126,7 @@ class Document:
         self._origins[(key,)] = origin
 
     def origin(self, *paths: Path) -> str:
-        """Return the origin that last set one of these values or a part of one; the origin of a mapping holds for its
-        parts."""
+        """Return the origin that last set one of these values or a part; that of a mapping holds for its parts."""
         owners = {owner for path in paths if (owner := self._owner(path)) is not None}
         latest = [known for known in self._origins if known in owners or any(_below(known, path) for path in paths)]
         return self._origins[latest[-1]] if latest else "config"

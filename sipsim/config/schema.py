@@ -131,8 +131,7 @@ Outstanding = Annotated[int, Meta(ge=1, le=256)]
 class PeDma(Node, frozen=True, omit_defaults=True):
     """``pe_dma``: a node with the sizes of its read commands and write acknowledgements.
 
-    At most ``outstanding_loads`` and ``outstanding_stores`` of a kernel are under way at a time. Digests contain the
-    defaults of both not.
+    At most ``outstanding_loads`` and ``outstanding_stores`` of a kernel are under way. Digests omit their defaults.
     """
 
     command_bytes: PositiveInt
@@ -438,9 +437,7 @@ class CustomLink(Section, frozen=True):
 
 
 class LinkOutage(Section, frozen=True):
-    """Outage of the link at a port, such as ``0.E``: it goes down at a time, in both directions, is retrained, and
-    resumes ``for_us`` later.
-    """
+    """Outage of the link at a port, such as ``0.E``, in both directions; it ends ``for_us`` later, retrained."""
 
     port: str
     at_us: OutageTime

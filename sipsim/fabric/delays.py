@@ -42,8 +42,7 @@ class Delayed(NamedTuple):
 
 
 class Stretch(NamedTuple):
-    """Period of a flow from ``from_ps`` on: it got ``part`` of ``whole`` of its own limit on ``neck``, beside
-    ``others``."""
+    """Period of a flow from ``from_ps`` on, with ``part`` of ``whole`` of its limit on ``neck``, beside ``others``."""
 
     from_ps: Ps
     part: int

@@ -5,8 +5,8 @@ flow: it uses all edges of its route at one rate (:mod:`sipsim.fabric.sharing`) 
 and ends the head's latency after that. The network holds no bytes.
 
 A flow that meets no other needs one event, at its end; a later flow on its edges checks by time whether it has left
-them. A flow that meets others, or is followed in its train, also has an event when it leaves. Rates are divided after
-all other events of a picosecond.
+them. A flow that meets others, or is followed in its train, also has an event when it leaves. Rates are divided at the
+end of a picosecond.
 """
 
 from collections import deque
@@ -177,8 +177,7 @@ class Flow(Shared):
         return -(-self.own_ps * (self.path.rest - self.rest) // self.path.rest)
 
     def least_first_ps(self, now: Ps) -> Ps:
-        """Return a time before which its first packet is not mailed, unless it leaves before. At rate 0 it may continue
-        now."""
+        """Return a time before which its first packet is not mailed, unless it leaves before."""
         if self.rate or self.first is None:
             return self.mail_ps
         return now + max(self.path.first_ps - self.carried_ps(), 0)
@@ -377,8 +376,7 @@ class FlowFabric:
             flow.mail = self._engine.at(mail_ps, partial(self._mail_first, flow))
 
     def _replan_first(self, flow: Flow, now: Ps) -> None:
-        """Cancel the event of the first packet while the rate is 0. Later the transfer continues as if it had begun
-        later and had never stopped."""
+        """Cancel the first packet's event while the rate is 0; schedule it again as if the transfer began later."""
         if flow.mail is not None:
             flow.mail.cancel()
         flow.mail, flow.mail_ps = None, NEVER
@@ -457,8 +455,7 @@ class FlowFabric:
             done(flow.begin_ps + flow.path.head_ps, tail_ps)
 
     def _hand_on(self, flow: Flow, now: Ps) -> bool:
-        """Let the next transfer of a train take a flow's place on all edges, at the same rate, if it is alike. Return
-        whether it did."""
+        """Let the next transfer of a train take a flow's place on all edges if it is alike; return whether it did."""
         train = flow.train
         following = train.waiting[0] if train.waiting and flow.is_on else None
         if following is None or following.path is not flow.path or following.feeds is not None:

@@ -171,8 +171,7 @@ class Route(NamedTuple):
         return max((e.drain_ps(payload_bytes) for e in self.edges), default=0)
 
     def latency_ps(self, payload_bytes: int) -> int:
-        """Return the time of an uncontended transfer, without the memory's write latency: the head's latency and the
-        drain."""
+        """Return the time of an uncontended transfer without the memory's write latency: head latency and drain."""
         return self.head_ps() + bottleneck(self.edges, payload_bytes).ps
 
     def then(self, onward: "Route") -> "Route":

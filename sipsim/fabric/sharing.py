@@ -164,8 +164,7 @@ def level_of(changed: Mapping[EdgeLoad, bool], level: int, weights: tuple[int, .
     rates.
 
     ``changed``: for each edge on which flows have begun or ended, whether one has begun; such an edge fixes no flow
-    below its first offer. ``level``: the least of the limits of flows that have begun and of the rates of flows that
-    have ended.
+    below its first offer. ``level``: the least of the limits of new flows and of the rates of ended flows.
     """
     for line, has_come in changed.items():
         if not all(weights[flow.vc] and (flow.is_sure or not flow.tight) for flow in line.flows):

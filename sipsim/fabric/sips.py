@@ -1,7 +1,6 @@
 """SIPs and their links: link kinds, channels between SIPs, and routes from end to end, for every chip.
 
-A description derived from the resolved config. The inside of a SIP is its chip's matter: a graph, if frames of links
-pass through it.
+A description derived from the resolved config. The chip knows the inside of a SIP: a graph, if frames pass through.
 """
 
 from collections import deque
@@ -220,8 +219,8 @@ class SipNetwork:
         return 0
 
     def answer_ps(self, kind: AnyLinkKind) -> Ps | None:
-        """Return the least time from an arrival at a port of a SIP to a packet that a port with a link of a kind sends
-        in answer; None: it sends none.
+        """Return the least time from an arrival at a port of a SIP to the answer of a port with a link of a kind, or
+        None.
         """
         return kind.answer_ps
 
@@ -287,8 +286,8 @@ class RoutedSips(SipNetwork):
         self, src_sip: int, src: Node, dst_sip: int, dst: Node, first_port: str | None = None
     ) -> list[tuple[int, Route]]:
         """Return :meth:`end_to_end` SIP by SIP: each route leads from a node of that SIP over the link out of it, the
-        last one to the destination. Head latencies add up, and the drain is the longest; the same objects are returned
-        each time.
+        last one to the destination. Head latencies add up, and the drain is the longest; the objects are always the
+        same.
         """
         found = []
         while src_sip != dst_sip:

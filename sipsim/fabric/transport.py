@@ -27,8 +27,7 @@ class EdgeUse(NamedTuple):
 
 
 def edge_use(paths: Iterable[tuple[Route, int, int]], past: Mapping[Edge, EdgeUse]) -> dict[Edge, EdgeUse]:
-    """Return the use of every edge: ``past``, and the transfers by path (route, bytes of a transfer, transfers
-    started)."""
+    """Return the use of every edge: ``past``, and by path (route, bytes of a transfer, transfers started)."""
     # Edges are looked up by their ids: the hash of an edge takes ten times as long.
     totals: dict[int, tuple[Edge, list[int]]] = {}
     for route, nbytes, count in paths:

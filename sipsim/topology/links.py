@@ -1,8 +1,7 @@
 """Topologies of SIPs: the directed links that ``system.sips`` describes, and the rules for its keys.
 
 A link leaves by a port and arrives at the opposite one (E to W, S to N). In a grid, with or without wrap, rank = row *
-width + column. A dimension of size 1 has no links; a wrapping dimension of size 2 has two, one through each pair of
-ports (ADR-0025).
+width + column. A dimension of size 1 has no links; a wrapping dimension of size 2 has two (ADR-0025).
 """
 
 import math
@@ -244,8 +243,7 @@ def link_presets(sips: Sips, links: list[SipLink]) -> list[str]:
 
 
 def first_unreached(count: int, pairs: Iterable[tuple[int, int]]) -> int | None:
-    """Return the first of ``count`` SIPs to which no path leads from SIP 0; a pair is a link from its first to its
-    second."""
+    """Return the first of ``count`` SIPs without a path from SIP 0; a pair is a link from its first to its second."""
     onward: dict[int, list[int]] = {}
     for src, dst in pairs:
         onward.setdefault(src, []).append(dst)

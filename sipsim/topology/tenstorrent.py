@@ -125,8 +125,7 @@ def galaxy_torus(sips: Sips, shape: Shape) -> Iterator[SipLink]:
 def blackhole_8(sips: Sips, shape: Shape) -> Iterator[SipLink]:
     """Return the links of 8 Blackhole chips (P150 cards) in a 2x4 mesh, 2 links between neighbours.
 
-    SIPs are numbered as in the descriptor: the rows are 1, 0, 2, 3 and 5, 4, 6, 7. Assumed: no link is reserved, as all
-    chips are on the host's PCIe.
+    SIPs are numbered as in the descriptor: the rows are 1, 0, 2, 3 and 5, 4, 6, 7. Assumed: no link is reserved.
     """
     for a, a_channels, b, b_channels in BLACKHOLE_8:
         for at_a, at_b in zip(a_channels, b_channels, strict=True):

@@ -2,8 +2,7 @@
 
 ``erisc_info.channels`` are the words of flow control of each channel, at the same address of every Ethernet core:
 ``bytes_sent``, ``receiver_ack``, ``src_id`` and a reserved word, 4 B each (``eth_channel_sync_t``). A sender sets
-``bytes_sent`` and sends these words after its payload; the receiver clears ``bytes_sent`` and ``receiver_ack`` when the
-buffer is free.
+``bytes_sent`` and sends the words after its payload; the receiver clears both when its buffer is free.
 """
 
 import struct
@@ -131,8 +130,7 @@ class EthDataflow(Dataflow):
         self.wait_until(lambda: self._sent(channel) != 0, f"a payload on channel {channel}")
 
     def eth_receiver_channel_ack(self, channel: int, ack_address: int) -> None:
-        """Acknowledge the payload to the sender. ``ack_address``: the word of this L1 from which the acknowledgement is
-        sent."""
+        """Acknowledge the payload to the sender. ``ack_address``: the word of this L1 that is sent."""
         self.write_bytes(ack_address, SYNC.pack(self._sent(channel), 1, 0, 0))
         self._send(ack_address, self.sync_address(channel), SYNC_BYTES)
 

@@ -86,8 +86,7 @@ class Metal:
         return list(self._plan.floor_plan.dram)
 
     def get_active_ethernet_cores(self, skip_reserved: bool = True) -> list[Core]:
-        """Return the Ethernet cores that have a link, by channel; ``skip_reserved``: without those reserved for the
-        dispatcher."""
+        """Return the Ethernet cores that have a link, by channel; ``skip_reserved``: without the dispatcher's."""
         ranks = {link.far_sip for link in self._plan.links[self.rank].values()}
         channels = [self._plan.links_to(self.rank, rank, not skip_reserved) for rank in ranks]
         return [self._plan.floor_plan.ethernet[channel] for channel in sorted(chain(*channels))]
@@ -193,8 +192,7 @@ class Metal:
         """Add ``kernel(*args, dataflow)`` on a tile to a program. Without ``config``: processor 0 and NoC 0.
 
         Raises:
-            KernelMisuse: for a tile that runs no kernels, a config of another kind of tile, or a processor or a NoC
-                that the tile lacks.
+            KernelMisuse: if the tile runs no kernels, or ``config`` does not fit the tile.
         """
         if makes_generator(kernel):
             what = f"kernel {kernel.__name__} has a yield or is async, so a call would not run it"

@@ -15,9 +15,7 @@ Span = tuple[Annotated[int, Meta(ge=0, lt=64)], Annotated[int, Meta(ge=0, lt=64)
 
 
 class NocParams(Section, frozen=True):
-    """Both NoCs: ``width`` x ``height`` routers each, a torus with one direction per dimension. Packets of all tiles
-    share its links.
-    """
+    """Both NoCs: ``width`` x ``height`` routers each, a torus with one direction per dimension that all tiles share."""
 
     width: Annotated[int, Meta(ge=2, le=64)]
     height: Annotated[int, Meta(ge=2, le=64)]

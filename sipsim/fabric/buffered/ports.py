@@ -1,7 +1,6 @@
 """Input FIFOs and outputs of nodes with finite buffers: where packets wait, and which packet an output sends next.
 
-An input port has one FIFO per *lane*, a combination of a virtual channel of the arbitration, a virtual network, and a
-class.
+An input port has one FIFO per *lane*: per virtual channel of the arbitration, virtual network, and class.
 
 * **Networks** separate packets that could wait for each other in a cycle: requests (commands, data that are written,
   messages), replies (data that were read, acknowledgements), packets that leave by a link, and packets from a link.
@@ -124,8 +123,8 @@ def cut(total_ps: Ps, nbytes: int, packet_bytes: int) -> Cut:
 
 
 class PathStep(NamedTuple):
-    """One edge of a path. ``onward_ps``: wire and end node. ``drain_ps``: of the whole transfer; ``parts``: its
-    division.
+    """One edge of a path. ``onward_ps``: wire and end node. ``drain_ps``: of the whole transfer, divided into
+    ``parts``.
 
     ``lane``: of the buffer at its end; None at the end of the path, which never blocks. ``places``: the places that a
     transfer needs in the buffer at the far end of a link.
@@ -194,7 +193,7 @@ class PacketTrain:
         return min(self.passing.values(), default=FOREVER)
 
     def next_in(self) -> "Fifo | None":
-        """Put the first arriving transfer into a FIFO and return it; None if it must wait, or there is none."""
+        """Put the first arriving transfer into a FIFO and return the FIFO; None if no transfer may start now."""
         wires, fifos = self.coming[0].path.wires if self.coming else None, self._fifos
         if wires is None or any(each.flow is not None and each.flow.path.wires == wires for each in fifos):
             return None
@@ -225,9 +224,8 @@ class FedTransfer:
 
 class PacketFlow:
     """Transfer as packets. ``comes_ps``: when the head of the next packet reaches the first node; ``feed``: the time
-    that each packet takes to arrive there. ``tails``: when the last packet's tail left each edge, for a history.
-    ``number``: its port's number for its places in the buffer of a link. ``done``, ``left``, ``feeds``: see
-    ``FlowFabric.start``.
+    that each packet takes to arrive there. ``tails``: when the last packet's tail left each edge, if noted. ``number``:
+    of its places in a link's buffer, by its port. ``done``, ``left``, ``feeds``: see ``FlowFabric.start``.
     """
 
     __slots__ = (
@@ -273,8 +271,7 @@ class PacketFlow:
 
 
 class BufferedPacket:
-    """Packet at the node before edge ``hop`` of its path, or on the wire to it, with the arrival times of head and
-    tail."""
+    """Packet at the node before edge ``hop`` of its path, or on the wire to it; head and tail arrive at these times."""
 
     __slots__ = ("flow", "head_ps", "hop", "index", "tail_ps")
 
@@ -289,9 +286,9 @@ class BufferedPacket:
 class Fifo:
     """FIFO of one lane at one input of a node; ``upstream``: the output that fills it, None at a source.
 
-    A FIFO at a source has one transfer, ``flow``, until its last packet has left, and only the front packet in
-    ``queue``. ``key`` orders the inputs of a node. ``free_ps``: when the last packet had left. ``ready_ps``: when the
-    front can leave.
+    A FIFO at a source has one transfer, ``flow``, until its last packet has left, and only the front in ``queue``.
+    ``key`` orders the inputs of a node. ``free_ps``: when the last packet had left. ``ready_ps``: when the front can
+    leave.
     """
 
     __slots__ = ("flow", "free_ps", "key", "lane", "queue", "ready_ps", "upstream")
@@ -423,7 +420,6 @@ class Output:
 
 
 def _places(fifo: Fifo) -> int:
-    """Return the number of places at a link's far end that the front of a FIFO takes: all of its frame if it is the
-    first packet, else 0."""
+    """Return the places at a link's far end that the front of a FIFO takes: its frame's if it is the first."""
     packet = fifo.queue[0]
     return 0 if packet.index else packet.flow.path.steps[packet.hop].places

@@ -13,7 +13,7 @@ Ps = int
 
 
 class BufferWitness:
-    """Independent counter of every FIFO, fed by the fabric's calls.
+    """Independent count of every FIFO, fed by the fabric's calls.
 
     Raises:
         InvariantViolation: from every method, with the edge.

@@ -28,8 +28,8 @@ Data = Annotated[bytes, Meta(max_length=MAX_FRAME_BYTES)]
 
 
 class Packet(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
-    """Packet between SIPs, as on the wire. A subclass is a control record or a kind of :class:`Frame`; it has a tag,
-    and fields without defaults.
+    """Packet between SIPs, as on the wire. A subclass is a control record or a :class:`Frame`, with a tag and no
+    defaults.
     """
 
 

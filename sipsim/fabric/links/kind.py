@@ -134,8 +134,8 @@ class Port:
     queue pair. Credits on a separate wire and control packets of the barrier are no frames and do not pass a port.
 
     ``bytes_sent``: of data, so far; ``credit_bytes``: of frames without data. ``own_frames``: types of frames that
-    ports send each other (:meth:`send_own`), such as acknowledgements. They need no delivery: only :meth:`receive`
-    handles them.
+    ports send each other (:meth:`send_own`), such as acknowledgements. They have no delivery: :meth:`receive` handles
+    them.
     """
 
     own_frames: ClassVar[tuple[type, ...]] = ()
@@ -409,8 +409,8 @@ class AnyLinkKind(Section, frozen=True):
         return True
 
     def packets(self, payload_bytes: int) -> list[int]:
-        """Return the bytes on the wire of each packet of a payload, in order: the first is :meth:`first_bytes`, the sum
-        is :meth:`wire_bytes`.
+        """Return the bytes on the wire of each packet of a payload: first :meth:`first_bytes`, in sum
+        :meth:`wire_bytes`.
         """
         first_bytes = self.first_bytes(payload_bytes)
         rest_bytes = self.wire_bytes(payload_bytes) - first_bytes

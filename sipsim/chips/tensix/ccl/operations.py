@@ -389,8 +389,8 @@ class Collectives:
         return words
 
     def _run(self, call: CallPlan, tensor: Tensor, own: Sequence[PageGroup], count: int | None, fabric: Fabric) -> None:
-        """Enqueue the program of a call. ``own``: the pieces that this chip copies to its output; ``count``: workers
-        per link; the second one copies.
+        """Enqueue the program of a call. ``own``: pieces that this chip copies to its output; ``count``: workers per
+        link, of which the second copies.
         """
         program = Program()
         for worker in call.workers.values():

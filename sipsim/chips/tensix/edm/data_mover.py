@@ -19,8 +19,7 @@ from sipsim.chips.tensix.params import DataMoverParams
 from sipsim.core.errors import KernelMisuse
 
 HANDSHAKE = struct.Struct("<II8s")
-"""Word of the handshake: :data:`HELLO` or :data:`READY`, the number of channels, the hash on which both ends must
-agree."""
+"""Word of the handshake: :data:`HELLO` or :data:`READY`, the number of channels, the hash of the agreement."""
 HELLO: Final = 0x0EDA7A01
 READY: Final = 0x0EDA7A02
 
@@ -37,8 +36,7 @@ class WordPair(NamedTuple):
 
 
 class DataMover:
-    """Server of one Ethernet core, and the name of its own waits: as text, a line with every channel that has not
-    ended."""
+    """Server of one Ethernet core, and the name of its own waits: as text, all channels that have not ended."""
 
     def __init__(
         self, layout: Layout, channels: Sequence[ChannelSpec], params: DataMoverParams, df: EthDataflow

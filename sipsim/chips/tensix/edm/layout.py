@@ -1,7 +1,7 @@
 """Channels of a data mover, and the addresses of their words and buffers in the L1 of its Ethernet core.
 
 Both ends of a link have the same layout, since a message is written to the address from which it is read. From the
-first address of the area on: one semaphore per channel, then the buffers, each followed by its words of flow control if
+first address of the area on: one semaphore per channel, then the buffers, each with its words of flow control behind if
 these are sent with the payload.
 """
 
@@ -105,7 +105,8 @@ def layout(base: int, end: int, channels: int, page_bytes: int, is_merged: bool)
 
 
 def agreement(channels: Sequence[ChannelSpec], is_merged: bool, of_far_end: bool) -> bytes:
-    """Return an 8-byte hash of the values on which both ends must agree, as seen by the end that sends on channel 0.
-    ``of_far_end``: mirror the channels."""
+    """Return 8 bytes: the hash of the values on which both ends must agree, as the sender on channel 0 sees them.
+    ``of_far_end``: mirror the channels.
+    """
     seen = [(spec.is_sender is not of_far_end, spec.num_messages, spec.message_bytes) for spec in channels]
     return hashlib.sha256(repr((seen, is_merged)).encode()).digest()[:8]

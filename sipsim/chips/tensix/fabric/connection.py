@@ -116,8 +116,8 @@ class WorkerConnection:
 class FabricEndpoint(NamedTuple):
     """Worker's side of a connection to sender channel 0. ``router``: its tile. ``connection``: the address of the
     connection's words there. ``words``: addresses of the worker's L1, 16 bytes each for credits, end, and the packet
-    count that it reads; then a header. ``way``: the direction of the router's link. ``most_hops``: the longest route;
-    None: as a header can hold.
+    count that it reads; then a header. ``way``: the direction of the router's link. ``most_hops``: of a route; None:
+    any.
     """
 
     router: Core
@@ -169,8 +169,7 @@ class FabricSender:
         NoC. The bytes are copied when the NoC command is issued.
 
         Raises:
-            KernelMisuse: for a connection that is not open, a route in another direction, a payload that does not fit,
-                or a target without payload.
+            KernelMisuse: if the connection is not open, or the route, the payload's size or the target does not fit.
         """
         endpoint, df = self._endpoint, self._df
         self._check(route, nbytes, target)

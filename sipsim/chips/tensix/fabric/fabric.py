@@ -103,15 +103,13 @@ class Places:
 
     def idle(self, role: str) -> Idle:
         """Return the channels that are idle if no packet makes a whole turn: on the dateline's link no packet is on
-        virtual channel 1 yet; packets that leave a chip at its end are all on channel 1, and none of them is for that
-        chip.
+        virtual channel 1 yet; packets that leave a chip at its end are on channel 1, and none of them is for that chip.
         """
         vc_0, vc_1 = 1, 1 + self.passing
         return {"dateline": Idle((vc_1,), (1,)), "upstream": Idle((vc_0,), (1,)), "adjacent": Idle((vc_1,))}[role]
 
     def order(self, onward: Way, came: Way) -> int:
-        """Return the number, among its passing sender channels, of the channel for packets that arrive over the link to
-        ``came``."""
+        """Return the number of the passing sender channel for packets that arrive over the link to ``came``."""
         others = [way for way in (Way.E, Way.W, Way.N, Way.S) if way is not onward]
         return 0 if self.passing == 1 else others.index(came)
 
@@ -129,9 +127,7 @@ class Places:
         return int(channels[link])
 
     def first_link(self, plan: Any, num_links: int) -> int:
-        """Return the least number of the fabric's links in the system: equal on all its chips, and unique, as a link
-        belongs to one fabric.
-        """
+        """Return the least number of the fabric's links in the system: equal on all its chips, and unique."""
         return min(
             int(plan.links[rank][self.channel(plan, rank, way, link)].number)
             for rank in self.chips

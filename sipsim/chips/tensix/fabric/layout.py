@@ -1,7 +1,7 @@
 """Addresses of the words and rings of a router in the L1 of its Ethernet core, equal at both ends of a link. Pure.
 
-From the first address on: words that the far end writes (handshake, credits), words that a worker of the chip writes
-(connection), then the rings of sender channels, then the rings of receiver channels.
+From the first address on: words from the far end (handshake, credits), words from a worker of the chip (connection),
+then the rings of sender channels, then the rings of receiver channels.
 """
 
 from collections.abc import Sequence
@@ -100,8 +100,7 @@ class RouterLayout(NamedTuple):
         return Ring(self.base + CONTROL_BYTES + slots_before * nbytes, slots, nbytes)
 
     def with_spare(self, idle: Idle, choices: Sequence[Slots], end: int) -> "RouterLayout":
-        """Return the layout of a router whose idle channels give their slots to the others; ``end``: the end of the
-        memory."""
+        """Return this layout with the slots of idle channels given to the others; ``end``: the end of the memory."""
         room = (end - self.base - CONTROL_BYTES) // self.shape.slot_bytes
         return self._replace(shape=self.shape.with_spare(idle, choices, room))
 

@@ -79,9 +79,7 @@ def write_to(core: Core | tuple[int, int], address: int) -> Target:
 
 
 def increment_of(core: Core | tuple[int, int], address: int, value: int = 1, is_flushed: bool = False) -> Target:
-    """Return the target that adds to a word of a tile; ``is_flushed``: after the router's receiver's earlier writes are
-    acknowledged.
-    """
+    """Return the target that adds to a word of a tile; ``is_flushed``: after all earlier writes are acknowledged."""
     place = Core(*core)
     return Target(NocCommand.INCREMENT, place, 0, place, address, value, is_flushed)
 
@@ -94,8 +92,8 @@ def write_and_increment(
     value: int = 1,
     is_flushed: bool = True,
 ) -> Target:
-    """Return the target that writes the payload, then adds to a word; ``is_flushed``: after this write, and all earlier
-    ones of the router's receiver, are acknowledged.
+    """Return the target that writes the payload, then adds to a word; ``is_flushed``: after this and all earlier writes
+    of the router's receiver are acknowledged.
     """
     place = Core(*semaphore_core)
     return Target(NocCommand.WRITE_AND_INCREMENT, Core(*core), address, place, semaphore, value, is_flushed)

@@ -241,8 +241,7 @@ class Router:
     # --- visits ---------------------------------------------------------------------------------------------------
 
     def _ready_ps(self, channel: Channel, begin_ps: Ps) -> Ps | None:
-        """Return the earliest time, at least ``begin_ps``, at which a visit of a channel finds work, as far as it is
-        known now."""
+        """Return the earliest time, at least ``begin_ps``, at which a visit of a channel finds work; None: unknown."""
         if isinstance(channel, SenderChannel):
             if channel.credits:
                 return begin_ps
@@ -494,9 +493,7 @@ def _at(sender: int, count: int) -> Sequence[int]:
 
 
 def blocked(routers: Iterable[Router], muxed: Iterable[SenderChannel] = ()) -> Iterator[BlockedResource]:
-    """Yield the channels with packets that cannot move, with the channels that have no room for them. ``muxed``: the
-    channels of muxes.
-    """
+    """Yield the channels whose packets cannot move, and the channels without room for these. ``muxed``: of muxes."""
     for channel in muxed:
         if channel.sent < channel.written:
             text = f"{channel.written - channel.sent} of its {channel.ring.slots} slots hold packets"
