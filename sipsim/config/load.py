@@ -47,7 +47,7 @@ _LONGEST_ORIGIN = 200
 _PAIR = re.compile(r"([0-9]{1,9})x([0-9]{1,9})", re.ASCII)
 
 Unused = Callable[[Resolved], Iterable[Problem]]
-"""Yields a problem for each value without effect; only one that is not the default's counts."""
+"""Function that yields a problem for each value without effect; only values that differ from the default count."""
 Implied = Callable[[Resolved], Iterable[tuple[Path, Any]]]
 """Yields paths and values that others imply."""
 

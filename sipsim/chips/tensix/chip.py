@@ -1,4 +1,4 @@
-"""A chip of Tensix and Ethernet tiles behind its session, and the chip kinds ``wormhole`` and ``blackhole``."""
+"""Chip of Tensix and Ethernet tiles, as the model of a session, and the chip kinds ``wormhole`` and ``blackhole``."""
 
 import hashlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence

@@ -82,11 +82,6 @@ class EthDataflow(Dataflow):
         """The address of the word that first acknowledgements are sent from, apart from the channels' words."""
         return self._info_base + CHANNELS * SYNC_BYTES
 
-    @property
-    def last_arrival(self) -> int:
-        """Where what the link has brought last begins; -1 before there was any. For checks: hardware does not tell."""
-        return self._processor.memory.last_arrival
-
     # --- the sender's side of a channel ---------------------------------------------------------------------------
 
     def eth_is_receiver_channel_send_acked(self, channel: int) -> bool:

@@ -171,7 +171,7 @@ class BufferedFabric:
             flow.tails = []
             self.history.append(Sent(flow, now))
         if path.port is not None:
-            flow.number = path.port.came()
+            flow.number = path.port.announce()
             if path.leaves:
                 path.port.left(flow.number, vc, self._places(path.packets))
         if path.steps:

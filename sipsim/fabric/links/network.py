@@ -186,7 +186,7 @@ class NetworkInterface:
         if not 0 < frame.nbytes == delivery.wire_bytes(frame) or frame.span_ps > now_ps:
             raise BadPacket(f"claims {frame.nbytes} bytes and {frame.span_ps} ps from head to tail, which cannot be")
         if frame.frame_rest_ps > (MAX_PS - now_ps if frame.frame_number else 0):
-            raise BadPacket(f"claims that its tail comes {frame.frame_rest_ps} ps later, which cannot be")
+            raise BadPacket(f"claims that its tail arrives {frame.frame_rest_ps} ps later, which cannot be")
         if frame.dst_sip == self._sip:
             delivery.check(frame)
             return

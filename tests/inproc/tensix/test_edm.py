@@ -418,7 +418,7 @@ def other_layout(patch: pytest.MonkeyPatch) -> None:
         (silent_follower, [BOTH], "KernelMisuse", "9-0 (receiver): a payload or credit arrived before the handshake"),
         (hasty_leader, ["BEFORE_START_NS = (0, 9000)"], "KernelMisuse", "1-0 (receiver): a payload or credit arrived"),
         (hasty_follower, ["BEFORE_START_NS = (9000, 0)"], "KernelMisuse",
-         "the data mover on 9-0: the far end has answered before it was asked"),
+         "the data mover on 9-0: the far end has sent READY before HELLO"),
         (hasty_follower, ["BEFORE_START_NS = (9000, 0)", BOTH], "KernelMisuse", "9-0 (receiver): something came over"),
         (other_layout, ["FAR_COUNT = 5"], "KernelMisuse", "the data mover at the far end, of 1 channels, is not the "
          "mirror of this one: channels, message sizes, numbers of messages and is_merged must be equal; here merged, "
@@ -487,7 +487,7 @@ def test_a_deadlock_names_the_handshake(tmp_path: Path) -> None:
 def test_both_ends_cannot_lead(tmp_path: Path) -> None:
     source = PROGRAM.format(knobs="").replace("is_sender = sends is (rank == 0)", "is_sender = True")
     error = run(*PAIR, script_file(tmp_path, source)).document["error"]
-    assert "both ends ask first; channel 0 must send at one end and receive at the other" in error["message"]
+    assert "both ends have sent HELLO; channel 0 must send at one end and receive at the other" in error["message"]
 
 
 # --- the transmit queue -----------------------------------------------------------------------------------------

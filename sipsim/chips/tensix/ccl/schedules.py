@@ -33,25 +33,25 @@ def ring_all_gather(call: CallPlan, cut: Cut, chunks: int) -> None:
     for worker in call.workers.values():
         for hops in range(place.reach(worker.side) + 1):
             source = place.at(OPPOSITE[worker.side], hops)
-            come = going = call.share(cut(source), worker.link)
+            arriving = leaving = call.share(cut(source), worker.link)
             if hops and place.is_shared(hops):
-                come = half(come, worker.side)
+                arriving = half(arriving, worker.side)
             if hops < place.reach(worker.side):
-                going = half(going, worker.side) if place.is_shared(hops + 1) else going
-                skipped = len(come) - len(going) if worker.side is Way.W else 0
-                worker.packets += relayed(worker, going, chunks, skipped if hops else None)
+                leaving = half(leaving, worker.side) if place.is_shared(hops + 1) else leaving
+                skipped = len(arriving) - len(leaving) if worker.side is Way.W else 0
+                worker.packets += relayed(worker, leaving, chunks, skipped if hops else None)
             if hops:
-                worker.expect(worker.words.arrived, syncs(len(come), chunks))
+                worker.expect(worker.words.arrived, syncs(len(arriving), chunks))
         worker.end.append(worker.expect(worker.words.arrived, 0))
 
 
-def relayed(worker: Worker, going: Sequence[PageGroup], chunks: int, skipped: int | None) -> list[PacketOp]:
+def relayed(worker: Worker, leaving: Sequence[PageGroup], chunks: int, skipped: int | None) -> list[PacketOp]:
     """Packets to the neighbour: from the output, each once it and ``skipped`` others have arrived; None: the input."""
     found, arrived = [], worker.words.arrived
-    for number, piece in enumerate(going):
+    for number, piece in enumerate(leaving):
         source, target = piece.places[0] if skipped is None else piece.places[-1], piece.places[-1]
         after = () if skipped is None else (worker.further(arrived, (number + skipped) // chunks + 1),)
-        signal = worker.address(arrived) if ends_chunk(number, going, chunks) else None
+        signal = worker.address(arrived) if ends_chunk(number, leaving, chunks) else None
         found.append(PacketOp(piece.pages, piece.nbytes, (source,), after, None, one_hop(worker.side), target, signal))
     return found
 
@@ -69,9 +69,9 @@ def all_to_all(call: CallPlan, cut_to: Cut, cut_from: Cut) -> None:
             signal = call.toward(worker, worker.side).address(worker.words.done)
             worker.packets += sent(to, unicast(hops, worker.side), signal)
         for hops in range(1, reach + 1):
-            come = call.share(cut_from(place.at(worker.side, hops)), worker.link)
-            come = half(come, OPPOSITE[worker.side]) if place.is_shared(hops) else come
-            count += bool(come)
+            arriving = call.share(cut_from(place.at(worker.side, hops)), worker.link)
+            arriving = half(arriving, OPPOSITE[worker.side]) if place.is_shared(hops) else arriving
+            count += bool(arriving)
         expect_done(worker, count)
 
 
@@ -209,12 +209,12 @@ def _step(
     """
     found, room = [], PARTIAL[worker.side]
     for number, piece in enumerate(part):
-        own, come = piece.places[INPUT], piece.places[room]
-        reads, conditions = ((own,), ()) if after is None else ((come, own), (after[number],))
+        own, arriving = piece.places[INPUT], piece.places[room]
+        reads, conditions = ((own,), ()) if after is None else ((arriving, own), (after[number],))
         packet = PacketOp(piece.pages, piece.nbytes, reads, conditions)
         if is_sent:
             signal = worker.address(worker.words.arrived) if ends_chunk(number, part, chunks) else None
-            packet = packet._replace(route=one_hop(worker.side), target=come, signal=signal)
+            packet = packet._replace(route=one_hop(worker.side), target=arriving, signal=signal)
         else:
             packet = packet._replace(local=piece.places[OUTPUT])
         found.append(packet)
@@ -232,15 +232,15 @@ def _finish(
     other = call.workers[worker.link, OPPOSITE[worker.side]]
     found = []
     for number, piece in enumerate(own):
-        come, places = piece.places[PARTIAL[worker.side]], piece.places
+        arriving, places = piece.places[PARTIAL[worker.side]], piece.places
         if worker.side is Way.E:
             signal = other.address(other.words.partial) if ends_chunk(number, own, chunks) else None
-            reads = come, places[INPUT]
+            reads = arriving, places[INPUT]
             packet = PacketOp(piece.pages, piece.nbytes, reads, (after[number],), places[SCRATCH])
             found.append(packet._replace(local_signal=signal))
         else:
             handed = worker.further(worker.words.partial, number // chunks + 1)
-            reads = come, places[SCRATCH]
+            reads = arriving, places[SCRATCH]
             found.append(PacketOp(piece.pages, piece.nbytes, reads, (after[number], handed), places[OUTPUT]))
     if worker.side is Way.W:
         worker.expect(worker.words.partial, syncs(len(own), chunks))

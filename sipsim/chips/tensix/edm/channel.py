@@ -57,7 +57,7 @@ class Command(Enum):
 
     CLEAR_SEMAPHORE = "set the channel's semaphore to 0"
     NOTIFY_WORKER = "increment the worker's semaphore"
-    SEND = "send the payload, and bytes_sent behind it"
+    SEND = "send the payload, and then bytes_sent"
     SEND_ACK_1 = "send the word with receiver_ack, from an address of its own"
     SEND_ACK_2 = "clear bytes_sent and receiver_ack, and send them"
 

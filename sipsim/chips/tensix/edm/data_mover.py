@@ -98,7 +98,7 @@ class DataMover:
         df = self._df
         if self._leads:
             if self._word(self._pair)[0] == READY:
-                raise self._misuse("the far end has answered before it was asked")
+                raise self._misuse("the far end has sent READY before HELLO")
             self._send_handshake(HELLO)
         df.wait_until(lambda: self._received_pair() is not None or self._early is not None, self)
         if self._early is not None:
@@ -108,9 +108,9 @@ class DataMover:
         word, channels, agreed = self._word(pair)
         if word != (READY if self._leads else HELLO):
             raise self._misuse(
-                "both ends ask first; channel 0 must send at one end and receive at the other"
+                "both ends have sent HELLO; channel 0 must send at one end and receive at the other"
                 if self._leads
-                else "the far end has answered before it was asked"
+                else "the far end has sent READY before HELLO"
             )
         if channels != len(self._channels) or agreed != self._agreement(of_far_end=True):
             raise self._misuse(
