@@ -55,7 +55,7 @@ class FarCredits:
     ) -> None:
         self._link = link
         self._buffers = buffers
-        self.transfer = announce
+        self.announce = announce
         self._send = send
         buffers.join(link, self)
 

@@ -198,7 +198,7 @@ class FabricSender:
         df.owe_noc_command()
         self._sent += 1
 
-    def pass_on(self, address: int, payload_bytes: int) -> None:
+    def forward(self, address: int, payload_bytes: int) -> None:
         """Send a packet that is in this L1 with its header in front; see :meth:`send`."""
         endpoint, df = self._endpoint, self._df
         self.wait_for_empty_write_slot()
