@@ -1,1 +1,1 @@
-"""Config files: their schema (``model``), strict reading (``load``) and checks against the schema (``check``)."""
+"""Config files: schema (``schema``), strict reading (``load``, ``yaml``) and checks (``check``)."""

@@ -1,7 +1,8 @@
-"""Checks of config values: the first value that does not fit, in one line with its key path and what is allowed.
+"""Checks of config values: an error names the first value that does not fit, in one line with key path and allowed
+values.
 
-msgspec converts. When it fails, :func:`check` walks over the same types to the first wrong value with its whole key
-path, which msgspec's own message lacks for the keys of a dictionary. Rules between values raise :class:`Problem`, too.
+msgspec converts. If it fails, :func:`check` searches the same types for the first wrong value and its whole key path,
+as msgspec's message lacks the keys of dictionaries. Rules between values raise :class:`Problem`, too.
 """
 
 import json
@@ -25,8 +26,8 @@ Checked = TypeVar("Checked")
 
 
 class Problem(ConfigError):
-    """A config value that does not fit; the text names its key. ``paths``: of the values that caused it. ``lacks``: the
-    struct that lacks the first path, if that is what is wrong.
+    """Error for a config value that does not fit; the text names its key. ``paths``: of the values that caused it.
+    ``lacks``: the struct whose required key is missing at the first path, if that is the error.
     """
 
     def __init__(self, paths: tuple[Path, ...], text: str, lacks: type | None = None) -> None:
@@ -35,24 +36,23 @@ class Problem(ConfigError):
         self.lacks = lacks
 
     def __reduce__(self) -> tuple[object, ...]:
-        # Copies are made from what it was made of, not of the text alone.
+        # Copies need all arguments of the constructor, not only the text.
         return type(self), (self.paths, str(self), self.lacks), vars(self)
 
     def caused_by(self, path: Path) -> "Problem":
-        """This problem, with another value that may have caused it."""
+        """Return this problem with another value that may have caused it."""
         return Problem((*self.paths, path), str(self), self.lacks)
 
 
 Rule = Callable[[Resolved], object]
-"""A rule between checked values: raises the first :class:`Problem` that it finds. A domain keeps its own in
-``rules.py``."""
+"""Rule between checked values: raises the first :class:`Problem` that it finds. Domains have them in ``rules.py``."""
 
 
 def apply_rules(rules: Iterable[Rule], resolved: Resolved) -> None:
     """Apply rules in order.
 
     Raises:
-        Problem: the first that a rule raises; or returns, as rules of earlier versions do.
+        Problem: the first that a rule raises, or returns, as rules of earlier versions do.
     """
     for rule in rules:
         problem = rule(resolved)
@@ -61,7 +61,7 @@ def apply_rules(rules: Iterable[Rule], resolved: Resolved) -> None:
 
 
 def refused(path: Path, value: object, what: str, *others: Path) -> Problem:
-    """The value at ``path`` is refused; those at ``others`` may have caused it."""
+    """Return the problem of the value at ``path``; values at ``others`` may have caused it."""
     return Problem((path, *others), f"{dotted(path)} = {value}: {what}")
 
 
@@ -69,7 +69,7 @@ def check_registered(path: Path, name: str, registry: Registry[Any]) -> None:
     """Check that ``name``, the value at ``path``, is in the registry.
 
     Raises:
-        Problem: with the nearest name and all that exist.
+        Problem: for an unknown name, with the nearest name and all known names.
     """
     try:
         registry.get(name)
@@ -78,12 +78,12 @@ def check_registered(path: Path, name: str, registry: Registry[Any]) -> None:
 
 
 def no_power_of_two(value: int, when: str = "") -> str:
-    """What is said of a value of 1 or more that is no power of two but must be one, ``when``; else nothing."""
+    """Return the message for a value, 1 or more, that must be a power of two, ``when``; "" if it is one."""
     return f"must be a power of two{when}, such as {1 << value.bit_length() - 1}" if value & value - 1 else ""
 
 
 def unknown_key(where: Path, name: object, allowed: list[str]) -> str:
-    """``unknown key 'cuont' in system.sips; did you mean 'count'? allowed: ...``"""
+    """Return a message such as ``unknown key 'cuont' in system.sips; did you mean 'count'? allowed: ...``."""
     place = f" in {dotted(where)}" if where else ""
     text = unknown_name("key", str(name), allowed)
     start = f"unknown key {str(name)!r}"
@@ -91,27 +91,27 @@ def unknown_key(where: Path, name: object, allowed: list[str]) -> str:
 
 
 def dotted(path: Sequence[str | int]) -> str:
-    """A key path as users write it: ``system.sips.custom_links[0].a``."""
+    """Return a key path as users write it: ``system.sips.custom_links[0].a``."""
     parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
     return "".join(parts).removeprefix(".")
 
 
 def value_at(values: Any, path: Path) -> Any:
-    """The value at a path of keys; None without one."""
+    """Return the value at a path of keys; None if there is none."""
     for key in path:
         values = values.get(key) if isinstance(values, dict) else None
     return values
 
 
 def shown(value: Any) -> str:
-    """A value for a message: null and booleans as in YAML, at most 60 characters."""
+    """Return a value for a message: null and booleans as in YAML, at most 60 characters."""
     constants = {None: "null", True: "true", False: "false"}
     text = constants[value] if value is None or isinstance(value, bool) else repr(value)
     return text if len(text) <= 60 else text[:57] + "..."
 
 
 def flow(value: Any) -> str:
-    """A value as YAML in one line."""
+    """Return a value as YAML in one line."""
     if isinstance(value, dict):
         return "{" + ", ".join(f"{key}: {flow(item)}" for key, item in value.items()) + "}"
     if isinstance(value, list | tuple):
@@ -128,10 +128,10 @@ _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_./]*")
 
 
 def convert_part(value: Any, to: type[Checked], path: Path) -> Checked:
-    """One value converted to ``to``; ``path`` is its key path.
+    """Convert a value to ``to``; ``path`` is its key path.
 
     Raises:
-        Problem: the first value that does not fit.
+        Problem: for the first value that does not fit.
     """
     try:
         return msgspec.convert(value, to)
@@ -141,10 +141,10 @@ def convert_part(value: Any, to: type[Checked], path: Path) -> Checked:
 
 
 def check(value: Any, kind: inspect.Type, path: Path) -> None:
-    """Check a value and all in it, in the order of the schema's fields.
+    """Check a value and all values in it, in the order of the schema's fields.
 
     Raises:
-        Problem: the first that does not fit ``kind``.
+        Problem: for the first value that does not fit ``kind``.
     """
 
     def wrong(what: str) -> Problem:
@@ -250,15 +250,14 @@ def _fits(value: Any, kind: inspect.Type) -> bool:
 
 
 def with_example(problem: Problem, values: dict[str, Any], shipped: dict[str, Any]) -> Problem:
-    """The problem of a missing key with an example of all that is missing there, as a flag that can be pasted.
+    """Return the problem of a missing key with an example of all keys missing there, as a flag to paste.
 
-    ``values``: all of the config; ``shipped``: those of the default files. A config with the values of the example is
-    accepted.
+    ``values``: of the whole config; ``shipped``: of the default files. A config with the example is accepted.
     """
     where = problem.paths[0][:-1] if problem.paths else ()
     if problem.lacks is None or not where or not all(isinstance(key, str) for key in where):
         return problem
-    # A kind that is set behind its parameters drops them, so the example has both.
+    # A kind that is set after its parameters drops them, so the example has both.
     owner = where[:-1] if where[-1] == PARAMS else where
     kind = _kind_of(value_at(values, owner))
     beside = chain.from_iterable((value_at(each, owner[:-1]) or {}).values() for each in (values, shipped))
@@ -282,7 +281,7 @@ def _kind_of(value: Any) -> Any:
 
 
 def _values_by_key(mappings: Iterable[Any]) -> dict[str, list[Any]]:
-    """All values below, by their own key, wherever they stand."""
+    """Return all values in the mappings, at any depth, by their own key."""
     found: dict[str, list[Any]] = {}
     for mapping in mappings:
         for key, item in mapping.items():
@@ -294,13 +293,13 @@ def _values_by_key(mappings: Iterable[Any]) -> dict[str, list[Any]]:
 
 
 def _example(key: str, kind: inspect.Type, known: dict[str, list[Any]]) -> Any:
-    """A value that fits: one that stands in the config under such a key, or the least one."""
+    """Return a value that fits: one of the config's values of this key, or else the least one."""
     candidates = [*known.get(key, ()), *_least(kind, known)]
     return next((each for each in candidates if _fits(each, kind)), None)
 
 
 def _least(kind: inspect.Type, known: dict[str, list[Any]]) -> Sequence[Any]:
-    """Example values of a type."""
+    """Return example values of a type."""
     match kind:
         case inspect.StructType(fields=fields):
             required = [(field.encode_name, field.type) for field in fields if field.required]

@@ -1,6 +1,6 @@
-"""The config of a run: files and flags make one checked :class:`~sipsim.config.schema.Resolved`, or one line of error.
+"""Config of a run: files and flags make one checked :class:`~sipsim.config.schema.Resolved`, or one line of error.
 
-The defaults come first, then a variant of them, then a user's files, which hold only what differs, then the flags.
+The order is: defaults, a variant of them, the user's files, which contain only differences, then flags.
 """
 
 import os
@@ -36,26 +36,26 @@ from sipsim.core.registry import unknown_name
 
 CCL = "ccl"
 VARIANT = "AHBM_VARIANT"
-"""The environment variable that names the variant of a run that names none."""
+"""Environment variable with the variant of a run that names none."""
 MODULE = "module"
 ALGORITHMS = "algorithms"
 CHOOSES = (KIND, MODULE)
-"""Keys on which others of their mapping depend."""
+"""Keys on which other keys of their mapping depend."""
 SECTION_FILES: dict[str, type[Section]] = field_types(Resolved)
 """The section of each config file, by the file's stem."""
 _LONGEST_ORIGIN = 200
 _PAIR = re.compile(r"([0-9]{1,9})x([0-9]{1,9})", re.ASCII)
 
 Unused = Callable[[Resolved], Iterable[Problem]]
-"""Yields a problem for each value without effect; only one that is not the default's counts."""
+"""Function that yields a problem for each value without effect; only values that differ from the default count."""
 Implied = Callable[[Resolved], Iterable[tuple[Path, Any]]]
 """Yields paths and values that others imply."""
 
 
 class Document:
-    """All config values before they are checked, and the origin of each: a default file, a user's file or a flag.
+    """All config values before the check, and the origin of each: a default file, a user's file or a flag.
 
-    ``values``: under the top-level keys of all files. ``shipped``: those of the default files alone.
+    ``values``: under the top-level keys of all files. ``shipped``: the values of the default files alone.
     """
 
     def __init__(self) -> None:
@@ -77,31 +77,31 @@ class Document:
         self._default_origins = set(self._origins.values())
 
     def is_default(self, path: Path) -> bool:
-        """Whether the value at ``path`` is that of the defaults."""
+        """Whether the value at ``path`` is the default."""
         return bool(value_at(self.values, path) == value_at(self._defaults, path))
 
     def changes(self) -> Iterator[Change]:
-        """The values that differ from the default files', but for implied ones."""
+        """Yield the values that differ from the default files, except implied ones."""
         for path, value in _leaves(self.values, ()):
             default, origin = value_at(self.shipped, path), self.origin(path)
             if value != default and origin not in self._shipped_origins:
                 yield Change(path, value, default, origin)
 
     def imply(self, values: Iterable[tuple[Path, Any]]) -> bool:
-        """Set each value whose origin is a default; return whether any is."""
+        """Set each value whose origin is a default; return whether there is one."""
         own = [(path, value) for path, value in values if self.origin(path) in self._default_origins]
         for path, value in own:
             self._mapping_at(path[:-1], "")[path[-1]] = value
         return bool(own)
 
     def merge(self, path: Path, value: Any, origin: str) -> None:
-        """Set ``value`` at ``path``; a mapping merges into a mapping key by key, anything else replaces.
+        """Set ``value`` at ``path``; a mapping is merged key by key, any other value replaces the old one.
 
-        ``params`` belong to a ``kind``: where that changes, those of the former one are dropped. So is what the
-        defaults say of an algorithm where its ``module`` changes: a user's entry may have the name of one of theirs.
+        ``params`` belong to a ``kind``: a change of the kind drops the old ``params``. A change of an algorithm's
+        ``module`` drops the default keys of its entry: a user's entry may have the name of a shipped one.
 
         Raises:
-            ConfigError: when ``path`` leads through a value that is not a mapping.
+            ConfigError: if ``path`` leads through a value that is not a mapping.
         """
         if not path:
             for key, item in value.items():
@@ -126,13 +126,13 @@ class Document:
         self._origins[(key,)] = origin
 
     def origin(self, *paths: Path) -> str:
-        """The origin that last set one of these values or a part of one; the origin of a whole holds for its parts."""
+        """Return the origin that last set one of these values or a part; that of a mapping holds for its parts."""
         owners = {owner for path in paths if (owner := self._owner(path)) is not None}
         latest = [known for known in self._origins if known in owners or any(_below(known, path) for path in paths)]
         return self._origins[latest[-1]] if latest else "config"
 
     def error(self, problem: Problem) -> ConfigError:
-        """The problem as one line that starts with its origin."""
+        """Return the problem as one line that starts with its origin."""
         return ConfigError(one_line(f"{self.origin(*problem.paths)}: {problem}"))
 
     def _owner(self, path: Path) -> Path | None:
@@ -140,7 +140,7 @@ class Document:
         return next((prefix for prefix in prefixes if prefix in self._origins), None)
 
     def _drop_former(self, path: Path, parent: dict[Any, Any]) -> None:
-        """Drop what belongs to the former value at ``path``, in ``parent``."""
+        """Drop the keys of ``parent`` that belong to the former value at ``path``."""
         where = path[:-1]
         if path[-1] == KIND and PARAMS in parent:
             parent[PARAMS] = {}
@@ -171,7 +171,7 @@ def _below(known: Path, path: Path) -> bool:
 
 
 def _leaves(value: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """The values without keys of their own, by path."""
+    """Yield the values that are no mappings, with their paths."""
     if isinstance(value, dict):
         for key, item in value.items():
             yield from _leaves(item, (*path, key))
@@ -180,14 +180,14 @@ def _leaves(value: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...]
 
 
 class Override(NamedTuple):
-    """One value for one key path; ``origin`` names the flag in messages, such as ``--sips -1``."""
+    """Value for one key path; ``origin`` names the flag in messages, such as ``--sips -1``."""
 
     path: str
     value: Any
     origin: str
 
     def paths(self) -> Iterator[str]:
-        """The key paths that it sets."""
+        """Yield the key paths that the override sets."""
         if isinstance(self.value, dict):
             for key, value in self.value.items():
                 yield from Override(f"{self.path}.{key}", value, self.origin).paths()
@@ -196,10 +196,10 @@ class Override(NamedTuple):
 
 
 def parse_set(text: str) -> Override:
-    """``key.path=value``, the value in YAML: ``system.sips.count=4``, ``system.sips.shape=[3,2]``.
+    """Parse ``key.path=value``, the value in YAML: ``system.sips.count=4``, ``system.sips.shape=[3,2]``.
 
     Raises:
-        ConfigError: without ``=``, or a value that is not YAML.
+        ConfigError: for a text without ``=``, or a value that is not YAML.
     """
     origin = one_line(f"--set {text}")[:_LONGEST_ORIGIN]
     path, equals, value = text.partition("=")
@@ -212,18 +212,18 @@ def parse_set(text: str) -> Override:
 
 
 def apply(document: Document, override: Override) -> None:
-    """Set one value; a mapping merges key by key, as a file does.
+    """Set one value; a mapping is merged key by key, as for a file.
 
-    This comes before the check. The types of :class:`Resolved` decide which paths exist; the check decides whether the
+    The value is checked later. The types of :class:`Resolved` decide which paths exist; the check decides whether the
     value fits, and its message names the flag.
 
     Raises:
-        ConfigError: a path that no config file has, with the nearest valid key.
+        ConfigError: for a path that no config file has, with the nearest valid key.
     """
     keys = tuple(override.path.split("."))
     kind = _kind_at(document.values, keys, override.origin)
     if override.value == {} and value_at(document.values, keys):
-        what = "sets nothing: a mapping is merged into the one that is there; set its keys"
+        what = "sets nothing: a mapping is merged into the existing one; set its keys"
         raise ConfigError(one_line(f"{override.origin}: {what}"))
     document.merge(keys, _spelled_out(deepcopy(override.value), kind), override.origin)
 
@@ -248,8 +248,8 @@ def _kind_at(values: dict[str, Any], keys: tuple[str, ...], origin: str) -> insp
 
 
 def _inside(kind: inspect.Type | None, node: Any, new: str | None) -> dict[str, inspect.Type] | None:
-    """The keys below ``kind`` and their types; ``new`` may be added where names are free. None where any key may
-    stand: in the parameters of a link, which its kind checks.
+    """Return the keys below ``kind`` and their types; ``new`` may be added if names are free. None if any key is
+    allowed: in the parameters of a link, which its kind checks.
     """
     match kind:
         case None:
@@ -281,7 +281,7 @@ def _fields(kind: inspect.Type) -> dict[str, inspect.Type]:
 
 
 def _spelled_out(value: Any, kind: inspect.Type) -> Any:
-    """``3x2`` as ``[3, 2]`` where a pair is expected."""
+    """Return ``3x2`` as ``[3, 2]`` if a pair is expected."""
     options = kind.types if isinstance(kind, inspect.UnionType) else (kind,)
     pair = _PAIR.fullmatch(value) if isinstance(value, str) else None
     if pair and any(isinstance(option, inspect.TupleType) for option in options):
@@ -298,12 +298,12 @@ def load(
     unused: Unused = lambda _resolved: (),
     implied: Sequence[Implied] = (),
 ) -> Resolved:
-    """The config of a run: the defaults, then the variant, ``config`` and ``ccl`` merged over them, then ``overrides``.
+    """Return the config of a run: the defaults, then the variant, ``config`` and ``ccl`` merged over them, then
+    ``overrides``.
 
-    ``rules`` are applied in order to the checked values; each may rely on those before it, and so may ``unused``.
-    ``implied``, in order, of values that no rule has seen: what takes the place of defaults, and not of what a user
-    gives.
-    ``variant``: a name of :func:`variants`; None is that of the environment, if it names one.
+    ``rules`` are applied in order to the checked values; each may rely on earlier ones, and so may ``unused``.
+    ``implied``, in order: functions from values that no rule has seen to values that replace defaults, but no user's
+    values. ``variant``: a name of :func:`variants`; None: that of the environment, if it names one.
 
     Raises:
         ConfigError: one line that names the file or flag, the key, its value and what is allowed.
@@ -332,10 +332,10 @@ def load(
 
 
 def convert(document: Document) -> Resolved:
-    """The document as checked structs.
+    """Convert the document to checked structs.
 
     Raises:
-        Problem: the first value that the schema refuses.
+        Problem: for the first value that the schema refuses.
     """
     raw = {
         stem: {key: document.values[key] for key in section.__struct_fields__ if key in document.values}
@@ -350,14 +350,14 @@ def convert(document: Document) -> Resolved:
 
 
 def default_dir() -> File:
-    """Folder of the default files: inside the package when installed, beside it in a checkout."""
+    """Return the folder of the default files: inside the package if installed, beside it in a checkout."""
     package = File(sipsim.__file__).parent
     packaged = package / "_configs"
     return packaged if packaged.is_dir() else package.parent / "configs"
 
 
 def variants() -> dict[str, File]:
-    """The files of all variants, by name: the folder ``variants`` beside the default files.
+    """Return the files of all variants, by name: the folder ``variants`` beside the default files.
 
     A variant may change keys of all default files.
     """
@@ -365,7 +365,7 @@ def variants() -> dict[str, File]:
 
 
 def _defaults(variant: str | None = None) -> Document:
-    """The default files, and the variant merged over them."""
+    """Read the default files, and merge the variant over them."""
     document = Document()
     for stem in SECTION_FILES:
         path = default_dir() / f"{stem}.yaml"

@@ -1,8 +1,8 @@
-"""The schema of the config files, one frozen struct a section, and the record of which changed keys a run reads.
+"""Schema of the config files, one frozen struct per section, and the record of which changed keys a run reads.
 
-Units are in the key names: ``_ns`` nanoseconds, ``_mm`` millimetres, ``_GBps`` 1e9 bytes a second, ``_bytes`` bytes,
-``_KiB`` 2**10 bytes, ``_MiB`` 2**20 bytes. Values are in ``configs/*.yaml``, each with its source. The schema has no
-defaults of its own, except ``None`` and empty for optional keys.
+Units are in the key names: ``_ns`` nanoseconds, ``_mm`` millimetres, ``_GBps`` 1e9 bytes per second, ``_bytes`` bytes,
+``_KiB`` 2**10 bytes, ``_MiB`` 2**20 bytes. Values are in ``configs/*.yaml``, each with its source. The schema itself
+has no defaults, except ``None`` and empty for optional keys.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,42 +18,42 @@ NonNegative = Annotated[float, Meta(ge=0, le=1e6)]
 
 
 class Section(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A mapping in a config file whose keys are exactly the fields.
+    """Mapping in a config file whose keys are exactly the fields.
 
-    ``for_readers``: keys that say something to people, and have no effect on a run.
+    ``for_readers``: keys that inform people, and have no effect on a run.
     """
 
     for_readers: ClassVar[tuple[str, ...]] = ()
 
 
 def field_types(section: type[Section]) -> dict[str, Any]:
-    """The type of each key, in order."""
+    """Return the type of each key, in order."""
     hints = get_type_hints(section, include_extras=True)
     return {key: hints[key] for key in section.__struct_fields__}
 
 
 class NoParams(Section, frozen=True):
-    """The parameters of a kind that has none of its own."""
+    """Parameters of a kind without parameters."""
 
 
 # --- components.yaml: what each part costs ----------------------------------------------------------
 
 
 Positive = Annotated[float, Meta(ge=1e-9, le=1e9)]
-"""Such as a bandwidth in GB/s: at least a byte a second."""
+"""A positive number, such as a bandwidth in GB/s: at least one byte per second."""
 QueueDepth = Annotated[int, Meta(ge=1, le=65536)]
 FlitBytes = Annotated[int, Meta(ge=2, le=4096)]
 FlitOverhead = Annotated[int, Meta(ge=0, le=4095)]
 
 
 class Wire(Section, frozen=True):
-    """``wire``: delay of any wire, per millimetre."""
+    """``wire``: delay of every wire, per millimetre."""
 
     ns_per_mm: NonNegative
 
 
 class Node(Section, frozen=True):
-    """A part on a route: a fixed cost for a transfer's head and the bandwidth of the edges into and out of it."""
+    """Part on a route: a fixed cost for a transfer's head, and the bandwidth of the edges into and out of it."""
 
     overhead_ns: NonNegative
     bandwidth_GBps: Positive
@@ -62,9 +62,8 @@ class Node(Section, frozen=True):
 class RouterCost(Node, frozen=True, omit_defaults=True):
     """``router``: a node with input buffers.
 
-    ``buffer_packets``: of each virtual channel at each input of every node that routes pass, ``null`` for no limit.
-    ``packet_bytes``: the most that a packet carries, ``null`` for a chunk of the arbitration. Not given, they are in no
-    digest.
+    ``buffer_packets``: per virtual channel at each input of every node on routes, ``null``: no limit. ``packet_bytes``:
+    the most bytes of a packet, ``null``: a chunk of the arbitration. Digests contain these keys only if given.
     """
 
     buffer_packets: Annotated[int, Meta(ge=1, le=65536)] | None = None
@@ -72,10 +71,9 @@ class RouterCost(Node, frozen=True, omit_defaults=True):
 
 
 class UciePort(Section, frozen=True):
-    """``ucie_port``: the crossing between two cubes, of which each of its ports takes half
-    (``sipsim.fabric.links.ucie``).
+    """``ucie_port``: the crossing between two cubes; each of its ports takes half (``sipsim.fabric.links.ucie``).
 
-    ``flit_bytes``: null for payloads without flits.
+    ``flit_bytes``: null: payloads without flits.
     """
 
     fdi_to_fdi_ns: NonNegative
@@ -87,17 +85,17 @@ class UciePort(Section, frozen=True):
 class IoPortCost(Node, frozen=True, omit_defaults=True):
     """``io_port``: a node with a receive buffer for its link.
 
-    ``buffer_packets``: of each virtual channel, in packets of the routers' buffers, ``null`` for no limit.
+    ``buffer_packets``: per virtual channel, in packets of the routers' buffers, ``null``: no limit.
     """
 
     buffer_packets: Annotated[int, Meta(ge=1, le=65536)] | None = None
 
 
 class MemoryCost(Node, frozen=True, omit_defaults=True):
-    """A memory behind a port: a node with access times.
+    """Memory at a port: a node with access times.
 
-    ``kind`` is a memory kind, ``null`` for fixed latencies; ``params`` is checked by that kind's own struct. Not given,
-    they are in no digest.
+    ``kind`` is a memory kind, ``null``: fixed latencies; ``params`` is checked by that kind's own struct. Digests
+    contain these keys only if given.
     """
 
     read_latency_ns: NonNegative
@@ -107,7 +105,7 @@ class MemoryCost(Node, frozen=True, omit_defaults=True):
 
 
 class TcmCost(Section, frozen=True, omit_defaults=True):
-    """The PE's own memory: access times only, since its PE reaches it without the fabric. See ``MemoryCost``."""
+    """Memory of a PE: access times only, since the PE reaches it without the fabric. See ``MemoryCost``."""
 
     read_latency_ns: NonNegative
     write_latency_ns: NonNegative
@@ -116,9 +114,9 @@ class TcmCost(Section, frozen=True, omit_defaults=True):
 
 
 class TcmLayout(Section, frozen=True):
-    """The regions of ADR-0023 D20, in MiB from the bottom: kernel memory, IPCQ receive rings, scratch.
+    """Regions of a TCM (ADR-0023 D20), in MiB from the bottom: kernel memory, IPCQ receive rings, scratch.
 
-    ``handles_take_room``: what a kernel holds lies in kernel memory and may fill it.
+    ``handles_take_room``: the handles of a kernel are in kernel memory and may fill it.
     """
 
     kernel_MiB: Annotated[int, Meta(ge=1, le=1024)]
@@ -133,8 +131,7 @@ Outstanding = Annotated[int, Meta(ge=1, le=256)]
 class PeDma(Node, frozen=True, omit_defaults=True):
     """``pe_dma``: a node with the sizes of its read commands and write acknowledgements.
 
-    At most ``outstanding_loads`` and ``outstanding_stores`` of a kernel are on their way at a time. With the defaults
-    they are in no digest.
+    At most ``outstanding_loads`` and ``outstanding_stores`` of a kernel are under way. Digests omit their defaults.
     """
 
     command_bytes: PositiveInt
@@ -146,7 +143,7 @@ class PeDma(Node, frozen=True, omit_defaults=True):
 class PeMmu(Section, frozen=True):
     """``pe_mmu``: pages, entries of the TLB, and the time of a page walk; see ``sipsim.chips.ahbm.memory.mmu``.
 
-    ``virtual_rings``: queue pairs have the virtual address of the peer's ring, too, and sends go through the TLB.
+    ``virtual_rings``: queue pairs also have the virtual address of the peer's ring, and sends use the TLB.
     """
 
     page_KiB: Annotated[int, Meta(ge=4, le=2**20)]
@@ -156,13 +153,13 @@ class PeMmu(Section, frozen=True):
 
 
 class PeIpcq(Section, frozen=True):
-    """``pe_ipcq``: its overhead on a send and on a credit."""
+    """``pe_ipcq``: its overhead per send and per credit."""
 
     overhead_ns: NonNegative
 
 
 class PeCpu(Section, frozen=True):
-    """``pe_cpu``: what the core that runs a kernel needs for a command, to wake up, and for a poll; 0 is nothing."""
+    """``pe_cpu``: times of the core that runs a kernel: per command, per wake-up, and per poll."""
 
     issue_ns: NonNegative
     wakeup_ns: NonNegative
@@ -170,7 +167,7 @@ class PeCpu(Section, frozen=True):
 
 
 class PeScheduler(Section, frozen=True):
-    """``pe_scheduler``: places in the queue of each engine; ``null`` is no queue, every command starts when issued."""
+    """``pe_scheduler``: places in the queue of each engine; ``null``: no queue, every command starts when issued."""
 
     queue_depth: QueueDepth | None
 
@@ -178,7 +175,7 @@ class PeScheduler(Section, frozen=True):
 class PeMath(Section, frozen=True):
     """``pe_math``: start-up of an operation, and bandwidth over its widest operand or result.
 
-    ``special_factor``: how many times as long special functions take for their bytes.
+    ``special_factor``: the factor by which special functions take longer for the same bytes.
     """
 
     overhead_ns: NonNegative
@@ -187,12 +184,12 @@ class PeMath(Section, frozen=True):
 
 
 class PeGemm(Section, frozen=True):
-    """``pe_gemm``: a systolic array and what feeds it; see ``sipsim.chips.ahbm.gemm``.
+    """``pe_gemm``: a systolic array and its buffers; see ``sipsim.chips.ahbm.gemm``.
 
     ``accumulators``: folds that take turns. ``buffer_KiB``: of the TCM, for a command's operands and outputs;
     ``chunk_bytes``: least bytes of a row of their pieces. At most ``outstanding_loads`` and ``outstanding_stores`` of
-    these are on their way at a time; beside loads and stores of the kernel, a load is not added to ``shared_KiB`` or
-    more behind the first.
+    these pieces are under way at a time; beside loads and stores of the kernel, a new load is at most ``shared_KiB``
+    behind the first.
     """
 
     rows: Annotated[int, Meta(ge=1, le=1024)]
@@ -216,7 +213,7 @@ class PeFetchStore(Section, frozen=True):
 class IoCpu(Section, frozen=True):
     """``io_cpu``: a node at the edge of the SIP, at the first router of ``cube``.
 
-    It takes ``launch_ns`` for a launch and ``gather_ns`` for the answer of a cube, one after the other.
+    It takes ``launch_ns`` per launch and ``gather_ns`` per answer of a cube, one after the other.
     """
 
     cube: Index
@@ -229,7 +226,7 @@ class IoCpu(Section, frozen=True):
 class MCpu(Node, frozen=True):
     """``m_cpu``: a node of every cube, at its first router.
 
-    It takes ``dispatch_ns`` for a message to a PE and ``gather_ns`` for the answer of one, one after the other.
+    It takes ``dispatch_ns`` per message to a PE and ``gather_ns`` per answer of a PE, one after the other.
     """
 
     dispatch_ns: NonNegative
@@ -239,10 +236,10 @@ class MCpu(Node, frozen=True):
 class Launch(Section, frozen=True):
     """``launch``: the path of a launch from the host to the PEs and back.
 
-    ``host_latency_ns``: from the host to IO_CPU, and the same back. The sizes are those of a message to an M_CPU, to a
-    PE, and of an answer. ``start_margin_ns``: from IO_CPU's stamp to the start that it stamps; ``null`` for the time
-    that the messages need at most where nothing else is there. ``start_skew_ns``: by rank, how much later its launches
-    leave the host; of other ranks a number drawn from the seed, ``max_start_skew_ns`` at most.
+    ``host_latency_ns``: from the host to IO_CPU, and the same back. The sizes are of a message to an M_CPU, to a PE,
+    and of an answer. ``start_margin_ns``: from IO_CPU's stamp to the start time in it; ``null``: the most time that the
+    messages need without other traffic. ``start_skew_ns``: by rank, the delay of its launches at the host; other ranks
+    have a delay drawn from the seed, at most ``max_start_skew_ns``.
     """
 
     host_latency_ns: NonNegative
@@ -256,10 +253,9 @@ class Launch(Section, frozen=True):
 
 
 class ComponentsFile(Section, frozen=True, omit_defaults=True):
-    """The whole of ``components.yaml``. ``parts``: by node kind, what a part without a section of its own is told.
+    """Keys of ``components.yaml``. ``parts``: by node kind, the parameters of a part without a section of its own.
 
-    ``pe_mmu``: ``null`` for none. With ``launch: null`` kernels start when the host launches
-    them.
+    ``pe_mmu``: ``null``: none. With ``launch: null``, kernels start when the host launches them.
     """
 
     wire: Wire
@@ -294,7 +290,7 @@ _NOTED, _READS = "noted_reads", "reads_of_run"
 
 
 class Change(NamedTuple):
-    """A value that a user has changed: from ``default``, by the file or flag ``origin``."""
+    """Value that a user has changed: from ``default``, by the file or flag ``origin``."""
 
     path: Path
     value: Any
@@ -303,14 +299,14 @@ class Change(NamedTuple):
 
 
 class Reads:
-    """Which values at ``paths`` were ``seen`` so far, while ``is_counting``. ``changes``: what they are.
+    """Record of the values at ``paths`` that were ``seen`` so far, while ``is_counting``. ``changes``: the values.
 
     A key that nothing reads has no effect. A section with changed keys is replaced by one of a class that notes reads
-    of just these; all else is as fast as it was. What only checks, describes or hashes a config does not count. A part
-    needs nothing for this, as long as it reads a key where it takes effect: when the part is made, at its first use, or
-    later.
+    of just these; all others are as fast as before. Reads that only check, describe or hash a config do not count. A
+    part needs no code for this, as long as it reads a key where it takes effect: when the part is made, at its first
+    use, or later.
 
-    ``for_readers``: those that say something to people, and have no effect on any run.
+    ``for_readers``: the changed keys that inform people, and have no effect on a run.
     """
 
     def __init__(self, paths: Sequence[Path] = (), changes: Sequence[Change] = ()) -> None:
@@ -323,7 +319,7 @@ class Reads:
 
     @contextmanager
     def apart(self) -> Iterator[None]:
-        """Reads in here do not count."""
+        """Context in which reads do not count."""
         before, self.is_counting = self.is_counting, False
         try:
             yield
@@ -331,9 +327,9 @@ class Reads:
             self.is_counting = before
 
     def watched(self, section: AnySection, where: Path = ()) -> AnySection:
-        """The section that stands at ``where``, in which reads are noted."""
-        ways = [(*where, key) for key in section.__struct_fields__]
-        inside = [path for path in self.paths if path[: len(where) + 1] in ways]
+        """Return the section at path ``where`` as one that notes reads."""
+        below = [(*where, key) for key in section.__struct_fields__]
+        inside = [path for path in self.paths if path[: len(where) + 1] in below]
         made: AnySection = self._watched(section, inside, len(where))
         return made
 
@@ -353,9 +349,9 @@ class Reads:
         return self.noting(type(value), noted)(**values) if isinstance(value, Section) else values
 
     def noting(self, kind: type[AnySection], noted: Mapping[str, tuple[Path, ...]]) -> type[AnySection]:
-        """The class of sections that note reads of these keys, always the same; encoders read none.
+        """Return the class of sections that note reads of these keys, always the same; encoders read none.
 
-        ``noted``: by key the paths of changed values there, of which a value with keys may have several.
+        ``noted``: by key, the paths of changed values there; a value with keys may have several.
         """
         if not noted:
             return kind
@@ -377,7 +373,7 @@ class Reads:
 
 
 def merged(kind: type[AnySection], owners: Mapping[str, Section]) -> AnySection:
-    """A section whose values are those of others, by key. They are read when they are read of it, not here."""
+    """Return a section whose values are those of others, by key. A read of it counts as a read of the owner."""
     values_of = {id(owner): asdict(owner) for owner in owners.values()}
     values = {key: values_of[id(owner)][key] for key, owner in owners.items()}
     noting = {key: owner for key, owner in owners.items() if key in getattr(owner, _NOTED, ())}
@@ -392,7 +388,7 @@ def _holds_sections(value: Any) -> bool:
 
 
 def subclass(kind: type[AnySection], own: Mapping[str, Any]) -> type[AnySection]:
-    """A class of the same fields and the same name, with attributes of its own."""
+    """Return a class with the same fields and name, and the attributes ``own``."""
     meta: Any = type(kind)
     made: type[AnySection] = meta(kind.__name__, (kind,), {"__module__": kind.__module__, **own})
     return made
@@ -424,14 +420,14 @@ Ranks = Annotated[int, Meta(ge=1, le=2**25)]
 
 
 class Mesh(Section, frozen=True):
-    """A grid ``w`` columns wide (W to E) and ``h`` rows high (N to S)."""
+    """Grid, ``w`` columns wide (W to E) and ``h`` rows high (N to S)."""
 
     w: Annotated[int, Meta(ge=1, le=64)]
     h: Annotated[int, Meta(ge=1, le=64)]
 
 
 class CustomLink(Section, frozen=True):
-    """One edge of ``topology: custom``: both directions between two SIPs' ports. ``link``: its own preset."""
+    """Edge of ``topology: custom``: both directions between two SIPs' ports. ``link``: its own preset."""
 
     a: Index
     a_port: str
@@ -441,9 +437,7 @@ class CustomLink(Section, frozen=True):
 
 
 class LinkOutage(Section, frozen=True):
-    """The link at a port, ``0.E``, goes down at a time and is retrained, in both directions; it resumes ``for_us``
-    later.
-    """
+    """Outage of the link at a port, such as ``0.E``, in both directions; it ends ``for_us`` later, retrained."""
 
     port: str
     at_us: OutageTime
@@ -454,8 +448,8 @@ class Sips(Section, frozen=True):
     """``system.sips``: the number of SIPs, their topology, and the link preset of ``links.yaml``.
 
     ``links``: presets of single links by a port at one end, ``{"0.E": ethernet_100g}``; both directions have it.
-    ``num_links``: links between two neighbours, for topologies that have a choice; null is one.
-    ``outages``: of links, each named by a port at one end.
+    ``num_links``: links between two neighbours, for topologies that have a choice; null: one. ``outages``: of links,
+    each named by a port at one end.
     """
 
     count: Count
@@ -469,8 +463,8 @@ class Sips(Section, frozen=True):
 
 
 class SystemSection(Section, frozen=True):
-    """``system``: the kind of chip that every SIP is, and the SIPs. ``chip_params``: checked by the kind's own struct;
-    empty for ``ahbm``, which has sections of its own.
+    """``system``: the kind of chip of every SIP, and the SIPs. ``chip_params``: checked by the kind's own struct; empty
+    for ``ahbm``, which has sections of its own.
     """
 
     chip: str
@@ -479,7 +473,7 @@ class SystemSection(Section, frozen=True):
 
 
 class SipPorts(Section, frozen=True):
-    """The cube that each IO port of a SIP sits on; ``null`` is the middle of that side of the mesh."""
+    """Cube of each IO port of a SIP; ``null``: the middle of that side of the mesh."""
 
     E: Index | None = None
     W: Index | None = None
@@ -497,7 +491,7 @@ class SipSection(Section, frozen=True):
 
 
 class CubeNoc(Section, frozen=True):
-    """A mesh of routers, PE ``i`` on router ``i`` (row by row); every distance in millimetres of wire."""
+    """Mesh of routers, PE ``i`` on router ``i`` (row by row); every distance in millimetres of wire."""
 
     routers: Mesh
     router_pitch_mm: NonNegative
@@ -517,7 +511,7 @@ class CubeSection(Section, frozen=True):
 
 
 class TopologyFile(Section, frozen=True):
-    """The whole of ``topology.yaml``."""
+    """Keys of ``topology.yaml``."""
 
     system: SystemSection
     sip: SipSection
@@ -528,7 +522,7 @@ class TopologyFile(Section, frozen=True):
 
 
 class IpcqKnobs(Section, frozen=True):
-    """IPCQ settings of ADR-0023 D11; an algorithm's entry overrides ``defaults`` key by key."""
+    """IPCQ settings (ADR-0023 D11); an algorithm's entry overrides ``defaults`` key by key."""
 
     buffer_kind: BufferKind
     backpressure: Backpressure
@@ -551,9 +545,9 @@ class IpcqKnobs(Section, frozen=True):
 
 
 class CclDefaults(IpcqKnobs, frozen=True):
-    """``defaults``: the algorithm that runs, and the settings that every algorithm starts from.
+    """``defaults``: the algorithm that runs, and the settings from which every algorithm starts.
 
-    ``all_reduce``: what a script's ``all_reduce`` of a tensor with a row a cube means.
+    ``all_reduce``: the meaning of a script's ``all_reduce`` of a tensor with one row per cube.
     """
 
     algorithm: str
@@ -567,8 +561,8 @@ class CclDefaults(IpcqKnobs, frozen=True):
 class AlgorithmOwn(Section, frozen=True):
     """Keys that only an entry of ``algorithms`` has: the module and its wiring.
 
-    ``topology`` is a neighbour table; ``world_size`` counts the ranks of the wiring, one a ``rank_per``; ``opposites``
-    are pairs of directions besides E/W, N/S and their ``global_`` forms.
+    ``topology`` is a neighbour table; ``world_size`` counts the ranks of the wiring, one per ``rank_per``;
+    ``opposites`` are pairs of directions besides E/W, N/S and their ``global_`` forms.
     """
 
     module: str
@@ -598,11 +592,11 @@ else:
 
 
 OF_MODULE = frozenset(field.name for field in fields(AlgorithmEntry) if not field.required)
-"""What an entry of ``algorithms`` may say besides: another module does not mean the same by it."""
+"""Optional keys of an entry of ``algorithms``: their meaning depends on the module."""
 
 
 class CclFile(Section, frozen=True):
-    """The whole of ``ccl.yaml``."""
+    """Keys of ``ccl.yaml``."""
 
     defaults: CclDefaults
     algorithms: dict[str, AlgorithmEntry]
@@ -612,7 +606,7 @@ class CclFile(Section, frozen=True):
 
 
 class LinkPreset(Section, frozen=True):
-    """A named parameter set of one link kind; ``params`` is checked by that kind's own struct."""
+    """Named parameter set of one link kind; ``params`` is checked by that kind's own struct."""
 
     kind: str
     source: str
@@ -622,15 +616,15 @@ class LinkPreset(Section, frozen=True):
 
 
 class LinksFile(Section, frozen=True):
-    """The whole of ``links.yaml``."""
+    """Keys of ``links.yaml``."""
 
     links: dict[str, LinkPreset]
 
 
 class Resolved(Section, frozen=True):
-    """All four files after overrides. Every process reads it; the digest covers it.
+    """Config of a run: all four files after overrides. Every process reads it; the digest covers it.
 
-    ``reads``: which of the user's changes were read.
+    ``reads``: the user's changes that were read.
     """
 
     topology: TopologyFile
@@ -641,7 +635,7 @@ class Resolved(Section, frozen=True):
     reads: ClassVar[Reads] = Reads()
 
     def watched(self, paths: Sequence[Path], changes: Sequence[Change] = ()) -> "Resolved":
-        """This config, with ``reads`` of its own for the values at ``paths``."""
+        """Return this config, with ``reads`` of its own for the values at ``paths``."""
         reads = Reads(paths, changes)
         kind = subclass(Resolved, {"reads": reads})
         return kind(**{stem: reads.watched(section) for stem, section in asdict(self).items()})

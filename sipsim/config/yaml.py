@@ -1,8 +1,8 @@
-"""A strict reader of a subset of YAML: mappings, lists and plain scalars.
+"""Strict reader of a subset of YAML: mappings, lists and plain scalars.
 
-It refuses duplicate keys, anchors and aliases, tags, several documents, deep nesting and large files. Scalars
-follow YAML 1.2's core schema, so ``no`` is text and ``1e3`` a number. It works on parser events, so that limits
-apply before memory is taken.
+It refuses duplicate keys, anchors and aliases, tags, several documents, deep nesting and large files. Scalars follow
+YAML 1.2's core schema, so ``no`` is text and ``1e3`` a number. It works on parser events, so that limits apply before
+memory is allocated.
 """
 
 import re
@@ -35,7 +35,7 @@ _UNPRINTABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U000100
 
 
 class YamlMistake(Exception):
-    """A refused text: the reason, and the line (from 1)."""
+    """Error in a text: the reason, and the line (from 1)."""
 
     def __init__(self, line: int, what: str) -> None:
         super().__init__(what)
@@ -44,7 +44,7 @@ class YamlMistake(Exception):
 
 
 def read_mapping(path: Path) -> dict[str, Any]:
-    """The mapping in a YAML file; keys are always text.
+    """Return the mapping in a YAML file; keys are always text.
 
     Raises:
         ConfigError: one line with ``file:line`` and the reason.
@@ -61,10 +61,10 @@ def read_mapping(path: Path) -> dict[str, Any]:
 
 
 def parse_text(text: str) -> Any:
-    """One YAML document as Python values.
+    """Return one YAML document as Python values.
 
     Raises:
-        YamlMistake: with the line.
+        YamlMistake: for the first mistake, with its line.
     """
     bad = _UNPRINTABLE.search(text)
     if bad:
@@ -81,7 +81,7 @@ def parse_text(text: str) -> Any:
 
 
 def shown_path(path: Path) -> str:
-    """A path for messages: relative to the working directory when it is below it."""
+    """Return a path for messages: relative to the working directory if it is below."""
     try:
         return one_line(str(path.relative_to(Path.cwd()) if path.is_absolute() else path))
     except (ValueError, OSError):
@@ -89,7 +89,7 @@ def shown_path(path: Path) -> str:
 
 
 def one_line(text: str) -> str:
-    """The text with control characters and line ends escaped, so that a message stays one line."""
+    """Return the text with control characters and line ends escaped, so that a message stays one line."""
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
@@ -112,7 +112,7 @@ def _decode(data: bytes, shown: str) -> str:
 
 
 class _Builder:
-    """Builds values from the parser's events; raises at the first that is not allowed."""
+    """Builder of values from the parser's events; it raises at the first event that is not allowed."""
 
     def __init__(self, text: str) -> None:
         self._parser = _LOADER(text)

@@ -1,1 +1,1 @@
-"""Networks: graphs and routes, the fabrics that time transfers, links between SIPs and the network of all SIPs."""
+"""Networks: graphs and routes, fabrics that time transfers, links between SIPs, and the network of all SIPs."""

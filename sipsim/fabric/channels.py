@@ -1,4 +1,4 @@
-"""The virtual channels of ADR-0023 D8 and D18, and their weights at an edge."""
+"""Virtual channels of edges (ADR-0023 D8 and D18), and their weights."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -6,11 +6,12 @@ from typing import NamedTuple
 from sipsim.fabric.graph import Framing
 
 COMPUTE, COMM, CREDIT = 0, 1, 2
-"""``vc_compute``, ``vc_comm``, and the optional credit channel of ADR-0023 D18."""
+"""Numbers of ``vc_compute``, ``vc_comm``, and the optional credit channel (ADR-0023 D18)."""
 
 
 class Arbitration(NamedTuple):
-    """``weights``: bandwidth of each channel relative to the others; 0 is strict priority, the lower channel first.
+    """Arbitration of an edge among virtual channels. ``weights``: relative bandwidth of each channel; 0 is strict
+    priority, the lower channel first.
 
     With one weight, all channels are one. ``chunk_bytes``: the packet of the packet model (ADR-0023 D8).
     """
@@ -22,7 +23,7 @@ class Arbitration(NamedTuple):
         """Check that channels can be arbitrated.
 
         Raises:
-            ValueError: no channel, a negative weight, or a chunk without bytes.
+            ValueError: for no channel, a negative weight, or a chunk without bytes.
         """
         if self.chunk_bytes < 1:
             raise ValueError(f"a chunk has at least a byte, not {self.chunk_bytes}")
@@ -30,10 +31,10 @@ class Arbitration(NamedTuple):
             raise ValueError(f"each channel has a weight of 0 or more, not {self.weights}")
 
     def queue_of(self, vc: int) -> int:
-        """The channel whose weight counts for ``vc``: itself, or the only one.
+        """Return the channel whose weight applies to ``vc``: itself, or the only channel.
 
         Raises:
-            ValueError: for a number that no channel has.
+            ValueError: for a channel without a weight.
         """
         weights = self.weights
         if len(weights) == 1:
@@ -45,14 +46,14 @@ class Arbitration(NamedTuple):
 
 @dataclass(frozen=True)
 class ChunkFraming(Framing):
-    """The framing of a wire on which each chunk has a header; ``around``: a further framing of the chunks, as flits."""
+    """Framing of a wire on which each chunk has a header; ``around``: a further framing of chunks, such as flits."""
 
     chunk_bytes: int
     header_bytes: int
     around: Framing | None = None
 
     def wire_bytes(self, payload_bytes: int) -> int:
-        """Bytes of the chunks of a payload with their headers."""
+        """Return the bytes of a payload's chunks with their headers."""
         chunks_bytes = payload_bytes - -payload_bytes // self.chunk_bytes * self.header_bytes
         return chunks_bytes if self.around is None else self.around.wire_bytes(chunks_bytes)
 

@@ -1,6 +1,6 @@
-"""What transfers lost to others: in their own train, and on which edge to whom.
+"""Delays of transfers by others: by earlier transfers of their train, and by transfers on the same edges.
 
-Read after a run from the history of a fabric.
+Computed after a run from the history of a fabric.
 """
 
 from collections import Counter
@@ -12,12 +12,11 @@ from sipsim.fabric.graph import FAR, Edge, Node, Route
 
 Ps = int
 MOST_NAMED = 16
-"""Of the flows on an edge with a delayed one, so many are looked at for the way of most of them."""
+"""At most so many flows on an edge are examined to find the most common path beside a delayed flow."""
 
 
 class Sharing(NamedTuple):
-    """``delay_ps`` on the edge from ``src`` to ``dst``, or on a ``memory``'s; ``others``: the way of most of those that
-    were there then."""
+    """Delay on the edge from ``src`` to ``dst``, or on a ``memory``; ``others``: the path of most others there."""
 
     src: Node
     dst: Node
@@ -27,12 +26,12 @@ class Sharing(NamedTuple):
 
     @classmethod
     def on(cls, edge: Edge, others: str, delay_ps: Ps) -> "Sharing":
-        """On ``edge``."""
+        """Make the delay on ``edge``."""
         return cls(edge.src, edge.dst, edge.memory, others, delay_ps)
 
 
 class Delayed(NamedTuple):
-    """A transfer from ``src`` to ``dst`` of ``nbytes``, started at ``now_ps``, whose tail arrived at ``end_ps``."""
+    """Transfer of ``nbytes`` from ``src`` to ``dst``, started at ``now_ps``, whose tail arrived late, at ``end_ps``."""
 
     src: str
     dst: str
@@ -43,7 +42,7 @@ class Delayed(NamedTuple):
 
 
 class Stretch(NamedTuple):
-    """From ``from_ps`` on a flow got ``part`` of ``whole`` of its own limit, on edge ``neck`` beside ``others``."""
+    """Period of a flow from ``from_ps`` on, with ``part`` of ``whole`` of its limit on ``neck``, beside ``others``."""
 
     from_ps: Ps
     part: int
@@ -53,11 +52,11 @@ class Stretch(NamedTuple):
 
 
 class Past:
-    """A transfer in the history of a fabric, from its start at ``now_ps`` on.
+    """Transfer in the history of a fabric, from its start at ``now_ps`` on.
 
-    ``begin_ps``, ``leave_ps``: when its first and last byte left; ``own_ps``: what that takes alone. ``drained_ps``:
-    when it had sent all that its source knew of, but for the last byte. ``late_ps``: how much later it would be
-    than alone if nobody held it back from ``begin_ps`` on.
+    ``begin_ps``, ``leave_ps``: when its first and last byte left; ``own_ps``: the time between them for a transfer
+    alone. ``drained_ps``: when all bytes that its source then had were sent, except the last. ``late_ps``: its delay,
+    against a transfer alone, before ``begin_ps``.
     """
 
     __slots__ = ("begin_ps", "drained_ps", "late_ps", "leave_ps", "nbytes", "now_ps", "own_ps", "route", "stretches")
@@ -71,28 +70,28 @@ class Past:
         self.stretches: list[Stretch] = []
 
     def begun(self, begin_ps: Ps, own_ps: Ps, late_ps: Ps) -> None:
-        """Its first byte has left its source."""
+        """Note that its first byte has left its source."""
         self.begin_ps, self.own_ps, self.late_ps, self.leave_ps = begin_ps, own_ps, late_ps, begin_ps + own_ps
 
     @property
-    def way(self) -> str:
-        """Its route as text, such as ``cube0.pe0 to link E``."""
+    def path_text(self) -> str:
+        """The route as text, such as ``cube0.pe0 to link E``."""
         if not self.route.edges:
             return f"{self.route.start} to itself"
         end = self.route.edges[-1].dst
         return f"{self.route.start} to {f'link {end.place}' if end.kind == FAR else end}"
 
     def divided(self, now_ps: Ps, rate: int, limit: int, neck: Edge | None, others: Iterable[str]) -> None:
-        """It has a rate from now on: that of edge ``neck``, where transfers of the ways ``others`` are too."""
+        """Note a new rate: that of edge ``neck``, which transfers on the paths ``others`` share."""
         met = Counter(islice(others, MOST_NAMED))
-        most = max(met, key=lambda way: (met[way], way), default="")
+        most = max(met, key=lambda path: (met[path], path), default="")
         self.stretches.append(
-            Stretch(now_ps, rate, limit, neck, f"others of its way, {most}" if most == self.way else most)
+            Stretch(now_ps, rate, limit, neck, f"others of its way, {most}" if most == self.path_text else most)
         )
 
 
 def delayed(history: Iterable[Past]) -> Iterator[Delayed]:
-    """The transfers that were held back by others, in the order of their starts."""
+    """Yield the transfers that others delayed, in the order of their starts."""
     for past in history:
         if past.begin_ps < 0 or not past.route.edges:
             continue
@@ -104,14 +103,14 @@ def delayed(history: Iterable[Past]) -> Iterator[Delayed]:
 
 
 def _waiting(past: Past) -> Iterator[Sharing]:
-    """For earlier transfers of its source."""
+    """Yield the wait for earlier transfers of the same source."""
     if past.late_ps:
         first = next((edge for edge in past.route.edges if not edge.memory), past.route.edges[0])
         yield Sharing.on(first, "earlier transfers of its source", past.late_ps)
 
 
 def _sharing(past: Past) -> Iterator[Sharing]:
-    """On each edge that held it back, with whom it was there. What rounding leaves belongs to the last one."""
+    """Yield the delay on each edge, with the path of the others there. The rounding error is added to the last edge."""
     lost: dict[tuple[Edge, str], Ps] = {}
     starts_ps = [each.from_ps for each in past.stretches]
     last_ps = past.leave_ps if past.drained_ps < 0 else past.drained_ps

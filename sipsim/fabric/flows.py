@@ -1,12 +1,12 @@
-"""The fabric of a SIP: transfers are flows whose bytes wait at their source.
+"""Fabric of a SIP: transfers are flows whose bytes wait at their source.
 
-What one source sends on one channel is a :class:`Train`, whose transfers follow each other. When its turn comes a
-transfer is a flow: it uses all edges of its route at one rate (:mod:`sipsim.fabric.sharing`) until its last byte leaves
-the source, and ends the head's latency after that. The network holds no bytes.
+The transfers of one source on one channel are a :class:`Train`; they follow each other. In its turn a transfer is a
+flow: it uses all edges of its route at one rate (:mod:`sipsim.fabric.sharing`) until its last byte leaves the source,
+and ends the head's latency after that. The network holds no bytes.
 
-A flow that meets nobody needs one event, at its end; whoever comes to its edges later sees whether it has left them.
-One that meets others, or is followed in its train, has an event when it leaves, too. Rates are divided behind all
-events of a picosecond.
+A flow that meets no other needs one event, at its end; a later flow on its edges checks by time whether it has left
+them. A flow that meets others, or is followed in its train, also has an event when it leaves. Rates are divided at the
+end of a picosecond.
 """
 
 from collections import deque
@@ -19,46 +19,55 @@ from sipsim.core.units import PS_PER_S, drain_ps
 from sipsim.fabric.channels import COMPUTE, Arbitration
 from sipsim.fabric.delays import Past
 from sipsim.fabric.graph import Done, Edge, Route, bottleneck
-from sipsim.fabric.sharing import RATE_BITS, Line, Shared, check_division, divide, joined, level_of, put_on, take_off
+from sipsim.fabric.sharing import (
+    RATE_BITS,
+    EdgeLoad,
+    Shared,
+    check_division,
+    divide,
+    joined,
+    level_of,
+    put_on,
+    take_off,
+)
 from sipsim.fabric.transport import NEVER, EdgeUse, First, edge_use
 
 Ps = int
 BUSY = 0.7
-"""From this use of an edge on, what flows do not show matters: mean slowdown of random traffic, against packets with a
-queue of eight an input, is typically 6 % off at 30 % load of the busiest edge, and 22 % at 70 %; networks of packets
-that differ in their buffers alone differ as much (docs/decisions.md).
+"""Use of an edge from which on effects matter that flows do not show: mean slowdown of random traffic, against packets
+with a queue of eight per input, is typically 6 % off at 30 % load of the busiest edge, and 22 % at 70 %; packet
+networks that differ only in their buffers differ as much (docs/decisions.md).
 """
 UNSHOWN = (
     "head-of-line blocking in a router's input, the smaller share of far PEs on a chain, bursts that buffers take up, "
     "and tree saturation"
 )
-_WAYS_KEPT = 4096
+_MOST_PATHS = 4096
 _FEW = 4
-"""Divisions leave no flow out while they have had fewer flows than this on average: the search would cost more."""
+"""Divisions include all flows while they have had fewer flows than this on average: the search would cost more."""
 _BYTE = PS_PER_S << RATE_BITS
-"""A byte, in what a rate of 1 moves in a picosecond."""
+"""Size of a byte in units of (rate x ps): a rate of 1 moves one unit per picosecond."""
 
 
-class _Way:
-    """A route for a number of bytes. ``drain_ps``: over its slowest edge, at the rate ``limit``. ``is_mailed``: it ends
-    with a link. ``first_ps``: the first of several packets on that link. ``starts``: how many transfers have started.
-    ``wires``: its edges without those of memories, if it has others.
+class _Path:
+    """Path of transfers of one size over a route. ``drain_ps``: over its slowest edge, at the rate ``limit``.
+    ``is_mailed``: it ends with a link. ``first_ps``: the time of the first of several packets on that link. ``starts``:
+    transfers started so far. ``wires``: its edges except those of memories, if there are others.
     """
 
     __slots__ = (
-        "drain_ps", "first_ps", "head_ps", "is_mailed", "legs", "limit", "nbytes", "rest", "route", "starts",
-        "wires",
+        "drain_ps", "first_ps", "head_ps", "is_mailed", "limit", "loads", "nbytes", "rest", "route", "starts", "wires",
     )  # fmt: skip
 
-    def __init__(self, route: Route, nbytes: int, lines: list[Line]) -> None:
+    def __init__(self, route: Route, nbytes: int, lines: list[EdgeLoad]) -> None:
         self.route = route
         self.nbytes = nbytes
         self.head_ps = route.head_ps()
         if lines and all(edge.framing is None for edge in route.edges):
-            self.legs = tuple(zip(lines, repeat(nbytes)))
+            self.loads = tuple(zip(lines, repeat(nbytes)))
             self.drain_ps = drain_ps(nbytes, min([line.capacity for line in lines]) >> RATE_BITS)
         else:
-            self.legs = tuple([(line, edge.wire_bytes(nbytes)) for line, edge in zip(lines, route.edges, strict=True)])
+            self.loads = tuple([(line, edge.wire_bytes(nbytes)) for line, edge in zip(lines, route.edges, strict=True)])
             self.drain_ps = bottleneck(route.edges, nbytes).ps
         self.rest = nbytes * _BYTE
         self.limit = self.rest // self.drain_ps if self.drain_ps else NEVER
@@ -69,9 +78,9 @@ class _Way:
 
 
 class Train:
-    """The transfers of one source on one channel, in the order of their starts: ``in_flight`` of them are flows at a
-    time, never two over the same wires. ``free_ps``: the next one begins no sooner. ``wake_ps``: when it is looked at.
-    ``gone``: the last one that has left without an event.
+    """Transfers of one source on one channel, in the order of their starts: ``in_flight`` of them are flows at a time,
+    never two over the same wires. ``free_ps``: the earliest begin of the next one. ``wake_ps``: the time of its next
+    check. ``gone``: the last transfer that has left without an event.
     """
 
     __slots__ = ("flowing", "free_ps", "gone", "in_flight", "vc", "waiting", "wake_ps")
@@ -86,40 +95,40 @@ class Train:
         self.wake_ps: Ps = -1
 
     def least_mail_ps(self, now: Ps) -> Ps:
-        """Nothing of its transfers is mailed before this, if they end with a link."""
+        """Return a time before which none of its transfers is mailed, if they end with a link."""
         least = [min(flow.least_first_ps(now), flow.least_leave_ps(now)) for flow in self.flowing]
         if self.waiting and len(least) < self.in_flight:
-            beside = [each.way for each in islice(self.waiting, self.in_flight - len(least))]
-            first_ps = min(way.first_ps or way.drain_ps for way in beside)
+            beside = [each.path for each in islice(self.waiting, self.in_flight - len(least))]
+            first_ps = min(path.first_ps or path.drain_ps for path in beside)
             least.append(max(self.waiting[0].least_head_ps, now) + first_ps)
         return min(least, default=NEVER)
 
 
 class Flow(Shared):
-    """A transfer, from its start to its end.
+    """Transfer, from its start to its end.
 
-    ``head_ps``, ``tail_ps``: when its first and last byte are at its source; ``least_head_ps``, ``least_tail_ps``: they
-    are not sooner. ``own_ps``: what it takes from ``begin_ps`` on, when its first byte left, if nobody holds it back;
-    ``leave_ps``: when its last one will, as far as is known. ``rest``: what is left of it at ``since_ps``. ``is_slow``:
-    somebody has held it back; ``is_on``: it is on its edges. ``event``: of its leaving; or of its end, if it
-    ``is_alone``. ``feeds``: the transfer that passes its bytes on as they come. ``first``: what is still to be called
-    with its first packet, at ``mail_ps`` by the event ``mail``; there is none while it stands, as its rate is 0.
+    ``head_ps``, ``tail_ps``: when its first and last byte are at its source; ``least_head_ps``, ``least_tail_ps``:
+    lower bounds of these. ``own_ps``: its time from ``begin_ps`` on, when its first byte left, if no other delays it;
+    ``leave_ps``: when its last byte leaves, as far as known. ``rest``: the part of it that is left at ``since_ps``.
+    ``is_slow``: others have delayed it; ``is_on``: it is on its edges. ``event``: of its leaving; or of its end, if it
+    ``is_alone``. ``feeds``: the transfer that takes its bytes as they arrive. ``first``: the callback for its first
+    packet, pending at ``mail_ps`` as event ``mail``; without event while its rate is 0.
     """
 
     __slots__ = (
         "begin_ps", "done", "event", "feeds", "first", "head_ps", "is_alone", "is_on", "is_slow", "least_head_ps",
-        "least_tail_ps", "leave_ps", "left", "mail", "mail_ps", "own_ps", "past", "rest", "since_ps", "tail_ps",
-        "train", "way",
+        "least_tail_ps", "leave_ps", "left", "mail", "mail_ps", "own_ps", "past", "path", "rest", "since_ps", "tail_ps",
+        "train",
     )  # fmt: skip
 
     def __init__(
-        self, train: Train, way: _Way, done: Done | None, left: Done | None, head_ps: Ps, tail_ps: Ps, least_ps: Ps
+        self, train: Train, path: _Path, done: Done | None, left: Done | None, head_ps: Ps, tail_ps: Ps, least_ps: Ps
     ) -> None:
         self.train = train
         self.vc = train.vc
-        self.way = way
-        self.legs = way.legs
-        self.nbytes = way.nbytes
+        self.path = path
+        self.loads = path.loads
+        self.nbytes = path.nbytes
         self.done = done
         self.left = left
         self.head_ps = head_ps
@@ -128,10 +137,10 @@ class Flow(Shared):
         self.least_tail_ps: Ps = 0 if tail_ps == NEVER else tail_ps
         self.begin_ps = -1
         self.leave_ps = NEVER
-        self.rest = way.rest
+        self.rest = path.rest
         self.rate = self.since_ps = 0
-        self.neck: Line | None = None
-        self.tight: list[tuple[Line, int]] = []
+        self.neck: EdgeLoad | None = None
+        self.tight: list[tuple[EdgeLoad, int]] = []
         self.is_alone = self.is_on = self.is_slow = self.is_sure = False
         self.event: Callback | None = None
         self.feeds: Flow | None = None
@@ -139,51 +148,51 @@ class Flow(Shared):
         self.mail: Callback | None = None
         self.mail_ps = NEVER
         self.past: Past | None = None
-        self.own_ps = way.drain_ps
-        self.limit = way.limit
+        self.own_ps = path.drain_ps
+        self.limit = path.limit
 
     def begin(self, begin_ps: Ps, now: Ps) -> None:
-        """Its first byte leaves its source. Its own limit is the slowest edge, or what brings its bytes."""
+        """Begin to send. Its own limit is the slowest edge, or the transfer that brings its bytes."""
         self.begin_ps, self.since_ps = begin_ps, now
         if self.least_tail_ps - begin_ps > self.own_ps:
             self.own_ps = self.least_tail_ps - begin_ps
-            self.limit = self.way.rest // self.own_ps
+            self.limit = self.path.rest // self.own_ps
         if self.past is not None:
-            alone_ps = max(self.head_ps + self.way.drain_ps, self.least_tail_ps)
+            alone_ps = max(self.head_ps + self.path.drain_ps, self.least_tail_ps)
             self.past.begun(begin_ps, self.own_ps, begin_ps + self.own_ps - alone_ps)
 
     def hand_on(self, following: "Flow") -> None:
-        """A flow of its way, train and limit takes its place on all edges."""
+        """Let a flow of the same path, train and limit take its place on all edges."""
         self.is_on, following.is_on, following.bit = False, True, self.bit
-        for line, _ in self.legs:
+        for line, _ in self.loads:
             line.flows[following] = line.flows.pop(self)
 
     def rest_at(self, now: Ps) -> int:
-        """What is left of it."""
+        """Return the part of the transfer that is left, in the unit of :data:`_BYTE`."""
         rest = self.rest - self.rate * (now - self.since_ps)
         return rest if rest > 0 else 0
 
     def carried_ps(self) -> Ps:
-        """How long it would have taken at its own limit for what has left by ``since_ps``."""
-        return -(-self.own_ps * (self.way.rest - self.rest) // self.way.rest)
+        """Return the time at its own limit for the bytes that have left by ``since_ps``."""
+        return -(-self.own_ps * (self.path.rest - self.rest) // self.path.rest)
 
     def least_first_ps(self, now: Ps) -> Ps:
-        """Its first packet is not mailed sooner, unless it leaves before. If it stands it may go on at once."""
+        """Return a time before which its first packet is not mailed, unless it leaves before."""
         if self.rate or self.first is None:
             return self.mail_ps
-        return now + max(self.way.first_ps - self.carried_ps(), 0)
+        return now + max(self.path.first_ps - self.carried_ps(), 0)
 
     def least_leave_ps(self, now: Ps) -> Ps:
-        """Its last byte does not leave sooner, whoever leaves before it."""
+        """Return a time before which its last byte does not leave, whichever flows leave before it."""
         least = now + self.rest_at(now) // self.limit if self.is_slow else self.begin_ps + self.own_ps
         return max(least, now if self.tail_ps == NEVER else self.tail_ps)
 
 
 class FlowFabric:
-    """All edges of one SIP and the flows on them.
+    """Fabric of one SIP: all edges and the flows on them.
 
-    ``history``: what --explain reads, if it is a list. ``is_watched``: each division is checked. ``divisions``,
-    ``touched``: how often bandwidth was divided, and the flows that it was divided among.
+    ``history``: the list that --explain reads, or None. ``is_watched``: each division is checked. ``divisions``,
+    ``touched``: the number of divisions of bandwidth, and of flows in them.
     """
 
     far_buffers: None = None
@@ -192,11 +201,11 @@ class FlowFabric:
         arbitration.check()
         self._engine = engine
         self._arbitration = arbitration
-        self._lines: dict[Edge, Line] = {}
-        self._ways: dict[tuple[int, int], _Way] = {}
+        self._lines: dict[Edge, EdgeLoad] = {}
+        self._paths: dict[tuple[int, int], _Path] = {}
         self._trains: dict[Hashable, Train] = {}
         self._past_use: dict[Edge, EdgeUse] = {}
-        self._changed: dict[Line, bool] = {}
+        self._changed: dict[EdgeLoad, bool] = {}
         self._level = NEVER
         self._bits = count()
         self._free_bits: list[int] = []
@@ -206,10 +215,10 @@ class FlowFabric:
         self.divisions = self.touched = 0
 
     def train(self, source: Hashable, vc: int = COMPUTE, in_flight: int = 1, is_reply: bool = False) -> Train:
-        """What ``source`` sends on a channel: the same train each time. ``is_reply`` changes nothing here.
+        """Return the train of ``source`` on a channel, the same at each call. ``is_reply`` has no effect here.
 
         Raises:
-            ValueError: for a channel that the arbitration does not have.
+            ValueError: for a channel without a weight in the arbitration.
         """
         train = self._trains.get((source, vc))
         if train is None:
@@ -230,27 +239,27 @@ class FlowFabric:
         is_fed: bool = False,
         first: First | None = None,
     ) -> Flow:
-        """Send ``nbytes`` over ``route`` behind what ``train`` has sent before.
+        """Send ``nbytes`` over ``route`` after the earlier transfers of ``train``.
 
         The last byte is at the source in ``delay_ps``, the first one ``span_ps`` before it. ``done(head_ps, tail_ps)``
         is called when the tail is at the end of the route, and ``left`` with the same times when the last byte leaves
-        the source; so is ``done`` if the route ends with a link, as the frame is mailed then. ``first`` is called
-        before, for more than one packet of that link, when the first one would have left at the link's rate.
-        ``is_fed``: its bytes come later (:meth:`feed`), the first one no sooner than the delay and span say; another
-        transfer that brings them names it as what it ``feeds``. The node between them counts once.
+        the source; if the route ends with a link, ``done`` is called then too, as the frame is mailed. ``first`` is
+        called before that, for more than one packet of the link, when the first packet would have left at the link's
+        rate. ``is_fed``: the bytes arrive later (:meth:`feed`), the first no sooner than the delay and span state; the
+        transfer that brings them names this one as ``feeds``. The node between both counts once.
 
         Raises:
-            ValueError: for no byte.
+            ValueError: if ``nbytes`` is less than 1.
         """
-        way = self._ways.get((id(route), nbytes)) or self._way(route, nbytes)
-        way.starts += 1
+        path = self._paths.get((id(route), nbytes)) or self._path(route, nbytes)
+        path.starts += 1
         now = self._engine.now_ps
         tail_ps = now + delay_ps
         if is_fed:
-            flow = Flow(train, way, done, left, NEVER, NEVER, tail_ps - span_ps)
+            flow = Flow(train, path, done, left, NEVER, NEVER, tail_ps - span_ps)
         else:
-            flow = Flow(train, way, done, left, tail_ps - span_ps, tail_ps, tail_ps - span_ps)
-        flow.feeds, flow.first = feeds, first if way.first_ps else None
+            flow = Flow(train, path, done, left, tail_ps - span_ps, tail_ps, tail_ps - span_ps)
+        flow.feeds, flow.first = feeds, first if path.first_ps else None
         if self.history is not None:
             flow.past = Past(route, nbytes, now)
             self.history.append(flow.past)
@@ -259,9 +268,9 @@ class FlowFabric:
         return flow
 
     def feed(self, fed: Flow, head_ps: Ps, least_tail_ps: Ps, tail_ps: Ps = NEVER) -> None:
-        """Tell a fed transfer when its bytes are at its source: the first one at ``head_ps``, the last one at
-        ``tail_ps``, or no sooner than at ``least_tail_ps`` while that is not known. All are later by as much as its
-        start has asked for.
+        """Set the times at which a fed transfer's bytes are at its source: the first at ``head_ps``, the last at
+        ``tail_ps``, or no sooner than ``least_tail_ps`` while that is not known. All are later by the delay that its
+        start has requested.
         """
         is_known, late_ps = fed.head_ps < NEVER, max(fed.least_head_ps - head_ps, 0)
         fed.head_ps, fed.least_tail_ps = head_ps + late_ps, least_tail_ps + late_ps
@@ -273,25 +282,25 @@ class FlowFabric:
             self._await(fed, tail_ps)
 
     def use(self) -> dict[Edge, EdgeUse]:
-        """How much every edge was used so far. Counted by route, and summed up here: a transfer pays one addition."""
-        return edge_use(((way.route, way.nbytes, way.starts) for way in self._ways.values()), self._past_use)
+        """Return the use of every edge so far. Counted by path and summed here: a transfer pays one addition."""
+        return edge_use(((path.route, path.nbytes, path.starts) for path in self._paths.values()), self._past_use)
 
-    def _way(self, route: Route, nbytes: int) -> _Way:
+    def _path(self, route: Route, nbytes: int) -> _Path:
         if nbytes < 1:
             raise ValueError(f"a transfer has at least a byte, not {nbytes}")
-        if len(self._ways) >= _WAYS_KEPT:
+        if len(self._paths) >= _MOST_PATHS:
             self._past_use = self.use()
-            self._ways.clear()  # transfers under way keep theirs
+            self._paths.clear()  # transfers under way hold their paths
         channels = len(self._arbitration.weights)
         edges = [edge.shared for edge in route.edges]
-        lines = [self._lines.get(edge) or self._lines.setdefault(edge, Line(edge, channels)) for edge in edges]
-        way = self._ways[id(route), nbytes] = _Way(route, nbytes, lines)
-        return way
+        lines = [self._lines.get(edge) or self._lines.setdefault(edge, EdgeLoad(edge, channels)) for edge in edges]
+        path = self._paths[id(route), nbytes] = _Path(route, nbytes, lines)
+        return path
 
     # --- trains ---------------------------------------------------------------------------------------------------
 
     def _let_go(self, train: Train) -> None:
-        """Begin what may begin now, and see to it that the next one begins in time."""
+        """Begin the transfers that may begin now, and schedule the next one."""
         now, waiting = self._engine.now_ps, train.waiting
         while waiting:
             first = waiting[0]
@@ -314,7 +323,7 @@ class FlowFabric:
                 train.gone, train.free_ps = flow, max(train.free_ps, flow.leave_ps)
         if not before:
             return False
-        if len(before) < train.in_flight and all(flow.way.wires != first.way.wires for flow in before):
+        if len(before) < train.in_flight and all(flow.path.wires != first.path.wires for flow in before):
             return False
         for flow in before:
             if flow.is_alone:
@@ -322,14 +331,14 @@ class FlowFabric:
         return True
 
     def _begin(self, flow: Flow, now: Ps) -> None:
-        """The first byte leaves its source; in the past if it could have, as what came over a link."""
+        """Begin a transfer; in the past if it could have begun then, such as one that arrives over a link."""
         train = flow.train
         begin_ps = train.free_ps = flow.head_ps if flow.head_ps > train.free_ps else train.free_ps
         flow.begin(begin_ps, now)
         own_ps, fed = flow.own_ps, flow.feeds
         flow.leave_ps, flow.rate = begin_ps + own_ps, flow.limit
         if fed is not None:
-            head_ps = begin_ps + flow.way.head_ps - fed.way.route.start_ps
+            head_ps = begin_ps + flow.path.head_ps - fed.path.route.start_ps
             self.feed(fed, head_ps, head_ps + own_ps)
         if begin_ps < now and own_ps:
             flow.rest -= flow.rest * min(now - begin_ps, own_ps) // own_ps
@@ -339,13 +348,13 @@ class FlowFabric:
             self._leave(flow)
             return
         gone, train.gone = train.gone, None
-        if gone is not None and gone.is_on and gone.way is flow.way and gone.limit == flow.limit:
-            gone.hand_on(flow)  # nobody is held back on these edges
+        if gone is not None and gone.is_on and gone.path is flow.path and gone.limit == flow.limit:
+            gone.hand_on(flow)  # no flow is delayed on these edges
             self._plan(flow)
             return
         flow.bit = self._free_bits.pop() if self._free_bits else 1 << next(self._bits)
         flow.is_on = True
-        for line, _ in flow.legs:
+        for line, _ in flow.loads:
             for other in line.flows:
                 if other.is_alone and other.leave_ps <= now:
                     self._drop_gone(line, now)
@@ -359,16 +368,15 @@ class FlowFabric:
             self._plan(flow)
 
     def _plan_first(self, flow: Flow, now: Ps) -> None:
-        """Make the event of the first packet of several, unless the transfer would leave before that event. A transfer
-        leaves no sooner than at its own limit, so that event comes before its leaving."""
-        mail_ps = max(flow.begin_ps + flow.way.first_ps, now)
+        """Schedule the first packet of several, unless the transfer would leave before. A transfer leaves no sooner
+        than at its own limit, so this event is before its leaving."""
+        mail_ps = max(flow.begin_ps + flow.path.first_ps, now)
         if mail_ps < flow.begin_ps + flow.own_ps:
             flow.mail_ps = mail_ps
             flow.mail = self._engine.at(mail_ps, partial(self._mail_first, flow))
 
     def _replan_first(self, flow: Flow, now: Ps) -> None:
-        """Take the event of the first packet back while a transfer stands. When it goes on, it does so as if it had
-        begun later and had never stood."""
+        """Cancel the first packet's event while the rate is 0; schedule it again as if the transfer began later."""
         if flow.mail is not None:
             flow.mail.cancel()
         flow.mail, flow.mail_ps = None, NEVER
@@ -377,22 +385,22 @@ class FlowFabric:
             self._plan_first(flow, now)
 
     def _mail_first(self, flow: Flow) -> None:
-        now, head_ps, first = self._engine.now_ps, flow.way.head_ps, flow.first
+        now, head_ps, first = self._engine.now_ps, flow.path.head_ps, flow.first
         if self._is_due:
-            # Which may hold it back.
+            # A division may still delay it.
             flow.mail = self._engine.at(now, partial(self._mail_first, flow), AFTER)
             return
         assert first is not None
         flow.first, flow.mail, flow.mail_ps = None, None, NEVER
         first(flow.begin_ps + head_ps, now + head_ps, flow.begin_ps + flow.own_ps + head_ps)
 
-    def _drop_gone(self, line: Line, now: Ps) -> None:
+    def _drop_gone(self, line: EdgeLoad, now: Ps) -> None:
         for flow in [each for each in line.flows if each.is_alone and each.leave_ps <= now]:
             self._take_off(flow)
 
     def _plan(self, flow: Flow) -> None:
-        """Make the event of a flow whose rate is known: of its end if only that matters, else of its leaving."""
-        is_followed = flow.left or flow.feeds or flow.train.waiting or flow.way.is_mailed
+        """Schedule the event of a flow whose rate is known: its end if only that matters, else its leaving."""
+        is_followed = flow.left or flow.feeds or flow.train.waiting or flow.path.is_mailed
         if flow.tight or is_followed or flow.tail_ps > flow.leave_ps:
             self._await(flow, flow.leave_ps)
             return
@@ -401,7 +409,7 @@ class FlowFabric:
             flow.past.leave_ps = flow.leave_ps
         if flow.event is not None:
             flow.event.cancel()
-        end_ps = flow.leave_ps + flow.way.head_ps
+        end_ps = flow.leave_ps + flow.path.head_ps
         flow.event = self._engine.at(end_ps, partial(self._end, flow, end_ps))
 
     def _await(self, flow: Flow, leave_ps: Ps) -> None:
@@ -411,7 +419,7 @@ class FlowFabric:
         flow.event = None if leave_ps == NEVER else self._engine.at(leave_ps, partial(self._leave, flow))
 
     def _leave(self, flow: Flow) -> None:
-        """All that was at the source has left it; the transfer has, if that was its last byte."""
+        """Handle that all bytes at the source have left: the transfer has left if its last byte was there."""
         now, train, flow.event = self._engine.now_ps, flow.train, None
         if flow.tail_ps > now:
             self._take_off(flow)
@@ -426,14 +434,14 @@ class FlowFabric:
         if not self._hand_on(flow, now):
             self._take_off(flow)
             train.flowing.remove(flow)
-        head_ps = flow.way.head_ps
+        head_ps = flow.path.head_ps
         times = flow.begin_ps + head_ps, now + head_ps
         if flow.left is not None:
             flow.left(*times)
         if flow.feeds is not None:
-            start_ps = flow.feeds.way.route.start_ps
+            start_ps = flow.feeds.path.route.start_ps
             self.feed(flow.feeds, times[0] - start_ps, times[1] - start_ps, times[1] - start_ps)
-        if flow.way.is_mailed:
+        if flow.path.is_mailed:
             self._end(flow, times[1])
         elif flow.done is not None:
             self._engine.at(times[1], partial(self._end, flow, times[1]))
@@ -441,18 +449,18 @@ class FlowFabric:
             self._let_go(train)
 
     def _end(self, flow: Flow, tail_ps: Ps) -> None:
-        """The tail is at the end of the route."""
+        """End a transfer: its tail is at the end of the route."""
         done, flow.done, flow.event = flow.done, None, None
         if done is not None:
-            done(flow.begin_ps + flow.way.head_ps, tail_ps)
+            done(flow.begin_ps + flow.path.head_ps, tail_ps)
 
     def _hand_on(self, flow: Flow, now: Ps) -> bool:
-        """Whether the next transfer of a train takes a flow's place on all edges: its rate stays, as it is like it."""
+        """Let the next transfer of a train take a flow's place on all edges if it is alike; return whether it did."""
         train = flow.train
         following = train.waiting[0] if train.waiting and flow.is_on else None
-        if following is None or following.way is not flow.way or following.feeds is not None:
+        if following is None or following.path is not flow.path or following.feeds is not None:
             return False
-        drain_ps = flow.way.drain_ps
+        drain_ps = flow.path.drain_ps
         if flow.own_ps > drain_ps or following.head_ps > now or following.least_tail_ps > now + drain_ps:
             return False
         train.waiting.popleft()
@@ -467,7 +475,7 @@ class FlowFabric:
         return True
 
     def _take_off(self, flow: Flow) -> None:
-        """A flow leaves its edges, and those that it has held back divide them anew."""
+        """Remove a flow from its edges; the flows that it has delayed divide them anew."""
         if not flow.is_on:
             return
         flow.is_on = False
@@ -487,7 +495,7 @@ class FlowFabric:
 
     def _divide(self) -> None:
         """Divide bandwidth anew after flows have begun or left: among the flows whose rates may change; with a history,
-        or where divisions are small (``_FEW``), among all flows that tight edges join.
+        or if divisions are small (``_FEW``), among all flows that tight edges join.
         """
         now, weights = self._engine.now_ps, self._arbitration.weights
         is_whole = self.history is not None or self.touched < _FEW * self.divisions
@@ -511,14 +519,14 @@ class FlowFabric:
                 self._replan(flow, now)
 
     def _replan(self, flow: Flow, now: Ps) -> None:
-        """Make the event of a flow at its rate, if it has none or another."""
+        """Schedule the event of a flow at its rate, if it has none or another one."""
         flow.is_slow = flow.is_slow or flow.rate < flow.limit
         if not flow.is_slow:
             leave_ps = flow.begin_ps + flow.own_ps
         else:
             leave_ps = now + (flow.rest + flow.rate // 2) // flow.rate if flow.rate else NEVER
         if flow.past is not None:
-            others = (each.past.way for each in flow.neck.flows if each is not flow) if flow.neck else ()
+            others = (each.past.path_text for each in flow.neck.flows if each is not flow) if flow.neck else ()
             flow.past.divided(now, flow.rate, flow.limit, flow.neck.edge if flow.neck else None, others)
         if leave_ps != flow.leave_ps or flow.event is None or (flow.is_alone and flow.tight):
             flow.leave_ps = leave_ps

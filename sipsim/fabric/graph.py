@@ -1,6 +1,6 @@
 """Graphs of a SIP: nodes with a fixed cost, edges with a delay and a bandwidth, routes, and grids of places.
 
-A graph is structure and costs: the fabric decides when an edge is used, a chip which nodes there are. A grid is one of
+A graph has structure and costs: the fabric decides when an edge is used, the chip which nodes exist. A grid consists of
 cubes in a SIP or of routers in a cube; a place is a number, row by row from the north-west.
 """
 
@@ -12,13 +12,13 @@ from sipsim.core.errors import InvariantViolation
 from sipsim.core.units import drain_ps
 
 Done = Callable[[int, int], None]
-"""Called with the times, in ps, at which the head and the tail of a transfer are at the end of its route."""
+"""Callback with the times, in ps, at which the head and the tail of a transfer are at the end of its route."""
 FAR = "far"
 """The kind of the node at the far end of a link between SIPs."""
 
 
 class Node(NamedTuple):
-    """``place`` is the PE or router number, or the port letter; ``cube`` is -1 for the SIP's own IO ports."""
+    """Node of a graph. ``place``: the PE or router number, or the port letter; ``cube``: -1 for the SIP's IO ports."""
 
     kind: str
     cube: int
@@ -31,23 +31,23 @@ class Node(NamedTuple):
 
 
 class Framing(Protocol):
-    """What an edge adds to the bytes that it carries: a link between SIPs, or flits between dies of one SIP."""
+    """Bytes that an edge adds to a payload: a link between SIPs, or flits between dies of one SIP."""
 
     def wire_bytes(self, payload_bytes: int) -> int:
-        """Bytes on the wire for a payload of ``payload_bytes`` (at least 1)."""
+        """Return the bytes on the wire for a payload of ``payload_bytes`` (at least 1)."""
 
     def first_bytes(self, payload_bytes: int) -> int:
-        """Bytes on the wire of the first packet of a payload: all, if it is one packet."""
+        """Return the bytes on the wire of the first packet of a payload: all, if it is one packet."""
         return self.wire_bytes(payload_bytes)
 
     def stored_ps(self, payload_bytes: int) -> int:
-        """For how long the node behind the link holds a head back."""
+        """Return the time for which the node after the link delays a head."""
         return 0
 
 
 @dataclass(frozen=True)
 class FixedBytes(Framing):
-    """The framing of a memory's edge that a transfer takes for ``nbytes``, whatever its own bytes are."""
+    """Framing of a memory's edge that every transfer takes for ``nbytes``, whatever its own size."""
 
     nbytes: int
 
@@ -56,10 +56,10 @@ class FixedBytes(Framing):
 
 
 class Edge(NamedTuple):
-    """A directed wire, or with ``memory`` a port or a bank of the memory at a node, by name: ``src`` is ``dst`` then.
+    """Directed wire, or with ``memory`` the named port or bank of the memory at a node: ``src`` is then ``dst``.
 
-    ``overhead_ps``: what its end node adds to a head. ``framing``: what it adds to bytes, if it does, as every link
-    between SIPs does (:attr:`is_link`).
+    ``overhead_ps``: the delay of a head at its end node. ``framing``: the bytes that it adds; every link between SIPs
+    has one (:attr:`is_link`).
     """
 
     src: Node
@@ -76,35 +76,35 @@ class Edge(NamedTuple):
 
     @property
     def shared(self) -> "Edge":
-        """The edge as transfers share it: a memory's edge without the bytes that one of them takes of it."""
+        """The edge as transfers share it: for a memory's edge, without the bytes that one transfer takes."""
         return self._replace(framing=None) if type(self.framing) is FixedBytes else self
 
     @property
     def is_link(self) -> bool:
-        """Whether it leads to another SIP."""
+        """Whether the edge leads to another SIP."""
         return self.dst.kind == FAR
 
     def wire_bytes(self, payload_bytes: int) -> int:
-        """Bytes on this wire for a payload, framing included.
+        """Return the bytes on this wire for a payload, framing included.
 
         Raises:
-            InvariantViolation: for a framing that makes it shorter.
+            InvariantViolation: if the framing makes the payload shorter.
         """
         if self.framing is None:
             return payload_bytes
         found = self.framing.wire_bytes(payload_bytes)
         if found < payload_bytes and not self.memory:
             what = f"{type(self.framing).__name__}.wire_bytes({payload_bytes}) is {found}"
-            raise InvariantViolation(f"{what}; a frame is no shorter than what it carries")
+            raise InvariantViolation(f"{what}; a frame is no shorter than its payload")
         return found
 
     def drain_ps(self, payload_bytes: int) -> int:
-        """Time this wire needs for a payload."""
+        """Return the time that this wire needs for a payload."""
         return drain_ps(self.wire_bytes(payload_bytes), self.bandwidth_bps)
 
     def first_ps(self, payload_bytes: int) -> int:
-        """Time this wire needs for the first of several packets of a payload, or for what the node behind it stores if
-        that is longer; 0 for a payload of one packet, or one that is stored whole."""
+        """Return the time that this wire needs for the first of several packets of a payload, or for the bytes that the
+        node after it stores if that is longer; 0 for a payload of one packet, or one that is stored whole."""
         if self.framing is None:
             return 0
         first_ps = drain_ps(self.framing.first_bytes(payload_bytes), self.bandwidth_bps)
@@ -113,10 +113,10 @@ class Edge(NamedTuple):
 
 
 class Bottleneck(NamedTuple):
-    """What the tail of an uncontended transfer is behind its head for, had nothing held that back.
+    """Time between head and tail of an uncontended transfer whose tail nothing else delays.
 
-    ``hops``: the edges that bound it, all alike; the first one needs ``drain_ps`` for the bytes. ``stored``: before it,
-    the links behind which the head is held back, and for how long.
+    ``hops``: the edges that bound it, all alike; the first of them needs ``drain_ps`` for the bytes. ``stored``:
+    earlier links after which the head is delayed, with the delays.
     """
 
     hops: tuple[int, ...]
@@ -125,16 +125,17 @@ class Bottleneck(NamedTuple):
 
     @property
     def ps(self) -> int:
-        """All of it."""
+        """The whole time."""
         return self.drain_ps + sum(ps for _, ps in self.stored)
 
 
 def bottleneck(edges: Sequence[Edge], payload_bytes: int, source_ps: int = 0, end_ps: int = 0) -> Bottleneck:
-    """The bottleneck of a chain of edges: with nothing stored on the way, the slowest edge.
+    """Return the bottleneck of a chain of edges: the slowest edge, if no node stores bytes.
 
-    A head goes on when the node behind a link has stored a frame, or the whole transfer if that is shorter. With
-    ``s(k)`` what was stored before edge ``k``, the tail is ``max over k of (s(k) + drain(k))`` behind. ``source_ps``,
-    ``end_ps``: what a memory before the first edge (hop -1) and one behind the last (one more hop) need for the bytes.
+    A head continues when the node after a link has stored a frame, or the whole transfer if that is shorter. With
+    ``s(k)`` the time stored before edge ``k``, the tail is ``max over k of (s(k) + drain(k))`` behind the head.
+    ``source_ps``, ``end_ps``: the time that a memory before the first edge (hop -1) and one after the last (one more
+    hop) need for the bytes.
     """
     stored: tuple[tuple[int, int], ...] = ()
     stored_before = stored
@@ -155,66 +156,66 @@ def bottleneck(edges: Sequence[Edge], payload_bytes: int, source_ps: int = 0, en
 
 
 class Route(NamedTuple):
-    """A chain of edges. ``start_ps`` is the overhead of the node that the head starts from."""
+    """Chain of edges. ``start_ps``: the overhead of the node from which the head starts."""
 
     start: Node
     start_ps: int
     edges: tuple[Edge, ...]
 
     def head_ps(self) -> int:
-        """Latency of the head: every wire and every node, without the drain."""
+        """Return the latency of the head: every wire and every node, without the drain."""
         return self.start_ps + sum([e.wire_ps + e.overhead_ps for e in self.edges])
 
     def drain_ps(self, payload_bytes: int) -> int:
-        """The drain over the bottleneck, paid once."""
+        """Return the drain over the bottleneck, paid once."""
         return max((e.drain_ps(payload_bytes) for e in self.edges), default=0)
 
     def latency_ps(self, payload_bytes: int) -> int:
-        """The time of an uncontended transfer, without the memory's write latency: the head's, and the drain."""
+        """Return the time of an uncontended transfer without the memory's write latency: head latency and drain."""
         return self.head_ps() + bottleneck(self.edges, payload_bytes).ps
 
     def then(self, onward: "Route") -> "Route":
-        """This route followed by one that starts at the far end of this route's link."""
+        """Return this route followed by a route that starts at the far end of this route's link."""
         join = self.edges[-1]._replace(overhead_ps=self.edges[-1].overhead_ps + onward.start_ps)
         return Route(self.start, self.start_ps, (*self.edges[:-1], join, *onward.edges))
 
 
 def port_node(port: str) -> Node:
-    """The node of a SIP's IO port, where a link begins and ends."""
+    """Return the node of a SIP's IO port, where a link begins and ends."""
     return Node("io", -1, port)
 
 
 def link_edge(port: str, latency_ps: int, bandwidth_bps: int, framing: Framing) -> Edge:
-    """The link out of an IO port; the far port's overhead is the far SIP's to add."""
+    """Return the edge of the link out of an IO port; the far SIP adds the far port's overhead."""
     return Edge(port_node(port), Node(FAR, -1, port), latency_ps, 0, bandwidth_bps, framing)
 
 
 class RouteGraph(Protocol):
-    """The nodes of one SIP. All SIPs of a system share one graph."""
+    """Graph of one SIP. All SIPs of a system share one graph."""
 
     def route(self, src: Node, dst: Node) -> Route:
-        """The route between two nodes; the same object at every call."""
+        """Return the route between two nodes; the same object at every call."""
 
 
 PORTS = ("E", "W", "N", "S")
-"""The sides of a grid, and the ports that sit there."""
+"""Sides of a grid, and the ports at these sides."""
 _STEP = {"E": (1, 0), "W": (-1, 0), "N": (0, -1), "S": (0, 1)}
 FACING = {"E": "W", "W": "E", "N": "S", "S": "N"}
 
 
 def middle(port: str, w: int, h: int) -> int:
-    """The middle place of a grid's side."""
+    """Return the middle place of a side of a ``w`` x ``h`` grid."""
     x, y = {"E": (w - 1, h // 2), "W": (0, h // 2), "N": (w // 2, 0), "S": (w // 2, h - 1)}[port]
     return y * w + x
 
 
 def steps(first: int, last: int, width: int) -> list[str]:
-    """Moves from one place of a grid to another, X before Y."""
+    """Return the moves from one place of a grid to another, X before Y."""
     dx, dy = last % width - first % width, last // width - first // width
     return ["E" if dx > 0 else "W"] * abs(dx) + ["S" if dy > 0 else "N"] * abs(dy)
 
 
 def neighbour(place: int, port: str, width: int) -> int:
-    """The place next to one, on the side ``port``."""
+    """Return the place next to ``place``, on the side ``port``."""
     dx, dy = _STEP[port]
     return place + dy * width + dx

@@ -1,4 +1,4 @@
-"""The two fabrics of a SIP, and which of them a config asks for."""
+"""Choice between the two fabrics of a SIP."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -16,10 +16,10 @@ from sipsim.fabric.transport import Transport
 def open_fabric(
     engine: Engine, arbitration: Arbitration, buffers: Buffers | None, is_watched: bool, history: list[Any] | None
 ) -> FlowFabric | BufferedFabric:
-    """The fabric of a SIP: one of flows, or with ``buffers`` one of packets in finite input buffers.
+    """Make the fabric of a SIP: of flows, or with ``buffers`` of packets in finite input buffers.
 
-    ``is_watched``: it checks its invariants. ``history``: where its transfers are kept, for
-    :func:`delayed_transfers`; None: nowhere.
+    ``is_watched``: the fabric checks its invariants. ``history``: a list for its transfers, for
+    :func:`delayed_transfers`, or None.
     """
     if buffers is None:
         fabric = FlowFabric(engine, arbitration)
@@ -33,7 +33,7 @@ def open_fabric(
 
 
 def delayed_transfers(fabric: Transport) -> Iterator[Delayed]:
-    """The transfers that came later than alone, in the order of their starts; of a fabric that keeps its history."""
+    """Yield the transfers that arrived later than alone, in the order of their starts, from the fabric's history."""
     if isinstance(fabric, FlowFabric):
         return delayed(fabric.history or ())
     assert isinstance(fabric, BufferedFabric)

@@ -1,11 +1,11 @@
-"""How flows that meet divide the bandwidth of edges: max-min fairness by water-filling.
+"""Division of bandwidth among flows on shared edges: max-min fairness by water-filling.
 
-A rate is a flow's payload, in units of ``2 ** -RATE_BITS`` bytes a second. On an edge the flow takes its rate times the
-edge's wire bytes for a byte of payload, and shares of an edge are shares of wire bytes.
+A rate is a flow's payload, in units of ``2 ** -RATE_BITS`` bytes per second. On an edge the flow takes its rate times
+the edge's wire bytes per byte of payload, and shares of an edge are shares of wire bytes.
 
-The flow that some edge, or its own limit, allows least gets that; the others divide what is left. A flow whose edges
-all have bandwidth left in the end is filled again. Rates depend on the set of flows alone: edges that offer alike are
-taken in the order of their keys, and flows that an edge offers the same get it together.
+The flow with the least offer, of an edge or of its own limit, gets this rate; the others divide the remainder. A flow
+is filled again if all its edges have bandwidth left at the end. Rates depend only on the set of flows: edges with alike
+offers are taken in the order of their keys, and flows with the same offer of an edge get it together.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -22,19 +22,19 @@ from sipsim.fabric.graph import Edge, Node
 RATE_BITS = 16
 _ALIKE_BITS = 10
 _ALIKE = 1 << _ALIKE_BITS
-"""What rounding may leave: offers that differ by less are alike, and an edge with less left is used up."""
+"""Rounding error: offers that differ by less are alike, and an edge with less left is used up."""
 _OPEN = -1
 """The rate of a flow that is not fixed yet."""
 
 
-class Line:
-    """An edge, the flows on it, and while bandwidth is divided what is left of it.
+class EdgeLoad:
+    """Edge, the flows on it, and during a division the bandwidth that is left of it.
 
-    ``flows``: each a :class:`Shared`, with its wire bytes here. ``load``: what they would take at their own limits;
-    only above ``capacity`` can the edge hold one of them back (``is_tight``). ``mask``: their bits; ``counts``: their
-    number by channel; ``shares``: by channel, the weight of each of them; ``ranks``: the channels that have some, by
-    these. ``framed``: how many take other bytes than their payload. ``open_counts``, ``open_share``: of the flows that
-    are not fixed yet.
+    ``flows``: each :class:`Shared`, with its wire bytes here. ``load``: their rates at their own limits; only if it
+    is more than ``capacity`` can the edge delay one of them (``is_tight``). ``mask``: their bits; ``counts``: their
+    number by channel; ``shares``: by channel, the weight of each of its flows; ``ranks``: the channels with flows, by
+    share. ``framed``: the number of flows whose wire bytes are not their payload. ``open_counts``, ``open_share``: of
+    the flows that are not fixed yet.
     """
 
     __slots__ = (
@@ -57,7 +57,7 @@ class Line:
 
     @property
     def is_used_up(self) -> bool:
-        """Whether a division has left nothing of it but what rounding leaves."""
+        """Whether a division has left nothing of it except the rounding error."""
         return self.left < _ALIKE * len(self.flows)
 
     def begin(self, weights: tuple[int, ...]) -> None:
@@ -66,7 +66,7 @@ class Line:
         self.shares, self.ranks, self.open_share = _shares(weights, tuple(self.counts))
 
     def offer(self) -> int:
-        """The least payload rate that it allows one of its open flows."""
+        """Return the least payload rate that the edge offers to its open flows."""
         if not self.framed:
             for share, vc in self.ranks:
                 if self.open_counts[vc]:
@@ -74,21 +74,21 @@ class Line:
         return min([self.offer_to(flow, wire) for flow, wire in self.flows.items() if flow.rate == _OPEN])
 
     def held_at(self, offer: int) -> list["Shared"]:
-        """The open flows that it allows no more than its least offer."""
-        open_flows = [leg for leg in self.flows.items() if leg[0].rate == _OPEN]
+        """Return the open flows to which the edge offers no more than ``offer``."""
+        open_flows = [load for load in self.flows.items() if load[0].rate == _OPEN]
         return [flow for flow, wire in open_flows if self.offer_to(flow, wire) <= offer]
 
     def offer_to(self, flow: "Shared", wire_bytes: int) -> int:
-        """The payload rate that it allows one of its open flows."""
+        """Return the payload rate that the edge offers to one of its open flows."""
         if self.left <= 0:
             return 0
         return self.left * self.shares[flow.vc] * flow.nbytes // (self.open_share * wire_bytes)
 
 
-def put_on(flow: Any) -> list[Line]:
-    """Put a flow on its lines, each with its bytes there. Returns the lines that it shares and that are too full."""
+def put_on(flow: Any) -> list[EdgeLoad]:
+    """Put a flow on its edges, each with its bytes there. Return the edges that it shares and that are too full."""
     bit, vc, nbytes, limit, full = flow.bit, flow.vc, flow.nbytes, flow.limit, []
-    for line, wire_bytes in flow.legs:
+    for line, wire_bytes in flow.loads:
         line.flows[flow] = wire_bytes
         line.mask |= bit
         line.counts[vc] += 1
@@ -103,10 +103,10 @@ def put_on(flow: Any) -> list[Line]:
     return full
 
 
-def take_off(flow: Any) -> list[Line]:
-    """Take a flow off its lines. Returns the lines that have more to offer to others now."""
+def take_off(flow: Any) -> list[EdgeLoad]:
+    """Remove a flow from its edges. Return the edges that now have more to offer to others."""
     bit, vc, nbytes, limit, eased = flow.bit, flow.vc, flow.nbytes, flow.limit, []
-    for line, wire_bytes in flow.legs:
+    for line, wire_bytes in flow.loads:
         if line.is_tight and len(line.flows) > 1:
             eased.append(line)
         del line.flows[flow]
@@ -123,9 +123,9 @@ def take_off(flow: Any) -> list[Line]:
 
 @lru_cache(maxsize=4096)
 def _shares(weights: tuple[int, ...], counts: tuple[int, ...]) -> tuple[list[int], list[tuple[int, int]], int]:
-    """By channel, what a flow of it weighs: its weight divided by ``counts``, the number of its flows.
+    """Return by channel the weight of each flow: the channel's weight divided by ``counts``, the number of its flows.
 
-    Then these shares sorted, of the channels that have flows; and what all flows weigh.
+    Also return these shares sorted, of the channels that have flows; and the sum over all flows.
     """
     every = prod([count or 1 for count in counts])
     shares = [(weight or 1) * every // (count or 1) for weight, count in zip(weights, counts, strict=True)]
@@ -139,31 +139,32 @@ def _place(node: Node) -> tuple[int, str, int, str]:
 
 
 class Shared:
-    """What a division knows of a flow: its channel, its payload, its own limit, its legs, and the rate that it gets.
+    """Flow as a division sees it: its channel, its payload, its own limit, its edges, and the rate that it gets.
 
-    ``bit``: an integer of one bit, which no other flow has as long as it is on edges. ``legs``: (line, wire bytes
-    there). ``tight``: those that may hold it back. ``neck``: the line that does, if any. ``is_sure``: the first
-    filling fixed its rate, by its limit or by an edge that is used up in the end, and its channel has a weight.
+    ``bit``: an integer with one bit that no other flow on edges has. ``loads``: its edges, with its wire bytes on each.
+    ``tight``: the edges that may delay it. ``neck``: the edge that does, if any. ``is_sure``: the first filling fixed
+    its rate, by its limit or by an edge that is used up at the end, and its channel has a weight.
     """
 
-    __slots__ = ("bit", "is_sure", "legs", "limit", "nbytes", "neck", "rate", "tight", "vc")
+    __slots__ = ("bit", "is_sure", "limit", "loads", "nbytes", "neck", "rate", "tight", "vc")
 
     bit: int
     vc: int
     nbytes: int
     limit: int
     rate: int
-    legs: Sequence[tuple[Line, int]]
-    tight: list[tuple[Line, int]]
-    neck: Line | None
+    loads: Sequence[tuple[EdgeLoad, int]]
+    tight: list[tuple[EdgeLoad, int]]
+    neck: EdgeLoad | None
     is_sure: bool
 
 
-def level_of(changed: Mapping[Line, bool], level: int, weights: tuple[int, ...]) -> int:
-    """The rate below which no rate changes: a new division would fix the flows below it first, and at the same rates.
+def level_of(changed: Mapping[EdgeLoad, bool], level: int, weights: tuple[int, ...]) -> int:
+    """Return the rate below which no rate changes: a new division would fix the flows below it first, at the same
+    rates.
 
-    ``changed``: for each edge where flows have come or left, whether one has come; such an edge fixes no flow below its
-    first offer. ``level``: the least of the limits of flows that have come and of the rates of flows that have left.
+    ``changed``: for each edge on which flows have begun or ended, whether one has begun; such an edge fixes no flow
+    below its first offer. ``level``: the least of the limits of new flows and of the rates of ended flows.
     """
     for line, has_come in changed.items():
         if not all(weights[flow.vc] and (flow.is_sure or not flow.tight) for flow in line.flows):
@@ -171,16 +172,16 @@ def level_of(changed: Mapping[Line, bool], level: int, weights: tuple[int, ...])
         level = min([level, *[flow.rate for flow in line.flows if flow.neck is line]])
         if has_come:
             line.begin(weights)
-            level = min([level, *[line.offer_to(*leg) for leg in line.flows.items()]])
+            level = min([level, *[line.offer_to(*load) for load in line.flows.items()]])
     return max((_rounded(level) - 1 << _ALIKE_BITS) - _ALIKE // 2, 0)
 
 
-def joined(changed: Collection[Line], level: int = 0) -> tuple[list[Any], list[Line]]:
-    """The flows that tight lines join with those on ``changed`` ones, and the tight lines that can bind: of edges that
-    the same flows take for their payload, the narrowest.
+def joined(changed: Collection[EdgeLoad], level: int = 0) -> tuple[list[Any], list[EdgeLoad]]:
+    """Return the flows that tight edges join with those on ``changed`` edges, and the tight edges that can bind: of
+    edges that the same flows take for their payload, only the narrowest.
 
-    A flow that ``is_sure`` with a rate below ``level`` is left out and keeps its rate. None is left out if a joined
-    flow is not sure, or if a line that can bind is the neck of a flow below ``level``.
+    A flow that ``is_sure`` with a rate below ``level`` is excluded and keeps its rate. No flow is excluded if a joined
+    flow is not sure, or if an edge that can bind is the neck of a flow below ``level``.
     """
     flows: list[Any] = []
     known = 0
@@ -188,10 +189,10 @@ def joined(changed: Collection[Line], level: int = 0) -> tuple[list[Any], list[L
         flows += [flow for flow in line.flows if not flow.bit & known and (flow.rate >= level or not flow.is_sure)]
         known |= line.mask
     seen = set()
-    plain: dict[int, Line] = {}
-    lines: list[Line] = []
+    plain: dict[int, EdgeLoad] = {}
+    lines: list[EdgeLoad] = []
     for flow in flows:
-        for line, _ in flow.legs:
+        for line, _ in flow.loads:
             if line.is_tight and line not in seen:
                 seen.add(line)
                 mask = line.mask
@@ -209,8 +210,8 @@ def joined(changed: Collection[Line], level: int = 0) -> tuple[list[Any], list[L
     return flows, lines
 
 
-def divide(flows: Collection[Shared], lines: Collection[Line], weights: tuple[int, ...]) -> None:
-    """Set the rates of ``flows``. ``lines``: those that can bind them; others on these keep their rates."""
+def divide(flows: Collection[Shared], lines: Collection[EdgeLoad], weights: tuple[int, ...]) -> None:
+    """Set the rates of ``flows``. ``lines``: the edges that can bind them; other flows on these keep their rates."""
     for flow in flows:
         flow.rate, flow.neck, flow.tight, flow.is_sure = _OPEN if lines else flow.limit, None, [], False
     if not lines:
@@ -239,7 +240,7 @@ def divide(flows: Collection[Shared], lines: Collection[Line], weights: tuple[in
                 flow.is_sure = False
             again = [flow for flow in loose if not _is_used_up(flow)]
             if len(again) == len(unfilled):
-                break  # it would be filled the same
+                break  # another filling would give the same rates
             _open(again)
             unfilled = again
 
@@ -256,8 +257,8 @@ def _open(flows: Iterable[Shared]) -> None:
         flow.rate, flow.neck = _OPEN, None
 
 
-def _fill(flows: list[Shared], lines: Collection[Line]) -> None:
-    """One water-filling of what is left of ``lines``."""
+def _fill(flows: list[Shared], lines: Collection[EdgeLoad]) -> None:
+    """Fill what is left of ``lines`` once with the rates of ``flows``."""
     modest = sorted(flows, key=attrgetter("limit"), reverse=True)
     offers = [(_rounded(line.offer()), line.key, at, line) for at, line in enumerate(lines) if line.open_share]
     heapify(offers)
@@ -284,7 +285,7 @@ def _fill(flows: list[Shared], lines: Collection[Line]) -> None:
 
 
 def _fix(flow: Shared, rate: int, fixed: int = 1) -> None:
-    """Fix a flow at a rate, and take that of its edges. With its rate and ``fixed`` both negative, give it back."""
+    """Fix a flow at a rate, and subtract it from its edges. With its rate and ``fixed`` both negative, add it back."""
     flow.rate = rate
     vc, nbytes = flow.vc, flow.nbytes
     for line, wire_bytes in flow.tight:
@@ -298,16 +299,16 @@ def _rounded(offer: int) -> int:
 
 
 def check_division(flows: Iterable[Shared]) -> None:
-    """Check what a division promises.
+    """Check the result of a division.
 
     Raises:
-        InvariantViolation: for an edge above its rate, or a flow that could be faster and holds nobody back.
+        InvariantViolation: for an edge above its capacity, or a flow that could be faster without delaying others.
     """
-    for line in {line: None for flow in flows for line, _ in flow.legs if line.is_tight}:
+    for line in {line: None for flow in flows for line, _ in flow.loads if line.is_tight}:
         taken = sum(-(-flow.rate * wire // flow.nbytes) for flow, wire in line.flows.items())
         if taken > line.capacity + _ALIKE:
             raise InvariantViolation(f"edge {line.edge.name}: flows take {taken} of {line.capacity} units of rate")
     for flow in flows:
         if flow.rate != flow.limit and not _is_used_up(flow):
             rates = f"{flow.rate} of {flow.limit} units of rate"
-            raise InvariantViolation(f"a flow of {flow.nbytes} B gets {rates}, and no edge of it is used up")
+            raise InvariantViolation(f"a flow of {flow.nbytes} B gets {rates}, but none of its edges is used up")

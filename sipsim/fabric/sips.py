@@ -1,7 +1,6 @@
-"""SIPs and how they are joined: links, channels between them, and routes from end to end, whatever the chip.
+"""SIPs and their links: link kinds, channels between SIPs, and routes from end to end, for every chip.
 
-A description, derived from the resolved config. What is inside a SIP is its chip's matter: where frames of the links go
-through it, a graph.
+A description derived from the resolved config. The chip knows the inside of a SIP: a graph, if frames pass through.
 """
 
 from collections import deque
@@ -30,7 +29,7 @@ Ps = int
 
 
 class FarEnd(NamedTuple):
-    """The far end of a port's link: its channel, and the SIP and port that it leads to."""
+    """Far end of a port's link: its channel, and the SIP and port there."""
 
     channel: int
     sip: int
@@ -38,7 +37,7 @@ class FarEnd(NamedTuple):
 
 
 class ParallelLink(NamedTuple):
-    """One of the links that lead from a SIP to a neighbour: its channel, and its ports at both."""
+    """One of the links from a SIP to a neighbour: its channel, and its ports at both ends."""
 
     channel: int
     port: str
@@ -46,12 +45,12 @@ class ParallelLink(NamedTuple):
 
 
 def _port_order(port: str) -> tuple[object, ...]:
-    """The sides of a grid go before other ports."""
+    """Return a sort key: the sides of a grid are before other ports."""
     return (PORTS.index(port) if port in PORTS else len(PORTS), natural_order(port))
 
 
 def _check_bound(link: SipLink, kind: AnyLinkKind, name: str, bound_ps: object) -> None:
-    """Refuse what a user's link kind returns as a time and is none."""
+    """Check that a time that a user's link kind returns is one."""
     if type(bound_ps) is not int or bound_ps < 0:
         what = f"its {name} is {bound_ps!r}; must be a whole number of ps, 0 or more"
         raise ConfigError(f"link {link.name}, of kind {type(kind).__name__}: {what}")
@@ -78,9 +77,9 @@ class SipNetwork:
         }
 
     def data_channels(self) -> list[Channel]:
-        """One channel a directed link, in canonical order, with its lookahead.
+        """Return one channel per directed link, in canonical order, with its lookahead.
 
-        The lookahead is ``LinkKind.lookahead_ps`` with :meth:`least_way_ps`.
+        The lookahead is ``LinkKind.lookahead_ps`` of :meth:`least_way_ps`.
 
         Raises:
             ConfigError: for a link kind without lookahead.
@@ -96,7 +95,7 @@ class SipNetwork:
         return channels
 
     def transit_reaction_ps(self, sip: int) -> int:
-        """The least time from an arrival at a SIP to the sending of the same packet on its next link."""
+        """Return the least time from an arrival at a SIP to the sending of the same packet on its next link."""
         bounds = []
         for link, kind in self._kinds_from(sip):
             bounds.append(kind.reaction_ps(self.transit_ps(kind)))
@@ -104,7 +103,7 @@ class SipNetwork:
         return min(bounds, default=0)
 
     def answers_ps(self, sip: int) -> list[Ps]:
-        """The least times from an arrival at a port of a SIP to what the port itself sends because of it."""
+        """Return the least times from an arrival at a port of a SIP to the port's own answer."""
         bounds = []
         for link, kind in self._kinds_from(sip):
             answer_ps = self.answer_ps(kind)
@@ -117,11 +116,11 @@ class SipNetwork:
         return [(self.links[number], self.link_kinds[number]) for number in self.links_from[sip]]
 
     def link_of(self, sip: int, port: str) -> AnyLinkKind:
-        """The kind of the link behind a port."""
+        """Return the kind of the link at a port."""
         return self.link_kinds[self.far_ends[sip, port].channel]
 
     def is_die_to_die(self, src_sip: int, dst_sip: int, first_port: str | None = None) -> bool:
-        """Whether the way to a SIP, by ``first_port`` if given, has only links that are ``is_die_to_die``, or none."""
+        """Whether the route to a SIP, by ``first_port`` if given, has only ``is_die_to_die`` links, or none."""
         while src_sip != dst_sip:
             far = self.far_ends[src_sip, first_port or self.next_port(src_sip, dst_sip)]
             if not self.link_kinds[far.channel].is_die_to_die:
@@ -130,20 +129,20 @@ class SipNetwork:
         return True
 
     def hops(self, src_sip: int, dst_sip: int) -> int:
-        """Links of the way of fewest hops to another SIP."""
+        """Return the number of links on the shortest route to another SIP."""
         return self._hops_to(dst_sip)[src_sip]
 
     def next_port(self, src_sip: int, dst_sip: int) -> str:
-        """The port by which packets for another SIP leave: fewest hops; then E, W, N, S, eth2, eth10."""
+        """Return the port for packets to another SIP: fewest hops; then E, W, N, S, eth2, eth10."""
         hops = self._hops_to(dst_sip)
         nearer = hops[src_sip] - 1
         return next(port for port in self._ports_of[src_sip] if hops[self.far_ends[src_sip, port].sip] == nearer)
 
     def links_between(self, sip_a: int, sip_b: int, with_reserved: bool = False) -> list[ParallelLink]:
-        """The links from ``sip_a`` to ``sip_b``; none if they are no neighbours.
+        """Return the links from ``sip_a`` to ``sip_b``; none if they are no neighbours.
 
-        They are in the order of the ports of the SIP with the lower number: entry ``i`` of both directions is one link.
-        Those that the topology reserves are left out unless ``with_reserved``.
+        The links are in the order of the ports of the SIP with the lower number: entry ``i`` of both directions is one
+        link. Links that the topology reserves are excluded unless ``with_reserved``.
         """
         reserved = frozenset[str]() if with_reserved else TOPOLOGIES.get(self.topology).reserved
         ends = [(port, self.far_ends[sip_a, port]) for port in self._ports_of[sip_a]]
@@ -153,7 +152,7 @@ class SipNetwork:
         return [link for link in found if f"{sip_a}.{link.port}" not in reserved]
 
     def port_towards(self, src_sip: int, dst_sip: int, direction: str) -> str:
-        """The port of a ``global_X`` direction when its link leads to that SIP, else the routed one."""
+        """Return the port of a ``global_X`` direction if its link leads to that SIP, else the routed port."""
         port = direction.removeprefix("global_")
         far = self.far_ends.get((src_sip, port))
         return port if far is not None and far.sip == dst_sip else self.next_port(src_sip, dst_sip)
@@ -165,25 +164,25 @@ class SipNetwork:
 
     @property
     def link_text(self) -> str:
-        """The presets of the links, in the order of their first link; that of the config where there is no link."""
+        """The presets of the links, in the order of their first link; without links, the preset of the config."""
         sips = self.resolved.topology.system.sips
         return ", ".join(dict.fromkeys(link_presets(sips, self.links) or [sips.link]))
 
     def describe(self) -> str:
-        """The system as one line for messages."""
+        """Return the system as one line for messages."""
         sips, links = f"{self.n_sips} SIP{'s' if self.n_sips > 1 else ''}", self.link_text
         joined = f"{self.topology} {self.shape_text}" if self.shape_text else self.topology
         return f"{sips}, {joined}, link{'s' if ',' in links else ''} {links}, {self.describe_sip()} each"
 
     def describe_sip(self) -> str:
-        """One SIP in a few words."""
+        """Return one SIP in a few words."""
         return f"chip {self.resolved.topology.system.chip}"
 
     def canonical_view(self) -> dict[str, Any]:
-        """The system for digests: the same system gives the same values, however its config was written.
+        """Return the system for digests: the same system gives the same values, however its config was written.
 
-        The shape is filled in; of the link presets only those in use count, without names and sources. What counts of
-        the other sections, the chip adds.
+        The shape is filled in; only link presets in use count, without names and sources. The chip adds the values of
+        the other sections that count.
         """
         system = msgspec.to_builtins(self.resolved.topology.system)
         system["sips"].update(shape=self.shape, link=None)
@@ -197,30 +196,31 @@ class SipNetwork:
             del edge["link"]
         default = link_of_preset(self.resolved, self.resolved.topology.system.sips.link)
         kinds = zip(self.link_kind_names, self.link_kinds or [default], strict=True)
-        # Two users may call their classes alike.
+        # Classes of two users may have the same name.
         links = [[name if "." in name else type(kind).__name__, kind] for name, kind in kinds]
         return {"topology": {"system": system}, "link": links[0] if all(each == links[0] for each in links) else links}
 
     @property
     def link_kind_names(self) -> list[str]:
-        """The registered name of each directed link's kind; without links, of the kind that they would have."""
+        """The registered name of each directed link's kind; without links, of the default kind."""
         sips, presets = self.resolved.topology.system.sips, self.resolved.links.links
         return [presets[name].kind for name in link_presets(sips, self.links) or [sips.link]]
 
     def least_way_ps(self, link: int) -> Ps:
-        """The least time from the sending of a byte of a frame, at its source, until it is on link number ``link``.
+        """Return the least time from the sending of a byte of a frame, at its source, until it is on link number
+        ``link``.
 
-        A chip that knows its sources may return more than 0; then links look ahead further.
+        A chip that knows its sources may return more than 0; then links have a longer lookahead.
         """
         return 0
 
     def transit_ps(self, kind: AnyLinkKind) -> Ps:
-        """The least time from an arrival to the sending of the same frame on its next link, of a kind."""
+        """Return the least time from an arrival to the sending of the same frame on its next link, of a kind."""
         return 0
 
     def answer_ps(self, kind: AnyLinkKind) -> Ps | None:
-        """The least time from an arrival at a port of a SIP to what a port with a link of a kind sends because of it;
-        None for nothing.
+        """Return the least time from an arrival at a port of a SIP to the answer of a port with a link of a kind, or
+        None.
         """
         return kind.answer_ps
 
@@ -266,10 +266,10 @@ class SipNetwork:
 
 
 class RoutedSips(SipNetwork):
-    """SIPs through which frames go by routes.
+    """SIPs through which frames pass on routes.
 
-    ``graph``: the inside of every SIP, with a node for each IO port (:func:`port_node`). ``chunk_bytes`` is the part of
-    a transfer that a shared edge serves at a time.
+    ``graph``: the inside of every SIP, with a node for each IO port (:func:`port_node`). ``chunk_bytes``: the part of a
+    transfer that a shared edge serves at a time.
     """
 
     def __init__(self, resolved: Resolved, graph: RouteGraph, chunk_bytes: int) -> None:
@@ -278,15 +278,16 @@ class RoutedSips(SipNetwork):
         self.chunk_bytes = chunk_bytes
 
     def end_to_end(self, src_sip: int, src: Node, dst_sip: int, dst: Node, first_port: str | None = None) -> Route:
-        """The route from a node of one SIP to a node of another (or the same), links and transit SIPs included."""
+        """Return the route from a node of one SIP to a node of another (or the same), with links and transit SIPs."""
         pieces = [route for _, route in self.pieces(src_sip, src, dst_sip, dst, first_port)]
         return reduce(lambda onward, route: route.then(onward), reversed(pieces))
 
     def pieces(
         self, src_sip: int, src: Node, dst_sip: int, dst: Node, first_port: str | None = None
     ) -> list[tuple[int, Route]]:
-        """:meth:`end_to_end` SIP by SIP: each piece leads from a node of that SIP over the link out of it, the last one
-        to the destination. Head latencies add up, and the drain is the longest; pieces are the same objects each time.
+        """Return :meth:`end_to_end` SIP by SIP: each route leads from a node of that SIP over the link out of it, the
+        last one to the destination. Head latencies add up, and the drain is the longest; the objects are always the
+        same.
         """
         found = []
         while src_sip != dst_sip:
@@ -297,7 +298,7 @@ class RoutedSips(SipNetwork):
         return [*found, (dst_sip, self.graph.route(src, dst))]
 
     def leaving(self, sip: int, src: Node, port: str) -> Route:
-        """The route from a node of a SIP to the far end of a port's link. SIPs with links of one kind share it."""
+        """Return the route from a node of a SIP to the far end of a port's link. SIPs with equal links share it."""
         link = self.link_of(sip, port)
         key = (src, port, link)
         if key not in self._leaving:

@@ -1,4 +1,4 @@
-"""The interface of a SIP's fabric, whichever it is (:mod:`sipsim.fabric.open`), and how much its edges were used."""
+"""Interface of a SIP's fabric, whichever it is (:mod:`sipsim.fabric.open`), and the use of its edges."""
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from operator import add
@@ -14,23 +14,23 @@ if TYPE_CHECKING:
 Ps = int
 NEVER: Ps = 1 << 62
 First = Callable[[Ps, Ps, Ps], None]
-"""Called with the times at which the first byte and the first packet of a transfer are at the end of its route, and
-before which its last byte is not."""
+"""Callback with three times at the end of a transfer's route: the arrival of the first byte, that of the first packet,
+and a time before which the last byte does not arrive."""
 
 
 class EdgeUse(NamedTuple):
-    """What the transfers that have started move over an edge: bytes with framing, and the time that these need."""
+    """Use of an edge by the started transfers: their number, bytes with framing, and the time that these need."""
 
     transfers: int
     nbytes: int
     busy_ps: Ps
 
 
-def edge_use(ways: Iterable[tuple[Route, int, int]], past: Mapping[Edge, EdgeUse]) -> dict[Edge, EdgeUse]:
-    """The use of every edge: ``past``, and by way (route, bytes of a transfer, transfers that have started)."""
-    # Edges are looked up by their ids: one takes ten times as long to hash.
+def edge_use(paths: Iterable[tuple[Route, int, int]], past: Mapping[Edge, EdgeUse]) -> dict[Edge, EdgeUse]:
+    """Return the use of every edge: ``past``, and by path (route, bytes of a transfer, transfers started)."""
+    # Edges are looked up by their ids: the hash of an edge takes ten times as long.
     totals: dict[int, tuple[Edge, list[int]]] = {}
-    for route, nbytes, count in ways:
+    for route, nbytes, count in paths:
         for edge in route.edges:
             known = totals.get(id(edge)) or totals.setdefault(id(edge), (edge, [0, 0, 0]))
             total, framing = known[1], edge.framing
@@ -47,19 +47,19 @@ def edge_use(ways: Iterable[tuple[Route, int, int]], past: Mapping[Edge, EdgeUse
 
 
 class Train(Protocol):
-    """What one source sends on one channel, in order."""
+    """Transfers of one source on one channel, in order."""
 
     def least_mail_ps(self, now: Ps) -> Ps:
-        """Nothing is mailed of its transfers before this, as far as those count that have been started."""
+        """Return a time before which none of the started transfers is mailed."""
 
 
 class Transport(Protocol):
-    """Carries bytes over the edges of one SIP; see :class:`sipsim.fabric.flows.FlowFabric`."""
+    """Fabric that carries bytes over the edges of one SIP; see :class:`sipsim.fabric.flows.FlowFabric`."""
 
     def train(self, source: Hashable, vc: int = COMPUTE, in_flight: int = 1, is_reply: bool = False) -> Any:
-        """What ``source`` sends on a channel, ``in_flight`` transfers of it at a time.
+        """Return the train of ``source`` on a channel, with at most ``in_flight`` transfers under way.
 
-        ``is_reply``: they answer transfers, as data that were read and acknowledgements do.
+        ``is_reply``: the transfers are answers, such as data that were read or acknowledgements.
         """
 
     def start(
@@ -78,11 +78,11 @@ class Transport(Protocol):
         """Send ``nbytes`` over ``route``; see :meth:`sipsim.fabric.flows.FlowFabric.start`."""
 
     def feed(self, fed: Any, head_ps: Ps, least_tail_ps: Ps, tail_ps: Ps = NEVER) -> None:
-        """What a fed transfer passes on comes; see :meth:`sipsim.fabric.flows.FlowFabric.feed`."""
+        """Set the times of a fed transfer's bytes; see :meth:`sipsim.fabric.flows.FlowFabric.feed`."""
 
     @property
     def far_buffers(self) -> "BufferedFabric | None":
-        """What bounds what is on links; None if nothing does."""
+        """The fabric whose far buffers bound the traffic on links; None without such buffers."""
 
     def use(self) -> dict[Edge, EdgeUse]:
-        """How much every edge was used so far."""
+        """Return the use of every edge so far."""

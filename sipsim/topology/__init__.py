@@ -1,1 +1,1 @@
-"""Inter-SIP topologies, the links that follow from them, and physical addresses."""
+"""Topologies of SIPs, the links of each topology, and cluster descriptors of real systems."""

@@ -1,8 +1,7 @@
 """Topologies of SIPs: the directed links that ``system.sips`` describes, and the rules for its keys.
 
-A link leaves by a port and arrives at the opposite one (E to W, S to N). In a grid, with or without
-wrap, rank = row * width + column. A dimension of size 1 has no links; a wrapping dimension of size 2 has two, one
-through each pair of ports (the case of ADR-0025).
+A link leaves by a port and arrives at the opposite one (E to W, S to N). In a grid, with or without wrap, rank = row *
+width + column. A dimension of size 1 has no links; a wrapping dimension of size 2 has two (ADR-0025).
 """
 
 import math
@@ -19,12 +18,12 @@ Shape = tuple[int, int]
 
 
 def grid_text(shape: Shape) -> str:
-    """A shape as flags and result files write it."""
+    """Return a shape as text for flags and result files."""
     return f"{shape[0]}x{shape[1]}"
 
 
 class SipLink(NamedTuple):
-    """One directed link: from a port of a SIP to a port of another."""
+    """Directed link from a port of a SIP to a port of another."""
 
     src: int
     src_port: str
@@ -33,12 +32,12 @@ class SipLink(NamedTuple):
 
     @property
     def near_end(self) -> str:
-        """The port that it leaves by, as ``SIP.port``."""
+        """The port at its start, as ``SIP.port``."""
         return f"{self.src}.{self.src_port}"
 
     @property
     def far_end(self) -> str:
-        """The port that it arrives at, as ``SIP.port``."""
+        """The port at its end, as ``SIP.port``."""
         return f"{self.dst}.{self.dst_port}"
 
     @property
@@ -50,12 +49,12 @@ Builder = Callable[[Sips, Shape], Iterator[SipLink]]
 
 
 class Topology(NamedTuple):
-    """A topology: a function from the sizes to directed links, and its number of dimensions.
+    """Topology: a function from the sizes to directed links, and its number of dimensions.
 
-    ``dimensions`` 2 asks for a shape or a square count; ``build`` yields every directed link. ``size``: the (width,
-    height) that it always has, ``(count, 1)`` with one dimension; None: any. ``takes_num_links``: whether ``build``
-    reads ``system.sips.num_links``. ``reserved``: the ports at both ends, as ``SIP.port``, of links that programs leave
-    alone unless they ask for them. ``chip``: what its SIPs are where a config does not say it.
+    ``dimensions`` 2 requires a shape or a square count; ``build`` yields every directed link. ``size``: its fixed
+    (width, height), ``(count, 1)`` with one dimension; None: any. ``takes_num_links``: ``build`` reads
+    ``system.sips.num_links``. ``reserved``: the ports at both ends, as ``SIP.port``, of links that programs use only on
+    request. ``chip``: the kind of its SIPs, if the config names none.
     """
 
     dimensions: int
@@ -97,7 +96,7 @@ def topology(
     reserved: frozenset[str] = frozenset(),
     chip: str | None = None,
 ) -> Callable[[Builder], Builder]:
-    """Decorator that registers a builder as the topology ``name``; the rest is that of :class:`Topology`."""
+    """Decorator that registers a builder as the topology ``name``; other arguments: see :class:`Topology`."""
 
     def add(build: Builder) -> Builder:
         TOPOLOGIES.register(name, build)(Topology(dimensions, build, size, takes_num_links, reserved, chip))
@@ -108,26 +107,26 @@ def topology(
 
 @cache
 def natural_order(port: str) -> tuple[str | int, ...]:
-    """A key that sorts names of ports by their text and their numbers: eth2 before eth10."""
+    """Return a sort key for names of ports by their text and their numbers: eth2 before eth10."""
     texts_and_numbers = re.split("([0-9]+)", port)
     return tuple(int(part) if place % 2 else part for place, part in enumerate(texts_and_numbers))
 
 
 def both_directions(a: int, a_port: str, b: int, b_port: str) -> Iterator[SipLink]:
-    """The two directed links of one cable."""
+    """Yield the two directed links of one cable."""
     yield SipLink(a, a_port, b, b_port)
     yield SipLink(b, b_port, a, a_port)
 
 
 SIPS: Path = ("system", "sips")
 OF_LINKS = tuple((*SIPS, key) for key in ("topology", "count", "shape", "custom_links"))
-"""What the links between SIPs follow from."""
+"""Keys that determine the links between SIPs."""
 OF_PRESETS = ((*SIPS, "links"), (*SIPS, "custom_links"))
 SHAPE_PATH = "system.sips.shape"
 
 
 def implied_values(resolved: Resolved) -> Iterator[tuple[Path, int | str]]:
-    """The number of SIPs and their chip where the topology has only one, for a config that does not say it."""
+    """Yield the number of SIPs and their chip if the topology has only one choice; they replace defaults."""
     try:
         chosen = TOPOLOGIES.get(resolved.topology.system.sips.topology)
     except UnknownName:
@@ -139,10 +138,10 @@ def implied_values(resolved: Resolved) -> Iterator[tuple[Path, int | str]]:
 
 
 def resolve_shape(sips: Sips) -> Shape:
-    """The (width, height) of a two-dimensional topology; ``(count, 1)`` for the others.
+    """Return the (width, height) of a two-dimensional topology; ``(count, 1)`` for the others.
 
     Raises:
-        Problem: a count that is not the product of the shape, or no shape and no perfect square; with the remedy.
+        Problem: for a count that is not the product of the shape, or without shape no square; with the remedy.
     """
     chosen = TOPOLOGIES.get(sips.topology)
     if chosen.size is not None:
@@ -188,10 +187,10 @@ def _nearest_to_square(count: int) -> Shape:
 
 
 def build_links(sips: Sips) -> list[SipLink]:
-    """All directed links of the system, in canonical order.
+    """Return all directed links of the system, in canonical order.
 
     Raises:
-        Problem: a custom edge that names a missing SIP, a port used twice, or SIPs that are not connected.
+        Problem: for a custom edge with an unknown SIP, a port used twice, or SIPs that are not connected.
     """
     shape = resolve_shape(sips)
     links = sorted(TOPOLOGIES.get(sips.topology).build(sips, shape), key=_canonical_order)
@@ -218,7 +217,7 @@ def _canonical_order(link: SipLink) -> tuple[object, ...]:
 
 
 def link_presets(sips: Sips, links: list[SipLink]) -> list[str]:
-    """The preset's name of each directed link: ``system.sips.link`` unless its custom edge or ``links`` names another.
+    """Return the preset of each directed link: ``system.sips.link`` unless its custom edge or ``links`` names another.
 
     Raises:
         Problem: for a port without a link, or a link whose two ends name different presets.
@@ -244,7 +243,7 @@ def link_presets(sips: Sips, links: list[SipLink]) -> list[str]:
 
 
 def first_unreached(count: int, pairs: Iterable[tuple[int, int]]) -> int | None:
-    """The first of ``count`` SIPs to which no path leads from SIP 0; a pair is a link from its first to its second."""
+    """Return the first of ``count`` SIPs without a path from SIP 0; a pair is a link from its first to its second."""
     onward: dict[int, list[int]] = {}
     for src, dst in pairs:
         onward.setdefault(src, []).append(dst)
@@ -258,7 +257,7 @@ def first_unreached(count: int, pairs: Iterable[tuple[int, int]]) -> int | None:
 
 @topology("custom", dimensions=1)
 def custom(sips: Sips, shape: Shape) -> Iterator[SipLink]:
-    """The edge list ``system.sips.custom_links``."""
+    """Yield the links of the edge list ``system.sips.custom_links``."""
     for link in sips.custom_links:
         yield from both_directions(link.a, link.a_port, link.b, link.b_port)
 
@@ -275,19 +274,19 @@ def _grid(shape: Shape, wrap: bool) -> Iterator[SipLink]:
 
 @topology("ring_1d", dimensions=1)
 def ring_1d(sips: Sips, shape: Shape) -> Iterator[SipLink]:
-    """``count`` SIPs in a ring, E to W; two SIPs are joined twice."""
+    """Return the links of ``count`` SIPs in a ring, E to W; two SIPs are joined twice."""
     return _grid((sips.count, 1), wrap=True)
 
 
 @topology("torus_2d", dimensions=2)
 def torus_2d(sips: Sips, shape: Shape) -> Iterator[SipLink]:
-    """A grid that wraps in both dimensions."""
+    """Return the links of a grid that wraps in both dimensions."""
     return _grid(shape, wrap=True)
 
 
 @topology("mesh_2d_no_wrap", dimensions=2)
 def mesh_2d_no_wrap(sips: Sips, shape: Shape) -> Iterator[SipLink]:
-    """A grid without wrap."""
+    """Return the links of a grid without wrap."""
     return _grid(shape, wrap=False)
 
 
@@ -296,12 +295,12 @@ _PORT = re.compile(f"[A-Za-z][A-Za-z0-9_]{{0,{LONGEST_PORT - 1}}}", re.ASCII)
 
 
 def known_topology(resolved: Resolved) -> None:
-    """``system.sips.topology`` is a registered topology."""
+    """Check that ``system.sips.topology`` is a registered topology."""
     check_registered((*SIPS, "topology"), resolved.topology.system.sips.topology, TOPOLOGIES)
 
 
 def custom_links_are_used(resolved: Resolved) -> None:
-    """An edge list without topology ``custom`` would have no effect."""
+    """Check that an edge list has topology ``custom``, without which it has no effect."""
     sips = resolved.topology.system.sips
     if sips.custom_links and sips.topology != "custom":
         what = f"given, but system.sips.topology is {sips.topology}; use topology custom or leave the list out"
@@ -309,7 +308,7 @@ def custom_links_are_used(resolved: Resolved) -> None:
 
 
 def num_links_are_used(resolved: Resolved) -> None:
-    """A number of links would have no effect on a topology whose links are given."""
+    """Check that a number of links has a topology that uses it."""
     sips = resolved.topology.system.sips
     if sips.num_links is not None and not TOPOLOGIES.get(sips.topology).takes_num_links:
         able = " or ".join(name for name in TOPOLOGIES.names() if TOPOLOGIES.get(name).takes_num_links)
@@ -318,7 +317,7 @@ def num_links_are_used(resolved: Resolved) -> None:
 
 
 def ports_have_names(resolved: Resolved) -> None:
-    """A port's name can stand in names of links and in flags."""
+    """Check that ports have names that fit into names of links and into flags."""
     for number, edge in enumerate(resolved.topology.system.sips.custom_links):
         for key, port in (("a_port", edge.a_port), ("b_port", edge.b_port)):
             if not _PORT.fullmatch(port):

@@ -1,8 +1,8 @@
 """Tenstorrent's systems, and rings and lines of such chips. Port ``ethN`` of a SIP is Ethernet channel ``N`` of a chip.
 
-Number of chips and of links: the CCL developer guide, "Topology and connectivity". Channels: the cluster descriptors
+Numbers of chips and links: the CCL developer guide, "Topology and connectivity". Channels: the cluster descriptors
 among the tests of tt-umd (``wormhole_N300``, ``6u_cluster_desc``, ``blackhole_8xP150``) and of tt-metal
-(``t3k_cluster_desc``). Assumed: what the docstrings say.
+(``t3k_cluster_desc``). Docstrings name what is assumed.
 """
 
 from collections.abc import Iterable, Iterator
@@ -11,11 +11,12 @@ from sipsim.config.schema import Sips
 from sipsim.topology.links import Shape, SipLink, both_directions, topology
 
 TO_REMOTE, FROM_LOCAL = 8, 0
-"""On an N300 board: the first channel of the local chip to the remote one, and that of the remote one."""
+"""First channels on an N300 board: of the local chip to the remote chip, and of the remote chip to the local one."""
 N_LINKS, N_LINKS_OF_GALAXY = 2, 4
 
 Join = tuple[int, int, int, int]
-"""Neighbours: a chip and the first of its channels to another, and that chip and the first of its channels."""
+"""Two neighbours: a chip and the first of its channels to the other, then the other chip and the first of its channels.
+"""
 
 BOARD_OF_N300 = ((0, 1),)
 BOARDS_OF_T3000 = tuple((local, local + 4) for local in range(4))
@@ -47,7 +48,7 @@ WORMHOLE, BLACKHOLE = "wormhole", "blackhole"
 
 
 def port_of(channel: int) -> str:
-    """The name of an Ethernet channel as a port."""
+    """Return the name of an Ethernet channel as a port."""
     return f"eth{channel}"
 
 
@@ -63,33 +64,34 @@ def _to_remotes(pairs: Iterable[tuple[int, int]]) -> Iterator[Join]:
 
 
 def _kept_for_dispatch(boards: Iterable[tuple[int, int]]) -> frozenset[str]:
-    """The second link from each local chip to its remote one."""
+    """Return the ports of the second link from each local chip to its remote chip."""
     ends = [(chip, 1 + first) for pair in boards for chip, first in zip(pair, (TO_REMOTE, FROM_LOCAL), strict=True)]
     return frozenset(f"{chip}.{port_of(channel)}" for chip, channel in ends)
 
 
 @topology("n300", dimensions=1, size=(2, 1), reserved=_kept_for_dispatch(BOARD_OF_N300), chip=WORMHOLE)
 def n300(sips: Sips, shape: Shape) -> Iterator[SipLink]:
-    """An N300 board: 2 Wormhole chips, 2 links; SIP 0 is the local one.
+    """Return the links of an N300 board: 2 Wormhole chips, 2 links; SIP 0 is the local chip.
 
-    One link is reserved for the dispatcher (the guide); that it is the second is assumed.
+    One link is reserved for the dispatcher (the guide); assumed: it is the second.
     """
     return _side_by_side(_to_remotes(BOARD_OF_N300), N_LINKS)
 
 
 @topology("t3000", dimensions=1, size=(8, 1), reserved=_kept_for_dispatch(BOARDS_OF_T3000), chip=WORMHOLE)
 def t3000(sips: Sips, shape: Shape) -> Iterator[SipLink]:
-    """A T3000: four N300 boards, 8 Wormhole chips in a 2x4 mesh, 2 links between neighbours.
+    """Return the links of a T3000: four N300 boards, 8 Wormhole chips in a 2x4 mesh, 2 links between neighbours.
 
-    SIPs 0 to 3 are the local chips, 4 to 7 the remote ones, numbered as in the guide, whose ring of eight is 0, 4, 5,
-    1, 2, 6, 7, 3: the rows of the mesh are 4, 0, 3, 7 and 5, 1, 2, 6. The descriptor's chips 2 and 3 are the guide's 3
-    and 2, as 6 and 7 are 7 and 6. Links are reserved as on an N300 board.
+    SIPs 0 to 3 are the local chips, 4 to 7 the remote chips, numbered as in the guide, whose ring of eight is 0, 4, 5,
+    1, 2, 6, 7, 3: the rows of the mesh are 4, 0, 3, 7 and 5, 1, 2, 6. The descriptor numbers differ: its chips 2 and 3
+    are the guide's 3 and 2, its 6 and 7 are 7 and 6. Links are reserved as on an N300 board.
     """
     return _side_by_side((*_to_remotes(BOARDS_OF_T3000), *BETWEEN_BOARDS), N_LINKS)
 
 
 def _galaxy(wraps: bool) -> Iterator[Join]:
-    """A chip's channels 8 to 11 face the middle of its row, 12 to 15 that of its column, 4 to 7 and 0 to 3 away."""
+    """Yield the pairs of neighbours. A chip's channels 8 to 11 face the middle of its row, 12 to 15 the middle of its
+    column; 4 to 7 and 0 to 3 face away from it."""
     width, height = GALAXY
     for chip in range(width * height):
         x, y = chip % width, chip // width
@@ -103,28 +105,27 @@ def _galaxy(wraps: bool) -> Iterator[Join]:
 
 @topology("galaxy", dimensions=2, size=GALAXY, chip=WORMHOLE)
 def galaxy(sips: Sips, shape: Shape) -> Iterator[SipLink]:
-    """A Galaxy: 32 Wormhole chips in a 4x8 mesh, 4 links between neighbours.
+    """Return the links of a Galaxy: 32 Wormhole chips in a 4x8 mesh, 4 links between neighbours.
 
-    SIPs are numbered row by row, 8 in a row; the descriptor's numbers are others.
+    SIPs are numbered row by row, 8 per row; the descriptor has other numbers.
     """
     return _side_by_side(_galaxy(wraps=False), N_LINKS_OF_GALAXY)
 
 
 @topology("galaxy_torus", dimensions=2, size=GALAXY, chip=WORMHOLE)
 def galaxy_torus(sips: Sips, shape: Shape) -> Iterator[SipLink]:
-    """A Galaxy whose free channels close its rows and columns to rings.
+    """Return the links of a Galaxy whose free channels close its rows and columns to rings.
 
-    That they can is of the guide; that each joins its like at the far end, such as channel 4 to channel 4, is assumed.
+    The guide says that they can be closed; assumed: each channel joins the same channel at the far end, such as 4 to 4.
     """
     return _side_by_side(_galaxy(wraps=True), N_LINKS_OF_GALAXY)
 
 
 @topology("blackhole_8", dimensions=1, size=(8, 1), chip=BLACKHOLE)
 def blackhole_8(sips: Sips, shape: Shape) -> Iterator[SipLink]:
-    """8 Blackhole chips (P150 cards) in a 2x4 mesh, 2 links between neighbours.
+    """Return the links of 8 Blackhole chips (P150 cards) in a 2x4 mesh, 2 links between neighbours.
 
-    Numbered as in the descriptor: the rows are 1, 0, 2, 3 and 5, 4, 6, 7. That no link is reserved is assumed: all
-    chips are on the host's PCIe.
+    SIPs are numbered as in the descriptor: the rows are 1, 0, 2, 3 and 5, 4, 6, 7. Assumed: no link is reserved.
     """
     for a, a_channels, b, b_channels in BLACKHOLE_8:
         for at_a, at_b in zip(a_channels, b_channels, strict=True):
@@ -138,14 +139,14 @@ def _onward(sips: Sips, wraps: bool) -> Iterator[SipLink]:
 
 @topology("tt_line", dimensions=1, takes_num_links=True, chip=WORMHOLE)
 def tt_line(sips: Sips, shape: Shape) -> Iterator[SipLink]:
-    """``count`` chips in a line by their Ethernet channels, ``system.sips.num_links`` between neighbours (1).
+    """Return the links of ``count`` chips in a line, ``system.sips.num_links`` between neighbours (default 1).
 
-    Channels 8 and on lead to the next chip's 0 and on, as on an N300 board; that is assumed.
+    Assumed: channels from 8 on lead to the next chip's channels from 0 on, as on an N300 board.
     """
     return _onward(sips, wraps=False)
 
 
 @topology("tt_ring", dimensions=1, takes_num_links=True, chip=WORMHOLE)
 def tt_ring(sips: Sips, shape: Shape) -> Iterator[SipLink]:
-    """``tt_line`` closed to a ring; two chips are joined twice."""
+    """Return the links of ``tt_line`` closed to a ring; two chips are joined twice."""
     return _onward(sips, wraps=True)

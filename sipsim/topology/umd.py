@@ -1,9 +1,9 @@
-"""Cluster descriptors, the YAML files in which Tenstorrent's driver (UMD) describes which chips are joined by what.
+"""Reader of cluster descriptors: YAML files in which Tenstorrent's driver (UMD) describes chips and their connections.
 
-Keys: ``docs/yaml_schemas/cluster_descriptor.yaml`` of tt-umd; two more that its older files have. The CCL developer
-guide's files say less: chips with their places, those with a host, connections. A location is ``[x, y, rack, shelf]``,
-as its parser reads it, not as the schema says. SIPs are the chips in ascending order of their ids, which need not be 0
-to n-1, and port ``ethN`` is channel ``N``.
+The keys are those of ``docs/yaml_schemas/cluster_descriptor.yaml`` of tt-umd, and two more of its older files. The CCL
+developer guide's files have fewer: chips with their places, chips with a host, connections. A location is ``[x, y,
+rack, shelf]``, as the driver's parser reads it, which differs from the schema. SIPs are the chips in ascending order of
+their ids, which need not be 0 to n-1, and port ``ethN`` is channel ``N``.
 """
 
 from collections.abc import Iterator
@@ -21,18 +21,18 @@ from sipsim.topology.links import first_unreached
 from sipsim.topology.tenstorrent import BLACKHOLE, WORMHOLE, port_of
 
 MOST_CHIPS = 2048
-"""As many as there may be SIPs."""
+"""The most chips of a file: the limit of SIPs."""
 Natural = Annotated[int, Meta(ge=0)]
 Channel = Annotated[int, Meta(ge=0, le=15)]
 ARCHS = ("blackhole", "quasar", "wormhole", "wormhole_b0")
-"""In capital or small letters."""
+"""Names of architectures; upper and lower case are equal."""
 SAME_ARCH = {"wormhole": "wormhole_b0"}
 CHIPS_OF_ARCH = {"wormhole_b0": WORMHOLE, "blackhole": BLACKHOLE}
 Part = TypeVar("Part")
 
 
 class Location(NamedTuple):
-    """Where a chip is: its place in the mesh of its shelf, and that shelf."""
+    """Location of a chip: its place in the mesh of its shelf, and that shelf."""
 
     x: int
     y: int
@@ -48,13 +48,13 @@ class End(Section, frozen=True):
 
 
 class Routing(Section, frozen=True):
-    """What a connection may say besides its ends."""
+    """Optional third entry of a connection."""
 
     routing_enabled: bool
 
 
 class Harvesting(Section, frozen=True):
-    """The parts of a chip that are switched off, as masks."""
+    """Masks of the parts of a chip that are switched off."""
 
     noc_translation: bool
     harvest_mask: Natural
@@ -65,7 +65,7 @@ class Harvesting(Section, frozen=True):
 
 
 class Keys(Section, frozen=True):
-    """The keys of a file. Those of mappings by chip are its id; what no link needs is kept as it is."""
+    """Keys of a file. Mappings by chip have its id as key; keys that no link needs are only stored."""
 
     ethernet_connections: tuple[tuple[Any, ...], ...]
     arch: dict[str, str] = {}
@@ -85,14 +85,14 @@ class Keys(Section, frozen=True):
 
 
 class Connection(NamedTuple):
-    """Two ends, each a SIP and a channel; the lower one first."""
+    """Connection of two ends, each a SIP and a channel; the lower end first."""
 
     a: tuple[int, int]
     b: tuple[int, int]
 
 
 class Cluster(NamedTuple):
-    """A checked file. ``chip_ids``: by SIP, ascending. ``connections``: sorted. ``keys``: all that the file says."""
+    """Checked file. ``chip_ids``: by SIP, ascending. ``connections``: sorted. ``keys``: all keys of the file."""
 
     chip_ids: tuple[int, ...]
     connections: tuple[Connection, ...]
@@ -105,16 +105,16 @@ class Cluster(NamedTuple):
 
     @property
     def chip(self) -> str | None:
-        """The kind of chip that its SIPs are; None if the file does not say."""
+        """The kind of chip of its SIPs; None if the file does not say."""
         return None if self.arch is None else CHIPS_OF_ARCH[self.arch]
 
     def location(self, sip: int) -> Location | None:
-        """Where the chip of a SIP is; None if the file does not say."""
+        """Return the location of a SIP's chip; None if the file does not say."""
         place = self.keys.chips.get(str(self.chip_ids[sip]))
         return None if place is None else Location(*place)
 
     def sips(self) -> dict[str, Any]:
-        """The keys of ``system.sips`` that describe these links, without the file."""
+        """Return the keys of ``system.sips`` that describe these links, without the file."""
         edges = [
             {"a": a, "a_port": port_of(a_channel), "b": b, "b_port": port_of(b_channel)}
             for (a, a_channel), (b, b_channel) in self.connections
@@ -123,7 +123,7 @@ class Cluster(NamedTuple):
 
 
 def read_cluster(path: Path) -> Cluster:
-    """The cluster that a file describes.
+    """Return the cluster that a file describes.
 
     Raises:
         ConfigError: one line with the file, the key and what is wrong there.
@@ -132,7 +132,7 @@ def read_cluster(path: Path) -> Cluster:
 
 
 class _Reader:
-    """Checks one file, and raises at the first mistake."""
+    """Reader of one file; it raises at the first mistake."""
 
     def __init__(self, path: Path) -> None:
         self._shown = shown_path(path)
@@ -177,7 +177,7 @@ class _Reader:
             yield int(text)
 
     def _check_tables(self) -> None:
-        """All keys by chip name chips that there are; locations are of all chips or of none (Blackhole)."""
+        """Check that all keys by chip name existing chips, and that all chips have locations or none (Blackhole)."""
         keys = self._keys
         by_chip = [name for name, kind in field_types(Keys).items() if get_origin(kind) is dict]
         for name in by_chip:
@@ -240,12 +240,12 @@ class _Reader:
 
 
 def _arch(name: str) -> str:
-    """An architecture by its newest name."""
+    """Return the newest name of an architecture."""
     return SAME_ARCH.get(name.lower(), name.lower())
 
 
 def _chips_of_boards(boards: list[Any]) -> Iterator[tuple[KeyPath, object]]:
-    """The chips that boards name, with the place of each; a board is a list of mappings of one key."""
+    """Yield the chips that boards name, with the path of each; a board is a list of mappings with one key."""
     for number, board in enumerate(boards):
         for place, entry in enumerate(board if isinstance(board, list) else ()):
             chips = entry.get("chips") if isinstance(entry, dict) else None

@@ -1,4 +1,4 @@
-"""Arguments of host scripts, checked: what is wrong is one line that says what to give. Pure."""
+"""Checks of the arguments of host scripts: a wrong argument raises one line that says what to give. Pure."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping
@@ -14,26 +14,26 @@ from sipsim.core.units import as_whole
 
 Api = TypeVar("Api", bound=type)
 Check = Callable[[str, Any], Any]
-"""Takes the name and the value of a parameter; returns the value as the method needs it, or raises ``KernelMisuse``."""
+"""A check: from a parameter's name and value to the value that the method uses; raises ``KernelMisuse``."""
 Natural = Annotated[int, 0]
-"""A whole number from 0 on."""
+"""A whole number, 0 or more."""
 Count = Annotated[int, 1]
-"""A whole number from 1 on."""
+"""A whole number, 1 or more."""
 Within = Annotated[int, None]
-"""A whole number in a range that the method checks, as it depends on more."""
+"""A whole number whose range the method checks, as the range depends on other values."""
 
 
 _MAKERS: dict[str, dict[Any, str]] = {}
-"""By the name of an object and the type of a value, the first call that returns one; of all its classes."""
+"""The first call that returns a value of a type, by the name of the script's object and the type."""
 
 
 def checked(name: str) -> Callable[[Api], Api]:
-    """A decorator of a class whose public methods are calls of host scripts: it checks their arguments by their
-    annotations before the method runs. ``name``: what scripts call the object, for messages; several classes may have
-    parts of its calls. Texts, sequences and arrays are not checked; the method does that.
+    """A class decorator for the calls of host scripts: each public method checks its arguments by their annotations
+    before it runs. ``name``: the script's name of the object, for messages; several classes may share one name. Texts,
+    sequences and arrays are left to the method's own checks.
     """
 
-    def of(cls: Api) -> Api:
+    def decorate(cls: Api) -> Api:
         methods = {each: found for each, found in vars(cls).items() if isfunction(found) and not each.startswith("_")}
         hints = {each: get_type_hints(method, include_extras=True) for each, method in methods.items()}
         makers = _MAKERS.setdefault(name, {})
@@ -43,7 +43,7 @@ def checked(name: str) -> Callable[[Api], Api]:
             setattr(cls, each, _checked(f"{name}.{each}", method, hints[each], makers))
         return cls
 
-    return of
+    return decorate
 
 
 def _checked(
@@ -72,7 +72,7 @@ def _checked(
 
 
 def _check_of(hint: Any, makers: Mapping[Any, str]) -> Check | None:
-    """The check of an annotation; None where the method checks by itself."""
+    """The check of an annotation; None if the method checks the value itself."""
     kinds = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
     check = _check_of_kinds([kind for kind in kinds if kind is not NoneType], makers)
     if check is None or NoneType not in kinds:
@@ -105,10 +105,10 @@ def _check_of_kinds(kinds: list[Any], makers: Mapping[Any, str]) -> Check | None
 
 
 def any_whole(name: str, value: Any) -> int:
-    """A whole number, of any sign.
+    """Return a whole number of any sign.
 
     Raises:
-        KernelMisuse: for anything else.
+        KernelMisuse: if the value is no whole number.
     """
     found = as_whole(value)
     if found is None:
@@ -145,10 +145,10 @@ def _function(name: str, value: Any) -> Any:
 
 
 def tile(name: str, value: Any) -> Core:
-    """A pair of coordinates. Whether a tile is there is for the caller to check.
+    """Return a tile from a pair of coordinates. The caller checks that the chip has this tile.
 
     Raises:
-        KernelMisuse: for anything else.
+        KernelMisuse: if the value is no pair of whole numbers.
     """
     if not isinstance(value, tuple | list) or len(value) != len(Core._fields):
         raise KernelMisuse(f"{name}={shown(value)}: give a tile, (x, y)")
@@ -156,10 +156,10 @@ def tile(name: str, value: Any) -> Core:
 
 
 def tiles(name: str, value: Any) -> tuple[Core, ...]:
-    """A pair of coordinates, or several.
+    """Return tiles from one pair of coordinates or from several pairs.
 
     Raises:
-        KernelMisuse: for anything else.
+        KernelMisuse: if the value is neither.
     """
     if not isinstance(value, Iterable) or isinstance(value, str | bytes | Mapping):
         raise KernelMisuse(f"{name}={shown(value)}: give a tile, (x, y), or several")
@@ -170,23 +170,23 @@ def tiles(name: str, value: Any) -> tuple[Core, ...]:
 
 
 def whole(name: str, value: Any, least: int, most: int | None = None) -> int:
-    """A whole number from ``least`` on, up to ``most`` if that is given.
+    """Return a whole number of at least ``least`` and, if ``most`` is given, at most ``most``.
 
     Raises:
-        KernelMisuse: for anything else.
+        KernelMisuse: if the value is no such number.
     """
     found = as_whole(value)
     if found is None or found < least or (most is not None and found > most):
-        upto = " or more" if most is None else f" to {most}"
-        raise KernelMisuse(f"{name}={value!r}: give a whole number, {least}{upto}")
+        up_to = " or more" if most is None else f" to {most}"
+        raise KernelMisuse(f"{name}={value!r}: give a whole number, {least}{up_to}")
     return found
 
 
 def yes_or_no(name: str, value: Any) -> bool:
-    """A bool.
+    """Return a bool.
 
     Raises:
-        KernelMisuse: for anything else.
+        KernelMisuse: if the value is no bool.
     """
     if not isinstance(value, bool):
         raise KernelMisuse(f"{name}={value!r}: give True or False")
@@ -205,10 +205,10 @@ _PLAIN: dict[Any, Check] = {
 
 
 def one_of(name: str, value: Any, choices: Iterable[str]) -> str:
-    """A text that is among others.
+    """Return a text that is one of ``choices``.
 
     Raises:
-        KernelMisuse: for anything else.
+        KernelMisuse: if the value is none of them.
     """
     found = list(choices)
     if not isinstance(value, str) or value not in found:
@@ -217,10 +217,10 @@ def one_of(name: str, value: Any, choices: Iterable[str]) -> str:
 
 
 def some_of(name: str, value: Any, choices: Iterable[str]) -> list[str]:
-    """Texts that are among others, in their order.
+    """Return the given texts, all of them ``choices``, in the order of the choices.
 
     Raises:
-        KernelMisuse: for anything else, a text by itself too.
+        KernelMisuse: if the value is a single text, or contains a text that is no choice.
     """
     found = list(choices)
     if not isinstance(value, list | tuple | set | frozenset) or not all(each in found for each in value):
@@ -229,10 +229,10 @@ def some_of(name: str, value: Any, choices: Iterable[str]) -> list[str]:
 
 
 def worker_tile(core: Core, workers: Iterable[Core]) -> Core:
-    """A tile that is a worker.
+    """Return a tile that is a worker.
 
     Raises:
-        KernelMisuse: for anything else.
+        KernelMisuse: if the tile is no worker.
     """
     if core not in workers:
         raise KernelMisuse(f"tile {core} is no worker; Tensix tiles are, give one of tt.workers")

@@ -1,4 +1,4 @@
-"""A chip of Tensix and Ethernet tiles behind its session, and the chip kinds ``wormhole`` and ``blackhole``."""
+"""Chip of Tensix and Ethernet tiles, as the model of a session, and the chip kinds ``wormhole`` and ``blackhole``."""
 
 import hashlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -10,7 +10,7 @@ from broker.wire import BadFrame
 from sipsim.chips.api.chip import CHIPS, Chip, ChipContext, ChipKind, ChipResults
 from sipsim.chips.api.host_program import HostProgram
 from sipsim.chips.config import check_skews
-from sipsim.chips.tensix.ccl.tensors import Called
+from sipsim.chips.tensix.ccl.tensors import CallLog
 from sipsim.chips.tensix.dataflow import Dataflow
 from sipsim.chips.tensix.edm.data_mover import DataMover
 from sipsim.chips.tensix.eth_dataflow import EthDataflow
@@ -52,11 +52,11 @@ from sipsim.topology.tenstorrent import port_of
 
 PARAMS = ("system", "chip_params")
 KERNELS = "its kernels"
-"""What a host program waits for in ``finish``."""
+"""The name of a host program's wait in ``finish``."""
 
 
 class TensixChip(Chip):
-    """``api`` is :class:`~sipsim.chips.tensix.host.Metal`."""
+    """Model of one Tensix chip. Its ``api`` is :class:`~sipsim.chips.tensix.host.Metal`."""
 
     def __init__(self, context: ChipContext[TensixPlan]) -> None:
         plan = self.plan = context.plan
@@ -74,7 +74,7 @@ class TensixChip(Chip):
         self.tiles = Tiles(context.rank, plan.floor_plan, plan.graph, noc, engine, self.log, jitter)
         self._transmitters = {channel: self._transmitter(channel) for channel in plan.links[context.rank]}
         self.fabrics: list[Fabric] = []
-        self.called = Called()
+        self.called = CallLog()
         self.connections = ConnectionWords(plan.params.tensix.l1_KiB * KIB)
         self.declared = Results()
         self.api = self.metal = Metal(self)
@@ -85,7 +85,7 @@ class TensixChip(Chip):
     # --- kernels --------------------------------------------------------------------------------------------------
 
     def wait_for_kernels(self) -> None:
-        """Block the host program until all kernels have ended, servers aside."""
+        """Block the host program until all kernels except servers have ended."""
         while not self.launches.is_idle:
             self.host.wait(KERNELS)
 
@@ -103,7 +103,7 @@ class TensixChip(Chip):
         return processor.make(body, self.host.loop, self._make_task, spec.is_server)
 
     def _set_semaphore(self, core: Core, address: int, value: int) -> None:
-        # An acknowledgement of a data mover that has ended may still leave from a word that is 0 already.
+        # A word that is 0 already is not written: an ended data mover may still send an acknowledgement from it.
         if self.tiles.memory(core).word(address) != value:
             self.metal.set_word(core, address, value)
 
@@ -118,7 +118,7 @@ class TensixChip(Chip):
     # --- links ----------------------------------------------------------------------------------------------------
 
     def transmitter(self, channel: int) -> Transmitter:
-        """Of the link of an Ethernet channel."""
+        """Return the transmitter of an Ethernet channel's link."""
         return self._transmitters[channel]
 
     def _transmitter(self, channel: int) -> Transmitter:
@@ -137,21 +137,21 @@ class TensixChip(Chip):
         return Transmitter(name, queue, params, core, self.tiles, send, delays)
 
     def receive(self, channel: int, body: bytes) -> None:
-        """A message of the far core of a link has arrived.
+        """Take a message that arrives from the far core of a link.
 
         Raises:
-            InvariantViolation: for what no chip of this run can have sent.
+            InvariantViolation: for a message that no chip of this run can have sent.
         """
         try:
             packet = decode(body)
         except BadFrame as error:
             links = self.plan.system.links
             sender = links[channel].src if channel < len(links) else None
-            raise InvariantViolation(f"a packet on channel {channel} that came here is {error}", rank=sender) from None
+            raise InvariantViolation(f"a packet that arrived on channel {channel} is {error}", rank=sender) from None
         eth_channel = self.plan.arrivals[self.session.rank].get(channel)
         if eth_channel is None or type(packet) is not EthWrite:
-            what = f"a {type(packet).__name__} came on channel {channel}"
-            raise InvariantViolation(f"{what}, and this chip takes EthWrite on its links only")
+            what = f"a {type(packet).__name__} arrived on channel {channel}"
+            raise InvariantViolation(f"{what}; this chip takes only EthWrite, and only on its links")
         core = self.plan.floor_plan.ethernet[eth_channel]
         self.log.eth_arrive(core, packet.address, packet.data)
         memory = self.tiles.memory(core)
@@ -159,7 +159,7 @@ class TensixChip(Chip):
         memory.write(packet.address, packet.data, self.engine.now_ps, FAR_END)
 
     def next_send_bound_ps(self, next_ps: int) -> int:
-        """A message leaves because of an event here."""
+        """Return the time of the next event: no message leaves without an event here."""
         return next_ps
 
     # --- the run --------------------------------------------------------------------------------------------------
@@ -210,7 +210,7 @@ class TensixChip(Chip):
         )
 
     def _usage(self) -> Usage:
-        """Of the whole run; kernels are not counted apart."""
+        """Return the usage of the whole run, without counts per kernel."""
         links = tuple(transmitter.link_use() for transmitter in self._transmitters.values())
         inside = ((use.busy_ps, edge.name) for edge, use in self._noc.use().items())
         busy_ps, busiest = max(inside, default=(0, ""))
@@ -232,14 +232,12 @@ class TensixChip(Chip):
 
 @cache
 def _defaults(name: str) -> Mapping[str, Any]:
-    """The parameters in a kind's file."""
+    """Return the parameters in a chip kind's file."""
     return read_mapping(default_dir() / "chips" / f"{name}.yaml")
 
 
 class TensixKind(ChipKind[TensixPlan]):
-    """A kind of chip: a name, under which it is registered, a file of parameters, ``configs/chips/NAME.yaml``, and the
-    preset of its links.
-    """
+    """Kind of Tensix chip: its registered name, its link preset, and its parameter file ``configs/chips/NAME.yaml``."""
 
     about = "Tensix workers and Ethernet cores, which run data movement kernels"
     Params = ChipParams
@@ -259,18 +257,18 @@ class TensixKind(ChipKind[TensixPlan]):
         return (self._a_link_a_channel, self._copies_keep_up, self._skews_are_of_ranks)
 
     def _a_link_a_channel(self, resolved: Resolved) -> None:
-        """E, W, N and S are Ethernet channels that have a name of their own, too."""
+        """Check that each Ethernet channel has one link: E, W, N and S are second names of some channels."""
         used: dict[tuple[int, int], str] = {}
         for link in build_links(resolved.topology.system.sips):
             other = used.setdefault((link.src, channel_of(link.src_port)), link.src_port)
             if other != link.src_port:
                 channel = channel_of(link.src_port)
-                what = f"ports {other} and {link.src_port} of SIP {link.src} are Ethernet channel {channel}"
-                text = f"system.sips.custom_links: {what}, which has one link"
+                what = f"ports {other} and {link.src_port} of SIP {link.src} are both Ethernet channel {channel}"
+                text = f"system.sips.custom_links: {what}; a channel has one link, use one of the ports"
                 raise Problem((("system", "sips", "custom_links"),), text)
 
     def _copies_keep_up(self, resolved: Resolved) -> None:
-        """A message is kept between a wire and a slower copy, where there is no room for many."""
+        """Check that copies are no slower than the wire: the buffer between wire and copy has no room for messages."""
         sips, copy_GBps = resolved.topology.system.sips, self.params(resolved).ethernet.copy_GBps
         for kind in links_in_use(resolved, build_links(sips)):
             if copy_GBps is not None and copy_GBps < kind.bandwidth_GBps:
@@ -285,7 +283,7 @@ class TensixKind(ChipKind[TensixPlan]):
         check_skews(skews, path, resolved.topology.system.sips.count)
 
     def params(self, resolved: Resolved) -> ChipParams:
-        """Those of a checked config."""
+        """Return the chip parameters of a checked config."""
         with resolved.reads.apart():
             given = resolved.topology.system.chip_params
         return convert_part(self.params_of(given), ChipParams, PARAMS)

@@ -1,14 +1,14 @@
-"""What a data movement kernel calls: NoC commands, semaphores, words of L1. Names are those of the CCL developer guide.
+"""Calls of a data movement kernel: NoC commands, semaphores, words of L1. Names are those of the CCL developer guide.
 
-A kernel is a Python function whose last argument is one of these. Every call takes time of the processor that runs it
-(``RiscParams``); commands that it starts go on by themselves. Addresses are those of an L1; a :class:`NocAddress` names
-the tile too. Words are 32 bit, little-endian, as are semaphores.
+A kernel is a Python function whose last argument is a :class:`Dataflow`. Every call takes time of the processor that
+runs the kernel (``RiscParams``); the NoC executes commands while the kernel continues. Plain addresses are in the
+kernel's L1; a :class:`NocAddress` names the tile too. Words and semaphores have 32 bits and are little-endian.
 """
 
 from collections.abc import Callable
 from typing import NamedTuple
 
-from sipsim.chips.tensix.memory import Note
+from sipsim.chips.tensix.memory import TileMemory
 from sipsim.chips.tensix.noc import Core
 from sipsim.chips.tensix.processor import Looks, Processor
 from sipsim.chips.tensix.tiles import ATOMIC_BYTES, TRANSACTION_IDS, Tiles
@@ -17,86 +17,87 @@ from sipsim.core.units import PS_PER_NS, ns_to_ps
 
 LONGEST_NS = 1e9
 ACCESS_BYTES = 16
-"""Of L1 by a load or a store."""
+"""Bytes of L1 that one load or store accesses."""
 
 
 class NocAddress(NamedTuple):
-    """An address of a tile, as ``get_noc_addr`` makes it."""
+    """Tile and address in its memory; made by ``get_noc_addr``."""
 
     core: Core
     address: int
 
 
 class Dataflow:
-    """The commands of one processor of a worker or of an Ethernet core."""
+    """Commands of one processor of a worker or of an Ethernet core. ``memory``: its L1; library kernels watch it."""
 
     def __init__(self, processor: Processor, tiles: Tiles) -> None:
         self._processor = processor
+        self.memory: TileMemory = processor.memory
         self._tiles = tiles
 
     # --- addresses and words --------------------------------------------------------------------------------------
 
     @property
     def core(self) -> Core:
-        """The tile that the kernel runs on."""
+        """The tile of the kernel."""
         return self._processor.core
 
     @staticmethod
     def get_noc_addr(x: int, y: int, address: int) -> NocAddress:
-        """An address of the tile at ``x``, ``y``, in coordinates of NoC 0."""
+        """Return an address of the tile at ``x``, ``y``, in coordinates of NoC 0."""
         return NocAddress(Core(x, y), address)
 
     def read_word(self, address: int) -> int:
-        """The word at an address of this L1; takes an access."""
+        """Return the word at an address of this L1; takes one access."""
         self._processor.spend(self._processor.l1_access_ps)
         return self._processor.memory.word(address)
 
     def peek_word(self, address: int) -> int:
-        """The word at an address of this L1, without time: for :meth:`wait_until`, or beside a call that takes some."""
+        """Return a word of this L1 in no time: for :meth:`wait_until`, or with a call that takes time."""
         return self._processor.memory.word(address)
 
     def write_word(self, address: int, value: int) -> None:
-        """Set the word at an address of this L1; takes an access.
+        """Set the word at an address of this L1; takes one access.
 
         Raises:
-            KernelMisuse: for what is no word.
+            KernelMisuse: if the value is no word.
         """
         if type(value) is not int or not 0 <= value < 2**32:
             raise KernelMisuse(f"{self._processor.name}: a word is a whole number from 0 to 2**32 - 1, not {value!r}")
         self.write_bytes(address, value.to_bytes(ATOMIC_BYTES, "little"))
 
     def write_bytes(self, address: int, data: bytes) -> None:
-        """Store bytes in this L1; takes an access for each 16 B."""
+        """Store bytes in this L1; takes one access per 16 B."""
         processor = self._processor
         processor.memory.check_write(address, len(data), processor.engine.now_ps, processor.name)
         processor.spend(processor.l1_access_ps * _accesses(len(data)))
         processor.memory.write(address, data, processor.engine.now_ps, processor.name)
 
     def read_bytes(self, address: int, nbytes: int) -> bytes:
-        """Bytes of this L1; takes an access for each 16 B."""
+        """Return bytes of this L1; takes one access per 16 B."""
         self._processor.spend(self._processor.l1_access_ps * _accesses(nbytes))
         return self._processor.memory.read(address, nbytes)
 
     def peek(self, address: int, nbytes: int) -> bytes:
-        """Bytes of this L1, in no time: for what :meth:`wait_until` asks, and for what other calls have paid."""
+        """Return bytes of this L1 in no time: for :meth:`wait_until`, or if another call takes the time."""
         return self._processor.memory.read(address, nbytes)
 
     def store(self, address: int, data: bytes) -> None:
-        """As :meth:`write_bytes`, at once: the access takes its time with the next command or wait."""
+        """Store bytes in this L1 now; the time of the accesses is spent with the next command or wait."""
         processor = self._processor
         processor.owed_ps += processor.l1_access_ps * _accesses(len(data))
         processor.memory.write(address, data, processor.engine.now_ps, processor.name)
 
     def put(self, address: int, data: bytes) -> None:
-        """Store bytes in this L1, in no time: for what other calls have paid."""
+        """Store bytes in this L1 in no time, if another call takes the time."""
         processor = self._processor
         processor.memory.write(address, data, processor.engine.now_ps, processor.name)
 
     # --- the NoC --------------------------------------------------------------------------------------------------
 
     def noc_async_write(self, source: int, destination: NocAddress, nbytes: int) -> None:
-        """Start to write ``nbytes`` of this L1 to a tile: a command for each packet of the NoC, whose bytes are taken
-        when it has been issued.
+        """Start to write ``nbytes`` of this L1 to a tile: one command per packet of the NoC. The bytes of a packet are
+        copied when its command has been issued.
         """
         for done, part in self._packets(nbytes):
             self._issue()
@@ -105,32 +106,36 @@ class Dataflow:
     def noc_async_write_one_packet_with_trid(
         self, source: int, destination: NocAddress, nbytes: int, transaction_id: int
     ) -> None:
-        """As :meth:`noc_async_write`, with a transaction id that :meth:`are_writes_sent` is asked about."""
+        """Start to write one NoC packet, with a transaction id for :meth:`are_writes_sent`.
+
+        Raises:
+            KernelMisuse: for an unknown transaction id, or more bytes than one packet has.
+        """
         self._check_transaction_id(transaction_id)
         if len(self._packets(nbytes)) > 1:
             most = self._tiles.packet_bytes
-            raise KernelMisuse(f"{self._processor.name}: a packet of the NoC has {most} B at most, not {nbytes}")
+            raise KernelMisuse(f"{self._processor.name}: a packet of the NoC has at most {most} B, not {nbytes}")
         self._issue()
         self._tiles.write(self._processor, source, destination.core, destination.address, nbytes, transaction_id)
 
     def are_writes_sent(self, transaction_id: int) -> bool:
-        """Whether the bytes of all writes of a transaction id have left this L1. Takes no time: for
-        :meth:`wait_until`, or beside a call that does.
+        """Whether the bytes of all writes of a transaction id have left this L1. Takes no time: use it in
+        :meth:`wait_until`, or with a call that takes time.
         """
         self._check_transaction_id(transaction_id)
         return not self._processor.unsent[transaction_id]
 
     def noc_async_read(self, source: NocAddress, destination: int, nbytes: int) -> None:
-        """Start to read ``nbytes`` of a tile into this L1: a command for each packet of the NoC."""
+        """Start to read ``nbytes`` of a tile into this L1: one command per packet of the NoC."""
         for done, part in self._packets(nbytes):
             self._issue()
             self._tiles.read(self._processor, source.core, source.address + done, destination + done, part)
 
     def noc_semaphore_inc(self, semaphore: NocAddress, increment: int) -> None:
-        """Start to add to a word of a tile. It comes there behind the writes that were started before it.
+        """Start to add to a word of a tile. The increment arrives after the writes that were started before it.
 
         Raises:
-            KernelMisuse: for what is no whole number.
+            KernelMisuse: if the increment is no whole number.
         """
         if type(increment) is not int:
             raise KernelMisuse(f"{self._processor.name}: an increment is a whole number, not {increment!r}")
@@ -138,19 +143,19 @@ class Dataflow:
         self._tiles.increment(self._processor, semaphore.core, semaphore.address, increment)
 
     def noc_async_writes_flushed(self) -> None:
-        """Wait until the bytes of all writes have left this L1, as far as no other processor's were on their way."""
+        """Wait until the bytes of all writes have left this L1, in the time that they take on an idle NoC."""
         processor = self._processor
         processor.spend_until(processor.flushed_ps, "its writes to leave")
 
     def noc_async_write_barrier(self) -> None:
-        """Wait until all writes have arrived, and have been acknowledged."""
+        """Wait until all writes have arrived and have been acknowledged."""
         processor = self._processor
         if processor.writes:
             self._wait(lambda: not processor.writes, "its writes to arrive", processor.on_arrival)
         processor.spend_until(processor.acked_ps, "an acknowledgement")
 
     def noc_async_read_barrier(self) -> None:
-        """Wait until the bytes of all reads are here."""
+        """Wait until the bytes of all reads are in this L1."""
         processor = self._processor
         if processor.reads:
             self._wait(lambda: not processor.reads, "its reads", processor.on_arrival)
@@ -172,51 +177,42 @@ class Dataflow:
     # --- time -----------------------------------------------------------------------------------------------------
 
     def wait_until(self, is_so: Callable[[], bool], what: object) -> int:
-        """Look until ``is_so()``, which reads words of this L1 without taking time; ``what``: for a deadlock's report.
-
-        As a loop around a look that takes ``poll_ns``, but looks that find nothing cost no event.
+        """Poll until ``is_so()`` is true; it reads words of this L1 in no time. ``what``: the name of the wait, for the
+        report of a deadlock. Each poll takes ``poll_ns``, but polls that find nothing cost no event.
 
         Returns:
-            The number of looks.
+            The number of polls.
         """
         return self._wait(is_so, what, self._processor.memory.on_write)
 
-    def look_in_vain(self, looks: int) -> None:
-        """Looks that find nothing: their time passes with the next command or wait."""
-        self._processor.owed_ps += looks * self._processor.poll_ps
+    def owe_polls(self, polls: int) -> None:
+        """Owe the time of polls that find nothing: it is spent with the next command or wait."""
+        self._processor.owed_ps += polls * self._processor.poll_ps
 
     def instructions(self, ns: float) -> None:
-        """Spend ``ns`` on instructions that are no calls of these.
+        """Spend ``ns`` on the kernel's other instructions.
 
         Raises:
-            KernelMisuse: for less than 0, or no number.
+            KernelMisuse: if ``ns`` is less than 0 or no number.
         """
         if not 0 <= ns < LONGEST_NS:
             raise KernelMisuse(f"{self._processor.name}: instructions take from 0 to {LONGEST_NS:g} ns, not {ns!r}")
         self._processor.spend(ns_to_ps(ns))
 
     def spend_until(self, ns: float) -> None:
-        """Spend what is left up to a time on instructions."""
+        """Spend the time up to ``ns`` of simulated time on instructions."""
         self._processor.spend_until(ns_to_ps(ns), "a time")
 
     def owe(self, ns: float) -> None:
-        """As :meth:`instructions`, but their time passes with the next command or wait."""
+        """Owe ``ns`` for instructions: the time is spent with the next command or wait."""
         self._processor.owed_ps += ns_to_ps(ns)
 
     def owe_noc_command(self) -> None:
-        """A NoC command of a word, whose effect another call has: its time passes with the next command or wait."""
+        """Owe the time of a NoC command whose effect another call has: it is spent with the next command or wait."""
         self._processor.owed_ps += self._processor.noc_command_ps
 
-    def watch(self, address: int, note: Note) -> None:
-        """Call ``note(writer)`` at each write that covers ``address`` of this L1."""
-        self._processor.memory.watch(address, note)
-
-    def unwatch(self, address: int) -> None:
-        """End the watch of an address."""
-        self._processor.memory.unwatch(address)
-
     def get_timestamp_ns(self) -> float:
-        """The time now; reading it takes ``timer_ns``."""
+        """Return the simulated time; reading it takes ``timer_ns``."""
         self._processor.spend(self._processor.timer_ps)
         return self._processor.engine.now_ps / PS_PER_NS
 
@@ -229,7 +225,7 @@ class Dataflow:
         return self._processor.wait_until(is_so, what, looks)
 
     def _packets(self, nbytes: int) -> list[tuple[int, int]]:
-        """Where each packet begins, and its size."""
+        """Return the offset and the size of each packet of the NoC."""
         if nbytes < 1:
             raise KernelMisuse(f"{self._processor.name}: a NoC command moves a byte or more, not {nbytes}")
         most = self._tiles.packet_bytes

@@ -1,8 +1,8 @@
-"""What a kernel of an Ethernet core calls besides: the link to the core at its other end. Names are the guide's.
+"""Additional calls of a kernel of an Ethernet core: the link to the core at its other end. Names are the guide's.
 
-``erisc_info.channels`` are words of flow control, one a channel, at the same address of every Ethernet core:
-``bytes_sent``, ``receiver_ack``, ``src_id`` and one that is kept, 4 B each (``eth_channel_sync_t``). A sender sets
-``bytes_sent`` and sends the word behind its payload; the receiver clears both when the buffer is free.
+``erisc_info.channels`` are the words of flow control of each channel, at the same address of every Ethernet core:
+``bytes_sent``, ``receiver_ack``, ``src_id`` and a reserved word, 4 B each (``eth_channel_sync_t``). A sender sets
+``bytes_sent`` and sends the words after its payload; the receiver clears both when its buffer is free.
 """
 
 import struct
@@ -22,9 +22,9 @@ FREE: Final = SYNC.pack(0, 0, 0, 0)
 
 
 class EthDataflow(Dataflow):
-    """The commands of an Ethernet core's processor. ``transmitter``: of its link; None if it has none.
+    """Commands of an Ethernet core's processor. ``transmitter``: the sending end of its link; None without a link.
 
-    ``info_base``: where ``erisc_info.channels`` lie, and behind them a word that acknowledgements are sent from.
+    ``info_base``: the address of ``erisc_info.channels``; the word after them is the source of acknowledgements.
     """
 
     def __init__(self, processor: Processor, tiles: Tiles, transmitter: Transmitter | None, info_base: int) -> None:
@@ -35,14 +35,15 @@ class EthDataflow(Dataflow):
     # --- commands -------------------------------------------------------------------------------------------------
 
     def eth_txq_is_busy(self, queue: int = 0) -> bool:
-        """Whether the queue takes no command now; takes an access."""
+        """Whether the queue takes no command now; takes one access."""
         self._processor.spend(self._processor.l1_access_ps)
         return self._link.is_busy(queue)
 
     def eth_send_packet(self, queue: int, source_words: int, destination_words: int, words: int) -> None:
-        """Send words of 16 B from this L1 to the far core's. Waits while the queue is busy.
+        """Send words of 16 B from this L1 to the far core's L1. Wait while the queue is busy.
 
-        Nothing tells when they have left or arrived: the source must not change before the receiver has said so.
+        The sender gets no notice of departure or arrival: the source must not change before the receiver acknowledges
+        it.
 
         Raises:
             KernelMisuse: on a core without a link, or for a queue that does not exist.
@@ -56,18 +57,18 @@ class EthDataflow(Dataflow):
         link.submit(queue, source_words * WORD_BYTES, destination_words * WORD_BYTES, words * WORD_BYTES)
 
     def eth_send_bytes(self, source: int, destination: int, nbytes: int) -> None:
-        """As :meth:`eth_send_bytes_over_channel`, on channel 0."""
+        """Send bytes over channel 0: see :meth:`eth_send_bytes_over_channel`."""
         self.eth_send_bytes_over_channel(source, destination, nbytes, 0)
 
     def eth_send_bytes_over_channel(self, source: int, destination: int, nbytes: int, channel: int) -> None:
-        """Send bytes, and behind them the channel's words of flow control, in a command of their own."""
+        """Send bytes, and then the channel's words of flow control in a second command."""
         self._send(source, destination, nbytes)
         sync = self.sync_address(channel)
         self.write_bytes(sync, SYNC.pack(nbytes, 0, 0, 0))
         self._send(sync, sync, SYNC_BYTES)
 
     def sync_address(self, channel: int) -> int:
-        """Where the words of flow control of a channel lie.
+        """Return the address of a channel's words of flow control.
 
         Raises:
             KernelMisuse: for a channel that does not exist.
@@ -78,27 +79,22 @@ class EthDataflow(Dataflow):
 
     @property
     def ack_address(self) -> int:
-        """A word that first acknowledgements are sent from: another one than that of the channel."""
+        """The address of the word that first acknowledgements are sent from, apart from the channels' words."""
         return self._info_base + CHANNELS * SYNC_BYTES
-
-    @property
-    def last_arrival(self) -> int:
-        """Where what the link has brought last begins; -1 before there was any. For checks: hardware does not tell."""
-        return self._processor.memory.last_arrival
 
     # --- the sender's side of a channel ---------------------------------------------------------------------------
 
     def eth_is_receiver_channel_send_acked(self, channel: int) -> bool:
-        """Whether the receiver has the payload: its buffer here may be used again. Takes a look."""
-        sent, ack = self._look(channel)
+        """Whether the receiver has the payload, so that the source here may be used again. Takes one poll."""
+        sent, ack = self._poll(channel)
         return sent == 0 or ack != 0
 
     def eth_is_receiver_channel_send_done(self, channel: int) -> bool:
-        """Whether the receiver's buffer is free again. Takes a look."""
-        return self._look(channel)[0] == 0
+        """Whether the receiver's buffer is free again. Takes one poll."""
+        return self._poll(channel)[0] == 0
 
     def eth_is_receiver_channel_done(self, channel: int) -> bool:
-        """The same by the name that the guide's teardown has for it."""
+        """Whether the receiver's buffer is free again: the name in the guide's teardown."""
         return self.eth_is_receiver_channel_send_done(channel)
 
     def eth_wait_for_receiver_channel_ack(self, channel: int) -> None:
@@ -111,50 +107,50 @@ class EthDataflow(Dataflow):
         self.wait_until(lambda: self._sent(channel) == 0, f"the receiver of channel {channel} to be done")
 
     def eth_wait_for_receiver_done(self) -> None:
-        """The same for channel 0."""
+        """Wait for :meth:`eth_is_receiver_channel_send_done` of channel 0."""
         self.eth_wait_for_receiver_channel_done(0)
 
     # --- the receiver's side --------------------------------------------------------------------------------------
 
     def eth_bytes_are_available_on_channel(self, channel: int) -> bool:
-        """Whether a payload has come. Takes a look."""
-        return self._look(channel)[0] != 0
+        """Whether a payload has arrived. Takes one poll."""
+        return self._poll(channel)[0] != 0
 
     def eth_wait_for_bytes(self, nbytes: int, channel: int = 0) -> None:
-        """Wait until ``nbytes`` have come on a channel."""
+        """Wait until ``nbytes`` have arrived on a channel."""
         self.wait_until(lambda: self._sent(channel) == nbytes, f"{nbytes} bytes on channel {channel}")
 
     def eth_wait_for_bytes_on_channel(self, channel: int) -> None:
-        """Wait until a payload has come on a channel."""
+        """Wait until a payload has arrived on a channel."""
         self.wait_until(lambda: self._sent(channel) != 0, f"a payload on channel {channel}")
 
     def eth_receiver_channel_ack(self, channel: int, ack_address: int) -> None:
-        """Tell the sender that the payload is here. ``ack_address``: a word of this L1 from which that is sent."""
+        """Acknowledge the payload to the sender. ``ack_address``: the word of this L1 that is sent."""
         self.write_bytes(ack_address, SYNC.pack(self._sent(channel), 1, 0, 0))
         self._send(ack_address, self.sync_address(channel), SYNC_BYTES)
 
     def eth_receiver_channel_done(self, channel: int) -> None:
-        """Tell the sender that the buffer is free; clears the channel here."""
+        """Clear the channel's words here, and send them: the sender sees that the buffer is free."""
         sync = self.sync_address(channel)
         self.write_bytes(sync, FREE)
         self._send(sync, sync, SYNC_BYTES)
 
-    # --- names that the guide gives to calls of the NoC that may go to the firmware -------------------------------
+    # --- the guide's names for calls of the NoC that may switch to the firmware -----------------------------------
 
     def run_routing(self) -> None:
-        """Let the base firmware look after the link."""
+        """Let the base firmware serve the link; takes one poll."""
         self._processor.spend(self._processor.poll_ps)
 
     def eth_noc_async_write_barrier(self) -> None:
-        """As ``noc_async_write_barrier``."""
+        """Wait as ``noc_async_write_barrier`` does."""
         self.noc_async_write_barrier()
 
     def eth_noc_async_read_barrier(self) -> None:
-        """As ``noc_async_read_barrier``."""
+        """Wait as ``noc_async_read_barrier`` does."""
         self.noc_async_read_barrier()
 
     def eth_noc_semaphore_wait(self, address: int, value: int) -> None:
-        """As ``noc_semaphore_wait``."""
+        """Wait as ``noc_semaphore_wait`` does."""
         self.noc_semaphore_wait(address, value)
 
     # --- inside ---------------------------------------------------------------------------------------------------
@@ -177,8 +173,8 @@ class EthDataflow(Dataflow):
     def _ack(self, channel: int) -> int:
         return self._processor.memory.word(self.sync_address(channel) + ATOMIC_BYTES)
 
-    def _look(self, channel: int) -> tuple[int, int]:
-        """``bytes_sent`` and ``receiver_ack``, as a look of ``wait_until``: what it sees is from its begin."""
+    def _poll(self, channel: int) -> tuple[int, int]:
+        """Return ``bytes_sent`` and ``receiver_ack`` as of the beginning of one poll."""
         seen = self._sent(channel), self._ack(channel)
         self._processor.spend(self._processor.poll_ps)
         return seen

@@ -1,4 +1,4 @@
-"""The transmitting side of an Ethernet core, and what crosses its link: bytes for the far core's memory."""
+"""Transmitting side of an Ethernet core, and the message that crosses its link: bytes for the far core's memory."""
 
 from collections.abc import Callable
 
@@ -16,7 +16,7 @@ from sipsim.records.report import LinkUse
 
 @packet_kind
 class EthWrite(Packet, tag=20):
-    """``data`` for ``address`` of the far core's L1; all of it is there when the packet arrives."""
+    """Bytes that are written to ``address`` of the far core's L1, all at once when the message arrives."""
 
     address: Address
     data: Data
@@ -24,20 +24,20 @@ class EthWrite(Packet, tag=20):
 
 Ps = int
 WORD_BYTES = 16
-"""Addresses and sizes of Ethernet commands are multiples of it."""
+"""Addresses and sizes of Ethernet commands are multiples of this number of bytes."""
 
 
 class Transmitter:
-    """The sending end of a link between two Ethernet cores, on ``core``. ``name``: that of the link.
+    """Sending end of a link between two Ethernet cores, on ``core``. ``name``: the link's name.
 
-    Commands go into a queue, take the link, and arrive without a notice. A message takes the wire
-    (:mod:`sipsim.chips.tensix.transmit_queue`), and each of the two Ethernet subsystems of the link moves all of it
-    between L1 and its own memory, one message at a time and in order. Both moves stand behind the wire here: for a
-    message by itself it is the same, and the slowest of the three bounds the rate wherever it stands. Only when the
-    last byte is in L1 does the far core see any. All is known when a command is taken, so a message costs one event.
+    Commands enter a queue, take the link, and arrive without a notice. A message takes the wire
+    (:mod:`sipsim.chips.tensix.transmit_queue`), and each of the two Ethernet subsystems copies it between L1 and its
+    own memory, one message at a time and in order. The model places both copies after the wire: a single message takes
+    the same time, and the slowest of the three bounds the rate in any order. The far core sees a message only when its
+    last byte is in L1. All times are known when a command is taken, so a message costs one event.
 
-    ``send(arrival_ps, message)`` delivers to the far core's L1, as large as this one. ``delays``: jitter of messages,
-    and of :meth:`send_between`, if any.
+    ``send(arrival_ps, message)`` delivers to the far core's L1, which is as large as this core's. ``delays``: jitter of
+    messages and of :meth:`send_between`, None: none.
     """
 
     def __init__(
@@ -65,45 +65,46 @@ class Transmitter:
         self.bytes_sent = self._commands = self._words_bytes = 0
 
     def is_busy(self, queue: int) -> bool:
-        """Whether a queue takes no command now.
+        """Whether a transmit queue takes no command now.
 
         Raises:
             KernelMisuse: for a queue that kernels do not have.
         """
         if queue != 0:
-            raise KernelMisuse(f"core {self.core}: there is no transmit queue {queue}; kernels have 0 alone")
+            raise KernelMisuse(f"core {self.core}: there is no transmit queue {queue}; kernels have queue 0")
         return self._queue.is_busy(self._engine.now_ps)
 
     def free_at_ps(self) -> Ps:
-        """When the queue takes a command."""
+        """Return the time from which the queue takes a command."""
         return self._queue.free_at_ps(self._engine.now_ps)
 
     def all_started_ps(self, now_ps: Ps) -> Ps:
-        """When every command of the queue has started, from ``now_ps`` on."""
+        """Return the time, at least ``now_ps``, at which every command of the queue has started."""
         return self._queue.all_started_ps(now_ps)
 
     def send_at(self, time_ps: Ps, destination: int, data: bytes, stored_bytes: int) -> Ps:
-        """Put a command for ``data`` into the queue at ``time_ps``, now or later, or when the queue is next free. Only
-        one sender may call this. ``stored_bytes``: the most that each subsystem stores of it.
+        """Submit a command for ``data`` at ``time_ps``, now or later, or when the queue is next free. Only one sender
+        may call this. ``stored_bytes``: the most bytes of the message that each subsystem stores before it forwards
+        them.
 
         Returns:
-            When the last byte has left.
+            The time at which the last byte has left.
         """
         self._count(len(data))
         times = self._queue.submit(max(time_ps, self._queue.free_at_ps(time_ps)), len(data))
         assert times is not None, "the queue is free then"
-        self._on_its_way(0, EthWrite(destination, data), times, stored_bytes)
+        self._deliver(0, EthWrite(destination, data), times, stored_bytes)
         return times.tail_left_ps
 
     def send_between(self, time_ps: Ps, destination: int, data: bytes) -> None:
-        """Put a short command into the queue that the other commands do not use, at ``time_ps``, now or later."""
+        """Submit a short command, at ``time_ps``, now or later, to the queue that the other commands do not use."""
         self._count(len(data))
         self._words_bytes += len(data)
         times = self._queue.submit_between(time_ps, len(data))
         if times.loss is not None:
             self._losses.add(times.loss, len(data), EthWrite(destination, data))
             return
-        # The store of a word takes less than a wire's packet, and words keep their order.
+        # The store of a word takes less than a packet of the wire, and words stay in order.
         self._between_ps = max(self._between_ps, times.arrival_ps)
         arrival_ps = self._between_ps
         if self._credit_jitter is not None:
@@ -112,43 +113,44 @@ class Transmitter:
         self._send(arrival_ps, EthWrite(destination, data))
 
     def submit(self, queue: int, source: int, destination: int, nbytes: int) -> None:
-        """Put a command into a queue: ``nbytes`` from here to an address there, which are taken now.
+        """Submit a command to a queue: copy ``nbytes`` from ``source`` in this L1 now, for ``destination`` in the far
+        L1.
 
         Raises:
-            MemoryAccessError: outside of L1.
-            KernelMisuse: into a queue that is busy, or that kernels do not have.
+            MemoryAccessError: for an address outside of L1.
+            KernelMisuse: for a busy queue, or one that kernels do not have.
         """
         self._memory.check(destination, nbytes)
         message = EthWrite(destination, self._memory.read(source, nbytes))
         if self.is_busy(queue):
             what = f"core {self.core}: transmit queue {queue} is busy"
-            raise KernelMisuse(f"{what}; ask eth_txq_is_busy before a command")
+            raise KernelMisuse(f"{what}; call eth_txq_is_busy before a command")
         self._count(nbytes)
         times = self._queue.submit(self._engine.now_ps, nbytes)
         assert times is not None, "it was not busy"
         self._memory.pin(source, nbytes, "an Ethernet transmission", self._engine.now_ps).until_ps = times.tail_left_ps
-        self._on_its_way(source, message, times, self._copy_bytes)
+        self._deliver(source, message, times, self._copy_bytes)
 
     def link_use(self) -> LinkUse:
-        """What has left over the link so far; the words of :meth:`send_between` are its credits."""
+        """Return the use of the link so far; the words of :meth:`send_between` count as credits."""
         queue, data_bytes = self._queue, self.bytes_sent - self._words_bytes
         return LinkUse(self._name, self._commands, data_bytes, self._words_bytes, queue.taken_bytes, queue.busy_ps)
 
     def outages_used(self) -> tuple[OutageUse, ...]:
-        """What each outage of the link has cost so far, this way."""
+        """Return the cost of each outage of the link so far, in this direction."""
         return self._queue.outages_used(self._name)
 
     def _count(self, nbytes: int) -> None:
         self.bytes_sent += nbytes
         self._commands += 1
 
-    def _on_its_way(self, source: int, message: EthWrite, times: TransmitTimes, stored_bytes: int) -> None:
-        """Through both subsystems, to the far core."""
+    def _deliver(self, source: int, message: EthWrite, times: TransmitTimes, stored_bytes: int) -> None:
+        """Copy a message through both subsystems, and send it to the far core."""
         nbytes = len(message.data)
         if times.loss is not None:
             self._losses.add(times.loss, nbytes, message)
             return
-        # What is longer than a store is copied behind the wire, which is no faster: the last store remains.
+        # Most of a long message is copied while it is on the wire, which is no faster: one store remains.
         copy_ps = 0 if self._copy_bps is None else drain_ps(min(nbytes, stored_bytes), self._copy_bps)
         self._read_ps = max(self._read_ps, times.arrival_ps) + copy_ps
         self._written_ps = max(self._written_ps, self._read_ps) + copy_ps

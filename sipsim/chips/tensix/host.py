@@ -1,4 +1,4 @@
-"""The third argument of a host script on these chips: tiles, links, programs. Host calls take no simulated time."""
+"""Third argument of a host script on Tensix chips: tiles, links, programs. Host calls take no simulated time."""
 
 from collections.abc import Callable, Sequence
 from itertools import chain
@@ -32,12 +32,12 @@ from sipsim.core.units import PS_PER_NS, drain_ps
 WITH_L1 = Kind.TENSIX, Kind.ETHERNET
 MOST_OF_WORD = 2 ** (8 * ATOMIC_BYTES) - 1
 SEMAPHORE_AREA = 4096
-"""Of the L1 that a kernel has, for semaphores and, on Ethernet cores, for words of flow control."""
+"""Bytes of L1 at the start of a kernel's area: semaphores and, on Ethernet cores, words of flow control."""
 
 
 @checked("tt")
 class Metal:
-    """One chip as its host program sees it; ``rank`` of ``world_size`` chips. Calls about tensors are those of
+    """Interface of a host program to one chip; ``rank`` of ``world_size`` chips. Its calls for tensors are those of
     :class:`~sipsim.chips.tensix.ccl.operations.Collectives`.
     """
 
@@ -86,13 +86,13 @@ class Metal:
         return list(self._plan.floor_plan.dram)
 
     def get_active_ethernet_cores(self, skip_reserved: bool = True) -> list[Core]:
-        """The Ethernet cores that have a link, by channel; ``skip_reserved``: without those kept for the dispatcher."""
+        """Return the Ethernet cores that have a link, by channel; ``skip_reserved``: without the dispatcher's."""
         ranks = {link.far_sip for link in self._plan.links[self.rank].values()}
         channels = [self._plan.links_to(self.rank, rank, not skip_reserved) for rank in ranks]
         return [self._plan.floor_plan.ethernet[channel] for channel in sorted(chain(*channels))]
 
     def get_connected_ethernet_core(self, core: Core) -> tuple[int, Core]:
-        """The chip and the core at the other end of an Ethernet core's link.
+        """Return the chip and the core at the other end of an Ethernet core's link.
 
         Raises:
             KernelMisuse: for a core without a link.
@@ -104,39 +104,40 @@ class Metal:
         return link.far_sip, cores[link.far_channel]
 
     def ethernet_cores_to(self, rank: Within, skip_reserved: bool = True) -> list[Core]:
-        """The Ethernet cores whose links lead to a chip; entry ``i`` is the other end of its entry ``i`` to here.
+        """Return the Ethernet cores whose links lead to a chip. The far end of entry ``i`` is entry ``i`` of that
+        chip's list for this chip.
 
         Raises:
-            KernelMisuse: for a rank that there is not.
+            KernelMisuse: for an unknown rank.
         """
         whole("rank", rank, 0, self.world_size - 1)
         cores = self._plan.floor_plan.ethernet
         return [cores[channel] for channel in self._plan.links_to(self.rank, rank, not skip_reserved)]
 
     def channel_of(self, core: Core) -> int:
-        """The channel of an Ethernet core.
+        """Return the channel of an Ethernet core.
 
         Raises:
-            KernelMisuse: for another tile.
+            KernelMisuse: if the tile is no Ethernet core.
         """
         self._check_kind(core, "has no channel; give an Ethernet core", Kind.ETHERNET)
         return int(self._plan.floor_plan.ethernet.index(core))
 
     def noc_hops(self, noc: int, src: Core, dst: Core) -> int:
-        """Routers that a packet of a NoC goes on to, from one tile to another."""
+        """Return the number of hops of a NoC from one tile to another."""
         return int(self._plan.graph.hops(noc, src, dst))
 
     def nearer_noc(self, src: Core, dst: Core) -> int:
-        """The NoC whose way from one tile to another is shorter."""
+        """Return the NoC with the shorter path from one tile to another."""
         return int(self._plan.graph.nearer(src, dst))
 
     def drain_ns(self, core: Core, nbytes: int) -> float:
-        """Bytes at the rate of the link of an Ethernet core, without framing."""
+        """Return the time of ``nbytes`` at the rate of an Ethernet core's link, without framing."""
         link = self._plan.links[self.rank][self.channel_of(core)]
         return float(drain_ps(nbytes, self._plan.system.link_kinds[link.number].bandwidth_bps) / PS_PER_NS)
 
     def l1_base(self, core: Core) -> int:
-        """The first address of a tile's L1 that programs have.
+        """Return the first address of a tile's L1 that programs may use.
 
         Raises:
             KernelMisuse: for a tile without L1.
@@ -149,22 +150,22 @@ class Metal:
     # --- memory ---------------------------------------------------------------------------------------------------
 
     def set_word(self, core: Core, address: Natural, value: Within) -> None:
-        """A semaphore of a tile, for a program that starts."""
+        """Set a word of a tile, such as a semaphore before a program starts."""
         self.write(core, address, whole("value", value, 0, MOST_OF_WORD).to_bytes(ATOMIC_BYTES, "little"))
 
     def write(self, core: Core, address: Natural, data: bytes) -> None:
-        """Bytes into the memory of a tile."""
+        """Write bytes to the memory of a tile."""
         self._chip.log.host_wrote(core, address, data)
         self._chip.tiles.memory(core).write(address, data, self._chip.session.engine.now_ps, "the host")
 
     def read(self, core: Core, address: Natural, nbytes: Natural) -> bytes:
-        """Bytes of the memory of a tile."""
+        """Read bytes from the memory of a tile."""
         data: bytes = self._chip.tiles.memory(core).read(address, nbytes)
         return data
 
     def declare_result(self, core: Core, address: Natural, nbytes: Natural, name: str = "") -> None:
-        """Bytes of a tile that are a result of the run at its end: ``ahbm-races`` compares these, and with none
-        declared all that programs have in workers and in DRAM.
+        """Declare bytes of a tile as a result at the end of the run. ``ahbm-races`` compares the declared results;
+        without any, all memory of programs in workers and in DRAM.
 
         Raises:
             KernelMisuse: for a name that another result has.
@@ -176,7 +177,7 @@ class Metal:
     # --- programs -------------------------------------------------------------------------------------------------
 
     def create_program(self) -> Program:
-        """A program without kernels."""
+        """Make a program without kernels."""
         return Program()
 
     def create_kernel(
@@ -191,14 +192,13 @@ class Metal:
         """Add ``kernel(*args, dataflow)`` on a tile to a program. Without ``config``: processor 0 and NoC 0.
 
         Raises:
-            KernelMisuse: for a tile that runs no kernels, a config of another kind of tile, a processor or a NoC that
-                the tile has not.
+            KernelMisuse: if the tile runs no kernels, or ``config`` does not fit the tile.
         """
         if makes_generator(kernel):
-            what = f"kernel {kernel.__name__} has a yield or is async, so that nothing of it would run"
+            what = f"kernel {kernel.__name__} has a yield or is async, so a call would not run it"
             raise KernelMisuse(f"{what}; calls of a kernel block by themselves")
         if problem := why_not_called(kernel, len(args) + 1):
-            raise KernelMisuse(f"kernel {problem}, the {len(args)} of args and the dataflow")
+            raise KernelMisuse(f"kernel {problem}: the {len(args)} of args and the dataflow")
         kind = self._check_kind(core, "runs no kernels; Tensix and Ethernet tiles do", *WITH_L1)
         if config is None:
             config = programs.EthernetConfig() if kind is Kind.ETHERNET else programs.DataMovementConfig()
@@ -211,10 +211,10 @@ class Metal:
         program.add(KernelSpec(kernel, core, config, tuple(args), is_server))
 
     def create_semaphore(self, program: Program, core: Core, initial: Within = 0) -> int:
-        """The address of a new semaphore of a tile, which is ``initial`` when the program starts.
+        """Allocate a semaphore of a tile that is ``initial`` when the program starts, and return its address.
 
         Raises:
-            KernelMisuse: for more than a tile has room for, and for what a word does not hold.
+            KernelMisuse: if the tile has no room, or a word cannot hold ``initial``.
         """
         whole("initial", initial, 0, MOST_OF_WORD)
         end = self.l1_base(core)
@@ -228,12 +228,12 @@ class Metal:
         termination: str = "MESSAGE_COUNT_REACHED",
         is_merged: bool = True,
     ) -> EriscDataMoverBuilder:
-        """The builder of an ERISC data mover with buffers of whole pages, as large as the L1 of an Ethernet core
+        """Make a builder of an ERISC data mover whose buffers have as many whole pages as the L1 of an Ethernet core
         allows. ``termination``: ``MESSAGE_COUNT_REACHED`` or ``WORKER_INITIATED``. ``is_merged``: a payload and its
-        ``bytes_sent`` go in one command, else in two.
+        ``bytes_sent`` are sent in one command, else in two.
 
         Raises:
-            KernelMisuse: for channels or pages that do not fit, or another word for the termination.
+            KernelMisuse: for channels or pages that do not fit, or an unknown termination.
         """
         modes = TerminationMode.__members__
         one_of("termination", termination, modes)
@@ -255,14 +255,14 @@ class Metal:
         spare_slots: Sequence[str] = ROLES,
     ) -> Fabric:
         """Start routers on the Ethernet cores of links between neighbours: a ``line``, ``ring`` or ``mesh`` (of
-        ``columns``) of ``chips``, or ``neighbor`` for a line whose routers pass nothing on. Every chip of it does so.
-        ``num_links``: side by side. ``revision``: of the protocol, the newest by default. ``payload_bytes``: of the
-        longest packet. ``spare_slots``: routers near a dateline (``dateline``, ``upstream``, ``adjacent``) where
-        channels that no packet comes to which makes less than a whole turn give their slots to others; with the last
-        two of them, no packet may make a whole turn.
+        ``columns``) of ``chips``, or ``neighbor`` for a line whose routers do not forward. Every chip of the fabric
+        calls this. ``num_links``: parallel links. ``revision``: of the protocol, the newest by default.
+        ``payload_bytes``: of the longest packet. ``spare_slots``: routers near a dateline (``dateline``, ``upstream``,
+        ``adjacent``) whose idle channels give their slots to others; a channel is idle if no packet makes a whole turn.
+        With ``upstream`` or ``adjacent``, no packet may make one.
 
         Raises:
-            KernelMisuse: for what does not fit these chips.
+            KernelMisuse: if an argument does not fit these chips.
         """
         params = self._plan.params.fabric
         names = list(params.revisions)
@@ -280,7 +280,7 @@ class Metal:
     # --- running --------------------------------------------------------------------------------------------------
 
     def enqueue_program(self, program: Program) -> None:
-        """Start the kernels of a program, when those of the programs before it have ended, servers aside.
+        """Start the kernels of a program once all kernels of earlier programs, except servers, have ended.
 
         Raises:
             KernelMisuse: for a kernel on a core that runs a router.
@@ -289,15 +289,15 @@ class Metal:
         for spec in program.kernels:
             if spec.core in routers:
                 what = f"kernel {spec.kernel.__name__} is for core {spec.core} of SIP {self.rank}"
-                raise KernelMisuse(f"{what}, which runs a router of the fabric")
+                raise KernelMisuse(f"{what}, which runs a router of the fabric; give another core")
         self._chip.launches.enqueue(program)
 
     def finish(self) -> None:
-        """Wait until all kernels have ended, servers aside."""
+        """Wait until all kernels except servers have ended."""
         self._chip.wait_for_kernels()
 
     def now_ns(self) -> float:
-        """The simulated time."""
+        """Return the simulated time."""
         return float(self._chip.session.engine.now_ps / PS_PER_NS)
 
     def _ranks(self, chips: Any) -> list[int]:

@@ -1,22 +1,20 @@
-"""Latencies that vary within ranges, drawn from a seed, so that a race search meets orders that a run does not show.
+"""Random latencies within ranges, drawn from a seed, so that a race search reaches orders that a plain run does not.
 
-A draw is a hash of (seed, place, number): the place is a direction of a link, a way of a NoC from tile to tile, or a
-processor, and the number counts what has passed there. So it depends on what is simulated alone: it is the same with
+A draw is a hash of (seed, place, number): the place is a direction of a link, a NoC path from tile to tile, or a
+processor, and the number counts the draws of this place. So a draw depends only on what is simulated: it is equal with
 every engine, on every machine, and after a restart.
 
-Jitter only adds latency. That keeps every bound of the conservative synchronisation:
+Jitter only adds latency. So every bound of the conservative synchronisation still holds:
 
-* A message on a link would arrive at ``a`` without its draw, and ``a`` is at least the time of its command plus the
-  channel's lookahead, and at least the bound that was promised plus the pair's least delay (``Session.emit`` checks
-  both). With it it arrives at ``max(a + draw, arrival of the one before) >= a``, so both still hold.
-* Lookahead, reactions and promises are least times, derived without jitter. A chip in which NoC commands and kernels
-  start later sends no sooner for it: each event comes at a draw of 0 or more behind its cause, and the least times
-  allow any time behind a cause.
+* A message on a link would arrive at ``a`` without its draw, where ``a`` is at least the time of its command plus the
+  channel's lookahead, and at least the promised bound plus the pair's least delay (``Session.emit`` checks both). With
+  the draw it arrives at ``max(a + draw, arrival of the message before) >= a``, so both still hold.
+* Lookahead, reactions and promises are least times, derived without jitter. A chip whose NoC commands and kernels start
+  later sends no sooner: each event is 0 or more after its cause, and the least times allow any delay.
 
-Order is kept where hardware keeps it: messages of one queue of a link arrive as they were sent, and commands of one
-tile to another on one NoC start as they were issued. All other orders may change; that is what it is for. What waits
-until writes have left (``noc_async_writes_flushed``) does not wait for their draws, as if others were in front of them
-on their way.
+Jitter keeps the orders that hardware keeps: messages of one queue of a link arrive in the order of their sends, and
+commands of one tile to another on one NoC start in the order of their issue. All other orders may change. A wait for
+departed writes (``noc_async_writes_flushed``) ignores their draws, as if these were delays on the path.
 """
 
 from hashlib import blake2b
@@ -30,7 +28,7 @@ NUMBER_BYTES = 8
 
 
 class Draws:
-    """Times from 0 to ``most_ps``, evenly, for what passes one place in turn."""
+    """Draws of one place: times from 0 to ``most_ps``, uniformly distributed."""
 
     def __init__(self, seed: int, place: str, most_ps: Ps) -> None:
         self._key = blake2b(f"jitter {seed} {place}".encode()).digest()
@@ -38,7 +36,7 @@ class Draws:
         self._number = 0
 
     def next_ps(self) -> Ps:
-        """The next one."""
+        """Return the next draw."""
         number = self._number.to_bytes(NUMBER_BYTES, "big")
         self._number += 1
         drawn = blake2b(number, key=self._key, digest_size=NUMBER_BYTES).digest()
@@ -46,52 +44,52 @@ class Draws:
 
 
 class Delays:
-    """Draws of one place where nothing overtakes what was before it."""
+    """Delays of one place that keep the order of its times."""
 
     def __init__(self, draws: Draws) -> None:
         self._draws = draws
         self._last_ps: Ps = 0
 
     def later_ps(self, time_ps: Ps) -> Ps:
-        """``time_ps`` and a draw, and no sooner than the time before."""
+        """Return ``time_ps`` plus a draw, but no less than the last returned time."""
         self._last_ps = max(self._last_ps, time_ps + self._draws.next_ps())
         return self._last_ps
 
 
 class Jitter:
-    """The draws of all places of SIP ``sip``."""
+    """Draws of all places of SIP ``sip``."""
 
     def __init__(self, seed: int, params: JitterParams, sip: int) -> None:
         self._seed = seed
         self._sip = sip
         self._link_ps, self._noc_ps = ns_to_ps(params.link_ns), ns_to_ps(params.noc_ns)
         self._start_ps = ns_to_ps(params.start_ns)
-        self._ways: dict[tuple[int, Core, Core], Delays] = {}
+        self._paths: dict[tuple[int, Core, Core], Delays] = {}
         self._starts: dict[tuple[Core, int], Draws] = {}
 
     @classmethod
     def of(cls, params: JitterParams, sip: int) -> "Jitter | None":
-        """None where there is no seed: without jitter nothing is drawn."""
+        """Return the jitter of a SIP; None without a seed."""
         return None if params.seed is None else cls(params.seed, params, sip)
 
     def of_link(self, channel: int) -> Delays:
-        """Of the messages that leave by an Ethernet channel."""
+        """Return the delays of the messages that an Ethernet channel sends."""
         return Delays(self._draws(f"link {channel}", self._link_ps))
 
     def of_credits(self, channel: int) -> Delays:
-        """Of the credits of routers that leave by an Ethernet channel, on the queue that messages do not use."""
+        """Return the delays of the credits that routers send on an Ethernet channel, in a queue apart from messages."""
         return Delays(self._draws(f"link {channel} credits", self._link_ps))
 
     def noc_delay_ps(self, noc: int, src: Core, dst: Core, now_ps: Ps, delay_ps: Ps = 0) -> Ps:
-        """How much later than now a transfer from one tile to another on a NoC starts; without jitter ``delay_ps``."""
-        way = self._ways.get((noc, src, dst))
-        if way is None:
+        """Return the delay from now until a NoC transfer between two tiles starts, ``delay_ps`` without jitter."""
+        path = self._paths.get((noc, src, dst))
+        if path is None:
             draws = self._draws(f"noc {noc} {src} {dst}", self._noc_ps)
-            way = self._ways[noc, src, dst] = Delays(draws)
-        return way.later_ps(now_ps + delay_ps) - now_ps
+            path = self._paths[noc, src, dst] = Delays(draws)
+        return path.later_ps(now_ps + delay_ps) - now_ps
 
     def start_delay_ps(self, core: Core, processor: int) -> Ps:
-        """How much later than its program the next kernel of a processor starts."""
+        """Return the delay between a program's start and the start of the next kernel of a processor."""
         draws = self._starts.get((core, processor))
         if draws is None:
             draws = self._starts[core, processor] = self._draws(f"start {core} {processor}", self._start_ps)

@@ -1,4 +1,4 @@
-"""The memory of one tile: bytes, the tasks that wait for them, and the ranges that a transmission still reads."""
+"""Memory of one tile: bytes, callbacks of waiting tasks, and the ranges that a transmission still reads."""
 
 from bisect import bisect_left, insort
 from collections import deque
@@ -12,13 +12,13 @@ PAGE_BYTES = 2**16
 NEVER_PS = 2**62
 Ps = int
 Note = Callable[[str], None]
-"""Called with the writer of bytes."""
+"""Callback with the writer of the bytes."""
 FAR_END = "the far end of its link"
-"""The writer of what the link brings."""
+"""The writer of bytes that arrive over the link."""
 
 
 class Pin:
-    """A range that ``reader`` reads until ``until_ps``, once that is known."""
+    """Range that ``reader`` reads until ``until_ps``, once this time is known."""
 
     __slots__ = ("end", "first", "reader", "until_ps")
 
@@ -30,10 +30,10 @@ class Pin:
 
 
 class TileMemory:
-    """``nbytes`` of one tile; bytes that were never written are 0. ``name``: for messages.
+    """Memory of ``nbytes`` of one tile; bytes that were never written are 0. ``name``: for messages.
 
-    ``on_write``: called behind each write. ``kept``: the addresses of a router, which no packet is for.
-    ``last_arrival``: where what a link has brought last begins.
+    ``on_write``: callbacks after each write. ``reserved``: the addresses of a router, which no packet may write.
+    ``last_arrival``: the first address of the last message that arrived over the link; -1: none.
     """
 
     def __init__(self, name: str, nbytes: int) -> None:
@@ -41,28 +41,28 @@ class TileMemory:
         self.nbytes = nbytes
         self._bytes = PagedBytes(nbytes, PAGE_BYTES)
         self._pins: deque[Pin] = deque()
-        self.kept = range(0)
+        self.reserved = range(0)
         self.last_arrival = -1
         self.on_write: list[Callable[[], None]] = []
         self._watched: list[int] = []
         self._notes: dict[int, Note] = {}
 
     def read(self, address: int, nbytes: int) -> bytes:
-        """A copy.
+        """Return a copy of the bytes of a range.
 
         Raises:
-            MemoryAccessError: outside of the memory.
+            MemoryAccessError: for a range outside of the memory.
         """
         if address < 0 or nbytes < 0 or address + nbytes > self.nbytes:
             self.check(address, nbytes)
         return self._bytes.read(address, nbytes)
 
     def write(self, address: int, data: bytes | memoryview, now_ps: Ps, writer: str) -> None:
-        """Write, and let those look who wait for something here.
+        """Write bytes, and notify the watches of the range and all waiting tasks.
 
         Raises:
-            MemoryAccessError: outside of the memory.
-            SourceReused: into a range that a transmission reads.
+            MemoryAccessError: for a range outside of the memory.
+            SourceReused: for a range that a transmission reads.
         """
         self.check_write(address, len(data), now_ps, writer)
         self._bytes.write(address, data)
@@ -74,7 +74,7 @@ class TileMemory:
             look()
 
     def watch(self, address: int, note: Note) -> None:
-        """Call ``note(writer)`` at each write that covers ``address``, before those who wait look."""
+        """Call ``note(writer)`` at each write that covers ``address``, before waiting tasks poll."""
         insort(self._watched, address)
         self._notes[address] = note
 
@@ -84,46 +84,46 @@ class TileMemory:
         del self._notes[address]
 
     def clear(self, address: int, nbytes: int) -> None:
-        """Set to 0 what programs before have left where something new has its words; nobody sees it as a write."""
+        """Set the bytes that earlier programs left in a new area to 0, without notifying watches."""
         self._bytes.write(address, bytes(nbytes))
 
     def check_write(self, address: int, nbytes: int, now_ps: Ps, writer: str) -> None:
         """Check that a range may be written now.
 
         Raises:
-            MemoryAccessError: outside of the memory.
-            SourceReused: where a transmission reads.
+            MemoryAccessError: for a range outside of the memory.
+            SourceReused: for a range that a transmission reads.
         """
         self.check(address, nbytes)
         if self._pins:
             self._check_pins(address, nbytes, now_ps, writer)
 
     def pin(self, address: int, nbytes: int, reader: str, now_ps: Ps) -> Pin:
-        """Keep a range from being written until its ``until_ps``, which the reader sets."""
+        """Forbid writes into a range until its ``until_ps``, which the reader sets."""
         self._drop_pins(now_ps)
         pin = Pin(address, address + nbytes, reader)
         self._pins.append(pin)
         return pin
 
     def word(self, address: int) -> int:
-        """The 32 bits at an address."""
+        """Return the word at an address."""
         return int.from_bytes(self.read(address, 4), "little")
 
     def check(self, address: int, nbytes: int) -> None:
-        """Check that a range is inside.
+        """Check that a range is inside of the memory.
 
         Raises:
-            MemoryAccessError: when it is not.
+            MemoryAccessError: if it is not.
         """
         if address < 0 or nbytes < 0 or address + nbytes > self.nbytes:
-            raise MemoryAccessError(f"{nbytes} bytes at 0x{address:x} of {self.name}, which has {self.nbytes}")
+            raise MemoryAccessError(f"{nbytes} bytes at 0x{address:x} of {self.name}, which has {self.nbytes} bytes")
 
-    def is_kept(self, address: int, nbytes: int) -> bool:
-        """Whether some of a range is a router's."""
-        return address < self.kept.stop and self.kept.start < address + nbytes
+    def is_reserved(self, address: int, nbytes: int) -> bool:
+        """Whether a range overlaps the addresses of a router."""
+        return address < self.reserved.stop and self.reserved.start < address + nbytes
 
     def pages(self) -> list[tuple[int, bytes]]:
-        """What was written, by page, for digests."""
+        """Return the pages with bytes other than 0, in order, for digests."""
         return [(page, bytes(data)) for page, data in sorted(self._bytes.pages.items()) if any(data)]
 
     def _drop_pins(self, now_ps: Ps) -> None:

@@ -1,4 +1,4 @@
-"""The two NoCs of a chip: which tile is where, and routes on their tori."""
+"""The two NoCs of a chip: the places of its tiles, and the routes on their tori."""
 
 from enum import Enum
 from itertools import pairwise
@@ -10,7 +10,7 @@ from sipsim.fabric.graph import Edge, Framing, Node, Route
 
 
 class Kind(Enum):
-    """What a tile has."""
+    """Kind of a tile."""
 
     TENSIX = "tensix"
     ETHERNET = "ethernet"
@@ -18,7 +18,7 @@ class Kind(Enum):
 
 
 class Core(NamedTuple):
-    """A tile by its coordinates, which are those of NoC 0 for both NoCs."""
+    """Tile by its coordinates; both NoCs use those of NoC 0."""
 
     x: int
     y: int
@@ -28,7 +28,7 @@ class Core(NamedTuple):
 
 
 class FloorPlan:
-    """Which tile is where on a chip. ``kinds``: of each tile that has a memory.
+    """Floor plan of a chip. ``kinds``: of each tile that has a memory.
 
     ``ethernet``, ``dram``: cores by channel. ``workers``: row by row.
     """
@@ -48,7 +48,7 @@ class FloorPlan:
         }
 
     def problem(self) -> str:
-        """Why the tiles do not fit on the NoC; empty if they do."""
+        """Return the reason why the tiles do not fit on the NoC; empty if they fit."""
         noc, every = self.params.noc, [*self.workers, *self.ethernet, *self.dram]
         if len(every) != len(self.kinds):
             twice = next(core for core in every if every.count(core) > 1)
@@ -62,25 +62,25 @@ DRAM_PORT = "dram"
 
 
 class NocFraming(Framing):
-    """The header flit of each packet, as what an edge adds to bytes."""
+    """Framing of a NoC edge: one header flit per packet."""
 
     def __init__(self, flit_bytes: int, packet_flits: int) -> None:
         self._flit_bytes = flit_bytes
         self._packet_bytes = flit_bytes * packet_flits
 
     def wire_bytes(self, payload_bytes: int) -> int:
-        """Whole flits: the payload's and a header for each packet."""
+        """Return the bytes of whole flits: those of the payload and one header per packet."""
         flits = -(-payload_bytes // self._flit_bytes) + -(-payload_bytes // self._packet_bytes)
         return flits * self._flit_bytes
 
 
 class NocGraph:
-    """The routes of both NoCs, as edges of a :class:`~sipsim.fabric.flows.FlowFabric`.
+    """Routes of both NoCs, as edges of a :class:`~sipsim.fabric.flows.FlowFabric`.
 
-    NoC 0 goes to the right, then down; NoC 1 goes up, then to the left (tt-isa-documentation, RoutingPaths). A packet
-    turns once at most. Its head takes ``niu_cycles`` into the first router, ``hop_cycles`` from router to router, and
-    ``niu_cycles`` out of the last one; its flits follow, one a cycle (cut-through), behind a header flit for each
-    ``packet_flits``. Nodes: ``noc0`` and ``noc1`` routers by place, ``tile`` by place.
+    NoC 0 leads to the right, then down; NoC 1 leads up, then to the left (tt-isa-documentation, RoutingPaths). A packet
+    turns at most once. Its head takes ``niu_cycles`` into the first router, ``hop_cycles`` from router to router, and
+    ``niu_cycles`` out of the last router. Its flits follow, one per cycle (cut-through), after one header flit per
+    ``packet_flits``. Nodes: routers ``noc0`` and ``noc1`` by place, ``tile`` by place.
     """
 
     def __init__(self, params: ChipParams) -> None:
@@ -91,47 +91,47 @@ class NocGraph:
         self._bps = params.noc_bps
         self._dram = {Core(*each) for each in params.dram.cores}
         self._routes: dict[tuple[int, Core, Core], Route] = {}
-        self._carrying: dict[tuple[int, Core, Core], Route] = {}
+        self._data_routes: dict[tuple[int, Core, Core], Route] = {}
         self._words_ps: dict[tuple[int, Core, Core, int], int] = {}
         self._nearer: dict[tuple[Core, Core], int] = {}
 
-    def carrying(self, noc: int, src: Core, dst: Core) -> Route:
-        """:meth:`between` for bytes that are read from the first tile and written to the second: through the channel of
-        DRAM, where one has it.
+    def data_route(self, noc: int, src: Core, dst: Core) -> Route:
+        """Return the route for bytes that are read from the first tile and written to the second: :meth:`between`, and
+        the DRAM channels of these tiles.
         """
-        route = self._carrying.get((noc, src, dst))
+        route = self._data_routes.get((noc, src, dst))
         if route is None:
             route = self.between(noc, src, dst)
             if src in self._dram or dst in self._dram:
                 read = (self._bank(src),) if src in self._dram else ()
                 written = (self._bank(dst),) if dst in self._dram else ()
                 route = Route(route.start, 0, (*read, *route.edges, *written))
-            self._carrying[noc, src, dst] = route
+            self._data_routes[noc, src, dst] = route
         return route
 
     def between(self, noc: int, src: Core, dst: Core) -> Route:
-        """The route of a NoC from one tile to another; the same object at every call."""
+        """Return the route of a NoC from one tile to another; the same object at every call."""
         route = self._routes.get((noc, src, dst))
         if route is None:
             route = self._routes[noc, src, dst] = self._route(noc, src, dst)
         return route
 
     def word_ps(self, noc: int, src: Core, dst: Core, nbytes: int) -> int:
-        """The way of a word or less by itself. Kept for each route, as few sizes are asked for."""
+        """Return the time of a word or less on an idle NoC. Cached per route, as only few sizes occur."""
         found = self._words_ps.get((noc, src, dst, nbytes))
         if found is None:
             found = self._words_ps[noc, src, dst, nbytes] = self.between(noc, src, dst).latency_ps(nbytes)
         return found
 
     def nearer(self, src: Core, dst: Core) -> int:
-        """The NoC whose way is shorter."""
+        """Return the NoC with the shorter path."""
         found = self._nearer.get((src, dst))
         if found is None:
             found = self._nearer[src, dst] = min(NOCS, key=lambda noc: self.hops(noc, src, dst))
         return found
 
     def hops(self, noc: int, src: Core, dst: Core) -> int:
-        """Routers that a packet goes on to."""
+        """Return the number of hops between routers."""
         dx, dy = self._distance(noc, src, dst)
         return dx + dy
 
@@ -158,7 +158,7 @@ class NocGraph:
         return Route(edges[0].src, 0, tuple(edges))
 
     def _bank(self, core: Core) -> Edge:
-        """A channel of DRAM, whose bus carries what is read and what is written."""
+        """Return the edge of a DRAM channel, whose bus carries both reads and writes."""
         dram, tile = self._params.dram, self._tile(core)
         return Edge(tile, Node(DRAM_PORT, -1, str(core)), ns_to_ps(dram.latency_ns), 0, gbytes_per_s_to_bps(dram.GBps))
 

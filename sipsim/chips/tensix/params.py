@@ -1,4 +1,4 @@
-"""The parameters of a chip of this family, as ``configs/chips`` and ``system.chip_params`` give them."""
+"""Parameters of a Tensix chip, as given in ``configs/chips`` and ``system.chip_params``."""
 
 from enum import Enum
 from typing import Annotated
@@ -15,9 +15,7 @@ Span = tuple[Annotated[int, Meta(ge=0, lt=64)], Annotated[int, Meta(ge=0, lt=64)
 
 
 class NocParams(Section, frozen=True):
-    """Both NoCs: ``width`` x ``height`` routers each, a torus whose packets go one way in each dimension.
-    Packets of all tiles share its links.
-    """
+    """Both NoCs: ``width`` x ``height`` routers each, a torus with one direction per dimension that all tiles share."""
 
     width: Annotated[int, Meta(ge=2, le=64)]
     height: Annotated[int, Meta(ge=2, le=64)]
@@ -28,8 +26,8 @@ class NocParams(Section, frozen=True):
 
 
 class TensixParams(Section, frozen=True):
-    """Worker tiles: all of ``columns`` x ``rows``. ``l1_KiB``: the memory of each, of which a kernel has what lies from
-    ``kernel_base`` on. ``processors``: those that move data.
+    """Worker tiles: all of ``columns`` x ``rows``. ``l1_KiB``: the memory of each; kernels use it from ``kernel_base``
+    on. ``processors``: those that move data.
     """
 
     columns: tuple[Span, ...]
@@ -40,12 +38,12 @@ class TensixParams(Section, frozen=True):
 
 
 class EthernetParams(Section, frozen=True):
-    """Ethernet cores: ``cores`` by channel, ``l1_KiB`` each, of which a kernel has what lies from ``kernel_base`` on.
+    """Ethernet cores: ``cores`` by channel, ``l1_KiB`` each; kernels use it from ``kernel_base`` on.
 
     ``accept_ahead``: commands that the transmit queue takes before it is busy. ``copy_GBps``: the rate of each of a
-    link's two Ethernet subsystems, between L1 and the wire; null: no time. The far core sees a message when all is in
-    L1. ``copy_bytes``: the store of a subsystem, which moves a longer message piece by piece while the wire carries
-    the rest.
+    link's two Ethernet subsystems, between L1 and the wire; null: copies take no time. The far core sees a message when
+    all of it is in L1. ``copy_bytes``: the buffer of a subsystem, which copies a longer message in parts while the wire
+    carries the rest.
     """
 
     cores: tuple[Coordinate, ...]
@@ -57,7 +55,7 @@ class EthernetParams(Section, frozen=True):
 
 
 class DramParams(Section, frozen=True):
-    """DRAM channels, each reached at one tile: ``cores`` by channel; a rate and a latency."""
+    """DRAM channels, each reached at one tile: ``cores`` by channel; rate and latency per channel."""
 
     cores: tuple[Coordinate, ...]
     channel_MiB: PositiveInt
@@ -66,8 +64,8 @@ class DramParams(Section, frozen=True):
 
 
 class RiscParams(Section, frozen=True):
-    """What the core that runs a kernel spends: on a NoC command, on an Ethernet command, on each look at a word in a
-    loop that waits, on an access to L1, on the start of a kernel.
+    """Costs of a core that runs a kernel: of a NoC command, of an Ethernet command, of each poll of a word, of an
+    access to L1, and of a read of the timer.
     """
 
     noc_command_ns: Ns
@@ -78,8 +76,8 @@ class RiscParams(Section, frozen=True):
 
 
 class DataMoverParams(Section, frozen=True):
-    """What the loop of a data mover spends besides its calls, whenever a visit of a channel finds work: on a payload to
-    send, and on one that has come.
+    """Costs of a data mover's visit that finds work, besides its calls: at a sender channel for a payload to send, at a
+    receiver channel for one that has arrived.
     """
 
     sender_visit_ns: Ns
@@ -87,11 +85,11 @@ class DataMoverParams(Section, frozen=True):
 
 
 class RouterCosts(Section, frozen=True):
-    """What the processor of a router spends. ``round_ns``: each time round its loop. ``look_ns``: on a channel for
-    which there is nothing to do, and before each visit. Of a sender channel: ``send_ns`` before the Ethernet command
-    of a packet, ``sent_ns`` behind it, ``credit_ns`` on slots that are told to be free. Of a receiver channel:
-    ``forward_ns`` before the first NoC command of a packet, ``further_ns`` before each further one, ``completion_ns``
-    on telling that slots are free, ``ack_ns`` on a first-level acknowledgement.
+    """Costs of a router's processor. ``round_ns``: per round of its loop. ``look_ns``: per poll of a channel without
+    work, and before each visit. At a sender channel: ``send_ns`` before the Ethernet command of a packet, ``sent_ns``
+    after it, ``credit_ns`` to handle the slots that the far end has freed. At a receiver channel: ``forward_ns`` before
+    the first NoC command of a packet, ``further_ns`` before each further command, ``completion_ns`` to report free
+    slots, ``ack_ns`` for a first-level acknowledgement.
     """
 
     round_ns: Ns
@@ -106,7 +104,7 @@ class RouterCosts(Section, frozen=True):
 
 
 class FlowControl(Enum):
-    """What tells a sender that its slots are free."""
+    """Signal by which a sender learns that its slots are free."""
 
     SYNC_WORD = "sync_word"
     COMPLETIONS = "completions"
@@ -114,7 +112,7 @@ class FlowControl(Enum):
 
 
 class Avoidance(Enum):
-    """What keeps a ring from a deadlock."""
+    """Method that keeps a ring from a deadlock."""
 
     NONE = "none"
     DATELINE = "dateline"
@@ -122,16 +120,17 @@ class Avoidance(Enum):
 
 
 class Slots(Section, frozen=True):
-    """Packets that each channel has room for."""
+    """Slots of each sender and each receiver channel."""
 
     sender: PositiveInt
     receiver: PositiveInt
 
 
 class RevisionParams(Section, frozen=True):
-    """A revision of the fabric's protocol. ``flow_control``: first-level acks are sent on rings alone. ``slots``:
-    the first that fit; ``mesh_slots``: those of meshes, if not the same. ``spare_slots``: the same for routers near a
-    dateline, whose idle channels have none; empty where they stay unused. ``costs``: null where they are the fabric's.
+    """Revision of the fabric's protocol. ``flow_control``: first-level acknowledgements exist only on rings. ``slots``:
+    choices, the first that fits is used; ``mesh_slots``: the choices of meshes, if they differ. ``spare_slots``: the
+    choices of routers near a dateline, whose idle channels have no slots; empty if the slots stay unused. ``costs``:
+    null if they are the fabric's.
     """
 
     flow_control: FlowControl
@@ -143,15 +142,15 @@ class RevisionParams(Section, frozen=True):
     costs: RouterCosts | None = None
 
     def choices(self, is_mesh: bool) -> tuple[Slots, ...]:
-        """The slots of a fabric, the first that fit."""
+        """Return the choices of slots of a fabric; the first that fits is used."""
         return self.mesh_slots if is_mesh and self.mesh_slots else self.slots
 
 
 class FabricParams(Section, frozen=True):
-    """The fabric of data movers. ``payload_bytes``: the default of a packet; ``most_payload_bytes``: the longest.
-    ``transaction_ids``: NoC writes of a receiver channel on their way. ``copy_bytes``: of a packet, that each Ethernet
-    subsystem stores. ``mux_visit_ns``: of a mux, for a packet. ``one_server``: one processor serves all channels of a
-    router; else each has one. ``revisions``: the last one is the default.
+    """Fabric of data movers. ``payload_bytes``: of a packet, by default; ``most_payload_bytes``: the longest.
+    ``transaction_ids``: packets of a receiver channel whose NoC writes are under way. ``copy_bytes``: bytes of a packet
+    that each Ethernet subsystem stores. ``mux_visit_ns``: of a mux, per packet. ``one_server``: one processor serves
+    all channels of a router; else each channel has one. ``revisions``: the last is the default.
     """
 
     payload_bytes: PositiveInt
@@ -165,8 +164,8 @@ class FabricParams(Section, frozen=True):
 
 
 class JitterParams(Section, frozen=True):
-    """What is added to latencies, from 0 to so much, if there is a ``seed``: to the arrival of an Ethernet message, to
-    the start of a NoC command, to that of a kernel.
+    """Random delays from 0 to these maxima, if there is a ``seed``: of the arrival of an Ethernet message, of the start
+    of a NoC command, of the start of a kernel.
     """
 
     seed: Annotated[int, Meta(ge=0, le=2**63 - 1)] | None
@@ -176,19 +175,19 @@ class JitterParams(Section, frozen=True):
 
 
 class LaunchParams(Section, frozen=True):
-    """``start_skew_ns``: by rank, how much later than that of the others its host program starts."""
+    """Start of host programs. ``start_skew_ns``: by rank, the delay of its start."""
 
     start_skew_ns: dict[str, Ns]
 
 
 class CclParams(Section, frozen=True):
-    """The operations on the fabric. ``launch_ns``: from a call until its kernels begin; ``skew_ns``: how much later the
-    other chips do than chip 0, in benches of one call. ``page_ns``: what a worker spends on each page that it sends or
-    writes, besides its commands. ``add_GBps``: at which a worker adds pages. ``packet_bytes``: of a packet's payload.
-    ``read_packets``: that a reader has on their way at once; ``buffer_packets``: that its buffer holds.
-    ``chunks_per_sync``: packets of a relay between increments of its semaphore. ``direct_bytes``: up to which a
-    reduce-scatter on a ring is direct. ``copier_bytes``: from which on, of a link, a worker of its own copies a chip's
-    own slice; null: never. ``has_barrier``: all chips of a link's line or ring begin together.
+    """Collective operations on the fabric. ``launch_ns``: from a call until its kernels begin; ``skew_ns``: the later
+    start of all chips but chip 0, in benches of one call. ``page_ns``: per page that a worker sends or writes, besides
+    its commands. ``add_GBps``: the rate at which a worker adds pages. ``packet_bytes``: of a packet's payload.
+    ``read_packets``: that a reader reads at once; ``buffer_packets``: that its buffer holds. ``chunks_per_sync``:
+    packets of a relay between increments of its semaphore. ``direct_bytes``: the largest tensor for which a
+    reduce-scatter on a ring is direct. ``copier_bytes``: the smallest share of a link for which a separate worker
+    copies the chip's own slice; null: never. ``has_barrier``: all chips of a link's line or ring begin together.
     """
 
     launch_ns: Ns
@@ -205,12 +204,12 @@ class CclParams(Section, frozen=True):
     has_barrier: bool
 
     def chunks_per_sync(self, is_ring: bool) -> int:
-        """Of a relay of a long message."""
+        """Return the packets between increments for a relay of a long message."""
         return self.ring_chunks_per_sync if is_ring else self.line_chunks_per_sync
 
 
 class ChipParams(Section, frozen=True):
-    """A chip. ``clock_MHz``: of NoCs and cores."""
+    """Chip. ``clock_MHz``: of NoCs and cores."""
 
     clock_MHz: Annotated[float, Meta(ge=1, le=1e5)]
     noc: NocParams
@@ -225,10 +224,10 @@ class ChipParams(Section, frozen=True):
     ccl: CclParams
 
     def cycles_ps(self, cycles: int) -> int:
-        """So many cycles of the clock."""
+        """Return the time of ``cycles`` of the clock."""
         return ns_to_ps(cycles * 1000 / self.clock_MHz)
 
     @property
     def noc_bps(self) -> int:
-        """Bytes a second of a NoC's edge: a flit a cycle."""
+        """Bytes per second of a NoC's edge: one flit per cycle."""
         return gbytes_per_s_to_bps(self.noc.flit_bytes * self.clock_MHz / 1000)

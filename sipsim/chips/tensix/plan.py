@@ -1,4 +1,4 @@
-"""What every process of a run with these chips derives before time begins: parameters, links by Ethernet channel."""
+"""Plan of a run with Tensix chips, made by every process before time begins: parameters, links by Ethernet channel."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -12,11 +12,11 @@ from sipsim.config.schema import Resolved
 from sipsim.fabric.sips import SipNetwork
 
 SIDES = ("E", "W", "N", "S")
-"""Ports of the topologies of any chip: the first Ethernet channels, in this order."""
+"""Ports that all chips have: they are the first Ethernet channels, in this order."""
 
 
 class Link(NamedTuple):
-    """The link of an Ethernet channel: the channel of the run that leaves by it, and where it leads."""
+    """Link of an Ethernet channel: its number in the run, and the SIP and Ethernet channel at its far end."""
 
     number: int
     far_sip: int
@@ -24,7 +24,8 @@ class Link(NamedTuple):
 
 
 class TensixPlan(RunPlan):
-    """``links``: by SIP, those of its Ethernet channels."""
+    """Plan of a run. ``links``: by SIP and Ethernet channel, the link that leaves there; ``arrivals``: by SIP and link
+    number, the Ethernet channel at which the link arrives."""
 
     def __init__(self, resolved: Resolved, params: ChipParams) -> None:
         self.resolved = resolved
@@ -51,18 +52,18 @@ class TensixPlan(RunPlan):
         return [msgspec.json.encode(self.params, order="sorted").decode()]
 
     def links_to(self, sip: int, far_sip: int, with_reserved: bool = False) -> list[int]:
-        """The Ethernet channels of a SIP that lead to another; entry ``i`` of both directions is one link."""
+        """Return the Ethernet channels of a SIP that lead to another; entry ``i`` of both directions is one link."""
         found = self.system.links_between(sip, far_sip, with_reserved)
         return [channel_of(link.port) for link in found]
 
 
 def channel_of(port: str) -> int:
-    """The Ethernet channel of a port."""
+    """Return the Ethernet channel of a port."""
     return SIDES.index(port) if port in SIDES else int(port.removeprefix("eth"))
 
 
 def merged(defaults: Mapping[str, object], given: Mapping[str, object]) -> dict[str, object]:
-    """Values of a user over the defaults, mapping by mapping."""
+    """Return the defaults with the user's values in their place, mapping by mapping."""
     found = dict(defaults)
     for key, value in given.items():
         old = found.get(key)

@@ -1,4 +1,4 @@
-"""A processor of a tile: it runs one kernel as a task, spends time, and waits for words of its memory."""
+"""Processor of a tile: it runs one kernel as a task, spends time, and waits for words of its memory."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -19,11 +19,11 @@ Looks = list[Callable[[], None]]
 
 
 class Processor:
-    """``name``: the kernel and its tile. ``noc``: the NoC of its commands. ``reads``, ``writes``: NoC commands of it
-    that have not arrived; ``acked_ps``: when the last write that has arrived is acknowledged. ``flushed_ps``: when
-    the bytes of all writes have left, as far as only this processor's are on their way out. ``unsent``: writes by
-    transaction id whose bytes have not. ``owed_ps``: time of its instructions that passes with its next command or
-    wait.
+    """Processor with one kernel. ``name``: the kernel and its tile. ``noc``: the NoC of its commands. ``reads``,
+    ``writes``: its NoC commands that have not arrived; ``acked_ps``: the time of the acknowledgement of the last
+    arrived write. ``flushed_ps``: the time at which the bytes of all writes have left, if only this processor sends.
+    ``unsent``: by transaction id, writes whose bytes have not left. ``owed_ps``: time of its instructions that is spent
+    with its next command or wait.
     """
 
     def __init__(self, name: str, core: Core, memory: TileMemory, engine: Engine, params: ChipParams, noc: int) -> None:
@@ -47,22 +47,22 @@ class Processor:
 
     @cached_property
     def eth_command_ps(self) -> Ps:
-        """The time, in ps, of an Ethernet command."""
+        """The time of an Ethernet command in ps."""
         return ns_to_ps(self._risc.eth_command_ns)
 
     @cached_property
     def timer_ps(self) -> Ps:
-        """The time, in ps, of a look at the timer."""
+        """The time of a read of the timer in ps."""
         return ns_to_ps(self._risc.timer_ns)
 
     def make(self, kernel: Callable[[], Any], loop: greenlet.greenlet, make_task: MakeTask, is_server: bool) -> Task:
-        """The task of a kernel, which starts when it is resumed."""
+        """Make the task of a kernel, which starts when it is resumed."""
         self.task = make_task(self.name, kernel, loop)
         self.task.is_server = is_server
         return self.task
 
     def spend(self, ps: Ps, what: object = "its own instructions") -> None:
-        """Let ``ps`` of this processor's time pass, and what it owes."""
+        """Spend ``ps`` and the owed time."""
         if self.owed_ps:
             ps += self.owed_ps
             self.owed_ps = 0
@@ -72,15 +72,15 @@ class Processor:
             self.task.wait(what)
 
     def spend_until(self, time_ps: Ps, what: object) -> None:
-        """Let time pass up to ``time_ps``, if that is to come, and at least what it owes."""
+        """Spend the time up to ``time_ps``, if it is in the future, and at least the owed time."""
         self.spend(max(time_ps - self.engine.now_ps - self.owed_ps, 0), what)
 
     def wait_until(self, is_so: Callable[[], bool], what: object, looks: Looks) -> int:
-        """Look every ``poll_ps`` until ``is_so()``. Looks that find nothing cost no event: the one that will find it
-        is computed when something changes, of which ``looks`` is told.
+        """Poll every ``poll_ps`` until ``is_so()``. Polls that find nothing cost no event: the poll that finds it is
+        computed when a change calls the callbacks in ``looks``.
 
         Returns:
-            The number of looks.
+            The number of polls.
         """
         began_ps = self.engine.now_ps + self.owed_ps
         while True:
@@ -92,7 +92,7 @@ class Processor:
                 return (self.engine.now_ps - began_ps) // self.poll_ps
 
     def _sleep(self, is_so: Callable[[], bool], what: object, looks: Looks) -> None:
-        """Until the end of the look that finds it."""
+        """Wait until the end of the poll that finds the condition true."""
         began_ps = self.engine.now_ps + self.owed_ps
         self.owed_ps = 0
         assert self.task is not None
@@ -101,8 +101,8 @@ class Processor:
 
 
 class _Sleep:
-    """A processor's wait that began then, which ``looks`` refer to until they have found it over. A function would
-    refer to itself, to leave them.
+    """Wait of a processor since ``began_ps``; a callback in ``looks`` until its condition holds. It is a class, as a
+    function would need a reference to itself to leave the list.
     """
 
     __slots__ = ("_began_ps", "_is_so", "_looks", "_processor")
@@ -114,7 +114,7 @@ class _Sleep:
         self._began_ps = began_ps
 
     def __call__(self) -> None:
-        """Test the condition after a change. If it holds, the processor goes on at the end of the poll that sees it."""
+        """Test the condition after a change. If it holds, resume the processor at the end of the poll that sees it."""
         if not self._is_so():
             return
         self._looks.remove(self)

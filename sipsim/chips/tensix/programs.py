@@ -1,4 +1,4 @@
-"""Programs of kernels as a host script makes them, and their launches on a chip, one after the other."""
+"""Programs of kernels, made by a host script, and their launches on a chip, one after the other."""
 
 from collections import deque
 from collections.abc import Callable
@@ -17,21 +17,21 @@ SEMAPHORE_BYTES = 16
 
 
 class DataMovementConfig(NamedTuple):
-    """A kernel of a worker tile: on one of its processors, whose commands go on NoC ``noc``."""
+    """Configuration of a kernel of a worker tile: its processor, and the NoC of its commands."""
 
     processor: int = 0
     noc: int = 0
 
 
 class ComputeConfig(NamedTuple):
-    """The kernel of a worker tile that adds up, on the processors beside those that move data."""
+    """Configuration of a kernel of a worker tile that computes, on the processors beside those that move data."""
 
     noc: int = 0
     processor: int = -1
 
 
 class EthernetConfig(NamedTuple):
-    """A kernel of an Ethernet core, whose commands go on NoC ``noc``."""
+    """Configuration of a kernel of an Ethernet core: the NoC of its commands."""
 
     noc: int = 0
     processor: int = 0
@@ -41,7 +41,7 @@ Config = DataMovementConfig | ComputeConfig | EthernetConfig
 
 
 class KernelSpec(NamedTuple):
-    """A kernel to be run: ``kernel(*args, dataflow)``. ``is_server``: it never has to end."""
+    """Kernel of a program: ``kernel(*args, dataflow)`` runs on ``core``. ``is_server``: the kernel need not end."""
 
     kernel: Callable[..., Any]
     core: Core
@@ -52,7 +52,7 @@ class KernelSpec(NamedTuple):
 
 @dataclass
 class Program:
-    """The kernels of one chip that start together, and the semaphores that are set before."""
+    """Kernels of one chip that start together, and the values of semaphores that are set before."""
 
     kernels: list[KernelSpec] = field(default_factory=list)
     semaphores: dict[tuple[Core, int], int] = field(default_factory=dict)
@@ -62,21 +62,21 @@ class Program:
         """Add a kernel.
 
         Raises:
-            KernelMisuse: on a processor that has one, and to a program that was enqueued.
+            KernelMisuse: for a processor that has a kernel, or a program that was enqueued.
         """
         if self.is_enqueued:
-            what = f"kernel {spec.kernel.__name__} comes after its program was enqueued"
-            raise KernelMisuse(f"{what}; create it before, or in a program of its own")
+            what = f"kernel {spec.kernel.__name__} was added after its program was enqueued"
+            raise KernelMisuse(f"{what}; add it before, or to another program")
         place = spec.core, spec.config.processor
         if any((each.core, each.config.processor) == place for each in self.kernels):
             raise KernelMisuse(f"processor {spec.config.processor} of tile {spec.core} has a kernel in this program")
         self.kernels.append(spec)
 
     def add_semaphore(self, core: Core, first: int, end: int, initial: int) -> int:
-        """The address of a new semaphore of a tile, from ``first`` on and before ``end``.
+        """Allocate a semaphore of a tile at an address from ``first`` on and before ``end``.
 
         Raises:
-            KernelMisuse: where there is no room left.
+            KernelMisuse: if there is no room left.
         """
         index = sum(1 for each, address in self.semaphores if each == core and first <= address < end)
         address = first + index * SEMAPHORE_BYTES
@@ -91,17 +91,18 @@ BEFORE = "the programs before its own"
 
 
 class _Launch(NamedTuple):
-    """A program that was enqueued, and its tasks by the place of their kernels."""
+    """Enqueued program, and its tasks by tile and processor."""
 
     program: Program
     tasks: dict[Place, Task]
 
 
 class Launches:
-    """The programs of a chip: each starts when the kernels of those before it have ended, and sets its semaphores then.
+    """Queue of the programs of a chip: a program sets its semaphores and starts when the kernels of earlier programs
+    have ended.
 
-    Servers do not count, unless one runs on a processor that the program needs. ``make(spec, ended)``: the task of a
-    kernel, which calls ``ended`` at its end. ``set_word``: a semaphore. ``on_idle``: called when all kernels have
+    Servers do not count, unless the program needs a server's processor. ``make(spec, ended)``: makes the task of a
+    kernel, which calls ``ended`` at its end. ``set_word``: sets a semaphore. ``on_idle``: called when all kernels have
     ended. ``jitter``: of the starts of kernels, if any.
     """
 
@@ -123,11 +124,11 @@ class Launches:
 
     @property
     def is_idle(self) -> bool:
-        """Whether all kernels have ended, servers aside."""
+        """Whether all kernels except servers have ended."""
         return not self._queue and all(task.is_server for task in self._running.values())
 
     def tasks(self) -> list[Task]:
-        """Of all kernels that have not ended."""
+        """Return the tasks of all kernels that have not ended."""
         return [*self._running.values(), *(task for launch in self._queue for task in launch.tasks.values())]
 
     def is_used(self, core: Core) -> bool:
@@ -135,7 +136,7 @@ class Launches:
         return any(place[0] == core for place in chain(self._running, *(launch.tasks for launch in self._queue)))
 
     def enqueue(self, program: Program) -> list[Task]:
-        """Start a program, now or when it may; its tasks."""
+        """Enqueue a program, which starts now or when earlier kernels have ended. Return its tasks."""
         program.is_enqueued = True
         tasks = {}
         for spec in program.kernels:
@@ -147,7 +148,7 @@ class Launches:
         return list(tasks.values())
 
     def _ended(self, place: Place) -> None:
-        """The kernel at a place has ended: what follows comes as an event, as its task still runs."""
+        """Remove the kernel at a place. The next program starts by an event, as the kernel's task still runs."""
         del self._running[place]
         self._engine.at(self._engine.now_ps, self._start_next)
 

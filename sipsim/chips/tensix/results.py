@@ -1,4 +1,4 @@
-"""The op log of a chip of tiles, and the bytes that a race search compares."""
+"""Op log of a Tensix chip, and the bytes that a race search compares."""
 
 import hashlib
 from collections.abc import Callable, Iterable
@@ -19,10 +19,10 @@ HOST_WRITE = record_kind("host.write_tile", "addr", "nbytes", "values")
 
 
 class TileLog:
-    """The op log of a chip: appends to ``oplog``; ``engine`` has the time.
+    """Op log of a chip: appends to ``oplog``; ``engine`` gives the time.
 
-    It has each access of a NoC command when it has arrived, each Ethernet message when it was taken and when it came. A
-    tile's coordinates stand where other chips have cube and PE.
+    It contains each memory access of a NoC command at its arrival, and each Ethernet message at its command and at its
+    arrival. A tile's x and y are in the fields for cube and PE of other chips.
     """
 
     def __init__(self, oplog: OpLog, engine: Engine) -> None:
@@ -30,27 +30,27 @@ class TileLog:
         self._engine = engine
 
     def noc_write(self, start_ps: int, src: Core, dst: Core, address: int, data: bytes) -> None:
-        """Bytes of ``src`` have come to ``dst``."""
+        """Log a write: bytes of ``src`` have arrived at ``dst``."""
         self._append(NOC_WRITE, start_ps, src, str(dst), address, len(data), values_as_text(data))
 
     def noc_read(self, start_ps: int, src: Core, dst: Core, address: int, data: bytes) -> None:
-        """Bytes of ``src`` have come to ``dst``, which had asked for them."""
+        """Log a read: bytes of ``src``, requested by ``dst``, have arrived."""
         self._append(NOC_READ, start_ps, src, str(dst), address, len(data), values_as_text(data))
 
     def noc_increment(self, start_ps: int, src: Core, dst: Core, address: int, value: int) -> None:
-        """A word of ``dst`` is ``value`` now."""
+        """Log an increment: a word of ``dst`` is ``value`` now."""
         self._append(NOC_INCREMENT, start_ps, src, str(dst), address, value)
 
     def eth_send(self, core: Core, queue: int, src: int, dst: int, nbytes: int, left_ps: int, arrival_ps: int) -> None:
-        """A command was taken."""
+        """Log an Ethernet command that the queue has taken."""
         self._append(ETH_SEND, self._engine.now_ps, core, queue, src, dst, nbytes, left_ps, arrival_ps)
 
     def eth_arrive(self, core: Core, address: int, data: bytes) -> None:
-        """A message is there."""
+        """Log the arrival of an Ethernet message."""
         self._append(ETH_ARRIVE, self._engine.now_ps, core, address, len(data), values_as_text(data))
 
     def host_wrote(self, core: Core, address: int, data: bytes) -> None:
-        """The host wrote: no operation, so in the log's file only."""
+        """Log a write of the host. It is no operation, so it is only in the log's file."""
         now_ps = self._engine.now_ps
         self._oplog.note((HOST_WRITE, now_ps, now_ps, core.x, core.y, address, len(data), values_as_text(data)))
 
@@ -59,55 +59,55 @@ class TileLog:
 
 
 class Results:
-    """The bytes of tiles that a host script has declared as its results, by name: what a race search compares.
+    """Bytes of tiles that a host script has declared as its results, by name: a race search compares them.
 
-    Without any, all of what programs have in workers and in DRAM. Not the L1 of Ethernet cores, nor the semaphores of
-    workers, nor the words of connections to a fabric and of operations, nor the packets of a mux: in which of its
-    buffers a data mover has left what, and how far a counter has come, may differ in good runs.
+    Without declared results, these are the memory of programs in workers and in DRAM. Excluded are the L1 of Ethernet
+    cores, semaphores of workers, words of connections and operations, and packets of a mux: the buffer that a data
+    mover used, and the value of a counter, may differ in correct runs.
     """
 
     def __init__(self) -> None:
         self._declared: dict[str, Callable[[], bytes]] = {}
-        self._left_out: dict[Core, set[range]] = {}
+        self._excluded: dict[Core, set[range]] = {}
 
     def declare(self, name: str, core: Core, memory: TileMemory, address: int, nbytes: int) -> None:
-        """Add a range; without a ``name`` it is called by its tile and address.
+        """Add a range of bytes; without a ``name`` its name is made from its tile and address.
 
         Raises:
-            MemoryAccessError: outside of the memory.
-            KernelMisuse: for a name that another one has.
+            MemoryAccessError: for a range outside of the memory.
+            KernelMisuse: for a name that another result has.
         """
         memory.check(address, nbytes)
         name = name or f"{nbytes} B at 0x{address:x} of {core}"
         if name in self._declared:
-            raise KernelMisuse(f"a result is called {name!r} already; give each a name of its own")
+            raise KernelMisuse(f"a result is called {name!r} already; give each result another name")
         self._declared[name] = partial(memory.read, address, nbytes)
 
-    def leave_out(self, core: Core, addresses: range) -> None:
-        """Addresses of a tile whose bytes do not count where nothing is declared."""
-        self._left_out.setdefault(core, set()).add(addresses)
+    def exclude(self, core: Core, addresses: range) -> None:
+        """Exclude addresses of a tile from the results that are compared without declarations."""
+        self._excluded.setdefault(core, set()).add(addresses)
 
     def digests(self, others: Iterable[tuple[str, Core, TileMemory, int]]) -> dict[str, str]:
-        """SHA-256 by name. ``others``: without declared ones, memories by the name under which they are taken
-        together, their tile and the first address that counts.
+        """Return the SHA-256 of each result by name. ``others``: the memories to compare without declarations: the name
+        under which they are combined, tile, memory, and the first address that counts.
         """
         if self._declared:
             return {name: _sha256([read()]) for name, read in sorted(self._declared.items())}
         parts: dict[str, list[bytes]] = {}
         for name, core, memory, first in others:
             found = parts.setdefault(name, [])
-            left_out = range(first), *self._left_out.get(core, ())
+            excluded = range(first), *self._excluded.get(core, ())
             for page, data in memory.pages():
-                kept = _without(data, page * PAGE_BYTES, left_out)
+                kept = _without(data, page * PAGE_BYTES, excluded)
                 if any(kept):
                     found += [f"{core} {page} ".encode(), kept]
         return {name: _sha256(found) for name, found in parts.items()}
 
 
-def _without(data: bytes, base: int, left_out: Iterable[range]) -> bytes:
-    """The bytes from address ``base`` on, with 0 at the addresses that are left out."""
+def _without(data: bytes, base: int, excluded: Iterable[range]) -> bytes:
+    """Return the bytes at ``base``, with 0 at excluded addresses."""
     found = bytearray(data)
-    for each in left_out:
+    for each in excluded:
         first, end = max(each.start - base, 0), min(each.stop - base, len(data))
         if first < end:
             found[first:end] = bytes(end - first)

@@ -1,4 +1,4 @@
-"""The tiles of a chip, made when they are first used, and the NoC commands between their memories."""
+"""Tiles of a chip, made at their first use, and the NoC commands between their memories."""
 
 from collections.abc import Callable, Hashable
 
@@ -13,7 +13,7 @@ from sipsim.fabric.flows import FlowFabric
 from sipsim.fabric.graph import Done, Route
 
 TRANSACTION_IDS = 16
-"""Of the NoC commands of a tile: so many are under way at a time, to different tiles."""
+"""Transactions per NIU: at most so many NoC commands to different tiles are under way, per tile and NoC."""
 ATOMIC_BYTES = 4
 REQUEST_BYTES = 1
 NO_MEMORY = "has no memory; Tensix, Ethernet and DRAM tiles have one"
@@ -21,7 +21,7 @@ KIB, MIB = 2**10, 2**20
 
 
 class Tiles:
-    """All tiles of SIP ``sip``."""
+    """Tiles of SIP ``sip``."""
 
     def __init__(
         self,
@@ -45,10 +45,10 @@ class Tiles:
         self.packet_bytes = noc.flit_bytes * noc.packet_flits
 
     def memory(self, core: Core) -> TileMemory:
-        """The memory of a tile.
+        """Return the memory of a tile.
 
         Raises:
-            KernelMisuse: where there is none.
+            KernelMisuse: if the tile has no memory.
         """
         memory = self._memories.get(core)
         if memory is None:
@@ -59,7 +59,7 @@ class Tiles:
         return memory
 
     def problem_of(self, core: Core, address: int, nbytes: int) -> str:
-        """Why a tile has no such memory, on this chip or any other; empty where it has."""
+        """Return the reason why a tile of any chip lacks this memory; empty if it has the memory."""
         kind = self._plan.kinds.get(core)
         if kind is None:
             return f"tile {core} {NO_MEMORY}"
@@ -67,16 +67,16 @@ class Tiles:
         return f"{nbytes} B at 0x{address:x} of tile {core}, which has {most} B" if address + nbytes > most else ""
 
     def in_use(self) -> list[tuple[Core, TileMemory]]:
-        """The tiles that were used, in order."""
+        """Return the tiles that were used, in order, with their memories."""
         return sorted(self._memories.items())
 
     def write(self, by: Processor, address: int, core: Core, to: int, nbytes: int, write_id: int | None = None) -> None:
-        """A write of bytes of the processor's tile, which are taken now. ``write_id``: its transaction id, which is
-        told when they have left; that costs an event.
+        """Start a write of bytes of the processor's tile, which are copied now. ``write_id``: its transaction id,
+        counted in ``unsent`` until the bytes have left, which costs an event.
         """
         memory, data = self.memory(core), by.memory.read(address, nbytes)
         memory.check(to, nbytes)
-        route = self._graph.carrying(by.noc, by.core, core)
+        route = self._graph.data_route(by.noc, by.core, core)
         by.writes += 1
         start_ps = self.engine.now_ps
         by.flushed_ps = max(by.flushed_ps, start_ps) + route.edges[0].drain_ps(nbytes)
@@ -91,12 +91,12 @@ class Tiles:
             by.acked_ps = max(
                 by.acked_ps, self.engine.now_ps + self._graph.word_ps(by.noc, core, by.core, REQUEST_BYTES)
             )
-            _tell(by)
+            _notify(by)
 
         self._start(by.noc, by.core, core, route, nbytes, arrive)
 
     def increment(self, by: Processor, core: Core, address: int, by_how_much: int) -> None:
-        """An atomic increment of a word. It arrives behind all writes to that tile that came before it."""
+        """Start an atomic increment of a word. It arrives after all earlier writes to that tile."""
         memory = self.memory(core)
         memory.check(address, ATOMIC_BYTES)
         start_ps = self.engine.now_ps
@@ -109,7 +109,7 @@ class Tiles:
         self._start(by.noc, by.core, core, self._graph.between(by.noc, by.core, core), ATOMIC_BYTES, arrive)
 
     def read(self, by: Processor, core: Core, address: int, to: int, nbytes: int) -> None:
-        """A read into the processor's tile: a request, and the bytes that come back."""
+        """Start a read into the processor's tile: a request, and the bytes that return."""
         memory = self.memory(core)
         memory.check(address, nbytes)
         by.memory.check(to, nbytes)
@@ -123,9 +123,9 @@ class Tiles:
                 by.memory.write(to, data, self.engine.now_ps, by.name)
                 self.log.noc_read(start_ps, core, by.core, to, data)
                 by.reads -= 1
-                _tell(by)
+                _notify(by)
 
-            back = self._graph.carrying(by.noc, core, by.core)
+            back = self._graph.data_route(by.noc, core, by.core)
             self._start(by.noc, core, by.core, back, nbytes, arrive, (by.noc, core, by.core))
 
         request = self._graph.between(by.noc, by.core, core)
@@ -134,7 +134,7 @@ class Tiles:
     def _start(
         self, noc: int, src: Core, dst: Core, route: Route, nbytes: int, done: Done, source: Hashable = None
     ) -> None:
-        """``source``: what sends in order; without, the tile's NIU."""
+        """Start a transfer. ``source``: the sender, whose transfers stay in order; None: the tile's NIU."""
         jitter = self.jitter
         delay_ps = 0 if jitter is None else jitter.noc_delay_ps(noc, src, dst, self.engine.now_ps)
         self._carry(source or (noc, src), route, nbytes, done, delay_ps)
@@ -142,9 +142,9 @@ class Tiles:
     def deliver(
         self, src: Core, core: Core, to: int, data: bytes, by: str, delay_ps: int, arrived: Callable[[int], None]
     ) -> None:
-        """Write bytes that no kernel sends, ``delay_ps`` from now, over the NoC whose way is shorter.
+        """Write bytes for a router, ``delay_ps`` from now, over the NoC with the shorter path.
 
-        ``arrived(acknowledged_ps)``: they are there, and their acknowledgement is back then.
+        ``arrived(acknowledged_ps)``: called at the arrival, with the time of the acknowledgement.
         """
         memory = self.memory(core)
         memory.check(to, len(data))
@@ -158,7 +158,7 @@ class Tiles:
             self.log.noc_write(start_ps, src, core, to, data)
             arrived(self.engine.now_ps + self._graph.word_ps(noc, core, src, REQUEST_BYTES))
 
-        self._carry((noc, src), self._graph.carrying(noc, src, core), len(data), arrive, delay_ps)
+        self._carry((noc, src), self._graph.data_route(noc, src, core), len(data), arrive, delay_ps)
 
     def _carry(self, source: Hashable, route: Route, nbytes: int, done: Done, delay_ps: int) -> None:
         train = self._fabric.train(source, in_flight=TRANSACTION_IDS)
@@ -167,8 +167,8 @@ class Tiles:
     def deliver_increment(
         self, src: Core, core: Core, address: int, by_how_much: int, delay_ps: int, is_behind_writes: bool = False
     ) -> None:
-        """Add to a word of a tile, ``delay_ps`` from now and the way there. ``is_behind_writes``: it arrives behind
-        those that :meth:`deliver` has started for that tile; else it meets no traffic.
+        """Add to a word of a tile, ``delay_ps`` plus the path's time from now. ``is_behind_writes``: after all writes
+        that :meth:`deliver` has started for that tile; else without traffic.
         """
         memory = self.memory(core)
         memory.check(address, ATOMIC_BYTES)
@@ -179,22 +179,22 @@ class Tiles:
             self.log.noc_increment(self.engine.now_ps, src, core, address, value)
 
         if not is_behind_writes:
-            self.tell(src, core, delay_ps, arrive)
+            self.notify(src, core, delay_ps, arrive)
             return
         noc = self._graph.nearer(src, core)
         if self.jitter is not None:
             delay_ps = self.jitter.noc_delay_ps(noc, src, core, self.engine.now_ps, delay_ps)
-        self._carry((noc, src), self._graph.carrying(noc, src, core), ATOMIC_BYTES, arrive, delay_ps)
+        self._carry((noc, src), self._graph.data_route(noc, src, core), ATOMIC_BYTES, arrive, delay_ps)
 
-    def tell(self, src: Core, core: Core, delay_ps: int, told: Callable[[], None]) -> None:
-        """Call ``told`` when a word of a tile reaches another one: ``delay_ps`` from now and the way there on the NoC
-        whose way is shorter, without traffic.
+    def notify(self, src: Core, core: Core, delay_ps: int, notified: Callable[[], None]) -> None:
+        """Call ``notified`` when a word of one tile reaches another: ``delay_ps`` and the shorter path's idle time from
+        now.
         """
         noc = self._graph.nearer(src, core)
         if self.jitter is not None:
             delay_ps = self.jitter.noc_delay_ps(noc, src, core, self.engine.now_ps, delay_ps)
-        way_ps = self._graph.word_ps(noc, src, core, ATOMIC_BYTES)
-        self.engine.at(self.engine.now_ps + delay_ps + way_ps, told)
+        path_ps = self._graph.word_ps(noc, src, core, ATOMIC_BYTES)
+        self.engine.at(self.engine.now_ps + delay_ps + path_ps, notified)
 
     def _nbytes(self, kind: Kind) -> int:
         params = self._plan.params
@@ -207,11 +207,11 @@ class Tiles:
 
 def _has_left(processor: Processor, write_id: int) -> None:
     processor.unsent[write_id] -= 1
-    # A counter of the core, which its kernel looks at between words of its memory.
+    # A kernel polls this counter of the core like words of its memory.
     for look in tuple(processor.memory.on_write):
         look()
 
 
-def _tell(processor: Processor) -> None:
+def _notify(processor: Processor) -> None:
     for look in tuple(processor.on_arrival):
         look()

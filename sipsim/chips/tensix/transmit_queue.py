@@ -1,15 +1,15 @@
-"""The transmit queue of an Ethernet core: one direction of a link, which cuts commands into packets.
+"""Transmit queue of an Ethernet core: one direction of a link, which cuts commands into packets.
 
 A command sends ``nbytes`` of payload. It *starts* when the first byte of its first packet is on the wire, and *has
-left* with the last byte of its last packet; that arrives the link's latency later. What an outage does to packets,
-:mod:`sipsim.fabric.links.outages` says.
+left* with the last byte of its last packet, which arrives the link's latency later. :mod:`sipsim.fabric.links.outages`
+describes the effect of an outage on packets.
 
-* The queue takes a command while fewer than ``accept_ahead`` of its commands have not started; else it is busy, and
-  refuses. A command is not started at the times before its start, and is at it.
-* Commands, and the packets of each, go in the order in which they were taken. The wire carries one packet at a time,
-  and what it carries arrives in order, also what is sent again. So commands start, leave and arrive in order, and all
-  times of one are known when it is taken, without an event.
-* Hardware has a second queue. Routers alone use it, for short commands (:meth:`TransmitQueue.submit_between`).
+* The queue takes a command while fewer than ``accept_ahead`` of its commands have not started; else the queue is busy
+  and refuses. At its start time, a command counts as started.
+* Commands and their packets are sent in the order in which the queue took them. The wire carries one packet at a time,
+  and packets arrive in order, also if they are sent again. So commands start, leave and arrive in order, and all
+  times of a command are known when it is taken, without an event.
+* Hardware has a second queue. Only routers use it, for short commands (:meth:`TransmitQueue.submit_between`).
 """
 
 from collections import deque
@@ -22,13 +22,13 @@ from sipsim.fabric.links.outages import ByteClock, Loss, Outage, OutageUse, Retr
 
 Ps = int
 LONG_COMMAND = 2**16
-"""Bytes of a command that the link cuts into full packets."""
+"""Size in bytes of a command that the link cuts into full packets."""
 
 
 class TransmitTimes(NamedTuple):
-    """When a command starts, when it has left, and when its last byte arrives.
+    """Times of a command: when it starts, when it has left, and when its last byte arrives.
 
-    After an outage the last two are those of the packets that arrive. ``loss``: the packets that a link without
+    After an outage the last two are the times of the packets that arrive. ``loss``: the packets that a link without
     retransmission has lost; then the command never arrives as a whole.
     """
 
@@ -39,8 +39,8 @@ class TransmitTimes(NamedTuple):
 
 
 class TransmitQueue:
-    """The queue that kernels use, and the wire. ``taken_bytes``: that the wire took, framing included; what was sent
-    again is not counted. Times given to it may not decrease.
+    """Transmit queue of kernels, and the wire. ``taken_bytes``: bytes that the wire took, framing included,
+    retransmissions not. Times that are passed to its calls may not decrease.
     """
 
     def __init__(self, link: AnyLinkKind, accept_ahead: int, outages: Sequence[Outage] = ()) -> None:
@@ -57,7 +57,7 @@ class TransmitQueue:
         self.taken_bytes = 0
 
     def submit(self, now_ps: Ps, nbytes: int) -> TransmitTimes | None:
-        """Take a command of ``nbytes``, 1 or more; None where it is refused, because the queue is busy."""
+        """Take a command of ``nbytes``, 1 or more; return None if the queue is busy."""
         if self.is_busy(now_ps):
             return None
         times = self._carry(now_ps, nbytes)
@@ -66,15 +66,15 @@ class TransmitQueue:
         return times
 
     def is_busy(self, now_ps: Ps) -> bool:
-        """Whether it would refuse a command now."""
+        """Whether the queue would refuse a command now."""
         starts = self._starts
         while starts and starts[0] <= now_ps:
             starts.popleft()
         return len(starts) >= self._accept_ahead
 
     def submit_between(self, now_ps: Ps, nbytes: int) -> TransmitTimes:
-        """Take a short command on the second queue. It waits for the packet that the wire carries, and what is taken
-        later waits for it. On a link with outages it waits for all that was taken before, because retransmission keeps
+        """Take a short command on the second queue. The command waits for the packet that the wire carries, and later
+        packets wait for the command. On a link with outages it waits for all earlier commands, as retransmission keeps
         the order.
         """
         if self._retransmitter is not None:
@@ -85,24 +85,24 @@ class TransmitQueue:
         return TransmitTimes(start_ps, end_ps, end_ps + self._latency_ps)
 
     def all_started_ps(self, now_ps: Ps) -> Ps:
-        """The earliest time from ``now_ps`` on at which all its commands have started."""
+        """Return the earliest time, at least ``now_ps``, at which all its commands have started."""
         return max(self._starts[-1], now_ps) if self._starts else now_ps
 
     def free_at_ps(self, now_ps: Ps) -> Ps:
-        """The earliest time from now on at which it takes a command."""
+        """Return the earliest time, at least ``now_ps``, at which the queue takes a command."""
         return self._starts[-self._accept_ahead] if self.is_busy(now_ps) else now_ps
 
     @property
     def busy_ps(self) -> Ps:
-        """How long the wire carried what it took."""
+        """The time for which the wire carried the bytes that it took."""
         return self._drain_ps(self.taken_bytes)
 
     def outages_used(self, link_name: str) -> tuple[OutageUse, ...]:
-        """What each outage has cost so far."""
+        """Return the cost of each outage so far."""
         return () if self._retransmitter is None else self._retransmitter.used(link_name)
 
     def _carry(self, now_ps: Ps, nbytes: int) -> TransmitTimes:
-        """The times of a command that follows all that was taken."""
+        """Return the times of a command that follows all earlier ones."""
         start_ps = self._take(now_ps, self._link.wire_bytes(nbytes))
         end_ps, loss = self._clock.free_ps, None
         if self._retransmitter is not None:
@@ -111,7 +111,7 @@ class TransmitQueue:
         return TransmitTimes(start_ps, end_ps, end_ps + self._latency_ps, loss)
 
     def _take(self, now_ps: Ps, wire_bytes: int) -> Ps:
-        """Let bytes follow on the wire, from now on if it is idle; the time of the first one, outages aside."""
+        """Put bytes on the wire, from now on if it is idle. Return the time of the first byte, without outages."""
         if self._clock.free_ps < now_ps:
             self._clock = ByteClock(now_ps)
         start_ps = self._clock.free_ps
@@ -120,7 +120,7 @@ class TransmitQueue:
         return start_ps
 
     def _packet_end_ps(self, now_ps: Ps) -> Ps:
-        """When the packet that the wire carries has left."""
+        """Return the time at which the packet on the wire has left."""
         carried = self._carried
         while carried and carried[0].tail_left_ps <= now_ps:
             carried.popleft()

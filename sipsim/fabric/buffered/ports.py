@@ -1,15 +1,15 @@
-"""Input FIFOs and outputs of nodes with finite buffers: where packets wait, and which one an output sends next.
+"""Input FIFOs and outputs of nodes with finite buffers: where packets wait, and which packet an output sends next.
 
-An input port has one FIFO for each *lane*: a virtual channel of the arbitration, a virtual network, a class.
+An input port has one FIFO per *lane*: per virtual channel of the arbitration, virtual network, and class.
 
-* **Networks** keep what could wait for each other in a circle apart: requests (commands, data that are written,
-  messages), replies (data that were read, acknowledgements), what leaves by a link, and what has come over one.
-  Endpoints take what comes without waiting, so only what leaves waits for another network: for the far SIP's arrivals,
-  which wait for nobody.
+* **Networks** separate packets that could wait for each other in a cycle: requests (commands, data that are written,
+  messages), replies (data that were read, acknowledgements), packets that leave by a link, and packets from a link.
+  Endpoints never block, so only leaving packets wait for another network: for the far SIP's arrivals,
+  which wait for no other network.
 * **Classes** make the routes of a mesh of cubes free of cycles. Routes are dimension-ordered twice, among cubes and in
-  each cube, so a packet that came from a cube to the north or south may go along a row of routers again, and four such
+  each cube, so a packet from a cube to the north or south may move along a row of routers again, and four such
   turns close a cycle. A packet is of class 0 until it crosses to a cube north or south, and of class 1 from then on;
-  within each class every turn is one way. ``tests/pure/fabric/test_buffered_deadlock.py`` sorts the dependencies of
+  within a class, no turn is reversed. ``tests/pure/fabric/test_buffered_deadlock.py`` sorts the dependencies of
   all routes.
 """
 
@@ -29,9 +29,9 @@ NETWORKS, CLASSES = 4, 2
 
 
 class Buffers(NamedTuple):
-    """``depth``: packets of each FIFO. ``packet_bytes``: the most that a packet carries.
+    """Sizes of input buffers. ``depth``: packets per FIFO. ``packet_bytes``: the most bytes of a packet.
 
-    ``link_depth``: packets of each virtual channel in the buffer at a link's far end; None for no limit.
+    ``link_depth``: packets per virtual channel in the buffer at a link's far end; None: no limit.
     """
 
     depth: int
@@ -42,8 +42,8 @@ class Buffers(NamedTuple):
         """Check that packets can be sent.
 
         Raises:
-            ValueError: no room for a packet, or packets shorter than a chunk of the arbitration: the end of a transfer
-                is told when the last chunk starts.
+            ValueError: if there is no room for a packet, or packets are shorter than a chunk of the arbitration: a
+                transfer reports its end when its last chunk starts.
         """
         for depth in (self.depth, 1 if self.link_depth is None else self.link_depth):
             if depth < 1:
@@ -53,7 +53,7 @@ class Buffers(NamedTuple):
 
 
 def buffers_of(resolved: Resolved, chunk_bytes: int) -> Buffers | None:
-    """The input buffers of a system's routers; None where they have no limit."""
+    """Return the input buffers of a system's routers; None if they have no limit."""
     router = resolved.components.router
     if router.buffer_packets is None:
         return None
@@ -62,7 +62,7 @@ def buffers_of(resolved: Resolved, chunk_bytes: int) -> Buffers | None:
 
 
 def network_of(route: Route, is_reply: bool) -> int:
-    """The virtual network of what takes a route."""
+    """Return the virtual network of packets on a route."""
     if is_reply:
         return REPLY
     if route.edges and route.edges[-1].is_link:
@@ -71,7 +71,7 @@ def network_of(route: Route, is_reply: bool) -> int:
 
 
 def classes_on(route: Route) -> Iterator[int]:
-    """The class of a packet in the buffer at the end of each edge of a route."""
+    """Yield the class of a packet in the buffer at the end of each edge of a route."""
     has_turned = 0
     for edge in route.edges:
         if edge.src.kind == edge.dst.kind == "ucie" and edge.src.place in ("N", "S"):
@@ -80,14 +80,14 @@ def classes_on(route: Route) -> Iterator[int]:
 
 
 def lanes_on(route: Route, vc: int, is_reply: bool) -> Iterator[int]:
-    """The lane of a packet in the buffer at the end of each edge of a route."""
+    """Yield the lane of a packet in the buffer at the end of each edge of a route."""
     network = vc * NETWORKS + network_of(route, is_reply)
     for each in classes_on(route):
         yield network * CLASSES + each
 
 
 def vc_of(lane: int) -> int:
-    """The virtual channel of a lane."""
+    """Return the virtual channel of a lane."""
     return lane // (NETWORKS * CLASSES)
 
 
@@ -96,23 +96,23 @@ FOREVER: Ps = 1 << 62
 
 
 class Cut(NamedTuple):
-    """A time divided among packets: ``first_ps``, then ``each_ps``, and one more from packet ``longer_from`` on."""
+    """Division of a time among packets: ``first_ps``, then ``each_ps``, and 1 ps more from ``longer_from`` on."""
 
     first_ps: Ps
     each_ps: Ps
     longer_from: int
 
     def part_ps(self, packet: int) -> Ps:
-        """The part of one packet, from 0."""
+        """Return the part of packet number ``packet``."""
         return self.each_ps + (packet >= self.longer_from) if packet else self.first_ps
 
 
 def cut(total_ps: Ps, nbytes: int, packet_bytes: int) -> Cut:
     """Divide the drain of ``nbytes`` among their packets so that the parts add up to it.
 
-    The first packet is what is left over, all others are full. A packet that needs longer on one edge than on another
-    does so for every packet (a house-monotone division): therefore a train of packets takes the slowest edge's drain
-    exactly once, to the picosecond, over any chain of edges.
+    The first packet has the remainder, all others are full. A packet that needs longer on one edge than on another does
+    so for every packet (a house-monotone division): therefore a train of packets takes the slowest edge's drain exactly
+    once, to the picosecond, over any chain of edges.
     """
     others = -(-nbytes // packet_bytes) - 1
     if not others:
@@ -122,11 +122,12 @@ def cut(total_ps: Ps, nbytes: int, packet_bytes: int) -> Cut:
     return Cut(first_ps, each_ps, others + 1 - longer)
 
 
-class Leg(NamedTuple):
-    """One edge of a way. ``onward_ps``: wire and end node. ``drain_ps``: of the whole transfer, and ``parts`` of it.
+class PathStep(NamedTuple):
+    """One edge of a path. ``onward_ps``: wire and end node. ``drain_ps``: of the whole transfer, divided into
+    ``parts``.
 
-    ``lane``: of the buffer at its end; None at the end of the way, which takes what comes. ``places``: what it
-    needs in the buffer at the far end of a link.
+    ``lane``: of the buffer at its end; None at the end of the path, which never blocks. ``places``: the places that a
+    transfer needs in the buffer at the far end of a link.
     """
 
     output: "Output"
@@ -137,42 +138,41 @@ class Leg(NamedTuple):
     places: int = 0
 
 
-class Way:
-    """A route for a number of bytes on a lane. ``packets``: their number. ``most_lead_ps``: the last packet's time on
-    the last edge, and its wire. ``least_ps``: from its head's coming to the last packet's start there, at least.
-    ``transfers``: that have started. ``port``: where it has come over a link, if it gives places back; ``leaves``: it
-    goes out by a link. ``is_together``: no packet of another transfer comes between its packets. ``wires``: its edges
-    without those of memories, if it has others.
+class PacketPath:
+    """Path of transfers of one size on a lane: a route, and its times. ``packets``: per transfer. ``most_lead_ps``: the
+    last packet's time on the last edge, and its wire. ``least_ps``: the least time from the head's arrival at the
+    source to the last packet's start on the last edge. ``transfers``: started so far. ``port``: the port of the link
+    from which they come, if it returns places; ``leaves``: they leave by a link. ``is_together``: no packet of another
+    transfer may be between their packets. ``wires``: the edges except those of memories, if there are others.
     """
 
     __slots__ = (
-        "is_together", "least_ps", "leaves", "legs", "most_lead_ps", "nbytes", "packets", "port", "route",
-        "transfers", "vc", "wires",
+        "is_together", "least_ps", "leaves", "most_lead_ps", "nbytes", "packets", "port", "route", "steps", "transfers",
+        "vc", "wires",
     )  # fmt: skip
 
-    def __init__(self, route: Route, nbytes: int, packets: int, legs: list[Leg], vc: int) -> None:
+    def __init__(self, route: Route, nbytes: int, packets: int, steps: list[PathStep], vc: int) -> None:
         self.route = route
         self.nbytes = nbytes
         self.packets = packets
-        self.legs = legs
+        self.steps = steps
         self.vc = vc
-        self.most_lead_ps = legs[-1].onward_ps + legs[-1].parts.part_ps(packets - 1) if legs else 0
+        self.most_lead_ps = steps[-1].onward_ps + steps[-1].parts.part_ps(packets - 1) if steps else 0
         self.transfers = 0
         self.port: FarCredits | None = None
-        self.is_together = bool(legs and legs[-1].places)
-        self.leaves = bool(legs) and route.edges[-1].is_link
+        self.is_together = bool(steps and steps[-1].places)
+        self.leaves = bool(steps) and route.edges[-1].is_link
         self.wires = [edge for edge in route.edges if not edge.memory] or list(route.edges)
-        last_ps = legs[-1].drain_ps if legs else 0
+        last_ps = steps[-1].drain_ps if steps else 0
         self.least_ps = route.head_ps() + last_ps - self.most_lead_ps
 
 
 class PacketTrain:
-    """What one source sends on one channel: ``in_flight`` transfers of it leave at a time, never two over the same
-    wires.
+    """Transfers of one source on one channel: ``in_flight`` of them leave at a time, never two over the same wires.
 
-    Packets of ``passing``, transfers that have started, are under way; ``waiting``: those behind one whose bytes
-    another transfer brings; ``coming``: those whose heads are at the source, behind others. ``clear_ps``: when the last
-    byte of the last one was at the source. ``number``: among the trains of a fabric.
+    ``passing``: transfers whose packets are under way; ``waiting``: transfers after one whose bytes another transfer
+    brings; ``coming``: transfers whose heads are at the source, behind others. ``clear_ps``: the time of the last byte
+    of the last transfer at the source. ``number``: among the trains of a fabric.
     """
 
     __slots__ = ("_fifos", "clear_ps", "coming", "in_flight", "is_reply", "number", "passing", "vc", "waiting")
@@ -182,20 +182,20 @@ class PacketTrain:
         self.vc = vc
         self.is_reply = is_reply
         self.in_flight = in_flight
-        self.coming: deque[Flow] = deque()
+        self.coming: deque[PacketFlow] = deque()
         self._fifos: list[Fifo] = []
         self.passing: dict[object, Ps] = {}
-        self.waiting: deque[Fed] = deque()
+        self.waiting: deque[FedTransfer] = deque()
         self.clear_ps: Ps = 0
 
     def least_mail_ps(self, now: Ps) -> Ps:
-        """No transfer of it leaves before this: by what each takes alone."""
+        """Return a time before which no transfer of the train leaves, as each takes at least its time alone."""
         return min(self.passing.values(), default=FOREVER)
 
     def next_in(self) -> "Fifo | None":
-        """A FIFO into which the first one that is coming has gone; None if it must wait, or none is coming."""
-        wires, fifos = self.coming[0].way.wires if self.coming else None, self._fifos
-        if wires is None or any(each.flow is not None and each.flow.way.wires == wires for each in fifos):
+        """Put the first arriving transfer into a FIFO and return the FIFO; None if no transfer may start now."""
+        wires, fifos = self.coming[0].path.wires if self.coming else None, self._fifos
+        if wires is None or any(each.flow is not None and each.flow.path.wires == wires for each in fifos):
             return None
         free = next((each for each in fifos if each.flow is None), None)
         if free is None:
@@ -208,10 +208,10 @@ class PacketTrain:
         return free
 
 
-class Fed:
-    """A transfer that waits for another one to bring its bytes, or for such a one before it in its train.
+class FedTransfer:
+    """Transfer that waits for another transfer to bring its bytes, or for such a transfer before it in its train.
 
-    ``times_ps``: when head and tail are at the source, once that is known; ``start`` starts it then.
+    ``times_ps``: the times of head and tail at the source, once known; ``start`` then starts the transfer.
     """
 
     __slots__ = ("start", "times_ps", "train")
@@ -222,25 +222,31 @@ class Fed:
         self.times_ps = times_ps
 
 
-class Flow:
-    """A transfer. ``comes_ps``: when the head of the next packet reaches the first node; ``feed``: how long each packet
-    takes to come there. ``tails``: when the last packet's tail left each edge, if that is kept. ``number``: its port's,
-    of what it holds in the buffer of a link. ``done``, ``left``, ``feeds``: see ``FlowFabric.start``.
+class PacketFlow:
+    """Transfer as packets. ``comes_ps``: when the head of the next packet reaches the first node; ``feed``: the time
+    that each packet takes to arrive there. ``tails``: when the last packet's tail left each edge, if noted. ``number``:
+    of its places in a link's buffer, by its port. ``done``, ``left``, ``feeds``: see ``FlowFabric.start``.
     """
 
     __slots__ = (
-        "comes_ps", "done", "end_ps", "feed", "feeds", "head_ps", "left", "made", "number", "source_ps", "tails",
-        "train", "way",
+        "comes_ps", "done", "end_ps", "feed", "feeds", "head_ps", "left", "made", "number", "path", "source_ps",
+        "tails", "train",
     )  # fmt: skip
 
     def __init__(
-        self, train: PacketTrain, way: Way, done: Done | None, left: Done | None, source_ps: tuple[Ps, Ps], feed: Cut
+        self,
+        train: PacketTrain,
+        path: PacketPath,
+        done: Done | None,
+        left: Done | None,
+        source_ps: tuple[Ps, Ps],
+        feed: Cut,
     ) -> None:
         self.train = train
-        self.way = way
+        self.path = path
         self.done = done
         self.left = left
-        self.feeds: Fed | None = None
+        self.feeds: FedTransfer | None = None
         self.source_ps = source_ps
         self.comes_ps = source_ps[0]
         self.feed = feed
@@ -250,26 +256,26 @@ class Flow:
         self.end_ps: Ps | None = None
         self.tails: list[Ps] | None = None
 
-    def next_packet(self) -> "Packet":
-        """The next packet, at the first node; it is made when those before it have left."""
+    def next_packet(self) -> "BufferedPacket":
+        """Make the next packet at the first node, when those before it have left."""
         index = self.made
         self.made += 1
         head_ps = self.comes_ps
         self.comes_ps = head_ps + self.feed.part_ps(index)
-        return Packet(self, index, head_ps, self.comes_ps)
+        return BufferedPacket(self, index, head_ps, self.comes_ps)
 
     @property
     def is_made(self) -> bool:
         """Whether all packets are made."""
-        return self.made == self.way.packets
+        return self.made == self.path.packets
 
 
-class Packet:
-    """At the node before edge ``hop`` of its way, or on the wire to it: its head and tail come at these times."""
+class BufferedPacket:
+    """Packet at the node before edge ``hop`` of its path, or on the wire to it; head and tail arrive at these times."""
 
     __slots__ = ("flow", "head_ps", "hop", "index", "tail_ps")
 
-    def __init__(self, flow: Flow, index: int, head_ps: Ps, tail_ps: Ps) -> None:
+    def __init__(self, flow: PacketFlow, index: int, head_ps: Ps, tail_ps: Ps) -> None:
         self.flow = flow
         self.index = index
         self.hop = 0
@@ -278,11 +284,11 @@ class Packet:
 
 
 class Fifo:
-    """The packets of one lane at one input of a node; ``upstream``: the output that fills it, None at a source.
+    """FIFO of one lane at one input of a node; ``upstream``: the output that fills it, None at a source.
 
-    One at a source has a transfer, ``flow``, until its last packet has left, and one packet in ``queue``: that at the
-    front. ``key`` orders the inputs of a node. ``free_ps``: when the last packet that left was out. ``ready_ps``: since
-    when the front can go.
+    A FIFO at a source has one transfer, ``flow``, until its last packet has left, and only the front in ``queue``.
+    ``key`` orders the inputs of a node. ``free_ps``: when the last packet had left. ``ready_ps``: when the front can
+    leave.
     """
 
     __slots__ = ("flow", "free_ps", "key", "lane", "queue", "ready_ps", "upstream")
@@ -290,14 +296,14 @@ class Fifo:
     def __init__(self, upstream: "Output | None", lane: int, key: tuple[str, int, str, int]) -> None:
         self.upstream = upstream
         self.lane = lane
-        self.queue: deque[Packet] = deque()
-        self.flow: Flow | None = None
+        self.queue: deque[BufferedPacket] = deque()
+        self.flow: PacketFlow | None = None
         self.free_ps: Ps = -FOREVER
         self.ready_ps: Ps = 0
         self.key = key
 
-    def pop(self) -> Packet:
-        """Remove the front. At a source the next packet takes its place."""
+    def pop(self) -> BufferedPacket:
+        """Remove the front. At a source, the next packet takes its place."""
         packet = self.queue.popleft()
         if self.flow is not None:
             if self.flow.is_made:
@@ -308,12 +314,12 @@ class Fifo:
 
 
 class Output:
-    """The sending side of an edge. ``slots``: by lane, since when each free place of the buffer at its end is free.
+    """Sending side of an edge. ``slots``: by lane, the times since which the places of the buffer at its end are free.
 
-    ``waiting``: by virtual channel, FIFOs whose front waits for this edge. ``free_ps``: when the last packet was out.
-    ``wake_ps``: when the next look at those that wait is due. ``far``: of a link whose far end has a finite buffer, by
-    virtual channel, since when each free place there is free. ``held``: by lane, the transfer whose packets must not be
-    parted and are not all through; -1 - channel for the last edge of a way.
+    ``waiting``: by virtual channel, FIFOs whose front waits for this edge. ``free_ps``: when the last packet had left.
+    ``wake_ps``: when the next choice among the waiting is due. ``far``: of a link whose far end has a finite buffer, by
+    virtual channel, the times since which its places are free. ``held``: by lane, the unfinished transfer whose packets
+    must stay together; the key is -1 - channel for the last edge of a path.
     """
 
     __slots__ = (
@@ -328,7 +334,7 @@ class Output:
         self.waiting: list[list[Fifo]] = [[] for _ in weights]
         self.slots: dict[int, deque[Ps]] = {}
         self.fifos: dict[int, Fifo] = {}
-        self.held: dict[int, Flow] = {}
+        self.held: dict[int, PacketFlow] = {}
         self.far: list[deque[Ps]] | None = None
         self._depth = depth
         self._weights = weights
@@ -345,12 +351,12 @@ class Output:
             self.fifos[lane] = Fifo(self, lane, (kind, cube, f"{place:>8}", lane))
 
     def offer(self, fifo: Fifo) -> None:
-        """The front of a FIFO waits for this edge from now on."""
+        """Let the front of a FIFO wait for this edge."""
         self.waiting[vc_of(fifo.lane)].append(fifo)
 
     def choose(self) -> Fifo | None:
-        """Which front goes next, of those with room at the edge's end: by virtual channel, then round robin among the
-        inputs in the order of their keys. It waits no longer."""
+        """Remove and return the FIFO whose front is sent next, among those with room at the edge's end: by virtual
+        channel, then round robin among the inputs in the order of their keys."""
         chosen_vc, least = -1, FOREVER
         for vc, fifos in enumerate(self.waiting):
             if not fifos or not self._able(vc):
@@ -369,21 +375,21 @@ class Output:
         return chosen
 
     def charge(self, vc: int, drain_ps: Ps) -> None:
-        """A virtual channel has used the edge: start-time fair queueing by weight, so that what a channel does not use
-        is the others', and is not saved up."""
+        """Charge a virtual channel for its use of the edge: start-time fair queueing by weight, so that other channels
+        get the share that a channel leaves unused, and no channel saves it up."""
         weight = self._weights[vc]
         if weight:
             self._served = max(self._tags[vc], self._served)
             self._tags[vc] = self._served + drain_ps * self._scale // weight
 
     def _first(self, vc: int, fifos: list[Fifo]) -> Fifo:
-        """Whose turn it is."""
+        """Return the FIFO that is next in turn."""
         last = self._last[vc]
         return min(fifos, key=lambda fifo: (fifo.key <= last, fifo.key))
 
     def _able(self, vc: int) -> list[Fifo]:
-        """The FIFOs of a virtual channel for whose front there is room. Of frames that wait for room at a link's far
-        end only the first in turn may take it, so that a long one comes to its own."""
+        """Return the FIFOs of a virtual channel with room for their front. Of frames that wait for room at a link's far
+        end, only the first in turn may take it, so that a long frame is not starved."""
         able = [fifo for fifo in self.waiting[vc] if self._has_room(fifo)]
         if self.far is None:
             return able
@@ -396,24 +402,24 @@ class Output:
 
     def _has_room(self, fifo: Fifo) -> bool:
         packet = fifo.queue[0]
-        way = packet.flow.way
-        lane = way.legs[packet.hop].lane
-        if way.is_together and self.held.get(-1 - way.vc if lane is None else lane, packet.flow) is not packet.flow:
+        path = packet.flow.path
+        lane = path.steps[packet.hop].lane
+        if path.is_together and self.held.get(-1 - path.vc if lane is None else lane, packet.flow) is not packet.flow:
             return False
         return lane is None or bool(self.slots[lane])
 
-    def hold(self, packet: Packet) -> None:
-        """A packet of a transfer that must not be parted is sent: others wait until its last one is."""
+    def hold(self, packet: BufferedPacket) -> None:
+        """Note a sent packet of a transfer that must stay together: others wait until its last packet is sent."""
         flow = packet.flow
-        lane = flow.way.legs[packet.hop].lane
-        key = -1 - flow.way.vc if lane is None else lane
-        if packet.index < flow.way.packets - 1:
+        lane = flow.path.steps[packet.hop].lane
+        key = -1 - flow.path.vc if lane is None else lane
+        if packet.index < flow.path.packets - 1:
             self.held[key] = flow
         else:
             self.held.pop(key, None)
 
 
 def _places(fifo: Fifo) -> int:
-    """How many places at a link's far end the front of a FIFO takes: those of its frame, if it is the first packet."""
+    """Return the places at a link's far end that the front of a FIFO takes: its frame's if it is the first."""
     packet = fifo.queue[0]
-    return 0 if packet.index else packet.flow.way.legs[packet.hop].places
+    return 0 if packet.index else packet.flow.path.steps[packet.hop].places

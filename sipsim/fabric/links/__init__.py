@@ -1,1 +1,1 @@
-"""Link kinds between SIPs. A kind is one module with its parameters and its cost, registered by name."""
+"""Link kinds between SIPs. A kind is one module with its parameters and its costs, registered by name."""

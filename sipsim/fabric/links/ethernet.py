@@ -1,4 +1,4 @@
-"""Ethernet: frames of at least ``min_frame_bytes``, with preamble and gap, stored behind the link or cut through."""
+"""Ethernet: frames of at least ``min_frame_bytes``, with preamble and gap, stored after the link or cut through."""
 
 from typing import Annotated, Literal
 
@@ -12,27 +12,27 @@ Size = Annotated[int, Meta(ge=0, le=65536)]
 
 @LINK_KINDS.register("ethernet")
 class Ethernet(LinkKind, frozen=True, omit_defaults=True):
-    """A payload is cut into frames of ``max_payload_bytes`` and a shorter last one. A frame with ``p`` of it takes
+    """Ethernet link: a payload is cut into frames of ``max_payload_bytes`` and a shorter last one. A frame with ``p``
+    bytes of payload takes
 
         preamble + max(header + stream header + p + FCS, min_frame) + gap
 
-    bytes on the wire (IEEE 802.3 clause 3.1.1 format, 3.2.8 pad, 4.4.2 sizes and gap). ``stream_header_bytes`` names
-    the message that a frame belongs to and its place there. It is not part of ``max_payload_bytes``, so that a full
-    frame is longer than a basic one of 1518 B: an envelope frame of clause 3.2.7.
+    bytes on the wire (IEEE 802.3 clause 3.1.1 format, 3.2.8 pad, 4.4.2 sizes and gap). ``stream_header_bytes`` name the
+    frame's message and its place there. They are not part of ``max_payload_bytes``, so a full frame is longer than a
+    basic one of 1518 B: an envelope frame of clause 3.2.7.
 
-    ``forwarding``: a node behind the link passes a frame on when it has all of it (``store_and_forward``: the FCS at
-    its end is checked first), or byte by byte as it comes (``cut_through``). Of several frames each is passed on while
-    the next one comes, so a message's head goes on later by one frame's time on the link (:meth:`stored_ps`), and the
-    tail where it was. How much later that is at the destination, ``sipsim.fabric.graph.bottleneck`` says: a
-    frame's time a link where links of one rate follow each other, as in a chain of switches.
+    ``forwarding``: a node after the link forwards a frame when it has all of it (``store_and_forward``: it first checks
+    the FCS at the frame's end), or byte by byte as it arrives (``cut_through``). Each of several frames is forwarded
+    while the next one arrives, so a message's head is later by one frame's time on the link (:meth:`stored_ps`), and
+    its tail is not. ``sipsim.fabric.graph.bottleneck`` gives the delay at the destination: a frame's time per link if
+    links of one rate follow each other, as in a chain of switches.
 
-    Limits: the source sends a frame while its bytes come to the port, it does not gather them first. The last of
-    several frames enters a faster NoC as it comes, without a store of its own: 23 ns too early for 1500 B at 64 GB/s.
-    The gap counts as part of the frame before it. No frame is paused.
+    Limits: the source sends a frame while its bytes arrive at the port, without gathering them first. The last of
+    several frames enters a faster NoC as it arrives, without a store: 23 ns too early for 1500 B at 64 GB/s. The gap
+    counts as part of the frame before it. No frame is paused.
 
-    ``go_back_n``: frames that an outage of the link has lost are sent again
-    (:mod:`sipsim.fabric.links.outages`), which IEEE 802.3 leaves to others; else the run ends with
-    ``LinkLoss``. Without an outage no frame is lost.
+    ``go_back_n``: frames that an outage of the link has lost are sent again (:mod:`sipsim.fabric.links.outages`), which
+    IEEE 802.3 does not define; else the run ends with ``LinkLoss``. Without an outage no frame is lost.
     """
 
     max_payload_bytes: Annotated[int, Meta(ge=1, le=65536)]
@@ -70,6 +70,6 @@ class Ethernet(LinkKind, frozen=True, omit_defaults=True):
         return self._frame_bytes(min(payload_bytes, self.max_payload_bytes))
 
     def _frame_bytes(self, payload_bytes: int) -> int:
-        """A frame with so much payload, with what is before and behind it on the wire."""
+        """Return the bytes of a frame with a payload, including the bytes before and after it on the wire."""
         frame_bytes = self.header_bytes + self.stream_header_bytes + payload_bytes + self.fcs_bytes
         return self.preamble_bytes + max(frame_bytes, self.min_frame_bytes) + self.gap_bytes

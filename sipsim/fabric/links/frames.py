@@ -1,8 +1,8 @@
-"""What crosses from SIP to SIP: frames on links, and control records on channels of their own.
+"""Packets between SIPs: frames on links, and control records on separate channels.
 
-A packet is its own schema: a struct whose type names a tag and is registered where it is defined (:func:`packet_kind`).
-Its body is a flat MessagePack array: the tag, then the fields in order. It is decoded against the schema: any bytes are
-a packet or a ``BadFrame``. The receiving SIP checks whether the places in it exist.
+A packet type is a schema: a struct with a tag, registered at its definition (:func:`packet_kind`). Its body is a flat
+MessagePack array: the tag, then the fields in order. A body is decoded against the schema: any bytes are a packet or a
+``BadFrame``. The receiving SIP checks whether the places in it exist.
 """
 
 from collections.abc import Callable
@@ -18,9 +18,9 @@ from broker.wire import checked
 from sipsim.core.registry import Definitions
 
 OWN_TAGS = 64
-"""Tags below are the simulator's own; other modules have the rest."""
+"""Tags below are reserved for the simulator; other modules use higher ones."""
 Address = Annotated[int, Meta(ge=0)]
-"""Below 2**64, as every number of MessagePack is."""
+"""A number below 2**64, as every number of MessagePack."""
 Number = Annotated[int, Meta(ge=0, le=MAX_PS)]
 Small = Annotated[int, Meta(ge=0, lt=2**31)]
 Name = Annotated[str, Meta(max_length=64)]
@@ -28,19 +28,18 @@ Data = Annotated[bytes, Meta(max_length=MAX_FRAME_BYTES)]
 
 
 class Packet(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
-    """A packet between SIPs, as it is on the wire. A subclass is a control record, or a kind of :class:`Frame`; it has
-    a tag, and fields without defaults.
+    """Packet between SIPs, as on the wire. A subclass is a control record or a :class:`Frame`, with a tag and no
+    defaults.
     """
 
 
 class Frame(Packet):
-    """A packet that crosses links, for a place on SIP ``dst_sip``; it takes ``nbytes`` on the wires within a SIP. A
-    subclass adds the fields that it carries, and its delivery (:mod:`sipsim.fabric.links.network`) knows the place.
+    """Packet that crosses links, for a place on SIP ``dst_sip``; it takes ``nbytes`` on the wires within a SIP. A
+    subclass adds its fields; its delivery (:mod:`sipsim.fabric.links.network`) knows the place.
 
     A frame without a ``frame_number`` arrives with its last byte, ``span_ps`` after its first. A frame with one arrives
-    with its first link packet (``LinkKind.packets``); a :class:`Tail` of that number follows with the last byte, no
-    sooner than ``frame_rest_ps`` after the frame. Ways and ports write this header, so a sender does not use a frame
-    again.
+    with its first link packet (``LinkKind.packets``); a :class:`Tail` of that number follows with the last byte, at
+    least ``frame_rest_ps`` after the frame. Ports and paths write this header, so a sender does not use a frame again.
     """
 
     dst_sip: Small
@@ -51,16 +50,16 @@ class Frame(Packet):
 
     @property
     def data_bytes(self) -> int:
-        """Bytes of users' data in it, without headers: ports count them as ``bytes_sent``. 0 for control."""
+        """Bytes of users' data in the frame, without headers: ports count them as ``bytes_sent``. 0 for control."""
         raise NotImplementedError
 
 
 UNSENT = 0, 0, 0, 0, 0
-"""The header of a frame that has not departed, for its constructor: ``Token(*UNSENT, core, number)``."""
+"""Header of a frame that has not departed, for its constructor: ``Token(*UNSENT, core, number)``."""
 
 
 class _Kinds(Definitions[int, "type[Packet]"]):
-    """All kinds of packets, by tag. The decoder is made at the first packet after one was added."""
+    """All kinds of packets, by tag. The decoder is made at the first packet after a kind was added."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -93,10 +92,10 @@ KindType = TypeVar("KindType", bound=type[Packet])
 
 
 def packet_kind(kind: KindType) -> KindType:
-    """The class decorator that registers a kind of packet.
+    """Class decorator that registers a kind of packet.
 
     Raises:
-        ValueError: for a kind without a tag; for a tag that is taken or kept for the simulator; for a field that every
+        ValueError: for a kind without a tag; for a tag that is taken or is the simulator's; for a field that every
             frame has; for a field with a default.
         TypeError: for a frame without ``data_bytes``.
     """
@@ -112,17 +111,17 @@ def packet_kind(kind: KindType) -> KindType:
 
 @packet_kind
 class Tail(Packet, tag=10):
-    """The last byte of frame ``number`` of its link."""
+    """Arrival of the last byte of frame ``number`` of its link."""
 
     number: Number
 
 
 encode: Callable[[Packet], bytes] = msgspec.msgpack.Encoder().encode
-"""The body of a packet."""
+"""Function from a packet to its body."""
 
 
 def decode(body: bytes) -> Any:
-    """The :class:`Packet` in a body that :func:`encode` made.
+    """Return the :class:`Packet` in a body that :func:`encode` made.
 
     Raises:
         BadFrame: for any other bytes.

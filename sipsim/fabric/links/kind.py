@@ -1,8 +1,9 @@
 """Link kinds and their ports: bytes on the wire for a payload, bandwidth, latency, and the near end of a link.
 
 A kind is a frozen struct of parameters (so that ``links.yaml`` is checked against it) with one method, ``wire_bytes``,
-and a port of its own if it needs one (:meth:`AnyLinkKind.open`). What the broker learns before any port exists is the
-kind's: ``lookahead_ps``, ``reaction_ps``, ``answer_ps``. A new kind is one new module, named in ``LINK_KINDS``.
+and its own port class if it needs one (:meth:`AnyLinkKind.open`). The kind gives the values that the broker needs
+before any port exists: ``lookahead_ps``, ``reaction_ps``, ``answer_ps``. A new kind is one new module, named in
+``LINK_KINDS``.
 """
 
 from collections.abc import Callable
@@ -29,20 +30,20 @@ if TYPE_CHECKING:
 
 @packet_kind
 class LinkCredit(Packet, tag=9):
-    """So many places of a virtual channel are free in the buffer at the end of the link that leads to its sender."""
+    """Credit: ``places`` of a virtual channel are free in the buffer at the end of the link to the credit's sender."""
 
     vc: Small
     places: Small
 
 
 class FarCredits:
-    """A port's side of the finite buffers at the ends of its link (:mod:`sipsim.fabric.buffered.fabric`).
+    """Side of a port in the finite buffers at the ends of its link (:mod:`sipsim.fabric.buffered.fabric`).
 
     A credit is a message of ``PortContext.credit_bytes`` that competes for the link with the frames of its virtual
-    channel, and takes no place itself. It leaves as soon as a frame has left the buffer, so a port that gives credits
-    may answer an arrival at once (``SipNetwork.answers_ps``), as may a frame that waits for them.
+    channel, and takes no place. It leaves as soon as a frame has left the buffer, so a port that returns credits may
+    answer an arrival at once (``SipNetwork.answers_ps``), as may a frame that waits for credits.
 
-    ``announce()`` numbers what may be sent from now on; ``send(credit, number)`` sends it.
+    ``announce()`` numbers a credit that may be sent from now on; ``send(credit, number)`` sends it.
     """
 
     def __init__(
@@ -54,16 +55,16 @@ class FarCredits:
     ) -> None:
         self._link = link
         self._buffers = buffers
-        self.came = announce
+        self.announce = announce
         self._send = send
         buffers.join(link, self)
 
     def left(self, number: int, vc: int, places: int) -> None:
-        """A frame has left the buffer of this port."""
+        """Send a credit, as a frame has left the buffer of this port."""
         self._send(LinkCredit(vc, places), number)
 
     def take(self, credit: LinkCredit) -> bool:
-        """A credit of the far end arrives; False for one that it cannot have sent."""
+        """Take a credit of the far end; False for a credit that it cannot have sent."""
         return self._buffers.credit(self._link, credit.vc, credit.places)
 
 
@@ -71,12 +72,12 @@ Ps = int
 
 
 class PortContext(NamedTuple):
-    """Where a port is, and the parts of its SIP that it uses.
+    """Place of a port, and the parts of its SIP that it uses.
 
-    ``channel``: its number among the run's channels. ``far_sip``: where its link ends.
-    ``emit(channel, arrival_ps, body)`` sends a packet; ``on_frame(node, frame)`` starts the transfer of a frame that
-    arrives at the port's node, and returns it. ``credit_bytes``: of what gives places in the link's finite buffer back.
-    ``link_name``, ``outages``: of its link.
+    ``channel``: its number among the run's channels. ``far_sip``: the SIP at the end of its link. ``emit(channel,
+    arrival_ps, body)`` sends a packet; ``on_frame(node, frame)`` starts the transfer of a frame that arrives at the
+    port's node, and returns it. ``credit_bytes``: the size of a credit for the link's finite buffer. ``link_name``,
+    ``outages``: of its link.
     """
 
     node: Node
@@ -93,48 +94,48 @@ class PortContext(NamedTuple):
 
 
 class _Arrival:
-    """A frame whose first packet is here: its transfer, when its first byte came, and for how long it is held back."""
+    """Frame whose first packet has arrived: its transfer, when its first byte arrived, and its delay here."""
 
-    __slots__ = ("came", "has_ended", "head_ps", "held_ps")
+    __slots__ = ("has_ended", "head_ps", "held_ps", "transfer")
 
     def __init__(self, held_ps: Ps = 0) -> None:
         self.held_ps = held_ps
-        self.came: Any = None
+        self.transfer: Any = None
         self.head_ps: Ps = 0
         self.has_ended = False
 
 
 class _Begun(NamedTuple):
-    """A frame whose first packet is sent: when that would arrive without outages, and what it has lost."""
+    """Frame whose first packet is sent: when that would arrive without outages, and packets that it lost."""
 
     first_ps: Ps
     loss: Loss | None
 
 
 class Port:
-    """The near end of a link between SIPs: frames leave by it, and those of the far end arrive at it.
+    """Near end of a link between SIPs: frames leave by it, and frames of the far end arrive at it.
 
     The link is the last edge of the transfer that brings a frame to the port.
 
     A frame is *sent* when its last byte leaves its source (with finite buffers: when its last packet starts on the
-    link); it arrives with its last byte. One of several packets (``LinkKind.first_bytes``) is sent twice: as a
+    link); it arrives with its last byte. A frame of several packets (``LinkKind.first_bytes``) is sent twice: as a
     :class:`~sipsim.fabric.links.frames.Frame` when its first packet leaves its source, so that it shares the edges of
-    the far SIP as it comes, and as a ``Tail`` when its last byte does. Over a link with outages both arrive when these
-    let them; a frame that has lost packets has no ``Tail``, as the run ends. By a port with a :meth:`leave` of its own,
-    and between SIPs with finite buffers, each frame is sent once. A link kind with other rules
-    returns a port of its own from ``LinkKind.open``. It may send later, but
+    the far SIP as it arrives, and as a ``Tail`` when its last byte does. Outages of the link may delay both; a frame
+    that has lost packets has no ``Tail``, as the run ends. A port class with its own :meth:`leave`, and SIPs with
+    finite buffers, send each frame once. A link kind with other rules returns its own port class from
+    ``LinkKind.open``. It may send later, but
 
     * no packet arrives sooner than the channel's lookahead after it was sent (``LinkKind.lookahead_ps``);
-    * nothing is sent before :meth:`earliest_send_ps`; what it will send or pass on by events of its own is announced;
-    * what it sends because something arrived comes no sooner than ``LinkKind.answer_ps`` later;
+    * nothing is sent before :meth:`earliest_send_ps`; packets that its own events will send or forward are announced;
+    * a packet that it sends because of an arrival leaves no sooner than ``LinkKind.answer_ps`` later;
     * frames of one virtual channel arrive in the order in which they were handed to :meth:`send`.
 
-    ``Session.emit`` ends a run that breaks one of the first three, PE_IPCQ one that breaks the fourth within a queue
-    pair. Credits on their own wire and control packets of the barrier are no frames and do not pass a port.
+    ``Session.emit`` ends a run that violates one of the first three, PE_IPCQ one that violates the fourth within a
+    queue pair. Credits on a separate wire and control packets of the barrier are no frames and do not pass a port.
 
     ``bytes_sent``: of data, so far; ``credit_bytes``: of frames without data. ``own_frames``: types of frames that
-    ports send each other (:meth:`send_own`), such as acknowledgements. They need no delivery: :meth:`receive` takes
-    them, and nothing else looks at them.
+    ports send each other (:meth:`send_own`), such as acknowledgements. They have no delivery: :meth:`receive` handles
+    them.
     """
 
     own_frames: ClassVar[tuple[type, ...]] = ()
@@ -150,7 +151,7 @@ class Port:
         self._begun: dict[int, _Begun] = {}
         self._arriving: dict[int, _Arrival] = {}
         self._count = 0
-        self._own_way = Route(
+        self._own_route = Route(
             self.node, 0, (link_edge(str(self.node.place), link.latency_ps, link.bandwidth_bps, link),)
         )
         self._retransmitter: Retransmitter | None = None
@@ -163,14 +164,14 @@ class Port:
         self.far_credits: FarCredits | None = None
         buffers = context.fabric.far_buffers
         if buffers is not None:
-            self.far_credits = FarCredits(self._own_way.edges[0], buffers, self._note_now, self._send_credit)
+            self.far_credits = FarCredits(self._own_route.edges[0], buffers, self._note_now, self._send_credit)
 
     def earliest_send_ps(self, next_ps: Ps) -> Ps:
-        """Nothing that was announced is sent before this. ``next_ps``: the next local event, from which on a SIP may
-        send what is not announced, after its egress; a port that needs less time for that returns less.
+        """Return a time before which nothing that was announced is sent. ``next_ps``: the next local event, from which
+        on a SIP may send unannounced packets, after its egress; a port that needs less time for that returns less.
 
-        What is announced is not sent before its first packet, or last byte, could have left its source alone. That
-        holds whatever the fabric decides later.
+        An announced frame is not sent before its first packet, or last byte, could have left its source alone. That
+        holds for every later decision of the fabric.
         """
         if not (self._under_way or self._announced):
             return MAX_PS
@@ -179,11 +180,12 @@ class Port:
         return min([*least, *self._announced.values()])
 
     def send(
-        self, frame: Frame, way: Route, train: Any, delay_ps: Ps = 0, left: Done | None = None, is_fed: bool = False
+        self, frame: Frame, route: Route, train: Any, delay_ps: Ps = 0, left: Done | None = None, is_fed: bool = False
     ) -> Any:
-        """Bring a frame over ``way`` to the link's end, behind what ``train`` has sent; :meth:`leave` when it is sent.
+        """Bring a frame over ``route`` to the link's end, after the earlier frames of ``train``; :meth:`leave` when it
+        is sent.
 
-        ``left``, ``is_fed``, and what is returned: see ``FlowFabric.start``.
+        ``left``, ``is_fed``, and the returned value: see ``FlowFabric.start``.
         """
         nbytes, data_bytes = frame.nbytes, frame.data_bytes
         if data_bytes:
@@ -195,12 +197,13 @@ class Port:
         sent, first = partial(self._sent, frame, self._count, train), None
         if self._sends_twice and type(frame) not in self.own_frames:
             first = partial(self._first_sent, frame, self._count)
-        return self._context.fabric.start(train, way, nbytes, sent, left, delay_ps, frame.span_ps, None, is_fed, first)
+        start = self._context.fabric.start
+        return start(train, route, nbytes, sent, left, delay_ps, frame.span_ps, None, is_fed, first)
 
     def _note_under_way(self, train: Any) -> None:
         self._under_way[train] = self._under_way.get(train, 0) + 1
 
-    def _is_sent(self, train: Any) -> None:
+    def _note_sent(self, train: Any) -> None:
         left = self._under_way[train] - 1
         if left:
             self._under_way[train] = left
@@ -208,14 +211,14 @@ class Port:
             del self._under_way[train]
 
     def _first_sent(self, frame: Frame, number: int, head_ps: Ps, first_ps: Ps, least_tail_ps: Ps) -> None:
-        """The first packet of several is sent now; it arrives at ``first_ps``, or when an outage lets it."""
+        """Send the first packet of several now; it arrives at ``first_ps``, or later after an outage."""
         found = self._crossing(frame.nbytes, slice(1), head_ps, first_ps)
         self._begun[number] = _Begun(first_ps, found.loss)
         if found.loss is None:
             self._emit(frame, found, number, max(least_tail_ps - found.end_ps, 0))
 
     def _sent(self, frame: Frame, number: int, train: Any, head_ps: Ps, tail_ps: Ps) -> None:
-        self._is_sent(train)
+        self._note_sent(train)
         begun = self._begun.pop(number, None)
         if begun is None:
             self.leave(frame, head_ps, tail_ps)
@@ -225,7 +228,7 @@ class Port:
             self._context.emit(self._context.channel, rest.end_ps, encode(Tail(number)))
 
     def leave(self, frame: Frame, head_ps: Ps, tail_ps: Ps) -> None:
-        """A frame that is sent once is sent now: its head and tail arrive at the far end at these times."""
+        """Send a frame that is sent once: its head and tail arrive at the far end at these times."""
         whole = self._crossing(frame.nbytes, slice(None), head_ps, tail_ps)
         if not self._has_lost(frame.nbytes, frame, whole.loss):
             self._emit(frame, whole)
@@ -236,11 +239,11 @@ class Port:
         self._context.emit(self._context.channel, crossing.end_ps, encode(frame))
 
     def outages_used(self) -> tuple[OutageUse, ...]:
-        """What each outage of its link has cost so far, this way."""
+        """Return the cost of each outage of its link so far, in this direction."""
         return () if self._retransmitter is None else self._retransmitter.used(self._context.link_name)
 
     def _crossing(self, nbytes: int, some: slice, head_ps: Ps, tail_ps: Ps) -> Crossing:
-        """When some packets of a frame arrive, which do so from ``head_ps`` to ``tail_ps`` without outages."""
+        """Return the times of some packets of a frame that arrive from ``head_ps`` to ``tail_ps`` without outages."""
         if self._retransmitter is None:
             return Crossing(head_ps, head_ps, tail_ps)
         latency_ps = self.link.latency_ps
@@ -258,59 +261,59 @@ class Port:
     def send_own(self, frame: Frame, nbytes: int, vc: int) -> None:
         """Send a frame of ``nbytes`` and of :attr:`own_frames` to the port at the link's far end.
 
-        It competes for the link, in virtual channel ``vc``, with the frames that pass it, and for nothing else. A port
-        that answers an arrival so may answer at once, so its kind's ``answer_ps`` is 0.
+        The frame competes for the link, in virtual channel ``vc``, with the frames that pass it, and for nothing else.
+        A port that answers an arrival with such a frame may answer at once, so its kind's ``answer_ps`` is 0.
         """
         frame.dst_sip, frame.nbytes = self._context.far_sip, nbytes
-        self.send(frame, self._own_way, self._own_train(vc))
+        self.send(frame, self._own_route, self._own_train(vc))
 
     def _own_train(self, vc: int) -> Any:
         return self._context.fabric.train((self.node, "port"), vc)
 
     def _send_credit(self, credit: LinkCredit, number: int) -> None:
-        """Give places in this end's buffer back to the port at the far end."""
+        """Send a credit for places in this end's buffer to the port at the far end."""
         context, train = self._context, self._own_train(credit.vc)
         nbytes, body = context.credit_bytes, encode(credit)
         self.credit_bytes += nbytes
         del self._announced[number]
 
         def leave(head_ps: Ps, tail_ps: Ps) -> None:
-            self._is_sent(train)
+            self._note_sent(train)
             whole = self._crossing(nbytes, slice(None), head_ps, tail_ps)
             if not self._has_lost(nbytes, credit, whole.loss):
                 context.emit(context.channel, whole.end_ps, body)
 
         self._note_under_way(train)
-        context.fabric.start(train, self._own_way, nbytes, leave)
+        context.fabric.start(train, self._own_route, nbytes, leave)
 
     def receive(self, frame: Frame) -> None:
-        """A frame of the far end arrives now: its last byte, or its first packet (``frame_number``)."""
+        """Take a frame that arrives now from the far end: its last byte, or its first packet (``frame_number``)."""
         now_ps = self._context.engine.now_ps
         frame.span_ps -= min(self.link.stored_ps(frame.nbytes), frame.span_ps)
         # Read the header before ``on_frame``, which may hand the frame to the next port: that port overwrites it.
         number, head_ps, tail_ps = frame.frame_number, now_ps - frame.span_ps, now_ps + frame.frame_rest_ps
-        came = self._context.on_frame(self.node, frame)
+        transfer = self._context.on_frame(self.node, frame)
         if number:
             arrival = self._arriving.setdefault(number, _Arrival())
-            arrival.came, arrival.head_ps = came, head_ps
-            self._context.fabric.feed(came, head_ps, tail_ps)
+            arrival.transfer, arrival.head_ps = transfer, head_ps
+            self._context.fabric.feed(transfer, head_ps, tail_ps)
 
     def pass_on(self, frame: Frame, delay_ps: Ps) -> None:
-        """Let a frame that arrives go on in ``delay_ps``; called by :meth:`receive` of other ports."""
+        """Forward an arriving frame in ``delay_ps``; other ports call it in :meth:`receive`."""
         if frame.frame_number:
             self._arriving[frame.frame_number] = _Arrival(delay_ps)
         self._later(delay_ps, partial(Port.receive, self, frame))
 
     def is_arriving(self, number: int) -> bool:
-        """Whether the first packet of a frame is here, and its transfer does not know its last byte yet."""
+        """Whether the first packet of a frame has arrived, and its transfer does not know its last byte yet."""
         return number in self._arriving
 
     def may_end(self, number: int) -> bool:
-        """Whether the first packet of a frame is here, and its last byte has not come."""
+        """Whether the first packet of a frame has arrived, and its last byte has not."""
         return number in self._arriving and not self._arriving[number].has_ended
 
     def receive_tail(self, tail: Tail) -> None:
-        """The last byte arrives of a frame whose first packet came before."""
+        """Take the last byte of a frame whose first packet has arrived."""
         arrival = self._arriving[tail.number]
         arrival.has_ended = True
         if arrival.held_ps:
@@ -320,10 +323,10 @@ class Port:
 
     def _end_arrival(self, number: int) -> None:
         now_ps, arrival = self._context.engine.now_ps, self._arriving.pop(number)
-        self._context.fabric.feed(arrival.came, arrival.head_ps, now_ps, now_ps)
+        self._context.fabric.feed(arrival.transfer, arrival.head_ps, now_ps, now_ps)
 
     def _later(self, delay_ps: Ps, call: Callable[[], None]) -> None:
-        """Call in ``delay_ps``. What that sends is announced."""
+        """Call in ``delay_ps``; packets that the call sends are announced."""
         engine = self._context.engine
         number = self._note(engine.now_ps + delay_ps)
 
@@ -343,13 +346,11 @@ class Port:
 
 
 PACKET_BYTES = 256
-"""The payload of a packet of a kind that names no other (ADR-0023 D19)."""
+"""The payload of a packet, for kinds that define no other (ADR-0023 D19)."""
 
 
 class LatencyPart(NamedTuple):
-    """A part of a link's latency: its name in sums over all links and within one link (empty: all of it), the parameter
-    that it comes from, and its time.
-    """
+    """Part of a link's latency: its names among all links and within one (empty: all), its parameter, its time."""
 
     part: str
     what: str
@@ -358,57 +359,58 @@ class LatencyPart(NamedTuple):
 
 
 class AnyLinkKind(Section, frozen=True):
-    """Parameters every link has. Subclasses add their framing and the parts of their latency.
+    """Parameters of every link. Subclasses add their framing and the parts of their latency.
 
-    The latency must be positive: a link's lookahead, without which SIPs cannot run in parallel, is the latency and
-    the least way to it (:meth:`lookahead_ps`).
+    The latency must be positive: a link's lookahead, without which SIPs cannot run in parallel, is the latency plus the
+    least path to the link (:meth:`lookahead_ps`).
     """
 
     bandwidth_GBps: Annotated[float, Meta(ge=1e-9, le=1e6)]
 
     def latency_parts(self) -> tuple[LatencyPart, ...]:
-        """What the latency is the sum of: for ``--explain`` and ``ahbm-probe``."""
+        """Return the parts of the latency, for ``--explain`` and ``ahbm-probe``."""
         raise NotImplementedError
 
     def wire_bytes(self, payload_bytes: int) -> int:
-        """Bytes on the wire for a payload of ``payload_bytes`` (at least 1): a whole number, not less than these, and
-        never less for more payload.
+        """Return the bytes on the wire for a payload of ``payload_bytes`` (at least 1): a whole number, not less than
+        the payload, which does not decrease with it.
         """
         raise NotImplementedError
 
     def first_bytes(self, payload_bytes: int) -> int:
-        """Bytes on the wire of the first packet of a payload, from ``wire_bytes(1)`` to all. When that packet arrives
-        the far SIP learns of the frame (:class:`Port`).
+        """Return the bytes on the wire of the first packet of a payload, from ``wire_bytes(1)`` to all. When that
+        packet arrives, the far SIP learns of the frame (:class:`Port`).
         """
         return self.wire_bytes(min(payload_bytes, PACKET_BYTES))
 
     def stored_ps(self, payload_bytes: int) -> int:
-        """For how long the port behind the link holds the head of a frame back, in ps: until it has what it stores.
+        """Return the time for which the port after the link delays the head of a frame, in ps: until it has stored
+        enough.
 
-        Its tail is not held back, so a frame shorter than that is there at once when its tail is.
+        The tail is not delayed, so a frame shorter than the store continues at once when its tail arrives.
         """
         return 0
 
     @property
     def is_die_to_die(self) -> bool:
-        """Whether it joins dies, at once or through retimers, so that wires of their own may run beside it, such as a
-        credit's. Ethernet has no wires but those of its frames.
+        """Whether the link joins dies, also through retimers, so that separate wires may run beside it, such as a
+        credit's. Ethernet has only the wires of its frames.
         """
         return False
 
     @property
     def may_go_down(self) -> bool:
-        """Whether its links may have outages (:mod:`sipsim.fabric.links.outages`)."""
+        """Whether such links may have outages (:mod:`sipsim.fabric.links.outages`)."""
         return False
 
     @property
     def sends_again(self) -> bool:
-        """Whether what an outage has lost is sent again (go-back-N); else the run ends with ``LinkLoss``."""
+        """Whether packets that an outage has lost are sent again (go-back-N); else the run ends with ``LinkLoss``."""
         return True
 
     def packets(self, payload_bytes: int) -> list[int]:
-        """The bytes on the wire of each packet of a payload, in order: the first is :meth:`first_bytes`, together they
-        are :meth:`wire_bytes`.
+        """Return the bytes on the wire of each packet of a payload: first :meth:`first_bytes`, in sum
+        :meth:`wire_bytes`.
         """
         first_bytes = self.first_bytes(payload_bytes)
         rest_bytes = self.wire_bytes(payload_bytes) - first_bytes
@@ -416,14 +418,14 @@ class AnyLinkKind(Section, frozen=True):
 
     @property
     def answer_ps(self) -> int | None:
-        """The least time, in ps, from an arrival at its port to a packet that the port itself sends because of it.
+        """The least time, in ps, from an arrival at the port to a packet that the port itself sends because of it.
 
-        None: it sends none.
+        None: the port sends none.
         """
         return None
 
     def open(self, context: PortContext) -> Port:
-        """The port of a SIP at the near end of such a link."""
+        """Make the port of a SIP at the near end of such a link."""
         return Port(self, context)
 
     @property
@@ -432,30 +434,30 @@ class AnyLinkKind(Section, frozen=True):
 
     @property
     def bandwidth_bps(self) -> int:
-        """Bytes a second, each direction."""
+        """Bytes per second, in each direction."""
         return gbytes_per_s_to_bps(self.bandwidth_GBps)
 
     def drain_ps(self, payload_bytes: int) -> int:
-        """Time the wire is busy with a payload of ``payload_bytes``, framing included."""
+        """Return the time that the wire is busy with a payload of ``payload_bytes``, framing included."""
         return drain_ps(self.wire_bytes(payload_bytes), self.bandwidth_bps)
 
     def least_chunk_ps(self, chunk_bytes: int) -> int:
-        """The least time of a frame's last chunk on the wire."""
+        """Return the least time of a frame's last chunk on the wire."""
         return drain_ps(min(self.wire_bytes(1), chunk_bytes), self.bandwidth_bps)
 
     def lookahead_ps(self, way_ps: int) -> int:
-        """The least time from sending a frame to its arrival, in ps; ``way_ps``: to the link, at least, and what of the
-        frame passes it after that (``SipNetwork.least_way_ps``)."""
+        """Return the least time from sending a frame to its arrival, in ps; ``way_ps``: the least time to the link,
+        plus that of the part of the frame that passes later (``SipNetwork.least_way_ps``)."""
         return self.latency_ps + way_ps
 
     def reaction_ps(self, path_ps: int) -> int:
-        """The least time from an arrival at another port to a sending on this link that it causes; ``path_ps``: between
-        the ports, of what the lookahead does not count."""
+        """Return the least time from an arrival at another port to a packet on this link that it causes; ``path_ps``:
+        the time between the ports that the lookahead does not count."""
         return path_ps
 
 
 class LinkKind(AnyLinkKind, frozen=True):
-    """A link with one latency. Subclasses add their framing."""
+    """Link with one latency. Subclasses add their framing."""
 
     latency_ns: Annotated[float, Meta(ge=0.001, le=1e9)]
 
@@ -471,7 +473,7 @@ LINK_KINDS: Registry[type[AnyLinkKind]] = Registry(
 
 
 def link_of_preset(resolved: Resolved, name: str) -> AnyLinkKind:
-    """The link kind of a preset of ``links.yaml``, with its parameters."""
+    """Return the link kind of a preset of ``links.yaml``, with its parameters."""
     with resolved.reads.apart():
         params = resolved.links.links[name].params
     made = msgspec.convert(params, LINK_KINDS.get(resolved.links.links[name].kind))
@@ -479,7 +481,7 @@ def link_of_preset(resolved: Resolved, name: str) -> AnyLinkKind:
 
 
 def links_in_use(resolved: Resolved, links: list[SipLink]) -> list[AnyLinkKind]:
-    """The link kind of each directed link."""
+    """Return the link kind of each directed link."""
     presets = link_presets(resolved.topology.system.sips, links)
     kinds = {name: link_of_preset(resolved, name) for name in presets}
     return [kinds[name] for name in presets]

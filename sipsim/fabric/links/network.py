@@ -1,4 +1,4 @@
-"""The network interface of a SIP, whatever its chip: its ports, the ways of frames, and where packets arrive."""
+"""Network interface of a SIP, for every chip: its ports, the paths of frames, and the arrival of packets."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping
@@ -20,15 +20,14 @@ Ps = int
 
 
 class BadPacket(Exception):
-    """A packet that no SIP of the system can have sent. The message says why, after "a packet that came"."""
+    """A packet that no SIP of the system can have sent. The message gives the reason, after "a packet that came"."""
 
 
 class Delivery(ABC):
-    """How frames of one type end on their SIP: where their transfers land, in which virtual channel, and what takes
-    them.
+    """Delivery of one type of frames on their SIP: where their transfers end, their virtual channel, their taker.
 
     A chip has one delivery for each type of frame that it takes. The network interface knows no type by name.
-    ``engine``: the part of a node that sends it; what it sends over one port, or within its SIP, is one train.
+    ``engine``: the part of a node that sends the frames; its frames over one port, or within its SIP, are one train.
     """
 
     vc: int
@@ -36,40 +35,40 @@ class Delivery(ABC):
 
     @abstractmethod
     def wire_bytes(self, frame: Any) -> int:
-        """Bytes of a frame on the wires of a SIP."""
+        """Return the bytes of a frame on the wires of a SIP."""
 
     @abstractmethod
     def landing(self, frame: Any) -> Node:
-        """The node where its transfer ends."""
+        """Return the node where the frame's transfer ends."""
 
     def ending(self, route: Route, frame: Any) -> Route:
-        """The route of a frame's transfer to :meth:`landing`, with what it takes of a memory there."""
+        """Return the route of a frame's transfer to :meth:`landing`, with edges that it takes of a memory there."""
         return route
 
     @abstractmethod
     def check(self, frame: Any) -> None:
-        """Check that this SIP has what takes it.
+        """Check that this SIP has the frame's destination.
 
         Raises:
-            BadPacket: when it has not.
+            BadPacket: if it has not.
         """
 
     def source(self, frame: Any) -> Hashable:
-        """The sender of a frame, as a key. Frames of one sender that come over one link go on in order."""
+        """Return the sender of a frame, as a key. Frames of one sender from one link continue in order."""
         return type(frame).__name__
 
     @abstractmethod
     def taker(self, frame: Any) -> Done:
-        """The call that hands a frame over when its tail is at :meth:`landing`."""
+        """Return the callback that hands a frame over when its tail is at :meth:`landing`."""
 
 
 Deliveries = Mapping[type, Delivery]
 TakeControl = Callable[[int, Any], None]
-"""Takes the channel that a control record came by, and the record. Raises ``BadPacket`` for an impossible one."""
+"""Callback for a control record and its channel. Raises ``BadPacket`` for an impossible record."""
 
 
 class Way(NamedTuple):
-    """The route to where frames of one type land on SIP ``dst_sip``, or with ``port`` to the far end of its link."""
+    """Path of frames of one type: the route to their place on SIP ``dst_sip``, or to the far end of ``port``'s link."""
 
     fabric: Transport
     delivery: Delivery
@@ -88,10 +87,11 @@ class Way(NamedTuple):
         is_fed: bool = False,
         route: Route | None = None,
     ) -> Any:
-        """Start the transfer of a frame of ``nbytes``, which the caller does not use again: its port or taker owns it.
+        """Start the transfer of a frame of ``nbytes``. The caller does not use the frame again: its port or taker owns
+        it.
 
-        ``route``: the way's route, with the edges of a memory at its source, if the frame takes any there. All else,
-        and what is returned: as in ``FlowFabric.start``.
+        ``route``: the path's route with the edges of a memory at its source, if the frame takes any. Other arguments
+        and the returned value: see ``FlowFabric.start``.
         """
         route = route or self.route
         if self.port is None:
@@ -102,11 +102,11 @@ class Way(NamedTuple):
 
 
 class NetworkInterface:
-    """The network side of the SIP that ``session`` simulates: its ports, the ways of its frames, arrivals of packets.
+    """Network side of the SIP that ``session`` simulates: its ports, the paths of its frames, the arrival of packets.
 
-    It has a port for each link that leaves the SIP: ``by_letter``, and ``by_arrival``, by the channel that arrives
-    there. ``egress_ps``: the least time from an event on this SIP to a packet that it causes (``RunPlan``).
-    ``deliveries``: by type of frame; ``controls``: by type of control record. Both may be added to later.
+    Each link that leaves the SIP has a port: ``by_letter``, and ``by_arrival``, by the channel that arrives there.
+    ``egress_ps``: the least time from an event on this SIP to a packet that it causes (``RunPlan``). ``deliveries``: by
+    type of frame; ``controls``: by type of control record. Both may be extended later.
     """
 
     def __init__(
@@ -151,8 +151,8 @@ class NetworkInterface:
         self._ports = list(self.by_letter.values())
 
     def way(self, src: Node, dst_sip: int, frame: Frame, direction: str) -> Way:
-        """The way from a node to where a frame lands on ``dst_sip``; over the link of a ``global_`` direction, if that
-        leads there. Only the frame's type and place count, so messages of one queue pair share their way.
+        """Return the path from a node to a frame's place on ``dst_sip``; over the link of a ``global_`` direction, if
+        it leads there. Only the frame's type and place count, so messages of one queue pair share their path.
         """
         delivery, fabric = self._deliveries[type(frame)], self._fabric
         if dst_sip == self._sip:
@@ -164,7 +164,7 @@ class NetworkInterface:
         return Way(fabric, delivery, dst_sip, self.by_letter[letter], route, train)
 
     def _from_port(self, node: Node, frame: Frame) -> Any:
-        """A frame arrives at a port: start its transfer to its place here, or on to the next SIP, and return it."""
+        """Start the transfer of a frame that arrives at a port, to its place here or to the next SIP, and return it."""
         delivery, is_fed = self._deliveries[type(frame)], frame.frame_number > 0
         if frame.dst_sip == self._sip:
             route = delivery.ending(self._system.graph.route(node, delivery.landing(frame)), frame)
@@ -175,10 +175,10 @@ class NetworkInterface:
         return port.send(frame, route, train, is_fed=is_fed)
 
     def _check(self, node: Node, frame: Frame, now_ps: Ps) -> None:
-        """Check a frame that comes from another SIP, at a port's node.
+        """Check a frame from another SIP, at a port's node.
 
         Raises:
-            BadPacket: for a size or a train that it cannot have, or a place that does not exist.
+            BadPacket: for an impossible size or time, or a place that does not exist.
         """
         delivery = self._deliveries.get(type(frame))
         if delivery is None:
@@ -186,7 +186,7 @@ class NetworkInterface:
         if not 0 < frame.nbytes == delivery.wire_bytes(frame) or frame.span_ps > now_ps:
             raise BadPacket(f"claims {frame.nbytes} bytes and {frame.span_ps} ps from head to tail, which cannot be")
         if frame.frame_rest_ps > (MAX_PS - now_ps if frame.frame_number else 0):
-            raise BadPacket(f"claims that its tail comes {frame.frame_rest_ps} ps later, which cannot be")
+            raise BadPacket(f"claims that its tail arrives {frame.frame_rest_ps} ps later, which cannot be")
         if frame.dst_sip == self._sip:
             delivery.check(frame)
             return
@@ -196,7 +196,7 @@ class NetworkInterface:
             raise BadPacket(f"is for SIP {frame.dst_sip}, to which no route leads from here") from None
 
     def _next_hop(self, node: Node, dst_sip: int) -> tuple[Port, Route]:
-        """The port for through traffic from a port's node, and the route over its link."""
+        """Return the port for through traffic from a port's node, and the route over its link."""
         known = self._onward.get((node, dst_sip))
         if known is None:
             letter = self._system.next_port(self._sip, dst_sip)
@@ -205,10 +205,10 @@ class NetworkInterface:
         return known
 
     def receive(self, channel: int, body: bytes) -> None:
-        """A packet of the mail arrives.
+        """Take a packet that arrives by mail.
 
         Raises:
-            InvariantViolation: for one that no SIP of this system can have sent.
+            InvariantViolation: for a packet that no SIP of this system can have sent.
         """
         try:
             packet = decode(body)
@@ -248,22 +248,23 @@ class NetworkInterface:
         return InvariantViolation(f"a packet on channel {name} that came to SIP {self._sip} {what}", rank=sender)
 
     def take_link_credit(self, channel: int, credit: LinkCredit) -> None:
-        """A port's far end gives places in its buffer back.
+        """Take a credit of a port's far end, which returns places in its buffer.
 
         Raises:
-            BadPacket: for more than it can have, or where links have no such buffers.
+            BadPacket: for more places than are in use, or without such buffers.
         """
         port = self.by_arrival.get(channel)
         if port is None or port.far_credits is None or not port.far_credits.take(credit):
             raise BadPacket(f"gives back {credit.places} places of channel {credit.vc}, which were not taken")
 
     def outages_used(self) -> tuple[OutageUse, ...]:
-        """What each outage of the links that leave has cost."""
+        """Return the cost of each outage of the links that leave."""
         return tuple(chain(*(port.outages_used() for port in self._ports)))
 
     def next_send_bound_ps(self, next_ps: Ps) -> Ps:
-        """A lower bound of the time at which local events, the first at ``next_ps``, send (``Report.promise_ps``).
+        """Return a lower bound of the time at which local events, the first at ``next_ps``, send
+        (``Report.promise_ps``).
 
-        Not all packets leave by a port, and what is not announced needs an event first, and then the SIP's egress.
+        Not all packets leave by a port; a packet that is not announced needs an event first, and then the SIP's egress.
         """
         return min([next_ps + self._egress_ps, *[port.earliest_send_ps(next_ps) for port in self._ports]])

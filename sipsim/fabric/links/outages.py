@@ -1,22 +1,22 @@
 """Outages of links: a link goes down at a simulated time, in both directions, is retrained, and resumes.
 
-All outages are in the config, so a frame's times are known when it is sent, by arithmetic. A direction of a link is
+All outages are in the config, so a frame's times are computed when it is sent. A direction of a link is a
 :class:`Retransmitter`: go-back-N over its packets, with a window without limit.
 
 Let ``L`` be the link's latency, and a packet be on the wire from ``s`` to ``e``, so that its last byte arrives at
 ``e + L`` and its acknowledgement, which takes no bytes, is back at ``e + 2 L``. A link is down from ``down`` to ``up``:
 
-* A packet has arrived if ``e + L <= down``, and is acknowledged if ``e + 2 L <= down``. One with ``s < down`` that is
-  not acknowledged is sent again from ``up`` on, with all like it back to back in their order, before anything new.
-  One that had arrived is a duplicate then: the receiver drops it, and it has taken the wire again.
-* A packet that was to be sent while the link is down waits, and no other overtakes it.
+* A packet has arrived if ``e + L <= down``, and is acknowledged if ``e + 2 L <= down``. A packet with ``s < down``
+  without acknowledgement is sent again from ``up`` on, back to back with the others in order, before any new packet.
+  If it had arrived, it is then a duplicate: the receiver drops it, and it has taken the wire again.
+* A packet whose turn is while the link is down waits, and no other overtakes it.
 
-So a packet passes *epochs*, the times between outages. In each it is sent once, unless the link goes down before its
-turn; it leaves them with its acknowledgement. Within an epoch packets go in order, and packets are handed over in
-order, so nothing that comes later changes what was decided.
+So a packet passes *epochs*, the times between outages. It is sent once per epoch, unless the link goes down before its
+turn; after its acknowledgement it is not sent again. Within an epoch packets are in order, and frames are handed over
+in order, so no later frame changes an earlier decision.
 
-Limit: whoever asks has shared the wire among those who send at a time, as :mod:`sipsim.fabric.flows` does among
-virtual channels. Its shares go one after the other while bytes wait, in the order in which they are handed over.
+Limit: the caller has divided the wire among simultaneous senders, as :mod:`sipsim.fabric.flows` does among virtual
+channels. While bytes wait, the shares are sent one after the other, in the order in which they are handed over.
 """
 
 from bisect import bisect_right
@@ -41,7 +41,7 @@ OUTAGES: Path = (*SIPS, "outages")
 
 
 class OutageUse(msgspec.Struct, frozen=True):
-    """What one outage of one direction of a link cost, by counters alone. Plain data, part of a rank's outcome."""
+    """Cost of one outage in one direction of a link, by counters alone. Plain data, part of a rank's outcome."""
 
     link: Annotated[str, no_time("The link, such as 0.E>1.W from port E of SIP 0 to port W of SIP 1.")]
     at_ps: Annotated[int, simulated_time("When it went down, in ps.")]
@@ -52,7 +52,7 @@ class OutageUse(msgspec.Struct, frozen=True):
     resent_ps: Annotated[int, simulated_time("How long these bytes keep the link busy, in ps.")]
 
     def plus(self, other: "OutageUse") -> "OutageUse":
-        """Both together, of the same outage."""
+        """Return the sum of both, of the same outage."""
         mine, its = astuple(self), astuple(other)
         return OutageUse(*mine[:3], *map(add, mine[3:], its[3:]))
 
@@ -62,7 +62,7 @@ NEVER_PS = 2**62
 
 
 class Outage(NamedTuple):
-    """A link is down from ``down_ps`` on and resumes at ``up_ps``."""
+    """Outage of a link that is down from ``down_ps`` on and resumes at ``up_ps``."""
 
     down_ps: Ps
     up_ps: Ps
@@ -77,8 +77,8 @@ class Loss(NamedTuple):
 
 
 class Crossing(NamedTuple):
-    """When some packets are on the wire: ``first_ps``: their first byte, for the first time; ``start_ps``, ``end_ps``:
-    the first and the last byte of those that arrive. ``loss``: of those that do not.
+    """Times of some packets on the wire. ``first_ps``: their first byte, for the first time; ``start_ps``, ``end_ps``:
+    the first and the last byte of the packets that arrive. ``loss``: the packets that do not.
     """
 
     first_ps: Ps
@@ -88,10 +88,10 @@ class Crossing(NamedTuple):
 
 
 class ByteClock:
-    """When a wire is free that has carried bytes without a pause since ``base_ps``; rounded up once.
+    """Time from which a wire is free that has carried bytes without a pause since ``base_ps``; rounded once.
 
-    After an outage it counts the bytes that wait: until it falls behind the times that are asked for, the wire is never
-    idle. From then on these are kept as they are.
+    After an outage it counts the waiting bytes: until the clock is behind the times of new packets, the wire is never
+    idle. From then on these times are used unchanged.
     """
 
     def __init__(self, base_ps: Ps) -> None:
@@ -104,10 +104,10 @@ class ByteClock:
 
 
 class Retransmitter:
-    """One direction of a link of ``latency_ps`` and ``bandwidth_bps`` bytes a second, with its ``outages`` in order of
+    """Direction of a link of ``latency_ps`` and ``bandwidth_bps`` bytes per second, with its ``outages`` in order of
     time, none of which overlap.
 
-    ``again``: whether packets are sent again (go-back-N); else those on the wire are lost (:class:`Loss`).
+    ``again``: packets are sent again (go-back-N); else those on the wire are lost (:class:`Loss`).
     """
 
     def __init__(self, latency_ps: Ps, bandwidth_bps: int, outages: Sequence[Outage], again: bool = True) -> None:
@@ -122,7 +122,8 @@ class Retransmitter:
         self._duplicates = [0] * len(self._outages)
 
     def schedule(self, start_ps: Ps, end_ps: Ps, packets: Sequence[int]) -> Crossing:
-        """The times of a frame that would be on the wire from ``start_ps`` to ``end_ps``, its bytes at one rate.
+        """Return the times of a frame that without outages is on the wire from ``start_ps`` to ``end_ps``, its bytes at
+        one rate.
 
         ``packets``: the bytes on the wire of each of its packets. Frames are handed over in their order on the wire.
         """
@@ -138,7 +139,7 @@ class Retransmitter:
         return _joined(crossings)
 
     def used(self, link: str) -> tuple[OutageUse, ...]:
-        """What each outage of ``link`` has cost so far."""
+        """Return the cost of each outage of ``link`` so far."""
         return tuple(
             OutageUse(
                 link,
@@ -153,7 +154,7 @@ class Retransmitter:
         )
 
     def _packet(self, begin_ps: Ps, end_ps: Ps, nbytes: int) -> Crossing:
-        """One packet through all epochs, until it is acknowledged or no outage is left."""
+        """Send one packet through all epochs, until it is acknowledged or no outage is left."""
         first_ps = -1
         arrived: tuple[Ps, Ps] | None = None
         for epoch in range(bisect_right(self._downs, begin_ps), len(self._clocks)):
@@ -185,21 +186,21 @@ class Retransmitter:
 
 
 def _joined(crossings: Sequence[Crossing]) -> Crossing:
-    """The crossing of a frame of its packets."""
+    """Return the crossing of a frame from those of its packets."""
     first, last = crossings[0], crossings[-1]
     loss = joined_loss([each.loss for each in crossings if each.loss is not None])
     return Crossing(first.first_ps, first.start_ps, last.end_ps, loss)
 
 
 def joined_loss(losses: Sequence[Loss]) -> Loss | None:
-    """What packets of one frame have lost, each; None without any."""
+    """Return the sum of the losses of a frame's packets; None without a loss."""
     if not losses:
         return None
     return Loss(losses[0].down_ps, sum(each.packets for each in losses), sum(each.wire_bytes for each in losses))
 
 
 def link_outages(sips: Sips, links: Sequence[SipLink]) -> list[tuple[Outage, ...]]:
-    """The outages of each directed link, in order of time: those of ``system.sips.outages`` at either of its ends.
+    """Return the outages of each directed link, in order of time: those of ``system.sips.outages`` at either end.
 
     Raises:
         Problem: for a port without a link, or outages of one link that overlap.
@@ -227,10 +228,10 @@ def _text(outage: Outage) -> str:
 
 
 class Losses:
-    """Frames that were on link ``link`` when it went down, one direction of it, where none is sent again.
+    """Frames that were lost on one direction of link ``link`` when it went down, without retransmission.
 
-    They end the run, with all that was lost. The run ends when it goes down, or when the loss is found if that
-    is later: a frame is handed over when its last chunk starts.
+    A loss ends the run, and the error names all losses. The run ends when the link goes down, or when the loss is found
+    if that is later: a frame is handed over when its last chunk starts.
     """
 
     def __init__(self, link: str, engine: Engine) -> None:
@@ -240,7 +241,7 @@ class Losses:
         self._frames: dict[str, int] = {}
 
     def add(self, loss: Loss, nbytes: int, packet: Packet) -> None:
-        """Note that link packets of ``packet``, a frame or a credit that takes ``nbytes``, were lost."""
+        """Add a loss: link packets of ``packet``, a frame or a credit of ``nbytes``, were lost."""
         if not self._packets:
             self._engine.at(max(loss.down_ps, self._engine.now_ps), lambda: self._end(loss.down_ps))
         self._packets += loss.packets
@@ -248,7 +249,7 @@ class Losses:
         self._frames[carried] = self._frames.get(carried, 0) + 1
 
     def _end(self, down_ps: int) -> None:
-        """Raise what ends the run.
+        """End the run.
 
         Raises:
             LinkLoss: always.

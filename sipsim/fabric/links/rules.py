@@ -12,11 +12,11 @@ from sipsim.fabric.links.outages import OUTAGES, link_outages
 from sipsim.topology.links import SIPS, build_links
 
 PAYLOADS = (1, 16, 64, 240, 241, 256, 1500, 1501, 4096, 65536)
-"""Bytes for which the framing of a kind is tried."""
+"""Sizes of payloads, in bytes, with which the framing of a kind is tested."""
 
 
 def known_links(resolved: Resolved) -> None:
-    """Every preset that ``system.sips`` names is a preset of ``links``."""
+    """Check that every preset that ``system.sips`` names is a preset of ``links``."""
     sips, presets = resolved.topology.system.sips, resolved.links.links
     named: list[tuple[Path, str | None]] = [((*SIPS, "link"), sips.link)]
     named += [((*SIPS, "custom_links", number, "link"), edge.link) for number, edge in enumerate(sips.custom_links)]
@@ -27,13 +27,13 @@ def known_links(resolved: Resolved) -> None:
 
 
 def known_link_kinds(resolved: Resolved) -> None:
-    """Every preset is of a registered link kind."""
+    """Check that every preset has a registered link kind."""
     for name, preset in resolved.links.links.items():
         check_registered(("links", name, "kind"), preset.kind, LINK_KINDS)
 
 
 def links_have_delay(resolved: Resolved) -> None:
-    """Without latency a link has hardly any lookahead, and SIPs cannot run in parallel: zero is refused."""
+    """Check that no latency is 0: without lookahead SIPs cannot run in parallel."""
     for name, preset in resolved.links.links.items():
         latency = preset.params.get("latency_ns")
         if latency == 0 and not isinstance(latency, bool):
@@ -42,7 +42,7 @@ def links_have_delay(resolved: Resolved) -> None:
 
 
 def link_params_fit_kind(resolved: Resolved) -> None:
-    """Every preset's ``params`` are exactly its kind's, used or not, and they can be keys of tables."""
+    """Check that every preset's ``params`` are exactly its kind's, used or not, and that they are hashable."""
     for name, preset in resolved.links.links.items():
         try:
             convert_part(preset.params, LINK_KINDS.get(preset.kind), ("links", name, "params"))
@@ -56,8 +56,9 @@ def link_params_fit_kind(resolved: Resolved) -> None:
 
 
 def link_kinds_frame_payloads(resolved: Resolved) -> None:
-    """``wire_bytes`` of every preset is a whole number, no less than the payload, and never less for more of it; of
-    ``first_bytes`` the first packet is no less than a payload of a byte and no more than all; ``stored_ps`` is a time.
+    """Check the framing of every preset: ``wire_bytes`` is a whole number, no less than the payload, and does not
+    decrease with the payload; the first packet of ``first_bytes`` is no less than a payload of one byte and no more
+    than all; ``stored_ps`` is a time.
     """
     for name, preset in resolved.links.links.items():
         link, least = link_of_preset(resolved, name), 0
@@ -71,10 +72,10 @@ def link_kinds_frame_payloads(resolved: Resolved) -> None:
 
 
 def _tried(method: Callable[[int], int], nbytes: int, least: int, most: int | None = None) -> int:
-    """The value of a link kind's method for a payload: a whole number from ``least`` to ``most``, if there is a most.
+    """Return the value of a link kind's method for a payload: a whole number from ``least`` to ``most``, if given.
 
     Raises:
-        ValueError: for anything else, with what it is and must be.
+        ValueError: for any other value; the message states the value and the bounds.
     """
     call = f"{method.__name__}({nbytes})"
     try:
@@ -89,8 +90,8 @@ def _tried(method: Callable[[int], int], nbytes: int, least: int, most: int | No
 
 
 def links_fit(resolved: Resolved) -> None:
-    """Links join all SIPs, each of one preset; what ``system.sips.links`` and ``outages`` name are ports with a link,
-    and outages are of links that may go down.
+    """Check that links join all SIPs, each of one preset; that ``system.sips.links`` and ``outages`` name ports with a
+    link; and that links with outages may go down.
     """
     sips = resolved.topology.system.sips
     links = build_links(sips)
@@ -109,4 +110,4 @@ RULES: tuple[Rule, ...] = (
     link_params_fit_kind,
     link_kinds_frame_payloads,
 )
-"""``links_fit`` builds the links, so it comes after the rules of the topology."""
+"""Rules of the presets. ``links_fit`` builds the links, so it runs after the rules of the topology."""

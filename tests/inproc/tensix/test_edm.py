@@ -315,7 +315,7 @@ def worker("""
 
 # --- rules, each with its bug -----------------------------------------------------------------------------------
 
-CLEAR, TELL, SEND, ACK_1 = Command.CLEAR_SEMAPHORE, Command.TELL_WORKER, Command.SEND, Command.SEND_ACK_1
+CLEAR, TELL, SEND, ACK_1 = Command.CLEAR_SEMAPHORE, Command.NOTIFY_WORKER, Command.SEND, Command.SEND_ACK_1
 OPEN_WRITES = "SENDS, NBYTES = (True, False, False, False), (64, 16384, 16384, 16384)"
 
 
@@ -410,15 +410,15 @@ def other_layout(patch: pytest.MonkeyPatch) -> None:
     [
         (no_wait_for_ack_1, ["NBYTES = 16384"], "SourceReused", "kernel writer on 4-1 writes 8192 bytes"),
         (no_wait_for_ack_2, ["BEFORE_READ_NS = 5000"], "KernelMisuse", "in state READING (payload with the worker), "
-         "and ARRIVED (a payload has come over the link) must not come then; it waits for READ or READ_LAST"),
+         "and ARRIVED (a payload has arrived over the link) is not allowed; it waits for READ or READ_LAST"),
         (worker_told_before_clear, [], "KernelMisuse", "in state SENT (sent, no ack yet), and WRITTEN"),
         (one_address_for_acks, [OPEN_WRITES], "SourceReused", "kernel erisc_data_mover on 1-0 writes 16 bytes"),
         (end_before_ack_2, ["PROGRAMS = 2", "BEFORE_READ_NS = 5000"], "KernelMisuse",
-         "channel 0 of the data mover on 9-0 (sender): something came over the link before the handshake was done"),
-        (silent_follower, [BOTH], "KernelMisuse", "9-0 (receiver): something came over the link before the handshake"),
-        (hasty_leader, ["BEFORE_START_NS = (0, 9000)"], "KernelMisuse", "1-0 (receiver): something came over the link"),
+         "channel 0 of the data mover on 9-0 (sender): a payload or credit arrived before the handshake was done"),
+        (silent_follower, [BOTH], "KernelMisuse", "9-0 (receiver): a payload or credit arrived before the handshake"),
+        (hasty_leader, ["BEFORE_START_NS = (0, 9000)"], "KernelMisuse", "1-0 (receiver): a payload or credit arrived"),
         (hasty_follower, ["BEFORE_START_NS = (9000, 0)"], "KernelMisuse",
-         "the data mover on 9-0: the far end has answered before it was asked"),
+         "the data mover on 9-0: the far end has sent READY before HELLO"),
         (hasty_follower, ["BEFORE_START_NS = (9000, 0)", BOTH], "KernelMisuse", "9-0 (receiver): something came over"),
         (other_layout, ["FAR_COUNT = 5"], "KernelMisuse", "the data mover at the far end, of 1 channels, is not the "
          "mirror of this one: channels, message sizes, numbers of messages and is_merged must be equal; here merged, "
@@ -487,7 +487,7 @@ def test_a_deadlock_names_the_handshake(tmp_path: Path) -> None:
 def test_both_ends_cannot_lead(tmp_path: Path) -> None:
     source = PROGRAM.format(knobs="").replace("is_sender = sends is (rank == 0)", "is_sender = True")
     error = run(*PAIR, script_file(tmp_path, source)).document["error"]
-    assert "both ends ask first; channel 0 must send at one end and receive at the other" in error["message"]
+    assert "both ends have sent HELLO; channel 0 must send at one end and receive at the other" in error["message"]
 
 
 # --- the transmit queue -----------------------------------------------------------------------------------------
@@ -522,4 +522,4 @@ def test_a_call_waits_for_a_busy_queue_and_a_raw_command_is_refused(
     )
     error = run(*PAIR, script_file(tmp_path, QUEUE.format(call=raw))).document["error"]
     assert error["kind"] == "KernelMisuse"
-    assert "core 9-0: transmit queue 0 is busy; ask eth_txq_is_busy before a command" in error["message"]
+    assert "core 9-0: transmit queue 0 is busy; call eth_txq_is_busy before a command" in error["message"]

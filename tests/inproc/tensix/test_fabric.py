@@ -142,7 +142,7 @@ def test_one_program_after_the_other_connects_anew() -> None:
 
 @pytest.mark.parametrize("skew_ns", [{"0": 9000}, {"1": 9000}, {"0": 40, "2": 20000}])
 def test_start_skew_only_delays(skew_ns: dict[str, int]) -> None:
-    """The hello of an early chip lies in the memory of a late one when that opens the fabric."""
+    """The handshake of an early chip lies in the memory of a late one when that opens the fabric."""
     flows = line_flows(3)
     skew = [
         word for sip, ns in skew_ns.items() for word in ("--set", f"system.chip_params.launch.start_skew_ns.{sip}={ns}")
@@ -187,7 +187,7 @@ def test_a_credit_of_a_former_connection_counts_for_no_later_one() -> None:
 
 
 def test_a_revision_may_have_a_long_name() -> None:
-    """The hello has room for 96 B, in front of the credits."""
+    """The handshake has room for 96 B, in front of the credits."""
     name = "a-revision-" * 12
     keys = "flow_control: completions, avoidance: none, has_short_headers: true, spare_slots: [], costs: null"
     mine = f"system.chip_params.fabric.revisions.{name}={{{keys}, slots: [{{sender: 2, receiver: 3}}]}}"

@@ -105,5 +105,5 @@ def test_what_cannot_be_delivered_is_refused_where_it_is_written(
 def test_no_packet_is_for_what_routers_have(tmp_path: Path, target: Target) -> None:
     header = pack(multicast(1, 2), target, 64 * target.takes_payload, False)
     line = sent(tmp_path, header, "2025-11")
-    assert "of core 9-0 came to SIP " in line
-    assert "a router of the fabric has these; kernels write into slots and the words of connections alone" in line
+    assert "of core 9-0 arrived at SIP " in line
+    assert "kernels may write only into slots and the words of connections" in line

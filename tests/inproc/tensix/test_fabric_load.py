@@ -102,7 +102,7 @@ def test_a_link_that_goes_down_loses_nothing(revision: str) -> None:
 @pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 6))])
 @pytest.mark.parametrize("revision", [BUBBLE, DATELINE])
 def test_later_latencies_change_no_data(seed: int, revision: str) -> None:
-    """Orders that a run does not show otherwise: packets, credits, hellos and kernels that come later."""
+    """Orders that a run does not show otherwise: packets, credits, handshakes and kernels that come later."""
     jitter = ("--set", f"system.chip_params.jitter.seed={seed}")
     assert workers(passed(run_ring(4, 1, 20, revision, *jitter, reach=2))) == workers(
         passed(run_ring(4, 1, 20, revision, reach=2))
@@ -165,7 +165,7 @@ def test_a_credit_given_twice_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     error = run_ring(3, 1, 20, BUBBLE).document["error"]
     assert error["kind"] == "InvariantViolation"
     assert "packets that were sent to SIP " in error["message"]
-    assert "are told as completed" in error["message"]
+    assert "were reported as completed" in error["message"]
 
 
 def test_a_multicast_that_is_not_written_on_its_way_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,7 +180,7 @@ def test_a_completion_before_the_write_is_seen(monkeypatch: pytest.MonkeyPatch) 
     completed_before_the_write_has_left(monkeypatch)
     error = run_ring(3, 1, 20, BUBBLE).document["error"]
     assert error["kind"] == "InvariantViolation"
-    assert " is told free, and 1 NoC writes of its packet have not arrived" in error["message"]
+    assert " is reported free, but 1 NoC writes of its packet have not arrived" in error["message"]
 
 
 # --- credits ----------------------------------------------------------------------------------------------------
@@ -201,7 +201,7 @@ def test_a_lost_credit_is_named_at_the_end(monkeypatch: pytest.MonkeyPatch) -> N
     assert done.document["status"] == "ok", done.document["error"]
     lines = left(done)
     assert any("were completed" in line for line in lines)
-    assert any("of their slots were told free" in line for line in lines)
+    assert any("of their slots were reported free" in line for line in lines)
     assert all(any(line in notice for notice in done.outcome.notices) for line in lines), "and the user is told"
 
 

@@ -76,7 +76,8 @@ def test_slots_that_a_mux_has_not_told_free_are_told() -> None:
     channel = SenderChannel("a mux channel 0", 0, ring, SlotCredits("a router", ring), 1)
     channel.written = channel.sent = 5
     channel.freed = 4
-    assert [*unsettled([], [channel])] == ["a mux channel 0 has sent 5 packets, and 4 of their slots were told free"]
+    line = "a mux channel 0 has sent 5 packets, and 4 of their slots were reported free"
+    assert [*unsettled([], [channel])] == [line]
 
 
 @pytest.mark.parametrize("is_open", [False, True], ids=["a router that waits", "a mux that was not begun"])

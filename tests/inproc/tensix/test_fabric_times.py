@@ -12,7 +12,7 @@ from sipsim.chips.tensix.noc import NOCS, Core
 LOOK_PS = 1
 COSTS = {"round_ns": 0, "look_ns": LOOK_PS / 1000, "send_ns": 100, "sent_ns": 0, "credit_ns": 0,
          "forward_ns": 10, "further_ns": 7, "completion_ns": 0, "ack_ns": 50}  # fmt: skip
-BASE, SEMAPHORE, HEADER, HELLO_BYTES = 0x40000, 0x20000, 48, 96
+BASE, SEMAPHORE, HEADER, HANDSHAKE_BYTES = 0x40000, 0x20000, 48, 96
 
 
 def run_one(hops: int, nbytes: int, number: int = 1, behind: Sequence[Flow] = (), **how: Any) -> Run:
@@ -52,14 +52,14 @@ class Hand:
     def noc_ps(self, src: Core, dst: Core, nbytes: int) -> int:
         graph = self._plan.graph
         noc = min(NOCS, key=lambda each: graph.hops(each, src, dst))
-        return int(graph.carrying(noc, src, dst).latency_ps(nbytes))
+        return int(graph.data_route(noc, src, dst).latency_ps(nbytes))
 
     def begin_ps(self) -> int:
         """When the header of the packet is in the first router's slot, and the far end has said that it is there."""
         found = []
         slot = ("noc.write", str(self.core(0, 1)), HEADER)
         for name, _, end_ps, _x, _y, place, nbytes, size, *_ in self._done.members[0].chip.oplog.records:
-            if (name, place, size) == slot or (name, nbytes) == ("eth.arrive", HELLO_BYTES):
+            if (name, place, size) == slot or (name, nbytes) == ("eth.arrive", HANDSHAKE_BYTES):
                 found.append(int(end_ps))
         return max(found)
 

@@ -12,7 +12,7 @@ import sipsim.fabric.buffered.fabric
 from sipsim.core.engine import Engine
 from sipsim.core.errors import InvariantViolation
 from sipsim.fabric.buffered.fabric import OTHERS, delayed_packets
-from sipsim.fabric.buffered.ports import Buffers, Fifo, Output, Packet, cut
+from sipsim.fabric.buffered.ports import BufferedPacket, Buffers, Fifo, Output, cut
 from sipsim.fabric.channels import Arbitration
 from sipsim.fabric.graph import Edge, Node, Route
 from sipsim.fabric.transport import EdgeUse
@@ -46,23 +46,23 @@ def test_parts_of_a_drain_add_up_and_are_longer_for_a_longer_one(nbytes: int, to
 
 
 @given(routes, amounts, st.integers(64, 3000), st.integers(0, 5000), st.integers(0, 10**6))
-def test_alone_it_takes_the_timing_contract(way: Route, nbytes: int, chunk: int, delay_ps: int, span_ps: int) -> None:
+def test_alone_it_takes_the_timing_contract(path: Route, nbytes: int, chunk: int, delay_ps: int, span_ps: int) -> None:
     """Any chain of wires, with links and their framing, slow before fast and fast before slow; and a train that
     arrives over a link, longer or shorter than the slowest edge's drain."""
     arbitration = Arbitration(chunk, (1,))
-    journey = Journey(7, way, nbytes, delay_ps)
+    journey = Journey(7, path, nbytes, delay_ps)
     assert travel([journey], buffered(DEEP), arbitration)[0] == [alone(journey)]
     train = journey._replace(start_ps=10**7, span_ps=span_ps)
     head, tail = alone(train)[1:]
-    assert way.latency_ps(nbytes) == tail - 10**7 - delay_ps
+    assert path.latency_ps(nbytes) == tail - 10**7 - delay_ps
     drain_ps = tail - head
     [end] = travel([train], buffered(DEEP), arbitration)[0]
     assert end[1:] == (head - span_ps, head - span_ps + max(drain_ps, span_ps))
 
 
 def test_a_packet_may_be_longer_than_a_chunk_and_not_shorter() -> None:
-    way = route(edge(1, 10, 5, 1), edge(2, 20, 5, 3))
-    journey = Journey(0, way, 1000)
+    path = route(edge(1, 10, 5, 1), edge(2, 20, 5, 3))
+    journey = Journey(0, path, 1000)
     assert travel([journey], buffered(4, 400), CHUNK)[0] == [alone(journey)]
     with pytest.raises(ValueError, match="a packet has at least a chunk of 100 bytes, not 99"):
         Buffers(1, 99).check(100)
@@ -79,10 +79,10 @@ def test_credits_bound_the_bandwidth_below_a_depth(depth: int, rate: int) -> Non
 
     Depth 4 is ``1 + (2 x wire + overhead) / d``, from which on nothing waits for credits.
     """
-    way = route(edge(1, 120, 60, 1), edge(2, 70, 0, 1))
+    path = route(edge(1, 120, 60, 1), edge(2, 70, 0, 1))
     packets = 12
     last_leaves_ps = (packets - 1) // rate * 400 + (packets - 1) % rate * 100
-    assert tails([Journey(0, way, packets * 100)], depth) == [last_leaves_ps + 180 + 70 + 100]
+    assert tails([Journey(0, path, packets * 100)], depth) == [last_leaves_ps + 180 + 70 + 100]
 
 
 # --- those that wait -------------------------------------------------------------------------------------------
@@ -109,8 +109,8 @@ def test_what_one_source_sends_follows_what_it_has_sent_before() -> None:
     ways = route(shared, slow), route(shared, quick)
     for in_flight, short_ps in ((1, 8000 + 100), (2, 1000 + 100)):
         flows = [
-            Journey(0, way, nbytes, source="a", in_flight=in_flight)
-            for way, nbytes in zip(ways, (800, 100), strict=True)
+            Journey(0, path, nbytes, source="a", in_flight=in_flight)
+            for path, nbytes in zip(ways, (800, 100), strict=True)
         ]
         assert tails(flows, 2)[1] == short_ps
         alike = [Journey(0, ways[1], nbytes, source="a", in_flight=in_flight) for nbytes in (800, 100)]
@@ -145,11 +145,11 @@ def test_replies_pass_requests_that_wait() -> None:
     """A reply from the same source as a request that waits, over the same edges, has buffers of its own."""
     engine = Engine()
     fabric = watched(engine, CHUNK, 1, 100)
-    way, ends = route(between("a", "b"), between("b", "c", ps_per_byte=10)), {}
+    path, ends = route(between("a", "b"), between("b", "c", ps_per_byte=10)), {}
 
     def send(is_reply: bool, nbytes: int) -> None:
         train = fabric.train("a", is_reply=True) if is_reply else fabric.train("b")
-        fabric.start(train, way, nbytes, lambda _head, tail: ends.update({is_reply: tail}))
+        fabric.start(train, path, nbytes, lambda _head, tail: ends.update({is_reply: tail}))
 
     send(False, 1000)
     send(True, 100)
@@ -161,7 +161,7 @@ def test_what_passes_an_edge_is_counted(monkeypatch: pytest.MonkeyPatch) -> None
     near, far = edge(1, 500, 200, 1), edge(2, 900, 100, 4, flits(64, 6))
     both = route(near, far)
     for kept in (1, 4096):
-        monkeypatch.setattr(sipsim.fabric.buffered.fabric, "_WAYS_KEPT", kept)
+        monkeypatch.setattr(sipsim.fabric.buffered.fabric, "_MOST_PATHS", kept)
         _, fabric, _ = travel(
             [Journey(0, both, 1000), Journey(0, both, 58), Journey(9, route(near), 10)], buffered(2), CHUNK
         )
@@ -173,8 +173,8 @@ def test_a_late_transfer_names_the_edges_where_it_waited() -> None:
     engine = Engine()
     fabric = watched(engine, CHUNK, 2, 100)
     fabric.history = []
-    for way, nbytes in ((route(shared, slow), 400), (route(shared, quick), 100), (route(shared, quick), 1)):
-        fabric.start(fabric.train("a"), way, nbytes, None)
+    for path, nbytes in ((route(shared, slow), 400), (route(shared, quick), 100), (route(shared, quick), 1)):
+        fabric.start(fabric.train("a"), path, nbytes, None)
     engine.run_before(None, 1000)
     first, second, third = (each for each, _ in fabric.history)
     assert (first.end_ps, second.end_ps, third.end_ps) == (10 + 4000 + 30, 4010 + 100, 4110 + 1)
@@ -191,7 +191,7 @@ def test_a_frame_waits_for_places_at_the_end_of_its_link() -> None:
     tail has come: a frame goes every 1000 + 200 + 500 ps. A long frame takes the whole buffer; with room for three
     frames none waits."""
     inside, link = between("a", "port"), between("port", "far", 1000)._replace(framing=flits(200, 0))
-    way = route(inside, link)
+    path = route(inside, link)
 
     def tails_of(link_depth: int, *sizes: int) -> list[int]:
         engine, got = Engine(), []
@@ -203,7 +203,7 @@ def test_a_frame_waits_for_places_at_the_end_of_its_link() -> None:
                 got.append(tail)
                 end.arrived(0, min(-(-nbytes // 100), link_depth), tail)
 
-            fabric.start(fabric.train("a"), way, nbytes, done)
+            fabric.start(fabric.train("a"), path, nbytes, done)
 
         for nbytes in sizes:
             send(nbytes)
@@ -219,13 +219,13 @@ def test_a_frame_waits_for_places_at_the_end_of_its_link() -> None:
 
 
 def _no_credits(self: Output, fifo: Fifo) -> bool:
-    lane = fifo.queue[0].flow.way.legs[fifo.queue[0].hop].lane
+    lane = fifo.queue[0].flow.path.steps[fifo.queue[0].hop].lane
     if lane is not None and not self.slots[lane]:
         self.slots[lane].append(0)
     return True
 
 
-def _newest_first(self: Fifo) -> Packet:
+def _newest_first(self: Fifo) -> BufferedPacket:
     return self.queue.pop()
 
 
@@ -240,10 +240,10 @@ def test_a_broken_buffer_is_found(
     where: type, name: str, wrong: Any, found: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     depth = 1 if where is Output else 4
-    way = route(between("a", "b"), between("b", "c", ps_per_byte=10))
+    path = route(between("a", "b"), between("b", "c", ps_per_byte=10))
     if where is Fifo:
         right = Fifo.pop
         wrong = lambda self: right(self) if self.upstream is None else _newest_first(self)  # noqa: E731
     monkeypatch.setattr(where, name, wrong)
     with pytest.raises(InvariantViolation, match=found):
-        travel([Journey(0, way, 600)], buffered(depth), CHUNK)
+        travel([Journey(0, path, 600)], buffered(depth), CHUNK)

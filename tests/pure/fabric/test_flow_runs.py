@@ -20,7 +20,7 @@ from sipsim.fabric.channels import Arbitration
 from sipsim.fabric.delays import Past, delayed
 from sipsim.fabric.flows import Flow, FlowFabric, Train
 from sipsim.fabric.graph import Edge, FixedBytes, Node, Route
-from sipsim.fabric.sharing import RATE_BITS, Line, divide, joined
+from sipsim.fabric.sharing import RATE_BITS, EdgeLoad, divide, joined
 from sipsim.fabric.transport import NEVER
 
 UNIT = 1 << RATE_BITS
@@ -357,11 +357,11 @@ def _handed_on_whatever(fabric: FlowFabric, flow: Flow, now: int) -> bool:
     """The next of a train keeps the rate, whatever its size and way."""
     if flow.train.waiting:
         flow.train.waiting[0].limit = flow.limit
-        flow.train.waiting[0].way = flow.way
+        flow.train.waiting[0].path = flow.path
     return HAND_ON(fabric, flow, now)
 
 
-def _payload_alone(line: Line, flow: Any, _wire_bytes: int) -> int:
+def _payload_alone(line: EdgeLoad, flow: Any, _wire_bytes: int) -> int:
     """As if edges had no framing."""
     return int(line.left * line.shares[flow.vc] // line.open_share)
 
@@ -369,7 +369,7 @@ def _payload_alone(line: Line, flow: Any, _wire_bytes: int) -> int:
 def _at_its_head(_fabric: FlowFabric, flow: Flow, tail_ps: int) -> None:
     """A head is told that did not wait."""
     if flow.done is not None:
-        flow.done(flow.head_ps + flow.way.head_ps, tail_ps)
+        flow.done(flow.head_ps + flow.path.head_ps, tail_ps)
 
 
 def _tail_is_there(fabric: FlowFabric, fed: Flow, head_ps: int, least_ps: int, tail_ps: int = NEVER) -> None:
@@ -377,7 +377,7 @@ def _tail_is_there(fabric: FlowFabric, fed: Flow, head_ps: int, least_ps: int, t
     FEED(fabric, fed, head_ps, least_ps, tail_ps if tail_ps == NEVER else fabric._engine.now_ps)
 
 
-def _shares_of_flows(line: Line, weights: Any) -> None:
+def _shares_of_flows(line: EdgeLoad, weights: Any) -> None:
     """A channel of more flows gets more."""
     BEGIN_LINE(line, weights)
     line.shares = [weight or 1 for weight in weights]
@@ -397,13 +397,13 @@ def _at_what_leaves(_changed: Any, level: int, _weights: Any) -> int:
     return level
 
 
-BEGIN, HAND_ON, BEGIN_LINE = FlowFabric._begin, FlowFabric._hand_on, Line.begin
+BEGIN, HAND_ON, BEGIN_LINE = FlowFabric._begin, FlowFabric._hand_on, EdgeLoad.begin
 DIVIDE, FEED = sipsim.fabric.flows.divide, FlowFabric.feed
 MUTANTS: list[tuple[Any, str, Any, Callable[[int], None]]] = [
     (sipsim.fabric.flows, "level_of", _at_what_leaves, what_is_left_out_would_not_change),
-    (Line, "begin", _shares_of_flows, ends_are_the_definitions),
-    (Line, "is_used_up", True, ends_are_the_definitions),
-    (Line, "offer_to", _payload_alone, ends_are_the_definitions),
+    (EdgeLoad, "begin", _shares_of_flows, ends_are_the_definitions),
+    (EdgeLoad, "is_used_up", True, ends_are_the_definitions),
+    (EdgeLoad, "offer_to", _payload_alone, ends_are_the_definitions),
     (sipsim.fabric.flows, "divide", _as_it_is_found, ends_are_the_definitions),
     (FlowFabric, "_hand_on", _handed_on_whatever, ends_are_the_definitions),
     (Callback, "cancel", lambda self: None, ends_are_told_once_and_kept),

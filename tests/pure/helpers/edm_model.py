@@ -164,7 +164,7 @@ class Model:
             channel = world.channels[number]
             if command is Command.CLEAR_SEMAPHORE:
                 world = _with(world, number, sem_sender=0)
-            elif command is Command.TELL_WORKER:
+            elif command is Command.NOTIFY_WORKER:
                 world = _with(world, number, told_writer=channel.told_writer + 1)
             else:
                 world = _with(world, number, sync=(1, 0), credit=0)
@@ -179,7 +179,7 @@ class Model:
             channel = world.channels[number]
             if command is Command.CLEAR_SEMAPHORE:
                 world = _with(world, number, sem_receiver=0)
-            elif command is Command.TELL_WORKER:
+            elif command is Command.NOTIFY_WORKER:
                 world = _with(world, number, told_reader=channel.told_reader + 1)
             elif command is Command.SEND_ACK_1:
                 world = _with(world, number, mirror=(1, 1))

@@ -92,7 +92,7 @@ def test_the_valid_packets_are_accepted() -> None:
         (of(nbytes=MOST), "which cannot be"),
         (of(span_ps=NOW_PS + 1), "claims 64 bytes and 1001 ps from head to tail"),
         (of(span_ps=MOST), "which cannot be"),
-        (of(frame_rest_ps=1), "claims that its tail comes 1 ps later, which cannot be"),
+        (of(frame_rest_ps=1), "claims that its tail arrives 1 ps later, which cannot be"),
         (of(dst_addr=0), "a message for address 0x0 arrived at"),
         (of(dst_addr=2**64 - 1), "which has no ring there"),
         (

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sipsim.chips.tensix.edm.data_mover import DataMover
-from sipsim.chips.tensix.edm.layout import SEMAPHORE_STRIDE, ChannelSpec, contract, layout
+from sipsim.chips.tensix.edm.layout import SEMAPHORE_STRIDE, ChannelSpec, agreement, layout
 from sipsim.chips.tensix.noc import Core
 from sipsim.chips.tensix.params import DataMoverParams
 from sipsim.core.errors import KernelMisuse
@@ -60,10 +60,10 @@ def spec(is_sender: bool = True, count: int = 3, nbytes: int = 64) -> ChannelSpe
 def test_ends_agree_when_they_are_mirrors(
     here: list[ChannelSpec], there: list[ChannelSpec], agree: bool, is_merged: bool
 ) -> None:
-    said = contract(here, is_merged, of_far_end=False)
+    said = agreement(here, is_merged, of_far_end=False)
     assert len(said) == 8
-    assert (said == contract(there, is_merged, of_far_end=True)) is agree
-    assert said != contract(there, not is_merged, of_far_end=True)
+    assert (said == agreement(there, is_merged, of_far_end=True)) is agree
+    assert said != agreement(there, not is_merged, of_far_end=True)
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_ends_agree_when_they_are_mirrors(
 def test_the_loop_passes_channels_in_turn(position: int, marked: set[int], number: int, passed: int) -> None:
     looked: list[int] = []
     df: Any = SimpleNamespace(
-        core=Core(9, 0), ack_address=0x1A200, sync_address=lambda n: 0x1A000 + 16 * n, look_in_vain=looked.append
+        core=Core(9, 0), ack_address=0x1A200, sync_address=lambda n: 0x1A000 + 16 * n, owe_polls=looked.append
     )
     visits = DataMoverParams(sender_visit_ns=40.0, receiver_visit_ns=6.0)
     mover = DataMover(layout(BASE, END, 4, 16, True), (spec(),) * 4, visits, df)

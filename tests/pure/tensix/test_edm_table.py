@@ -50,7 +50,7 @@ def changed(table: Table, state: State, fact: Fact, made: Step) -> Table:
     return {**table, state: {**table[state], fact: made}}
 
 
-CLEAR, TELL, SEND = Command.CLEAR_SEMAPHORE, Command.TELL_WORKER, Command.SEND
+CLEAR, TELL, SEND = Command.CLEAR_SEMAPHORE, Command.NOTIFY_WORKER, Command.SEND
 ACK_1, ACK_2 = Command.SEND_ACK_1, Command.SEND_ACK_2
 EARLY_SOURCE = changed(SENDER, State.EMPTY, Fact.WRITTEN, Step(State.SENT, (CLEAR, SEND, TELL)))
 EARLY_SLOT = changed(SENDER, State.SENT, Fact.ACK_1, Step(State.EMPTY, (TELL,)))
@@ -67,11 +67,11 @@ NO_ACK_2 = changed(RECEIVER, State.READING, Fact.READ, Step(State.LISTENING, (CL
         (Model((2,), sender=EARLY_SOURCE), "WRITTEN|the reader"),
         (Model((3,), sender=EARLY_SLOT), "slot that is taken"),
         (Model((1,), sender=EARLY_END), "credit outstanding"),
-        (Model((2,), receiver=ACK_2_FIRST), "must not come|slot that is taken|the reader takes"),
+        (Model((2,), receiver=ACK_2_FIRST), "is not allowed|slot that is taken|the reader takes"),
         (Model((2,), sender=UNCLEARED), "WRITTEN"),
         (Model((2,), receiver=TOLD_TWICE), "nothing goes on"),
         (Model((2,), receiver=NO_ACK_2), "nothing goes on"),
-        (Model((3,), acks_share=True), "slot that is taken|must not come"),
+        (Model((3,), acks_share=True), "slot that is taken|is not allowed"),
     ],
     ids=["source before ack 1", "slot before ack 2", "end before ack 2", "ack 2 before the read",
          "semaphore not cleared", "worker told twice", "no ack 2", "acks from one address"],

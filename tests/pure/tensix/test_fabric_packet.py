@@ -7,7 +7,7 @@ from itertools import pairwise, product
 import pytest
 
 from sipsim.chips.tensix.fabric.fabric import Places
-from sipsim.chips.tensix.fabric.layout import CONTROL_BYTES, HELLO_BYTES, layout
+from sipsim.chips.tensix.fabric.layout import CONTROL_BYTES, HANDSHAKE_BYTES, layout
 from sipsim.chips.tensix.fabric.packet import (
     LONG_BYTES,
     MOST_HOPS,
@@ -30,7 +30,7 @@ from sipsim.chips.tensix.fabric.packet import (
     write_and_increment,
     write_to,
 )
-from sipsim.chips.tensix.fabric.router import hello_of
+from sipsim.chips.tensix.fabric.router import handshake_of
 from sipsim.chips.tensix.noc import Core
 from sipsim.chips.tensix.params import Slots
 from sipsim.core.errors import KernelMisuse
@@ -91,7 +91,7 @@ def problem_of(core: Core, address: int, nbytes: int) -> str:
 
 @pytest.mark.parametrize("first_bytes", [0, 64, 65])
 def test_both_places_of_a_scattered_payload_take_some(first_bytes: int) -> None:
-    with pytest.raises(KernelMisuse, match=f"{first_bytes} of 64 B for the first place; each of both takes some"):
+    with pytest.raises(KernelMisuse, match=f"{first_bytes} of 64 B for the first place; give both places 1 B or more"):
         pack(unicast(1), scatter_to((A, 0), (B, 0), first_bytes), 64, False)
 
 
@@ -197,13 +197,13 @@ def test_every_route_of_a_mesh_leads_to_its_chip(rows: int, columns: int) -> Non
 
 @pytest.mark.parametrize(("start", "number"), [(0, 1), (1, 0), (-1, 3), (MOST_HOPS, 2), (MOST_HOPS + 1, 1)])
 def test_distances_that_no_header_holds(start: int, number: int) -> None:
-    with pytest.raises(KernelMisuse, match="1 to 32 hops can be told"):
+    with pytest.raises(KernelMisuse, match="headers hold 1 to 32 hops"):
         multicast(start, number)
 
 
 @pytest.mark.parametrize(("east", "south"), [(0, 0), (20, 13), (-33, 0)])
 def test_no_way_on_a_mesh(east: int, south: int) -> None:
-    with pytest.raises(KernelMisuse, match="1 to 32 can be told"):
+    with pytest.raises(KernelMisuse, match="headers hold 1 to 32"):
         mesh_unicast(east, south)
 
 
@@ -243,13 +243,13 @@ def test_neighbours(places: Places, rank: int, neighbours: dict[Way, int]) -> No
     ],
 )
 def test_what_a_fabric_says_of_its_chips(places: Places, told: str) -> None:
-    assert places.told == told
+    assert places.text == told
 
 
-def test_a_hello_that_is_too_long_differs_by_its_hash() -> None:
+def test_a_handshake_that_is_too_long_differs_by_its_hash() -> None:
     same = "2025-11 line, 8 and 16 slots of 4352 B, 1 of chips " + " ".join(map(str, range(31, 0, -1)))
-    hellos = {hello_of(same + end) for end in (" 0 40", " 0 41")}
-    assert [len(hello) for hello in hellos] == [HELLO_BYTES, HELLO_BYTES]
+    handshakes = {handshake_of(same + end) for end in (" 0 40", " 0 41")}
+    assert [len(handshake) for handshake in handshakes] == [HANDSHAKE_BYTES, HANDSHAKE_BYTES]
 
 
 @pytest.mark.parametrize("size", [3, 5])
@@ -298,7 +298,7 @@ def test_the_first_choice_that_fits(room: int, senders: int, vcs: int, expected:
 )
 def test_nothing_overlaps(senders: int, vcs: int, is_short: bool, sync: bool) -> None:
     found = layout(BASE, BASE + 2**20, senders, vcs, CHOICES, 100, is_short, sync)
-    words = [(found.hello, 96), (found.credits, 16), (found.connection, 32)]
+    words = [(found.handshake, 96), (found.credits, 16), (found.connection, 32)]
     rings = [found.sender(number) for number in range(senders)] + [found.receiver(vc) for vc in range(vcs)]
     parts = [*words, *((ring.base, ring.slots * ring.slot_bytes) for ring in rings)]
     for (first, nbytes), (second, _) in pairwise(parts):

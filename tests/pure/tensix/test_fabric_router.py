@@ -10,9 +10,9 @@ from sipsim.chips.api.chip import CHIPS
 from sipsim.chips.config import load
 from sipsim.chips.tensix.chip import TensixKind
 from sipsim.chips.tensix.fabric.channels import ReceiverChannel, Ring, SenderChannel, SlotCredits
-from sipsim.chips.tensix.fabric.layout import Layout, Shape
+from sipsim.chips.tensix.fabric.layout import RouterLayout, Shape
 from sipsim.chips.tensix.fabric.packet import LONG_BYTES, Route, Way, pack, write_to
-from sipsim.chips.tensix.fabric.router import CREDITS, Costs, FabricProtocol, Router, in_turn
+from sipsim.chips.tensix.fabric.router import CREDITS, CostsPs, FabricProtocol, Router, in_turn
 from sipsim.chips.tensix.memory import TileMemory
 from sipsim.chips.tensix.noc import Core
 from sipsim.chips.tensix.params import ChipParams, RouterCosts
@@ -74,9 +74,9 @@ def resolved_chip() -> ChipParams:
     return kind.params(load(overrides=[parse_set("system.chip=wormhole")]))
 
 
-def layout_of(slots: int) -> Layout:
+def layout_of(slots: int) -> RouterLayout:
     """Two sender channels of so many slots, and a receiver of eight."""
-    return Layout(0, Shape((slots, slots), (8,), 16, LONG_BYTES, 0))
+    return RouterLayout(0, Shape((slots, slots), (8,), 16, LONG_BYTES, 0))
 
 
 def made(
@@ -86,7 +86,7 @@ def made(
     receiver's slots, and it has heard of none.
     """
     fabric = replace(resolved_chip().fabric, transaction_ids=transaction_ids)
-    protocol = FabricProtocol(b"", is_acked, needs_bubble, fabric, Costs.of(COSTS))
+    protocol = FabricProtocol(b"", is_acked, needs_bubble, fabric, CostsPs.of(COSTS))
     engine = Engine()
     notes: Any = Notes(Core(9, 0), engine)
     beyond: Any = Notes(Core(7, 0), engine)
@@ -170,7 +170,7 @@ def test_a_slot_is_told_free_by_a_completion_or_by_an_ack() -> None:
     freed = {}
     for is_acked in (False, True):
         router, notes = made(is_acked=is_acked)
-        router.senders[0].tell_free = lambda count, at_ps, notes=notes: notes.told.append(("free", count, at_ps))  # type: ignore[misc]
+        router.senders[0].return_credits = lambda count, at_ps, notes=notes: notes.told.append(("free", count, at_ps))  # type: ignore[misc]
         router.packet_written(router.senders[0])
         run_to(notes, 10**6)
         router.credits_arrived(0, NOBODY, (1, 0, 0, 0, 0, 0))
@@ -183,7 +183,7 @@ def test_a_slot_is_told_free_by_a_completion_or_by_an_ack() -> None:
 
 def test_more_completions_than_packets_are_an_error() -> None:
     router, _ = made()
-    with pytest.raises(InvariantViolation, match="1 of 0 packets that were sent to far are told as completed"):
+    with pytest.raises(InvariantViolation, match="1 of 0 packets sent to far were reported as completed"):
         router.credits_arrived(0, (1, 0, 0, 0, 0, 0), NOBODY)
 
 

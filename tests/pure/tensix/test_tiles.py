@@ -102,7 +102,7 @@ def test_reads_from_two_channels_meet_where_they_leave(
     fabric, offered = FlowFabric(engine, ONE_QUEUE), []
     for number, channel in enumerate((near, near, far, far)):
         start_ps = 45_000 * number + graph.word_ps(0, worker, Core(*channel), 1)
-        route = graph.carrying(0, Core(*channel), worker)
+        route = graph.data_route(0, Core(*channel), worker)
         start = partial(fabric.start, fabric.train(channel), route, 6144, lambda _head, tail: ends.append(tail))
         engine.at(start_ps, start)
         bank, *edges = (edge._replace(framing=None) for edge in route.edges)
@@ -117,7 +117,7 @@ def test_dram_has_a_rate_and_a_latency() -> None:
     """Its bus is one for both directions."""
     params = resolved_chip("wormhole", "system.chip_params.dram.GBps=16")[1]
     graph = NocGraph(params)
-    into, out = graph.carrying(0, Core(1, 1), Core(0, 0)), graph.carrying(0, Core(0, 0), Core(1, 1))
+    into, out = graph.data_route(0, Core(1, 1), Core(0, 0)), graph.data_route(0, Core(0, 0), Core(1, 1))
     assert into.latency_ps(1600) == (10 + 9 * (9 + 11) + 200 + 100) * 1000
     assert out.latency_ps(1600) == (10 + 9 * (1 + 1) + 200 + 100) * 1000
     assert graph.between(0, Core(1, 1), Core(0, 0)).latency_ps(32) == (10 + 9 * (9 + 11) + 2) * 1000, "a request"
@@ -212,7 +212,7 @@ def test_a_queue_is_busy_when_its_places_are_taken() -> None:
         transmitter.submit(0, 0, 0, 1450)
     assert transmitter.is_busy(0), "the first is on the wire, two wait"
     assert transmitter.free_at_ps() == 120_000
-    with pytest.raises(KernelMisuse, match="core 9-0: transmit queue 0 is busy; ask eth_txq_is_busy before a command"):
+    with pytest.raises(KernelMisuse, match="core 9-0: transmit queue 0 is busy; call eth_txq_is_busy before a command"):
         transmitter.submit(0, 0, 0, 16)
-    with pytest.raises(KernelMisuse, match="there is no transmit queue 1; kernels have 0 alone"):
+    with pytest.raises(KernelMisuse, match="there is no transmit queue 1; kernels have queue 0"):
         transmitter.submit(1, 0, 0, 16)

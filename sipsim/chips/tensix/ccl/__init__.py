@@ -1,1 +1,1 @@
-"""The CCL guide's operations on the fabric of data movers: kernels of worker tiles, on tensors in DRAM or in L1."""
+"""Collective operations of the CCL guide: kernels of worker tiles that use the fabric, on tensors in DRAM or L1."""

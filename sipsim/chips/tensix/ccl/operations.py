@@ -1,6 +1,4 @@
-"""The operations as a host script calls them: who works, on which pages, over which fabric. Names are those of
-``ttnn``.
-"""
+"""Collective operations that a host script calls: their worker tiles, pages and fabric. Names are those of ``ttnn``."""
 
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -23,7 +21,7 @@ from sipsim.chips.tensix.ccl.tensors import (
     KEPT_BYTES,
     KIB,
     SEMAPHORE_BYTES,
-    Piece,
+    PageGroup,
     Store,
     Tensor,
     dtype_of,
@@ -33,11 +31,11 @@ from sipsim.chips.tensix.ccl.tensors import (
 )
 from sipsim.chips.tensix.ccl.workers import (
     SIDES,
-    Crew,
+    CallPlan,
     Cut,
-    Packet,
+    PacketOp,
     Place,
-    Words,
+    Semaphores,
     Worker,
     adder,
     reader,
@@ -56,13 +54,13 @@ from sipsim.core.task import Task
 READER, WRITER = DataMovementConfig(processor=1, noc=0), DataMovementConfig(processor=0, noc=1)
 TOPOLOGIES = ("line", "ring")
 MOST_WORKERS = 2
-"""Of a link: one that sends, and one that copies."""
+"""Workers per link at most: one that sends, and one that copies."""
 
 
 @checked("tt")
 class Collectives:
-    """Tensors of one chip, and the operations on them: the calls of a host script. Operations are enqueued, as programs
-    are. ``open_fabric``: as of ``tt``.
+    """Calls of a host script for the tensors of one chip and the operations on them. Operations are enqueued, as
+    programs are. ``open_fabric``: the call of ``tt`` with this name.
     """
 
     def __init__(self, chip: Any, l1_base: int, open_fabric: Callable[..., Fabric]) -> None:
@@ -79,14 +77,14 @@ class Collectives:
     # --- tensors --------------------------------------------------------------------------------------------------
 
     def tensor(self, array: "np.ndarray[Any, Any]", memory: str = "dram", slices: Count = 1) -> Tensor:
-        """A tensor of this chip with the elements of an array, in ``dram`` or ``l1``. ``slices`` along the first
-        dimension begin new runs of pages, as an operation takes them.
+        """Make a tensor of this chip from an array, in the memory ``dram`` or ``l1``. Each of ``slices`` along the
+        first dimension begins a new run of pages, so that an operation can take it as a whole.
 
         Raises:
-            KernelMisuse: for an element type or a memory that there is not, or without room.
+            KernelMisuse: for an unknown element type or memory, or if the memory has no room.
         """
         if not isinstance(array, np.ndarray):
-            raise KernelMisuse(f"a {type(array).__name__}, and a tensor is made of an array; give one of NumPy")
+            raise KernelMisuse(f"a tensor is made from a NumPy array, not a {type(array).__name__}; give an array")
         found = self._store.make(array.shape, dtype_of(array), memory, slices)
         data, size = to_pages(array, found.pages), found.pages.page_bytes
         for page in range(found.pages.number):
@@ -95,7 +93,7 @@ class Collectives:
         return found
 
     def to_numpy(self, tensor: Tensor) -> "np.ndarray[Any, Any]":
-        """The elements of a tensor, when all kernels have ended."""
+        """Wait until all kernels have ended, then return the elements of a tensor."""
         self._chip.wait_for_kernels()
         size = tensor.pages.page_bytes
         places = (tensor.place(page) for page in range(tensor.pages.number))
@@ -116,11 +114,11 @@ class Collectives:
         chunks_per_sync: Count | None = None,
         fabric: Fabric | None = None,
     ) -> Tensor:
-        """Enqueue an all-gather: each chip's tensor along a dimension, in the order of the fabric's chips. Every chip
-        of it makes the same calls. Without ``fabric``: that of all chips, which is kept.
+        """Enqueue an all-gather: concatenate the chips' tensors along a dimension, in the order of the fabric's chips.
+        Every chip of the fabric makes the same calls. Without ``fabric``: one fabric of all chips, opened once.
 
         Raises:
-            KernelMisuse: for what does not fit these chips or this tensor.
+            KernelMisuse: if an argument does not fit these chips or this tensor.
         """
         fabric = fabric or self._fabric(topology, num_links)
         found = self._gather(tensor, dim, fabric, bidirectional, num_workers_per_link, chunks_per_sync)
@@ -142,8 +140,8 @@ class Collectives:
         fabric: Fabric | None = None,
     ) -> Tensor:
         """Enqueue a reduce-scatter: each chip gets its slice of the sum of all tensors. ``is_direct``: on a ring, each
-        chip sends slices to their owners; None: for small tensors. ``slice_packets``: of each slice that a worker on a
-        ring passes on before it begins with the next packets of all slices; 0: all. Else as :meth:`all_gather`.
+        chip sends slices to their owners; None: only small tensors do. ``slice_packets``: packets of one slice that a
+        ring worker forwards before it turns to the next slice; 0: all. Other arguments: see :meth:`all_gather`.
         """
         fabric = fabric or self._fabric(topology, num_links)
         found = self._scatter(tensor, dim, fabric, bidirectional, is_direct, slice_packets, chunks_per_sync)
@@ -180,24 +178,24 @@ class Collectives:
         num_workers_per_link: Within | None = None,
         fabric: Fabric | None = None,
     ) -> Tensor:
-        """Enqueue an all-to-all: slice ``j`` of chip ``i`` becomes slice ``i`` of chip ``j``, near and far destinations
-        by turns. Else as :meth:`all_gather`.
+        """Enqueue an all-to-all: slice ``j`` of chip ``i`` becomes slice ``i`` of chip ``j``. A chip sends to near and
+        far destinations in turn. Other arguments: see :meth:`all_gather`.
         """
         fabric = fabric or self._fabric(topology, num_links)
         workers = _workers(num_workers_per_link)
-        crew = self._crew(fabric, tensor, bidirectional)
-        here, size = crew.place.position, crew.place.size
+        call = self._call_plan(fabric, tensor, bidirectional)
+        here, size = call.place.position, call.place.size
         along = self._dim(tensor, dim, size)
         output = self._store.like(tensor, tensor.shape, size if along == 0 else 1)
 
         @cache
-        def cut(source: int, to: int) -> list[Piece]:
+        def cut(source: int, to: int) -> list[PageGroup]:
             pages = tensor.pages
             parts = (tensor, pages.slice(along, to, size)), (output, pages.slice(along, source, size))
-            return pieces(parts, crew.packet_bytes)
+            return pieces(parts, call.packet_bytes)
 
-        all_to_all(crew, lambda to: cut(here, to), lambda source: cut(source, here))
-        self._run(crew, tensor, cut(here, here), workers or 1, fabric)
+        all_to_all(call, lambda to: cut(here, to), lambda source: cut(source, here))
+        self._run(call, tensor, cut(here, here), workers or 1, fabric)
         return self._note("all_to_all", tensor, dim, output, fabric, bidirectional=bidirectional)
 
     # --- parts ----------------------------------------------------------------------------------------------------
@@ -206,22 +204,22 @@ class Collectives:
         self, tensor: Tensor, dim: int, fabric: Fabric, is_both: bool, workers: int | None, chunks: int | None
     ) -> Tensor:
         workers = _workers(workers)
-        crew = self._crew(fabric, tensor, is_both)
-        size, dim = crew.place.size, self._dim(tensor, dim, 1)
+        call = self._call_plan(fabric, tensor, is_both)
+        size, dim = call.place.size, self._dim(tensor, dim, 1)
         shape = list(tensor.shape)
         shape[dim] *= size
         output = self._store.like(tensor, shape, size if dim == 0 else 1)
         own = range(tensor.pages.number)
 
         @cache
-        def cut(number: int) -> list[Piece]:
-            return pieces(((tensor, own), (output, output.pages.slice(dim, number, size))), crew.packet_bytes)
+        def cut(number: int) -> list[PageGroup]:
+            return pieces(((tensor, own), (output, output.pages.slice(dim, number, size))), call.packet_bytes)
 
-        if crew.place.is_ring:
-            ring_all_gather(crew, cut, self._chunks(crew, cut, chunks))
+        if call.place.is_ring:
+            ring_all_gather(call, cut, self._chunks(call, cut, chunks))
         else:
-            line_all_gather(crew, cut)
-        self._run(crew, tensor, cut(crew.place.position), workers, fabric)
+            line_all_gather(call, cut)
+        self._run(call, tensor, cut(call.place.position), workers, fabric)
         return output
 
     def _scatter(
@@ -234,30 +232,30 @@ class Collectives:
         group: int,
         chunks: int | None,
     ) -> Tensor:
-        crew = self._crew(fabric, tensor, is_both)
-        place, dim = crew.place, self._dim(tensor, dim, fabric.size)
+        call = self._call_plan(fabric, tensor, is_both)
+        place, dim = call.place, self._dim(tensor, dim, fabric.size)
         shape = list(tensor.shape)
         shape[dim] //= place.size
         output = self._store.like(tensor, shape)
         if is_direct is None:
             is_direct = place.is_ring and is_both and tensor.nbytes <= self._ccl.direct_bytes
         if is_direct:
-            self._direct(crew, tensor, output, dim)
+            self._direct(call, tensor, output, dim)
         else:
-            cut = self._reducing(crew, tensor, output, dim)
-            chunks = chunks or self._most_chunks(crew)
+            cut = self._reducing(call, tensor, output, dim)
+            chunks = chunks or self._most_chunks(call)
             if place.is_ring:
-                ring_reduce_scatter(crew, cut, chunks, group)
+                ring_reduce_scatter(call, cut, chunks, group)
             else:
-                line_reduce_scatter(crew, cut, chunks)
-        self._run(crew, tensor, (), 1, fabric)
+                line_reduce_scatter(call, cut, chunks)
+        self._run(call, tensor, (), 1, fabric)
         return output
 
     def _fabric(self, topology: str, num_links: int | None) -> Fabric:
-        """That of all chips, which is opened once.
+        """Return the fabric of all chips, which the first call opens.
 
         Raises:
-            KernelMisuse: for another topology than a line or a ring.
+            KernelMisuse: if the topology is neither a line nor a ring.
         """
         one_of("topology", topology, TOPOLOGIES)
         key = topology, num_links or 1
@@ -266,9 +264,9 @@ class Collectives:
         return self._fabrics[key]
 
     def _note(self, name: str, tensor: Tensor, dim: int, result: Tensor, fabric: Fabric, **options: object) -> Tensor:
-        """Note a call by what all chips of its fabric must give alike, and return its result.
+        """Note a call with the arguments that must be equal on all chips of its fabric, and return its result.
 
-        Chips write into each other's results, so these lie at one address.
+        Chips write into each other's results, so all results lie at the same address.
         """
         what = f"{name} of {'x'.join(map(str, tensor.shape))} {tensor.dtype}"
         slices = f"slices of {tensor.pages.slice_pages} pages"
@@ -285,121 +283,121 @@ class Collectives:
         found: CclParams = self._params.ccl
         return found
 
-    def _chunks(self, crew: Crew, cut: Cut, chunks: int | None) -> int:
-        """Packets of an all-gather's worker between increments, unless told: a slice has two chunks or more, so that a
-        relay begins before all of it has come.
+    def _chunks(self, call: CallPlan, cut: Cut, chunks: int | None) -> int:
+        """Packets of an all-gather's worker between increments, unless ``chunks`` is given: a slice has two chunks or
+        more, so that a relay begins before the whole slice has arrived.
         """
         if chunks is not None:
             return chunks
-        place, most = crew.place, self._most_chunks(crew)
-        packets = len(cut(0)) // crew.num_links // (2 if place.is_ring and place.is_both else 1)
+        place, most = call.place, self._most_chunks(call)
+        packets = len(cut(0)) // call.num_links // (2 if place.is_ring and place.is_both else 1)
         return max(min(most, packets // 2), 1)
 
-    def _most_chunks(self, crew: Crew) -> int:
-        """Packets between increments of reductions (CCL_bandwidth.md of tt-metal), and at most of others."""
-        return self._ccl.chunks_per_sync(crew.place.is_ring)
+    def _most_chunks(self, call: CallPlan) -> int:
+        """Packets between increments: of reductions (CCL_bandwidth.md of tt-metal); of other operations, at most."""
+        return self._ccl.chunks_per_sync(call.place.is_ring)
 
     @staticmethod
     def _dim(tensor: Tensor, dim: int, slices: int) -> int:
-        """The dimension, from the front.
+        """Return a dimension as a number from 0 on.
 
         Raises:
-            KernelMisuse: for one that there is not, or whose pages do not divide into slices.
+            KernelMisuse: if the tensor has no such dimension, or its pages do not divide into ``slices``.
         """
         grid = tensor.pages.grid
         dim = whole(f"{tensor}: dim", dim, -len(grid), len(grid) - 1) % len(grid)
         if not tensor.pages.is_tiled and dim == len(grid) - 1:
             raise KernelMisuse(
-                f"{tensor}: its rows are pages, and pages are not cut; take another dimension than {dim}"
+                f"{tensor}: each row is a page, and operations do not cut pages; take another dimension than {dim}"
             )
         if grid[dim] % slices:
             raise KernelMisuse(f"{tensor}: its {grid[dim]} pages along dimension {dim} are not {slices} equal slices")
         return dim
 
-    def _reducing(self, crew: Crew, tensor: Tensor, output: Tensor, dim: int) -> Cut:
-        size = crew.place.size
-        rooms = [self._store.scratch(name, crew.fabric, tensor, size) for name in ("forward", "backward")]
-        scratch, all_of = self._store.scratch("scratch", crew.fabric, output, 1), range(output.pages.number)
+    def _reducing(self, call: CallPlan, tensor: Tensor, output: Tensor, dim: int) -> Cut:
+        size = call.place.size
+        rooms = [self._store.scratch(name, call.fabric, tensor, size) for name in ("forward", "backward")]
+        scratch, all_of = self._store.scratch("scratch", call.fabric, output, 1), range(output.pages.number)
 
         @cache
-        def cut(number: int) -> list[Piece]:
+        def cut(number: int) -> list[PageGroup]:
             part = tensor.pages.slice(dim, number, size)
             parts = (tensor, part), *((room, part) for room in rooms), (scratch, all_of), (output, all_of)
-            return pieces(parts, crew.packet_bytes)
+            return pieces(parts, call.packet_bytes)
 
         return cut
 
-    def _direct(self, crew: Crew, tensor: Tensor, output: Tensor, dim: int) -> None:
-        place, inbox = crew.place, self._store.scratch("inbox", crew.fabric, tensor, crew.place.size)
+    def _direct(self, call: CallPlan, tensor: Tensor, output: Tensor, dim: int) -> None:
+        place, inbox = call.place, self._store.scratch("inbox", call.fabric, tensor, call.place.size)
         all_of = range(output.pages.number)
 
         def room(source: int) -> range:
             return range(source * len(all_of), (source + 1) * len(all_of))
 
         @cache
-        def cut(number: int) -> list[Piece]:
+        def cut(number: int) -> list[PageGroup]:
             part = tensor.pages.slice(dim, number, place.size)
-            return pieces(((tensor, part), (inbox, room(place.position)), (output, all_of)), crew.packet_bytes)
+            return pieces(((tensor, part), (inbox, room(place.position)), (output, all_of)), call.packet_bytes)
 
         @cache
-        def source_of(source: int) -> list[Piece]:
+        def source_of(source: int) -> list[PageGroup]:
             part = tensor.pages.slice(dim, place.position, place.size)
             return [
                 each._replace(places=each.places[1:])
-                for each in pieces(((tensor, part), (inbox, room(source)), (output, all_of)), crew.packet_bytes)
+                for each in pieces(((tensor, part), (inbox, room(source)), (output, all_of)), call.packet_bytes)
             ]
 
-        direct_reduce_scatter(crew, cut, source_of)
+        direct_reduce_scatter(call, cut, source_of)
 
-    def _crew(self, fabric: Fabric, tensor: Tensor, is_both: bool) -> Crew:
-        """Workers on both sides of each link plane, with or without a router there."""
+    def _call_plan(self, fabric: Fabric, tensor: Tensor, is_both: bool) -> CallPlan:
+        """Make workers for both sides of each link plane, also for a side without a router."""
         packet_bytes = min(self._ccl.packet_bytes, fabric.payload_bytes)
         if tensor.pages.page_bytes > packet_bytes:
-            what = f"{tensor}: its pages are {tensor.pages.page_bytes} B, and packets of the operation {packet_bytes} B"
+            what = f"{tensor}: its pages are {tensor.pages.page_bytes} B, more than a packet of {packet_bytes} B"
             raise KernelMisuse(f"{what}; give shorter rows, or longer packets (payload_bytes, ccl.packet_bytes)")
         if fabric.topology not in TOPOLOGIES:
             raise KernelMisuse(f"a fabric of topology {fabric.topology}; operations take {' or '.join(TOPOLOGIES)}")
         is_ring = fabric.topology == "ring"
         place = Place(fabric.position, fabric.size, is_ring, is_both or not is_ring)
-        crew = Crew(place, fabric.num_links, packet_bytes, fabric.number, {})
+        call = CallPlan(place, fabric.num_links, packet_bytes, fabric.number, {})
         words = self._words(fabric)
         for link in range(fabric.num_links):
             for number, side in enumerate(SIDES):
                 core = self._chip.plan.floor_plan.workers[2 * link + number]
                 counts = self._counts.setdefault(core, {})
-                crew.workers[link, side] = Worker(link, side, core, words, counts)
+                call.workers[link, side] = Worker(link, side, core, words, counts)
         if self._params.ccl.has_barrier:
-            crew.greet()
-        return crew
+            call.add_start_barrier()
+        return call
 
     @property
     def _semaphores(self) -> int:
-        """The address of those of all fabrics."""
+        """The first address of the semaphores of all fabrics."""
         return int(self._params.tensix.l1_KiB) * KIB - KEPT_BYTES
 
-    def _words(self, fabric: Fabric) -> Words:
-        """The semaphores of a fabric.
+    def _words(self, fabric: Fabric) -> Semaphores:
+        """Return the semaphores of a fabric.
 
         Raises:
-            KernelMisuse: for one whose number has no room, in a system of very many links.
+            KernelMisuse: if there is no room for the fabric's number, in a system of very many links.
         """
         first = self._semaphores
-        words = Words.at(first, fabric.number)
+        words = Semaphores.at(first, fabric.number)
         if words.end > first + SEMAPHORE_BYTES:
             what = f"a fabric whose first link is number {fabric.number} of the system has no room for the semaphores"
             raise KernelMisuse(f"{what} of operations, which are {SEMAPHORE_BYTES} B; open it on chips of lower rank")
         return words
 
-    def _run(self, crew: Crew, tensor: Tensor, own: Sequence[Piece], count: int | None, fabric: Fabric) -> None:
-        """Enqueue the program of a call. ``own``: what is copied on this chip; ``count``: workers a link, of which the
-        second one copies.
+    def _run(self, call: CallPlan, tensor: Tensor, own: Sequence[PageGroup], count: int | None, fabric: Fabric) -> None:
+        """Enqueue the program of a call. ``own``: pieces that this chip copies to its output; ``count``: workers per
+        link, of which the second copies.
         """
         program = Program()
-        for worker in crew.workers.values():
+        for worker in call.workers.values():
             if worker.is_idle:
                 continue
-            mine = copies(crew.share(own, worker.link)) if worker is self._copier(crew, worker.link) else []
-            if self._is_apart(mine, count):
+            mine = copies(call.share(own, worker.link)) if worker is self._copier(call, worker.link) else []
+            if self._has_copier(mine, count):
                 core = self._chip.plan.floor_plan.workers[2 * fabric.num_links + worker.link]
                 helper = Worker(worker.link, worker.side, core, worker.words, {})
                 helper.packets = mine
@@ -411,20 +409,20 @@ class Collectives:
             worker.settle()
         self._tasks += self._chip.launches.enqueue(program)
 
-    def _is_apart(self, mine: Sequence[Packet], count: int | None) -> bool:
+    def _has_copier(self, mine: Sequence[PacketOp], count: int | None) -> bool:
         least = self._ccl.copier_bytes
         if count is None:
             count = 2 if least is not None and sum(each.nbytes for each in mine) >= least else 1
         return count > 1 and bool(mine)
 
     @staticmethod
-    def _copier(crew: Crew, link: int) -> Worker:
-        return next(worker for (each, _), worker in crew.workers.items() if each == link and not worker.is_idle)
+    def _copier(call: CallPlan, link: int) -> Worker:
+        return next(worker for (each, _), worker in call.workers.items() if each == link and not worker.is_idle)
 
     def _add(self, program: Program, worker: Worker, tensor: Tensor, fabric: Fabric | None) -> None:
-        """The kernel pair of a worker."""
-        worker.equip(self._ccl, self._base, tensor.dtype, self._endpoint(worker, fabric) if fabric else None)
-        self._chip.declared.leave_out(worker.core, range(self._semaphores, self._semaphores + SEMAPHORE_BYTES))
+        """Add the kernels of a worker to a program."""
+        worker.set_up(self._ccl, self._base, tensor.dtype, self._endpoint(worker, fabric) if fabric else None)
+        self._chip.declared.exclude(worker.core, range(self._semaphores, self._semaphores + SEMAPHORE_BYTES))
         program.add(KernelSpec(writer, worker.core, WRITER, (worker,), False))
         if worker.packets:
             program.add(KernelSpec(reader, worker.core, READER, (worker,), False))

@@ -1,8 +1,8 @@
 """Tensors of a host script: pages interleaved over the DRAM channels of a chip, or over the L1 of its workers.
 
-A page is a tile of 32 x 32 elements where the last two dimensions have whole tiles, row by row inside; else a row, all
-of the last dimension. Pages lie in runs: so many next to each other in one channel, the next run in the next channel.
-Hardware interleaves page by page, and a packet of several pages names a place for each; here a packet names one.
+A page is a tile of 32 x 32 elements in row-major order if the last two dimensions divide into whole tiles. Otherwise a
+page is a row of the last dimension. Adjacent pages form a run in one channel; the next run is in the next channel.
+Hardware interleaves single pages, and a packet of several pages names a place for each; here a packet names one place.
 """
 
 from collections import Counter
@@ -25,8 +25,8 @@ TILE = 32
 
 
 class Pages(NamedTuple):
-    """How an array is cut: ``grid`` of pages, ``page_bytes`` each. ``run``: those that lie side by side;
-    ``slice_pages``: those after which a new run begins.
+    """Partition of an array into a ``grid`` of pages, ``page_bytes`` each. ``run``: pages that are adjacent in memory;
+    ``slice_pages``: pages after which a new run begins.
     """
 
     grid: tuple[int, ...]
@@ -37,11 +37,11 @@ class Pages(NamedTuple):
 
     @property
     def number(self) -> int:
-        """Of all pages."""
+        """The number of pages."""
         return prod(self.grid)
 
     def slice(self, dim: int, number: int, of: int) -> list[int]:
-        """The pages of slice ``number`` of ``of`` along a dimension, in order."""
+        """Return the pages of slice ``number`` of ``of`` slices along a dimension, in order."""
         index = np.arange(self.number).reshape(self.grid)
         length = self.grid[dim] // of
         found: list[int] = index.take(range(number * length, (number + 1) * length), axis=dim).ravel().tolist()
@@ -49,14 +49,14 @@ class Pages(NamedTuple):
 
 
 def pages_of(shape: Sequence[int], dtype: DType, is_tiled: bool | None = None) -> Pages:
-    """How an array of a shape is cut. ``is_tiled``: into tiles or rows, as the input of its operation is; None: into
-    tiles, if it has whole ones.
+    """Return the partition of an array of a shape. ``is_tiled``: True: into tiles if the shape divides into whole ones;
+    False: into rows, as the operation's input; None: as True.
 
     Raises:
-        KernelMisuse: for one without elements.
+        KernelMisuse: if the shape has no elements.
     """
     if not shape or not all(shape):
-        raise KernelMisuse(f"a tensor of shape {tuple(shape)} has no elements")
+        raise KernelMisuse(f"a tensor of shape {tuple(shape)} has no elements; give dimensions of 1 or more")
     *outer, last = shape
     has_tiles = bool(outer) and outer[-1] % TILE == 0 and last % TILE == 0
     if has_tiles and is_tiled is not False:
@@ -65,8 +65,8 @@ def pages_of(shape: Sequence[int], dtype: DType, is_tiled: bool | None = None) -
 
 
 class Tensor:
-    """``shape`` of ``dtype`` on one chip; made by ``tt.tensor`` and by the operations. ``base``: the first address, on
-    each of ``cores``.
+    """Tensor of a ``shape`` and a ``dtype`` on one chip; made by ``tt.tensor`` and by the operations. ``base``: its
+    first address, the same on each of ``cores``.
     """
 
     def __init__(
@@ -85,18 +85,18 @@ class Tensor:
 
     @property
     def nbytes(self) -> int:
-        """Of all pages."""
+        """The size of all pages in bytes."""
         return self.pages.number * self.pages.page_bytes
 
     @property
     def core_bytes(self) -> int:
-        """That it takes on each of its tiles."""
+        """The bytes that the tensor takes on each of its tiles."""
         pages = self.pages
         slices = -(-pages.number // pages.slice_pages)
         return -(-slices * self._runs // len(self.cores)) * pages.run * pages.page_bytes
 
     def place(self, page: int) -> NocAddress:
-        """Where a page lies."""
+        """Return the address of a page."""
         pages = self.pages
         number, within = divmod(page, pages.slice_pages)
         run, offset = divmod(within, pages.run)
@@ -104,21 +104,21 @@ class Tensor:
         return NocAddress(self.cores[core], self.base + (row * pages.run + offset) * pages.page_bytes)
 
 
-class Piece(NamedTuple):
-    """Pages that are read, sent and written at once: how many, their bytes, and the place in each of the tensors."""
+class PageGroup(NamedTuple):
+    """Pages that are read, sent and written at once: their number, their bytes, and their place in each tensor."""
 
     pages: int
     nbytes: int
     places: tuple[NocAddress, ...]
 
 
-def pieces(parts: Sequence[tuple[Tensor, Sequence[int]]], most_bytes: int) -> list[Piece]:
-    """Cut pages, which several tensors have in the same order, where they are not side by side in one of them, and into
-    no more than ``most_bytes``.
+def pieces(parts: Sequence[tuple[Tensor, Sequence[int]]], most_bytes: int) -> list[PageGroup]:
+    """Group pages that several tensors have in the same order. A piece ends where the pages are not adjacent in one of
+    the tensors, and has ``most_bytes`` at most.
     """
     page_bytes = parts[0][0].pages.page_bytes
     most = max(most_bytes // page_bytes, 1)
-    found: list[Piece] = []
+    found: list[PageGroup] = []
     first: tuple[NocAddress, ...] = ()
     count = 0
     for places in _places(parts):
@@ -127,18 +127,18 @@ def pieces(parts: Sequence[tuple[Tensor, Sequence[int]]], most_bytes: int) -> li
             count += 1
             continue
         if count:
-            found.append(Piece(count, done, first))
+            found.append(PageGroup(count, done, first))
         first, count = places, 1
-    return [*found, Piece(count, count * page_bytes, first)] if count else found
+    return [*found, PageGroup(count, count * page_bytes, first)] if count else found
 
 
 def array_of(dtype: DType, data: bytes) -> "np.ndarray[Any, Any]":
-    """Elements."""
+    """Return the elements in ``data`` as an array of one dimension."""
     return np.frombuffer(data, dtype.numpy)
 
 
 def add(dtype: DType, parts: Sequence[bytes]) -> bytes:
-    """The sum of elements, from the first on, rounded to ``dtype`` at each step; integers wrap."""
+    """Return the elementwise sum of ``parts``, from the first on; integers wrap, floats are rounded to ``dtype``."""
     total = array_of(dtype, parts[0])
     for part in parts[1:]:
         total = total + array_of(dtype, part)
@@ -146,19 +146,19 @@ def add(dtype: DType, parts: Sequence[bytes]) -> bytes:
 
 
 def dtype_of(array: "np.ndarray[Any, Any]") -> DType:
-    """The element type of an array.
+    """Return the element type of an array.
 
     Raises:
-        KernelMisuse: for one that tensors do not have.
+        KernelMisuse: if tensors do not have this type.
     """
     for dtype in DTYPES.values():
         if dtype.numpy == array.dtype:
             return dtype
-    raise KernelMisuse(f"a tensor of {array.dtype}; there are {', '.join(DTYPES)}")
+    raise KernelMisuse(f"a tensor has no elements of type {array.dtype}; give one of {', '.join(DTYPES)}")
 
 
 def to_pages(array: "np.ndarray[Any, Any]", pages: Pages) -> bytes:
-    """The bytes of all pages, in order."""
+    """Return the bytes of all pages of an array, in order."""
     if pages.is_tiled:
         *outer, rows, columns = array.shape
         tiles = array.reshape(*outer, rows // TILE, TILE, columns // TILE, TILE)
@@ -167,7 +167,7 @@ def to_pages(array: "np.ndarray[Any, Any]", pages: Pages) -> bytes:
 
 
 def from_pages(data: bytes, shape: Sequence[int], dtype: DType, pages: Pages) -> "np.ndarray[Any, Any]":
-    """The array whose pages these are."""
+    """Return the array of a shape from the bytes of its pages."""
     array = array_of(dtype, data)
     if pages.is_tiled:
         array = np.moveaxis(array.reshape(*pages.grid, TILE, TILE), -2, -3)
@@ -187,15 +187,15 @@ KIB, MIB = 2**10, 2**20
 ALIGNED = 64
 CONNECTION_BYTES, SEMAPHORE_BYTES = 16 * KIB, 16 * KIB
 KEPT_BYTES = CONNECTION_BYTES + SEMAPHORE_BYTES
-"""At the end of a worker's L1: connections to the fabric, and below them the semaphores of operations, by fabric."""
+"""Reserved at the end of a worker's L1: the semaphores of operations, per fabric, then connections to the fabric."""
 BUFFER_BYTES = 512 * KIB
-"""Of a worker's L1, from its first free address on: circular buffers of operations."""
+"""Reserved in a worker's L1, from its first free address on: circular buffers of operations."""
 
 
 class Store:
-    """Where the tensors of one chip lie: the same addresses on all chips whose host scripts make the same calls.
+    """Allocator of the tensors of one chip. Chips whose host scripts make the same calls get the same addresses.
 
-    Nothing is freed but scratch. ``l1_base``: the first address of a worker that programs have.
+    Only scratch is used again; nothing else is freed. ``l1_base``: the first address of a worker that programs may use.
     """
 
     def __init__(self, plan: FloorPlan, params: ChipParams, l1_base: int) -> None:
@@ -208,10 +208,10 @@ class Store:
     def make(
         self, shape: Sequence[int], dtype: DType, memory: str, slices: int = 1, is_tiled: bool | None = None
     ) -> Tensor:
-        """A tensor whose slices begin new runs. ``is_tiled``: as of :func:`pages_of`.
+        """Allocate a tensor whose slices begin new runs. ``is_tiled``: the argument of :func:`pages_of`.
 
         Raises:
-            KernelMisuse: for a memory that there is not, or without room.
+            KernelMisuse: for an unknown memory, or if the memory has no room.
         """
         one_of("memory", memory, self._cores)
         pages = pages_of(shape, dtype, is_tiled)
@@ -222,17 +222,17 @@ class Store:
         found = Tensor(shape, dtype, pages, memory, self._cores[memory], base)
         end = base + -(-found.core_bytes // ALIGNED) * ALIGNED
         if end > self._end[memory]:
-            raise KernelMisuse(f"{found}: {memory} of SIPs has no room for its {found.nbytes} B")
+            raise KernelMisuse(f"{found}: {memory} of SIPs has no room for its {found.nbytes} B; use smaller tensors")
         self._next[memory] = end
         return found
 
     def like(self, other: Tensor, shape: Sequence[int], slices: int = 1) -> Tensor:
-        """A tensor with the type, the memory and the kind of pages of another."""
+        """Allocate a tensor with the element type, the memory and the kind of pages of another."""
         return self.make(shape, other.dtype, other.memory, slices, other.pages.is_tiled)
 
     def scratch(self, name: str, fabric: int, like: Tensor, slices: int) -> Tensor:
-        """Room for what an operation on a fabric keeps for itself, the same in every call. It is free when a call
-        begins, as all chips of the fabric wait for one another then.
+        """Return the scratch tensor of an operation on a fabric, the same for every call. A call finds the tensor free,
+        as all chips of the fabric wait for one another when a call begins.
         """
         key = (name, fabric, like.shape, like.dtype, like.memory, slices, like.pages.is_tiled)
         found = self._scratch.get(key)
@@ -241,10 +241,10 @@ class Store:
         return found
 
 
-class Called:
-    """The operations that the host script of one chip has called, for reports on ranks that have called others.
+class CallLog:
+    """Operations that the host script of one chip has called, for the report on ranks that made different calls.
 
-    ``calls``: all, in order.
+    ``calls``: all calls, in order.
     """
 
     def __init__(self) -> None:
@@ -253,7 +253,7 @@ class Called:
         self._open: list[tuple[OpenCall, Sequence[Task]]] = []
 
     def note(self, text: str, group: int, chips: tuple[int, ...], tasks: Sequence[Task]) -> None:
-        """Note a call that all chips of a group make; ``tasks``: its kernels on this chip."""
+        """Add a call that all chips of a group make; ``tasks``: the call's kernels on this chip."""
         self._counts[group] += 1
         self.calls.append(GroupCall(text, group, () if group == WORLD else chips))
         self._open = [each for each in self._open if _runs(each[1])]

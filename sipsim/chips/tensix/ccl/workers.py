@@ -1,16 +1,15 @@
-"""The workers of an operation on one chip, one a link and side: their lists of packets, and their kernels.
+"""Workers of an operation on one chip, one per link and side: their lists of packets, and their kernels.
 
-A worker serves one link in one direction: its writer is connected to the router there, and what comes over that link
-may raise its semaphores. Its kernels share a circular buffer: ``reader`` fills it, ``adder`` adds up what is in a place
-of it, and ``writer`` empties it into the fabric. Each goes on with the next packet while the one behind it has this
-one.
+A worker serves one link in one direction: its writer is connected to the router of that link, and packets that arrive
+over the link may raise the worker's semaphores. Its kernels share a circular buffer and form a pipeline: ``reader``
+fills slots, ``adder`` adds up the operands in a slot, and ``writer`` sends the slots into the fabric.
 """
 
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
-from sipsim.chips.tensix.ccl.tensors import BUFFER_BYTES, Piece, add
+from sipsim.chips.tensix.ccl.tensors import BUFFER_BYTES, PageGroup, add
 from sipsim.chips.tensix.dataflow import Dataflow, NocAddress
 from sipsim.chips.tensix.fabric.channels import Ring
 from sipsim.chips.tensix.fabric.connection import FabricEndpoint, FabricSender
@@ -31,12 +30,12 @@ from sipsim.core.dtypes import DType
 WORD_BYTES, LOCAL_BYTES, SHARED, LOCAL = 4, 16, 4, 3
 
 
-class Words(NamedTuple):
-    """Semaphores, by their address: the same in the L1 of every worker of an operation.
+class Semaphores(NamedTuple):
+    """Addresses of the semaphores of an operation: the same in the L1 of every worker.
 
-    ``ready``: chips that have begun; ``arrived``: chunks that are here for a relay; ``done``: sources all of whose data
-    is here; ``partial``: chunks of the other worker of this chip. ``pushed``, ``summed`` and ``popped``: packets of the
-    circular buffer, which all fabrics share, as the kernels of a chip's calls follow one another.
+    ``ready``: chips that have begun; ``arrived``: chunks that have arrived for a relay; ``done``: sources all of whose
+    data has arrived; ``partial``: chunks of the other worker of this chip. ``pushed``, ``summed`` and ``popped`` count
+    packets of the circular buffer; all fabrics share them, as the kernels of a chip's calls run one after another.
     """
 
     ready: int
@@ -48,33 +47,33 @@ class Words(NamedTuple):
     popped: int
 
     @classmethod
-    def at(cls, first: int, fabric: int) -> "Words":
-        """Those of a fabric, from the address of all of them on. ``fabric``: a number that no other fabric of one of
-        its chips has, as chips tell one another that they have begun while one of them is in a call on another fabric.
+    def at(cls, first: int, fabric: int) -> "Semaphores":
+        """Return the semaphores of a fabric. ``first``: the address where all semaphores begin. ``fabric``: its number,
+        unique among the fabrics of its chips, as a chip may signal its start to a chip that still runs another call.
         """
-        behind = first + LOCAL * LOCAL_BYTES + fabric * SHARED * WORD_BYTES
-        ready, arrived, done, partial = (behind + number * WORD_BYTES for number in range(SHARED))
+        shared = first + LOCAL * LOCAL_BYTES + fabric * SHARED * WORD_BYTES
+        ready, arrived, done, partial = (shared + number * WORD_BYTES for number in range(SHARED))
         local = (first + number * LOCAL_BYTES for number in range(LOCAL))
         return cls(ready, arrived, done, partial, *local)
 
     @property
     def end(self) -> int:
-        """The address behind those of the fabric."""
+        """The address after the fabric's semaphores."""
         return self.partial + WORD_BYTES
 
 
 class Until(NamedTuple):
-    """Wait until a semaphore is ``value`` or more."""
+    """Condition that the semaphore at ``word`` is ``value`` or more."""
 
     word: int
     value: int
 
 
-class Packet(NamedTuple):
-    """A packet to read, to add up, to send or to write. ``reads``: places whose bytes are added up.
+class PacketOp(NamedTuple):
+    """Packet of a worker's list: read the bytes at ``reads`` once ``after`` holds, add them up, write or send the sum.
 
-    It is written to ``local``, and sent along ``route`` to ``target``. ``signal``: a semaphore there that is raised
-    behind it and what was sent before it; ``told``: one of this chip, behind the local write.
+    The sum is written to ``local``, and sent along ``route`` to ``target``. ``signal``: a semaphore there, raised after
+    this and all earlier packets; ``local_signal``: a semaphore of this chip, raised after the local write.
     """
 
     pages: int
@@ -85,17 +84,17 @@ class Packet(NamedTuple):
     route: Route | None = None
     target: NocAddress | None = None
     signal: NocAddress | None = None
-    told: NocAddress | None = None
+    local_signal: NocAddress | None = None
 
 
 SIDES = (Way.E, Way.W)
 STEP = {Way.E: 1, Way.W: -1}
-Cut = Callable[[int], list[Piece]]
-"""The pieces of a slice: its number to how it is cut, the same on all chips."""
+Cut = Callable[[int], list[PageGroup]]
+"""A function from the number of a slice to its pieces, the same on all chips."""
 
 
 class Place(NamedTuple):
-    """Chip ``position`` of ``size`` in a line or ring. ``is_both``: packets of a ring go both ways, else forward."""
+    """Place of a chip in a line or ring of ``size`` chips. ``is_both``: a ring carries packets in both directions."""
 
     position: int
     size: int
@@ -103,7 +102,7 @@ class Place(NamedTuple):
     is_both: bool = True
 
     def reach(self, way: Way) -> int:
-        """Chips that packets of this direction are for."""
+        """Return the number of chips that are destinations in a direction."""
         if not self.is_ring:
             return self.size - 1 - self.position if way is Way.E else self.position
         if not self.is_both:
@@ -111,20 +110,20 @@ class Place(NamedTuple):
         return self.size // 2
 
     def is_shared(self, hops: int) -> bool:
-        """Whether the chip so far away is as far the other way, so that each carries half of what it gets."""
+        """Whether the chip at ``hops`` is as far in the other direction, so that each direction carries half."""
         return self.is_ring and self.is_both and 2 * hops == self.size
 
     def at(self, way: Way, hops: int) -> int:
-        """The chip so many hops away."""
+        """Return the position of the chip ``hops`` away."""
         return (self.position + STEP[way] * hops) % self.size
 
 
 class Worker:
-    """The worker of ``link`` on a side in one call: its list of packets, and what its kernels work with.
+    """Worker of a link and a side in one call: its list of packets, and the state of its kernels.
 
-    ``counts``: what its semaphores were raised to by the calls before; it is for the caller to keep. ``hellos``: whom
-    it tells that it has begun, with the semaphore there; ``begin``, ``end``: what it waits for before the first packet
-    and behind the last.
+    ``counts``: the values of its semaphores after earlier calls, held by the caller. ``start_signals``: the semaphores
+    that it raises when it begins, with their routes; ``begin``, ``end``: conditions that it awaits before the first
+    packet and after the last.
     """
 
     endpoint: FabricEndpoint | None
@@ -136,21 +135,21 @@ class Worker:
     add_ns_per_byte: float
     batch: int
 
-    def __init__(self, link: int, side: Way, core: Core, words: Words, counts: dict[int, int]) -> None:
+    def __init__(self, link: int, side: Way, core: Core, words: Semaphores, counts: dict[int, int]) -> None:
         self.link = link
         self.side = side
         self.core = core
         self.words = words
         self._counts = counts
         self._new: dict[int, int] = {}
-        self.hellos: list[tuple[Route, NocAddress]] = []
+        self.start_signals: list[tuple[Route, NocAddress]] = []
         self.begin: list[Until] = []
-        self.packets: list[Packet] = []
+        self.packets: list[PacketOp] = []
         self.end: list[Until] = []
 
-    def equip(self, ccl: CclParams, base: int, dtype: DType, endpoint: FabricEndpoint | None) -> None:
-        """Give its kernels what they need besides packets: a circular buffer from ``base`` on, with room in a slot for
-        the operands of a packet, costs, and the way into the fabric, if it has one.
+    def set_up(self, ccl: CclParams, base: int, dtype: DType, endpoint: FabricEndpoint | None) -> None:
+        """Set the buffer, costs and endpoint of the worker's kernels. The circular buffer begins at ``base``; each slot
+        has room for all operands of a packet. ``endpoint``: the connection to the fabric, if there is one.
         """
         operands = max((len(each.reads) for each in self.packets), default=1)
         slot_bytes = operands * ccl.packet_bytes
@@ -162,39 +161,39 @@ class Worker:
 
     @property
     def adds(self) -> bool:
-        """Whether there is anything to add up."""
+        """Whether a packet has several operands."""
         return any(len(packet.reads) > 1 for packet in self.packets)
 
     @property
     def is_idle(self) -> bool:
-        """Whether it has nothing to do."""
-        return not (self.hellos or self.packets)
+        """Whether the worker has nothing to send or copy."""
+        return not (self.start_signals or self.packets)
 
     def address(self, word: int) -> NocAddress:
-        """A semaphore of it, on whatever chip."""
+        """Return the address of a semaphore of this worker, on any chip."""
         return NocAddress(self.core, word)
 
     def expect(self, word: int, count: int) -> Until:
-        """So many more increments of a semaphore by this call, and the condition that they have come."""
+        """Expect ``count`` more increments of a semaphore by this call; return the condition for their arrival."""
         self._new[word] = self._new.get(word, 0) + count
         return self.until(word, self._new[word])
 
     def further(self, word: int, count: int) -> Until:
-        """The condition that so many more have come than are expected up to now."""
+        """Return the condition that ``count`` increments beyond those expected so far have arrived."""
         return self.until(word, self._new.get(word, 0) + count)
 
     def until(self, word: int, count: int) -> Until:
-        """The condition that this call has raised a semaphore so far."""
+        """Return the condition that ``count`` increments of this call have arrived at a semaphore."""
         return Until(word, (self._counts.get(word, 0) + count) % 2**32)
 
     def settle(self) -> None:
-        """The call's increments count as come."""
+        """Add the call's increments to the counts of earlier calls."""
         for word, count in self._new.items():
             self._counts[word] = self._counts.get(word, 0) + count
 
 
-class Crew(NamedTuple):
-    """All workers of a call, by link and side. ``packet_bytes``: of the longest payload; ``fabric``: its number."""
+class CallPlan(NamedTuple):
+    """Workers of a call, by link and side. ``packet_bytes``: the longest payload; ``fabric``: the fabric's number."""
 
     place: Place
     num_links: int
@@ -203,31 +202,31 @@ class Crew(NamedTuple):
     workers: dict[tuple[int, Way], Worker]
 
     def toward(self, worker: Worker, way: Way) -> Worker:
-        """That to which packets of a direction are told when they have come: it is on the side from which they come."""
+        """Return the worker on another chip whose semaphores count ``worker``'s packets: it faces their direction."""
         return self.workers[worker.link, OPPOSITE[way]] if self.place.is_both else worker
 
-    def share(self, pieces: Sequence[Piece], link: int) -> list[Piece]:
-        """The pieces that go over a link."""
+    def share(self, pieces: Sequence[PageGroup], link: int) -> list[PageGroup]:
+        """Return the pieces that a link carries."""
         return list(pieces[link :: self.num_links])
 
-    def greet(self) -> None:
-        """Each worker tells the chips on its side that it has begun, and waits until they have told it."""
+    def add_start_barrier(self) -> None:
+        """Add a start barrier: each worker signals its start to the chips on its side, and waits for their signals."""
         for worker in self.workers.values():
             reach = self.place.reach(worker.side)
             facing = self.toward(worker, worker.side)
             if reach:
-                worker.hellos.append((multicast(1, reach, worker.side), facing.address(worker.words.ready)))
+                worker.start_signals.append((multicast(1, reach, worker.side), facing.address(worker.words.ready)))
                 worker.begin.append(worker.expect(worker.words.ready, reach))
 
 
-def half(pieces: Sequence[Piece], side: Way) -> list[Piece]:
-    """Of what both directions share, the part of one."""
+def half(pieces: Sequence[PageGroup], side: Way) -> list[PageGroup]:
+    """Return the half of the pieces that one of both directions carries."""
     middle = (len(pieces) + 1) // 2
     return list(pieces[:middle] if side is Way.E else pieces[middle:])
 
 
-def hop(way: Way) -> Route:
-    """To the neighbour."""
+def one_hop(way: Way) -> Route:
+    """Return the route to the neighbour."""
     return unicast(1, way)
 
 
@@ -235,7 +234,7 @@ SIGN: Final = 0x80000000
 
 
 def reader(worker: Worker, df: Dataflow) -> None:
-    """Reads packets, ``batch`` at a time: a batch is in the buffer when its last byte is."""
+    """Kernel that reads packets into the buffer, ``batch`` at a time; a batch is pushed when its last byte is there."""
     df.owe(worker.launch_ns)
     words, buffer, packets = worker.words, worker.buffer, worker.packets
     df.store(words.popped, bytes(4))
@@ -254,7 +253,7 @@ def reader(worker: Worker, df: Dataflow) -> None:
 
 
 def adder(worker: Worker, df: Dataflow) -> None:
-    """Adds up the operands of each packet."""
+    """Kernel that adds up the operands of each packet."""
     words, buffer = worker.words, worker.buffer
     for number, packet in enumerate(worker.packets):
         df.wait_until(partial(_is_more, df, words.pushed, number), "operands")
@@ -264,21 +263,21 @@ def adder(worker: Worker, df: Dataflow) -> None:
 
 
 def writer(worker: Worker, df: Dataflow) -> None:
-    """Tells the other chips that it has begun, waits for them, and passes the packets on."""
+    """Kernel that signals its start to the other chips, waits for theirs, and then sends or writes the packets."""
     df.instructions(worker.launch_ns)
     words, buffer = worker.words, worker.buffer
     fabric = None
     if worker.endpoint is not None:
         fabric = FabricSender(worker.endpoint, df)
         fabric.open()
-        for route, semaphore in worker.hellos:
+        for route, semaphore in worker.start_signals:
             fabric.send(route, increment_of(semaphore.core, semaphore.address), 0, 0)
     _wait_for(worker.begin, df)
     filled = words.summed if worker.adds else words.pushed
     for number, packet in enumerate(worker.packets):
-        df.wait_until(partial(_is_more, df, filled, number), "a page to pass on")
+        df.wait_until(partial(_is_more, df, filled, number), "a page to send")
         df.owe(worker.page_ns * packet.pages)
-        _pass_on(packet, buffer.address(number), fabric, df)
+        _send(packet, buffer.address(number), fabric, df)
         df.store(words.popped, (number + 1).to_bytes(4, "little"))
     _wait_for(worker.end, df)
     if fabric is not None:
@@ -288,8 +287,8 @@ def writer(worker: Worker, df: Dataflow) -> None:
         df.store(word, bytes(4))
 
 
-def _pass_on(packet: Packet, address: int, fabric: FabricSender | None, df: Dataflow) -> None:
-    """Write it here, send it on, and wait until its bytes have left."""
+def _send(packet: PacketOp, address: int, fabric: FabricSender | None, df: Dataflow) -> None:
+    """Send a packet into the fabric, write it on this chip, and wait until its bytes have left."""
     if packet.route is not None and packet.target is not None:
         assert fabric is not None
         target = write_to(packet.target.core, packet.target.address)
@@ -299,13 +298,13 @@ def _pass_on(packet: Packet, address: int, fabric: FabricSender | None, df: Data
     if packet.local is not None:
         df.noc_async_write(address, packet.local, packet.nbytes)
     df.noc_async_writes_flushed()
-    if packet.told is not None:
+    if packet.local_signal is not None:
         df.noc_async_write_barrier()
-        df.noc_semaphore_inc(packet.told, 1)
+        df.noc_semaphore_inc(packet.local_signal, 1)
 
 
-def _add(worker: Worker, packet: Packet, address: int, df: Dataflow) -> None:
-    """The sum of a packet's operands, in place of the first."""
+def _add(worker: Worker, packet: PacketOp, address: int, df: Dataflow) -> None:
+    """Replace the first operand of a packet with the sum of all."""
     count, nbytes, stride = len(packet.reads), packet.nbytes, worker.operand_bytes
     parts = [df.peek(address + operand * stride, nbytes) for operand in range(count)]
     df.owe((count - 1) * nbytes * worker.add_ns_per_byte)
@@ -318,11 +317,11 @@ def _wait_for_room(worker: Worker, end: int, df: Dataflow) -> None:
         df.wait_until(lambda: df.peek_word(popped) >= least, "room in its buffer")
 
 
-def _until_missing(batch: Sequence[Packet], df: Dataflow) -> int:
-    """Wait for what the first packet needs.
+def _until_missing(batch: Sequence[PacketOp], df: Dataflow) -> int:
+    """Wait until the first packet of a batch may be read.
 
     Returns:
-        How many of the batch have come.
+        The number of leading packets that may be read.
     """
     _wait_for(batch[0].after, df)
     for count, packet in enumerate(batch):
@@ -341,5 +340,5 @@ def _is_more(df: Dataflow, word: int, number: int) -> bool:
 
 
 def _has_come(df: Dataflow, word: int, value: int) -> bool:
-    """Whether a word that only grows, and begins again behind 2**32 - 1, is at a value or behind it."""
+    """Whether a word that only grows, modulo 2**32, has reached a value."""
     return not df.peek_word(word) - value & SIGN

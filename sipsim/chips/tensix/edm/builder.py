@@ -1,4 +1,4 @@
-"""The builder of a data mover, as a host script uses it. Names are those of the CCL developer guide."""
+"""Builder of a data mover, for host scripts. Names are those of the CCL developer guide."""
 
 from collections.abc import Callable, Iterable
 
@@ -16,9 +16,9 @@ Workers = Core | tuple[int, int] | Iterable[Core | tuple[int, int]]
 
 @checked("edm_builder")
 class EriscDataMoverBuilder:
-    """Channels of one data mover: added in order, as many as ``layout`` has room for, then built once.
+    """Builder of one data mover: a script adds its channels in order, as many as ``layout`` has, then builds it once.
 
-    ``check_worker``: raises what is wrong with a tile as a worker's. ``ethernet``: the cores that have a link.
+    ``check_worker``: raises KernelMisuse for a tile that is no worker. ``ethernet``: the cores that have a link.
     """
 
     def __init__(
@@ -45,42 +45,42 @@ class EriscDataMoverBuilder:
     def add_sender_channel(
         self, worker_semaphore_address: Natural, num_messages: int, worker_coords: Workers, message_bytes: int
     ) -> ChannelBufferInterface:
-        """A channel that sends over the link what workers write into its buffer: ``num_messages`` of
-        ``message_bytes`` each; ``num_messages`` is 0 where the worker ends the channel.
+        """Add a channel that sends over the link the messages that workers write into its buffer: ``num_messages`` of
+        ``message_bytes`` each; ``num_messages`` is 0 if the worker ends the channel.
 
-        ``worker_semaphore_address``: in the L1 of the workers; it is incremented when the buffer may be written.
+        ``worker_semaphore_address``: in the L1 of the workers; incremented when the buffer may be written.
         ``worker_coords``: a tile, or several that write a part of each message and increment the channel's semaphore.
 
         Raises:
-            KernelMisuse: for what does not suit the builder or its other channels.
+            KernelMisuse: if the channel does not fit the builder or its other channels.
         """
         return self._add(True, worker_semaphore_address, num_messages, worker_coords, message_bytes)
 
     def add_receiver_channel(
         self, worker_semaphore_address: Natural, num_messages: int, worker_coords: Workers, message_bytes: int
     ) -> ChannelBufferInterface:
-        """A channel that receives what workers read out of its buffer; else as :meth:`add_sender_channel`.
+        """Add a channel whose workers read received messages from its buffer. Arguments: :meth:`add_sender_channel`.
 
         Raises:
-            KernelMisuse: for what does not suit the builder or its other channels.
+            KernelMisuse: if the channel does not fit the builder or its other channels.
         """
         return self._add(False, worker_semaphore_address, num_messages, worker_coords, message_bytes)
 
     def generate_edm_kernel(self, program: Program, core: Core | tuple[int, int], noc: int = 0) -> None:
-        """Put the data mover into a program, on an Ethernet core; its semaphores go over NoC ``noc``. Once a builder,
-        and once a core; the far end of the core's link needs one with the same channels, mirrored.
+        """Add the data mover to a program, on an Ethernet core; it increments semaphores over NoC ``noc``. A builder is
+        built once, and a core runs one data mover. The far end of the link needs one with the mirrored channels.
 
         Raises:
-            KernelMisuse: for a builder without all its channels or built before, or a core that cannot run it.
+            KernelMisuse: for a builder that lacks channels or was built before, or a core that cannot run it.
         """
         core, layout = Core(*core), self._layout
         if self._built_on is not None:
             raise KernelMisuse(f"this data mover is built on core {self._built_on} already; a builder is for one core")
         if core not in self._ethernet:
-            raise KernelMisuse(f"a data mover needs an Ethernet core with a link; {core} is none")
+            raise KernelMisuse(f"a data mover needs an Ethernet core with a link; {core} has none")
         if len(self._channels) != layout.channels:
             raise KernelMisuse(
-                f"the data mover for core {core} was given {len(self._channels)} of its {layout.channels} channels"
+                f"the data mover for core {core} has {len(self._channels)} of {layout.channels} channels; add the rest"
             )
         args = layout, tuple(self._channels), self._params
         program.add(KernelSpec(erisc_data_mover, core, EthernetConfig(noc), args, True))
@@ -98,11 +98,11 @@ class EriscDataMoverBuilder:
     def _check(self, num_messages: int, workers: tuple[Core, ...], message_bytes: int) -> None:
         layout, counts = self._layout, self._mode is TerminationMode.MESSAGE_COUNT_REACHED
         if self._built_on is not None:
-            raise KernelMisuse(f"this data mover is built on core {self._built_on}; add its channels before")
+            raise KernelMisuse(f"this data mover is built on core {self._built_on} already; add channels before that")
         if len(self._channels) >= layout.channels:
             raise KernelMisuse(f"this data mover has {layout.channels} channels, and all of them are in use")
         if not workers:
-            raise KernelMisuse("a channel needs a worker or more")
+            raise KernelMisuse("a channel needs one worker or more; give worker_coords")
         for core in workers:
             self._check_worker(core)
         if not WORD_BYTES <= message_bytes <= layout.buffer_bytes or message_bytes % WORD_BYTES:

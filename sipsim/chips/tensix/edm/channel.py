@@ -1,13 +1,13 @@
-"""A channel of the ERISC data mover: its state machine, a pure table for each end, and the calls that serve it.
+"""Channel of the ERISC data mover: its state machine, one pure table for each end, and the calls that serve it.
 
-A *fact* is what the data mover of an Ethernet core sees of one channel; a *command* is what it does about it. Both
-modes of termination have one table: with ``MESSAGE_COUNT_REACHED`` the data mover counts, and marks the last message as
-``WRITTEN_LAST`` or ``READ_LAST``; with ``WORKER_INITIATED`` the worker says so. What the table does not have is against
-the protocol, and refused by name.
+A *fact* is an event that the data mover of an Ethernet core sees on one channel; a *command* is its reaction. Both
+modes of termination share a table: with ``MESSAGE_COUNT_REACHED`` the data mover counts messages, and marks the last as
+``WRITTEN_LAST`` or ``READ_LAST``; with ``WORKER_INITIATED`` the worker marks it. A fact that the table does not list
+violates the protocol and raises an error.
 
-A channel has one buffer at each end. The *source*, at the sender, is the worker's until it has written; the data
-mover's until the receiver has acknowledged the payload (ack 1); then the worker's again. The *slot*, at the receiver,
-is taken from the send until the second acknowledgement (ack 2), which is the only credit there is.
+A channel has one buffer at each end. The *source*, at the sender, belongs to the worker until it has written; then to
+the data mover until the receiver has acknowledged the payload (ack 1); then to the worker again. The *slot*, at the
+receiver, is taken from the send until the second acknowledgement (ack 2), the only credit.
 """
 
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ from sipsim.core.errors import KernelMisuse
 
 
 class State(Enum):
-    """Of a channel. The first part says whose the source is and where the slot stands, or who has the slot."""
+    """State of a channel: who holds the source and whether the slot is free, or at a receiver, who holds the slot."""
 
     STARTING = "before the handshake"
     EMPTY = "source with the worker, slot free"
@@ -33,37 +33,37 @@ class State(Enum):
     SENT = "sent, no ack yet"
     LAST_SENT = "last message sent, no ack yet"
     DRAINING = "last message received, slot taken"
-    LISTENING = "slot free, nothing has come"
+    LISTENING = "slot free, nothing has arrived"
     READING = "payload with the worker"
     ENDED = "ended"
 
 
 class Fact(Enum):
-    """What is seen of a channel."""
+    """Event that a data mover sees on a channel."""
 
     HANDSHAKE_DONE = "both ends are ready"
     WRITTEN = "the worker has written a payload"
     WRITTEN_LAST = "the worker has written the last payload"
     ACK_1 = "the receiver has the payload"
     ACK_2 = "the receiver's buffer is free"
-    ARRIVED = "a payload has come over the link"
+    ARRIVED = "a payload has arrived over the link"
     READ = "the worker has read the payload"
     READ_LAST = "the worker has read the last payload"
     TERMINATE = "the worker ends the channel without a message"
 
 
 class Command(Enum):
-    """What is done about a fact."""
+    """Reaction of a data mover to a fact."""
 
     CLEAR_SEMAPHORE = "set the channel's semaphore to 0"
-    TELL_WORKER = "increment the worker's semaphore"
-    SEND = "send the payload, and bytes_sent behind it"
+    NOTIFY_WORKER = "increment the worker's semaphore"
+    SEND = "send the payload, and then bytes_sent"
     SEND_ACK_1 = "send the word with receiver_ack, from an address of its own"
     SEND_ACK_2 = "clear bytes_sent and receiver_ack, and send them"
 
 
 class Step(NamedTuple):
-    """What a fact leads to; the commands are done in their order."""
+    """Reaction of a state to a fact: the next state, and commands in the order of their execution."""
 
     state: State
     commands: tuple[Command, ...] = ()
@@ -71,19 +71,19 @@ class Step(NamedTuple):
 
 Table = Mapping[State, Mapping[Fact, Step]]
 
-_CLEAR, _TELL, _SEND = Command.CLEAR_SEMAPHORE, Command.TELL_WORKER, Command.SEND
+_CLEAR, _NOTIFY, _SEND = Command.CLEAR_SEMAPHORE, Command.NOTIFY_WORKER, Command.SEND
 
 SENDER: Table = {
-    State.STARTING: {Fact.HANDSHAKE_DONE: Step(State.EMPTY, (_CLEAR, _TELL))},
+    State.STARTING: {Fact.HANDSHAKE_DONE: Step(State.EMPTY, (_CLEAR, _NOTIFY))},
     State.EMPTY: {
         Fact.WRITTEN: Step(State.SENT, (_CLEAR, _SEND)),
         Fact.WRITTEN_LAST: Step(State.LAST_SENT, (_CLEAR, _SEND)),
         Fact.TERMINATE: Step(State.ENDED, (_CLEAR,)),
     },
     State.SENT: {
-        Fact.ACK_1: Step(State.EMPTY_AHEAD, (_TELL,)),
-        # Both acknowledgements came between two looks.
-        Fact.ACK_2: Step(State.EMPTY, (_TELL,)),
+        Fact.ACK_1: Step(State.EMPTY_AHEAD, (_NOTIFY,)),
+        # Both acknowledgements arrived between two polls.
+        Fact.ACK_2: Step(State.EMPTY, (_NOTIFY,)),
     },
     State.EMPTY_AHEAD: {
         Fact.ACK_2: Step(State.EMPTY),
@@ -97,12 +97,12 @@ SENDER: Table = {
     State.DRAINING: {Fact.ACK_2: Step(State.ENDED)},
     State.ENDED: {},
 }
-"""A channel that sends over the link."""
+"""State machine of a channel that sends over the link."""
 
 RECEIVER: Table = {
     State.STARTING: {Fact.HANDSHAKE_DONE: Step(State.LISTENING)},
     State.LISTENING: {
-        Fact.ARRIVED: Step(State.READING, (Command.SEND_ACK_1, _TELL)),
+        Fact.ARRIVED: Step(State.READING, (Command.SEND_ACK_1, _NOTIFY)),
         Fact.TERMINATE: Step(State.ENDED, (_CLEAR,)),
     },
     State.READING: {
@@ -111,45 +111,45 @@ RECEIVER: Table = {
     },
     State.ENDED: {},
 }
-"""A channel that receives over the link. Its semaphore is cleared before the handshake."""
+"""State machine of a channel that receives over the link. Its semaphore is cleared before the handshake."""
 
 
 def step(table: Table, state: State, fact: Fact, channel: str) -> Step:
-    """What a channel does about a fact. ``channel``: its name, for the message.
+    """Return the reaction to a fact. ``channel``: its name, for the message.
 
     Raises:
-        KernelMisuse: for a fact that its state does not let come.
+        KernelMisuse: for a fact that the table does not list for this state.
     """
     found = table[state].get(fact)
     if found is None:
         raise KernelMisuse(
-            f"{channel} is in state {state.name} ({state.value}), and {fact.name} ({fact.value}) must not come then; "
+            f"{channel} is in state {state.name} ({state.value}), and {fact.name} ({fact.value}) is not allowed; "
             f"{_allowed(table[state])}"
         )
     return found
 
 
 def _allowed(row: Mapping[Fact, Step]) -> str:
-    return f"it waits for {' or '.join(fact.name for fact in row)}" if row else "nothing may come any more"
+    return f"it waits for {' or '.join(fact.name for fact in row)}" if row else "nothing may happen any more"
 
 
 TAG: Final = 0x0EDA7A00
-"""The word that is kept in a channel's words of flow control, if a data mover sent them."""
+"""Reserved fourth word of a channel's words of flow control, as a data mover sends it."""
 ACK_1 = SYNC.pack(1, 1, 0, 0)
 SENT, RECEIVED, FREED = range(3)
-"""What the sender knows of its last message; it only grows until the next one."""
-WORKER_SAYS: Final = {
+"""State of the sender's last message; it only grows until the next message."""
+FACT_OF_SIGNAL: Final = {
     True: {WorkerSignal.MESSAGE: Fact.WRITTEN, WorkerSignal.LAST_MESSAGE: Fact.WRITTEN_LAST},
     False: {WorkerSignal.MESSAGE: Fact.READ, WorkerSignal.LAST_MESSAGE: Fact.READ_LAST},
 }
 SIGNALS: Final = (
-    "1 (message), 2 (last one) or 3 (end); signals that the data mover has not taken add up, so end by 2 with the last "
+    "1 (message), 2 (last one) or 3 (end); signals that the data mover has not read add up, so end by 2 with the last "
     "message"
 )
 
 
 class EdmChannel:
-    """Channel ``number``. ``table``: its state machine; ``name``: for messages."""
+    """Channel ``number`` of a data mover. ``table``: its state machine, by default that of its direction."""
 
     def __init__(self, number: int, spec: ChannelSpec, layout: Layout, df: EthDataflow, table: Table | None = None):
         self.number = number
@@ -164,20 +164,20 @@ class EdmChannel:
         self.semaphore = layout.semaphore(number)
         self.sync = self.buffer + spec.message_bytes if layout.is_merged else df.sync_address(number)
         self.arrival = self.buffer if layout.is_merged and not spec.is_sender else self.sync
-        """The first address of what the link brings for this channel."""
+        """The first address that the link writes for this channel."""
         self._words = SYNC.pack(spec.message_bytes, 0, number, TAG)
-        self._tells = [NocAddress(worker, spec.worker_semaphore) for worker in spec.workers]
-        self._says = WORKER_SAYS[spec.is_sender]
+        self._worker_semaphores = [NocAddress(worker, spec.worker_semaphore) for worker in spec.workers]
+        self._signals = FACT_OF_SIGNAL[spec.is_sender]
         self._credit = FREED
         self._messages = 0
 
     # --- facts ----------------------------------------------------------------------------------------------------
 
     def fact(self) -> Fact | None:
-        """What has come about and was not taken yet; what the link has brought comes before what the worker says.
+        """Return the next fact, or None. Arrivals over the link take precedence over the worker's semaphore.
 
         Raises:
-            KernelMisuse: for a semaphore with a value that no worker may give it.
+            KernelMisuse: for a semaphore with a value that no worker may set.
         """
         if not self.is_sender or self._credit != FREED:
             sent, ack, _, _ = SYNC.unpack(self._df.peek(self.sync, SYNC_BYTES))
@@ -189,20 +189,20 @@ class EdmChannel:
                 if credit > self._credit:
                     return Fact.ACK_2 if credit == FREED else Fact.ACK_1
         value = int.from_bytes(self._df.peek(self.semaphore, ATOMIC_BYTES), "little")
-        return self._said(value) if value else None
+        return self._signalled(value) if value else None
 
     def take(self, fact: Fact) -> tuple[Command, ...]:
-        """Do what the table says about a fact; what that was.
+        """Change the state and execute the commands for a fact; return the commands.
 
         Raises:
-            KernelMisuse: for a fact that must not come in this state.
+            KernelMisuse: for a fact that the table does not list for this state.
         """
         next_state, commands = step(self.table, self.state, fact, self.name)
         if fact is Fact.ACK_1:
             self._credit = RECEIVED
         elif fact is Fact.ACK_2:
             self._credit = FREED
-        elif fact in self._says.values():
+        elif fact in self._signals.values():
             self._messages += 1
         self.state = next_state
         for command in commands:
@@ -210,7 +210,7 @@ class EdmChannel:
         return commands
 
     def clear(self) -> None:
-        """Before the handshake: the words of flow control, where bytes of earlier programs may lie."""
+        """Clear the words of flow control before the handshake; they may hold bytes of earlier programs."""
         if self._df.peek(self.sync, SYNC_BYTES) != FREE:
             self._df.store(self.sync, FREE)
 
@@ -219,18 +219,18 @@ class EdmChannel:
         kind = "sender" if self.is_sender else "receiver"
         return f"channel {self.number} ({kind}) after {self._messages} messages, in {self.state.name}: {facts}"
 
-    def _said(self, value: int) -> Fact | None:
-        """What a semaphore means that is not 0."""
+    def _signalled(self, value: int) -> Fact | None:
+        """Return the fact that a semaphore's value, not 0, signals; None: more workers must increment it."""
         spec, workers = self.spec, len(self.spec.workers)
         if not spec.num_messages:
             if value == WorkerSignal.TERMINATE:
                 return Fact.TERMINATE
-            found = self._says.get(value)
+            found = self._signals.get(value)
         elif value <= workers:
             if value < workers:
                 return None
             is_last = self._messages + 1 >= spec.num_messages
-            found = self._says[WorkerSignal.LAST_MESSAGE if is_last else WorkerSignal.MESSAGE]
+            found = self._signals[WorkerSignal.LAST_MESSAGE if is_last else WorkerSignal.MESSAGE]
         else:
             found = None
         if found is None:
@@ -244,8 +244,8 @@ class EdmChannel:
         match command:
             case Command.CLEAR_SEMAPHORE:
                 self._clear_semaphore()
-            case Command.TELL_WORKER:
-                self._tell_worker()
+            case Command.NOTIFY_WORKER:
+                self._notify_worker()
             case Command.SEND:
                 self._send_message()
             case Command.SEND_ACK_1:
@@ -256,8 +256,8 @@ class EdmChannel:
     def _clear_semaphore(self) -> None:
         self._df.store(self.semaphore, bytes(ATOMIC_BYTES))
 
-    def _tell_worker(self) -> None:
-        for worker in self._tells:
+    def _notify_worker(self) -> None:
+        for worker in self._worker_semaphores:
             self._df.noc_semaphore_inc(worker, 1)
 
     def _send_message(self) -> None:
@@ -280,14 +280,14 @@ class EdmChannel:
         self._send(self.sync, SYNC_BYTES)
 
     def _send(self, address: int, nbytes: int) -> None:
-        """To the same address of the far core."""
+        """Send bytes to the same address of the far core."""
         word = address // WORD_BYTES
         self._df.eth_send_packet(0, word, word, nbytes // WORD_BYTES)
 
 
 def too_early(name: str) -> KernelMisuse:
-    """For something that the link brought for a channel which is not open yet."""
+    """Return the error for an arrival over the link before the channel is open."""
     return KernelMisuse(
-        f"{name}: something came over the link before the handshake was done; the far end sends too early, or an "
+        f"{name}: a payload or credit arrived before the handshake was done; the far end sends too early, or an "
         "earlier program ended without its credits"
     )

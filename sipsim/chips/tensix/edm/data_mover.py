@@ -1,8 +1,8 @@
-"""The kernel of the ERISC data mover: a handshake with the far end, then one server for all channels of its core.
+"""Kernel of the ERISC data mover: a handshake with the far end, then one server for all channels of the core.
 
-The server looks at its channels in turn, as a loop: a look that finds nothing takes ``poll_ns``, a visit to a channel
-for which there is something its ``data_mover`` parameter and the calls that it makes. Looks that find nothing cost no
-events: which channel has something is known from the writes into L1, and where the loop stands from the time.
+The server polls its channels in turn: a poll that finds nothing takes ``poll_ns``; a visit to a channel with a fact
+takes the time of its ``data_mover`` parameter and of its calls. Polls that find nothing cost no event: writes into L1
+mark the channels with facts, and the time gives the loop's position.
 """
 
 import struct
@@ -11,7 +11,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from sipsim.chips.tensix.edm.channel import ACK_1, Command, EdmChannel, Fact, State, too_early
-from sipsim.chips.tensix.edm.layout import ChannelSpec, Layout, contract
+from sipsim.chips.tensix.edm.layout import ChannelSpec, Layout, agreement
 from sipsim.chips.tensix.eth_dataflow import SYNC_BYTES, EthDataflow
 from sipsim.chips.tensix.ethernet import WORD_BYTES
 from sipsim.chips.tensix.memory import FAR_END
@@ -19,24 +19,24 @@ from sipsim.chips.tensix.params import DataMoverParams
 from sipsim.core.errors import KernelMisuse
 
 HANDSHAKE = struct.Struct("<II8s")
-"""The word of the handshake: :data:`HELLO` or :data:`READY`, the number of channels, what both ends must agree on."""
+"""Word of the handshake: :data:`HELLO` or :data:`READY`, the number of channels, the hash of the agreement."""
 HELLO: Final = 0x0EDA7A01
 READY: Final = 0x0EDA7A02
 
 
 BOOKED: Final = frozenset((Command.SEND, Command.SEND_ACK_2))
-"""What a visit has done that takes the time of its own: a message was sent, or a buffer was freed."""
+"""Commands of a visit that takes ``sender_visit_ns`` or ``receiver_visit_ns``: a send, or the release of a buffer."""
 
 
 class WordPair(NamedTuple):
-    """Addresses of the handshake's words: ``heard``, which the far end writes, and ``said``, which is sent to it."""
+    """Addresses of the handshake's words: ``received``, written by the far end, and ``sent``, copied to it."""
 
-    heard: int
-    said: int
+    received: int
+    sent: int
 
 
 class DataMover:
-    """The server of one Ethernet core. It is what it waits for: as text, every channel that has not ended."""
+    """Server of one Ethernet core, and the name of its own waits: as text, all channels that have not ended."""
 
     def __init__(
         self, layout: Layout, channels: Sequence[ChannelSpec], params: DataMoverParams, df: EthDataflow
@@ -52,21 +52,21 @@ class DataMover:
         self._is_open = False
         self._early: EdmChannel | None = None
         self._leads = channels[0].is_sender
-        # Pairs of a word that the far end writes into and one that is sent from; behind that of first acknowledgements.
+        # The pairs are after the word for first acknowledgements.
         first = df.ack_address + SYNC_BYTES
         self._pair, self._other_pair = (WordPair(at, at + SYNC_BYTES) for at in (first, first + 2 * SYNC_BYTES))
 
     def run(self) -> None:
-        """Until all channels have ended."""
+        """Serve until all channels have ended."""
         notes = {channel.semaphore: partial(self._written, channel) for channel in self._channels}
         notes |= {channel.arrival: partial(self._arrived, channel) for channel in self._channels}
         for address, note in notes.items():
-            self._df.watch(address, note)
+            self._df.memory.watch(address, note)
         self._clear()
         self._shake_hands()
         self._serve()
         for address in notes:
-            self._df.unwatch(address)
+            self._df.memory.unwatch(address)
 
     def __str__(self) -> str:
         if not self._is_open:
@@ -76,76 +76,76 @@ class DataMover:
     # --- before traffic -------------------------------------------------------------------------------------------
 
     def _clear(self) -> None:
-        """Bytes of earlier programs go.
+        """Clear bytes of earlier programs.
 
         Raises:
-            KernelMisuse: for what has come behind the question of the far end, which was to wait for the answer.
+            KernelMisuse: if a payload arrived after the far end's HELLO; the far end must wait for READY.
         """
         df = self._df
         for channel in self._channels:
-            if self._heard() is not None and channel.arrival == df.last_arrival:
+            if self._received_pair() is not None and channel.arrival == df.memory.last_arrival:
                 raise too_early(channel.name)
             channel.clear()
         if df.peek(df.ack_address, SYNC_BYTES) != ACK_1:
             df.store(df.ack_address, ACK_1)
 
     def _shake_hands(self) -> None:
-        """The end that sends on channel 0 says that it is ready, the other one answers.
+        """Exchange HELLO and READY: the end that sends on channel 0 sends HELLO, the other answers with READY.
 
         Raises:
-            KernelMisuse: when the far end is not its mirror, or does not keep this order.
+            KernelMisuse: if the far end is not the mirror of this one, or violates this order.
         """
         df = self._df
         if self._leads:
             if self._word(self._pair)[0] == READY:
-                raise self._misuse("the far end has answered before it was asked")
-            self._say(HELLO)
-        df.wait_until(lambda: self._heard() is not None or self._early is not None, self)
+                raise self._misuse("the far end has sent READY before HELLO")
+            self._send_handshake(HELLO)
+        df.wait_until(lambda: self._received_pair() is not None or self._early is not None, self)
         if self._early is not None:
             raise too_early(self._early.name)
-        heard = self._heard()
-        assert heard is not None
-        said, channels, agreed = self._word(heard)
-        if said != (READY if self._leads else HELLO):
+        pair = self._received_pair()
+        assert pair is not None
+        word, channels, agreed = self._word(pair)
+        if word != (READY if self._leads else HELLO):
             raise self._misuse(
-                "both ends ask first; channel 0 must send at one end and receive at the other"
+                "both ends have sent HELLO; channel 0 must send at one end and receive at the other"
                 if self._leads
-                else "the far end has answered before it was asked"
+                else "the far end has sent READY before HELLO"
             )
-        if channels != len(self._channels) or agreed != self._contract(of_far_end=True):
+        if channels != len(self._channels) or agreed != self._agreement(of_far_end=True):
             raise self._misuse(
                 f"the data mover at the far end, of {channels} channels, is not the mirror of this one: channels, "
                 f"message sizes, numbers of messages and is_merged must be equal; here {self._shown()}"
             )
-        df.store(heard.heard, bytes(SYNC_BYTES))
+        df.store(pair.received, bytes(SYNC_BYTES))
         self._is_open = True
         if not self._leads:
-            self._say(READY)
+            self._send_handshake(READY)
         for channel in self._channels:
             channel.take(Fact.HANDSHAKE_DONE)
 
-    def _say(self, what: int) -> None:
+    def _send_handshake(self, word: int) -> None:
         df, pair = self._df, self._pair
-        if what == HELLO and HANDSHAKE.unpack(df.peek(pair.said, SYNC_BYTES))[0] == READY:
-            # Nobody says of the answer, which the mover before this one gave, that it has left and was seen.
+        if word == HELLO and HANDSHAKE.unpack(df.peek(pair.sent, SYNC_BYTES))[0] == READY:
+            # An earlier mover's READY may not have left this word yet, so this HELLO uses the other pair.
             pair = self._other_pair
-        df.store(pair.said, HANDSHAKE.pack(what, len(self._channels), self._contract(of_far_end=False)))
-        df.eth_send_packet(0, pair.said // WORD_BYTES, pair.heard // WORD_BYTES, 1)
+        df.store(pair.sent, HANDSHAKE.pack(word, len(self._channels), self._agreement(of_far_end=False)))
+        df.eth_send_packet(0, pair.sent // WORD_BYTES, pair.received // WORD_BYTES, 1)
 
-    def _heard(self) -> WordPair | None:
-        """The pair by which the far end has said something."""
+    def _received_pair(self) -> WordPair | None:
+        """Return the pair whose word the far end has written, or None."""
         return next((each for each in (self._pair, self._other_pair) if self._word(each)[0] in (HELLO, READY)), None)
 
     def _word(self, pair: WordPair) -> tuple[int, int, bytes]:
-        what, channels, agreed = HANDSHAKE.unpack(self._df.peek(pair.heard, SYNC_BYTES))
-        return what, channels, agreed
+        word, channels, agreed = HANDSHAKE.unpack(self._df.peek(pair.received, SYNC_BYTES))
+        return word, channels, agreed
 
-    def _contract(self, of_far_end: bool) -> bytes:
-        return contract(self._specs, self._layout.is_merged, of_far_end)
+    def _agreement(self, of_far_end: bool) -> bytes:
+        return agreement(self._specs, self._layout.is_merged, of_far_end)
 
     def _shown(self) -> str:
-        told = [f"{number} {spec.shown()}" for number, spec in enumerate(self._specs)]
-        return f"{'merged' if self._layout.is_merged else 'not merged'}, channel " + ", channel ".join(told)
+        channels = [f"{number} {spec.shown()}" for number, spec in enumerate(self._specs)]
+        return f"{'merged' if self._layout.is_merged else 'not merged'}, channel " + ", channel ".join(channels)
 
     def _misuse(self, what: str) -> KernelMisuse:
         return KernelMisuse(f"the data mover on {self._df.core}: {what}")
@@ -158,22 +158,22 @@ class DataMover:
         marked.update(range(count))
         while open_channels:
             if not marked:
-                looks = df.wait_until(lambda: bool(marked), self)
-                self._position = (self._position + looks - 1) % count
+                polls = df.wait_until(lambda: bool(marked), self)
+                self._position = (self._position + polls - 1) % count
             number = self._next()
             if self._visit(channels[number]) and channels[number].state is State.ENDED:
                 open_channels -= 1
 
     def _next(self) -> int:
-        """The channel that the loop comes to first of those for which there may be something; passes the others."""
+        """Return the marked channel that the loop reaches first; the polls of the channels before it take time."""
         position, count = self._position, len(self._channels)
         passed = min((number - position) % count for number in self._marked)
         if passed:
-            self._df.look_in_vain(passed)
+            self._df.owe_polls(passed)
         return (position + passed) % count
 
     def _visit(self, channel: EdmChannel) -> bool:
-        """Whether there was something."""
+        """Poll a channel and handle its fact. Return whether there was one."""
         number, marked = channel.number, self._marked
         self._position = (number + 1) % len(self._channels)
         fact = channel.fact()
@@ -182,22 +182,22 @@ class DataMover:
             return False
         if not BOOKED.isdisjoint(channel.take(fact)):
             self._df.owe(self._visits_ns[number])
-        # What the channel has written itself has marked it too.
+        # The channel's own writes have marked it too.
         if channel.fact() is None:
             marked.discard(number)
         return True
 
     def _written(self, channel: EdmChannel, _writer: str) -> None:
-        """A worker may have said something."""
+        """Mark a channel: a worker may have incremented its semaphore."""
         self._marked.add(channel.number)
 
     def _arrived(self, channel: EdmChannel, writer: str) -> None:
-        """Something was written where the link brings what is for a channel."""
+        """Mark a channel: the link may have written its words of flow control."""
         self._marked.add(channel.number)
         if not self._is_open and writer is FAR_END and self._word(self._pair)[0] != READY:
             self._early = channel
 
 
 def erisc_data_mover(layout: Layout, channels: Sequence[ChannelSpec], params: DataMoverParams, df: EthDataflow) -> None:
-    """The kernel."""
+    """Kernel of a data mover."""
     DataMover(layout, channels, params, df).run()

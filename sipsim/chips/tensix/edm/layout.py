@@ -1,8 +1,8 @@
-"""Channels of a data mover, and where their words and buffers lie in the L1 of its Ethernet core.
+"""Channels of a data mover, and the addresses of their words and buffers in the L1 of its Ethernet core.
 
-Both ends of a link have the same layout, since a message is written to the address that it was read from. From the
-first address of the area on: a semaphore for each channel, then the buffers, with room for the words of flow control
-behind each where they go with the payload.
+Both ends of a link have the same layout, since a message is written to the address from which it is read. From the
+first address of the area on: one semaphore per channel, then the buffers, each with its words of flow control behind if
+these are sent with the payload.
 """
 
 import hashlib
@@ -16,18 +16,18 @@ from sipsim.chips.tensix.noc import Core
 from sipsim.core.errors import KernelMisuse
 
 SEMAPHORE_STRIDE = 32
-"""A semaphore has 32 B, as in the guide's data structures."""
+"""Bytes per semaphore, as in the guide's data structures."""
 
 
 class TerminationMode(Enum):
-    """Who says which message is a channel's last: the builder's ``num_messages``, or the worker with its signal."""
+    """Rule for a channel's last message: the builder's ``num_messages``, or the worker's signal."""
 
     MESSAGE_COUNT_REACHED = "the number of messages"
     WORKER_INITIATED = "the worker"
 
 
 class WorkerSignal:
-    """What a worker adds to a channel's semaphore. Without ``WORKER_INITIATED`` it is always ``MESSAGE``."""
+    """Value that a worker adds to a channel's semaphore. Without ``WORKER_INITIATED`` it is always ``MESSAGE``."""
 
     MESSAGE = 1
     LAST_MESSAGE = 2
@@ -35,15 +35,15 @@ class WorkerSignal:
 
 
 class ChannelBufferInterface(NamedTuple):
-    """Where a worker writes or reads the payload, and the semaphore that it increments then; both in the ERISC's L1."""
+    """Addresses in the ERISC's L1: the worker's buffer, and the semaphore that it increments after a read or write."""
 
     eth_buffer_l1_address: int
     eth_semaphore_l1_address: int
 
 
 class ChannelSpec(NamedTuple):
-    """A channel. ``num_messages``: 0 if the worker ends it. ``workers``: all that write or read it, by turns or parts;
-    each increments the semaphore once a message.
+    """Description of a channel. ``num_messages``: 0 if the worker ends the channel. ``workers``: all workers that write
+    or read it, in turn or in parts; each increments the semaphore once per message.
     """
 
     is_sender: bool
@@ -53,15 +53,16 @@ class ChannelSpec(NamedTuple):
     message_bytes: int
 
     def shown(self) -> str:
-        """For messages."""
+        """Return the channel's text for messages."""
         count = f"{self.num_messages} messages" if self.num_messages else "messages until the worker ends it"
         return f"{'sends' if self.is_sender else 'receives'} {count} of {self.message_bytes} B"
 
 
 class Layout(NamedTuple):
-    """``base``: the first address of the area; ``buffer_bytes``: of each of ``channels`` buffers, whole pages.
+    """Layout of the channels' area. ``base``: its first address; ``buffer_bytes``: the size of each buffer, whole
+    pages.
 
-    ``is_merged``: the words of flow control go with the payload, as its suffix.
+    ``is_merged``: the words of flow control are sent with the payload, as its suffix.
     """
 
     base: int
@@ -70,24 +71,24 @@ class Layout(NamedTuple):
     is_merged: bool
 
     def semaphore(self, channel: int) -> int:
-        """Of a channel."""
+        """Return the address of a channel's semaphore."""
         return self.base + channel * SEMAPHORE_STRIDE
 
     def buffer(self, channel: int) -> int:
-        """The first address of a channel's buffer."""
+        """Return the first address of a channel's buffer."""
         return self.base + self.channels * SEMAPHORE_STRIDE + channel * self.stride
 
     @property
     def stride(self) -> int:
-        """Between buffers."""
+        """The distance between the first addresses of two buffers."""
         return self.buffer_bytes + (SYNC_BYTES if self.is_merged else 0)
 
 
 def layout(base: int, end: int, channels: int, page_bytes: int, is_merged: bool) -> Layout:
-    """The layout of an area: buffers are as large as whole pages allow.
+    """Return the layout of an area; its buffers have as many whole pages as fit.
 
     Raises:
-        KernelMisuse: for channels or pages that do not fit.
+        KernelMisuse: if the channels or pages do not fit.
     """
     if not 1 <= channels <= CHANNELS:
         raise KernelMisuse(f"a data mover has 1 to {CHANNELS} channels, not {channels}")
@@ -103,7 +104,9 @@ def layout(base: int, end: int, channels: int, page_bytes: int, is_merged: bool)
     return Layout(base, channels, buffer_bytes, is_merged)
 
 
-def contract(channels: Sequence[ChannelSpec], is_merged: bool, of_far_end: bool) -> bytes:
-    """8 B of what both ends must agree on, as the end sees it that sends on channel 0; ``of_far_end``: as mirrored."""
-    told = [(spec.is_sender is not of_far_end, spec.num_messages, spec.message_bytes) for spec in channels]
-    return hashlib.sha256(repr((told, is_merged)).encode()).digest()[:8]
+def agreement(channels: Sequence[ChannelSpec], is_merged: bool, of_far_end: bool) -> bytes:
+    """Return 8 bytes: the hash of the values on which both ends must agree, as the sender on channel 0 sees them.
+    ``of_far_end``: mirror the channels.
+    """
+    seen = [(spec.is_sender is not of_far_end, spec.num_messages, spec.message_bytes) for spec in channels]
+    return hashlib.sha256(repr((seen, is_merged)).encode()).digest()[:8]

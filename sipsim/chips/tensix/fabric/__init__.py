@@ -1,1 +1,1 @@
-"""The fabric of Ethernet data movers: routers that pass packets over many chips, and how workers send into them."""
+"""Fabric of Ethernet data movers: routers that forward packets over many chips, and how workers connect to them."""

@@ -1,7 +1,7 @@
-"""The channels of a router: rings of packet slots and what is known of their far ends. Pure.
+"""Channels of a router: rings of packet slots, and the credits for the rings at their far ends. Pure.
 
-A slot holds one packet, whatever its size. A *sender channel* is filled by one upstream, a worker or a receiver of the
-same chip, and sends over the link into the slots of a receiver channel at the far end. Each counter only grows.
+A slot holds one packet of any size. A *sender channel* is filled by one upstream, a worker or a receiver of the same
+chip, and sends over the link into the slots of a receiver channel at the far end. Each counter only grows.
 """
 
 from collections import deque
@@ -14,28 +14,28 @@ Ps = int
 
 
 class Ring(NamedTuple):
-    """``slots`` of ``slot_bytes`` each, from ``base`` on."""
+    """Ring of ``slots`` in L1, ``slot_bytes`` each, from ``base`` on."""
 
     base: int
     slots: int
     slot_bytes: int
 
     def address(self, number: int) -> int:
-        """Of the slot of packet ``number``."""
+        """Return the address of the slot of packet ``number``."""
         return self.base + number % self.slots * self.slot_bytes
 
     def addresses(self) -> list[int]:
-        """Of all slots."""
+        """Return the addresses of all slots."""
         return [self.address(number) for number in range(self.slots)]
 
     @property
     def end(self) -> int:
-        """The first address behind it."""
+        """The first address after the ring."""
         return self.base + self.slots * self.slot_bytes
 
 
 class SlotCredits:
-    """What a router knows of a ring that it fills: a receiver's at the far end of its link, or a sender channel's of
+    """Credits of a router for a ring that it fills: a receiver's at the far end of its link, or a sender channel's of
     its chip. ``used``: packets put in; ``returned``: slots that are free again.
     """
 
@@ -48,19 +48,19 @@ class SlotCredits:
 
     @property
     def free(self) -> int:
-        """Slots that a packet may be put into."""
+        """The number of free slots."""
         return self.ring.slots - self.used + self.returned
 
 
 class SenderChannel:
-    """``number`` of a router, into ``far``. ``needed``: free slots there for a packet to be sent; 2 where it injects
-    into a ring with a bubble. ``tell_free(count, at_ps)`` tells the upstream.
+    """Sender channel ``number`` of a router, into the ring ``far``. ``needed``: free slots in it that a send requires;
+    2 if the channel injects into a ring of chips with a bubble. ``return_credits(count, at_ps)`` notifies the upstream.
 
-    ``written``: packets that the upstream has put in; ``freed``: slots that were told free. ``credits``: slots that
-    the far end has told free and no visit has handled.
+    ``written``: packets that the upstream has put in; ``freed``: slots whose credits went back to it. ``credits``:
+    slots that the far end has freed and no visit has handled.
     """
 
-    __slots__ = ("credits", "far", "freed", "name", "needed", "number", "ring", "sent", "tell_free", "written")
+    __slots__ = ("credits", "far", "freed", "name", "needed", "number", "return_credits", "ring", "sent", "written")
 
     def __init__(self, name: str, number: int, ring: Ring, far: SlotCredits, needed: int) -> None:
         self.name = name
@@ -69,19 +69,19 @@ class SenderChannel:
         self.far = far
         self.needed = needed
         self.written = self.sent = self.freed = self.credits = 0
-        self.tell_free: Callable[[int, Ps], None] = nobody
+        self.return_credits: Callable[[int, Ps], None] = no_upstream
 
     @property
     def may_send(self) -> bool:
-        """Whether there is a packet, and room for it at the far end."""
+        """Whether there is a packet to send, and room for it at the far end."""
         return self.sent < self.written and self.far.free >= self.needed
 
 
 class ReceiverChannel:
-    """A receiver channel of virtual channel ``vc``. ``downstream``: by way, the rings that it forwards into.
+    """Receiver channel of virtual channel ``vc``. ``downstream``: by direction, the rings into which it forwards.
 
-    ``arrived``, ``acked``, ``handled``, ``completed``: packets that have come, were acknowledged, were written and
-    forwarded, and whose slots were told free. ``open``: those that are handled and not completed, in order.
+    ``arrived``, ``acked``, ``handled``, ``completed``: packets that have arrived, were acknowledged, were written and
+    forwarded, and whose slots were reported free. ``open``: packets that are handled and not completed, in order.
     """
 
     __slots__ = ("acked", "arrived", "completed", "downstream", "handled", "name", "open", "ring", "vc")
@@ -92,17 +92,17 @@ class ReceiverChannel:
         self.ring = ring
         self.downstream: dict[Way, SlotCredits] = {}
         self.arrived = self.acked = self.handled = self.completed = 0
-        self.open: deque[Handled] = deque()
+        self.open: deque[PacketInFlight] = deque()
 
     @property
     def completes_ps(self) -> Ps | None:
-        """When the oldest handled packet has left, if that is known."""
+        """The time at which the oldest handled packet has left, if it is known."""
         return self.open[0].left_ps if self.open and not self.open[0].writes else None
 
 
-class Handled:
-    """A packet that ``receiver`` has written or forwarded, and the sender channel that it came from. ``writes``: of the
-    NoC, that have not arrived. ``left_ps``: when the last of the others is acknowledged.
+class PacketInFlight:
+    """Packet that ``receiver`` has written or forwarded; ``sender``: the channel that sent it. ``writes``: its NoC
+    writes that have not arrived. ``left_ps``: the time of the last acknowledgement of its other writes.
     """
 
     __slots__ = ("left_ps", "receiver", "sender", "writes")
@@ -114,5 +114,5 @@ class Handled:
         self.left_ps: Ps = 0
 
 
-def nobody(_count: int, _at_ps: Ps) -> None:
-    """Nobody is upstream."""
+def no_upstream(_count: int, _at_ps: Ps) -> None:
+    """Drop credits: the channel has no upstream."""

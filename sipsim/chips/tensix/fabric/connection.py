@@ -1,8 +1,8 @@
-"""The connection of a worker to sender channel 0 of a router: the router's side of it, and what a kernel calls.
+"""Connection of a worker to sender channel 0 of a router: the router's side, and the calls of a kernel.
 
 A worker writes its tile, its semaphores and 1 into the connection's words; the router answers with a credit for each
-free slot, and then with one for each slot that gets free. To close, it writes 2, and waits for the router's answer: all
-that it has sent is in the router's slots then. Source: pull request 14923 of tt-metal,
+free slot, and later with a credit for each slot that gets free. To close, the worker writes 2 and waits for the
+router's answer: all its packets are then in the router's slots. Source: pull request 14923 of tt-metal,
 ``edm_fabric_worker_adapters.hpp``.
 """
 
@@ -12,25 +12,25 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 from sipsim.chips.tensix.dataflow import Dataflow, NocAddress
-from sipsim.chips.tensix.fabric.channels import Ring, SenderChannel, nobody
-from sipsim.chips.tensix.fabric.packet import ATOMIC_BYTES, Command, Route, Target, Way, pack
+from sipsim.chips.tensix.fabric.channels import Ring, SenderChannel, no_upstream
+from sipsim.chips.tensix.fabric.packet import ATOMIC_BYTES, NocCommand, Route, Target, Way, pack
 from sipsim.chips.tensix.noc import Core
 from sipsim.core.errors import KernelMisuse
 
 Ps = int
 WORDS: Final = struct.Struct("<IHHII")
-"""State, tile, semaphore for credits, semaphore for the end."""
+"""State, tile (x, y), address of the semaphore for credits, address of the semaphore for the end."""
 CONNECTION_BYTES: Final = 2 * WORDS.size
-"""These, and behind them the packets written so far, from which the next worker goes on."""
+"""The connection's words, and the count of packets written so far, from which the next worker continues."""
 OPEN, CLOSE = 1, 2
 WORKER_BYTES = 128
-"""At the end of a worker's L1, for each connection."""
+"""Bytes per connection, at the end of a worker's L1."""
 MOST_CONNECTIONS = 96
-"""Of a worker, of all fabrics; below them lie the semaphores of operations (``ccl/store.py``)."""
+"""Connections per worker, over all fabrics; the semaphores of operations are below them (``ccl/tensors.py``)."""
 
 
 class ConnectionWords:
-    """Where the connections of a chip's workers lie, of all its fabrics. ``end``: of a worker's L1."""
+    """Allocator of the words of a chip's connections, of all its fabrics. ``end``: the end of a worker's L1."""
 
     def __init__(self, end: int) -> None:
         self._end = end
@@ -42,63 +42,64 @@ class ConnectionWords:
         return self._end - MOST_CONNECTIONS * WORKER_BYTES
 
     def take(self, worker: Core) -> int:
-        """The words of one more connection.
+        """Allocate the words of one more connection, and return their address.
 
         Raises:
-            KernelMisuse: for more than a worker has room for.
+            KernelMisuse: if the worker has no room for another one.
         """
         count = self._counts.get(worker, 0) + 1
         if count > MOST_CONNECTIONS:
             what = f"worker {worker} has {MOST_CONNECTIONS} connections, and no room for more"
-            raise KernelMisuse(f"{what}; connect once, and give the endpoint to every kernel")
+            raise KernelMisuse(f"{what}; connect once, and pass the endpoint to every kernel")
         self._counts[worker] = count
         return self._end - count * WORKER_BYTES
 
 
-class Connection:
-    """To a channel, which messages call ``name``. ``tell(core, address, value, at_ps)`` adds to a word of a worker."""
+class WorkerConnection:
+    """Router's side of a worker's connection to a channel. ``name``: the channel's name. ``notify(core, address, value,
+    at_ps)`` adds to a word of a worker."""
 
-    def __init__(self, name: str, channel: SenderChannel, tell: Callable[[Core, int, int, Ps], None]) -> None:
+    def __init__(self, name: str, channel: SenderChannel, notify: Callable[[Core, int, int, Ps], None]) -> None:
         self.name = name
         self.worker: Core | None = None
         self._channel = channel
-        self._tell = tell
-        self._told_ps = 0
+        self._notify = notify
+        self._notified_ps = 0
 
-    def told(self, words: bytes) -> None:
-        """A worker has written the connection's words.
+    def words_written(self, words: bytes) -> None:
+        """Open or close the connection, as a worker has written its words.
 
         Raises:
-            KernelMisuse: for a second worker, or the end of a connection that there is not.
+            KernelMisuse: for a second worker, or the end of a connection that is not open.
         """
         state, x, y, credits_at, ended_at = WORDS.unpack(words)
         worker, channel = Core(x, y), self._channel
         if state == OPEN:
             if self.worker is not None:
-                what = f"worker {worker} connects to {self.name}, and worker {self.worker} is connected"
+                what = f"worker {worker} connects to {self.name}, to which worker {self.worker} is connected"
                 raise KernelMisuse(f"{what}; one worker at a time: close the first connection, or take another link")
             self.worker = worker
-            channel.tell_free = partial(self._tell_in_order, worker, credits_at)
-            channel.tell_free(channel.ring.slots - channel.written + channel.freed, 0)
+            channel.return_credits = partial(self._notify_in_order, worker, credits_at)
+            channel.return_credits(channel.ring.slots - channel.written + channel.freed, 0)
         elif state == CLOSE:
             if self.worker != worker:
-                raise KernelMisuse(f"worker {worker} closes its connection to {self.name}, and has none")
+                raise KernelMisuse(f"worker {worker} closes its connection to {self.name}, but has none; open it first")
             self.worker = None
-            channel.tell_free = nobody
-            self._tell_in_order(worker, ended_at, 1, 0)
+            channel.return_credits = no_upstream
+            self._notify_in_order(worker, ended_at, 1, 0)
         else:
             raise KernelMisuse(f"{self.name}: its connection's word is {state}; {OPEN} opens and {CLOSE} closes it")
 
-    def _tell_in_order(self, worker: Core, address: int, value: int, at_ps: Ps) -> None:
-        """No credit comes behind the end of its connection, where the worker's next one would take it."""
-        self._told_ps = max(self._told_ps, at_ps)
-        self._tell(worker, address, value, self._told_ps)
+    def _notify_in_order(self, worker: Core, address: int, value: int, at_ps: Ps) -> None:
+        """Notify a worker, never later than the connection's end, so that its next connection gets no old credit."""
+        self._notified_ps = max(self._notified_ps, at_ps)
+        self._notify(worker, address, value, self._notified_ps)
 
-    def written(self, address: int) -> None:
-        """A header was written into the channel's ring.
+    def header_written(self, address: int) -> None:
+        """Check a header that was written into the channel's ring.
 
         Raises:
-            KernelMisuse: without a connection, into a slot that is not the next one, or that is not free.
+            KernelMisuse: without a connection, or for a slot that is not the next one or not free.
         """
         channel = self._channel
         if self.worker is None:
@@ -113,10 +114,10 @@ class Connection:
 
 
 class FabricEndpoint(NamedTuple):
-    """A sender channel 0 as the kernel of a worker needs it. ``router``: its tile. ``connection``: the address of the
-    connection's words there. ``words``: of the worker's L1, three times 16 bytes: credits, end, and what is read;
-    then room for a header. ``way``: of the router's link. ``most_hops``: of a route; None: of any that a
-    header holds.
+    """Worker's side of a connection to sender channel 0. ``router``: its tile. ``connection``: the address of the
+    connection's words there. ``words``: addresses of the worker's L1, 16 bytes each for credits, end, and the packet
+    count that it reads; then a header. ``way``: the direction of the router's link. ``most_hops``: of a route; None:
+    any.
     """
 
     router: Core
@@ -131,7 +132,7 @@ class FabricEndpoint(NamedTuple):
 
 
 class FabricSender:
-    """``WorkerToFabricEdmSender``: in the kernel of a worker, with its last argument."""
+    """Calls of a worker's kernel for one endpoint; ``df``: the kernel's last argument (``WorkerToFabricEdmSender``)."""
 
     def __init__(self, endpoint: FabricEndpoint, df: Dataflow) -> None:
         self._endpoint = endpoint
@@ -142,34 +143,33 @@ class FabricSender:
         self._is_open = False
 
     def open(self) -> None:
-        """Connect: read which slot is next, then tell the router who is here.
+        """Connect: read the number of the next slot, then announce this worker to the router.
 
         Raises:
-            KernelMisuse: for a connection that is open.
+            KernelMisuse: if the connection is open already.
         """
         endpoint, df = self._endpoint, self._df
         if self._is_open:
-            raise KernelMisuse(f"worker {df.core}: its connection to router {endpoint.router} is open")
+            raise KernelMisuse(f"worker {df.core}: its connection to router {endpoint.router} is open already")
         df.noc_async_read(NocAddress(endpoint.router, endpoint.connection + WORDS.size), self._read, 16)
         df.noc_async_read_barrier()
         self._first, self._sent = df.read_word(self._read), 0
         df.write_word(self._credits, 0)
         df.write_word(self._ended, 0)
         self._is_open = True
-        self._tell(OPEN)
+        self._announce(OPEN)
 
     def wait_for_empty_write_slot(self) -> None:
-        """Wait for a credit."""
+        """Wait until the channel has a free slot."""
         at, df, sent = self._credits, self._df, self._sent
         df.wait_until(lambda: df.peek_word(at) > sent, f"a slot of router {self._endpoint.router}")
 
     def send(self, route: Route, target: Target, source: int, nbytes: int) -> None:
         """Send ``nbytes`` from this L1 to the chips of a route, when there is a slot: payload, then header, over the
-        NoC. The bytes are taken when the NoC command is issued.
+        NoC. The bytes are copied when the NoC command is issued.
 
         Raises:
-            KernelMisuse: for a connection that is not open, a route another way, a payload that a packet does not hold,
-                or a target that takes none.
+            KernelMisuse: if the connection is not open, or the route, the payload's size or the target does not fit.
         """
         endpoint, df = self._endpoint, self._df
         self._check(route, nbytes, target)
@@ -179,8 +179,8 @@ class FabricSender:
         self._send_header(route, target, nbytes)
 
     def send_header(self, route: Route, target: Target, nbytes: int) -> None:
-        """As :meth:`send`, with the payload that the next slot has from the packet before: a program that measures
-        routers does not wait for its worker's payloads (``edm_fabric_writer.cpp`` of tt-metal).
+        """Send a header in front of the old payload in the next slot: a program that measures routers does not wait for
+        its worker's payloads (``edm_fabric_writer.cpp`` of tt-metal). See :meth:`send`.
         """
         self._check(route, nbytes, target)
         self.wait_for_empty_write_slot()
@@ -188,7 +188,7 @@ class FabricSender:
 
     @property
     def _slot(self) -> int:
-        """The address of the next packet's."""
+        """The address of the next packet's slot."""
         return self._endpoint.ring.address(self._first + self._sent)
 
     def _send_header(self, route: Route, target: Target, nbytes: int) -> None:
@@ -198,8 +198,8 @@ class FabricSender:
         df.owe_noc_command()
         self._sent += 1
 
-    def pass_on(self, address: int, payload_bytes: int) -> None:
-        """As :meth:`send`, for a packet that lies in this L1 with its header in front."""
+    def forward(self, address: int, payload_bytes: int) -> None:
+        """Send a packet that is in this L1 with its header in front; see :meth:`send`."""
         endpoint, df = self._endpoint, self._df
         self.wait_for_empty_write_slot()
         df.noc_async_write(address, NocAddress(endpoint.router, self._slot), endpoint.header_bytes + payload_bytes)
@@ -207,10 +207,10 @@ class FabricSender:
         self._sent += 1
 
     def close(self) -> None:
-        """End the connection, and wait for the router to say so.
+        """End the connection, and wait for the router's answer.
 
         Raises:
-            KernelMisuse: for a connection that is not open.
+
         """
         if not self._is_open:
             raise KernelMisuse(f"worker {self._df.core}: its connection to router {self._endpoint.router} is not open")
@@ -218,11 +218,11 @@ class FabricSender:
         endpoint, df = self._endpoint, self._df
         df.write_word(self._read, self._first + self._sent)
         df.noc_async_write(self._read, NocAddress(endpoint.router, endpoint.connection + WORDS.size), 4)
-        self._tell(CLOSE)
+        self._announce(CLOSE)
         df.noc_semaphore_wait(self._ended, 1)
         df.noc_async_write_barrier()
 
-    def _tell(self, state: int) -> None:
+    def _announce(self, state: int) -> None:
         endpoint, df = self._endpoint, self._df
         df.store(self._header, WORDS.pack(state, *df.core, self._credits, self._ended))
         df.noc_async_write(self._header, NocAddress(endpoint.router, endpoint.connection), WORDS.size)
@@ -235,18 +235,18 @@ class FabricSender:
             )
         if not isinstance(route, Route) or not isinstance(target, Target) or not isinstance(nbytes, int):
             what = f"send(route={route!r}, target={target!r}, nbytes={nbytes!r})"
-            raise KernelMisuse(f"worker {core}: {what}; give what unicast, write_to and such return, and whole bytes")
+            raise KernelMisuse(f"worker {core}: {what}; use unicast, write_to and the like, and whole bytes")
         if route.way is not endpoint.way and not endpoint.is_short:
-            what = f"a route that begins {route.way.name}, and the link of router {endpoint.router} goes"
+            what = f"the route begins {route.way.name}, but the link of router {endpoint.router} leads"
             raise KernelMisuse(f"worker {core}: {what} {endpoint.way.name}; give way=Way.{endpoint.way.name}")
         if endpoint.most_hops is not None and len(route.nibbles) > endpoint.most_hops:
-            what = f"a route of {len(route.nibbles)} hops on a ring where packets go up to {endpoint.most_hops}"
-            raise KernelMisuse(f"worker {core}: {what}; open_fabric(spare_slots=[]) lets them make whole turns")
+            what = f"a route of {len(route.nibbles)} hops on a ring whose packets make at most {endpoint.most_hops}"
+            raise KernelMisuse(f"worker {core}: {what}; open_fabric(spare_slots=[]) allows whole turns")
         if not 0 <= nbytes <= endpoint.payload_bytes:
             raise KernelMisuse(f"worker {core}: a payload of {nbytes} B; packets hold up to {endpoint.payload_bytes} B")
-        if target.command is not Command.SCATTER and target.increment_address % ATOMIC_BYTES:
+        if target.command is not NocCommand.SCATTER and target.increment_address % ATOMIC_BYTES:
             what = f"a semaphore at 0x{target.increment_address:x} of tile {target.increment_core}"
             raise KernelMisuse(f"worker {core}: {what}; words are at multiples of {ATOMIC_BYTES}")
         if bool(nbytes) is not target.takes_payload:
-            what = f"command {target.command.name} {target.wanted_payload}, and was given {nbytes} B"
+            what = f"command {target.command.name} {target.wanted_payload}, but has {nbytes} B"
             raise KernelMisuse(f"worker {core}: {what}")

@@ -1,4 +1,4 @@
-"""The fabric of a chip as its host script opens it: its chips and routers, their neighbours, and who may connect."""
+"""Fabric of a chip, for its host script: its chips and routers, their neighbours, and the connections of workers."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -6,10 +6,10 @@ from typing import Any, Final
 from sipsim.chips.tensix.arguments import Count, Natural, Within, checked, whole, worker_tile
 from sipsim.chips.tensix.fabric.channels import SenderChannel, SlotCredits
 from sipsim.chips.tensix.fabric.connection import WORKER_BYTES, ConnectionWords, FabricEndpoint
-from sipsim.chips.tensix.fabric.layout import Idle, Layout, layout
+from sipsim.chips.tensix.fabric.layout import Idle, RouterLayout, layout
 from sipsim.chips.tensix.fabric.mux import Mux, mux_rings, run_mux
 from sipsim.chips.tensix.fabric.packet import OPPOSITE, Way
-from sipsim.chips.tensix.fabric.router import Costs, FabricProtocol, Router, hello_of
+from sipsim.chips.tensix.fabric.router import CostsPs, FabricProtocol, Router, handshake_of
 from sipsim.chips.tensix.noc import Core
 from sipsim.chips.tensix.params import Avoidance, FlowControl, RevisionParams
 from sipsim.chips.tensix.programs import DataMovementConfig, KernelSpec, Program
@@ -19,26 +19,26 @@ from sipsim.core.errors import KernelMisuse
 Neighbours = dict[Way, int]
 TOPOLOGIES = ("line", "ring", "neighbor", "mesh")
 ROLES = ("dateline", "upstream", "adjacent")
-"""Routers near a dateline: on its link, on the other link of a chip at its end, and at the far end of that."""
+"""Routers near a dateline: on its link; on the other link of a chip at its end; at the far end of that link."""
 
 
 class Places:
-    """Which chips a fabric has, and who is whose neighbour in which direction. Pure.
+    """Chips of a fabric, and their neighbours by direction. Pure.
 
-    ``chips``: ranks in order, row by row in a ``mesh`` of ``columns``. ``passing``: sender channels of a router, for
-    each virtual channel, that other receivers of its chip fill.
+    ``chips``: ranks in order, row by row in a ``mesh`` of ``columns``. ``passing``: sender channels of a router, per
+    virtual channel, that other receivers of its chip fill.
     """
 
     def __init__(self, topology: str, chips: Sequence[int], columns: int = 0) -> None:
         if topology not in TOPOLOGIES:
             raise KernelMisuse(f"a fabric's topology is {', '.join(TOPOLOGIES)}, not {topology!r}")
         if len(set(chips)) != len(chips):
-            raise KernelMisuse(f"a chip stands twice in {list(chips)}")
+            raise KernelMisuse(f"{list(chips)} contains a chip twice; give each chip once")
         least = 3 if topology == "ring" else 2
         if len(chips) < least:
-            raise KernelMisuse(f"a {topology} of {len(chips)} chips; it has {least} or more")
+            raise KernelMisuse(f"a {topology} of {len(chips)} chips; give {least} or more")
         if topology != "mesh" and columns:
-            raise KernelMisuse(f"columns={columns} of a {topology}; a mesh has columns, leave them out")
+            raise KernelMisuse(f"columns={columns} of a {topology}; only a mesh has columns, leave them out")
         if topology == "mesh" and (columns < 1 or len(chips) % columns):
             raise KernelMisuse(f"a mesh of {len(chips)} chips in {columns} columns; give columns that divide them")
         self.topology = topology
@@ -53,8 +53,8 @@ class Places:
         return len(self.chips)
 
     @property
-    def told(self) -> str:
-        """The chips in order, runs as ``first-last``; of a mesh with its columns."""
+    def text(self) -> str:
+        """The chips in order as text, runs as ``first-last``; for a mesh also its columns."""
         runs = list[list[int]]()
         for chip in self.chips:
             if runs and chip == runs[-1][-1] + 1:
@@ -65,17 +65,17 @@ class Places:
         return f"{text} in {self.columns} columns" if self.topology == "mesh" else text
 
     def position(self, rank: int) -> int:
-        """Of a chip.
+        """Return the position of a chip in the fabric.
 
         Raises:
-            KernelMisuse: for one that is not in it.
+            KernelMisuse: if the chip is not in the fabric.
         """
         if rank not in self.chips:
-            raise KernelMisuse(f"SIP {rank} opens a fabric of chips {self.chips}, which it is none of")
+            raise KernelMisuse(f"SIP {rank} opens a fabric of chips {self.chips}, to which it does not belong")
         return self.chips.index(rank)
 
     def neighbours(self, rank: int) -> Neighbours:
-        """By direction."""
+        """Return the neighbours of a chip by direction."""
         index, found = self.position(rank), dict[Way, int]()
         row, column = divmod(index, self.columns)
         for way, down, right in ((Way.E, 0, 1), (Way.W, 0, -1), (Way.S, 1, 0), (Way.N, -1, 0)):
@@ -87,12 +87,12 @@ class Places:
         return found
 
     def is_dateline(self, rank: int, way: Way) -> bool:
-        """Whether the link of a chip's router is the one at which packets change their virtual channel."""
+        """Whether packets change their virtual channel at the link of a chip's router."""
         index = self.position(rank)
         return (index == 0 and way is Way.W) or (index == self.size - 1 and way is Way.E)
 
     def role(self, rank: int, way: Way) -> str:
-        """Of a router of a ring with a dateline, among ``ROLES``; "" for any other."""
+        """Return the role of a router of a ring with a dateline, one of ``ROLES``; "" for any other router."""
         far = self.neighbours(rank)[way]
         if self.is_dateline(rank, way):
             return "dateline"
@@ -102,36 +102,32 @@ class Places:
         return ""
 
     def idle(self, role: str) -> Idle:
-        """Channels that no packet comes to which makes less than a whole turn: on the dateline's link nothing is on
-        virtual channel 1 yet, what leaves a chip at its end has changed to that, and nothing on it goes to that chip.
+        """Return the channels that are idle if no packet makes a whole turn: on the dateline's link no packet is on
+        virtual channel 1 yet; packets that leave a chip at its end are on channel 1, and none of them is for that chip.
         """
         vc_0, vc_1 = 1, 1 + self.passing
         return {"dateline": Idle((vc_1,), (1,)), "upstream": Idle((vc_0,), (1,)), "adjacent": Idle((vc_1,))}[role]
 
     def order(self, onward: Way, came: Way) -> int:
-        """Which of its passing sender channels a router has for what comes over the link to ``came``."""
+        """Return the number of the passing sender channel for packets that arrive over the link to ``came``."""
         others = [way for way in (Way.E, Way.W, Way.N, Way.S) if way is not onward]
         return 0 if self.passing == 1 else others.index(came)
 
     def channel(self, plan: Any, rank: int, way: Way, link: int) -> int:
-        """The Ethernet channel of a link.
+        """Return the Ethernet channel of a link.
 
         Raises:
-            KernelMisuse: where there are fewer links.
+            KernelMisuse: if there are fewer links.
         """
         far = self.neighbours(rank)[way]
         channels = plan.links_to(rank, far)
         if link >= len(channels):
             what = f"{len(channels)} links lead from SIP {rank} to SIP {far}"
-            raise KernelMisuse(
-                f"the fabric wants {link + 1} links or more side by side, and {what}; give fewer with num_links"
-            )
+            raise KernelMisuse(f"the fabric needs {link + 1} parallel links or more, but {what}; reduce num_links")
         return int(channels[link])
 
     def first_link(self, plan: Any, num_links: int) -> int:
-        """The least number of its links among those of the system: all its chips find the same one, and no other fabric
-        does, as a link is of one fabric.
-        """
+        """Return the least number of the fabric's links in the system: equal on all its chips, and unique."""
         return min(
             int(plan.links[rank][self.channel(plan, rank, way, link)].number)
             for rank in self.chips
@@ -140,17 +136,17 @@ class Places:
         )
 
 
-WAYS: Final = {"forward": Way.E, "backward": Way.W, **{way.name: way for way in Way}}
+DIRECTIONS: Final = {"forward": Way.E, "backward": Way.W, **{way.name: way for way in Way}}
 NO_WHOLE_TURNS: Final = {"upstream", "adjacent"}
-"""Roles of routers whose spare slots are those of channels that packets of a whole turn would need."""
+"""Roles of routers whose spare slots belong to channels that packets of a whole turn would need."""
 MUX_BASE = 8192
-"""Of the L1 of a mux, behind the room for semaphores."""
+"""Offset in the L1 of a mux, after the room for semaphores."""
 
 
 @checked("fabric")
 class Fabric:
-    """Made by ``tt.open_fabric``. ``position``: of this chip among ``size``; ``num_links``: side by side.
-    ``spare_slots``: the routers near a dateline that use the slots of idle channels for others.
+    """Fabric of a chip, made by ``tt.open_fabric``. ``position``: of this chip among ``size``; ``num_links``: parallel
+    links. ``spare_slots``: the roles of routers near a dateline that give the slots of idle channels to other channels.
     """
 
     def __init__(
@@ -187,7 +183,7 @@ class Fabric:
         for (_, link), router in self._routers.items():
             self._join(link, router)
         for router in self.routers:
-            router.say_hello()
+            router.send_handshake()
 
     @property
     def chips(self) -> list[int]:
@@ -196,7 +192,7 @@ class Fabric:
 
     @property
     def number(self) -> int:
-        """The same on all its chips, and another one than of any other fabric of the system."""
+        """The fabric's number: equal on all its chips, and unique in the system."""
         return self._places.first_link(self._chip.plan, self.num_links)
 
     # --- for host scripts -----------------------------------------------------------------------------------------
@@ -206,8 +202,8 @@ class Fabric:
         return list(dict.fromkeys(way for way, _ in self._routers))
 
     def connect(self, worker: Core | tuple[int, int], direction: str | Way, link: Natural = 0) -> FabricEndpoint:
-        """What the kernel of a worker needs for a connection to sender channel 0 of the router of a link. Several
-        workers may be given one, and be connected one after the other.
+        """Return the endpoint for a worker's connection to sender channel 0 of a link's router. A channel may have
+        endpoints of several workers, but only one is connected at a time.
 
         Raises:
             KernelMisuse: for a direction without a neighbour, a link that does not exist, or a tile that is no worker.
@@ -231,16 +227,16 @@ class Fabric:
         slots: Count = 8,
         link: Natural = 0,
     ) -> Mux:
-        """Put a mux on a worker into a program: ``full`` channels for packets and ``headers`` for packets without
-        payload, with ``slots`` each. Clients get their endpoints with :meth:`connect_to_mux`.
+        """Add a mux on a worker to a program: ``full`` channels for packets and ``headers`` for packets without
+        payload, with ``slots`` slots each. Clients get their endpoints from :meth:`connect_to_mux`.
 
         Raises:
-            KernelMisuse: as :meth:`connect`, for channels that do not fit, and for a worker that has a mux.
+            KernelMisuse: see :meth:`connect`; also for channels that do not fit, or a worker that has a mux.
         """
         core = self._worker(core)
         whole("channels of a mux (full + headers)", full + headers, 1)
         if any(core in fabric.mux_cores for fabric in self._chip.fabrics):
-            raise KernelMisuse(f"worker {core} of SIP {self.rank} has a mux, which never ends; put this one on another")
+            raise KernelMisuse(f"worker {core} of SIP {self.rank} has a mux, which never ends; give another worker")
         onward = self.connect(core, direction, link)
         onward_name = self._router(direction, link).senders[0].name
         base = self._params.tensix.kernel_base + MUX_BASE
@@ -248,13 +244,13 @@ class Fabric:
         name, visit_ns = f"SIP {self.rank} mux {core}", self._params.fabric.mux_visit_ns
         mux = Mux(name, core, rings, onward, onward_name, visit_ns, self._chip.tiles)
         self._muxes.append(mux)
-        self._chip.declared.leave_out(core, mux.addresses)
+        self._chip.declared.exclude(core, mux.addresses)
         noc = self._chip.metal.nearer_noc(core, onward.router)
         program.add(KernelSpec(run_mux, core, DataMovementConfig(noc=noc), (mux,), True))
         return mux
 
     def connect_to_mux(self, mux: Mux, channel: Within, worker: Core | tuple[int, int]) -> FabricEndpoint:
-        """What the kernel of a client needs for a connection to a channel of a mux.
+        """Return the endpoint for a client's connection to a channel of a mux.
 
         Raises:
             KernelMisuse: for a channel that does not exist, or a tile that is no worker.
@@ -264,11 +260,11 @@ class Fabric:
 
     @property
     def routers(self) -> list[Router]:
-        """Of this chip."""
+        """The routers of this chip."""
         return list(self._routers.values())
 
     def not_closed(self) -> list[str]:
-        """A line for each connection of a worker that is open; muxes keep theirs."""
+        """Return a line for each worker's connection that is open, except those of muxes."""
         connections = (router.connection for router in self.routers if router.connection.worker is not None)
         return [
             f"worker {each.worker} has not closed its connection to {each.name}"
@@ -288,20 +284,20 @@ class Fabric:
 
     @property
     def cores(self) -> list[Core]:
-        """That run them."""
+        """The Ethernet cores of the routers."""
         return [router.core for router in self.routers]
 
     def _take_words(self, worker: Core) -> int:
-        """The words of one more connection, which are no result."""
+        """Allocate the words of one more connection, which are excluded from the results."""
         words = self._words.take(worker)
-        self._chip.declared.leave_out(worker, range(words, words + WORKER_BYTES))
+        self._chip.declared.exclude(worker, range(words, words + WORKER_BYTES))
         return words
 
     def _worker(self, core: Core | tuple[int, int]) -> Core:
         return worker_tile(Core(*core), self._chip.plan.floor_plan.workers)
 
     def _router(self, direction: Any, link: int) -> Router:
-        way = WAYS.get(direction) if isinstance(direction, str) else direction
+        way = DIRECTIONS.get(direction) if isinstance(direction, str) else direction
         router = self._routers.get((way, link)) if isinstance(way, Way) else None
         if router is None:
             there = ", ".join(f"{each.name} link {number}" for each, number in self._routers)
@@ -311,7 +307,7 @@ class Fabric:
 
     # --- building -------------------------------------------------------------------------------------------------
 
-    def _make_layout(self, base: int) -> Layout:
+    def _make_layout(self, base: int) -> RouterLayout:
         params, revision, places = self._params, self._revision, self._places
         end = params.ethernet.l1_KiB * KIB
         self._vcs = 2 if places.is_ring and revision.avoidance is Avoidance.DATELINE else 1
@@ -321,8 +317,8 @@ class Fabric:
         slots = revision.choices(places.topology == "mesh")
         return layout(base, end, senders, self._vcs, slots, self.payload_bytes, short, sync)
 
-    def _layout_at(self, rank: int, way: Way) -> Layout:
-        """Of the router of a chip's link; both ends of a link must know both."""
+    def _layout_at(self, rank: int, way: Way) -> RouterLayout:
+        """Return the layout of the router of a chip's link; both ends of a link need both layouts."""
         role = self._places.role(rank, way) if self._spare_slots else ""
         if role not in self._spare_slots:
             return self._layout
@@ -335,13 +331,13 @@ class Fabric:
         agreed += f"{self.payload_bytes} B, "
         if self._spare_slots:
             agreed += f"spare slots {'+'.join(role[:4] for role in self._spare_slots)}, "
-        agreed += f"{self.num_links} of chips {places.told}"
+        agreed += f"{self.num_links} of chips {places.text}"
         flow, is_ring, fabric = revision.flow_control, places.is_ring, self._params.fabric
-        # First-level acknowledgements; with the newer flow control on rings alone.
+        # First-level acknowledgements: the newer flow control has them only on rings.
         is_acked = flow is FlowControl.SYNC_WORD or (flow is FlowControl.FIRST_LEVEL_ACK and is_ring)
         needs_bubble = is_ring and revision.avoidance is Avoidance.BUBBLE
-        costs = Costs.of(revision.costs or fabric.costs)
-        return FabricProtocol(hello_of(agreed), is_acked, needs_bubble, fabric, costs)
+        costs = CostsPs.of(revision.costs or fabric.costs)
+        return FabricProtocol(handshake_of(agreed), is_acked, needs_bubble, fabric, costs)
 
     def _make_router(self, way: Way, link: int, near: Neighbours) -> Router:
         chip, far = self._chip, self._layout_at(near[way], OPPOSITE[way])
@@ -357,14 +353,14 @@ class Fabric:
     def _check_free(self, core: Core, channel: int) -> None:
         where = f"core {core} of SIP {self.rank} (eth{channel})"
         if any(core in fabric.cores for fabric in self._chip.fabrics):
-            raise KernelMisuse(f"{where} runs a router of another fabric; a link is of one fabric")
+            raise KernelMisuse(f"{where} runs a router of another fabric; a link belongs to one fabric")
         if self._chip.launches.is_used(core):
             raise KernelMisuse(
-                f"{where} runs a kernel that has not ended, and a router needs it; open the fabric first"
+                f"{where} runs a kernel that has not ended, but a router needs the core; open the fabric first"
             )
 
     def _join(self, link: int, router: Router) -> None:
-        """Receivers of a router forward into the other routers of its link plane."""
+        """Let the receivers of a router forward into the other routers of its link plane."""
         if not self._places.passing:
             return
         for onward in self.ways():
@@ -373,7 +369,7 @@ class Fabric:
                 continue
             order = self._places.order(onward, router.way)
             changes_vc = self._vcs > 1 and self._places.is_dateline(self.rank, router.way)
-            # Nothing crosses the dateline twice: what comes over it on channel 1 has no way on.
+            # No packet crosses the dateline twice: a packet that arrives over it on channel 1 ends here.
             for receiver in router.receivers[: 1 if changes_vc else None]:
                 vc = 1 if changes_vc else receiver.vc
                 channel = other.senders[1 + vc * self._places.passing + order]

@@ -1,7 +1,7 @@
-"""Where the words and rings of a router lie in the L1 of its Ethernet core. Pure; both ends of a link have the same.
+"""Addresses of the words and rings of a router in the L1 of its Ethernet core, equal at both ends of a link. Pure.
 
-From the first address on: words that the far end writes (hello, credits), words that a worker of the chip writes
-(connection), then the rings of sender channels, then those of receiver channels.
+From the first address on: words from the far end (handshake, credits), words from a worker of the chip (connection),
+then the rings of sender channels, then the rings of receiver channels.
 """
 
 from collections.abc import Sequence
@@ -14,21 +14,21 @@ from sipsim.chips.tensix.params import Slots
 from sipsim.core.errors import KernelMisuse
 
 CONTROL_BYTES = 256
-HELLO_BYTES = 96
+HANDSHAKE_BYTES = 96
 SYNC_WORD_BYTES = 16
-"""Of a slot, behind its payload, where the flow control is a word a slot."""
+"""Bytes of a slot after its payload, if the flow control has one word per slot."""
 
 
 class Idle(NamedTuple):
-    """Sender channels and virtual channels of receivers of a router that no packet comes to."""
+    """Sender channels, and virtual channels of receivers, of a router that no packet uses."""
 
     senders: tuple[int, ...] = ()
     receivers: tuple[int, ...] = ()
 
 
 class Shape(NamedTuple):
-    """The slots of a router's rings, of sender channels by number and of receivers by virtual channel, and what a slot
-    holds. ``suffix_bytes``: behind the payload.
+    """Slots of a router's rings, of sender channels by number and of receivers by virtual channel, and sizes of the
+    parts of a slot. ``suffix_bytes``: after the payload.
     """
 
     senders: tuple[int, ...]
@@ -39,17 +39,17 @@ class Shape(NamedTuple):
 
     @property
     def slot_bytes(self) -> int:
-        """Of one packet."""
+        """The size of one slot in bytes."""
         return self.header_bytes + words(self.payload_bytes) + self.suffix_bytes
 
     @property
     def slots(self) -> int:
-        """Of all rings."""
+        """The number of slots of all rings."""
         return sum(self.senders) + sum(self.receivers)
 
     def with_spare(self, idle: Idle, choices: Sequence[Slots], room: int) -> "Shape":
-        """With the first of ``choices`` that fits into ``room`` slots, for all rings but the worker's; those of idle
-        channels have none. Itself, if there is no such choice.
+        """Return a shape with the first of ``choices`` that fits into ``room`` slots, for all rings but the worker's;
+        rings of idle channels have no slots. Return this shape if none fits.
         """
         for slots in choices:
             passing = [0 if number in idle.senders else slots.sender for number in range(1, len(self.senders))]
@@ -60,47 +60,47 @@ class Shape(NamedTuple):
         return self
 
 
-class Layout(NamedTuple):
-    """``base``: the first address."""
+class RouterLayout(NamedTuple):
+    """Layout of a router from address ``base`` on."""
 
     base: int
     shape: Shape
 
     @property
-    def hello(self) -> int:
-        """What the far end says of itself."""
+    def handshake(self) -> int:
+        """The address of the far end's handshake."""
         return self.base
 
     @property
     def credits(self) -> int:
-        """What the far end's receivers say."""
-        return self.base + HELLO_BYTES
+        """The address of the credits that the far end's receivers send."""
+        return self.base + HANDSHAKE_BYTES
 
     @property
     def connection(self) -> int:
-        """State, tile, and both semaphores of the worker of sender channel 0, then the packets written so far."""
+        """The address of the connection's words of sender channel 0; the count of packets written so far follows."""
         return self.credits + WORD_BYTES
 
     def sender(self, number: int) -> Ring:
-        """The ring of a sender channel."""
+        """Return the ring of a sender channel."""
         return self._ring(sum(self.shape.senders[:number]), self.shape.senders[number])
 
     def receiver(self, vc: int) -> Ring:
-        """The ring of a receiver channel."""
+        """Return the ring of a receiver channel."""
         before = sum(self.shape.senders) + sum(self.shape.receivers[:vc])
         return self._ring(before, self.shape.receivers[vc])
 
     @property
     def end(self) -> int:
-        """The first address behind all of it."""
+        """The first address after the layout."""
         return self._ring(self.shape.slots, 0).base
 
     def _ring(self, slots_before: int, slots: int) -> Ring:
         nbytes = self.shape.slot_bytes
         return Ring(self.base + CONTROL_BYTES + slots_before * nbytes, slots, nbytes)
 
-    def with_spare(self, idle: Idle, choices: Sequence[Slots], end: int) -> "Layout":
-        """That of a router with idle channels, whose slots others have; ``end``: of the memory."""
+    def with_spare(self, idle: Idle, choices: Sequence[Slots], end: int) -> "RouterLayout":
+        """Return this layout with the slots of idle channels given to the others; ``end``: the end of the memory."""
         room = (end - self.base - CONTROL_BYTES) // self.shape.slot_bytes
         return self._replace(shape=self.shape.with_spare(idle, choices, room))
 
@@ -114,18 +114,19 @@ def layout(
     payload_bytes: int,
     is_short: bool,
     has_sync_word: bool,
-) -> Layout:
-    """The layout with the first of ``choices`` that fits. With two virtual channels, all rings have half the slots.
+) -> RouterLayout:
+    """Return the layout with the first of ``choices`` that fits. With two virtual channels, all rings have half the
+    slots.
 
     Raises:
-        KernelMisuse: when none fits.
+        KernelMisuse: if none fits.
     """
     header_bytes = SHORT_BYTES if is_short else LONG_BYTES
     suffix_bytes = SYNC_WORD_BYTES if has_sync_word else 0
     for slots in choices:
         each = [max(count // vcs, 1) for count in (slots.sender, slots.receiver)]
         shape = Shape((each[0],) * senders, (each[1],) * vcs, payload_bytes, header_bytes, suffix_bytes)
-        found = Layout(base, shape)
+        found = RouterLayout(base, shape)
         if found.end <= end:
             return found
     raise KernelMisuse(
@@ -135,5 +136,5 @@ def layout(
 
 
 def words(nbytes: int) -> int:
-    """Rounded up to what Ethernet moves."""
+    """Return ``nbytes``, rounded up to whole words of Ethernet."""
     return -(-nbytes // WORD_BYTES) * WORD_BYTES

@@ -1,7 +1,7 @@
-"""A mux: a worker that passes on what several others send, since a router's channel takes one worker at a time.
+"""Mux: a worker that forwards the packets of several clients, since a router's channel takes one worker at a time.
 
-Each client connects to a channel of the mux as it would to a router: same words, same slots, one client a channel. A
-channel may hold headers alone, for packets without payload. The mux serves its channels in turn, a packet a visit.
+Each client connects to a channel of the mux as to a router: same words, same slots, one client per channel. A channel
+may hold headers only, for packets without payload. The mux serves its channels in turn, one packet per visit.
 """
 
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from typing import Any
 
 from sipsim.chips.tensix.dataflow import Dataflow
 from sipsim.chips.tensix.fabric.channels import Ring, SenderChannel, SlotCredits
-from sipsim.chips.tensix.fabric.connection import CONNECTION_BYTES, Connection, FabricEndpoint, FabricSender
+from sipsim.chips.tensix.fabric.connection import CONNECTION_BYTES, FabricEndpoint, FabricSender, WorkerConnection
 from sipsim.chips.tensix.fabric.layout import words
 from sipsim.chips.tensix.fabric.packet import check_header, nbytes_of
 from sipsim.chips.tensix.noc import Core
@@ -21,11 +21,11 @@ CONTROL_BYTES = 64
 
 
 def mux_rings(room: range, full: int, headers: int, slots: int, onward: FabricEndpoint) -> list[Ring]:
-    """The rings of a mux in ``room`` of its L1, each behind the words of its connection: ``slots`` for each of ``full``
-    channels that hold packets, then of ``headers`` that hold headers alone.
+    """Return the rings of a mux in ``room`` of its L1, each after the words of its connection, with ``slots`` slots:
+    first ``full`` channels for whole packets, then ``headers`` channels for headers only.
 
     Raises:
-        KernelMisuse: where they do not fit.
+        KernelMisuse: if the rings do not fit.
     """
     base, found = room.start, list[Ring]()
     for number in range(full + headers):
@@ -34,13 +34,13 @@ def mux_rings(room: range, full: int, headers: int, slots: int, onward: FabricEn
         base = found[-1].end
     if base > room.stop:
         what = f"a mux of {full} + {headers} channels with {slots} slots"
-        raise KernelMisuse(f"{what} needs {base - room.stop} B more of L1 than there are")
+        raise KernelMisuse(f"{what} needs {base - room.stop} B more of L1 than there are; give fewer channels or slots")
     return found
 
 
 class Mux:
-    """A mux on tile ``core``, with a channel for each of ``rings``. ``onward``: the channel that it sends packets to,
-    ``onward_name`` in messages. ``visit_ns``: its own work for a packet. ``addresses``: its part of the L1.
+    """Mux on tile ``core``, with a channel for each of ``rings``. ``onward``: the channel to which it sends packets,
+    ``onward_name`` in messages. ``visit_ns``: its own work per packet. ``addresses``: its part of the L1.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Mux:
         self.channels = [self._channel(f"{name} channel {number}", number, ring) for number, ring in enumerate(rings)]
 
     def endpoint(self, number: int, words_at: int) -> FabricEndpoint:
-        """What the client of a channel needs; ``words_at``: of the client's L1, as in :class:`FabricEndpoint`."""
+        """Return the endpoint for the client of a channel; ``words_at``: the ``words`` of :class:`FabricEndpoint`."""
         channel = self.channels[number]
         most, connection = self._most_bytes(channel), channel.ring.base - CONTROL_BYTES
         return self._onward._replace(
@@ -71,7 +71,7 @@ class Mux:
         )
 
     def run(self, df: Dataflow) -> None:
-        """The kernel."""
+        """Serve the channels in turn, without end."""
         sender = FabricSender(self._onward, df)
         sender.open()
         channels, turn, count = self.channels, 0, len(self.channels)
@@ -83,12 +83,12 @@ class Mux:
             slot = channel.ring.address(channel.sent)
             nbytes = nbytes_of(df.peek(slot, self._onward.header_bytes))
             df.instructions(self._visit_ns)
-            sender.pass_on(slot, nbytes)
+            sender.forward(slot, nbytes)
             df.noc_async_writes_flushed()
             channel.sent += 1
             channel.freed += 1
             df.owe_noc_command()
-            channel.tell_free(1, 0)
+            channel.return_credits(1, 0)
             turn += 1
 
     def _has_work(self) -> bool:
@@ -100,27 +100,27 @@ class Mux:
 
     def _channel(self, name: str, number: int, ring: Ring) -> SenderChannel:
         channel = SenderChannel(name, number, ring, SlotCredits(self._onward_name, ring), 1)
-        connection, memory, at = Connection(name, channel, self._tell), self._memory, ring.base - CONTROL_BYTES
+        connection, memory, at = WorkerConnection(name, channel, self._notify), self._memory, ring.base - CONTROL_BYTES
         memory.clear(at, CONNECTION_BYTES)
-        memory.watch(at, lambda _writer: connection.told(memory.read(at, 16)))
+        memory.watch(at, lambda _writer: connection.words_written(memory.read(at, 16)))
         for address in ring.addresses():
             memory.watch(address, partial(self._written, channel, connection, address))
         return channel
 
-    def _written(self, channel: SenderChannel, connection: Connection, address: int, _writer: str) -> None:
-        connection.written(address)
+    def _written(self, channel: SenderChannel, connection: WorkerConnection, address: int, _writer: str) -> None:
+        connection.header_written(address)
         header = self._memory.read(address, self._onward.header_bytes)
         check_header(header, self._most_bytes(channel), self._tiles.problem_of)
         channel.written += 1
 
     def _most_bytes(self, channel: SenderChannel) -> int:
-        """Of a payload in a channel."""
+        """Return the largest payload that a channel can hold."""
         return min(channel.ring.slot_bytes - self._onward.header_bytes, self._onward.payload_bytes)
 
-    def _tell(self, core: Core, address: int, value: int, _at_ps: int) -> None:
+    def _notify(self, core: Core, address: int, value: int, _at_ps: int) -> None:
         self._tiles.deliver_increment(self.core, core, address, value, 0)
 
 
 def run_mux(mux: Any, df: Dataflow) -> None:
-    """The kernel of a :class:`Mux`."""
+    """Kernel of a :class:`Mux`."""
     mux.run(df)

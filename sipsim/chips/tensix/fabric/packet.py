@@ -1,9 +1,10 @@
-"""Packets of the fabric: a header, which says where to and what there, and a payload. Pure.
+"""Packets of the fabric: a header with the route and the command, and a payload. Pure.
 
-Routes: a nibble a hop, one bit a direction (``E``, ``W``, ``N``, ``S``); the receiver at the link over which a packet
-came takes the first one off. A bit of another direction forwards the packet there, the bit of the receiver's own
-direction writes it to this chip, and both together are a multicast. Forward on a line or ring is ``E``, backward
-``W``. Up to 2025 the header has a distance and a range instead (``short``), which is the same on a line.
+A route has one nibble per hop, with one bit per direction (``E``, ``W``, ``N``, ``S``). The receiver at the link over
+which a packet arrives removes the first nibble. A bit of another direction forwards the packet in this direction, the
+bit of the receiver's own direction writes it to this chip, and both together are a multicast. Forward on a line or ring
+is ``E``, backward ``W``. Headers up to 2025 have a distance and a range instead (``short``), which means the same on a
+line.
 
 Sources: pull request 14923 of tt-metal (commands, start and range), ``fabric_edm_packet_header.hpp`` (low-latency
 route, 2D hop commands, fused write and increment, scatter write).
@@ -20,7 +21,7 @@ from sipsim.core.errors import KernelMisuse
 
 
 class Way(IntFlag):
-    """A direction of a link, as a bit of a hop's nibble."""
+    """Direction of a link, as a bit of a hop's nibble."""
 
     E = 1
     W = 2
@@ -34,11 +35,11 @@ MOST_SHORT = 15
 MOST_VALUE = 2**16 - 1
 ATOMIC_BYTES = 4
 SHORT_COMMANDS = 2
-"""Writes and increments: what early headers hold."""
+"""The commands of early headers: writes and increments."""
 
 
-class Command(IntEnum):
-    """What the last router of a packet does with it on its chip."""
+class NocCommand(IntEnum):
+    """NocCommand that the last router of a packet executes on its chip."""
 
     WRITE = 0
     INCREMENT = 1
@@ -47,12 +48,12 @@ class Command(IntEnum):
 
 
 class Target(NamedTuple):
-    """A command and its places. ``increment``: tile, address and value. ``is_flushed``: the router waits until the
-    write and all that its receiver has issued before it are acknowledged. ``first_bytes``: of a scattered payload, for
-    the first place.
+    """NocCommand of a packet and its addresses. ``increment_*``: tile, address and ``value`` that is added.
+    ``is_flushed``: the router first waits until the write, and all earlier ones of its receiver, are acknowledged.
+    ``first_bytes``: bytes of a scattered payload for the first address.
     """
 
-    command: Command
+    command: NocCommand
     core: Core
     address: int
     increment_core: Core = Core(0, 0)
@@ -63,26 +64,24 @@ class Target(NamedTuple):
 
     @property
     def takes_payload(self) -> bool:
-        """Whether a payload goes with it."""
-        return self.command is not Command.INCREMENT
+        """Whether the command takes a payload."""
+        return self.command is not NocCommand.INCREMENT
 
     @property
     def wanted_payload(self) -> str:
-        """What it takes, for messages."""
+        """The required payload, for messages."""
         return "needs a payload" if self.takes_payload else "takes no payload"
 
 
 def write_to(core: Core | tuple[int, int], address: int) -> Target:
-    """Write the payload to a tile."""
-    return Target(Command.WRITE, Core(*core), address)
+    """Return the target that writes the payload to a tile."""
+    return Target(NocCommand.WRITE, Core(*core), address)
 
 
 def increment_of(core: Core | tuple[int, int], address: int, value: int = 1, is_flushed: bool = False) -> Target:
-    """Add to a word of a tile; ``is_flushed``: when all writes that the router's receiver has issued have been
-    acknowledged.
-    """
+    """Return the target that adds to a word of a tile; ``is_flushed``: after all earlier writes are acknowledged."""
     place = Core(*core)
-    return Target(Command.INCREMENT, place, 0, place, address, value, is_flushed)
+    return Target(NocCommand.INCREMENT, place, 0, place, address, value, is_flushed)
 
 
 def write_and_increment(
@@ -93,24 +92,24 @@ def write_and_increment(
     value: int = 1,
     is_flushed: bool = True,
 ) -> Target:
-    """Write the payload, then add to a word; ``is_flushed``: when that write, and those that the router's receiver has
-    issued before it, have been acknowledged.
+    """Return the target that writes the payload, then adds to a word; ``is_flushed``: after this and all earlier writes
+    of the router's receiver are acknowledged.
     """
     place = Core(*semaphore_core)
-    return Target(Command.WRITE_AND_INCREMENT, Core(*core), address, place, semaphore, value, is_flushed)
+    return Target(NocCommand.WRITE_AND_INCREMENT, Core(*core), address, place, semaphore, value, is_flushed)
 
 
 def scatter_to(
     first: tuple[Core | tuple[int, int], int], second: tuple[Core | tuple[int, int], int], first_bytes: int
 ) -> Target:
-    """Write the first ``first_bytes`` of the payload to one place, the rest to another."""
+    """Return the target that writes the first ``first_bytes`` of the payload to one address, the rest to another."""
     (core, address), (core_2, address_2) = first, second
-    return Target(Command.SCATTER, Core(*core), address, Core(*core_2), address_2, 0, False, first_bytes)
+    return Target(NocCommand.SCATTER, Core(*core), address, Core(*core_2), address_2, 0, False, first_bytes)
 
 
 class Route(NamedTuple):
-    """The nibbles of a packet, the first hop first; ``way``: of its first link. ``short``: distance to the first target
-    and number of targets, as early headers have it; None where they cannot say it.
+    """Route of a packet: one nibble per hop, the first hop first; ``way``: the direction of the first link. ``short``:
+    distance to the first target and number of targets, for early headers; None if these cannot hold the route.
     """
 
     nibbles: tuple[int, ...]
@@ -119,23 +118,23 @@ class Route(NamedTuple):
 
 
 def unicast(hops: int, way: Way = Way.E) -> Route:
-    """To the chip at a distance.
+    """Return the route to the chip at a distance in hops.
 
     Raises:
-        KernelMisuse: for what is no distance that a header holds.
+        KernelMisuse: for a distance that a header does not hold.
     """
     return multicast(hops, 1, way)
 
 
 def multicast(start: int, number: int, way: Way = Way.E) -> Route:
-    """To ``number`` chips in a row, the first of which is ``start`` hops away.
+    """Return the route to ``number`` chips in a row, the first of which is ``start`` hops away.
 
     Raises:
-        KernelMisuse: for what is no distance that a header holds.
+        KernelMisuse: for a distance that a header does not hold.
     """
     last = start + number - 1
     if start < 1 or number < 1 or last > MOST_HOPS:
-        raise KernelMisuse(f"a packet for {number} chips from distance {start} on; 1 to {MOST_HOPS} hops can be told")
+        raise KernelMisuse(f"a packet for {number} chips from distance {start} on; headers hold 1 to {MOST_HOPS} hops")
     back = OPPOSITE[way]
     nibbles = [way | (back if hop >= start else 0) for hop in range(1, last)] + [back]
     is_short = max(start, number) <= MOST_SHORT
@@ -143,26 +142,27 @@ def multicast(start: int, number: int, way: Way = Way.E) -> Route:
 
 
 def mesh_unicast(east: int, south: int) -> Route:
-    """To the chip so far to the east and then to the south; negative: to the west, to the north.
+    """Return the route to the chip ``east`` hops to the east and then ``south`` to the south; negative: west, north.
 
     Raises:
-        KernelMisuse: for what is no distance that a header holds.
+        KernelMisuse: for a distance that a header does not hold.
     """
     ways = [Way.E if east > 0 else Way.W] * abs(east) + [Way.S if south > 0 else Way.N] * abs(south)
     return path(ways, [False] * (len(ways) - 1) + [True])
 
 
 def path(ways: Sequence[Way], is_written: Sequence[bool]) -> Route:
-    """Over one hop after the other; to those chips on the way that are marked, the last one always.
+    """Return the route over one hop per direction of ``ways``. ``is_written``: by hop, whether the packet is written on
+    the chip that it reaches; the last chip is always written.
 
     Raises:
-        KernelMisuse: for a number of hops that a header does not hold, or a way straight back.
+        KernelMisuse: for a number of hops that a header does not hold, or a hop straight back.
     """
     if not 1 <= len(ways) <= MOST_HOPS or len(is_written) != len(ways):
-        raise KernelMisuse(f"a packet over {len(ways)} hops with {len(is_written)} marks; 1 to {MOST_HOPS} can be told")
+        raise KernelMisuse(f"a packet over {len(ways)} hops, {len(is_written)} marks; headers hold 1 to {MOST_HOPS}")
     back = next((before for before, way in pairwise(ways) if way is OPPOSITE[before]), None)
     if back is not None:
-        raise KernelMisuse(f"the route of a packet goes {back.name} and straight back, which routers do not")
+        raise KernelMisuse(f"the route of a packet leads {back.name} and straight back, which routers do not support")
     onward = [*(int(way) for way in ways[1:]), 0]
     marks = [*is_written[:-1], True]
     own = [int(OPPOSITE[way]) if mark else 0 for way, mark in zip(ways, marks, strict=True)]
@@ -170,7 +170,7 @@ def path(ways: Sequence[Way], is_written: Sequence[bool]) -> Route:
 
 
 class Hop(NamedTuple):
-    """What the next router does: write here, forward that way, and the header that is forwarded."""
+    """Work of the next router: whether it writes the packet here, onward directions, and the forwarded header."""
 
     is_local: bool
     ways: tuple[Way, ...]
@@ -178,7 +178,7 @@ class Hop(NamedTuple):
 
     @property
     def sender(self) -> int:
-        """The channel of the router that sent it."""
+        """The sender channel of the router that sent the packet."""
         return self.header[_SENDER_AT]
 
 
@@ -192,19 +192,19 @@ _HOPS_AT = 5
 
 
 def pack(route: Route, target: Target, payload_bytes: int, is_short: bool) -> bytes:
-    """A header's bytes, as a worker writes them. ``is_short``: as up to 2025.
+    """Return the bytes of a header, as a worker writes them. ``is_short``: a header of 2025 or earlier.
 
     Raises:
-        KernelMisuse: for what such a header does not hold.
+        KernelMisuse: for a value that such a header does not hold.
     """
     kind = int(target.command) | (_FLUSH if target.is_flushed else 0)
     near, far = target.core, target.increment_core
-    if target.command is Command.SCATTER:
+    if target.command is NocCommand.SCATTER:
         _check_parts(target.first_bytes, payload_bytes)
     if not 0 <= target.value <= MOST_VALUE:
         raise KernelMisuse(f"a packet that adds {target.value} to a word; a header holds 0 to {MOST_VALUE}")
     if is_short:
-        if route.short is None or target.command not in (Command.WRITE, Command.INCREMENT):
+        if route.short is None or target.command not in (NocCommand.WRITE, NocCommand.INCREMENT):
             raise KernelMisuse("the headers of this revision hold distances up to 15 on a line, writes and increments")
         start, number = route.short
         increment = (far.x, far.y, target.value, target.increment_address)
@@ -215,10 +215,10 @@ def pack(route: Route, target: Target, payload_bytes: int, is_short: bool) -> by
 
 
 def target_of(header: bytes) -> Target:
-    """The command of a header, and its places.
+    """Return the command of a header, and its addresses.
 
     Raises:
-        KernelMisuse: for a command that there is not.
+        KernelMisuse: for an unknown command.
     """
     first = 0
     if len(header) == LONG_BYTES:
@@ -226,18 +226,18 @@ def target_of(header: bytes) -> Target:
     else:
         kind, _, _, _, _, x, y, address, far_x, far_y, value, far = _SHORT.unpack(header)
     places = (Core(x, y), address, Core(far_x, far_y), far, value)
-    commands = len(Command) if len(header) == LONG_BYTES else SHORT_COMMANDS
+    commands = len(NocCommand) if len(header) == LONG_BYTES else SHORT_COMMANDS
     if kind & ~_FLUSH >= commands:
         raise KernelMisuse(f"its command is {kind & ~_FLUSH}, and those of its revision are 0 to {commands - 1}")
-    return Target(Command(kind & ~_FLUSH), *places, bool(kind & _FLUSH), first)
+    return Target(NocCommand(kind & ~_FLUSH), *places, bool(kind & _FLUSH), first)
 
 
 def check_header(header: bytes, most_bytes: int, problem_of: Callable[[Core, int, int], str]) -> None:
-    """Check what a worker has written in front of a payload. ``problem_of(core, address, nbytes)``: why a tile of these
-    chips has no such memory; empty where it has.
+    """Check the header that a worker has written in front of a payload. ``problem_of(core, address, nbytes)``: the
+    reason why a tile of these chips has no such memory, or an empty text.
 
     Raises:
-        KernelMisuse: for what is no header of a packet that can be delivered, its route aside.
+        KernelMisuse: if the packet cannot be delivered; the route is not checked.
     """
     try:
         target, nbytes = target_of(header), nbytes_of(header)
@@ -255,28 +255,28 @@ def _check_payload(target: Target, nbytes: int, most_bytes: int) -> None:
         raise KernelMisuse(f"its payload is {nbytes} B, and a slot has room for {most_bytes} B")
     if bool(nbytes) is not target.takes_payload:
         raise KernelMisuse(f"its payload is {nbytes} B, and command {target.command.name} {target.wanted_payload}")
-    if target.command is Command.SCATTER:
+    if target.command is NocCommand.SCATTER:
         _check_parts(target.first_bytes, nbytes)
 
 
 def _check_parts(first_bytes: int, nbytes: int) -> None:
     if not 0 < first_bytes < nbytes:
-        raise KernelMisuse(f"{first_bytes} of {nbytes} B for the first place; each of both takes some")
+        raise KernelMisuse(f"{first_bytes} of {nbytes} B for the first place; give both places 1 B or more")
 
 
 def places(target: Target, nbytes: int) -> list[tuple[Core, int, int]]:
-    """What is written or added to: tile, address and bytes."""
+    """Return the memory that a packet writes or adds to: tile, address and bytes."""
     near, far = (target.core, target.address), (target.increment_core, target.increment_address)
     return {
-        Command.WRITE: [(*near, nbytes)],
-        Command.INCREMENT: [(*far, ATOMIC_BYTES)],
-        Command.WRITE_AND_INCREMENT: [(*near, nbytes), (*far, ATOMIC_BYTES)],
-        Command.SCATTER: [(*near, target.first_bytes), (*far, nbytes - target.first_bytes)],
+        NocCommand.WRITE: [(*near, nbytes)],
+        NocCommand.INCREMENT: [(*far, ATOMIC_BYTES)],
+        NocCommand.WRITE_AND_INCREMENT: [(*near, nbytes), (*far, ATOMIC_BYTES)],
+        NocCommand.SCATTER: [(*near, target.first_bytes), (*far, nbytes - target.first_bytes)],
     }[target.command]
 
 
 def set_sender(header: bytes, sender: int) -> bytes:
-    """The header with the number of the channel that sends it."""
+    """Return the header with the number of the channel that sends it."""
     return header[:_SENDER_AT] + bytes((sender,)) + header[_SENDER_AT + 1 :]
 
 
@@ -285,11 +285,11 @@ def _steps_of(here: int, own: Way) -> tuple[bool, tuple[Way, ...]]:
 
 
 _STEPS = {(here, own): _steps_of(here, own) for here in range(16) for own in Way}
-"""By a hop's nibble and the way of the receiver's link: whether it writes here, and the ways on."""
+"""By a hop's nibble and the direction of the receiver's link: whether the router writes here, and the directions on."""
 
 
 def next_hop(header: bytes, own: Way) -> Hop:
-    """What the receiver that sits at the link to ``own`` does with a packet."""
+    """Return the work for a packet of the receiver at the link in direction ``own``."""
     if len(header) == LONG_BYTES:
         nibbles = int.from_bytes(header[_ROUTE_AT : _ROUTE_AT + 16], "little")
         here, rest = nibbles & 15, (nibbles >> 4).to_bytes(16, "little")
@@ -305,5 +305,5 @@ def next_hop(header: bytes, own: Way) -> Hop:
 
 
 def nbytes_of(header: Sequence[int] | bytes) -> int:
-    """The payload's size."""
+    """Return the size of a packet's payload in bytes."""
     return header[2] | header[3] << 8

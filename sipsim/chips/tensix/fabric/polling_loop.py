@@ -1,8 +1,8 @@
-"""The loop of a processor that looks at channels in turn, without an event for a look that finds nothing.
+"""PollingLoop of a processor that polls channels in turn, without an event for a poll that finds nothing.
 
-A look takes ``look_ps``, and each time round the loop ``round_ps`` more. A visit sees what is there when its look
-begins, and tells when it ends. Where the loop stands follows from the time since then; what becomes ready is told by
-:meth:`Loop.wake`.
+A poll takes ``look_ps``, and each round of the loop ``round_ps`` more. A visit sees the state at the beginning of its
+poll, and reports when it ends. The position of the loop follows from the time since then; a channel that may have
+become ready calls :meth:`PollingLoop.wake`.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,10 +15,10 @@ Ps = int
 Channel = TypeVar("Channel")
 
 
-class Loop(Generic[Channel]):
-    """``ready(channel, begin_ps)``: from when on, not before ``begin_ps``, a visit finds work, as far as is known now;
-    None: it is not known that it will. ``visit(channel, time_ps)``: a visit, at the end of its look, which calls
-    :meth:`go_on` at once or later.
+class PollingLoop(Generic[Channel]):
+    """Polling loop over channels. ``ready(channel, begin_ps)``: the earliest time, at least ``begin_ps``, at which a
+    visit finds work, as far as it is known now, else None. ``visit(channel, time_ps)``: a visit, at the end of its
+    poll, which calls :meth:`end_visit` at once or later.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class Loop(Generic[Channel]):
         self._is_visiting = False
 
     def wake(self) -> None:
-        """Something may be ready: find the visit that comes next."""
+        """Find the next visit, as a channel may have become ready."""
         if self._is_visiting:
             return
         found = self._next_visit()
@@ -56,8 +56,8 @@ class Loop(Generic[Channel]):
         if found is not None:
             self._engine.at(found[0], partial(self._visit, self._seq))
 
-    def go_on(self, time_ps: Ps) -> None:
-        """A visit ends at ``time_ps``, now or later."""
+    def end_visit(self, time_ps: Ps) -> None:
+        """Continue the loop after a visit that ends at ``time_ps``, now or later."""
         if self._position == len(self._channels):
             self._position = 0
             time_ps += self._round_ps
@@ -66,7 +66,7 @@ class Loop(Generic[Channel]):
         self.wake()
 
     def _next_visit(self) -> tuple[Ps, int] | None:
-        """When the loop comes first to a channel that is ready then, and to which."""
+        """Return the time and the channel of the loop's next visit that finds work."""
         look_ps, turn_ps, now_ps, position = self._look_ps, self._turn_ps, self._engine.now_ps, self._position
         first_ps = self._begin_ps - position * look_ps
         best: tuple[Ps, int] | None = None
@@ -82,7 +82,7 @@ class Loop(Generic[Channel]):
                 if best is None or (visit_ps, index) < best:
                     best = visit_ps, index
                 continue
-            # In the order of looks: none of those behind it comes earlier.
+            # Channels are in the order of their polls: no later one is visited earlier.
             return (visit_ps, index) if best is None or (visit_ps, index) < best else best
         return best
 

@@ -1,4 +1,4 @@
-"""The router of an Ethernet core: one server that looks at all its channels in turn (fabric_erisc_router.cpp)."""
+"""Router of an Ethernet core: one server that polls all its channels in turn (fabric_erisc_router.cpp)."""
 
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -7,12 +7,12 @@ from hashlib import sha256
 from typing import Final, NamedTuple
 
 from sipsim.chips.tensix.ethernet import Transmitter
-from sipsim.chips.tensix.fabric.channels import Handled, ReceiverChannel, SenderChannel, SlotCredits
-from sipsim.chips.tensix.fabric.connection import CONNECTION_BYTES, Connection
-from sipsim.chips.tensix.fabric.layout import HELLO_BYTES, Layout, words
+from sipsim.chips.tensix.fabric.channels import PacketInFlight, ReceiverChannel, SenderChannel, SlotCredits
+from sipsim.chips.tensix.fabric.connection import CONNECTION_BYTES, WorkerConnection
+from sipsim.chips.tensix.fabric.layout import HANDSHAKE_BYTES, RouterLayout, words
 from sipsim.chips.tensix.fabric.packet import (
-    Command,
     Hop,
+    NocCommand,
     Target,
     Way,
     check_header,
@@ -22,7 +22,7 @@ from sipsim.chips.tensix.fabric.packet import (
     set_sender,
     target_of,
 )
-from sipsim.chips.tensix.fabric.polling_loop import Loop
+from sipsim.chips.tensix.fabric.polling_loop import PollingLoop
 from sipsim.chips.tensix.noc import Core
 from sipsim.chips.tensix.params import FabricParams, RouterCosts
 from sipsim.chips.tensix.tiles import Tiles
@@ -33,12 +33,12 @@ from sipsim.records.dump import BlockedResource
 Ps = int
 Channel = SenderChannel | ReceiverChannel
 MOST_SENDERS = 6
-"""Of a router: a worker's and those of other receivers, on all virtual channels."""
+"""Sender channels per router: a worker's, and those of other receivers on all virtual channels."""
 NONE = (0,) * MOST_SENDERS
 
 
-class Costs(NamedTuple):
-    """``RouterCosts`` in ps."""
+class CostsPs(NamedTuple):
+    """Costs of a router in ps: see :class:`~sipsim.chips.tensix.params.RouterCosts`."""
 
     round: Ps
     look: Ps
@@ -51,67 +51,68 @@ class Costs(NamedTuple):
     ack: Ps
 
     @classmethod
-    def of(cls, costs: RouterCosts) -> "Costs":
-        """In ps."""
+    def of(cls, costs: RouterCosts) -> "CostsPs":
+        """Convert costs from ns to ps."""
         return cls(*(ns_to_ps(getattr(costs, f"{name}_ns")) for name in cls._fields))
 
 
 CREDITS: Final = struct.Struct(f"<BB{MOST_SENDERS}B{MOST_SENDERS}Bxx")
-"""Virtual channel, a byte that is kept, and by sender channel slots completed and slots acknowledged."""
-NOT_YOURS: Final = "kernels write into slots and the words of connections alone"
-GREETING: Final = b"fabric "
-"""How a hello begins."""
+"""Virtual channel, a reserved byte, and by sender channel the slots completed and the slots acknowledged."""
+NOT_YOURS: Final = "kernels may write only into slots and the words of connections"
+HANDSHAKE_PREFIX: Final = b"fabric "
+"""The first bytes of a handshake."""
 
 
-def hello_of(contract: str) -> bytes:
-    """A hello: what does not fit is cut off, and a hash of all stands for it."""
-    told = GREETING + contract.encode()
-    if len(told) > HELLO_BYTES:
-        cut = f"... {sha256(told).hexdigest()[:8]}".encode()
-        told = told[: HELLO_BYTES - len(cut)] + cut
-    return told.ljust(HELLO_BYTES)
+def handshake_of(agreed: str) -> bytes:
+    """Return the bytes of a handshake; a text that does not fit ends in a hash of the whole text."""
+    data = HANDSHAKE_PREFIX + agreed.encode()
+    if len(data) > HANDSHAKE_BYTES:
+        cut = f"... {sha256(data).hexdigest()[:8]}".encode()
+        data = data[: HANDSHAKE_BYTES - len(cut)] + cut
+    return data.ljust(HANDSHAKE_BYTES)
 
 
 class FabricProtocol(NamedTuple):
-    """What the routers of a fabric on one chip have in common. ``hello``: what both ends of a link must agree on.
+    """Common settings of a fabric's routers on one chip. ``handshake``: the text that must be equal at both ends of a
+    link.
 
     ``is_acked``: receivers send first-level acknowledgements. ``needs_bubble``: a worker's packet needs two free slots
-    at the far end. ``params``: those of every fabric; ``costs``: of this one.
+    at the far end. ``params``: of all fabrics; ``costs``: of this fabric.
     """
 
-    hello: bytes
+    handshake: bytes
     is_acked: bool
     needs_bubble: bool
     params: FabricParams
-    costs: Costs
+    costs: CostsPs
 
 
 class Flush(NamedTuple):
-    """An increment that goes out at ``at_ps``, and behind the writes of the packets ``behind``."""
+    """Increment that leaves at ``at_ps``, or later when the writes of the packets ``behind`` are acknowledged."""
 
     target: Target
-    handled: Handled
-    behind: tuple[Handled, ...]
+    handled: PacketInFlight
+    behind: tuple[PacketInFlight, ...]
     at_ps: Ps
 
 
 class Router:
-    """The router at the link that leaves by ``way``: a loop over its channels, in the order of :func:`in_turn`.
+    """Router at the link in direction ``way``: a loop over its channels, in the order of :func:`in_turn`.
 
-    A look that finds nothing takes ``look_ns``; a visit that finds work takes that and the costs of its work
-    (``RouterCosts``), and its commands go out within it. One packet a visit. Looks that find nothing cost no event:
-    where the loop stands follows from the time, and what becomes ready calls :meth:`wake`. A visit sees what is there
-    when its look begins.
+    A poll that finds nothing takes ``look_ns``; a visit that finds work takes ``look_ns`` and the costs of its work
+    (``RouterCosts``), and its commands leave within this time. A visit sends one packet. Polls that find nothing cost
+    no event: the loop's position follows from the time, and channels that may have become ready call :meth:`wake`. A
+    visit sees the state at the beginning of its poll.
 
-    ``name``: unique over the run. ``fars``: the receivers at the far end, by virtual channel. ``transmitter``: of its
-    link; the router runs on the core of that.
+    ``name``: unique in the run. ``fars``: the receivers at the far end, by virtual channel. ``transmitter``: the
+    sending end of its link, on the router's core.
     """
 
     def __init__(
         self,
         name: str,
         way: Way,
-        layout: Layout,
+        layout: RouterLayout,
         fars: Sequence[SlotCredits],
         protocol: FabricProtocol,
         transmitter: Transmitter,
@@ -125,7 +126,7 @@ class Router:
         self.is_open = False
         self.senders = [self._sender(number, protocol) for number in range(len(layout.shape.senders))]
         self.receivers = [ReceiverChannel(f"{name} receiver {vc}", vc, layout.receiver(vc)) for vc in range(len(fars))]
-        self.connection = Connection(f"{name} sender 0", self.senders[0], self._to_worker)
+        self.connection = WorkerConnection(f"{name} sender 0", self.senders[0], self._to_worker)
         self._protocol = protocol
         self._is_acked = protocol.is_acked
         self._costs = protocol.costs
@@ -136,7 +137,7 @@ class Router:
         channels = in_turn(self.senders, self.receivers)
         parts = [channels] if protocol.params.one_server else [[channel] for channel in channels]
         look, around = self._costs.look, self._costs.round
-        self._loops = [Loop(part, look, around, self._ready_ps, self._visit, self._engine) for part in parts]
+        self._loops = [PollingLoop(part, look, around, self._ready_ps, self._visit, self._engine) for part in parts]
         self._loop_of = {id(channel): loop for part, loop in zip(parts, self._loops, strict=True) for channel in part}
         self._hops: dict[tuple[int, int], tuple[int, Hop]] = {}
         self._onward: dict[tuple[int, Way], tuple[Router, SenderChannel]] = {}
@@ -150,11 +151,11 @@ class Router:
         return SenderChannel(f"{self.name} sender {number}", number, self.layout.sender(number), far, needed)
 
     def _watch(self) -> None:
-        """Hear of what is written into its words and rings, which are its own from now on."""
+        """Watch the writes into the router's words and rings, which are reserved from now on."""
         layout, memory = self.layout, self._memory
         memory.clear(layout.connection, CONNECTION_BYTES)
-        memory.kept = range(layout.base, layout.end)
-        memory.watch(layout.hello, self._hello)
+        memory.reserved = range(layout.base, layout.end)
+        memory.watch(layout.handshake, self._handshake_arrived)
         memory.watch(layout.credits, self._credits)
         memory.watch(layout.connection, self._connection_word)
         for receiver in self.receivers:
@@ -164,35 +165,35 @@ class Router:
             memory.watch(address, partial(self._written_by_worker, address))
 
     def join(self, receiver: ReceiverChannel, other: "Router", channel: SenderChannel) -> None:
-        """Have a receiver here forward into a sender channel of another router of this chip."""
+        """Let a receiver of this router forward into a sender channel of another router of this chip."""
         slots = receiver.downstream[other.way] = SlotCredits(channel.name, channel.ring)
         self._onward[receiver.vc, other.way] = other, channel
 
         def is_free(count: int, at_ps: Ps) -> None:
-            def told() -> None:
+            def returned() -> None:
                 slots.returned += count
                 self.wake()
 
-            self._tiles.tell(other.core, self.core, max(at_ps - self._engine.now_ps, 0), told)
+            self._tiles.notify(other.core, self.core, max(at_ps - self._engine.now_ps, 0), returned)
 
-        channel.tell_free = is_free
+        channel.return_credits = is_free
 
-    def say_hello(self) -> None:
-        """Tell the far end what this one is; it may have done so before."""
+    def send_handshake(self) -> None:
+        """Send the handshake to the far end; the far end's may have arrived already."""
         stored_bytes = self._protocol.params.copy_bytes
-        self._transmitter.send_at(self._engine.now_ps, self.layout.hello, self._protocol.hello, stored_bytes)
-        if self._memory.read(self.layout.hello, len(GREETING)) == GREETING:
-            self._hello()
+        self._transmitter.send_at(self._engine.now_ps, self.layout.handshake, self._protocol.handshake, stored_bytes)
+        if self._memory.read(self.layout.handshake, len(HANDSHAKE_PREFIX)) == HANDSHAKE_PREFIX:
+            self._handshake_arrived()
 
     # --- facts ----------------------------------------------------------------------------------------------------
 
     def wake(self) -> None:
-        """Something may be ready."""
+        """Wake the loops, as a channel may have become ready."""
         for loop in self._loops:
             loop.wake()
 
     def packet_written(self, channel: SenderChannel) -> None:
-        """By the upstream of a sender channel."""
+        """Count a packet that the upstream of a sender channel has written."""
         channel.written += 1
         self.wake()
 
@@ -200,12 +201,13 @@ class Router:
         channel.arrived += 1
         self.wake()
 
-    def _hello(self, _writer: str = "") -> None:
-        """The far end is there: packets may be sent."""
-        here, there = self._protocol.hello, self._memory.read(self.layout.hello, HELLO_BYTES)
+    def _handshake_arrived(self, _writer: str = "") -> None:
+        """Open the router for packets, as the far end's handshake has arrived."""
+        here, there = self._protocol.handshake, self._memory.read(self.layout.handshake, HANDSHAKE_BYTES)
         if there != here:
-            own, other = (each.removeprefix(GREETING).decode(errors="replace").rstrip() for each in (here, there))
-            what = "both ends of its link must be of one fabric"
+            cut = len(HANDSHAKE_PREFIX)
+            own, other = (each[cut:].decode(errors="replace").rstrip() for each in (here, there))
+            what = "both ends of its link must belong to the same fabric"
             raise KernelMisuse(f"{self.name}: {what}; here is {own}, there {other}")
         self.is_open = True
         self.wake()
@@ -213,25 +215,25 @@ class Router:
     def _credits(self, _writer: str) -> None:
         vc, _, *counts = CREDITS.unpack(self._memory.read(self.layout.credits, CREDITS.size))
         if vc >= len(self.fars):
-            raise KernelMisuse(f"{self.name}: what was written into its words for credits is none; {NOT_YOURS}")
+            raise KernelMisuse(f"{self.name}: the bytes written into its words for credits are no credits; {NOT_YOURS}")
         self.credits_arrived(vc, counts[:MOST_SENDERS], counts[MOST_SENDERS:])
 
     def credits_arrived(self, vc: int, completed: Sequence[int], acked: Sequence[int]) -> None:
-        """From the far end, by sender channel."""
+        """Count credits from the far end, by sender channel."""
         for channel, n_completed, n_acked in zip(self.senders, completed, acked, strict=False):
             channel.credits += n_acked if self._is_acked else n_completed
         far = self.fars[vc]
         far.returned += sum(completed)
         if far.returned > far.used:
-            told = f"{far.returned} of {far.used} packets that were sent to {far.name} are told as completed"
-            raise InvariantViolation(f"{self.name}: {told}")
+            what = f"{far.returned} of {far.used} packets sent to {far.name} were reported as completed"
+            raise InvariantViolation(f"{self.name}: {what}")
         self.wake()
 
     def _connection_word(self, _writer: str) -> None:
-        self.connection.told(self._memory.read(self.layout.connection, 16))
+        self.connection.words_written(self._memory.read(self.layout.connection, 16))
 
     def _written_by_worker(self, address: int, _writer: str) -> None:
-        self.connection.written(address)
+        self.connection.header_written(address)
         shape = self.layout.shape
         check_header(self._memory.read(address, shape.header_bytes), shape.payload_bytes, self._tiles.problem_of)
         self.packet_written(self.senders[0])
@@ -239,7 +241,7 @@ class Router:
     # --- visits ---------------------------------------------------------------------------------------------------
 
     def _ready_ps(self, channel: Channel, begin_ps: Ps) -> Ps | None:
-        """From when on a visit of a channel finds work, not before ``begin_ps``, as far as is known now."""
+        """Return the earliest time, at least ``begin_ps``, at which a visit of a channel finds work; None: unknown."""
         if isinstance(channel, SenderChannel):
             if channel.credits:
                 return begin_ps
@@ -250,10 +252,10 @@ class Router:
         return None if completes_ps is None else max(completes_ps, begin_ps)
 
     def _may_handle(self, channel: ReceiverChannel) -> bool:
-        """Whether there is a packet, and a free slot on each way on: it is written here and forwarded in one step."""
+        """Whether there is a packet, and a free slot in each onward direction: one step writes and forwards it."""
         if channel.handled >= channel.arrived or len(channel.open) >= self._protocol.params.transaction_ids:
             return False
-        ways, downstream = self.look_into(channel, channel.handled).ways, channel.downstream
+        ways, downstream = self.peek_header(channel, channel.handled).ways, channel.downstream
         return not ways or all(downstream[way].free > 0 for way in ways)
 
     def _visit(self, channel: Channel, time_ps: Ps) -> None:
@@ -266,7 +268,7 @@ class Router:
         costs = self._costs
         if channel.credits:
             time_ps += costs.credit
-            channel.tell_free(channel.credits, time_ps)
+            channel.return_credits(channel.credits, time_ps)
             channel.freed += channel.credits
             channel.credits = 0
         if self.is_open and channel.may_send and self._transmitter.all_started_ps(time_ps) <= time_ps:
@@ -275,19 +277,19 @@ class Router:
             channel.sent += 1
             channel.far.used += 1
             time_ps += costs.sent
-        self._loop_of[id(channel)].go_on(time_ps)
+        self._loop_of[id(channel)].end_visit(time_ps)
 
     def _visit_receiver(self, channel: ReceiverChannel, time_ps: Ps) -> None:
         costs = self._costs
         if self._is_acked and channel.acked < channel.arrived:
             time_ps += costs.ack
-            sender = self.look_into(channel, channel.acked).sender
+            sender = self.peek_header(channel, channel.acked).sender
             channel.acked += 1
             self.send_credits(channel.vc, NONE, _at(sender, 1), time_ps)
         if self._may_handle(channel):
-            hop = self.look_into(channel, channel.handled)
-            handled = Handled(channel, hop.sender)
-            end_ps = self._pass_on(channel, hop, handled, time_ps + costs.forward)
+            hop = self.peek_header(channel, channel.handled)
+            handled = PacketInFlight(channel, hop.sender)
+            end_ps = self._forward_or_write(channel, hop, handled, time_ps + costs.forward)
             channel.open.append(handled)
             channel.handled += 1
             if end_ps is None:
@@ -296,7 +298,7 @@ class Router:
         self._end_receiver(channel, time_ps)
 
     def _end_receiver(self, channel: ReceiverChannel, time_ps: Ps) -> None:
-        """Tell the far end of all slots whose packets have left, in order."""
+        """Report to the far end all slots whose packets have left, in order."""
         completes_ps = channel.completes_ps
         if completes_ps is not None and completes_ps <= time_ps:
             time_ps += self._costs.completion
@@ -305,17 +307,17 @@ class Router:
                 handled = channel.open.popleft()
                 if handled.writes:
                     what = f"{handled.writes} NoC writes of its packet have not arrived"
-                    raise InvariantViolation(f"a slot of {channel.name} is told free, and {what}")
+                    raise InvariantViolation(f"a slot of {channel.name} is reported free, but {what}")
                 completed[handled.sender] += 1
                 channel.completed += 1
                 completes_ps = channel.completes_ps
             self.send_credits(channel.vc, completed, NONE, time_ps)
-        self._loop_of[id(channel)].go_on(time_ps)
+        self._loop_of[id(channel)].end_visit(time_ps)
 
     # --- what visits do ---------------------------------------------------------------------------------------------
 
     def _send_packet(self, channel: SenderChannel, at_ps: Ps) -> None:
-        """Send the channel's oldest packet that was not sent into the next slot of its far receiver."""
+        """Send the channel's oldest unsent packet into the next slot of its far receiver."""
         shape, address = self.layout.shape, channel.ring.address(channel.sent)
         header = self._memory.read(address, shape.header_bytes)
         payload = self._memory.read(address + shape.header_bytes, words(nbytes_of(header)))
@@ -324,34 +326,34 @@ class Router:
         self._transmitter.send_at(at_ps, to, data, self._protocol.params.copy_bytes)
 
     def send_credits(self, vc: int, completed: Sequence[int], acked: Sequence[int], at_ps: Ps) -> None:
-        """Tell the far end's senders: slots completed and acknowledged, by sender channel."""
+        """Report to the far end's senders the slots completed and acknowledged, by sender channel."""
         data = CREDITS.pack(vc, 0, *completed, *acked)
         self._transmitter.send_between(at_ps, self.layout.credits, data)
 
-    def look_into(self, channel: ReceiverChannel, number: int) -> Hop:
-        """What is to be done with packet ``number`` of a receiver."""
+    def peek_header(self, channel: ReceiverChannel, number: int) -> Hop:
+        """Return the work for packet ``number`` of a receiver."""
         slot = channel.vc, number % channel.ring.slots
-        looked = self._hops.get(slot)
-        if looked is None or looked[0] != number:
+        peeked = self._hops.get(slot)
+        if peeked is None or peeked[0] != number:
             header = self._memory.read(channel.ring.address(number), self.layout.shape.header_bytes)
             hop = next_hop(header, self.way)
             if hop.sender >= len(self.layout.shape.senders):
-                raise KernelMisuse(f"a packet at {channel.name} is of no router: {header.hex()}; {NOT_YOURS}")
+                raise KernelMisuse(f"a packet at {channel.name} was sent by no router: {header.hex()}; {NOT_YOURS}")
             if not hop.ways and not hop.is_local:
-                raise KernelMisuse(f"a packet at {channel.name} has no route on: {header.hex()}")
+                raise KernelMisuse(f"a packet at {channel.name} has no onward route: {header.hex()}")
             for way in hop.ways:
                 if way not in channel.downstream:
                     what = f"the route of a packet leads {way.name} from {channel.name}, where the fabric has no link"
                     raise KernelMisuse(f"{what}; give it fewer hops")
-            looked = self._hops[slot] = number, hop
-        return looked[1]
+            peeked = self._hops[slot] = number, hop
+        return peeked[1]
 
-    def _pass_on(self, channel: ReceiverChannel, hop: Hop, handled: Handled, at_ps: Ps) -> Ps | None:
-        """Write and forward its oldest packet that was not handled: the first command at ``at_ps``, and each further
-        one after its cost.
+    def _forward_or_write(self, channel: ReceiverChannel, hop: Hop, handled: PacketInFlight, at_ps: Ps) -> Ps | None:
+        """Write and forward the receiver's oldest unhandled packet: the first command at ``at_ps``, and each further
+        command after its cost.
 
         Returns:
-            When the last command is out; None if the router waits until a write of the packet has arrived.
+            The time of the last command; None if the router waits until a write of the packet has arrived.
         """
         address, further_ps = channel.ring.address(channel.handled), self._costs.further
         payload = self._memory.read(address + len(hop.header), nbytes_of(hop.header))
@@ -367,22 +369,22 @@ class Router:
             return at_ps + (commands - 1) * further_ps
         return self._finish(target_of(hop.header), payload, at_ps + commands * further_ps, handled)
 
-    def _finish(self, target: Target, payload: bytes, at_ps: Ps, handled: Handled) -> Ps | None:
-        """The packet's command on this chip; returns as :meth:`_pass_on`."""
+    def _finish(self, target: Target, payload: bytes, at_ps: Ps, handled: PacketInFlight) -> Ps | None:
+        """Execute the packet's command on this chip; return as :meth:`_forward_or_write`."""
         further_ps = self._costs.further
         for core, address, nbytes in places(target, len(payload)):
-            if self._tiles.memory(core).is_kept(address, nbytes):
-                what = f"a packet for {nbytes} B at 0x{address:x} of core {core} came to {self.name}"
-                raise KernelMisuse(f"{what}, and a router of the fabric has these; {NOT_YOURS}")
-        if target.command is Command.INCREMENT:
+            if self._tiles.memory(core).is_reserved(address, nbytes):
+                what = f"a packet for {nbytes} B at 0x{address:x} of core {core} arrived at {self.name}"
+                raise KernelMisuse(f"{what}, but these belong to a router of the fabric; {NOT_YOURS}")
+        if target.command is NocCommand.INCREMENT:
             if target.is_flushed:
                 return self._increment_flushed(target, at_ps, handled)
             self._increment(target, at_ps)
             return at_ps
-        if target.command is Command.WRITE:
+        if target.command is NocCommand.WRITE:
             self._write(target.core, target.address, payload, at_ps, handled)
             return at_ps
-        if target.command is Command.SCATTER:
+        if target.command is NocCommand.SCATTER:
             first, rest = payload[: target.first_bytes], payload[target.first_bytes :]
             self._write(target.core, target.address, first, at_ps, handled)
             self._write(target.increment_core, target.increment_address, rest, at_ps + further_ps, handled)
@@ -391,7 +393,7 @@ class Router:
         if target.is_flushed:
             return self._finish_flushed(target, payload, at_ps, increment_ps, handled)
         if target.core == target.increment_core:
-            # One way of the NoC keeps the order.
+            # One path of the NoC keeps the order.
             self._write(target.core, target.address, payload, at_ps, handled)
             self._increment(target, increment_ps)
         else:
@@ -400,25 +402,25 @@ class Router:
         return increment_ps
 
     def _finish_flushed(
-        self, target: Target, payload: bytes, at_ps: Ps, increment_ps: Ps, handled: Handled
+        self, target: Target, payload: bytes, at_ps: Ps, increment_ps: Ps, handled: PacketInFlight
     ) -> Ps | None:
-        """Write the payload; the increment goes out behind it and behind what packets before it have open."""
+        """Write the payload; the increment leaves after this write and the open writes of earlier packets."""
         has_open = any(each.writes for each in handled.receiver.open)
         if has_open or target.core != target.increment_core:
             self._write(target.core, target.address, payload, at_ps, handled)
             return self._increment_flushed(target, increment_ps, handled)
-        # One way of the NoC keeps the order of both, so that the flush only keeps the router.
+        # One path of the NoC keeps the order of both, so the flush only delays the router.
         written = partial(self._flushed, handled, increment_ps)
         self._write(target.core, target.address, payload, at_ps, handled, written)
         self._increment(target, increment_ps)
         return None
 
-    def _flushed(self, handled: Handled, least_ps: Ps) -> None:
-        """The write of a packet has arrived; the router goes on when that was acknowledged."""
+    def _flushed(self, handled: PacketInFlight, least_ps: Ps) -> None:
+        """Continue after the write of a packet has arrived and was acknowledged."""
         self._end_receiver(handled.receiver, max(handled.left_ps, least_ps))
 
-    def _increment_flushed(self, target: Target, at_ps: Ps, handled: Handled) -> Ps | None:
-        """Behind all writes of its receiver that are open, those of packets before it, too."""
+    def _increment_flushed(self, target: Target, at_ps: Ps, handled: PacketInFlight) -> Ps | None:
+        """Increment after all open writes of the receiver, also those of earlier packets."""
         receiver = handled.receiver
         flush = Flush(target, handled, (*receiver.open, handled), at_ps)
         end_ps = self._flush(flush)
@@ -427,21 +429,21 @@ class Router:
         return end_ps
 
     def _flush(self, flush: Flush) -> Ps | None:
-        """Issue the increment when all writes before it are acknowledged: when that is, None if it is not known."""
+        """Issue the increment if all writes before it are acknowledged. Return its time; None if a write is open."""
         if any(each.writes for each in flush.behind):
             return None
         at_ps = max(flush.at_ps, *(each.left_ps for each in flush.behind))
         self._increment(flush.target, at_ps)
         return at_ps
 
-    def _go_on(self, vc: int) -> None:
-        """A write of a receiver has arrived, for which a flush may wait."""
+    def _retry_flush(self, vc: int) -> None:
+        """Try a waiting flush again, as a write of its receiver has arrived."""
         end_ps = self._flush(self._flushes[vc])
         if end_ps is not None:
             self._end_receiver(self._flushes.pop(vc).handled.receiver, end_ps)
 
     def _raise(self, target: Target, increment_ps: Ps) -> None:
-        """The write has arrived on another tile than the increment's, which comes behind it."""
+        """Increment on another tile, after the write has arrived on its tile."""
         self._increment(target, max(increment_ps, self._engine.now_ps))
 
     def _write(
@@ -450,7 +452,7 @@ class Router:
         address: int,
         data: bytes,
         at_ps: Ps,
-        handled: Handled,
+        handled: PacketInFlight,
         written: Callable[[], None] | None = None,
     ) -> None:
         handled.writes += 1
@@ -461,7 +463,7 @@ class Router:
             if written is not None:
                 written()
             if handled.receiver.vc in self._flushes:
-                self._go_on(handled.receiver.vc)
+                self._retry_flush(handled.receiver.vc)
             self.wake()
 
         self._tiles.deliver(self.core, core, address, data, self.name, at_ps - self._engine.now_ps, arrived)
@@ -475,8 +477,8 @@ class Router:
 
 
 def in_turn(senders: Sequence[SenderChannel], receivers: Sequence[ReceiverChannel]) -> list[Channel]:
-    """The order of the loop: the worker's sender channel, then of each virtual channel the receiver, and the senders
-    that others fill.
+    """Return the channels in the order of the loop: the worker's sender channel, then per virtual channel its receiver,
+    and the senders that other receivers fill.
     """
     found: list[Channel] = [senders[0]]
     passing = (len(senders) - 1) // len(receivers)
@@ -486,14 +488,12 @@ def in_turn(senders: Sequence[SenderChannel], receivers: Sequence[ReceiverChanne
 
 
 def _at(sender: int, count: int) -> Sequence[int]:
-    """``count`` for one of the sender channels."""
+    """Return ``count`` for one sender channel and 0 for the others."""
     return [count if each == sender else 0 for each in range(MOST_SENDERS)]
 
 
 def blocked(routers: Iterable[Router], muxed: Iterable[SenderChannel] = ()) -> Iterator[BlockedResource]:
-    """The channels that hold packets which cannot go on, with the channels that have no room for them. ``muxed``: the
-    channels of muxes.
-    """
+    """Yield the channels whose packets cannot move, and the channels without room for these. ``muxed``: of muxes."""
     for channel in muxed:
         if channel.sent < channel.written:
             text = f"{channel.written - channel.sent} of its {channel.ring.slots} slots hold packets"
@@ -511,7 +511,7 @@ def blocked(routers: Iterable[Router], muxed: Iterable[SenderChannel] = ()) -> I
 
 
 def unsettled(routers: Iterable[Router], muxed: Iterable[SenderChannel] = ()) -> Iterator[str]:
-    """Where packets or credits are missing once all is quiet: a line each."""
+    """Yield a line for each channel that lacks packets or credits at the end of the run."""
     for channel in muxed:
         yield from _unsettled_sender(channel)
     for router in routers:
@@ -519,7 +519,7 @@ def unsettled(routers: Iterable[Router], muxed: Iterable[SenderChannel] = ()) ->
             yield from _unsettled_sender(sender)
         for receiver in router.receivers:
             if receiver.arrived != receiver.completed:
-                yield f"{receiver.name} has taken {receiver.arrived} packets, and completed {receiver.completed}"
+                yield f"{receiver.name} has received {receiver.arrived} packets, and completed {receiver.completed}"
         for far in router.fars:
             if far.used != far.returned:
                 yield f"{router.name} has sent {far.used} packets to {far.name}, and {far.returned} were completed"
@@ -529,19 +529,19 @@ def _unsettled_sender(sender: SenderChannel) -> Iterator[str]:
     if sender.written != sender.sent:
         yield f"{sender.name} has {sender.written - sender.sent} packets that were not sent"
     elif sender.freed != sender.sent:
-        yield f"{sender.name} has sent {sender.sent} packets, and {sender.freed} of their slots were told free"
+        yield f"{sender.name} has sent {sender.sent} packets, and {sender.freed} of their slots were reported free"
 
 
 def _lacking(router: Router, receiver: ReceiverChannel) -> SlotCredits | None:
-    """The ring without room that the oldest packet of a receiver waits for."""
+    """Return the full ring for which the oldest packet of a receiver waits, or None."""
     if receiver.handled >= receiver.arrived:
         return None
-    slots = (receiver.downstream[way] for way in router.look_into(receiver, receiver.handled).ways)
+    slots = (receiver.downstream[way] for way in router.peek_header(receiver, receiver.handled).ways)
     return next((each for each in slots if each.free <= 0), None)
 
 
 def _is_stuck(router: Router, sender: SenderChannel) -> bool:
-    """Whether its packets cannot be sent, or its slots are all taken by packets that were."""
+    """Whether the sender's packets cannot be sent, or sent packets occupy all its slots."""
     if sender.sent < sender.written:
         return not router.is_open or sender.far.free < sender.needed
     return 0 < sender.ring.slots <= sender.written - sender.freed
