@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from sipsim.chips.ahbm.address import SPACES, Block, PhysAddr
-from sipsim.chips.ahbm.gemm.commands import BIAS, PLAIN, SCALE, Dot, Gemm, Matrix, Step
+from sipsim.chips.ahbm.gemm.commands import BIAS, PLAIN, SCALE, Dot, EpilogueStep, Gemm, Matrix
 from sipsim.chips.ahbm.gemm.tiling import Product
 from sipsim.chips.ahbm.ipcq.messages import CopyTo
 from sipsim.chips.ahbm.pe.commands import (
@@ -639,14 +639,14 @@ class TL:
                 name = ("a", "b", "the bias")[min(at, 2)]
                 raise KernelError(f"{word}: c lies within {name}, which is read while c is written; use other memory")
 
-    def _steps(self, word: str, epilogue: object, n: int, accumulator: DType) -> tuple[Step, ...]:
+    def _steps(self, word: str, epilogue: object, n: int, accumulator: DType) -> tuple[EpilogueStep, ...]:
         if isinstance(epilogue, str):
             epilogue = (epilogue,)
         if not isinstance(epilogue, tuple | list):
             raise KernelError(f"{word}: epilogue {epilogue!r} is no sequence of steps; allowed: {ALLOWED}")
         return tuple(self._step(word, each, n, accumulator) for each in epilogue)
 
-    def _step(self, word: str, step: object, n: int, accumulator: DType) -> Step:
+    def _step(self, word: str, step: object, n: int, accumulator: DType) -> EpilogueStep:
         is_pair = isinstance(step, tuple | list) and len(step) == 2
         name: Any = step[0] if is_pair else step  # type: ignore[index]
         value: Any = step[1] if is_pair else None  # type: ignore[index]
@@ -657,17 +657,17 @@ class TL:
             nbytes = n * kind.itemsize
             address = self._translate(as_bytes(value), nbytes)
             self._pe.check_memory(address, nbytes)
-            return Step(BIAS, 0, address, kind)
+            return EpilogueStep(BIAS, 0, address, kind)
         if name == SCALE and isinstance(value, int | float) and not isinstance(value, bool):
             if accumulator.is_float:
-                return Step(SCALE, float(value))
+                return EpilogueStep(SCALE, float(value))
             if isinstance(value, int) and -(2**31) <= value < 2**31:
-                return Step(SCALE, value)
+                return EpilogueStep(SCALE, value)
             raise KernelError(f"{word}: sums of {accumulator} are scaled by an i32, not by {value!r}")
         if name in PLAIN and not is_pair:
             if OPERATIONS[str(name)].is_of_floats and not accumulator.is_float:
                 raise KernelError(f"{word}: {name} is not defined for sums of {accumulator}")
-            return Step(str(name))
+            return EpilogueStep(str(name))
         raise KernelError(f"{word}: {step!r} is no step of an epilogue; allowed: {ALLOWED}")
 
     def zeros(self, shape: int | Shape, dtype: object) -> TensorHandle:
