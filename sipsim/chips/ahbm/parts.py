@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from sipsim.chips.ahbm.pe.cpu import PeCpu
     from sipsim.chips.ahbm.pe.dma import PeDma
     from sipsim.chips.ahbm.pe.engine import Units
-    from sipsim.chips.ahbm.pe.tcm import KernelRoom
+    from sipsim.chips.ahbm.pe.tcm import TcmBudget
     from sipsim.chips.ahbm.plan import Plan
     from sipsim.core.engine import Engine
     from sipsim.core.session import Session
@@ -71,7 +71,7 @@ class PeParts:
     cpu: PeCpu
     units: Units
     ipcq: PeIpcq
-    room: KernelRoom | None
+    room: TcmBudget | None
     task: Task | None
     phase: str
     run: int | None

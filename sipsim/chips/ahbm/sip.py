@@ -22,7 +22,7 @@ from sipsim.chips.ahbm.control import (
     RoutedLaunch,
 )
 from sipsim.chips.ahbm.ipcq.invariants import InvariantChecker
-from sipsim.chips.ahbm.ipcq.messages import CreditMessage, CreditPacket, Message, WireFormat
+from sipsim.chips.ahbm.ipcq.messages import CreditFrame, Message, WireCredit, WireFormat
 from sipsim.chips.ahbm.ipcq.pe_ipcq import PeIpcq
 from sipsim.chips.ahbm.ipcq.sip_generations import SipGenerations, map_rings
 from sipsim.chips.ahbm.ipcq.transport import CreditDelivery, CreditSender, Ipcqs, MessageDelivery, MessageSender
@@ -33,7 +33,7 @@ from sipsim.chips.ahbm.parts import PeParts, SipParts
 from sipsim.chips.ahbm.pe.cpu import PeCpu
 from sipsim.chips.ahbm.pe.dma import PeDma
 from sipsim.chips.ahbm.pe.engine import Scheduler, Units
-from sipsim.chips.ahbm.pe.tcm import KernelRoom
+from sipsim.chips.ahbm.pe.tcm import TcmBudget
 from sipsim.chips.ahbm.plan import Plan
 from sipsim.chips.ahbm.usage import PartCounters, PeCounters, UsageMeter
 from sipsim.core.engine import Engine
@@ -75,7 +75,7 @@ class Pe(PeParts):
         self.ipcq = PeIpcq(sip, self)
         layout, has_banks = components.tcm_layout, self.dma.tcm.port.depends_on_address
         place, is_checked = (sip.sip, cube, pe), sip.checker is not None
-        self.room = KernelRoom(layout, place, has_banks, is_checked) if layout.handles_take_room else None
+        self.room = TcmBudget(layout, place, has_banks, is_checked) if layout.handles_take_room else None
         self.submit = Scheduler(sip, self).submit
         self.phase = ""
         self.kernel_ps = 0
@@ -211,7 +211,7 @@ class Sip(SipParts):
         the next SIP, and from the port there onwards. The packet says how long its train is, so that the next SIP
         continues exactly where a single fabric would.
         """
-        deliveries: Deliveries = {Message: MessageDelivery(self), CreditMessage: CreditDelivery(self)}
+        deliveries: Deliveries = {Message: MessageDelivery(self), CreditFrame: CreditDelivery(self)}
         controls: dict[type, TakeControl] = {BarrierPacket: self.barrier.receive}
         plan = self.plan
         egress_ps = plan.egress_ps[self.sip]
@@ -220,7 +220,7 @@ class Sip(SipParts):
         )
         self.messages = MessageSender(self, self.network)
         self.credits = CreditSender(self, self.network)
-        controls |= {LinkCredit: self.network.take_link_credit, CreditPacket: self.credits.receive}
+        controls |= {LinkCredit: self.network.take_link_credit, WireCredit: self.credits.receive}
 
     def check_row_start(self) -> None:
         """Check at a row start that nothing is under way here, and that all messages that were sent were received.
@@ -248,7 +248,7 @@ class Sip(SipParts):
         self._make_parts()
         for key, pe in before.items():
             if pe.ipcq.every:
-                self.pe(*key).ipcq.go_on_from(pe.ipcq, cause)
+                self.pe(*key).ipcq.continue_from(pe.ipcq, cause)
 
     def verdict(self) -> Verdict | None:
         """What the second pass has found, at the end of the run; None without one."""

@@ -18,15 +18,15 @@ BROADCAST = (
     "(x[:, None] adds a dimension of 1)"
 )
 DIFFER = "the types differ; make them equal, such as by"
-MASK = "comparisons such as x > 0 give one"
+MASK = "comparisons such as x > 0 return one"
 INDEXED = (
     "is indexed by 2 ':' and by None, such as x[:, None], or by one range of its first dimension; "
     "tl.load reads a part of a tensor"
 )
 REPEATED = "only a size of 1 can be repeated"
 NO_SHAPE = "is not a shape; give one or more sizes of at least 1"
-ROWS = "give a first row and the first one behind the last, from 0 to 2"
-ELSEWHERE = "which lies elsewhere: it is a view, joined, or in a slot"
+ROWS = "give first row and end row, from 0 to 2"
+ELSEWHERE = "which is a view, joined already, or in a slot"
 
 
 class Operands:
@@ -49,9 +49,12 @@ REFUSED: list[tuple[Callable[[TL, Operands], object], str]] = [
     (lambda _, o: o.f + "1", f"tl.add takes handles and numbers, not str; {HANDLES}"),
     (lambda tl, o: tl.add(Pointer(4, o.f.dtype), o.f), f"tl.add takes handles and numbers, not Pointer; {HANDLES}"),
     (lambda _, o: np.ones(4) * o.f, f"* takes handles and numbers, not ndarray; {HANDLES}"),
-    (lambda _, o: o.f**2, "h0 of f32[2, 3] ** 2 is no operation of PE_MATH; write x * x, or tl.exp(y * tl.log(x))"),
-    (lambda _, o: o.f // 2, "h0 of f32[2, 3] // 2 is no operation of PE_MATH; write tl.cast(x / y, 'i32') of floats"),
-    (lambda _, o: float(o.f), "h0 of f32[2, 3] is no number of Python: its elements are known in simulated time only"),
+    (lambda _, o: o.f**2, "h0 of f32[2, 3] ** 2: PE_MATH has no power; write x * x, or tl.exp(y * tl.log(x))"),
+    (lambda _, o: o.f // 2, "h0 of f32[2, 3] // 2: PE_MATH cannot floor-divide; write tl.cast(x / y, 'i32') of floats"),
+    (
+        lambda _, o: float(o.f),
+        "h0 of f32[2, 3] is not a Python number: its elements are known in simulated time only",
+    ),
     (
         lambda tl, o: tl.store(Pointer(tcm(0, 0), o.b.dtype), o.f),
         "tl.store of h0 of f32[2, 3] to elements of i8; "
@@ -59,7 +62,7 @@ REFUSED: list[tuple[Callable[[TL, Operands], object], str]] = [
     ),
     (lambda _, o: o.f == None, f"== takes handles and numbers, not NoneType; {HANDLES}"),  # noqa: E711
     (lambda _, o: o.f - True, f"- takes handles and numbers, not bool; {HANDLES}"),
-    (lambda _, o: o.i * 0.5, "*: 0.5 is no int, and the others are i32; write tl.cast(x, 'f32')"),
+    (lambda _, o: o.i * 0.5, "*: 0.5 is no int, but other operands are i32; write tl.cast(x, 'f32')"),
     (lambda _, o: o.b + 128, "tl.add: i8 does not hold 128; write tl.cast(x, 'i32'), or 'f32'"),
     (lambda _, o: o.h * 1e6, "*: f16 does not hold 1000000.0; write tl.cast(x, 'f32')"),
     (lambda tl, _: tl.full(3, 70000, "f16"), "tl.full: f16 does not hold 70000; write tl.cast(x, 'f32')"),
@@ -76,9 +79,12 @@ REFUSED: list[tuple[Callable[[TL, Operands], object], str]] = [
     (lambda tl, o: tl.join([o.f, o.i]), f"tl.join of f32[2, 3] and i32[2, 3]: {DIFFER} tl.cast(x, 'i32')"),
     (lambda tl, o: tl.join([o.f[:1]]), f"tl.join of f32[1, 3], {ELSEWHERE}"),
     (lambda tl, o: (lambda x: [tl.join([x]), tl.join([x])])(o.g), f"tl.join of f32[4], {ELSEWHERE}"),
-    (lambda tl, o: tl.reshape(o.f, (4, 2)), "tl.reshape of f32[2, 3] to [4, 2]: the number of elements must stay"),
+    (
+        lambda tl, o: tl.reshape(o.f, (4, 2)),
+        "tl.reshape of f32[2, 3] to [4, 2]: the number of elements differs",
+    ),
     (lambda tl, o: tl.broadcast_to(o.f, (1, 3)), f"tl.broadcast_to of f32[2, 3] to [1, 3]: {REPEATED}"),
-    (lambda tl, o: tl.trans(o.g), "tl.trans takes two dimensions, not f32[4]; tl.reshape gives it two"),
+    (lambda tl, o: tl.trans(o.g), "tl.trans takes two dimensions, not f32[4]; use tl.reshape first"),
     (lambda _, o: o.f[0], f"a handle of shape [2, 3] {INDEXED}"),
     (lambda _, o: o.f[:, :, :], f"a handle of shape [2, 3] {INDEXED}"),
     (lambda _, o: [*o.f], f"a handle of shape [2, 3] {INDEXED}"),
@@ -88,7 +94,10 @@ REFUSED: list[tuple[Callable[[TL, Operands], object], str]] = [
     (lambda tl, o: tl.max(o.f, o.f), "tl.max reduces along an axis; of two handles, write tl.maximum or tl.minimum"),
     (lambda tl, _: tl.sum([1, 2]), "tl.sum takes a handle, not list"),
     # the rest
-    (lambda _, o: 1 if o.f > 0 else 2, "h5 has no truth: its elements are known in simulated time only; use tl.where"),
+    (
+        lambda _, o: 1 if o.f > 0 else 2,
+        "h5 has no truth value: elements are known in simulated time only; use tl.where",
+    ),
     (lambda tl, _: tl.arange(3, 3), "tl.arange(3, 3): give two ints, the second one larger"),
     (lambda tl, _: tl.arange(0, 1.5), "tl.arange(0, 1.5): give two ints, the second one larger"),
     (lambda tl, _: tl.arange(0, 4096, "f16"), "tl.arange(0, 4096): f16 holds integers up to 2048 exactly; use 'i32'"),

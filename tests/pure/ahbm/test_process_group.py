@@ -14,7 +14,7 @@ from sipsim.chips.ahbm.collectives.wirings import (
     pair_generation,
     wiring_generation,
 )
-from sipsim.chips.ahbm.ipcq.messages import CreditPacket
+from sipsim.chips.ahbm.ipcq.messages import WireCredit
 from sipsim.fabric.links.frames import decode, encode
 
 KNOBS = cast(Any, SimpleNamespace(n_slots=4, slot_size=256, hw_strict=False))
@@ -47,5 +47,5 @@ def test_no_generation_is_given_twice() -> None:
 
 @pytest.mark.parametrize("generation", [0, 2**31, wiring_generation(MOST_GROUPS - 1, LAST_WIRING)])
 def test_a_packet_carries_any_generation(generation: int) -> None:
-    packet = CreditPacket(0, 0, credit(1, 2, (0, 0, 0), "E", 3, 4, generation))
+    packet = WireCredit(0, 0, credit(1, 2, (0, 0, 0), "E", 3, 4, generation))
     assert decode(encode(packet)) == packet

@@ -13,7 +13,7 @@ import pytest
 from hardware import Bench, hbm, pair_bench, tcm
 from pair_times import run_pair
 
-from sipsim.chips.ahbm.pe.tcm import KernelRoom
+from sipsim.chips.ahbm.pe.tcm import TcmBudget
 from sipsim.chips.ahbm.tl.language import TL
 from sipsim.chips.ahbm.tl.values import TensorHandle
 from sipsim.core.dtypes import DTYPES
@@ -194,7 +194,7 @@ class Mixed:
     alone take ``room`` whenever nothing is under way.
     """
 
-    def __init__(self, tl: TL, rng: random.Random, way: str, room: KernelRoom) -> None:
+    def __init__(self, tl: TL, rng: random.Random, way: str, room: TcmBudget) -> None:
         self.tl, self.rng, self.room = tl, rng, room
         self.cube = tl.program_id(1)
         self.held: list[Any] = [tl.load(hbm(self.cube, 0), N, "f32")]
@@ -317,7 +317,7 @@ def test_a_tcm_that_holds_more_than_it_has_is_found(
     name: str, bug: Callable[..., object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Planted bugs: the bound is forgotten, or what returns."""
-    monkeypatch.setattr(KernelRoom, name, bug)
+    monkeypatch.setattr(TcmBudget, name, bug)
 
     def kernel(tl: TL) -> None:
         mib(tl)

@@ -216,10 +216,10 @@ MISTAKES = [
     ((A, B, C, (4, 4, 4)), {"dtype": "f16"}, "address of c has no type; give out_dtype="),
     ((A, B, C, (4, 4, 4)), {"out_dtype": "f16"}, "has no type; give dtype="),
     ((A, B, C, (4, 4, 4)), {"dtype": "f64", "out_dtype": "f16"}, "dtype 'f64' is not known"),
-    ((A, B, A + 8, (4, 4, 4)), F16, "c lies within a, which is read while c is written"),
-    ((A, B, B + 24, (4, 4, 4)), F16, "c lies within b"),
-    ((S, B, S_OF_PE_1 + 8, (4, 4, 4)), F16, "c lies within a"),
-    ((A, B, C, (4, 4, 4)), {**F16, "epilogue": [("bias", C + 16)]}, "c lies within the bias, which is read"),
+    ((A, B, A + 8, (4, 4, 4)), F16, "c overlaps a, which is read while c is written"),
+    ((A, B, B + 24, (4, 4, 4)), F16, "c overlaps b"),
+    ((S, B, S_OF_PE_1 + 8, (4, 4, 4)), F16, "c overlaps a"),
+    ((A, B, C, (4, 4, 4)), {**F16, "epilogue": [("bias", C + 16)]}, "c overlaps the bias, which is read"),
     ((A, B, S, (4, 4, 4)), {**F16, "epilogue": ["relu", ("bias", B), ("bias", S_OF_PE_1)]}, "within the bias"),
     ((A, B, C, (4, 4, 4)), {**F16, "strides": (3, 4, 4)}, "rows of a have 4 elements, and its stride is 3"),
     ((A, B, C, (4, 4, 4)), {**F16, "strides": (4, 4)}, "give three numbers of elements"),
@@ -251,7 +251,7 @@ def test_a_buffer_without_room_and_one_that_is_too_small():
     with pytest.raises(TcmFull, match=r"the buffer of a gemm \(pe_gemm.buffer_KiB\) of \d+ bytes does not fit"):
         run(pair_bench(room), lambda tl: tl.gemm(A, B, C, (2048, 2048, 2048), **F16))
     small = {"pe_gemm.buffer_KiB": 1, "pe_gemm.dataflow": "ws"}
-    with pytest.raises(KernelError, match=r"1024 bytes hold no two tokens; \d+ do; set pe_gemm.buffer_KiB higher"):
+    with pytest.raises(KernelError, match=r"1024 bytes are too few .*; \d+ suffice; set pe_gemm.buffer_KiB higher"):
         run(pair_bench(small), lambda tl: tl.gemm(A, B, C, (64, 64, 64), **F16))
 
 

@@ -20,8 +20,8 @@ from sipsim.chips.ahbm.gemm.pipeline import (
     OTHERS,
     PARTS,
     STORE,
-    Division,
     Pipeline,
+    TimeBreakdown,
 )
 from sipsim.chips.ahbm.gemm.tiling import Product, SystolicArray
 from sipsim.chips.ahbm.pe.engine import FETCH_STORE, GEMM, MATH, TransferUnit
@@ -36,15 +36,15 @@ PORTS = {"tcm.kind": "tcm_ports", "tcm.params": {"bandwidth_GBps": 128, "ports":
 def parts_of(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
     """The parts of the time of each command that ends from now on."""
     found: list[tuple[int, ...]] = []
-    end = Division.end
+    end = TimeBreakdown.end
 
-    def noted(self: Division, last: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    def noted(self: TimeBreakdown, last: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
         parts, way = end(self, last)
         found.append(parts)
         assert (sum(way), min(way) >= 0) == (sum(parts), True)
         return parts, way
 
-    monkeypatch.setattr(Division, "end", noted)
+    monkeypatch.setattr(TimeBreakdown, "end", noted)
     return found
 
 
@@ -194,20 +194,20 @@ class Witness:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.work: dict[str, list[tuple[int, int]]] = defaultdict(list)
-        stage, array = Division.stage, Division.array
+        stage, array = TimeBreakdown.stage, TimeBreakdown.array
 
-        def noted(self_: Division, part: int, start_ps: int, end_ps: int, before: Any) -> Any:
+        def noted(self_: TimeBreakdown, part: int, start_ps: int, end_ps: int, before: Any) -> Any:
             if part in UNIT_OF:
                 self.work[UNIT_OF[part]].append((start_ps, end_ps))
             return stage(self_, part, start_ps, end_ps, before)
 
-        def noted_array(self_: Division, start_ps: int, *rest: Any) -> Any:
+        def noted_array(self_: TimeBreakdown, start_ps: int, *rest: Any) -> Any:
             done = array(self_, start_ps, *rest)
             self.work[GEMM].append((start_ps, done.end_ps))
             return done
 
-        monkeypatch.setattr(Division, "stage", noted)
-        monkeypatch.setattr(Division, "array", noted_array)
+        monkeypatch.setattr(TimeBreakdown, "stage", noted)
+        monkeypatch.setattr(TimeBreakdown, "array", noted_array)
 
     def check(self) -> None:
         assert self.work.keys() >= {GEMM, FETCH_STORE}

@@ -13,7 +13,7 @@ from sipsim.chips.ahbm.gemm.pipeline import (
     FETCH,
     FILL,
     STORE,
-    Division,
+    TimeBreakdown,
     Times,
 )
 
@@ -63,16 +63,16 @@ def halved(settings: dict[str, Any], cost: str) -> dict[str, Any]:
 def divided(monkeypatch: pytest.MonkeyPatch, case: Case, settings: dict[str, Any], epilogue: object) -> list[Times]:
     """The parts of a run's time, and its way."""
     found: list[Times] = []
-    end = Division.end
+    end = TimeBreakdown.end
 
-    def noted(self: Division, last: Any) -> tuple[Times, Times]:
+    def noted(self: TimeBreakdown, last: Any) -> tuple[Times, Times]:
         found.extend(end(self, last))
         return found[0], found[1]
 
     given = {"hbm.read_latency_ns": 100, "hbm.write_latency_ns": 20, "tcm.bandwidth_GBps": 128, **settings}
     ports = {"bandwidth_GBps": given.pop("tcm.bandwidth_GBps"), "ports": "read_and_write"}
     with monkeypatch.context() as patch:
-        patch.setattr(Division, "end", noted)
+        patch.setattr(TimeBreakdown, "end", noted)
         run_gemm(case, values(case, largest=2), {**given, "tcm.kind": "tcm_ports", "tcm.params": ports}, epilogue)
     return found
 

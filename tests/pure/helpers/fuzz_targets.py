@@ -35,7 +35,7 @@ from launcher.report.files import write_trace
 from launcher.run.folder import RUN_FILE, SCHEMA, resumed_options
 from sipsim import VERSION
 from sipsim.chips.ahbm.barrier import Counts
-from sipsim.chips.ahbm.ipcq.messages import CreditMessage, CreditPacket
+from sipsim.chips.ahbm.ipcq.messages import CreditFrame, WireCredit
 from sipsim.chips.config import load
 from sipsim.collectives.call import GroupCall
 from sipsim.config.load import parse_set
@@ -272,8 +272,8 @@ KEPT = {
 }
 CREDIT = credit(5, 2**63, (1, 2, 3), "global_E")
 PACKETS: list[Packet] = [
-    CreditPacket(1, 2, CREDIT),
-    CreditMessage(1, 16, 10, 0, 0, 2, 3, CREDIT),
+    WireCredit(1, 2, CREDIT),
+    CreditFrame(1, 16, 10, 0, 0, 2, 3, CREDIT),
     barrier_packet(2, True, 9, Counts(4, 3)),
 ]
 MESSAGE = message_from(

@@ -178,7 +178,7 @@ ERRORS: dict[str, tuple[Callable[[pytest.MonkeyPatch, Bench], None], str, str]] 
     "wire": (
         wrong_argument(
             MessageSender,
-            "carry_message",
+            "send_message",
             lambda self, queue, sent, *rest: (self, queue, replace(sent, data=changed(sent.data)), *rest),
         ),
         "",

@@ -12,7 +12,7 @@ from hardware import Bench, pair_bench
 from products import ptr, run
 
 from sipsim.chips.ahbm.gemm import commands
-from sipsim.chips.ahbm.gemm.engine import _Moves
+from sipsim.chips.ahbm.gemm.engine import _MatrixTransfers
 from sipsim.chips.ahbm.tl.language import TL
 from sipsim.chips.ahbm.tl.values import Pointer
 from sipsim.core.dtypes import DTYPES
@@ -41,18 +41,18 @@ def verdict_of(bench: Bench, *bodies: Any) -> Verdict:
 @contextmanager
 def wrong_product(c: str) -> Iterator[None]:
     """Element [0, 0] of each block of outputs of a product is one more than it should be."""
-    write, perform = _Moves.write, commands.perform
+    write, perform = _MatrixTransfers.write, commands.perform
 
     def one_more(*args: Any) -> Any:
         values = perform(*args).copy()
         values[0, 0] += 1
         return values
 
-    def wrong_write(moves: _Moves, *args: Any) -> None:
+    def wrong_write(moves: _MatrixTransfers, *args: Any) -> None:
         with patch.object(commands, "perform", one_more if moves._command.c.address == ptr(c) else perform):
             write(moves, *args)
 
-    with patch.object(_Moves, "write", wrong_write):
+    with patch.object(_MatrixTransfers, "write", wrong_write):
         yield
 
 

@@ -24,7 +24,7 @@ from pair_times import (
 from wire_packets import credit, message_from
 
 from sipsim.chips.ahbm.collectives.queue_pairs import PePlace
-from sipsim.chips.ahbm.ipcq.messages import CreditMessage, CreditPacket
+from sipsim.chips.ahbm.ipcq.messages import CreditFrame, WireCredit
 from sipsim.chips.ahbm.tl.language import TL
 from sipsim.fabric.links.frames import Packet, decode, encode
 
@@ -234,8 +234,8 @@ MESSAGE = message_from(
     [
         MESSAGE,
         replace(MESSAGE, span_ps=0, credits=()),
-        CreditMessage(1, 16, 250, 0, 0, cube=2, pe=3, credit=CREDIT),
-        CreditPacket(cube=2, pe=3, credit=CREDIT),
+        CreditFrame(1, 16, 250, 0, 0, cube=2, pe=3, credit=CREDIT),
+        WireCredit(cube=2, pe=3, credit=CREDIT),
     ],
 )
 def test_a_packet_survives_encoding(packet: Packet) -> None:

@@ -117,9 +117,9 @@ def test_a_number_is_used_once() -> None:
         if 2 in bench.sip.generations.live:
             bench.sip.close(2)
     for number, state in ((2, "closed"), (3, "not installed")):
-        with pytest.raises(InvariantViolation, match=f"generation {number} is to be closed, and rank 0 has not"):
+        with pytest.raises(InvariantViolation, match=f"generation {number} cannot be closed: rank 0 has not"):
             bench.sip.close(number)
-        with pytest.raises(InvariantViolation, match=f"is to run with generation {number}, which is {state} at"):
+        with pytest.raises(InvariantViolation, match=f"cannot run with generation {number}, which is {state} at"):
             bench.ipcq(0, 0).use(number)
     with pytest.raises(InvariantViolation, match="generation 0 is or was in use"):
         whole(bench, 0)

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from wire_packets import credit, message_from
 
 from broker.wire import BadFrame
-from sipsim.chips.ahbm.ipcq.messages import MOST_CALL_CHARS, Credit, CreditMessage, CreditPacket, Message
+from sipsim.chips.ahbm.ipcq.messages import MOST_CALL_CHARS, Credit, CreditFrame, Message, WireCredit
 from sipsim.chips.ahbm.plan import Plan
 from sipsim.chips.ahbm.sip import Sip
 from sipsim.core.errors import InvariantViolation, SimulationError
@@ -40,7 +40,7 @@ MESSAGE = message_from(
     **{"nbytes": 64, "span_ps": 100, "cube": PLACE.cube, "pe": PLACE.pe, "shape": (32,), "sent_ps": 5},
 )
 CREDIT_BYTES = PLAN.ipcq.ipcq_credit_size_bytes
-LATE_CREDIT = CreditMessage(0, CREDIT_BYTES, 100, 0, 0, PLACE.cube, PLACE.pe, CREDIT)
+LATE_CREDIT = CreditFrame(0, CREDIT_BYTES, 100, 0, 0, PLACE.cube, PLACE.pe, CREDIT)
 
 
 def of(**fields: Any) -> Message:
@@ -48,7 +48,7 @@ def of(**fields: Any) -> Message:
     return replace(MESSAGE, **fields)
 
 
-def late(**fields: Any) -> CreditMessage:
+def late(**fields: Any) -> CreditFrame:
     """The credit sent as a message, with other fields."""
     return replace(LATE_CREDIT, **fields)
 
@@ -75,7 +75,7 @@ def refused(channel: int, packet: Packet | bytes) -> str:
 def test_the_valid_packets_are_accepted() -> None:
     sip = received(IN, encode(MESSAGE))
     assert sip.ipcqs[PLACE.cube, PLACE.pe].queues[ENTRY.direction].peer_head_cache == 1
-    for packet in (LATE_CREDIT, CreditPacket(PLACE.cube, PLACE.pe, CREDIT)):
+    for packet in (LATE_CREDIT, WireCredit(PLACE.cube, PLACE.pe, CREDIT)):
         queues = received(IN, encode(packet)).ipcqs[PLACE.cube, PLACE.pe].queues
         assert queues[ENTRY.direction].peer_tail_cache == 1
 
@@ -114,7 +114,7 @@ def test_invalid_places_and_sizes_raise(packet: Packet, why: str) -> None:
     [
         *((channel, MESSAGE, "no link to SIP 0 has that channel") for channel in (OUT, len(PLAN.system.links), 2**20)),
         *((IN, body, "is not the body of a packet: ") for body in (b"", b"\xc1", b"\x93\x00\x01\x02", b"\x91" * 500)),
-        (IN, CreditPacket(9, 9, CREDIT), "cube 9 PE 9, which has no queues"),
+        (IN, WireCredit(9, 9, CREDIT), "cube 9 PE 9, which has no queues"),
         *((channel, Tail(3), "ends frame 3, which has not begun") for channel in (IN, OUT, 2**20)),
     ],
 )
@@ -122,7 +122,7 @@ def test_a_foreign_channel_or_body_raises(channel: int, packet: Packet | bytes, 
     assert why in refused(channel, packet)
 
 
-@pytest.mark.parametrize("packet", [MESSAGE, LATE_CREDIT, CreditPacket(PLACE.cube, PLACE.pe, CREDIT)])
+@pytest.mark.parametrize("packet", [MESSAGE, LATE_CREDIT, WireCredit(PLACE.cube, PLACE.pe, CREDIT)])
 @pytest.mark.parametrize("value", [-1, 2**64 - 1, True, None, 0.5, "1" * (MOST_CALL_CHARS + 1), b"", [[1]], {}])
 def test_an_invalid_field_raises(packet: Packet, value: object) -> None:
     fields = msgpack.unpackb(encode(packet))
@@ -152,8 +152,8 @@ shape, riders = st.lists(size, max_size=3).map(tuple), st.lists(credits_, max_si
 data = st.sampled_from([b"", b"a", bytes(64), bytes(4096)])
 sent = address, near, near, near, near, word, data, word, shape, size, riders, size, near, word, size
 header = near, size, size, size, size
-frames = st.builds(Message, *header, near, near, *sent) | st.builds(CreditMessage, *header, near, near, credits_)
-controls = st.builds(CreditPacket, near, near, credits_) | st.builds(Tail, size)
+frames = st.builds(Message, *header, near, near, *sent) | st.builds(CreditFrame, *header, near, near, credits_)
+controls = st.builds(WireCredit, near, near, credits_) | st.builds(Tail, size)
 
 
 @settings(derandomize=True, database=None, max_examples=300)

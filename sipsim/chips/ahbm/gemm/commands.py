@@ -1,4 +1,4 @@
-"""Commands of PE_GEMM: a product of matrices in memories, with its epilogue, and one of values that a kernel holds."""
+"""Commands of PE_GEMM: a product of matrices in memories, with its epilogue, and a product of handles."""
 
 from typing import Any, NamedTuple
 
@@ -12,14 +12,14 @@ from sipsim.core.dtypes import DTYPES, DType
 
 SCALE, BIAS = "scale", "bias"
 PLAIN = ("relu", "gelu", "abs", "neg", "exp", "sqrt")
-"""Operations without an operand, by their names in :data:`sipsim.core.arithmetic.operations.OPERATIONS`."""
+"""Operations without a second operand, by their names in :data:`sipsim.core.arithmetic.operations.OPERATIONS`."""
 _OPERATION = {SCALE: "mul", BIAS: "add"}
 
 
-class Step(NamedTuple):
-    """A step of a composite command's epilogue: what PE_MATH does to finished sums before they leave the PE (ADR-0014).
+class EpilogueStep(NamedTuple):
+    """EpilogueStep of a composite command's epilogue: an operation of PE_MATH on finished sums in the PE (ADR-0014).
 
-    It works on the accumulator's type, element by element; the result of all is cast to the type of the output at last.
+    A step is element-wise in the accumulator's type; the result of the last step is cast to the type of the output.
     ``name``: :data:`SCALE` by ``value``, :data:`BIAS` with the row of ``dtype`` at physical ``address``, or one of
     :data:`PLAIN`.
     """
@@ -31,46 +31,46 @@ class Step(NamedTuple):
 
     @property
     def text(self) -> str:
-        """As the op log has it: exact, without spaces."""
+        """Text for the op log: exact, without spaces."""
         if self.name == SCALE:
             return f"{self.name}={self.value.hex() if isinstance(self.value, float) else self.value}"
         return f"{self.name}={self.dtype}@{self.address}" if self.name == BIAS else self.name
 
     @property
     def operation(self) -> str:
-        """That of PE_MATH."""
+        """Name of the operation of PE_MATH."""
         return _OPERATION.get(self.name, self.name)
 
     @property
     def work(self) -> tuple[int, bool]:
-        """How often PE_MATH goes over the sums, and whether by a special function."""
+        """Number of PE_MATH passes over the sums, and whether the function is special."""
         operation = OPERATIONS[self.operation]
         return operation.passes, operation.is_special
 
 
-def as_text(steps: tuple[Step, ...]) -> str:
-    """All steps, or ``none``."""
+def as_text(steps: tuple[EpilogueStep, ...]) -> str:
+    """Return the text of an epilogue for the op log; ``none`` without steps."""
     return ";".join([each.text for each in steps]) or "none"
 
 
-def from_text(text: str) -> tuple[Step, ...]:
-    """The steps of a record."""
+def from_text(text: str) -> tuple[EpilogueStep, ...]:
+    """Parse the epilogue of an op-log record."""
     return tuple(_step(each) for each in text.split(";")) if text != "none" else ()
 
 
-def _step(text: str) -> Step:
+def _step(text: str) -> EpilogueStep:
     name, _, value = text.partition("=")
     if name == SCALE:
-        return Step(name, int(value) if value.lstrip("-").isdigit() else float.fromhex(value))
+        return EpilogueStep(name, int(value) if value.lstrip("-").isdigit() else float.fromhex(value))
     if name == BIAS:
         dtype, _, address = value.partition("@")
-        return Step(name, 0, int(address), DTYPES[dtype])
-    return Step(name)
+        return EpilogueStep(name, 0, int(address), DTYPES[dtype])
+    return EpilogueStep(name)
 
 
-def perform(steps: tuple[Step, ...], sums: Array, dtype: DType, out: DType, bias: "dict[int, Array]") -> Array:
-    """The output of type ``out`` for sums of type ``dtype``. ``bias``: by the index of its step, the elements above
-    each column.
+def perform(steps: tuple[EpilogueStep, ...], sums: Array, dtype: DType, out: DType, bias: "dict[int, Array]") -> Array:
+    """Return the output of type ``out`` for sums of type ``dtype``. ``bias``: by index of the step, the bias of each
+    column.
     """
     for index, step in enumerate(steps):
         other: tuple[Any, ...] = ()
@@ -83,14 +83,14 @@ def perform(steps: tuple[Step, ...], sums: Array, dtype: DType, out: DType, bias
 
 
 class Matrix(NamedTuple):
-    """Rows at equal distances: the first at physical address ``address``, the next ``pitch`` bytes later."""
+    """Matrix whose first row is at physical address ``address`` and each next row ``pitch`` bytes later."""
 
     address: int
     pitch: int
 
 
 class Gemm(msgspec.Struct, frozen=True):
-    """``c = epilogue(a @ b)``: ``a`` and ``b`` of ``dtype``, ``c`` of ``out``; the epilogue is of the accumulator's."""
+    """Compute ``c = epilogue(a @ b)``: ``a``, ``b`` of ``dtype``, ``c`` of ``out``, epilogue in accumulator type."""
 
     a: Matrix
     b: Matrix
@@ -98,11 +98,11 @@ class Gemm(msgspec.Struct, frozen=True):
     product: Product
     dtype: DType
     out: DType
-    epilogue: tuple[Step, ...]
+    epilogue: tuple[EpilogueStep, ...]
 
 
 class Dot(msgspec.Struct, frozen=True):
-    """``result = acc + a @ b``, of the accumulator's type; without ``acc`` from +0."""
+    """Compute ``result = acc + a @ b`` in the accumulator's type; without ``acc`` the sums start at +0."""
 
     a: Handle
     b: Handle
@@ -112,5 +112,5 @@ class Dot(msgspec.Struct, frozen=True):
 
     @property
     def result_bytes(self) -> int:
-        """Of an accumulator for each output."""
+        """Bytes of the result: one accumulator per output."""
         return self.product.m * self.product.n * self.result.dtype.itemsize

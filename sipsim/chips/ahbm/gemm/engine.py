@@ -1,4 +1,4 @@
-"""PE_GEMM: products of matrices in memories, as composite commands (ADR-0014), and of handles; their second pass."""
+"""PE_GEMM: products of matrices in memories, as composite commands (ADR-0014), and of handles; their replay."""
 
 import sys
 from collections.abc import Callable
@@ -9,7 +9,7 @@ import numpy as np
 
 from sipsim.chips.ahbm.address import Block
 from sipsim.chips.ahbm.gemm import commands as epilogue
-from sipsim.chips.ahbm.gemm.commands import BIAS, Dot, Gemm, Matrix, Step
+from sipsim.chips.ahbm.gemm.commands import BIAS, Dot, EpilogueStep, Gemm, Matrix
 from sipsim.chips.ahbm.gemm.pipeline import PARTS, Pipeline, Stages, Times
 from sipsim.chips.ahbm.gemm.tiling import (
     A,
@@ -26,7 +26,7 @@ from sipsim.chips.ahbm.parts import PeParts, SipParts
 from sipsim.chips.ahbm.pe.commands import Completion
 from sipsim.chips.ahbm.pe.engine import CommandEngine, engine_for
 from sipsim.chips.ahbm.pe.math import MathTimes
-from sipsim.chips.ahbm.pe.tcm import Array, Handle, Holding
+from sipsim.chips.ahbm.pe.tcm import Array, Handle, TcmReservation
 from sipsim.config.schema import ComponentsFile
 from sipsim.core.arithmetic.matmul import integer_bound, matmul, matmul_widened, widened
 from sipsim.core.dtypes import DTYPES, DType
@@ -38,12 +38,12 @@ from sipsim.records.replay import WRITTEN, ReplayPe, Values, read_rows, replays,
 
 
 class Operands:
-    """A and B of a product, of ``dtype``: pieces as PE_DMA has read them, zero where nothing has come.
+    """Operands A and B of a product, of ``dtype``, assembled from the pieces that PE_DMA has read; zero elsewhere.
 
-    Sums of a block of outputs are computed when its operands have come, from what has come, in order of ``k``. So
-    pieces in wrong places make wrong results, and neither tiles nor dataflow change a bit
+    The sums of a block of outputs are computed once its operands have arrived, from the assembled pieces, in order of
+    ``k``. So a piece in a wrong place gives a wrong result, while tiles and dataflow do not change a bit
     (:mod:`sipsim.core.arithmetic.matmul`). Limit: while a command runs, this process holds both operands whole, widened
-    to f32 (f64 of integers).
+    to f32 (integers: f64).
     """
 
     def __init__(self, product: Product, dtype: DType) -> None:
@@ -53,14 +53,14 @@ class Operands:
         self._bounds = {A: 0.0, B: 0.0}
 
     def put(self, operand: int, place: Rectangle, data: bytes) -> None:
-        """A piece has come."""
+        """Store a piece that has arrived."""
         top, left, rows, columns = place
         piece = widened(np.frombuffer(data, self._dtype.numpy).reshape(rows, columns), self._dtype)
         self._values[operand][top : top + rows, left : left + columns] = piece
         self._bounds[operand] = max(self._bounds[operand], integer_bound(piece))
 
     def sums(self, place: Rectangle) -> Array:
-        """Of a part of the outputs, in the accumulator's type."""
+        """Return the sums of a rectangle of outputs, in the accumulator's type."""
         top, left, rows, columns = place
         a, b = self._values[A][top : top + rows], self._values[B][:, left : left + columns]
         return matmul_widened(a, b, self._bounds[A] * self._bounds[B], self._dtype)
@@ -68,15 +68,15 @@ class Operands:
 
 Ps = int
 GEMM = record_kind("gemm", "a", "a_pitch", "b", "b_pitch", "c", "c_pitch", "shape", "dtype", "out_dtype", "epilogue")
-"""``shape``: MxKxN. ``epilogue``: its steps (:class:`sipsim.chips.ahbm.gemm.commands.Step`)."""
+"""Record with ``shape`` MxKxN and the steps of the epilogue (:class:`sipsim.chips.ahbm.gemm.commands.EpilogueStep`)."""
 DOT = record_kind("dot", "a", "b", "acc", "shape", "dtype", "result")
 NO_HANDLE = "none"
-"""``acc`` of a product without one."""
+"""Text of ``acc`` for a product without an accumulator handle."""
 _TILINGS = Tilings()
 
 
 class GemmTimes:
-    """The array and the times of its stages by the config."""
+    """The systolic array of a config, and the times of the stages."""
 
     def __init__(self, components: ComponentsFile) -> None:
         cost = components.pe_gemm
@@ -88,7 +88,7 @@ class GemmTimes:
         self._math = MathTimes(components.pe_math)
 
     def limits(self, dtype: DType, out: DType) -> Limits:
-        """Of the tiling of a composite command."""
+        """Return the tiling limits of a composite command."""
         cost = self._cost
         room_bytes = cost.buffer_KiB * BYTES_PER_KIB
         return Limits(
@@ -96,27 +96,27 @@ class GemmTimes:
         )
 
     def peak_ps(self, product: Product) -> Ps:
-        """The time of a product if every cell worked in every cycle."""
+        """Return the time of a product at full utilisation of the array, in ps."""
         return product.macs * self.cycle_ps // (self.array.rows * self.array.columns)
 
     def shared_bytes(self, product: Product, cut: Tiling) -> int:
-        """What of a command's loads may be on its way beside those of the kernel, see :class:`Stages`: without limit
-        where they take less than half of the array's time, since the kernel's have time later then."""
+        """Return how many bytes of a command's loads may be in flight together with the kernel's (:class:`Stages`). No
+        limit if its loads take less than half of the array's time: then PE_DMA has time for the kernel later."""
         if 2 * drain_ps(cut.load_bytes, self._dma_bps) < self.array.cycles(product) * self.cycle_ps:
             return cut.operand_bytes
         return self._cost.shared_KiB * BYTES_PER_KIB
 
-    def epilogue_ps(self, steps: tuple[Step, ...], dtype: DType, out: DType, cells: int) -> Ps:
-        """Of an output of so many cells, whose accumulator is of ``dtype``: each step goes over them, and the cast."""
+    def epilogue_ps(self, steps: tuple[EpilogueStep, ...], dtype: DType, out: DType, cells: int) -> Ps:
+        """Return the time of the epilogue's steps and cast for ``cells`` outputs with accumulators of ``dtype``."""
         nbytes = cells * dtype.itemsize
         ps = sum(self._math.latency_ps(nbytes * passes, special) for passes, special in [each.work for each in steps])
         return ps if out is dtype else ps + self._math.latency_ps(nbytes)
 
 
-class _Moves:
-    """The data of one composite command, and its room in the TCM."""
+class _MatrixTransfers:
+    """Transfers of one composite command, and its TCM space."""
 
-    def __init__(self, command: Gemm, cut: Tiling, pe: PeParts, room: Holding | None) -> None:
+    def __init__(self, command: Gemm, cut: Tiling, pe: PeParts, room: TcmReservation | None) -> None:
         self._command = command
         self._cut = cut
         self._dma = pe.gemm_dma
@@ -158,8 +158,8 @@ class _Moves:
         self._dma.read(Block.piece(step.address, self._command.product.n * kind.itemsize), keep)
 
 
-class _Nothing:
-    """The data of a product of handles: they are in the TCM, and the result stays there."""
+class _NoData:
+    """Transfers of a product of handles: none, since operands and result are in the TCM."""
 
     has_others = False
 
@@ -175,12 +175,12 @@ class _Nothing:
 
 @engine_for(Gemm, Dot)
 class GemmEngine(CommandEngine):
-    """One command after the other passes the stages; without queues, as many as there are share the units.
+    """PE_GEMM of one PE. Commands pass the stages one after the other; without queues concurrent commands share them.
 
-    A composite command needs room for its pieces in the TCM while it runs, and takes its commands to PE_DMA itself: on
-    ``vc_compute``, beside the loads and stores of the kernel. Its record has all that is needed to perform it again.
-    The facts of its span are the way to its end (:class:`~sipsim.chips.ahbm.gemm.pipeline.Division`), and for a
-    composite command the addresses of A and C.
+    A composite command reserves TCM space for its pieces while it runs, and issues its own PE_DMA transfers on
+    ``vc_compute``, in parallel with the kernel's loads and stores. Its record is sufficient to perform it again. The
+    facts of its span are its critical path (:class:`~sipsim.chips.ahbm.gemm.pipeline.TimeBreakdown`) and, for a
+    composite command, the addresses of A and C.
     """
 
     starts_later = True
@@ -205,7 +205,7 @@ class GemmEngine(CommandEngine):
         return completion
 
     def _line(self) -> CodeLine | None:
-        """The kernel's line that submits a command, where its room is counted; later, none of the kernel's runs."""
+        """Return the running kernel line, which submits the command, if TCM space is counted; else None."""
         return None if self._pe.room is None else user_line(sys._getframe(1))
 
     def _start_gemm(self, line: CodeLine | None, completion: Completion) -> None:
@@ -220,7 +220,7 @@ class GemmEngine(CommandEngine):
         stages = self._stages(
             epilogue_ps, 0, out, self._cost.outstanding_loads, times.shared_bytes(command.product, cut), len(rows)
         )
-        moves = _Moves(command, cut, self._pe, room)
+        moves = _MatrixTransfers(command, cut, self._pe, room)
         self._run(completion, Pipeline(cut, stages, moves, completion.start_ps, partial(self._written, completion)))
 
     def _fetch_handles(self, completion: Completion) -> None:
@@ -229,12 +229,13 @@ class GemmEngine(CommandEngine):
     def _start_dot(self, completion: Completion) -> None:
         command: Dot = completion.command
         dtype, out = command.a.dtype, command.result.dtype
-        # Operands and result have their rooms already.
+        # Operands and result have their TCM space already.
         limits = self._times.limits(dtype, out)._replace(room_bytes=2**62)
         cut = _TILINGS.get(self._times.array, command.product, limits)
         stages = self._stages(_no_time, 0 if command.acc is None else out.itemsize, out, 0, 0, 0)
         self._run(
-            completion, Pipeline(cut, stages, _Nothing(), completion.start_ps, partial(self._multiplied, completion))
+            completion,
+            Pipeline(cut, stages, _NoData(), completion.start_ps, partial(self._multiplied, completion)),
         )
 
     def _stages(
@@ -263,28 +264,28 @@ class GemmEngine(CommandEngine):
             m, k, n = command.product
             raise KernelError(f"a gemm of {m}x{k}x{n}: {error}; set pe_gemm.buffer_KiB higher") from None
 
-    def _room(self, nbytes: int, line: CodeLine | None) -> Holding | None:
+    def _room(self, nbytes: int, line: CodeLine | None) -> TcmReservation | None:
         if self._pe.room is None:
             return None
         return self._pe.room.take("the buffer of a gemm (pe_gemm.buffer_KiB)", nbytes, line)
 
     def _run(self, completion: Completion, pipeline: Pipeline) -> None:
-        """Begin, when PE_CPU has issued the command. What has passed since is of commands before it."""
+        """Start the pipeline when PE_CPU has issued the command. Earlier commands account for the wait until now."""
         delay_ps = self._delay_ps(completion)
         if delay_ps:
             self._engine.at(self._engine.now_ps + delay_ps, pipeline.start)
         else:
             pipeline.start()
 
-    def _written(self, completion: Completion, parts_ps: Times, way_ps: Times) -> None:
+    def _written(self, completion: Completion, parts_ps: Times, path_ps: Times) -> None:
         command: Gemm = completion.command
         self._count(command.product, parts_ps)
         kinds, steps = (command.dtype.name, command.out.name), epilogue.as_text(command.epilogue)
-        fields, work = (*command.a, *command.b, *command.c), (way_ps, command.a.address, command.c.address)
+        fields, work = (*command.a, *command.b, *command.c), (path_ps, command.a.address, command.c.address)
         self._end(completion, GEMM, *fields, as_text(command.product), *kinds, steps, work=work)
 
     def made(self, command: Gemm | Dot) -> Handle | Values | None:
-        """The result of a product of handles; the bytes that a composite command left in the memory."""
+        """Return the result of a product of handles, or the output that a composite command wrote to the memory."""
         if isinstance(command, Dot):
             return command.result
         m, _, n = command.product
@@ -292,7 +293,7 @@ class GemmEngine(CommandEngine):
         data = self._sip.memory.read_block(whole)
         return np.frombuffer(data, command.out.numpy).reshape(m, n)
 
-    def _multiplied(self, completion: Completion, parts_ps: Times, way_ps: Times) -> None:
+    def _multiplied(self, completion: Completion, parts_ps: Times, path_ps: Times) -> None:
         command: Dot = completion.command
         a, b, acc, product, result = command.a, command.b, command.acc, command.product, command.result
         values = matmul(a.array, b.array, a.dtype, None if acc is None else acc.array)
@@ -301,10 +302,10 @@ class GemmEngine(CommandEngine):
         self._count(product, parts_ps)
         fields = a.name, b.name, NO_HANDLE if acc is None else acc.name, as_text(product), a.dtype.name, result.name
         del a, b, acc, result, values, command
-        self._end(completion, DOT, *fields, work=(way_ps,))
+        self._end(completion, DOT, *fields, work=(path_ps,))
 
     def _count(self, product: Product, parts_ps: Times) -> None:
-        """Count where the time of a command went."""
+        """Add the times of a command to the counters."""
         used = self._recorder.composite_ps
         for part, ps in zip(PARTS, parts_ps, strict=True):
             used[part.name] += ps
@@ -315,7 +316,7 @@ class GemmEngine(CommandEngine):
 
 
 def _block(matrix: Matrix, place: Rectangle, itemsize: int) -> Block:
-    """Where a part of a matrix is."""
+    """Return the block of a part of a matrix."""
     top, left, rows, columns = place
     return Block(matrix.address + top * matrix.pitch + left * itemsize, rows, columns * itemsize, matrix.pitch)
 
@@ -326,9 +327,9 @@ def _no_time(_cells: int) -> Ps:
 
 @replays(GEMM, values=WRITTEN)
 def replay_gemm(pe: ReplayPe, *fields: Any) -> Array:
-    """The whole product at a time, from its record, whatever tiles and stages it had.
+    """Compute the whole product at once, independent of tiles and stages.
 
-    Operands are read and the output is written, which is there then.
+    The operands are read from memory; the output is written to memory and returned.
     """
     a, a_pitch, b, b_pitch, c, c_pitch, shape, dtype, out_dtype, text = fields
     (m, k, n), kind, out = shape_of(shape), DTYPES[dtype], DTYPES[out_dtype]
@@ -342,7 +343,7 @@ def replay_gemm(pe: ReplayPe, *fields: Any) -> Array:
 
 @replays(DOT)
 def replay_dot(pe: ReplayPe, a: str, b: str, acc: str, _shape: str, dtype: str, _result: str) -> Array:
-    """The product of the values of its operands."""
+    """Return the product of the operands' values."""
     return matmul(pe.value(a), pe.value(b), DTYPES[dtype], None if acc == NO_HANDLE else pe.value(acc))
 
 

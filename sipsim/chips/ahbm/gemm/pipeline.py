@@ -1,7 +1,7 @@
-"""The stages that tokens of a product pass: DMA in, fetch, GEMM, epilogue, store, DMA out (ADR-0014).
+"""Pipeline of a product's tokens: DMA in, fetch, GEMM, epilogue, store, DMA out (ADR-0014).
 
-The span of a composite command is divided among them (:class:`Division`). Units are those of the PE, one piece of work
-at a time; a token takes two events, an output some more.
+The time of a composite command is attributed to the stages (:class:`TimeBreakdown`). Stages use the units of the PE,
+which do one piece of work at a time. A token takes two events, an output some more.
 """
 
 from collections import deque
@@ -26,7 +26,7 @@ DMA_OUT: Final = 7
 
 
 class Part(NamedTuple):
-    """A name, and the config keys that the time of it depends on first."""
+    """Part of a command's time: its name, and the config keys with the largest effect on it."""
 
     name: str
     keys: tuple[str, ...]
@@ -47,31 +47,31 @@ PARTS: Final = (
 
 
 Times = tuple[Ps, ...]
-"""Of :data:`PARTS`."""
+"""Times of :data:`PARTS`, in ps."""
 
 
 class Stage(NamedTuple):
-    """Work of part ``part`` that ended at ``end_ps``. ``way``: the times from the start of the command to its end."""
+    """Work of part ``part`` that ended at ``end_ps``. ``path``: times of the critical path from the command's start."""
 
     part: int
     end_ps: Ps
-    way: Times
+    path: Times
 
 
-class Division:
-    """Where the time of a command went that began at ``start_ps``: its span, divided into named parts, in two ways.
+class TimeBreakdown:
+    """Attributes the time of a command that began at ``start_ps`` to :data:`PARTS`, in two forms.
 
-    *Way*: each stage began when the last of what it waited for had ended, and so on back to the start of the command.
-    So the way to the command's last stage is what its time depends on: a part that is on it made faster makes the
-    command shorter, until another way is the longest. Work of the array that others hide is not on it.
+    *Critical path*: each stage began when the last stage that it waited for had ended, and so on back to the start of
+    the command. The time of the command depends on the path to its last stage: a faster part on this path shortens the
+    command, until another path is the longest. Work of the array that other stages hide is not on the path.
 
-    *Parts*: while the array works, the time is its own, cycles, or fill and drain. While it does not, the time is of
-    what the way to its next token has more of than the way to its work before. Where a stage before the last one bounds
-    the rate of tokens, that is this stage, however short the wait for each token is. What is hidden behind the array is
-    in no part.
+    *Parts*: while the array works, the time belongs to the array: cycles, or fill and drain. While the array is idle,
+    the time belongs to the parts by which the path to its next token exceeds the path to its last work. If an earlier
+    stage limits the rate of tokens, this is that stage, however short the wait for each token is. Time that is hidden
+    by the array belongs to no part.
 
-    Both fill the span without a rest. A way is kept as sums, so nothing grows with the product. ``start``: what the
-    first stages come after.
+    Both add up to the command's time. A path is stored as sums, so memory does not grow with the product. ``start``:
+    the predecessor of the first stages.
     """
 
     def __init__(self, start_ps: Ps) -> None:
@@ -80,37 +80,37 @@ class Division:
         self._parts_ps = [0] * len(PARTS)
 
     def stage(self, part: int, start_ps: Ps, end_ps: Ps, before: Stage) -> Stage:
-        """A stage beside the array; ``before``: what it waited for last."""
-        way = list(before.way)
-        way[OTHERS] += start_ps - before.end_ps
-        way[part] += end_ps - start_ps
-        return Stage(part, end_ps, tuple(way))
+        """Add work of a stage other than the array; ``before``: the last stage that it waited for."""
+        path = list(before.path)
+        path[OTHERS] += start_ps - before.end_ps
+        path[part] += end_ps - start_ps
+        return Stage(part, end_ps, tuple(path))
 
     def array(self, start_ps: Ps, steps_ps: Ps, fill_ps: Ps, before: Stage) -> Stage:
-        """The array works: its steps, then fill and drain."""
+        """Add work of the array: its steps, then fill and drain; ``before``: the last stage that it waited for."""
         if before.end_ps > self._array.end_ps:
             self._idle(before)
         else:
             before = self._array
         self._parts_ps[OTHERS] += start_ps - before.end_ps
-        way = list(before.way)
-        way[OTHERS] += start_ps - before.end_ps
-        way[CYCLES] += steps_ps
-        way[FILL] += fill_ps
+        path = list(before.path)
+        path[OTHERS] += start_ps - before.end_ps
+        path[CYCLES] += steps_ps
+        path[FILL] += fill_ps
         self._parts_ps[CYCLES] += steps_ps
         self._parts_ps[FILL] += fill_ps
-        self._array = Stage(CYCLES, start_ps + steps_ps + fill_ps, tuple(way))
+        self._array = Stage(CYCLES, start_ps + steps_ps + fill_ps, tuple(path))
         return self._array
 
     def end(self, last: Stage) -> tuple[Times, Times]:
-        """The command ends with a stage: its parts, and the way."""
+        """End the command with stage ``last``; return the times of the parts and of the critical path."""
         self._idle(last)
-        return tuple(self._parts_ps), last.way
+        return tuple(self._parts_ps), last.path
 
     def _idle(self, stage: Stage) -> None:
-        """The array did nothing from the end of its work until that of a stage."""
+        """Attribute the array's idle time, from the end of its work to the end of ``stage``."""
         idle_ps = left_ps = stage.end_ps - self._array.end_ps
-        more = [ps - been for ps, been in zip(stage.way, self._array.way, strict=True)]
+        more = [ps - been for ps, been in zip(stage.path, self._array.path, strict=True)]
         waited = {each: ps for each, ps in enumerate(more) if ps > 0 and each not in (CYCLES, FILL)}
         whole_ps = max(sum(waited.values()), idle_ps)
         for each, ps in waited.items():
@@ -121,10 +121,10 @@ class Division:
 
 
 class Transfers(Protocol):
-    """What moves the data of a command, and computes them."""
+    """Moves the data of a command, and computes its outputs."""
 
     def load(self, number: int, arrived: Callable[[], None]) -> None:
-        """Load a piece of an operand; ``arrived()`` when it is in the TCM."""
+        """Load a piece of an operand; call ``arrived()`` when it is in the TCM."""
 
     @property
     def has_others(self) -> bool:
@@ -134,18 +134,18 @@ class Transfers(Protocol):
         """Load a row that the epilogue needs."""
 
     def write(self, block: int, written: Callable[[], None]) -> None:
-        """Write a block of outputs; ``written()`` when it is in its memory."""
+        """Write a block of outputs; call ``written()`` when it is in its memory."""
 
 
 class Stages(NamedTuple):
-    """The parts that the stages use, and their times.
+    """Units that the stages use, and their times.
 
-    ``dma``: PE_DMA, which makes the transfers of PE_FETCH_STORE within the PE. ``cycle_ps``: of the array.
-    ``move_ps``: start-up of PE_FETCH_STORE. ``epilogue_ps``: of an output of so many cells.
-    ``sum_bytes``: which the first token of an output fetches for each cell; 0 where sums start at zero.
-    ``stored_bytes``: of a cell. ``loads``: how many may be on their way; 0 where the operands are in the TCM. Beside
-    loads and stores of the kernel, none is added to ``shared_bytes`` or more behind the first of them.
-    ``rows``: which the epilogue needs.
+    ``dma``: PE_DMA, which makes the transfers of PE_FETCH_STORE within the PE. ``cycle_ps``: cycle of the array.
+    ``move_ps``: start-up of PE_FETCH_STORE. ``epilogue_ps``: time of the epilogue for a number of cells.
+    ``sum_bytes``: bytes per cell that the first token of an output fetches; 0 if sums start at zero.
+    ``stored_bytes``: bytes of a cell. ``loads``: most loads in flight; 0 if the operands are in the TCM. While the
+    kernel has loads or stores, no load starts if those in flight, without the first, have ``shared_bytes`` or more.
+    ``rows``: number of rows that the epilogue needs.
     """
 
     engine: Engine
@@ -163,20 +163,20 @@ class Stages(NamedTuple):
 
 
 class Pipeline:
-    """One command's way through the stages.
+    """Runs one command through the stages.
 
-    * Pieces of operands are loaded in the order of their first tokens, a few at a time, as far ahead as there is room.
-      While PE_DMA has loads or stores of the kernel, a command that needs it all the time has fewer bytes on their way,
-      so that these take turns. One that needs it at its beginning most has time for them later.
-    * PE_FETCH_STORE fetches a token's operands through the TCM's read port into buffers of the array, of which there
-      are two for each: those of folds that take turns together are fetched while the array works on those before.
-    * PE_GEMM passes tokens in order. Sums of a finished output wait beside it; while there are ``waiting_tiles`` of
-      them, no other is finished.
-    * PE_MATH does the epilogue, PE_FETCH_STORE stores the output through the TCM's write port when there is room, and
-      PE_DMA writes a block of outputs when it is whole.
+    * PE_DMA loads pieces of operands in the order of their first tokens, a few at a time, as far ahead as the buffer
+      allows. While the kernel has loads or stores, a command that needs PE_DMA all the time has fewer bytes in flight,
+      so that both make progress. A command that needs PE_DMA mostly at its beginning leaves time for them later.
+    * PE_FETCH_STORE fetches a token's operands through the TCM's read port into double buffers of the array: operands
+      of the next interleaved folds are fetched while the array works on the current ones.
+    * PE_GEMM processes tokens in order. Sums of a finished output wait for the epilogue; while ``waiting_tiles``
+      outputs wait, no other output is finished.
+    * PE_MATH does the epilogue, PE_FETCH_STORE stores the output through the TCM's write port when a buffer is free,
+      and PE_DMA writes a block of outputs when it is complete.
 
-    ``ended(parts_ps, way_ps)`` is called at the end of its last write, with the times since ``start_ps``
-    (:class:`Division`).
+    ``ended(parts_ps, path_ps)`` is called at the end of the last write, with the times since ``start_ps``
+    (:class:`TimeBreakdown`).
     """
 
     def __init__(
@@ -192,7 +192,7 @@ class Pipeline:
         self._tiling = tiling
         self._transfers: Transfers | None = transfers
         self._ended: Callable[[Times, Times], None] | None = ended
-        self._division = Division(start_ps)
+        self._breakdown = TimeBreakdown(start_ps)
         self._math, self._array, self._mover = stages.units
         self._last_move: Stage | None = None
         self._last_math: Stage | None = None
@@ -212,15 +212,15 @@ class Pipeline:
         self._left = len(tiling.blocks)
 
     def start(self) -> None:
-        """Begin, now."""
+        """Begin the first loads and fetches now."""
         for number in range(self._missing_rows):
             assert self._transfers is not None
             self._transfers.load_row(number, partial(self._row_loaded, self._engine.now_ps))
-        self._load(self._division.start)
-        self._fetch(self._division.start)
+        self._load(self._breakdown.start)
+        self._fetch(self._breakdown.start)
 
     def _load(self, before: Stage) -> None:
-        """Load ahead, as far as there is room."""
+        """Load ahead as far as the buffer allows."""
         tiling, transfers, coming = self._tiling, self._transfers, self._coming
         assert transfers is not None
         while self._next_load < len(tiling.loads) and len(coming) < self._stages.loads:
@@ -238,14 +238,14 @@ class Pipeline:
             transfers.load(number, partial(self._loaded, number, before, self._engine.now_ps))
 
     def _loaded(self, number: int, before: Stage, begun_ps: Ps) -> None:
-        stage = self._division.stage(DMA_IN, begun_ps, self._engine.now_ps, before)
+        stage = self._breakdown.stage(DMA_IN, begun_ps, self._engine.now_ps, before)
         self._there[number] = 1
         del self._coming[number]
         self._load(stage)
         self._fetch(stage)
 
     def _fetch(self, before: Stage) -> None:
-        """Fetch the operands of the next token, if they are there and a buffer is free."""
+        """Fetch the next token's operands, if they are loaded and a buffer of the array is free."""
         at = self._next_fetch
         if self._is_fetching or at == len(self._tiling.tokens):
             return
@@ -277,10 +277,10 @@ class Pipeline:
         self._multiply(stage)
         self._load(stage)
         self._fetch(stage)
-        self._mover.go_on()
+        self._mover.begin_next()
 
     def _multiply(self, now: Stage) -> None:
-        """Pass on the tokens that were fetched, unless too many outputs wait. ``now``: the stage that has ended."""
+        """Process the fetched tokens, unless too many outputs wait. ``now``: the stage that has just ended."""
         stages, fetched, now_ps = self._stages, self._fetched, self._engine.now_ps
         while fetched:
             at, stage = fetched[0]
@@ -293,7 +293,7 @@ class Pipeline:
             steps_ps, fill_ps = token.steps * stages.cycle_ps, token.fill_cycles * stages.cycle_ps
             start_ps = self._array.take(now_ps, steps_ps + fill_ps)
             before = stage if stage.end_ps == now_ps else now
-            worked = self._division.array(start_ps, steps_ps, fill_ps, before)
+            worked = self._breakdown.array(start_ps, steps_ps, fill_ps, before)
             self._engine.at(worked.end_ps, partial(self._multiplied, token.tile, worked))
 
     def _multiplied(self, tile: int, stage: Stage) -> None:
@@ -312,31 +312,31 @@ class Pipeline:
             self._finish(tile, before)
 
     def _start_epilogue(self, tile: int, ps: Ps, before: Stage, ready_ps: Ps) -> None:
-        """PE_MATH begins the epilogue of an output that was ready at ``ready_ps``."""
+        """Begin the epilogue of an output that was ready at ``ready_ps``."""
         begun_ps, last = self._engine.now_ps, self._last_math
         if last is not None and last.end_ps > ready_ps:
             before = last
-        stage = self._last_math = self._division.stage(EPILOGUE, begun_ps, begun_ps + ps, before)
+        stage = self._last_math = self._breakdown.stage(EPILOGUE, begun_ps, begun_ps + ps, before)
         self._engine.at(stage.end_ps, partial(self._end_epilogue, tile, stage, begun_ps))
 
     def _end_epilogue(self, tile: int, stage: Stage, begun_ps: Ps) -> None:
         self._math.end(begun_ps, stage.end_ps)
-        self._math.go_on()
+        self._math.begin_next()
         self._finish(tile, stage)
 
     def _row_loaded(self, begun_ps: Ps) -> None:
-        stage = self._division.stage(DMA_IN, begun_ps, self._engine.now_ps, self._division.start)
+        stage = self._breakdown.stage(DMA_IN, begun_ps, self._engine.now_ps, self._breakdown.start)
         self._missing_rows -= 1
         while self._without_row and not self._missing_rows:
             self._begin_epilogue(self._without_row.pop(0), stage)
 
     def _finish(self, tile: int, before: Stage) -> None:
-        """An output is ready to be stored."""
+        """Queue an output for its store."""
         self._finished.append(tile)
         self._store(before)
 
     def _store(self, before: Stage) -> None:
-        """Store the next output, if there is room for its block."""
+        """Store the next output, if a buffer is free for its block."""
         if self._is_storing or not self._finished:
             return
         tiling = self._tiling
@@ -363,32 +363,32 @@ class Pipeline:
             assert self._transfers is not None
             self._transfers.write(block, partial(self._written, block, stage))
             if self._ended is None:
-                self._mover.go_on()
+                self._mover.begin_next()
                 return
         self._multiply(stage)
         self._store(stage)
         self._fetch(stage)
-        self._mover.go_on()
+        self._mover.begin_next()
 
     def _written(self, block: int, before: Stage) -> None:
         stage, now_ps = before, self._engine.now_ps
         if now_ps > before.end_ps:
-            stage = self._division.stage(DMA_OUT, before.end_ps, now_ps, before)
+            stage = self._breakdown.stage(DMA_OUT, before.end_ps, now_ps, before)
         del self._stored[block]
         self._left -= 1
         if self._left:
             self._store(stage)
             return
-        # The parts refer to each other, and to the data: they are freed now, and not by a collection of cycles.
+        # Break the reference cycle, so that the data are freed now and not by the cycle collector.
         ended, self._ended, self._transfers = self._ended, None, None
         assert ended is not None
-        ended(*self._division.end(stage))
+        ended(*self._breakdown.end(stage))
 
     def _moved(self, part: int, begun_ps: Ps, before: Stage) -> Stage:
-        """PE_FETCH_STORE has moved something until now; its last work was what bound it, if that had just ended."""
+        """Add a transfer of PE_FETCH_STORE that ends now; it waited for the unit's last transfer, or for ``before``."""
         now_ps, last = self._engine.now_ps, self._last_move
         if last is not None and last.end_ps == begun_ps:
             before = last
         self._mover.end(begun_ps, now_ps)
-        stage = self._last_move = self._division.stage(part, begun_ps, now_ps, before)
+        stage = self._last_move = self._breakdown.stage(part, begun_ps, now_ps, before)
         return stage

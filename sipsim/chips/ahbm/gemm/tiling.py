@@ -1,10 +1,11 @@
-"""The tiling of a matrix product for a systolic array: folds, tokens, and the pieces of operands that tokens need.
+"""Tiling of a matrix product for a systolic array: folds, tokens, and the pieces of operands that tokens need.
 
-A *fold* is what the array of multiply-accumulate cells holds at a time: outputs (``os``), elements of B (``ws``) or of
-A (``is``), as many as it has cells. The rest of the product streams through it, a step a cycle. A *token* is a part of
-a fold: some steps of its stream. A *piece* is a block of an operand that is loaded at once.
+A *fold* is the part of the product that is stationary in the array of multiply-accumulate cells at a time, one element
+per cell: outputs (``os``), elements of B (``ws``) or of A (``is``). The other operands stream through the array, one
+step per cycle. A *token* is some consecutive steps of a fold's stream. A *piece* is a block of an operand that is
+loaded at once.
 
-All here is data of shapes alone: the same product on another PE has the same tokens.
+The tiling depends only on shapes: the same product on another PE has the same tokens.
 """
 
 from collections import OrderedDict, defaultdict
@@ -17,7 +18,7 @@ DATAFLOWS = ("os", "ws", "is")
 
 
 class Product(NamedTuple):
-    """The product of an (M, K) matrix and a (K, N) one."""
+    """Shape of the product of an (M, K) and a (K, N) matrix."""
 
     m: int
     k: int
@@ -25,19 +26,19 @@ class Product(NamedTuple):
 
     @property
     def macs(self) -> int:
-        """Multiplications, each with an addition."""
+        """Number of multiply-accumulates."""
         return self.m * self.k * self.n
 
 
 class SystolicArray(NamedTuple):
-    """``rows`` x ``columns`` cells; ``dataflow``: what stands still, one of :data:`DATAFLOWS`.
+    """Systolic array of ``rows`` x ``columns`` cells. ``dataflow``: the stationary data, one of :data:`DATAFLOWS`.
 
-    A fold takes a cycle for each step, and then those in which the array is not full: operands come in, and results
-    leave, skewed by a cycle a row and column; what stands still in ``ws`` and ``is`` is moved in first, a row a cycle.
-    Folds follow one after the other.
+    A fold takes one cycle per step, plus fill and drain: operands enter and results leave skewed by one cycle per row
+    and column. With ``ws`` and ``is`` the stationary operand is first moved in, one row per cycle. Folds run one after
+    the other.
 
     Source: the stall-free cycles of SCALE-Sim 3.0 (Samajdar et al., ISPASS 2020), which prints the index of the last
-    cycle. Limits: no fold begins while the one before it drains; all types have one rate.
+    cycle. Limits: no fold begins while the previous one drains; all types have the same rate.
     """
 
     rows: int
@@ -45,21 +46,21 @@ class SystolicArray(NamedTuple):
     dataflow: str
 
     def spread(self, product: Product) -> tuple[int, int, int]:
-        """Elements over the rows of the array, over its columns, and steps of the stream."""
+        """Return the elements along the array's rows, those along its columns, and the steps of the stream."""
         m, k, n = product
         return {"os": (m, n, k), "ws": (k, n, m), "is": (k, m, n)}[self.dataflow]
 
     def folds(self, product: Product) -> int:
-        """How many folds a product has."""
+        """Return the number of folds of a product."""
         down, across, _ = self.spread(product)
         return -(-down // self.rows) * -(-across // self.columns)
 
     def turns(self, product: Product, most: int, wide: int) -> tuple[int, int]:
-        """Folds that take turns, down and across the product, ``most`` of them; with ``os`` in rows of ``wide``
-        elements or more.
+        """Return how many folds are interleaved, down and across the product: at most ``most`` in all; with ``os``
+        across at least ``wide`` elements.
 
-        With ``os`` a block of them: as many as there are, then that of the fewest rows and columns, since it needs
-        the fewest operands in a cycle. With the others one behind the other.
+        With ``os`` they form a block: the largest, and among these the one with the fewest rows and columns, since it
+        needs the fewest operands per cycle. With the other dataflows they form a row.
         """
         if self.dataflow != "os":
             return 1, most
@@ -70,24 +71,24 @@ class SystolicArray(NamedTuple):
 
     @property
     def fill_cycles(self) -> int:
-        """Cycles of a fold beside those of its stream."""
+        """Cycles of a fold in addition to those of its stream."""
         moved_in = 0 if self.dataflow == "os" else self.rows
         return moved_in + self.rows + self.columns - 2
 
     def cycles(self, product: Product) -> int:
-        """Of a whole product whose operands are always there."""
+        """Return the cycles of a whole product whose operands are always ready."""
         _, _, steps = self.spread(product)
         return self.folds(product) * (steps + self.fill_cycles) - 1
 
 
 A, B = 0, 1
-"""Operands."""
+"""Numbers of the operands."""
 _Key = tuple[int, int, int]
-"""Operand, and row and column in its grid of pieces."""
+"""Key of a piece: operand, and row and column in its grid of pieces."""
 
 
 class BufferTooSmall(Exception):
-    """The room holds no two tokens of a product."""
+    """The buffer is too small for two tokens of a product."""
 
 
 class Rectangle(NamedTuple):
@@ -100,12 +101,12 @@ class Rectangle(NamedTuple):
 
     @property
     def cells(self) -> int:
-        """Elements."""
+        """Number of elements."""
         return self.rows * self.columns
 
 
 class Load(NamedTuple):
-    """A piece of an operand, which tokens need until ``last``."""
+    """Load of a piece of an operand; token ``last`` is the last that needs it."""
 
     operand: int
     place: Rectangle
@@ -114,11 +115,11 @@ class Load(NamedTuple):
 
 
 class Token(NamedTuple):
-    """``steps`` of the stream of a fold; ``fill_cycles`` more if it is the fold's last one.
+    """``steps`` consecutive steps of a fold's stream; the last token of a fold takes ``fill_cycles`` more.
 
-    It multiplies rows ``m`` and columns ``n`` of the product, over ``k``: (first, count) each. ``a`` and ``b``: the
-    numbers of the loads it needs. ``fetch_bytes``: what it reads of them, while it is at most ``ahead`` tokens before
-    the one that the array works on. ``tile``: the output that is complete then, -1 for none.
+    A token multiplies rows ``m`` and columns ``n`` of the product over ``k``: (first, count) each. ``a``, ``b``:
+    numbers of the loads that it needs. ``fetch_bytes``: bytes that it reads of them. It is fetched at most ``ahead``
+    tokens before the array works on it. ``tile``: the output that it completes, -1 for none.
     """
 
     m: tuple[int, int]
@@ -134,32 +135,32 @@ class Token(NamedTuple):
 
 
 class Tile(NamedTuple):
-    """An output that is complete at once, in output block ``block``."""
+    """Outputs that one token completes, a part of output block ``block``."""
 
     place: Rectangle
     block: int
 
 
 class Tiling(NamedTuple):
-    """A product as ``tokens``, in their order. ``loads``: in the order of their first tokens. ``tiles``: in the order
-    in which they are complete. ``blocks``: outputs that are written by one transfer, ``tiles_of_block`` each.
+    """A product as ``tokens`` in order. ``loads``: in the order of their first tokens. ``tiles``: in the order of their
+    completion. ``blocks``: outputs that one transfer writes, of ``tiles_of_block`` tiles each.
 
-    The tokens of one fold follow each other without a gap, so that all tokens together take the cycles of the whole
-    product, however long their streams are. Folds take turns (``accumulators`` of them): with ``os`` a block of them
-    after each token, so that a load of A serves a row of it and one of B all; with the others those side by side after
-    each fold. With ``os`` the operands of a token are fetched once for all turns. Limit: the buffers of the array that
-    they stay in take no room.
+    The tokens of a fold follow each other without a gap, so the tokens together take the cycles of the whole product,
+    however long their streams are. Up to ``accumulators`` folds are interleaved: with ``os`` a block of folds after
+    each token, so that a load of A serves a row of the block and a load of B all of it; with the other dataflows a row
+    of folds after each fold. With ``os`` a token's operands are fetched once for all interleaved folds. Limit: the
+    buffers of the array that hold these operands take no TCM space.
 
-    The pieces of an operand are blocks of a regular grid whose rows are of at least ``row_bytes`` where the matrix has
-    them. A piece is loaded before its first token and dropped after its last; one that has to go before that is loaded
-    again. Which one goes is the choice with the fewest loads (Belady, 1966): the one whose next token is the furthest.
-    A part of the room is left for loads ahead.
+    The pieces of an operand are blocks of a regular grid whose rows have at least ``row_bytes``, if the matrix is wide
+    enough. A piece is loaded before its first token and dropped after its last token. A piece that is evicted earlier
+    is loaded again; the evicted piece is the one whose next token is the furthest, for the fewest loads (Belady, 1966).
+    Part of the buffer is reserved for loads ahead.
 
-    With ``os`` the order of the folds is by panels: as many rows of folds as stay in the room, or columns, whichever
-    loads less. With ``ws`` and ``is`` partial sums of a whole stream lie beside the array. Limit: they take no room and
-    no bandwidth.
+    With ``os`` the folds are ordered by panels: as many rows of folds as the buffer holds, or columns, whichever loads
+    less. With ``ws`` and ``is`` the partial sums of a whole stream are outside the array. Limit: they take no TCM space
+    and no bandwidth.
 
-    ``operand_bytes``: the room for loads. ``output_blocks``: for how many of ``output_bytes`` each there is room.
+    ``operand_bytes``: buffer space for loads. ``output_blocks``: number of buffers of ``output_bytes`` for outputs.
     """
 
     tokens: tuple[Token, ...]
@@ -173,19 +174,19 @@ class Tiling(NamedTuple):
 
     @property
     def load_bytes(self) -> int:
-        """Of all loads."""
+        """Bytes of all loads."""
         return sum(each.nbytes for each in self.loads)
 
     @property
     def room_bytes(self) -> int:
-        """Room in the TCM for all that it holds."""
+        """Bytes of TCM space for operands and outputs."""
         return self.operand_bytes + self.output_blocks * self.output_bytes
 
 
 class Limits(NamedTuple):
-    """``itemsize`` and ``output_itemsize``: bytes of an element. ``accumulators``: folds that take turns.
+    """Limits of a tiling. ``itemsize``, ``output_itemsize``: bytes of an element. ``accumulators``: interleaved folds.
 
-    ``row_bytes``: least bytes of a row of a piece. ``room_bytes``: of the TCM. ``output_blocks``: the most in it.
+    ``row_bytes``: least bytes of a row of a piece. ``room_bytes``: TCM space. ``output_blocks``: most outputs in it.
     """
 
     itemsize: int
@@ -197,8 +198,8 @@ class Limits(NamedTuple):
 
 
 class _Cut(NamedTuple):
-    """Rows and columns of a piece of A and of B, and of an output; ``folds`` across the columns of the product that
-    take turns, with ``os`` in ``down`` rows of folds; ``steps`` of a token."""
+    """Sizes of a tiling: rows and columns of a piece of A, of B and of an output. ``folds``: interleaved folds across
+    the product, with ``os`` in ``down`` rows. ``steps``: of a token."""
 
     a: tuple[int, int]
     b: tuple[int, int]
@@ -209,16 +210,16 @@ class _Cut(NamedTuple):
     down: int = 1
 
     def piece_bytes(self, itemsize: int) -> int:
-        """Of a piece of A and one of B."""
+        """Return the bytes of a piece of A and a piece of B together."""
         return (self.a[0] * self.a[1] + self.b[0] * self.b[1]) * itemsize
 
     def output_bytes(self, itemsize: int) -> int:
-        """Of an output block."""
+        """Return the bytes of an output block."""
         return self.output[0] * self.output[1] * itemsize
 
 
 class _Part(NamedTuple):
-    """A token before the loads are known. ``a`` and ``b``: places in the grids. ``block``: of its output."""
+    """Token before its loads are known. ``a``, ``b``: places of its pieces in their grids. ``block``: of its output."""
 
     m: tuple[int, int]
     k: tuple[int, int]
@@ -233,10 +234,10 @@ class _Part(NamedTuple):
 
 
 def tiling(array: SystolicArray, product: Product, limits: Limits) -> Tiling:
-    """The tokens of a product.
+    """Return the tiling of a product.
 
     Raises:
-        BufferTooSmall: when the room holds no two tokens.
+        BufferTooSmall: if the buffer is too small for two tokens.
     """
     cut = _cut(array, product, limits)
     operand_bytes = limits.room_bytes - cut.output_blocks * cut.output_bytes(limits.output_itemsize)
@@ -270,10 +271,10 @@ def tiling(array: SystolicArray, product: Product, limits: Limits) -> Tiling:
 
 
 def _cut(array: SystolicArray, product: Product, limits: Limits) -> _Cut:
-    """The largest pieces of which the room holds those of two tokens."""
+    """Return the largest sizes with which the pieces of two tokens fit the buffer."""
     folds, steps = limits.accumulators, max(limits.row_bytes // limits.itemsize, 1)
     output_blocks = limits.output_blocks
-    # With `ws` a wide piece of A comes back for its next fold after the whole stream, which must fit.
+    # With `ws` a wide piece of A is used again by its next fold only after the whole stream, which must fit.
     is_wide = array.dataflow != "ws" or 2 * product.m * max(limits.row_bytes, array.rows) <= limits.room_bytes
     while True:
         block = array.turns(product, folds, -(-limits.row_bytes // limits.itemsize))
@@ -290,12 +291,12 @@ def _cut(array: SystolicArray, product: Product, limits: Limits) -> _Cut:
         elif output_blocks > 1:
             output_blocks = 1
         else:
-            raise BufferTooSmall(f"{limits.room_bytes} bytes hold no two tokens; {2 * pieces + output} do")
+            raise BufferTooSmall(f"{limits.room_bytes} bytes are too few for two tokens; {2 * pieces + output} suffice")
 
 
 def _pieces(array: SystolicArray, turns: tuple[int, int], steps: int, output_blocks: int, is_wide: bool) -> _Cut:
-    """``turns``: folds down and across. ``is_wide``: a piece of A serves several folds down the array, with ``ws`` and
-    ``is``."""
+    """Return the sizes for interleaved folds ``turns`` (down, across). ``is_wide``: with ``ws`` and ``is`` a piece of A
+    serves several folds down the array."""
     rows, columns, dataflow = array
     down, folds = turns
     wide = -(-steps // rows) * rows if is_wide else rows
@@ -307,7 +308,7 @@ def _pieces(array: SystolicArray, turns: tuple[int, int], steps: int, output_blo
 
 
 def _clipped(cut: _Cut, product: Product) -> _Cut:
-    """Pieces no larger than the matrices: what room they take. Their grids stay."""
+    """Return the sizes limited to the matrices, for the space of pieces; the number of pieces is unchanged."""
     m, k, n = product
     return cut._replace(
         a=(min(cut.a[0], m), min(cut.a[1], k)),
@@ -325,11 +326,11 @@ def _outputs_stay(array: SystolicArray, product: Product, cut: _Cut, kept: int) 
         for t, first in enumerate(range(0, product.k, cut.steps)):
             k = _span(first, cut.steps, product.k)
             is_last = first + cut.steps >= product.k
-            # Rows of A and columns of B stay in the array's buffers while the folds take turns. There are two of each,
-            # so that those of the next turns come meanwhile.
+            # Rows of A and columns of B stay in the array's buffers for all interleaved folds. Each buffer is double,
+            # so that the operands of the next tokens arrive meanwhile.
             turns = len(down) * len(across)
             ahead, before = min(turns, before), turns
-            # At last by rows, so that a block of outputs is whole before the next begins.
+            # The last tokens are ordered by rows, so that a block of outputs is complete before the next begins.
             for m, n in pairs(down, across) if is_last else [(m, n) for n in across for m in down]:
                 fetched = k[1] * ((m[1] if n is across[0] else 0) + (n[1] if m is down[0] else 0))
                 row = m[0] // rows
@@ -337,7 +338,7 @@ def _outputs_stay(array: SystolicArray, product: Product, cut: _Cut, kept: int) 
 
 
 def _panels(down: int, across: int, a: int, b: int, kept: int) -> Iterator[tuple[int, int]]:
-    """Rows and columns of folds, in the order that loads least. ``a``, ``b``: elements of a row and of a column."""
+    """Yield row and column of folds in the order with the fewest loads. ``a``, ``b``: elements per row, per column."""
     high, wide = max(min((kept - b) // a, down), 1), max(min((kept - a) // b, across), 1)
     by_rows = down * a + across * b * -(-down // high)
     by_columns = across * b + down * a * -(-across // wide)
@@ -348,7 +349,7 @@ def _panels(down: int, across: int, a: int, b: int, kept: int) -> Iterator[tuple
 
 
 def _even(count: int, most: int) -> list[range]:
-    """Equal parts of at most so many."""
+    """Split ``count`` into equal ranges of at most ``most``."""
     parts = -(-count // most)
     return [range(count * at // parts, count * (at + 1) // parts) for at in range(parts)]
 
@@ -372,8 +373,8 @@ def _inputs_stay(array: SystolicArray, product: Product, cut: _Cut, _kept: int) 
 def _stationary(
     array: SystolicArray, folds: int, steps: int, across: int, down: int, stream: int
 ) -> Iterator[tuple[tuple[int, int], int, tuple[int, int], int, tuple[int, int], bool]]:
-    """Of each token: elements across the array, index and elements down the array, index and elements of the stream,
-    and whether it is the last one of its fold."""
+    """Yield per token: elements across the array, index and elements down the array, index and elements of the stream,
+    and whether it is the last token of its fold."""
     rows, columns, _ = array
     for group in range(0, across, folds * columns):
         for s, first in enumerate(range(0, down, rows)):
@@ -388,14 +389,14 @@ def _span(first: int, most: int, end: int) -> tuple[int, int]:
 
 
 def _place(at: tuple[int, int], piece: tuple[int, int], matrix: tuple[int, int]) -> Rectangle:
-    """A piece of a grid, less what is beyond the matrix."""
+    """Return the rectangle of a piece of a grid, clipped to the matrix."""
     top, left = at[0] * piece[0], at[1] * piece[1]
     return Rectangle(top, left, min(piece[0], matrix[0] - top), min(piece[1], matrix[1] - left))
 
 
-class _Kept:
-    """The pieces in the room while tokens pass, at most ``most_bytes``. ``loads``: operand, place, bytes; ``last``: the
-    last token of each so far."""
+class _Buffer:
+    """Pieces in the buffer as tokens are processed, at most ``most_bytes``. ``loads``: operand, place and bytes of each
+    load; ``last``: its last token so far."""
 
     def __init__(self, most_bytes: int) -> None:
         self._most_bytes = most_bytes
@@ -407,11 +408,11 @@ class _Kept:
         self.last: list[int] = []
 
     def has(self, key: _Key) -> bool:
-        """Whether a piece is there."""
+        """Return whether a piece is in the buffer."""
         return key in self._number
 
     def load(self, key: _Key, place: Rectangle, nbytes: int, needed: _Key) -> None:
-        """Load a piece, in the room of others but for one that is needed with it."""
+        """Load a piece; evict others if necessary, but not ``needed``, which its token also needs."""
         while self._used_bytes + nbytes > self._most_bytes:
             self._drop_furthest(needed)
         self._used_bytes += nbytes
@@ -420,7 +421,7 @@ class _Kept:
         self.last.append(0)
 
     def use(self, key: _Key, token: int, following: int) -> int:
-        """A token needs a piece, and token ``following`` is the next one that does; the number of its load."""
+        """Use a piece for a token, and return the number of its load. ``following``: the next token that needs it."""
         number = self._number[key]
         self.last[number] = token
         self._following[key] = following
@@ -428,13 +429,13 @@ class _Kept:
         return number
 
     def _drop_furthest(self, needed: _Key) -> None:
-        """Drop the piece whose next token is the furthest."""
+        """Evict the piece whose next token is the furthest, except ``needed``."""
         kept = None
         while True:
             entry = heappop(self._furthest)
             key = entry[1]
             if key not in self._number or self._following[key] != -entry[0]:
-                continue  # it was dropped, or has been needed since
+                continue  # outdated: the piece was evicted, or used since
             if key != needed:
                 break
             kept = entry
@@ -446,7 +447,7 @@ class _Kept:
 def _loads(
     parts: list[_Part], product: Product, cut: _Cut, itemsize: int, kept_bytes: int
 ) -> tuple[list[Load], list[tuple[int, int]]]:
-    """The loads, and the two that each token needs."""
+    """Return the loads, and per token the numbers of its two loads."""
     keys: list[tuple[_Key, _Key]] = [((A, *part.a), (B, *part.b)) for part in parts]
     next_of: dict[_Key, int] = defaultdict(lambda: len(parts))
     following: list[tuple[int, int]] = []
@@ -456,7 +457,7 @@ def _loads(
         next_of[a] = next_of[b] = at
     following.reverse()
     pieces, matrices = (cut.a, cut.b), ((product.m, product.k), (product.k, product.n))
-    kept = _Kept(kept_bytes)
+    kept = _Buffer(kept_bytes)
     of_part: list[tuple[int, int]] = []
     for at, (a, b) in enumerate(keys):
         for key, needed in ((a, b), (b, a)):
@@ -471,10 +472,9 @@ MOST_TOKENS = 2**17
 
 
 class Tilings:
-    """Tilings that were made, kept by shape: PEs with equal parts of a product share one.
+    """LRU cache of tilings by shape: PEs with equal parts of a product share one tiling.
 
-    Kept are those used last, of at most ``most_tokens`` tokens together, as a tiling grows with its product, some 250
-    bytes a token; the one used last is kept however many it has.
+    The cache holds at most ``most_tokens`` tokens in all, of some 250 bytes each, but always the tiling used last.
     """
 
     def __init__(self, most_tokens: int = MOST_TOKENS) -> None:
@@ -483,10 +483,10 @@ class Tilings:
         self.tokens = 0
 
     def get(self, array: SystolicArray, product: Product, limits: Limits) -> Tiling:
-        """As :func:`tiling`.
+        """Return the result of :func:`tiling`, cached.
 
         Raises:
-            BufferTooSmall: when the room holds no two tokens.
+            BufferTooSmall: if the buffer is too small for two tokens.
         """
         key = array, product, limits
         found = self._kept.get(key)

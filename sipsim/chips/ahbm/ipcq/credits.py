@@ -1,15 +1,14 @@
-"""How a receiver returns the credit of a freed slot: ``credit_return_mode``, three modes and a choice among them.
+"""Credit return of a freed slot: the modes of ``credit_return_mode``.
 
-They differ in when the credit arrives and how long ``recv`` blocks, never in data:
+The modes differ in when the credit arrives and how long ``recv`` blocks, never in data:
 
-* ``fast_path`` (ADR-0023 D9): it takes the whole path's latency on its own wire, and ``recv`` blocks for it.
-* ``fabric`` (the ADR's open question on credit bandwidth): it is a message; ``recv`` blocks until it has left the PE.
-* ``piggyback`` (D23): it leaves with the next message to that PE, or alone after a wait; ``recv`` does not block.
-
-``auto`` is a choice for each queue pair: ``fast_path`` where the credit stays in one SIP or crosses links die to die
-only (``AnyLinkKind.is_die_to_die``), along which a wire of its own is thinkable; ``fabric`` where a link on its way is
-another, such as Ethernet. So ``recv`` blocks for the whole way in some directions, and until the credit has left the
-PE in others.
+* ``fast_path`` (ADR-0023 D9): the credit has a dedicated wire; ``recv`` blocks for the latency of the whole path.
+* ``fabric`` (ADR-0023, open question on credit bandwidth): the credit is sent over the fabric as a frame; ``recv``
+  blocks until the frame has left the PE.
+* ``piggyback`` (D23): the credit leaves with the next message to its PE, or alone after a wait; no ``recv`` blocks.
+* ``auto``: one mode per queue pair. ``fast_path`` if the credit stays in one SIP or crosses only die-to-die links
+  (``AnyLinkKind.is_die_to_die``), along which a dedicated wire is plausible; ``fabric`` if it crosses another link,
+  such as Ethernet. So ``recv`` may block for different times in different directions.
 """
 
 from collections.abc import Callable
@@ -24,7 +23,7 @@ Emitted = Callable[[], None]
 
 
 class CreditReturn:
-    """The credit return of one PE, for each queue pair by its own mode (``QueuePair.credit_mode``)."""
+    """Returns the credits of one PE, in the mode of each queue pair (``QueuePair.credit_mode``)."""
 
     def __init__(self, sip: SipParts) -> None:
         self._engine = sip.engine
@@ -34,14 +33,12 @@ class CreditReturn:
         self._waiting: dict[Place, dict[QueuePair, Credit]] = {}
 
     def return_credit(self, queue: QueuePair, credit: Credit, emitted: Emitted) -> None:
-        """Return the credit of a slot that is freed at ``credit.sent_ps``, now or later; ``recv`` returns when
-        ``emitted`` is called.
-        """
+        """Return the credit of a slot that is freed now or later, at ``credit.sent_ps``; ``emitted`` ends the recv."""
         if queue.credit_mode == FAST_PATH:
             arrival_ps = credit.sent_ps + self._overhead_ps + queue.credit_ps
-            self._credits.carry_credit(queue, credit, arrival_ps, emitted)
+            self._credits.send_on_wire(queue, credit, arrival_ps, emitted)
         elif queue.credit_mode == FABRIC:
-            self._credits.inject_credit(queue, credit, emitted)
+            self._credits.send_on_fabric(queue, credit, emitted)
         else:
             self._wait_for_message(queue, credit)
             if credit.sent_ps > self._engine.now_ps:
@@ -50,12 +47,12 @@ class CreditReturn:
                 emitted()
 
     def piggybacked(self, peer: Place) -> tuple[Credit, ...]:
-        """Take the credits that leave with a message to this peer now."""
+        """Remove and return the credits that leave with a message to this peer now."""
         waiting = self._waiting.pop(peer, None) if self._waiting else None
         return () if waiting is None else tuple(waiting.values())
 
     def _wait_for_message(self, queue: QueuePair, credit: Credit) -> None:
-        """Of several credits for one ring only the last is sent: it frees all earlier slots too."""
+        """Store a credit for the next message, in place of an earlier one for the ring: it frees those slots too."""
         peer = queue.peer.place
         waiting = self._waiting.get(peer)
         if waiting is None:
@@ -67,14 +64,14 @@ class CreditReturn:
         if self._waiting.get(peer) is waiting:
             del self._waiting[peer]
             for queue, credit in waiting.items():
-                self._credits.inject_credit(queue, credit, None)
+                self._credits.send_on_fabric(queue, credit, None)
 
 
 FAST_PATH, FABRIC, PIGGYBACK, AUTO = "fast_path", "fabric", "piggyback", "auto"
 
 
 def credit_mode_of(credit_return_mode: str, is_die_to_die: bool) -> str:
-    """The mode of a queue pair. ``is_die_to_die``: all links that its credits cross are, or there is none."""
+    """Return the mode of a queue pair. ``is_die_to_die``: its credits cross no link that is not die to die."""
     if credit_return_mode != AUTO:
         return credit_return_mode
     return FAST_PATH if is_die_to_die else FABRIC

@@ -1,8 +1,8 @@
-"""A generation: the queue pairs of one PE that were made together, by the plan (number 0) or while time runs.
+"""Generations: sets of queue pairs of one PE, installed together by the plan (number 0) or during the simulation.
 
-A kernel runs with one generation and names its queue pairs by their short names, such as ``E``. Everywhere else those
-of a later generation have their full names, such as ``E#3``. Two generations may have rings at the same addresses, one
-after the other: messages and credits carry the number, and are matched within it.
+A kernel runs with one generation and uses the short names of its queue pairs, such as ``E``. Everywhere else a queue
+pair of a later generation has its full name, such as ``E#3``. A generation may reuse the ring addresses of a closed
+one, so messages and credits carry the number of their generation and are matched within it.
 """
 
 from bisect import bisect_left, bisect_right
@@ -20,12 +20,12 @@ from sipsim.records.report import Unread
 
 
 class Generation:
-    """``rank`` and ``world_size`` are those of the wiring; the rank is None where the PE takes no part.
-    ``algorithm``: the entry of ``ccl.yaml`` that wires it, for messages; empty for a group's.
+    """Queue pairs of one generation on one PE. ``rank``: the PE's rank in its wiring, None if the PE takes no part.
+    ``algorithm``: the entry of ``ccl.yaml`` that wires it, for error messages; empty for a group's generation.
 
-    ``queues``: by short name. ``by_peer_rx``: those that send, by the ring that they send to. ``receive_ways``: the
-    short names of those that receive. ``last_polled_dir``: of these, the one that served the last receive without a
-    direction. ``is_closed``: it is only known until all credits have come.
+    ``queues``: queue pairs by short name. ``by_peer_rx``: sending queue pairs by base address of the peer's ring.
+    ``receive_directions``: short names of the receiving ones. ``last_polled_dir``: the direction that served the last
+    receive without a direction. ``is_closed``: only credits for messages that it has sent may still arrive.
     """
 
     __slots__ = (
@@ -38,7 +38,7 @@ class Generation:
         "number",
         "queues",
         "rank",
-        "receive_ways",
+        "receive_directions",
         "world_size",
     )
 
@@ -54,15 +54,15 @@ class Generation:
         self._rx_bases = [base for base, _ in by_base]
         self._rx_queues = [self.queues[name] for _, name in by_base]
         self.by_peer_rx = {queue.peer.rx_base_pa: queue for queue in self.queues.values() if queue.can_send}
-        self.receive_ways = tuple(name for name, queue in self.queues.items() if queue.can_receive)
+        self.receive_directions = tuple(name for name, queue in self.queues.items() if queue.can_receive)
         self.last_polled_dir: str | None = None
         self.is_closed = False
 
     def queue(self, direction: str, sending: bool) -> QueuePair:
-        """The queue pair of a direction by its short name.
+        """Return the queue pair of a direction by its short name.
 
         Raises:
-            IpcqInvalidDirection: F1, when it is not installed for sending, or for receiving.
+            IpcqInvalidDirection: F1, if the direction is not installed for sending, or for receiving.
         """
         queue = self.queues.get(direction) if isinstance(direction, str) else None
         if queue is None or not (queue.can_send if sending else queue.can_receive):
@@ -78,10 +78,10 @@ class Generation:
         return queue
 
     def queue_of(self, place: Place, address: int, nbytes: int) -> QueuePair:
-        """The queue pair in whose receive ring a message of the PE at ``place`` lies.
+        """Return the queue pair whose receive ring contains a message to the PE at ``place``.
 
         Raises:
-            InvariantViolation: where there is no ring, or none with so many bytes behind the address.
+            InvariantViolation: if the address is in no ring, or the message extends past the end of its ring.
         """
         index = bisect_right(self._rx_bases, address) - 1
         if index >= 0 and address < (stop_pa := self._rx_queues[index].rx_stop_pa):
@@ -96,15 +96,15 @@ class Generation:
         )
 
     def check_idle(self, place: Place, waits: bool) -> None:
-        """Check that it may be closed; ``waits``: a receive without a direction does.
+        """Check that the generation may be closed. ``waits``: whether a receive without a direction waits.
 
         Raises:
-            IpcqInUse: see :meth:`sipsim.chips.ahbm.ipcq.pe_ipcq.PeIpcq.check_idle`.
+            IpcqInUse: as :meth:`sipsim.chips.ahbm.ipcq.pe_ipcq.PeIpcq.check_idle`.
         """
         for queue in self.queues.values():
             held = len(queue.messages) + len(queue.in_use)
             if held:
-                what = f"its ring holds {held} message{'s' if held > 1 else ''} that the kernel has not done with"
+                what = f"its ring holds {held} message{'s' if held > 1 else ''} that the kernel has not released"
             elif queue.posted or (waits and queue.can_receive):
                 what = "a receive is posted"
             elif queue.sends:
@@ -113,16 +113,16 @@ class Generation:
                 continue
             sip, cube, pe = place
             where = f"queue pair {queue.direction} of rank {sip} cube {cube} PE {pe}"
-            text = f"{where} is closed while {what}; receive all that is sent, and wait for it, before"
+            text = f"{where} is closed while {what}; receive and wait for all messages first"
             raise IpcqInUse(text, cube=cube, pe=pe, direction=queue.direction)
 
     def awaits_credits(self) -> bool:
-        """Whether credits for what it has sent are still on their way."""
+        """Return whether credits for sent messages are still in flight."""
         return any(queue.my_head != queue.peer_tail_cache for queue in self.queues.values())
 
 
 class ClosedGenerations:
-    """The numbers of the generations that a SIP has closed, as ranges: one while they are closed without gaps."""
+    """Numbers of the generations that a SIP has closed, stored as ranges of consecutive numbers."""
 
     def __init__(self) -> None:
         self._firsts: list[int] = []
@@ -137,7 +137,7 @@ class ClosedGenerations:
         return index >= 0 and number < self._stops[index]
 
     def add(self, number: int) -> None:
-        """One more, which is not among them."""
+        """Add a number that is not in the set."""
         index = bisect_left(self._firsts, number)
         joins_before = index > 0 and self._stops[index - 1] == number
         joins_after = index < len(self._firsts) and self._firsts[index] == number + 1
@@ -154,9 +154,9 @@ class ClosedGenerations:
 
 
 class Generations:
-    """The generations of the PE at ``place``. ``live``: by number, those that are closed and wait for credits too.
+    """Generations of the PE at ``place``. ``live``: generations by number, including closed ones that await credits.
 
-    ``queues``: of all of them, by full name. ``closed``: the numbers that its SIP has closed.
+    ``queues``: the queue pairs of all live generations by full name. ``closed``: the numbers that its SIP has closed.
     """
 
     def __init__(self, place: Place, of_plan: Generation, closed: ClosedGenerations) -> None:
@@ -167,10 +167,10 @@ class Generations:
         self.queues = dict(of_plan.queues)
 
     def get(self, number: int, what: str) -> Generation:
-        """One that is installed and not closed; ``what``: what it is needed for, as text.
+        """Return an installed, open generation. ``what``: text of its use, for the error.
 
         Raises:
-            InvariantViolation: when there is none.
+            InvariantViolation: if the generation is closed or not installed.
         """
         found = self.live.get(number)
         if found is None or found.is_closed:
@@ -179,7 +179,7 @@ class Generations:
         return found
 
     def install(self, made: Generation) -> list[Message]:
-        """Add one. Returns the messages that have come for it, in order.
+        """Add a generation. Return the messages that have arrived for it early, in order.
 
         Raises:
             InvariantViolation: for a number that is or was in use.
@@ -192,27 +192,27 @@ class Generations:
         return self._early.pop(made.number, [])
 
     def hold(self, message: Message) -> None:
-        """Keep a message for a generation that is not installed yet, without the credits, which may be for others.
+        """Hold a message for a generation that is not installed yet, without its credits: these may be for others.
 
         Raises:
-            InvariantViolation: for a generation that is closed.
+            InvariantViolation: for a closed generation.
         """
         if message.generation in self.live or message.generation in self._closed:
-            text = f"a message for address {message.dst_addr:#x}{told_of(message)} arrived at {self._place}"
-            raise violation(self._place, f"{text}, where that is closed", message.src_direction)
+            text = f"a message for address {message.dst_addr:#x}{origin_of(message)} arrived at {self._place}"
+            raise violation(self._place, f"{text}, which has closed this generation", message.src_direction)
         self._early.setdefault(message.generation, []).append(msgspec.structs.replace(message, credits=()))
 
     def forget(self, generation: Generation) -> None:
-        """The last credit of a closed one has come."""
+        """Drop a closed generation, whose last credit has arrived."""
         del self.live[generation.number]
         for queue in generation.queues.values():
             del self.queues[queue.direction]
 
     def check_received(self) -> None:
-        """Check at a row start that all messages that the PE has got or sent were received.
+        """Check at a row start that all messages to and from the PE were received.
 
         Raises:
-            IpcqInUse: when one was not.
+            IpcqInUse: if a message was not received.
         """
         got = ((self._place, each.sender, each.sender_direction, each.messages) for each in self.unread())
         queues = self.queues.values()
@@ -223,23 +223,23 @@ class Generations:
                 many = "a message" if messages == 1 else f"{messages} messages"
                 text = f"a row starts while {to} has not received {many} that {of} has sent {direction}"
                 _, cube, pe = self._place
-                raise IpcqInUse(f"{text}; receive all that is sent before", cube=cube, pe=pe, direction=direction)
+                raise IpcqInUse(f"{text}; receive all messages before it", cube=cube, pe=pe, direction=direction)
 
-    def go_on_from(self, before: "Generations") -> Iterator[tuple[QueuePair, QueuePair]]:
-        """Each queue pair, and that of the row before, whose pointers it takes over.
+    def continue_from(self, before: "Generations") -> Iterator[tuple[QueuePair, QueuePair]]:
+        """Take over the pointers of the previous row's queue pairs; yield each queue pair with its predecessor.
 
         Raises:
-            InvariantViolation: for one that is not idle, or not one of the plan's.
+            InvariantViolation: for a predecessor that is not idle, or that the plan does not contain.
         """
         for name, was in before.queues.items():
             queue = self.queues.get(name)
             if queue is None or not was.is_idle:
                 raise violation(self._place, f"queue pair {name} is in use at a row start", name)
-            queue.go_on_from(was)
+            queue.continue_from(was)
             yield queue, was
 
     def unread(self) -> Iterator[Unread]:
-        """The messages that have arrived and were not received, by ring; then those of generations to be installed."""
+        """Yield the unreceived messages: first by ring, then those for generations that are not installed."""
         for queue in self.queues.values():
             for message in islice(queue.messages.values(), 1):
                 yield Unread(message.sender, message.src_direction, self._place, queue.direction, len(queue.messages))
@@ -250,12 +250,12 @@ class Generations:
 
 
 def violation(place: Place, what: str, direction: str = "") -> InvariantViolation:
-    """The error of a PE."""
+    """Return an invariant violation at the PE at ``place``."""
     return InvariantViolation(what, cube=place[1], pe=place[2], direction=direction)
 
 
-def told_of(carried: Message | Credit) -> str:
-    """The generation of a message or a credit and its sender, as text; empty for generation 0."""
+def origin_of(carried: Message | Credit) -> str:
+    """Return the generation and the sender of a message or credit as text; empty for generation 0."""
     if not carried.generation:
         return ""
     sender = f"rank {carried.src_sip} cube {carried.src_cube} PE {carried.src_pe}"

@@ -1,7 +1,7 @@
-"""A checker of the queue invariants of ADR-0023 D14 and ADR-0025 D6, turned on by ``--check-invariants``.
+"""Checker of the queue invariants of ADR-0023 D14 and ADR-0025 D6, enabled by ``--check-invariants``.
 
-It repeats the bookkeeping of PE_IPCQ independently and compares after each step. I3, I3.1 and I4 concern the wiring
-and are checked at install, in every run.
+The checker repeats the bookkeeping of PE_IPCQ independently and compares after each step. I3, I3.1 and I4 concern the
+wiring and are checked at install, in every run.
 """
 
 from zlib import crc32
@@ -15,7 +15,7 @@ from sipsim.records.dump import Place
 
 
 class _Counts:
-    """The steps of one queue pair, counted independently of its pointers, and checksums of its slots."""
+    """Step counts of one queue pair, independent of its pointers, and checksums of its slots."""
 
     __slots__ = ("arrived", "credited", "freed", "read", "sent", "slots", "taken")
 
@@ -27,7 +27,7 @@ class _Counts:
 
 
 class InvariantChecker:
-    """Checks all queue pairs of one SIP. Each method is called right after the step that it is named after.
+    """Checks all queue pairs of one SIP. PE_IPCQ calls each method directly after the step of that name.
 
     Raises:
         InvariantViolation: from every method, with the invariant, the place and the direction.
@@ -38,12 +38,12 @@ class InvariantChecker:
         self._memory = memory
         self._counts: dict[tuple[Place, str], _Counts] = {}
 
-    def goes_on(self, place: Place, queue: QueuePair) -> None:
-        """A queue pair begins with these pointers."""
+    def continued(self, place: Place, queue: QueuePair) -> None:
+        """Start to count from the current pointers of a queue pair, which continues from the previous row."""
         self._counts[place, queue.direction] = _Counts(queue.my_head, queue.my_tail)
 
     def sent(self, place: Place, queue: QueuePair, message: Message) -> None:
-        """``my_head`` was incremented for a message, which has not left yet."""
+        """Check a send: ``my_head`` was incremented; the message has not left yet."""
         counts = self._of(place, queue)
         self._check(
             message.sender_seq == counts.sent, "I2", place, queue, f"sent {message.sender_seq} after {counts.sent - 1}"
@@ -61,7 +61,7 @@ class InvariantChecker:
         )
 
     def arrived(self, place: Place, queue: QueuePair, message: Message) -> None:
-        """A message was written and ``peer_head_cache`` updated."""
+        """Check an arrival: the message was written and ``peer_head_cache`` updated."""
         counts, now_ps = self._of(place, queue), self._engine.now_ps
         self._check(
             message.sender_seq == counts.arrived,
@@ -89,7 +89,7 @@ class InvariantChecker:
         counts.slots[message.sender_seq] = crc32(message.data)
 
     def taken(self, place: Place, queue: QueuePair, data: bytes) -> None:
-        """A receive has taken a message; ``taken`` is not incremented yet."""
+        """Check that a receive took the next message, unchanged; ``taken`` is not incremented yet."""
         counts = self._of(place, queue)
         number = counts.taken
         self._check(number in counts.slots, "I1", place, queue, f"message {number} was taken and has not arrived")
@@ -99,7 +99,7 @@ class InvariantChecker:
         counts.taken += 1
 
     def read(self, place: Place, queue: QueuePair, taken: TakenSlot, unread: bool) -> None:
-        """The bytes of a message were read from its slot, or are given up ``unread``."""
+        """Check that the slot still held its message when it was read; ``unread``: it was freed without a read."""
         counts, number = self._of(place, queue), taken.seq
         checksum = counts.slots.pop(number, None)
         is_there = unread or checksum == crc32(self._memory.read(taken.slot_pa, taken.nbytes))
@@ -109,7 +109,7 @@ class InvariantChecker:
         counts.read.add(number)
 
     def freed(self, place: Place, queue: QueuePair) -> None:
-        """``my_tail`` was incremented for a message that was taken."""
+        """Check that a slot was freed after its message was taken and read: ``my_tail`` was incremented."""
         counts = self._of(place, queue)
         counts.freed += 1
         self._check(
@@ -122,7 +122,7 @@ class InvariantChecker:
         counts.read.discard(number)
 
     def credited(self, place: Place, queue: QueuePair) -> None:
-        """A credit was applied to ``peer_tail_cache``."""
+        """Check a credit that was applied to ``peer_tail_cache``."""
         counts, tail = self._of(place, queue), queue.peer_tail_cache
         self._check(
             tail >= counts.credited, "I2", place, queue, f"peer_tail_cache went back from {counts.credited} to {tail}"
@@ -133,7 +133,7 @@ class InvariantChecker:
         counts.credited = tail
 
     def forget(self, place: Place, queue: QueuePair) -> None:
-        """A queue pair is no more."""
+        """Drop the counts of a closed queue pair."""
         self._counts.pop((place, queue.direction), None)
 
     def _of(self, place: Place, queue: QueuePair) -> _Counts:

@@ -1,6 +1,6 @@
-"""The records of PE_IPCQ: endpoints, install entries, messages, credits (ADR-0023 D2.5, D12).
+"""Records of PE_IPCQ: endpoints, install entries, messages and credits (ADR-0023 D2.5, D12).
 
-Addresses are encoded, sizes in bytes, times in picoseconds.
+Addresses are encoded (:mod:`sipsim.chips.ahbm.address`), sizes are in bytes, times in picoseconds.
 """
 
 from typing import Annotated, NamedTuple
@@ -18,22 +18,21 @@ HEADER_BYTES = 16
 
 
 class WireFormat:
-    """Bytes on the wires of a SIP for payload bytes (at least 1): the payload, or under ``hw_strict`` the flits it
-    fills.
+    """Wire bytes within a SIP of a payload of at least 1 B: the payload itself, or under ``hw_strict`` its flits.
 
-    Source: ADR-0023 D19. A flit is 64 B with 60 B of payload; the first of an IPCQ message carries its metadata too and
-    has room for 52 B. Credits, read commands and acknowledgements are single headers of their configured size.
+    Source: ADR-0023 D19. A flit is 64 B with 60 B of payload; the first flit of an IPCQ message also carries metadata
+    and has 52 B of payload. Credits, read commands and acknowledgements are single headers of their configured size.
     """
 
     def __init__(self, in_flits: bool) -> None:
         self._in_flits = in_flits
 
     def data_bytes(self, payload_bytes: int) -> int:
-        """A plain DMA transfer."""
+        """Return the wire bytes of a plain DMA transfer."""
         return FLIT_BYTES * -(-payload_bytes // FLIT_PAYLOAD_BYTES) if self._in_flits else payload_bytes
 
     def message_bytes(self, payload_bytes: int) -> int:
-        """An IPCQ message."""
+        """Return the wire bytes of an IPCQ message."""
         if not self._in_flits:
             return payload_bytes
         rest = max(payload_bytes - FIRST_IPCQ_PAYLOAD_BYTES, 0)
@@ -41,23 +40,24 @@ class WireFormat:
 
 
 COPY, IN_PLACE = "copy", "in_place"
-"""``latch`` in ``ccl.yaml``: what becomes of a message that a receive takes, until its slot is credited.
+"""Values of ``latch`` in ``ccl.yaml``: when the bytes of a received message are read from its slot and the slot is
+credited.
 
-``null``: its bytes are in the handle at once and for nothing, and the slot is credited. ``copy``: PE_DMA copies them
-from the ring's memory to the PE's TCM, and then the slot is credited. ``in_place``: the handle stands for the slot. The
-first command that names the handle reads the slot, and the slot is credited when it has done so: a slot in HBM or SRAM
-when the bytes are in the PE, one in the TCM at the command's end, or when the last byte of a message has passed PE_DMA.
-What a command has read lies in the PE's TCM from then on, so the handle may be named again. ``tl.release`` and the end
-of the kernel free a slot without reading it. Slots are credited in order: one that is read waits for those before it.
-Limit: the write to the TCM beside the first reading takes no time.
+``null``: the handle gets the bytes in zero time, and the slot is credited at once. ``copy``: PE_DMA copies the bytes
+from the ring's memory to the PE's TCM, then the slot is credited. ``in_place``: the handle refers to the slot. The
+first command that uses the handle reads the slot. A slot in HBM or SRAM is credited when the bytes are in the PE; a
+slot in the TCM at the end of the command, or for a send when the last byte has passed PE_DMA. From then on the bytes
+are in the PE's TCM, so later commands may use the handle. ``tl.release`` and the end of the kernel free a slot without
+a read. Slots are credited in order: a slot that was read waits for the slots before it.
+Limit: the write to the TCM during the first read takes no time.
 """
 FETCH, PASS = "slot fetch", "slot pass"
-"""Spans of the reading of a slot in place: from HBM or SRAM to the PE; by a message that passes PE_DMA."""
+"""Names of the spans in which a slot is read in place: a fetch from HBM or SRAM; a send through PE_DMA."""
 
 
 class TakenSlot:
-    """A slot whose message ``seq`` of a direction was taken. ``read_ps``: when its bytes are read, by span
-    ``read_by``; None while that is not known. ``handle``: that which stands for it, empty once a command reads it.
+    """A slot whose message ``seq`` of a direction was taken by a receive. ``read_ps``: when span ``read_by`` has read
+    its bytes, None while not known. ``handle``: name of the handle that refers to it, empty once a command reads it.
     """
 
     __slots__ = ("direction", "handle", "nbytes", "read_by", "read_ps", "seq", "slot_pa")
@@ -73,7 +73,7 @@ class TakenSlot:
 
 
 class IpcqEndpoint(NamedTuple):
-    """The location of a peer's receive ring (ADR-0023 D2.5). ``rx_base_va`` is 0 where rings have none."""
+    """Location of a peer's receive ring (ADR-0023 D2.5). ``rx_base_va`` is 0 if rings have no virtual address."""
 
     sip: int
     cube: int
@@ -86,15 +86,15 @@ class IpcqEndpoint(NamedTuple):
 
     @property
     def place(self) -> Place:
-        """The PE."""
+        """SIP, cube and PE."""
         return self[:3]
 
 
 class IpcqInitEntry(NamedTuple):
-    """One direction of one PE as installed (ADR-0023 D12).
+    """Configuration of one queue pair: one direction of one PE (ADR-0023 D12).
 
-    ``can_send`` is false for a receive-only opposite, ``can_receive`` where no peer sends in it. ``credit_mode``: how
-    the credits of its own ring return, see ``sipsim.chips.ahbm.ipcq.credits``.
+    ``can_send`` is false for a receive-only direction, ``can_receive`` if no peer sends in it. ``credit_ps``: latency
+    of a returned credit. ``credit_mode``: return mode of its ring's credits (:mod:`sipsim.chips.ahbm.ipcq.credits`).
     """
 
     direction: str
@@ -109,7 +109,7 @@ class IpcqInitEntry(NamedTuple):
 
 
 class Installed(NamedTuple):
-    """A queue pair of a PE that was made while time ran."""
+    """A queue pair of the PE at ``place`` that was installed during the simulation."""
 
     generation: int
     place: Place
@@ -117,11 +117,10 @@ class Installed(NamedTuple):
 
 
 class Credit(msgspec.Struct, array_like=True, forbid_unknown_fields=True, frozen=True):
-    """The credit for the slots before ``consumer_seq``, for the queue pair of the ring at ``dst_rx_base_pa`` (ADR-0025
-    D3, there IpcqCreditMetadata).
+    """Credit for all slots before ``consumer_seq`` of the ring at ``dst_rx_base_pa`` (ADR-0025 D3: IpcqCreditMetadata).
 
-    It was made at ``sent_ps``, when the last slot was freed, by span ``span`` of its SIP. ``src_direction`` is a full
-    name (:mod:`sipsim.chips.ahbm.ipcq.generations`), ``generation`` its queue pair's.
+    Span ``span`` of the source SIP freed the last slot at ``sent_ps``. ``src_direction`` is the full name of the queue
+    pair that returns the credit (:mod:`sipsim.chips.ahbm.ipcq.generations`), ``generation`` its generation.
     """
 
     consumer_seq: Number
@@ -141,18 +140,18 @@ class Credit(msgspec.Struct, array_like=True, forbid_unknown_fields=True, frozen
 
 
 MOST_CALL_CHARS = 256
-"""Of the text of a call (:meth:`sipsim.chips.ahbm.ipcq.pe_ipcq.PeIpcq.use`)."""
+"""Maximum length of the text of a call (:meth:`sipsim.chips.ahbm.ipcq.pe_ipcq.PeIpcq.use`)."""
 
 
 @packet_kind
 class Message(Frame, tag=0):
-    """A message for PE ``pe`` of cube ``cube``: the write order for the data plane, and the head pointer with it
-    (ADR-0023 D9, D12, there IpcqDmaToken).
+    """Message for PE ``pe`` of cube ``cube``: data and address of the write, and the new head pointer (ADR-0023 D9,
+    D12: IpcqDmaToken).
 
-    ``credits`` are those that leave with it under ``piggyback``; ``sent_ps`` is for checks and spans, not for timing.
-    ``span``: the send's number on its SIP. ``src_direction`` and ``generation``: as of a credit. ``call``: the
-    collective that its kernel belongs to, as text; empty for none. ``crc``: for the second pass, of what was sent
-    (:func:`sipsim.records.replay.message_crc`); 0 without one.
+    ``credits``: credits that leave with it under ``piggyback``. ``sent_ps`` is for checks and spans, not for timing.
+    ``span``: number of the send's span on its SIP. ``src_direction``, ``generation``: queue pair of the sender.
+    ``call``: text of the collective call that its kernel belongs to, empty for none. ``crc``: checksum for the second
+    pass (:func:`sipsim.records.replay.message_crc`); 0 without a second pass.
     """
 
     cube: Small
@@ -175,7 +174,7 @@ class Message(Frame, tag=0):
 
     @property
     def data_bytes(self) -> int:
-        """Bytes of the message."""
+        """Bytes of data."""
         return len(self.data)
 
     @property
@@ -185,8 +184,8 @@ class Message(Frame, tag=0):
 
 
 @packet_kind
-class CreditMessage(Frame, tag=1):
-    """A credit for a PE of the frame's SIP, sent as a message."""
+class CreditFrame(Frame, tag=1):
+    """Frame with one credit for PE ``pe`` of cube ``cube``, sent over the fabric and links like a message."""
 
     cube: Small
     pe: Small
@@ -199,8 +198,8 @@ class CreditMessage(Frame, tag=1):
 
 
 @packet_kind
-class CreditPacket(Packet, tag=2):
-    """A credit on its own wire, for a PE of the SIP that receives it."""
+class WireCredit(Packet, tag=2):
+    """Packet with one credit on a dedicated wire, for PE ``pe`` of cube ``cube`` of the SIP that receives it."""
 
     cube: Small
     pe: Small
@@ -208,9 +207,9 @@ class CreditPacket(Packet, tag=2):
 
 
 class Received(msgspec.Struct, frozen=True, gc=False):
-    """A message taken from its slot ``slot_pa``; ``data`` was latched before the credit with ``consumer_seq`` left.
+    """Message that a receive has taken from slot ``slot_pa``. ``data`` was read before credit ``consumer_seq`` left.
 
-    ``src_sip`` sent it in collective ``call``, empty for none.
+    ``src_sip`` sent it in collective call ``call``, empty for none.
     """
 
     direction: str
@@ -224,7 +223,7 @@ class Received(msgspec.Struct, frozen=True, gc=False):
 
 
 class CopyTo(msgspec.Struct, frozen=True, gc=False):
-    """The destination of a copied message, and the size that the message must have."""
+    """Destination address of a copied message, and the size that the message must have, in bytes."""
 
     address: int
     nbytes: int

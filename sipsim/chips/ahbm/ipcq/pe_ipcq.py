@@ -1,13 +1,13 @@
 """PE_IPCQ: sends and receives of a kernel; pointers, backpressure and credits of its queues (ADR-0023, ADR-0025).
 
-It moves no data: a send becomes a ``Message`` for the data plane. A message that arrives is matched to a
-direction by the address that it is written to, never by its sender (ADR-0025 D2). Invariant I6: the data write and the
-update of ``peer_head_cache`` happen in one step; both are in :meth:`PeIpcq.arrive`.
+PE_IPCQ moves no data: a send becomes a ``Message`` for the data plane. An arriving message is matched to a direction by
+the address that it is written to, never by its sender (ADR-0025 D2). Invariant I6: the data write and the update of
+``peer_head_cache`` happen in one step; both are in :meth:`PeIpcq.arrive`.
 
-In ``return_slot`` mode a received message stays in its slot, and one in HBM or SRAM is fetched when its values are
-first used, unless it was copied; a slot in the PE's own TCM needs no fetch. What happens until its slot may be written
-again is ``latch`` of ``ccl.yaml`` (:mod:`sipsim.chips.ahbm.ipcq.messages`). A slot is credited only when its bytes were
-read, and all slots before it.
+In ``return_slot`` mode a received message stays in its slot. Unless it was copied, a message in HBM or SRAM is fetched
+when its values are first used; a slot in the PE's TCM needs no fetch. ``latch`` of ``ccl.yaml`` decides when the slot
+may be overwritten (:mod:`sipsim.chips.ahbm.ipcq.messages`). A slot is credited only after it and all earlier slots were
+read.
 """
 
 import math
@@ -19,14 +19,14 @@ import numpy as np
 
 from sipsim.chips.ahbm.address import PePlace
 from sipsim.chips.ahbm.ipcq.credits import CreditReturn
-from sipsim.chips.ahbm.ipcq.generations import Generation, Generations, told_of, violation
+from sipsim.chips.ahbm.ipcq.generations import Generation, Generations, origin_of, violation
 from sipsim.chips.ahbm.ipcq.messages import COPY, IN_PLACE, PASS, Credit, IpcqInitEntry, Message, Received, TakenSlot
 from sipsim.chips.ahbm.ipcq.queue_pair import QueuePair, Receiving, Sending
 from sipsim.chips.ahbm.ipcq.records import COPY_TO_DST, NO_ADDRESS, RECV, RELEASE, RETURN_SLOT, SEND
 from sipsim.chips.ahbm.parts import PeParts, SipParts
 from sipsim.chips.ahbm.pe.commands import Completion, Direction, IpcqRecv, IpcqRelease, IpcqSend
 from sipsim.chips.ahbm.pe.cpu import ROOM
-from sipsim.chips.ahbm.pe.engine import CommandEngine, Issue, SendPlaces, Take, engine_for
+from sipsim.chips.ahbm.pe.engine import CommandEngine, Issue, SendSlots, Take, engine_for
 from sipsim.collectives.call import differing
 from sipsim.core.errors import (
     AhbmError,
@@ -46,19 +46,19 @@ Ps = int
 
 
 def nothing() -> None:
-    """Nobody waits for the credit."""
+    """Do nothing: no completion waits for the credit."""
 
 
 POLL, WAKEUP = "poll", "wakeup"
-"""The spans of a wait for the look, or of the wake-up, that sees an event."""
+"""Names of the spans from an event to the poll that sees it, or to the end of the wake-up."""
 
 
 @engine_for(IpcqSend, IpcqRecv, IpcqRelease)
 class PeIpcq(CommandEngine):
-    """All queue pairs of one PE: those that the plan makes, generation 0, and those of later generations.
+    """All queue pairs of one PE: those of the plan (generation 0) and those of later generations.
 
-    A kernel sees those of the generation in use (:meth:`use`): ``queues`` by short name, its ``rank`` and
-    ``world_size``. ``call``: the collective that the kernel belongs to, as text.
+    A kernel sees the generation in use (:meth:`use`): ``queues`` by short name, ``rank`` and ``world_size``. ``call``:
+    text of the collective call that the kernel belongs to.
     """
 
     def __init__(self, sip: SipParts, pe: PeParts) -> None:
@@ -80,7 +80,7 @@ class PeIpcq(CommandEngine):
         parts = plan.resolved.components
         self._dma_bps = gbytes_per_s_to_bps(parts.pe_dma.bandwidth_GBps)
         depth = parts.pe_scheduler.queue_depth
-        self._places = None if depth is None else SendPlaces(depth)
+        self._send_slots = None if depth is None else SendSlots(depth)
         self._backpressure = plan.backpressure
         self._delays = plan.backpressure.delays
         self._credit_return = CreditReturn(sip)
@@ -96,7 +96,7 @@ class PeIpcq(CommandEngine):
 
     @property
     def rank(self) -> int | None:
-        """The PE's rank among those of the generation in use; None where it has none."""
+        """The PE's rank in the generation in use; None if it takes no part."""
         return self._in_use.rank
 
     @property
@@ -110,18 +110,18 @@ class PeIpcq(CommandEngine):
         return self._in_use.last_polled_dir
 
     def use(self, generation: int = 0, call: str = "") -> None:
-        """A kernel begins that runs with a generation, in collective ``call`` as text, empty for none.
+        """Select the generation of a kernel that begins. ``call``: text of its collective call, empty for none.
 
         Raises:
-            InvariantViolation: when the generation is not installed here.
+            InvariantViolation: if the generation is not installed on this PE.
         """
         self.call = call
         if generation != self._in_use.number:
-            self._in_use = self.generations.get(generation, "a kernel is to run with")
+            self._in_use = self.generations.get(generation, "a kernel cannot run with")
             self.queues = self._in_use.queues
 
     def install(self, generation: int, entries: Iterable[IpcqInitEntry], rank: int | None, world_size: int) -> None:
-        """Make the queue pairs of a generation, 1 or more; messages that have come for it are delivered in this step.
+        """Install the queue pairs of a generation, 1 or more. Messages that arrived early are delivered in this step.
 
         Raises:
             InvariantViolation: for a number that is or was in use.
@@ -133,17 +133,17 @@ class PeIpcq(CommandEngine):
         """Check that a generation may be closed.
 
         Raises:
-            IpcqInUse: while a ring holds a message that no receive has taken and released, or a send or receive waits.
-            InvariantViolation: when it is not installed here, or is generation 0.
+            IpcqInUse: if a ring holds a message that is not received and released, or a send or receive waits.
+            InvariantViolation: if the generation is not installed on this PE.
         """
-        found = self.generations.get(generation, "to be closed:")
+        found = self.generations.get(generation, "cannot close")
         found.check_idle(self.place, waits=found is self._in_use and bool(self._any_receivers))
 
     def close(self, generation: int) -> None:
-        """End the queue pairs of a generation; they are known until all credits for what they sent have come.
+        """Close the queue pairs of a generation; they still accept credits for messages that they sent.
 
         Raises:
-            InvariantViolation: see :meth:`check_idle`.
+            InvariantViolation, IpcqInUse: as :meth:`check_idle`.
         """
         self.check_idle(generation)
         if generation == self._in_use.number:
@@ -154,7 +154,7 @@ class PeIpcq(CommandEngine):
             self._forget(closed)
 
     def accepts(self, command: type) -> tuple[Issue, Take]:
-        """A send is decided when its issue begins, and a receive may be posted before it is issued."""
+        """Return issue and execution of a command type. A receive may be posted while it is still being issued."""
         if command is IpcqSend:
             return self._issue_send, self.send
         if command is IpcqRecv:
@@ -162,26 +162,26 @@ class PeIpcq(CommandEngine):
         return self.issue, self.release
 
     def _issue_send(self, task: Task) -> None:
-        """The kernel waits for a place in PE_DMA's queue, too."""
-        cpu, places = self._pe.cpu, self._places
+        """Issue a send; then block the kernel until PE_DMA's queue has a free slot."""
+        cpu, slots = self._pe.cpu, self._send_slots
         cpu.catch_up(task)
         cpu.issue(task)
-        if places is None:
+        if slots is None:
             return
         now_ps = cpu.issued_ps()
-        while (free_ps := places.free_ps(now_ps)) is None:
-            places.wait(task, self._engine, ROOM)
+        while (free_ps := slots.free_ps(now_ps)) is None:
+            slots.wait(task, self._engine, ROOM)
         if free_ps > now_ps:
             cpu.pause_until(task, free_ps, ROOM, since_ps=now_ps)
 
     def send(self, command: IpcqSend) -> Completion:
-        """Send a message into the peer's next slot: now, or when a credit frees one. Sends are served in order.
+        """Send a message into the peer's next slot, now or when a credit frees a slot. Sends are served in order.
 
         The source is read in the step that increments ``my_head``.
 
         Raises:
-            IpcqInvalidDirection: F1.
-            IpcqMessageTooLarge: more bytes than a slot.
+            IpcqInvalidDirection: F1, if the direction is not installed for sending.
+            IpcqMessageTooLarge: if the message does not fit a slot.
         """
         direction, source, nbytes = command.direction, command.source, command.nbytes
         read_pa, tcm_pa = (source, None) if isinstance(source, int) else (source.slot_pa, source.tcm_pa)
@@ -208,11 +208,11 @@ class PeIpcq(CommandEngine):
         return sending
 
     def receive(self, command: IpcqRecv) -> Completion:
-        """Post a receive for the next message of a direction, or of any direction, searched from ``last_polled_dir`` on
-        (ADR-0023 D4); returns at once.
+        """Post a receive for the next message of one direction, or of any: then the search starts after
+        ``last_polled_dir`` (ADR-0023 D4). Returns at once.
 
         Raises:
-            IpcqInvalidDirection: F1; of any direction, when this PE has no queue pairs.
+            IpcqInvalidDirection: F1; for any direction, if no queue pair receives.
         """
         start_ps, cause, phase = self._pe.cpu.issued_ps(), self._cause(), self._pe.phase
         receiving = Receiving(command, start_ps, cause, issued_ps=self._pe.cpu.issued_ps, phase=phase, call=self.call)
@@ -223,7 +223,7 @@ class PeIpcq(CommandEngine):
         return receiving
 
     def release(self, command: IpcqRelease) -> Completion:
-        """Free a slot. A release ends when the credit has been emitted, at once while an earlier slot is in use."""
+        """Free a slot. The release ends when the credit is emitted, or at once while an earlier slot is in use."""
         completion, handle = self._begin(command), command.handle
         slot, handle.in_slot = handle.in_slot, None
         assert slot is not None
@@ -245,9 +245,11 @@ class PeIpcq(CommandEngine):
             self._deliver(queue, receiving.cause)
 
     def _post_any(self, receiving: Receiving) -> None:
-        if not self._in_use.receive_ways:
+        if not self._in_use.receive_directions:
             raise IpcqInvalidDirection("a recv without a direction needs a direction that receives; installed: none")
-        receiving.reason = Waiting("recv", tuple([self.queues[way].direction for way in self._in_use.receive_ways]))
+        receiving.reason = Waiting(
+            "recv", tuple([self.queues[way].direction for way in self._in_use.receive_directions])
+        )
         self._any_receivers.append(receiving)
         if len(self._any_receivers) > 1:
             return
@@ -258,7 +260,7 @@ class PeIpcq(CommandEngine):
             self._serve_any(receiving.cause)
 
     def arrive(self, message: Message) -> None:
-        """A message arrives, its drain and write latency paid: data and pointer become visible in this step (I6)."""
+        """Take a message after its drain and write latency: data and pointer become visible in this step (I6)."""
         generation = self.generations.live.get(message.generation)
         if generation is None or generation.is_closed:
             self.generations.hold(message)
@@ -289,13 +291,13 @@ class PeIpcq(CommandEngine):
         self._deliver(queue, cause)
 
     def credit(self, credit: Credit) -> None:
-        """A credit arrives: the peer freed slots, and a send that waits is served."""
+        """Apply a credit for slots that the peer freed, and serve the sends that wait for a slot."""
         generation = self.generations.live.get(credit.generation)
         queue = None if generation is None else generation.by_peer_rx.get(credit.dst_rx_base_pa)
         if queue is None or generation is None:
             raise violation(
                 self.place,
-                f"a credit for ring {credit.dst_rx_base_pa:#x}{told_of(credit)} arrived at {self.place}, "
+                f"a credit for ring {credit.dst_rx_base_pa:#x}{origin_of(credit)} arrived at {self.place}, "
                 f"which sends to no such ring",
                 credit.src_direction if credit.generation else "",
             )
@@ -314,26 +316,26 @@ class PeIpcq(CommandEngine):
         if generation.is_closed and not generation.awaits_credits():
             self._forget(generation)
 
-    def go_on_from(self, before: "PeIpcq", cause: int) -> None:
-        """Take over the pointers of the same PE in the row before, of the queue pairs of the plan, by span ``cause``.
+    def continue_from(self, before: "PeIpcq", cause: int) -> None:
+        """Take over the pointers of this PE's plan queue pairs from the previous row, because of span ``cause``.
 
         Raises:
-            InvariantViolation: when it was not idle, or has queue pairs that are not the plan's.
+            InvariantViolation: if ``before`` is not idle, or has queue pairs that the plan does not contain.
         """
         now_ps = self._engine.now_ps
-        for queue, was in self.generations.go_on_from(before.generations):
+        for queue, was in self.generations.continue_from(before.generations):
             if queue.peer_tail_cache > was.peer_tail_cache:
-                # What makes room for the first messages of the row.
+                # This span frees the slots for the first messages of the row.
                 self._span(self.name, "credit", now_ps, now_ps, cause, queue.direction, queue.peer_tail_cache)
             if self._checker is not None:
-                self._checker.goes_on(self.place, queue)
+                self._checker.continued(self.place, queue)
 
     def queue(self, direction: str, sending: bool = True) -> QueuePair:
-        """The queue pair of a direction; F1 when it is not installed for sending, or for receiving."""
+        """Return the queue pair of a direction; F1 if it is not installed for sending, or for receiving."""
         return self._in_use.queue(direction, sending)
 
     def _forget(self, generation: Generation) -> None:
-        """The last credit of a closed generation has come."""
+        """Drop a closed generation, whose last credit has arrived."""
         self.generations.forget(generation)
         for queue in generation.queues.values():
             self._messages.forget(queue)
@@ -341,7 +343,7 @@ class PeIpcq(CommandEngine):
                 self._checker.forget(self.place, queue)
 
     def _send_now(self, queue: QueuePair, sending: Sending, cause: int) -> None:
-        """A message leaves. The op log has its send at this step."""
+        """Send a message now, and log the send."""
         command: IpcqSend = sending.command
         source, nbytes, dims, dtype = command.source, command.nbytes, command.dims, command.dtype
         read_pa, seq, slot_pa = sending.read_pa, queue.my_head, queue.next_tx_slot_pa()
@@ -397,12 +399,12 @@ class PeIpcq(CommandEngine):
         queue.my_head += 1
         if self._checker is not None:
             self._checker.sent(self.place, queue, message)
-        is_followed = bool(sending.reads) or self._places is not None
-        passed = partial(self._passed, sending) if is_followed else None
-        self._messages.carry_message(queue, message, sending.tcm_pa if read_pa is None else read_pa, passed)
-        if self._places is not None:
-            self._places.add()
-        # Its values have left, whatever the kernel, which may go on below, does with the handle.
+        is_followed = bool(sending.reads) or self._send_slots is not None
+        on_dma_done = partial(self._on_dma_done, sending) if is_followed else None
+        self._messages.send_message(queue, message, sending.tcm_pa if read_pa is None else read_pa, on_dma_done)
+        if self._send_slots is not None:
+            self._send_slots.add()
+        # The message has a copy of the values; the kernel, which may resume below, may reuse the handle.
         del source, command
         sending.command = None
         if sending.waiter is None:
@@ -410,11 +412,11 @@ class PeIpcq(CommandEngine):
         else:
             self._release(sending, span, "send", now_ps)
 
-    def _passed(self, sending: Sending, message: Message, passed_ps: Ps) -> None:
-        """The last byte of a message passes PE_DMA then, now or later: its slot is read, and its place free."""
-        if self._places is not None:
+    def _on_dma_done(self, sending: Sending, message: Message, passed_ps: Ps) -> None:
+        """Free the queue slot and the read slots of a message whose last byte passes PE_DMA at ``passed_ps``."""
+        if self._send_slots is not None:
             wire_bytes = self._sip.wire_format.message_bytes(len(message.data))
-            self._places.passes(passed_ps, drain_ps(wire_bytes, self._dma_bps))
+            self._send_slots.passes(passed_ps, drain_ps(wire_bytes, self._dma_bps))
         if not sending.reads:
             return
         read = self._span(self.name, PASS, message.sent_ps, passed_ps, message.span)
@@ -448,8 +450,8 @@ class PeIpcq(CommandEngine):
         self._any_since_ps = self._engine.now_ps
 
     def _next_direction(self) -> str | None:
-        """The direction with a message that nothing else waits for, searched from ``last_polled_dir`` on."""
-        directions, last = self._in_use.receive_ways, self._in_use.last_polled_dir
+        """Return the first direction after ``last_polled_dir`` with a message that no other receive waits for."""
+        directions, last = self._in_use.receive_directions, self._in_use.last_polled_dir
         if last is not None:
             first = directions.index(last) + 1
             directions = directions[first:] + directions[:first]
@@ -460,9 +462,9 @@ class PeIpcq(CommandEngine):
         return None
 
     def _deliver(self, queue: QueuePair, cause: int) -> None:
-        """Serve posted receives that have a message, after what it takes to see it; then one without a direction.
+        """Serve the posted receives that have a message, once they see it; then receives without a direction.
 
-        ``cause``: the span that ends now and lets them go on.
+        ``cause``: the span that ends now and makes them ready.
         """
         while queue.posted and not queue.is_empty and not queue.blocked:
             if self._blocks_until_seen(queue, cause):
@@ -477,13 +479,13 @@ class PeIpcq(CommandEngine):
         return queue.generation == self._in_use.number and not (queue.is_empty or queue.blocked)
 
     def _blocks_until_seen(self, queue: QueuePair, cause: int) -> bool:
-        """Whether the first posted receive sees its message only later; the queue is blocked until then."""
+        """Return whether the first posted receive sees its message only later; block the queue until then."""
         now_ps, first = self._engine.now_ps, queue.posted[0]
         if not self._delays and first.start_ps <= now_ps:
             return False
         since_ps = first.start_ps if self._backpressure.is_free else first.waits_since_ps
         if since_ps is None:
-            # Its kernel does something else: PE_IPCQ serves it by itself.
+            # The kernel does other work and does not poll: PE_IPCQ serves the receive.
             since_ps = max(first.start_ps, now_ps)
         begin = since_ps, first.cause
         seen_ps = self._backpressure.seen_ps(since_ps, now_ps)
@@ -494,7 +496,7 @@ class PeIpcq(CommandEngine):
         return True
 
     def _is_timed_ahead(self, receiving: Receiving) -> bool:
-        """Whether a receive can be done in this step though it is still being issued: only its credit takes time."""
+        """Return whether a receive that is still being issued can be served now: only its credit takes time."""
         is_copied = receiving.command.copy_to is not None or self._latch is not None
         return not is_copied or receiving.start_ps <= self._engine.now_ps
 
@@ -504,7 +506,7 @@ class PeIpcq(CommandEngine):
         self._deliver(queue, cause)
 
     def _wake(self, serve: Callable[[int], None], begin: tuple[int, int], cause: int) -> None:
-        """Serve what has waited since ``begin`` (or will, as it is being issued): when it sees the event of now."""
+        """Call ``serve`` when a wait since ``begin`` (perhaps later than now) sees the event that happens now."""
         now_ps, (since_ps, command) = self._engine.now_ps, begin
         seen_ps = self._backpressure.seen_ps(since_ps, now_ps)
         if seen_ps <= now_ps:
@@ -515,7 +517,7 @@ class PeIpcq(CommandEngine):
             self._engine.at(seen_ps, partial(self._seen, serve, begin, now_ps, cause))
 
     def _seen(self, serve: Callable[[int], None], begin: tuple[int, int], event_ps: int, cause: int) -> None:
-        """The first look after an event, or a wake-up. ``begin``: of the wait, and what released its command."""
+        """Serve at the first poll after an event, or after the wake-up. ``begin``: start and cause of the wait."""
         polls = self._backpressure.polls
         name, facts = (POLL, begin) if polls else (WAKEUP, ())
         serve(self._span(self.name, name, event_ps, self._engine.now_ps, cause, *facts))
@@ -523,8 +525,8 @@ class PeIpcq(CommandEngine):
     # --- slots, from the step in which a message is taken until the credit is returned
 
     def _take(self, queue: QueuePair, receiving: Receiving, cause: int) -> None:
-        """Take the next message, which may be of another size or type; its slot is freed when its bytes were read
-        (``latch``, see :mod:`sipsim.chips.ahbm.ipcq.messages`).
+        """Take the next message, whose size or type may be wrong. ``latch`` decides when its slot is read and freed
+        (:mod:`sipsim.chips.ahbm.ipcq.messages`).
         """
         slot_pa, message = queue.next_rx_slot_pa(), queue.messages.pop(queue.taken)
         nbytes = len(message.data)
@@ -536,7 +538,7 @@ class PeIpcq(CommandEngine):
         queue.in_use.append(taken)
         dtype, shape, sender, call = message.dtype, message.shape, message.src_sip, message.call
         receiving.value = Received(queue.direction, slot_pa, queue.taken, data, dtype, shape, sender, call)
-        receiving.error = self._mistake(receiving, receiving.value)
+        receiving.error = self._mismatch_of(receiving, receiving.value)
         copy_to = receiving.command.copy_to
         if copy_to is not None and copy_to.nbytes == nbytes:
             self._copy(taken, receiving, cause)
@@ -549,8 +551,8 @@ class PeIpcq(CommandEngine):
         else:
             self._end_reading(taken, receiving, cause)
 
-    def _mistake(self, receiving: Receiving, received: Received) -> AhbmError | None:
-        """The error of a message that is not what its receive expects; None if it is."""
+    def _mismatch_of(self, receiving: Receiving, received: Received) -> AhbmError | None:
+        """Return the error if a message is not the one that its receive expects; else None."""
         kind, dims = receiving.command.dtype, receiving.command.dims
         if received.call != receiving.call and received.call and receiving.call:
             return _other_call(self.place[0], receiving.call, received)
@@ -560,7 +562,7 @@ class PeIpcq(CommandEngine):
         return _mismatch(receiving.command, received)
 
     def _copy(self, taken: TakenSlot, receiving: Receiving, cause: int) -> None:
-        """Copy a message, to its receive's destination or to the PE's TCM; then its slot is free."""
+        """Copy a message to its receive's destination or to the PE's TCM; then free its slot."""
         queue, taken_ps, dma = self.every[taken.direction], self._engine.now_ps, self._pe.dma
         slot_pa, nbytes, copy_to = taken.slot_pa, taken.nbytes, receiving.command.copy_to
         queue.blocked = True
@@ -582,7 +584,7 @@ class PeIpcq(CommandEngine):
             dma.copy(slot_pa, address, self._memory.read(slot_pa, nbytes), copied)
 
     def _end_reading(self, taken: TakenSlot, receiving: Receiving, cause: int) -> None:
-        """The bytes of a message were read for its receive: its slot may be freed."""
+        """Free the slot of a message whose bytes were read for its receive."""
         now_ps = self._engine.now_ps
         if receiving.start_ps > now_ps:
             receiving.freed_by, receiving.freed_ps = receiving.cause, receiving.start_ps
@@ -591,9 +593,9 @@ class PeIpcq(CommandEngine):
         self._free_read_slots(taken, receiving.freed_by, receiving.freed_ps, partial(self._received, receiving))
 
     def _received(self, receiving: Receiving) -> None:
-        """A receive ends: its handle stands for the slot, or the slot was freed and its credit has been emitted since.
+        """End a receive: its handle refers to the slot, or the slot's credit has been emitted.
 
-        The op log has receives in the order in which they end.
+        The op log contains receives in the order in which they end.
         """
         received, command = receiving.value, receiving.command
         dims, dtype, copy_to, result = command.dims, command.dtype, command.copy_to, command.result
@@ -640,10 +642,9 @@ class PeIpcq(CommandEngine):
         unread: bool = False,
         read_ps: Ps | None = None,
     ) -> None:
-        """Release a slot because of span ``cause``. Its bytes are read at ``read_ps`` (None: now), or with ``unread``
-        never.
+        """Release a slot because of span ``cause``. Its bytes are read at ``read_ps`` (None: now); ``unread``: never.
 
-        ``emitted`` is called when the credit has been emitted, at once while an earlier slot is in use.
+        ``emitted`` is called when the credit is emitted, or at once while an earlier slot is in use.
         """
         if taken.read_ps is not None:
             emitted()
@@ -651,7 +652,7 @@ class PeIpcq(CommandEngine):
         self._free_read_slots(taken, cause, self._engine.now_ps if read_ps is None else read_ps, emitted, unread=unread)
 
     def release_all(self, cause: int) -> None:
-        """The kernel has ended: what it still uses in place is released."""
+        """Release all slots that the kernel, which has ended, still uses in place."""
         for queue in self.every.values():
             for taken in [each for each in queue.in_use if each.handle]:
                 self.release_slot(taken, cause, unread=True)
@@ -659,8 +660,8 @@ class PeIpcq(CommandEngine):
     def _free_read_slots(
         self, taken: TakenSlot, cause: int, read_ps: Ps, emitted: Callable[[], None], unread: bool = False
     ) -> None:
-        """Note that a slot is read at ``read_ps``. Free the oldest slots, up to the first without such a time, at the
-        last of their times.
+        """Note that a slot is read at ``read_ps``. Free the oldest slots up to the first whose read time is unknown, at
+        the latest of their read times.
         """
         queue, taken.read_ps, taken.read_by = self.every[taken.direction], read_ps, cause
         if self._checker is not None:
@@ -684,7 +685,7 @@ class PeIpcq(CommandEngine):
 
 
 def _other_call(rank: int, call: str, received: Received) -> CollectiveMismatch:
-    """The error of a message that a rank has sent in another call than the one that its receive belongs to."""
+    """Return the error for a message that was sent in another collective call than its receive."""
     theirs, own = differing(received.call, call)
     return CollectiveMismatch(
         f"rank {received.src_sip} called {theirs}, rank {rank} called {own}; "
@@ -694,7 +695,7 @@ def _other_call(rank: int, call: str, received: Received) -> CollectiveMismatch:
 
 
 def _mismatch(command: IpcqRecv, received: Received) -> IpcqTypeMismatch:
-    """The error of a message that is not what a receive expects."""
+    """Return the error for a message whose size, type or shape differs from that of its receive."""
     kind, dims = command.dtype, command.dims
     nbytes, arrived = math.prod(dims) * kind.itemsize, len(received.data)
     return IpcqTypeMismatch(

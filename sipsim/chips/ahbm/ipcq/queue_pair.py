@@ -1,4 +1,4 @@
-"""One direction of one PE: a ring to the peer and a ring from it, with the four pointers of ADR-0023 D2."""
+"""Queue pair: one direction of one PE, with a ring to and a ring from its peer and the four pointers of ADR-0023 D2."""
 
 from collections import deque
 from collections.abc import Callable
@@ -13,11 +13,10 @@ Ps = int
 
 
 class Sending(Completion, kw_only=True):
-    """A send, which waits while the peer's ring is full, and ends when its message leaves; nobody waits for the
-    arrival.
+    """A send: waits while the peer's ring is full, and ends when its message leaves, before the message arrives.
 
-    PE_DMA fetches its bytes from ``read_pa``; None: they are in the PE's TCM, at ``tcm_pa`` if they have an address.
-    ``phase``: that of its kernel.
+    PE_DMA fetches the bytes from ``read_pa``; None: they are in the PE's TCM, at ``tcm_pa`` if they have an address.
+    ``phase``: the phase of its kernel.
     """
 
     read_pa: int | None
@@ -26,11 +25,10 @@ class Sending(Completion, kw_only=True):
 
 
 class Receiving(Completion, kw_only=True):
-    """A receive, which ends when the credit for its slot has been emitted. ``value``: its message, once it is taken.
+    """A receive: ends when the credit for its slot has been emitted. ``value``: its message, once it is taken.
 
-    ``phase`` and ``call``: those of its kernel. ``waits_since_ps``: since when its kernel waits for it, None while it
-    does not. ``slot``: the one that its handle stands for, if any; else the slot was freed at ``freed_ps`` by span
-    ``freed_by``.
+    ``phase``, ``call``: of its kernel. ``waits_since_ps``: when its kernel began to wait for it, None if it does not.
+    ``slot``: the slot that its handle refers to, if any; else the slot was freed at ``freed_ps`` by span ``freed_by``.
     """
 
     issued_ps: Callable[[], Ps]
@@ -42,29 +40,28 @@ class Receiving(Completion, kw_only=True):
     freed_by: int = 0
 
     def wait(self, task: Task) -> None:
-        """Its kernel waits from now on."""
+        """Block the kernel until the receive ends, and note since when it waits."""
         if not self.ended:
             self.waits_since_ps = self.issued_ps()
         super().wait(task)
 
 
 def full_name(short_name: str, generation: int) -> str:
-    """The name of a queue pair in logs, reports and messages."""
+    """Return the name of a queue pair in logs, reports and messages: ``E``, or ``E#3`` in generation 3."""
     return f"{short_name}#{generation}" if generation else short_name
 
 
 class QueuePair:
-    """Pointers only grow; the slot of a pointer is that pointer modulo the ring's slots. ``taken``: messages that
-    receives have taken; those from ``my_tail`` on are ``in_use``, in order, since their slots are not credited yet. The
-    last slot was freed at ``freed_ps``, by span ``freed_by``.
+    """Send and receive state of one direction of a PE. Pointers only grow; a pointer modulo the slots is its slot.
 
-    ``sends`` wait for a free slot, in order, the first since ``sender_since_ps``; ``sender_wakes``: a credit has come,
-    and they are served at the next poll. ``posted`` holds the receives without a message, in order; none is served
-    while the queue is ``blocked`` by a pending poll or copy. ``messages`` are those in the slots from ``taken`` to
-    ``peer_head_cache``, by sequence number.
+    ``taken``: number of messages that receives have taken. ``in_use``: the taken slots from ``my_tail`` on, in order,
+    not credited yet. The last slot was freed at ``freed_ps`` by span ``freed_by``. ``sends``: sends that wait for a
+    free slot, in order, the first since ``sender_since_ps``. ``sender_wakes``: a credit has arrived; the sends are
+    served at the next poll. ``posted``: receives without a message, in order; none is served while the queue is
+    ``blocked`` by a pending poll or copy. ``messages``: those in slots ``taken`` to ``peer_head_cache``, by number.
 
-    ``direction``: its full name, such as ``E``, or ``E#3`` in ``generation`` 3; ``short_name``: as kernels name it.
-    ``has_far_ring``: its ring lies outside the PE's TCM.
+    ``direction``: full name, such as ``E``, or ``E#3`` in ``generation`` 3; ``short_name``: the name in kernels.
+    ``has_far_ring``: its receive ring is outside the PE's TCM.
     """
 
     __slots__ = (
@@ -125,16 +122,17 @@ class QueuePair:
         self.send_wait = Waiting("send", (self.direction,))
         self.recv_wait = Waiting("recv", (self.direction,))
 
-    def go_on_from(self, before: "QueuePair") -> None:
-        """Begin at the first slots, where ``before``, idle, has served the row before: no message has the number of
-        another one of the run.
+    def continue_from(self, before: "QueuePair") -> None:
+        """Continue the numbers of ``before``, the idle queue pair of the previous row, from the next round of the ring.
+
+        A row starts at the first slot, and no two messages of a run have the same number.
         """
         self.my_head = self.peer_tail_cache = _whole_rounds(before.my_head, self.peer.n_slots)
         self.taken = self.my_tail = self.peer_head_cache = _whole_rounds(before.my_tail, self.n_slots)
 
     @property
     def is_idle(self) -> bool:
-        """Whether all messages were received, and all credits have come."""
+        """Whether all messages were received and all credits have arrived."""
         is_sent, is_received = self.my_head == self.peer_tail_cache, self.peer_head_cache == self.my_tail
         return is_sent and is_received and not (self.sends or self.posted or self.blocked)
 
@@ -147,24 +145,24 @@ class QueuePair:
         return self.peer_head_cache <= self.taken
 
     def next_tx_slot_pa(self) -> int:
-        """The address, in the peer's ring, of the slot for the next send."""
+        """Return the address, in the peer's ring, of the slot for the next send."""
         return self.peer.rx_base_pa + (self.my_head % self.peer.n_slots) * self.peer.slot_size
 
     @property
     def has_va(self) -> bool:
-        """Whether it was installed with the virtual address of the peer's ring."""
+        """Whether the peer's ring has a virtual address."""
         return self.peer.rx_base_va > 0
 
     def tx_slot_va(self, ahead: int = 0) -> int:
-        """The virtual address, in the peer's ring, of the slot for the next send, or for one ``ahead`` of it."""
+        """Return the virtual address, in the peer's ring, of the slot for the send after ``ahead`` others."""
         return self.peer.rx_base_va + ((self.my_head + ahead) % self.peer.n_slots) * self.peer.slot_size
 
     def last_tx_slot_va(self) -> int:
-        """That of the slot for a send that is made now, behind all that wait."""
+        """Return the virtual address of the slot for a send that is issued now, behind all waiting sends."""
         return self.tx_slot_va(len(self.sends))
 
     def next_rx_slot_pa(self) -> int:
-        """The address of the slot with the next message to receive."""
+        """Return the address of the slot with the next message to receive."""
         return self.my_rx_base_pa + (self.taken % self.n_slots) * self.slot_size
 
     @property

@@ -1,4 +1,4 @@
-"""The op log's records of sends, receives and releases, and their second pass."""
+"""Op-log records of sends, receives and releases, and their replay in the second pass."""
 
 import math
 
@@ -33,7 +33,7 @@ def replay_send(
     seq: int,
     source: str | int,
 ) -> bytes:
-    """The bytes of its source, which leave."""
+    """Send the bytes of the source, and return them."""
     data = pe.value(source).tobytes() if isinstance(source, str) else pe.read(source, nbytes)
     pe.send(address, seq, direction, data)
     return data
@@ -55,7 +55,7 @@ def replay_recv(
     _result: str,
     dst_address: int | str,
 ) -> Array | None:
-    """The message of its slot, also where it was copied to. One of another size than its receive ends the kernel."""
+    """Return the message in the slot as an array, copied to ``dst_address`` if given; None if its size is wrong."""
     data, kind, dims = pe.message(address, consumer_seq - 1, nbytes), DTYPES[dtype].numpy, shape_of(shape)
     if len(data) != math.prod(dims) * kind.itemsize:
         return None
@@ -66,4 +66,4 @@ def replay_recv(
 
 @replays(RELEASE)
 def replay_release(_pe: ReplayPe, _direction: str, _consumer_seq: int, _handle: str) -> None:
-    """It changes no values."""
+    """Do nothing: a release changes no values."""

@@ -1,8 +1,8 @@
-"""The queue pairs of one SIP that are made and ended while time runs, a generation at a time.
+"""Generations of one SIP: queue pairs that are installed and closed together during the simulation.
 
-All ranks of a generation make theirs by themselves, in any order in time: what comes for one that is not made here yet
-is held by PE_IPCQ (:mod:`sipsim.chips.ahbm.ipcq.generations`). Its number is the same on all ranks, and is used once in
-a run. Its rings may lie where those of an earlier, closed one lay; those of two that are not closed never overlap.
+Each rank installs a generation independently, at any simulated time: PE_IPCQ holds messages that arrive before the
+install (:mod:`sipsim.chips.ahbm.ipcq.generations`). The number of a generation is the same on all ranks and is used
+once per run. Its rings may reuse the addresses of a closed generation; rings of open generations never overlap.
 """
 
 from bisect import bisect, insort
@@ -19,11 +19,11 @@ from sipsim.chips.ahbm.parts import PeParts, SipParts
 from sipsim.core.errors import InvariantViolation
 
 LATER_RINGS_VA_BASE = RING_VA_BASE | 1 << 61
-"""Virtual addresses of rings of later generations: this, and the physical one."""
+"""Virtual address of a ring of a later generation: this value OR the physical address."""
 
 
 class RingRange(NamedTuple):
-    """The addresses of a receive ring."""
+    """Address range of a receive ring."""
 
     start: int
     stop: int
@@ -31,11 +31,11 @@ class RingRange(NamedTuple):
 
 
 class SipGenerations:
-    """One SIP's generations. ``pe``: a PE by cube and number, made at its first use.
+    """Installs and closes the generations of one SIP. ``pe`` returns a PE by cube and number, built at its first use.
 
-    ``live``: by number, its PEs with their queue pairs; ``closed``: the numbers of the closed.
+    ``live``: PEs and queue pairs of each open generation, by its number. ``closed``: the closed numbers.
 
-    ``installed``: all that were ever made, kept for the explanation of a run; None without ``keeps``.
+    ``installed``: every queue pair ever installed, for the explanation of a run; None without ``keeps``.
     """
 
     def __init__(self, sip: SipParts, pe: Callable[[int, int], PeParts], keeps: bool) -> None:
@@ -47,14 +47,14 @@ class SipGenerations:
         self._rings: dict[PePlace, list[RingRange]] = {}
 
     def install(self, generation: int, plan: InstallPlan, pe_of_rank: Sequence[PePlace]) -> None:
-        """Make the queue pairs of this SIP's PEs, and these PEs if need be; held messages are delivered in this step.
+        """Install the queue pairs of this SIP's PEs, and build the PEs if needed. Held messages are delivered at once.
 
-        ``plan``: of all PEs of the generation, its directions by short name; ``pe_of_rank``: these PEs by rank. Later
-        calls add further PEs to a generation that is not closed.
+        ``plan``: the queue pairs of all PEs of the generation, by short name; ``pe_of_rank``: these PEs by rank. Later
+        calls may add PEs to an open generation.
 
         Raises:
-            InvariantViolation: for a number below 1, one that was in use, or one that is in use on such a PE; or a ring
-                that overlaps another one of the PE.
+            InvariantViolation: for a number below 1, a closed generation, a PE that is already in this generation, or a
+                ring that overlaps another ring of its PE.
         """
         sip, size = self._sip, len(pe_of_rank)
         here = self.live.get(generation, {})
@@ -74,18 +74,16 @@ class SipGenerations:
                 map_rings(sip.page_table, place, entries, generation)
 
     def close(self, generation: int) -> None:
-        """End the queue pairs of this SIP's PEs. What they still get are the credits of what they have sent.
+        """Close the queue pairs of this SIP's PEs. Afterwards they accept only credits for messages that they sent.
 
         Raises:
-            IpcqInUse: while a ring holds a message that no receive has taken and released, or a send or receive waits;
-                then none is ended.
-            InvariantViolation: when it is not installed.
+            IpcqInUse: if a ring holds a message that is not received and released, or a send or receive waits; then
+                no queue pair is closed.
+            InvariantViolation: if the generation is not installed.
         """
         sip, table = self._sip, self._sip.page_table
         if generation not in self.live:
-            raise InvariantViolation(
-                f"generation {generation} is to be closed, and rank {sip.sip} has not installed it"
-            )
+            raise InvariantViolation(f"generation {generation} cannot be closed: rank {sip.sip} has not installed it")
         ipcqs = {place: self._pe(place.cube, place.pe).ipcq for place in self.live[generation]}
         for ipcq in ipcqs.values():
             ipcq.check_idle(generation)
@@ -99,7 +97,7 @@ class SipGenerations:
         self.closed.add(generation)
 
     def _take_rings(self, generation: int, place: PePlace, entries: list[IpcqInitEntry]) -> None:
-        """Note where a PE receives in a generation. Those of the plan are noted at its first one."""
+        """Reserve the addresses of a PE's receive rings; the first call also reserves the plan's rings."""
         taken = self._rings.get(place)
         if taken is None:
             taken = self._rings[place] = sorted(_ring_ranges(0, self._sip.plan.entries_of(place)))
@@ -116,7 +114,7 @@ class SipGenerations:
             insort(taken, ring)
 
     def _with_virtual_rings(self, entries: list[IpcqInitEntry]) -> list[IpcqInitEntry]:
-        """Give the peers' rings virtual addresses, if the MMU translates those of rings."""
+        """Return the entries with virtual addresses of the peers' rings, if the MMU translates rings."""
         mmu = self._sip.plan.resolved.components.pe_mmu
         if mmu is None or not mmu.virtual_rings:
             return entries
@@ -127,7 +125,7 @@ class SipGenerations:
 
 
 def map_rings(table: PageTable, place: PePlace, entries: list[IpcqInitEntry], generation: int) -> None:
-    """Map the rings that a PE sends to by a virtual address, for this PE."""
+    """Map the virtual addresses of the rings that a PE sends to, for this PE."""
     for direction, peer in ((entry.direction, entry.peer) for entry in entries if entry.peer.rx_base_va):
         entry = MmuMapEntry(peer.rx_base_va, peer.rx_base_pa, peer.n_slots * peer.slot_size)
         name = f"the ring that {full_name(direction, generation)} of {'.'.join(map(str, place))} sends to"
@@ -135,7 +133,7 @@ def map_rings(table: PageTable, place: PePlace, entries: list[IpcqInitEntry], ge
 
 
 def _ring_ranges(generation: int, entries: Sequence[IpcqInitEntry]) -> Iterator[RingRange]:
-    """Those that a PE receives in."""
+    """Yield the address ranges of a PE's receive rings."""
     for entry in entries:
         if entry.can_receive:
             yield RingRange(entry.my_rx_base_pa, entry.my_rx_base_pa + entry.n_slots * entry.slot_size, generation)

@@ -1,11 +1,11 @@
-"""The data plane of PE_IPCQ: messages into their peers' slots, on this SIP or behind links, and credits back."""
+"""Data plane of PE_IPCQ: writes messages into peers' slots, on this SIP or across links, and returns credits."""
 
 from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
 from sipsim.chips.ahbm.address import Block, PhysAddr, space_of
-from sipsim.chips.ahbm.ipcq.messages import Credit, CreditMessage, CreditPacket, Message
+from sipsim.chips.ahbm.ipcq.messages import Credit, CreditFrame, Message, WireCredit
 from sipsim.chips.ahbm.ipcq.pe_ipcq import PeIpcq
 from sipsim.chips.ahbm.ipcq.queue_pair import QueuePair
 from sipsim.chips.ahbm.memory.ports import MemoryPort
@@ -24,19 +24,19 @@ RING_SPACES = ("tcm", "hbm", "sram")
 
 
 class Ipcqs(dict[tuple[int, int], PeIpcq]):
-    """PE_IPCQ of each PE in use, by cube and PE. ``make``: makes that of another PE, None where there is no such PE."""
+    """PE_IPCQ of each PE in use, by cube and PE. ``make`` builds another PE's; it returns None if no such PE exists."""
 
     def __init__(self, make: Callable[[int, int], PeIpcq | None]) -> None:
         super().__init__()
         self._make = make
 
     def of_packet(self, cube: int, pe: int, generation: int = 0) -> PeIpcq:
-        """That of the PE that a packet is for.
+        """Return PE_IPCQ of a packet's destination.
 
-        A message of a generation that is installed later may come before its PE is made, and makes it.
+        A message of a generation that is not installed yet may arrive before its PE is built; then the PE is built.
 
         Raises:
-            BadPacket: where there is none.
+            BadPacket: if the PE does not exist or has no queues.
         """
         found = self.get((cube, pe))
         if found is None and generation:
@@ -47,9 +47,9 @@ class Ipcqs(dict[tuple[int, int], PeIpcq]):
 
 
 class MessageDelivery(Delivery):
-    """A message ends in the memory that its slot is in. The slot's write is timed there, then PE_IPCQ takes it.
+    """Delivery of messages: the memory of the slot times the write, then PE_IPCQ takes the message.
 
-    ``ring_kind``: where an address leads that can be no ring's, until PE_IPCQ refuses it.
+    ``ring_kind``: memory that an address outside all ring memories is routed to; PE_IPCQ rejects it there.
     """
 
     vc = COMM
@@ -91,7 +91,7 @@ class MessageDelivery(Delivery):
         return space if space in RING_SPACES else self._ring_kind
 
     def _place_of(self, message: Message) -> tuple[MemoryPort, Callable[[Message], None]]:
-        """The port of the memory that a message's slot is in, and what hands the message to PE_IPCQ."""
+        """Return the port of the memory that contains a message's slot, and the receiver's ``arrive``."""
         cube, pe, space = key = message.cube, message.pe, self._space(message)
         found = self._places.get(key)
         if found is None:
@@ -105,7 +105,7 @@ def _slot(message: Message) -> Block:
 
 
 class CreditDelivery(Delivery):
-    """A credit sent as a message ends at the PE itself."""
+    """Delivery of credits that are sent over the fabric: they end at the PE itself."""
 
     def __init__(self, sip: SipParts) -> None:
         knobs = sip.plan.ipcq
@@ -115,26 +115,26 @@ class CreditDelivery(Delivery):
         self._ipcqs = sip.ipcqs
         self._credit_bytes = knobs.ipcq_credit_size_bytes
 
-    def source(self, frame: CreditMessage) -> tuple[int | str, ...]:
+    def source(self, frame: CreditFrame) -> tuple[int | str, ...]:
         place = frame.credit.sender
         return place if self.engine == super().engine else (*place, self.engine)
 
-    def wire_bytes(self, frame: CreditMessage) -> int:
+    def wire_bytes(self, frame: CreditFrame) -> int:
         return self._credit_bytes
 
-    def landing(self, frame: CreditMessage) -> Node:
+    def landing(self, frame: CreditFrame) -> Node:
         return self._graph.memory_node(frame.cube, frame.pe, "tcm")
 
-    def check(self, frame: CreditMessage) -> None:
+    def check(self, frame: CreditFrame) -> None:
         self._ipcqs.of_packet(frame.cube, frame.pe)
 
-    def taker(self, frame: CreditMessage) -> Done:
+    def taker(self, frame: CreditFrame) -> Done:
         take, credit = self._ipcqs[frame.cube, frame.pe].credit, frame.credit
         return lambda _head, _tail: take(credit)
 
 
 class CreditSender:
-    """Sends the credits of one SIP's PEs: on a wire of their own, or over the fabric as messages."""
+    """Sends the credits of one SIP's PEs: on a dedicated wire, or over the fabric as frames."""
 
     def __init__(self, sip: SipParts, network: NetworkInterface) -> None:
         self._sip = sip.sip
@@ -147,8 +147,8 @@ class CreditSender:
         wires = sip.plan.credit_channel.items()
         self._channels = {dst: channel for (src, dst), channel in wires if src == sip.sip}
 
-    def carry_credit(self, queue: QueuePair, credit: Credit, arrival_ps: Ps, emitted: Callable[[], None]) -> None:
-        """Bring a credit to the peer at ``arrival_ps``, on its own wire; call ``emitted`` then."""
+    def send_on_wire(self, queue: QueuePair, credit: Credit, arrival_ps: Ps, emitted: Callable[[], None]) -> None:
+        """Send a credit on its dedicated wire. It arrives at ``arrival_ps``; ``emitted`` is called at that time."""
         peer = queue.peer
         if peer.sip == self._sip:
             ipcq = self._ipcqs[peer.cube, peer.pe]
@@ -159,45 +159,45 @@ class CreditSender:
 
             self._engine.at(arrival_ps, arrive)
             return
-        body, channel = encode(CreditPacket(peer.cube, peer.pe, credit)), self._channels.get(peer.sip)
+        body, channel = encode(WireCredit(peer.cube, peer.pe, credit)), self._channels.get(peer.sip)
         if channel is None:
             self._session.emit_far(peer.sip, arrival_ps, body)
         else:
             self._session.emit(channel, arrival_ps, body)
         self._engine.at(arrival_ps, emitted)
 
-    def receive(self, _channel: int, packet: CreditPacket) -> None:
-        """A credit on its own wire arrives from another SIP.
+    def receive(self, _channel: int, packet: WireCredit) -> None:
+        """Take a credit that arrives from another SIP on a dedicated wire.
 
         Raises:
-            BadPacket: when there is no such PE.
+            BadPacket: if its PE does not exist or has no queues.
         """
         self._ipcqs.of_packet(packet.cube, packet.pe).credit(packet.credit)
 
-    def inject_credit(self, queue: QueuePair, credit: Credit, injected: Callable[[], None] | None) -> None:
-        """Send a credit over the fabric as a message; call ``injected`` when its last byte has left the PE."""
+    def send_on_fabric(self, queue: QueuePair, credit: Credit, injected: Callable[[], None] | None) -> None:
+        """Send a credit over the fabric as a frame; call ``injected`` when its last byte has left the PE."""
         src, peer = Node("pe", credit.src_cube, credit.src_pe), queue.peer
         nbytes, delay_ps = self._nbytes, self._overhead_ps + max(credit.sent_ps - self._engine.now_ps, 0)
-        message = CreditMessage(*UNSENT, peer.cube, peer.pe, credit)
+        message = CreditFrame(*UNSENT, peer.cube, peer.pe, credit)
         way = self._network.way(src, peer.sip, message, queue.short_name)
         if injected is None:
             way.depart(message, nbytes, delay_ps)
             return
-        passed, beyond_ps = injected, _beyond_ps(way)
+        on_left, beyond_ps = injected, _beyond_ps(way)
 
         def left(_head_ps: Ps, tail_ps: Ps) -> None:
-            self._engine.at(max(tail_ps - beyond_ps, self._engine.now_ps), passed)
+            self._engine.at(max(tail_ps - beyond_ps, self._engine.now_ps), on_left)
 
         way.depart(message, nbytes, delay_ps, 0, left)
 
 
 def _beyond_ps(way: Way) -> Ps:
-    """The time of a head from PE_DMA to the end of its way, without the one that PE_DMA takes."""
+    """Return the time of a head from PE_DMA, without PE_DMA's own delay, to the end of its path, in ps."""
     return way.route.head_ps() - way.route.start_ps
 
 
 class _Path(NamedTuple):
-    """The source, the way and the TCM's ports of one queue pair's messages, and their heads' time beyond PE_DMA."""
+    """Source, path, TCM ports of one queue pair's messages, and time of their heads from PE_DMA to the path's end."""
 
     src: Node
     way: Way
@@ -206,10 +206,10 @@ class _Path(NamedTuple):
 
 
 class MessageSender:
-    """Sends the messages of one SIP's PEs, each into its peer's slot.
+    """Sends the messages of one SIP's PEs into the slots of their peers.
 
-    Bytes that lie in another memory than the PE's TCM are fetched: PE_DMA sends a command to that memory, and passes
-    the data on as they come.
+    PE_DMA fetches bytes that are not in the PE's TCM: it sends a read command to their memory and forwards the data as
+    they arrive.
     """
 
     def __init__(self, sip: SipParts, network: NetworkInterface) -> None:
@@ -224,23 +224,23 @@ class MessageSender:
         self._command_bytes = sip.plan.resolved.components.pe_dma.command_bytes
         self._paths: dict[QueuePair, _Path] = {}
 
-    def carry_message(
+    def send_message(
         self,
         queue: QueuePair,
         message: Message,
         source_pa: int | None,
-        passed: Callable[[Message, Ps], None] | None,
+        on_dma_done: Callable[[Message, Ps], None] | None,
     ) -> None:
-        """Write a message into the peer's slot; it leaves at ``message.sent_ps`` and nobody waits for it here.
+        """Send a message, at ``message.sent_ps``, to be written into the peer's slot; do not wait for its arrival.
 
-        ``source_pa``: where the bytes lie, None for the PE's TCM without an address. Bytes in the PE's TCM pass its
-        ports; PE_DMA fetches all others first, and passes them on as they come. ``passed`` is called when the last byte
-        has left PE_DMA's queue, with the time at which that byte passes PE_DMA.
+        ``source_pa``: address of the bytes, None for the PE's TCM without an address. Bytes in the PE's TCM pass its
+        ports; PE_DMA fetches all others. ``on_dma_done`` is called when the last byte has left PE_DMA's queue, with the
+        time at which this byte passes PE_DMA.
         """
         nbytes = self._wire_format.message_bytes(len(message.data))
         overhead_ps = self._overhead_ps + message.sent_ps - self._engine.now_ps
         src, way, tcm, beyond_ps = self._paths.get(queue) or self._path_of(queue, message)
-        left = None if passed is None else self._telling(passed, message, beyond_ps)
+        left = None if on_dma_done is None else self._at_tail(on_dma_done, message, beyond_ps)
         place = None if source_pa is None else PhysAddr.decode(source_pa)
         node = src if place is None else self._graph.node_of(place)
         if place is None or source_pa is None or node == src:
@@ -248,7 +248,7 @@ class MessageSender:
             way.depart(message, nbytes, overhead_ps + first_ps + span_ps, span_ps, left, route=route)
             return
         memory, back = self._memory_ports.at(place.space, node), self._graph.route(node, src)
-        # The command meets no other traffic.
+        # The model delays the command by no other traffic.
         command_ps = self._graph.route(src, node).latency_ps(self._command_bytes)
         head_ps = command_ps + memory.least_read_ps + back.head_ps() - self._graph.overhead_ps(src)
         fed = way.depart(message, nbytes, overhead_ps + head_ps, 0, left, is_fed=True)
@@ -265,16 +265,16 @@ class MessageSender:
         else:
             self._engine.at(self._engine.now_ps + delay_ps, read_out)
 
-    def _telling(self, passed: Callable[[Message, Ps], None], message: Message, beyond_ps: Ps) -> Done:
-        """A call of ``passed`` when the last byte has left the queue: it passes PE_DMA ``beyond_ps`` before its end."""
-        return lambda _head_ps, tail_ps: passed(message, max(tail_ps - beyond_ps, self._engine.now_ps))
+    def _at_tail(self, on_dma_done: Callable[[Message, Ps], None], message: Message, beyond_ps: Ps) -> Done:
+        """Return a callback for the transfer: its last byte passes PE_DMA ``beyond_ps`` before the path's end."""
+        return lambda _head_ps, tail_ps: on_dma_done(message, max(tail_ps - beyond_ps, self._engine.now_ps))
 
     def forget(self, queue: QueuePair) -> None:
-        """Drop the path of a queue pair, which sends no more."""
+        """Drop the path of a closed queue pair."""
         self._paths.pop(queue, None)
 
     def _path_of(self, queue: QueuePair, message: Message) -> _Path:
-        """How the messages of a queue pair leave."""
+        """Compute and store the path of a queue pair's messages."""
         src = Node("pe", message.src_cube, message.src_pe)
         way = self._network.way(src, queue.peer.sip, message, queue.short_name)
         tcm = PeTcm(message.src_sip, self._memory_ports, src)

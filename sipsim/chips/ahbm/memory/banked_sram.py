@@ -1,12 +1,12 @@
-"""An SRAM of banks: neighbouring stretches of addresses are in neighbouring banks, and each serves one access a time.
+"""Banked SRAM: addresses are interleaved over banks, each of which serves one access at a time.
 
-Of the offset in the memory, the bits above those of ``interleave_bytes`` choose the bank, the bits above these its
-word. A bank needs ``interleave_bytes / bank_bandwidth_GBps`` for each stretch that an access touches, be it the whole
-of it or a byte. All banks together are an edge, and so is each bank: an access takes the first, and where it does not
-meet all banks, each that it meets.
+The offset bits above those of ``interleave_bytes`` select the bank, the bits above these its word. A bank needs
+``interleave_bytes / bank_bandwidth_GBps`` for each interleave unit that an access touches, whole or in part. All banks
+together are one edge, and each bank is another: an access takes the first and, unless it uses all banks, the edge of
+each bank that it uses.
 
-Limits: accesses that meet all banks share what these give together, and never wait for a single bank; the way between
-port and banks has the bandwidth of the port's edges.
+Limits: accesses to all banks share the joint bandwidth and never wait for a single bank; the path between port and
+banks has the bandwidth of the port's edges.
 """
 
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ _OFFSET_MASK = (1 << OFFSET_BITS) - 1
 
 
 class Banks(Section, frozen=True):
-    """``banks``: their number. ``interleave_bytes``: a stretch. ``bank_bandwidth_GBps``: of each bank."""
+    """Parameters. ``banks``: their number. ``interleave_bytes``: interleave unit. ``bank_bandwidth_GBps``: per bank."""
 
     banks: Annotated[int, Meta(ge=1, le=1024)]
     interleave_bytes: Annotated[int, Meta(ge=1, le=2**20)]
@@ -34,8 +34,8 @@ class Banks(Section, frozen=True):
 
 
 class BankSet:
-    """Banks that are interleaved every ``1 << stretch_bits`` bytes: an edge for each of ``names``, and the edge
-    ``every`` for all banks together. Without ``names`` there is one bank, with the edge ``every`` alone.
+    """Set of banks, interleaved every ``1 << stretch_bits`` bytes: one edge per name of ``names``, and edge ``every``
+    for all banks together. Without ``names`` the set is one bank, with edge ``every``.
     """
 
     def __init__(self, every: str, names: Sequence[str], stretch_bits: int) -> None:
@@ -44,11 +44,11 @@ class BankSet:
         self._stretch_bits = stretch_bits
 
     def bandwidths(self, bank_bps: int) -> dict[str, int]:
-        """Bytes a second of each edge, by name."""
+        """Return the bandwidth of each edge by name, in B/s."""
         return {self._every: max(len(self._names), 1) * bank_bps, **dict.fromkeys(self._names, bank_bps)}
 
     def loads(self, block: Block) -> tuple[Load, ...]:
-        """What an access to a block takes of the edges."""
+        """Return what an access to a block takes of the edges."""
         bits, banks = self._stretch_bits, max(len(self._names), 1)
         met = [0] * banks
         for address in block.addresses:
@@ -65,7 +65,7 @@ class BankSet:
 
 @MEMORY_KINDS.register("banked_sram")
 class BankedSram(MemoryPort):
-    """``read_latency_ns`` and ``write_latency_ns`` of the section, and its banks."""
+    """SRAM with the section's ``read_latency_ns`` and ``write_latency_ns``, and with banks."""
 
     Params = Banks
     depends_on_address = True

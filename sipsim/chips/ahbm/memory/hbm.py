@@ -1,10 +1,11 @@
-"""The HBM controller of a cube, as the union of its slices: the channels of a PE's slice behind that PE's port.
+"""HBM controller of a cube, modelled per slice: the channels of a PE's slice behind that PE's port.
 
 A slice has ``channels`` of the stack's 64 bit channels, with two pseudo channels each. Timings and their sources are in
 ``configs/hbm.yaml``. An access is divided into bursts of 32 B over the pseudo channels.
 
-What accesses share are edges: the data buses of a slice together, in both directions, and of each pseudo channel. What
-else an access takes is decided when it begins, from the rows that are open (:class:`Rows`) and from what is under way.
+Accesses share the data buses, which are edges: one edge for all buses of a slice, in both directions, and one per
+pseudo channel. All other delays of an access are computed when it begins, from the open rows (:class:`Rows`) and the
+accesses in flight.
 """
 
 from collections import deque
@@ -26,8 +27,8 @@ from sipsim.fabric.graph import Node, Route
 from sipsim.fabric.transport import NEVER
 
 
-class Piece(msgspec.Struct, frozen=True, gc=False):
-    """Bursts of an access in a row of banks of one number, which follow each other."""
+class BurstRun(msgspec.Struct, frozen=True, gc=False):
+    """Consecutive bursts of an access in one row of the banks with number ``bank``."""
 
     bank: int
     row: int
@@ -36,33 +37,33 @@ class Piece(msgspec.Struct, frozen=True, gc=False):
 
 
 class Mapping:
-    """The mapping of a slice of ``channels``, a power of two, of a device: which burst is where.
+    """Address mapping of a slice of ``channels`` channels, a power of two.
 
-    Address bits choose pseudo channel, channel, bank group, bank, column and row. The offset within a PE's slice, from
+    Address bits select pseudo channel, channel, bank group, bank, column and row. The offset within a PE's slice, from
     the lowest bit:
 
         burst (5 bits: 32 B) | bank group | pseudo channel (1) | channel | column (row / 32 B) | bank | row
 
-    So a sequential stream takes turns between bank groups (tCCD_S, not tCCD_L), then between the pseudo channels of the
-    slice, and stays in open rows for ``groups * row_bytes`` a pseudo channel. Bursts that differ in bank group and
-    channel alone are a *line*; all lines of a slice with equal bank and row bits are a *stripe*: a row of one bank in
+    So a sequential stream alternates between bank groups (tCCD_S, not tCCD_L), then between the pseudo channels of the
+    slice, and stays in open rows for ``groups * row_bytes`` per pseudo channel. A *line* is the bursts that differ only
+    in bank group and channel. A *stripe* is all lines of a slice with equal bank and row bits: one row of one bank in
     each bank group of each pseudo channel.
 
-    With ``is_hashed`` all bits above a line are XORed, in groups, into those of bank group and channel, and those of
-    the row into those of the bank: accesses at a distance that is a power of two meet different channels and banks.
+    With ``is_hashed`` all bits above a line are XORed, in groups, into those of bank group and channel, and the row
+    bits into the bank bits: accesses whose distance is a power of two use different channels and banks.
     """
 
     def __init__(self, preset: Preset, channels: int, is_hashed: bool) -> None:
         self.pseudo_channels = channels * PSEUDO_CHANNELS
         self.groups = preset.groups
         self.line = preset.groups * self.pseudo_channels
-        """Bursts after which the same bank is next."""
+        """Bursts of a line: after so many the same bank is next."""
         self._stripe = self.line * (preset.row_bytes // BURST_BYTES)
         self._banks = preset.banks_per_group
         self._is_hashed = is_hashed
 
-    def pieces(self, first: int, end: int) -> Iterator[Piece]:
-        """The bursts from ``first`` to before ``end``: in each stripe whole lines, and what is less than a line."""
+    def pieces(self, first: int, end: int) -> Iterator[BurstRun]:
+        """Split the bursts from ``first`` to before ``end``: per stripe into whole lines and partial lines."""
         line, stripe = self.line, self._stripe
         while first < end:
             row, bank = divmod(first // stripe, self._banks)
@@ -71,18 +72,18 @@ class Mapping:
                 count = min(count, line - first % line)
             else:
                 count -= count % line
-            yield Piece(bank ^ self._hash(row, self._banks), row, first, count)
+            yield BurstRun(bank ^ self._hash(row, self._banks), row, first, count)
             first += count
 
-    def units(self, piece: Piece) -> Iterator[tuple[int, int]]:
-        """Pseudo channel and bank group of each burst of less than a line."""
+    def units(self, piece: BurstRun) -> Iterator[tuple[int, int]]:
+        """Yield pseudo channel and bank group of each burst of a partial line."""
         number, at = divmod(piece.first, self.line)
         spread = self._hash(number, self.line)
         for unit in range(at, at + piece.bursts):
             yield divmod(unit ^ spread, self.groups)
 
     def _hash(self, number: int, below: int) -> int:
-        """All bits of a number in one below a power of two."""
+        """Fold all bits of ``number`` by XOR into a number below ``below``, a power of two; 0 if not hashed."""
         found = 0
         while number and self._is_hashed:
             number, low = divmod(number, below)
@@ -96,10 +97,9 @@ ROWS, TURN, QUEUE = "opening rows", "a turn of the bus", "room in the write queu
 
 
 class HbmParams(Section, frozen=True):
-    """``params`` of the section, all but ``preset`` optional: ``channels`` of the slice, ``address_hash``, ``refresh``,
-    ``page_policy``, ``front_end_ns``.
+    """``params`` of the section; all but ``preset`` are optional, and ``null`` is the preset's value.
 
-    ``null`` is the preset's value. ``read_latency_ns`` of the section is not used, and a user's value of it refused.
+    ``channels``: those of the slice. ``read_latency_ns`` of the section has no effect, so a user's value is refused.
     """
 
     preset: str
@@ -111,8 +111,8 @@ class HbmParams(Section, frozen=True):
 
 
 class Bank:
-    """A bank, or all banks of one number while they are alike. ``row``: the open one, None for none. ``column_ps``: its
-    first column command is not before. ``free_ps``: no other row is opened before."""
+    """State of a bank, or of all banks with one number while they are equal. ``row``: the open row, or None.
+    ``column_ps``: earliest time of a column command. ``free_ps``: earliest time at which another row is opened."""
 
     __slots__ = ("column_ps", "free_ps", "row")
 
@@ -123,9 +123,9 @@ class Bank:
 
 
 class Opened(msgspec.Struct, frozen=True, gc=False):
-    """What the rows of an access need. Its first column command may be given at ``first_ps``, and all data buses would
-    be through with it at ``end_ps``, after the latency of a column, if it were alone. ``busy_ps``: of the data bus of
-    each pseudo channel, time for its bursts, or for opening its rows if that is longer."""
+    """Times of an access after its rows are opened. ``first_ps``: its first column command. ``end_ps``: when all data
+    buses would be done with it if it were alone, without the column latency. ``busy_ps``: per pseudo channel, time of
+    the data bus for its bursts, or for opening its rows if that is longer."""
 
     first_ps: Ps
     end_ps: Ps
@@ -133,12 +133,12 @@ class Opened(msgspec.Struct, frozen=True, gc=False):
 
 
 class Rows:
-    """The banks of a slice, and the rows that are open in them.
+    """Banks of a slice and their open rows.
 
-    A row opens by precharge, if another one is open (tRP), and activate, tRC after the last one of its bank, or when
-    what was written there has recovered (tWR); its first column command is tRCD later. All rows of an access are opened
-    when it begins, those of one pseudo channel tRRD apart. Each activation takes ``max(tRRD, tFAW / 4)``, up to four of
-    them beside the bursts before: where an access has fewer bursts than its rows need, it keeps the bus for longer.
+    To open a row takes a precharge, if another row is open (tRP), and an activate, at least tRC after the last activate
+    of the bank and after write recovery (tWR); the first column command follows tRCD later. All rows of an access are
+    opened when it begins, those of one pseudo channel tRRD apart. Each activation takes ``max(tRRD, tFAW / 4)``, and up
+    to four overlap with earlier bursts: an access with fewer bursts than its rows need occupies the bus for longer.
     Bursts of one bank group are tCCD_L apart.
     """
 
@@ -153,7 +153,7 @@ class Rows:
         self._single: dict[int, dict[tuple[int, int], Bank]] = {}
 
     def open(self, now_ps: Ps, block: Block, is_read: bool) -> Opened:
-        """Open the rows of an access that begins now."""
+        """Open the rows of an access that begins now, and return its times."""
         mapping, timings = self._mapping, self._timings
         count, groups, burst_ps = mapping.pseudo_channels, mapping.groups, timings.burst
         first_ps, ends = -1, [0] * count
@@ -189,7 +189,8 @@ class Rows:
         return Opened(first_ps, max(ends), busy)
 
     def _with_rows(self, number: int, data_ps: Ps, rows_ps: Ps) -> Ps:
-        """The time of a pseudo channel's bus for data whose rows take ``rows_ps`` to open, beside data before them."""
+        """Return the bus time of a pseudo channel for data whose rows take ``rows_ps`` to open, overlapped with earlier
+        data."""
         spare_ps, most_ps = self._spare_ps[number], self._timings.faw
         busy_ps = data_ps if data_ps > rows_ps - spare_ps else rows_ps - spare_ps
         left_ps = spare_ps + busy_ps - rows_ps
@@ -197,8 +198,8 @@ class Rows:
         return busy_ps
 
     def _ready(self, bank: Bank, now_ps: Ps, row: int, is_read: bool, before: int) -> tuple[Ps, bool]:
-        """When the first column command to a row may be given, and whether that opens it. ``before``: rows that the
-        access opens before it."""
+        """Return the time of the first column command to a row, and whether the row has to be opened. ``before``:
+        number of rows that the access opens earlier."""
         timings = self._timings
         if bank.row == row:
             return max(bank.column_ps, now_ps), False
@@ -212,7 +213,7 @@ class Rows:
         return bank.column_ps, True
 
     def _all(self, number: int) -> Bank:
-        """All banks of a number as one: as late as the last of them, with a row only if it is open in each."""
+        """Return the joint state of all banks with one number: the latest times, and a row only if all have it open."""
         banks, single = self._sets[number], self._single.pop(number, None)
         if single:
             every = [*single.values(), *([banks] if len(single) < self._mapping.line else [])]
@@ -231,11 +232,11 @@ class Rows:
 
 
 _MIXED = -1
-"""Banks of one number have different rows open, or some have none."""
+"""Row of banks with one number that do not all have the same row open."""
 
 
 class _UnderWay:
-    """What keeps a data bus for ``bus_ps``, and is there until ``until_ps``."""
+    """Access in flight until ``until_ps``, with data-bus time ``bus_ps`` that no access of the other direction met."""
 
     __slots__ = ("bus_ps", "until_ps")
 
@@ -246,26 +247,25 @@ class _UnderWay:
 
 @MEMORY_KINDS.register(HBM_CONTROLLER)
 class HbmController(MemoryPort):
-    """The channels of a slice.
+    """HBM channels of a slice.
 
-    * **Edges**: the data buses of all pseudo channels together, which reads and writes share, and for an access that
-      does not meet all of them that of each which it meets. Their rate is a burst's, less the time for refresh: of
-      each ``tREFI`` nothing moves for ``tRP + tRFC``.
-    * **Read**: its first byte leaves ``front_end + tCL`` after its first column command, its last one when all rows
-      have been opened and read. The front end is a fixed path, stated apart from the DRAM.
-    * **Write**: posted. It ends ``write_latency_ns`` of the section after its last byte is in the write queue, which is
-      at once unless the queue is full of writes whose banks are busy.
-    * **Turnaround**: reads and writes that are under way at the same time cost a turn of the bus to writes and one back
-      for each half of the write queue. The one that comes later pays, as extra bytes; a read also waits for its turn.
+    * **Edges**: one for the data buses of all pseudo channels together, which reads and writes share; an access that
+      does not use all pseudo channels also takes one edge per pseudo channel that it uses. Their rate is a burst's,
+      reduced by refresh: in each ``tREFI`` no data move for ``tRP + tRFC``.
+    * **Read**: the first byte leaves ``front_end + tCL`` after the first column command, the last byte when all rows
+      have been opened and read. The front end is a fixed path, specified separately from the DRAM.
+    * **Write**: posted. A write ends ``write_latency_ns`` of the section after its last byte is in the write queue,
+      which is at once unless the queue is full of writes whose banks are busy.
+    * **Turnaround**: concurrent reads and writes cost one bus turnaround to writes and one back per half of the write
+      queue. The later access pays, as extra bytes; a read also waits for its turnaround.
 
-    What a read waits for rows is noted, and what a write waits for the queue. An access costs arithmetic in the number
-    of rows it touches.
+    The waits of reads for rows and of writes for the queue are recorded. The cost of an access in host time grows with
+    the number of rows that it touches.
 
-    Limits: an access opens its rows as if it were alone and behind those that came before to a bank, a row cycle each,
-    a write when it enters its train; writes end in the order in which they come, so that one which waits for the queue
-    holds all behind it; a read does not find its bytes in the write queue, it takes the way to the bank; accesses that
-    meet all pseudo channels never wait for a single one;
-    refresh has no phase; refresh management, per-bank refresh, ECC, power states and temperature are not modelled.
+    Limits: an access opens its rows as if it were alone, after earlier accesses to the bank, one row cycle each; a
+    write does so when it enters its train. Writes end in order of arrival, so a write that waits for the queue delays
+    all later writes. A read is not served from the write queue. Accesses to all pseudo channels never wait for a single
+    one. Refresh has no phase; refresh management, per-bank refresh, ECC, power states and temperature are not modelled.
     """
 
     Params = HbmParams
@@ -320,7 +320,7 @@ class HbmController(MemoryPort):
         return (front, device)
 
     def read_span_ps(self, nbytes: int) -> Ps:
-        """The time of the data buses for a read whose rows are open, from the beginning of a line on."""
+        """Return the data-bus time of a read that starts at a line and whose rows are open."""
         bursts = -(-nbytes // BURST_BYTES)
         if bursts > self._line - self._groups:
             return drain_ps(bursts * BURST_BYTES, self.bandwidths["data buses"])
@@ -368,10 +368,10 @@ class HbmController(MemoryPort):
         return self._written_ps - now_ps
 
     def _loads(self, busy_ps: list[Ps], is_read: bool, under_way: "_UnderWay") -> tuple[Load, ...]:
-        """What an access takes of the data buses, with turns for what it meets in the other direction.
+        """Return what an access takes of the data buses, with turnarounds for accesses in the other direction.
 
-        Of that each byte is met once; ``under_way`` keeps what the access has not met. A read is under way until all
-        before it could be through, a write until its last byte is here.
+        Each byte counts for one turnaround only; ``under_way`` gets the rest of the access, for later accesses. A read
+        is in flight until all earlier accesses could be done, a write until its last byte has arrived.
         """
         now_ps, total_ps = self.engine.now_ps, sum(busy_ps)
         own, others = self._under_way[is_read], self._under_way[not is_read]
@@ -397,12 +397,12 @@ class HbmController(MemoryPort):
         return loads
 
     def _bytes(self, bus_ps: Ps) -> int:
-        """What a data bus carries in a time, in whole bursts."""
+        """Return the bytes that a data bus carries in a time, in whole bursts."""
         return -(-bus_ps // self._timings.burst) * BURST_BYTES
 
     def _queue_up(self, block: Block, opened: Opened) -> Ps:
-        """A write whose banks are busy is in the queue of a pseudo channel as long as they are; when that has room for
-        it."""
+        """Queue a write until its banks are free; return when the queue of its pseudo channel has space for it, 0 if
+        now."""
         busy_ps, now_ps = opened.busy_ps, self.engine.now_ps
         queue = self._queues[busy_ps.index(max(busy_ps))]
         bursts = min(-(-block.nbytes // (BURST_BYTES * sum(ps > 0 for ps in busy_ps))), self._queue_bursts)
@@ -419,7 +419,7 @@ class HbmController(MemoryPort):
         return room_ps
 
     def _note(self, is_read: bool, block: Block, end_ps: Ps, *parts: tuple[str, Ps]) -> None:
-        """Keep what an access takes beyond its terms."""
+        """Record what an access waits beyond its terms."""
         some = tuple(part for part in parts if part[1] > 0)
         if some and self.waits is not None:
             now_ps = self.engine.now_ps

@@ -1,4 +1,4 @@
-"""PE_MMU with its TLB, and the page tables of a SIP: virtual addresses of commands, translated at their issue."""
+"""PE_MMU with its TLB, and the page tables of a SIP: virtual addresses of commands are translated at issue."""
 
 from bisect import bisect_right
 from collections import deque
@@ -13,11 +13,11 @@ from sipsim.core.errors import InvariantViolation, MemoryAccessError, MmuFault
 from sipsim.core.units import ns_to_ps
 
 KEPT_UNMAPPED = 256
-"""The last mappings that ended, for the message of a fault."""
+"""Number of unmapped mappings that are remembered for the message of a fault."""
 
 
 class MmuMapEntry(NamedTuple):
-    """``nbytes`` of virtual addresses from ``va`` on lie at physical address ``pa``."""
+    """Mapping of ``nbytes`` from virtual address ``va`` to physical address ``pa``."""
 
     va: int
     pa: int
@@ -25,7 +25,7 @@ class MmuMapEntry(NamedTuple):
 
 
 class MmuMapMsg(NamedTuple):
-    """Map entries for the PEs of a target; None means all (ADR-0023 D12). ``name``: what is mapped, for messages."""
+    """Message that maps entries for the PEs of a target; None means all (ADR-0023 D12). ``name``: for errors."""
 
     target_cube: int | None
     target_pe: int | None
@@ -34,7 +34,7 @@ class MmuMapMsg(NamedTuple):
 
 
 class MmuUnmapMsg(NamedTuple):
-    """End the mappings of a target that begin at these virtual addresses."""
+    """Message that ends the mappings of a target that begin at these virtual addresses."""
 
     target_cube: int | None
     target_pe: int | None
@@ -42,7 +42,7 @@ class MmuUnmapMsg(NamedTuple):
 
 
 class Mapping(NamedTuple):
-    """An entry that is mapped; ``serial`` is another one for each."""
+    """Mapped entry with a unique ``serial``."""
 
     va: int
     nbytes: int
@@ -58,18 +58,18 @@ Target = tuple[int | None, int | None]
 
 
 class PageTable:
-    """The tables of all PEs of a SIP, in pages of ``page_bytes``: what the host maps for its PEs, as messages say it.
+    """Page tables of all PEs of a SIP, with pages of ``page_bytes``; messages of the host change them.
 
-    A message maps for all PEs, for those of a cube, or for one PE; where several do, the narrowest counts, so that each
-    PE may have a copy of its own behind one address. Tables that are alike are kept once: a PE that is not used costs
-    nothing.
+    A message maps for all PEs, for those of a cube, or for one PE. If several mappings cover an address, the narrowest
+    applies, so that each PE may have a private copy at one address. PEs share the tables of their cube and SIP: an
+    unused PE costs nothing.
 
-    Limits: a mapping may begin anywhere in a page, as shards do, and a page may hold parts of several mappings. Each
-    part is a translation of its own, with base and bounds, where hardware would have page frames. Tables take no
-    memory, and mapping takes no time: the host's calls deliver the messages, which :mod:`sipsim.chips.ahbm.control`
-    does not carry yet.
+    Limits: a mapping may begin anywhere in a page, as shards do, and a page may contain parts of several mappings. Each
+    part is a separate translation with base and bounds, where hardware would have page frames. Tables take no memory,
+    and mapping takes no time: the host's calls deliver the messages directly, not through
+    :mod:`sipsim.chips.ahbm.control`.
 
-    ``on_unmap``: called with the serial of what is unmapped. ``version``: another number after each change.
+    ``on_unmap``: called with the serial of each unmapped mapping. ``version``: incremented at each change.
     """
 
     def __init__(self, page_bytes: int) -> None:
@@ -100,7 +100,7 @@ class PageTable:
         """End mappings; TLBs drop them at once.
 
         Raises:
-            InvariantViolation: for an address at which none of this target begins.
+            InvariantViolation: for an address at which no mapping of this target begins.
         """
         table = self._tables.get((message.target_cube, message.target_pe), [])
         self.version += 1
@@ -114,11 +114,11 @@ class PageTable:
                 drop(ended.serial)
 
     def find(self, cube: int, pe: int, address: int, nbytes: int) -> Mapping:
-        """The mapping that a range of virtual addresses lies in, as one PE sees it.
+        """Return the mapping that contains a range of virtual addresses, for one PE.
 
         Raises:
             MmuFault: for an address that is not mapped.
-            MemoryAccessError: for a range that does not end within the mapping that it begins in.
+            MemoryAccessError: for a range that extends past the end of its mapping.
         """
         for table in self._seen_by(cube, pe):
             index = bisect_right(table, address, key=_va) - 1
@@ -132,7 +132,7 @@ class PageTable:
         raise self._fault(cube, pe, address, nbytes)
 
     def _seen_by(self, cube: int, pe: int) -> Iterator[list[Mapping]]:
-        """The tables of a PE, the narrowest first."""
+        """Yield the tables that apply to a PE, the narrowest first."""
         tables = self._tables
         for target in ((cube, pe), (cube, None), (None, None)):
             table = tables.get(target)
@@ -161,11 +161,11 @@ def _va(mapping: Mapping) -> int:
 
 
 Key = tuple[int, int]
-"""The serial of a mapping and the number of a page."""
+"""Key of a translation: serial of the mapping and number of the page."""
 
 
 class Tlb:
-    """The last translations in use, at most ``entries``: fully associative, the least recently used one leaves."""
+    """TLB with at most ``entries`` translations: fully associative, LRU replacement."""
 
     def __init__(self, entries: int) -> None:
         self._entries = entries
@@ -175,7 +175,7 @@ class Tlb:
         return len(self._held)
 
     def touch(self, key: Key) -> bool:
-        """Use a translation; whether it was there. If not, it is from now on."""
+        """Use a translation and insert it if missing; return whether it was a hit."""
         held = self._held
         was_there = key in held
         if was_there:
@@ -186,17 +186,17 @@ class Tlb:
         return was_there
 
     def drop(self, serial: int) -> None:
-        """Forget a mapping, which ends."""
+        """Drop the translations of a mapping that ends."""
         for key in [key for key in self._held if key[0] == serial]:
             del self._held[key]
 
 
 TLB_MISS = "TLB miss"
-"""The name of the span of a stall; its fact is the number of walks."""
+"""Name of the span of a stall; its fact is the number of page walks."""
 
 
 class _Recent(NamedTuple):
-    """The part of a mapping in the page that was used last, while the table is at ``version``."""
+    """Part of a mapping in the last used page; valid while the table is at ``version``."""
 
     version: int
     start: int
@@ -205,20 +205,20 @@ class _Recent(NamedTuple):
 
 
 class PeMmu:
-    """The MMU of one PE; its parameters are ``pe_mmu`` of ``components.yaml``.
+    """MMU of one PE; its parameters are ``pe_mmu`` of ``components.yaml``.
 
-    One lookup for each page that a command touches. A hit takes no time: it is part of the cycle in which PE_DMA takes
-    the descriptor (``pe_dma.overhead_ns``). A miss takes a page walk,
+    The MMU does one lookup per page that a command touches. A hit takes no time: it is part of the cycle in which
+    PE_DMA takes the descriptor (``pe_dma.overhead_ns``). A miss takes a page walk,
 
         stall = misses x walk_ns
 
-    for which the kernel waits, so commands of a PE stay in order, and none overtakes a walk. ``walk_ns`` stands for the
-    dependent reads of the levels of the table.
+    for which the kernel waits, so commands of a PE stay in order and none overtakes a walk. ``walk_ns`` includes the
+    dependent reads of all levels of the table.
 
-    Limits: a walk is a latency, and its reads meet no other traffic; one TLB level; a kernel that stalls issues
-    nothing, so no two walks of a PE run at a time; physical addresses pass, as do PE_IPCQ's own reads of its rings.
+    Limits: a walk is a fixed latency without contention; the TLB has one level; a stalled kernel issues no commands, so
+    the walks of a PE never overlap; physical addresses are not translated, nor are PE_IPCQ's reads of its rings.
 
-    ``hits`` and ``misses`` count lookups over the life of its SIP.
+    ``hits`` and ``misses`` count lookups over the life of the SIP.
     """
 
     def __init__(self, pe: PeParts, cost: PeMmuCost, table: PageTable) -> None:
@@ -231,11 +231,11 @@ class PeMmu:
         table.on_unmap.append(self.tlb.drop)
 
     def translate(self, address: int, nbytes: int) -> int:
-        """The physical address of a range that the running kernel uses; the kernel waits for the walks of misses.
+        """Return the physical address of a range; block the running kernel for the page walks of misses.
 
         Raises:
-            MmuFault: for an address that is not mapped, when the kernel uses it or at the end of the walk.
-            MemoryAccessError: for a range that does not end within its shard.
+            MmuFault: for an address that is not mapped, at the call or at the end of the walk.
+            MemoryAccessError: for a range that extends past the end of its shard.
         """
         if not address & VIRTUAL_BIT:
             return address
@@ -261,17 +261,17 @@ class PeMmu:
         return _Recent(self._table.version, start, stop, mapping.pa - mapping.va)
 
     def look_up(self, address: int, nbytes: int) -> int:
-        """The physical address by the page table; it takes no time, and the TLB does not see it.
+        """Return the physical address from the page table, in no time and without the TLB.
 
         Raises:
             MmuFault: for an address that is not mapped.
-            MemoryAccessError: for a range that does not end within its shard.
+            MemoryAccessError: for a range that extends past the end of its shard.
         """
         mapping = self._table.find(self._pe.cube, self._pe.pe, address, nbytes)
         return mapping.pa + address - mapping.va
 
     def _walk(self, walks: int) -> None:
-        """The kernel waits for the walks, one after the other, once PE_CPU has issued what it gave before."""
+        """Block the kernel for sequential page walks, after PE_CPU has issued all earlier commands."""
         task, stall_ps = self._pe.task, walks * self._walk_ps
         if stall_ps:
             assert task is not None

@@ -1,11 +1,11 @@
-"""Memory ports: what an access takes of a memory, on top of the fabric's time.
+"""Memory ports: timing of memory accesses, in addition to the time of the fabric.
 
-A port serves the accesses of one node. Its kind decides what each takes: a class that is registered by name and chosen
-by ``kind`` of the memory's section in ``components.yaml``. Bytes are in :mod:`sipsim.chips.ahbm.memory.store`.
+A port serves the accesses of one node. Its class is the memory kind, registered by name and selected by ``kind`` of the
+memory's section in ``components.yaml``. The contents of memories are in :mod:`sipsim.chips.ahbm.memory.store`.
 
-The bandwidth of a memory is that of edges, which a port puts before the route of a read and behind that of a write: its
-ports, or its banks. So an access over a route takes the longer of the memory's and the route's times for its bytes, not
-their sum, and accesses share a memory as transfers share an edge (:mod:`sipsim.fabric.sharing`).
+The bandwidth of a memory is that of its edges, its ports or banks: a memory port adds them before the route of a read
+and after the route of a write. So an access over a route takes the longer of the memory's and the route's times for its
+bytes, not their sum, and accesses share a memory as transfers share an edge (:mod:`sipsim.fabric.sharing`).
 """
 
 from collections.abc import Iterable, Mapping
@@ -23,12 +23,12 @@ from sipsim.fabric.graph import Edge, FixedBytes, Node, Route, bottleneck
 
 Ps = int
 FIXED_LATENCY = "fixed_latency"
-"""The kind of a memory whose section names none."""
+"""Default kind of a memory."""
 _ROUTES_KEPT = 256
 
 
 class AccessTerm(NamedTuple):
-    """A part of the time of an access that meets no other, and the key in its memory's section that it comes from."""
+    """Part of an uncontended access's time, and the key of the memory's section that sets it."""
 
     what: str
     key: str
@@ -36,9 +36,9 @@ class AccessTerm(NamedTuple):
 
 
 class Wait(NamedTuple):
-    """What an access took beyond its terms, and why: ``parts`` are (reason, ps).
+    """Wait of an access beyond its terms: ``parts`` are (reason, ps).
 
-    ``is_read`` of ``nbytes`` at ``address``, by the port at ``node``; it came at ``now_ps``, and ended at ``end_ps``.
+    The access to ``nbytes`` at ``address``, at the port of ``node``, began at ``now_ps`` and ended at ``end_ps``.
     """
 
     node: str
@@ -51,8 +51,8 @@ class Wait(NamedTuple):
 
 
 class Refusal(NamedTuple):
-    """A parameter that does not fit the others or the memory: its name, what to do, and the keys of what it must
-    fit."""
+    """Problem of a parameter that does not fit other parameters or the memory: its name, what to do, and the keys that
+    it must fit."""
 
     name: str
     what: str
@@ -60,8 +60,8 @@ class Refusal(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """A read that has begun. Its first byte leaves the memory in ``first_ps``, and the last one is there ``span_ps``
-    later, both if no one holds it back on ``route``."""
+    """Read that has begun: without contention on ``route``, its first byte leaves the memory in ``first_ps`` and its
+    last byte ``span_ps`` later."""
 
     route: Route
     first_ps: Ps
@@ -69,19 +69,18 @@ class Reading(NamedTuple):
 
 
 Load = tuple[str, int]
-"""An edge of a memory, by its name, and the bytes that an access takes of it; 0: those that it carries."""
+"""Name of a memory's edge, and the bytes that an access takes of it; 0: the bytes of the transfer."""
 
 
 class MemoryPort:
-    """The port of a memory at a node, made at its first use. ``Params``: what ``params`` of its section may hold.
+    """Port of a memory at a node, built at its first use. ``Params``: schema of ``params`` of its section.
 
-    ``least_read_ps`` and ``least_write_ps``: no access takes less. ``is_constant``: what an access takes does not
-    depend on when it begins, so it may be computed in advance. Writes end in the order in which their last bytes come.
-    ``bandwidths``: of its edges in bytes a second, by name; ``bandwidth_key``: of its section, where they come from.
-    ``unused``: keys of its section that have no effect, and the key that has it in place of each. ``waits``: of all
-    accesses so far, if it is a list. ``in_flits``: transfers carry more bytes than their accesses have. ``here``: the
-    route to a part at its node. ``depends_on_address``: of a TCM, whether the address of an access decides which edges
-    it takes.
+    ``least_read_ps``, ``least_write_ps``: minimum times of an access. ``is_constant``: the time of an access does not
+    depend on its start, so it may be computed in advance. Writes end in the order in which their last bytes arrive.
+    ``bandwidths``: of the edges by name, in B/s; ``bandwidth_key``: the section's key that sets them. ``unused``: keys
+    of the section without effect, each with the key to use in its place. ``waits``: a list that gets the waits of
+    accesses, or None. ``in_flits``: transfers carry more bytes than their accesses. ``here``: route to a part at its
+    node. ``depends_on_address``: whether the edges of an access to a TCM depend on its address.
     """
 
     Params: ClassVar[type[Section]] = NoParams
@@ -103,33 +102,33 @@ class MemoryPort:
         self._routes: dict[tuple[int, bool, tuple[Load, ...]], tuple[Route, Route]] = {}
 
     def lay_out(self, regions: TcmMap | None) -> None:
-        """Note the regions of a TCM, before the first access; None: another memory."""
+        """Set the regions of a TCM, before the first access; None for another memory."""
 
     @classmethod
     def refusal(cls, params: Any, capacity_bytes: int) -> Refusal | None:
-        """What is wrong with ``params`` together, or with a memory of that size."""
+        """Return the problem of ``params`` with each other or with the memory's size, or None."""
         return None
 
     def loads(self, block: Block, is_read: bool) -> tuple[Load, ...]:
-        """What an access to a block takes of the memory's edges."""
+        """Return what an access to a block takes of the memory's edges."""
         return ()
 
     def reading(self, block: Block, route: Route | None = None) -> Reading:
-        """Begin to read a block now, and send it over ``route``; without one, to a part at this node."""
+        """Begin to read a block now, to be sent over ``route``, or to a part at this node without a route."""
         route = self._over(route or self.here, self.loads(block, True), True)
         return Reading(route, self.least_read_ps, 0)
 
     def writing(self, block: Block, route: Route | None = None) -> Route:
-        """The route of a write to a block, which comes over ``route``; without one, from a part at this node."""
+        """Return the route of a write to a block over ``route``, or from a part at this node without a route."""
         return self._over(route or self.here, self.loads(block, False), False)
 
     def written_ps(self, block: Block) -> Ps:
-        """The time until a write ends whose last byte is here now."""
+        """Return the time from the arrival of a write's last byte, now, to the end of the write, in ps."""
         return self.least_write_ps
 
     def through(self, nbytes: int, read: Iterable[Block], written: Block) -> Route:
-        """The route of ``nbytes`` through an engine at this node, which reads the blocks ``read`` while it writes the
-        block ``written``: each edge of the memory once, for all bytes that the accesses take of it.
+        """Return the route of ``nbytes`` through an engine at this node that reads blocks ``read`` and writes block
+        ``written`` at the same time: each edge of the memory once, for all bytes that the accesses take of it.
         """
         accesses = [*[(each, True) for each in read], (written, False)]
         taken: dict[str, int] = {}
@@ -140,11 +139,11 @@ class MemoryPort:
         return self._over(self.here, loads, True)
 
     def edge(self, name: str, nbytes: int = 0) -> Edge:
-        """One of the memory's edges, taken for ``nbytes``; 0: for those that a transfer carries."""
+        """Return one of the memory's edges, used for ``nbytes``; 0: for the bytes of the transfer."""
         return Edge(self.node, self.node, 0, 0, self.bandwidths[name], FixedBytes(nbytes) if nbytes else None, name)
 
     def _over(self, route: Route, loads: tuple[Load, ...], is_read: bool) -> Route:
-        """A route with edges of the memory before or behind it: the same object at each call."""
+        """Return a route with edges of the memory before or after it, cached: the same object at each call."""
         if not loads:
             return route
         known = self._routes.get((id(route), is_read, loads))
@@ -157,25 +156,25 @@ class MemoryPort:
         return known[1]
 
     def read_span_ps(self, nbytes: int) -> Ps:
-        """Least time from the first to the last byte of a read."""
+        """Return the least time from the first to the last byte of a read, in ps."""
         return bottleneck(self.reading(Block.piece(0, nbytes)).route.edges, nbytes).ps
 
     def write_span_ps(self, nbytes: int, address: int = 0) -> Ps:
-        """Least time for which the port takes in ``nbytes``, before ``least_write_ps``."""
+        """Return the least time to transfer ``nbytes`` into the memory, without ``least_write_ps``, in ps."""
         return bottleneck(self.writing(Block.piece(address, nbytes)).edges, nbytes).ps
 
     def copy_span_ps(self, src: int, dst: int, nbytes: int) -> Ps:
-        """Least time of a copy within the memory, from an address to another, beside ``least_read_ps`` and
-        ``least_write_ps``: bytes are written as they are read."""
+        """Return the least time of a copy within the memory, without ``least_read_ps`` and ``least_write_ps``, in ps:
+        bytes are written as they are read."""
         route = self.through(nbytes, (Block.piece(src, nbytes),), Block.piece(dst, nbytes))
         return bottleneck(route.edges, nbytes).ps
 
     def read_terms(self) -> tuple[AccessTerm, ...]:
-        """What ``least_read_ps`` is made of."""
+        """Return the terms of ``least_read_ps``."""
         return (AccessTerm("read access", "read_latency_ns", self.least_read_ps),)
 
     def write_terms(self) -> tuple[AccessTerm, ...]:
-        """What ``least_write_ps`` is made of."""
+        """Return the terms of ``least_write_ps``."""
         return (AccessTerm("write access", "write_latency_ns", self.least_write_ps),)
 
 
@@ -195,8 +194,8 @@ MEMORY_KINDS: Registry[type[MemoryPort]] = Registry(
 
 
 class MemoryPorts:
-    """The memory ports of one SIP. ``memories``: by space. ``in_flits``: whether transfers are in flits. ``waits``: the
-    list that gets what accesses waited for.
+    """Memory ports of one SIP. ``memories``: by space. ``in_flits``: whether transfers are in flits. ``waits``: list
+    that gets the waits of accesses, or None.
     """
 
     def __init__(
@@ -209,7 +208,7 @@ class MemoryPorts:
         self._ports: dict[tuple[str, Node], MemoryPort] = {}
 
     def at(self, space: str, node: Node) -> MemoryPort:
-        """The port of a memory space at the node that serves it."""
+        """Return the port of a memory space at the node that serves it."""
         port = self._ports.get((space, node))
         if port is None:
             memory = self._memories[space]
@@ -222,24 +221,24 @@ class MemoryPorts:
 
 @MEMORY_KINDS.register(FIXED_LATENCY)
 class FixedLatency(MemoryPort):
-    """A memory whose every access takes the configured latency, however many there are at a time.
+    """Memory whose accesses all take the configured latency, without contention.
 
-    ``read_latency_ns`` and ``write_latency_ns`` of the memory's section; the bandwidth is that of the NoC's edges.
+    Config: ``read_latency_ns`` and ``write_latency_ns`` of the memory's section. Only the NoC's edges limit bandwidth.
     """
 
 
 class Bandwidth(Section, frozen=True):
-    """``bandwidth_GBps``: of reads and writes together."""
+    """Parameters: ``bandwidth_GBps`` of reads and writes together."""
 
     bandwidth_GBps: Positive
 
 
 @MEMORY_KINDS.register("latency_bandwidth")
 class LatencyBandwidth(MemoryPort):
-    """A latency, and a bandwidth that reads and writes share: the fast model of a memory, for sweeps.
+    """Fast model of a memory, for sweeps: a latency, and a bandwidth that reads and writes share.
 
-    ``read_latency_ns`` and ``write_latency_ns`` of the section, ``params.bandwidth_GBps`` of the one half-duplex port.
-    Limits: no banks, rows, refresh or turnaround.
+    Config: ``read_latency_ns`` and ``write_latency_ns`` of the section, ``params.bandwidth_GBps`` of the half-duplex
+    port. Limits: no banks, rows, refresh or turnaround.
     """
 
     Params = Bandwidth

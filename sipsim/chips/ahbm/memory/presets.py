@@ -1,4 +1,4 @@
-"""HBM devices by name, from ``configs/hbm.yaml``: rate, organisation, timings and page policy, each with its source."""
+"""HBM devices by name, from ``configs/hbm.yaml``: rate, organisation, timings and page policy."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -20,15 +20,15 @@ Clock = Annotated[int, Meta(ge=1, le=1024)]
 Few = Annotated[int, Meta(ge=1, le=1024)]
 
 BURST_BYTES = 32
-"""BL8 on 32 bit (JESD238, JESD270-4)."""
+"""Bytes of a burst: BL8 on 32 bit (JESD238, JESD270-4)."""
 PSEUDO_CHANNELS = 2
-"""Pseudo channels in a channel of 64 bit (JESD238, JESD270-4)."""
+"""Pseudo channels per channel of 64 bit (JESD238, JESD270-4)."""
 CHANNEL_BITS = 64
 FILE = "hbm.yaml"
 
 
 class Timings(NamedTuple):
-    """The timings of a device in ps; see :class:`Clocks`. ``rfc`` and ``refi``: as JEDEC calls them."""
+    """Timings of a device in ps: those of :class:`Clocks`, and tRFC and tREFI."""
 
     burst: Ps
     ccd_l: Ps
@@ -48,9 +48,9 @@ class Timings(NamedTuple):
 
 
 class Clocks(Section, frozen=True):
-    """``clocks``: timings in clocks. ``burst``: eight beats on the pseudo channel's data bus, which is tCCD_S. ``rtw``:
-    from a read command to a write command; ``wtr``: from the end of written data to a read command; others as JEDEC
-    calls them."""
+    """Section ``clocks``: JEDEC timings in clocks. ``burst``: eight beats on a pseudo channel's data bus, equal to
+    tCCD_S. ``rtw``: from a read command to a write command. ``wtr``: from the end of written data to a read
+    command."""
 
     burst: Clock
     ccd_l: Clock
@@ -68,12 +68,12 @@ class Clocks(Section, frozen=True):
 
 
 class Preset(Section, frozen=True):
-    """A device. A pseudo channel is 32 bit wide and has ``groups * banks_per_group`` banks with rows of ``row_bytes``;
-    the banks of all ranks (stack ids) count as one rank's.
+    """HBM device. A pseudo channel is 32 bit wide and has ``groups * banks_per_group`` banks of ``row_bytes`` per row;
+    the banks of all ranks (stack ids) count as one rank.
 
-    ``stack_channels``: of 64 bit, with ``pin_Gbps`` a pin, and ``channel_MiB`` each. ``page_policy``: ``open`` leaves a
-    row open for the next access, ``closed`` precharges after each. ``queue_bursts``: what the write queue of a pseudo
-    channel holds. ``front_end_ns``: the fixed path of a read through the controller, apart from the DRAM.
+    ``stack_channels``: 64 bit channels of a stack, with ``pin_Gbps`` per pin and ``channel_MiB`` each. ``page_policy``:
+    ``open`` leaves a row open for the next access, ``closed`` precharges after each. ``queue_bursts``: size of a pseudo
+    channel's write queue. ``front_end_ns``: fixed latency of a read through the controller, without the DRAM.
     """
 
     pin_Gbps: Positive
@@ -92,24 +92,24 @@ class Preset(Section, frozen=True):
 
     @property
     def timings(self) -> Timings:
-        """Its timings in ps."""
+        """Timings in ps."""
         in_ps = {name: count * self.clock_ps for name, count in asdict(self.clocks).items()}
         return Timings(**in_ps, rfc=ns_to_ps(self.rfc_ns), refi=ns_to_ps(self.refi_ns))
 
     @property
     def stack_GBps(self) -> float:
-        """The published bandwidth of the stack."""
+        """Published bandwidth of a stack."""
         return self.pin_Gbps * CHANNEL_BITS * self.stack_channels / 8
 
 
 @cache
 def presets() -> Mapping[str, Preset]:
-    """The devices of the default file."""
+    """Return the devices of the default file."""
     return read_presets(default_dir() / FILE)
 
 
 def read_presets(path: Path) -> Mapping[str, Preset]:
-    """The devices in a file.
+    """Read the devices of a file.
 
     Raises:
         ConfigError: one line that names the file, the key, its value and what is allowed.
@@ -125,7 +125,7 @@ def read_presets(path: Path) -> Mapping[str, Preset]:
 
 
 def _check(name: str, preset: Preset) -> None:
-    """Raise the first value that does not fit others."""
+    """Raise a problem for the first value that is inconsistent with others."""
     timings = preset.timings
     least_ps = timings.rp + timings.rfc
     if timings.refi <= least_ps:

@@ -1,4 +1,4 @@
-"""The bytes of one SIP: every TCM, HBM slice and SRAM, behind one store addressed physically, without timing."""
+"""Memory contents of one SIP: every TCM, HBM slice and SRAM in one physically addressed store, without timing."""
 
 from collections.abc import Callable, Iterator
 from typing import Protocol
@@ -9,25 +9,25 @@ from sipsim.core.paged_bytes import PagedBytes
 from sipsim.records.oplog import OpLog, record_kind, values_as_text
 
 PAGE_BYTES = 2**14
-"""All of a page is filled with zeros when it is made, although a shard or a ring may be less."""
+"""Bytes of a page; a new page is filled with zeros, even if a shard or a ring needs less."""
 _OFFSET_MASK = (1 << OFFSET_BITS) - 1
 
 
 class HostWrites(Protocol):
-    """Who is told of what the host writes, while it does."""
+    """Listener that is called while the host writes to memories."""
 
     def host_wrote(self, address: int, data: bytes | memoryview) -> None:
-        """As in :meth:`MemoryStore.write_from_host`."""
+        """Take a write of :meth:`MemoryStore.write_from_host`."""
 
     def host_cleared(self, address: int, nbytes: int) -> None:
-        """As in :meth:`MemoryStore.clear`."""
+        """Take a call of :meth:`MemoryStore.clear`."""
 
 
 class MemoryStore:
-    """All memories of SIP ``sip``. ``capacities``: bytes by space. ``of_cube``: spaces with one memory a cube.
+    """All memories of SIP ``sip``. ``capacities``: bytes by space. ``of_cube``: spaces with one memory per cube.
 
-    PE_DMA and PE_IPCQ time their accesses. Pages are made at their first write; bytes that were never written read as
-    zero. ``listeners``: called with what the host writes.
+    PE_DMA and PE_IPCQ time the accesses. Pages are created at their first write; bytes that were never written read as
+    zero. ``listeners``: notified of the host's writes.
     """
 
     def __init__(self, sip: int, capacities: dict[str, int], of_cube: frozenset[str] = frozenset()) -> None:
@@ -39,7 +39,7 @@ class MemoryStore:
         self.listeners: list[HostWrites] = []
 
     def read(self, address: int, nbytes: int) -> bytes:
-        """A copy of ``nbytes`` at a physical address.
+        """Return a copy of ``nbytes`` at a physical address.
 
         Raises:
             MemoryAccessError: outside this SIP or its memory.
@@ -67,7 +67,7 @@ class MemoryStore:
             bank.write(offset, data)
 
     def read_block(self, block: Block) -> bytes:
-        """A copy of the bytes of a block.
+        """Return a copy of the bytes of a block.
 
         Raises:
             MemoryAccessError: outside this SIP or its memory.
@@ -87,13 +87,13 @@ class MemoryStore:
             self.write(address, view[row * nbytes : (row + 1) * nbytes])
 
     def write_from_host(self, address: int, data: bytes | memoryview) -> None:
-        """As :meth:`write`, for host code, which takes no simulated time."""
+        """Write ``data`` as :meth:`write` does, for host code, and notify the listeners; takes no simulated time."""
         self.write(address, data)
         for each in self.listeners:
             each.host_wrote(address, data)
 
     def clear(self, address: int, nbytes: int) -> None:
-        """Set bytes at a physical address to zero, for host code; whole pages return to the host.
+        """Set bytes at a physical address to zero, for host code, and free whole pages.
 
         Raises:
             MemoryAccessError: outside this SIP or its memory.
@@ -112,7 +112,7 @@ class MemoryStore:
             each.host_cleared(address, nbytes)
 
     def canonical(self, address: int) -> int:
-        """The first of all addresses of the same byte."""
+        """Return the lowest of all addresses of the same byte."""
         space = address >> OFFSET_BITS
         first = self._first.get(space)
         if first is None:
@@ -122,7 +122,7 @@ class MemoryStore:
         return first | (address & _OFFSET_MASK)
 
     def pages(self) -> Iterator[tuple[int, bytearray]]:
-        """All pages that were ever written to, each with its canonical address."""
+        """Yield all existing pages, each with its canonical address."""
         found = {self.canonical(bank << OFFSET_BITS): content for bank, content in self._banks.items()}
         for first, content in found.items():
             for page, data in content.pages.items():
@@ -164,9 +164,9 @@ HOST_CLEAR = record_kind("host.clear", "addr", "nbytes")
 
 
 class HostLog:
-    """Notes what the host writes to memories as lines of the file of ``oplog``. ``now()``: in ps.
+    """Listener that notes the host's writes in the file of ``oplog``. ``now()`` returns the time in ps.
 
-    A host's write is no operation, so it is not in the log itself.
+    A write of the host is not an operation, so it does not enter the digest of the log.
     """
 
     def __init__(self, oplog: OpLog, now: Callable[[], int]) -> None:
@@ -174,11 +174,11 @@ class HostLog:
         self._now = now
 
     def host_wrote(self, address: int, data: bytes | memoryview) -> None:
-        """As :class:`HostWrites`."""
+        """Note a write of the host."""
         self._note(HOST_WRITE, address, len(data), values_as_text(data))
 
     def host_cleared(self, address: int, nbytes: int) -> None:
-        """The same."""
+        """Note that the host cleared bytes."""
         self._note(HOST_CLEAR, address, nbytes)
 
     def _note(self, kind: str, address: int, *fields: object) -> None:

@@ -1,9 +1,9 @@
-"""The memory kind ``tcm_ports``: the ports of a PE's TCM, and its banks where it is divided into banks.
+"""Memory kind ``tcm_ports``: the ports of a PE's TCM, and of its banks if it has banks.
 
 Without banks a TCM has a read port and a write port, or one port for both; with banks each bank has these. Lines of the
-TCM are interleaved over the banks. ADR-0023 D20 gives the rings of PE_IPCQ a bank of their own, so that a message that
-arrives and an engine that computes use different banks (D22). Each port is an edge, and the ports of all interleaved
-banks together are another (:class:`~sipsim.chips.ahbm.memory.banked_sram.BankSet`).
+TCM are interleaved over the banks. ADR-0023 D20 gives the rings of PE_IPCQ a separate bank, so that arriving messages
+and computing engines use different banks (D22). Each port is an edge, and the ports of all interleaved banks together
+are another (:class:`~sipsim.chips.ahbm.memory.banked_sram.BankSet`).
 """
 
 from typing import Annotated, Any, Literal
@@ -25,8 +25,8 @@ _LINE_BITS = 6
 
 class TcmParams(Section, frozen=True):
     """Parameters of ``tcm_ports``. ``bandwidth_GBps``: of each port. ``ports``: a port for reads and one for writes, or
-    one for both. ``banks``: their number, each with such ports; None: the TCM is not divided. ``ipcq_bank``: the rings
-    have the last bank as their ``own``, or their lines are ``interleaved`` over all banks.
+    one for both. ``banks``: number of banks, each with these ports; None: no banks. ``ipcq_bank``: the rings have the
+    last bank to themselves (``own``), or their lines are ``interleaved`` over all banks.
     """
 
     bandwidth_GBps: Positive
@@ -37,16 +37,16 @@ class TcmParams(Section, frozen=True):
 
 @MEMORY_KINDS.register("tcm_ports")
 class TcmPorts(MemoryPort):
-    """The ports of a TCM. ``read_latency_ns`` and ``write_latency_ns`` of its section come on top.
+    """Ports of a TCM. ``read_latency_ns`` and ``write_latency_ns`` of its section are added.
 
-    Loads and stores of the PE, copies, messages that arrive in its rings, operations of PE_MATH, and what PE_GEMM
-    fetches and stores (:mod:`sipsim.chips.ahbm.gemm.pipeline`) use the same ports.
+    Loads and stores of the PE, copies, messages that arrive in its rings, operations of PE_MATH, and fetches and stores
+    of PE_GEMM (:mod:`sipsim.chips.ahbm.gemm.pipeline`) use the same ports.
 
-    Limits: with banks, one access may take the ports of all banks at once, so the bandwidth of a TCM grows with their
-    number. Accesses to the same banks share the bandwidth of these banks, as in hardware once one access is a bank
-    behind the other. A bank has the size that its contents need. The first byte of an access decides its region, and a
-    handle in several gaps is taken as one run from its first byte. The start of the kernel's region stands for what
-    PE_GEMM fetches and stores, and for every handle where ``handles_take_room`` is false.
+    Limits: with banks, one access may use the ports of all banks at once, so the bandwidth of a TCM grows with the
+    number of banks. Accesses to the same banks share their bandwidth, as in hardware once one access is a bank behind
+    the other. A bank has the size that its contents need. The first byte of an access decides its region, and a handle
+    in several gaps counts as contiguous from its first byte. Fetches and stores of PE_GEMM use the start of the kernel
+    region as their address; so do all handles if ``handles_take_room`` is false.
     """
 
     Params = TcmParams
@@ -79,12 +79,12 @@ class TcmPorts(MemoryPort):
         if params.banks is None and params.ipcq_bank != OWN:
             return Refusal("ipcq_bank", "there are no banks; set banks=4, for example, or ipcq_bank=own")
         if params.banks == 1 and params.ipcq_bank == OWN:
-            return Refusal("banks", "the rings need a bank of their own; give at least 2, or ipcq_bank=interleaved")
+            return Refusal("banks", "the rings need a separate bank; set at least 2, or ipcq_bank=interleaved")
         return None
 
     def loads(self, block: Block, is_read: bool) -> tuple[Load, ...]:
         if not self._sets:
-            # A port moves the bytes of the access, also where the fabric carries them in flits.
+            # A port moves the bytes of the access, even if the fabric carries them in flits.
             return ((self._kinds[0 if is_read else -1], block.nbytes if self.in_flits else 0),)
         some = self._ring_sets if self._is_ring(block.address) else self._sets
         return some[0 if is_read else -1].loads(block)

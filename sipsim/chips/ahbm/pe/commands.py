@@ -1,9 +1,8 @@
-"""Commands of a PE: what a kernel asks of it, as records; and the completion of a command.
+"""Commands of a PE as records, and the completion of a command.
 
-A word of ``tl`` makes one and submits it to :mod:`sipsim.chips.ahbm.pe.engine`; the engine of its type times
-it, performs it on bytes and records it. One with a ``result`` and its ``result_bytes`` takes room in the TCM
-(:mod:`sipsim.chips.ahbm.pe.tcm`). Addresses are physical. ``dims`` and ``dtype`` are of the elements that are
-moved.
+A function of ``tl`` creates a command and submits it (:mod:`sipsim.chips.ahbm.pe.engine`); the engine of its type times
+it, performs it on bytes and records it. A command with a ``result`` and ``result_bytes`` takes space in the TCM
+(:mod:`sipsim.chips.ahbm.pe.tcm`). Addresses are physical. ``dims`` and ``dtype`` describe the moved elements.
 """
 
 import math
@@ -27,20 +26,20 @@ Number = int | float
 
 
 class Direction(Enum):
-    """A direction that is no name: the next message of ``ANY`` direction."""
+    """Direction of a receive that takes the next message of ``ANY`` direction."""
 
     ANY = "any"
 
 
 class Const(msgspec.Struct, frozen=True):
-    """Values that come from no command: the kernel made them itself."""
+    """Values that the kernel computed in Python."""
 
     values: Array
     result: Handle
 
     @property
     def result_bytes(self) -> int:
-        """Of the values."""
+        """Bytes of the values."""
         return self.values.nbytes
 
 
@@ -54,7 +53,7 @@ class DmaRead(msgspec.Struct, frozen=True):
 
     @property
     def result_bytes(self) -> int:
-        """Of all that is read."""
+        """Bytes of the block."""
         return self.block.nbytes
 
 
@@ -80,7 +79,7 @@ class MathOp(msgspec.Struct, frozen=True):
 
     @property
     def handles(self) -> tuple[Handle, ...]:
-        """The operands that are no numbers."""
+        """The operands that are handles."""
         if self.dims is None:
             return self.operands  # type: ignore[return-value]
         return tuple([each for each in self.operands if isinstance(each, Handle)])
@@ -92,12 +91,12 @@ class MathOp(msgspec.Struct, frozen=True):
 
     @property
     def shape(self) -> Dims:
-        """Of the result."""
+        """Shape of the result."""
         return self.handles[0].shape if self.dims is None else self.dims
 
     @property
     def result_bytes(self) -> int:
-        """Of its elements."""
+        """Bytes of the result."""
         if self.dims is None:
             last = self.handles[-1]
             return last.nbytes // last.dtype.itemsize * self.result.dtype.itemsize
@@ -105,8 +104,8 @@ class MathOp(msgspec.Struct, frozen=True):
 
     @property
     def work(self) -> tuple[int, bool]:
-        """Bytes that PE_MATH goes over, and whether by a special function: as many elements as the result has, in the
-        operands' type, as often as the operation needs."""
+        """Bytes that PE_MATH processes, and whether the function is special. Bytes: elements of the result, in the
+        operands' type, times the operation's passes."""
         operation = OPERATIONS[self.op]
         if self.dims is None:
             return self.handles[-1].nbytes * operation.passes, operation.is_special
@@ -130,12 +129,12 @@ class Reduce(msgspec.Struct, frozen=True):
 
     @property
     def result_bytes(self) -> int:
-        """Of its elements."""
+        """Bytes of the result."""
         return math.prod(self.shape) * self.result.dtype.itemsize
 
     @property
     def work(self) -> tuple[int, bool]:
-        """As of :class:`MathOp`: the bytes of the operand."""
+        """Bytes that PE_MATH processes, those of the operand; never a special function."""
         return self.operand.nbytes, False
 
 
@@ -147,12 +146,12 @@ class Cast(msgspec.Struct, frozen=True):
 
     @property
     def op(self) -> str:
-        """Its name."""
+        """Name of the operation."""
         return "cast"
 
     @property
     def shape(self) -> Dims:
-        """Of the operand."""
+        """Shape of the operand."""
         return self.operand.shape
 
     @property
@@ -162,12 +161,12 @@ class Cast(msgspec.Struct, frozen=True):
 
     @property
     def result_bytes(self) -> int:
-        """Of its elements."""
+        """Bytes of the result."""
         return math.prod(self.operand.shape) * self.result.dtype.itemsize
 
     @property
     def work(self) -> tuple[int, bool]:
-        """As of :class:`MathOp`: the bytes of the wider type."""
+        """Bytes that PE_MATH processes, in the wider type; never a special function."""
         return max(self.operand.nbytes, self.result_bytes), False
 
 
@@ -186,12 +185,12 @@ class Rearrange(msgspec.Struct, frozen=True):
 
     @property
     def result_bytes(self) -> int:
-        """Of its elements."""
+        """Bytes of the result."""
         return math.prod(self.shape) * self.result.dtype.itemsize
 
     @property
     def work(self) -> tuple[int, bool]:
-        """As of :class:`MathOp`: the bytes of the result."""
+        """Bytes that PE_MATH processes, those of the result; never a special function."""
         return self.result_bytes, False
 
 
@@ -205,30 +204,30 @@ class Make(msgspec.Struct, frozen=True):
 
     @property
     def handles(self) -> tuple[Handle, ...]:
-        """It has no operand."""
+        """Empty: the command has no operand."""
         return ()
 
     @property
     def result_bytes(self) -> int:
-        """Of its elements."""
+        """Bytes of the result."""
         return math.prod(self.shape) * self.result.dtype.itemsize
 
     @property
     def work(self) -> tuple[int, bool]:
-        """As of :class:`MathOp`: the bytes of the result."""
+        """Bytes that PE_MATH processes, those of the result; never a special function."""
         return self.result_bytes, False
 
 
 class Piece(NamedTuple):
-    """Bytes in the TCM at a physical ``address``; None: at the start of the kernel's region."""
+    """Bytes in the TCM at a physical ``address``; None: the start of the kernel's region."""
 
     address: int | None
     nbytes: int
 
 
 class MathWork(NamedTuple):
-    """The work of an operation of PE_MATH: it goes over ``nbytes`` in all its passes, reads ``operands`` in the TCM and
-    writes ``result`` there. ``is_special``: its function takes ``special_factor`` times as long.
+    """Work of a PE_MATH operation: it processes ``nbytes`` in all passes, reads ``operands`` in the TCM and writes
+    ``result`` there. ``is_special``: its function takes ``special_factor`` times as long.
     """
 
     nbytes: int
@@ -238,14 +237,14 @@ class MathWork(NamedTuple):
 
 
 def math_work(command: MathOp | Reduce | Cast | Rearrange | Make) -> MathWork:
-    """The work of a command of PE_MATH, with the addresses of its operands before it claims their slots."""
+    """Return the work of a PE_MATH command; call it before the command claims the slots of its operands."""
     operands = tuple([Piece(each.tcm_pa, each.nbytes) for each in command.handles])
     return MathWork(*command.work, operands, Piece(command.result.tcm_pa, command.result_bytes))
 
 
 class View(msgspec.Struct, frozen=True):
-    """The values of ``operand`` in another shape, or a part of them: as many as fill ``dims``, from the one of number
-    ``first`` on. No bytes move, and it takes no room of its own.
+    """The values of ``operand`` from element ``first`` on, in shape ``dims``. No bytes move, and the view takes no TCM
+    space.
     """
 
     operand: Handle
@@ -255,7 +254,7 @@ class View(msgspec.Struct, frozen=True):
 
 
 class Join(msgspec.Struct, frozen=True):
-    """The values of ``operands``, which lie one behind the other, as one. No bytes move."""
+    """The values of ``operands``, which are contiguous in the TCM, as one. No bytes move."""
 
     operands: tuple[Handle, ...]
     result: Handle
@@ -288,23 +287,23 @@ class IpcqRecv(msgspec.Struct, frozen=True):
 
     @property
     def result_bytes(self) -> int:
-        """Of the message that is expected."""
+        """Bytes of the expected message."""
         return math.prod(self.dims) * self.dtype.itemsize
 
 
 class IpcqRelease(msgspec.Struct, frozen=True):
-    """Give back the slot that a handle stands for, which no command has named."""
+    """Free the slot that a handle refers to and that no command has read."""
 
     handle: Handle
 
 
 class Completion(msgspec.Struct, eq=False):
-    """The progress of a command that was submitted at ``start_ps``, released by span ``cause``.
+    """Progress of a command that starts at ``start_ps`` because of span ``cause``.
 
-    Once it has ended, ``error`` is its error, if it has one. ``value``: what an engine tells of it, such as the message
-    that was received, which may be before its end. ``reason`` says what it waits for, None for its own work, and
-    ``waiter`` is the task that waits for its end. ``taken_ps``: when its engine took it from its queue; ``then`` starts
-    those behind it there. ``reads``: slots that it reads in place, and has not yet.
+    ``error``: its error once it has ended, if any. ``value``: data of its engine, such as the received message, perhaps
+    before the end. ``reason``: the resource that it waits for, None while it works. ``waiter``: the task that waits for
+    its end. ``taken_ps``: when its engine took it from the queue; ``then`` starts the next commands of the queue.
+    ``reads``: slots that it still has to read in place.
     """
 
     command: Any
@@ -320,11 +319,11 @@ class Completion(msgspec.Struct, eq=False):
     reads: tuple[TakenSlot, ...] = ()
 
     def has_ended(self) -> bool:
-        """What a kernel is told that asks: the answer depends on time."""
+        """Return whether the command has ended now; kernels that poll may run differently under other timings."""
         return self.ended
 
     def end(self) -> None:
-        """The command has ended: its waiter resumes.
+        """End the command and resume its waiter.
 
         Raises:
             InvariantViolation: for a command that has ended already.
@@ -339,7 +338,7 @@ class Completion(msgspec.Struct, eq=False):
             self.waiter.resume()
 
     def fail(self, error: Exception) -> None:
-        """The command has ended with an error, which its waiter raises."""
+        """End the command with an error, which its waiter raises."""
         self.error = error
         self.end()
 
@@ -360,7 +359,7 @@ class Completion(msgspec.Struct, eq=False):
             raise self.error
 
     def wait_for_end(self, task: Task) -> None:
-        """Block a task as :meth:`wait` does, whose command this need not be: an error is left to who waits for that."""
+        """Block a task as :meth:`wait` does, but ignore the command's error: the command may be another task's."""
         if not self.ended:
             self.waiter = task
             task.wait(self.reason or type(self.command).__name__)

@@ -1,12 +1,12 @@
 """PE_CPU: the core that runs a kernel, and its time for the commands that it issues.
 
-It is an in-order core that does one thing at a time. A command costs ``pe_cpu.issue_ns`` (a descriptor is made and
-handed over), and reaches its engine when that has passed; the next one is issued after that. The code of a kernel
-between its commands takes no time: that is the limit of the model.
+PE_CPU is an in-order core that does one thing at a time. The issue of a command takes ``pe_cpu.issue_ns`` (it writes
+a descriptor and hands it over); then the command reaches its engine and the next issue begins. Limit of the model: the
+code of a kernel between its commands takes no time.
 
-No event is spent on an issue where another one knows its end: an engine that ``starts_later`` is told when its command
-reaches it, and a send is decided when its issue begins, and its bytes leave when it ends. Until then the kernel may go
-on to its next command, which is issued after it.
+Most issues need no simulator event. An engine that ``starts_later`` gets its command early, with the time at which the
+command reaches it. A send is decided when its issue begins, and its bytes leave when the issue ends. The kernel code
+may run ahead to its next command, which is issued afterwards.
 """
 
 from sipsim.chips.ahbm.parts import SipParts
@@ -15,13 +15,13 @@ from sipsim.core.units import ns_to_ps
 
 Ps = int
 ISSUE = "pe_cpu.issue"
-"""The span of a command's issue."""
+"""Name of the span of a command's issue."""
 ROOM = "pe_scheduler.queue"
-"""The span of the wait for a place in an engine's queue."""
+"""Name of the span of the wait for a free slot in an engine's queue."""
 
 
 class PeCpu:
-    """PE_CPU of one PE, called ``name``. ``free_ps``: when it has issued what it was given so far."""
+    """PE_CPU of one PE, called ``name``. ``free_ps``: when all commands so far are issued."""
 
     def __init__(self, sip: SipParts, name: str) -> None:
         self._engine = sip.engine
@@ -33,11 +33,11 @@ class PeCpu:
 
     @property
     def is_free_of_cost(self) -> bool:
-        """Whether commands cost no time here."""
+        """Whether an issue takes no time."""
         return not self._issue_ps
 
     def issue(self, task: Task) -> None:
-        """Issue a command of the kernel that runs; it reaches its engine at ``free_ps``."""
+        """Issue a command of the running kernel; the command reaches its engine at ``free_ps``."""
         issue_ps = self._issue_ps
         if issue_ps:
             start_ps = self.issued_ps()
@@ -46,13 +46,13 @@ class PeCpu:
             self._waited_ps[ISSUE] += issue_ps
 
     def catch_up(self, task: Task, what: str = ISSUE) -> None:
-        """Block the kernel until what it has given is issued."""
+        """Block the kernel until all its commands are issued."""
         if self.free_ps > self._engine.now_ps:
             self._engine.at(self.free_ps, task.resume)
             task.wait(what)
 
     def pause_until(self, task: Task, time_ps: Ps, what: str, *facts: object, since_ps: Ps | None = None) -> None:
-        """Block the kernel until a time, for a reason that is the name of a span, and has blocked it ``since_ps``."""
+        """Block the kernel until ``time_ps``. Record a span named ``what`` from ``since_ps`` (default: issue end)."""
         start_ps = self.issued_ps() if since_ps is None else since_ps
         self.free_ps = task.since_ps = time_ps
         task.span = self._recorder.span(self._name, what, start_ps, time_ps, task.span, *facts)
@@ -60,10 +60,10 @@ class PeCpu:
         self.catch_up(task, what)
 
     def pause_for(self, task: Task, stall_ps: Ps, what: str, *facts: object) -> None:
-        """Block the kernel for a time, once it has issued what it gave before."""
+        """Block the kernel for ``stall_ps`` after all its commands are issued."""
         self.pause_until(task, self.issued_ps() + stall_ps, what, *facts)
 
     def issued_ps(self) -> Ps:
-        """When it has issued what its kernel gave it, now at the soonest: the kernel's own time."""
+        """Return the kernel's time: when all its commands are issued, but not before now."""
         now_ps = self._engine.now_ps
         return self.free_ps if self.free_ps > now_ps else now_ps

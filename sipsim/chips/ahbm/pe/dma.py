@@ -1,10 +1,10 @@
 """PE_DMA: the loads and stores of a kernel, and the data plane of a PE, which moves bytes between memories.
 
-Reads are a command to the memory, its read latency, and the data back, which leave the memory as they are read. Writes
-are *non-posted*: the data, the memory's write latency, and an acknowledgement over the route back.
-What a kernel loads or stores passes its PE's TCM, whose ports it takes if they have a bandwidth; a copy
-passes PE_DMA alone. Loads and stores of kernels use ``vc_compute``, transfers of PE_IPCQ use ``vc_comm`` (ADR-0023 D8):
-neither waits for the other in PE_DMA, and the fabric arbitrates on shared edges.
+A read is a command to the memory, the memory's read latency, and the data, which leave the memory as they are read. A
+write is *non-posted*: the data, the memory's write latency, and an acknowledgement over the return route. Loads and
+stores use the ports of the PE's TCM, if these have a bandwidth; a copy uses only PE_DMA. Loads and stores of kernels
+use ``vc_compute``, transfers of PE_IPCQ use ``vc_comm`` (ADR-0023 D8): neither waits for the other in PE_DMA, and the
+fabric arbitrates on shared edges.
 """
 
 from collections import deque
@@ -31,20 +31,20 @@ from sipsim.records.replay import WRITTEN, ReplayPe, Values, read_rows, replays,
 
 Ps = int
 TcmAddress = int | None
-"""An address in the TCM; None: the start of the kernel's region, for data that have no address of their own."""
+"""An address in the TCM; None: the start of the kernel's region, for data without an address."""
 READ = record_kind("dma_read", "addr", "nbytes", "dtype", "shape", "result")
 LOADS_AND_STORES = "PE_DMA"
-"""The queue of loads and stores."""
+"""Name of the queue of loads and stores."""
 WRITE = record_kind("dma_write", "addr", "nbytes", "dtype", "shape", "operand")
 READ_BLOCK = record_kind("dma_read_block", "addr", "nbytes", "rows", "pitch", "dtype", "shape", "result")
 WRITE_BLOCK = record_kind("dma_write_block", "addr", "nbytes", "rows", "pitch", "dtype", "shape", "operand")
-"""Of a block in memory: ``nbytes`` in ``rows`` of equal size, ``pitch`` bytes from row to row."""
+"""Records of a block in memory: ``nbytes`` in ``rows`` of equal size, ``pitch`` bytes from row to row."""
 
 
 class PeTcm:
-    """A PE's TCM, for what its kernel holds: without effect where it has no bandwidth of its own.
+    """Accesses of a PE's engines to its TCM. They take no time if the TCM's ports have no bandwidth.
 
-    ``address``: the start of the kernel's region, for data that have no address of their own.
+    ``address``: start of the kernel's region, for data without an address.
     """
 
     def __init__(self, sip: int, ports: MemoryPorts, node: Node) -> None:
@@ -52,17 +52,17 @@ class PeTcm:
         self.address = PhysAddr(sip, node.cube, int(node.place), "tcm", 0).encode()
 
     def leaving(self, nbytes: int, route: Route | None = None, address: TcmAddress = None) -> Reading:
-        """Begin to read data at ``address`` that leave the PE over ``route``; without one, to its engines."""
+        """Begin to read data at ``address``, to be sent over ``route``, or to the PE's engines without a route."""
         block = self._block(nbytes, address)
         return Reading(route or self.port.here, 0, 0) if block is None else self.port.reading(block, route)
 
     def landing(self, nbytes: int, route: Route | None = None, address: TcmAddress = None) -> Route:
-        """The route of data that come to ``address`` over ``route``; without one, from the PE's engines."""
+        """Return the route of a write to ``address`` over ``route``, or from the PE's engines without a route."""
         block = self._block(nbytes, address)
         return route or self.port.here if block is None else self.port.writing(block, route)
 
     def operating(self, work: MathWork) -> Route:
-        """The route of an operation of PE_MATH, which reads and writes as it goes."""
+        """Return the route of an operation of PE_MATH, which reads and writes the TCM at the same time."""
         if not self.port.bandwidths:
             return self.port.here
         pieces = [
@@ -72,24 +72,24 @@ class PeTcm:
         return self.port.through(work.nbytes, pieces[:-1], pieces[-1])
 
     def landed_ps(self, nbytes: int) -> Ps:
-        """The time until data have landed whose last byte is here now."""
+        """Return the write time that is left when the last byte of a write has arrived, in ps."""
         block = self._block(nbytes)
         return 0 if block is None else self.port.written_ps(block)
 
     def _block(self, nbytes: int, address: TcmAddress = None) -> Block | None:
-        """Where data of the kernel are; None if they take no time there."""
+        """Return the block of an access; None if the access takes no time."""
         if not (self.port.bandwidths and nbytes):
             return None
         return Block(self.address if address is None else address, 1, nbytes, nbytes)
 
 
 class TransferOrder:
-    """The order of loads and stores: at most ``loads`` loads and ``stores`` stores are under way at a time, each from
-    its start to its end; they end in any order.
+    """Order of loads and stores: at most ``loads`` loads and ``stores`` stores are in flight at a time; they end in any
+    order.
 
-    A command waits for each earlier one that has bytes in common with it, unless both are loads. So what a load finds,
-    and what a memory has in the end, does not depend on how many are under way. A store also waits for an earlier
-    store of the same handle that is still fetching the handle's values from their slot.
+    A command waits for each earlier command with overlapping bytes, unless both are loads. So the values that loads
+    return and the final memory contents do not depend on the number in flight. A store also waits for an earlier store
+    of the same handle that is still fetching the handle's values from their slot.
     """
 
     def __init__(self, memory: MemoryStore, loads: int, stores: int) -> None:
@@ -111,13 +111,13 @@ class TransferOrder:
         return not any(self._block(each).meets(block) for each in others)
 
     def _block(self, completion: Completion) -> Block:
-        """What a command reads or writes, by the first addresses of its bytes."""
+        """Return the block that a command accesses, at its canonical address."""
         block: Block = completion.command.block
         return Block(self._canonical(block.address), block.rows, block.row_bytes, block.pitch)
 
 
 def _operand(completion: Completion) -> Handle | None:
-    """A store's operand; None for a load."""
+    """Return a store's operand; None for a load."""
     operand: Handle | None = getattr(completion.command, "operand", None)
     return operand
 
@@ -127,7 +127,7 @@ def _is_fetching(store: Completion, operand: Handle) -> bool:
 
 
 class MemoryAccess(NamedTuple):
-    """A memory as a PE reaches it: its node and port, and the routes there and back; None for the PE's own TCM."""
+    """Node and port of a memory, and a PE's routes to and from it; the routes are None for the PE's own TCM."""
 
     node: Node
     port: MemoryPort
@@ -137,11 +137,11 @@ class MemoryAccess(NamedTuple):
 
 @engine_for(DmaRead, DmaWrite)
 class PeDma(CommandEngine):
-    """The DMA engine of one PE. Addresses are physical and of this SIP. ``delay_ps`` comes before all else.
+    """DMA engine of one PE. Addresses are physical and in this SIP. A transfer starts after ``delay_ps``.
 
-    A load ends when its last byte has arrived, a store when it has been acknowledged. ``tcm``: the ports of the PE's
-    TCM, which other engines of the PE use, too. ``part``: the engine of the PE whose transfers these are; ``stores`` of
-    its writes leave at a time on ``vc_compute``.
+    A load ends when its last byte has arrived, a store when it is acknowledged. ``tcm``: the ports of the PE's TCM,
+    which other engines of the PE use too. ``part``: the engine of the PE that the transfers belong to; at most
+    ``stores`` of its writes on ``vc_compute`` are sent at a time.
     """
 
     starts_later = True
@@ -168,7 +168,7 @@ class PeDma(CommandEngine):
         return self.issue, self.load if command is DmaRead else self.store
 
     def load(self, command: DmaRead) -> Completion:
-        """Fetch a block to its handle's address in the TCM.
+        """Load a block into its handle, at the handle's TCM address.
 
         Raises:
             MemoryAccessError: for an address that is not in a memory of this SIP.
@@ -184,7 +184,7 @@ class PeDma(CommandEngine):
             MemoryAccessError: for an address that is not in a memory of this SIP.
         """
         memory, completion = self.memory_at(command.block.address), self._given(command)
-        # Before the claim, which takes the operand out of its slot.
+        # Read before the claim, which clears the operand's slot.
         source = command.operand.tcm_pa
         self._claim(completion, command.operand)
         self._enter(completion, partial(self._fetch, then=partial(self._store, memory, source)))
@@ -235,19 +235,19 @@ class PeDma(CommandEngine):
         return (command.operand,)
 
     def made(self, command: DmaRead | DmaWrite) -> Handle | Values | None:
-        """The bytes that a store left in the memory; the result of a load."""
+        """Return the bytes that a store wrote to the memory, or the result of a load."""
         return self._sip.memory.read_block(command.block) if isinstance(command, DmaWrite) else command.result
 
     # --- transfers of the PE's engines
 
     def read(self, block: Block, done: Callable[[bytes], None], delay_ps: Ps = 0, tcm_pa: TcmAddress = None) -> None:
-        """Fetch a block to ``tcm_pa`` in the TCM, by one command and one transfer; ``done(data)`` when all is here. The
+        """Fetch a block to ``tcm_pa`` in the TCM with one command and one transfer; call ``done(data)`` at its end. The
         memory is read when the first byte leaves it.
         """
         self._read(self.memory_at(block.address), block.joined, done, COMPUTE, delay_ps, tcm_pa)
 
     def write(self, block: Block, data: bytes, done: Callable[[], None]) -> None:
-        """Write ``data`` of the PE to a block, by one transfer; ``done()`` when the acknowledgement is here.
+        """Write ``data`` of the PE to a block with one transfer; call ``done()`` when the acknowledgement arrives.
 
         Raises:
             MemoryAccessError: for an address that is not in a memory of this SIP.
@@ -255,16 +255,16 @@ class PeDma(CommandEngine):
         self._write(self.memory_at(block.address), block.joined, data, done, COMPUTE)
 
     def copy(self, src: int, dst: int, data: bytes, done: Callable[[], None]) -> None:
-        """Move ``data``, the present content of ``src``, to ``dst`` over ``vc_comm``: a read and then a write."""
+        """Copy ``data``, the current contents of ``src``, to ``dst`` over ``vc_comm``: a read and then a write."""
         nbytes = len(data)
 
-        def passed(_data: bytes) -> None:
+        def write(_data: bytes) -> None:
             self._write(self.memory_at(dst), Block.piece(dst, nbytes), data, done, COMM, leaves=False)
 
-        self._read(self.memory_at(src), Block.piece(src, nbytes), passed, COMM, lands=False)
+        self._read(self.memory_at(src), Block.piece(src, nbytes), write, COMM, lands=False)
 
     def _replies(self, memory: MemoryAccess, vc: int) -> Any:
-        """What a memory sends back to this engine."""
+        """Return the train of a memory's replies to this engine."""
         return self._sip.fabric.train((memory.node, self._node, self._part), vc, is_reply=True)
 
     def _read(
@@ -277,7 +277,7 @@ class PeDma(CommandEngine):
         tcm_pa: TcmAddress = None,
         lands: bool = True,
     ) -> None:
-        """``lands``: the bytes are written to the PE's TCM, and do not only pass."""
+        """Read a block. ``lands``: the bytes are written to the PE's TCM; else they pass only through PE_DMA."""
         sip, nbytes, port = self._sip, block.nbytes, memory.port
         if memory.forth is None or memory.back is None:
 
@@ -306,9 +306,9 @@ class PeDma(CommandEngine):
         sip.fabric.start(train, memory.forth, self._command_bytes, lambda _h, _t: read_out(), None, delay_ps)
 
     def latch(self, src: int, dst: int, nbytes: int, done: Callable[[], None]) -> None:
-        """The time of a copy of ``nbytes`` at ``src`` to ``dst`` in the PE's TCM, over ``vc_comm``.
+        """Time a copy of ``nbytes`` at ``src`` to ``dst`` in the PE's TCM over ``vc_comm``; no bytes move.
 
-        Bytes are written as they come, within the TCM too. Where reads and writes share its port, both take it.
+        Bytes are written as they arrive, within the TCM too. If reads and writes share the TCM's port, both use it.
         """
         block, tcm = Block.piece(src, nbytes), self.tcm.port
         memory = self.memory_at(src)
@@ -330,7 +330,7 @@ class PeDma(CommandEngine):
         tcm_pa: TcmAddress = None,
         leaves: bool = True,
     ) -> None:
-        """``leaves``: the bytes are read from the PE's TCM, and do not only pass."""
+        """Write a block. ``leaves``: the bytes are read from the PE's TCM; else they pass only through PE_DMA."""
         sip, nbytes, port, back = self._sip, len(data), memory.port, memory.back
 
         if memory.forth is None or back is None:
@@ -359,25 +359,25 @@ class PeDma(CommandEngine):
         then()
 
     def fetch(self, nbytes: int, delay_ps: Ps, done: Callable[[], None]) -> None:
-        """The time of a read of the PE's TCM by PE_FETCH_STORE, which begins in ``delay_ps``."""
+        """Time a read of the PE's TCM by PE_FETCH_STORE that begins in ``delay_ps``."""
         route, first_ps, span_ps = self.tcm.leaving(nbytes)
         self._within(Reading(route, delay_ps + first_ps, span_ps), nbytes, COMPUTE, "fetches", done)
 
     def put(self, nbytes: int, delay_ps: Ps, done: Callable[[], None]) -> None:
-        """As :meth:`fetch`, of a write."""
+        """Time a write to the PE's TCM by PE_FETCH_STORE that begins in ``delay_ps``."""
         landed = partial(self._when_landed, nbytes, done)
         self._within(Reading(self.tcm.landing(nbytes), delay_ps, 0), nbytes, COMPUTE, "stores", landed)
 
     def operate(self, route: Route, nbytes: int, delay_ps: Ps, span_ps: Ps, done: Callable[[], None]) -> None:
-        """The time of an operation of PE_MATH, which reads and writes the TCM as it goes: it begins in ``delay_ps``,
-        and takes at least ``span_ps``."""
+        """Time an operation of PE_MATH, which reads and writes the TCM at the same time. It begins in ``delay_ps`` and
+        takes at least ``span_ps``."""
         self._within(Reading(route, delay_ps, span_ps), nbytes, COMPUTE, "operations", done)
 
     def _when_landed(self, nbytes: int, done: Callable[[], None]) -> None:
         self._after(self.tcm.landed_ps(nbytes), done)
 
     def _within(self, reading: Reading, nbytes: int, vc: int, what: str, done: Callable[[], None]) -> None:
-        """An access to the PE's own memory; those of one engine that are the same ``what`` follow each other."""
+        """Time an access to the PE's TCM. Accesses of one engine with the same ``what`` are served in order."""
         route, first_ps, span_ps = reading
         if not route.edges:
             self._after(first_ps + span_ps, done)
@@ -392,7 +392,7 @@ class PeDma(CommandEngine):
             action()
 
     def memory_at(self, address: int) -> MemoryAccess:
-        """The way to the memory of an address, which is decoded once for each memory.
+        """Return the memory of an address and the routes to it; computed once per memory.
 
         Raises:
             MemoryAccessError: for an address that is not in a memory of this SIP.
@@ -423,7 +423,7 @@ class PeDma(CommandEngine):
 
 
 def _place(block: Block) -> tuple[int, ...]:
-    """The fields of a record that say where a block is."""
+    """Return the record fields of a block's location."""
     if block.is_contiguous:
         return block.address, block.nbytes
     return block.address, block.nbytes, block.rows, block.pitch
@@ -431,13 +431,13 @@ def _place(block: Block) -> tuple[int, ...]:
 
 @replays(READ, values=AS_READ)
 def replay_read(pe: ReplayPe, address: int, nbytes: int, dtype: str, shape: str, _result: str) -> Array:
-    """What is in the memory."""
+    """Return the contents of the memory."""
     return np.frombuffer(pe.read(address, nbytes), DTYPES[dtype].numpy).reshape(shape_of(shape))
 
 
 @replays(WRITE, values=WRITTEN)
 def replay_write(pe: ReplayPe, address: int, _nbytes: int, _dtype: str, _shape: str, operand: str) -> Array:
-    """The values of the operand, which are in the memory then."""
+    """Write the operand's values to the memory, and return them."""
     values = pe.value(operand)
     pe.write(address, values.tobytes())
     return values
@@ -445,7 +445,7 @@ def replay_write(pe: ReplayPe, address: int, _nbytes: int, _dtype: str, _shape: 
 
 @replays(READ_BLOCK, values=AS_READ)
 def replay_block_read(pe: ReplayPe, *fields: Any) -> Array:
-    """What is in the rows of the block."""
+    """Return the contents of the block's rows."""
     address, nbytes, rows, pitch, dtype, shape, _result = fields
     data = read_rows(pe, address, rows, nbytes // rows, pitch)
     return np.frombuffer(data, DTYPES[dtype].numpy).reshape(shape_of(shape))
@@ -453,7 +453,7 @@ def replay_block_read(pe: ReplayPe, *fields: Any) -> Array:
 
 @replays(WRITE_BLOCK, values=WRITTEN)
 def replay_block_write(pe: ReplayPe, *fields: Any) -> Array:
-    """The values of the operand, which are in the rows then."""
+    """Write the operand's values to the block's rows, and return them."""
     address, nbytes, rows, pitch, _dtype, _shape, operand = fields
     values = pe.value(operand)
     write_rows(pe, address, values.tobytes(), nbytes // rows, pitch)

@@ -1,10 +1,10 @@
-"""PE_SCHEDULER and the engines of a PE: each command goes to the one engine of its type, some through a queue.
+"""PE_SCHEDULER and the engines of a PE: the scheduler hands each command to the engine of its type.
 
-PE_CPU issues each command first (:mod:`sipsim.chips.ahbm.pe.cpu`), and its engine's queue must have a place for it.
-Where neither costs anything, a command starts in the step in which its kernel gives it.
+PE_CPU issues each command first (:mod:`sipsim.chips.ahbm.pe.cpu`), and the engine's queue, if any, must have a free
+slot. Without issue time and queues a command starts in the step in which its kernel submits it.
 
-What is new is one module: a command, an engine with ``@engine_for(...)`` that times it on the parts of its PE and
-performs it, and the fields of its op log record (:func:`sipsim.records.oplog.record_kind`).
+A new command is one module: the command, an engine with ``@engine_for(...)`` that times and performs it, and the fields
+of its op-log record (:func:`sipsim.records.oplog.record_kind`).
 """
 
 from collections import deque
@@ -17,7 +17,7 @@ from sipsim.chips.ahbm.address import Block
 from sipsim.chips.ahbm.ipcq.messages import FETCH, IN_PLACE
 from sipsim.chips.ahbm.parts import PeParts, SipParts
 from sipsim.chips.ahbm.pe.commands import Completion, IpcqRecv
-from sipsim.chips.ahbm.pe.tcm import Handle, KernelRoom
+from sipsim.chips.ahbm.pe.tcm import Handle, TcmBudget
 from sipsim.core.engine import Engine
 from sipsim.core.errors import AhbmError, InvariantViolation
 from sipsim.core.registry import TypeRegistry
@@ -30,22 +30,21 @@ Issue = Callable[[Task], None]
 Take = Callable[[Any], Completion]
 
 Order = Callable[[Sequence[Completion], Completion], bool]
-"""Whether an engine may start a command while some before it have not ended."""
+"""Function of unfinished earlier commands and a command: whether its engine may start it."""
 
 
 def one_at_a_time(before: Sequence[Completion], _completion: Completion) -> bool:
-    """A command waits for all before it."""
+    """Return whether all earlier commands have ended."""
     return not before
 
 
 class EngineQueue:
-    """The commands that one engine has taken and not ended, in order. ``name``: the engine's; ``depth``: the most
-    commands.
+    """Queue of one engine, ``name``: the commands that it has accepted and not ended, in order, at most ``depth``.
 
-    With ``pe_scheduler.queue_depth`` every engine has a queue of that many places, a ring. A command takes a place when
-    PE_CPU hands it over, and gives it back when it and those before it have ended; while all are taken, the kernel is
-    blocked. Commands start in order; ``may_start`` says which wait for the end of others. Engines that share a queue
-    are one engine: PE_DMA's loads and stores.
+    With ``pe_scheduler.queue_depth`` every engine has a queue of that many slots, a ring. A command takes a slot when
+    PE_CPU hands it over, and frees the slot when it and all earlier commands have ended; a full queue blocks the
+    kernel. Commands start in order; ``may_start`` decides which wait for the end of others. PE_DMA's loads and stores
+    share one queue.
     """
 
     def __init__(self, name: str, depth: int, engine: Engine, may_start: Order) -> None:
@@ -57,22 +56,22 @@ class EngineQueue:
         self._waiting: deque[tuple[Completion, Start]] = deque()
 
     def admit(self, task: Task) -> None:
-        """Block the kernel until there is a place."""
+        """Block the kernel until a slot is free."""
         while len(self._commands) >= self._depth:
             self._commands[0].wait_for_end(task)
             self._forget_ended()
 
     def enter(self, completion: Completion, start: Start) -> None:
-        """Start a command now, or when those that it waits for have ended. One that cannot ends with its error."""
+        """Start a command now, or when the commands that it waits for have ended; a failed start ends it."""
         self._commands.append(completion)
         self._waiting.append((completion, start))
         self._start_next()
 
     def check_end(self, completion: Completion) -> None:
-        """Check that a command, which ends now, overtakes none that it must wait for.
+        """Check that a command, which ends now, has overtaken no command that it must wait for.
 
         Raises:
-            InvariantViolation: when it does.
+            InvariantViolation: if it has.
         """
         if not self._may_start(self._before(completion), completion):
             raise InvariantViolation(
@@ -80,7 +79,7 @@ class EngineQueue:
             )
 
     def _start_next(self) -> None:
-        """Start those in front that may start."""
+        """Start the waiting commands that may start, in order."""
         self._forget_ended()
         while self._waiting:
             completion, start = self._waiting[0]
@@ -94,7 +93,7 @@ class EngineQueue:
                 completion.fail(error)
 
     def _before(self, completion: Completion) -> list[Completion]:
-        """Those before a command that have not ended."""
+        """Return the earlier commands that have not ended."""
         return [each for each in takewhile(lambda each: each is not completion, self._commands) if not each.ended]
 
     def _forget_ended(self) -> None:
@@ -102,14 +101,13 @@ class EngineQueue:
             self._commands.popleft()
 
 
-class SendPlaces:
-    """The places of PE_DMA's queue of sends: when each message that was sent has passed PE_DMA.
+class SendSlots:
+    """Slots of PE_DMA's send queue: computes when each sent message has passed PE_DMA, without events.
 
-    A send ends for its kernel when its message leaves, so its place is counted by arithmetic. Messages pass in the
-    order of their sends, one after the other at PE_DMA's bandwidth, once PE_DMA has their bytes, which may be fetched
-    from another memory; a place is free when the last byte has passed. When a message passes is not known while it, or
-    one before it, is fetched. What the fabric holds back beyond that is not counted: it is bounded by the slots of the
-    peers' rings.
+    A send ends for its kernel when its message leaves, so its slot is tracked here. Messages pass in the order of their
+    sends, one after the other at PE_DMA's bandwidth, once PE_DMA has their bytes, which may be fetched from another
+    memory. A slot is free when the last byte has passed. This time is unknown while the message or an earlier one is
+    being fetched. Backpressure of the fabric is not included: the slots of the peers' rings bound it.
     """
 
     def __init__(self, depth: int) -> None:
@@ -120,7 +118,7 @@ class SendPlaces:
         self._waiter: Callable[[], None] | None = None
 
     def free_ps(self, now_ps: Ps) -> Ps | None:
-        """When there is a place, now or later; None while that is not known."""
+        """Return when a slot is free, now or later; None while unknown."""
         passed = self._passed_ps
         while passed and passed[0] <= now_ps:
             passed.popleft()
@@ -130,16 +128,16 @@ class SendPlaces:
         return passed[last] if last < len(passed) else None
 
     def wait(self, task: Task, engine: Engine, what: str) -> None:
-        """Block the kernel until more is known."""
+        """Block the kernel until the next pass time is known."""
         self._waiter = partial(self._resume, task, engine)
         task.wait(what)
 
     def add(self) -> None:
-        """A message is sent."""
+        """Count a sent message, whose pass time is unknown."""
         self._unknown += 1
 
     def passes(self, passed_ps: Ps, drain_ps: Ps) -> None:
-        """The next message, alone, has passed PE_DMA then; behind another, ``drain_ps`` after that at the soonest."""
+        """Set the pass time of the next message: ``passed_ps``, but at least ``drain_ps`` after the previous one."""
         self._unknown -= 1
         self._last_ps = max(passed_ps, self._last_ps + drain_ps)
         self._passed_ps.append(self._last_ps)
@@ -148,7 +146,7 @@ class SendPlaces:
             waiter()
 
     def _resume(self, task: Task, engine: Engine) -> None:
-        """Not before the message, which is just leaving, has left."""
+        """Resume the kernel in a later event, after the message of the current step has left."""
         engine.at(engine.now_ps, task.resume)
 
 
@@ -156,15 +154,14 @@ MATH, GEMM, FETCH_STORE = "PE_MATH", "PE_GEMM", "PE_FETCH_STORE"
 
 
 class Unit:
-    """One engine of a PE as a server: it does one piece of work at a time, in the order in which they are given to it.
+    """One engine of a PE as a FIFO server that does one piece of work at a time.
 
-    It is busy-until arithmetic, without events, but for :class:`TransferUnit`: the caller learns when its work begins,
-    and makes the event of its end. Tiles of composite commands share the units of their PE, and so do the commands of a
-    kernel where engines have queues (ADR-0014). Without queues a command of a kernel starts when it is issued, by
-    definition: its time counts, but it takes no turn, so that a unit may be busy with two things, and for longer than
-    the time that passes.
+    The unit computes busy-until times without events, except :class:`TransferUnit`: the caller gets the start time and
+    schedules the event of the end. Tiles of composite commands share the units of their PE; so do the commands of a
+    kernel if engines have queues (ADR-0014). Without queues a command starts when it is issued: its time is counted,
+    but it does not occupy the unit, so ``busy_ps`` may exceed the elapsed time.
 
-    ``free_ps``: when all work so far is done. ``busy_ps``: the time of all work so far.
+    ``free_ps``: when all work so far is done. ``busy_ps``: total time of the work so far.
     """
 
     __slots__ = ("busy_ps", "free_ps", "name")
@@ -175,26 +172,26 @@ class Unit:
         self.busy_ps: Ps = 0
 
     def take(self, from_ps: Ps, ps: Ps) -> Ps:
-        """Do work that takes ``ps``, not before ``from_ps``; when it begins.
+        """Queue work that takes ``ps`` and starts at ``from_ps`` or later; return when it starts.
 
         Raises:
             InvariantViolation: for work of negative length.
         """
         if ps < 0:
-            raise InvariantViolation(f"{self.name} was given work of {ps} ps")
+            raise InvariantViolation(f"{self.name} got work of {ps} ps; must be 0 or more")
         start_ps = self.free_ps if self.free_ps > from_ps else from_ps
         self.free_ps = start_ps + ps
         self.busy_ps += ps
         return start_ps
 
     def count(self, ps: Ps) -> None:
-        """Work that takes ``ps`` and no turn: it begins at once, beside what the unit does."""
+        """Add busy time of ``ps`` without occupying the unit."""
         self.busy_ps += ps
 
 
 class TransferUnit(Unit):
-    """A unit whose work others may slow at the TCM's ports, so that its end is not known when it begins. Work that
-    finds the unit busy waits, first come, first served.
+    """Unit whose work has no known end when it begins, because other accesses share the TCM's ports. Work waits for the
+    unit in FIFO order.
     """
 
     __slots__ = ("_is_busy", "_waiting")
@@ -205,7 +202,7 @@ class TransferUnit(Unit):
         self._waiting: deque[Callable[[], None]] = deque()
 
     def when_free(self, begin: Callable[[], None]) -> None:
-        """Call ``begin`` when the unit is free, now or later: its work begins then."""
+        """Call ``begin``, which starts its work, when the unit is free, now or later."""
         if self._is_busy:
             self._waiting.append(begin)
         else:
@@ -213,18 +210,18 @@ class TransferUnit(Unit):
             begin()
 
     def end(self, begin_ps: Ps, end_ps: Ps) -> None:
-        """The work that began at ``begin_ps`` ends now."""
+        """End the work that began at ``begin_ps``, and free the unit."""
         self.take(begin_ps, end_ps - begin_ps)
         self._is_busy = False
 
-    def go_on(self) -> None:
-        """Let the next one begin, unless another one has."""
+    def begin_next(self) -> None:
+        """Begin the next waiting work, unless the unit is busy again."""
         if self._waiting and not self._is_busy:
             self.when_free(self._waiting.popleft())
 
 
 class Units(NamedTuple):
-    """The engines of a PE that work on data: PE_MATH, the array of PE_GEMM, PE_FETCH_STORE."""
+    """Units of a PE that process data: PE_MATH, the array of PE_GEMM, PE_FETCH_STORE."""
 
     math: TransferUnit
     gemm: Unit
@@ -232,16 +229,16 @@ class Units(NamedTuple):
 
     @classmethod
     def idle(cls) -> "Units":
-        """Engines that have done nothing yet."""
+        """Return new, idle units."""
         return cls(TransferUnit(MATH), Unit(GEMM), TransferUnit(FETCH_STORE))
 
 
 class CommandEngine:
-    """An engine of one PE; it is made at the first command of one of its types.
+    """Engine of one PE, built at the first command of one of its types.
 
-    ``starts_later``: ``take`` may be called before a command starts, which is at its completion's ``start_ps``.
-    ``queue_name``: that of its queue; classes with one name share it. Empty: its commands enter none. ``engine_queue``:
-    None without queues (:class:`EngineQueue`).
+    ``starts_later``: ``take`` may be called before the command starts, at its completion's ``start_ps``.
+    ``queue_name``: name of its queue; classes with the same name share the queue, and an empty name means no queue.
+    ``engine_queue``: None without queues (:class:`EngineQueue`).
     """
 
     starts_later: ClassVar[bool] = False
@@ -257,20 +254,20 @@ class CommandEngine:
         self._waited_ps = sip.recorder.waited_ps[self._name]
 
     def take(self, command: Any) -> Completion:
-        """Start a command; its completion ends when it has been performed, which may be at once."""
+        """Start a command. Its completion ends when the command has been performed, perhaps at once."""
         raise NotImplementedError(f"{type(self).__name__} has no take, which starts a {type(command).__name__}")
 
     def accepts(self, _command: type) -> tuple[Issue, Take]:
-        """The steps of commands of a type: :meth:`issue` and :meth:`take`, unless each type has its own."""
+        """Return the issue and take functions of a command type: by default :meth:`issue` and :meth:`take`."""
         return self.issue, self.take
 
     @classmethod
     def order(cls, _sip: SipParts) -> Order:
-        """The order of its queue."""
+        """Return the order in which the queue starts commands."""
         return one_at_a_time
 
     def issue(self, task: Task) -> None:
-        """PE_CPU issues the next command of its kernel, which runs, and the kernel waits for a place in the queue."""
+        """Issue the running kernel's next command on PE_CPU, and block the kernel until the queue has a free slot."""
         cpu = self._pe.cpu
         cpu.issue(task)
         if not self.starts_later:
@@ -279,22 +276,22 @@ class CommandEngine:
             self.engine_queue.admit(task)
 
     def _delay_ps(self, completion: Completion) -> int:
-        """How long it takes until PE_CPU has issued a command."""
+        """Return the time until PE_CPU has issued a command, in ps."""
         return max(completion.start_ps - self._engine.now_ps, 0)
 
     def _enter(self, completion: Completion, start: Start) -> None:
-        """Start a command in its turn: now, or when those before it that it waits for have ended."""
+        """Start a command now, or when the earlier commands that it waits for have ended."""
         if self.engine_queue is None:
             start(completion)
         else:
             self.engine_queue.enter(completion, start)
 
     def _begin(self, command: Any) -> Completion:
-        """The completion of a command that starts now, or when PE_CPU has issued it."""
+        """Return the completion of a command that starts when PE_CPU has issued it."""
         return Completion(command, self._pe.cpu.issued_ps(), self._cause())
 
     def _claim(self, completion: Completion, *operands: Handle) -> None:
-        """A command is the first to name some operands that stand for their slots: it reads these, and frees them."""
+        """Make a command the reader of the slots that its operands refer to: it reads them and frees them."""
         for operand in operands:
             if operand.in_slot is not None:
                 completion.reads = (*completion.reads, operand.in_slot)
@@ -304,27 +301,27 @@ class CommandEngine:
                     operand.room = self._pe.room.take(operand.name, operand.nbytes)
 
     def _free_slots(self, completion: Completion, cause: int, read_ps: Ps | None = None) -> None:
-        """A command has read all its slots, by ``read_ps`` where that is not now."""
+        """Free all slots that a command has read, at ``read_ps`` if that is not now."""
         reads, completion.reads = completion.reads, ()
         for slot in reads:
             self._pe.ipcq.release_slot(slot, cause, read_ps=read_ps)
 
     def _cause(self) -> int:
-        """The span that released a command that starts now: what released the kernel that gives it."""
+        """Return the span that caused a command to start: the last one of the kernel that submits it."""
         task = self._pe.task
         return 0 if task is None else task.span
 
     def made(self, command: Any) -> Handle | Values | None:
-        """The values that a command has made, for the second pass: its ``result``, if it has one. An engine that writes
-        a memory returns what is there (:mod:`sipsim.records.replay`).
+        """Return the values that a command has made, for the second pass: its ``result``, if any. An engine that writes
+        a memory returns the written bytes (:mod:`sipsim.records.replay`).
         """
         result = getattr(command, "result", None)
         return result if isinstance(result, Handle) else None
 
     def _end(self, completion: Completion, kind: str, *fields: object, work: tuple[Any, ...] = ()) -> None:
-        """Record a command that has been performed, in the op log by its ``fields`` and as a span, and end it.
+        """Record a performed command in the op log, with ``fields``, and as a span; then end it.
 
-        ``work``: what ``--explain`` prices, such as bytes; the facts of the span after what was fetched.
+        ``work``: facts of the span that ``--explain`` computes times from, such as bytes; they follow what was fetched.
         """
         now_ps, start_ps = self._engine.now_ps, completion.start_ps
         if self.engine_queue is not None and self._sip.checker is not None:
@@ -336,11 +333,11 @@ class CommandEngine:
         del made
         if completion.reads:
             self._free_slots(completion, span)
-        # The kernel goes on below: nothing here may still refer to a handle that it drops.
+        # The kernel resumes below: no local may still refer to a handle that it drops.
         completion.command = None
         task = completion.waiter
         if task is not None and start_ps == task.since_ps:
-            # The kernel has waited since its start: the span is that of the kernel's time, too.
+            # The kernel has waited since the command's start, so the span is also a span of the kernel.
             task.span, task.since_ps = span, now_ps
             self._waited_ps[kind] += now_ps - start_ps
             completion.end()
@@ -348,7 +345,7 @@ class CommandEngine:
             self._release(completion, span, kind, now_ps)
 
     def _release(self, completion: Completion, span: int, name: str, now_ps: int) -> None:
-        """End a command by a span, which also ends the wait of its kernel."""
+        """End a command by ``span``, and record the wait of its kernel that ends with it."""
         task = completion.waiter
         if task is not None and task.since_ps <= now_ps:
             task.span = self._recorder.wait(self._name, name, task.since_ps, now_ps, span, task.span)
@@ -356,12 +353,12 @@ class CommandEngine:
         completion.end()
 
     def _operands(self, command: Any) -> tuple[Handle, ...]:
-        """The handles whose values a command reads."""
+        """Return the handles whose values a command reads."""
         handles: tuple[Handle, ...] = command.handles
         return handles
 
     def _fetch(self, completion: Completion, then: Callable[[Completion], None]) -> None:
-        """Bring operands that are still in a slot in HBM or SRAM to the PE, one after the other; then call ``then``.
+        """Fetch operands that are still in a slot in HBM or SRAM, one after the other; then call ``then``.
 
         The completion's value lists what was fetched: (address, bytes).
         """
@@ -371,15 +368,15 @@ class CommandEngine:
                 slot = Block.piece(handle.slot_pa, handle.nbytes)
                 self._pe.dma.read(slot, fetched, self._delay_ps(completion), handle.tcm_pa)
                 return
-            del handle  # the command may end below, and the kernel go on and drop it
+            del handle  # the command may end below, and the kernel may drop the handle
         then(completion)
 
     def _fetched(
         self, completion: Completion, at: int, slot_pa: int, then: Callable[[Completion], None], _data: bytes
     ) -> None:
         handle = self._operands(completion.command)[at]
-        # Without `latch` the slot may hold a later message by now: the receive has kept the values. Another engine may
-        # have fetched them at the same time.
+        # The values are those of the receive: without `latch` the slot may hold a later message by now. Another engine
+        # may have fetched them at the same time.
         completion.value = (*(completion.value or ()), (slot_pa, handle.nbytes))
         handle.slot_pa = None
         del handle
@@ -390,7 +387,7 @@ class CommandEngine:
             completion.fail(error)
 
     def _fetched_slot(self, completion: Completion, slot_pa: int) -> None:
-        """A slot in HBM or SRAM is free when its bytes are in the PE, whatever the command does with them."""
+        """Free a slot in HBM or SRAM, whose bytes are in the PE now, before the command ends."""
         for slot in [each for each in completion.reads if each.slot_pa == slot_pa]:
             completion.reads = tuple(each for each in completion.reads if each is not slot)
             name, facts = self._pe.ipcq.name, completion.value
@@ -410,7 +407,7 @@ EngineType = TypeVar("EngineType", bound=type[CommandEngine])
 
 
 def engine_for(*commands: type) -> Callable[[EngineType], EngineType]:
-    """Class decorator: the engine that takes these commands."""
+    """Return a class decorator that registers an engine for these command types."""
 
     def add(engine: EngineType) -> EngineType:
         for command in commands:
@@ -421,11 +418,11 @@ def engine_for(*commands: type) -> Callable[[EngineType], EngineType]:
 
 
 class Scheduler:
-    """The commands of one PE.
+    """PE_SCHEDULER: dispatches the commands of one PE to its engines.
 
-    ``submit(command)`` hands a command to its engine; its completion has ended already if it takes no time. It blocks
-    the kernel that gives it while the engine's queue is full. It raises ``UnknownName`` for a command that no engine
-    takes, and ``AhbmError`` for what its engine finds wrong with it.
+    ``submit(command)`` hands a command to its engine and returns its completion, which has already ended if the command
+    takes no time. ``submit`` blocks the kernel while the engine's queue is full. It raises ``UnknownName`` if no engine
+    takes the command, and ``AhbmError`` if its engine rejects it.
     """
 
     def __init__(self, sip: SipParts, pe: PeParts) -> None:
@@ -454,7 +451,7 @@ class Scheduler:
         return take(command)
 
     def _accept(self, command: type) -> tuple[Issue, Take]:
-        """How the engine of a type of command accepts it. An engine is made at the first command that it takes."""
+        """Return the issue and take functions of a command type; build its engine at the first command."""
         kind = ENGINES.get(command)
         engine = self._engines.get(kind)
         if engine is None:
@@ -470,8 +467,8 @@ class Scheduler:
             self._queues[name] = EngineQueue(name, depth, self._sip.engine, kind.order(self._sip))
         return self._queues[name]
 
-    def _take_room(self, room: KernelRoom, command: Any) -> None:
-        """Room for the result of a command; a message that is used in place needs none."""
+    def _take_room(self, room: TcmBudget, command: Any) -> None:
+        """Reserve TCM space for a command's result; a message that is used in place needs none."""
         nbytes = getattr(command, "result_bytes", 0)
         stays_in_slot = self._is_in_place and isinstance(command, IpcqRecv) and command.copy_to is None
         if nbytes and not stays_in_slot:

@@ -1,4 +1,4 @@
-"""PE_MATH: operations on values that a PE holds; and commands that take it no time: constants, delays, views.
+"""PE_MATH: operations on values in a PE; and commands without work for an engine: constants, delays, views.
 
 :mod:`sipsim.core.arithmetic` computes the values.
 """
@@ -38,11 +38,11 @@ from sipsim.records.oplog import DIGITS, as_text, record_kind, shape_of, values_
 from sipsim.records.replay import ReplayPe, WrongRecord, replays
 
 MATH = record_kind("math", "op", "dtype", "shape", "operands", "result")
-"""``dtype``: of the operands, ``shape``: of the result. A number among the operands is written exactly."""
+"""Record with the ``dtype`` of the operands and the ``shape`` of the result; numbers are written exactly."""
 REDUCE = record_kind("reduce", "op", "dtype", "shape", "axis", "operand", "result_dtype", "result_shape", "result")
 CAST = record_kind("cast", "dtype", "shape", "operand", "result_dtype", "result")
 REARRANGE = record_kind("rearrange", "op", "dtype", "shape", "operand", "result_shape", "result")
-"""``dtype`` and ``shape`` of these: of the operand. ``axis``: ``all`` for all elements, in their order."""
+"""Records with the ``dtype`` and ``shape`` of the operand. ``axis``: ``all`` for all elements, in order."""
 MAKE = record_kind("make", "op", "dtype", "shape", "value", "result")
 ALL_AXES = "all"
 
@@ -58,15 +58,15 @@ REARRANGEMENTS: dict[str, Callable[[Array, tuple[int, ...]], Array]] = {
 
 
 class MathTimes:
-    """The times of operations by the config.
+    """Times of operations under a config.
 
-    An operation takes a fixed start-up, and goes over its bytes at a bandwidth: elements of its result (a reduction: of
-    its operand) in the wider of its types, as often as it has ``passes``; a special function ``special_factor`` times
-    as long.
+    An operation takes a fixed start-up time, then processes its bytes at ``bandwidth_GBps``. Its bytes are the elements
+    of the result (of a reduction: of the operand) in the wider type, times the operation's ``passes``. A special
+    function takes ``special_factor`` times as long.
 
-    Limits: bytes are counted, not vectors, so a part of the last vector takes a part of its time. The last steps of a
-    reduction, between the elements of one vector (64 B by default), take no time of their own; nor does widening to
-    f32. Reads and writes of the TCM are pipelined: its latencies add no time.
+    Limits: bytes are counted, not vectors, so a partial last vector takes part of its time. The last steps of a
+    reduction, within one vector (64 B by default), take no time; nor does widening to f32. Reads and writes of the TCM
+    are pipelined: its latencies add no time.
     """
 
     def __init__(self, cost: PeMathCost) -> None:
@@ -79,17 +79,17 @@ class MathTimes:
         return gbytes_per_s_to_bps(self._cost.bandwidth_GBps / self._cost.special_factor)
 
     def latency_ps(self, nbytes: int, is_special: bool = False) -> int:
-        """Time of one operation that goes over ``nbytes``, those of all passes."""
+        """Return the time of an operation with ``nbytes`` in all passes, start-up included, in ps."""
         return self.overhead_ps + self.span_ps(nbytes, is_special)
 
     def span_ps(self, nbytes: int, is_special: bool = False) -> int:
-        """Time to go over ``nbytes``."""
+        """Return the time to process ``nbytes``, in ps."""
         return drain_ps(nbytes, self._special_bps if is_special else self._bps)
 
 
 @engine_for(MathOp, Reduce, Cast, Rearrange, Make)
 class PeMath(CommandEngine):
-    """PE_MATH of one PE. Operands that are still in a slot are fetched first."""
+    """PE_MATH of one PE. An operation first fetches operands that are still in a slot."""
 
     starts_later = True
     queue_name = "PE_MATH"
@@ -115,9 +115,9 @@ class PeMath(CommandEngine):
             self._pe.units.math.when_free(partial(self._go_over, work, completion))
 
     def _go_over(self, work: MathWork, completion: Completion) -> None:
-        """Begin an operation: its start-up, then its bytes as fast as PE_MATH and the TCM's ports let them pass.
+        """Begin an operation: its start-up, then its bytes at the lower rate of PE_MATH and the TCM's ports.
 
-        Without a queue nothing else slows the operation at the ports, and the operation slows nothing else.
+        Without an engine queue the operation does not share the ports with other accesses.
         """
         now_ps, start_ps = self._engine.now_ps, self._engine.now_ps + self._delay_ps(completion)
         delay_ps, span_ps = start_ps - now_ps + self._math.overhead_ps, self._math.span_ps(work.nbytes, work.is_special)
@@ -133,7 +133,7 @@ class PeMath(CommandEngine):
             unit.count(now_ps - start_ps)
         else:
             unit.end(start_ps, now_ps)
-            unit.go_on()
+            unit.begin_next()
         self._end(completion, *_PERFORM[type(completion.command)](completion.command), work=(work,))
 
 
@@ -196,23 +196,23 @@ _PERFORM: dict[type, Callable[[Any], tuple[Any, ...]]] = {
     Rearrange: _rearrange,
     Make: _make,
 }
-"""Fills the result of a command; the kind of its record and the fields."""
+"""Functions that fill the result of a command and return the kind and fields of its record."""
 
 
 @replays(MATH)
 def replay_math(pe: ReplayPe, op: str, dtype: str, _shape: str, operands: str, _result: str) -> Array:
-    """The operation on the values of its operands."""
+    """Return the operation's result from the values of its operands."""
     kind = DTYPES[dtype]
     return elementwise(op, tuple([_operand(pe, each, kind) for each in operands.split(",")]), kind)
 
 
 def _operand(pe: ReplayPe, text: str, dtype: DType) -> Array:
-    """A handle by its name, or a number."""
+    """Return the values of a handle, or a number as an array."""
     return pe.value(text) if text.startswith("h") else np.array(_number(text), dtype.numpy)
 
 
 def _number(text: str) -> Number:
-    """Of a record: ``repr`` of an int or a float."""
+    """Parse the ``repr`` of an int or a float."""
     try:
         return int(text)
     except ValueError:
@@ -221,27 +221,27 @@ def _number(text: str) -> Number:
 
 @replays(REDUCE)
 def replay_reduce(pe: ReplayPe, op: str, *fields: Any) -> Array:
-    """The reduction of the values of its operand."""
+    """Return the reduction of the operand's values."""
     dtype, _shape, axis, operand, _to, dims, _result = fields
     return _reduced(op, pe.value(operand), DTYPES[dtype], None if axis == ALL_AXES else axis, shape_of(dims))
 
 
 @replays(CAST)
 def replay_cast(pe: ReplayPe, _dtype: str, _shape: str, operand: str, to: str, _result: str) -> Array:
-    """The values of its operand in the other type."""
+    """Return the operand's values in the other type."""
     return cast(pe.value(operand), DTYPES[to])
 
 
 @replays(REARRANGE)
 def replay_rearrange(pe: ReplayPe, op: str, *fields: Any) -> Array:
-    """The values of its operand, moved."""
+    """Return the operand's values, rearranged."""
     _dtype, _shape, operand, dims, _result = fields
     return np.ascontiguousarray(REARRANGEMENTS[op](pe.value(operand), shape_of(dims)))
 
 
 @replays(MAKE)
 def replay_make(_pe: ReplayPe, op: str, dtype: str, shape: str, value: str, _result: str) -> Array:
-    """What it made."""
+    """Return the values that the command made."""
     return MAKERS[op](shape_of(shape), _number(value), DTYPES[dtype].numpy)
 
 
@@ -250,9 +250,9 @@ CONST = record_kind("const", "dtype", "shape", "values", "result")
 
 @engine_for(Const)
 class ConstEngine(CommandEngine):
-    """Values that a kernel makes itself take no time, and are recorded so that a replay has them.
+    """Records values that a kernel computes in Python, for the replay. They take no time.
 
-    They are those of now, whatever becomes of the kernel's array.
+    The result is a copy: the kernel may change its array afterwards.
     """
 
     def take(self, command: Const) -> Completion:
@@ -267,7 +267,7 @@ class ConstEngine(CommandEngine):
 
 @replays(CONST)
 def replay_const(pe: ReplayPe, dtype: str, shape: str, values: str, _result: str) -> Array:
-    """The values, or those of the first pass where only their hash was recorded."""
+    """Return the recorded values; if only their hash was recorded, the values of the first pass."""
     if values.startswith(DIGITS):
         data = bytes.fromhex(values.removeprefix(DIGITS))
     else:
@@ -275,7 +275,7 @@ def replay_const(pe: ReplayPe, dtype: str, shape: str, values: str, _result: str
         data = b"" if told is None else told if isinstance(told, bytes) else told.tobytes()
         found = values_as_text(data)
         if found != values:
-            raise WrongRecord(f"expected values with {values}, got some with {found}")
+            raise WrongRecord(f"expected values with {values}, got values with {found}")
     return np.frombuffer(data, DTYPES[dtype].numpy).reshape(shape_of(shape))
 
 
@@ -284,9 +284,9 @@ DELAY = record_kind("delay", "ps")
 
 @engine_for(Delay)
 class DelayEngine(CommandEngine):
-    """In a delay PE_CPU is busy with what the model does not know, such as code of the kernel between its commands.
+    """Keeps PE_CPU busy for a given time, for work that is not modelled, such as kernel code between commands.
 
-    It begins when PE_CPU has issued what it was given, and is no command to issue itself.
+    A delay begins when all earlier commands are issued; it has no issue time.
     """
 
     def issue(self, task: Task) -> None:
@@ -302,22 +302,21 @@ class DelayEngine(CommandEngine):
 
 @replays(DELAY)
 def replay_delay(_pe: ReplayPe, _ps: int) -> None:
-    """Nothing."""
+    """Do nothing: a delay changes no values."""
 
 
 VIEW = record_kind("view", "dtype", "shape", "operand", "result_shape", "result")
 PART = record_kind("part", "dtype", "shape", "operand", "first", "result_shape", "result")
 JOIN = record_kind("join", "dtype", "operands", "result")
 VIEWS = (VIEW, PART, JOIN)
-"""All kinds."""
+"""Kinds of the records of views."""
 
 
 class NoWork(CommandEngine):
-    """Views: values that a PE holds, in another shape, in part, or several as one. PE_CPU has no command to issue.
+    """Base of the engines of views, which take no time: existing values in another shape, in part, or joined.
 
-    No part of the PE takes part, so views take no time. They share the room of their operands in the TCM, which returns
-    when none is referred to any more. An operand that is still in a slot is fetched first, as by any command that names
-    it.
+    PE_CPU has nothing to issue. A view shares the TCM space of its operands, which is freed when no view or operand is
+    referenced any more. An operand that is still in a slot is fetched first, as by every command that uses it.
     """
 
     def issue(self, task: Task) -> None:
@@ -326,7 +325,7 @@ class NoWork(CommandEngine):
 
 @engine_for(View)
 class ViewEngine(NoWork):
-    """A view of one handle."""
+    """Makes a view of one handle."""
 
     def take(self, command: View) -> Completion:
         completion = self._begin(command)
@@ -350,11 +349,10 @@ class ViewEngine(NoWork):
 
 @engine_for(Join)
 class JoinEngine(NoWork):
-    """A view of several handles, which keep their room: it is that of the whole.
+    """Makes one view of several handles; the view holds the TCM space of all of them.
 
-    Handles that are joined were placed one behind the other when they were made (where each lies is the compiler's:
-    ``sipsim.chips.ahbm.pe.tcm``). So a handle is joined once at most, and neither a view nor a message in its slot is:
-    these lie elsewhere.
+    The model assumes that the compiler placed joined handles contiguously (``sipsim.chips.ahbm.pe.tcm``). So a handle
+    is joined once at most, and views and messages in their slots cannot be joined.
     """
 
     def take(self, command: Join) -> Completion:
@@ -371,19 +369,19 @@ class JoinEngine(NoWork):
 
 @replays(VIEW)
 def replay_view(pe: ReplayPe, _dtype: str, _shape: str, operand: str, dims: str, _result: str) -> Array:
-    """The values of its operand in the other shape."""
+    """Return the operand's values in the other shape."""
     return pe.value(operand).reshape(shape_of(dims))
 
 
 @replays(PART)
 def replay_part(pe: ReplayPe, _dtype: str, _shape: str, operand: str, first: int, dims: str, _result: str) -> Array:
-    """Some of the values of its operand."""
+    """Return some of the operand's values."""
     return _part(pe.value(operand), first, shape_of(dims))
 
 
 @replays(JOIN)
 def replay_join(pe: ReplayPe, _dtype: str, operands: str, _result: str) -> Array:
-    """The values of all its operands."""
+    """Return the values of all operands, concatenated."""
     return np.concatenate([pe.value(each).reshape(-1) for each in operands.split(",")])
 
 

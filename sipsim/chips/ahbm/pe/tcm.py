@@ -1,4 +1,4 @@
-"""The values that a PE holds, operands and results of its commands, and their room in the kernel region of its TCM."""
+"""Handles, the operands and results of a PE's commands, and their space in the kernel region of the TCM."""
 
 import gc
 import sys
@@ -16,14 +16,14 @@ from sipsim.core.free_blocks import FreeBlocks
 from sipsim.records.code_place import CodeLine, shown, user_line
 
 LINE_BYTES = 64
-"""A line of the TCM: 512 bit, as wide as the NoC (ADR-0023 D19)."""
+"""Bytes of a TCM line: 512 bit, as wide as the NoC (ADR-0023 D19)."""
 MOST_NAMED = 5
-"""Handles that an error lists."""
+"""Maximum number of handles that an error lists."""
 
 
 class _Held(msgspec.Struct, frozen=True, gc=False):
-    """A handle with room, and the line of the kernel that made it. ``pieces``: (offset, bytes) of its gaps; empty where
-    the room gives no addresses.
+    """A handle with space in the TCM, and the kernel line that made it. ``pieces``: (offset, bytes) of its parts; empty
+    if handles have no addresses.
     """
 
     nbytes: int
@@ -33,15 +33,15 @@ class _Held(msgspec.Struct, frozen=True, gc=False):
     pieces: tuple[tuple[int, int], ...]
 
 
-class _Collections:
-    """Whether Python's collector of cycles runs just now."""
+class _CycleCollector:
+    """Tracks whether Python's cycle collector is running."""
 
     is_running = False
     is_watched = False
 
     @classmethod
     def watch(cls) -> None:
-        """From now on, know it."""
+        """Start to track the collector."""
         if not cls.is_watched:
             cls.is_watched = True
             gc.callbacks.append(cls._note)
@@ -51,36 +51,36 @@ class _Collections:
         cls.is_running = phase == "start"
 
 
-class Holding:
-    """The room of one handle, which alone refers to it. ``address``: of its first byte; None: the room gives none."""
+class TcmReservation:
+    """TCM space of one handle, freed when the handle is. ``address``: of its first byte; None without addresses."""
 
     __slots__ = ("_number", "_room", "address")
 
-    def __init__(self, room: "KernelRoom", number: int, address: int | None) -> None:
+    def __init__(self, room: "TcmBudget", number: int, address: int | None) -> None:
         self._room = room
         self._number = number
         self.address = address
 
     def __del__(self) -> None:
-        if not _Collections.is_running:
+        if not _CycleCollector.is_running:
             self._room.give(self._number)
 
 
-class KernelRoom:
-    """The kernel region of the TCM of one PE (``tcm_layout.handles_take_room``): ``used_bytes`` of ``capacity_bytes``.
+class TcmBudget:
+    """Space for handles in the kernel region of one PE's TCM (``tcm_layout.handles_take_room``).
 
-    The result of a command takes its bytes, in whole lines of the TCM, when the command is submitted: a load, an
-    operation, a value that the kernel makes itself, a message that is not used in place. A handle that stands for a
-    slot takes none until a command has read the slot. Room returns when nothing refers to the handle any more (CPython
-    counts references, so that is the same instant in every run), with ``tl.release``, and at the end of the kernel. A
-    command refers to its operands until it has ended, a send until its message leaves, and nothing else of ours does. A
-    handle that is freed only by Python's collector of cycles keeps its room until then: when the collector runs depends
-    on the process.
+    ``used_bytes`` of ``capacity_bytes`` are in use. The result of a command takes its bytes, in whole TCM lines, when
+    the command is submitted: a load, an operation, a constant, a message that is not used in place. A handle that
+    refers to a slot takes no space until a command has read the slot. The space is freed when the last reference to the
+    handle is dropped (CPython counts references, so this happens at the same instant in every run), with
+    ``tl.release``, and at the end of the kernel. A command refers to its operands until it ends, a send until its
+    message leaves. A handle that only Python's cycle collector frees keeps its space until the kernel ends: when the
+    collector runs depends on the process.
 
-    Sizes alone decide whether a handle fits: the author decides which handles a kernel holds at a time, and a compiler,
-    which knows all of them, packs them without gaps. ``gives_addresses``: so that banks tell handles apart, each lies
-    in the first gap that holds it (first fit), or in several gaps where none does. Limits: addresses of the region that
-    a kernel names itself (``tl.store`` to its own TCM) are not counted; operations need no scratch.
+    Only sizes decide whether a handle fits: the model assumes that a compiler, which knows all handles, packs them
+    without gaps. ``gives_addresses``: each handle lies in the first gap that is large enough (first fit), or in several
+    gaps if none is, so that banks can be distinguished. Limits: addresses that a kernel uses directly (``tl.store`` to
+    its own TCM) are not counted; operations need no scratch space.
     """
 
     def __init__(
@@ -94,14 +94,14 @@ class KernelRoom:
         self._check = check
         self._held: dict[int, _Held] = {}
         self._count = 0
-        _Collections.watch()
+        _CycleCollector.watch()
 
-    def take(self, name: str, nbytes: int, line: CodeLine | None = None) -> Holding:
-        """Room for a handle of the kernel that runs, for as long as the holding lives. ``line``: that of the kernel
-        which made it, the one that runs unless given.
+    def take(self, name: str, nbytes: int, line: CodeLine | None = None) -> TcmReservation:
+        """Reserve space for a handle, for as long as the returned object lives. ``line``: the kernel line that makes
+        the handle, by default the running line.
 
         Raises:
-            TcmFull: when there is none.
+            TcmFull: if the handle does not fit.
         """
         nbytes = -(-nbytes // LINE_BYTES) * LINE_BYTES
         if not self.has(nbytes):
@@ -112,14 +112,14 @@ class KernelRoom:
         self.used_bytes += nbytes
         if self._check:
             self._check_use()
-        return Holding(self, self._count, self._start + pieces[0][0] if pieces else None)
+        return TcmReservation(self, self._count, self._start + pieces[0][0] if pieces else None)
 
     def has(self, nbytes: int) -> bool:
-        """Whether there is room."""
+        """Return whether ``nbytes`` are free."""
         return self.used_bytes + nbytes <= self.capacity_bytes
 
     def give(self, number: int) -> None:
-        """Return the room of a handle, if it still has any."""
+        """Free the space of a handle, if it still has any."""
         held = self._held.pop(number, None)
         if held is not None:
             self.used_bytes -= held.nbytes
@@ -128,7 +128,7 @@ class KernelRoom:
                     self._free.give(*piece)
 
     def clear(self) -> None:
-        """The kernel has ended."""
+        """Free the space of all handles, at the end of the kernel."""
         for number in [*self._held]:
             self.give(number)
 
@@ -161,11 +161,11 @@ Array = np.ndarray[Any, Any]
 class Handle:
     """Read-only values with a type and a shape. The result of a command is empty until the command fills it.
 
-    ``name`` is ``h`` and a number, counted on each PE over the life of its SIP. ``slot_pa``: the slot in HBM or SRAM
-    from which the values are still to be fetched, or None. ``in_slot``: the slot that the handle stands for, until a
-    command has claimed it. ``is_released``: no command may name it any more. ``room``: its room in the TCM
-    (:class:`KernelRoom`), or that of each handle that it joins. ``offset``: where a view begins, in bytes from the
-    start of ``room``. ``is_placed``: it lies where another handle does (``sipsim.chips.ahbm.pe.math``).
+    ``name`` is ``h`` and a number, counted per PE over the life of its SIP. ``slot_pa``: the slot in HBM or SRAM from
+    which the values are still to be fetched, or None. ``in_slot``: the slot that the handle refers to, until a command
+    claims it. ``is_released``: no command may use it any more. ``room``: its space in the TCM (:class:`TcmBudget`), or
+    the spaces of the handles that it joins. ``offset``: start of a view, in bytes from the start of ``room``.
+    ``is_placed``: it shares the space of another handle (``sipsim.chips.ahbm.pe.math``).
     """
 
     __slots__ = (
@@ -189,7 +189,7 @@ class Handle:
         self.slot_pa: int | None = None
         self.in_slot: TakenSlot | None = None
         self.is_released = self.is_placed = False
-        self.room: Holding | tuple[Any, ...] | None = None
+        self.room: TcmReservation | tuple[Any, ...] | None = None
         self.offset = 0
 
     @property
@@ -200,7 +200,7 @@ class Handle:
 
     @property
     def tcm_pa(self) -> int | None:
-        """The TCM address of its first byte; None for a handle without an address, or with a slot in another memory."""
+        """TCM address of the first byte; None for a handle without an address, or with a slot in another memory."""
         if self.in_slot is not None:
             return self.in_slot.slot_pa if space_of(self.in_slot.slot_pa) == "tcm" else None
         room = self.room

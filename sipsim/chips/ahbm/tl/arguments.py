@@ -15,7 +15,7 @@ from sipsim.core.errors import KernelError
 
 ALLOWED = f"{', '.join(PLAIN)}, ('{SCALE}', number), ('{BIAS}', address of a row)"
 F32, I32, I8 = DTYPES["f32"], DTYPES["i32"], DTYPES["i8"]
-Operand = TensorHandle | Number
+HandleOrNumber = TensorHandle | Number
 NAMES = {"sub": "-", "mul": "*", "div": "/", "neg": "-", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "=="}
 NAMES |= {"ne": "!=", "max": "tl.maximum", "min": "tl.minimum"}
 LONGEST_NAME = 60
@@ -25,10 +25,10 @@ AXES = ("PE in its cube", "cube in its SIP", "SIP")
 
 
 def as_number(value: Any, dtype: DType, name: str) -> int | float:
-    """A number, rounded to a type, as an int or float of Python. ``name``: the operation that takes it.
+    """Return a number, rounded to a type, as a Python int or float. ``name``: the operation that takes it.
 
     Raises:
-        KernelError: for anything else; for a fraction where integers are, and a number that the type does not hold.
+        KernelError: for anything else; for a fraction with an integer type; for a number outside the type's range.
     """
     is_number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool | Pointer)
     if not is_number:
@@ -36,7 +36,7 @@ def as_number(value: Any, dtype: DType, name: str) -> int | float:
         raise KernelError(f"{name} takes {what}, not {type(value).__name__}; {HANDLES}")
     if not dtype.is_float:
         if not isinstance(value, int | np.integer):
-            raise KernelError(f"{name}: {value!r} is no int, and the others are {dtype}; write tl.cast(x, 'f32')")
+            raise KernelError(f"{name}: {value!r} is no int, but other operands are {dtype}; write tl.cast(x, 'f32')")
         limits = np.iinfo(dtype.numpy)
         if not limits.min <= value <= limits.max:
             raise KernelError(f"{name}: {dtype} does not hold {value}; write tl.cast(x, 'i32'), or 'f32'")
@@ -52,10 +52,10 @@ def as_number(value: Any, dtype: DType, name: str) -> int | float:
 
 
 def as_dtype(dtype: object) -> DType:
-    """A type from its name (``"f16"``) or itself.
+    """Return a type, given by its name (``"f16"``) or as a ``DType``.
 
     Raises:
-        KernelError: for anything else, with what is allowed.
+        KernelError: for anything else; the message lists the types.
     """
     known = named_dtype(dtype)
     if known is not None:
@@ -64,7 +64,7 @@ def as_dtype(dtype: object) -> DType:
 
 
 def as_shape(shape: object) -> Shape:
-    """A shape from an int or a sequence of ints, all at least 1.
+    """Return a shape, given as an int or a sequence of ints, all at least 1.
 
     Raises:
         KernelError: for anything else.
@@ -78,10 +78,10 @@ def as_shape(shape: object) -> Shape:
 
 
 def pointee(ptr: int, dtype: object) -> DType:
-    """The type of the elements at an address: ``dtype`` if it is given, else the pointer's own.
+    """Return the type of the elements at an address: ``dtype`` if given, else that of the pointer.
 
     Raises:
-        KernelError: when neither is known.
+        KernelError: if neither is known.
     """
     address = as_bytes(ptr)
     if dtype is not None:
@@ -92,7 +92,7 @@ def pointee(ptr: int, dtype: object) -> DType:
 
 
 def product_of(word: str, shape: object) -> Product:
-    """The (M, K, N) of a product."""
+    """Return the shape (M, K, N) of a product."""
     sizes = tuple(shape) if isinstance(shape, tuple | list) else ()
     if len(sizes) != 3 or not all(type(each) is int and each >= 1 for each in sizes):
         raise KernelError(f"{word}: shape {shape!r} is not (M, K, N); give three sizes of at least 1")
@@ -100,17 +100,17 @@ def product_of(word: str, shape: object) -> Product:
 
 
 def pitches_of(word: str, strides: object) -> tuple[int | None, ...]:
-    """The elements from row to row of a, b and c; None where rows follow each other."""
+    """Return the elements from row to row of a, b and c; None for contiguous rows."""
     found = (None, None, None) if strides is None else strides
     if not isinstance(found, tuple | list) or len(found) != 3:
-        raise KernelError(f"{word}: strides {strides!r} are not those of a, b and c; give three numbers of elements")
+        raise KernelError(f"{word}: strides {strides!r} must be three numbers of elements, of a, b and c")
     if not all(each is None or (type(each) is int and each >= 1) for each in found):
         raise KernelError(f"{word}: strides {strides!r} are not numbers of elements, or None")
     return tuple(found)
 
 
 def types_of(word: str, pointers: tuple[int, int, int], dtype: object, out_dtype: object) -> tuple[DType, DType]:
-    """The type of a and b, and that of c."""
+    """Return the type of a and b, and the type of c."""
     a, b = pointee(pointers[0], dtype), pointee(pointers[1], dtype)
     if a is not b:
         raise KernelError(f"{word} takes operands of one type, not {a} and {b}")
@@ -120,7 +120,7 @@ def types_of(word: str, pointers: tuple[int, int, int], dtype: object, out_dtype
 
 
 def mixed(name: str, operands: tuple[Any, ...]) -> KernelError:
-    """The error for operands of several types."""
+    """Return the error for operands of several types."""
     some = [each for each in operands if isinstance(each, TensorHandle)]
     texts = " and ".join(map(text_of, some))
     other = next(each for each in some if each.dtype is not some[0].dtype)
@@ -128,7 +128,7 @@ def mixed(name: str, operands: tuple[Any, ...]) -> KernelError:
 
 
 def broadcast(shapes: list[Shape]) -> Shape | None:
-    """The shape that these broadcast to; None where they do not."""
+    """Return the shape that ``shapes`` broadcast to; None if they do not broadcast."""
     try:
         return np.broadcast_shapes(*shapes)
     except ValueError:
@@ -136,7 +136,7 @@ def broadcast(shapes: list[Shape]) -> Shape | None:
 
 
 def axis_of(name: str, x: TensorHandle, axis: object) -> int | None:
-    """An axis of a handle, counted from the first one; negative ones count from the end."""
+    """Return an axis of a handle, counted from the first; a negative ``axis`` counts from the end."""
     if axis is None:
         return None
     if isinstance(axis, TensorHandle):
@@ -148,16 +148,16 @@ def axis_of(name: str, x: TensorHandle, axis: object) -> int | None:
 
 
 def text_of(x: TensorHandle) -> str:
-    """A handle in messages: its type and shape."""
+    """Return type and shape of a handle, for messages."""
     return f"{x.dtype}{list(x.shape)}"
 
 
 def rows_of(word: str, dims: Shape, dtype: DType, stride: object) -> tuple[int, int, int]:
-    """Rows, their bytes, and bytes from row to row, of a matrix whose rows are ``stride`` elements apart; one row if
-    they are one piece.
+    """Return the number of rows, bytes per row, and bytes from row to row of a matrix with rows ``stride`` elements
+    apart; contiguous rows count as one.
 
     Raises:
-        KernelError: for other than two dimensions, and for rows that overlap.
+        KernelError: unless there are two dimensions, and for rows that overlap.
     """
     if len(dims) != 2:
         raise KernelError(f"{word} with stride= takes two dimensions, rows and columns, not {list(dims)}")
@@ -172,7 +172,7 @@ def rows_of(word: str, dims: Shape, dtype: DType, stride: object) -> tuple[int, 
 
 
 def check_name(name: object) -> str:
-    """The name of a phase.
+    """Return the name of a phase, stripped.
 
     Raises:
         KernelError: for anything but a short line of text.

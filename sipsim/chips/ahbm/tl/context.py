@@ -1,4 +1,4 @@
-"""What kernel operations see of the hardware. :class:`sipsim.chips.ahbm.sip.Pe` fits."""
+"""Interface of the hardware for kernel operations; :class:`sipsim.chips.ahbm.sip.Pe` implements it."""
 
 from typing import Any, Protocol
 
@@ -7,9 +7,9 @@ from sipsim.core.task import Task
 
 
 class KernelContext(Protocol):
-    """The PE ``pe`` of cube ``cube`` of SIP ``sip`` that a kernel runs on, and its queue pairs.
+    """PE ``pe`` of cube ``cube`` of SIP ``sip``, on which a kernel runs, and its queue pairs.
 
-    ``sizes``: PEs of a cube, cubes of a SIP, SIPs. ``task``: of the kernel; ``phase``: that it is in, empty for none.
+    ``sizes``: PEs per cube, cubes per SIP, SIPs. ``task``: the kernel's task. ``phase``: its phase, empty for none.
     """
 
     sip: int
@@ -21,7 +21,7 @@ class KernelContext(Protocol):
 
     @property
     def rank(self) -> int | None:
-        """The PE's rank in the wiring, None for one that takes no part."""
+        """The PE's rank in the wiring; None if the PE takes no part."""
 
     @property
     def world_size(self) -> int:
@@ -33,31 +33,31 @@ class KernelContext(Protocol):
 
     @property
     def translates_slots(self) -> bool:
-        """Whether a send has the peer's slot translated first."""
+        """Whether the MMU translates the peer's slot before a send."""
 
     def submit(self, command: Any) -> Completion:
         """Start a command."""
 
     def settle(self) -> None:
-        """The kernel ends: block it until PE_CPU has done all that it was given; free the slots in the kernel's use."""
+        """Block the kernel, which ends, until PE_CPU has issued all commands; then free the slots that it uses."""
 
     def enter_phase(self, phase: str) -> None:
-        """Its kernel is in a phase from now on."""
+        """Set the phase of the kernel."""
 
     def number_handle(self) -> int:
-        """The number of the next handle."""
+        """Return the number of the next handle."""
 
     def check_memory(self, address: int, nbytes: int) -> None:
-        """``MemoryAccessError`` for a range that is not within a memory of this SIP."""
+        """Raise ``MemoryAccessError`` for a range that is not within a memory of this SIP."""
 
     def canonical(self, address: int) -> int:
-        """The first of all addresses of the same byte."""
+        """Return the lowest of all addresses of the same byte."""
 
     def can_send(self, direction: str) -> bool:
-        """Whether a direction is installed for sending."""
+        """Return whether a direction is installed for sending."""
 
     def peer_ring(self, direction: str) -> tuple[int, int]:
-        """The slots of the peer's ring and their size in bytes; ``IpcqInvalidDirection`` where none is installed."""
+        """Return (slots, bytes per slot) of the peer's ring; ``IpcqInvalidDirection`` if it is not installed."""
 
     def translate_slot(self, direction: str, nbytes: int) -> None:
-        """Have the peer's slot translated, of a send that will be found right; the kernel waits for the page table."""
+        """Translate the peer's slot for a valid send; the kernel waits for the page walk."""

@@ -1,4 +1,4 @@
-"""Commands of a kernel that were submitted and not waited for: the arguments of ``tl.wait``."""
+"""Futures of submitted commands, the arguments of ``tl.wait``."""
 
 from typing import Any
 from weakref import ref
@@ -10,7 +10,7 @@ from sipsim.core.errors import KernelError
 
 
 class Future:
-    """A command of the kernel on ``pe``: a load, or one of the classes below."""
+    """Future of a command of the kernel on ``pe``: a load or a gemm; subclasses are for stores and receives."""
 
     __slots__ = ("_handle", "completion", "pe")
 
@@ -20,27 +20,27 @@ class Future:
         self._handle = handle
 
     def result(self) -> TensorHandle:
-        """The handle that ``tl.wait`` returns; None of a composite command."""
+        """Return the handle that ``tl.wait`` returns; None for a composite command."""
         handle: TensorHandle = self._handle
         return handle
 
     def is_completed(self) -> bool:
-        """Whether ``tl.wait`` would return at once."""
+        """Return whether ``tl.wait`` would return at once."""
         return self.completion.has_ended()
 
 
 class StoreFuture(Future):
-    """A store, the result of ``tl.store_async``. It keeps the stored handle until the first ``tl.wait`` has returned
-    it, and refers to it weakly from then on: its room in the TCM follows the kernel's own references.
+    """Future of a store, the result of ``tl.store_async``. It holds the stored handle until the first ``tl.wait`` has
+    returned it, and a weak reference afterwards: then only the kernel's references keep the handle's TCM space.
     """
 
     __slots__ = ()
 
     def result(self) -> TensorHandle:
-        """The handle that is written.
+        """Return the stored handle.
 
         Raises:
-            KernelError: when it was returned before, and the kernel has dropped it since.
+            KernelError: if it was returned before and the kernel has dropped it since.
         """
         handle: TensorHandle | None = self._handle() if isinstance(self._handle, ref) else self._handle
         if handle is None:
@@ -52,7 +52,7 @@ class StoreFuture(Future):
 
 
 class RecvFuture(Future):
-    """A receive, the result of ``tl.recv_async``."""
+    """Future of a receive, the result of ``tl.recv_async``."""
 
     __slots__ = ("command", "direction")
 

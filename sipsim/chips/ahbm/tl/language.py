@@ -1,12 +1,12 @@
 """``tl``: the operations of a kernel. They block until they are done in simulated time and write to the op log.
 
-One ``TL`` belongs to one run of a kernel on one PE. Sources: ADR-0023 D4 (send, recv), Triton (the shape of the
-language; a block there is a tensor of pointers, and here a pointer, a shape and a stride). Names of operations on
-values are Triton's, but for ``relu`` and ``gelu``.
+One ``TL`` belongs to one run of a kernel on one PE. Sources: ADR-0023 D4 (send, recv); Triton, whose names the
+operations on values have, except ``relu`` and ``gelu``. A block in Triton is a tensor of pointers; a block here is a
+pointer, a shape and a stride.
 
-Operands are handles of one type, and numbers, which are rounded to that type first. Shapes broadcast as in NumPy. What
-an operation computes: :mod:`sipsim.core.arithmetic.operations`. Values that a word makes (``zeros``, ``full``,
-``arange``) are written by PE_MATH, and take its time for their bytes.
+Operands are handles of one type, and numbers, which are first rounded to that type. Shapes broadcast as in NumPy.
+:mod:`sipsim.core.arithmetic.operations` defines the results. PE_MATH writes the values of ``zeros``, ``full`` and
+``arange``, which takes time in proportion to their bytes.
 """
 
 import math
@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from sipsim.chips.ahbm.address import SPACES, Block, PhysAddr
-from sipsim.chips.ahbm.gemm.commands import BIAS, PLAIN, SCALE, Dot, Gemm, Matrix, Step
+from sipsim.chips.ahbm.gemm.commands import BIAS, PLAIN, SCALE, Dot, EpilogueStep, Gemm, Matrix
 from sipsim.chips.ahbm.gemm.tiling import Product
 from sipsim.chips.ahbm.ipcq.messages import CopyTo
 from sipsim.chips.ahbm.pe.commands import (
@@ -46,7 +46,7 @@ from sipsim.chips.ahbm.tl.arguments import (
     LONGEST_DELAY_NS,
     NAMES,
     SEPARATOR,
-    Operand,
+    HandleOrNumber,
     as_dtype,
     as_number,
     as_shape,
@@ -73,14 +73,14 @@ from sipsim.core.units import format_time_ps, ns_to_ps
 
 FUTURES = "tl.recv_async, load_async, store_async or gemm_async"
 ENDED_TRANSFERS = 4
-"""So many of a kernel's are kept until there are more."""
+"""Number of a kernel's transfers above which ended ones are dropped for the first time."""
 
 
 class Phase:
-    """A part of a kernel's code with a name, so that reports say in which phase the time went.
+    """Named part of a kernel's code, by which reports divide the time.
 
-    ``with tl.phase(name):`` what runs inside belongs to the phase; an inner phase is named ``outer / inner``. It takes
-    no simulated time. It may be entered again once it has been left.
+    Commands inside ``with tl.phase(name):`` belong to the phase; an inner phase is named ``outer / inner``. A phase
+    takes no simulated time. It may be entered again after it was left.
     """
 
     __slots__ = ("_before", "_is_entered", "_name", "_pe")
@@ -93,7 +93,7 @@ class Phase:
 
     def __enter__(self) -> None:
         if self._is_entered:
-            raise KernelError(f"phase {self._name!r} is entered already; make another one with tl.phase")
+            raise KernelError(f"phase {self._name!r} is entered already; call tl.phase again for another one")
         self._is_entered = True
         before = self._before = self._pe.phase
         self._pe.enter_phase(f"{before}{SEPARATOR}{self._name}" if before else self._name)
@@ -106,7 +106,7 @@ class Phase:
 
 
 class TL:
-    """The operations of the kernel on one PE. ``translate`` turns a kernel's addresses into physical ones."""
+    """Operations of the kernel on one PE. ``translate(address, nbytes)`` returns the physical address."""
 
     if not TYPE_CHECKING:
 
@@ -147,15 +147,15 @@ class TL:
     ) -> None:
         """Send a handle, or the elements at ``src_addr``, to the peer in a direction.
 
-        With an address, give ``shape`` or ``nbytes``, and ``dtype`` unless the pointer has one; ``space`` (tcm, hbm,
-        sram) is checked against the address. Blocks while the peer's ring is full, then returns at once. The source
-        is read in that step. For a source outside the PE's own memory the message's time includes the transfer to
+        With an address, give ``shape`` or ``nbytes``, and ``dtype`` unless the pointer has a type; ``space`` (tcm, hbm,
+        sram) is checked against the address. Blocks while the peer's ring is full, then reads the source and returns
+        without waiting for the arrival. For a source outside the PE's TCM the message's time includes the transfer to
         the PE.
 
         Raises:
-            IpcqInvalidDirection: a direction that is not installed.
-            IpcqMessageTooLarge: more bytes than a slot.
-            KernelError: an invalid source.
+            IpcqInvalidDirection: for a direction that is not installed.
+            IpcqMessageTooLarge: if the message does not fit a slot.
+            KernelError: for an invalid source.
         """
         task = self._task()
         command = self._send_command(dir, src, src_addr, nbytes, shape, dtype, space)
@@ -174,15 +174,15 @@ class TL:
         dst_addr: int | None = None,
         dst_space: str | None = None,
     ) -> TensorHandle:
-        """The next message from a direction, as ``shape`` elements; blocks until its slot has been returned.
+        """Return the next message from a direction as an array of ``shape``; block until its slot is returned.
 
-        Without ``dir``: the next message of any direction, searched in turn from ``last_polled_dir`` on. With
+        Without ``dir`` the message may be from any direction; the search is round-robin after ``last_polled_dir``. With
         ``dst_addr`` (``copy_to_dst``) the message is copied there before its slot is returned.
 
         Raises:
-            IpcqInvalidDirection: a direction that is not installed.
-            IpcqTypeMismatch: a message of another size, and under ``strict_validation`` of another type or shape.
-            KernelError: an invalid shape, type or destination.
+            IpcqInvalidDirection: for a direction that is not installed.
+            IpcqTypeMismatch: for a message of another size, and under ``strict_validation`` of another type or shape.
+            KernelError: for an invalid shape, type or destination.
         """
         task = self._task()
         direction = Direction.ANY if dir is None else dir
@@ -199,13 +199,12 @@ class TL:
         dst_addr: int | None = None,
         dst_space: str | None = None,
     ) -> RecvFuture:
-        """Post a receive for the next message of a direction; :meth:`wait` returns it. Futures are served in order.
-
-        The kernel must wait for every future before it ends, or its end is an error (:func:`run_kernel`).
+        """Post a receive for the next message of a direction; :meth:`wait` returns the message. Receives are served in
+        order. A kernel that ends before it has waited for all its receives raises an error (:func:`run_kernel`).
 
         Raises:
-            IpcqInvalidDirection: a direction that is not installed.
-            KernelError: an invalid shape, type or destination.
+            IpcqInvalidDirection: for a direction that is not installed.
+            KernelError: for an invalid shape, type or destination.
         """
         self._task()
         command, handle = self._recv_command(dir, shape, dtype, dst_addr, dst_space)
@@ -214,14 +213,14 @@ class TL:
         return future
 
     def wait(self, future: Future) -> TensorHandle:
-        """Block until a receive, a load or a store has ended; a second call returns the same handle.
+        """Block until a receive, load, store or gemm has ended; a second call returns the same handle.
 
-        Returns the message of a receive, what a load has read, and the value that was stored of a store. A store that
-        was waited for does not hold its value any more.
+        Returns the message of a receive, the values of a load, the stored handle of a store, None for a gemm. After the
+        first wait for a store its future no longer holds the handle.
 
         Raises:
             IpcqTypeMismatch: as ``recv``.
-            KernelError: for anything but a future of this kernel's PE; for a second call for a store whose value the
+            KernelError: for anything but a future of this kernel's PE; for a second wait for a store whose handle the
                 kernel has dropped.
         """
         if not isinstance(future, Future):
@@ -237,12 +236,12 @@ class TL:
         return future.result()
 
     def release(self, handle: TensorHandle) -> None:
-        """No command will name a handle any more. If it stands for a slot (``latch: in_place``), that is returned, and
-        the word blocks as ``recv`` does, until the credit has been emitted. It blocks for stores of the handle, too;
-        else it takes no time.
+        """Free a handle, which no command may use afterwards. If it refers to a slot (``latch: in_place``), return the
+        slot, and block as ``recv`` does until the credit has been emitted. Also block until stores of the handle have
+        ended; otherwise the release takes no time.
 
         Raises:
-            KernelError: for anything but a handle that was not released yet.
+            KernelError: for anything but a handle that is not released.
         """
         task = self._task()
         self._check_handle(handle, "tl.release takes a handle")
@@ -253,8 +252,8 @@ class TL:
         handle.is_released, handle.room = True, None
 
     def _note_transfer(self, completion: Completion, name: str = "") -> None:
-        """The kernel's end waits for a load, a store or a gemm, ``name`` its handle's; not for those that have ended
-        without an error, of which so many as have not ended are kept at most, or a few.
+        """Note a load, store or gemm, of the handle ``name``, for which the kernel's end waits. Transfers that have
+        ended without an error are dropped from time to time, so their number stays bounded.
         """
         if len(self._transfers) >= self._most_transfers:
             for each in [each for each in self._transfers if each.ended and each.error is None]:
@@ -263,19 +262,19 @@ class TL:
         self._transfers[completion] = name
 
     def _check_handle(self, value: object, what: str) -> None:
-        """Check that a command may name a handle."""
+        """Check that a command may use a handle."""
         if not isinstance(value, TensorHandle):
             raise KernelError(f"{what}, not {type(value).__name__}")
         if value._tl is not self:
             raise KernelError(
-                f"{what} of this kernel; {value.name} is another's, whose values its PE held: "
-                f"store them there, and load them here, or send them"
+                f"{what} of this kernel; {value.name} is a handle of another kernel: "
+                f"store its values there and load them here, or send them"
             )
         if value.is_released:
-            raise KernelError(f"handle {value.name} was given to tl.release; no command can name it any more")
+            raise KernelError(f"handle {value.name} was given to tl.release; no command can use it any more")
 
     def _end(self) -> None:
-        """Wait for the stores and loads that have not ended.
+        """Wait for the loads, stores and gemms that have not ended.
 
         Raises if a receive was not waited for: it would take a message of the next kernel, or its message is lost.
         """
@@ -358,7 +357,7 @@ class TL:
         return IpcqSend(dir, address, size, dims, kind)
 
     def _check_place(self, address: int, nbytes: int, space: str | None) -> None:
-        """Check that an address is in this SIP's memory and in the space that the kernel names."""
+        """Check that a range is in this SIP's memory and in the space that the kernel gives."""
         if space is not None and not (isinstance(space, str) and space in SPACES):
             raise KernelError(f"space {space!r} is not known; allowed: {', '.join(SPACES)}")
         self._pe.check_memory(address, nbytes)
@@ -367,38 +366,38 @@ class TL:
             raise KernelError(f"{place} is not in space {space}")
 
     def _task(self) -> Task:
-        """The task of this kernel, which is running.
+        """Return the task of this kernel, which must be running.
 
         Raises:
-            KernelError: when another kernel is: another PE's, or a later one.
+            KernelError: if another kernel is running, on another PE or later on this PE.
         """
         task = self._pe.task
         if task is None or not task.is_current or self._has_ended:
             raise KernelError(
-                f"this tl is that of another kernel, on PE {self._here} (SIP, cube, PE); "
+                f"this tl belongs to another kernel, on PE {self._here} (SIP, cube, PE); "
                 f"a kernel uses the tl that it was called with"
             )
         return task
 
     def program_id(self, axis: int) -> int:
-        """The index of this PE in its cube (axis 0), of its cube in the SIP (1), or of its SIP (2)."""
+        """Return the index of this PE in its cube (axis 0), of its cube in the SIP (1), or of its SIP (2)."""
         return (self._pe.pe, self._pe.cube, self._pe.sip)[self._axis(axis)]
 
     def num_programs(self, axis: int) -> int:
-        """The number of PEs in a cube, cubes in a SIP, or SIPs; not the number of ranks."""
+        """Return the number of PEs per cube (axis 0), cubes per SIP (1), or SIPs (2); not the number of ranks."""
         return self._pe.sizes[self._axis(axis)]
 
     def phase(self, name: str) -> Phase:
-        """A phase of this kernel, as a context: ``with tl.phase("reduce rows"):``. Reports name it; it takes no time.
+        """Return a phase of this kernel as a context manager: ``with tl.phase("reduce rows"):``. It takes no time.
 
         Raises:
-            KernelError: for a name that is no short line of text.
+            KernelError: for a name that is not a short line of text.
         """
         self._task()
         return Phase(self._pe, check_name(name))
 
     def rank(self) -> int:
-        """This PE's rank in the wiring, which counts PEs and not SIPs.
+        """Return this PE's rank in the wiring, which counts PEs and not SIPs.
 
         Raises:
             KernelError: on a PE that takes no part.
@@ -406,11 +405,11 @@ class TL:
         self._task()
         if self._pe.rank is None:
             place = self._pe.sip, self._pe.cube, self._pe.pe
-            raise KernelError(f"the PE {place} (SIP, cube, PE) has no rank; rank_per and world_size say which PEs have")
+            raise KernelError(f"the PE {place} (SIP, cube, PE) has no rank; rank_per and world_size decide which have")
         return self._pe.rank
 
     def world_size(self) -> int:
-        """The number of ranks in the wiring.
+        """Return the number of ranks in the wiring.
 
         Raises:
             KernelError: on a PE that takes no part.
@@ -419,21 +418,21 @@ class TL:
         return self._pe.world_size
 
     def ipcq_slots(self, dir: str) -> tuple[int, int]:
-        """(n_slots, slot_size in bytes) of the peer's ring in a direction."""
+        """Return (n_slots, slot_size in bytes) of the peer's ring in a direction."""
         self._task()
         return self._pe.peer_ring(dir)
 
     def has_direction(self, dir: str) -> bool:
-        """Whether a direction is installed for sending."""
+        """Return whether a direction is installed for sending."""
         self._task()
         if not isinstance(dir, str):
             raise IpcqInvalidDirection(f"direction {dir!r} is not a name, such as 'E'")
         return self._pe.can_send(dir)
 
     def load(self, ptr: int, shape: int | Shape, dtype: object = None, *, stride: int | None = None) -> TensorHandle:
-        """Read ``shape`` elements at an address through PE_DMA; blocks until the last byte has arrived.
+        """Read ``shape`` elements at an address through PE_DMA; block until the last byte has arrived.
 
-        With ``stride``, the elements from row to row, it reads a block of a matrix: two dimensions, by one command.
+        ``stride``: elements from row to row of a matrix, to read a two-dimensional block of it with one command.
 
         Raises:
             KernelError: for a stride that does not fit the shape.
@@ -444,7 +443,7 @@ class TL:
         return cast(TensorHandle, command.result)
 
     def load_async(self, ptr: int, shape: int | Shape, dtype: object = None, *, stride: int | None = None) -> Future:
-        """Start to read as :meth:`load` does; :meth:`wait` returns what was read. The kernel's end waits for it."""
+        """Start a load as :meth:`load`; :meth:`wait` returns its handle. The kernel's end waits for the load."""
         self._task()
         command = self._load_command("tl.load_async", ptr, shape, dtype, stride)
         result = cast(TensorHandle, command.result)
@@ -453,9 +452,9 @@ class TL:
         return future
 
     def store(self, ptr: int, value: TensorHandle, *, stride: int | None = None) -> None:
-        """Write a handle's elements to an address through PE_DMA; blocks until the write is acknowledged.
+        """Write a handle's elements to an address through PE_DMA; block until the write is acknowledged.
 
-        ``stride``: as of :meth:`load`.
+        ``stride``: as for :meth:`load`.
 
         Raises:
             KernelError: for a value that is not a handle; for a stride that does not fit its shape.
@@ -464,11 +463,11 @@ class TL:
         self._submit(self._store_command("tl.store", ptr, value, stride)).wait(task)
 
     def store_async(self, ptr: int, value: TensorHandle, *, stride: int | None = None) -> StoreFuture:
-        """Start to write a handle's elements to an address; :meth:`wait` blocks until the write is acknowledged.
+        """Start a store of a handle's elements; :meth:`wait` blocks until the write is acknowledged.
 
-        The kernel's end waits for every store. Until then, another PE's load of the same address may find what was
-        there before, and later stores of other addresses may be there first. Loads of this kernel find what it has
-        stored, unless engines have no queues (``pe_scheduler.queue_depth: null``).
+        The kernel's end waits for every store. Until then, another PE's load of the address may return the old values,
+        and later stores to other addresses may complete first. Loads of this kernel return what it has stored, unless
+        engines have no queues (``pe_scheduler.queue_depth: null``).
 
         Raises:
             KernelError: as :meth:`store`.
@@ -480,10 +479,10 @@ class TL:
         return future
 
     def delay(self, ns: float) -> None:
-        """Let PE_CPU be busy for a time in ns, such as that of code which the model does not time.
+        """Keep PE_CPU busy for a time in ns, for example for code that the model does not time.
 
         Raises:
-            KernelError: for anything but a time.
+            KernelError: for anything but a number from 0 to ``LONGEST_DELAY_NS``.
         """
         task = self._task()
         is_time = isinstance(ns, int | float) and not isinstance(ns, bool) and 0 <= ns <= LONGEST_DELAY_NS
@@ -497,7 +496,7 @@ class TL:
         return DmaRead(block, dims, kind, TensorHandle(self, None, kind))
 
     def _block(self, word: str, ptr: int, dims: Shape, dtype: DType, stride: int | None) -> Block:
-        """Where elements lie at a pointer, one after the other or in rows ``stride`` elements apart."""
+        """Return the block of elements at a pointer: contiguous, or in rows ``stride`` elements apart."""
         nbytes = math.prod(dims) * dtype.itemsize
         rows = (1, nbytes, nbytes) if stride is None else rows_of(word, dims, dtype, stride)
         block = Block(as_bytes(ptr), *rows)
@@ -520,9 +519,9 @@ class TL:
         return axis
 
     def dot(self, a: TensorHandle, b: TensorHandle, acc: TensorHandle | None = None) -> TensorHandle:
-        """``a @ b``, or ``acc + a @ b``, of handles of shapes (M, K) and (K, N): (M, N) of f32, or of i32 for integers.
+        """Return ``a @ b`` or ``acc + a @ b``, handles of shapes (M, K) and (K, N): (M, N) of f32, of i32 for integers.
 
-        The products are added in the order of k to ``acc``, else to +0 (:mod:`sipsim.core.arithmetic.matmul`). Blocks
+        The products are added to ``acc``, or to +0, in the order of k (:mod:`sipsim.core.arithmetic.matmul`). Blocks
         until the result is in the TCM.
 
         Raises:
@@ -557,17 +556,18 @@ class TL:
         out_dtype: object = None,
         epilogue: object = (),
     ) -> None:
-        """``c = epilogue(a @ b)`` of matrices in memories of this SIP, as a composite command; blocks until c is there.
+        """Compute ``c = epilogue(a @ b)`` of matrices in this SIP's memories, a composite command; block until c is
+        written.
 
-        ``shape``: (M, K, N). ``strides``: elements from row to row of a, b and c; None where rows follow each other.
-        ``dtype``: of a and b, ``out_dtype``: of c, unless the addresses have types. ``epilogue``: steps on the sums,
-        which are f32 (i32), before they are cast: ``"relu"``, ``"gelu"``, ``("scale", number)``, ``("bias", address)``
-        of a row of N elements. While it runs it takes ``pe_gemm.buffer_KiB`` of the TCM at most.
+        ``shape``: (M, K, N). ``strides``: elements from row to row of a, b and c; None for contiguous rows. ``dtype``:
+        of a and b, ``out_dtype``: of c, unless the addresses have types. ``epilogue``: steps on the sums, of f32 or
+        i32, before the cast: ``"relu"``, ``"gelu"``, ``("scale", number)``, ``("bias", address)`` of a row of N
+        elements. The command takes at most ``pe_gemm.buffer_KiB`` of the TCM while it runs.
 
         Raises:
-            KernelError: for types, shapes, strides or steps that do not fit, and for an output within what is read.
-            MemoryAccessError: outside the memories of this SIP.
-            TcmFull: when there is no room for the buffer.
+            KernelError: for types, shapes, strides or steps that do not fit, or if c overlaps an operand.
+            MemoryAccessError: for a matrix outside the memories of this SIP.
+            TcmFull: if the buffer does not fit.
         """
         self._submit(self._gemm("tl.gemm", a_ptr, b_ptr, c_ptr, shape, strides, dtype, out_dtype, epilogue)).wait(
             self._task()
@@ -585,10 +585,10 @@ class TL:
         out_dtype: object = None,
         epilogue: object = (),
     ) -> Future:
-        """Start what :meth:`gemm` does; :meth:`wait` blocks until c is there, as the kernel's end does.
+        """Start a gemm as :meth:`gemm`; :meth:`wait` blocks until c is written, as does the kernel's end.
 
         Raises:
-            KernelError: as :meth:`gemm`; what fails later is raised by :meth:`wait`.
+            KernelError: as :meth:`gemm`; :meth:`wait` raises later errors.
         """
         command = self._gemm("tl.gemm_async", a_ptr, b_ptr, c_ptr, shape, strides, dtype, out_dtype, epilogue)
         future = Future(self._pe, self._submit(command), None)
@@ -629,24 +629,24 @@ class TL:
         return Gemm(found[0], found[1], found[2], product, kind, out, steps)
 
     def _check_apart(self, word: str, ranges: list[tuple[int, int]]) -> None:
-        """``ranges``: first address and bytes of a, b, c, and of rows that are added. The same byte may have several
-        addresses."""
+        """Check that c overlaps no operand. ``ranges``: address and bytes of a, b, c and of bias rows; a byte may have
+        several addresses."""
         canonical = self._pe.canonical
         spans = [(canonical(address), canonical(address) + nbytes) for address, nbytes in ranges]
         begin, end = spans.pop(2)
         for at, (first, stop) in enumerate(spans):
             if begin < stop and first < end:
                 name = ("a", "b", "the bias")[min(at, 2)]
-                raise KernelError(f"{word}: c lies within {name}, which is read while c is written; use other memory")
+                raise KernelError(f"{word}: c overlaps {name}, which is read while c is written; use other memory")
 
-    def _steps(self, word: str, epilogue: object, n: int, accumulator: DType) -> tuple[Step, ...]:
+    def _steps(self, word: str, epilogue: object, n: int, accumulator: DType) -> tuple[EpilogueStep, ...]:
         if isinstance(epilogue, str):
             epilogue = (epilogue,)
         if not isinstance(epilogue, tuple | list):
             raise KernelError(f"{word}: epilogue {epilogue!r} is no sequence of steps; allowed: {ALLOWED}")
         return tuple(self._step(word, each, n, accumulator) for each in epilogue)
 
-    def _step(self, word: str, step: object, n: int, accumulator: DType) -> Step:
+    def _step(self, word: str, step: object, n: int, accumulator: DType) -> EpilogueStep:
         is_pair = isinstance(step, tuple | list) and len(step) == 2
         name: Any = step[0] if is_pair else step  # type: ignore[index]
         value: Any = step[1] if is_pair else None  # type: ignore[index]
@@ -657,32 +657,32 @@ class TL:
             nbytes = n * kind.itemsize
             address = self._translate(as_bytes(value), nbytes)
             self._pe.check_memory(address, nbytes)
-            return Step(BIAS, 0, address, kind)
+            return EpilogueStep(BIAS, 0, address, kind)
         if name == SCALE and isinstance(value, int | float) and not isinstance(value, bool):
             if accumulator.is_float:
-                return Step(SCALE, float(value))
+                return EpilogueStep(SCALE, float(value))
             if isinstance(value, int) and -(2**31) <= value < 2**31:
-                return Step(SCALE, value)
+                return EpilogueStep(SCALE, value)
             raise KernelError(f"{word}: sums of {accumulator} are scaled by an i32, not by {value!r}")
         if name in PLAIN and not is_pair:
             if OPERATIONS[str(name)].is_of_floats and not accumulator.is_float:
                 raise KernelError(f"{word}: {name} is not defined for sums of {accumulator}")
-            return Step(str(name))
+            return EpilogueStep(str(name))
         raise KernelError(f"{word}: {step!r} is no step of an epilogue; allowed: {ALLOWED}")
 
     def zeros(self, shape: int | Shape, dtype: object) -> TensorHandle:
-        """Elements that are 0."""
+        """Return an array of zeros."""
         return self._make("full", as_shape(shape), 0, as_dtype(dtype))
 
     def full(self, shape: int | Shape, value: Number, dtype: object) -> TensorHandle:
-        """Elements that are a number, rounded to the type."""
+        """Return an array whose elements are all ``value``, rounded to the type."""
         return self._make("full", as_shape(shape), value, as_dtype(dtype))
 
     def arange(self, start: int, end: int, dtype: object = "i32") -> TensorHandle:
-        """The integers from ``start`` to below ``end``, in one dimension.
+        """Return the integers from ``start`` to below ``end``, in one dimension.
 
         Raises:
-            KernelError: when there is none, or one that the type does not hold.
+            KernelError: if the range is empty, or has an integer that the type cannot represent.
         """
         kind = as_dtype(dtype)
         if type(start) is not int or type(end) is not int or end <= start:
@@ -693,81 +693,81 @@ class TL:
         as_number(end - 1, kind, "tl.arange")
         return self._make("arange", (end - start,), start, kind)
 
-    def add(self, a: Operand, b: Operand) -> TensorHandle:
-        """``a + b`` element by element, rounded once in their type; integers wrap.
+    def add(self, a: HandleOrNumber, b: HandleOrNumber) -> TensorHandle:
+        """Return ``a + b``, element-wise, rounded once in their type; integers wrap.
 
         Raises:
-            KernelError: when types differ, shapes do not broadcast, or an operand is no handle and no number.
+            KernelError: if types differ, shapes do not broadcast, or an operand is neither a handle nor a number.
         """
         return self._operate("add", a, b)
 
-    def maximum(self, a: Operand, b: Operand) -> TensorHandle:
-        """The larger of each pair of elements; NaN if one is. Along an axis it is :meth:`max`."""
+    def maximum(self, a: HandleOrNumber, b: HandleOrNumber) -> TensorHandle:
+        """Return the larger of each pair of elements, NaN if either is NaN; along an axis use :meth:`max`."""
         return self._operate("max", a, b)
 
-    def minimum(self, a: Operand, b: Operand) -> TensorHandle:
-        """The smaller of each pair of elements; NaN if one is."""
+    def minimum(self, a: HandleOrNumber, b: HandleOrNumber) -> TensorHandle:
+        """Return the smaller of each pair of elements, NaN if either is NaN; along an axis use :meth:`min`."""
         return self._operate("min", a, b)
 
     def abs(self, x: TensorHandle) -> TensorHandle:
-        """Without the sign."""
+        """Return the absolute value of each element."""
         return self._operate("abs", x)
 
     def exp(self, x: TensorHandle) -> TensorHandle:
-        """e to the power of each element, of floats."""
+        """Return e to the power of each element; only for floats."""
         return self._operate("exp", x)
 
     def log(self, x: TensorHandle) -> TensorHandle:
-        """The natural logarithm, of floats."""
+        """Return the natural logarithm of each element; only for floats."""
         return self._operate("log", x)
 
     def sqrt(self, x: TensorHandle) -> TensorHandle:
-        """The square root, of floats."""
+        """Return the square root of each element; only for floats."""
         return self._operate("sqrt", x)
 
     def rsqrt(self, x: TensorHandle) -> TensorHandle:
-        """One over the square root, of floats."""
+        """Return the reciprocal of the square root of each element; only for floats."""
         return self._operate("rsqrt", x)
 
     def relu(self, x: TensorHandle) -> TensorHandle:
-        """The larger of each element and 0."""
+        """Return the larger of each element and 0."""
         return self._operate("relu", x)
 
     def gelu(self, x: TensorHandle) -> TensorHandle:
-        """GELU by its tanh form, of floats."""
+        """Return the GELU of each element, in its tanh form; only for floats."""
         return self._operate("gelu", x)
 
-    def where(self, mask: TensorHandle, x: Operand, y: Operand) -> TensorHandle:
-        """``x`` where ``mask`` is not 0, else ``y``. ``mask`` is i8, as comparisons give it.
+    def where(self, mask: TensorHandle, x: HandleOrNumber, y: HandleOrNumber) -> TensorHandle:
+        """Return ``x`` where ``mask`` is not 0, else ``y``. ``mask`` is i8, the type of comparisons.
 
-        Two numbers make f32, or i32 if both are ints.
+        If ``x`` and ``y`` are numbers, the result is f32, or i32 for two ints.
 
         Raises:
             KernelError: as :meth:`add`; for a mask of another type.
         """
         if not isinstance(mask, TensorHandle) or mask.dtype is not I8:
             what = f"{mask.name} of {mask.dtype}" if isinstance(mask, TensorHandle) else type(mask).__name__
-            raise KernelError(f"tl.where takes a mask of i8, not {what}; comparisons such as x > 0 give one")
+            raise KernelError(f"tl.where takes a mask of i8, not {what}; comparisons such as x > 0 return one")
         dtype = None
         if not isinstance(x, TensorHandle) and not isinstance(y, TensorHandle):
             dtype = I32 if isinstance(x, int) and isinstance(y, int) else F32
         return self._operate("where", x, y, mask=mask, dtype=dtype)
 
     def sum(self, x: TensorHandle, axis: int | None = None, keep_dims: bool = False) -> TensorHandle:
-        """The sum along an axis, or of all elements, in f32 or i32, in the order of a tree."""
+        """Return the sum along an axis, or of all elements, in f32 or i32; the order of additions is a tree."""
         return self._reduce("tl.sum", "sum", x, axis, keep_dims)
 
     def max(self, x: TensorHandle, axis: int | None = None, keep_dims: bool = False) -> TensorHandle:
-        """The largest element along an axis, or of all; of two operands it is :meth:`maximum`."""
+        """Return the largest element along an axis, or of all; for two operands use :meth:`maximum`."""
         return self._reduce("tl.max", "reduce_max", x, axis, keep_dims)
 
     def min(self, x: TensorHandle, axis: int | None = None, keep_dims: bool = False) -> TensorHandle:
-        """The smallest element along an axis, or of all; of two operands it is :meth:`minimum`."""
+        """Return the smallest element along an axis, or of all; for two operands use :meth:`minimum`."""
         return self._reduce("tl.min", "reduce_min", x, axis, keep_dims)
 
     def cast(self, x: TensorHandle, dtype: object) -> TensorHandle:
-        """The values in another type: rounded to the nearest, ties to even; floats to integers towards zero, within
-        the range of the type. A handle of that type is returned as it is.
+        """Return the values in another type, rounded to nearest, ties to even; floats to integers towards zero, clamped
+        to the range of the type. If ``x`` has that type already, ``x`` itself is returned.
         """
         task, kind = self._task(), as_dtype(dtype)
         self._check_handle(x, "tl.cast takes a handle")
@@ -778,21 +778,21 @@ class TL:
         return result
 
     def trans(self, x: TensorHandle) -> TensorHandle:
-        """A matrix with rows and columns exchanged, moved by PE_MATH.
+        """Return the transpose of a matrix, written by PE_MATH.
 
         Raises:
-            KernelError: for another number of dimensions than two.
+            KernelError: unless ``x`` has two dimensions.
         """
         self._check_handle(x, "tl.trans takes a handle")
         if len(x.shape) != 2:
-            raise KernelError(f"tl.trans takes two dimensions, not {text_of(x)}; tl.reshape gives it two")
+            raise KernelError(f"tl.trans takes two dimensions, not {text_of(x)}; use tl.reshape first")
         return self._rearrange("trans", x, (x.shape[1], x.shape[0]))
 
     def broadcast_to(self, x: TensorHandle, shape: int | Shape) -> TensorHandle:
-        """Elements repeated to a shape, by PE_MATH. Operations broadcast by themselves, without the bytes.
+        """Return the elements repeated to a shape, written by PE_MATH. Operations broadcast without such a copy.
 
         Raises:
-            KernelError: where they cannot be.
+            KernelError: if ``x`` does not broadcast to ``shape``.
         """
         self._check_handle(x, "tl.broadcast_to takes a handle")
         dims = as_shape(shape)
@@ -803,25 +803,25 @@ class TL:
         return self._rearrange("broadcast_to", x, dims)
 
     def reshape(self, x: TensorHandle, shape: int | Shape) -> TensorHandle:
-        """The same elements in another shape, in their order. It is a view: no time, and the room of ``x``.
+        """Return the elements, in order, in another shape: a view, which takes no time and shares the space of ``x``.
 
         Raises:
-            KernelError: for another number of elements.
+            KernelError: if the number of elements differs.
         """
         self._check_handle(x, "tl.reshape takes a handle")
         dims = as_shape(shape)
         if math.prod(dims) != math.prod(x.shape):
-            raise KernelError(f"tl.reshape of {text_of(x)} to {list(dims)}: the number of elements must stay")
+            raise KernelError(f"tl.reshape of {text_of(x)} to {list(dims)}: the number of elements differs")
         return self._view(x, dims)
 
     def join(self, parts: Sequence[TensorHandle]) -> TensorHandle:
-        """The elements of several handles in one dimension, as one. It is a view: no time, and the room of ``parts``.
+        """Return the elements of several handles as one dimension: a view, which takes no time and shares their space.
 
-        They lie one behind the other since they were made, so each is joined once at most.
+        The handles are assumed contiguous since they were made, so each can be joined once at most.
 
         Raises:
-            KernelError: for no handles, or of several types; for one that lies elsewhere: a view, a part of another
-                join, a message in its slot.
+            KernelError: for no handles or several types; for a handle that cannot be contiguous with others: a view, a
+                part of another join, a message in its slot.
         """
         task = self._task()
         if not parts:
@@ -831,9 +831,7 @@ class TL:
             if each.dtype is not parts[0].dtype:
                 raise mixed("tl.join", tuple(parts))
             if each.is_placed or each.in_slot is not None or each.slot_pa is not None:
-                raise KernelError(
-                    f"tl.join of {text_of(each)}, which lies elsewhere: it is a view, joined, or in a slot"
-                )
+                raise KernelError(f"tl.join of {text_of(each)}, which is a view, joined already, or in a slot")
             each.is_placed = True
         result = TensorHandle(self, None, parts[0].dtype)
         result.is_placed = True
@@ -842,13 +840,13 @@ class TL:
 
     @staticmethod
     def cdiv(a: int, b: int) -> int:
-        """``a / b`` rounded up, of ints of Python; it takes no time."""
+        """Return ``a / b`` rounded up, for Python ints; it takes no time."""
         return -(-a // b)
 
     def _operate(
         self, op: str, *operands: Any, mask: TensorHandle | None = None, dtype: DType | None = None
     ) -> TensorHandle:
-        """An element-wise operation; ``mask`` is the first operand of ``where``."""
+        """Run an element-wise operation; ``mask`` is the first operand of ``where``."""
         task = self._task()
         if self._are_alike(operands) and mask is None:
             kind: DType = operands[0].dtype
@@ -877,7 +875,7 @@ class TL:
         return result
 
     def _are_alike(self, operands: tuple[Any, ...]) -> bool:
-        """Whether operands are handles of one type and shape that a command may name: the common case."""
+        """Return whether all operands are usable handles of one type and shape: the common case."""
         first = operands[0]
         if not isinstance(first, TensorHandle):
             return False
@@ -891,8 +889,8 @@ class TL:
         return True
 
     @staticmethod
-    def _dims(name: str, operands: tuple[Operand, ...]) -> Shape | None:
-        """The shape of the result; None where all operands are handles of that shape."""
+    def _dims(name: str, operands: tuple[HandleOrNumber, ...]) -> Shape | None:
+        """Return the shape of the result; None if all operands are handles of that shape."""
         shapes = [each.shape for each in operands if isinstance(each, TensorHandle)]
         first = shapes[0]
         if len(shapes) == len(operands) and all(shape == first for shape in shapes):
@@ -940,11 +938,11 @@ class TL:
 
 
 def run_kernel(kernel: Callable[..., object], args: tuple[object, ...], tl: TL) -> None:
-    """Run ``kernel(*args, tl)``; called in the PE's task.
+    """Run ``kernel(*args, tl)`` in the PE's task.
 
     Raises:
-        KernelError: when the kernel ends with futures that it did not wait for.
-        IpcqTypeMismatch: when the message of such a future does not match it.
+        KernelError: if the kernel ends with receives that it did not wait for.
+        IpcqTypeMismatch: if the message of such a receive does not match it.
     """
     kernel(*args, tl)
     tl._end()

@@ -18,7 +18,7 @@ HANDLES = "tl.load, tl.recv, tl.full, tl.wait and operations return handles"
 
 
 class Pointer(int):
-    """An address with the type of its elements. Arithmetic is in bytes and keeps the type."""
+    """Address with the type of its elements. Arithmetic is in bytes and preserves the type."""
 
     dtype: DType
 
@@ -37,7 +37,7 @@ class Pointer(int):
 
 
 class PointerList:
-    """Addresses of tensors of ``nbytes`` each, one after the other, as if they were one."""
+    """Addresses of tensors of ``nbytes`` each, indexed by one byte offset as if the tensors were contiguous."""
 
     def __init__(self, pointers: list[Pointer], nbytes: int, dtype: DType) -> None:
         self._pointers = pointers
@@ -57,7 +57,7 @@ def _operator(op: str) -> Callable[["TensorHandle", Any], "TensorHandle"]:
 
 
 def _swapped(op: str) -> Callable[["TensorHandle", Any], "TensorHandle"]:
-    """The operator where the handle is the right operand."""
+    """Return the method of an operator whose right operand is the handle."""
 
     def _operate(self: "TensorHandle", other: Any) -> "TensorHandle":
         return self._tl._operate(op, other, self)
@@ -66,10 +66,11 @@ def _swapped(op: str) -> Callable[["TensorHandle", Any], "TensorHandle"]:
 
 
 class TensorHandle(Handle):
-    """Values that a kernel holds in its PE: read-only, with a type and a shape. ``a + b`` is a timed operation.
+    """Values of a kernel in its PE: read-only, with a type and a shape. ``a + b`` is a timed operation.
 
-    Made of an array, it holds a copy of it; without one it is the result of a command, which fills it. Comparisons are
-    operations, too, so a handle has no truth, and cannot be a key of a dict; ``is`` compares handles.
+    A handle that is made from an array holds a copy of it; a handle without an array is the result of a command, which
+    fills it. Comparisons are operations too, so a handle has no truth value and cannot be a dict key; ``is`` compares
+    handles.
     """
 
     __slots__ = ("_tl",)
@@ -99,29 +100,29 @@ class TensorHandle(Handle):
 
     __hash__ = None  # type: ignore[assignment]
     __array_ufunc__ = None
-    """An array of NumPy beside a handle is an operand of the handle, which refuses it, and not one of its elements."""
+    """Let the handle refuse ``array + handle``, which NumPy would otherwise add element by element."""
 
     def __matmul__(self, other: Any) -> "TensorHandle":
         return self._tl.dot(self, other)
 
     def __pow__(self, other: object) -> NoReturn:
-        raise KernelError(f"{self!r} ** {other!r} is no operation of PE_MATH; write x * x, or tl.exp(y * tl.log(x))")
+        raise KernelError(f"{self!r} ** {other!r}: PE_MATH has no power; write x * x, or tl.exp(y * tl.log(x))")
 
     def __floordiv__(self, other: object) -> NoReturn:
-        raise KernelError(f"{self!r} // {other!r} is no operation of PE_MATH; write tl.cast(x / y, 'i32') of floats")
+        raise KernelError(f"{self!r} // {other!r}: PE_MATH cannot floor-divide; write tl.cast(x / y, 'i32') of floats")
 
     def __float__(self) -> NoReturn:
-        raise KernelError(f"{self!r} is no number of Python: its elements are known in simulated time only")
+        raise KernelError(f"{self!r} is not a Python number: its elements are known in simulated time only")
 
     def __repr__(self) -> str:
         array = getattr(self, "array", None)
         return f"{self.name} of {self.dtype}{'' if array is None else list(array.shape)}"
 
     def __bool__(self) -> NoReturn:
-        raise KernelError(f"{self.name} has no truth: its elements are known in simulated time only; use tl.where")
+        raise KernelError(f"{self.name} has no truth value: elements are known in simulated time only; use tl.where")
 
     def __getitem__(self, key: object) -> "TensorHandle":
-        """``x[:, None]``: a view with a dimension of 1 at each ``None``, and all of the others. ``x[a:b]``: rows."""
+        """Return a view: ``x[:, None]`` inserts a dimension of 1 at each ``None``; ``x[a:b]`` selects rows."""
         if isinstance(key, slice) and key != slice(None):
             return self._rows(key)
         parts = key if isinstance(key, tuple) else (key,)
@@ -144,18 +145,18 @@ class TensorHandle(Handle):
         is_range = key.step is None and type(start) is type(stop) is int
         if not is_range or not 0 <= start < stop <= count:
             raise KernelError(
-                f"a handle of shape {list(self.shape)} has no rows {key.start}:{key.stop}; give a first row and the "
-                f"first one behind the last, from 0 to {count}"
+                f"a handle of shape {list(self.shape)} has no rows {key.start}:{key.stop}; give first row and end row, "
+                f"from 0 to {count}"
             )
         return self._tl._view(self, (stop - start, *others), start * math.prod(others))
 
     def to(self, dtype: object) -> "TensorHandle":
-        """The values in another type, as ``tl.cast``."""
+        """Return the values in another type, as ``tl.cast``."""
         return self._tl.cast(self, dtype)
 
 
 def as_bytes(value: object, what: str = "an address") -> int:
-    """A number of bytes: an int, or an integer of NumPy.
+    """Return a number of bytes, given as an int or a NumPy integer, as an int.
 
     Raises:
         KernelError: for anything else.
