@@ -125,7 +125,7 @@ class TestEngines:
 
     @pytest.mark.skipif(not socket.has_ipv6, reason="no IPv6 here")
     def test_one_of_the_newer_kind(self) -> None:
-        assert "2001:db8::1: cannot listen on this address" in refused(check_flags, options("--bind 2001:db8::1", "ssh"))
+        assert "2001:db8::1: cannot listen on" in refused(check_flags, options("--bind 2001:db8::1", "ssh"))
 
 
 class TestStandardOutput:
