@@ -1,4 +1,4 @@
-"""The command line: turns flags and config files into a run, starts and watches the processes, reports."""
+"""Commands of the simulator: turn flags and config files into a run, start and supervise processes, report results."""
 
 import os
 
@@ -10,7 +10,7 @@ _problem = ahbm_sim.problem(("broker", "sipsim"))
 if _problem is not None:
     raise ImportError(_problem)
 
-# Before NumPy is imported: threads of its BLAS are unsafe in a process that forks, and their number must not change
-# a result.
+# Set before NumPy is imported: BLAS threads are unsafe in a process that forks, and their number must not change a
+# result.
 for _name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(_name, "1")

@@ -1,4 +1,4 @@
-"""``python -m launcher`` is ``ahbm-launch``."""
+"""Entry point of ``python -m launcher``, the same as ``ahbm-launch``."""
 
 import sys
 

@@ -1,8 +1,8 @@
-"""The Python interface to ``ahbm-launch``: :func:`run` makes the same run, prints nothing and restores its process.
+"""Python interface to ``ahbm-launch``: :func:`run` makes the same run, prints nothing and restores the process.
 
-A keyword is a flag's long name with ``_`` for ``-`` (``n_elem``, ``no_timeouts``), or its letter (``b``). Names, types,
-defaults and checks are those of the flags. Importing ``launcher`` sets BLAS to one thread: ``OPENBLAS_NUM_THREADS`` and
-its like, where the environment does not set them.
+A keyword is a flag's long name with ``_`` for ``-`` (``n_elem``, ``no_timeouts``), or its letter (``b``). Keywords have
+the types, defaults and checks of the flags. Importing ``launcher`` limits BLAS to one thread: it sets
+``OPENBLAS_NUM_THREADS``, ``OMP_NUM_THREADS`` and ``MKL_NUM_THREADS`` unless the environment does.
 """
 
 import argparse
@@ -33,13 +33,13 @@ def command_line(
     as_module: bool,
     keywords: Mapping[str, object],
 ) -> list[str]:
-    """The command line of ``ahbm-launch`` for the same run.
+    """Return the command line of ``ahbm-launch`` for the same run.
 
-    A value is text as the flag takes it, a number, a path, or a sequence of these where a flag takes several; None: the
-    default. Flags without a value take True or False.
+    A value is the flag's text, a number, a path, or a sequence of these where a flag takes several; None: the default.
+    Flags without a value take True or False.
 
     Raises:
-        ConfigError: for a keyword that is no flag's, and for a value of another type.
+        ConfigError: for a keyword without a flag, and for a value of another type.
     """
     flags = {name: action for action in launch_parser()._actions if (name := _keyword(action)) not in TERMINAL}
     words: list[str] = []
@@ -55,7 +55,7 @@ def command_line(
 
 
 def parsed(words: list[str]) -> Options:
-    """The options of :func:`command_line`.
+    """Parse the result of :func:`command_line`.
 
     Raises:
         ConfigError: one line with the flag, the value and what is allowed.
@@ -80,8 +80,8 @@ def _words(name: str, action: argparse.Action, value: object) -> list[str]:
             return [action.option_strings[not value]]
         return [flag] if value else []
     if isinstance(action, argparse._AppendAction):
-        several = value if isinstance(value, (list, tuple)) else (value,)
-        return [f"{flag}={_text(name, each)}" for each in several]
+        values = value if isinstance(value, (list, tuple)) else (value,)
+        return [f"{flag}={_text(name, each)}" for each in values]
     if action.type is flag_types.output and str(value) == "-":
         raise ConfigError(f"{name}='-': a run from Python prints nothing; name a file, or take the outcome's document")
     return [f"{flag}={_text(name, value)}"]
@@ -102,26 +102,27 @@ def run(
     as_module: bool = False,
     **options: object,
 ) -> RunOutcome:
-    """Simulate: the built-in collective, or a host script (with ``as_module``, a module's name).
+    """Simulate the built-in collective, or a host script (with ``as_module``, a module).
 
     ``options``: the flags of ``ahbm-launch --help`` as keywords, with the flags' defaults:
     ``run(sips=4, topology="torus_2d", bytes=["64K", "1M"], set=["cube.pes=4"], engine="inproc", json="out.json")``.
 
-    Files are written where options ask for them. Afterwards the process is as it was before, also when the run has
-    failed: import paths, modules, environment, working directory, random states, signal handlers, threads, files.
+    Only files that options name are written. After the run, also after a failed one, the process is restored: import
+    paths, modules, environment, working directory, random states, signal handlers, threads, files.
 
-    One run at a time. In any thread, but only in the main thread do signals stop a run, and does ``timeout`` stop
-    endless user code with ``engine="inproc"``. Other engines fork this process: a lock that another thread holds then
-    stays locked in the SIPs. A signal that stops a run (Ctrl-C, SIGTERM, SIGHUP) is raised again at its end, for the
-    handler that was there before: KeyboardInterrupt for Ctrl-C. The result files say ``interrupted``.
+    A process makes one run at a time, in any thread. In other threads than the main thread, signals do not stop a run,
+    and ``timeout`` does not stop endless user code with ``engine="inproc"``. Other engines fork this process: a lock
+    that another thread holds at that moment stays locked in the SIPs. A signal that stops a run (Ctrl-C, SIGTERM,
+    SIGHUP) is raised again after the run, for the caller's handler: KeyboardInterrupt for Ctrl-C. The result files have
+    the status ``interrupted``.
 
     Returns:
-        The outcome, also of a run that fails, is stopped by ``timeout``, or has wrong numbers; see ``exit_code``.
+        The outcome, also if the run fails, is stopped by ``timeout``, or has wrong numbers; see ``exit_code``.
 
     Raises:
         ConfigError: one line with the flag or key, the value and what is allowed, before anything has started; also
-            when ``timeout`` is reached by then.
-        RuntimeError: while another run is under way in this process.
+            when ``timeout`` is reached before the start.
+        RuntimeError: if another run is active in this process.
     """
     started_s = time.monotonic()
     if not working_folder():

@@ -1,4 +1,4 @@
-"""Types of the values of flags, with an error message for each. Pure, except that ``hosts`` may read a file."""
+"""Types of flag values: each parses a text, or raises ``ArgumentTypeError``. Only ``hosts`` may read a file."""
 
 import argparse
 import ipaddress
@@ -12,7 +12,7 @@ from sipsim.core.files import read_limited
 from sipsim.core.units import parse_size_bytes, parse_time_ps
 
 Hosts = tuple[tuple[str, int | None], ...]
-"""Names of hosts, each with how many SIPs it takes; None: as many as its share is."""
+"""Names of hosts, each with the number of its SIPs; None: an equal share."""
 MOST_SLOTS = 4096
 MAX_HOSTS_BYTES = 2**20
 MOST_SIPS = 2048
@@ -22,7 +22,7 @@ _HOST = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]{0,251}[A-Za-z0-9_])?", re.ASCII
 
 
 class IntRange:
-    """A whole number of at least ``least``, and at most ``most``: every number of a flag has both."""
+    """A whole number from ``least`` to ``most``."""
 
     def __init__(self, least: int, most: int) -> None:
         self._least = least
@@ -41,7 +41,7 @@ SEED = IntRange(0, 2**64 - 1)
 
 
 def list_of(item: Callable[[str], int]) -> Callable[[str], list[int]]:
-    """Several values, separated by commas."""
+    """Return the type of several values, separated by commas."""
 
     def parse_list(text: str) -> list[int]:
         return [item(part) for part in text.split(",")]
@@ -50,7 +50,7 @@ def list_of(item: Callable[[str], int]) -> Callable[[str], list[int]]:
 
 
 def names(text: str) -> tuple[str, ...]:
-    """Names, separated by commas, each of them once."""
+    """Parse names that are separated by commas; none may occur twice."""
     found = tuple(part.strip() for part in text.split(","))
     if "" in found:
         raise argparse.ArgumentTypeError(f"{text!r}: a name is missing; write NAME or NAME,NAME")
@@ -61,7 +61,7 @@ def names(text: str) -> tuple[str, ...]:
 
 
 def place(text: str) -> tuple[int, int, int]:
-    """A PE as SIP.CUBE.PE."""
+    """Parse a PE, written SIP.CUBE.PE."""
     parts = text.split(".")
     if len(parts) != 3 or not all(part.isascii() and part.isdigit() for part in parts):
         raise argparse.ArgumentTypeError(f"{text!r} is not a PE; write SIP.CUBE.PE, such as 0.3.0")
@@ -69,7 +69,7 @@ def place(text: str) -> tuple[int, int, int]:
 
 
 def size(text: str) -> int:
-    """Bytes, at least one."""
+    """Parse a size of at least one byte."""
     if text.startswith("-"):
         raise argparse.ArgumentTypeError(f"{text!r}: a size must be positive, such as {text.lstrip('-') or '64K'}")
     try:
@@ -82,17 +82,17 @@ def size(text: str) -> int:
 
 
 def source(text: str) -> Path:
-    """A file to read."""
+    """Return the path of a file to read."""
     return Path(text)
 
 
 def output(text: str) -> Path:
-    """A file to write, or ``-`` for standard output."""
+    """Return the path of a file to write, or ``-`` for standard output."""
     return Path(text)
 
 
 def mail(text: str) -> str:
-    """The name of a kind of mail."""
+    """Check the name of a kind of mail."""
     try:
         check_mail(text)
     except ValueError as error:
@@ -101,7 +101,7 @@ def mail(text: str) -> str:
 
 
 def shape(text: str) -> tuple[int, int]:
-    """Width and height of a grid."""
+    """Parse width and height of a grid, written WxH."""
     width, cross, height = text.lower().partition("x")
     if not (cross and width.isdigit() and height.isdigit() and int(width) and int(height)):
         raise argparse.ArgumentTypeError(f"{text!r} is not a shape; write WIDTHxHEIGHT, such as 3x2")
@@ -109,7 +109,7 @@ def shape(text: str) -> tuple[int, int]:
 
 
 def seconds(text: str) -> float:
-    """A span of wall time."""
+    """Parse a span of wall time, in seconds above 0."""
     try:
         span = float(text)
     except ValueError:
@@ -120,7 +120,7 @@ def seconds(text: str) -> float:
 
 
 def simulated_time(text: str) -> int:
-    """A simulated time above 0, in ps."""
+    """Parse a simulated time above 0; return it in ps."""
     try:
         time_ps = parse_time_ps(text)
     except ValueError as error:
@@ -131,26 +131,26 @@ def simulated_time(text: str) -> int:
 
 
 class HeartbeatTimeout:
-    """A span of wall time of at least two signs of life, which are sent every ``sign_s``."""
+    """A span of wall time of at least two periods of the heartbeat, ``period_s`` each."""
 
-    def __init__(self, sign_s: float) -> None:
-        self._sign_s = sign_s
+    def __init__(self, period_s: float) -> None:
+        self._period_s = period_s
 
     def __call__(self, text: str) -> float:
         span = seconds(text)
-        if span < 2 * self._sign_s:
-            why = f"is too short: signs of life come every {self._sign_s:g} s, and one may be late"
-            raise argparse.ArgumentTypeError(f"{text!r} {why}; give at least {2 * self._sign_s:g}")
+        if span < 2 * self._period_s:
+            why = f"is too short: heartbeats are sent every {self._period_s:g} s, and one may be late"
+            raise argparse.ArgumentTypeError(f"{text!r} {why}; give at least {2 * self._period_s:g}")
         return span
 
 
 def hosts(text: str) -> Hosts:
-    """``a:2,b:2``, ``a,b``, or ``@FILE`` with one of these a line and comments after ``#``."""
+    """Parse ``a:2,b:2``, ``a,b``, or ``@FILE`` with one host per line and comments after ``#``."""
     entries = _entries_of_file(Path(text[1:])) if text.startswith("@") else text.split(",")
     found = tuple(_host(entry.strip()) for entry in entries)
     for name, times in Counter(name for name, _ in found).items():
         if times > 1:
-            # A name without a number counts as one SIP, as in host files of MPI.
+            # A name without a number counts as one SIP, as in MPI host files.
             sips = sum(number or 1 for other, number in found if other == name)
             raise argparse.ArgumentTypeError(
                 f"host {name!r} is named {times} times; write {name}:{sips} for {sips} SIPs on it"
@@ -172,12 +172,12 @@ def _entries_of_file(path: Path) -> list[str]:
     lines = [line.partition("#")[0].strip() for line in text.splitlines()]
     entries = [line for line in lines if line]
     if not entries:
-        raise argparse.ArgumentTypeError(f"file {str(path)!r} names no host; write one HOST or HOST:SIPS a line")
+        raise argparse.ArgumentTypeError(f"file {str(path)!r} names no host; write one HOST or HOST:SIPS per line")
     return entries
 
 
 def _host(entry: str) -> tuple[str, int | None]:
-    # An IPv6 address contains colons, and needs brackets then.
+    # An IPv6 address contains colons and therefore needs brackets.
     found = re.fullmatch(r"(\[[0-9A-Fa-f:.]+\]|[^:\[\]]*)(?::(.*))?", entry, re.ASCII)
     name = found[1] if found else ""
     if _is_address(entry) and ":" in entry:
@@ -201,7 +201,7 @@ def _is_address(text: str) -> bool:
 
 
 def bind(text: str) -> str:
-    """A numeric address of this machine."""
+    """Parse a numeric IP address."""
     allowed = "IP address of this machine, such as 10.0.0.1"
     try:
         address = ipaddress.ip_address(text)
@@ -213,7 +213,7 @@ def bind(text: str) -> str:
 
 
 def ranks(text: str) -> tuple[int, ...] | None:
-    """``all`` (None), ``none`` or ranks, separated by commas."""
+    """Parse ``all`` (returned as None), ``none`` (no rank), or ranks that are separated by commas."""
     if text in ("all", "none"):
         return None if text == "all" else ()
     if not re.fullmatch("[0-9]{1,9}(,[0-9]{1,9})*", text, re.ASCII):

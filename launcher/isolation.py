@@ -1,7 +1,7 @@
-"""Isolation of a run from its process: what a run may change is restored, and lost output does not end the run.
+"""Isolation of a run from its process: state that a run may change is restored, and lost output does not end the run.
 
-A program makes many runs, and no run meets another. A process makes one run at a time: import paths, modules and
-standard streams belong to the whole process. The file ``-`` of a flag is standard output, in place of the table.
+A program may make many runs, one at a time, since import paths, modules and standard streams belong to the whole
+process. If a flag names the file ``-``, it is written to standard output, in place of the table.
 """
 
 import contextlib
@@ -28,13 +28,13 @@ STANDARD_OUTPUT = Path("-")
 
 
 def absolute(path: Path) -> Path:
-    """The same destination from any working directory."""
+    """Return the destination as an absolute path, valid from any working directory; ``-`` stays."""
     return path if path == STANDARD_OUTPUT else path.absolute()
 
 
 @contextlib.contextmanager
 def opened(path: Path) -> Iterator[TextIO]:
-    """The destination, to be written to; line ends are written as they are given."""
+    """Open the destination for writing, without translation of line ends."""
     if path == STANDARD_OUTPUT:
         yield sys.stdout
         sys.stdout.flush()
@@ -44,46 +44,46 @@ def opened(path: Path) -> Iterator[TextIO]:
 
 
 def _without_waiting(path: Path) -> int:
-    """Open, and do not wait for somebody who reads a pipe."""
+    """Open for writing; fail rather than wait if the path is a pipe without a reader."""
     try:
         fd = open_named(path, REWRITE | os.O_NONBLOCK)
     except OSError as error:
         if error.errno == errno.ENXIO:
-            raise OSError(errno.ENXIO, "nobody reads this pipe", str(path)) from None
+            raise OSError(errno.ENXIO, "this pipe has no reader", str(path)) from None
         raise
     os.set_blocking(fd, True)
     return fd
 
 
 MOST_BYTES = 2**20
-"""Of the captured output the end is kept."""
-_UNDER_WAY = threading.Lock()
+"""Of the captured output, the last bytes are kept, as many as this."""
+_RUN_ACTIVE = threading.Lock()
 
 
 @contextlib.contextmanager
 def isolated() -> Iterator[Callable[[], str]]:
-    """Run in it; yields a function that returns the output so far.
+    """Isolate the run in the body of the ``with``; yields a function that returns the output so far.
 
-    Restored: standard output and error, which are captured; import paths; modules, but for those of this project and
+    Restored: standard output and error, which are captured; import paths; modules, except those of this project and of
     installed packages, which stay; the working directory; the environment; the thresholds of the garbage collector; the
-    states of the random generators. What the run left in reference cycles is freed.
+    states of the random generators. Objects of the run in reference cycles are freed.
 
     Raises:
-        RuntimeError: while another run is under way.
+        RuntimeError: if another run is active.
     """
-    if not _UNDER_WAY.acquire(blocking=False):
+    if not _RUN_ACTIVE.acquire(blocking=False):
         raise RuntimeError("another run is under way in this process; a process makes one run at a time")
     try:
         with _captured() as output, contextlib.ExitStack() as stack:
-            for keep in (_paths, _modules, _environment, _folder, _generators, _collector):
-                stack.enter_context(keep())
+            for restoring in (_paths, _modules, _environment, _folder, _generators, _collector):
+                stack.enter_context(restoring())
             yield output
     finally:
-        _UNDER_WAY.release()
+        _RUN_ACTIVE.release()
 
 
-class _End(io.RawIOBase):
-    """A byte stream that keeps its end."""
+class _Tail(io.RawIOBase):
+    """A byte stream that keeps the last ``MOST_BYTES`` bytes."""
 
     def __init__(self) -> None:
         self._pieces: deque[bytes] = deque()
@@ -106,12 +106,12 @@ class _End(io.RawIOBase):
 
 @contextlib.contextmanager
 def _captured() -> Iterator[Callable[[], str]]:
-    end: Any = _End()
-    stream = io.TextIOWrapper(io.BufferedWriter(end), "utf-8", "backslashreplace", write_through=True)
+    tail: Any = _Tail()
+    stream = io.TextIOWrapper(io.BufferedWriter(tail), "utf-8", "backslashreplace", write_through=True)
 
     def output() -> str:
         stream.flush()
-        text: str = end.text()
+        text: str = tail.text()
         return text
 
     with contextlib.redirect_stdout(stream), contextlib.redirect_stderr(stream):
@@ -163,7 +163,7 @@ def _folder() -> Iterator[None]:
         yield
     finally:
         if working_folder() != before:
-            # A run may have deleted it.
+            # The run may have deleted the folder.
             with contextlib.suppress(OSError):
                 os.chdir(before)
 
@@ -185,19 +185,19 @@ def _collector() -> Iterator[None]:
         yield
     finally:
         gc.set_threshold(*before)
-        # Tasks that never ended: what they hold is released here, with the run's output and modules still in place.
+        # Objects of tasks that never ended are freed here, while the run's output and modules are still in place.
         gc.collect()
 
 
 GONE = (errno.EPIPE, errno.EIO)
-"""The reader has closed the stream; this is no error."""
+"""Error numbers of a stream whose reader has closed it, which is no failure of the run."""
 
 
 class SafeStream:
     """A stream whose writes never raise: it survives a closed terminal or pipe, and a full disk.
 
-    After the first error output is dropped, so that a run still writes its files and returns its exit code.
-    ``trouble``: why output was lost, except to a closed reader.
+    After the first error, output is dropped, so that a run still writes its files and returns its exit code.
+    ``trouble``: why output was lost; empty if the reader closed the stream.
     """
 
     def __init__(self, stream: TextIO) -> None:
@@ -205,18 +205,18 @@ class SafeStream:
         self.trouble = ""
 
     def write(self, text: str) -> int:
-        """Write or drop."""
+        """Write the text, or drop it after an error."""
         with self._dropping():
             self._stream.write(text)
         return len(text)
 
     def flush(self) -> None:
-        """Flush or drop."""
+        """Flush buffered output, or drop it after an error."""
         with self._dropping():
             self._stream.flush()
 
     def close(self) -> None:
-        """Flush: code that shares this process may close it, and the result is still to be written."""
+        """Flush, but stay open: user code in this process may close the stream before the result is written."""
         self.flush()
 
     def __getattr__(self, name: str) -> Any:
@@ -229,14 +229,14 @@ class SafeStream:
         except OSError as error:
             if error.errno not in GONE:
                 self.trouble = self.trouble or f"{error.strerror or error}"
-            # Redirects buffered output too, or the flush at exit would raise.
+            # Redirect buffered output too, or the flush at exit would raise.
             with contextlib.suppress(OSError, ValueError), open(os.devnull, "wb") as nowhere:
                 os.dup2(nowhere.fileno(), self._stream.fileno())
 
 
 @contextlib.contextmanager
 def safe_output() -> Iterator[SafeStream]:
-    """Wrap standard output and error of this process; yields standard output."""
+    """Wrap standard output and error of this process as :class:`SafeStream`; yields standard output."""
     streams = sys.stdout, sys.stderr
     out, err = SafeStream(sys.stdout), SafeStream(sys.stderr)
     sys.stdout, sys.stderr = out, err

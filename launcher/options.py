@@ -1,4 +1,4 @@
-"""The flags of ``ahbm-launch``: the table of them is :class:`Options`, what a command line sets."""
+"""Flags of ``ahbm-launch``: :class:`Options` declares each flag and holds its parsed value."""
 
 import argparse
 import itertools
@@ -30,7 +30,7 @@ USAGE_EXIT = 2
 ALGORITHM = "defaults.algorithm"
 CHECK_INVARIANTS = "AHBM_CHECK_INVARIANTS"
 LISTS = ("chips", "topologies", "links", "collectives", "algorithms", "tables", "variants", "engines", "fields")
-"""What ``--list`` shows."""
+"""The values of ``--list``."""
 ENGINES: Registry[Callable[..., Any]] = Registry(
     "engine",
     {
@@ -39,11 +39,11 @@ ENGINES: Registry[Callable[..., Any]] = Registry(
         "launcher.engines.manual": ("manual",),
     },
 )
-"""Where SIPs run: functions of a :class:`~launcher.supervise.run.Run` and its stop signals that return its outcome."""
+"""Engines (where SIPs run): functions from a :class:`~launcher.supervise.run.Run` and stop signals to an outcome."""
 
 
 class Usage(Exception):
-    """Nothing to run: help was requested (exit code 0), or a flag is wrong (one line, exit code 2)."""
+    """End of parsing without a run: help or version was requested (exit code 0), or a flag is wrong (exit code 2)."""
 
     def __init__(self, text: str, exit_code: int) -> None:
         super().__init__(text)
@@ -52,20 +52,20 @@ class Usage(Exception):
 
 
 class Version(argparse.Action):
-    """``--version``."""
+    """Action of ``--version``."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
         raise Usage(f"{parser.prog} {VERSION}", 0)
 
 
 class Flag(NamedTuple):
-    """A flag: how argparse takes it, and what follows from it elsewhere.
+    """A flag: its argparse declaration and its properties for other modules.
 
     ``add``: keywords of ``add_argument``. ``choices()``: the allowed values. ``env``: the environment variable that
-    sets it, too. ``sets``: the config key that it sets. ``resumed``: allowed with ``--resume``. ``alone``: for one run
-    by itself; ``ahbm-races`` refuses it, and reruns of ``--explain`` drop it. ``terminal``: it changes only what a
-    terminal shows. ``processes``: it needs processes of SIPs; ``--engine inproc`` refuses it. ``records``: what SIPs
-    record for it.
+    also sets the flag. ``sets``: the config key that the flag sets. ``resumed``: allowed with ``--resume``. ``alone``:
+    for single runs; ``ahbm-races`` refuses the flag, and reruns of ``--explain`` drop it. ``terminal``: affects only
+    what a terminal shows. ``processes``: needs one process per SIP; ``--engine inproc`` refuses the flag. ``records``:
+    what SIPs record for the flag.
     """
 
     names: tuple[str, ...]
@@ -82,16 +82,16 @@ class Flag(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Its long name."""
+        """The last of the flag's names, the long one if there are two."""
         return self.names[-1]
 
     @property
     def type(self) -> Callable[[str], object] | None:
-        """What makes its value; None: text."""
+        """Parser of the flag's value; None: text."""
         return self.add.get("type")
 
     def add_to(self, group: "argparse._ArgumentGroup", dest: str, default: object) -> None:
-        """Make argparse take it, as attribute ``dest``."""
+        """Add the flag to an argparse group; its value becomes attribute ``dest``."""
         keywords = dict(self.add)
         if self.env:
             text = os.environ.get(self.env)
@@ -112,20 +112,20 @@ RUN = "the run"
 HOSTS = "the hosts"
 FAILURES = "failures"
 OUTPUT = "the output"
-NOTES = {OUTPUT: "A FILE of - is standard output, in place of the table."}
-"""Below the head of a group."""
+NOTES = {OUTPUT: "FILE - is standard output, in place of the table."}
+"""Descriptions of groups, shown below the title."""
 
 
 def _flag(group: str, spelling: str, text: str, value: Callable[[str], object] | None = None, **keywords: Any) -> Flag:
-    """``spelling``: as help shows it, such as ``-n, --iters N``; ``text``: its help; ``value``: its type.
+    """A flag. ``spelling``: as help shows it, such as ``-n, --iters N``; ``text``: its help; ``value``: its type.
 
-    ``keywords``: fields of :class:`Flag`; others are argparse's.
+    ``keywords``: fields of :class:`Flag`; all others are keywords of ``add_argument``.
     """
-    own = {name: keywords.pop(name) for name in Flag._fields if name in keywords}
+    properties = {name: keywords.pop(name) for name in Flag._fields if name in keywords}
     words = spelling.split()
     names = tuple(word.rstrip(",") for word in words if word.startswith("-"))
     metavar = {"metavar": words[-1]} if len(words) > len(names) else {}
-    return Flag(names, group, {**keywords, **metavar, **({"type": value} if value else {}), "help": text}, **own)
+    return Flag(names, group, {**keywords, **metavar, **({"type": value} if value else {}), "help": text}, **properties)
 
 
 def _row(
@@ -138,13 +138,13 @@ def _row(
     also: tuple[Flag, ...] = (),
     **keywords: Any,
 ) -> Any:
-    """A field of :class:`Options` and its flag. ``also``: more flags, of the same value or of none."""
+    """A field of :class:`Options` and its flag. ``also``: other flags that set the same field, or none."""
     flag = _flag(group, spelling, text, value, **keywords)
     return field(default=default, compare=compare, metadata={"flags": (flag, *also)})
 
 
 def _switch(group: str, spelling: str, text: str, default: bool | None = False, **keywords: Any) -> Any:
-    """A field and its flag without value, which sets the opposite of the default."""
+    """A field and its flag without value; the flag sets the opposite of the default."""
     action = "store_false" if default else "store_true"
     return _row(group, spelling, text, default=default, action=action, **keywords)
 
@@ -156,16 +156,16 @@ def _output(spelling: str, text: str, records: Recording | None = None) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """The parsed command line: a row a flag, in the order of ``--help``. A new flag is a row here, and its use.
+    """The parsed command line: one field per flag, in the order of ``--help``.
 
-    ``hosts``: names, and how many SIPs each takes (None: its share). ``bind``: this machine's address for them.
-    ``mail``: with one process, only seeded mail has a meaning. ``deadlines``: whether silence is a failure at all.
-    ``settings``: those of ``--set``. ``faults``: specs of ``sipsim.node.faults``; ``outages``: those of ``--fault``
-    that are of links, and so of the config. ``max_sim_ps``: the simulated time at which the run stops, None for its
-    end. ``tee``: ranks whose output is shown, None for all.
+    ``hosts``: names, and how many SIPs run on each (None: an equal share). ``bind``: this machine's address for hosts.
+    ``mail``: with one process, only seeded mail has an effect. ``deadlines``: whether timeouts are enabled.
+    ``settings``: values of ``--set``. ``faults``: specs of ``sipsim.node.faults``; ``outages``: values of ``--fault``
+    for links, which become part of the config. ``max_sim_ps``: the simulated time at which the run stops, None: at its
+    end. ``tee``: ranks whose output is shown, None: all.
 
-    ``sizes`` are bytes a rank, ``n_elems`` elements a cube; one of them is empty. ``size_source``: what gave the sizes,
-    for messages.
+    ``sizes``: bytes per rank; ``n_elems``: elements per cube; one of the two is empty. ``size_source``: the flag that
+    gave the sizes, for messages.
     """
 
     sips: int | None = _row(
@@ -177,7 +177,7 @@ class Options:
     cluster: Path | None = _row(
         SYSTEM, "--cluster FILE", "SIPs and links of a UMD cluster descriptor", flag_types.source
     )
-    chip: str | None = _row(SYSTEM, "--chip NAME", "what each SIP is; see --list chips (ahbm)", sets="system.chip")
+    chip: str | None = _row(SYSTEM, "--chip NAME", "type of each SIP; see --list chips (ahbm)", sets="system.chip")
     shape: tuple[int, int] | None = _row(
         SYSTEM,
         "--shape WxH",
@@ -189,7 +189,7 @@ class Options:
         SYSTEM, "--link NAME", "link between SIPs; see --list links (ucie)", sets="system.sips.link"
     )
     variant: str | None = _row(
-        SYSTEM, "--variant NAME", f"of the default config; see --list variants; also by {VARIANT}=NAME", env=VARIANT
+        SYSTEM, "--variant NAME", f"of the default config; see --list variants; also set by {VARIANT}=NAME", env=VARIANT
     )
     config: Path | None = _row(
         SYSTEM, "--config FILE", "YAML that changes topology, components or links", flag_types.source
@@ -203,8 +203,8 @@ class Options:
     algorithm: tuple[str, ...] | None = _row(
         WORK,
         "--algorithm NAME[,NAME...]",
-        "entries of ccl.yaml (see --list algorithms); all that suit, or auto: the one that costs least "
-        "(auto; of intercube defaults.algorithm)",
+        "entries of ccl.yaml (see --list algorithms); all: every suitable one; auto: the one that costs least "
+        "(auto; for intercube defaults.algorithm)",
         flag_types.names,
         sets=ALGORITHM,
     )
@@ -224,7 +224,7 @@ class Options:
     n_elem: Sequence[int] | None = _row(
         BUILT_IN,
         "--n-elem N[,N...]",
-        "elements a cube, or a rank",
+        "elements per cube, or per rank",
         flag_types.list_of(flag_types.IntRange(1, flag_types.MOST_ELEMENTS)),
         compare=False,
     )
@@ -248,7 +248,7 @@ class Options:
         BUILT_IN, "--group R,R,...", "SIPs that take part; rows, columns or halves: in parallel (all)", default=""
     )
     root: int | None = _row(
-        BUILT_IN, "--root R", "its rank in the group (0)", flag_types.IntRange(0, flag_types.MOST_SIPS - 1)
+        BUILT_IN, "--root R", "the root's rank in the group (0)", flag_types.IntRange(0, flag_types.MOST_SIPS - 1)
     )
     layout: tuple[int, int] | None = _row(
         BUILT_IN, "--layout CxP", "cubes and PEs that hold a tensor", flag_types.shape
@@ -264,7 +264,7 @@ class Options:
         BUILT_IN, "-n, --iters N", "timed iterations (1)", flag_types.IntRange(1, flag_types.MOST_ITERATIONS), default=1
     )
     warmup: int = _row(
-        BUILT_IN, "-w, --warmup N", "untimed ones (0)", flag_types.IntRange(0, flag_types.MOST_ITERATIONS), default=0
+        BUILT_IN, "-w, --warmup N", "untimed warmup (0)", flag_types.IntRange(0, flag_types.MOST_ITERATIONS), default=0
     )
 
     engine: str = _row(
@@ -282,10 +282,10 @@ class Options:
         default="zmq",
     )
     explain_sync: bool = _switch(
-        RUN, "--explain-sync", "print what SIPs waited for; SIGUSR1 does so at once", resumed=True
+        RUN, "--explain-sync", "print what SIPs waited for; SIGUSR1 prints it during the run", resumed=True
     )
     check_invariants: bool = _switch(
-        RUN, "--check-invariants", f"check the queues at every step; also by {CHECK_INVARIANTS}=1", env=CHECK_INVARIANTS
+        RUN, "--check-invariants", f"check queues at every step; also by {CHECK_INVARIANTS}=1", env=CHECK_INVARIANTS
     )
     max_sim_ps: int | None = _row(
         RUN,
@@ -298,7 +298,7 @@ class Options:
     dry_run: bool = _switch(
         RUN,
         "--dry-run",
-        "check everything, start nothing, say what it would take",
+        "check everything, start nothing, predict time and memory",
         resumed=True,
         alone=True,
         terminal=True,
@@ -308,30 +308,30 @@ class Options:
         HOSTS, "--hosts A:N,B:N", "hosts, and SIPs on each; or @FILE", flag_types.hosts, default=(), processes=True
     )
     bind: str | None = _row(
-        HOSTS, "--bind ADDR", "address of this machine for other hosts (detected)", flag_types.bind, processes=True
+        HOSTS, "--bind ADDR", "address at which hosts reach this machine (detected)", flag_types.bind, processes=True
     )
 
     timeout_s: float | None = _row(
         FAILURES, "--timeout S", "stop after S seconds of wall time", flag_types.seconds, resumed=True
     )
     join_timeout_s: float = _row(
-        FAILURES, "--join-timeout S", "for all SIPs to start (30)", flag_types.seconds, default=JOIN_TIMEOUT_S
+        FAILURES, "--join-timeout S", "time for all SIPs to start (30)", flag_types.seconds, default=JOIN_TIMEOUT_S
     )
     progress_timeout_s: float = _row(
         FAILURES,
         "--progress-timeout S",
-        "a SIP without progress is hung then: CPU time if it computes, else by the clock (60)",
+        "a SIP without progress for S seconds is hung: CPU time while it computes, else wall time (60)",
         flag_types.seconds,
         default=60.0,
     )
     heartbeat_timeout_s: float = _row(
         FAILURES,
         "--heartbeat-timeout S",
-        f"a host that is silent for so long is lost; longer on lossy networks ({SILENCE_S:g})",
+        f"a host that is silent for S seconds is lost; raise it on lossy networks ({SILENCE_S:g})",
         flag_types.HeartbeatTimeout(HEARTBEAT_MS / 1000),
         default=SILENCE_S,
     )
-    deadlines: bool = _switch(FAILURES, "--no-timeouts", "no deadlines: for debuggers", default=True)
+    deadlines: bool = _switch(FAILURES, "--no-timeouts", "no timeouts: for debuggers", default=True)
     max_restarts: int = _row(
         FAILURES,
         "--max-restarts N",
@@ -341,36 +341,36 @@ class Options:
         processes=True,
     )
     run_dir: Path | None = _row(
-        FAILURES, "--run-dir DIR", "keep what --resume needs there", Path, alone=True, processes=True
+        FAILURES, "--run-dir DIR", "keep what --resume needs in DIR", Path, alone=True, processes=True
     )
     resume: Path | None = _row(
-        FAILURES, "--resume DIR", "resume the run that was kept there", Path, resumed=True, alone=True
+        FAILURES, "--resume DIR", "resume the run that was kept in DIR", Path, resumed=True, alone=True
     )
     faults: tuple[str, ...] = _row(
-        FAILURES, "--fault SPEC", "inject one, such as kill:2@30us", default=(), processes=True, action="append"
+        FAILURES, "--fault SPEC", "inject a fault, such as kill:2@30us", default=(), processes=True, action="append"
     )
 
     json: Path | None = _output("--json FILE", "write the result, schema 1")
     csv: Path | None = _output("--csv FILE", "write the table as CSV")
-    csv_links: Path | None = _output("--csv-links FILE", "write what crosses each link as CSV")
+    csv_links: Path | None = _output("--csv-links FILE", "write the traffic of each link as CSV")
     explain: bool = _switch(
-        OUTPUT, "--explain", "say where the time went, and what a halved cost saves", records="explain"
+        OUTPUT, "--explain", "print where the time went, and what halving a cost saves", records="explain"
     )
     explain_reruns: int | None = _row(
         OUTPUT,
         "--explain-reruns N",
-        "run again with so many of the changes that save most (2; 0 for a script)",
+        "rerun with each of the N changes that save most (2; 0 for a script)",
         flag_types.IntRange(0, 100),
     )
-    trace_ccl: Path | None = _output("--trace-ccl FILE", "write a line of CSV a send and recv", records="trace")
-    oplog: Path | None = _output("--oplog FILE", "write all operations, a line each", records="oplog")
+    trace_ccl: Path | None = _output("--trace-ccl FILE", "write a line of CSV per send and recv", records="trace")
+    oplog: Path | None = _output("--oplog FILE", "write all operations, one per line", records="oplog")
     log_dir: Path | None = _row(
-        OUTPUT, "--log-dir DIR", "write a log a rank, and error.json", Path, resumed=True, alone=True
+        OUTPUT, "--log-dir DIR", "write a log per rank, and error.json", Path, resumed=True, alone=True
     )
     tee: tuple[int, ...] | None = _row(
         OUTPUT,
         "--tee RANKS",
-        "whose output to show: all, none or 0,1 (all)",
+        "ranks whose output is shown: all, none or 0,1 (all)",
         flag_types.ranks,
         resumed=True,
         processes=True,
@@ -378,18 +378,18 @@ class Options:
     list: str | None = _row(
         OUTPUT,
         "--list",
-        "list the available names; or the fields of result files",
+        "list the available names, or the fields of result files",
         alone=True,
         terminal=True,
         choices=lambda: LISTS,
         also=(_flag(OUTPUT, "--version", "print the version", action=Version, nargs=0),),
     )
     progress: bool = _switch(
-        OUTPUT, "--progress", "print how far the run is, every few seconds, as a terminal shows anyway", resumed=True
+        OUTPUT, "--progress", "print progress every few seconds; a terminal always shows it", resumed=True
     )
     quiet: bool = _switch(OUTPUT, "-q, --quiet", "no table", resumed=True, terminal=True)
     verbose: bool = _switch(
-        OUTPUT, "-v, --verbose", "all lines below the table, and a line a rank", resumed=True, terminal=True
+        OUTPUT, "-v, --verbose", "all lines below the table, and one line per rank", resumed=True, terminal=True
     )
 
     script: str | None = None
@@ -398,38 +398,38 @@ class Options:
 
     @property
     def to_standard_output(self) -> tuple[str, ...]:
-        """The flags whose file is standard output, which then has no table."""
+        """The flags whose file is standard output; with one of these, the table is not printed."""
         return tuple(flag for flag, path in self.files.items() if path == STANDARD_OUTPUT)
 
     @property
     def files(self) -> dict[str, Path | None]:
-        """The files that flags name for results."""
+        """The result files, by the flag that names each."""
         return {flag.name: getattr(self, name) for name, flag in FLAGS.items() if flag.type is flag_types.output}
 
     @property
     def has_default_size(self) -> bool:
-        """Whether nothing gave the sizes."""
+        """Whether no flag gave the sizes."""
         return self.size_source == DEFAULT_SIZE
 
     @property
     def records(self) -> tuple[Recording, ...]:
-        """What SIPs record for flags."""
+        """The recordings that the given flags need from SIPs."""
         return tuple(flag.records for name, flag in FLAGS.items() if flag.records and getattr(self, name))
 
     @property
     def silence_s(self) -> float | None:
-        """After how long a silent connection is lost; None for never."""
+        """After how many seconds a silent connection counts as lost; None: never."""
         return self.heartbeat_timeout_s if self.deadlines else None
 
     @property
     def packet_log_dir(self) -> Path | None:
-        """Where packet logs outlast the run; absolute."""
+        """The absolute folder in which packet logs outlast the run; None: they do not."""
         folder = self.resume or self.run_dir
         return folder.absolute() if folder else None
 
     @property
     def named_mail(self) -> str | None:
-        """The kind of mail as results name it; None where one process delivers in the order of sending."""
+        """The kind of mail as results name it; None where one process delivers messages in the order of sending."""
         return self.mail if self.engine != "inproc" or is_seeded(self.mail) else None
 
     @property
@@ -445,20 +445,20 @@ class Options:
 
 
 FLAGS: dict[str, Flag] = {each.name: each.metadata["flags"][0] for each in fields(Options) if each.metadata}
-"""The flag of each option."""
+"""The first flag of each field of :class:`Options`."""
 
 
 def closing(page: str, *examples: str) -> str:
-    """The end of a help text: examples, and where the documentation is."""
+    """Return the end of a help text: examples, and where the documentation is."""
     shown = "".join(f"  {each}\n" for each in examples)
     examples_text = f"examples:\n{shown}\n" if examples else ""
     return f"{examples_text}Documentation: {page} of the source; its README.md lists all pages."
 
 
 class Parser(argparse.ArgumentParser):
-    """Raises :class:`Usage` for mistakes, help and the version. ``closing``: the end of the help text.
+    """Argument parser that raises :class:`Usage` for mistakes, help and the version. ``closing``: end of the help text.
 
-    The help of a flag ends with its default in parentheses. Where it has none, ``(none)`` or ``(off)`` is added.
+    The help of a flag ends with its default in parentheses. If a help text has none, ``(none)`` or ``(off)`` is added.
     """
 
     def __init__(self, *words: Any, closing: str = "", **keywords: Any) -> None:
@@ -476,7 +476,7 @@ class Parser(argparse.ArgumentParser):
         if message.startswith("unrecognized arguments: "):
             flag = message.split()[2]
             known = [s for action in self._actions for s in action.option_strings if s.startswith("--")]
-            # All letters are alike: another one is no better guess than any.
+            # One-letter flags: any other letter would be an equally bad guess.
             is_word = flag.startswith("--")
             near = nearest(flag.split("=")[0], known) if is_word else ""
             hint = f"did you mean {near}?" if near else f"see {self.prog} --help"
@@ -484,7 +484,7 @@ class Parser(argparse.ArgumentParser):
         raise Usage(f"{self.prog}: {message}", USAGE_EXIT)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """A word such as ``-64K`` after a flag that takes a value is that value, for its type to judge."""
+        """Parse; a word such as ``-64K`` after a flag that takes a value is its value, which the flag's type checks."""
         takes_value = {s for action in self._actions for s in action.option_strings if action.nargs is None}
         words: list[str] = []
         for word in sys.argv[1:] if args is None else args:
@@ -503,18 +503,18 @@ class Parser(argparse.ArgumentParser):
 
 
 def parse(argv: list[str]) -> Options:
-    """The command line as options.
+    """Return the command line as options.
 
     Raises:
         Usage: for ``--help``, ``--version`` and every mistake.
     """
-    own, script, as_module, script_args = _split_script(argv)
-    values = launch_parser().parse_args(own)
+    flags, script, as_module, script_args = _split_script(argv)
+    values = launch_parser().parse_args(flags)
     switch = os.environ.get(CHECK_INVARIANTS, "")
     if switch not in ("", "0", "1"):
         raise Usage(f"ahbm-launch: {CHECK_INVARIANTS}={switch}: give 1 or 0, or unset it", USAGE_EXIT)
     if script is not None:
-        _check_script_flags(own)
+        _check_script_flags(flags)
     source, sizes, n_elems = _sizes(values)
     given: dict[str, Any] = {
         name: tuple(value) if isinstance(value, list) else value for name, value in vars(values).items()
@@ -527,28 +527,27 @@ def parse(argv: list[str]) -> Options:
 
 
 def given_options(argv: list[str]) -> dict[str, str]:
-    """The options that a valid command line sets, with their flags."""
-    own, script, as_module, _ = _split_script(argv)
+    """Return the options that a valid command line sets, each with the spelling of its flag."""
+    flags, script, as_module, _ = _split_script(argv)
     parser = launch_parser()
-    flags: dict[str, str] = {}
+    spellings: dict[str, str] = {}
     for action in parser._actions:
-        # Two flags may be the two values of one option.
-        flags[action.dest] = "/".join(filter(None, (flags.get(action.dest), action.option_strings[-1])))
+        # Two flags may set the two values of one option.
+        spellings[action.dest] = "/".join(filter(None, (spellings.get(action.dest), action.option_strings[-1])))
         action.default = argparse.SUPPRESS
-    names = vars(parser.parse_args(own))
-    given = {name: flags[name] for name in names}
+    given = {name: spellings[name] for name in vars(parser.parse_args(flags))}
     return given if script is None else {**given, "script": f"-m {script}" if as_module else script}
 
 
-def _check_script_flags(own: list[str]) -> None:
-    for name, flag in given_options(own).items():
+def _check_script_flags(flags: list[str]) -> None:
+    for name, flag in given_options(flags).items():
         if FLAGS[name].group == BUILT_IN:
             why = "a script makes its own tensors and calls"
             raise Usage(f"ahbm-launch: {flag}: has no effect with a script: {why}; leave the flag out", USAGE_EXIT)
 
 
 def json_file(argv: list[str]) -> Path | None:
-    """The file that ``--json`` names on an invalid command line."""
+    """Return the file that ``--json`` names on an invalid command line."""
     finder = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     finder.add_argument("--json", type=Path)
     try:
@@ -559,7 +558,11 @@ def json_file(argv: list[str]) -> Path | None:
 
 
 def _split_script(argv: list[str]) -> tuple[list[str], str | None, bool, tuple[str, ...]]:
-    """The flags, and what follows them: ``[--] script.py args`` or ``-m module args``."""
+    """Split flags from the script: ``[--] script.py args`` or ``-m module args``.
+
+    Returns:
+        The flags; script or module, None without one; whether it is a module; its arguments.
+    """
     takes_value = {s for a in launch_parser()._actions for s in a.option_strings if a.nargs is None}
     index = 0
     while index < len(argv):
@@ -585,7 +588,7 @@ EXAMPLES = (
 
 
 def launch_parser() -> argparse.ArgumentParser:
-    """The parser of the flags of ``ahbm-launch``, without a script and what follows it."""
+    """Return the parser of the flags of ``ahbm-launch``; a script and its arguments are no part of these."""
     parser = Parser(
         prog="ahbm-launch",
         usage="ahbm-launch [options] [--] [script.py | -m module] [script args]",
@@ -600,15 +603,16 @@ def launch_parser() -> argparse.ArgumentParser:
 
 
 def add_flags(parser: argparse.ArgumentParser, title: str) -> None:
-    """Add a group of flags."""
+    """Add the group of flags with this title."""
     group = parser.add_argument_group(title, NOTES.get(title))
-    for each in fields(Options):
-        for flag in each.metadata.get("flags", ()):
+    for option in fields(Options):
+        for flag in option.metadata.get("flags", ()):
             if flag.group == title:
-                flag.add_to(group, each.name, each.default)
+                flag.add_to(group, option.name, option.default)
 
 
 def _sizes(values: argparse.Namespace) -> tuple[str, tuple[int, ...], tuple[int, ...]]:
+    """Return the flag that gave the sizes, for messages, the sizes in bytes, and the numbers of elements."""
     sweep = any(value is not None for value in (values.b, values.e, values.f))
     if sum((sweep, values.bytes is not None, values.n_elem is not None)) > 1:
         raise Usage("ahbm-launch: give one of --bytes, --n-elem and -b/-e", USAGE_EXIT)

@@ -1,1 +1,1 @@
-"""``ahbm-bench``: microbenchmarks on simulated chips, beside what was published of the hardware."""
+"""Command ``ahbm-bench``: microbenchmarks on simulated chips, next to published figures of the hardware."""

@@ -1,13 +1,12 @@
-"""A bench: a command of ``ahbm-bench``. One is a module of ``benches`` and a host script of ``programs``.
+"""Interface of benches, the subcommands of ``ahbm-bench``: each has a module in ``benches`` and host scripts.
 
-A case is all that a simulation has to know besides the chip, as a frozen dataclass: it is hashable and can go to
-another process. What a bench needs beside ``test``, ``channels``, ``hops`` and ``sizes`` are fields of a subclass. A
-run simulates one case: :meth:`Bench.measure` gives all its figures; runs know nothing of each other and their order
-decides nothing. :meth:`Bench.measure` is given chips of an architecture with the settings to be tried. What a case
-needs of other settings it puts in front of those, ``machine.with_first("system.chip_params...=...")``, so that an
-experiment has the last word.
+A case contains all parameters of a simulation besides the chip; it is a frozen dataclass, hashable and picklable.
+Parameters besides ``test``, ``channels``, ``hops`` and ``sizes`` are fields of a subclass. :meth:`Bench.measure`
+simulates one case and returns all its figures; figures do not depend on other cases. Its ``machine`` has the chip and
+the settings of the user. Settings that a case needs are put in front of these, so that the user can override them:
+``machine.with_first("system.chip_params...=...")``.
 
-A published figure is that of a case (column ``case`` of ``configs/published``), its first size, a statistic and a
+A published figure belongs to a case (column ``case`` of ``configs/published``), its first size, a statistic and a
 metric.
 
     @dataclass(frozen=True)
@@ -19,8 +18,8 @@ metric.
         case_type = FabricCase
 
         def measure(self, case, machine):
-            told = machine.run("fabric_bandwidth", ...)
-            return [Figure(case.test, case.sizes[0], "GB/s", "busiest_link", told[0]["GBps"])]
+            results = machine.run("fabric_bandwidth", ...)
+            return [Figure(case.test, case.sizes[0], "GB/s", "busiest_link", results[0]["GBps"])]
 """
 
 import argparse
@@ -37,7 +36,7 @@ from sipsim.core.units import PS_PER_NS, PS_PER_US
 
 @dataclass(frozen=True)
 class Case:
-    """A test as published figures name it, with ``channels`` buffers, over ``hops`` links; ``sizes`` in bytes."""
+    """Case of a bench. ``test``: name in published rows; ``channels``: buffers; ``hops``: links; ``sizes``: bytes."""
 
     test: str
     channels: int = 1
@@ -45,14 +44,14 @@ class Case:
     sizes: tuple[int, ...] = ()
 
     def columns(self) -> dict[str, Any]:
-        """Its fields without ``test`` and ``sizes``; those of one bench's cases can be sorted."""
+        """Return the fields without ``test`` and ``sizes``; values of cases of one bench are sortable."""
         names = (field.name for field in fields(self))
         return {name: getattr(self, name) for name in names if name not in ("test", "sizes")}
 
 
 class Figure(NamedTuple):
-    """What a case measured with ``nbytes``. ``test``: as published figures name it; ``metric``: its unit;
-    ``statistic``: what it is of the case; ``note``: what was not as asked for.
+    """Measured value of a case with ``nbytes``. ``test``: name in published figures; ``metric``: unit; ``statistic``:
+    the measured quantity; ``note``: deviation of the run from the request, such as fewer channels.
     """
 
     test: str
@@ -64,7 +63,7 @@ class Figure(NamedTuple):
 
     @property
     def meant(self) -> float:
-        """The value with the digits that are meant: a time has whole ps."""
+        """The value without rounding noise: times are whole ps."""
         per_ps = {"ns": PS_PER_NS, "us": PS_PER_US}.get(self.metric)
         return self.value if per_ps is None else round(self.value * per_ps) / per_ps
 
@@ -73,8 +72,8 @@ AnyCase = TypeVar("AnyCase", bound=Case)
 
 
 class Bench(ABC, Generic[AnyCase]):
-    """``about``: a line for the help. ``case_type``: the class of its cases. ``sizes``, ``channels``: of packets and
-    buffers, what it measures without flags; a bench without them has no such flag.
+    """A bench. ``about``: a line for the help. ``case_type``: the class of its cases. ``sizes``, ``channels``: defaults
+    of ``--sizes`` (packets) and ``--channels`` (buffers); if empty, the bench has no such flag.
     """
 
     about: ClassVar[str]
@@ -84,30 +83,30 @@ class Bench(ABC, Generic[AnyCase]):
 
     @abstractmethod
     def add_flags(self, group: "argparse._ArgumentGroup") -> None:
-        """Its own flags, besides ``--sizes`` and ``--channels``."""
+        """Add the flags of the bench, besides ``--sizes`` and ``--channels``."""
 
     def check(self, chosen: argparse.Namespace, machine: Machine) -> None:
-        """Check what flags ask of the chips, before anything is started.
+        """Check the flags against the chips, before any run.
 
         Raises:
-            ConfigError: for what they do not have.
+            ConfigError: for features that the chips do not have.
         """
 
     @abstractmethod
     def cases(self, chosen: argparse.Namespace) -> list[AnyCase]:
-        """What its flags ask for."""
+        """Return the cases that the flags request."""
 
     def effort(self, case: AnyCase) -> float:
-        """How long a case takes, in a unit of one's own: of several processes none should start a long one last."""
+        """Return the relative duration of a case, so that several processes can start long cases first."""
         return float(sum(case.sizes))
 
     @abstractmethod
     def measure(self, case: AnyCase, machine: Machine) -> list[Figure]:
-        """Simulate a case, each of its sizes in a run of its own: no figure depends on what was measured before.
+        """Simulate a case, each size in a separate run, so that no figure depends on earlier ones; return the figures.
 
         Raises:
-            ConfigError: for settings or sizes that cannot be.
-            SimulationError: when a run fails.
+            ConfigError: for invalid settings or sizes.
+            SimulationError: if a run fails.
         """
 
 
@@ -131,16 +130,16 @@ BENCHES: Registry[Bench[Any]] = Registry(
 
 
 def case_text(bench: str, case: Case) -> str:
-    """A case as a cell of a table of published figures: the bench, and as JSON the fields that are not the defaults."""
+    """Return a case as a cell of published figures: the bench, and the fields other than defaults, as JSON."""
     changed = {each.name: getattr(case, each.name) for each in fields(case) if getattr(case, each.name) != each.default}
     return f"{bench} {json.dumps(changed)}"
 
 
 def case_of(text: str) -> tuple[str, Case]:
-    """The bench and the case of such a cell.
+    """Return the bench and the case of a cell of :func:`case_text`.
 
     Raises:
-        ValueError: with what cannot be read.
+        ValueError: with the text that cannot be read.
     """
     name, _, values = text.partition(" ")
     try:
@@ -157,5 +156,5 @@ def case_of(text: str) -> tuple[str, Case]:
 
 def _tuples(value: Any) -> Any:
     if isinstance(value, dict):
-        raise ValueError("a field holds a mapping")
+        raise ValueError("the value of a field is a mapping")
     return tuple(map(_tuples, value)) if isinstance(value, list) else value

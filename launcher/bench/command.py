@@ -1,4 +1,4 @@
-"""The command ``ahbm-bench``: microbenchmarks on simulated chips, beside published figures of the hardware."""
+"""Command ``ahbm-bench``: microbenchmarks on simulated chips, next to published figures of the hardware."""
 
 import argparse
 import importlib
@@ -16,7 +16,7 @@ from launcher import flag_types
 from launcher.bench.base import BENCHES, Bench, Case, case_of
 from launcher.bench.machine import ARCHITECTURES, LINKS, MOST_BYTES, MOST_CHANNELS, WORD, Machine
 from launcher.bench.published import Published, default_files, read_published
-from launcher.bench.report import Line, best_channels, csv_text, picture, plots, tables
+from launcher.bench.report import ResultRow, best_channels, csv_text, picture, plots, tables
 from launcher.commands import run_command, write_file
 from launcher.isolation import STANDARD_OUTPUT
 from launcher.options import ENGINES, USAGE_EXIT, Parser, Usage, Version, closing
@@ -34,7 +34,7 @@ DIRECTIONS, WORKERS = ("uni", "bi"), ("none", "ids", "flush")
 
 
 def parse_bench(argv: list[str]) -> argparse.Namespace:
-    """The command line of ``ahbm-bench``; ``bench``: the name of the bench.
+    """Parse the command line of ``ahbm-bench``; attribute ``bench`` is the name of the bench.
 
     Raises:
         Usage: for ``--help``, ``--version`` and every mistake.
@@ -42,7 +42,7 @@ def parse_bench(argv: list[str]) -> argparse.Namespace:
     names = BENCHES.names()
     listing = "\n".join(f"  {name:<20} {BENCHES.get(name).about}" for name in names)
     if not argv:
-        raise Usage(f"ahbm-bench: which bench? {', '.join(names)}; see ahbm-bench --help", USAGE_EXIT)
+        raise Usage(f"ahbm-bench: give a bench: {', '.join(names)}; see ahbm-bench --help", USAGE_EXIT)
     if argv[0] in ("-h", "--help"):
         end = closing("docs/bench.md", *EXAMPLES)
         raise Usage(
@@ -58,7 +58,7 @@ def parse_bench(argv: list[str]) -> argparse.Namespace:
 
 
 def machine_of(chosen: argparse.Namespace) -> Machine:
-    """The chips that the flags describe."""
+    """Return the chips that the flags describe."""
     return Machine(
         chip=chosen.chip,
         link=chosen.link,
@@ -79,7 +79,7 @@ def _parsed(name: str, argv: list[str]) -> argparse.Namespace:
         "--samples",
         type=flag_types.IntRange(1, MOST_SAMPLES),
         metavar="N",
-        help="measured of each figure (as published)",
+        help="samples per figure (as published)",
     )
     bench.add_flags(group)
     _add_output(parser.add_argument_group("the output"))
@@ -96,8 +96,8 @@ def _parsed(name: str, argv: list[str]) -> argparse.Namespace:
 def _add_sweeps(group: "argparse._ArgumentGroup", bench: Bench[Any]) -> None:
     counts, sizes = flag_types.list_of(flag_types.IntRange(1, MOST_CHANNELS)), flag_types.list_of(_packet)
     sweeps: tuple[tuple[str, Any, tuple[int, ...], str, str], ...] = (
-        ("--sizes", sizes, bench.sizes, "B[,B...]", "of packets"),
-        ("--channels", counts, bench.channels, "N[,N...]", "buffers, or packets at once"),
+        ("--sizes", sizes, bench.sizes, "B[,B...]", "sizes of packets"),
+        ("--channels", counts, bench.channels, "N[,N...]", "buffers, or packets in flight"),
     )
     for flag, kind, values, metavar, what in sweeps:
         if values:
@@ -106,10 +106,10 @@ def _add_sweeps(group: "argparse._ArgumentGroup", bench: Bench[Any]) -> None:
 
 
 def _add_chips(group: "argparse._ArgumentGroup") -> None:
-    group.add_argument("--chip", choices=sorted(LINKS), default="wormhole", help="their kind (wormhole)")
-    group.add_argument("--link", metavar="NAME", help="preset of their links (the chip's own)")
+    group.add_argument("--chip", choices=sorted(LINKS), default="wormhole", help="type of the chips (wormhole)")
+    group.add_argument("--link", metavar="NAME", help="preset of the links between chips (that of the chip)")
     group.add_argument(
-        "--set", action="append", default=[], dest="settings", metavar="KEY=VALUE", help="as of ahbm-launch"
+        "--set", action="append", default=[], dest="settings", metavar="KEY=VALUE", help="as in ahbm-launch"
     )
     engines = [name for name in ("inproc", "local") if name in ENGINES.names()]
     group.add_argument(
@@ -121,7 +121,7 @@ def _add_output(group: "argparse._ArgumentGroup") -> None:
     group.add_argument("--csv-in", type=Path, metavar="FILE", help="published figures (the project's)")
     group.add_argument("--json", type=flag_types.output, metavar="FILE", help="write all figures")
     group.add_argument("--csv", type=flag_types.output, metavar="FILE", help="write the table as CSV")
-    group.add_argument("--plot", type=Path, metavar="FILE", help="draw as PNG, with matplotlib")
+    group.add_argument("--plot", type=Path, metavar="FILE", help="draw the figures as PNG, with matplotlib")
     group.add_argument("--version", action=Version, nargs=0, help="print the version")
 
 
@@ -141,7 +141,7 @@ def _problem(chosen: argparse.Namespace) -> str:
     if chosen.plot == STANDARD_OUTPUT:
         return "--plot -: standard output has the tables; name a file"
     if chosen.plot is not None and importlib.util.find_spec("matplotlib") is None:
-        return "--plot: matplotlib is not installed; install it, or use the plot that is printed"
+        return "--plot: matplotlib is not installed; install it, or use the printed plot"
     return ""
 
 
@@ -153,28 +153,28 @@ def main(argv: list[str] | None = None) -> int:
 def _run(argv: list[str]) -> None:
     chosen = parse_bench(argv)
     check_files({"--json": chosen.json, "--csv": chosen.csv, "--plot": chosen.plot}, {"--csv-in": chosen.csv_in})
-    lines: list[Line] = []
+    rows: list[ResultRow] = []
     try:
-        for line in _lines(chosen):
-            lines.append(line)  # noqa: PERF402 - what is there when a signal comes
+        for row in _rows(chosen):
+            rows.append(row)  # noqa: PERF402 - a signal must leave the rows so far
     except KeyboardInterrupt:
-        _show(chosen, lines, "interrupted")
+        _show(chosen, rows, "interrupted")
         raise
-    _show(chosen, lines, "ok")
+    _show(chosen, rows, "ok")
 
 
-def _lines(chosen: Namespace) -> Iterator[Line]:
-    known = _claimed(chosen)
+def _rows(chosen: Namespace) -> Iterator[ResultRow]:
+    known = _published_by_case(chosen)
     bench, machine = BENCHES.get(chosen.bench), machine_of(chosen)
     bench.check(chosen, machine)
     for case in bench.cases(chosen):
         for figure in bench.measure(case, machine):
-            row = known.get(_key(case, figure.nbytes, figure.statistic, figure.metric))
-            yield Line(machine.architecture, case, figure, row)
+            published = known.get(_key(case, figure.nbytes, figure.statistic, figure.metric))
+            yield ResultRow(machine.architecture, case, figure, published)
 
 
-def _claimed(chosen: Namespace) -> dict[tuple[object, ...], Published]:
-    """The published rows of the bench and the chip, by case without sizes, and figure."""
+def _published_by_case(chosen: Namespace) -> dict[tuple[object, ...], Published]:
+    """Return the published rows of the bench and the chip, by case without sizes, size, statistic and metric."""
     known: dict[tuple[object, ...], Published] = {}
     for row, bench, case in _published(chosen.csv_in):
         if (bench, row.architecture) == (chosen.bench, ARCHITECTURES[chosen.chip]):
@@ -187,9 +187,9 @@ def _key(case: Case, nbytes: int, statistic: str, metric: str) -> tuple[object, 
 
 
 def _published(file: Path | None) -> list[tuple[Published, str, Case]]:
-    """Published rows that have a case, each with its bench and case, of a file or of those that come with the project.
+    """Return the published rows that have a case, each with its bench and case; None: the project's files.
 
-    Rows that cannot be read are named on standard error.
+    A line on standard error names rows that cannot be read.
     """
     rows: list[tuple[Published, str, Case]] = []
     for path in [file] if file else default_files():
@@ -209,33 +209,33 @@ def _published(file: Path | None) -> list[tuple[Published, str, Case]]:
     return rows
 
 
-def _show(chosen: Namespace, lines: list[Line], status: str) -> None:
-    """Print and write figures: all of them, or with a ``status`` of ``interrupted`` those of the cases that ended."""
+def _show(chosen: Namespace, rows: list[ResultRow], status: str) -> None:
+    """Print and write the figures; with ``status`` ``interrupted``, these are the figures of completed cases."""
     if STANDARD_OUTPUT not in (chosen.json, chosen.csv):
-        _print(chosen, lines, status)
+        _print(chosen, rows, status)
     document: dict[str, Any] = {
         "version": VERSION,
         "bench": chosen.bench,
         "chip": chosen.chip,
         "status": status,
-        "figures": [line.document() for line in lines],
+        "figures": [row.document() for row in rows],
     }
     write_file(chosen.json, json.dumps(document, indent=1) + "\n")
-    write_file(chosen.csv, csv_text(lines))
-    if chosen.plot is not None and lines:
-        drawn = io.BytesIO()
-        picture(lines, _pyplot()).savefig(drawn, format="png")
-        write_file(chosen.plot, drawn.getvalue())
+    write_file(chosen.csv, csv_text(rows))
+    if chosen.plot is not None and rows:
+        png = io.BytesIO()
+        picture(rows, _pyplot()).savefig(png, format="png")
+        write_file(chosen.plot, png.getvalue())
 
 
-def _print(chosen: Namespace, lines: list[Line], status: str) -> None:
+def _print(chosen: Namespace, rows: list[ResultRow], status: str) -> None:
     machine = machine_of(chosen)
     print(
         f"# ahbm-bench {VERSION}: {chosen.bench}, chip {chosen.chip}, link {machine.link_name}, engine {chosen.engine}"
     )
-    print("\n".join(text for text in (tables(lines), best_channels(lines), plots(lines)) if text))
+    print("\n".join(text for text in (tables(rows), best_channels(rows), plots(rows)) if text))
     if status != "ok":
-        print(f"# {status}: partial result, of the cases that have ended")
+        print(f"# {status}: partial result, of the completed cases")
 
 
 def _pyplot() -> Any:

@@ -1,4 +1,4 @@
-"""The simulated chips that a bench runs on, and how it runs a host script there."""
+"""Simulated chips of a bench, and runs of host scripts on these chips."""
 
 import json
 import re
@@ -22,23 +22,23 @@ from sipsim.core.registry import unknown_name
 KIB = 2**10
 SCRIPTS = "launcher.bench.programs"
 LINKS = {"wormhole": "tenstorrent_100g", "blackhole": "tenstorrent_400g"}
-"""The chips, and the preset of their links."""
+"""Chips, and the preset of their links."""
 ARCHITECTURES = {"wormhole": "wormhole_b0", "blackhole": "blackhole"}
-"""The chips, as published figures name them."""
+"""Chips, and their names in published figures."""
 WORD = 16
-"""Bytes: of an Ethernet command."""
+"""Bytes of a word of an Ethernet command."""
 MOST_BYTES, MOST_CHANNELS = 131072, 32
 
 
 def can_send(nbytes: int, channels: int) -> bool:
-    """Whether a bench of raw links takes packets of this size, from so many buffers."""
+    """Whether a bench of raw links supports packets of ``nbytes`` from ``channels`` buffers."""
     return 0 < nbytes <= MOST_BYTES and nbytes % WORD == 0 and 0 < channels <= MOST_CHANNELS
 
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """Chips of a kind, in a ring if a run does not say otherwise. ``settings``: as of ``--set``; ``samples``: None, as
-    many as the published test.
+    """Chips of one type, in a ring by default. ``settings``: values of ``--set``; ``samples``: None, as
+    published.
     """
 
     chip: str = "wormhole"
@@ -49,12 +49,12 @@ class Machine:
 
     @property
     def architecture(self) -> str:
-        """As published figures name it."""
+        """Name of the chip in published figures."""
         return ARCHITECTURES[self.chip]
 
     @property
     def link_name(self) -> str:
-        """The preset of their links."""
+        """The preset of the links."""
         return self.link or LINKS[self.chip]
 
     @cached_property
@@ -62,7 +62,7 @@ class Machine:
         """The parameters of a chip.
 
         Raises:
-            ConfigError: for settings that cannot be.
+            ConfigError: for invalid settings.
         """
         flags = [word for setting in self._settings for word in ("--set", setting)]
         resolved = resolve(parse(["--link", self.link_name, *flags]))
@@ -72,10 +72,10 @@ class Machine:
 
     @property
     def room(self) -> int:
-        """Bytes of an Ethernet core that the buffers of a script have.
+        """Bytes of an Ethernet core that are free for the buffers of a script.
 
         Raises:
-            ConfigError: for settings that cannot be.
+            ConfigError: for invalid settings.
         """
         ethernet = self.params.ethernet
         return ethernet.l1_KiB * KIB - ethernet.kernel_base - SEMAPHORE_AREA
@@ -84,31 +84,31 @@ class Machine:
         """Check the settings.
 
         Raises:
-            ConfigError: for those that cannot be.
+            ConfigError: for invalid settings.
         """
         assert self.params
 
     def check_fabric(self, revision: str, sizes: Iterable[int], payload_bytes: int = 0) -> None:
-        """Check what a fabric is opened with, and that the packets fit. ``payload_bytes``: 0, the chip's own.
+        """Check the revision and payload of a fabric, and the sizes of packets. ``payload_bytes``: 0, the default.
 
         Raises:
-            ConfigError: for what the chips do not have.
+            ConfigError: for an unknown revision, or a payload or packet that is too long.
         """
         fabric, most = self.params.fabric, self.params.fabric.most_payload_bytes
         if revision not in fabric.revisions:
             raise ConfigError(f"--revision: {unknown_name('revision', revision, sorted(fabric.revisions))}")
         if payload_bytes > most:
             raise ConfigError(f"--payload {payload_bytes}: the longest packet of {self.chip} has {most} B")
-        held = payload_bytes or fabric.payload_bytes
-        too_long = [nbytes for nbytes in sizes if nbytes > held]
+        longest = payload_bytes or fabric.payload_bytes
+        too_long = [nbytes for nbytes in sizes if nbytes > longest]
         if too_long:
-            raise ConfigError(f"--sizes {too_long[0]}: packets hold up to {held} B of payload")
+            raise ConfigError(f"--sizes {too_long[0]}: packets hold up to {longest} B of payload; give smaller sizes")
 
     def check_room(self, buffers: int, nbytes: int) -> None:
-        """Check that so many buffers, each with a word behind it, fit.
+        """Check that the buffers, each followed by a word of flow control, fit into an Ethernet core.
 
         Raises:
-            ConfigError: when they do not.
+            ConfigError: if they do not fit.
         """
         needed = buffers * (nbytes + SYNC_BYTES)
         if needed > self.room:
@@ -120,23 +120,25 @@ class Machine:
         return [f"system.chip={self.chip}", *self.settings]
 
     def with_first(self, *settings: str) -> "Machine":
-        """The same with settings that those it has already may overrule."""
+        """Return these chips with further settings in front, which the present settings may override."""
         return replace(self, settings=(*settings, *self.settings))
 
     def run_each(
         self, sizes: Iterable[int], script: str, sips: int, arguments: Mapping[str, object]
     ) -> list[dict[str, Any]]:
-        """As :meth:`run`, once for each size, which the script finds in ``sizes``: chips are new each time."""
-        return [told for nbytes in sizes for told in self.run(script, sips, {**arguments, "sizes": [nbytes]})]
+        """Call :meth:`run` once per size, with new chips; the argument ``sizes`` of the script contains the size."""
+        return [result for nbytes in sizes for result in self.run(script, sips, {**arguments, "sizes": [nbytes]})]
 
     def run(
         self, script: str, sips: int, arguments: Mapping[str, object], topology: str = "ring_1d"
     ) -> list[dict[str, Any]]:
-        """What the ranks of a host script of ``launcher.bench.programs`` have told. ``topology``: as of ``--topology``.
+        """Run a host script of ``launcher.bench.programs``; return the results that its ranks have reported.
+
+        ``topology``: value of ``--topology``.
 
         Raises:
-            SimulationError: when the run fails.
-            ConfigError: for settings that cannot be.
+            SimulationError: if the run fails.
+            ConfigError: for invalid settings.
         """
         outcome = run(
             f"{SCRIPTS}.{script}",
@@ -150,4 +152,4 @@ class Machine:
         )
         if outcome.error is not None:
             raise SimulationError(f"{script}: {outcome.error['message']}")
-        return [json.loads(told) for told in re.findall(rf"{re.escape(MARK)}(\{{.*\}})", outcome.output)]
+        return [json.loads(text) for text in re.findall(rf"{re.escape(MARK)}(\{{.*\}})", outcome.output)]

@@ -1,4 +1,4 @@
-"""Published figures of hardware: rows of a CSV file."""
+"""Published figures of the hardware: reads rows of CSV files."""
 
 import csv
 import io
@@ -23,9 +23,9 @@ COLUMNS = (
     "kind",
     "statistic",
 )
-"""Those that a file must have; those of ``FURTHER`` are read too, and others may stand beside them."""
+"""Columns that a file must have; those of ``FURTHER`` are read, too, and all others are ignored."""
 CASE = "case"
-"""The column that names the bench and the case of a row, for ``ahbm-bench``; ``scripts/tenstorrent`` writes it."""
+"""The column with the bench and the case of a row, for ``ahbm-bench``; ``scripts/tenstorrent`` writes it."""
 FURTHER = ("topology", "num_devices", "num_links", "total_bytes", "noc_message_type", "note", "tolerance", CASE)
 MAX_FILE_BYTES = 16 * 2**20
 MAX_DIGITS = 15
@@ -33,9 +33,9 @@ TO_REPRODUCE = "output"
 
 
 class Published(NamedTuple):
-    """A row. ``kind``: ``output`` is to be reproduced, ``input`` may be a parameter. Numbers are None, and texts "",
-    where the file says nothing. ``devices`` is a text, since rows of several systems say ``2,4``. ``message``: the type
-    of NoC message. ``problem``: what of the row could not be read; such a row is of no case.
+    """A row of published figures. ``kind``: ``output`` should be reproduced, ``input`` may be a parameter. Empty cells
+    are None (numbers) or "" (texts). ``devices`` is a text, since rows of several systems contain ``2,4``. ``message``:
+    the type of NoC message. ``problem``: the cell that could not be read; such a row has no case.
     """
 
     id: str
@@ -61,21 +61,21 @@ class Published(NamedTuple):
 
 
 def default_files() -> list[Path]:
-    """Those that come with the project."""
+    """Return the project's files of published figures."""
     return sorted((default_dir() / "published").glob("*.csv"))
 
 
 def read_published(path: Path, with_cases: bool = False) -> list[Published]:
-    """The rows of a file. One that cannot be understood is a row with a ``problem``. ``with_cases``: it needs ``case``.
+    """Return the rows of a file; an unreadable row has a ``problem``. ``with_cases``: column ``case`` is required.
 
     Raises:
-        ConfigError: one line with the file, the line and what is wrong: no table, a column that is missing, rows
-            without an id or with the same.
+        ConfigError: one line with the file, the line and the mistake: no table, a missing column, a missing or
+            repeated id.
     """
     try:
         data = read_limited(path, MAX_FILE_BYTES)
         if data is None:
-            raise ConfigError(f"{path}: larger than {MAX_FILE_BYTES // 2**20} MiB, which no table of figures is")
+            raise ConfigError(f"{path}: larger than {MAX_FILE_BYTES // 2**20} MiB; name a table of figures")
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise ConfigError(f"{path}: is no text in UTF-8") from None
@@ -88,14 +88,14 @@ def read_published(path: Path, with_cases: bool = False) -> list[Published]:
         if missing:
             raise ConfigError(f"{path}:1: column {missing[0]} is missing; needed are {', '.join(COLUMNS)}")
         if with_cases and CASE not in (reader.fieldnames or ()):
-            how = f"add it by python scripts/validate_tenstorrent.py --csv {path} --add-cases"
+            how = f"add it with python scripts/validate_tenstorrent.py --csv {path} --add-cases"
             raise ConfigError(f"{path}:1: column {CASE} is missing; {how}")
         for values in reader:
             row = _row({name: values.get(name) or "" for name in (*COLUMNS, *FURTHER)})
             if not row.id:
                 raise ConfigError(f"{path}:{reader.line_num}: a row needs an id")
             if row.id in seen:
-                raise ConfigError(f"{path}:{reader.line_num}: row {row.id} stands in line {seen[row.id]} already")
+                raise ConfigError(f"{path}:{reader.line_num}: row {row.id} is already in line {seen[row.id]}")
             seen[row.id] = reader.line_num
             rows.append(row)
     except csv.Error as error:

@@ -1,4 +1,4 @@
-"""The figures of a bench as tables, documents and plots, each beside its published one."""
+"""Figures of a bench as tables, documents and plots, each with its published figure."""
 
 import csv
 import io
@@ -15,8 +15,8 @@ LEAST_POINTS = 3
 SIMULATED, PUBLISHED = "*", "o"
 
 
-class Line(NamedTuple):
-    """A figure of a case on chips of an architecture, and its published row, if there is one."""
+class ResultRow(NamedTuple):
+    """A figure of a case on chips of an architecture, and its published row; None without one."""
 
     architecture: str
     case: Case
@@ -30,18 +30,18 @@ class Line(NamedTuple):
 
     @property
     def error(self) -> float | None:
-        """Simulated over published, less 1."""
+        """Relative error: simulated / published - 1; None without a published value."""
         return self.figure.value / self.known - 1 if self.known else None
 
     @property
     def title(self) -> str:
-        """The table that it stands in."""
+        """The title of the row's table."""
         figure = self.figure
         columns = "".join(f", {name} {value}" for name, value in self.case.columns().items() if value is not None)
         return f"{figure.test}: {figure.statistic} in {figure.metric}{columns}"
 
     def document(self) -> dict[str, Any]:
-        """Its fields by column; those of the case are the bench's own."""
+        """Return the cells by column; columns of the case depend on the bench."""
         figure, row = self.figure, self.published
         return {
             "arch": self.architecture,
@@ -57,10 +57,10 @@ class Line(NamedTuple):
         }
 
 
-def csv_text(lines: Sequence[Line]) -> str:
-    """Lines as CSV."""
+def csv_text(rows: Sequence[ResultRow]) -> str:
+    """Return rows as CSV."""
     text = io.StringIO()
-    documents = [line.document() for line in lines]
+    documents = [row.document() for row in rows]
     columns = dict.fromkeys(name for document in documents for name in document)
     writer = csv.DictWriter(text, columns, lineterminator="\n")
     writer.writeheader()
@@ -68,55 +68,57 @@ def csv_text(lines: Sequence[Line]) -> str:
     return text.getvalue()
 
 
-def tables(lines: Sequence[Line]) -> str:
-    """A table a statistic of a case, with a line a size."""
+def tables(rows: Sequence[ResultRow]) -> str:
+    """Return one table per case and statistic, with one line per size."""
     texts = []
-    for title, group in groupby(sorted(lines, key=_place), lambda line: line.title):
+    for title, group in groupby(sorted(rows, key=_sort_key), lambda row: row.title):
         texts += ["", title, f"{'bytes':>10} {'simulated':>11} {'published':>11} {'error':>8}  row"]
-        for line in group:
-            row, error = line.published, line.error
-            known = ["-", "-", ""] if row is None else [f"{row.value:g}", f"{100 * (error or 0):+.1f}%", row.id]
-            shown = f"{line.figure.nbytes:>10} {line.figure.value:>11.2f} {known[0]:>11} {known[1]:>8}  {known[2]}"
-            texts.append(f"{shown} {line.figure.note}".rstrip())
+        for row in group:
+            published, error = row.published, row.error
+            known = ["-", "-", ""]
+            if published is not None:
+                known = [f"{published.value:g}", f"{100 * (error or 0):+.1f}%", published.id]
+            shown = f"{row.figure.nbytes:>10} {row.figure.value:>11.2f} {known[0]:>11} {known[1]:>8}  {known[2]}"
+            texts.append(f"{shown} {row.figure.note}".rstrip())
     return "\n".join(texts)
 
 
-def best_channels(lines: Sequence[Line]) -> str:
-    """For cases with several numbers of channels, the number that gives most bytes a second, by size."""
-    by_case: dict[tuple[object, ...], list[Line]] = {}
-    for line in lines:
-        figure = line.figure
+def best_channels(rows: Sequence[ResultRow]) -> str:
+    """Return a table with the number of channels of highest bandwidth, by size, for cases with several numbers."""
+    by_case: dict[tuple[object, ...], list[ResultRow]] = {}
+    for row in rows:
+        figure = row.figure
         if figure.metric == "GB/s":
-            others = (item for item in line.case.columns().items() if item[0] != "channels")
-            by_case.setdefault((figure.test, *others, figure.nbytes), []).append(line)
-    rows = [max(each, key=lambda line: line.figure.value) for each in by_case.values() if len(each) > 1]
-    if not rows:
+            others = (item for item in row.case.columns().items() if item[0] != "channels")
+            by_case.setdefault((figure.test, *others, figure.nbytes), []).append(row)
+    best = [max(each, key=lambda row: row.figure.value) for each in by_case.values() if len(each) > 1]
+    if not best:
         return ""
-    texts = ["", "the number of channels that gives most", f"{'bytes':>10} {'GB/s':>8} {'channels':>9}  test"]
+    texts = ["", "number of channels with the highest bandwidth", f"{'bytes':>10} {'GB/s':>8} {'channels':>9}  test"]
     texts += [
-        f"{figure.nbytes:>10} {figure.value:>8.2f} {case.channels:>9}  {figure.test}" for _, case, figure, _ in rows
+        f"{figure.nbytes:>10} {figure.value:>8.2f} {case.channels:>9}  {figure.test}" for _, case, figure, _ in best
     ]
     return "\n".join(texts)
 
 
-def plots(lines: Sequence[Line]) -> str:
-    """A plot a statistic of a case that has three sizes or more: value over size, which has a logarithmic axis."""
+def plots(rows: Sequence[ResultRow]) -> str:
+    """Return one plot per case and statistic with at least three sizes: value over size, on a logarithmic axis."""
     texts = []
-    for title, group in groupby(sorted(lines, key=_place), lambda line: line.title):
+    for title, group in groupby(sorted(rows, key=_sort_key), lambda row: row.title):
         points = list(group)
         if len(points) >= LEAST_POINTS:
             texts += ["", f"{title} ({SIMULATED} simulated, {PUBLISHED} published)", _plot(points)]
     return "\n".join(texts)
 
 
-def _place(line: Line) -> tuple[object, ...]:
-    figure = line.figure
-    return figure.test, figure.statistic, figure.metric, *line.case.columns().values(), figure.nbytes
+def _sort_key(row: ResultRow) -> tuple[object, ...]:
+    figure = row.figure
+    return figure.test, figure.statistic, figure.metric, *row.case.columns().values(), figure.nbytes
 
 
-def _plot(points: Sequence[Line]) -> str:
-    most = max(max(line.figure.value, line.known or 0) for line in points) or 1
-    least_size, most_size = (math.log2(end(line.figure.nbytes for line in points)) for end in (min, max))
+def _plot(points: Sequence[ResultRow]) -> str:
+    most = max(max(point.figure.value, point.known or 0) for point in points) or 1
+    least_size, most_size = (math.log2(end(point.figure.nbytes for point in points)) for end in (min, max))
     grid = [[" "] * WIDTH for _ in range(HEIGHT)]
 
     def put(nbytes: int, value: float, mark: str) -> None:
@@ -124,20 +126,20 @@ def _plot(points: Sequence[Line]) -> str:
         y = round(value / most * (HEIGHT - 1))
         grid[HEIGHT - 1 - y][x] = mark
 
-    for line in points:
-        if line.known is not None:
-            put(line.figure.nbytes, line.known, PUBLISHED)
-    for line in points:
-        put(line.figure.nbytes, line.figure.value, SIMULATED)
+    for point in points:
+        if point.known is not None:
+            put(point.figure.nbytes, point.known, PUBLISHED)
+    for point in points:
+        put(point.figure.nbytes, point.figure.value, SIMULATED)
     names = [f"{most:.4g}", *[""] * (HEIGHT - 2), "0"]
-    left, right = (str(end(line.figure.nbytes for line in points)) for end in (min, max))
+    left, right = (str(end(point.figure.nbytes for point in points)) for end in (min, max))
     rows = [f"{name:>8} |{''.join(row)}".rstrip() for name, row in zip(names, grid, strict=True)]
     return "\n".join([*rows, f"{'':>8} +{'-' * WIDTH}", f"{'':>9} {left}{right:>{WIDTH - len(left)}} B"])
 
 
-def picture(lines: Sequence[Line], pyplot: Any) -> Any:
-    """The same plots as a figure of matplotlib, one below the other. ``pyplot``: its module."""
-    groups = [list(group) for _, group in groupby(sorted(lines, key=_place), lambda line: line.title)]
+def picture(rows: Sequence[ResultRow], pyplot: Any) -> Any:
+    """Return the plots as a matplotlib figure, one below the other. ``pyplot``: the module ``matplotlib.pyplot``."""
+    groups = [list(group) for _, group in groupby(sorted(rows, key=_sort_key), lambda row: row.title)]
     figure, axes = pyplot.subplots(len(groups), 1, figsize=(8, 4 * len(groups)), squeeze=False)
     for (axis,), points in zip(axes, groups, strict=True):
         axis.set_title(points[0].title, fontsize=9)

@@ -1,4 +1,4 @@
-"""The commands, and what they share: standard output that may break, exit codes of mistakes, answers as files."""
+"""Commands, and their common code: safe standard output, exit codes of mistakes and signals, results as files."""
 
 import signal
 import sys
@@ -18,7 +18,7 @@ from sipsim.records.code_place import working_folder
 
 
 class Stopped(KeyboardInterrupt):
-    """A signal that ends a command, raised wherever its code is. ``reason``: the kind, as of ``error.kind``."""
+    """Interrupt of a command by a stop signal. ``reason``: a kind of ``error.kind``."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(SAID[reason])
@@ -26,13 +26,14 @@ class Stopped(KeyboardInterrupt):
 
 
 def run_command(name: str, answer: Callable[[], None]) -> int:
-    """Answer, and return 0, or the exit code of a mistake, with one line that starts with the command's ``name``."""
+    """Call ``answer``; return 0, or the exit code of its error, with one line that begins with the command's name."""
     return until_stopped(name, lambda: _answered(name, answer))
 
 
 def until_stopped(name: str, run: Callable[[], int]) -> int:
-    """The exit code of ``run``, as :func:`with_safe_output`, or that of a signal, which is told: ``run`` gets it as
-    :class:`Stopped`, and may show what it has.
+    """Return the exit code of ``run``, as :func:`with_safe_output`, or the code of the signal that stopped ``run``.
+
+    A signal raises :class:`Stopped` in ``run``, which may print partial results; afterwards one line names the signal.
     """
     return with_safe_output(name, lambda: _unless_stopped(name, run))
 
@@ -52,10 +53,10 @@ def _stoppable() -> Iterator[None]:
     def stop(signum: int, _frame: FrameType | None) -> None:
         raise Stopped(REASONS[signal.Signals(signum)])
 
-    # Outside the main thread Python handles no signals; nohup ignores one.
+    # Only the main thread handles signals; nohup ignores SIGHUP.
     is_main = threading.current_thread() is threading.main_thread()
-    taken = [each for each in REASONS if is_main and signal.getsignal(each) not in (signal.SIG_IGN, None)]
-    before = [(each, signal.signal(each, stop)) for each in taken]
+    handled = [signum for signum in REASONS if is_main and signal.getsignal(signum) not in (signal.SIG_IGN, None)]
+    before = [(signum, signal.signal(signum, stop)) for signum in handled]
     try:
         yield
     finally:
@@ -64,7 +65,7 @@ def _stoppable() -> Iterator[None]:
 
 
 def with_safe_output(name: str, run: Callable[[], int]) -> int:
-    """The exit code of ``run``; of an output that could not be written, or of a stop by Ctrl-C, which are told."""
+    """Return the exit code of ``run``, or that of output that cannot be written or of Ctrl-C, with one line."""
     with safe_output() as out:
         code = _code_of(name, run)
         out.flush()
@@ -79,11 +80,11 @@ def _code_of(name: str, run: Callable[[], int]) -> int:
         print(f"{name}: {NO_FOLDER}", file=sys.stderr)
         return ConfigError.exit_code
 
-    def tell(pids: list[int]) -> None:
+    def report(pids: list[int]) -> None:
         print(f"{name}: {left_line('code of a user', pids)}", file=sys.stderr)
 
     try:
-        with own_children_ended(tell):
+        with own_children_ended(report):
             return run()
     except StoppedEarly as stopped:
         print(f"{name}: {stopped}", file=sys.stderr)
@@ -111,10 +112,10 @@ def _answered(name: str, answer: Callable[[], None]) -> int:
 
 
 def write_file(path: Path | None, content: str | bytes) -> None:
-    """Write a text, or bytes, where a flag asks for it: a file, or standard output.
+    """Write text or bytes to the file that a flag names, ``-`` for standard output; None: do nothing.
 
     Raises:
-        OutputError: when it cannot be written.
+        OutputError: if the file cannot be written.
     """
     if path is None:
         return

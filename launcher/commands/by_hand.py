@@ -1,7 +1,7 @@
-"""``ahbm-broker`` and ``ahbm-sip``: a run whose processes are started by hand, on any number of machines.
+"""Commands ``ahbm-broker`` and ``ahbm-sip``: a run whose processes are started by hand, on any number of machines.
 
 ``ahbm-broker`` is ``ahbm-launch`` with the engine ``manual``: it writes a ticket for each rank, waits for all SIPs to
-join, and prints the same table. ``ahbm-sip`` needs its ticket only.
+join, and prints the same table. ``ahbm-sip`` needs only the ticket of its rank.
 """
 
 import argparse
@@ -36,36 +36,37 @@ SIP_EXAMPLES = closing(
 )
 USAGE = f"""usage: ahbm-broker --tickets DIR [flags of ahbm-launch] [script.py [script args]]
 
-Starts the broker alone and writes DIR/sip-R.ticket for each rank, for its owner only. Take each to where the rank is
-to run and start it there: ahbm-sip sip-R.ticket. The table is printed here. What a script computes elsewhere
-cannot be checked here: give --no-verify-data with one. All SIPs must have joined after an hour, or after
---join-timeout S seconds; ranks that have not are named then.
+Starts the broker alone and writes DIR/sip-R.ticket for each rank, readable by its owner only. Copy each ticket to the
+host of the rank and start the rank there: ahbm-sip sip-R.ticket. This command prints the table. It cannot check what a
+script computes on other hosts: give --no-verify-data with a script. All SIPs must join within an hour, or within
+--join-timeout S seconds; otherwise the run fails and names the missing ranks.
 
 {BROKER_EXAMPLES}"""
 JOIN_TIMEOUT_S = 3600
-"""The time for all SIPs to join unless --join-timeout is given: people start them."""
+"""Seconds for all SIPs to join unless --join-timeout is given; long, since people start the SIPs."""
 
 
 def broker_main(argv: list[str] | None = None) -> int:
-    """``ahbm-broker``; the exit codes are those of ``ahbm-launch``."""
+    """Run ``ahbm-broker``; returns an exit code of ``ahbm-launch``."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     if "--help" in arguments or "-h" in arguments:
         print(USAGE)
         return 0
-    at = next((at for at, text in enumerate(arguments) if text.partition("=")[0] == "--tickets"), len(arguments))
-    _, equals, folder = arguments.pop(at).partition("=") if at < len(arguments) else ("", "", "")
-    if not equals and at < len(arguments):
-        folder = arguments.pop(at)
+    end = len(arguments)
+    index = next((index for index, text in enumerate(arguments) if text.partition("=")[0] == "--tickets"), end)
+    _, equals, folder = arguments.pop(index).partition("=") if index < end else ("", "", "")
+    if not equals and index < len(arguments):
+        folder = arguments.pop(index)
     if not folder or folder.startswith("-"):
         print("ahbm-broker: give --tickets DIR, the folder for the tickets of all ranks", file=sys.stderr)
         return ConfigError.exit_code
     os.environ[TICKETS] = folder
-    # Of a flag that is given twice, the last one counts.
+    # If a flag is given twice, the last one counts: the user's.
     return cli.main(["--engine", "manual", "--join-timeout", str(JOIN_TIMEOUT_S), *arguments])
 
 
 def sip_main(argv: list[str] | None = None) -> int:
-    """``ahbm-sip``; returns 0 after ``End``, 2 with one line for a bad ticket, 4 when the broker is lost."""
+    """Run ``ahbm-sip``; returns 0 after ``End``, 2 with one line for a bad ticket, 4 if the broker is lost."""
     parser = argparse.ArgumentParser(
         prog="ahbm-sip",
         description="Simulates one SIP of a run whose broker waits for it.",
@@ -75,7 +76,7 @@ def sip_main(argv: list[str] | None = None) -> int:
     )
     parser.add_argument("ticket", type=Path, help="the file that ahbm-broker has written for the rank")
     parser.add_argument(
-        "--bind", default="", metavar="ADDR", help="address of this host at which the others reach it (detected)"
+        "--bind", default="", metavar="ADDR", help="address at which other hosts reach this host (detected)"
     )
     arguments = parser.parse_args(argv)
     try:
@@ -95,11 +96,11 @@ def sip_main(argv: list[str] | None = None) -> int:
         return ConfigError.exit_code
     os.environ.update(rank_environment(spec, plan.system.n_sips, spec.rank, "by-hand", [spec.rank]))
 
-    def tell(pids: list[int]) -> None:
+    def report(pids: list[int]) -> None:
         print(f"ahbm-sip: {left_line(f'rank {spec.rank}', pids)}", file=sys.stderr)
 
     try:
-        with own_children_ended(tell):
+        with own_children_ended(report):
             return run_sip(spec, plan, job)
     except KeyboardInterrupt:
         return 130

@@ -1,4 +1,4 @@
-"""The command ``ahbm-launch``: from flags to a run, a table and an exit code, or to a list of ``--list``."""
+"""Command ``ahbm-launch``: makes the run of its flags and prints the table, or prints a list of ``--list``."""
 
 import sys
 import traceback
@@ -50,7 +50,7 @@ def _algorithms(resolved: Resolved) -> list[str]:
 
 
 def _algorithm(catalog: Catalog, name: str) -> str:
-    """A line of an algorithm; of one that cannot be loaded, why."""
+    """Return the line of an algorithm; if it cannot be loaded, the line says why."""
     try:
         found = catalog.get(name)
     except ConfigError as error:
@@ -87,11 +87,11 @@ LISTS: dict[str, Callable[[Resolved], list[str]]] = {
     "engines": _engines,
     "fields": _fields,
 }
-"""What ``--list`` shows: available names, from registries and the config, and the fields of result files."""
+"""The lists of ``--list``: available names, from registries and the config, and the fields of result files."""
 
 
 def listing(what: str, resolved: Resolved) -> str:
-    """The lines of one list."""
+    """Return the text of one list."""
     return "\n".join(LISTS[what](resolved))
 
 
@@ -109,7 +109,7 @@ def _main(arguments: list[str]) -> int:
         if usage.exit_code:
             document.write_refusal(options.json_file(arguments), arguments, usage.text.removeprefix("ahbm-launch: "))
         return usage.exit_code
-    # A resumed run changes to its own working folder.
+    # A resumed run changes to the working folder of the original run.
     json_file = absolute(chosen.json) if chosen.json is not None else None
     try:
         return _run(chosen, arguments)
@@ -127,7 +127,7 @@ def _main(arguments: list[str]) -> int:
         document.write_refusal(json_file, arguments, text, chosen, HOST_MEMORY)
         return ERROR_KINDS[HOST_MEMORY]
     except Exception:
-        # Not exit code 1, which means wrong numbers.
+        # Exit code 1 means wrong numbers.
         traceback.print_exc()
         print("ahbm-launch: internal: this is a bug in ahbm-launch", file=sys.stderr)
         return ERROR_KINDS["internal"]

@@ -1,6 +1,6 @@
-"""The command ``ahbm-races``: a search for races in a host script, by runs with several seeds of jitter.
+"""Command ``ahbm-races``: search for races in a host script, by runs with several seeds of jitter.
 
-Jitter changes times and orders, and with them the digest of a run. A program without races still ends and computes the
+Jitter changes times and orders, and therefore the digest of a run. A program without races still ends and computes the
 same results as without jitter.
 """
 
@@ -22,9 +22,9 @@ from sipsim.core.errors import ERROR_KINDS, AhbmError
 from sipsim.core.units import format_time_ps
 
 
-class Ended(NamedTuple):
-    """What a run came to. ``failure``: its kind and message; empty where it ran to its end. ``results``: the hash of
-    each by rank and name. ``end_ps``: the latest end of a rank. ``exit_code``: that of ``ahbm-launch``.
+class SearchRun(NamedTuple):
+    """Outcome of one run of the search. ``failure``: kind and message; empty if the run ended well. ``results``: the
+    hash of each result by rank and name. ``end_ps``: the latest end of a rank. ``exit_code``: that of ``ahbm-launch``.
     """
 
     failure: str
@@ -34,23 +34,23 @@ class Ended(NamedTuple):
 
 
 class Race(NamedTuple):
-    """A seed with which the run is another one, and in what."""
+    """A seed whose run differs from the run without jitter, and the difference as text."""
 
     seed: int
     what: str
 
 
-def ended(outcome: RunOutcome) -> Ended:
-    """What a run came to, from its result document."""
+def search_run(outcome: RunOutcome) -> SearchRun:
+    """Return what the search compares, from the result document of a run."""
     error = outcome.error
     failure = "" if error is None else f"{error['kind']}: {error['message']}"
     results = {(row["rank"], name): sha for row in outcome.ranks for name, sha in row["results"].items()}
     end_ps = max((row["sim_end_ps"] for row in outcome.ranks), default=0)
-    return Ended(failure, results, end_ps, outcome.exit_code)
+    return SearchRun(failure, results, end_ps, outcome.exit_code)
 
 
-def first_race(usual: Ended, run: Callable[[int], Ended], seeds: Iterable[int]) -> Race | None:
-    """The first seed with which a run fails or has other results than the ``usual`` one; None if there is none."""
+def first_race(usual: SearchRun, run: Callable[[int], SearchRun], seeds: Iterable[int]) -> Race | None:
+    """Return the first seed whose run fails or has other results than the ``usual`` run; None without one."""
     for seed in seeds:
         what = difference(usual, run(seed))
         if what:
@@ -58,25 +58,25 @@ def first_race(usual: Ended, run: Callable[[int], Ended], seeds: Iterable[int]) 
     return None
 
 
-def difference(usual: Ended, other: Ended) -> str:
-    """In what a run differs from the usual one; empty where it does not."""
+def difference(usual: SearchRun, other: SearchRun) -> str:
+    """Return how a run differs from the usual one: its failure or the names of its other results; else empty."""
     if other.failure:
         return other.failure
     names = sorted({*usual.results, *other.results})
-    differ = [f"{name} of rank {rank}" for rank, name in names if _of(usual, rank, name) != _of(other, rank, name)]
+    differ = [f"{name} of rank {rank}" for rank, name in names if _hash(usual, rank, name) != _hash(other, rank, name)]
     return f"other results: {', '.join(differ)}" if differ else ""
 
 
-def _of(run: Ended, rank: int, name: str) -> str | None:
+def _hash(run: SearchRun, rank: int, name: str) -> str | None:
     return run.results.get((rank, name))
 
 
 SEEDS = "1-20"
 MOST_SEEDS = 10_000
 SLOWER, SLOWER_PS = 10, 10**9
-"""A run with jitter is stopped when it has taken so many times as long as without, and a millisecond: it hangs."""
+"""Limit of the simulated time with jitter: ``SLOWER`` times the time without, plus 1 ms; beyond it, the run hangs."""
 STOPPED = "timeout: "
-"""The failure of a run that was stopped so."""
+"""How the failure of a run that reached the limit begins."""
 EXAMPLES = options.closing(
     "docs/tensix-guide.md",
     "ahbm-races --topology n300 my_script.py",
@@ -85,18 +85,19 @@ EXAMPLES = options.closing(
 )
 HELP = f"""usage: ahbm-races [--seeds N or A-B] [options of ahbm-launch] [--] script.py [script args]
 
-Runs a script on chips of tiles without jitter and then with one seed after the other ({SEEDS}), and compares what it
-declares as results with tt.declare_result; without any, workers and DRAM. Stops at the first seed with which it fails
-or has others (exit code {ERROR_KINDS["wrong_numbers"]}), and prints the command that repeats it. A run that fails
-without jitter, too, ends it with the exit code of ahbm-launch; a mistake in the command line with {USAGE_EXIT}.
+Runs a script on chips of tiles without jitter, then with one seed of jitter after the other ({SEEDS}), and compares the
+results that the script declares with tt.declare_result; if it declares none, the memories of workers and DRAM. Stops at
+the first seed whose run fails or has other results (exit code {ERROR_KINDS["wrong_numbers"]}), and prints the command
+that repeats that run. If the run without jitter fails, the exit code is that of ahbm-launch; for a mistake in the
+command line it is {USAGE_EXIT}.
 
 {EXAMPLES}"""
 FORBIDDEN = {"jitter", *(name for name, flag in options.FLAGS.items() if flag.alone)}
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the command line; returns 0, the exit code of wrong numbers where it finds a race, that of a mistake in the
-    command line, or that of a run which fails without jitter, as ``ahbm-launch`` has it.
+    """Run the command line; returns 0 without a race, the exit code of wrong numbers with one, 2 for a mistake in the
+    command line, or the exit code of ``ahbm-launch`` if the run without jitter fails.
     """
     arguments = sys.argv[1:] if argv is None else argv
     return until_stopped("ahbm-races", lambda: _main(arguments))
@@ -117,7 +118,7 @@ def _main(arguments: list[str]) -> int:
 
 
 def _seeds_of(arguments: Sequence[str]) -> tuple[range, list[str]]:
-    """The seeds, and the command line of ``ahbm-launch``: ``--seeds`` stands first, all after it is that of a run."""
+    """Return the seeds, and the command line of ``ahbm-launch``, which follows ``--seeds``."""
     if arguments[:1] in (["-h"], ["--help"]):
         raise Usage(HELP, 0)
     text, rest = SEEDS, list(arguments)
@@ -138,18 +139,18 @@ def _check(rest: list[str]) -> None:
     given = options.given_options(rest)
     for name, flag in given.items():
         if name in FORBIDDEN:
-            raise Usage(f"ahbm-races: {flag}: belongs to a run by itself; leave it out", USAGE_EXIT)
+            raise Usage(f"ahbm-races: {flag}: is for single runs of ahbm-launch; leave it out", USAGE_EXIT)
     if "script" not in given:
-        raise Usage("ahbm-races: which script? see ahbm-races --help", USAGE_EXIT)
+        raise Usage("ahbm-races: the script is missing; see ahbm-races --help", USAGE_EXIT)
 
 
 def _search(seeds: range, rest: list[str]) -> int:
     with isolated():
-        # What has no jitter is refused before anything has run.
+        # A chip without jitter is refused before anything runs.
         checked(options.parse([f"--jitter={seeds[0]}", *rest]), rest)
     usual = _run(rest)
     if usual.failure:
-        print(f"ahbm-races: it fails without jitter, too: {usual.failure}", file=sys.stderr)
+        print(f"ahbm-races: the script fails without jitter, too: {usual.failure}", file=sys.stderr)
         return usual.exit_code
     compared = ", ".join(dict.fromkeys(name for _, name in usual.results)) or "nothing"
     print(f"without jitter: ok, ends at {format_time_ps(usual.end_ps)}; compared: {compared}", flush=True)
@@ -157,7 +158,7 @@ def _search(seeds: range, rest: list[str]) -> int:
     limit = [] if "max_sim_ps" in given else [f"--max-sim-time={SLOWER * usual.end_ps + SLOWER_PS}ps"]
     begun: list[int] = []
 
-    def run_with(seed: int) -> Ended:
+    def run_with(seed: int) -> SearchRun:
         begun.append(seed)
         return _run([f"--jitter={seed}", *limit, *rest])
 
@@ -170,11 +171,11 @@ def _search(seeds: range, rest: list[str]) -> int:
     if race is None:
         print(f"seeds {seeds[0]} to {seeds[-1]}: the same")
         return 0
-    _tell(race, seeds, limit, rest)
+    _print_race(race, seeds, limit, rest)
     return ERROR_KINDS["wrong_numbers"]
 
 
-def _tell(race: Race, seeds: range, limit: list[str], rest: list[str]) -> None:
+def _print_race(race: Race, seeds: range, limit: list[str], rest: list[str]) -> None:
     if race.seed > seeds[0]:
         print(f"seeds {seeds[0]} to {race.seed - 1}: the same")
     print(f"seed {race.seed}: {race.what}")
@@ -182,20 +183,20 @@ def _tell(race: Race, seeds: range, limit: list[str], rest: list[str]) -> None:
     print(f"again: {shlex.join(['ahbm-launch', '--jitter', str(race.seed), *(limit if is_endless else []), *rest])}")
 
 
-def _run(argv: list[str]) -> Ended:
-    """One run, all in this process unless the flags name another engine; what it prints is not shown.
+def _run(argv: list[str]) -> SearchRun:
+    """Make one run, in this process unless the flags name another engine; its output is not shown.
 
     Raises:
-        ConfigError: for what cannot run.
+        ConfigError: if these flags cannot run.
     """
     started_s = time.monotonic()
     argv = ["--engine=inproc", *argv]
     with isolated():
         outcome = run_checked(checked(options.parse(argv), argv), argv, started_s)
     if outcome.signal:
-        # The run has noted it for itself; no run has failed, the search is to end.
+        # The run has handled the signal; raise it again to end the search.
         signal.raise_signal(outcome.signal)
-    return ended(outcome)
+    return search_run(outcome)
 
 
 if __name__ == "__main__":

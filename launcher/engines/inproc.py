@@ -1,4 +1,4 @@
-"""All SIPs and the broker in this one process: for debuggers, and for mail in a shuffled order."""
+"""Engine ``inproc``: all SIPs and the broker in this process, for debuggers and for mail in a shuffled order."""
 
 import contextlib
 import os
@@ -29,7 +29,7 @@ from sipsim.records.code_place import code_place, shown
 
 
 class InProcess:
-    """A hub and its members over in-process mail. ``run`` delivers messages until none is left."""
+    """The broker's hub and all SIPs over in-process mail. ``run`` delivers messages until none is left."""
 
     def __init__(self, run: Run, signals: StopSignals) -> None:
         plan = run.plan
@@ -53,7 +53,7 @@ class InProcess:
         ]
 
     def run(self) -> Outcome:
-        """Run to the end; if user code has to be interrupted, return what is known by then."""
+        """Run to the end, or until user code is interrupted; return the outcome so far."""
         for member in self.members:
             member.join()
         began_s = time.monotonic()
@@ -110,26 +110,26 @@ class InProcess:
         return explain_positions([member.tasks_dump(frame) for member in self.members], folder=self._folder)
 
     def _stop_error(self, reason: str, frame: FrameType | None) -> RunError:
-        told = self._positions(frame)
-        return RunError(reason, None, self._signals.describe(reason), told.text, {"positions": told.facts})
+        found = self._positions(frame)
+        return RunError(reason, None, self._signals.describe(reason), found.text, {"positions": found.facts})
 
     def on_alarm(self, frame: FrameType | None) -> None:
-        """Called again and again while the run goes on, also within code of the user that runs at ``frame``.
+        """Check the run; called periodically, also during user code, which runs at ``frame``.
 
         Raises:
-            ForcedStop: when the run must end, and that code does not poll, or has made no progress for too long.
+            ForcedStop: if the run must end and user code does not poll, or has made no progress for too long.
         """
         if not self._delivers:
             return
         if self._forced is not None:
-            # Code of a user has caught it.
+            # User code has caught the exception.
             raise ForcedStop
         if self._signals.is_overdue:
             self._force(self._stop_error(self._signals.reason() or "interrupted", frame))
         try:
             self._answer_status_request(frame)
         except RuntimeError:
-            # The alarm came within a print: the next one will do.
+            # The alarm interrupted a print: retry at the next alarm.
             self._signals.status_requested = True
         member, options = self.members[self._current], self._run.options
         progress = None if is_debugged(frame) else (self._deliveries, member.steps)
@@ -150,7 +150,7 @@ class InProcess:
         raise ForcedStop
 
     def _refuse_to_end(self, call: str) -> NoReturn:
-        """Code of a user would end this process, in which all ranks are."""
+        """Fail the run: user code would end this process, in which all ranks run."""
         member, frame = self.members[self._current], sys._getframe()
         place = code_place(frame)
         at = f" at {shown(place.file, place.line, self._folder)}" if place.file else ""
@@ -159,17 +159,18 @@ class InProcess:
         self._force(RunError("process_died", member.rank, message, facts=facts))
 
     def note_fork(self) -> None:
-        """Note the processes that code of the current rank has forked."""
+        """Record the processes that code of the current rank has forked."""
         for pid in own_children():
             self._forked.setdefault(pid, self._current)
 
     def note_left(self, pids: list[int]) -> None:
-        """Code of a user has left these processes running."""
+        """Add notices about processes that user code has left running."""
         left: dict[int | None, list[int]] = {}
         for pid in pids:
             left.setdefault(self._forked.get(pid), []).append(pid)
-        for rank, its in left.items():
-            self.outcome.notices.append(left_line("a script or kernel" if rank is None else f"rank {rank}", its))
+        for rank, rank_pids in left.items():
+            by = "a script or kernel" if rank is None else f"rank {rank}"
+            self.outcome.notices.append(left_line(by, rank_pids))
 
     def _check_signals(self) -> None:
         if self._forced is not None:
@@ -185,9 +186,9 @@ class InProcess:
             self.outcome.fail(self._stop_error(reason, None))
             self._mail.send(LAUNCHER, BROKER, encode(Stop(reason)))
 
-    def _take_progress(self) -> None:
-        """Let the broker have what a SIP has just told of its progress: in a long window it would pile up. It overtakes
-        what the SIP sent before, which is no matter: the broker only notes it.
+    def _deliver_progress(self) -> None:
+        """Deliver a SIP's progress message at once, so that these do not queue up during a long window. Overtaking is
+        harmless: the broker only records the message.
         """
         last = self._mail.last
         if last is None or last[1] != BROKER:
@@ -198,7 +199,7 @@ class InProcess:
             self._to_broker(sender, frame)
 
     def _must_end(self) -> bool:
-        self._take_progress()
+        self._deliver_progress()
         self._answer_status_request()
         return self._signals.reason() is not None
 
@@ -219,7 +220,7 @@ def run_in_process(run: Run, signals: StopSignals) -> Outcome:
         with own_children_ended(engine.note_left), watched(engine.note_fork):
             return engine.run()
     finally:
-        # Scripts may have changed them, and the result is still to be written.
+        # Scripts may have replaced the streams; the result is written later.
         sys.stdout, sys.stderr = streams
         with contextlib.suppress(OSError):
             os.chdir(folder)

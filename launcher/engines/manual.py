@@ -1,4 +1,4 @@
-"""SIPs that are started manually, each with a ticket file; the broker runs here."""
+"""Engine ``manual``: the broker runs on this host; users start each SIP by hand, with a ticket file."""
 
 import os
 from pathlib import Path
@@ -33,7 +33,7 @@ def run_manually(run: Run, signals: StopSignals) -> Outcome:
         raise ConfigError(f"{WHY} needs {TICKETS}, a folder for the tickets; ahbm-broker --tickets DIR sets it")
     options = run.options
     if options.mail != "zmq" or options.max_restarts or options.hosts:
-        raise ConfigError(f"{WHY}: --mail, --max-restarts and --hosts have no meaning when SIPs are started by hand")
+        raise ConfigError(f"{WHY}: SIPs are started by hand; leave --mail, --max-restarts and --hosts out")
     folder = Path(path)
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
@@ -41,7 +41,7 @@ def run_manually(run: Run, signals: StopSignals) -> Outcome:
     except Unsafe as error:
         raise ConfigError(f"--tickets {folder}: {error.strerror}; {HINT}") from None
     except OSError as error:
-        raise ConfigError(f"--tickets {folder}: cannot be made: {error.strerror}") from None
+        raise ConfigError(f"--tickets {folder}: cannot be created: {error.strerror}; name another folder") from None
     return run_processes(run, signals, lambda run, _: ManualHosts(run, folder))
 
 
@@ -51,7 +51,7 @@ class ManualHosts(HostPool):
     can_signal = False
 
     def __init__(self, run: Run, folder: Path) -> None:
-        # The broker listens before tickets are written, and answers each SIP at once: that is not what takes an hour.
+        # The broker listens before tickets are written and answers each SIP at once, so a SIP need not wait an hour.
         self._answer_s = min(run.options.join_timeout_s, JOIN_TIMEOUT_S)
         self.keys = JobKeys.fresh(run.plan.system.n_sips)
         self.broker_endpoint = tcp(launcher_address([], run.options.bind or ""))
@@ -65,7 +65,7 @@ class ManualHosts(HostPool):
         return ""
 
     def order(self, host: int, command: ServerCommand) -> None:
-        """Write the ticket of a process that is to start; nobody here can send it a signal."""
+        """Write the ticket of a process to start; signals cannot reach it and are ignored."""
         if not isinstance(command, StartProcess):
             return
         path = self._folder.absolute() / f"{process_name(command.rank)}.ticket"

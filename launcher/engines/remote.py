@@ -1,4 +1,4 @@
-"""The engines that start processes: ``local`` on this host, and by agents ``ssh``, ``slurm``, ``mpi`` and ``k8s``."""
+"""Engines that start processes: ``local`` on this host; ``ssh``, ``slurm``, ``mpi`` and ``k8s`` through agents."""
 
 import os
 import subprocess
@@ -31,10 +31,10 @@ def run_automatic(run: Run, signals: StopSignals) -> Outcome:
 
 
 def which(environ: Mapping[str, str], has_hosts: bool) -> str:
-    """The name of the engine that suits the environment of the launcher.
+    """Return the name of the engine for the environment of the launcher.
 
     Raises:
-        ConfigError: when mpiexec has started several launchers.
+        ConfigError: if mpiexec has started several launchers.
     """
     if "SLURM_JOB_ID" in environ:
         return "slurm"
@@ -52,7 +52,7 @@ K8S_FLAG = "--engine k8s"
 
 @ENGINES.register("k8s")
 def run_for_kubernetes(run: Run, signals: StopSignals) -> Outcome:
-    """SIPs by agents that wait for the file AHBM_BOOTSTRAP (configs/k8s)."""
+    """SIPs in Kubernetes, by agents that wait for the file AHBM_BOOTSTRAP (configs/k8s)."""
     specs = specs_of(run.options.hosts, K8S_FLAG)
     path = os.environ.get(BOOTSTRAP)
     if not path:
@@ -62,7 +62,7 @@ def run_for_kubernetes(run: Run, signals: StopSignals) -> Outcome:
 
 @ENGINES.register("local")
 def run_local(run: Run, signals: StopSignals) -> Outcome:
-    """One process a SIP, one for the broker, on this machine."""
+    """One process per SIP and one for the broker, on this machine."""
     return run_processes(run, signals, LocalHost)
 
 
@@ -78,11 +78,11 @@ def run_by_mpi(run: Run, signals: StopSignals) -> Outcome:
 
 
 def _mpi_plan(run: Run) -> StartPlan:
-    """One mpiexec for all.
+    """Return the plan with one mpiexec for all agents.
 
-    It is Open MPI's or MPICH's and starts one process a host; MPI is used for nothing else. It forwards standard input
-    to one process at most, so the bootstrap is a private file, in the run's folder or in AHBM_SHARED_DIR, which all
-    hosts must see. An MPI job that has lost a process ends.
+    mpiexec, of Open MPI or MPICH, starts one process per host; MPI is used for nothing else. mpiexec forwards standard
+    input to one process at most, so the bootstrap is a private file, in the run's folder or in AHBM_SHARED_DIR, which
+    all hosts must share. An MPI job ends when it loses a process.
     """
     specs = specs_of(run.options.hosts, MPI_FLAG)
     mpiexec = program("mpiexec", MPI_FLAG, "AHBM_MPIEXEC")
@@ -105,7 +105,7 @@ def _mpi_plan(run: Run) -> StartPlan:
 
 def _check_shared(shared: str, folder: Path) -> None:
     if not folder.is_dir():
-        raise ConfigError(f"{SHARED}={shared}: no such folder; name one that all hosts see")
+        raise ConfigError(f"{SHARED}={shared}: no such folder; name one that all hosts share")
     try:
         Folder(folder).close()
     except Unsafe as error:
@@ -113,10 +113,10 @@ def _check_shared(shared: str, folder: Path) -> None:
 
 
 def _is_open_mpi(mpiexec: str) -> bool:
-    """Whether an mpiexec is Open MPI's.
+    """Whether this mpiexec is of Open MPI.
 
     Raises:
-        ConfigError: when it is neither that nor MPICH's.
+        ConfigError: if it is of neither Open MPI nor MPICH.
     """
     try:
         done = subprocess.run([mpiexec, "--version"], capture_output=True, text=True, timeout=MPIEXEC_S)
@@ -129,7 +129,7 @@ def _is_open_mpi(mpiexec: str) -> bool:
         return False
     first = next(iter(output.splitlines()), "nothing")
     raise ConfigError(
-        f"{MPI_FLAG}: {mpiexec} is neither Open MPI's nor MPICH's, but prints {first!r}; set AHBM_MPIEXEC"
+        f"{MPI_FLAG}: {mpiexec} is neither of Open MPI nor of MPICH: it prints {first!r}; set AHBM_MPIEXEC to one"
     )
 
 
@@ -147,10 +147,10 @@ def run_by_slurm(run: Run, signals: StopSignals) -> Outcome:
 
 
 def _slurm_plan(run: Run) -> StartPlan:
-    """One srun for all, one task a node, in the current allocation or in a new one.
+    """Return the plan with one srun for all agents, one task per node, in the current allocation or in a new one.
 
-    Slurm forwards standard input to all tasks, so the bootstrap needs no file. A failed node does not return. The srun
-    must neither wait for cores nor end a run because one task is done.
+    Slurm forwards standard input to all tasks, so the bootstrap needs no file. A failed node is not restarted. The srun
+    must neither wait for cores nor end a run because one task has ended.
     """
     srun, hosts = program("srun", SLURM_FLAG), run.options.hosts
     specs = specs_of(hosts, SLURM_FLAG) if hosts else of_the_allocation(os.environ)
@@ -185,10 +185,10 @@ def _output_of(*argv: str) -> list[str]:
 
 
 def of_the_allocation(environ: Mapping[str, str]) -> list[HostSpec]:
-    """A host for each node of the allocation; agents report their names.
+    """Return a host for each node of the allocation; agents report the names.
 
     Raises:
-        ConfigError: when there is none, or its number of nodes is unknown.
+        ConfigError: without an allocation, or if its number of nodes is unknown.
     """
     if JOB not in environ:
         raise ConfigError(
@@ -196,13 +196,13 @@ def of_the_allocation(environ: Mapping[str, str]) -> list[HostSpec]:
         )
     count = next((environ[name] for name in NODES if name in environ), "")
     if not (count.isascii() and count.isdigit()) or len(count) > MOST_DIGITS or not 1 <= int(count) <= MAX_RANK + 1:
-        raise ConfigError(f"{SLURM_FLAG}: neither of {' and '.join(NODES)} holds the number of nodes; give --hosts")
+        raise ConfigError(f"{SLURM_FLAG}: neither {' nor '.join(NODES)} is a valid number of nodes; give --hosts")
     return [HostSpec(f"node {number}", is_named=False) for number in range(int(count))]
 
 
 SSH_FLAG = "--engine ssh"
 OPTIONS = ("-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10")
-"""No prompts. Host keys are configured in the user's ssh settings."""
+"""No prompts: host keys are configured in the user's ssh settings."""
 
 
 @ENGINES.register("ssh")

@@ -1,1 +1,1 @@
-"""Where the processes of a run are, and the one loop that runs them: on this host, or on many through agents."""
+"""Hosts of a run, local or reached through agents, and the loop that runs their processes."""

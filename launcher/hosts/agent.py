@@ -1,8 +1,8 @@
-"""The command ``ahbm-agent``: the launcher's representative on another host, one process a host.
+"""Command ``ahbm-agent``: starts SIPs on another host for the launcher; one process per host.
 
-The agent forks a server for processes, connects to the launcher, and then only relays: commands down; news, logs and
-signs of life up. When the launcher, the connection or the standard input that carried the bootstrap ends, the agent
-ends all its processes and exits.
+The agent forks a server for processes, connects to the launcher, and then only relays: commands to the server; events,
+logs and heartbeats to the launcher. When the launcher exits, the connection is closed, or the standard input that
+carried the bootstrap ends, the agent ends all its processes and exits.
 """
 
 import argparse
@@ -56,14 +56,14 @@ from sipsim.records.artifacts import is_artifact
 
 
 class AgentArtifacts:
-    """The files in ``folder`` for the launcher: logs, read while processes run, and artifact folders at the end."""
+    """Files in ``folder`` for the launcher: logs, read while processes run, and artifact folders, read at the end."""
 
     def __init__(self, folder: str) -> None:
         self._folder = Path(folder)
         self._read: dict[int, int] = {}
 
     def logs(self) -> Iterator[Log]:
-        """New output in the logs."""
+        """Yield new output of the logs."""
         for path in sorted(self._folder.glob("sip-*.log")):
             rank = int(path.stem.removeprefix("sip-"))
             with reader(path) as log:
@@ -73,9 +73,9 @@ class AgentArtifacts:
                     yield Log(rank, piece)
 
     def files(self) -> Iterator[File]:
-        """Every file in the ranks' artifact folders, whatever its name, piece by piece; an empty file is one piece.
+        """Yield every file in the ranks' artifact folders, piece by piece; an empty file is one piece.
 
-        Links are not followed. A file that cannot be sent is named on standard error.
+        Links are not followed. A line on standard error names each file that cannot be sent.
         """
         for path in sorted(self._folder.glob("rank-*")):
             for folder, _, names in os.walk(path):
@@ -91,7 +91,7 @@ class AgentArtifacts:
             return
         with file:
             if not is_artifact(name):
-                why = "its name is too long, too deep or no text"
+                why = "its name is too long, has too many folders, or is no text"
                 print(f"ahbm-agent: {name!r} stays on its host: {why}", file=sys.stderr)
                 return
             piece = file.read(PIECE_BYTES)
@@ -106,17 +106,17 @@ class AgentArtifacts:
 
 HEARTBEAT_S = 0.2
 STATES_EVERY = 4
-"""Process states are sent with each fourth sign of life."""
+"""Process states are sent with every fourth heartbeat."""
 LINGER_MS = 2000
 EXIT_LOST = 4
 MAX_BOOTSTRAP_BYTES = 2**20
-"""The longest first line: the keys of all hosts take some 300 B each."""
+"""The longest bootstrap: the keys of each host take some 300 B."""
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Serve one run; returns 0 after ``Finish``, 2 with one line for a bad bootstrap, 4 when the launcher is lost."""
+    """Serve one run; returns 0 after ``Finish``, 2 with one line for a bad bootstrap, 4 if the launcher is lost."""
     for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        # The server ends all processes when the agent has exited, for whatever reason.
+        # The server ends all processes when the agent exits, for any reason.
         signal.signal(signum, signal.SIG_DFL)
     arguments = _parser().parse_args(argv)
     set_process_name("agent")
@@ -157,7 +157,7 @@ class _Agent:
         self._next_heartbeat_s = 0.0
 
     def serve(self) -> str:
-        """Serve to the end; returns why it came, empty after ``Finish``."""
+        """Serve to the end; returns why the agent ended, empty after ``Finish``."""
         why = ""
         poller = zmq.Poller()
         for source in (self._socket.socket, self._socket.monitor, self._server.fileno()):
@@ -171,7 +171,7 @@ class _Agent:
         return why
 
     def _is_over(self) -> bool:
-        """Whether ``Finish`` has arrived, and all processes have exited or their time is up."""
+        """Whether ``Finish`` has arrived, and all processes have exited or the grace time has passed."""
         return self._finish_by_s is not None and (not self._pids or time.monotonic() >= self._finish_by_s)
 
     def _turn(self, stdin_is_ready: bool) -> str:
@@ -184,7 +184,7 @@ class _Agent:
             while (frame := self._receive()) is not None:
                 self._handle(frame)
         except BadMessage as error:
-            return f"the launcher sent no valid order: {error}"
+            return f"the launcher sent an invalid command: {error}"
         self._forward_news()
         if self._server.gone:
             return f"the server that starts the processes (pid {self._server.pid}) {describe_exit(self._server.status)}"
@@ -209,7 +209,7 @@ class _Agent:
                 self._server.order(command)
 
     def _forward_news(self) -> None:
-        """Send news of the server; before the exit of a process, all its output."""
+        """Forward events of the server; all output of a process is sent before its exit."""
         found = self._server.news()
         for message in self._artifacts.logs():
             self._send(message)
@@ -233,7 +233,7 @@ class _Agent:
         self._heartbeats += 1
 
     def _end(self, why: str) -> None:
-        # The server exits last: it removes the folder, also when this process is killed now.
+        # The server exits last and removes the folder, even if this process is killed now.
         is_well = self._end_processes()
         if self._finish_by_s is not None:
             for log in self._artifacts.logs():
@@ -249,7 +249,7 @@ class _Agent:
         self._sockets.close(0 if self._socket.look() is not None else LINGER_MS)
 
     def _end_processes(self) -> bool:
-        """Kill all processes; whether the server has reported all their exits in time."""
+        """Kill all processes; return whether the server has reported all exits in time."""
         self._server.order(KillAll())
         until_s = time.monotonic() + CLOSE_S
         while self._pids and not self._server.gone and time.monotonic() < until_s:
@@ -258,7 +258,7 @@ class _Agent:
         return not self._pids and not self._server.gone
 
     def _send(self, message: FromAgent) -> None:
-        # Fails without a connection, which the next turn detects.
+        # Fails if the connection is lost, which the next turn detects.
         self._socket.send(encode(message))
 
 
@@ -270,7 +270,7 @@ def _bootstrap(arguments: argparse.Namespace) -> Bootstrap:
 
 
 def _line_of_stdin() -> str:
-    """The first line and not a byte more: standard input stays open; its end means that the launcher has exited.
+    """Read exactly the first line; standard input stays open, and its end means that the launcher has exited.
 
     Raises:
         ConfigError: for a line that is longer than a bootstrap can be.
@@ -280,7 +280,7 @@ def _line_of_stdin() -> str:
         line += byte
         if len(line) > MAX_BOOTSTRAP_BYTES:
             what = f"its first line is longer than {MAX_BOOTSTRAP_BYTES} B"
-            raise ConfigError(f"the standard input holds no bootstrap of ahbm-launch: {what}")
+            raise ConfigError(f"the standard input contains no bootstrap of ahbm-launch: {what}")
     return line.decode(errors="replace")
 
 
@@ -292,10 +292,12 @@ def _parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     source = parser.add_mutually_exclusive_group(required=True)
-    source.add_argument("--stdin", action="store_true", help="the bootstrap is its first line; its end ends the agent")
-    source.add_argument("--bootstrap", metavar="FILE", help="the bootstrap is in a file that only its owner can read")
+    source.add_argument("--stdin", action="store_true", help="read the bootstrap, one line; exit at end of file")
+    source.add_argument(
+        "--bootstrap", metavar="FILE", help="read the bootstrap from a file that only its owner can read"
+    )
     parser.add_argument(
-        "--bind", default="", metavar="ADDR", help="address of this host at which the others reach it (detected)"
+        "--bind", default="", metavar="ADDR", help="address at which other hosts reach this host (detected)"
     )
     return parser
 

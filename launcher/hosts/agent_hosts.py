@@ -1,7 +1,8 @@
-"""The host pool of many hosts: an agent on each, connected to one authenticated socket.
+"""Host pool of many hosts: an agent on each host, connected to one authenticated socket.
 
-It relays commands to agents, their news to the loop, and output and files of their processes into the run's folder. It
-reports which hosts have joined and which are lost: an agent that is silent for too long, or whose connection ended.
+The pool relays commands to agents, events of agents to the loop, and output and files of processes into the run's
+folder. It reports which hosts have joined and which are lost: a host is lost if its agent is silent for too long, or if
+the connection ended.
 """
 
 import os
@@ -46,9 +47,9 @@ from sipsim.core.errors import ConfigError
 from sipsim.core.files import APPEND, open_file
 
 FINISH_S = 1.0
-"""For the processes of a successful run to exit by themselves."""
+"""Time for the processes of a successful run to exit by themselves."""
 LEFT_S = 5.0
-"""For agents to exit after ``Finish``; longer while they still send files."""
+"""Time for agents to exit after ``Finish``; longer while they still send files."""
 
 
 class AgentHosts(HostPool):
@@ -88,13 +89,13 @@ class AgentHosts(HostPool):
 
     @property
     def process_states(self) -> dict[int | None, ProcessState]:
-        """The last reported states; none of a host that is lost."""
+        """The last reported states of processes, by rank, without those on lost hosts."""
         by_host = zip(self._registry.slots, self._states, strict=True)
         return {rank: state for slot, states in by_host if slot.is_up for rank, state in states.items()}
 
     @property
     def silent_s(self) -> dict[str, float]:
-        """Hosts whose agents are silent at present."""
+        """Hosts whose agents are silent, and for how many seconds."""
         return self._registry.silent(time.monotonic())
 
     @property
@@ -103,28 +104,28 @@ class AgentHosts(HostPool):
         return [self._listening.socket, self._listening.monitor]
 
     def sip_endpoint(self, host: int, rank: int, incarnation: int) -> str:
-        """On the address that the agent reported; the system there chooses a port."""
+        """The address that the agent reported; that host's system chooses a port."""
         return tcp(self._registry.slots[host].address)
 
     def folder(self, host: int) -> str:
         return self._registry.slots[host].folder
 
     def order(self, host: int, command: ServerCommand) -> None:
-        """By the agent's fork server."""
+        """Send a command to the agent's fork server."""
         self._send_to(host, command)
 
     def revive(self, host: int) -> None:
-        """By the starter."""
+        """Start another agent on a host, by the starter."""
         self._registry.expect_again(host)
         self._starter.revive(host)
 
     def inject_fault(self, kind: str, host: str) -> bool:
-        """Make an agent kill itself; hosts are cut off by another program."""
+        """Make an agent kill itself; returns whether it could. Another program disconnects hosts."""
         names = [slot.name for slot in self._registry.slots]
         return kind == "agent" and host in names and self._send_to(names.index(host), KillSelf())
 
     def facts(self) -> list[Fact]:
-        """Facts from agents, from their connections, and from the starter."""
+        """Return facts from agents, their connections, and the starter."""
         now_s = time.monotonic()
         found = self._receive_all(now_s)
         notices = self._listening.look()
@@ -178,12 +179,12 @@ class AgentHosts(HostPool):
                 return self._hello(name, member, message, now_s)
             host = self._registry.host_of(name)
             if host is None:
-                # From a host that was given up, or an agent that was replaced.
+                # From a lost host, or from a replaced agent.
                 self._send(name, Finish(0.0))
                 return []
             return self._from(host, message, now_s)
         except (BadMessage, msgspec.ValidationError) as error:
-            # Only holders of a key of this run get this far; one that was not admitted has no host to lose.
+            # The sender has a key of this run; an agent that was not admitted has no host to lose.
             host = self._registry.host_of(name)
             if host is not None:
                 self._registry.slots[host].leave(f"it has sent a malformed message: {error}")
@@ -240,7 +241,7 @@ class AgentHosts(HostPool):
     # --- to agents ---
 
     def _probe(self, now_s: float) -> None:
-        """Send a sign of life to each agent, which finds the ones that are disconnected."""
+        """Send a heartbeat to each agent, to detect disconnected ones."""
         for host, slot in enumerate(self._registry.slots):
             if slot.is_up and not self._send_to(host, Heartbeat()):
                 slot.cut_off(now_s)
@@ -260,10 +261,10 @@ class AgentHosts(HostPool):
 
 
 def run_on_agents(run: Run, signals: StopSignals, plan: StartPlan) -> Outcome:
-    """Run it on the hosts of ``plan``.
+    """Execute a run on the hosts of ``plan``.
 
     Raises:
-        ConfigError: when the run does not suit the hosts.
+        ConfigError: if the kind of mail is for one host, or the hosts have too few slots.
     """
     if run.options.mail != "zmq":
         raise ConfigError(f"--mail {run.options.mail} is for one host; leave it out, or use --engine local")

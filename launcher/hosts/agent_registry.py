@@ -1,7 +1,7 @@
-"""Which agent serves which host, and when agents or hosts are lost. Pure: times are arguments.
+"""Registry of the agent of each host; decides when agents or hosts are lost. Pure: times are arguments.
 
-An agent that reports why it leaves, or whose connection is closed shortly after a sign of life, has ended; its host
-lives, and another agent can be started there. When an agent falls silent, its host is lost.
+If an agent reports why it leaves, or its connection is closed shortly after a heartbeat, the agent has ended; its host
+lives, and another agent can be started on it. If an agent becomes silent, its host is lost.
 """
 
 from collections.abc import Sequence
@@ -15,18 +15,18 @@ from sipsim import VERSION
 
 HEARTBEAT_S = 0.2
 LATER_S = 0.3
-"""Silence is judged after the connection's own timeout, which gives a better reason."""
+"""Added to the allowed silence: the timeout of the connection comes first, with a better reason."""
 FRESH = 0.7
-"""The part of the allowed silence within which a sign of life is fresh."""
+"""The fraction of the allowed silence within which a heartbeat is recent."""
 STARTER_OUTPUT_S = 0.4
-"""For the process that started an agent to print why it has ended."""
+"""Time for the process that started an agent to print why it ended."""
 LONGEST_GAP_S = 0.7
-"""After a longer gap between checks the launcher itself was suspended, and no agent was silent."""
+"""After a longer gap between checks, the launcher itself was suspended, and no agent was silent."""
 
 
 @dataclass
 class AgentSlot:
-    """The agent of a host. ``routing_id``: of its connection; None before it has connected and after it has ended."""
+    """Agent of a host. ``routing_id``: that of the connection; None before the agent connects and after it ends."""
 
     name: str
     routing_id: bytes | None = None
@@ -42,30 +42,30 @@ class AgentSlot:
 
     @property
     def is_up(self) -> bool:
-        """Whether messages can be sent to it."""
+        """Whether messages can be sent to the agent."""
         return self.routing_id is not None
 
     def leave(self, why: str) -> None:
-        """It has sent ``Leaving``."""
+        """Record that the agent has left, and why."""
         self.routing_id, self.left = None, why
 
     def cut_off(self, now_s: float) -> None:
-        """Its connection has been closed."""
+        """Record when the agent's connection was closed."""
         if self.cut_s is None:
             self.cut_s = now_s
 
 
 class RejectedAgent(NamedTuple):
-    """Why an agent is rejected. ``host``: the host that has no agent because of that; None if it keeps another."""
+    """Rejection of an agent, and why. ``host``: the host that has no agent as a result; None: none."""
 
     host: int | None
     why: str
 
 
 class AgentRegistry:
-    """The agents of a run. ``silence_s``: after how long a silent host is lost, None for never.
+    """Agents of a run. ``silence_s``: seconds after which a silent host is lost, None: never.
 
-    ``by_name``: the cluster numbers the hosts in an order of its own, so agents are matched by host name.
+    ``by_name``: agents are matched by host name, since the cluster numbers hosts in another order.
     """
 
     def __init__(self, specs: Sequence[HostSpec], silence_s: float | None, by_name: bool = False) -> None:
@@ -81,17 +81,17 @@ class AgentRegistry:
             self._silence_s = max(self._silence_s, silence_s)
 
     def host_of(self, routing_id: bytes) -> int | None:
-        """The host of a connected agent."""
+        """Return the host of a connected agent; None for any other connection."""
         return next((host for host, slot in enumerate(self.slots) if slot.routing_id == routing_id), None)
 
     def silent(self, now_s: float) -> dict[str, float]:
-        """Hosts whose agents have sent no fresh sign of life, and for how long: what is known of them is old."""
+        """Return hosts whose agents have sent no recent heartbeat, and for how many seconds."""
         fresh_s = FRESH * min(self._silence_s or SILENCE_S, SILENCE_S)
         silent_s = {slot.name: now_s - slot.last_seen_s for slot in self.slots if slot.is_up}
         return {name: each for name, each in silent_s.items() if each > fresh_s}
 
     def admit(self, routing_id: bytes, member: str | None, hello: Hello, now_s: float) -> int | RejectedAgent:
-        """The host of an agent that has sent ``Hello``, or why it is rejected. ``member``: the owner of its key."""
+        """Return the host of an agent that has sent ``Hello``, or its rejection. ``member``: the owner of its key."""
         number = hello.node_rank
         if number >= len(self.slots):
             return RejectedAgent(None, f"an agent on {hello.name} claims to be node {number} of {len(self.slots)}")
@@ -111,13 +111,13 @@ class AgentRegistry:
         return host
 
     def expect_again(self, host: int) -> None:
-        """Another agent is being started there."""
+        """Clear the slot of a host, since another agent is being started on it."""
         self.slots[host] = AgentSlot(self.slots[host].name)
 
     def starter_ended(self, host: int | None, why: str, now_s: float, silent: bool = False) -> None:
-        """The process that started the agent of ``host`` (None: all agents) has exited.
+        """Record that the process that started the agent of ``host`` (None: all agents) has exited.
 
-        ``silent``: without output, so the host may be reachable and another attempt may succeed.
+        ``silent``: it exited without output, so the host may be reachable and another attempt may succeed.
         """
         for slot in self.slots if host is None else [self.slots[host]]:
             slot.starter_output = why or "it has ended"
@@ -126,7 +126,7 @@ class AgentRegistry:
                 slot.cut_off(now_s)
 
     def overdue(self, now_s: float, can_revive: bool) -> list[Fact]:
-        """Agents and hosts that are lost, as known at ``now_s``."""
+        """Return the losses of agents and hosts that are detected at ``now_s``."""
         gap_s = now_s - (self._checked_s if self._checked_s is not None else now_s)
         self._checked_s = now_s
         if gap_s > LONGEST_GAP_S:

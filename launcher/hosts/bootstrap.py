@@ -1,4 +1,4 @@
-"""What an agent needs before it can connect to the launcher: endpoint and keys. And addresses that hosts can reach."""
+"""Bootstrap of an agent: endpoint and keys for its connection to the launcher. Addresses that other hosts can reach."""
 
 import contextlib
 import fcntl
@@ -16,13 +16,13 @@ from sipsim.core.errors import ConfigError
 LOCAL_NAMES = ("localhost", "127.0.0.1", "::1")
 SIOCGIFADDR = 0x8915
 DISCARD_PORT = 9
-"""Nothing is sent there: connecting a datagram socket only selects a route."""
+"""Port of a datagram socket that is connected only to select a route; nothing is sent."""
 
 
 class Bootstrap(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """For one agent, or for all: then ``node_rank`` is None and ``keys`` has an entry a host, by node rank.
+    """Bootstrap for one agent, or for all: then ``node_rank`` is None and ``keys`` has one entry per host.
 
-    ``rank_names``: the environment variables that may hold the node rank; empty for all known ones.
+    ``rank_names``: environment variables that may contain the node rank; empty: all known ones.
     """
 
     version: str = VERSION
@@ -38,7 +38,7 @@ class Bootstrap(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
             raise ValueError(f"{len(self.keys)} keys for {self.n_hosts} hosts")
 
     def text(self) -> str:
-        """As one line of JSON."""
+        """Encode as one line of JSON."""
         return msgspec.json.encode(self).decode()
 
     @staticmethod
@@ -46,32 +46,32 @@ class Bootstrap(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
         """Parse and check the text.
 
         Raises:
-            ConfigError: when it is not a bootstrap of this version.
+            ConfigError: if it is not a bootstrap of this version.
         """
-        return of_this_version(text, Bootstrap, where, "holds no bootstrap")
+        return of_this_version(text, Bootstrap, where, "contains no bootstrap")
 
     def keys_of(self, node_rank: int) -> AgentKeys | None:
-        """The keys of the agent of that host."""
+        """Return the keys of the agent of that host; None if the run has no keys."""
         if not self.keys:
             return None
         return self.keys[0] if self.node_rank is not None else self.keys[node_rank]
 
 
 def host_of(endpoint: str) -> str:
-    """The address in a TCP endpoint."""
+    """Return the address in a TCP endpoint."""
     return endpoint.partition("://")[2].rpartition(":")[0].strip("[]")
 
 
 def tcp(address: str, port: str = "*") -> str:
-    """An endpoint; the system chooses a port."""
+    """Return a TCP endpoint; by default, the system chooses the port."""
     return f"tcp://[{address}]:{port}" if ":" in address else f"tcp://{address}:{port}"
 
 
 def address_towards(host: str) -> str:
-    """Which address of this machine packets to ``host`` come from.
+    """Return the source address of this machine's packets to ``host``.
 
     Raises:
-        OSError: when the name is invalid or has no address, or no route leads there.
+        OSError: if the name is invalid or has no address, or there is no route.
     """
     try:
         found = socket.getaddrinfo(host, DISCARD_PORT, type=socket.SOCK_DGRAM)
@@ -85,10 +85,10 @@ def address_towards(host: str) -> str:
 
 
 def sip_address(launcher: str, bind: str = "") -> str:
-    """The address on which the SIPs of this host listen: ``bind``, or the one by which it reaches the launcher.
+    """Return the address on which SIPs of this host listen: ``bind``, or the source address towards the launcher.
 
     Raises:
-        ConfigError: when other hosts could not reach them there.
+        ConfigError: if there is no such address, or other hosts cannot reach it.
     """
     launcher_host = host_of(launcher)
     try:
@@ -101,16 +101,16 @@ def sip_address(launcher: str, bind: str = "") -> str:
 
 
 def launcher_address(hosts: list[str], bind: str = "") -> str:
-    """The address on which the launcher and the broker listen for ``hosts``.
+    """Return the address on which launcher and broker listen for ``hosts``.
 
     Raises:
-        ConfigError: when there is no address, or none that the hosts can reach.
+        ConfigError: if there is no such address, or several.
     """
     if bind:
         return bind
     if hosts and all(host in LOCAL_NAMES for host in hosts):
         return _towards(hosts[0])
-    # Host names need not resolve here: ssh and Slurm resolve them on their own.
+    # Host names need not resolve on this machine: ssh and Slurm resolve them.
     found = [address for address in map(_towards, [*hosts, socket.gethostname()]) if address]
     far = [address for address in found if not is_loopback(tcp(address))] or interface_addresses()
     if len(far) == 1 or (far and found):
@@ -122,7 +122,7 @@ def launcher_address(hosts: list[str], bind: str = "") -> str:
 
 
 def interface_addresses() -> list[str]:
-    """The IPv4 addresses of this machine's interfaces, without loopback."""
+    """Return the IPv4 addresses of this machine's interfaces, without loopback."""
     found = []
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         for _, name in socket.if_nameindex():

@@ -1,4 +1,4 @@
-"""The hosts on which SIPs run, as the run loop sees them, and the pool that is this host alone."""
+"""Host pool: the run loop's interface to the hosts of a run; and the pool that consists of this host."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -13,12 +13,12 @@ from launcher.supervise.run import Run
 
 
 class HostPool:
-    """The hosts of one run; unless a subclass says more, one host without an agent, joined. Only ``close`` blocks.
+    """Hosts of one run; this base class is one joined host without an agent. Only ``close`` blocks.
 
-    ``specs``: the hosts, by node rank. ``broker_endpoint``: where the broker is to listen. ``keys``: those of the run;
-    None where only processes of this user can come. ``shared_cpu_seed``: the seed by which SIPs and the broker choose a
-    processor to share; None where they share no host. ``is_local``: its processes run on this host. ``can_signal``:
-    signals reach them. ``trouble``: one line on data from other hosts that could not be stored; "" without.
+    ``specs``: the hosts, by node rank. ``broker_endpoint``: the endpoint of the broker. ``keys``: keys of the run; None
+    if only processes of this user can connect. ``shared_cpu_seed``: seed by which SIPs and the broker choose a common
+    processor; None if they are on different hosts. ``is_local``: processes run on this host. ``can_signal``: signals
+    reach the processes. ``trouble``: a line about data from other hosts that could not be stored; else "".
     """
 
     specs: Sequence[HostSpec] = (HostSpec(),)
@@ -32,60 +32,60 @@ class HostPool:
 
     @property
     def process_states(self) -> Mapping[int | None, ProcessState]:
-        """The last reported states of its processes on other hosts, by rank."""
+        """The last reported states of processes on other hosts, by rank."""
         return {}
 
     @property
     def silent_s(self) -> Mapping[str, float]:
-        """Hosts that send no signs of life at present, and for how long."""
+        """Hosts that send no heartbeats at present, and for how many seconds."""
         return {}
 
     @property
     def pollables(self) -> list[Any]:
-        """Sockets or descriptors that become readable when there may be facts; the loop polls its own fork server."""
+        """Sockets or descriptors that become readable when there may be facts; the loop polls its fork server."""
         return []
 
     def facts(self) -> list[Fact]:
-        """What has happened on the hosts since the last call, joining and leaving included."""
+        """Return the facts from the hosts since the last call, including joined and lost hosts."""
         reported, self._reported = self._reported, True
         return [] if reported else [HostJoined(0)]
 
     def sip_endpoint(self, host: int, rank: int, incarnation: int) -> str:
-        """Where a SIP on that host is to listen; empty: it chooses."""
+        """Return the endpoint of a SIP on that host; empty: the SIP chooses."""
         raise NotImplementedError
 
     def folder(self, host: int) -> str:
-        """A private folder of the run there; empty where there is none."""
+        """Return a private folder of the run on that host; empty without one."""
         return ""
 
     def order(self, host: int, command: ServerCommand) -> None:
-        """Start a process there, or send it a signal."""
+        """Start a process on that host, or send a signal to it."""
         raise NotImplementedError
 
     def revive(self, host: int) -> None:
-        """Start another agent there."""
+        """Start another agent on that host."""
 
     def inject_fault(self, kind: str, host: str) -> bool:
         """Inject a fault, such as ``agent``, which kills that host's agent; returns whether it could."""
         return False
 
     def on_missing(self, ranks: list[int]) -> None:
-        """Take the ranks that have not joined yet."""
+        """Report progress of the start to the user: these ranks have not joined yet."""
 
     def close(self, well: bool) -> list[Fact]:
-        """End everything on all hosts and wait for it, for a limited time. ``well``: let processes exit first.
+        """End all processes on all hosts, wait for a limited time, and return the last facts.
 
-        Returns the last facts.
+        ``well``: let processes exit by themselves first.
         """
         return []
 
 
 PoolFactory = Callable[[Run, ForkServer], HostPool]
-"""Makes the hosts of a run, once this host's fork server exists."""
+"""Creates the hosts of a run, after this host's fork server exists."""
 
 
 class LocalHost(HostPool):
-    """This host alone, over sockets in the run's private folder. Its fork server starts SIPs and the broker alike."""
+    """This host only: the fork server starts SIPs and the broker, which use sockets in the run's private folder."""
 
     is_local = True
 
@@ -97,7 +97,7 @@ class LocalHost(HostPool):
         self._server = server
 
     def sip_endpoint(self, host: int, rank: int, incarnation: int) -> str:
-        """A path that no earlier incarnation used."""
+        """Return a path that no earlier incarnation used."""
         return self._local(f"{self._scratch_dir}/{process_name(rank)}" + (f".{incarnation}" if incarnation else ""))
 
     def folder(self, host: int) -> str:

@@ -1,6 +1,6 @@
-"""The loop that runs processes, on this host or on many: facts go to the supervisor, its commands to the hosts.
+"""Run loop: passes facts of processes and hosts to the supervisor, and its commands to the hosts.
 
-A thin shell. It reads clocks, sockets and logs; ``Supervisor`` decides, and ``Outcome`` collects the results.
+The loop reads clocks, sockets and logs; ``Supervisor`` decides, and ``Outcome`` collects the results.
 """
 
 import contextlib
@@ -78,8 +78,8 @@ RETRY_S = 0.001
 
 
 def run_processes(run: Run, signals: StopSignals, make_pool: PoolFactory) -> Outcome:
-    """Run it on the hosts of ``make_pool``."""
-    # Forked first: before any socket, thread or other process exists.
+    """Execute a run on the hosts of ``make_pool``."""
+    # Forked first, before any socket, thread or other process exists.
     server = ForkServer(SimProcessEntry(run.plan, run.job), run.scratch_dir)
     try:
         pool = make_pool(run, server)
@@ -136,7 +136,7 @@ class _Loop:
         if self._stop_reason is not None:
             self._stop(self._stop_reason, [], {})
         if self.outcome.cut_short and self.outcome.error is None:
-            self.outcome.fail(RunError("internal", None, "the run was stopped, and no reason is known"))
+            self.outcome.fail(RunError("internal", None, "the run was stopped for an unknown reason"))
         if not self.outcome.finished and self.outcome.error is None:
             facts: FoundFacts = {"process": process_name(None), **self._logs.tail_of(None)}
             self.outcome.fail(RunError("internal", None, "the broker ended before the run did", facts=facts))
@@ -151,7 +151,7 @@ class _Loop:
             self._note_left(ProcessNews(LAUNCHER_HOST, news))
 
     def _note_left(self, fact: Fact) -> bool:
-        """Whether it is about processes that code of a user has left."""
+        """Add a notice if the fact is about processes that user code has left running; return whether it is."""
         if not isinstance(fact, ProcessNews) or not isinstance(fact.news, ProcessesLeft):
             return False
         on = "" if fact.host == LAUNCHER_HOST else self._supervisor.hosts[fact.host].on
@@ -173,7 +173,7 @@ class _Loop:
             self._broker_listens(endpoint)
 
     def _broker_listens(self, endpoint: str) -> None:
-        """Connect to the broker: by a path at once, by TCP when it has reported its port."""
+        """Connect to the broker at its endpoint: a path, known from the start, or a TCP port that it has reported."""
         self._broker_endpoint = endpoint
         keys = self._pool.keys.for_launcher() if self._pool.keys else None
         self._mail = mail_for(endpoint).launcher(endpoint, keys, MailOptions(self._options.silence_s))
@@ -243,7 +243,7 @@ class _Loop:
             self._supervisor.failed()
 
     def _note_news(self, news: News) -> None:
-        """Take news of this host's server."""
+        """Handle an event of this host's server."""
         if isinstance(news, ProcessMessage) and news.rank is None:
             if self._mail is None:
                 self._broker_listens(news.text)
@@ -292,7 +292,7 @@ class _Loop:
             endpoint=self._pool.sip_endpoint(start.host, start.rank, start.incarnation),
             shared_cpu_seed=self._pool.shared_cpu_seed,
             keys=self._pool.keys.for_sip(start.rank) if self._pool.keys else None,
-            packet_log_dir=self._packets_in(start.host),
+            packet_log_dir=self._packet_log_dir(start.host),
             artifact_dir=rank_folder(folder, start.rank) if folder else "",
             faults=options.faults,
             silence_s=options.silence_s,
@@ -304,11 +304,11 @@ class _Loop:
         self._logs.set_host(start.rank, supervisor.ranks[start.rank].host.name)
         self._pool.order(start.host, StartProcess(start.rank, start.incarnation, order))
 
-    def _packets_in(self, host: int) -> str:
-        """A rank can be restarted only with the packets that the others have sent to it."""
-        kept = self._options.packet_log_dir
-        if kept is not None:
-            return str(kept)
+    def _packet_log_dir(self, host: int) -> str:
+        """Return the folder of packet logs, without which a rank cannot be restarted; empty without restarts."""
+        folder = self._options.packet_log_dir
+        if folder is not None:
+            return str(folder)
         return self._pool.folder(host) if self._options.max_restarts else ""
 
     def _fail(self, command: Fail) -> None:
@@ -325,7 +325,7 @@ class _Loop:
     # --- where the code of SIPs is ---
 
     def _living(self) -> list[int]:
-        """The ranks that have a process; none before the run has begun, when they run no code of the user."""
+        """Return the ranks with a running process; none before the run begins, when no user code runs."""
         ranks = self._supervisor.ranks if self._began_s is not None else []
         return [rank.number for rank in ranks if rank.pid is not None and not rank.answered]
 
@@ -349,17 +349,17 @@ class _Loop:
         if rank is not None and rank < len(ranks) and ranks[rank].incarnation == answer.incarnation:
             self._positions.note(rank, answer.text)
 
-    def _told(self, ranks: list[int], answers: Answers) -> Positions:
+    def _positions_of(self, ranks: list[int], answers: Answers) -> Positions:
         why = NO_ANSWER if self._pool.can_signal else CANNOT_ASK
         return positions_of(ranks, answers, self._watchdog.rank_states(), why, self._folder)
 
     def _print_positions(self, answers: Answers) -> None:
         ranks = sorted({*self._living(), *answers})
         if ranks:
-            print(self._told(ranks, answers).text, file=sys.stderr, flush=True)
+            print(self._positions_of(ranks, answers).text, file=sys.stderr, flush=True)
 
     def _check_signals(self) -> None:
-        """Before a run is stopped, its SIPs are asked where their code is."""
+        """Stop the run after a signal or timeout; the positions of the code in SIPs are requested first."""
         self._signals.drain()
         reason = self._signals.reason()
         if reason is not None and self.outcome.error is None and self._stop_reason is None:
@@ -370,8 +370,8 @@ class _Loop:
     def _stop(self, reason: str, ranks: list[int], answers: Answers) -> None:
         if self.outcome.error is not None:
             return
-        told = self._told(ranks, answers) if ranks else Positions("", [])
-        error = RunError(reason, None, self._signals.describe(reason), told.text, {"positions": told.facts})
+        found = self._positions_of(ranks, answers) if ranks else Positions("", [])
+        error = RunError(reason, None, self._signals.describe(reason), found.text, {"positions": found.facts})
         self.outcome.fail(error)
         self._send(Stop(reason))
         self._supervisor.failed()

@@ -1,4 +1,4 @@
-"""Starters: how an engine of many hosts gets agents onto them, and the local processes that do it."""
+"""Starters: local processes that start agents on other hosts, such as ssh, srun or mpiexec."""
 
 import contextlib
 import os
@@ -21,20 +21,20 @@ from sipsim.core.errors import ConfigError
 from sipsim.core.files import APPEND, open_file, reader
 
 Boot = Callable[[int | None], str]
-"""Makes the bootstrap of one host's agent, or with None one for all agents."""
+"""Returns the bootstrap text for the agent of a host, by node rank; None: for all agents."""
 BOOTSTRAP = "AHBM_BOOTSTRAP"
-"""Names the file of the bootstrap for agents that another program starts."""
+"""Environment variable with the file of the bootstrap, for agents that another program starts."""
 LEAVE_S = 1.0
 END_S = 3.0
 BUSY = ("kex_exchange_identification", "Connection reset by", "Connection closed by", "ssh_exchange_identification")
-"""Output of ssh when an sshd had too many connections at a time."""
+"""Starts of ssh's output if an sshd had too many connections at once."""
 JITTER_S = (0.2, 1.2)
 
 
 class StarterEnded(NamedTuple):
-    """The process that starts the agent of ``host`` (None: of all) has exited.
+    """Exit of the process that starts the agent of ``host`` (None: all agents).
 
-    ``silent``: without output, so it was killed and did not fail to reach the host.
+    ``silent``: it exited without output: killed, rather than unable to reach the host.
     """
 
     host: int | None
@@ -43,12 +43,13 @@ class StarterEnded(NamedTuple):
 
 
 class StartPlan(NamedTuple):
-    """How an engine gets agents onto its hosts.
+    """Plan of an engine for the start of agents.
 
-    ``specs``: the hosts by node rank, as known before agents connect. ``rank_names``: the environment variables that
-    hold the agents' node rank; empty when the bootstrap does. ``command``: starts the agent on a host, given its node
-    rank; ``for_all``: starts all agents at once; with neither, another program starts them. ``bootstrap``: the file
-    with their bootstrap; None: it goes to the command's standard input. ``cancel``: ends what survives SIGTERM.
+    ``specs``: the hosts by node rank, as known before agents connect. ``rank_names``: environment variables with the
+    agents' node rank; empty if the bootstrap contains it. ``command``: returns the command that starts the agent on a
+    host, by node rank; ``for_all``: the command that starts all agents; with neither, another program starts them.
+    ``bootstrap``: the file for the bootstrap; None: the command's standard input. ``cancel``: ends processes that
+    survive SIGTERM.
     """
 
     specs: Sequence[HostSpec]
@@ -60,7 +61,7 @@ class StartPlan(NamedTuple):
 
 
 def agent_command(*flags: str) -> str:
-    """The shell command for a host: this interpreter and checkout if they exist there, else the installed agent."""
+    """Return the shell command for a host: this interpreter and checkout if they exist there, else ``ahbm-agent``."""
     command = os.environ.get("AHBM_AGENT")
     arguments = " ".join(map(shlex.quote, flags))
     if command:
@@ -71,10 +72,10 @@ def agent_command(*flags: str) -> str:
 
 
 def program(name: str, why: str, setting: str = "") -> str:
-    """The path of a program that an engine needs.
+    """Return the path of a program that an engine needs.
 
     Raises:
-        ConfigError: when it is missing.
+        ConfigError: if the program is missing.
     """
     wanted = (os.environ.get(setting) if setting else None) or name
     found = shutil.which(wanted)
@@ -86,10 +87,10 @@ def program(name: str, why: str, setting: str = "") -> str:
 
 
 def specs_of(hosts: Hosts, why: str) -> list[HostSpec]:
-    """The hosts of ``--hosts``.
+    """Return the hosts of ``--hosts``.
 
     Raises:
-        ConfigError: when it was not given.
+        ConfigError: if ``--hosts`` was not given.
     """
     if not hosts:
         raise ConfigError(f"{why} needs --hosts, such as --hosts a:2,b:2")
@@ -97,7 +98,7 @@ def specs_of(hosts: Hosts, why: str) -> list[HostSpec]:
 
 
 class StarterProcess:
-    """A local process that starts agents, in a process group of its own, with its output in a file."""
+    """Local process that starts agents, in a separate process group, with its output in a file."""
 
     def __init__(self, argv: Sequence[str], output: Path, stdin: str | None = None) -> None:
         self._output = output
@@ -110,40 +111,40 @@ class StarterProcess:
                 process_group=0,
             )
         if stdin is not None and self.process.stdin is not None:
-            # It stays open: agents exit when it ends.
+            # Standard input stays open: agents exit at its end.
             with contextlib.suppress(BrokenPipeError):
                 self.process.stdin.write(stdin.encode() + b"\n")
                 self.process.stdin.flush()
 
     @property
     def has_ended(self) -> bool:
-        """Whether it has exited."""
+        """Whether the process has exited."""
         return self.process.poll() is not None
 
     def ending(self, host: int | None) -> StarterEnded:
-        """The last line of its output, or how it exited."""
+        """Return the exit, with the last line of the output, or else with the exit status."""
         with reader(self._output) as output:
             lines = [line for line in output.read().decode(errors="replace").splitlines() if line.strip()]
         lines = [line for line in lines if any(map(str.isalnum, line))] or lines
         if lines:
             return StarterEnded(host, lines[-1].strip())
         status = self.process.poll()
-        return StarterEnded(host, f"what started it {describe_exit(status or 0)}", silent=True)
+        return StarterEnded(host, f"the process that started it {describe_exit(status or 0)}", silent=True)
 
     def signal(self, signum: int) -> None:
-        """Signal its process group, if it still runs."""
+        """Signal the process group, if the process still runs."""
         if self.process.poll() is None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.process.pid, signum)
 
     def close_stdin(self) -> None:
-        """Close its standard input, on which agents exit."""
+        """Close the standard input, so that agents exit."""
         if self.process.stdin is not None:
             with contextlib.suppress(BrokenPipeError):
                 self.process.stdin.close()
 
     def wait(self, until_s: float) -> bool:
-        """Whether it exits by then."""
+        """Wait until ``until_s``, monotonic; return whether the process has exited."""
         try:
             self.process.wait(max(until_s - time.monotonic(), 0.0))
         except subprocess.TimeoutExpired:
@@ -152,10 +153,10 @@ class StarterProcess:
 
 
 class Starter:
-    """Gets agents onto hosts by a plan, from ``folder``. Only ``close`` blocks.
+    """Starts agents on hosts by a plan; ``folder``: for output files. Only ``close`` blocks.
 
-    Commands have a standard input that stays open: agents exit when it ends. Where one command starts all agents, none
-    is started again.
+    The standard input of commands stays open: agents exit at its end. If one command starts all agents, a single agent
+    cannot be restarted.
     """
 
     def __init__(self, plan: StartPlan, folder: Path) -> None:
@@ -175,7 +176,7 @@ class Starter:
         """Start an agent on every host.
 
         Raises:
-            ConfigError: when the bootstrap cannot be written.
+            ConfigError: if the bootstrap cannot be written.
         """
         self._boot = boot
         path = self.plan.bootstrap
@@ -204,7 +205,7 @@ class Starter:
         self._all.append(self._running[host])
 
     def ended(self) -> list[StarterEnded]:
-        """Exits since the last call. A connection refused by a busy sshd is retried once, a little later."""
+        """Return exits since the last call. A start that a busy sshd refused is retried once, a little later."""
         now_s = time.monotonic()
         for host in [host for host, retry_s in self._retry_s.items() if now_s >= retry_s]:
             del self._retry_s[host]
@@ -220,7 +221,7 @@ class Starter:
         return found
 
     def close(self) -> None:
-        """End what still runs, and remove the bootstrap; agents exit by themselves."""
+        """End the processes that still run, and remove the bootstrap; agents exit by themselves."""
         if self.plan.bootstrap is not None:
             with contextlib.suppress(OSError):
                 self.plan.bootstrap.unlink()
@@ -228,7 +229,7 @@ class Starter:
 
 
 def end_all(running: Sequence[StarterProcess], before_kill: Callable[[], None] = lambda: None) -> None:
-    """Close their standard input, then send SIGTERM, then ``before_kill`` and SIGKILL; all at the same time."""
+    """End all processes together: close standard inputs, then send SIGTERM, then call ``before_kill``, send SIGKILL."""
     for each in running:
         each.close_stdin()
     for grace_s, signum in ((LEAVE_S, signal.SIGTERM), (END_S, signal.SIGKILL)):

@@ -1,6 +1,7 @@
 """Messages between agents and the launcher: MessagePack with a schema and bounds, without code.
 
-Up: facts of an agent, and the news of its fork server. Down: commands for that server, and the end of the run.
+To the launcher: state of an agent, and events of its fork server. To an agent: commands for that server, and the end of
+the run.
 """
 
 from collections.abc import Callable
@@ -33,11 +34,11 @@ Number = Annotated[int, Meta(ge=0, le=2**31)]
 
 
 class BadMessage(ValueError):
-    """Bytes that are no message of an agent or the launcher."""
+    """Error: bytes that are no message of an agent or the launcher."""
 
 
 class Hello(Message, tag="hello", frozen=True):
-    """An agent is ready. ``name``: of its host. ``address``: on which its SIPs listen. ``folder``: its private one."""
+    """An agent is ready. ``name``: its host; ``address``: on which its SIPs listen; ``folder``: its private folder."""
 
     node_rank: Number
     name: Name
@@ -55,20 +56,20 @@ class Log(Message, tag="log", frozen=True):
 
 
 class File(Message, tag="file", frozen=True):
-    """A piece of a file in a rank's artifact folder; the next one follows."""
+    """A piece of a file in a rank's artifact folder; the next piece follows."""
 
     name: ArtifactName
     data: Piece
 
 
 class ProcessStates(Message, tag="process_states", frozen=True):
-    """The fields of each process's ``ProcessState``, by rank."""
+    """States of processes: the fields of each ``ProcessState``, by rank."""
 
     states: Annotated[dict[Rank, Sample], Meta(max_length=4096)]
 
 
 class Heartbeat(Message, tag="heartbeat", frozen=True):
-    """A sign of life."""
+    """Sign of life of an agent or the launcher."""
 
 
 class Leaving(Message, tag="leaving", frozen=True):
@@ -82,7 +83,7 @@ class KillSelf(Message, tag="kill_self", frozen=True):
 
 
 class Finish(Message, tag="finish", frozen=True):
-    """End all processes, send their files, and exit. ``grace_s``: for them to exit by themselves."""
+    """End all processes, send their files, and exit. ``grace_s``: time for processes to exit by themselves."""
 
     grace_s: Annotated[float, Meta(ge=0, le=3600)]
 
@@ -103,11 +104,11 @@ def decode_from_agent(frame: bytes) -> FromAgent:
     """Decode a message from an agent.
 
     Raises:
-        BadMessage: when the bytes are anything else, or news of a process that is no SIP.
+        BadMessage: if the bytes are anything else, or an event of a process that is no SIP.
     """
     message = _checked(_FROM_AGENT.decode, frame)
     if isinstance(message, ProcessStarted | NotStarted | ProcessMessage | Ended) and message.rank is None:
-        raise BadMessage("an agent starts nothing but SIPs")
+        raise BadMessage("an event of a process that is no SIP; agents start only SIPs")
     return message
 
 
@@ -115,7 +116,7 @@ def decode_to_agent(frame: bytes) -> ToAgent:
     """Decode a message from the launcher.
 
     Raises:
-        BadMessage: when the bytes are anything else.
+        BadMessage: if the bytes are anything else.
     """
     return _checked(_TO_AGENT.decode, frame)
 

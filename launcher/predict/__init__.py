@@ -1,1 +1,1 @@
-"""What a run will take: wall time and memory on this host."""
+"""Prediction of simulated time, wall time and memory of a run on this host."""

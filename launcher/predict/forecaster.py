@@ -1,4 +1,4 @@
-"""The prediction of a run, made in a process of its own beside the run, and what ``--dry-run`` shows of one."""
+"""Prediction of a run in a separate process beside the run, and the text of a prediction for ``--dry-run``."""
 
 import contextlib
 import gc
@@ -22,17 +22,16 @@ from sipsim.records.report import pss_mib
 END = b"\n"
 """The last byte of the answer."""
 LONGEST_S = 20.0
-"""Wall time and processor time that a prediction may take: it runs a user's kernels, which might never end."""
+"""The most wall time and CPU time of a prediction: it runs a user's kernels, which might never end."""
 
 
 class Forecaster:
-    """The process that makes a prediction, and its answer.
+    """Process that computes a prediction; the caller polls for the result.
 
-    The process executes kernels of a user. What they print goes nowhere, and one that never ends holds nothing up. The
-    process is forked before anything else of the run, waits until it is asked, and ends with the launcher.
+    The process executes a user's kernels: their output is discarded, and an endless kernel delays nothing. The process
+    is forked before anything else of the run, waits for a request, and exits with the launcher.
 
-    ``started_s``: when the command started, on the monotonic clock. ``is_beside_run``: the run is under way meanwhile,
-    and takes part of the host.
+    ``started_s``: start of the command, monotonic clock. ``is_beside_run``: the run shares the host at the same time.
     """
 
     def __init__(self, run: Run, started_s: float, is_beside_run: bool = True) -> None:
@@ -44,7 +43,7 @@ class Forecaster:
         parent, loaded_mib, began_s = os.getpid(), pss_mib(), time.monotonic() - started_s
         self._pid = os.fork()
         if self._pid == 0:
-            # Kernels may start others.
+            # Kernels may start processes.
             os.setpgid(0, 0)
             set_parent_death_signal(parent, signal.SIGKILL)
             for end in (self._answer, self._request):
@@ -54,29 +53,29 @@ class Forecaster:
             os.close(end)
 
     def ask(self) -> None:
-        """Begin; more than once is no more than once."""
+        """Request the prediction; repeated requests have no effect."""
         with contextlib.suppress(OSError):
             os.write(self._request, b"?")
 
     def prediction(self, wait_s: float = 0.0) -> Prediction | None:
-        """The prediction, once it is known; None before, and for a run that cannot be predicted."""
+        """Return the prediction; None while it is not known, and for a run that cannot be predicted."""
         deadline_s = time.monotonic() + wait_s
         while not self._has_ended and self._readable(max(deadline_s - time.monotonic(), 0.0)):
             part = os.read(self._answer, 65536)
             self._received += part
             if not part or part.endswith(END):
-                # Other processes may hold the pipe open, which kernels have forked.
+                # Processes that kernels have forked may keep the pipe open.
                 self._has_ended = True
                 self._prediction = _decoded(self._received)
         return self._prediction
 
     @property
     def is_pending(self) -> bool:
-        """Whether a prediction may still come."""
+        """Whether a prediction may still arrive."""
         return not self._has_ended
 
     def close(self) -> None:
-        """End the process."""
+        """Kill the process and its children."""
         for kill in (os.kill, os.killpg):
             with contextlib.suppress(ProcessLookupError):
                 kill(self._pid, signal.SIGKILL)
@@ -89,7 +88,7 @@ class Forecaster:
 
 
 def _work(run: Run, is_beside_run: bool, began_s: float, loaded_mib: float, request: int, answer: int) -> int:
-    """In the process: wait for the request, and answer it."""
+    """Run in the process: wait for the request, and write the prediction."""
     set_process_name("forecast")
     null = os.open(os.devnull, os.O_RDWR)
     for number in range(3):
@@ -109,17 +108,14 @@ def _work(run: Run, is_beside_run: bool, began_s: float, loaded_mib: float, requ
 
 
 def _decoded(data: bytes) -> Prediction | None:
-    # The process may have been ended while it wrote.
+    # The process may have been killed while it wrote.
     with contextlib.suppress(msgspec.DecodeError):
         return msgspec.json.decode(data, type=Prediction)
     return None
 
 
 def expectation(run: Run, started_s: float) -> str:
-    """The prediction of a run, as far as it can be known, in one line.
-
-    ``started_s``: when the command started, monotonic.
-    """
+    """Return a line with the prediction of a run, or why none. ``started_s``: start of the command, monotonic."""
     if run.job.script is not None:
         return "wall time and memory of a script are not known before it runs"
     forecaster = Forecaster(run, started_s, is_beside_run=False)
@@ -130,16 +126,16 @@ def expectation(run: Run, started_s: float) -> str:
         forecaster.close()
     if not has_ended:
         return (
-            f"what the run takes is not known: a short run had not ended after {LONGEST_S:g} s; if a kernel loops for "
-            f"ever, a run with --progress-timeout 5 says where"
+            f"no prediction: a short run had not ended after {LONGEST_S:g} s; if a kernel loops for ever, a run with "
+            f"--progress-timeout 5 says where"
         )
     if prediction is None:
-        return "what the run takes is not known: no short run predicts it, one failed, or they would take too long"
+        return "no prediction: short runs do not apply, failed, or would take too long"
     return described(prediction, run.options.max_sim_ps)
 
 
 def described(prediction: Prediction, limit_ps: int | None = None) -> str:
-    """A prediction as text."""
+    """Return a prediction as text."""
     found = estimate(prediction, 0.0, 0, limit_ps)
     parts = [f"about {format_time_ps(found.total_ps)} of simulated time, by {prediction.source}"]
     if found.left_s is not None:

@@ -1,7 +1,7 @@
-"""The prediction of a run of a built-in job: simulated time, wall time on this host and memory, before it starts.
+"""Prediction of a run of a built-in job before its start: simulated time, wall time on this host, and memory.
 
-A prediction is made of short runs of the job, or of the estimates of its algorithms where it has them; memory is a sum
-of the parts in ``configs/estimates.yaml``.
+Times are extrapolated from short runs of the job, or taken from the estimates of its algorithms if these exist. Memory
+is a sum of the terms in ``configs/estimates.yaml``.
 """
 
 import os
@@ -19,7 +19,7 @@ from sipsim.config.yaml import read_mapping
 
 IN_ONE_PROCESS = "inproc"
 HERE = ("local", IN_ONE_PROCESS)
-"""The engines that run on this host alone, whose speed short runs measure."""
+"""The engines that run on this host only; short runs measure its speed."""
 BY_SHORT_RUNS = "short runs"
 BY_ESTIMATE = "the estimate that auto compares, without launches"
 FILE = "estimates.yaml"
@@ -27,7 +27,7 @@ MIB = 2**20
 
 
 class Costs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The file ``estimates.yaml``, which has units and meanings."""
+    """Content of ``estimates.yaml``, which documents units and meanings."""
 
     grant_events: float
     verified: float
@@ -43,15 +43,15 @@ class Costs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def read_costs(path: Path | None = None) -> Costs:
-    """The costs in a file, by default that of this package."""
+    """Return the costs in a file, by default in the file of this package."""
     return msgspec.convert(read_mapping(path or default_dir() / FILE), Costs)
 
 
 def predict(run: Run, started_s: float, loaded_mib: float, is_beside_run: bool = False) -> Prediction | None:
-    """The prediction of a run; None where neither short runs nor an estimate tell.
+    """Return the prediction of a run; None if neither short runs nor estimates apply.
 
-    ``started_s``: how long the command has taken so far; ``loaded_mib``: the memory of its process. ``is_beside_run``:
-    the run is under way meanwhile, so that only the processor's time of short runs counts.
+    ``started_s``: seconds since the start of the command; ``loaded_mib``: memory of its process. ``is_beside_run``: the
+    run shares the host at the same time, so short runs are measured in CPU time.
     """
     plan, job, costs, jobs = run.plan, run.job, read_costs(), kind_of(run.plan.resolved).jobs
     assert jobs is not None
@@ -86,7 +86,7 @@ def predict(run: Run, started_s: float, loaded_mib: float, is_beside_run: bool =
 
 def _memory_mib(run: Run, tensor_bytes: tuple[int, ...], in_process: bool, loaded_mib: float, costs: Costs) -> float:
     n_sips, largest_mib = run.plan.system.n_sips, max(tensor_bytes, default=0) / MIB
-    # Tensors of earlier sizes are freed when there is need, after some 256 MiB.
+    # Tensors of earlier sizes stay allocated, up to some 256 MiB.
     kept_mib = sum(set(tensor_bytes)) / MIB
     data_mib = kept_mib + largest_mib * (costs.tensor_copies - 1)
     checked_mib = largest_mib * costs.check_copies if run.job.verify_data else 0.0

@@ -1,7 +1,7 @@
-"""Short runs of a job: the simulator itself, in this process, with few elements and perhaps on fewer SIPs.
+"""Short runs of a job: simulations in this process, with few elements and perhaps on fewer SIPs.
 
-The costs of a run grow linearly with the size, once the messages are as long as they get, and with the sides of the
-grid of SIPs. So two short runs predict the rest. Simulated times, events and grants are the same on every host.
+The costs of a run grow linearly with the size, beyond the longest message, and with the sides of the grid of SIPs.
+Therefore two short runs predict the others. Simulated times, events and grants are the same on every host.
 """
 
 import time
@@ -20,16 +20,16 @@ from sipsim.chips.api.chip import kind_of
 
 Ps = int
 MOST_EVENTS = 100_000
-"""The most events that all short runs of a prediction may have together."""
+"""The most events of all short runs of a prediction together."""
 MOST_ROWS = 256
-"""The most cubes, over all SIPs, that a short run simulates. With more cubes even the fewest elements need as many
-events as two short runs may have, some 3 s.
+"""The most cubes, over all SIPs, of a short run. With more cubes, two short runs exceed ``MOST_EVENTS`` (some 3 s) even
+with the fewest elements.
 """
 
 
 class ShortRun(NamedTuple):
-    """The costs of an iteration. ``time_ps``: of the first one; ``again_ps``: of a later one; ``gap_ps``: between two.
-    ``events``, ``grants``: of a SIP, on average.
+    """Costs of an iteration. ``time_ps``: the first iteration; ``again_ps``: a later one; ``gap_ps``: between two.
+    ``events``, ``grants``: mean per SIP.
     """
 
     time_ps: Ps
@@ -40,25 +40,25 @@ class ShortRun(NamedTuple):
 
 
 class NotPredictable(Exception):
-    """Short runs predict nothing: they had too many events, one failed, fewer than two smaller grids exist, or the chip
-    names no short size.
+    """Short runs do not apply: too many events, a failed short run, fewer than two smaller grids, or a chip without a
+    short size.
     """
 
 
 class EventLimit(StopSignals):
-    """A stop signal for short runs, set once they have had ``left`` events together."""
+    """Stop signal for short runs, set after ``left`` events of all short runs together."""
 
     def __init__(self, left: int = MOST_EVENTS) -> None:
         super().__init__(None)
-        # No signal comes, so no loop polls for one.
+        # These signals do not come from the system, so no loop polls for them.
         self._wakeup.close()
         self._wake.close()
         self._left = left
-        self._asked = 0
+        self._calls = 0
         self._engine: InProcess | None = None
 
     def watch(self, engine: InProcess) -> None:
-        """Count the events of this engine too."""
+        """Count the events of this engine, too."""
         if self._engine is not None:
             self._left -= self._events
         self._engine = engine
@@ -69,16 +69,16 @@ class EventLimit(StopSignals):
         return sum(member.session.engine.events for member in self._engine.members)
 
     def reason(self) -> str | None:
-        # This is asked between any two messages. Counting visits every SIP, so it is done once in as many calls.
-        self._asked += 1
-        if self._noted is None and self._engine and self._asked % len(self._engine.members) == 0:
+        # Called between any two messages. Counting visits every SIP, so it is done once per as many calls.
+        self._calls += 1
+        if self._noted is None and self._engine and self._calls % len(self._engine.members) == 0:
             self._noted = "terminated" if self._events > self._left else None
         return self._noted
 
 
 class ShortRuns:
-    """The short runs of one prediction: ``events`` of them all; ``event_s``: the time of an event, by ``clock``, in the
-    last one.
+    """Short runs of one prediction. ``events``: the sum over all; ``event_s``: the time per event in the last one, in s
+    of ``clock``.
     """
 
     def __init__(self, clock: Callable[[], float] = time.process_time, most_events: int = MOST_EVENTS) -> None:
@@ -88,10 +88,10 @@ class ShortRuns:
         self.events = 0
 
     def by_size(self, run: Run) -> dict[int, ShortRun]:
-        """The costs of an iteration of each size of a job.
+        """Return the costs of an iteration for each size of a job.
 
         Raises:
-            NotPredictable: when short runs do not predict the job.
+            NotPredictable: if short runs do not apply to the job.
         """
         plan, n_elems = run.plan, sorted(set(run.job.n_elems))
         if plan.system.n_sips * plan.n_rows > MOST_ROWS:
@@ -110,7 +110,7 @@ class ShortRuns:
         return {n: extended(points, n) for n in n_elems}
 
     def _one(self, run: Run, n_elem: int, before: ShortRun | None) -> ShortRun:
-        """One short run. ``before``: an earlier one that has measured later iterations, so this one needs none."""
+        """Make a short run. ``before``: an earlier short run, whose times of later iterations this one reuses."""
         job = run.job
         again = before is None and (job.warmup + job.iters) * len(job.n_elems) > 1
         job = structs.replace(job, n_elems=(n_elem,), iters=1 + again, warmup=0, records=(), verify_data=False)
@@ -142,8 +142,8 @@ class ShortRuns:
 
 
 def short_sizes(n_elems: list[int], least: int) -> list[int]:
-    """The sizes of short runs: the smallest and the largest of a job. If the largest exceeds ``2 * least``, ``least``
-    and ``2 * least`` take its place, and the smallest counts only if it is below ``least``.
+    """Return the sizes of short runs: the smallest and the largest of a job. If the largest exceeds ``2 * least``,
+    ``least`` and ``2 * least`` replace it, and the smallest is used only if it is below ``least``.
     """
     smallest, largest = n_elems[0], n_elems[-1]
     if largest <= 2 * least:
@@ -152,7 +152,7 @@ def short_sizes(n_elems: list[int], least: int) -> list[int]:
 
 
 def extended(points: list[tuple[float, ShortRun]], at: float) -> ShortRun:
-    """The costs at ``at``, on the lines through ``points`` in their order; outside, the first and last line go on."""
+    """Return the costs at ``at``: piecewise linear through ``points``, extrapolated by the first and last piece."""
     (low, less), (high, more) = points[0], points[-1]
     for (a, of_a), (b, of_b) in pairwise(points):
         low, less, high, more = a, of_a, b, of_b
@@ -163,9 +163,9 @@ def extended(points: list[tuple[float, ShortRun]], at: float) -> ShortRun:
 
 
 def _smaller(run: Run) -> list[tuple[float, Run]]:
-    """The run on at most two smaller grids of SIPs, whose sides are a fraction of its own, the smaller grid first.
+    """Return the run on at most two smaller grids of SIPs, each with the ratio of its sides, the smaller grid first.
 
-    Fewer than two if links differ from each other, or if no two such grids are small enough.
+    There are fewer than two if links differ from each other, or if no two such grids are small enough.
     """
     plan, resolved = run.plan, run.plan.resolved
     system = resolved.topology.system

@@ -1,1 +1,1 @@
-"""``ahbm-probe``: its flags, its runs, its documents, its pictures."""
+"""Command ``ahbm-probe``: flags, simulations, documents, text and heat maps."""

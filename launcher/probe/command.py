@@ -1,4 +1,4 @@
-"""The command ``ahbm-probe``: the cost of one transfer, by its terms and simulated, of all pairs, or of all sizes."""
+"""Command ``ahbm-probe``: the time of one transfer, by terms and simulated; of all pairs; or of all sizes."""
 
 import argparse
 import csv
@@ -59,17 +59,17 @@ USAGE = """ahbm-probe --from SIP.CUBE.PE --to SIP.CUBE.PE [--short | --sweep-byt
 
 
 class MatrixOf(NamedTuple):
-    """What the rows and columns are: all SIPs, or the cubes of two (those of the first among themselves, too)."""
+    """Value of ``--matrix``: all SIPs, or the cubes of two SIPs, whose first SIP is also shown with itself."""
 
     what: str
     sips: tuple[int, int] = (0, 1)
 
 
 def parse_probe(argv: list[str]) -> argparse.Namespace:
-    """The command line of ``ahbm-probe``: the system as ``Options`` has it, and what is asked about it.
+    """Parse the command line of ``ahbm-probe``: the system, as in ``Options``, and the requested output.
 
-    ``src`` and ``dst`` are None with ``matrix`` only; ``sizes`` (``--sweep-bytes``) and ``matrix`` are None if not
-    asked for.
+    ``src`` and ``dst`` are None only with ``matrix``; ``sizes`` (``--sweep-bytes``) and ``matrix`` are None unless
+    given.
 
     Raises:
         Usage: for ``--help``, ``--version`` and every mistake.
@@ -77,8 +77,8 @@ def parse_probe(argv: list[str]) -> argparse.Namespace:
     parser = Parser(
         prog="ahbm-probe",
         usage=USAGE,
-        description="What one transfer costs, term by term: a raw DMA write, and the send/recv pair of the same bytes. "
-        "Or of all pairs, or of all sizes. The default of a flag is in parentheses.",
+        description="Prints the time of one transfer, term by term: a raw DMA write, and the send/recv pair of the "
+        "same bytes; or the time of all pairs, or of all sizes. The default of a flag is in parentheses.",
         allow_abbrev=False,
         closing=closing("docs/probe.md", *EXAMPLES),
     )
@@ -104,8 +104,8 @@ def _add_transfer(group: "argparse._ArgumentGroup") -> None:
         const="sips",
         type=_matrix_of,
         metavar="WHAT",
-        help="the pair's time between the lead PEs of all SIPs (sips), or of all cubes of SIP 0 and of SIP 1 (cubes), "
-        "or of others, such as cubes:2,5 (none; sips without a value)",
+        help="the pair's time between the lead PEs of all SIPs (sips), or of all cubes of SIPs 0 and 1 (cubes), or of "
+        "other SIPs, such as cubes:2,5 (none; sips without a value)",
     )
     group.add_argument(
         "--sweep-bytes",
@@ -114,12 +114,12 @@ def _add_transfer(group: "argparse._ArgumentGroup") -> None:
         type=_sizes,
         dest="sizes",
         metavar="MIN:MAX",
-        help=f"bandwidth by size, in steps of two, simulated (none; {DEFAULT_SWEEP} without a value)",
+        help=f"simulated bandwidth by size, which doubles at each step (none; {DEFAULT_SWEEP} without a value)",
     )
 
 
 def _add_output(group: "argparse._ArgumentGroup") -> None:
-    group.add_argument("--short", action="store_true", help="sums by kind of part, on one screen")
+    group.add_argument("--short", action="store_true", help="sums by kind of term, on one screen")
     group.add_argument("--json", type=flag_types.output, metavar="FILE", help="write all figures")
     group.add_argument(
         "--csv", type=flag_types.output, metavar="FILE", help="write the figures of --matrix or --sweep-bytes"
@@ -128,12 +128,12 @@ def _add_output(group: "argparse._ArgumentGroup") -> None:
 
 
 def _problem(values: argparse.Namespace) -> str | None:
-    """What is wrong with these flags together, in one line."""
+    """Return a line if these flags contradict each other; else None."""
     is_matrix, is_sweep = values.matrix is not None, values.sizes is not None
-    ways = {"--matrix": is_matrix, "--sweep-bytes": is_sweep, "--short": values.short}
-    chosen = [flag for flag, is_chosen in ways.items() if is_chosen]
+    modes = {"--matrix": is_matrix, "--sweep-bytes": is_sweep, "--short": values.short}
+    chosen = [flag for flag, is_chosen in modes.items() if is_chosen]
     if len(chosen) > 1:
-        return f"give one of {' and '.join(chosen)}: each is an output of its own"
+        return f"give one of {' and '.join(chosen)}: each selects another output"
     ends = {"--from": values.src, "--to": values.dst}
     if is_matrix:
         given = [flag for flag, place in ends.items() if place is not None]
@@ -144,15 +144,15 @@ def _problem(values: argparse.Namespace) -> str | None:
     if is_sweep and values.bytes is not None:
         return "--bytes: --sweep-bytes gives the sizes; leave --bytes out"
     if values.csv is not None and not is_sweep:
-        return "--csv: is for --matrix and --sweep-bytes; use --json"
+        return "--csv: is for --matrix and --sweep-bytes; use --json here"
     return None
 
 
 def _matrix_of(text: str) -> MatrixOf:
     what, colon, sips = text.partition(":")
     numbers = sips.split(",") if colon else ["0", "1"]
-    is_right = (what == "cubes" or (what == "sips" and not colon)) and len(numbers) == 2
-    if not is_right or not all(number.isascii() and number.isdigit() and len(number) < 10 for number in numbers):
+    is_valid = (what == "cubes" or (what == "sips" and not colon)) and len(numbers) == 2
+    if not is_valid or not all(number.isascii() and number.isdigit() and len(number) < 10 for number in numbers):
         raise argparse.ArgumentTypeError(f"{text!r} must be sips, cubes, or cubes:SIP,SIP such as cubes:2,5")
     first, second = map(int, numbers)
     if first == second:
@@ -161,7 +161,7 @@ def _matrix_of(text: str) -> MatrixOf:
 
 
 def _sizes(text: str) -> list[int]:
-    """MIN, its doubles, and MAX."""
+    """Parse MIN:MAX as MIN, its doubles, and MAX."""
     least, colon, most = text.partition(":")
     if not colon:
         raise argparse.ArgumentTypeError(f"{text!r} is not a range of sizes; write MIN:MAX, such as {DEFAULT_SWEEP}")
@@ -181,7 +181,7 @@ def check_sizes(flag: str, sizes: list[int]) -> None:
     """Check that messages of these sizes have whole elements.
 
     Raises:
-        ConfigError: naming the flag and the first that has not.
+        ConfigError: one line with the flag and the first bad size.
     """
     for size in sizes:
         if size % ELEMENT_BYTES:
@@ -190,10 +190,10 @@ def check_sizes(flag: str, sizes: list[int]) -> None:
 
 
 def check_most(sizes: list[int], slot_size: int, most_messages: int) -> None:
-    """Check that the largest size is few enough messages of a slot.
+    """Check that the largest size needs at most ``most_messages`` messages of ``slot_size`` bytes.
 
     Raises:
-        ConfigError: with the largest that is.
+        ConfigError: one line with the largest allowed size.
     """
     if sizes[-1] > most_messages * slot_size:
         what = f"is sent as messages of {slot_size} B (slot_size), {most_messages} at most"
@@ -201,7 +201,7 @@ def check_most(sizes: list[int], slot_size: int, most_messages: int) -> None:
 
 
 MOST_SIPS = 128
-"""Of a matrix: their pairs take some seconds."""
+"""The most SIPs of a matrix: their pairs take some seconds."""
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -236,7 +236,7 @@ def _show(
 
 
 def probe(chosen: argparse.Namespace) -> dict[str, Any]:
-    """Both sums, their terms, and the simulated time of each.
+    """Return the document of one transfer: both sums, their terms, and the simulated times.
 
     Raises:
         ConfigError: for invalid PEs, sizes or settings.
@@ -251,7 +251,7 @@ def probe(chosen: argparse.Namespace) -> dict[str, Any]:
         src=list(chosen.src),
         dst=list(chosen.dst),
         bytes=chosen.bytes,
-        way=_way(costs),
+        way=_route(costs),
         raw_dma=_sum(raw, ran.raw_ps(chosen.bytes)),
         pair=_sum(pair, ran.received_ps[0]),
         overhead_ps=sum_ps(pair) - sum_ps(raw),
@@ -268,7 +268,7 @@ def _plain(document: Heading) -> dict[str, Any]:
 
 
 def probe_sweep(chosen: argparse.Namespace) -> dict[str, Any]:
-    """The bandwidth of each size, simulated, and what bounds it.
+    """Return the document of a sweep: the simulated bandwidth of each size, and its bounds.
 
     Raises:
         ConfigError: for invalid PEs, sizes or settings.
@@ -281,10 +281,10 @@ def probe_sweep(chosen: argparse.Namespace) -> dict[str, Any]:
 
 
 def probe_matrix(chosen: argparse.Namespace) -> tuple[dict[str, Any], list[Matrix]]:
-    """The pair's time for all pairs, and of the fastest and the slowest the simulated one too.
+    """Return the document of a matrix, with the simulated time of the fastest and the slowest pair, and its matrices.
 
     Raises:
-        ConfigError: for a system without pairs, or too many, invalid sizes or settings.
+        ConfigError: for a system without pairs or with too many SIPs, for invalid sizes or settings.
     """
     check_sizes("--bytes", [chosen.bytes])
     resolved = _resolved(chosen)
@@ -304,7 +304,7 @@ def probe_matrix(chosen: argparse.Namespace) -> tuple[dict[str, Any], list[Matri
 
 
 def _any_pair(matrix: MatrixOf, resolved: Resolved) -> tuple[PePlace, PePlace]:
-    """Two PEs of the matrix; all errors that concern it are found here."""
+    """Return two PEs of the matrix; raise ConfigError if the system has no such matrix."""
     n_sips = resolved.topology.system.sips.count
     mesh = resolved.topology.sip.cube_mesh
     if matrix.what == "sips":
@@ -368,7 +368,7 @@ def _check_line(name: str, checked: dict[str, Any]) -> str:
     src, dst = _name(checked["from"]), _name(checked["to"])
     by_sum, simulated = (f"{ps / 1000:.3f} ns" for ps in (checked["ps"], checked["simulated_ps"]))
     line = f"# {name}: {by_sum} from PE {src} to PE {dst}; simulated {simulated}"
-    return line if checked["ps"] == checked["simulated_ps"] else f"{line}: a part adds what no sum contains"
+    return line if checked["ps"] == checked["simulated_ps"] else f"{line}: a component adds time that no sum contains"
 
 
 def _resolved(chosen: argparse.Namespace) -> Resolved:
@@ -383,7 +383,7 @@ def _resolved(chosen: argparse.Namespace) -> Resolved:
 
 
 def _heading(plan: ProbePlan, credit_mode: str) -> dict[str, Any]:
-    """Keys of :class:`~launcher.result.fields.Heading`."""
+    """Return the keys of :class:`~launcher.result.fields.Heading`."""
     knobs = plan.ipcq
     return {
         "system": plan.system.describe(),
@@ -393,8 +393,8 @@ def _heading(plan: ProbePlan, credit_mode: str) -> dict[str, Any]:
     }
 
 
-def _way(costs: Probe) -> str:
-    """The SIPs and links of the route, or its cubes when it stays in one."""
+def _route(costs: Probe) -> str:
+    """Return the SIPs and links of the route as text, or its cubes if it stays in one SIP."""
     *leaving, (last, route) = costs.forward
     if leaving:
         links = ", ".join(costs.edge_name(sip, piece.edges[-1]).removeprefix("link ") for sip, piece in leaving)
@@ -411,7 +411,7 @@ def _sum(price: Price, simulated_ps: Ps | None) -> TransferSum:
 
 
 def _kinds(terms: list[Term]) -> dict[str, Ps]:
-    """Sums by kind of term; the way back (credit, acknowledgement) is a kind of its own."""
+    """Return the sums by kind of term; all terms of a credit or acknowledgement are one kind."""
     kinds: dict[str, Ps] = {}
     for term in terms:
         kind = term.kind if term.step in ("send", "data") else term.step
@@ -424,7 +424,7 @@ def _name(place: PePlace | list[int]) -> str:
 
 
 def _csv(record: type, rows: Sequence[probe_text.Document]) -> str:
-    """Rows as CSV; the columns are the fields of ``record``."""
+    """Return rows as CSV; the columns are the fields of ``record``."""
     text = io.StringIO()
     writer = csv.DictWriter(text, columns_of(record), lineterminator="\n")
     writer.writeheader()

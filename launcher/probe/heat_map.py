@@ -1,21 +1,21 @@
-"""Matrices of times as text: tables of numbers, or maps of shades where those are too wide; coloured on a terminal."""
+"""Matrices of times as text: tables of numbers, or maps of shades if numbers are too wide; coloured on a terminal."""
 
 import sys
 from collections.abc import Callable
 from typing import NamedTuple
 
 SHADES = ".:-=+*%#@"
-"""One for each level of the range of all values, from the least."""
+"""One character for each level of the range of all values, from the least."""
 LEVELS = len(SHADES)
 LIGHT, DARK = (255, 247, 188), (140, 45, 4)
 DARK_LEVELS = LEVELS // 2 + 1
-"""From this level on, text on the colour is white."""
+"""From this level on, text is white."""
 SAME = "-"
 RULER = 10
 
 
 class Grid(NamedTuple):
-    """A matrix to draw: ``ns[row][column]``, None where there is nothing to show."""
+    """A matrix to draw: ``ns[row][column]``, None for an empty cell."""
 
     title: str
     rows: list[str]
@@ -24,7 +24,7 @@ class Grid(NamedTuple):
 
 
 class Span(NamedTuple):
-    """Text of one level, or of none (None)."""
+    """Text with the colour of one level; None: without colour."""
 
     text: str
     level: int | None = None
@@ -40,21 +40,20 @@ class Scale(NamedTuple):
     most: float
 
     def level(self, ns: float) -> int:
-        """The level of a value, from 0; of all values in a range of one value."""
+        """Return the level of a value, from 0; 0 if all values are equal."""
         if self.most == self.least:
             return 0
         return min(int((ns - self.least) * LEVELS / (self.most - self.least)), LEVELS - 1)
 
     def bound(self, level: int) -> float:
-        """The least value of a level, and the most of the level before."""
+        """Return the lower bound of a level, which is the upper bound of the level before."""
         return self.least + level * (self.most - self.least) / LEVELS
 
 
 def heat_map(grids: list[Grid], columns: int) -> list[Line]:
-    """The lines of all grids, on one scale and in one form, and the scale below; none longer than ``columns``, if at
-    all possible.
+    """Return the lines of all grids, on one scale and in one form, with the scale below.
 
-    Cells are numbers where they fit, else shades.
+    Cells are numbers if the lines fit into ``columns``, else shades.
     """
     values = [ns for grid in grids for row in grid.ns for ns in row if ns is not None]
     scale = Scale(min(values), max(values))
@@ -66,7 +65,7 @@ def heat_map(grids: list[Grid], columns: int) -> list[Line]:
 
 
 def show(lines: list[Line]) -> None:
-    """Print them; a terminal that has colours shows each cell in its own, and the text says the same without."""
+    """Print lines, with colours on a terminal."""
     if not sys.stdout.isatty():
         print("\n".join("".join(run.text for run in line).rstrip() for line in lines))
         return
@@ -87,13 +86,13 @@ def show(lines: list[Line]) -> None:
 
 
 def _colour_of(level: int) -> str:
-    """``#rrggbb``."""
+    """Return the colour of a level as ``#rrggbb``."""
     part = level / (LEVELS - 1)
     return "#" + "".join(f"{round(a + (b - a) * part):02x}" for a, b in zip(LIGHT, DARK, strict=True))
 
 
 def _form(grids: list[Grid], scale: Scale, columns: int) -> Callable[[Grid], list[Line]]:
-    """The most exact way to draw all grids that is not too wide; the narrowest if all are."""
+    """Return the most exact form that fits all grids into ``columns``; the narrowest form if none fits."""
     label = max(len(name) for grid in grids for name in (*grid.rows, *grid.columns))
     n_columns = max(len(grid.columns) for grid in grids)
     for decimals in (1, 0):
@@ -127,7 +126,7 @@ def _shades(grid: Grid, scale: Scale, label: int, width: int) -> list[Line]:
 
 
 def _legend(scale: Scale, levels: list[int], columns: int) -> list[Line]:
-    """The shade and the range of each level, as many in a line as fit."""
+    """Return lines with the shade and the range of each level, as many per line as fit."""
     lines: list[Line] = [[Span("scale, ns:")]]
     for level in levels:
         text = f"{SHADES[level]} {scale.bound(level):.1f} to {scale.bound(level + 1):.1f}"

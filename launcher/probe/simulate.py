@@ -1,4 +1,4 @@
-"""Messages between the two PEs of a ``ProbePlan``, simulated with all SIPs in this process, and bandwidth by size."""
+"""Simulations of messages between the two PEs of a ``ProbePlan``, with all SIPs in this process; bandwidth by size."""
 
 import tempfile
 import time
@@ -28,18 +28,18 @@ SCRIPT = str(Path(host.__path__[0], "probe_script.py"))
 
 
 class ProbeRun:
-    """A run in which the plan's ``src`` sends messages of these sizes, one right after the other.
+    """Run in which the plan's ``src`` sends messages of these sizes back to back.
 
-    The receiver waits already when the first is sent, and receives one after the other with ``tl.recv``.
+    The receiver waits before the first send, and receives one message after the other with ``tl.recv``.
 
     Raises:
-        SimulationError: when the run fails.
+        SimulationError: if the run fails.
     """
 
     def __init__(self, plan: ProbePlan, sizes: list[int]) -> None:
         self._plan = plan
-        way = plan.way
-        arguments = (",".join(map(str, sizes)), str(plan.rank_of[plan.src]), way.direction, way.reverse)
+        route = plan.way
+        arguments = (",".join(map(str, sizes)), str(plan.rank_of[plan.src]), route.direction, route.reverse)
         job = Job(script=SCRIPT, script_args=arguments, verify_data=False, check_invariants=True, records=("records",))
         with tempfile.TemporaryDirectory() as folder, StopSignals(None) as signals:
             run = Run(Options(), plan, job, folder, time.monotonic())
@@ -50,7 +50,7 @@ class ProbeRun:
 
     @cached_property
     def received_ps(self) -> list[Ps]:
-        """From the first ``tl.send`` to the return of each ``tl.recv`` and ``tl.release``."""
+        """Times from the first ``tl.send`` to the return of each ``tl.recv`` and ``tl.release``."""
         ended_by = "ipcq.release" if self._plan.ipcq.latch == IN_PLACE else "ipcq.recv"
         sends, receives = (
             [record for record in self._sip(place.sip).oplog.records if record[0] == kind]
@@ -61,14 +61,14 @@ class ProbeRun:
 
     @cached_property
     def walked_ps(self) -> Ps:
-        """For how long the sender waited for page walks, all before a send."""
+        """The time that the sender waited for page walks, all before a send."""
         launches = self._chip(self._plan.src.sip).torch.kernels.records
         return sum(launch.busy_ps.get(TLB_MISS, 0) for launch in launches)
 
     def raw_ps(self, nbytes: int) -> Ps | None:
-        """Time of a DMA write to the same slot, after the messages; None across SIPs, which a DMA does not reach.
+        """Return the time of a DMA write to the same slot, after the messages; None between SIPs, which no DMA crosses.
 
-        No kernel asks for it, so PE_CPU's issue is added.
+        No kernel issues the write, so PE_CPU's issue time is added.
         """
         src, dst = self._plan.src, self._plan.dst
         if src.sip != dst.sip:
@@ -91,20 +91,20 @@ class ProbeRun:
 
 
 MOST_MESSAGES = 4096
-"""Of one size, for one run."""
+"""The most messages of one size in a run."""
 MOST_SLOTS = 1024
-"""Up to so many slots a ring is seen full."""
+"""The most slots of a ring that a run fills."""
 MANY_BYTES = 2**30
-"""So many bytes have the rate of infinitely many."""
+"""The size whose rate counts as asymptotic."""
 
 
 def sweep(plan: ProbePlan, sizes: list[int], **heading: Any) -> SweepDocument:
-    """The curve of simulated sizes, set against Hockney's model ``t0 + n / r_inf``, and what bounds the two rates.
+    """Return the document of simulated sizes, with Hockney's model ``t0 + n / r_inf`` and the bounds of the two rates.
 
-    Up to ``slot_size`` a size is one message, and messages of it one right after the other; above, it is sent as
-    messages of ``slot_size``, the last one shorter. What bounds the rate of messages one after the other is the longest
-    of what each message needs for itself: the drain of the slowest edge, what ``tl.recv`` waits for a credit, and its
-    part of a ring's round trip.
+    Up to ``slot_size``, a size is measured as one message and as back-to-back messages; a larger size is sent as
+    messages of ``slot_size``, the last one shorter. The rate of back-to-back messages is bounded by the longest time
+    that each message occupies a resource: the drain of the slowest edge, the wait of ``tl.recv`` for a credit, or the
+    round trip of the ring divided by its slots.
 
     ``sizes``: bytes, ascending. ``heading``: the other keys. Times are in ps, rates in GB/s.
     """
@@ -119,7 +119,7 @@ def sweep(plan: ProbePlan, sizes: list[int], **heading: Any) -> SweepDocument:
 
 def _one_message(plan: ProbePlan, size: int) -> SizePoint:
     slots = min(plan.ipcq.n_slots, MOST_SLOTS)
-    # The first round fills the ring, in the second its credits may meet; those after it repeat.
+    # The first round fills the ring, in the second its credits may meet; later rounds repeat.
     received_ps = ProbeRun(plan, [size] * (3 * slots)).received_ps
     interval_ps = (received_ps[-1] - received_ps[-1 - slots]) / slots
     point = _point(size, 1, ProbeRun(plan, [size]).received_ps[0])
@@ -139,7 +139,7 @@ def _point(size: int, messages: int, time_ps: Ps) -> SizePoint:
 
 
 def _hockney(plan: ProbePlan, points: list[SizePoint]) -> OneMessage:
-    """The model of one message. ``off_ps``: by how much a simulated size differs from it at most."""
+    """Return the model of one message. ``off_ps``: the largest difference between a simulated size and the model."""
     probe = Probe(plan, points[0].bytes)
     t0_ps = points[0].time_ps - probe.drain_ps(points[0].bytes)
     r_inf = _gbps(MANY_BYTES, probe.drain_ps(MANY_BYTES))
@@ -155,11 +155,11 @@ def _hockney(plan: ProbePlan, points: list[SizePoint]) -> OneMessage:
 
 
 def _slowest_edge(probe: Probe) -> str:
-    """The edge that bounds one message's rate, and how many are alike."""
+    """Return the edge that bounds the rate of one message, and the number of equally slow edges, as text."""
     sip, edge = probe.drain(MANY_BYTES)
     needed_ps = edge.drain_ps(MANY_BYTES)
     alike = sum(each.drain_ps(MANY_BYTES) == needed_ps for _, route in probe.forward for each in route.edges) - 1
-    others = f", and {alike} more that are as slow" if alike else ""
+    others = f", and {alike} equally slow edge{'s' * (alike > 1)}" if alike else ""
     return f"{_rate_of(edge, _gbps(MANY_BYTES, probe.drain_ps(MANY_BYTES)), probe.edge_name(sip, edge))}{others}"
 
 
@@ -170,7 +170,7 @@ def _rate_of(edge: Edge, useful: float, name: str) -> str:
 
 
 def _rate(plan: ProbePlan, point: SizePoint) -> OneAfterAnother:
-    """What bounds the rate of messages one after another. ``off_ps``: what the bounds do not explain."""
+    """Return the rate of back-to-back messages and its bounds. ``off_ps``: time that the bounds do not explain."""
     assert isinstance(point.interval_ps, float)
     assert isinstance(point.interval_GBps, float)
     bounds = _bounds(plan, point.bytes)

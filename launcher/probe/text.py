@@ -1,4 +1,4 @@
-"""The text of ``ahbm-probe`` from its documents: every term, a screen of sums by kind, or the curve of a sweep."""
+"""Text of ``ahbm-probe`` from its documents: every term, a screen of sums by kind, or the curve of a sweep."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,12 +7,12 @@ Document = Mapping[str, Any]
 BAR = 40
 TITLES = {"raw_dma": "raw DMA, a write and its acknowledgement", "pair": "tl.send to tl.recv's return"}
 NOT_SIMULATED = "not simulated: a DMA write stays on its SIP"
-A_LEAST = "the sum is a least: a memory, or another part, adds what no sum contains"
+A_LEAST = "the sum is a lower bound: a memory or another component adds time that no sum contains"
 MOST_COLUMNS = 100
 
 
 def terms(document: Document) -> str:
-    """Every term on a line, sums below."""
+    """Return one line per term, with sums below."""
     lines = heading(document, f"{document['bytes']} B {ends(document)}")
     for key, title in TITLES.items():
         lines += ["", f"{title:<74}{'ns':>12}", *_sum_lines(document[key])]
@@ -21,7 +21,7 @@ def terms(document: Document) -> str:
 
 
 def short(document: Document) -> str:
-    """The sums by kind of part, with their shares, and the simulated times; at most 24 lines of 100 columns."""
+    """Return sums by kind of term, with shares, and simulated times; at most 24 lines of 100 columns."""
     raw, pair = document["raw_dma"], document["pair"]
     kinds = list(dict.fromkeys([*pair["kinds"], *raw["kinds"]]))
     lines = heading(document, f"{document['bytes']} B {ends(document)}")
@@ -39,7 +39,7 @@ def short(document: Document) -> str:
 
 
 def sweep(document: Document) -> str:
-    """A line a size with its bar, and the two rates with their bounds."""
+    """Return one line per size, with a bar, and the two rates with their bounds."""
     slot, points = document["slot_size"], document["sizes"]
     lines = heading(document, f"bandwidth {ends(document)}, simulated")
     lines += [
@@ -57,7 +57,7 @@ def sweep(document: Document) -> str:
 
 
 def heading(document: Document, what: str) -> list[str]:
-    """The two lines at the top of every output."""
+    """Return the two lines at the top of every output."""
     return [
         f"# ahbm-probe {document['version']}: {what}",
         f"# {document['system']}; rings in {document['buffer_kind']}, credits by {document['credit_return_mode']}",
@@ -65,7 +65,7 @@ def heading(document: Document, what: str) -> list[str]:
 
 
 def ends(document: Document) -> str:
-    """The two PEs in words."""
+    """Return the two PEs as text."""
     src, dst = (".".join(map(str, document[end])) for end in ("from", "to"))
     return f"from PE {src} to PE {dst} (SIP, cube, PE)"
 
@@ -79,11 +79,11 @@ def _tlb_misses(document: Document) -> list[str]:
     misses = document.get("tlb_misses")
     if misses is None:
         return []
-    told = f"PE_MMU: TLBs hold the pages; a miss adds {misses['walk_ps'] / 1000:.3f} ns to a command"
+    line = f"PE_MMU: TLBs hold the pages; a miss adds {misses['walk_ps'] / 1000:.3f} ns to a command"
     if not misses["walks"]:
-        return [told]
+        return [line]
     walks, simulated = misses["sum_ps"] / 1000, misses["simulated_ps"] / 1000
-    return [told, f"PE_MMU: before the first send {walks:.3f} ns for {misses['walks']}; simulated {simulated:.3f} ns"]
+    return [line, f"PE_MMU: before the first send {walks:.3f} ns for {misses['walks']}; simulated {simulated:.3f} ns"]
 
 
 def _sum_lines(result: Document) -> list[str]:

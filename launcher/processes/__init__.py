@@ -1,1 +1,1 @@
-"""The processes of one host: starting them, their names, their states."""
+"""Processes of one host: their start, their names, their states."""

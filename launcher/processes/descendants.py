@@ -1,6 +1,6 @@
-"""Processes that others have left running: found by the kernel's lists of children, and ended.
+"""Finds and ends processes that user code has left running, by the kernel's lists of children.
 
-A process that loses its parent becomes a child of its nearest ancestor that is a subreaper. psutil would look at all
+A process that loses its parent becomes a child of its nearest ancestor that is a subreaper. psutil would scan all
 processes of the host.
 """
 
@@ -17,15 +17,15 @@ from pathlib import Path
 
 PR_SET_CHILD_SUBREAPER, PR_GET_CHILD_SUBREAPER = 36, 37
 BY_ITSELF_S = 0.1
-"""For a process that ends when its parent has, such as one that reads from a pipe."""
+"""Time for a process that ends by itself after its parent, such as the reader of a pipe."""
 AFTER_TERM_S = 0.5
 MOST_LISTED = 8
 AFTER_KILL_S = 2.0
-"""More than the kernel needs, unless a process waits for a broken disk."""
+"""Time for killed processes to exit; the kernel needs less, unless a process waits for a broken disk."""
 
 
 def adopt_orphans(wanted: bool = True) -> bool:
-    """Whether processes that lose their parent become children of this one from now on; what it was before."""
+    """Set whether processes that lose their parent become children of this process; return the previous setting."""
     before, libc = ctypes.c_int(), ctypes.CDLL(None)
     libc.prctl(PR_GET_CHILD_SUBREAPER, ctypes.byref(before), 0, 0, 0)
     libc.prctl(PR_SET_CHILD_SUBREAPER, int(wanted), 0, 0, 0)
@@ -33,7 +33,7 @@ def adopt_orphans(wanted: bool = True) -> bool:
 
 
 def children_of(pid: int, thread: int | None = None) -> list[int]:
-    """The children of a process, those that have exited included; of one of its threads, if it is named."""
+    """Return the children of a process or of one of its threads, including exited ones that are not reaped."""
     found: list[int] = []
     for task in [Path(f"/proc/{pid}/task/{thread}")] if thread is not None else _tasks(pid):
         with contextlib.suppress(OSError, ValueError):
@@ -42,7 +42,7 @@ def children_of(pid: int, thread: int | None = None) -> list[int]:
 
 
 def with_descendants(pids: Iterable[int]) -> list[int]:
-    """These processes and all below them."""
+    """Return these processes and all their descendants."""
     found = list(pids)
     for pid in found:
         found += [child for child in children_of(pid) if child not in found]
@@ -50,11 +50,11 @@ def with_descendants(pids: Iterable[int]) -> list[int]:
 
 
 def running(pids: Iterable[int]) -> list[int]:
-    """The processes that have not exited; children of this process that have exited are reaped."""
+    """Return the processes that have not exited; exited children of this process are reaped."""
     found = []
     for pid in pids:
         with contextlib.suppress(OSError):
-            # Not a child of this process: an orphan that is just being handed on, or one further down.
+            # ChildProcessError: an orphan that is not yet adopted, or a deeper descendant.
             with contextlib.suppress(ChildProcessError):
                 if os.waitpid(pid, os.WNOHANG)[0]:
                     continue
@@ -64,56 +64,57 @@ def running(pids: Iterable[int]) -> list[int]:
 
 
 def end_all(find: Callable[[], list[int]]) -> list[int]:
-    """End the processes that ``find`` finds, running ones, until it finds none; those that did not end by themselves.
+    """End the running processes that ``find`` returns, by SIGTERM and then SIGKILL, until it returns none.
 
-    By SIGTERM, and a moment later by SIGKILL.
+    Returns:
+        The processes that did not end by themselves.
     """
     if not find():
         return []
     _await_ends(find(), BY_ITSELF_S)
-    told = find()
-    _signal(told, signal.SIGTERM)
-    _await_ends(told, AFTER_TERM_S if told else 0.0)
+    signalled = find()
+    _signal(signalled, signal.SIGTERM)
+    _await_ends(signalled, AFTER_TERM_S if signalled else 0.0)
     until_s = time.monotonic() + AFTER_KILL_S
     while (left := find()) and time.monotonic() < until_s:
-        told += [pid for pid in left if pid not in told]
+        signalled += [pid for pid in left if pid not in signalled]
         _signal(left, signal.SIGKILL)
         _await_ends(left, AFTER_KILL_S)
-    return told
+    return signalled
 
 
 def end_session(session: int) -> None:
-    """End all processes of a session, such as those that a killed server has left."""
+    """End all processes of a session, such as those of a killed server."""
     end_all(lambda: running(pid for pid in _all_pids() if _session_of(pid) == session))
 
 
 @contextlib.contextmanager
-def own_children_ended(tell: Callable[[list[int]], None]) -> Iterator[None]:
-    """At its end, processes that this thread has started meanwhile are ended, with all below them; ``tell`` gets them.
+def own_children_ended(report: Callable[[list[int]], None]) -> Iterator[None]:
+    """End, after the body, the processes that this thread started in it, with all descendants; ``report`` their pids.
 
-    Not the helpers of ``multiprocessing``, which live as long as this process.
+    The helpers of ``multiprocessing``, which live as long as this process, are left running.
     """
-    me, kept = os.getpid(), set(own_children())
+    me, older = os.getpid(), set(own_children())
     before = adopt_orphans()
     try:
         yield
     finally:
         if os.getpid() == me:
-            told = end_all(lambda: running(with_descendants({*own_children()} - kept - _helpers())))
+            left = end_all(lambda: running(with_descendants({*own_children()} - older - _helpers())))
             adopt_orphans(before)
-            if told:
-                tell(told)
+            if left:
+                report(left)
 
 
 def left_line(by: str, pids: list[int]) -> str:
-    """The line for the user about processes that code of ``by`` has left, and that were ended."""
+    """Return the line for the user about processes that code of ``by`` left running, and that were ended."""
     listed = ", ".join(map(str, pids[:MOST_LISTED])) + (", ..." if len(pids) > MOST_LISTED else "")
     what = f"a process (pid {listed})" if len(pids) == 1 else f"{len(pids)} processes (pids {listed})"
     return f"{by} left {what} running: ended; code must wait for the processes that it starts"
 
 
 def own_children() -> list[int]:
-    """The children of this thread, and of ended ones."""
+    """Return the children of this thread, including those of ended threads."""
     return children_of(os.getpid(), threading.get_native_id())
 
 
@@ -124,7 +125,7 @@ def _helpers() -> set[int]:
 
 
 def _await_ends(pids: list[int], most_s: float) -> None:
-    """Wait until all have exited, or the time is up."""
+    """Wait until all processes have exited, for at most ``most_s``."""
     handles, until_s = [], time.monotonic() + most_s
     for pid in pids:
         with contextlib.suppress(OSError):

@@ -1,7 +1,7 @@
-"""The entry of every fork server: what a process of the run does, as the broker or a SIP.
+"""Process entry of the fork servers: runs the broker or a SIP in a forked process.
 
 The launcher's server inherits the plan through fork. An agent's server gets a ticket, from which it makes the plan
-once; its SIPs are forks of it. Orders are plain data.
+once, before it forks SIPs. Orders are plain data.
 """
 
 import os
@@ -24,7 +24,7 @@ from sipsim.records.job import Job
 
 OWN_NODE_RANK = "AHBM_NODE_RANK"
 NODE_RANKS = (OWN_NODE_RANK, "SLURM_NODEID", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "JOB_COMPLETION_INDEX")
-"""Variables with a node rank: our own, Slurm's, Open MPI's, PMI's (MPICH), those of a Kubernetes Indexed Job."""
+"""Environment variables with a node rank: AHBM's, Slurm's, Open MPI's, PMI's (MPICH), a Kubernetes Indexed Job's."""
 
 MOST_DIGITS = 9
 
@@ -32,7 +32,7 @@ MOST_DIGITS = 9
 def rank_environment(
     spec: SipProcessSpec, world_size: int, node_rank: int, run_id: str, local_ranks: Sequence[int]
 ) -> dict[str, str]:
-    """The environment of a rank: our own names, and those of torchrun. ``local_ranks``: the ranks on its host."""
+    """Return the environment of a rank: AHBM's variables, and those of torchrun. ``local_ranks``: ranks on its host."""
     rank, size = str(spec.rank), str(world_size)
     local_rank, incarnation = str(local_ranks.index(spec.rank)), str(spec.incarnation)
     return {
@@ -51,10 +51,10 @@ def rank_environment(
 
 
 def node_rank(environ: Mapping[str, str], n_hosts: int, given: int | None = None, names: tuple[str, ...] = ()) -> int:
-    """The node rank of this host. ``given``: that of the bootstrap; ``names``: the variables that may hold it.
+    """Return the node rank of this host. ``given``: that of the bootstrap; ``names``: variables that may contain it.
 
     Raises:
-        ConfigError: when there is none, two sources disagree, or it is not below ``n_hosts``.
+        ConfigError: if there is none, two sources disagree, or it is not below ``n_hosts``.
     """
     names = (OWN_NODE_RANK, *names) if names or given is not None else NODE_RANKS
     found = {name: environ[name] for name in names if environ.get(name, "")}
@@ -73,7 +73,7 @@ def node_rank(environ: Mapping[str, str], n_hosts: int, given: int | None = None
 
 
 def sip_order(spec: SipProcessSpec, environ: dict[str, str]) -> dict[str, Any]:
-    """The order that starts a SIP; ``environ`` is added to its environment."""
+    """Return the order that starts a SIP; ``environ`` is added to the environment of its process."""
     return {"spec": spec, "environ": environ}
 
 
@@ -84,7 +84,7 @@ def broker_order(
     silence_s: float | None = SILENCE_S,
     limit_ps: int | None = None,
 ) -> dict[str, Any]:
-    """The order that starts the broker; it reports its endpoint when it listens. ``limit_ps``: of simulated time."""
+    """Return the order that starts the broker, which reports its endpoint. ``limit_ps``: limit of simulated time."""
     return {
         "endpoint": endpoint,
         "shared_cpu_seed": shared_cpu_seed,
@@ -95,7 +95,7 @@ def broker_order(
 
 
 class SimProcessEntry:
-    """The entry of one run. Without a plan ``set_up`` must come first."""
+    """Process entry of one run. Without a plan, ``set_up`` must be called first."""
 
     def __init__(self, plan: RunPlan | None = None, job: Job | None = None) -> None:
         self._plan = plan
@@ -105,7 +105,7 @@ class SimProcessEntry:
         """Make the plan.
 
         Raises:
-            ConfigError: when it cannot be made; also whatever the algorithm's module raises.
+            ConfigError: if the plan cannot be made. An exception of the algorithm's module is passed on.
         """
         self._plan, self._job = Ticket.from_text(ticket).prepare()
         check_files(self._plan, sips=True, broker=False)

@@ -1,10 +1,10 @@
-"""The fork server: a preloaded process that starts processes on order, one log each, and reports their exits.
+"""Fork server: a preloaded process that starts processes on command, with one log each, and reports their exits.
 
-Its owner, the launcher or the agent of another host, forks the server when everything is imported and before any thread
-or socket exists. So the server's children start in milliseconds and share its memory. When the owner exits, for
-whatever reason, the server kills its children and removes their folder; when the server exits, the kernel kills them.
-Its rank (None: the broker) and an incarnation number identify a process; a :class:`ProcessEntry` is what processes do.
-Commands and news are :class:`Message`; between hosts, agents relay the same.
+The owner, which is the launcher or the agent of another host, forks the server after all imports and before any thread
+or socket exists. So the server's children start in milliseconds and share its memory. When the owner exits, for any
+reason, the server kills its children and removes their folder; when the server exits, the kernel kills its children.
+A process is identified by its rank (None: the broker) and an incarnation number, and runs a :class:`ProcessEntry`.
+Commands and events are :class:`Message`; between hosts, agents relay the same messages.
 """
 
 import contextlib
@@ -41,21 +41,21 @@ SignalNumber = Annotated[int, Meta(ge=0, le=64)]
 
 SendText = Callable[[str], None]
 LONGEST_REASON = 2**16
-"""The most characters of the error of a set-up, whose code may be a user's."""
+"""The most characters of the error of a set-up, which may come from user code."""
 LONGEST_MESSAGE = 2**20
-"""Bytes, more than a datagram may have: a message of a process is never cut."""
+"""Size of the receive buffer in bytes: larger than any datagram, so that no message is truncated."""
 CLOSE_S = 5.0
-"""A process that has not exited by then is stopped, and is killed."""
+"""A process that has not exited within this time is stopped, and is killed."""
 
 
 class ProcessEntry(Protocol):
-    """What a server's processes do."""
+    """Code of a server's processes."""
 
     def set_up(self, ticket: str) -> None:
-        """In the server, before the first start: prepare what its processes share. What it raises is reported."""
+        """Prepare, in the server and before the first start, the data that its processes share. Errors are reported."""
 
     def run(self, rank: int | None, order: Any, send: SendText) -> int:
-        """In a child: run the process; returns its exit code. ``send`` sends a short text to the owner."""
+        """Run a process, in a child of the server; return its exit code. ``send`` sends a short text to the owner."""
 
 
 class Message(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
@@ -96,7 +96,7 @@ class Ready(Message, tag="ready", frozen=True):
 
 
 class SetupFailed(Message, tag="setup_failed", frozen=True):
-    """The set-up has failed, and why."""
+    """The set-up has failed. ``line``: the reason."""
 
     line: Text
 
@@ -110,7 +110,7 @@ class ProcessStarted(Message, tag="started", frozen=True):
 
 
 class NotStarted(Message, tag="not_started", frozen=True):
-    """A process could not be started, and why."""
+    """A process could not be started. ``why``: the reason."""
 
     rank: Rank | None
     incarnation: int
@@ -126,7 +126,7 @@ class ProcessMessage(Message, tag="message", frozen=True):
 
 
 class ProcessesLeft(Message, tag="left", frozen=True):
-    """A process has exited and has left others running, which were ended. ``pid``: its own, 0 if it is not known."""
+    """A process has exited and left other processes running, which were ended. ``pid``: that process, 0 if unknown."""
 
     rank: Rank | None
     pid: int
@@ -151,29 +151,29 @@ _NEWS: "msgspec.msgpack.Decoder[News]" = msgspec.msgpack.Decoder(News)
 
 
 def _framed(body: bytes) -> bytes:
-    """A message as it stands in a stream: its length comes first."""
+    """Return a message for a stream, with its length in front."""
     return len(body).to_bytes(LENGTH_BYTES) + body
 
 
 def _take_frames(stream: bytearray) -> Iterator[bytes]:
-    """Take the messages out of ``stream`` that have arrived whole."""
+    """Remove and yield the messages that have arrived completely in ``stream``."""
     while len(stream) >= (end := LENGTH_BYTES + int.from_bytes(stream[:LENGTH_BYTES])):
         yield bytes(stream[LENGTH_BYTES:end])
         del stream[:end]
 
 
 def process_name(rank: int | None) -> str:
-    """The name of a process where people see it: of its log, of other files, in ``ps``."""
+    """Return the name of a process for users: in log files, other files and ``ps``."""
     return "broker" if rank is None else f"sip-{rank}"
 
 
 class ForkServer:
-    """The owner's side. Processes write to ``log_dir/NAME.log``. Commands never block.
+    """The owner's side of a fork server. Processes write to ``log_dir/NAME.log``. Commands never block.
 
-    The server makes ``log_dir`` and removes it when the owner is killed.
+    The server creates ``log_dir`` and removes it if the owner is killed.
 
     Raises:
-        OSError: when ``log_dir`` cannot be made.
+        OSError: if ``log_dir`` cannot be created.
     """
 
     def __init__(self, entry: ProcessEntry, log_dir: str) -> None:
@@ -196,11 +196,11 @@ class ForkServer:
         self._status: int | None = None
 
     def fileno(self) -> int:
-        """Readable when there is news."""
+        """The descriptor that is readable when there are events."""
         return self._socket.fileno()
 
     def news(self) -> list[News]:
-        """News since the last call; ``gone`` becomes true when the server itself has exited."""
+        """Return the events since the last call; ``gone`` becomes true when the server itself has exited."""
         self.flush()
         while not self._gone:
             try:
@@ -208,7 +208,7 @@ class ForkServer:
             except BlockingIOError:
                 break
             except ConnectionResetError:
-                # It exited while a command was in flight.
+                # The server exited while a command was in flight.
                 data = b""
             if not data:
                 self._gone = True
@@ -218,19 +218,19 @@ class ForkServer:
 
     @property
     def gone(self) -> bool:
-        """Whether the server has exited, and with it every process that it started."""
+        """Whether the server has exited, and with it all its processes."""
         return self._gone
 
     @property
     def status(self) -> int:
-        """The exit code of a server that is gone, or minus a signal."""
+        """The exit code of a server that has exited, or minus the signal that killed it."""
         if self._status is None:
             self._status = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
         return self._status
 
     @property
     def unsent(self) -> bool:
-        """Whether commands are queued, to be retried soon by :meth:`flush` or when news is read."""
+        """Whether commands are queued; :meth:`flush` and :meth:`news` send them."""
         return bool(self._unsent) and not self._gone
 
     def order(self, command: ServerCommand) -> None:
@@ -239,7 +239,7 @@ class ForkServer:
         self.flush()
 
     def flush(self) -> None:
-        """Send queued commands, as far as the socket takes them."""
+        """Send as many queued commands as the socket accepts."""
         try:
             while self._unsent:
                 self._unsent = self._unsent[self._socket.send(self._unsent) :]
@@ -249,7 +249,7 @@ class ForkServer:
             self._unsent = b""
 
     def close(self) -> list[News]:
-        """Kill all processes, end the server and wait for it; its last news. Its folder stays."""
+        """Kill all processes, end the server, wait for its exit, and return its last events. The folder stays."""
         self.order(Leave())
         found = []
         while not self.gone:
@@ -258,7 +258,7 @@ class ForkServer:
             found += self.news()
         self._socket.close()
         if self.status < 0:
-            # The kernel has killed its processes, but not those that they have started.
+            # The kernel has killed the server's processes, but not the descendants of these.
             end_session(self.pid)
         return found
 
@@ -269,10 +269,10 @@ class ForkServer:
 
 
 def free_folder(prefix: str) -> str:
-    """The name of a temporary folder that a server can make.
+    """Return the name of a temporary folder that a server can create.
 
     Raises:
-        OSError: when none can be made.
+        OSError: if no folder can be created.
     """
     folder = tempfile.mkdtemp(prefix=prefix)
     os.rmdir(folder)
@@ -289,12 +289,12 @@ def _await_folder(server: socket.socket, pid: int) -> None:
 
 
 def _serve(control: socket.socket, entry: ProcessEntry, log_dir: str, owner_pid: int) -> int:
-    # Here, not in the owner: what that had frozen before stays frozen, and nothing else does.
+    # Frozen in the server only: the owner's objects stay collectable in the owner.
     gc.freeze()
-    # Not SIGKILL: the server has to clean up. A stopped one must continue for that.
+    # SIGCONT rather than SIGKILL: the server must clean up, even if it is stopped.
     set_parent_death_signal(owner_pid, signal.SIGCONT)
     set_process_name("server")
-    # Children inherit it: one that has just been forked may get it before it has chosen what to do with it.
+    # Children inherit this: a new child may get the signal before it has set its handler.
     signal.signal(signal.SIGUSR2, signal.SIG_IGN)
     os.setsid()
     try:
@@ -312,7 +312,7 @@ def _serve(control: socket.socket, entry: ProcessEntry, log_dir: str, owner_pid:
 
 
 class _Serving:
-    """The server's side: one turn of its loop at a time."""
+    """The server's side of a fork server; ``turn`` is one turn of its loop."""
 
     def __init__(self, control: socket.socket, entry: ProcessEntry, log_dir: str) -> None:
         self._control = control
@@ -349,7 +349,7 @@ class _Serving:
         try:
             data = self._control.recv(65536)
         except ConnectionResetError:
-            # The owner exited before it had read all news.
+            # The owner exited before it had read all events.
             data = b""
         if not data:
             self._children.kill_all()
@@ -421,10 +421,10 @@ def _why(error: OSError) -> str:
 
 
 class Children:
-    """The children of this process: each with a log of its own, killed with this process, reaped.
+    """Children of this process: each has a log, is killed with this process, and is reaped.
 
-    When a child exits, the processes that it has started and left are ended; only then has the child ended.
-    ``private``: sockets that children must close.
+    When a child exits, the processes that it has left running are ended before its exit is reported. ``private``:
+    sockets that children must close.
     """
 
     def __init__(self, log_dir: str, private: tuple[socket.socket, ...]) -> None:
@@ -435,10 +435,10 @@ class Children:
         adopt_orphans()
 
     def start(self, rank: int | None, incarnation: int, program: Program) -> int:
-        """Fork a child that runs ``program``; returns its pid.
+        """Fork a child that runs ``program``; return its pid.
 
         Raises:
-            OSError: when its log cannot be opened, or no process can be made.
+            OSError: if its log cannot be opened, or no process can be created.
         """
         name = process_name(rank)
         path = Path(self._log_dir) / f"{name}.log"
@@ -451,7 +451,7 @@ class Children:
             if pid == 0:
                 for end in self._private:
                     end.close()
-                # What it starts is known by that, also when it has ended.
+                # The process group identifies the child's descendants, also after its exit.
                 os.setpgid(0, 0)
                 set_parent_death_signal(parent, signal.SIGKILL)
                 set_process_name(name)
@@ -474,9 +474,9 @@ class Children:
             os.kill(pid, signal.SIGKILL)
 
     def reap(self, wait: bool = False) -> list[ProcessesLeft | Ended]:
-        """News of children that have exited since the last call: what each has left, ended, and its own end.
+        """Return events of children that have exited since the last call: processes left running, and exits.
 
-        ``wait``: for all of them, which must have been killed.
+        ``wait``: wait for all children, which must have been killed.
         """
         ended = {}
         for pid in list(self.living):
@@ -484,15 +484,18 @@ class Children:
             if reaped:
                 ended[pid] = Ended(*self.living.pop(pid), pid, os.waitstatus_to_exitcode(status))
         owners: dict[int, int | None] = {}
-        told = end_all(lambda: self._left_by(ended.keys(), owners)) if ended else []
+        orphans = end_all(lambda: self._left_by(ended.keys(), owners)) if ended else []
         left: dict[int | None, list[int]] = {}
-        for pid in told:
+        for pid in orphans:
             left.setdefault(owners[pid], []).append(pid)
         news = [ProcessesLeft(self._started[by] if by else None, by or 0, pids) for by, pids in left.items()]
         return [*news, *ended.values()]
 
     def _left_by(self, ended: Collection[int], owners: dict[int, int | None]) -> list[int]:
-        """Running processes that have lost their parent: of children that have ended, and nobody's at the end."""
+        """Return running orphans of ended children; without living children, also orphans of unknown origin.
+
+        ``owners`` gets the child that started each orphan.
+        """
         found: list[int] = []
         for orphan in running(pid for pid in children_of(os.getpid()) if pid not in self.living):
             owner = self._owner_of(orphan)
@@ -503,19 +506,19 @@ class Children:
         return found
 
     def _owner_of(self, pid: int) -> int | None:
-        """The child that has started a process; None for one that has left its process group."""
+        """Return the child that has started a process; None if the process has left the child's process group."""
         with contextlib.suppress(OSError):
             group = os.getpgid(pid)
             return group if group in self._started else None
         return None
 
     def remove_folder(self) -> None:
-        """Remove the folder of their logs."""
+        """Remove the folder of the logs."""
         shutil.rmtree(self._log_dir, ignore_errors=True)
 
 
 def set_process_name(name: str) -> None:
-    """The name that ``ps`` and ``top`` show; Linux keeps 15 bytes of it. psutil cannot set it."""
+    """Set the name that ``ps`` and ``top`` show; Linux truncates it to 15 bytes. psutil cannot set it."""
     with contextlib.suppress(OSError):
         Path("/proc/self/comm").write_text(f"ahbm-{name}")
 
@@ -528,9 +531,9 @@ def as_child(program: Program) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        # The request for the launcher's state may be sent to its whole process group.
+        # A user may send the request for the launcher's state to its whole process group.
         signal.signal(signal.SIGUSR1, signal.SIG_IGN)
-        # A process that handles it says so later.
+        # A process that handles this signal sets a handler later.
         signal.signal(signal.SIGUSR2, signal.SIG_IGN)
         signal.set_wakeup_fd(-1)
         status = program()
@@ -544,7 +547,7 @@ def as_child(program: Program) -> None:
 
 
 def set_parent_death_signal(parent_pid: int, signum: int) -> None:
-    """Ask the kernel for a signal when the parent dies. Not retroactive, so the parent is compared afterwards."""
+    """Request a signal from the kernel for the parent's death; exit at once if the parent has died already."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signum))
     if os.getppid() != parent_pid:
@@ -552,10 +555,10 @@ def set_parent_death_signal(parent_pid: int, signum: int) -> None:
 
 
 class _Log(io.FileIO):
-    """A process's output. What cannot be written is no error of the code that prints.
+    """Output stream of a process. An error of a write is reported as such, not as an error of the code that prints.
 
     Raises:
-        OutputError: when the disk is full.
+        OutputError: if the output cannot be written, such as on a full disk.
     """
 
     def __init__(self, number: int, path: Path) -> None:
@@ -567,7 +570,7 @@ class _Log(io.FileIO):
             return super().write(data) or 0
         except OSError as error:
             hint = "make room there, or set TMPDIR to another folder"
-            what = f"what is printed cannot be kept: {error.strerror}"
+            what = f"output cannot be written: {error.strerror}"
             raise OutputError(f"{self._path}: {what}; {hint}") from None
 
 
@@ -580,5 +583,5 @@ def _redirect(out: int, path: Path) -> None:
     os.close(out)
     sys.stdout = io.TextIOWrapper(io.BufferedWriter(_Log(1, path)), line_buffering=True)
     sys.stderr = io.TextIOWrapper(io.BufferedWriter(_Log(2, path)), line_buffering=True)
-    # A crash in C code, which a script or kernel may call, says where.
+    # A crash in C code, which a script or kernel may call, prints its position.
     faulthandler.enable(file=2, all_threads=False)

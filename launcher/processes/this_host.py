@@ -1,4 +1,4 @@
-"""This host as a run sees it: limits of open files and processes, out-of-memory kills, and the states of processes."""
+"""State of this host: limits of open files and processes, out-of-memory kills, and samples of processes."""
 
 import contextlib
 import os
@@ -13,23 +13,23 @@ from sipsim.chips.api.run_plan import RunPlan
 from sipsim.core.errors import ConfigError
 
 FILES_OF_A_PROCESS = 32 + SPARES + MARGIN
-"""With the files that are kept from strangers."""
+"""Open files of a process without peers, including descriptors reserved against unknown clients."""
 FILES_OF_A_PEER = 6
 THREADS = {"zmq": 3, "unix": 1}
-"""Of each broker and SIP process, by the kind of mail."""
+"""Threads per broker or SIP process, by the kind of mail."""
 CGROUP_ROOT = Path("/sys/fs/cgroup")
 OWN_CGROUP = Path("/proc/self/cgroup")
 NO_LIMIT = 1 << 60
 
 
 def check_limits(engine: str, mail: str, plan: RunPlan) -> None:
-    """Whether the limits suffice, before anything starts; the soft limit of open files is raised if needed.
+    """Check the limits of this host before the start; raise the soft limit of open files if needed.
 
-    The needs are measured, with a margin: the broker holds a connection to each SIP, a SIP three to six descriptors for
-    each peer; a process over ZeroMQ has two threads besides its own, which count as processes.
+    The needs are measured, with a margin: the broker has a connection per SIP, a SIP three to six descriptors per peer;
+    a process with ZeroMQ has two further threads, which count as processes.
 
     Raises:
-        ConfigError: naming the limit, what it is and what it must be.
+        ConfigError: one line with the limit, its value and the needed value.
     """
     if engine == "inproc":
         return
@@ -42,17 +42,17 @@ def check_limits(engine: str, mail: str, plan: RunPlan) -> None:
 
 
 def check_files(plan: RunPlan, sips: bool, broker: bool) -> None:
-    """:func:`check_limits` for open files alone. ``sips``, ``broker``: whether they run on this host.
+    """Check only the limit of open files, as :func:`check_limits`. ``sips``, ``broker``: whether they run on this host.
 
     Raises:
-        ConfigError: as there.
+        ConfigError: one line with the limit, its value and the needed value.
     """
     files = files_needed(plan, sips, broker)
     _check(files, _open_files(files), f"{plan.system.n_sips} SIPs", "open files in one process", "ulimit -n")
 
 
 def files_needed(plan: RunPlan, sips: bool, broker: bool) -> int:
-    """Open files of the broker, or of the SIP with the most peers, if larger."""
+    """Return the open files of the broker, or of the SIP with the most peers, whichever are more."""
     peers: dict[int, set[int]] = {}
     for channel in plan.channels:
         peers.setdefault(channel.src, set()).add(channel.dst)
@@ -61,12 +61,12 @@ def files_needed(plan: RunPlan, sips: bool, broker: bool) -> int:
 
 
 def processes_needed(n_sips: int, mail: str) -> int:
-    """Threads of the fork server, the broker, the SIPs and the launcher."""
+    """Return the number of threads of the fork server, the broker, the SIPs and the launcher."""
     return 1 + THREADS[mail] * (n_sips + 2)
 
 
 def process_limits() -> Mapping[str, int]:
-    """How many more processes the limits of the user and of the cgroups allow, by name of the limit."""
+    """Return how many more processes each limit of the user and of cgroups allows, by name of the limit."""
     found = {"ulimit -u": _finite(resource.getrlimit(resource.RLIMIT_NPROC)[0])} if os.geteuid() else {}
     for folder in cgroups():
         with contextlib.suppress(OSError, ValueError):
@@ -76,7 +76,7 @@ def process_limits() -> Mapping[str, int]:
 
 
 def cgroups() -> list[Path]:
-    """The own cgroup and its parents that may limit processes, version 1 or 2. psutil knows no limits of cgroups."""
+    """Return this process's cgroup and its parents, version 1 or 2. psutil does not read limits of cgroups."""
     with contextlib.suppress(OSError):
         for line in OWN_CGROUP.read_text().splitlines():
             _, names, path = line.split(":", 2)
@@ -109,21 +109,21 @@ _ROOT = Path("/")
 
 
 def oom_kills(root: Path = _ROOT) -> int | None:
-    """Out-of-memory kills so far, as counted by the kernel and by this process's control group; the larger number.
+    """Return the out-of-memory kills so far: the larger count of the kernel's and this process's control group's.
 
-    psutil does not report them. None where nothing is counted. ``root``: of the file system, for tests.
+    None without any count. psutil does not report these. ``root``: root of the file system, for tests.
     """
     counts = [count for path in _sources(root) if (count := _count(path)) is not None]
     return max(counts) if counts else None
 
 
 def kills_since(before: int | None, after: int | None) -> int:
-    """Out-of-memory kills between two counts, such as before and after a run; 0 where they are not counted."""
+    """Return the out-of-memory kills between two counts, such as before and after a run; 0 if not counted."""
     return max(after - before, 0) if before is not None and after is not None else 0
 
 
 def _sources(root: Path) -> list[Path]:
-    """The kernel's counter, and those of the control group, version 1 or 2."""
+    """Return the files with counters: the kernel's, and those of the control group, version 1 or 2."""
     sources = [root / "proc/vmstat"]
     try:
         lines = (root / "proc/self/cgroup").read_text().splitlines()
@@ -157,15 +157,15 @@ _DESCRIPTIONS = {
     "zombie": "has ended",
 }
 TICK_S = 0.01
-"""The resolution of CPU times. A process may be charged one tick without computing, for answering the broker."""
+"""The resolution of CPU times. A process may be charged one tick just for its answer to the broker."""
 NS_PER_S = 10**9
 
 
 class ProcessState(NamedTuple):
-    """A sample of a process: its status as psutil names it, empty if unknown, and its CPU time so far.
+    """Sample of a process: its status as psutil names it, empty if unknown, and its CPU time so far.
 
-    ``waited_s``: how long its threads were ready to run and had no processor, so far; 0 where the kernel does not count
-    it. ``at_s``: when the sample was taken, on the monotonic clock of its host.
+    ``waited_s``: how long its threads were ready and had no processor so far; 0 if the kernel does not count this.
+    ``at_s``: time of the sample, on the monotonic clock of its host.
     """
 
     status: str
@@ -174,27 +174,27 @@ class ProcessState(NamedTuple):
     at_s: float = 0.0
 
     def computes_since(self, before: "ProcessState | None") -> bool:
-        """Whether it runs, waits for a processor or a disk, or has used CPU time since an earlier sample."""
+        """Whether the process runs, waits for a processor or a disk, or has used CPU time since an earlier sample."""
         return self.status in ("running", "disk-sleep") or (
             before is not None and self.cpu_s > before.cpu_s + 1.5 * TICK_S
         )
 
     def spent_since(self, before: "ProcessState") -> float:
-        """Seconds that it has computed or been blocked since an earlier sample.
+        """Return the seconds that the process has computed or been blocked since an earlier sample.
 
-        That is the time that has passed, without what it waited for a processor: of a process that computes its CPU
-        time, whatever else the host does, and of one that sleeps or is stopped all of it.
+        This is the wall time minus the wait for a processor: the CPU time of a process that computes, on any load of
+        the host, and the whole time of a process that sleeps or is stopped.
         """
         passed_s = max(self.at_s - before.at_s, 0.0)
         computed_s = min(max(self.cpu_s - before.cpu_s, 0.0), passed_s)
         if self.status == "running":
-            # The wait that it may be in now is counted by the kernel when it ends.
+            # The kernel counts a wait for a processor only after its end.
             return computed_s
         return max(passed_s - max(self.waited_s - before.waited_s, 0.0), computed_s)
 
     @property
     def is_stopped(self) -> bool:
-        """Whether a signal or a debugger has stopped it."""
+        """Whether a signal or a debugger has stopped the process."""
         return self.status in ("stopped", "tracing-stop")
 
     @property
@@ -204,12 +204,12 @@ class ProcessState(NamedTuple):
 
 
 def process_state(pid: int) -> ProcessState | None:
-    """How process ``pid`` is now; None when it has exited or cannot be read."""
+    """Return a sample of process ``pid``; None if it has exited or cannot be read."""
     return with_room(lambda: _process_state(pid))
 
 
 def _process_state(pid: int) -> ProcessState | None:
-    # Imported at the first check of a run that lasts: its import takes as long as many a run's start.
+    # Imported late: the import takes as long as the start of a short run.
     import psutil
 
     try:
@@ -222,14 +222,14 @@ def _process_state(pid: int) -> ProcessState | None:
 
 
 def own_state() -> ProcessState:
-    """This process now. Its status is unknown: whoever asks runs, and may have been blocked until now."""
+    """Return a sample of this process. Its status is unknown: it runs now, and may have been blocked until now."""
     return ProcessState("", time.process_time(), _waited_s(os.getpid()), time.monotonic())
 
 
 def _waited_s(pid: int) -> float:
-    """``ProcessState.waited_s``, which psutil does not read: the second number of each thread's schedstat."""
+    """Return ``ProcessState.waited_s``: the second number of each thread's schedstat, which psutil does not read."""
     waited_ns = 0
-    # A kernel without these counts, or a thread that has just ended: less is known, and more counts as spent.
+    # Without these counts, or if a thread has just ended, more time counts as spent.
     with contextlib.suppress(OSError, LookupError, ValueError):
         for thread in os.listdir(f"/proc/{pid}/task"):
             with open(f"/proc/{pid}/task/{thread}/schedstat", "rb") as schedstat:

@@ -1,8 +1,8 @@
-"""A ticket: everything that a process on another machine needs to take part in a run, as JSON.
+"""Ticket: the data that a process on another machine needs to take part in a run, as JSON.
 
-The ticket of a manually started SIP has its launch parameters; an agent's has none, its SIPs get theirs one by one.
-It contains no code: config, job, working folder and import paths. A ticket may contain keys, so its file is readable
-by its owner alone.
+A ticket contains config, job, working folder and import paths, and no code. The ticket of a manually started SIP also
+contains its launch parameters; SIPs of an agent get these separately. A ticket may contain keys, so its file is
+readable by its owner only.
 """
 
 import os
@@ -28,8 +28,8 @@ Kind = TypeVar("Kind")
 
 
 class Ticket(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """``folder``: the working folder, if it exists there. ``paths``: further import paths. ``changes``: the paths of
-    the values that the user has changed.
+    """Ticket of a run. ``folder``: the working folder, used if it exists there. ``paths``: further import paths.
+    ``changes``: the key paths of values that the user has changed.
     """
 
     version: str
@@ -42,7 +42,7 @@ class Ticket(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
     @staticmethod
     def of(plan: RunPlan, job: Job, spec: SipProcessSpec | None = None) -> "Ticket":
-        """The ticket of a run that is prepared in this process."""
+        """Return the ticket of a run that is prepared in this process."""
         paths = tuple(path for path in sys.path if path and not path.startswith((sys.prefix, sys.base_prefix)))
         config, changes = plan.resolved, plan.resolved.reads.paths
         return Ticket(
@@ -50,7 +50,7 @@ class Ticket(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         )
 
     def text(self) -> str:
-        """As JSON."""
+        """Encode as JSON."""
         return msgspec.json.encode(self).decode()
 
     @staticmethod
@@ -58,15 +58,15 @@ class Ticket(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         """Parse and check the text.
 
         Raises:
-            ConfigError: when it is no ticket, or one of another version.
+            ConfigError: if the text is no ticket, or a ticket of another version.
         """
         return of_this_version(text, Ticket, where, "is no ticket")
 
     def prepare(self) -> tuple[RunPlan, Job]:
-        """Change to its folder and make the plan.
+        """Change to the folder of the ticket and make the plan.
 
         Raises:
-            ConfigError: when the plan cannot be made here, or the script or the collective is not here.
+            ConfigError: if the plan cannot be made on this host, or the script or the collective is missing.
         """
         if os.path.isdir(self.folder):
             os.chdir(self.folder)
@@ -86,10 +86,12 @@ class _Version(msgspec.Struct):
 
 
 def of_this_version(text: str, kind: type[Kind], where: str, otherwise: str) -> Kind:
-    """A struct with a ``version`` from its JSON; the version is checked first.
+    """Decode a struct with a ``version`` from JSON; the version is checked first.
+
+    ``where`` names the text, and ``otherwise`` says what it is not, for messages.
 
     Raises:
-        ConfigError: when it is of another version, or the text, named ``where``, is something else.
+        ConfigError: for another version, or if the text is something else.
     """
     try:
         version = msgspec.json.decode(text, type=_Version).version
@@ -101,7 +103,7 @@ def of_this_version(text: str, kind: type[Kind], where: str, otherwise: str) -> 
 
 
 def write_private(path: Path, text: str) -> None:
-    """Write a file that only its owner can read, whole or not at all."""
+    """Write a file atomically; only its owner can read it."""
     with Folder(path.parent, is_checked=False) as folder:
         folder.write(path.name, text.encode())
 
@@ -110,7 +112,7 @@ def read_private(path: Path) -> str:
     """Read a file with secrets.
 
     Raises:
-        ConfigError: when it cannot be read, or is readable by others.
+        ConfigError: if the file cannot be read, belongs to another user, or is readable by others.
     """
     try:
         with os.fdopen(open_named(path, os.O_RDONLY | os.O_NONBLOCK)) as file:

@@ -1,1 +1,1 @@
-"""What a run reports: outcomes, failures, traces, progress."""
+"""Reports of a run: outcomes, failures, traces, progress."""

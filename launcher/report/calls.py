@@ -1,4 +1,4 @@
-"""Compares the calls of all ranks, group by group: ranks that disagree are told with both calls. Pure."""
+"""Comparison of the collective calls of all ranks, group by group; a mismatch names two ranks and both calls. Pure."""
 
 from collections.abc import Sequence
 from itertools import zip_longest
@@ -8,16 +8,16 @@ from sipsim.collectives.call import GROUPS, NEW_GROUP, SAME, GroupCall, differin
 
 
 class CallMismatch(NamedTuple):
-    """``rank``: the first whose call is another than that of the ranks before it."""
+    """Disagreement of ranks on a call. ``rank``: the first rank whose call differs from the call of lower ranks."""
 
     rank: int
     message: str
 
 
 def first_mismatch(calls_of_ranks: Sequence[Sequence[GroupCall]]) -> CallMismatch | None:
-    """The first call on which two ranks disagree: first those that make and destroy groups, then those of each group.
+    """Return the first call on which two ranks disagree; calls that make or destroy groups are compared first.
 
-    Of a rank that made fewer calls the rest is not compared.
+    If a rank made fewer calls than others, only as many calls are compared.
     """
     by_group: dict[int, list[list[str]]] = {}
     members: dict[int, tuple[int, ...]] = {}
@@ -33,7 +33,7 @@ def first_mismatch(calls_of_ranks: Sequence[Sequence[GroupCall]]) -> CallMismatc
 
 
 def missing_group(calls_of_ranks: Sequence[Sequence[GroupCall]]) -> CallMismatch | None:
-    """The first group that a rank has not made with the others, of ranks whose calls do not differ elsewhere."""
+    """Return the first group that some ranks created and another did not. Call only if all other calls agree."""
     made = zip_longest(*([call.text for call in calls if call.group == GROUPS] for calls in calls_of_ranks))
     for texts in made:
         rank, text = next((rank, text) for rank, text in enumerate(texts) if text is not None)
@@ -45,9 +45,9 @@ def missing_group(calls_of_ranks: Sequence[Sequence[GroupCall]]) -> CallMismatch
 
 
 def missing_call(calls_of_ranks: Sequence[Sequence[GroupCall]]) -> CallMismatch | None:
-    """The first call of a group that a rank of it has not made, of a run whose calls do not differ and that has ended.
+    """Return the first call of a group that one of its ranks did not make. Call after the run, if other calls agree.
 
-    A message from one rank to another that was sent and is in the other's ring is one, too.
+    A message that was sent and is still in the receiver's ring counts as such a call.
     """
     made: dict[int, dict[int, list[GroupCall]]] = {}
     for rank, calls in enumerate(calls_of_ranks):

@@ -1,4 +1,4 @@
-"""Checks of a run's results: collectives of a host script against NumPy, and what ranks' second passes have found."""
+"""Checks of a run's results: collectives of a host script against NumPy, and verdicts of the ranks' second passes."""
 
 from collections.abc import Callable
 from functools import partial
@@ -24,7 +24,7 @@ Array = np.ndarray[tuple[int, ...], np.dtype[np.generic]]
 
 
 class BadRecording(ValueError):
-    """A recorded file of a rank that cannot be checked."""
+    """Recorded data of a rank that cannot be read or checked."""
 
     def __init__(self, what: str, rank: int) -> None:
         super().__init__(what)
@@ -32,15 +32,13 @@ class BadRecording(ValueError):
 
 
 def check_recorded_io(outcome: Outcome, plan: RunPlan, folder: str) -> None:
-    """Fill in ``wrong`` of every run that all ranks of its group completed and whose results are known here.
+    """Set ``wrong`` of every collective that all ranks of its group completed and whose expected results are known.
 
-    Every rank's recorded input and output are checked against NumPy in the same order.
+    Recorded outputs of all ranks are compared with results that are computed from the recorded inputs, in the same
+    order. Expected results come from the algorithm's schedule (groups), from its ``reference`` (reductions), or from
+    the collective itself (data movement). ``folder`` contains the artifact folders of all ranks.
 
-    What a collective leaves in a group is known from its algorithm's schedule; of others, what one with operators
-    leaves is known to the algorithm's ``reference``, and one without knows its own results.
-    ``folder``: what holds the artifact folders of all ranks.
-
-    When ranks disagree on their collectives nothing is compared.
+    If ranks disagree on their collectives, nothing is compared.
     """
     disagree = outcome.error is not None and outcome.error.kind == CollectiveMismatch.kind
     if not outcome.complete or disagree:
@@ -62,8 +60,9 @@ def check_recorded_io(outcome: Outcome, plan: RunPlan, folder: str) -> None:
 
 
 class _Results(NamedTuple):
-    """``compute(inputs)``: every rank's result from every rank's source, flat if ``is_flat``. ``whose``: the function,
-    for messages. ``files(index)``: whether a rank of the group has recorded its source, and its result.
+    """Source of expected results. ``compute(inputs)``: the results of all ranks from the sources of all ranks, flat if
+    ``is_flat``. ``whose``: the function, for messages. ``files(index)``: whether the rank at this index of the group
+    records its source, and its result.
     """
 
     whose: str
@@ -73,7 +72,7 @@ class _Results(NamedTuple):
 
 
 def _results_of(run: RunRecord, plan: RunPlan) -> _Results | None:
-    """None when they are not known here: no ``reference``, or a module's collective that is not loaded here."""
+    """Return the source of expected results; None without a ``reference``, or if the collective is not loaded here."""
     if run.workers:
         whose = f"algorithm {run.algorithm}: its schedule"
         return _Results(whose, partial(plan.group_results, run), partial(plan.has_tensors, run), is_flat=True)
@@ -90,7 +89,7 @@ def _results_of(run: RunRecord, plan: RunPlan) -> _Results | None:
 
 
 def _compare_all(outcome: Outcome, run: FinishedRun, results: _Results, folder: str) -> bool:
-    """Whether the results could be computed; if not, the run has failed."""
+    """Compare the results of all ranks; return False, and fail the run, if expected results cannot be computed."""
     dtype = DTYPES[run.records[0].dtype]
     numbers = list(zip(run.ranks, run.runs, strict=True))
     inputs = [
@@ -117,21 +116,21 @@ def _compare_all(outcome: Outcome, run: FinishedRun, results: _Results, folder: 
 
 
 def _flat_or_none(folder: str, number: int, rank: int, when: str, dtype: DType) -> Array | None:
-    """The recorded elements in order; None where there is no such tensor."""
+    """Return the recorded elements in order; None if the tensor was not recorded."""
     if not _path(folder, number, rank, when).is_file():
         return None
     return _elements(load(folder, number, rank, when), dtype).reshape(-1)
 
 
 def _compare(folder: str, number: int, rank: int, expected: Array | None, dtype: DType) -> Mismatch:
-    """None: that rank's result may be anything."""
+    """Compare a rank's recorded result; ``expected`` None: any result is correct."""
     if expected is None:
         return NONE_WRONG
     return compare(_elements(load(folder, number, rank, "out"), dtype), expected)
 
 
 def _elements(stored: Array, dtype: DType) -> Array:
-    """What was stored in another type of the same bits."""
+    """Return the elements as ``dtype``; some types are stored as another type of the same bits."""
     return stored.view(dtype.numpy) if stored.dtype == dtype.stored else stored
 
 
@@ -140,15 +139,15 @@ def _path(folder: str, number: int, rank: int, when: str) -> Path:
 
 
 def load(folder: str, number: int, rank: int, when: str) -> Array:
-    """The recorded ``in`` or ``out`` of one of a rank's runs.
+    """Return the recorded ``in`` or ``out`` of one collective of a rank.
 
     Raises:
-        BadRecording: when it is no array of numbers, or incomplete.
+        BadRecording: if the file is incomplete, or is no array of numbers.
     """
     path = _path(folder, number, rank, when)
     try:
         with reader(path) as file:
-            # Mapped, so that a header with a wrong size takes no memory; nothing is unpickled.
+            # Mapped, so that a header with a wrong size allocates no memory; nothing is unpickled.
             mapped = np.lib.format.open_memmap(f"/proc/self/fd/{file.fileno()}", mode="r")
         if mapped.dtype.kind not in "biuf":
             raise ValueError(f"its elements are {mapped.dtype}")
@@ -168,19 +167,17 @@ WRONG_NUMBERS = "wrong_numbers"
 
 
 class SecondPassEntry(msgspec.Struct):
-    """The second pass of all ranks together."""
+    """Result of the second pass, over all ranks."""
 
-    records: Annotated[int, no_time("Records of the op logs that were performed again.")]
+    records: Annotated[int, no_time("Records of the op logs that the second pass executed again.")]
     differences: Annotated[int, no_time("Records whose values differ between the passes, and differences at the end.")]
-    races: Annotated[
-        int, no_time("Differences between accesses to the same bytes at the same time, which the program leaves open.")
-    ]
-    first_race: Annotated[str, no_time("One of them; empty without one.")]
-    stopped: Annotated[str, no_time("Why records were left out, by the first rank that did; empty where none did.")]
+    races: Annotated[int, no_time("Accesses to the same bytes at the same time, whose order the program leaves open.")]
+    first_race: Annotated[str, no_time("The first race; empty without one.")]
+    stopped: Annotated[str, no_time("Why the first rank that left out records did so; empty if none did.")]
 
 
 def note_verdicts(outcome: Outcome) -> None:
-    """Take the verdicts of a complete run. A difference between the passes is a failure as wrong numbers are.
+    """Add the verdicts of the second pass to a complete run: a difference is a failure of the kind wrong numbers.
 
     The first difference of each rank is reported.
     """
@@ -203,7 +200,7 @@ def note_verdicts(outcome: Outcome) -> None:
 
 
 def entry_of(outcome: Outcome) -> SecondPassEntry | None:
-    """The second pass as it stands in the result file; None without one."""
+    """Return the second pass as in the result file; None without one."""
     verdicts = _verdicts(outcome)
     if not verdicts or outcome.cut_short:
         return None
@@ -218,7 +215,7 @@ def entry_of(outcome: Outcome) -> SecondPassEntry | None:
 
 def _verdicts(outcome: Outcome) -> dict[int, Verdict]:
     ranks = sorted(outcome.ranks.items())
-    return {rank: told.verdict for rank, told in ranks if told.verdict is not None}
+    return {rank: result.verdict for rank, result in ranks if result.verdict is not None}
 
 
 def _stopped(verdicts: dict[int, Verdict]) -> str:

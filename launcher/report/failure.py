@@ -1,6 +1,6 @@
-"""A failure as text for the terminal and as a document for programs. Pure.
+"""Formats the failure of a run: as text for the terminal, and as a document for programs. Pure.
 
-Every key that it may have is declared in :mod:`launcher.report.outcome`; unknown ones are left out.
+:mod:`launcher.report.outcome` declares all keys of the document; keys without a value are left out.
 """
 
 from pathlib import Path
@@ -15,13 +15,13 @@ from sipsim.core.units import format_time_ps
 
 SCHEMA = 1
 MOST_ALSO = 5
-"""Later failures that are printed on the terminal."""
+"""The most later failures that are printed on the terminal."""
 _HOST_FAILURE = ERROR_KINDS["internal"]
 Facts = dict[str, Any]
 
 
 def error_of(outcome: Outcome) -> Facts | None:
-    """The failure of a run as a document, see the module; None when there was none."""
+    """Return the failure of a run as a document; None without a failure."""
     error = outcome.error
     if error is None:
         return None
@@ -41,7 +41,7 @@ def error_of(outcome: Outcome) -> Facts | None:
 
 
 def error_file_of(outcome: Outcome) -> Facts | None:
-    """The content of ``error.json``; None when there was no failure."""
+    """Return the content of ``error.json``; None without a failure."""
     facts = error_of(outcome)
     if facts is None or outcome.error is None:
         return None
@@ -50,7 +50,7 @@ def error_file_of(outcome: Outcome) -> Facts | None:
 
 
 def block(outcome: Outcome, log_dir: Path | None = None) -> str:
-    """The text for the terminal, without the last newline; empty when there was no failure."""
+    """Return the text for the terminal, without the last newline; empty without a failure."""
     facts, error = error_of(outcome), outcome.error
     if facts is None or error is None:
         return ""
@@ -62,17 +62,17 @@ def block(outcome: Outcome, log_dir: Path | None = None) -> str:
         *before, last = error.detail.rstrip("\n").split("\n")
         lines += before if before and error.message.startswith(last) else [*before, last]
     if outcome.long_report is not None:
-        lines.append(f"  {_where_all_is(outcome.long_report, log_dir)}")
+        lines.append(f"  {_long_report_hint(outcome.long_report, log_dir)}")
     lines += _later_failures(outcome, error)
     if "last_lines" in facts:
-        whole = f" (all of it: {facts['log']})" if "log" in facts else ""
+        whole = f" (complete: {facts['log']})" if "log" in facts else ""
         lines += [f"last lines of its log{whole}:", *(f"  | {line}" for line in facts["last_lines"])]
     elif "log" in facts:
         lines.append(f"its log is empty: {facts['log']}")
     return "\n".join(lines)
 
 
-def _where_all_is(report: LongReport, log_dir: Path | None) -> str:
+def _long_report_hint(report: LongReport, log_dir: Path | None) -> str:
     where = f"give --log-dir DIR, and read DIR/{report.file}" if log_dir is None else str(log_dir / report.file)
     return f"{report.what}: {where}"
 
@@ -83,7 +83,7 @@ def _is_host_failure(error: RunError) -> bool:
 
 
 def _sync_facts(outcome: Outcome, error: RunError) -> Facts:
-    """The failed rank's incarnation and times, by the broker's last message."""
+    """Return the failed rank's incarnation and times, from the broker's last message."""
     sip = _last_of(outcome.known_sync, error.rank)
     if error.rank is None or sip is None:
         return {}
@@ -120,7 +120,7 @@ def _when(facts: Facts) -> str:
 
 
 def _later_failures(outcome: Outcome, error: RunError) -> list[str]:
-    """Later failures. All ranks run the same program, so errors of the same kind are printed once."""
+    """Return lines about later failures. All ranks run the same program, so an error of the same kind is left out."""
     others = [each for each in outcome.also if _is_host_failure(each) or each.kind != error.kind]
     lines = [f"  then: {each.kind}: {each.message}" for each in others[:MOST_ALSO]]
     more = len(others) - len(lines)

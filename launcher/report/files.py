@@ -1,4 +1,4 @@
-"""The ranks' files as one: op logs in causal order, traces in order of simulated time."""
+"""Merges the ranks' files: op logs in causal order, traces in order of simulated time."""
 
 import contextlib
 import csv
@@ -16,20 +16,22 @@ from sipsim.core.files import reader
 from sipsim.records.oplog import OPLOG_FILE, TRACE_FILE, TraceLine
 
 Message = tuple[int, int]
-"""The address of its slot, and its ``sender_seq``."""
+"""Identity of a message: the address of its slot, and its ``sender_seq``."""
 _SEND = re.compile(rf"{re.escape(SEND)} .* addr=(\d+) .* sender_seq=(\d+)(?: |$)")
 _RECV = re.compile(rf"{re.escape(RECV)} .* addr=(\d+) .* consumer_seq=(\d+)(?: |$)")
 
 
 def write_logs(folder: str, options: Options) -> list[str]:
-    """Merge the logs in the ranks' folders below ``folder`` into the requested files; what failed."""
-    asked = (write_trace, options.trace_ccl), (write_oplog, options.oplog)
-    return list(filter(None, [write(folder, target) for write, target in asked if target]))
+    """Merge the logs in the ranks' folders below ``folder`` into the requested files; return what failed."""
+    requested = (write_trace, options.trace_ccl), (write_oplog, options.oplog)
+    return list(filter(None, [write(folder, target) for write, target in requested if target]))
 
 
 def write_oplog(folder: str, target: Path) -> str:
-    """Merge the op logs in the ranks' folders below ``folder``; returns what was left out or failed, or "". ``target``:
-    see :mod:`launcher.isolation`.
+    """Merge the op logs in the ranks' folders below ``folder`` into ``target``, a file or ``-``.
+
+    Returns:
+        What was left out or failed, as a line; else "".
     """
     paths = {int(path.parent.name.removeprefix("rank-")): path for path in Path(folder).glob(f"rank-*/{OPLOG_FILE}")}
     merge = Merge()
@@ -49,10 +51,10 @@ def write_oplog(folder: str, target: Path) -> str:
 
 
 class Merge:
-    """Merges op logs. ``unsent``: the ranks whose lines end at a receive without its send.
+    """Merge of op logs. ``unsent``: the ranks whose lines end at a receive without its send.
 
-    Each rank's lines keep their order, and a receive comes after the send of its message. Among the lines that may come
-    next, the one that ended first does. Lines are read and written as they come; kept are the messages on their way.
+    The lines of each rank stay in order, and a receive follows the send of its message; within these limits, lines are
+    in the order of their ends. Logs are streamed: only messages that are sent and not yet received are in memory.
     """
 
     def __init__(self) -> None:
@@ -61,7 +63,7 @@ class Merge:
         self._waiting: dict[Message, tuple[int, int, str]] = {}
 
     def lines(self, logs: dict[int, Iterator[str]]) -> Iterator[str]:
-        """All lines in causal order: a line a record, the rank before it."""
+        """Yield all lines in causal order, one per record, each with its rank in front."""
         heads: list[tuple[int, int, str]] = []
         for rank, log in logs.items():
             self._advance(heads, rank, log)
@@ -80,7 +82,7 @@ class Merge:
         self.unsent = sorted(rank for _, rank, _ in self._waiting.values())
 
     def _advance(self, heads: list[tuple[int, int, str]], rank: int, log: Iterator[str]) -> None:
-        """The next line of a rank may come next, or waits for its message."""
+        """Read the next line of a rank; queue it, or if it receives an unsent message, let it wait for the send."""
         text = next(log, None)
         if text is None:
             return
@@ -96,7 +98,7 @@ class Merge:
 
 
 def _whole(file: Iterator[str]) -> Iterator[str]:
-    """Lines without their ends; one that a killed process has left incomplete is none."""
+    """Yield complete lines without line ends; a killed process may leave its last line incomplete."""
     for text in file:
         if text.endswith("\n"):
             yield text[:-1]
@@ -106,10 +108,9 @@ T_PS, RANK = TraceLine._fields.index("t_ps"), TraceLine._fields.index("rank")
 
 
 def write_trace(folder: str, target: Path) -> str:
-    """Merge the traces in the ranks' folders below ``folder``; returns why that failed, or "". ``target``: see
-    :mod:`launcher.isolation`.
+    """Merge the traces in the ranks' folders below ``folder`` into ``target``, a file or ``-``.
 
-    Lines that a killed process has left incomplete are skipped.
+    Lines that a killed process has left incomplete are skipped. Returns why the merge failed, as a line; else "".
     """
     rows = []
     try:

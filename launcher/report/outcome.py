@@ -1,4 +1,4 @@
-"""The outcome of a run, collected from the broker's messages and the exits of processes. Pure."""
+"""Outcome of a run, collected from the broker's messages and the exits of processes. Pure."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -34,41 +34,40 @@ from sipsim.records.report import RankOutcome, RunRecord, Unread, outcome_from_b
 
 
 class Failure(TypedDict):
-    """What is known of every failure."""
+    """Keys that every failure has."""
 
-    kind: Annotated[str, no_time("The kind of failure, from a closed list; it decides the exit code.")]
-    rank: Annotated[int | None, no_time("The SIP that failed; null for a failure of no one SIP.")]
+    kind: Annotated[str, no_time("The kind of failure, from a closed list; it determines the exit code.")]
+    rank: Annotated[int | None, no_time("The SIP that failed; null if the failure is not of one SIP.")]
     message: Annotated[str, no_time("The failure in one line.")]
 
 
 class FoundFacts(CodeFacts, total=False):
-    """What may be known besides: :attr:`RunError.facts`, and what the launcher adds.
+    """Further keys of a failure: those of :attr:`RunError.facts`, and those that the launcher adds.
 
-    A key that is unknown, or of no meaning for the kind of failure, is left out of the files, as is a value of None or
-    an empty text.
+    A key that is unknown, or has no meaning for the kind of failure, is left out of the files; so are None and "".
     """
 
     process: Annotated[str, no_time("The process that failed, such as sip-2 or broker.")]
     host: Annotated[str, no_time("The name of the host on which that process ran, or which was lost.")]
-    pid: Annotated[int | None, no_time("The operating system's number of that process.")]
+    pid: Annotated[int | None, no_time("The process id of that process.")]
     signal: Annotated[str, no_time("The signal that ended the process, such as SIGKILL.")]
-    exit_code: Annotated[int, no_time("The code with which the process ended by itself.")]
-    oom_kills: Annotated[int, no_time("Processes that the kernel of this host killed for want of memory in the run.")]
-    time_ps: Annotated[int, simulated_time("How far the rank had come when it failed, in ps.")]
+    exit_code: Annotated[int, no_time("The exit code of the process.")]
+    oom_kills: Annotated[int, no_time("Processes killed by this host's out-of-memory killer during the run.")]
+    time_ps: Annotated[int, simulated_time("The simulated time of the rank when it failed, in ps.")]
     granted_ps: Annotated[int | None, simulated_time("The horizon of the rank's last grant, in ps.")]
-    incarnation: Annotated[int, no_time("The number of the process that simulated the rank, from 0.")]
-    restarts: Annotated[int, no_time("Restarts of processes in the run, of all ranks.")]
+    incarnation: Annotated[int, no_time("The incarnation of the rank: how often its process was restarted before.")]
+    restarts: Annotated[int, no_time("Restarts of processes during the run, over all ranks.")]
     last_lines: Annotated[list[str], no_time("The last lines that the process printed.")]
-    log: Annotated[str, no_time("The path of all that the process printed, with --log-dir.")]
+    log: Annotated[str, no_time("The path of the process's complete output, with --log-dir.")]
     peer: Annotated[int, no_time("The SIP to which the rank has lost its connection.")]
-    ranks: Annotated[list[int], no_time("The SIPs that ran on a host that was lost.")]
+    ranks: Annotated[list[int], no_time("The SIPs that ran on the lost host.")]
     missing: Annotated[list[int], no_time("The SIPs that had not joined by the deadline.")]
-    direction: Annotated[str, no_time("The direction of the queue pair that the failure is about.")]
-    deadlock: Annotated[DeadlockFacts, no_time("Of a deadlock: who waits for what.")]
-    positions: Annotated[list[PositionFacts], no_time("Of a run that was stopped: where the code of each task was.")]
-    unread: Annotated[list[Unread], no_time("Of IpcqUnreadMessages: the rings that still held messages.")]
-    record: Annotated[int, no_time("Of the second pass: the number of the wrong record in its rank's op log, from 1.")]
-    record_text: Annotated[str, no_time("Of the second pass: the text of that record, shortened.")]
+    direction: Annotated[str, no_time("The direction of the queue pair that failed.")]
+    deadlock: Annotated[DeadlockFacts, no_time("For a deadlock: the waits that block each other.")]
+    positions: Annotated[list[PositionFacts], no_time("For a stopped run: the line of code of each task.")]
+    unread: Annotated[list[Unread], no_time("For IpcqUnreadMessages: the rings that still contained messages.")]
+    record: Annotated[int, no_time("For the second pass: number of the wrong record in the rank's op log, from 1.")]
+    record_text: Annotated[str, no_time("For the second pass: the text of that record, shortened.")]
     also: Annotated[list[Failure], no_time("Later failures, in their order.")]
 
 
@@ -77,16 +76,18 @@ class ErrorFacts(Failure, FoundFacts):
 
 
 class ErrorFile(ErrorFacts):
-    """``error.json`` of ``--log-dir`` and ``--run-dir``: the failure, and what makes it readable by itself."""
+    """The file ``error.json`` of ``--log-dir`` and ``--run-dir``: the failure, with version and status."""
 
-    schema: Annotated[int, no_time("Version of this format; keys may be added without another number.")]
+    schema: Annotated[int, no_time("Version of this format; added keys do not change it.")]
     version: Annotated[str, no_time("The version of the simulator.")]
     status: Annotated[str, no_time("failed, or interrupted.")]
     detail: Annotated[str, no_time("Further lines, such as a traceback or the report of a deadlock; may be empty.")]
 
 
 class FinishedRun(NamedTuple):
-    """``records``: of its ``ranks``, the members of its group in their order. ``runs``: what these ranks number it."""
+    """A completed collective. ``ranks``: its group, in order; ``records``: the record of each of these ranks; ``runs``:
+    the collective's index on each of these ranks.
+    """
 
     ranks: tuple[int, ...]
     records: tuple[RunRecord, ...]
@@ -96,27 +97,27 @@ class FinishedRun(NamedTuple):
 class _Found(NamedTuple):
     record: RunRecord
     run: int
-    place: int
+    position: int
 
 
 _Key = tuple[int, int, int]
-"""Group, call in the group, and how often the rank has recorded that before."""
+"""Group, call in the group, and how often the rank has recorded this call before."""
 
 
 def finished_runs(of_ranks: Sequence[Sequence[RunRecord]]) -> list[FinishedRun]:
-    """The collectives that all ranks of their group have completed, from the records of every rank.
+    """Return the collectives that all ranks of their group have completed, from the records of every rank.
 
-    In the order of their ends on the first rank of their groups; those of all ranks as rank 0 recorded them.
+    They are in the order of their ends on the first rank of their groups.
     """
     by_rank = [dict(_keyed(records)) for records in of_ranks]
     found: dict[_Key, tuple[tuple[int, int, int], FinishedRun]] = {}
     for rank, records in enumerate(by_rank):
-        for key, (record, _, place) in records.items():
+        for key, (record, _, position) in records.items():
             ranks = record.sips or tuple(range(len(of_ranks)))
             if rank == ranks[0] and all(each < len(by_rank) and key in by_rank[each] for each in ranks):
                 of_run = [by_rank[each][key] for each in ranks]
                 run = FinishedRun(ranks, tuple(each.record for each in of_run), tuple(each.run for each in of_run))
-                found[key] = (_end_ps(record), rank, place), run
+                found[key] = (_end_ps(record), rank, position), run
     return [run for _, run in sorted(found.values(), key=lambda each: each[0])]
 
 
@@ -134,17 +135,17 @@ def _end_ps(record: RunRecord) -> int:
 
 INTERRUPTIONS = ("timeout", "interrupted", "terminated")
 _EXITS_OF_THE_PROGRAM = (1, 3, 5)
-"""Exit codes of failures that the simulated program may cause."""
+"""Exit codes of failures that the simulated program can cause."""
 DEADLOCK_FILE = "deadlock.txt"
 EVERY_WAIT = "every wait"
 WITH_QUEUES = f"{EVERY_WAIT}, with its queue pointers and the waits-for graph"
 MOST_UNREAD = 8
 MOST_ALSO = 100
-"""Later failures that are kept."""
+"""The most later failures that are recorded."""
 
 
 class RunError(Struct, frozen=True):
-    """Why a run failed. ``detail``: further lines of text. ``facts``: further keys of the result file."""
+    """Failure of a run. ``detail``: further lines of text. ``facts``: further keys of the result file."""
 
     kind: str
     rank: int | None
@@ -154,7 +155,7 @@ class RunError(Struct, frozen=True):
 
 
 class LongReport(NamedTuple):
-    """A file for ``--log-dir`` with all that a failure only sums up. ``what``: it has, for a line that names it."""
+    """File for ``--log-dir`` with the details that a failure summarises. ``what``: its content, for messages."""
 
     file: str
     text: str
@@ -162,14 +163,14 @@ class LongReport(NamedTuple):
 
 
 class Outcome:
-    """The state of a run so far.
+    """Outcome of a run so far.
 
-    ``error``: the first reported failure. ``also``: later ones, in order. ``troubles``: other problems, such as a log
-    that could not be written. ``notices``: for the user, without effect on the exit code. ``without_effect``: the
-    user's changes to the config that nothing has read. ``explanations``: of each row, with ``--explain``. ``host``: the
-    launcher's. ``oom_kills``: out-of-memory kills on it during the run. ``signal``: the one that stopped it, 0 for
-    none. ``hosts``: by rank, the name of its host, where the launcher knows one. ``folder``: the working folder, for
-    the paths in messages.
+    ``error``: the first reported failure. ``also``: later failures, in order. ``troubles``: other problems, such as a
+    log that could not be written. ``notices``: lines for the user, without effect on the exit code.
+    ``without_effect``: config keys that the user changed and no component read. ``explanations``: one per row, with
+    ``--explain``. ``host``: the launcher's host. ``oom_kills``: out-of-memory kills on that host during the run.
+    ``signal``: the signal that stopped the run, 0 for none. ``hosts``: names of hosts by rank, as far as the launcher
+    knows them. ``folder``: the working folder, for paths in messages.
     """
 
     def __init__(self, size: int, folder: str = "") -> None:
@@ -199,7 +200,7 @@ class Outcome:
         self.total_s = 0.0
 
     def note(self, message: ToLauncher) -> None:
-        """Take one message of the broker."""
+        """Update the outcome by one message of the broker."""
         match message:
             case RankResult():
                 self._note_result(message)
@@ -245,7 +246,7 @@ class Outcome:
             self._note_mismatch()
 
     def _note_record(self, record: RankRecord) -> None:
-        """A rank that was restarted sends its records again; they are equal."""
+        """Add the record of a completed collective. A restarted rank sends its records again; these are ignored."""
         try:
             known = record_from_bytes(record.blob)
         except BadFrame as error:
@@ -258,14 +259,14 @@ class Outcome:
         self.fail(RunError(BadMessage.kind, rank, message, facts={"host": self.hosts.get(rank, "")}))
 
     def finished_runs(self) -> list[FinishedRun]:
-        """The collectives that every rank of their group has completed, each with the records of these ranks."""
-        answers = (self.ranks[rank].runs if rank in self.ranks else () for rank in range(self._size))
+        """Return the collectives that every rank of their group has completed, each with the records of its ranks."""
+        results = (self.ranks[rank].runs if rank in self.ranks else () for rank in range(self._size))
         return finished_runs(
-            [max(answer, known, key=len) for answer, known in zip(answers, self._records, strict=True)]
+            [max(result, known, key=len) for result, known in zip(results, self._records, strict=True)]
         )
 
     def _note_mismatch(self) -> None:
-        """Ranks that disagree on a collective: the first cause of whatever the program ended with."""
+        """Fail if ranks disagree on a collective; the mismatch replaces a failure that it may have caused."""
         calls, effect = [self.ranks[rank].calls for rank in range(self._size)], self.error
         mismatch = first_mismatch(calls)
         if mismatch is None and not self.cut_short:
@@ -315,24 +316,24 @@ class Outcome:
         self.incarnations |= {sip.rank: sip.incarnation for sip in sync.sips if sip.incarnation}
 
     def fail(self, error: RunError) -> None:
-        """Add a failure; the first one counts, repeated ones are dropped."""
+        """Add a failure: the first one becomes ``error``, later ones ``also``; repeated ones are dropped."""
         if self.error is None:
             self.error = error
         elif self.error.kind == CollectiveMismatch.kind and error.kind == InvariantViolation.kind:
-            # Ranks that make other calls break each other's queues: that is no bug of the simulator.
+            # Ranks that disagree on calls break each other's queues: the violation is no bug of the simulator.
             return
         elif len(self.also) < MOST_ALSO and not any(_same(error, known) for known in (self.error, *self.also)):
             self.also.append(error)
 
     def note_wrong(self) -> None:
-        """Wrong numbers in a complete run are a failure; every rank with some is listed."""
+        """Fail if a result has wrong numbers; every rank with wrong numbers is listed."""
         wrong = [(rank, run) for rank, outcome in sorted(self.ranks.items()) for run in outcome.runs if run.wrong]
         if wrong:
             message, *more = [f"rank {rank}: {run.wrong} wrong; {run.first_wrong}" for rank, run in wrong]
             self.fail(RunError("wrong_numbers", wrong[0][0], message, "\n".join(more)))
 
     def note_unread(self, is_error: bool) -> None:
-        """Messages that were never received are an error, or else a notice; so is what servers had left to do."""
+        """Add an error, or else a notice, about messages that were never received; and notices of unfinished work."""
         if self.error is None:
             ranks = sorted(self.ranks.items())
             self.notices += [f"rank {number}: {line}" for number, rank in ranks for line in rank.left]
@@ -351,7 +352,7 @@ class Outcome:
 
     @property
     def restarts(self) -> int:
-        """How many restarts of ranks there were."""
+        """The number of restarts, over all ranks."""
         return sum(self.incarnations.values())
 
     @property
@@ -373,7 +374,7 @@ class Outcome:
 
     @property
     def exit_code(self) -> int:
-        """Of the launcher: 0, or that of the error's kind (``docs/faults.md``)."""
+        """The exit code of the launcher: 0, or that of the error's kind (``docs/faults.md``)."""
         return 0 if self.error is None else ERROR_KINDS[self.error.kind]
 
 

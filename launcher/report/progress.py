@@ -1,7 +1,7 @@
-"""How far a run is: a line that is redrawn on a terminal, or with ``--progress`` lines one below the other.
+"""Progress of a run: a line that is redrawn on a terminal; elsewhere, with ``--progress``, a line every few seconds.
 
-With a prediction the line says how much is done and when the run will end; without one, only how much simulated time
-has passed. :class:`Prediction` and :func:`estimate` are pure.
+With a prediction, the line shows the finished share of the work and the time left; without one, only the simulated time
+so far. :class:`Prediction` and :func:`estimate` are pure.
 """
 
 import contextlib
@@ -18,14 +18,14 @@ from sipsim.core.units import format_time_ps
 
 Ps = int
 TRUSTED_SHARE = 0.1
-"""From this share of the work on, what has been measured counts alone; before, in part."""
+"""From this share of the work on, only measured speed counts; before, a mean of measured and predicted speed."""
 
 
 class Prediction(msgspec.Struct, frozen=True, kw_only=True):
-    """The prediction of a run on this host, row by row. ``source``: where its simulated times are from, in a few words.
+    """Prediction of a run on this host, row by row. ``source``: the source of the simulated times, as text.
 
-    ``rows_ps``: simulated time of each row, with all of its iterations. ``rows_s``: wall time of each; empty where that
-    is not known. ``startup_s``: wall time until all SIPs have joined. ``memory_MiB``: at most, of all ``processes``.
+    ``rows_ps``: simulated time of each row, with all of its iterations. ``rows_s``: wall time of each row; empty if
+    unknown. ``startup_s``: wall time until all SIPs have joined. ``memory_MiB``: peak memory of all ``processes``.
     """
 
     source: str
@@ -36,8 +36,8 @@ class Prediction(msgspec.Struct, frozen=True, kw_only=True):
     processes: int
 
     def work(self, now_ps: Ps) -> float:
-        """The work that is done at a simulated time: wall time from the start of simulation, or in place of that a
-        part of the simulated time.
+        """Return the work that is done at a simulated time: predicted wall time since the start of the simulation, or
+        simulated time if wall times are unknown.
         """
         done, start_ps = 0.0, 0
         for row_ps, row in zip(self.rows_ps, self.rows_s or self.rows_ps, strict=True):
@@ -47,8 +47,8 @@ class Prediction(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Estimate(NamedTuple):
-    """``share`` of the work that is done; the simulated time of the whole run; wall time that is left, None where
-    nothing says how long it is.
+    """Estimate of a run: the finished share of the work, the simulated time of the whole run, and the wall time that is
+    left, None if unknown.
     """
 
     share: float
@@ -57,8 +57,8 @@ class Estimate(NamedTuple):
 
 
 def estimate(prediction: Prediction, elapsed_s: float, now_ps: Ps, limit_ps: Ps | None = None) -> Estimate:
-    """The prediction of a run, corrected by what has been seen ``elapsed_s`` after the start of simulation, when SIPs
-    have come to ``now_ps``. ``limit_ps``: where the run stops (``--max-sim-time``), None for its end.
+    """Return the prediction of a run, corrected by its progress: ``elapsed_s`` after the start of the simulation, SIPs
+    have reached ``now_ps``. ``limit_ps``: where the run stops (``--max-sim-time``), None: at its end.
     """
     total_ps = max(sum(prediction.rows_ps), now_ps)
     if limit_ps is not None:
@@ -71,7 +71,7 @@ def estimate(prediction: Prediction, elapsed_s: float, now_ps: Ps, limit_ps: Ps 
 
 
 def _scale(measured: float, predicted: float, whole: float) -> float:
-    """By what to multiply the prediction of what is left: 1 at first, and the measured factor once there is enough."""
+    """Return the factor for the predicted time that is left: 1 at first; later, measured / predicted time so far."""
     if predicted <= 0 or measured <= 0:
         return 1.0
     weight = min(predicted / whole / TRUSTED_SHARE, 1.0)
@@ -85,27 +85,27 @@ LINE_EVERY_S = 5.0
 
 
 class Predictor(Protocol):
-    """Where the prediction of the run comes from, some time after it was asked for."""
+    """Source of the prediction of a run, which is available some time after its request."""
 
     def ask(self) -> None:
-        """Begin to make it."""
+        """Request the prediction."""
 
     def prediction(self) -> Prediction | None:
-        """The prediction, None while it is not known."""
+        """Return the prediction; None while it is not known."""
 
     @property
     def is_pending(self) -> bool:
-        """Whether a prediction may still come."""
+        """Whether a prediction may still arrive."""
 
     def close(self) -> None:
-        """It is needed no more."""
+        """Release the resources of the predictor."""
 
 
 class Progress:
-    """Draws on standard error, which keeps tables clean. ``is_on``: it draws at all; ``due``: a ``Status`` is wanted.
+    """Progress line on standard error, so that tables stay clean. ``is_on``: whether it is drawn at all.
 
-    ``lines``: print lines where standard error is no terminal. ``limit_ps``: that of ``--max-sim-time``. ``on_record``
-    is called when another collective has ended on a rank, while nothing is drawn.
+    ``lines``: print lines if standard error is no terminal. ``limit_ps``: that of ``--max-sim-time``. ``on_record`` is
+    called after a rank completed a collective, while no line is drawn.
     """
 
     def __init__(
@@ -129,7 +129,7 @@ class Progress:
         self._live: Any = None
 
     def due(self) -> bool:
-        """Whether the line is to be updated now."""
+        """Whether the line should be updated now: the caller then requests a ``Status`` from the broker."""
         if not self.is_on or time.monotonic() < self._next_s:
             return False
         self._next_s = time.monotonic() + EVERY_S
@@ -138,7 +138,7 @@ class Progress:
         return True
 
     def note(self, message: ToLauncher, outcome: Outcome) -> None:
-        """Take a message of the broker, which the outcome has noted."""
+        """Update the line by a message of the broker, which the outcome has noted."""
         match message:
             case RunStarted():
                 self._simulating_s = time.monotonic()
@@ -157,7 +157,7 @@ class Progress:
             self._predictor = None
 
     def _show(self, status: Status) -> None:
-        """Draw the line, unless the run is too short yet."""
+        """Draw the line, unless the run has begun less than ``SHOW_AFTER_S`` ago."""
         now_s = time.monotonic()
         if not self.is_on or now_s < self._began_s + SHOW_AFTER_S:
             return
@@ -172,29 +172,29 @@ class Progress:
                 print(f"ahbm-launch: {text}", file=sys.stderr, flush=True)
 
     def _text(self, status: Status, now_s: float) -> str:
-        took = f"in {now_s - self._began_s:.1f} s, {status.grants} grants"
+        elapsed = f"in {now_s - self._began_s:.1f} s, {status.grants} grants"
         prediction = None if self._predictor is None else self._predictor.prediction()
         if prediction is None or status.reported_ps > sum(prediction.rows_ps):
             # The run is longer than predicted, by an unknown time.
-            return f"simulated {format_time_ps(self._furthest_ps)} {took}"
-        # The share is as of the last reports of SIPs, which are ``age_ns`` old on average.
+            return f"simulated {format_time_ps(self._furthest_ps)} {elapsed}"
+        # The share is from the last reports of SIPs, which are ``age_ns`` old on average.
         age_s = min(status.age_ns / 1e9, now_s - self._simulating_s)
         elapsed_s = now_s - self._simulating_s - age_s
         found = estimate(prediction, elapsed_s, status.reported_ps, self._limit_ps)
         of = f"of {'' if found.total_ps == self._limit_ps else 'about '}{format_time_ps(found.total_ps)}"
-        simulated = f"simulated {format_time_ps(self._furthest_ps)} {of} {took}"
+        simulated = f"simulated {format_time_ps(self._furthest_ps)} {of} {elapsed}"
         left = "" if found.left_s is None else f", about {_duration(found.left_s - age_s)} left"
         return f"{found.share:.0%}, {simulated}{left}"
 
     def _draw(self, text: str) -> None:
         if self._live is None:
-            # Imported here: most runs are too short for it.
+            # Imported late: most runs are too short for a progress line.
             from rich.console import Console
             from rich.progress import Progress as Bar
             from rich.progress import SpinnerColumn, TextColumn
 
             columns = (SpinnerColumn(), TextColumn("{task.description}"))
-            # Standard output must not be drawn over: it may be another file.
+            # Standard output is not redirected: it may be a file.
             self._live = Bar(*columns, console=Console(stderr=True), transient=True, redirect_stdout=False)
             self._task = self._live.add_task("")
             self._live.start()
@@ -202,7 +202,7 @@ class Progress:
 
     @contextlib.contextmanager
     def _hidden(self) -> Iterator[None]:
-        """The line is removed meanwhile: standard output may be the same terminal."""
+        """Remove the line in the body of the ``with``: standard output may be the same terminal."""
         if self._live is None:
             yield
             return
@@ -214,7 +214,7 @@ class Progress:
 
 
 def _duration(seconds: float) -> str:
-    """A span of wall time for people."""
+    """Return a span of wall time as text."""
     whole = round(seconds)
     if whole < 120:
         return f"{max(whole, 1)} s"

@@ -1,4 +1,4 @@
-"""The state of synchronisation as text, for ``--explain-sync``, SIGUSR1 and stalls. Formats only."""
+"""Formats the state of synchronisation as text, for ``--explain-sync``, SIGUSR1 and stalls. Pure."""
 
 from broker.wire import SipSync, Sync
 from sipsim.core.units import format_time_ps
@@ -7,19 +7,19 @@ NEVER = "never"
 
 
 def explanation(sync: Sync) -> str:
-    """A table of all SIPs, their host time, and the costliest channels."""
+    """Return a table of all SIPs, their host times, and the costliest channels, as lines of text."""
     lines = [f"synchronisation ({sync.phase}; {sync.reports} reports, {sync.grants} grants):"]
     lines += _table(("SIP", "state", "since", "now", "next event", "horizon", "waits for"), map(_state_row, sync.sips))
-    lines.append("host time, of each SIP since the start:")
+    lines.append("host time of each SIP since the start:")
     lines += _table(("SIP", "simulating", "waiting", "sending"), map(_time_row, sync.sips))
     if sync.channels:
-        lines.append("channels whose waits cost most, all SIPs together:")
+        lines.append("channels whose waits cost most, summed over SIPs:")
         lines += [f"  {name}  {_seconds(cost_ns)}" for name, cost_ns in sync.channels]
     return "\n".join(lines)
 
 
 def reason(sip: SipSync) -> str:
-    """What a SIP waits for."""
+    """Return what a SIP waits for, as text."""
     if sip.state == "joining":
         return "its process has not joined"
     if sip.state == "joined":
@@ -28,7 +28,7 @@ def reason(sip: SipSync) -> str:
         return "its host script has not come to its first wait"
     if sip.state == "running":
         if sip.lacks:
-            return "runs, or " + " and ".join(f"{count} packets of SIP {src} on their way" for src, count in sip.lacks)
+            return "runs, or " + " and ".join(f"{count} packets of SIP {src} in flight" for src, count in sip.lacks)
         return "nothing: it runs"
     if sip.state == "idle":
         waiting = f"; {sip.waiting} of its kernels and scripts wait" if sip.waiting else ""
@@ -38,7 +38,7 @@ def reason(sip: SipSync) -> str:
 
 def _bound(sip: SipSync) -> str:
     if sip.by is None:
-        return "a grant that is on its way"
+        return "a grant that is in flight"
     source = "itself" if sip.by == sip.rank else f"SIP {sip.by}"
     chain = ", ".join(sip.chain)
     return f"{source}, which may send at {format_time_ps(sip.by_ps)}; {format_time_ps(sip.delay_ps)} by {chain}"

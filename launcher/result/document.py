@@ -1,6 +1,6 @@
-"""The result file, schema 1: what a run gave, its digest, its differences from the defaults.
+"""Result document of a run, schema 1, with its digest and its config differences; checks and writes the result files.
 
-``ahbm-launch --list fields`` lists its keys.
+``ahbm-launch --list fields`` lists the keys.
 """
 
 import contextlib
@@ -58,10 +58,10 @@ _PLAIN = re.compile(r"[\w./-]+", re.ASCII)
 
 
 def settings_of(resolved: Resolved) -> str:
-    """The difference between a run's config and the defaults: ``key=value`` as ``--set`` takes it, between ``;``.
+    """Return the differences of a config from the defaults: ``key=value`` in the syntax of ``--set``, joined by ``;``.
 
-    Whatever changed a key, a flag, a file or a variant: rows of several runs are of one system where their lines are
-    equal. Keys come in the order of the config files; the line is empty for the defaults. A row names its algorithm.
+    Two rows have the same config if and only if these texts are equal, whether flags, files or a variant changed keys.
+    Keys are in the order of the config files. The algorithm is left out: a row names it.
     """
     with resolved.reads.apart():
         files, defaults = _plain(resolved), _defaults()
@@ -75,7 +75,7 @@ def _defaults() -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """A section as a mapping of all its keys; numbers alike however they were written."""
+    """Return a section as a mapping of all its keys; whole floats as integers, since ``1.0`` and ``1`` are equal."""
     if isinstance(value, Struct):
         return {name: _plain(getattr(value, name)) for name in value.__struct_fields__}
     if isinstance(value, dict):
@@ -86,8 +86,8 @@ def _plain(value: Any) -> Any:
 
 
 def _changed(value: Any, default: Any, key: str) -> Iterator[tuple[str, str]]:
-    """The keys below ``key`` that have another value than by default, each with its text. Parameters that only the
-    default kind of a part has are gone with it, and no keys of their own.
+    """Yield the keys below ``key`` whose values differ from the default, each with its text. Parameters that only the
+    default kind of a component has are left out if the component is of another kind.
     """
     if value == default:
         return
@@ -111,10 +111,10 @@ RUN_COLUMNS, LINK_COLUMNS = columns_of(RunRow), columns_of(LinkCsvRow)
 
 @dataclass(frozen=True, kw_only=True)
 class RunOutcome:
-    """What a run ended with. ``document``: what ``--json`` writes. ``exit_code``: that of ``ahbm-launch``.
+    """Outcome of a run. ``document``: the content of ``--json``. ``exit_code``: that of ``ahbm-launch``.
 
-    ``signal``: the one that stopped the run, 0 for none. ``output``: from Python, the end of what ``ahbm-launch`` tells
-    besides the table: the output of ranks, warnings, the failure with its traceback or report.
+    ``signal``: the signal that stopped the run, 0 for none. ``output``: for runs from Python, the last MiB of what
+    ``ahbm-launch`` prints besides the table: output of ranks, warnings, the failure with its traceback or report.
     """
 
     document: Document
@@ -129,31 +129,31 @@ class RunOutcome:
 
     @property
     def error(self) -> Document | None:
-        """The failure: ``kind``, ``rank``, ``message`` ... (see ``launcher.report.failure``); None without one."""
+        """The failure: ``kind``, ``rank``, ``message`` and others (``launcher.report.failure``); None without one."""
         found: Document | None = self.document["error"]
         return found
 
     @property
     def digest(self) -> str | None:
-        """SHA-256 over what was simulated; None unless every rank ran to its end."""
+        """SHA-256 over the system and its results; None unless every rank ran to its end."""
         found: str | None = self.document["digest"]
         return found
 
     @property
     def runs(self) -> list[Document]:
-        """The collectives that every rank completed: ``bytes``, ``time_ns``, ``busbw_GBps``, ``wrong`` ..."""
+        """The collectives that every rank completed: ``bytes``, ``time_ns``, ``busbw_GBps``, ``wrong`` and others."""
         found: list[Document] = self.document["runs"]
         return found
 
     @property
     def ranks(self) -> list[Document]:
-        """The results of the ranks: ``sim_end_ps``, ``tensor_sha256``, ``bytes_sent`` ..."""
+        """The results of the ranks: ``sim_end_ps``, ``tensor_sha256``, ``bytes_sent`` and others."""
         found: list[Document] = self.document["ranks"]
         return found
 
 
 def build(run: Run, argv: list[str], outcome: Outcome) -> Document:
-    """The whole document."""
+    """Return the result document."""
     system, sync = run.plan.system, outcome.sync
     document = ResultDocument(
         argv=argv,
@@ -193,12 +193,12 @@ def build(run: Run, argv: list[str], outcome: Outcome) -> Document:
 
 
 def _costliest_channels(outcome: Outcome) -> tuple[tuple[str, int], ...]:
-    """The channels whose waits cost most host time, by the broker's last message."""
+    """Return the channels whose waits cost most host time, each with it in ns, from the broker's last message."""
     return outcome.last_sync.channels if outcome.last_sync else ()
 
 
 def digest(run: Run, outcome: Outcome) -> str | None:
-    """SHA-256 over what was simulated and nothing else; None unless every rank ran to its end."""
+    """Return the SHA-256 over the system and its simulated results; None unless every rank ran to its end."""
     if not outcome.complete or outcome.cut_short:
         return None
     parts = [run.plan.canonical_text()]
@@ -209,13 +209,13 @@ def digest(run: Run, outcome: Outcome) -> str | None:
 
 
 def runs_of(outcome: Outcome, plan: RunPlan) -> list[RunEntry]:
-    """The collectives that every rank of their groups has completed, over these ranks."""
+    """Return an entry for each collective that every rank of its group has completed."""
     by_rank = _usage(outcome)
     return [run_of(run, plan, _usage_of(run, by_rank)) for run in outcome.finished_runs()]
 
 
 def _usage_of(run: FinishedRun, by_rank: Sequence[Sequence[Usage]]) -> list[Usage]:
-    """What its ranks used in it; empty where rows were not counted apart."""
+    """Return the counters of each rank of a collective; empty if there are no counters per row."""
     if not by_rank:
         return []
     counted = [by_rank[rank][number : number + 1] for rank, number in zip(run.ranks, run.runs, strict=True)]
@@ -223,7 +223,7 @@ def _usage_of(run: FinishedRun, by_rank: Sequence[Sequence[Usage]]) -> list[Usag
 
 
 def _whole_run(outcome: Outcome, plan: RunPlan) -> WholeRun | None:
-    """The use of the machine in the whole run, where its rows were not counted apart; None if its chip counts none."""
+    """Return the machine usage of the whole run if there are no counters per row; None if the chip has no counters."""
     by_rank = _usage(outcome)
     if not by_rank or any(len(each) != 1 or each[0].iterations for each in by_rank):
         return None
@@ -238,38 +238,40 @@ def _usage(outcome: Outcome) -> list[tuple[Usage, ...]]:
     return used if all(used) else []
 
 
-def iterations_of(together: Sequence[RunRecord]) -> list[tuple[int, int]]:
-    """Start and end of each timed iteration of a collective, in ps, launch included: the first start and the latest end
-    of any rank."""
-    by_iteration = zip(*(record.spans_ps for record in together), strict=False)
+def iterations_of(of_ranks: Sequence[RunRecord]) -> list[tuple[int, int]]:
+    """Return the first start and the last end over all ranks, in ps, of each timed iteration of a collective. The span
+    includes the launch."""
+    by_iteration = zip(*(record.spans_ps for record in of_ranks), strict=False)
     return [(min(start for start, _ in spans), max(end for _, end in spans)) for spans in by_iteration]
 
 
 def mean_time_ps(iterations: Sequence[tuple[int, int]]) -> float:
-    """The time of a row: the mean of its iterations."""
+    """Return the time of a row: the mean of its iterations."""
     return sum(end - start for start, end in iterations) / len(iterations)
 
 
-def mean_launch_ps(together: Sequence[RunRecord], iterations: Sequence[tuple[int, int]]) -> float:
-    """How much of the time of a row no kernel of any rank had started or all had ended, the mean of its iterations."""
+def mean_launch_ps(of_ranks: Sequence[RunRecord], iterations: Sequence[tuple[int, int]]) -> float:
+    """Return the time of an iteration before its first kernel starts and after its last one ends, on average."""
     total_ps = 0
-    by_iteration = zip(*(each.kernels_ps for each in together), strict=False)
-    for (start_ps, end_ps), of_ranks in zip(iterations, by_iteration, strict=False):
-        ran = [kernels_ps for kernels_ps in of_ranks if kernels_ps is not None]
+    by_iteration = zip(*(record.kernels_ps for record in of_ranks), strict=False)
+    for (start_ps, end_ps), spans_ps in zip(iterations, by_iteration, strict=False):
+        ran = [kernels_ps for kernels_ps in spans_ps if kernels_ps is not None]
         if ran:
             total_ps += end_ps - start_ps - (max(last for _, last in ran) - min(first for first, _ in ran))
     return total_ps / len(iterations)
 
 
 def run_of(run: FinishedRun, plan: RunPlan, used: Sequence[Usage] = ()) -> RunEntry:
-    """One collective from the records of its ranks, and what they used; of a run that has not ended, up to its end on
-    each rank."""
-    together = run.records
-    first, system = together[0], plan.system
-    iterations = iterations_of(together)
+    """Return the entry of one collective, from the records and counters of its ranks.
+
+    ``used``: counters of each rank; by default those of the records.
+    """
+    of_ranks = run.records
+    first, system = of_ranks[0], plan.system
+    iterations = iterations_of(of_ranks)
     time_ps, times_ps = mean_time_ps(iterations), [end - start for start, end in iterations]
-    used = used or [record.usage for record in together if record.usage is not None]
-    is_counted = len(used) == len(together)
+    used = used or [record.usage for record in of_ranks if record.usage is not None]
+    is_counted = len(used) == len(of_ranks)
     algbw = first.nbytes * 1000 / time_ps if time_ps else 0.0
     return RunEntry(
         sips=system.n_sips,
@@ -292,11 +294,11 @@ def run_of(run: FinishedRun, plan: RunPlan, used: Sequence[Usage] = ()) -> RunEn
         time_min_ns=ps_to_ns(min(times_ps)),
         time_median_ns=ps_to_ns(median(times_ps)),
         time_max_ns=ps_to_ns(max(times_ps)),
-        launch_ns=ps_to_ns(mean_launch_ps(together, iterations)),
+        launch_ns=ps_to_ns(mean_launch_ps(of_ranks, iterations)),
         algbw_GBps=algbw,
         busbw_GBps=algbw * first.busbw[0] / first.busbw[1],
-        wrong=sum(r.wrong or 0 for r in together),
-        checked=all(r.wrong is not None for r in together),
+        wrong=sum(r.wrong or 0 for r in of_ranks),
+        checked=all(r.wrong is not None for r in of_ranks),
         group=list(run.ranks),
         **(asdict(row_usage(used, time_ps, run.ranks, _stack_bound(plan))) if is_counted else {}),
     )
@@ -314,71 +316,71 @@ def _state(record: RunRecord, plan: RunPlan) -> str:
 
 def _launches(outcome: Outcome) -> Iterator[LaunchRow]:
     rows = {
-        place: index
+        rank_and_run: index
         for index, run in enumerate(outcome.finished_runs())
-        for place in zip(run.ranks, run.runs, strict=True)
+        for rank_and_run in zip(run.ranks, run.runs, strict=True)
     }
-    of_ranks = ((each, told) for each in sorted(outcome.ranks) for told in outcome.ranks[each].launch_records)
-    for rank, told in of_ranks:
+    of_ranks = ((rank, launch) for rank in sorted(outcome.ranks) for launch in outcome.ranks[rank].launch_records)
+    for rank, launch in of_ranks:
         yield LaunchRow(
-            name=told.name,
+            name=launch.name,
             rank=rank,
-            run=None if told.run is None else rows.get((rank, told.run)),
-            start_ns=ps_to_ns(told.start_ps),
-            end_ns=ps_to_ns(told.end_ps),
-            target_start_ns=None if told.target_ps is None else ps_to_ns(told.target_ps),
-            kernels_start_ns=told.kernels_ps and ps_to_ns(told.kernels_ps[0]),
-            kernels_end_ns=told.kernels_ps and ps_to_ns(told.kernels_ps[1]),
-            late_by_ns=ps_to_ns(told.late_ps),
-            pes=told.pes,
-            kernels=told.kernels,
-            busy_ns={name: ps_to_ns(ps) for name, ps in told.busy_ps.items()},
+            run=None if launch.run is None else rows.get((rank, launch.run)),
+            start_ns=ps_to_ns(launch.start_ps),
+            end_ns=ps_to_ns(launch.end_ps),
+            target_start_ns=None if launch.target_ps is None else ps_to_ns(launch.target_ps),
+            kernels_start_ns=launch.kernels_ps and ps_to_ns(launch.kernels_ps[0]),
+            kernels_end_ns=launch.kernels_ps and ps_to_ns(launch.kernels_ps[1]),
+            late_by_ns=ps_to_ns(launch.late_ps),
+            pes=launch.pes,
+            kernels=launch.kernels,
+            busy_ns={name: ps_to_ns(ps) for name, ps in launch.busy_ps.items()},
         )
 
 
 def _rank(outcome: Outcome, rank: int) -> RankRow:
-    told = msgspec.structs.replace(outcome.ranks[rank], restarts=outcome.incarnations.get(rank, 0))
-    return msgspec.convert(told, RankRow, from_attributes=True)
+    result = msgspec.structs.replace(outcome.ranks[rank], restarts=outcome.incarnations.get(rank, 0))
+    return msgspec.convert(result, RankRow, from_attributes=True)
 
 
 def check_writable(options: Options) -> None:
     """Check before the run that the output files can be written.
 
     Raises:
-        ConfigError: naming the flag and the file.
+        ConfigError: one line with the flag and the file.
     """
     check_files(options.files, options.inputs)
 
 
 def check_files(files: Mapping[str, Path | None], inputs: Mapping[str, Path | None]) -> None:
-    """Check that the file of each flag can be written, and is none of ``inputs``, which are read.
+    """Check that the file of each flag can be written, and is none of the ``inputs``, which the run reads.
 
     Raises:
-        ConfigError: naming the flag and the file.
+        ConfigError: one line with the flag and the file.
     """
-    taken: dict[Path, str] = {}
+    flag_of: dict[Path, str] = {}
     read = [(flag, path) for flag, path in inputs.items() if path is not None]
     for flag, path in files.items():
         if path is None:
             continue
-        other = taken.setdefault(absolute(path), flag)
+        other = flag_of.setdefault(absolute(path), flag)
         if other != flag:
             raise ConfigError(f"{flag} {path}: is the file of {other}, too; name another one")
         if path == STANDARD_OUTPUT:
             continue
-        for what, each in read:
-            if _is_same(path, each):
-                raise ConfigError(f"{flag} {path}: would overwrite the file of {what}; name another one")
+        for input_flag, input_path in read:
+            if _is_same(path, input_path):
+                raise ConfigError(f"{flag} {path}: would overwrite the file of {input_flag}; name another one")
         folder = path.parent
         try:
             if path.is_symlink():
                 check_link(path)
-            is_there = path.exists()
+            exists = path.exists()
         except Unsafe as error:
             raise ConfigError(f"{flag} {path}: {error.strerror}; name a file of your own") from None
         except OSError as error:
             raise ConfigError(f"{flag} {path}: cannot be written: {error.strerror}; name another file") from None
-        if path.is_dir() or not folder.is_dir() or not os.access(path if is_there else folder, os.W_OK):
+        if path.is_dir() or not folder.is_dir() or not os.access(path if exists else folder, os.W_OK):
             raise ConfigError(f"{flag} {path}: cannot be written; name a file in a folder that exists")
 
 
@@ -390,7 +392,7 @@ def _is_same(one: Path, other: Path) -> bool:
 
 
 def write(options: Options, document: Document) -> None:
-    """Write the requested files."""
+    """Write the result files that options name."""
     if options.json is not None:
         _replace(options.json, json.dumps(document, indent=1) + "\n")
     if options.csv is not None:
@@ -405,7 +407,7 @@ def write_refusal(
     """Write the result file of a run that was refused, or stopped before it began, if possible.
 
     ``options``: None for an invalid command line. ``kind``: of the failure. A file that the command line names twice is
-    left as it is: the second name may be that of an input.
+    not written: it may also be an input.
     """
     values = (word.partition("=")[2] if word.startswith("--") and "=" in word else word for word in argv)
     if path is None or os.path.isdir(path) or sum(_is_same(path, Path(value)) for value in values) > 1:
@@ -422,7 +424,7 @@ def write_refusal(
 
 
 def _replace(path: Path, text: str) -> None:
-    """Write a file completely or not at all. Other than regular files (``/dev/stdout``) are written to directly."""
+    """Write a regular file atomically; write directly to any other file, such as ``/dev/stdout``."""
     if path == STANDARD_OUTPUT or (path.exists() and not path.is_file()):
         with opened(path) as file:
             file.write(text)
@@ -432,7 +434,7 @@ def _replace(path: Path, text: str) -> None:
 
 
 def _link_rows(document: Document) -> list[Document]:
-    """Each link of each row; of the whole run where its rows were not counted apart."""
+    """Return each link of each row, or of the whole run if there are no counters per row."""
     whole = document["whole_run"]
     rows = document["runs"] if whole is None else [{**document, **whole}]
     return [{**row, **link} for row in rows for link in row["links"] or ()]

@@ -1,4 +1,4 @@
-"""Where the time went, as text below the table: what counters say of every run, and what ``--explain`` adds."""
+"""Text below the table about where the time went: from counters for every run, and from ``--explain``."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -17,20 +17,20 @@ _SHARING = re.compile(r"sharing sip(\d+)\.(.*)")
 MOST_LINKS = 8
 MOST_PARTS = 12
 MOST_PHASES = 16
-LEAST_TOLD = 0.9
-"""Of the run's time: where its rows have less, a line says so."""
+LEAST_SHOWN = 0.9
+"""If the rows take less than this fraction of the run's time, a line says so."""
 MOST_CHANGES = 8
 USUAL = ("load", "store", "math", "send", "recv")
-"""What kernels wait for, in the order of columns; words of users' commands come after these."""
+"""The usual commands that kernels wait for, in the order of columns; names of users' commands follow."""
 MOST_WAITS = 3
-"""How many activities and waits of kernels the short line names."""
+"""How many commands that kernels wait for the short line names."""
 BUSBW = "busbw = algbw x {factor:.4g}: what each rank must send at least in any algorithm; not the traffic of a link"
 
 
 def notes(document: Document, start: str = "", unshown: str = "") -> Iterator[str]:
-    """The lines on a run: of the last row, and of the whole run where rows were not counted apart.
+    """Yield the long form of the lines about a run: on its last row, or on the whole run without counters per row.
 
-    ``start``: how rows begin, as text. ``unshown``: what the model of edges leaves out where one of them is busy.
+    ``start``: how rows begin, as text. ``unshown``: what the model leaves out at busy edges, as text.
     """
     rows, whole = document["runs"], document["whole_run"]
     yield from _busbw(rows)
@@ -52,7 +52,7 @@ def notes(document: Document, start: str = "", unshown: str = "") -> Iterator[st
 
 
 def brief(document: Document, start: str = "", unshown: str = "") -> Iterator[str]:
-    """The short form of :func:`notes`: what bounds the run, and the share of the launch."""
+    """Yield the short form of :func:`notes`: what bounds the run, and the share of the launch."""
     rows, whole = document["runs"], document["whole_run"]
     if whole is not None:
         yield from (f"the whole run: {line}" for line in _brief_usage(whole, unshown))
@@ -62,13 +62,13 @@ def brief(document: Document, start: str = "", unshown: str = "") -> Iterator[st
 
 
 def unusual(document: Document) -> Iterator[str]:
-    """Lines that only some runs have: late starts and outages."""
+    """Yield lines that only some runs have: on late starts and outages."""
     yield from _late(document.get("launches", []))
     yield from _outages(document.get("ranks", []))
 
 
 def engine_lines(document: Document) -> Iterator[str]:
-    """A line on the work of the arrays in the last row, or in the whole run."""
+    """Yield a line on the use of PE_GEMM in the last row, or in the whole run."""
     rows, whole = document["runs"], document["whole_run"]
     row = whole if whole is not None else rows[-1] if rows else None
     if row is not None and row.get("engines") is not None:
@@ -76,7 +76,7 @@ def engine_lines(document: Document) -> Iterator[str]:
 
 
 def _brief_usage(row: Document, unshown: str) -> Iterator[str]:
-    """A line with the longest waits of kernels, a stack that something binds, and the busiest link and edge."""
+    """Yield a line with the longest waits of kernels, an HBM stack near its limit, and the busiest link and edge."""
     parts = []
     if row["kernels"]:
         waits = [(share, name) for name, share in row["kernel_time"].items() if name != ENDED]
@@ -93,7 +93,7 @@ def _brief_usage(row: Document, unshown: str) -> Iterator[str]:
 
 
 def _busy(rows: list[Document], whole: Document | None, unshown: str) -> Iterator[str]:
-    """A line on the edge that was busiest in any row, links among them, if it was so busy that it matters."""
+    """Yield a line on the busiest edge or link of all rows if it is so busy that the model leaves out effects."""
     share, name, row = _busiest([row for row in rows if row["links"] is not None] if whole is None else [whole])
     if beyond := _beyond(share, unshown):
         of_row = "the whole run: " if whole is not None else _of_row(rows, row)
@@ -101,14 +101,14 @@ def _busy(rows: list[Document], whole: Document | None, unshown: str) -> Iterato
 
 
 def _busiest(rows: list[Document]) -> tuple[float, str, Document]:
-    """How busy the edge was that was busiest in any of some rows, its name, and the row."""
+    """Return the utilisation of the busiest edge or link of all ``rows``, its name, and its row."""
     parts = [(row, part) for row in rows for part in ("link", "edge") if row[f"busiest_{part}"] is not None]
     found = ((row[f"busiest_{part}_utilisation"], f"{part} {row[f'busiest_{part}']}", row) for row, part in parts)
     return max(found, key=lambda each: each[0], default=(0, "", {}))
 
 
 def _beyond(share: float, unshown: str) -> str:
-    """What times leave out where an edge is as busy as ``share``."""
+    """Return, as text, what times leave out at an edge with utilisation ``share``; empty if that is low."""
     return f": from {100 * BUSY:.0f} % on times leave out {unshown}" if unshown and share >= BUSY else ""
 
 
@@ -117,7 +117,7 @@ def _kernels(row: Document) -> str:
 
 
 def _of_row(rows: list[Document], row: Document | None = None) -> str:
-    """Which row a line is about, the last one if not said otherwise; empty where there is one."""
+    """Return the start of a line about a row, by default the last one; empty if there is only one row."""
     if len(rows) == 1:
         return ""
     several, row = len({each.get("algorithm") for each in rows}) > 1, row or rows[-1]
@@ -125,7 +125,7 @@ def _of_row(rows: list[Document], row: Document | None = None) -> str:
 
 
 def _usage_lines(row: Document) -> Iterator[str]:
-    """Three lines, from counters."""
+    """Yield the lines of the long form that come from counters."""
     if row["busiest_link"] is not None:
         busiest = next(each for each in row["links"] if each["name"] == row["busiest_link"])
         equal = sum(each["busy_ps"] == busiest["busy_ps"] for each in row["links"]) - 1
@@ -142,14 +142,14 @@ def _usage_lines(row: Document) -> Iterator[str]:
 
 
 def _stack(row: Document) -> Iterator[str]:
-    """What a stack gave of what it publishes, and what binds it, where that is near."""
+    """Yield the rate of the HBM stack of a row and its limit, if the row has one."""
     if (stack := row.get("stack")) is not None:
         of_stack = f"{stack['GBps']:.0f} of {stack['published_GBps']:.0f} GB/s"
         yield f"HBM of {stack['name']} {of_stack}: {stack['bound']} [{', '.join(stack['keys'])}]"
 
 
 def _engines(engines: Document) -> str:
-    """What the array did, and where the time of its commands went."""
+    """Return the line about PE_GEMM: how busy it was, and where the time of its commands went."""
     of_pes = "one PE" if engines["pes"] == 1 else f"{engines['pes']} PEs"
     busy, peak = (_percent(share) for share in (engines["busy"]["PE_GEMM"], engines["peak"]))
     parts = ", ".join(f"{_percent(share)} {name}" for name, share in engines["commands"].items())
@@ -158,7 +158,7 @@ def _engines(engines: Document) -> str:
 
 
 def _explanation_lines(explanation: Explanation) -> Iterator[str]:
-    """All that ``--explain`` prints of a row."""
+    """Yield the lines of ``--explain`` about a row."""
     total_ps = explanation.until_ps - explanation.since_ps
     yield f"where the time went: {format_time_ps(total_ps)}, to the end of {explanation.where}, by its critical path"
     yield from _conclusion(explanation, total_ps)
@@ -177,15 +177,15 @@ def _busbw(rows: list[Document]) -> Iterator[str]:
 
 
 def _launch(rows: list[Document], start: str) -> Iterator[str]:
-    """A line with the launch's share of a row's time, and the state in which the row begins."""
-    told = [start] if start else []
+    """Yield a line with the launch's share of a row's time, and the state in which the row begins."""
+    parts = [start] if start else []
     if rows and rows[-1].get("launch_ns"):
         row = rows[-1]
         of_row, share = _of_row(rows), _percent(row["launch_ns"] / row["time_ns"])
         launch_us = row["launch_ns"] / 1000
-        told.insert(0, f"{of_row}of the time {launch_us:.3f} us ({share}) launch, before and after all kernels")
-    if told:
-        yield "; ".join(told)
+        parts.insert(0, f"{of_row}of the time {launch_us:.3f} us ({share}) launch, before and after all kernels")
+    if parts:
+        yield "; ".join(parts)
 
 
 def _late(launches: list[Document]) -> Iterator[str]:
@@ -198,9 +198,9 @@ def _late(launches: list[Document]) -> Iterator[str]:
 
 
 def _outages(ranks: list[Document]) -> Iterator[str]:
-    """What each outage of each direction of a link has cost."""
-    told = [each for rank in ranks for each in rank.get("outages", [])]
-    for each in told[:MOST_LINKS]:
+    """Yield a line about each outage of each direction of a link: when, how long, and what was sent again."""
+    outages = [each for rank in ranks for each in rank.get("outages", [])]
+    for each in outages[:MOST_LINKS]:
         what = f"link {each['link']} down at {format_exact_time_ps(each['at_ps'])}"
         if each["at_ps"] > max(rank["sim_end_ps"] for rank in ranks):
             yield f"{what}: after the last event of the run"
@@ -211,7 +211,7 @@ def _outages(ranks: list[Document]) -> Iterator[str]:
             again = f"{packets} sent again ({each['duplicate_packets']} had arrived)"
             ps = f": {_bytes(each['resent_bytes'])}, {format_time_ps(each['resent_ps'])} of the link's time"
         yield f"{what} for {format_exact_time_ps(each['for_ps'])}, nothing lost; {again}{ps}"
-    more = len(told) - MOST_LINKS
+    more = len(outages) - MOST_LINKS
     if more > 0:
         yield f"{more} more outage{'s' if more > 1 else ''} (--json)"
 
@@ -226,7 +226,7 @@ def _conclusion(explanation: Explanation, total_ps: int) -> Iterator[str]:
     measured = [each for each in explanation.what_if if each.rerun_saved_ps is not None]
     best = max(measured or explanation.what_if, key=_saved, default=None)
     if best is not None and _saved(best) > 0:
-        how = "a run with it says so" if best.rerun_saved_ps is not None else "by the path"
+        how = "measured in a rerun" if best.rerun_saved_ps is not None else "by the critical path"
         yield f"change first {best.name}: {_percent(_saved(best) / total_ps)} less time, {how}"
 
 
@@ -264,7 +264,7 @@ def _parts(parts: Iterable[Part], total_ps: int) -> Iterator[str]:
 
 
 def _folded(parts: Iterable[Part]) -> list[Part]:
-    """Parts of one name in one; those of edges at the same place on several SIPs, too."""
+    """Merge parts with one name, and parts of edges at the same place on several SIPs; the largest first."""
     found: dict[str, Part] = {}
     sips: dict[str, set[str]] = {}
     for part in parts:
@@ -284,8 +284,8 @@ def _sips(numbers: set[str]) -> str:
 
 
 def _changes(changes: tuple[WhatIf, ...], total_ps: int) -> Iterator[str]:
-    yield "what if a cost were halved (a bandwidth doubled): time saved by the path, if the order of events stays;"
-    yield "by a run; the change"
+    yield "what if a cost were halved (a bandwidth doubled): time saved by the critical path, if the order of events"
+    yield "stays; time saved in a rerun; the change"
     for each in changes[:MOST_CHANGES]:
         rerun = "-" if each.rerun_saved_ps is None else _percent(each.rerun_saved_ps / total_ps)
         flags = " ".join(f"--set {setting}" for setting in each.settings)
@@ -293,25 +293,25 @@ def _changes(changes: tuple[WhatIf, ...], total_ps: int) -> Iterator[str]:
 
 
 def _rest(rows: list[Document], end_ps: int) -> Iterator[str]:
-    """What of the run the explanation of its last row leaves out."""
+    """Yield lines about the part of the run that the explanation of its last row does not cover."""
     if len(rows) > 1:
         yield f"this explains the last of {len(rows)} rows; --json has all"
-    told_ps = sum(row["time_ns"] * 1000 * row["iters"] for row in rows)
-    if rows and told_ps < LEAST_TOLD * end_ps:
-        yield f"rows take {_percent(told_ps / end_ps)} of the run's {format_time_ps(end_ps)}"
+    rows_ps = sum(row["time_ns"] * 1000 * row["iters"] for row in rows)
+    if rows and rows_ps < LEAST_SHOWN * end_ps:
+        yield f"rows take {_percent(rows_ps / end_ps)} of the run's {format_time_ps(end_ps)}"
 
 
-def _links(links: list[Document], of: str) -> Iterator[str]:
+def _links(links: list[Document], where: str) -> Iterator[str]:
     used = sorted((each for each in links if each["wire_bytes"]), key=lambda each: (-each["wire_bytes"], each["name"]))
     if links:
-        yield f"what crosses each link {of}:"
+        yield f"traffic of each link {where}:"
     for each in used[:MOST_LINKS]:
         yield f"  {_link(each)}"
     if len(used) > MOST_LINKS:
-        yield f"  {len(used) - MOST_LINKS} links with no more (--csv-links, --json)"
+        yield f"  {len(used) - MOST_LINKS} more links, none with more traffic (--csv-links, --json)"
     if len(used) < len(links):
         idle = len(links) - len(used)
-        yield f"  {idle} link{'s' if idle > 1 else ''}: nothing"
+        yield f"  {idle} link{'s' if idle > 1 else ''}: no traffic"
 
 
 def _link(link: Document) -> str:

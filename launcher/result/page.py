@@ -1,6 +1,6 @@
-"""The page of all fields of result files, ``ahbm-launch --list fields``.
+"""Page of all fields of result files, for ``ahbm-launch --list fields``.
 
-Made from the records that the files are made of (``sipsim.core.fields``). Only documents are listed here, no field.
+The page is generated from the record types of the files (``sipsim.core.fields``); this module lists only the files.
 """
 
 from collections.abc import Iterator
@@ -25,23 +25,23 @@ from sipsim.records.oplog import FIELDS, TraceLine, definer_of
 
 HEAD = """# Fields of result files
 
-A key is written with the keys that lead to it; `[]` stands for each entry of a list. *Time* says which clock a value
-tells: `simulated` is the time of the simulated system, the same in every run, in whole picoseconds where a key ends in
-`_ps`; `host` is that of the machines that simulate, another in every run; `none` is no time. A key marked *optional* is
-left out where it is unknown or has no meaning; in a table its cell is empty. New keys may come without another
-`schema`.
+A key is written with the keys that lead to it; `[]` means each entry of a list. *Time* names the clock of a value:
+`simulated` is the time of the simulated system, the same in every run, in whole picoseconds if the key ends in `_ps`;
+`host` is the time of the machines that run the simulator, different in every run; `none` means that the value is no
+time. A key marked *optional* is left out if its value is unknown or has no meaning; in a table its cell is empty. New
+keys may be added without a new `schema`.
 """
 
 
 OPLOG = f"""A line for each operation: its rank, `kind`, start and end in ps of simulated time, cube and PE, and
-`field=value` for each field of its kind. A rank's lines are in the order of its op log, a receive comes after the send
-of its message, and of the lines that may come next the one that ended first does. `{HOST_WRITE}` and `{HOST_CLEAR}` are
-what the host does to memories; they are no operations and in no digest. Addresses are physical; `h<n>` is a handle of
-the PE. On chips of tiles the columns of cube and PE are x and y of the tile, in coordinates of NoC 0."""
+`field=value` for each field of its kind. The lines of a rank are in the order of its op log, and a receive follows the
+send of its message; within these limits, lines are in the order of their ends. `{HOST_WRITE}` and `{HOST_CLEAR}` are
+writes of the host to memories; they are no operations and are part of no digest. Addresses are physical; `h<n>` is a
+handle of the PE. On chips of tiles the columns of cube and PE are x and y of the tile, in coordinates of NoC 0."""
 
 
 class DocumentPage(NamedTuple):
-    """A kind of file: ``written_by`` what, and the ``record`` that it holds or that its lines are."""
+    """A kind of result file. ``written_by``: command and flag; ``record``: type of the document or of a line."""
 
     written_by: str
     about: str
@@ -52,12 +52,12 @@ DOCUMENTS = (
     DocumentPage(
         "ahbm-launch --json", "The result, also of a refused run; `RunOutcome.document` in Python.", ResultDocument
     ),
-    DocumentPage("ahbm-launch --csv-links", "A row for each link, one way, in each row of the table.", LinkCsvRow),
+    DocumentPage("ahbm-launch --csv-links", "A row per link and direction, for each row of the table.", LinkCsvRow),
     DocumentPage("ahbm-launch --csv", "A row for each of the result's `runs`, with their keys as columns.", RunRow),
     DocumentPage("ahbm-launch --trace-ccl", "A row for each send and receive.", TraceLine),
     DocumentPage("error.json", "The failure, in the folders of `--log-dir` and `--run-dir`.", ErrorFile),
-    DocumentPage("ahbm-probe --json", "One transfer, term by term; with `--short` too.", ProbeDocument),
-    DocumentPage("ahbm-probe --sweep-bytes --json", "The bandwidth of each size, and what bounds it.", SweepDocument),
+    DocumentPage("ahbm-probe --json", "One transfer, term by term; also with `--short`.", ProbeDocument),
+    DocumentPage("ahbm-probe --sweep-bytes --json", "The bandwidth of each size, and its bounds.", SweepDocument),
     DocumentPage("ahbm-probe --sweep-bytes --csv", "A row for each size.", SizePoint),
     DocumentPage("ahbm-probe --matrix --json", "The times of all pairs.", MatrixDocument),
     DocumentPage("ahbm-probe --matrix --csv", "A row for each pair.", MatrixRow),
@@ -65,14 +65,14 @@ DOCUMENTS = (
 
 
 def page() -> str:
-    """The page as Markdown, without the last newline."""
+    """Return the page as Markdown, without the last newline."""
     sections = [line for document in DOCUMENTS for line in _section(document)]
     return "\n".join([HEAD, *sections, *_oplog()]).rstrip("\n")
 
 
 def _oplog() -> Iterator[str]:
-    """The kinds of records of the op log, those of users' modules left out."""
-    # What defines kinds is imported by this.
+    """Yield the section of the op log: the kinds of records, except those of users' modules."""
+    # These imports define the kinds.
     ENGINES.names()
     import_module("sipsim.chips.tensix.results")
     yield from ("## `ahbm-launch --oplog`", "", OPLOG, "", "| kind | fields |", "|---|---|")

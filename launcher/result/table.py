@@ -1,4 +1,4 @@
-"""The table on standard output, in the columns that readers of nccl-tests know. Its rows appear as they are known."""
+"""Table on standard output, with the columns of nccl-tests. Each row is printed as soon as all ranks completed it."""
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, takewhile
@@ -18,17 +18,17 @@ from sipsim.collectives.reduction import NO_OP
 from sipsim.core.dtypes import DTYPES
 
 HBM = "hbm_controller"
-"""The kind of memory that has rows."""
+"""The kind of memory that models DRAM rows."""
 
 MOST_LINES = 5
-"""Below the rows, without ``-v`` or ``--explain``."""
+"""The most lines below the table, without ``-v`` or ``--explain``."""
 
 _SPREAD = ("min", "median", "max")
-"""Statistics of several iterations, in columns beside the mean."""
+"""Statistics over iterations, in columns next to the mean."""
 
 
 class Table:
-    """The table of one run. ``write`` takes lines without their ends; ``verbose``: every line, and one a rank."""
+    """Table of one run. ``write`` takes lines without line ends; ``verbose``: all lines, and one line per rank."""
 
     def __init__(self, run: Run, write: Callable[[str], None], verbose: bool = False) -> None:
         self._run = run
@@ -40,18 +40,18 @@ class Table:
         self._names_algorithms = len({*chain(*run.job.algorithms)}) > 1 or run.job.is_auto
 
     def note(self, outcome: Outcome) -> None:
-        """Write the rows of the collectives that every rank has completed by now.
+        """Write the rows of the collectives that every rank has completed so far.
 
-        Those of a script come at the end: what it computed is compared then.
+        The rows of a script are written at the end of the run, after its results are compared.
         """
         if self._run.job.script is None:
             plan, more = self._run.plan, outcome.finished_runs()[self._rows :]
-            # Those of other groups may come in any order before the end.
+            # Before the end, collectives of smaller groups may be completed in any order.
             of_all = takewhile(lambda run: len(run.ranks) == plan.system.n_sips, more)
             self._write_rows([msgspec.to_builtins(run_of(each, plan)) for each in of_all])
 
     def finish(self, document: dict[str, Any]) -> None:
-        """Write what is left of the whole text."""
+        """Write the remaining rows and the lines below the table."""
         self._write_rows(document["runs"][self._rows :])
         for rank in document["ranks"] if self._verbose else ():
             self._write(_rank(rank))
@@ -81,13 +81,6 @@ class Table:
         for run in runs:
             self._write(_row(run, self._run.plan.system.n_sips, self._spreads, self._names_algorithms))
         self._rows += len(runs)
-
-
-def render(document: dict[str, Any], run: Run, verbose: bool = False) -> str:
-    """The whole text, every line ended."""
-    lines: list[str] = []
-    Table(run, lines.append, verbose).finish(document)
-    return "\n".join(lines) + "\n"
 
 
 def _head(spreads: Sequence[str], names_algorithm: bool) -> tuple[str, str]:
@@ -120,7 +113,7 @@ def _rank(rank: dict[str, Any]) -> str:
 
 
 def _start(runs: list[dict[str, Any]], run: Run) -> str:
-    """How rows begin; empty where that is all the same."""
+    """Return how rows begin, as text; empty if it makes no difference."""
     parts, job = run.plan.resolved.components, run.job
     states = {each["state"] for each in runs}
     empty = [*(["TLBs empty"] if parts.pe_mmu else []), *(["HBM rows closed"] if parts.hbm.kind == HBM else [])]
@@ -135,7 +128,7 @@ def _start(runs: list[dict[str, Any]], run: Run) -> str:
 
 
 def _brief(document: dict[str, Any], run: Run, launches: Sequence[str]) -> list[str]:
-    """All lines but the last: algorithm, what bounds the run, launch; then what is worth knowing, as far as it fits."""
+    """Return all lines but the last: algorithm, what bounds the run, launch; then other lines, up to ``MOST_LINES``."""
     first, *others = _about(document, run) or [""]
     lines = [
         *([first] if first else []),
@@ -151,7 +144,7 @@ def _brief(document: dict[str, Any], run: Run, launches: Sequence[str]) -> list[
 
 
 def _notes(document: dict[str, Any], run: Run) -> list[str]:
-    """All lines but those on launches, and the last."""
+    """Return all lines of the long form, except those on launches and the last one."""
     return [
         *_about(document, run),
         *_differing(document, run),
@@ -165,7 +158,7 @@ def _unshown(run: Run) -> str:
 
 
 def _about(document: dict[str, Any], run: Run) -> list[str]:
-    """The chip kind's lines on the run: the algorithm first."""
+    """Return the lines of the chip kind about the run: the algorithm first."""
     ran = {each["algorithm"] for each in document["runs"]}
     return kind_of(run.plan.resolved).notes(run.job, run.plan, ran)
 
@@ -186,7 +179,7 @@ def _unchecked(document: dict[str, Any], run: Run) -> Iterator[str]:
     resolved = run.plan.resolved
     if not kind_of(resolved).verifies and document["status"] == "ok":
         chip = resolved.topology.system.chip
-        yield f"nothing was performed again: chip {chip} has no second pass; its host program alone checks data"
+        yield f"no data were checked: chip {chip} has no second pass; only its host program can check data"
 
 
 def _end(document: dict[str, Any]) -> str:
@@ -200,41 +193,40 @@ Launch = dict[str, Any]
 
 
 def launch_lines(launches: Sequence[Launch], ended: int, with_collectives: bool) -> Iterator[str]:
-    """A line for each kind of launch; of those of collectives, which have rows, only where that is asked for.
+    """Yield a line for each kind of launch: the equal launches of all ranks.
 
-    Equal launches of all ranks are one line. ``ended``: how many launches there were, with those that are not listed.
+    ``ended``: the number of launches, including those that are not in ``launches``. ``with_collectives``: also list
+    launches of collectives, which have rows.
     """
     kinds: dict[tuple[str, str], list[Launch]] = {}
     for each in launches:
         if each["run"] is None or with_collectives:
             kinds.setdefault((each["name"], each["pes"]), []).append(each)
-    for (name, pes), some in list(kinds.items())[:MOST_LAUNCH_LINES]:
-        yield _line(name, pes, some)
+    for (name, pes), equal in list(kinds.items())[:MOST_LAUNCH_LINES]:
+        yield _line(name, pes, equal)
     if len(kinds) > MOST_LAUNCH_LINES:
         yield f"{len(kinds) - MOST_LAUNCH_LINES} more kinds of launches (--json)"
     if ended > len(launches):
         yield f"{ended - len(launches)} more launches, which are not listed"
 
 
-def _line(name: str, pes: str, some: Sequence[Launch]) -> str:
-    """Name, PEs, how often on how many ranks, how long each, and what its kernels did."""
-    times_ns = [each["end_ns"] - each["start_ns"] for each in some]
-    ranks = sorted({each["rank"] for each in some})
+def _line(name: str, pes: str, equal: Sequence[Launch]) -> str:
+    """Return the line of equal launches: name, ranks, number, PEs, duration, and commands of the kernels."""
+    times_ns = [each["end_ns"] - each["start_ns"] for each in equal]
+    ranks = sorted({each["rank"] for each in equal})
     on = f"rank {ranks[0]}" if len(ranks) == 1 else f"{len(ranks)} ranks"
-    often = "" if len(some) == len(ranks) else f", {len(some)} times"
+    often = "" if len(equal) == len(ranks) else f", {len(equal)} times"
     when = _between(min(times_ns), max(times_ns))
-    if len(some) == 1:
-        when = f"{when} from {some[0]['start_ns'] / 1000:.3f} us on"
-    return f"launch {name} on {on}{often} ({pes}): {when}{_around(some, times_ns)}{_busy(some, times_ns)}"
+    if len(equal) == 1:
+        when = f"{when} from {equal[0]['start_ns'] / 1000:.3f} us on"
+    return f"launch {name} on {on}{often} ({pes}): {when}{_overhead(equal, times_ns)}{_busy(equal, times_ns)}"
 
 
-def _around(some: Sequence[Launch], times_ns: Sequence[float]) -> str:
-    """The part in which no kernel of a launch runs: its way to the PEs, and that of the answers."""
-    kernels_ns = sum((each["kernels_end_ns"] or 0) - (each["kernels_start_ns"] or 0) for each in some)
-    around_ns = sum(times_ns) - kernels_ns
-    return (
-        f", {around_ns / 1000 / len(some):.3f} us of it before and after all its kernels" if around_ns > 0.0005 else ""
-    )
+def _overhead(equal: Sequence[Launch], times_ns: Sequence[float]) -> str:
+    """Return the mean time of a launch in which no kernel runs, as text; empty if there is none."""
+    kernels_ns = sum((each["kernels_end_ns"] or 0) - (each["kernels_start_ns"] or 0) for each in equal)
+    mean_us = (sum(times_ns) - kernels_ns) / 1000 / len(equal)
+    return f", {mean_us:.3f} us of it before and after all its kernels" if mean_us * len(equal) > 5e-7 else ""
 
 
 def _between(least_ns: float, most_ns: float) -> str:
@@ -242,10 +234,10 @@ def _between(least_ns: float, most_ns: float) -> str:
     return f"{least} us" if least == most else f"{least} to {most} us"
 
 
-def _busy(some: Sequence[Launch], times_ns: Sequence[float]) -> str:
-    whole_ns = sum(each["kernels"] * ns for each, ns in zip(some, times_ns, strict=True))
+def _busy(equal: Sequence[Launch], times_ns: Sequence[float]) -> str:
+    whole_ns = sum(each["kernels"] * ns for each, ns in zip(equal, times_ns, strict=True))
     busy_ns: dict[str, float] = {}
-    for name, ns in (item for each in some for item in each["busy_ns"].items()):
+    for name, ns in (item for each in equal for item in each["busy_ns"].items()):
         busy_ns[name] = busy_ns.get(name, 0) + ns
     largest = sorted(((name, ns) for name, ns in busy_ns.items() if ns), key=lambda item: (-item[1], item[0]))
     return "".join(f", {100 * ns / whole_ns:.1f} % {name}" for name, ns in largest) if whole_ns else ""

@@ -1,6 +1,6 @@
-"""How much of the machine a row used, from the counters of all ranks."""
+"""Machine usage of a row, from the counters of all ranks."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from msgspec import UNSET, UnsetType
 
@@ -11,19 +11,19 @@ from sipsim.records.report import EngineUse, LinkUse, TlbUse, Usage
 
 ENDED = "ended"
 Bound = Callable[[int], StackBound | None]
-"""What binds PEs that stream so many slices of a stack."""
+"""Bandwidth limit of PEs that use the given number of slices of an HBM stack; None: no limit is known."""
 
 
 def row_usage(
     of_ranks: Sequence[Usage], time_ps: float, ranks: Sequence[int] = (), bound: Bound = lambda _slices: None
 ) -> UsageRow:
-    """The use of a row whose iterations take ``time_ps``, by its ``ranks``, all of them unless they are given.
+    """Return the machine usage of a row whose iterations take ``time_ps``, per iteration.
 
-    Bytes and busy times are those of one iteration.
+    ``of_ranks``: the counters of each of ``ranks``, by default of all ranks.
     """
     by_rank = list(zip(ranks or range(len(of_ranks)), of_ranks, strict=True))
     iterations = of_ranks[0].iterations or 1
-    # Of a whole run, only the time of its launches counts: what the script does between them is no kernel's.
+    # For a whole run, only the time of its launches counts: between launches, no kernel runs.
     is_row = of_ranks[0].iterations > 0
     links = [_link(link, iterations, time_ps) for each in of_ranks for link in each.links]
     used = max((each for each in links if each.wire_bytes), key=lambda each: each.busy_ps, default=None)
@@ -52,7 +52,7 @@ def row_usage(
 
 
 def _stack(by_rank: Sequence[tuple[int, Usage]], time_ps: float, bound: Bound) -> StackRow | UnsetType:
-    """The stack that moved most bytes, if it came near to what binds it."""
+    """Return the HBM stack that moved most bytes, if its rate is near its limit."""
     used = [(each.stack.nbytes, -rank, each.stack) for rank, each in by_rank if each.stack is not None]
     if not used or not time_ps:
         return UNSET
@@ -70,23 +70,23 @@ def _stack(by_rank: Sequence[tuple[int, Usage]], time_ps: float, bound: Bound) -
     )
 
 
-def _engines(some: Sequence[EngineUse]) -> EngineRow:
-    """Parts of the time in which kernels ran on the PEs that multiplied."""
-    kernels_ps = sum(each.kernel_ps for each in some)
-    commands_ps = _added([each.commands_ps for each in some])
+def _engines(used: Sequence[EngineUse]) -> EngineRow:
+    """Return the use of engines, as fractions of the time in which kernels ran on PEs whose PE_GEMM ran."""
+    kernels_ps = sum(each.kernel_ps for each in used)
+    commands_ps = _sums([each.commands_ps for each in used])
     whole_ps = sum(commands_ps.values())
     return EngineRow(
-        pes=sum(each.pes for each in some),
-        busy={name: _part(ps, kernels_ps) for name, ps in _added([each.busy_ps for each in some]).items()},
-        peak=_part(sum(each.peak_ps for each in some), kernels_ps),
+        pes=sum(each.pes for each in used),
+        busy={name: _part(ps, kernels_ps) for name, ps in _sums([each.busy_ps for each in used]).items()},
+        peak=_part(sum(each.peak_ps for each in used), kernels_ps),
         commands={name: _part(ps, whole_ps) for name, ps in commands_ps.items() if ps},
     )
 
 
-def _added(some: Sequence[dict[str, int]]) -> dict[str, int]:
-    """The sums, the largest first."""
+def _sums(terms: Sequence[Mapping[str, int]]) -> dict[str, int]:
+    """Return the sum per name, the largest first."""
     total: dict[str, int] = {}
-    for each in some:
+    for each in terms:
         for name, ps in each.items():
             total[name] = total.get(name, 0) + ps
     return dict(sorted(total.items(), key=lambda each: (-each[1], each[0])))
@@ -110,16 +110,14 @@ def _link(link: LinkUse, iterations: int, time_ps: float) -> LinkRow:
 
 
 def _kernel_time(of_ranks: Sequence[Usage], whole_ps: float) -> dict[str, float]:
-    """Parts of the time of all kernels by what they waited for, the largest first; after their end they are idle."""
+    """Return fractions of the time of all kernels by the command that they waited for, the largest first; last, the
+    fraction after their end."""
     if not whole_ps:
         return {}
-    waited: dict[str, int] = {}
-    for each in of_ranks:
-        for name, ps in each.ran.waited_ps.items():
-            waited[name] = waited.get(name, 0) + ps
-    parts = {name: ps / whole_ps for name, ps in sorted(waited.items(), key=lambda each: (-each[1], each[0])) if ps}
+    waited = _sums([each.ran.waited_ps for each in of_ranks])
+    parts = {name: ps / whole_ps for name, ps in waited.items() if ps}
     if sum(waited.values()) > whole_ps:
-        return {}  # kernels that have not ended waited, too
+        return {}  # waits of kernels that have not ended are included
     ended = 1 - sum(each.ran.kernel_ps for each in of_ranks) / whole_ps
     return {**parts, ENDED: ended} if ended > 0 else parts
 
@@ -129,5 +127,5 @@ def _part(ps: float, of_ps: float) -> float:
 
 
 def _per(count: int, iterations: int) -> float | int:
-    """Exact where iterations are alike."""
+    """Return the mean per iteration, as an integer if it is whole."""
     return count // iterations if count % iterations == 0 else count / iterations

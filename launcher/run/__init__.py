@@ -1,1 +1,1 @@
-"""One run: from flags to a plan, an engine, a table and a result file."""
+"""Preparation and execution of a run: from flags to a plan, an outcome and result files."""

@@ -1,4 +1,4 @@
-"""Which of the user's changes to the config had no effect on a run, in a line for the user."""
+"""Detection of config changes without effect on a run, for a line to the user."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import takewhile
@@ -16,7 +16,7 @@ UNREAD = "no part that ran reads it"
 
 
 def note_effects(run: Run, outcome: Outcome) -> None:
-    """Add a line about the changes without effect on a run that has come to its end."""
+    """Add the config changes without effect, and a line about them, to the outcome of a complete run."""
     if outcome.error is not None or not outcome.complete or outcome.cut_short:
         return
     reads = run.plan.system.resolved.reads
@@ -32,34 +32,34 @@ def note_effects(run: Run, outcome: Outcome) -> None:
 
 
 def _read_in_vain(run: Run, outcome: Outcome) -> Mapping[Path, str]:
-    """The chip's reasons why values that were read had no effect, by path."""
+    """Return the chip's reasons why values that were read had no effect, by path."""
     plan = run.plan
     ran = {each.records[0].algorithm for each in outcome.finished_runs()}
     ranks = outcome.ranks.values()
-    # Not all launches are recorded.
-    own = (rank.launches - sum(each.run is not None for each in rank.launch_records) for rank in ranks)
-    return kind_of(plan.resolved).without_effect(plan, ran, any(own))
+    # Launches of the script, counted as the rest of all launches: not every launch is recorded.
+    of_script = (rank.launches - sum(each.run is not None for each in rank.launch_records) for rank in ranks)
+    return kind_of(plan.resolved).without_effect(plan, ran, any(of_script))
 
 
 def _shown(found: Sequence[Change], changes: Sequence[Change], why: Mapping[Path, str]) -> Iterator[str]:
-    """The texts for the changes in ``found``: one for a section all of whose changes are there, one for a variant."""
+    """Yield texts for the changes in ``found``: one text for a whole section or variant whose changes are all in it."""
     files = {shown_path(file): name for name, file in variants().items()}
     for name in dict.fromkeys(files[each.origin] for each in changes if each.origin in files):
         if all(each.path in why for each in changes if files.get(each.origin) == name):
             yield f"variant {name} ({UNREAD})"
-    told: set[Path] = set()
+    shown: set[Path] = set()
     for each in found:
-        if each.origin in files or each.path in told:
+        if each.origin in files or each.path in shown:
             continue
         alike = {other.path for other in found if why[other.path] == why[each.path]}
-        inside = _beside(each.path, [other.path for other in changes], alike)
-        told.update(inside)
+        inside = _section_of(each.path, [other.path for other in changes], alike)
+        shown.update(inside)
         whole = dotted([keys[0] for keys in takewhile(lambda keys: len({*keys}) == 1, zip(*inside, strict=False))])
         what = f"{len(inside)} keys; " if len(inside) > 1 else ""
         yield f"{whole}{'' if what else f'={flow(each.value)}'} ({what}{why[each.path]})"
 
 
-def _beside(path: Path, changed: Sequence[Path], alike: set[Path]) -> list[Path]:
-    """The changes of the widest section of a key in which all are alike."""
+def _section_of(path: Path, changed: Sequence[Path], alike: set[Path]) -> list[Path]:
+    """Return the changes in the widest section around ``path`` whose changes are all in ``alike``."""
     sections = ([other for other in changed if other[:length] == path[:length]] for length in range(1, len(path)))
     return next((inside for inside in sections if alike.issuperset(inside)), [path])

@@ -1,4 +1,4 @@
-"""``--explain``: asks the chip kind where the time of a run went, and runs again with the changes that save most."""
+"""Explanation of a run for ``--explain``: critical path and possible changes by the chip kind; reruns with changes."""
 
 import gc
 import sys
@@ -24,34 +24,34 @@ USUAL_RERUNS = 2
 
 
 def check_explain(run: Run) -> None:
-    """Refuse ``--explain`` where there would be no explanation.
+    """Check that ``--explain`` is possible for this run.
 
     Raises:
-        ConfigError: with what to do.
+        ConfigError: one line with the reason and what to do.
     """
     options = run.options
     if not options.explain:
         if options.explain_reruns is not None:
             raise ConfigError(
-                f"--explain-reruns {options.explain_reruns}: there is no explanation without --explain; add it"
+                f"--explain-reruns {options.explain_reruns}: has no effect without --explain; add --explain"
             )
         return
     if (options.quiet or options.to_standard_output) and options.json is None:
         quiet = "-q" if options.quiet else f"{options.to_standard_output[0]} -"
         raise ConfigError(
-            f"--explain: with {quiet} there is no table to show it below; add --json FILE, or leave {quiet} out"
+            f"--explain: {quiet} hides the table and the explanation below it; add --json FILE, or leave {quiet} out"
         )
     if not kind_of(run.plan.system.resolved).explainer:
         chip = run.plan.system.resolved.topology.system.chip
         raise ConfigError(f"--explain: chip {chip} does not explain its runs; leave it out")
     if any(run.plan.system.outages):
-        raise ConfigError("--explain: it does not know outages of links; leave it or the outages out")
+        raise ConfigError("--explain: does not support outages of links; leave it or the outages out")
 
 
 def note_explanations(outcome: Outcome, run: Run) -> None:
-    """Add the explanation of each row to the outcome of a run that went well, of the whole run where it has no row.
+    """Add the explanation of each row, or of a run without rows, to the outcome of a successful run.
 
-    Where that is impossible, a trouble is added.
+    If the records of ranks cannot be read, add a trouble.
     """
     if outcome.error is not None or not outcome.complete:
         outcome.notices.append("--explain: the run did not come to its end, so there is no explanation")
@@ -66,12 +66,12 @@ def note_explanations(outcome: Outcome, run: Run) -> None:
         with _without_collections():
             outcome.explanations = import_module(kind.explainer).explain(run.plan, folders, rows)
     except (OSError, BadFrame) as error:
-        outcome.troubles.append(f"--explain: what the ranks recorded cannot be read: {error}; run again")
+        outcome.troubles.append(f"--explain: the records of the ranks cannot be read: {error}; run again")
 
 
 @contextmanager
 def _without_collections() -> Iterator[None]:
-    """Histories are large and without cycles: to look for some takes as long as to read them."""
+    """Disable the garbage collector: histories are large and have no cycles."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -82,10 +82,10 @@ def _without_collections() -> Iterator[None]:
 
 
 def run_again(outcome: Outcome, options: Options, rerun: Rerun, left_s: LeftS) -> None:
-    """Run with each of the changes that save most by the graph, and note what they save in fact, of the last row.
+    """Rerun with each of the changes that save most by the critical path; note what each saves in the last row.
 
-    ``left_s``: the seconds that ``--timeout`` leaves, None for no limit. A signal that stops such a run is noted in the
-    outcome, whose own results stay.
+    ``left_s``: returns the seconds that ``--timeout`` leaves, None without a limit. A signal that stops a rerun is
+    noted in ``outcome``, whose results stay.
     """
     explanation = outcome.explanations[-1] if outcome.explanations else None
     if explanation is None:
@@ -94,7 +94,7 @@ def run_again(outcome: Outcome, options: Options, rerun: Rerun, left_s: LeftS) -
     for change in explanation.what_if[: _reruns(options)]:
         seconds = left_s()
         if seconds is not None and seconds <= 0:
-            outcome.notices.append("--explain: --timeout leaves no time to run with more changes")
+            outcome.notices.append("--explain: --timeout leaves no time for more reruns")
             return
         if change.saved_ps > 0:
             other = _run_with(change, options.changed(timeout_s=seconds), rerun)
@@ -105,14 +105,14 @@ def run_again(outcome: Outcome, options: Options, rerun: Rerun, left_s: LeftS) -
 
 
 def _reruns(options: Options) -> int:
-    """A script runs again only where that is asked for: it may have effects."""
+    """Return the number of reruns. A script, which may have side effects, is rerun only on request."""
     if options.explain_reruns is not None:
         return options.explain_reruns
     return USUAL_RERUNS if options.script is None else 0
 
 
 def _last_time_ps(outcome: Outcome) -> int:
-    """The longest iteration of the last row, which is explained, or a whole run without rows."""
+    """Return the longest iteration of the last row, which is the explained one; without rows, the end of the run."""
     runs = outcome.finished_runs()
     return max(end_ps - start_ps for start_ps, end_ps in iterations_of(runs[-1].records)) if runs else _end_ps(outcome)
 
@@ -122,7 +122,7 @@ def _end_ps(outcome: Outcome) -> int:
 
 
 def _run_with(change: WhatIf, options: Options, rerun: Rerun) -> Outcome | None:
-    """A run with a change, and nothing written or shown; where it does not end well, a line says why."""
+    """Rerun with a change, without output and files; a line says why a rerun failed. None: the change is refused."""
     changed = options.changed(
         **{name: getattr(Options, name) for name, flag in FLAGS.items() if flag.alone},
         settings=(*options.settings, *change.settings),

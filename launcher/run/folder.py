@@ -1,9 +1,9 @@
-"""``--run-dir`` and ``--resume``: a folder with the command line of a run and the packet logs of its SIPs.
+"""Folder of a resumable run (``--run-dir``, ``--resume``): the command line of the run and the packet logs of its SIPs.
 
-``run.json`` holds schema, version, argv, cwd, the digest of ``Join``, how often the run was ``started``, and its
-``status``: ``running`` until it has ended, then ``ok``, ``failed`` or ``interrupted``; all but ``ok`` can be resumed.
-``lock`` is held, by ``flock``, as long as any process of the run lives on this host, and contains the launcher's pid.
-SIPs write packet logs beside them.
+``run.json`` contains schema, version, argv, cwd, the digest of ``Join``, how often the run was ``started``, and its
+``status``: ``running`` during the run, then ``ok``, ``failed`` or ``interrupted``. All states but ``ok`` can be
+resumed. ``lock`` is locked with ``flock`` while any process of the run lives on this host, and contains the launcher's
+pid. SIPs write packet logs into the same folder.
 """
 
 import contextlib
@@ -31,7 +31,7 @@ LONGEST_FILE = 2**20
 
 
 class SavedRun(msgspec.Struct, frozen=True, kw_only=True):
-    """``run.json``."""
+    """Content of ``run.json``."""
 
     schema: int
     version: str
@@ -43,7 +43,7 @@ class SavedRun(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunFolder:
-    """A locked folder. Made by :meth:`begin` or :meth:`resume`; :meth:`close` ends it."""
+    """The locked folder of a run. Created by :meth:`begin` or :meth:`resume`, released by :meth:`close`."""
 
     def __init__(self, folder: Path, flag: str) -> None:
         self.folder = folder
@@ -60,10 +60,10 @@ class RunFolder:
 
     @classmethod
     def begin(cls, folder: Path, argv: list[str], run: Run) -> "RunFolder":
-        """Make the folder, or use an empty one.
+        """Create the folder, or use an empty one.
 
         Raises:
-            ConfigError: one line, when it is not empty, or cannot be written, or is full.
+            ConfigError: one line, if the folder is not empty, cannot be written, or its file system is full.
         """
         check_new(folder)
         is_new = not folder.exists()
@@ -91,7 +91,7 @@ class RunFolder:
         """Resume the run of a folder.
 
         Raises:
-            ConfigError: one line, when it still runs, has changed or cannot be written.
+            ConfigError: one line, if the run is active, system or script has changed, or files cannot be written.
         """
         made = cls(folder, "--resume")
         try:
@@ -120,7 +120,7 @@ class RunFolder:
         self._release()
 
     def abandon(self) -> None:
-        """Nothing was started: restore the folder as it was."""
+        """Restore the folder, since no process of the run was started."""
         if self._before is not None:
             self._write(self._before)
             self._release()
@@ -137,7 +137,7 @@ class RunFolder:
 
     @property
     def n_resumed(self) -> int:
-        """How often the run has been resumed, this time included."""
+        """The number of resumes of the run, including the current one."""
         return self._saved.started - 1 if self._saved is not None else 0
 
     def _write(self, saved: SavedRun) -> None:
@@ -149,10 +149,10 @@ class RunFolder:
 
 
 def check_new(folder: Path) -> None:
-    """Check that a run can be kept there.
+    """Check that the folder can be used for ``--run-dir``.
 
     Raises:
-        ConfigError: one line, when the folder is not empty or cannot be made.
+        ConfigError: one line, if the folder is not empty or cannot be created.
     """
     try:
         if folder.is_dir() and any(folder.iterdir()):
@@ -164,19 +164,19 @@ def check_new(folder: Path) -> None:
         _opened(folder, "--run-dir").close()
     parent = folder if folder.exists() else folder.parent
     if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
-        raise ConfigError(f"--run-dir {folder}: cannot be written; name a folder in one that exists")
+        raise ConfigError(f"--run-dir {folder}: cannot be written; name a folder whose parent exists")
 
 
 def read(folder: Path, opened: Folder | None = None) -> SavedRun:
-    """The saved run of a folder, which may be ``opened`` already.
+    """Return the saved run of a folder, which the caller may have ``opened``.
 
     Raises:
-        ConfigError: one line, when there is none, or it cannot be resumed.
+        ConfigError: one line, if there is no saved run, or it cannot be resumed.
     """
     path = folder / RUN_FILE
     try:
-        with nullcontext(opened) if opened is not None else Folder(folder) as own:
-            data = own.read(RUN_FILE, LONGEST_FILE)
+        with nullcontext(opened) if opened is not None else Folder(folder) as files:
+            data = files.read(RUN_FILE, LONGEST_FILE)
         version = msgspec.json.decode(data, type=dict[str, Any])
         if version.get("schema") != SCHEMA or version.get("version") != VERSION:
             other = version.get("version")
@@ -196,10 +196,10 @@ def read(folder: Path, opened: Folder | None = None) -> SavedRun:
 
 
 def resumed_options(folder: Path, argv: list[str], options: Options) -> Options:
-    """The options of the run in ``folder``, with output options of the new command line; changes to its working folder.
+    """Return the options of the run in ``folder``, with the output options of ``argv``; change to its working folder.
 
     Raises:
-        ConfigError: one line, for other options, and as :func:`read`.
+        ConfigError: one line, for other options in ``argv``, and as :func:`read`.
     """
     for name, flag in given_options(argv).items():
         if name not in FLAGS or not FLAGS[name].resumed:
@@ -221,10 +221,10 @@ def resumed_options(folder: Path, argv: list[str], options: Options) -> Options:
 
 
 def check_same(folder: Path, saved: SavedRun, run: Run) -> None:
-    """Check that the prepared run is the saved one.
+    """Check that the prepared run equals the saved one.
 
     Raises:
-        ConfigError: one line, when it is not.
+        ConfigError: one line, if system, algorithm or script has changed.
     """
     if saved.run_digest != run_digest(run.plan.digest, run.job):
         what = f"the system, its algorithm{' or the script' if run.job.script else ''} has changed since"
@@ -239,7 +239,7 @@ def _opened(folder: Path, flag: str) -> Folder:
 
 
 def _locked(folder: Folder, flag: str) -> int:
-    """Open and lock the lock file; forks of this process hold the lock too."""
+    """Open and lock the lock file; return its descriptor, which forks of this process inherit, and so the lock."""
     path = folder.path / LOCK_FILE
     try:
         lock = folder.open(LOCK_FILE, os.O_RDWR | os.O_CREAT)

@@ -1,4 +1,4 @@
-"""Preparation of a run: from options to a checked plan and job, one line for each mistake. Nothing starts here."""
+"""Preparation of a run: from options to a checked plan and job; a mistake is one line. No process is started."""
 
 import os
 import socket
@@ -34,7 +34,7 @@ from sipsim.records.job import Job, JobRequest, Recording
 
 
 def resolve(options: Options | Namespace) -> Resolved:
-    """The config files with every flag applied.
+    """Return the config: the files with every flag applied.
 
     Raises:
         ConfigError: one line with the file or flag, the key path, the value and what is allowed.
@@ -50,7 +50,7 @@ def resolve(options: Options | Namespace) -> Resolved:
         more += [_with_jitter(resolved, jitter)] if jitter is not None else []
         return load(options.config, options.ccl, [*overrides, *more], options.variant) if more else resolved
     except ConfigError as error:
-        # The flag is of that name, so the user has set no key of another.
+        # The message names the config key; the user has given the flag --algorithm.
         name = _one_algorithm(options.algorithm)
         flag = f"--algorithm {name}: {ALGORITHM}: "
         text = str(error).replace(flag, "--algorithm: ")
@@ -62,14 +62,14 @@ def resolve(options: Options | Namespace) -> Resolved:
 
 
 def overrides_of(options: Options | Namespace) -> list[Override]:
-    """What its flags change in the config.
+    """Return the config changes of flags.
 
     Raises:
-        ConfigError: for a ``--set`` that cannot be read.
+        ConfigError: for a ``--set`` that cannot be read, or a key that two flags set.
     """
     settings = [parse_set(text) for text in options.settings]
-    set_by = [(flag, _value_of(flag, getattr(options, name))) for name, flag in FLAGS.items() if flag.sets]
-    given = [(flag.sets, value, f"{flag.name} {_text(value)}") for flag, value in set_by if value is not None]
+    values = [(flag, _value_of(flag, getattr(options, name))) for name, flag in FLAGS.items() if flag.sets]
+    given = [(flag.sets, value, f"{flag.name} {_text(value)}") for flag, value in values if value is not None]
     known = {path: each.origin for each in settings for path in each.paths()}
     for path, _, origin in given:
         if path in known:
@@ -78,14 +78,14 @@ def overrides_of(options: Options | Namespace) -> list[Override]:
 
 
 def _value_of(flag: Flag, value: Any) -> object:
-    """What a flag sets its key to; None: nothing."""
+    """Return the value to which a flag sets its config key; None: the key is not set."""
     if flag.sets == ALGORITHM:
         return _one_algorithm(value)
     return list(value) if isinstance(value, tuple) else value
 
 
 def _cluster_overrides(options: Options | Namespace) -> list[Override]:
-    """The links of a cluster's file stand in the config themselves, so that no host needs the file."""
+    """Return the SIPs and links of ``--cluster`` as config changes, so that other hosts do not need the file."""
     if options.cluster is None:
         return []
     from sipsim.topology.tenstorrent import BLACKHOLE, WORMHOLE
@@ -93,9 +93,9 @@ def _cluster_overrides(options: Options | Namespace) -> list[Override]:
 
     origin = one_line(f"--cluster {options.cluster}")
     if options.topology is not None:
-        raise ConfigError(f"--topology {options.topology}: {origin} says how SIPs are joined; leave one of them out")
+        raise ConfigError(f"--topology {options.topology}: {origin} defines the topology; leave one of them out")
     cluster = read_cluster(options.cluster)
-    # The guide's files name no architecture, and are of Wormhole.
+    # Files without an architecture, such as those of the UMD guide, describe Wormhole chips.
     values, chip = cluster.sips(), cluster.chip or options.chip or WORMHOLE
     if options.sips not in (None, values["count"]):
         raise ConfigError(f"--sips {options.sips}: {origin} has {values['count']} chips; leave --sips out")
@@ -105,7 +105,7 @@ def _cluster_overrides(options: Options | Namespace) -> list[Override]:
 
 
 def _with_outages(resolved: Resolved, specs: Sequence[str]) -> Override:
-    """The outages of the config and those of ``--fault``."""
+    """Return a config change with the outages of the config and those of ``--fault``."""
     try:
         more = [parse_outage(spec) for spec in specs]
     except BadFault as error:
@@ -115,7 +115,7 @@ def _with_outages(resolved: Resolved, specs: Sequence[str]) -> Override:
 
 
 def _with_jitter(resolved: Resolved, seed: int) -> Override:
-    """The seed of chips that have jitter."""
+    """Return a config change with the seed of jitter; refuse chips without jitter."""
     if "jitter" not in kind_of(resolved).Params.__struct_fields__:
         chip = resolved.topology.system.chip
         raise ConfigError(f"--jitter {seed}: chip {chip} has no jitter; chips of tiles do, such as --chip wormhole")
@@ -123,7 +123,7 @@ def _with_jitter(resolved: Resolved, seed: int) -> Override:
 
 
 def prepare(options: Options) -> Run:
-    """A run whose plan and job can run.
+    """Return the run of these options, with its plan and its job.
 
     Raises:
         ConfigError: for everything that is known to fail before it starts.
@@ -148,7 +148,7 @@ def prepare(options: Options) -> Run:
 
 
 def describe(run: Run) -> str:
-    """The text of ``--dry-run``."""
+    """Return the first line of ``--dry-run``."""
     system, job = run.plan.system, run.job
     kind = kind_of(system.resolved)
     notes = "".join(f"{note}; " for note in kind.notes(job, run.plan))
@@ -160,7 +160,7 @@ def describe(run: Run) -> str:
 
 
 def _one_algorithm(names: tuple[str, ...] | None) -> str | None:
-    """The entry of ``ccl.yaml`` that a flag names, if it names one and only one."""
+    """Return the entry of ``ccl.yaml`` that ``--algorithm`` names if it names exactly one; else None."""
     return names[0] if names is not None and len(names) == 1 and names[0] not in (AUTO, ALL) else None
 
 
@@ -203,7 +203,7 @@ def check_flags(options: Options) -> None:
             raise ConfigError(f"{flag.name}: {ONE_HOST}")
     if is_seeded(options.mail) and options.engine != "inproc":
         raise ConfigError(f"--mail {options.mail}: is mail within one process; give --engine inproc with it")
-    # Files that SIPs leave which are started by hand stay where they are.
+    # Files of SIPs that are started by hand stay on their hosts.
     for name, flag in FLAGS.items():
         if options.engine == "manual" and flag.records and getattr(options, name):
             raise ConfigError(f"{flag.name}: {STAYS_THERE}; leave it out")
@@ -216,20 +216,20 @@ def check_flags(options: Options) -> None:
             raise ConfigError(f"--fault {spec}: {ONE_HOST}")
         if isinstance(fault, Fault) and _is_beyond(fault, options.max_sim_ps):
             at = format_exact_time_ps(options.max_sim_ps or 0)
-            raise ConfigError(f"--fault {spec}: the run stops before, at --max-sim-time {at}; name an earlier time")
+            raise ConfigError(f"--fault {spec}: the run stops before it, at --max-sim-time {at}; name an earlier time")
         if isinstance(fault, Fault) and fault.kind == "cut" and not os.environ.get(CUT_PROGRAM):
             raise ConfigError(
-                f"--fault {spec}: {CUT_PROGRAM} must name a program that cuts off the host that it is given"
+                f"--fault {spec}: set {CUT_PROGRAM} to a program that disconnects the host in its argument"
             )
     if options.bind is not None:
         _check_address(options.bind)
 
 
 def check_verification(options: Options, argv: list[str], resolved: Resolved) -> None:
-    """Check the flags of verification, which some chips have not.
+    """Check the flags of verification, which some chips do not support.
 
     Raises:
-        ConfigError: with the flag and what to do.
+        ConfigError: one line with the flag and what to do.
     """
     if kind_of(resolved).verifies:
         if options.engine == "manual" and options.script is not None and options.verify_data:
@@ -244,17 +244,17 @@ def check_verification(options: Options, argv: list[str], resolved: Resolved) ->
 
 
 def unverified(options: Options, resolved: Resolved) -> list[str]:
-    """A line where ``--no-verify-data`` leaves nothing out."""
+    """Return a line if ``--no-verify-data`` has no effect."""
     if options.verify_data or kind_of(resolved).verifies:
         return []
-    return [f"--no-verify-data leaves nothing out: chip {resolved.topology.system.chip} has no second pass"]
+    return [f"--no-verify-data has no effect: chip {resolved.topology.system.chip} has no second pass"]
 
 
 def check_system(options: Options, n_sips: int) -> None:
     """Check that ranks in flags exist, and that the hosts have slots for all SIPs.
 
     Raises:
-        ConfigError: with the flag and what is allowed.
+        ConfigError: one line with the flag and what is allowed.
     """
     for rank in options.tee or ():
         if rank >= n_sips:
@@ -267,10 +267,10 @@ def check_system(options: Options, n_sips: int) -> None:
 
 
 def faults_of(run: Run) -> tuple[str, ...]:
-    """All faults of ``--fault``, with random ones drawn.
+    """Return all faults of ``--fault``, with random ones drawn.
 
     Raises:
-        ConfigError: for an impossible one.
+        ConfigError: for an impossible fault.
     """
     options, plan = run.options, run.plan
     faults: list[Fault] = []
@@ -290,7 +290,7 @@ def faults_of(run: Run) -> tuple[str, ...]:
 
 
 def span_ps(plan: RunPlan, job: Job) -> int:
-    """The estimated simulated time of a run; a guess for scripts."""
+    """Return the estimated simulated time of a run, for random faults; a guess for scripts."""
     row = plan.n_rows * DTYPES[job.dtype].itemsize
     once = [
         LEAST_PS + plan.system.n_sips * PS_PER_SIP + n_elem * row * PS_PER_BYTE for n_elem in job.n_elems or (1024,)
@@ -299,7 +299,7 @@ def span_ps(plan: RunPlan, job: Job) -> int:
 
 
 def _is_beyond(fault: Fault, limit_ps: int | None) -> bool:
-    """Whether a fault at a simulated time would never be injected. Those of hosts and launcher have wall times."""
+    """Whether a fault at a simulated time is after the end. Faults of hosts and of the launcher are at wall times."""
     is_simulated = fault.kind not in (*HOST_KINDS, "launcher")
     return is_simulated and limit_ps is not None and fault.at_ps >= limit_ps
 
@@ -318,13 +318,13 @@ def _check_address(address: str) -> None:
             trial.bind((address, 0))
     except OSError as error:
         why = f"{error.strerror or error}; give an address of this machine"
-        raise ConfigError(f"--bind {address}: cannot be listened on: {why}") from None
+        raise ConfigError(f"--bind {address}: cannot listen on this address: {why}") from None
 
 
 def unfired_faults(options: Options, ends_ps: Mapping[int, int]) -> list[str]:
-    """A line for each fault of a SIP that came too late. ``ends_ps``: when each rank of a successful run ended.
+    """Return a line for each fault of a SIP that was too late. ``ends_ps``: end of each rank of a successful run.
 
-    Those of other processes are known to the engine.
+    The engine reports late faults of other processes.
     """
     found = []
     for spec in options.faults:
@@ -337,9 +337,9 @@ def unfired_faults(options: Options, ends_ps: Mapping[int, int]) -> list[str]:
 
 
 def users_error(error: BaseException) -> ConfigError | None:
-    """The error as one line with its place, if it passed through a module of a user that defines a part of the run.
+    """Return the error as one line with its line of code, if a user's module that defines a part of the run raised it.
 
-    None for others: they are the simulator's own.
+    None for errors of the simulator.
     """
     users = [(frame, line) for frame, line in traceback.walk_tb(error.__traceback__) if _is_users(frame)]
     if not users:
@@ -351,5 +351,5 @@ def users_error(error: BaseException) -> ConfigError | None:
 
 def _is_users(frame: FrameType) -> bool:
     module = frame.f_globals.get("__name__", "")
-    is_own = module.partition(".")[0] in SHARED_PACKAGES
-    return is_definer(module) and not is_own and not frame.f_code.co_filename.startswith(INSTALLED)
+    is_shared = module.partition(".")[0] in SHARED_PACKAGES
+    return is_definer(module) and not is_shared and not frame.f_code.co_filename.startswith(INSTALLED)

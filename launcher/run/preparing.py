@@ -1,6 +1,6 @@
-"""The limits of code of a user that runs in the launcher's own process: before a run, and when its data are checked.
+"""Limits of user code, such as hooks of an algorithm, in the launcher's process: before a run and in checks of data.
 
-Such as the hooks of an algorithm. A call that does not return within ``--progress-timeout`` is ended and named.
+A call that does not return within ``--progress-timeout`` is ended and named.
 """
 
 import contextlib
@@ -17,11 +17,11 @@ from sipsim.core.errors import ConfigError, Halt
 from sipsim.core.forks import watched
 from sipsim.records.code_place import code_place, outermost_users, shown, working_folder
 
-NO_FOLDER = "the working directory does not exist any more; change to one that does"
+NO_FOLDER = "the working directory no longer exists; change to one that does"
 
 
 class StoppedEarly(Exception):
-    """A command that was stopped before its run. ``reason``: a kind of failure; ``signum``: the signal, 0 for none."""
+    """Stop of a command before its run. ``reason``: a kind of failure; ``signum``: the signal, 0 for none."""
 
     def __init__(self, reason: str, message: str, signum: int) -> None:
         super().__init__(message)
@@ -30,8 +30,8 @@ class StoppedEarly(Exception):
 
 
 class Unfinished(Exception):
-    """Code of a user did not return, and was ended. ``reason``: why the run must end, empty if the code took too long.
-    ``place``: where it was, empty if no such code ran.
+    """Limited code was interrupted. ``reason``: why the run must end, empty if user code took too long. ``place``: the
+    line of user code, empty if none ran.
     """
 
     def __init__(self, text: str, reason: str, place: str) -> None:
@@ -41,26 +41,27 @@ class Unfinished(Exception):
 
 
 class _Stop(Halt):
-    """Raised in code of a user."""
+    """Raised in user code to end it."""
 
 
 @contextlib.contextmanager
 def limited(
     signals: StopSignals, options: Options, always: bool = False, base: FrameType | None = None
 ) -> Iterator[None]:
-    """Code of a user within it has to return, and must end when the run must; all other code, too, with ``always``.
+    """Interrupt user code in the body that does not return in time, or when the run must end.
 
-    ``base``: the frame below which that is; by default that of the ``with`` statement.
+    ``always``: when the run must end, interrupt any code in the body. ``base``: the frame that calls the limited code;
+    by default that of the ``with`` statement.
 
     Raises:
-        Unfinished: when it was ended.
+        Unfinished: if code was interrupted.
     """
     base, limit_s = base or sys._getframe(2), options.progress_timeout_s if options.deadlines else None
-    timer, ends = QuietTimer(2 * ALARM_S), signals.reason()
+    timer, known_reason = QuietTimer(2 * ALARM_S), signals.reason()
     why = Unfinished("", "", "")
     last: FrameType | None = None
 
-    def look(frame: FrameType | None) -> None:
+    def check(frame: FrameType | None) -> None:
         nonlocal why, last
         call, found, reason = outermost_users(frame, base), code_place(frame), signals.reason()
         place = shown(found.file, found.line, working_folder()) if call is not None else ""
@@ -68,7 +69,7 @@ def limited(
         if call is not last or is_debugged(frame):
             timer.moved()
         last, quiet_s = call, timer.quiet_s
-        if reason is not None and reason != ends and (always or call is not None):
+        if reason is not None and reason != known_reason and (always or call is not None):
             why = Unfinished(signals.describe(reason), reason, place)
         elif call is not None and limit_s is not None and quiet_s >= limit_s:
             name = call.f_code.co_name.replace("<module>", "its top level")
@@ -82,7 +83,7 @@ def limited(
 
     try:
         with kept(refuse), watched():
-            signals.force_interrupt(max(LEAST_ALARM_S, min(ALARM_S, (limit_s or ALARM_S) / 4)), look)
+            signals.force_interrupt(max(LEAST_ALARM_S, min(ALARM_S, (limit_s or ALARM_S) / 4)), check)
             try:
                 yield
             finally:
@@ -93,11 +94,11 @@ def limited(
 
 @contextlib.contextmanager
 def preparing(options: Options, timeout_s: float | None) -> Iterator[None]:
-    """Prepare a run within it.
+    """Limit the preparation of a run, which is in the body.
 
     Raises:
-        ConfigError: code of a user does not return, or would end this process.
-        StoppedEarly: by a signal, or by ``--timeout``.
+        ConfigError: if user code does not return, or would end this process.
+        StoppedEarly: after a signal, or after ``--timeout``.
     """
     place, base = "", sys._getframe(2)
     with StopSignals(timeout_s) as signals:

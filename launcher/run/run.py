@@ -1,6 +1,6 @@
-"""A run from its options to its outcome: checks, private folder, engine, check of a script's results, clean-up, files.
+"""Run from options to outcome: checks, private folder, engine, check of a script's results, clean-up, result files.
 
-What ``ahbm-launch`` and ``launcher.api`` share. What happens meanwhile is told on standard error.
+``ahbm-launch`` and ``launcher.api`` share this module. It prints events of the run on standard error.
 """
 
 import gc
@@ -52,14 +52,15 @@ LONGEST_SOCKET_NAME = "/broker.launcher"
 OBJECTS_BETWEEN_COLLECTIONS = 20_000
 """With Python's default of 700, garbage collection takes 15 % of a run's time and frees a few MiB."""
 OBJECTS_WITH_EXPLAIN = 300_000
-"""What ``--explain`` records stays until the end, and looking at it again and again takes as long as recording it."""
+"""Larger, since the records of ``--explain`` stay until the end: visiting them repeatedly would double their time."""
 
 
 def checked(options: Options, argv: list[str]) -> Run:
-    """The run of these options; with ``--resume``, of those of the resumed run. Nothing is started.
+    """Return the checked run of these options; with ``--resume``, the resumed run. No process is started.
 
     Raises:
-        ConfigError: for everything that is known to fail before it starts.
+        ConfigError: for everything that is known to fail before the start.
+        StoppedEarly: after a signal, or after ``--timeout``.
     """
     with preparing(options, options.timeout_s):
         try:
@@ -95,29 +96,29 @@ def run_checked(
     show: Callable[[Document], None] = lambda _document: None,
     on_record: Callable[[Outcome], None] = lambda _outcome: None,
 ) -> RunOutcome:
-    """Run what :func:`checked` returned; failures are in the outcome, and only requested files are left behind.
+    """Execute the result of :func:`checked`; failures are in the outcome, and only requested files are left behind.
 
     ``on_record`` is called whenever a rank has completed a collective. ``show`` is called with the document before
-    messages are printed and files are written. A kept run ends only after that, so that it can be resumed if the
-    launcher is killed before. ``started_s``: when the command started, on the monotonic clock.
+    messages are printed and files are written. A folder of ``--run-dir`` gets its final status only after that, so that
+    the run can be resumed if the launcher is killed before. ``started_s``: start of the command, monotonic clock.
 
     Raises:
-        ConfigError: before anything has started, when this host has too little room, or a folder cannot be used.
+        ConfigError: before any start, if this host lacks resources, or a folder cannot be used.
     """
     options = run.options
     check_limits(options.engine, options.mail, run.plan)
     faults = faults_of(run)
-    kept = _kept(run, argv)
-    if kept is not None:
-        faults = FaultPlan.of(faults).resumed(kept.n_resumed).texts()
+    saved = _run_folder(run, argv)
+    if saved is not None:
+        faults = FaultPlan.of(faults).resumed(saved.n_resumed).texts()
     if any(spec.startswith("random") for spec in options.faults):
         print(f"ahbm-launch: faults drawn: {', '.join(faults) or 'none'}", file=sys.stderr)
     try:
         if options.log_dir is not None:
             prepare_log_dir(options.log_dir, run.plan.system.n_sips)
     except ConfigError:
-        if kept is not None:
-            kept.abandon()
+        if saved is not None:
+            saved.abandon()
         raise
     status = "failed"
     try:
@@ -126,7 +127,7 @@ def run_checked(
         if options.explain:
             deadline_s = None if options.timeout_s is None else started_s + options.timeout_s
             run_again(outcome, options, _again, partial(_left_s, deadline_s))
-        folders = [options.log_dir, kept.folder if kept is not None else None]
+        folders = [options.log_dir, saved.folder if saved is not None else None]
         write_error_files(outcome, [folder for folder in folders if folder is not None])
         document = result.build(run, argv, outcome)
         _show(show, document, outcome, options)
@@ -134,13 +135,13 @@ def run_checked(
         code = _write(outcome, options, document)
         status = outcome.status
     finally:
-        if kept is not None:
-            kept.close(status)
+        if saved is not None:
+            saved.close(status)
     return RunOutcome(document=document, exit_code=code, signal=outcome.signal)
 
 
 def _show(show: Callable[[Document], None], document: Document, outcome: Outcome, options: Options) -> None:
-    """The table asks an algorithm's ``reference`` how its rows differ."""
+    """Show the table, within limits: the table calls an algorithm's ``reference``, which is user code."""
     try:
         with StopSignals(None) as signals, limited(signals, options):
             show(document)
@@ -159,18 +160,18 @@ def _print_messages(outcome: Outcome, options: Options) -> None:
 
 
 def _write(outcome: Outcome, options: Options, document: Document) -> int:
-    """Write the requested files; the exit code."""
+    """Write the requested files; return the exit code."""
     try:
         result.write(options, document)
     except OSError as error:
         print(f"ahbm-launch: the result file cannot be written: {error}", file=sys.stderr)
         return outcome.exit_code or ERROR_KINDS["internal"]
-    # A signal that stopped a run with a change leaves this run's result as it is.
+    # A signal that stopped a rerun of --explain does not change this run's result.
     stopped = 128 + outcome.signal if outcome.signal else 0
     return outcome.exit_code or (ERROR_KINDS["internal"] if outcome.troubles else stopped)
 
 
-def _kept(run: Run, argv: list[str]) -> RunFolder | None:
+def _run_folder(run: Run, argv: list[str]) -> RunFolder | None:
     options = run.options
     if options.resume is not None:
         return RunFolder.resume(options.resume, run)
@@ -178,7 +179,7 @@ def _kept(run: Run, argv: list[str]) -> RunFolder | None:
 
 
 def _outcome(run: Run, on_record: Callable[[Outcome], None]) -> Outcome:
-    """What an engine makes of a run, and what the checks of its data add. Random faults are drawn already."""
+    """Execute the run with its engine and check its data; return the outcome. Random faults are already drawn."""
     options = run.options
     gc.set_threshold(OBJECTS_WITH_EXPLAIN if options.explain else OBJECTS_BETWEEN_COLLECTIONS)
     predictor = partial(Forecaster, run, run.started_s) if run.job.script is None else None
@@ -187,13 +188,13 @@ def _outcome(run: Run, on_record: Callable[[Outcome], None]) -> Outcome:
     with StopSignals(options.timeout_s) as signals:
         scratch_dir = _private_folder()
         if options.engine == "inproc":
-            # Without a fork server, which would make and remove it.
+            # Without a fork server, which would create the folder.
             os.mkdir(scratch_dir, 0o700)
         run = replace(run, scratch_dir=scratch_dir, progress=progress)
         try:
             if options.explain_sync:
                 print(*run.plan.sync_notes(), sep="\n", file=sys.stderr)
-            with _kept_apart(options):
+            with _apart_from_output(options):
                 outcome: Outcome = ENGINES.get(options.engine)(run, signals)
             if "data" in run.job.records:
                 try:
@@ -227,16 +228,16 @@ def _again(run: Run) -> Outcome:
     return _outcome(replace(run, started_s=time.monotonic()), lambda _outcome: None)
 
 
-def _kept_apart(options: Options) -> AbstractContextManager[object]:
-    """In one process a script prints to standard output itself: not when a file is written there."""
+def _apart_from_output(options: Options) -> AbstractContextManager[object]:
+    """Redirect the prints of a script in this process to standard error if a result file is standard output."""
     is_shared = options.engine == "inproc" and options.to_standard_output
     return redirect_stdout(sys.stderr) if is_shared else nullcontext()
 
 
 def process_start_s() -> float:
-    """When this process started, on the monotonic clock, including the start of the interpreter; else now.
+    """Return the start time of this process, on the monotonic clock; if the kernel does not provide it, now.
 
-    psutil derives it from the boot time, which Linux gives in whole seconds.
+    psutil is too coarse: it uses the boot time, which Linux gives in whole seconds.
     """
     try:
         with open("/proc/self/stat", "rb") as stat:
@@ -251,7 +252,7 @@ def _private_folder() -> str:
     try:
         folder = free_folder("ahbm-")
     except OSError as error:
-        raise ConfigError(f"no temporary folder can be made: {error}; set TMPDIR to one that can") from None
+        raise ConfigError(f"no temporary folder can be created: {error}; set TMPDIR to a writable folder") from None
     if len(folder) > LONGEST_SOCKET_PATH - len(LONGEST_SOCKET_NAME):
         raise ConfigError(f"{folder}: too long for socket names; set TMPDIR to a shorter path")
     return folder

@@ -1,4 +1,4 @@
-"""Facts that a run's supervisor takes besides the broker's messages, and the commands it returns. Plain data."""
+"""Facts for a run's supervisor, besides the broker's messages, and the commands that it returns. Plain data."""
 
 import signal
 from collections.abc import Mapping
@@ -12,9 +12,9 @@ from sipsim.records.dump import SipDump
 
 
 class HostSpec(NamedTuple):
-    """A requested host. ``name`` is for messages; empty when all SIPs run on this host.
+    """A requested host. ``name``: for messages; empty if all SIPs run on this host.
 
-    ``is_named``: whether the name is the host's own; if not, its agent reports one.
+    ``is_named``: whether ``name`` is the real host name; if not, the agent reports that.
     """
 
     name: str = ""
@@ -23,14 +23,14 @@ class HostSpec(NamedTuple):
 
 
 class HostJoined(NamedTuple):
-    """A host is ready to start SIPs. ``name``: its own name."""
+    """A host is ready to start SIPs. ``name``: its host name."""
 
     host: int
     name: str = ""
 
 
 class HostGone(NamedTuple):
-    """A host or its agent is lost. ``kind``: of the failure. ``can_return``: another agent can be started there."""
+    """A host or its agent is lost. ``kind``: that of the failure. ``can_return``: another agent can start there."""
 
     host: int
     kind: str
@@ -50,7 +50,7 @@ class ProcessNews(NamedTuple):
 
 
 class ServerGone(NamedTuple):
-    """The fork server on the launcher's own host has exited, and with it the broker."""
+    """The fork server on the launcher's host has exited, and with it the broker."""
 
     pid: int
     status: int
@@ -61,13 +61,13 @@ class BrokerListens(NamedTuple):
 
 
 class Sampled(NamedTuple):
-    """The latest samples of processes, by rank (None: the broker); those that nothing is known of are left out."""
+    """The latest samples of processes, by rank (None: the broker); processes without a sample are left out."""
 
     states: Mapping[int | None, ProcessState]
 
 
 class Located(NamedTuple):
-    """The answer to ``Locate``: where the code of a rank's process is; None when it has not told, and ``why``."""
+    """Reply to ``Locate``: the position of the code of a rank; ``dump`` is None if there is no answer, ``why``."""
 
     rank: int
     dump: SipDump | None
@@ -94,7 +94,7 @@ class Kill(NamedTuple):
 
 
 class Locate(NamedTuple):
-    """Ask the process of a rank where its code is, and answer with ``Located``."""
+    """Request the position of a rank's code from its process; the reply is ``Located``."""
 
     rank: int
 
@@ -106,7 +106,7 @@ class Revive(NamedTuple):
 
 
 class Fail(NamedTuple):
-    """The run has failed. ``with_log``: the last log lines of its rank, or of the broker without one, belong to it."""
+    """The run has failed. ``with_log``: report the last log lines of the error's rank, or else of the broker."""
 
     error: RunError
     with_log: bool = False
@@ -120,11 +120,11 @@ class LogLine(NamedTuple):
 
 Fact = HostJoined | HostGone | ProcessNews | ServerGone | BrokerListens | Sampled | Located | Tick
 Command = Start | Kill | Locate | Revive | Message | Fail | LogLine
-"""A message is for the broker."""
+"""A ``Message`` is sent to the broker."""
 
 
 def describe_exit(status: int) -> str:
-    """How a process exited, as text; ``status`` as in :class:`launcher.processes.fork_server.Ended`."""
+    """Return how a process exited, as text; ``status`` as in :class:`launcher.processes.fork_server.Ended`."""
     if status < 0:
         known = {s.value: s.name for s in signal.Signals}
         return f"was killed by {known.get(-status, f'signal {-status}')}"
@@ -132,7 +132,7 @@ def describe_exit(status: int) -> str:
 
 
 def status_facts(status: int) -> FoundFacts:
-    """How a process exited, for the result file."""
+    """Return how a process exited, for the result file."""
     if status < 0:
         known = {s.value: s.name for s in signal.Signals}
         return {"signal": known.get(-status, str(-status))}

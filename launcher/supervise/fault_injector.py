@@ -1,7 +1,4 @@
-"""Injects the faults of the launcher, the broker, agents and hosts (see ``sipsim.node.faults``).
-
-What is due is known from the times that callers pass.
-"""
+"""Injection of faults of the launcher, the broker, agents and hosts (``sipsim.node.faults``). Callers pass times."""
 
 import contextlib
 import os
@@ -16,13 +13,13 @@ from sipsim.node.faults import Fault, FaultPlan
 CUT_PROGRAM = "AHBM_CUT"
 PS_PER_S = 10**12
 END_S = 5.0
-"""How long the program that cuts off a host may run after the end of the run."""
+"""How long the program that disconnects a host may run after the end of the run."""
 
 
 class FaultInjector:
-    """The faults of a run: the broker's by simulated time, the others by wall time since ``began_s``.
+    """Injector of the faults of a run: those of the broker at simulated times, others at wall times since ``began_s``.
 
-    ``on_host(kind, host)`` cuts off or kills an agent; returns whether it could.
+    ``on_host(kind, host)`` disconnects or kills an agent; returns whether it could.
     """
 
     def __init__(self, faults: tuple[str, ...], on_host: Callable[[str, str], bool], began_s: float) -> None:
@@ -35,31 +32,31 @@ class FaultInjector:
 
     @property
     def needs_status(self) -> bool:
-        """Whether the simulated time of the run is needed."""
+        """Whether the injector needs the simulated time of the run."""
         return self._broker_ps is not None
 
     def due(self, now_s: float) -> list[Fault]:
-        """Faults that are due and have not been returned before."""
+        """Return the faults that are due and have not been returned before."""
         since_ps = (now_s - self._began_s) * PS_PER_S
         found = [fault for fault in self._by_wall if fault.at_ps <= since_ps]
         del self._by_wall[: len(found)]
         return found
 
     def seconds_left(self, now_s: float, at_most: float) -> float:
-        """How long the loop may sleep before :meth:`inject_due` must be called."""
+        """Return how many seconds the loop may sleep before :meth:`inject_due` must be called."""
         if not self._by_wall:
             return at_most
         return min(at_most, max(self._by_wall[0].at_ps / PS_PER_S - (now_s - self._began_s), 0.0))
 
     def broker_dies(self, now_ps: int) -> bool:
-        """Whether the broker's fault is due at ``now_ps``, which every SIP has reached; true once."""
+        """Whether the broker's fault is due at ``now_ps``, which every SIP has reached; true only once."""
         is_due = self._broker_ps is not None and now_ps >= self._broker_ps
         if is_due:
             self._broker_ps = None
         return is_due
 
     def unfired(self, now_s: float, end_ps: int) -> list[str]:
-        """A line for each fault that came too late for a run that has ended now, at ``end_ps`` of simulated time."""
+        """Return a line for each fault that was too late for a run that ended now, at ``end_ps`` of simulated time."""
         lines = []
         if self._broker_ps is not None:
             late = "" if self._broker_ps >= end_ps else ", before every SIP was known to have reached its time"
@@ -69,7 +66,7 @@ class FaultInjector:
         return lines + [f"fault {fault} was not injected: {after}" for fault in self._by_wall]
 
     def inject_due(self, now_s: float) -> None:
-        """Inject what is due."""
+        """Inject the faults that are due."""
         for fault in self.due(now_s):
             log(f"fault {fault} is injected")
             if fault.kind == "launcher":
@@ -78,7 +75,7 @@ class FaultInjector:
                 log(f"fault {fault}: the agent of {fault.host} cannot be reached")
 
     def close(self) -> None:
-        """Wait for the programs that cut off hosts; kill those that take too long."""
+        """Wait for the programs that disconnect hosts; kill slow ones."""
         for process in self._cutting:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(END_S)
@@ -87,7 +84,7 @@ class FaultInjector:
                 process.wait()
 
     def _cut(self, host: str) -> bool:
-        """Cut off a host by the user's program, if there is one."""
+        """Start the user's program that disconnects a host; return whether it has started."""
         program = os.environ.get(CUT_PROGRAM)
         if not program:
             return False

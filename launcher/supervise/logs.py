@@ -1,7 +1,7 @@
-"""The output of a run's processes: shown line by line with the rank, copied to ``--log-dir``, its end for failures.
+"""Output of a run's processes: printed line by line with the rank, copied to ``--log-dir``, its tail kept for failures.
 
-Processes write to files in the run's private folder (the output of remote ones is appended there as it arrives); this
-module reads the files as they grow.
+Processes write to files in the run's private folder (output from other hosts is appended there); this module reads the
+files as they grow.
 """
 
 import json
@@ -23,7 +23,7 @@ from sipsim.records.code_place import CRASH, CodeLine, crash_place
 
 LAST_LINES = 20
 LONGEST_LINE = 64 * 1024
-"""An unfinished line that is longer is shown in pieces."""
+"""An unfinished line of more bytes is printed in pieces."""
 ERROR_FILE = "error.json"
 READ_BYTES = 2**20
 MOST_CRASH_LINES = 128
@@ -31,53 +31,53 @@ MOST_CRASH_LINES = 128
 
 
 def log_file(rank: int | None) -> str:
-    """The name of a process's log in ``--log-dir``; None: the broker's."""
+    """Return the name of a process's log in ``--log-dir``; None: the broker's."""
     return f"{process_name(rank)}.log" if rank is None else f"rank-{rank}.log"
 
 
 def prepare_log_dir(folder: Path, n_sips: int) -> None:
-    """Make the folder and an empty log for each rank, readable by its owner alone; old logs are truncated.
+    """Create the folder and an empty log for each rank, readable by the owner only; old logs are truncated.
 
     Raises:
         ConfigError: one line with the file that cannot be written.
     """
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
-        with Folder(folder) as own:
+        with Folder(folder) as files:
             for rank in (None, *range(n_sips)):
-                fd = own.open(log_file(rank), REWRITE)
+                fd = files.open(log_file(rank), REWRITE)
                 os.fchmod(fd, PRIVATE)
                 os.close(fd)
-            own.remove(DEADLOCK_FILE)
-            # On a full disk files can be created but not written.
-            own.write(ERROR_FILE, b"\n" * 4096)
-            own.remove(ERROR_FILE)
+            files.remove(DEADLOCK_FILE)
+            # On a full disk, files can be created but not written.
+            files.write(ERROR_FILE, b"\n" * 4096)
+            files.remove(ERROR_FILE)
     except Unsafe as error:
         raise ConfigError(f"--log-dir {error.filename}: {error.strerror}; {HINT}") from None
     except OSError as error:
-        hint = "name a folder in one that exists, with room, that can be written"
+        hint = "name a writable folder, with free space, whose parent exists"
         raise ConfigError(f"--log-dir {error.filename or folder}: {error.strerror}; {hint}") from None
 
 
 def write_error_files(outcome: Outcome, folders: Sequence[Path]) -> None:
-    """Write ``error.json`` into each folder, and the long report of a deadlock; remove those of an earlier run."""
+    """Write ``error.json`` and the long report of a deadlock into each folder; remove files of an earlier run."""
     document = error_file_of(outcome)
     texts = {ERROR_FILE: "" if document is None else json.dumps(document, indent=1) + "\n", DEADLOCK_FILE: ""}
     if outcome.long_report is not None:
         texts[outcome.long_report.file] = outcome.long_report.text
     for folder in folders:
         try:
-            with Folder(folder) as own:
+            with Folder(folder) as files:
                 for name, text in texts.items():
-                    own.remove(name)
+                    files.remove(name)
                     if text:
-                        own.write(name, text.encode(), READABLE)
+                        files.write(name, text.encode(), READABLE)
         except OSError as error:
             outcome.troubles.append(f"{error.filename}: cannot be written: {error.strerror}")
 
 
 class _Log:
-    """The log of one process: the read position and the last lines."""
+    """Log of one process: the read position and the last lines."""
 
     def __init__(self, rank: int | None, folder: Path) -> None:
         self.path = folder / f"{process_name(rank)}.log"
@@ -88,7 +88,7 @@ class _Log:
         self._partial = b""
 
     def new_bytes(self) -> bytes:
-        """At most ``READ_BYTES`` of what was appended since the last call."""
+        """Return at most ``READ_BYTES`` of the output since the last call."""
         try:
             with reader(self.path) as log:
                 log.seek(self._read)
@@ -99,7 +99,7 @@ class _Log:
         return new
 
     def lines(self, new: bytes, to_the_end: bool) -> list[str]:
-        """The lines that ``new`` completes; at the end also an unfinished one."""
+        """Return the lines that ``new`` completes; at the end, also an unfinished line."""
         data = self._partial + new
         cut = len(data) if to_the_end or len(data) - data.rfind(b"\n") > LONGEST_LINE else data.rfind(b"\n") + 1
         self._partial = data[cut:]
@@ -114,7 +114,7 @@ class _Log:
 
 
 class Logs:
-    """The logs of one run. ``forward`` is to be called often; ``set_host`` before a process starts."""
+    """Logs of one run. Call ``forward`` often, and ``set_host`` before a process starts."""
 
     def __init__(self, run: Run, hosts: Sequence[str] = (), out: Any = None) -> None:
         folder = Path(run.scratch_dir)
@@ -128,14 +128,14 @@ class Logs:
         self.trouble = ""
 
     def set_host(self, rank: int, host: str) -> None:
-        """The next process of ``rank`` runs on ``host``."""
+        """Set the host of the next process of ``rank``."""
         self._logs[rank].host = host
 
     def forward(self, to_the_end: bool = False) -> None:
-        """Show and copy new output; at the end, also an unfinished line."""
+        """Print and copy new output; at the end, also an unfinished line."""
         for rank, log in self._logs.items():
             while new := log.new_bytes():
-                self._keep(rank, new)
+                self._copy(rank, new)
                 self._show(rank, log, log.lines(new, False))
                 if len(new) < READ_BYTES:
                     break
@@ -143,7 +143,7 @@ class Logs:
                 self._show(rank, log, log.lines(b"", True))
 
     def tail_of(self, rank: int | None) -> FoundFacts:
-        """The last lines of a process and the path of its log, as they stand in result files."""
+        """Return the last lines of a process and the path of its log, as keys of a failure."""
         log = self._logs[rank]
         self.forward()
         lines = [*log.tail, *log._partial.decode(errors="replace").splitlines()][-LAST_LINES:]
@@ -153,11 +153,11 @@ class Logs:
         return known
 
     def crash_of(self, rank: int | None) -> CodeLine:
-        """Where the code of a process was that has crashed, as it has written itself; "" and 0 if it has not."""
+        """Return the line of code of a crash, from the report in the process's log; "" and 0 without a report."""
         return crash_place(self._logs[rank].crash)
 
     def _show(self, rank: int | None, log: _Log, lines: list[str]) -> None:
-        """With its rank, on standard error; of the broker's output only warnings of refused connections."""
+        """Print lines with the rank on standard error; of the broker, only warnings of refused connections."""
         if rank is None:
             for line in lines:
                 if line.startswith(f"{THE_BROKER}: "):
@@ -167,7 +167,7 @@ class Logs:
             for line in lines:
                 print(f"[rank {rank}{host}] {line}", file=self._out or sys.stderr)
 
-    def _keep(self, rank: int | None, new: bytes) -> None:
+    def _copy(self, rank: int | None, new: bytes) -> None:
         if not self._log_dir or self.trouble:
             return
         path = self._log_dir / log_file(rank)

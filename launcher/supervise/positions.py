@@ -1,4 +1,4 @@
-"""Requests for the place of the code in SIP processes: who was asked, and what came back. Pure."""
+"""Requests for the position of the code in SIP processes, and their answers. Pure."""
 
 from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple
@@ -13,11 +13,13 @@ from sipsim.insight.hangs.positions import Positions, explain_positions, running
 from sipsim.records.dump import SipDump, dump_from_text
 
 ANSWER_S = 2.0
-"""A SIP that has not answered by then is inside a long call of C code, or stopped."""
-NO_ANSWER = f"has not told within {ANSWER_S:g} s where its code is: it is stopped, or in a long call of C code"
-CANNOT_ASK = "cannot be asked where its code is: its process was started by hand"
-TOLD_S = 0.5
-"""Shorter waits for a processor are not told."""
+"""A SIP that does not answer within this time is in a long call of C code, or stopped."""
+NO_ANSWER = (
+    f"has not reported its position in the code within {ANSWER_S:g} s: it is stopped, or in a long call of C code"
+)
+CANNOT_ASK = "cannot report its position in the code: its process was started by hand"
+SHOWN_WAIT_S = 0.5
+"""Shorter waits for a processor are not reported."""
 Answers = dict[int, SipDump]
 
 
@@ -28,20 +30,20 @@ class _Pending(NamedTuple):
 
 
 class PositionRequests:
-    """The requests of one run. ``then`` of each is called once, with the answers that have come."""
+    """Requests of one run. ``then`` of each request is called once, with the answers that have arrived."""
 
     def __init__(self) -> None:
         self._pending: list[_Pending] = []
         self._answers: Answers = {}
 
     def add(self, ranks: Collection[int], then: Callable[[Answers], None], now_s: float) -> None:
-        """These ranks are being asked now; earlier answers of theirs do not count."""
+        """Add a request to these ranks, which the caller sends; their earlier answers are dropped."""
         for rank in ranks:
             self._answers.pop(rank, None)
         self._pending.append(_Pending(frozenset(ranks), now_s + ANSWER_S, then))
 
     def note(self, rank: int, text: str) -> None:
-        """Take an answer; one that is no dump of that rank counts as none."""
+        """Record an answer; a text that is no dump of that rank is ignored."""
         try:
             dump = dump_from_text(text)
         except BadFrame:
@@ -50,7 +52,7 @@ class PositionRequests:
             self._answers[rank] = dump
 
     def turn(self, now_s: float) -> None:
-        """Finish the requests that are answered, or too old."""
+        """Finish the requests that are answered or have timed out."""
         due = [each for each in self._pending if now_s >= each.until_s or each.ranks <= self._answers.keys()]
         self._pending = [each for each in self._pending if each not in due]
         for each in due:
@@ -60,7 +62,7 @@ class PositionRequests:
 def positions_of(
     ranks: Collection[int], answers: Answers, states: Mapping[int, str], why: str, folder: str
 ) -> Positions:
-    """Where the code of ``ranks`` is; of one without an answer, ``why`` that is, and the state of its process."""
+    """Return the positions of the code of ``ranks``; for a rank without an answer, ``why``, and its process state."""
 
     def silent(rank: int) -> str:
         return f"{why}; its process {states[rank]}" if rank in states else why
@@ -70,19 +72,21 @@ def positions_of(
 
 
 def hang_text(label: str, quiet_s: float, now_ps: int, dump: SipDump | None, why: str, folder: str) -> str:
-    """What is said of a SIP that has made no progress for so long; ``why``: there is no dump."""
+    """Return the message about a SIP without progress for ``quiet_s``; ``why``: the reason why there is no dump."""
     where = running_text(dump, folder) if dump is not None else f"it {why}"
-    # The SIP knows better than the broker, which is told at the end of a window.
+    # The SIP's time is more recent than the broker's, which is from the end of a window.
     known_ps = now_ps if dump is None else max(now_ps, dump.now_ps)
     return f"{label} has made no progress for {quiet_s:.1f} s at {format_time_ps(known_ps)}: {where}"
 
 
 def hang_of(rank: Rank, sip: SipSync, found: Located, doing: str | None, folder: str) -> tuple[str, FoundFacts]:
-    """The message and the facts of a rank that has hung; ``doing``: the state of its process, if that is known."""
+    """Return the message and the facts of a hung rank; ``doing``: the state of its process, None if unknown."""
     text = hang_text(rank.label, sip.quiet_ns / NS_PER_S, sip.now_ps, found.dump, found.why or NO_ANSWER, folder)
     granted = "without a limit" if sip.horizon_ps is None else f"to {format_time_ps(sip.horizon_ps)}"
     now_ps = sip.now_ps if found.dump is None else max(sip.now_ps, found.dump.now_ps)
     facts: FoundFacts = {"host": rank.host.name, "pid": rank.pid, "time_ps": now_ps, "granted_ps": sip.horizon_ps}
-    waited = f", and has waited {rank.quiet.waited_s:.1f} s for a processor" if rank.quiet.waited_s >= TOLD_S else ""
+    waited = (
+        f", and has waited {rank.quiet.waited_s:.1f} s for a processor" if rank.quiet.waited_s >= SHOWN_WAIT_S else ""
+    )
     message = f"{text}; granted {granted}" + (f"; its process {doing}{waited}" if doing else "")
     return message, {**facts, **running_facts(found.dump)}

@@ -1,4 +1,4 @@
-"""A supervisor's records of hosts, ranks and lost connections, and the placement of ranks on hosts. Pure."""
+"""State of hosts, ranks and lost connections for the supervisor, and the placement of ranks on hosts. Pure."""
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
@@ -10,16 +10,16 @@ from launcher.report.outcome import FoundFacts
 from launcher.supervise.stall import QuietTimer
 
 Slots = int | None
-"""How many ranks a host takes; None for any number."""
+"""The most ranks on a host; None: any number."""
 
 
 def place_blockwise(n_ranks: int, slots: Sequence[Slots]) -> list[int]:
-    """The host index of each rank when a run starts, in blocks.
+    """Return the host index of each rank at the start of a run, in blocks of consecutive ranks.
 
-    Hosts without a limit share the ranks that exceed the others' slots.
+    Hosts without a limit share the ranks that exceed the slots of the others.
 
     Raises:
-        ValueError: when there are more ranks than slots.
+        ValueError: if there are more ranks than slots.
     """
     room = sum(slot for slot in slots if slot is not None)
     shares = sum(slot is None for slot in slots)
@@ -39,8 +39,8 @@ def place_blockwise(n_ranks: int, slots: Sequence[Slots]) -> list[int]:
 
 
 def next_host(living: Collection[int], slots: Mapping[int, Slots], ranks_on: Counter[int]) -> int | None:
-    """The new host of a rank whose host is lost: most free slots, then fewest ranks, then the first; None without
-    hosts.
+    """Return the new host of a rank whose host is lost: that with most free slots, then fewest ranks, then the lowest
+    index; None without hosts.
     """
 
     def emptiness(host: int) -> tuple[float, int, int]:
@@ -53,7 +53,7 @@ def next_host(living: Collection[int], slots: Mapping[int, Slots], ranks_on: Cou
 
 @dataclass
 class Host:
-    """A host. ``joined``: it can start SIPs now. ``awaited``: its agent has ended and another one is being started."""
+    """State of a host. ``joined``: can start SIPs now. ``awaited``: its agent ended, and another is being started."""
 
     index: int
     name: str
@@ -65,15 +65,16 @@ class Host:
 
     @property
     def on(self) -> str:
-        """`` on NAME`` for the middle of a sentence; empty where all run on one host."""
+        """The text `` on NAME`` for messages; empty if all processes run on one host."""
         return f" on {self.name}" if self.name else ""
 
 
 @dataclass
 class Rank:
-    """A rank and its process. ``kill_reason``: kind and message of the failure for which it is being killed.
+    """State of a rank and its process. ``kill_reason``: kind and message of the failure for which it is being killed.
 
-    ``quiet``: what the process has spent since its last progress.
+    ``ordered``: its start is ordered. ``answered``: its result has arrived. ``returning``: it was restarted and has not
+    joined yet. ``quiet``: time that the process has spent since its last progress.
     """
 
     number: int
@@ -90,22 +91,22 @@ class Rank:
     quiet: QuietTimer = field(default_factory=QuietTimer)
 
     def started(self, incarnation: int, pid: int) -> None:
-        """Its process has started."""
+        """Record that the rank's process has started."""
         if incarnation == self.incarnation:
             self.is_dead, self.pid = False, pid
 
     def is_now(self, incarnation: int, pid: int) -> bool:
-        """Whether that process is the current one."""
+        """Whether this process is the rank's current one."""
         return incarnation == self.incarnation and pid == self.pid
 
     def next_incarnation(self, now_s: float) -> None:
-        """It is about to be restarted."""
+        """Reset the state for a restart of the rank."""
         self.incarnation += 1
         self.pid, self.kill_reason, self.last, self.quiet = None, None, None, QuietTimer()
         self.ordered, self.answered, self.returning, self.since_s = False, False, True, now_s
 
     def note(self, sip: SipSync) -> None:
-        """Take the rank's state as the broker reports it."""
+        """Update the rank by its state in a message of the broker."""
         if sip.incarnation != self.incarnation:
             return
         self.last = sip
@@ -114,17 +115,17 @@ class Rank:
             self.returning = False
 
     def runs_as_known(self, sync: Sync) -> bool:
-        """Whether ``sync`` describes the current process, and that runs."""
+        """Whether ``sync`` describes the rank's current process, and that process runs."""
         return not self.is_dead and self.last is not None and sync.sips[self.number] is self.last
 
     @property
     def label(self) -> str:
-        """The rank with pid and host, as far as they are known."""
+        """The rank with pid and host, as far as these are known."""
         return f"rank {self.number}" + (f" (pid {self.pid}{self.host.on})" if self.pid is not None else "")
 
     @property
     def absence(self) -> str:
-        """Why it has not joined, as a line of text."""
+        """Why the rank has not joined, as a line of text."""
         where = self.host.name or "this host"
         if not self.host.joined:
             return f"  rank {self.number}: the agent of {where} has not reported"
@@ -134,35 +135,35 @@ class Rank:
 
 
 def missing(ranks: list[Rank], sync: Sync | None) -> list[Rank]:
-    """Ranks that have not joined, by the broker's last message."""
+    """Return the ranks that have not joined, by the broker's last message."""
     return [rank for rank in ranks if sync is None or sync.sips[rank.number].state == "joining"]
 
 
 def join_status(ranks: list[Rank], waiting: list[Rank]) -> str:
-    """Which ranks have joined, and which of them, ``waiting``, have not."""
+    """Return a text about which ranks have joined, and which, ``waiting``, have not."""
     joined = ", ".join(str(rank.number) for rank in ranks if rank not in waiting)
     absent = ", ".join(f"{rank.number}{rank.host.on}" for rank in waiting)
     return f"joined {joined or 'none'} of {len(ranks)}; missing: {absent}"
 
 
 EXPLAIN_S = 3.0
-"""For a lost connection to be explained by an exited process or a lost host."""
+"""Time for the exit of a process or the loss of a host to explain a lost connection."""
 
 
 class LostConnections:
-    """The lost connections of one run, between ranks or to the broker, that no end of a process has explained yet."""
+    """Lost connections of one run, between ranks or to the broker, that no exit of a process explains so far."""
 
     def __init__(self, ranks: Sequence[Rank]) -> None:
         self._ranks = ranks
         self._until_s: dict[PeerLost, float] = {}
 
     def note(self, lost: PeerLost, clock_s: float) -> None:
-        """Take the broker's message about one."""
+        """Add a lost connection that the broker has reported."""
         if not self._is_explained(lost):
             self._until_s.setdefault(lost, clock_s + EXPLAIN_S)
 
     def overdue(self, clock_s: float) -> PeerLost | None:
-        """The first one whose time for an explanation has passed; forgets it, and all that are explained now."""
+        """Remove and return the first lost connection without an explanation in time; remove all explained ones."""
         found = None
         for lost, until_s in list(self._until_s.items()):
             explained = self._is_explained(lost)
@@ -172,17 +173,17 @@ class LostConnections:
         return found
 
     def _is_explained(self, lost: PeerLost) -> bool:
-        """Whether one of the two processes of the connection is known to have exited, or is being ended."""
+        """Whether one of the two processes of the connection is known to have exited, or is being killed."""
         ends = ((self._ranks[lost.rank], lost.incarnation), (self._ranks[lost.peer], lost.peer_incarnation))
         return any(end.incarnation != incarnation or end.is_dead or end.kill_reason for end, incarnation in ends)
 
     def _may_be_explained(self, lost: PeerLost) -> bool:
-        """Whether one of two ranks has lost the broker too: what comes of that explains their connection."""
+        """Whether one of the two ranks has lost the broker, too: the outcome of that explains their connection."""
         others = (each for each in self._until_s if each != lost and each.rank == each.peer)
         return any(each.rank in (lost.rank, lost.peer) for each in others)
 
     def describe(self, lost: PeerLost, state: ProcessState | None) -> tuple[str, FoundFacts]:
-        """The message and the facts of one, to a peer or to the broker. ``state``: of the rank's process, if known."""
+        """Return message and facts of a lost connection, to a peer or the broker. ``state``: the rank's process."""
         end, other = self._ranks[lost.rank], self._ranks[lost.peer]
         facts: FoundFacts = {"host": end.host.name}
         if end is not other:

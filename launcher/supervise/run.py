@@ -1,4 +1,4 @@
-"""A run as it is handed down, from its preparation to the engine and the result file. Plain data."""
+"""Run: options, system and work, passed from preparation to engine and result file. Plain data."""
 
 from dataclasses import dataclass, field
 
@@ -14,10 +14,9 @@ def _no_progress() -> Progress:
 
 @dataclass(frozen=True)
 class Run:
-    """The options, the system (``plan``) and the work (``job``) of a run.
+    """Options, system (``plan``) and work (``job``) of a run.
 
-    ``scratch_dir``: a private folder for sockets, logs and recorded data. ``started_s``: when the command started,
-    monotonic.
+    ``scratch_dir``: private folder for sockets, logs and recorded data. ``started_s``: start of the command, monotonic.
     """
 
     options: Options

@@ -1,6 +1,6 @@
 """Signals and timeout of a run: Ctrl-C, SIGTERM and ``--timeout`` stop the run, SIGUSR1 requests its state.
 
-A signal handler only notes the reason and wakes the loop, so no message is lost half-way. A second Ctrl-C raises
+A signal handler only records the reason and wakes the loop, so no message is lost. A second Ctrl-C raises
 :class:`StoppedAtOnce`. Outside the main thread, where Python handles no signals, only the timeout stops a run.
 """
 
@@ -25,20 +25,20 @@ SAID = {"interrupted": "interrupted by Ctrl-C", "terminated": "terminated by a s
 FORCE_AFTER_S = 1.0
 ALARM_S = 0.5
 LEAST_ALARM_S = 0.01
-"""Alarms that come faster leave no time for what they interrupt."""
+"""The shortest period of alarms: shorter ones leave no time for the interrupted code."""
 OnAlarm = Callable[[FrameType | None], None]
 
 
 class ForcedStop(Halt):
-    """The run must stop, and its code does not poll: raised in the main thread, in whatever runs there."""
+    """The run must stop, and its code does not poll: raised in the main thread, in any code that runs there."""
 
 
 class StoppedAtOnce(Halt):
-    """A second Ctrl-C: what is under way is not waited for."""
+    """A second Ctrl-C: stop without waiting for the end of current work."""
 
 
 class StopSignals:
-    """Use as a context manager around a run. ``signum``: the signal that stops it, 0 for none."""
+    """Stop signals of a run; a context manager around the run. ``signum``: the signal that stops it, 0 for none."""
 
     def __init__(self, timeout_s: float | None) -> None:
         self._deadline = None if timeout_s is None else time.monotonic() + timeout_s
@@ -51,7 +51,7 @@ class StopSignals:
         self._force_s: float | None = None
         self._on_alarm: OnAlarm = lambda _frame: None
         self.status_requested = False
-        """Whether SIGUSR1 has requested the state of synchronisation; who answers resets it."""
+        """Whether SIGUSR1 has requested the state of synchronisation; the code that prints it resets this."""
         self._wakeup, self._wake = socket.socketpair()
 
     def __enter__(self) -> "StopSignals":
@@ -62,7 +62,7 @@ class StopSignals:
         self._old_fd = signal.set_wakeup_fd(self._wake.fileno(), warn_on_full_buffer=False)
         for signum in REASONS:
             if signum == signal.SIGHUP and signal.getsignal(signum) == signal.SIG_IGN:
-                # By nohup: the run is to outlive its terminal.
+                # Set by nohup: the run continues without its terminal.
                 continue
             self._previous[signum] = signal.signal(signum, self._handle)
         self._previous[signal.SIGUSR1] = signal.signal(signal.SIGUSR1, self._note_status_request)
@@ -72,7 +72,7 @@ class StopSignals:
         if self._forces:
             signal.setitimer(signal.ITIMER_REAL, *self._old_timer)
         for signum, handler in self._previous.items():
-            # None: a handler that was not installed from Python.
+            # None: the handler was not installed from Python.
             if handler is not None:
                 signal.signal(signum, handler)  # type: ignore[arg-type]
         if self._handles:
@@ -81,9 +81,9 @@ class StopSignals:
         self._wake.close()
 
     def force_interrupt(self, every_s: float, on_alarm: OnAlarm) -> None:
-        """From now on call ``on_alarm`` each ``every_s``, 0 for never, with the frame that runs: for user code here.
+        """Call ``on_alarm`` every ``every_s`` seconds, 0: never, with the running frame: for user code in this process.
 
-        It may raise :class:`ForcedStop`, which ends code that does not poll; see :attr:`is_overdue`.
+        ``on_alarm`` may raise :class:`ForcedStop`, which ends code that does not poll; see :attr:`is_overdue`.
         """
         if not self._handles:
             return
@@ -96,7 +96,7 @@ class StopSignals:
 
     @property
     def is_overdue(self) -> bool:
-        """Whether the run should have ended for so long that its code does not poll."""
+        """Whether the run should have ended ``FORCE_AFTER_S`` ago, so that its code does not poll."""
         if self.reason() is None:
             return False
         now_s = time.monotonic()
@@ -106,29 +106,29 @@ class StopSignals:
 
     @property
     def fileno(self) -> int:
-        """Readable after a signal, until :meth:`drain`, for a poller."""
+        """The descriptor, for a poller, that is readable after a signal until :meth:`drain`."""
         return self._wakeup.fileno()
 
     def drain(self) -> None:
-        """Empty what a poller reads; before :meth:`reason`, so that no signal is missed."""
+        """Empty the descriptor; call it before :meth:`reason`, so that no signal is missed."""
         with contextlib.suppress(BlockingIOError):
             self._wakeup.recv(4096)
 
     def reason(self) -> str | None:
-        """Why the run must end now: ``interrupted``, ``terminated``, ``timeout``; None to continue. Makes no system
-        call: it is asked between any two messages."""
+        """Return why the run must end now: ``interrupted``, ``terminated`` or ``timeout``; None to continue. Makes no
+        system call, since it is called between any two messages."""
         if self._noted is None and self._deadline is not None and time.monotonic() >= self._deadline:
             self._noted = "timeout"
         return self._noted
 
     def seconds_left(self, at_most: float) -> float:
-        """How long a loop may sleep before it must call :meth:`reason` again."""
+        """Return how many seconds a loop may sleep before it must call :meth:`reason` again."""
         if self._deadline is None or self._noted is not None:
             return at_most
         return max(0.0, min(at_most, self._deadline - time.monotonic()))
 
     def describe(self, reason: str) -> str:
-        """The reason as a message."""
+        """Return the reason as a message."""
         if reason == "timeout":
             return f"--timeout {self._timeout_s:g} s reached" if self._timeout_s else "timeout"
         return SAID[reason]
@@ -147,7 +147,7 @@ class StopSignals:
 
 
 def is_debugged(frame: FrameType | None) -> bool:
-    """Whether a debugger traces this thread, or is at its prompt: then time passes without progress."""
+    """Whether a debugger traces this thread or is at its prompt, so that time passes without progress."""
     if sys.gettrace() is not None:
         return True
     while frame is not None:
@@ -158,16 +158,15 @@ def is_debugged(frame: FrameType | None) -> bool:
 
 
 ENDS = ((os, "_exit"), (posix, "_exit"), (os, "execv"), (posix, "execv"), (os, "execve"), (posix, "execve"))
-"""``os`` has a name of its own for each; the other functions that replace the process call these."""
+"""Functions that end or replace the process, under both names; other such functions call these."""
 
 
 @contextlib.contextmanager
 def kept(refuse: Callable[[str], NoReturn]) -> Iterator[None]:
-    """Meanwhile ``refuse`` is called in place of what would end this process, with the call as text; it raises.
+    """Protect this process from exits by user code in the body: ``refuse`` is called instead, with the call as text.
 
-    This keeps code of a user that runs in the launcher's own process from ending or replacing that process. It does not
-    stop C code, ``os.abort`` or a deadly signal: whoever started the process sees these. Processes that the code forks,
-    and threads that were there before, are free to go.
+    ``refuse`` must raise. Not covered are C code, ``os.abort`` and fatal signals, forked processes, and threads that
+    existed before.
     """
     pid, others = os.getpid(), {thread.ident for thread in threading.enumerate()} - {threading.get_ident()}
 

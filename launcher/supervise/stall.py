@@ -1,4 +1,4 @@
-"""Detection of stalls: no progress, and no process that computes. Long computation, also of host code, is no stall."""
+"""Detection of stalls: no progress although no process computes. Long computation, also of host code, is no stall."""
 
 import sys
 import time
@@ -10,16 +10,15 @@ from launcher.processes.this_host import ProcessState, process_state
 from launcher.report.sync_state import explanation, reason
 
 STEP_S = 2.0
-"""Samples are due each second."""
+"""The most time that counts between two samples, which are taken every second."""
 
 
 class QuietTimer:
-    """How long a process has spent without progress, by samples of it that come again and again.
+    """Timer of a process without progress, from periodic samples of the process.
 
-    Counts what ``ProcessState.spent_since`` returns: a loaded host does not shorten a deadline for those who compute.
-
-    ``step_s``: the most that counts between two samples: after a longer gap whoever takes them was suspended.
-    ``waited_s``: how long it had no processor meanwhile.
+    Counts the time of ``ProcessState.spent_since``, so that a loaded host does not shorten a deadline for a process
+    that computes. ``step_s``: the most time that counts between two samples, since after a longer gap this process was
+    suspended. ``waited_s``: how long the process has waited for a processor since its last progress.
     """
 
     def __init__(self, step_s: float = STEP_S) -> None:
@@ -28,7 +27,7 @@ class QuietTimer:
         self.quiet_s = self.waited_s = 0.0
 
     def note(self, state: ProcessState) -> None:
-        """Take a sample of the process."""
+        """Add a sample of the process."""
         if self._last is not None:
             spent_s = state.spent_since(self._last)
             self.quiet_s += min(spent_s, self._step_s)
@@ -36,7 +35,7 @@ class QuietTimer:
         self._last = state
 
     def moved(self, ago_s: float = 0.0) -> None:
-        """The process has made its last progress ``ago_s`` ago."""
+        """Record that the process made its last progress ``ago_s`` seconds ago."""
         self.quiet_s = min(self.quiet_s, ago_s)
         self.waited_s = min(self.waited_s, ago_s - self.quiet_s)
 
@@ -44,9 +43,9 @@ class QuietTimer:
 def note_samples(
     timers: Mapping[int | None, QuietTimer], states: Mapping[int | None, ProcessState], clock_s: float
 ) -> None:
-    """Take the samples of several processes, by rank (None: the broker).
+    """Add the samples of several processes, by rank (None: the broker).
 
-    Of one that no host tells anything of, such as one that was started by hand, the clock is known.
+    A process without a sample, such as a process that was started by hand, is measured by the clock.
     """
     unknown = ProcessState("", 0.0, 0.0, clock_s)
     for rank, timer in timers.items():
@@ -55,19 +54,19 @@ def note_samples(
 
 STALL_AFTER_S = 3.0
 BLIND_AFTER_S = 2.5
-"""Checks are due each second; after a longer gap the launcher itself was suspended."""
+"""Checks are made every second; after a longer gap, the launcher itself was suspended."""
 EVERY_S = 1.0
 CHECKS = 4
-"""At least so many within the shortest deadline, so that it is not exceeded by much."""
+"""The least number of checks within the shortest deadline, so that it is not exceeded by much."""
 
 
 class Watchdog:
-    """Watches one run: reports a stall once, and its end; prints the state of synchronisation when asked to.
+    """Watchdog of one run: reports each stall and its end; prints the state of synchronisation on request.
 
-    :meth:`note_sync` and :meth:`warning` are pure: callers pass messages, samples of processes and times. The others
-    read the clock and process states, and print to standard error.
+    :meth:`note_sync` and :meth:`warning` are pure: callers pass messages, samples of processes and times. The other
+    methods read the clock and process states, and print to standard error.
 
-    ``now_s``: when it begins. ``at_the_end``: print the last state too. ``deadline_s``: the shortest deadline.
+    ``now_s``: the start. ``at_the_end``: print the last state, too. ``deadline_s``: the shortest deadline.
     """
 
     def __init__(self, now_s: float, at_the_end: bool = False, deadline_s: float = EVERY_S * CHECKS) -> None:
@@ -85,26 +84,26 @@ class Watchdog:
         self._last = ""
 
     def started(self, rank: int | None, pid: int, is_local: bool) -> None:
-        """A process of the run has started, on this host or on another."""
+        """Record the start of a process of the run, on this host or on another."""
         self._pids[rank] = pid
         (self._remote.discard if is_local else self._remote.add)(rank)
 
     def ended(self, rank: int | None, pid: int) -> None:
-        """A process of the run has exited."""
+        """Record the exit of a process of the run."""
         if self._pids.get(rank) == pid:
             del self._pids[rank]
 
     def rank_states(self) -> dict[int, str]:
-        """The last known states of the ranks' processes, as text."""
+        """Return the last known states of the ranks' processes, as text."""
         return {rank: state.description for rank, state in self.states.items() if rank is not None}
 
     def request(self) -> None:
-        """Print the state as soon as the broker has sent it."""
+        """Request a print of the state, as soon as the broker has sent it."""
         self._requested = True
         self._next_s = 0.0
 
     def check(self, remote: Mapping[int | None, ProcessState], silent_s: Mapping[str, float]) -> bool:
-        """Check the processes if it is time; whether the broker is to be asked.
+        """Check the processes if a check is due; return whether the caller must send ``SyncRequest`` to the broker.
 
         ``remote``: processes on other hosts. ``silent_s``: see :meth:`warning`.
         """
@@ -119,7 +118,7 @@ class Watchdog:
         return True
 
     def note(self, sync: Sync) -> None:
-        """Take the broker's answer, or its last state of a run that ends."""
+        """Handle the broker's answer, or its last state when the run ends."""
         log_if(self.note_sync(sync, time.monotonic()))
         if sync.last:
             self._last = explanation(sync)
@@ -128,13 +127,13 @@ class Watchdog:
             print(explanation(sync), file=sys.stderr, flush=True)
 
     def close(self) -> None:
-        """The run is over."""
+        """Print the last known state if requested."""
         known = self._last or (f"last known state:\n{explanation(self._sync)}" if self._sync else "")
         if known and (self._at_the_end or self._requested):
             print(known, file=sys.stderr, flush=True)
 
     def note_sync(self, sync: Sync, now_s: float) -> str | None:
-        """Take the broker's answer; a line when a stall is over."""
+        """Handle the broker's answer; return a line if a stall is over."""
         self._sync, self._answered_s = sync, now_s
         progress = (sync.reports, sync.grants, tuple(sip.state for sip in sync.sips))
         if progress == self._progress:
@@ -145,9 +144,9 @@ class Watchdog:
     def warning(
         self, states: Mapping[int | None, ProcessState], now_s: float, silent_s: Mapping[str, float] = {}
     ) -> str | None:
-        """A warning, if one is due. ``states``: those of the processes, on any host.
+        """Return a warning, if one is due. ``states``: samples of processes, on any host.
 
-        ``silent_s``: the hosts that are silent, and for how long; what their processes do is not known.
+        ``silent_s``: silent hosts, and for how many seconds; the states of their processes are unknown.
         """
         before, self.states = self.states, states
         asleep, self._checked_s = now_s - self._checked_s > BLIND_AFTER_S, now_s
@@ -155,13 +154,13 @@ class Watchdog:
             # The launcher was suspended, not the run.
             self._answered_s = now_s
             return self._moves(now_s)
-        # A broker that answers has used CPU time for its answers: only one that does not may be computing.
+        # A broker that answers uses CPU time for its answers; only a broker that does not answer may be computing.
         sync = self._sync if now_s - self._answered_s < STALL_AFTER_S else None
         computing = (rank for rank, state in states.items() if state.computes_since(before.get(rank)))
         if any(sync is None or rank is not None for rank in computing):
             return self._moves(now_s)
         still_s = now_s - self._moved_s
-        # A SIP without a known process may compute, or await a person's start: deadlines are for it.
+        # A SIP without a known process may compute, or wait for a manual start: deadlines cover this case.
         is_hidden = any(sip.rank not in self._pids for sip in _to_move(sync))
         if self._reported or still_s < STALL_AFTER_S or is_hidden:
             return None
@@ -177,7 +176,7 @@ class Watchdog:
         return f"moves again after {still_s:.1f} s" if was_reported else None
 
     def _suspects(self, sync: Sync | None, now_s: float) -> list[str]:
-        """``sync``: the broker's answer; None if it does not answer."""
+        """Return lines about processes that may cause the stall. ``sync``: the broker's answer, None without one."""
         stopped = [
             (rank, pid) for rank, pid in self._pids.items() if rank in self.states and self.states[rank].is_stopped
         ]
@@ -193,16 +192,16 @@ class Watchdog:
 
 
 def _to_move(sync: Sync | None) -> list[SipSync]:
-    """The SIPs whose turn it is."""
+    """Return the SIPs that should make progress now."""
     return [sip for sip in sync.sips if sip.state in ("joining", "starting", "running")] if sync else []
 
 
 def log(what: str) -> None:
-    """Print a message of the launcher itself."""
+    """Print a message of the launcher on standard error."""
     print(f"ahbm-launch: {what}", file=sys.stderr)
 
 
 def log_if(what: str | None) -> None:
-    """The same, unless there is no message."""
+    """Print a message of the launcher unless it is None."""
     if what is not None:
         log(what)

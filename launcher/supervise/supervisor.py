@@ -1,9 +1,9 @@
-"""Decides about exits of processes, losses of hosts and deadlines of a run. Pure: facts and times in, commands out.
+"""Supervisor: reacts to exits of processes, losses of hosts and deadlines. Pure: facts and times in, commands out.
 
-The first exit is the cause. Within the budget of ``--max-restarts``, which is one for the whole run, a lost rank is
-restarted as its next incarnation, on its host or on the emptiest living one; the broker is notified before that.
-Beyond it, and when the broker or the fork server beside it exits, the run fails. A process that does not join or does
-not progress in time counts as hung and is named. Errors of the simulation are reported by the broker, not here.
+The first exit is the cause of a failure. While ``--max-restarts``, the budget of the whole run, lasts, a lost rank is
+restarted as its next incarnation, on its host or on the emptiest living host; the broker is notified first. Without
+budget, or if the broker or the launcher's fork server exits, the run fails. A process that does not join or progress in
+time counts as hung. The broker reports errors of the simulation.
 """
 
 from collections import Counter
@@ -44,13 +44,13 @@ from launcher.supervise.stall import QuietTimer, note_samples
 from sipsim.node.process import CUT_OFF
 
 GRACE_S = 1.0
-"""For messages in flight: of a rank that exited without a result, and of all ranks after a failure."""
+"""Time for messages in flight: of a rank that exited without a result, and of all ranks after a failure."""
 LONGEST_STEP_S = 1.0
 """The most that the clock advances between two facts, so that no deadline passes while the launcher is suspended."""
 
 
 class Supervisor:
-    """Supervises one run, until ``over``. ``folder``: the working folder, for the paths in messages."""
+    """Supervisor of one run, until ``over``. ``folder``: the working folder, for paths in messages."""
 
     def __init__(
         self, n_sips: int, options: Options, hosts: Sequence[HostSpec], now_s: float, folder: str = ""
@@ -83,7 +83,7 @@ class Supervisor:
         return self.finished or (self._give_up_s is not None and self._clock_s >= self._give_up_s)
 
     def failed(self) -> None:
-        """The run has failed: nothing is restarted, and messages in flight get ``GRACE_S``."""
+        """Record that the run has failed: no more restarts, and ``GRACE_S`` for messages in flight."""
         self._failing = True
         if self._give_up_s is None:
             self._give_up_s = self._clock_s + GRACE_S
@@ -91,7 +91,7 @@ class Supervisor:
     # --- facts ---
 
     def handle(self, fact: Fact, now_s: float) -> list[Command]:
-        """Take one fact, known at ``now_s`` on a monotonic clock."""
+        """Handle one fact, known at ``now_s`` on a monotonic clock; return commands."""
         self._advance(now_s)
         match fact:
             case ProcessNews():
@@ -122,7 +122,7 @@ class Supervisor:
         self._last_s = max(now_s, self._last_s)
 
     def note(self, message: ToLauncher, now_s: float) -> list[Command]:
-        """Take one message of the broker; it goes to ``Outcome`` too."""
+        """Handle one message of the broker, which ``Outcome`` gets, too; return commands."""
         self._advance(now_s)
         match message:
             case wire.RunStarted():
@@ -156,7 +156,7 @@ class Supervisor:
                 return self._fail("process_died", rank, f"{what} cannot be started{where}: {news.why}")
 
     def _runs_on(self, host: int, rank: int | None) -> bool:
-        """An agent's news of ranks that have moved to another host are dropped."""
+        """Whether a rank is on this host; an agent's events of ranks that have moved to another host are dropped."""
         return host == LAUNCHER_HOST or any(r.number == rank for r in self.ranks if r.host.index == host)
 
     def _started(self, news: ProcessStarted) -> list[Command]:
@@ -170,16 +170,16 @@ class Supervisor:
         number = news.rank
         if number is not None and not self.ranks[number].is_now(news.incarnation, news.pid):
             return []
-        # Its result, or the reason that it has given, may still be in flight, through the broker; and so may the end of
-        # the broker, for a rank that has lost it.
+        # The result of the rank, or its reason, may still be in flight through the broker. If the rank has lost the
+        # broker, the exit of the broker may be in flight.
         has_lost_broker = number is not None and news.status == CUT_OFF and not self._failing
-        if has_lost_broker or self._may_have_told(number, news.status):
+        if has_lost_broker or self._may_have_reported(number, news.status):
             self._unconfirmed[number] = (self._clock_s + GRACE_S, news)
             return []
         return self._died(news)
 
-    def _may_have_told(self, number: int | None, status: int) -> bool:
-        """Whether a process that ends so has sent its result, or before it joined the reason of its end."""
+    def _may_have_reported(self, number: int | None, status: int) -> bool:
+        """Whether a process with this exit has sent its result, or, if it has not joined, the reason of its exit."""
         has_joined = number is None or (self._began and not self.ranks[number].returning)
         return status == 0 or (status > 0 and not has_joined)
 
@@ -191,7 +191,7 @@ class Supervisor:
             return self._fail("process_died", None, message, facts, with_log=True)
         rank = self.ranks[number]
         why = describe_exit(news.status)
-        is_known = news.status == CUT_OFF or self._may_have_told(number, news.status)
+        is_known = news.status == CUT_OFF or self._may_have_reported(number, news.status)
         rank.is_dead, rank.pid = True, None
         if self._failing and is_known:
             return [Lost(number, why)]
@@ -214,7 +214,7 @@ class Supervisor:
         return f"; --max-restarts {self._options.max_restarts} is used up" if is_used else ""
 
     def _restart(self, ranks: list[Rank]) -> list[Command]:
-        """Start the next incarnation of each; the broker is notified of all of them first."""
+        """Start the next incarnation of each rank; the broker is notified of all restarts first."""
         self._is_ending = False
         for rank in ranks:
             rank.next_incarnation(self._clock_s)
@@ -321,7 +321,7 @@ class Supervisor:
         return self._fail("not_joined", late[0].number, why, facts, True, detail)
 
     def _lost_connection(self, lost: PeerLost) -> list[Command]:
-        """A process that has lost the broker cannot go on: it ends itself, unless it is stopped."""
+        """Handle a lost connection that nothing explains: restart a rank that has lost the broker, or fail."""
         rank, has_lost_broker = self.ranks[lost.rank], lost.rank == lost.peer
         message, facts = self._lost_connections.describe(lost, self._states.get(lost.rank))
         if has_lost_broker and self._may_restart() and rank.pid is not None:
@@ -341,9 +341,9 @@ class Supervisor:
         limit_s = self._options.progress_timeout_s
         running = [self.ranks[sip.rank] for sip in sync.sips if sip.state in ("starting", "running")]
         quiet = {rank.number for rank in running if rank.quiet.quiet_s > limit_s and rank.runs_as_known(sync)}
-        # Twice in a row, since once it may be the broker that was suspended.
+        # Twice in a row, since once may mean that the broker was suspended.
         hung, self._quiet = sorted(quiet & self._quiet), quiet
-        # Where the code is comes first: afterwards its process is ended.
+        # The position of the code is requested first, since the process is killed afterwards.
         return [Locate(rank) for rank in hung]
 
     def _located(self, fact: Located) -> list[Command]:
@@ -359,7 +359,7 @@ class Supervisor:
         return [*failed, Lost(rank.number, "hung")]
 
     def _stuck(self) -> list[Command]:
-        """A broker that answers no ``SyncRequest``, or a SIP that sends no result at the end."""
+        """Fail if the broker answers no ``SyncRequest``, or a SIP sends no result at the end."""
         limit_s = self._options.progress_timeout_s
         if self._broker_listens and self._broker_quiet.quiet_s >= limit_s + GRACE_S and self._began:
             return self._broker_hung(limit_s)
@@ -371,7 +371,7 @@ class Supervisor:
         return []
 
     def _ends(self) -> None:
-        """The deadline for results counts from the last of them, or from the end of the simulation."""
+        """Restart the deadline for results: it counts from the last result, or from the end of the simulation."""
         self._is_ending = True
         for rank in self.ranks:
             rank.quiet.moved()

@@ -14,7 +14,6 @@ from sweeps import batches, crossed, some
 
 from launcher.api import run
 from launcher.probe.command import parse_probe, probe
-from launcher.result import table
 from sipsim.fabric.flows import BUSY, UNSHOWN
 
 SEEDS = batches(200, 1, ordinary=2)
@@ -122,7 +121,7 @@ def test_of_a_busy_link_flows_say_what_they_leave_out_and_packets_nothing() -> N
         done = run_once(*job, *_set("sip.cube_mesh={w: 1, h: 1}", f"router.buffer_packets={depth}"))
         assert done.document["runs"][0]["busiest_link_utilisation"] > BUSY
         for verbose in (False, True):
-            lines = table.render(done.document, done.prepared, verbose).splitlines()
+            lines = done.table(verbose).splitlines()
             said[depth, verbose] = ["link 0.E>1.W" in line for line in lines if UNSHOWN in line]
     assert said == {("null", False): [True], ("null", True): [True], (4, False): [], (4, True): []}
 

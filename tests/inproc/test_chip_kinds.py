@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 from runs import Run, run, script_file
 
-from launcher.result.table import render
 from launcher.run.prepare import describe
 from sipsim.chips.api.chip import CHIPS
 from sipsim.core.errors import ConfigError
@@ -57,7 +56,7 @@ def test_the_mail_does_not_matter(tmp_path: Path, topology: str) -> None:
     runs += [run_script(tmp_path, LAPS, "--sips", 4, "--topology", topology, mail_seed=seed) for seed in range(5)]
     assert {done.document["status"] for done in runs} == {"ok"}
     assert len({done.document["digest"] for done in runs}) == 1
-    assert render(runs[0].document, runs[0].prepared).startswith("# ahbm-launch 0.1.0: 4 SIPs, ")
+    assert runs[0].table().startswith("# ahbm-launch 0.1.0: 4 SIPs, ")
 
 
 def test_a_server_never_counts_as_waiting(tmp_path: Path) -> None:
@@ -130,7 +129,7 @@ def test_a_run_that_nothing_performs_again_says_so(
     monkeypatch.setattr(type(CHIPS.get("lab.ring_chip")), "verifies", verifies)
     done = run_script(tmp_path, ONE, "--sips", 2)
     assert done.document["second_pass"] is None
-    said = [line for line in render(done.document, done.prepared).splitlines() if "performed again" in line]
+    said = [line for line in done.table().splitlines() if "no data were checked" in line]
     assert len(said) == (not verifies)
 
 

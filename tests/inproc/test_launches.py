@@ -9,7 +9,6 @@ import pytest
 from runs import Run, run, script_file
 
 from launcher.api import run as run_program
-from launcher.result.table import render
 from launcher.run.prepare import describe
 from sipsim.records.explanation import Explanation
 
@@ -155,7 +154,7 @@ dist.all_reduce(t)
 @pytest.mark.parametrize(("body", "rows"), [("torch.launch(load, t, 1)", 0), ("dist.all_reduce(t)", 1)])
 def test_a_script_without_collectives_has_no_table_and_no_algorithm(tmp_path: Path, body: str, rows: int) -> None:
     done = scripted(tmp_path, body)
-    text, algorithm = render(done.document, done.prepared), done.prepared.plan.resolved.ccl.defaults.algorithm
+    text, algorithm = done.table(), done.prepared.plan.resolved.ccl.defaults.algorithm
     assert len(done.document["runs"]) == rows
     assert ("#wrong" in text) == (algorithm in text) == (rows > 0), text
     told = {key: done.document[key] for key in done.document.keys() - {"config"}}
@@ -168,7 +167,7 @@ def test_only_the_first_launches_are_listed(tmp_path: Path, monkeypatch: pytest.
     done = scripted(tmp_path, "for _ in range(5): torch.launch(load, t, 1)")
     assert len(done.document["launches"]) == 2
     assert done.document["ranks"][0]["launches"] == 5
-    assert "# 3 more launches, which are not listed\n" in render(done.document, done.prepared)
+    assert "# 3 more launches, which are not listed\n" in done.table()
 
 
 MANY = """
@@ -183,8 +182,7 @@ for name in range(7):
 def test_at_most_five_lines_below_the_table_the_rest_is_verbose(tmp_path: Path, body: str) -> None:
     done = scripted(tmp_path, body)
     short, verbose = (
-        render(done.document, done.prepared, verbose).splitlines()[1 + 3 * bool(done.document["runs"]) :]
-        for verbose in (False, True)
+        done.table(verbose).splitlines()[1 + 3 * bool(done.document["runs"]) :] for verbose in (False, True)
     )
     assert len(short) <= 5
     assert short[-1] == verbose[-1] == f"# digest {done.document['digest']}"

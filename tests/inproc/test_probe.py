@@ -182,7 +182,7 @@ def test_the_printed_terms_add_up(capsys: pytest.CaptureFixture[str], tmp_path: 
 @pytest.mark.parametrize("flags", [[], ["--short"]])
 def test_a_sum_to_which_a_memory_adds_says_so(capsys: pytest.CaptureFixture[str], flags: list[str]) -> None:
     """The receiver's copy waits for the bank in which the same bytes were written."""
-    told = "the sum is a least: a memory, or another part, adds what no sum contains"
+    told = "the sum is a lower bound: a memory or another component adds time that no sum contains"
     ends = ["--from", "0.0.0", "--to", "0.0.1", "--bytes", "100", *flags]
     assert main([*ends, "--set", "defaults.buffer_kind=hbm", "--set", "hbm.params.page_policy=closed"]) == 0
     assert told in capsys.readouterr().out

@@ -89,5 +89,6 @@ def test_a_part_that_no_sum_contains_is_told(capsys: pytest.CaptureFixture[str])
     assert main(["--matrix", "--set", link, "--link", "parity"]) == 0
     line = capsys.readouterr().out.splitlines()[-1]
     assert line == (
-        "# all pairs: 749.525 ns from PE 0.0.0 to PE 1.0.0; simulated 756.525 ns: a part adds what no sum contains"
+        "# all pairs: 749.525 ns from PE 0.0.0 to PE 1.0.0; simulated 756.525 ns: "
+        "a component adds time that no sum contains"
     )

@@ -14,7 +14,6 @@ from sweeps import some
 from launcher.bench.base import BENCHES
 from launcher.bench.machine import Machine
 from launcher.result.fields import AS_LEFT, ROW_START, WITH_OUTAGES
-from launcher.result.table import render
 from sipsim.chips.ahbm.barrier import Barrier
 from sipsim.chips.ahbm.sip import Sip
 
@@ -207,7 +206,7 @@ def test_every_part_of_a_sip_is_new_or_known_to_go_on() -> None:
 
 
 def shown(done: Run) -> list[str]:
-    return render(done.document, done.prepared).splitlines()
+    return done.table().splitlines()
 
 
 def test_of_several_iterations_the_spread_is_shown_beside_the_mean() -> None:

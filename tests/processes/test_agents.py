@@ -346,13 +346,13 @@ def test_an_agent_without_a_node_rank(tmp_path, env, said):
 def test_a_bootstrap_that_is_none(tmp_path):
     done = agent("--stdin", stdin="hello\n", temp=tmp_path)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-    assert done.stderr.startswith("ahbm-agent: the standard input holds no bootstrap of ahbm-launch: ")
+    assert done.stderr.startswith("ahbm-agent: the standard input contains no bootstrap of ahbm-launch: ")
 
 
 def test_a_bootstrap_that_does_not_end(tmp_path):
     done = agent("--stdin", stdin="x" * (2**20 + 1), temp=tmp_path)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-    assert "holds no bootstrap of ahbm-launch: its first line is longer than" in done.stderr
+    assert "contains no bootstrap of ahbm-launch: its first line is longer than" in done.stderr
 
 
 def test_the_end_of_the_standard_input_is_the_agents_end(tmp_path):

@@ -21,7 +21,7 @@ def test_the_explanation_is_the_same_on_every_engine(engine: str, tmp_path: Path
     assert done.exit_code == 0, done.stderr
     lines = done.stdout.splitlines()
     assert any(line.startswith("# where the time went: ") for line in lines)
-    assert any(line.endswith("a run with it says so") for line in lines)
+    assert any(line.endswith("measured in a rerun") for line in lines)
     document = json.loads(file.read_text())
     (told,), (row,) = document["explain"], document["runs"]
     assert told["what_if"][0]["rerun_saved_ps"] is not None

@@ -309,7 +309,7 @@ class TestTemporaryFolder:
             )
         assert (done.returncode, done.stdout) == (2, "")
         (line,) = done.stderr.splitlines()
-        assert line.startswith("ahbm-launch: no temporary folder can be made: ")
+        assert line.startswith("ahbm-launch: no temporary folder can be created: ")
         assert line.endswith("; set TMPDIR to one that can")
         assert json.loads((tmp_path / "out.json").read_text())["status"] == "failed"
 

@@ -1,1 +1,1 @@
-"""The benches, a module each, which registers one with ``launcher.bench.base.BENCHES``."""
+"""Benches: each module registers its benches with ``launcher.bench.base.BENCHES``."""

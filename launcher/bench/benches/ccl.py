@@ -1,10 +1,10 @@
-"""``ahbm-bench ccl``: the time of an operation on the fabric, from the start of its kernels to the end of the last one.
+"""Bench ``ccl``: time of a collective operation on the fabric, from the first start to the last end of its kernels.
 
-One call of an all-reduce is published as what its reduce-scatter and its all-gather take, and measured so: each begins
-by itself, and the times of the slowest chips are added. Calls back to back are one chain.
+The published time of one all-reduce is the sum of its reduce-scatter and its all-gather, and is measured in this way:
+each operation starts separately, and the times of the slowest chips are added. Back-to-back calls are one chain.
 
-Long messages are not simulated whole. Once a schedule repeats itself, each further round takes the same time, so two
-sizes are run that are whole rounds of it, and what lies behind the longer one is added at the rate between them.
+Long messages are extrapolated. Once a schedule is periodic, each further round takes the same time. So two sizes that
+are whole rounds are simulated, and the bytes beyond the longer one are added at the rate between the two.
 """
 
 import argparse
@@ -18,28 +18,28 @@ from sipsim.core.errors import ConfigError
 
 OPERATIONS = ("all_gather", "reduce_scatter", "all_reduce", "all_to_all")
 CALLS = {"kernel_time": 1, "kernel_time_back_to_back": 8}
-"""Statistics, and the calls that are made for them."""
+"""Statistics, and the number of calls for each."""
 LEAST_CHIPS = {"line": 2, "ring": 3}
 MOST_CHIPS, MOST_LINKS, MOST_BYTES = 32, 4, 2**40
 TOTALS = (64 * KIB, 1024 * KIB)
 PAGE_BYTES = 2 * KIB
-"""A tile of bf16."""
+"""Bytes of a tile of bf16."""
 MOST_PLAIN_BYTES = 1024 * KIB
-"""Up to which a size is run as it is."""
+"""The largest size that is simulated without extrapolation, unless two periodic runs are longer."""
 LEAST_ROUNDS = {"line": 40, "ring": 48}
 MOST_ROUNDS = 320
-"""Packets of each slice and link in the shorter of two runs, at least, and on a line those of all slices: whole chunks
-each way, and more than a relay has on its way. The longer run has twice as many.
+"""Least packets in the shorter of two periodic runs: per slice and link, and on a line also over all slices. These are
+whole chunks in each direction, and more than a relay has in flight. The longer run has twice as many.
 """
 CALL_BYTES = 128 * KIB
-"""That are simulated in the time of a call and its barrier."""
+"""Bytes whose simulation takes as long as that of a call and its barrier."""
 HALF_RATE_LINK = {"blackhole": "tenstorrent_200g"}
-"""The published Blackhole collectives were run on links of 25 GB/s: 8192 B take 341 ns."""
+"""Links of the published Blackhole collectives, which ran at 25 GB/s: 8192 B take 341 ns."""
 
 
 @dataclass(frozen=True)
 class CclCase(Case):
-    """``sizes``: bytes of the tensor that is not divided. ``calls``: 1, or so many back to back."""
+    """Case of ``ccl``. ``sizes``: bytes of the undivided tensor. ``calls``: number of back-to-back calls."""
 
     topology: str = "line"
     chips: int = 2
@@ -48,7 +48,7 @@ class CclCase(Case):
     calls: int = 1
 
     def problem(self) -> str:
-        """Why it cannot be; empty if it can."""
+        """Return why the case is invalid; empty if it is valid."""
         if self.test not in OPERATIONS or self.topology not in LEAST_CHIPS:
             return f"{self.test} on a {self.topology}: there are {', '.join(OPERATIONS)} on line and ring"
         if not LEAST_CHIPS[self.topology] <= self.chips <= MOST_CHIPS or not 1 <= self.links <= MOST_LINKS:
@@ -65,7 +65,7 @@ class CclCase(Case):
 
     @property
     def steady(self) -> tuple[int, int]:
-        """The sizes of the two runs that longer ones are extended from."""
+        """The sizes of the two periodic runs from which longer sizes are extrapolated."""
         unit, least = self.chips * self.links * self.packet_bytes, LEAST_ROUNDS[self.topology]
         if self.topology == "line":
             least = max(least, MOST_ROUNDS // self.chips)
@@ -73,7 +73,7 @@ class CclCase(Case):
 
     @property
     def most_plain(self) -> int:
-        """Bytes up to which a size is run as it is."""
+        """The largest size that is simulated without extrapolation, in bytes."""
         return max(MOST_PLAIN_BYTES, self.steady[1])
 
 
@@ -81,7 +81,7 @@ class Ccl(Bench[CclCase]):
     """Rows ``kernel_time`` and ``kernel_time_back_to_back`` in us."""
 
     case_type: ClassVar[type[Case]] = CclCase
-    about: ClassVar[str] = "the time of an operation on the fabric"
+    about: ClassVar[str] = "time of a collective operation on the fabric"
 
     def add_flags(self, group: "argparse._ArgumentGroup") -> None:
         group.add_argument("--op", type=flag_types.names, default=OPERATIONS, help="operations (all)")
@@ -91,7 +91,7 @@ class Ccl(Bench[CclCase]):
         links = flag_types.IntRange(1, MOST_LINKS)
         group.add_argument("--links", type=links, default=1, metavar="N", help="links between neighbours (1)")
         group.add_argument("--total", type=flag_types.list_of(flag_types.size), default=TOTALS, metavar="BYTES[,...]",
-                           help=f"of the whole tensor ({','.join(map(str, TOTALS))})")  # fmt: skip
+                           help=f"size of the whole tensor ({','.join(map(str, TOTALS))})")  # fmt: skip
         calls = flag_types.IntRange(1, 64)
         group.add_argument("--calls", type=calls, default=1, metavar="N", help="calls back to back (1)")
 
@@ -108,7 +108,7 @@ class Ccl(Bench[CclCase]):
         return cases
 
     def effort(self, case: CclCase) -> float:
-        """Bytes that are simulated on all chips, with what a call without bytes takes as much time as."""
+        """Return the bytes that are simulated on all chips; a call counts as ``CALL_BYTES``."""
         plain = {nbytes for nbytes in case.sizes if nbytes <= case.most_plain}
         steady = case.steady if len(plain) < len(case.sizes) else ()
         calls = case.calls + 1 if case.calls > 1 else 1
@@ -129,7 +129,7 @@ class Ccl(Bench[CclCase]):
 def _kernel_ns(
     case: CclCase, machine: Machine, nbytes: int, calls: int, known: dict[tuple[int, int, bool], float]
 ) -> float:
-    """Of so many calls. ``known``: what was run, by size, calls and whether it was for an extension."""
+    """Return the time of ``calls`` calls. ``known``: times of earlier runs, by size, calls and ``is_steady``."""
     short, long = case.steady
     if nbytes <= case.most_plain:
         return _plain_ns(case, machine, nbytes, calls, False, known)
@@ -148,13 +148,13 @@ def _plain_ns(
 
 
 def run_ns(case: CclCase, machine: Machine, nbytes: int, calls: int = 1, is_steady: bool = False) -> float:
-    """The time of the slowest chip in a run of one size. ``is_steady``: with the chunks of long messages."""
+    """Return the time of the slowest chip in a run of one size. ``is_steady``: with the chunks of long messages."""
     options = {}
     if is_steady and case.test != "all_to_all":
         options["chunks_per_sync"] = machine.params.ccl.chunks_per_sync(case.topology == "ring")
     chips = replace(machine, link=machine.link or HALF_RATE_LINK.get(machine.chip))
     settings = f"system.sips.num_links={case.links}", f"system.chip_params.ccl.packet_bytes={case.packet_bytes}"
-    told = chips.with_first(*settings).run(
+    results = chips.with_first(*settings).run(
         "ccl",
         case.chips,
         {
@@ -169,7 +169,7 @@ def run_ns(case: CclCase, machine: Machine, nbytes: int, calls: int = 1, is_stea
         },
         topology=f"tt_{case.topology}",
     )
-    return float(sum(max(steps) for steps in zip(*(each["kernels_ns"] for each in told), strict=True)))
+    return float(sum(max(steps) for steps in zip(*(each["kernels_ns"] for each in results), strict=True)))
 
 
 BENCHES.register("ccl")(Ccl())

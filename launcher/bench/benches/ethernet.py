@@ -10,19 +10,19 @@ from launcher.bench.base import BENCHES, Bench, Case, Figure
 from launcher.bench.machine import Machine
 
 BANDWIDTH_SAMPLES = {"uni": 256, "bi": 1000}
-"""Messages a direction in the published tests, by directions."""
+"""Messages per direction in the published tests."""
 STATISTIC = "per_direction"
 BANDWIDTH_TEST = re.compile(r"test_erisc(?P<worker>_write_worker)?_bw_(?P<directions>uni|bi)_dir(?P<flush>_no_trid)?")
 WORKER_SUFFIXES = {"none": ("", ""), "ids": ("_write_worker", ""), "flush": ("_write_worker", "_no_trid")}
 
 
 class EthBandwidth(Bench[Case]):
-    """Rows ``per_direction``: GB/s of payload in the sender's loop, from the first send to the last free buffer.
+    """Bench with rows ``per_direction``: payload in GB/s in the sender's loop, from first send to last freed buffer.
 
     The receiver is an Ethernet core or a worker.
     """
 
-    about: ClassVar[str] = "bytes a second over one link, by size"
+    about: ClassVar[str] = "bandwidth of one link, by size"
     sizes: ClassVar[tuple[int, ...]] = (16, 128, 256, 512, 1024, 2048, 4096, 8192)
     channels: ClassVar[tuple[int, ...]] = (16,)
 
@@ -34,8 +34,8 @@ class EthBandwidth(Bench[Case]):
             "--worker",
             type=flag_types.names,
             default=("none", "ids", "flush"),
-            help="none: payloads stay on the far Ethernet core; ids, flush: it writes them to a worker, with "
-            "transaction ids or waiting for each (none,ids,flush)",
+            help="none: payloads stay on the far Ethernet core; ids, flush: the core writes each payload to a worker, "
+            "with transaction ids, or waiting for each write (none,ids,flush)",
         )
 
     def cases(self, chosen: argparse.Namespace) -> list[Case]:
@@ -51,23 +51,23 @@ class EthBandwidth(Bench[Case]):
         assert found is not None
         samples = machine.samples or BANDWIDTH_SAMPLES[found["directions"]]
         machine.check_room(2 if found["directions"] == "bi" else 1, max(case.sizes))
-        told = machine.run_each(case.sizes, "eth_bandwidth", 2, {
+        results = machine.run_each(case.sizes, "eth_bandwidth", 2, {
             "channels": case.channels,
             "samples": samples,
             "is_bidirectional": found["directions"] == "bi",
             "worker": worker_mode(found),
         })  # fmt: skip
         figures = []
-        for each in told:
+        for each in results:
             if each["rank"] == 0:
                 value, fit = samples * each["nbytes"] / each["loop_ns"], each["channels"]
-                note = f"{fit} channels, which fit" if fit < case.channels else ""
+                note = f"only {fit} channels fit" if fit < case.channels else ""
                 figures.append(Figure(case.test, each["nbytes"], "GB/s", STATISTIC, value, note))
         return figures
 
 
 def worker_mode(found: "re.Match[str]") -> str:
-    """The script's mode for a test's name."""
+    """Return the mode of the host script, by the name of a test."""
     if found["worker"] is None:
         return "none"
     return "flush" if found["flush"] else "ids"
@@ -83,20 +83,21 @@ PHASES = {
     "eth_subsystem_plus_wire": "one_way_component",
     "initiate_send": "erisc_cost",
 }
-"""Tests of one profiled ping, and the statistic of each."""
+"""Tests of a profiled ping, and their statistics."""
 ROUND_TRIP = "single_link_round_trip"
 IN_A_LOOP = "sender_main_loop_1_sample"
 PING_LOOP = re.compile(r"test_erisc(?P<worker>_write_worker)?_latency_uni_dir(?P<flush>_no_trid)?")
 
 
 class EthPing(Bench[Case]):
-    """The phases of a profiled ping, and ``sender_main_loop_1_sample``: the sender's loop for one message, unprofiled.
+    """Bench with the phases of a profiled ping, and ``sender_main_loop_1_sample``: the sender's loop for one message,
+    without profiling.
 
-    As the guide has them, one way is the round trip without the sending, halved; subsystem and wire are that without
-    the answer's sending and the bytes at the link's rate.
+    As in the guide, one way is (round trip - send) / 2; subsystem and wire are (round trip - send - answer) / 2 minus
+    the time of the bytes at the link's rate.
     """
 
-    about: ClassVar[str] = "the time of a packet over one link and of its answer"
+    about: ClassVar[str] = "round-trip time of a packet over one link"
     sizes: ClassVar[tuple[int, ...]] = (16, 128, 512, 1024, 2048, 4096, 8192)
     channels: ClassVar[tuple[int, ...]] = (16,)
 
@@ -105,7 +106,7 @@ class EthPing(Bench[Case]):
             "--worker",
             type=flag_types.names,
             default=("none", "ids"),
-            help="in the loop: as of eth-bandwidth (none,ids)",
+            help="receiver in the loop, as in eth-bandwidth (none,ids)",
         )
 
     def cases(self, chosen: argparse.Namespace) -> list[Case]:
@@ -120,20 +121,20 @@ class EthPing(Bench[Case]):
         machine.check_room(1, max(case.sizes))
         if found is None:
             return _phases(case.sizes, machine)
-        told = machine.run_each(case.sizes, "eth_bandwidth", 2, {
+        results = machine.run_each(case.sizes, "eth_bandwidth", 2, {
             "channels": case.channels,
             "samples": 1,
             "is_bidirectional": False,
             "worker": worker_mode(found),
         })  # fmt: skip
-        return [Figure(case.test, each["nbytes"], "ns", IN_A_LOOP, each["loop_ns"]) for each in told]
+        return [Figure(case.test, each["nbytes"], "ns", IN_A_LOOP, each["loop_ns"]) for each in results]
 
 
 def _phases(sizes: Sequence[int], machine: Machine) -> list[Figure]:
-    told = machine.run_each(sizes, "eth_ping", 2, {"samples": machine.samples or PING_SAMPLES})
+    results = machine.run_each(sizes, "eth_ping", 2, {"samples": machine.samples or PING_SAMPLES})
     figures = []
     for nbytes in sizes:
-        both = {name: ns for each in told if each["nbytes"] == nbytes for name, ns in each.items()}
+        both = {name: ns for each in results if each["nbytes"] == nbytes for name, ns in each.items()}
         round_ns, send_ns, answer_ns, bytes_ns = (both[f"{name}_ns"] for name in ("round", "send", "answer", "bytes"))
         values = {
             "single_link_one_way": (round_ns - send_ns) / 2,
@@ -150,14 +151,14 @@ BENCHES.register("eth-ping")(EthPing())
 
 RING_SAMPLES = 2
 TESTS = {"ring_ping_no_edm": False, "ring_ping_no_edm_merged_sync": True}
-"""Whether payload and flow control are one command."""
+"""Tests, and whether payload and flow control are one command."""
 MOST_HOPS = 64
 
 
 class RingLatency(Bench[Case]):
-    """Rows ``per_hop`` in ns and ``total_N_hops`` in us, with ``channels`` packets at once."""
+    """Bench with rows ``per_hop`` in ns and ``total_N_hops`` in us, with ``channels`` packets in flight."""
 
-    about: ClassVar[str] = "the time of packets once around a ring of chips"
+    about: ClassVar[str] = "time of a lap of packets around a ring of chips"
     sizes: ClassVar[tuple[int, ...]] = (16, 64, 256, 1024, 2048, 4096, 8192)
     channels: ClassVar[tuple[int, ...]] = (1,)
 
@@ -171,13 +172,13 @@ class RingLatency(Bench[Case]):
 
     def measure(self, case: Case, machine: Machine) -> list[Figure]:
         machine.check_room(case.channels, max(case.sizes))
-        told = machine.run_each(case.sizes, "ring_latency", case.hops, {
+        results = machine.run_each(case.sizes, "ring_latency", case.hops, {
             "channels": case.channels,
             "samples": machine.samples or RING_SAMPLES,
             "is_merged": TESTS[case.test],
         })  # fmt: skip
         figures = []
-        for each in told:
+        for each in results:
             lap_ns = each["lap_ns"]
             figures.append(Figure(case.test, each["nbytes"], "ns", "per_hop", lap_ns / case.hops))
             figures.append(Figure(case.test, each["nbytes"], "us", f"total_{case.hops}_hops", lap_ns / 1000))

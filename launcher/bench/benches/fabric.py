@@ -13,16 +13,16 @@ from sipsim.chips.tensix.fabric.fabric import ROLES
 from sipsim.core.errors import ConfigError
 
 Flow = dict[str, Any]
-"""``way``, ``start``, ``number`` and ``link`` on a line or ring, ``ways`` and ``writes`` on a mesh."""
+"""A flow: ``way``, ``start``, ``number`` and ``link`` on a line or ring; ``ways`` and ``writes`` on a mesh."""
 Workers = list[list[Flow]]
 """The flows of each worker of a chip, as host script ``fabric_traffic`` takes them."""
 
 
-class Line(NamedTuple):
-    """How chips in a line or ring of ``chips`` send. ``is_multicast``: to all chips up to the last, else to that alone.
-    ``ends_only``: interior chips send nothing. ``forward_only``: the first chip's way alone. ``halves``: the first half
-    of the chips send forward, the other backward. ``links``: side by side, each with a worker that serves both ways by
-    turns.
+class LinePattern(NamedTuple):
+    """Traffic pattern on a line or ring of ``chips``. ``is_multicast``: packets reach all chips up to the last, else
+    only the last. ``ends_only``: interior chips send nothing. ``forward_only``: only in the direction of the first
+    chip. ``halves``: the first half of the chips sends forward, the other backward. ``links``: parallel links, each
+    with a worker that serves both directions in turn.
     """
 
     chips: int
@@ -33,30 +33,30 @@ class Line(NamedTuple):
     links: int = 1
 
 
-def on_line(line: Line) -> list[Workers]:
-    """Every chip to all chips before it and behind it."""
+def on_line(line: LinePattern) -> list[Workers]:
+    """Return the flows of every chip to all chips on both sides."""
     last = line.chips - 1
 
     def reach(position: int) -> tuple[int, int]:
-        may = not line.ends_only or position in ((0,) if line.forward_only else (0, last))
+        sends = not line.ends_only or position in ((0,) if line.forward_only else (0, last))
         is_first = position < line.chips // 2
-        forward = may and (is_first or not line.halves)
-        backward = may and not line.forward_only and not (is_first and line.halves)
+        forward = sends and (is_first or not line.halves)
+        backward = sends and not line.forward_only and not (is_first and line.halves)
         return (last - position if forward else 0), (position if backward else 0)
 
     return _each_chip(line, reach)
 
 
-def on_ring(line: Line, forward: int, backward: int, by_turns: bool = False) -> list[Workers]:
-    """Every chip to so many chips each way. ``by_turns``: of chips with an even position the other way round."""
+def on_ring(line: LinePattern, forward: int, backward: int, by_turns: bool = False) -> list[Workers]:
+    """Return the flows of every chip over ``forward`` and ``backward`` hops. ``by_turns``: even chips swap the two."""
     return _each_chip(
         line, lambda position: (backward, forward) if by_turns and position % 2 == 0 else (forward, backward)
     )
 
 
-def through_one_link(line: Line) -> list[Workers]:
-    """On a ring of 4: the link between chips 1 and 2 has, each way, packets of chips 1, 2 and 3 hops before its end, so
-    that all sender channels of its routers are in use.
+def through_one_link(line: LinePattern) -> list[Workers]:
+    """Return flows that use all sender channels of one link's routers: on a ring of 4, in each direction, the link
+    between chips 1 and 2 carries packets of the chips 1, 2 and 3 hops before its end.
     """
 
     def reach(position: int) -> tuple[int, int]:
@@ -69,21 +69,22 @@ def through_one_link(line: Line) -> list[Workers]:
 
 
 def from_one(chips: int, at: int = 0) -> list[Workers]:
-    """One worker of one chip to every other chip by turns."""
+    """Return the flows of one worker of one chip to every other chip in turn."""
     flows = [_flow("E" if to > at else "W", abs(to - at), 1, 0) for to in range(chips) if to != at]
     return [[flows] if position == at else [] for position in range(chips)]
 
 
 def from_one_on_mesh(rows: int, columns: int) -> list[Workers]:
-    """One worker of the first chip to every other chip by turns."""
+    """Return the flows of one worker of the first chip to every other chip in turn, on a mesh."""
     flows = [_over(column, row) for row in range(rows) for column in range(columns) if row or column]
     return [[flows], *([] for _ in range(rows * columns - 1))]
 
 
 def all_on_mesh(rows: int, columns: int) -> list[Workers]:
-    """A worker of every chip to all others by multicast: along its own row, and over its column along each other row.
+    """Return the multicast flows of a worker of every chip to all others: along its row, and by its column along each
+    other row.
 
-    Routers fork straight on and here alone, so a packet goes each way of each row.
+    Routers only forward straight ahead or deliver locally, so there is a packet per direction of each row.
     """
     found: list[Workers] = []
     for row in range(rows):
@@ -103,7 +104,7 @@ def all_on_mesh(rows: int, columns: int) -> list[Workers]:
 
 
 def busiest(traffic: list[Workers], columns: int = 0) -> int:
-    """Flows over the link that has most, one way."""
+    """Return the number of flows over the busiest link, in one direction."""
     size = len(traffic)
     counted: Counter[tuple[object, ...]] = Counter()
     for position, workers in enumerate(traffic):
@@ -125,7 +126,7 @@ def _links_of(flow: Flow, position: int, size: int, columns: int) -> list[tuple[
     return found
 
 
-def _each_chip(line: Line, reach: Callable[[int], tuple[int, int]]) -> list[Workers]:
+def _each_chip(line: LinePattern, reach: Callable[[int], tuple[int, int]]) -> list[Workers]:
     found: list[Workers] = []
     for position in range(line.chips):
         workers: Workers = []
@@ -159,7 +160,7 @@ COMMANDS = {
     "noc_fused_unicast_write_no_flush_atomic_inc": "fused_no_flush",
     "noc_fused_unicast_atomic_inc": "fused",
 }
-"""NoC messages as published rows name them, and as the host script does."""
+"""Names of NoC messages in published rows, and in the host script."""
 PATTERNS = ("neighbor", "line", "line_halves", "line_forward", "line_one_forward", "one_to_all", "half_ring",
             "half_ring_by_turns", "full_ring", "saturate_ring", "line_on_ring", "line_on_ring_halves",
             "line_on_ring_forward", "mesh_one_to_all", "mesh_all")  # fmt: skip
@@ -167,15 +168,15 @@ STATISTICS = ("busiest_link", "busiest_link_avg")
 MOST_PAYLOAD = 4352
 OLD, NEW = "2025-03", "2025-11"
 PACKETS = 240
-"""Over the busiest link in the longer of two runs; half as many in the other."""
+"""Packets over the busiest link in the longer of two runs; the other run has half as many."""
 MOST_CHIPS, MOST_LINKS, LEAST_PACKETS = 32, 4, 24
 
 
 @dataclass(frozen=True)
 class FabricCase(Case):
-    """``pattern``: of ``PATTERNS``. ``shape``: rows and columns of a mesh, else 1 and chips. ``spare_slots``: as of
-    ``tt.open_fabric``. ``counted``: flows over a link that a figure counts; None: those of the busiest. ``copies``:
-    packets that are sent for each that it counts.
+    """Case of ``fabric-bandwidth``. ``pattern``: one of ``PATTERNS``. ``shape``: rows and columns of a mesh, else 1 and
+    chips. ``spare_slots``: as in ``tt.open_fabric``. ``counted``: number of flows over a link that a figure counts;
+    None: that of the busiest link. ``copies``: packets sent per counted packet.
     """
 
     pattern: str = "line"
@@ -192,12 +193,12 @@ class FabricCase(Case):
 
     @property
     def chips(self) -> int:
-        """Of the fabric."""
+        """The number of chips of the fabric."""
         return self.shape[0] * self.shape[1]
 
     @property
     def topology(self) -> str:
-        """Of the fabric."""
+        """The topology of the fabric."""
         if self.pattern == "neighbor":
             return "neighbor"
         if self.pattern.startswith("mesh"):
@@ -206,20 +207,20 @@ class FabricCase(Case):
 
     @property
     def is_simulated(self) -> bool:
-        """Whether its fabric can be: chips of a mesh have one link each way."""
+        """Whether the simulator supports the fabric: chips of a mesh have one link per direction."""
         least = 3 if self.topology == "ring" else 2
         return least <= self.chips <= MOST_CHIPS and 1 <= self.links <= (1 if self.topology == "mesh" else MOST_LINKS)
 
     @property
     def farthest(self) -> int:
-        """Hops of the longest route."""
+        """The number of hops of the longest route."""
         flows = (flow for workers in self.traffic() for each in workers for flow in each)
         return max(len(flow["ways"]) if "ways" in flow else flow["start"] + flow["number"] - 1 for flow in flows)
 
     def traffic(self) -> list[Workers]:
-        """The flows of each chip."""
+        """Return the flows of each chip."""
         chips, one_way = self.chips, self.pattern.endswith("_forward")
-        line = Line(chips, self.is_multicast, self.ends_only, forward_only=one_way, links=self.links)
+        line = LinePattern(chips, self.is_multicast, self.ends_only, forward_only=one_way, links=self.links)
         if self.pattern == "mesh_one_to_all":
             return from_one_on_mesh(*self.shape)
         if self.pattern == "mesh_all":
@@ -242,29 +243,31 @@ class FabricCase(Case):
 
 
 class FabricBandwidth(Bench[FabricCase]):
-    """Rows ``busiest_link`` and ``busiest_link_avg`` in GB/s: bytes of payload over the link that most flows cross.
+    """Bench with rows ``busiest_link`` and ``busiest_link_avg``: payload in GB/s over the link with most flows.
 
-    All workers send at once.
+    All workers send at the same time.
     """
 
     case_type: ClassVar[type[Case]] = FabricCase
-    about: ClassVar[str] = "bytes a second over the busiest link of a fabric of data movers"
+    about: ClassVar[str] = "bandwidth of the busiest link of a fabric of data movers"
     sizes: ClassVar[tuple[int, ...]] = (16, 2048, 4096)
 
     def add_flags(self, group: "argparse._ArgumentGroup") -> None:
         group.add_argument("--pattern", choices=PATTERNS, default="line", help="which chips send to which (line)")
-        group.add_argument("--chips", type=flag_types.IntRange(2, MOST_CHIPS), default=4, metavar="N", help="(4)")
+        group.add_argument("--chips", type=flag_types.IntRange(2, MOST_CHIPS), default=4, metavar="N", help="chips (4)")
         group.add_argument(
-            "--rows", type=flag_types.IntRange(1, MOST_CHIPS), default=1, metavar="N", help="of a mesh (1)"
+            "--rows", type=flag_types.IntRange(1, MOST_CHIPS), default=1, metavar="N", help="rows of a mesh (1)"
         )
         group.add_argument(
-            "--links", type=flag_types.IntRange(1, MOST_LINKS), default=1, metavar="N", help="side by side (1)"
+            "--links", type=flag_types.IntRange(1, MOST_LINKS), default=1, metavar="N", help="parallel links (1)"
         )
-        group.add_argument("--unicast", action="store_true", help="to the last chip alone, not to all on the way")
-        group.add_argument("--command", choices=sorted(set(COMMANDS.values())), default="write", help="(write)")
-        group.add_argument("--revision", default=NEW, metavar="NAME", help=f"of the fabric's protocol ({NEW})")
+        group.add_argument("--unicast", action="store_true", help="only to the last chip, not to all on the route")
         group.add_argument(
-            "--payload", type=flag_types.size, default=0, metavar="BYTES", help="of the longest packet (the chip's)"
+            "--command", choices=sorted(set(COMMANDS.values())), default="write", help="NoC command (write)"
+        )
+        group.add_argument("--revision", default=NEW, metavar="NAME", help=f"version of the fabric's protocol ({NEW})")
+        group.add_argument(
+            "--payload", type=flag_types.size, default=0, metavar="BYTES", help="longest payload (that of the chip)"
         )
 
     def check(self, chosen: argparse.Namespace, machine: Machine) -> None:
@@ -272,7 +275,7 @@ class FabricBandwidth(Bench[FabricCase]):
 
     def cases(self, chosen: argparse.Namespace) -> list[FabricCase]:
         if chosen.chips % chosen.rows:
-            raise ConfigError(f"--rows {chosen.rows}: {chosen.chips} chips do not divide into so many")
+            raise ConfigError(f"--rows {chosen.rows}: must divide the number of chips, {chosen.chips}")
         shape = (chosen.rows, chosen.chips // chosen.rows)
         return [
             FabricCase(
@@ -302,9 +305,10 @@ class FabricBandwidth(Bench[FabricCase]):
         fabric = {"topology": case.topology, "num_links": case.links, "revision": case.revision, "columns": columns}
         fabric |= {"payload_bytes": case.payload_bytes or None, "spare_slots": case.spare_slots}
         for count in (packets, 2 * packets):
-            asked = {"fabric": fabric, "workers": traffic, "packets": count, "nbytes": nbytes, "command": case.command}
-            told = machine.with_first(setting).run("fabric_traffic", case.chips, asked, topology=sips)
-            ended_ns.append(max(each["ended_ns"] for each in told))
+            arguments = {"fabric": fabric, "workers": traffic, "packets": count}
+            arguments |= {"nbytes": nbytes, "command": case.command}
+            results = machine.with_first(setting).run("fabric_traffic", case.chips, arguments, topology=sips)
+            ended_ns.append(max(each["ended_ns"] for each in results))
         counted = streams if case.counted is None else case.counted
         value = nbytes * packets * counted / case.copies / (ended_ns[1] - ended_ns[0])
         return [Figure(case.test, nbytes, "GB/s", statistic, value) for statistic in STATISTICS]
@@ -325,7 +329,7 @@ NET_STATISTIC = "net_avg_round_trip_1_hop_each_way"
 
 @dataclass(frozen=True)
 class LatencyCase(Case):
-    """``chips`` of a ``topology``; ``hops`` there. ``is_circuit``: the packet goes once around the ring."""
+    """Case of ``fabric-latency``, with ``hops`` in each direction. ``is_circuit``: one lap around the ring instead."""
 
     topology: str = "line"
     chips: int = 2
@@ -335,7 +339,7 @@ class LatencyCase(Case):
     is_half_rate: bool = False
 
     def flows(self) -> dict[str, Any]:
-        """Sender, receiver and routes."""
+        """Return sender, receiver and routes, as arguments of host script ``fabric_latency``."""
         if self.is_circuit:
             return {"sender": 0, "receiver": 0, "there": {"way": "E", "start": self.chips, "number": 1}}
         if self.topology == "mesh":
@@ -346,27 +350,29 @@ class LatencyCase(Case):
 
 
 class FabricLatency(Bench[LatencyCase]):
-    """Rows in ns: ``mean_round_trip`` and ``per_hop`` of it; ``net_avg_round_trip_1_hop_each_way`` without the
-    receiver's own time; ``slope_per_hop`` of round trips over 1 and more hops. Nothing else uses the fabric.
+    """Bench with rows in ns: ``mean_round_trip``; ``per_hop``, its part per hop; ``net_avg_round_trip_1_hop_each_way``,
+    without the receiver's time; ``slope_per_hop``, from round trips over 1 and over more hops. There is no other
+    traffic.
     """
 
     case_type: ClassVar[type[Case]] = LatencyCase
-    about: ClassVar[str] = "the time of one packet at a time over a fabric of data movers"
+    about: ClassVar[str] = "latency of single packets over a fabric of data movers"
     sizes: ClassVar[tuple[int, ...]] = (16, 1024, 4096)
 
     def add_flags(self, group: "argparse._ArgumentGroup") -> None:
-        group.add_argument("--fabric", choices=TOPOLOGIES, default="line", help="(line)")
-        group.add_argument("--chips", type=flag_types.IntRange(2, MOST_CHIPS), default=8, metavar="N", help="(8)")
-        group.add_argument("--hops", type=flag_types.IntRange(1, MOST_CHIPS), default=1, metavar="N", help="there (1)")
-        group.add_argument("--command", choices=("write", "fused"), default="write", help="(write)")
-        group.add_argument("--revision", default=NEW, metavar="NAME", help=f"of the fabric's protocol ({NEW})")
+        group.add_argument("--fabric", choices=TOPOLOGIES, default="line", help="topology (line)")
+        group.add_argument("--chips", type=flag_types.IntRange(2, MOST_CHIPS), default=8, metavar="N", help="chips (8)")
+        hops = flag_types.IntRange(1, MOST_CHIPS)
+        group.add_argument("--hops", type=hops, default=1, metavar="N", help="hops in each direction (1)")
+        group.add_argument("--command", choices=("write", "fused"), default="write", help="NoC command (write)")
+        group.add_argument("--revision", default=NEW, metavar="NAME", help=f"version of the fabric's protocol ({NEW})")
 
     def check(self, chosen: argparse.Namespace, machine: Machine) -> None:
         machine.check_fabric(chosen.revision, chosen.sizes)
 
     def cases(self, chosen: argparse.Namespace) -> list[LatencyCase]:
         if chosen.hops >= chosen.chips:
-            raise ConfigError(f"--hops {chosen.hops}: {chosen.chips} chips are {chosen.chips - 1} hops long, at most")
+            raise ConfigError(f"--hops {chosen.hops}: {chosen.chips} chips have at most {chosen.chips - 1} hops")
         return [
             LatencyCase(
                 f"{chosen.fabric}_latency",
@@ -385,15 +391,15 @@ class FabricLatency(Bench[LatencyCase]):
         if case.is_half_rate:
             machine = machine.with_first(f"links.{machine.link_name}.params.bandwidth_GBps=25")
         if case.test == SLOPE:
-            near, far = (self._told(case, machine, hops, nbytes)["gross"] for hops in (1, case.hops))
+            near, far = (self._times_ns(case, machine, hops, nbytes)["gross"] for hops in (1, case.hops))
             return [Figure(case.test, nbytes, "ns", "slope_per_hop", (far - near) / (case.hops - 1) / 2)]
-        told = self._told(case, machine, case.hops, nbytes)
+        times_ns = self._times_ns(case, machine, case.hops, nbytes)
         hops = case.chips if case.is_circuit else 2 * case.hops
-        values = {"mean_round_trip": told["gross"], "per_hop": told["gross"] / hops,
-                  NET_STATISTIC: told["net"]}  # fmt: skip
+        values = {"mean_round_trip": times_ns["gross"], "per_hop": times_ns["gross"] / hops,
+                  NET_STATISTIC: times_ns["net"]}  # fmt: skip
         return [Figure(case.test, nbytes, "ns", statistic, value) for statistic, value in values.items()]
 
-    def _told(self, case: LatencyCase, machine: Machine, hops: int, nbytes: int) -> dict[str, float]:
+    def _times_ns(self, case: LatencyCase, machine: Machine, hops: int, nbytes: int) -> dict[str, float]:
         rows = 2 if case.topology == "mesh" else 1
         fabric = {
             "topology": case.topology,
@@ -401,14 +407,14 @@ class FabricLatency(Bench[LatencyCase]):
             "columns": case.chips // rows if rows > 1 else 0,
             "spare_slots": () if case.is_circuit else ROLES,
         }
-        asked = {"fabric": fabric, "nbytes": nbytes, "samples": SAMPLES, "command": case.command}
-        asked |= LatencyCase(**{**case.__dict__, "hops": hops}).flows()
+        arguments = {"fabric": fabric, "nbytes": nbytes, "samples": SAMPLES, "command": case.command}
+        arguments |= LatencyCase(**{**case.__dict__, "hops": hops}).flows()
         sips = "mesh_2d_no_wrap" if rows > 1 else "ring_1d"
         if rows > 1:
             machine = machine.with_first(f"system.sips.shape=[{case.chips // rows},{rows}]")
-        told = machine.run("fabric_latency", case.chips, asked, topology=sips)
-        gross = next(each["mean_ns"] for each in told if each["sender"])
-        return {"gross": gross, "net": gross - sum(each["mean_ns"] for each in told if not each["sender"])}
+        results = machine.run("fabric_latency", case.chips, arguments, topology=sips)
+        gross = next(each["mean_ns"] for each in results if each["sender"])
+        return {"gross": gross, "net": gross - sum(each["mean_ns"] for each in results if not each["sender"])}
 
 
 BENCHES.register("fabric-latency")(FabricLatency())
@@ -421,7 +427,9 @@ MOST_CHANNELS, MOST_SLOTS = 16, 64
 
 @dataclass(frozen=True)
 class MuxCase(Case):
-    """``channels`` for whole packets, ``headers`` for packets without payload, ``slots`` of each."""
+    """Case of ``fabric-mux``: ``channels`` for whole packets, ``headers`` channels for packets without payload, each
+    with ``slots``.
+    """
 
     headers: int = 0
     slots: int = 8
@@ -429,10 +437,10 @@ class MuxCase(Case):
 
 
 class FabricMux(Bench[MuxCase]):
-    """Rows ``B/cycle at 1 GHz`` in GB/s: payload that all clients have sent, over the time until it has come."""
+    """Bench with rows ``B/cycle at 1 GHz`` in GB/s: payload of all clients per time until its arrival."""
 
     case_type: ClassVar[type[Case]] = MuxCase
-    about: ClassVar[str] = "bytes a second that a mux in front of a router passes on"
+    about: ClassVar[str] = "bandwidth of a mux in front of a router"
     sizes: ClassVar[tuple[int, ...]] = (4096,)
     channels: ClassVar[tuple[int, ...]] = (1, 4, 8)
 
@@ -440,7 +448,7 @@ class FabricMux(Bench[MuxCase]):
         group.add_argument("--headers", type=flag_types.IntRange(0, MOST_CHANNELS), default=0, metavar="N",
                            help="channels for packets without payload (0)")  # fmt: skip
         group.add_argument(
-            "--slots", type=flag_types.IntRange(1, MOST_SLOTS), default=8, metavar="N", help="a channel (8)"
+            "--slots", type=flag_types.IntRange(1, MOST_SLOTS), default=8, metavar="N", help="slots per channel (8)"
         )
 
     def check(self, chosen: argparse.Namespace, machine: Machine) -> None:
@@ -453,10 +461,10 @@ class FabricMux(Bench[MuxCase]):
     def measure(self, case: MuxCase, machine: Machine) -> list[Figure]:
         (nbytes,), ended_ns = case.sizes, []
         for packets in (MUX_PACKETS, 2 * MUX_PACKETS):
-            asked = {"full": case.channels, "headers": case.headers, "slots": case.slots, "nbytes": nbytes,
-                     "packets": packets, "revision": case.revision}  # fmt: skip
-            told = machine.run("fabric_mux", 2, asked, topology="tt_line" if machine.chip == "wormhole" else "ring_1d")
-            ended_ns.append(told[0]["ended_ns"])
+            arguments = {"full": case.channels, "headers": case.headers, "slots": case.slots, "nbytes": nbytes,
+                         "packets": packets, "revision": case.revision}  # fmt: skip
+            topology = "tt_line" if machine.chip == "wormhole" else "ring_1d"
+            ended_ns.append(machine.run("fabric_mux", 2, arguments, topology=topology)[0]["ended_ns"])
         value = case.channels * MUX_PACKETS * nbytes / (ended_ns[1] - ended_ns[0])
         return [Figure(case.test, nbytes, "GB/s", MUX_STATISTIC, value)]
 

@@ -1,1 +1,1 @@
-"""Host scripts of microbenchmarks: the guide's programs, as ``ahbm-bench`` runs them."""
+"""Host scripts of ``ahbm-bench``: the microbenchmark programs of the guide."""

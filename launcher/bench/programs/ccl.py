@@ -1,16 +1,16 @@
-"""Host script ``ccl``: operations on the fabric, with data that is checked.
+"""Host script ``ccl``: collective operations on the fabric, with checked data.
 
-For each size, chips begin ``calls`` calls, one behind the other, chip 0 before the others by ``skew_ns``. With
-``is_split`` an all-reduce is its two operations, each of which begins by itself: published ones take the sum of what
-these take. Sizes are those of the tensor that is not divided (all-gather: the result; the others: what each chip has),
-in bf16, whose pages are tiles.
+For each size, chips start ``calls`` back-to-back calls; chip 0 starts ``skew_ns`` before the others. With ``is_split``,
+an all-reduce is split into its two operations, which start separately: the published time is the sum of the two. Sizes
+are those of the undivided tensor (all-gather: the result; others: the source of each chip) in bf16, whose pages are
+tiles.
 """
 
 from typing import Any
 
 import numpy as np
 
-from launcher.bench.programs.common import settings, tell
+from launcher.bench.programs.common import report, settings
 from sipsim.chips.tensix.ccl.tensors import TILE
 from sipsim.chips.tensix.dataflow import Dataflow
 from sipsim.core.dtypes import DTYPES
@@ -19,23 +19,23 @@ from sipsim.core.errors import SimulationError
 BF16 = DTYPES["bf16"]
 ROW_BYTES = TILE * BF16.itemsize
 PARTS = {"all_reduce": ("reduce_scatter", "all_gather")}
-"""Operations that are several programs."""
+"""Operations that consist of several programs."""
 FIRST_NS, SLOWEST_NS_PER_BYTE, LEAST_NS = 20_000, 8, 200_000
-"""When the first size begins, and what each may take until the next one does."""
+"""Start of the first size; the time until the next start is ``LEAST_NS`` plus ``SLOWEST_NS_PER_BYTE`` per byte."""
 
 
 def late(until_ns: float, df: Dataflow) -> None:
-    """Ends at a time."""
+    """Run a kernel that ends at ``until_ns``."""
     df.spend_until(until_ns)
 
 
 def elements(rank: int, rows: int) -> "np.ndarray[Any, Any]":
-    """What a chip has: small whole numbers, whose sums are exact."""
+    """Return the source of a chip: small whole numbers, whose sums are exact."""
     return np.random.default_rng(rank).integers(0, 4, size=(rows, TILE)).astype(BF16.numpy)
 
 
 def expected(op: str, rank: int, world_size: int, rows: int) -> "np.ndarray[Any, Any]":
-    """What a chip has to have behind it."""
+    """Return the expected result of a chip."""
     each = [elements(chip, rows) for chip in range(world_size)]
     if op == "all_gather":
         return np.concatenate(each)
@@ -46,7 +46,7 @@ def expected(op: str, rank: int, world_size: int, rows: int) -> "np.ndarray[Any,
 
 
 def worker(rank: int, world_size: int, tt: Any) -> None:
-    """Run on each chip. Each tells ``kernels_ns`` of each size, a time for each operation that begins by itself."""
+    """Run on each chip; report ``kernels_ns`` of each size, with one time per separately started operation."""
     chosen = settings()
     op, begin_ns = chosen["op"], FIRST_NS + (tt.params.ccl.skew_ns if rank else 0)
     fabric = tt.open_fabric(chosen["topology"], num_links=chosen["links"], payload_bytes=chosen["packet_bytes"])
@@ -61,23 +61,23 @@ def worker(rank: int, world_size: int, tt: Any) -> None:
             tt.finish()
             kernels_ns.append(tt.now_ns() - begin_ns)
             begin_ns += LEAST_NS + SLOWEST_NS_PER_BYTE * chosen["calls"] * nbytes
-        tell(nbytes=nbytes, rank=rank, kernels_ns=kernels_ns)
+        report(nbytes=nbytes, rank=rank, kernels_ns=kernels_ns)
         if not np.array_equal(tt.to_numpy(result), expected(op, rank, world_size, rows)):
             raise SimulationError(f"{op} of {nbytes} B: chip {rank} of {world_size} has wrong elements")
 
 
 def begin_at(begin_ns: float, what: str, tt: Any) -> None:
-    """Wait until then."""
+    """Wait until ``begin_ns``."""
     program = tt.create_program()
     tt.create_kernel(program, late, tt.workers[-1], args=(begin_ns,))
     tt.enqueue_program(program)
     tt.finish()
     if tt.now_ns() != begin_ns:
-        raise SimulationError(f"{what}: what is before it was not done by {begin_ns} ns")
+        raise SimulationError(f"{what}: the operation before it had not ended at {begin_ns} ns")
 
 
 def called(op: str, tensor: Any, chosen: dict[str, Any], fabric: Any, tt: Any) -> Any:
-    """The result of the last of the calls, which are enqueued."""
+    """Enqueue the calls; return the result of the last one."""
     for _ in range(chosen["calls"]):
         result = getattr(tt, op)(tensor, 0, fabric=fabric, **chosen["options"])
     return result

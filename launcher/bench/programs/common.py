@@ -1,4 +1,4 @@
-"""What the microbenchmarks' host scripts share: buffers with a word of flow control behind each, and their figures."""
+"""Common code of the host scripts: buffers with a word of flow control behind each, checks, and reports of figures."""
 
 import json
 import sys
@@ -9,17 +9,17 @@ from sipsim.chips.tensix.ethernet import WORD_BYTES
 from sipsim.core.errors import SimulationError
 
 MARK = "ahbm-bench "
-READY_CHANNELS, TOLD_CHANNEL = (29, 30), 31
-"""Channels of ``erisc_info`` whose words the handshake uses: here, by turns, and of what the far end said. A word may
-be written again in the turn after next: the far end has answered the one between, so it had this one.
+READY_CHANNELS, PEER_CHANNEL = (29, 30), 31
+"""Channels of ``erisc_info`` for the handshake: two alternating local words, and the word that the far end sends. A
+local word is rewritten only after the far end has answered the handshake between, so it has read the word.
 """
 
 
 class Slots(NamedTuple):
-    """``buffers`` of ``nbytes`` each, and behind each the 16 B that say what is in it, from ``base`` on.
+    """Ring of ``buffers`` of ``nbytes`` each from ``base`` on, each followed by 16 B of flow control.
 
-    Those of a sender and of its receiver have the same addresses. The first word behind a payload is the number of its
-    bytes, or 0: the buffer is free.
+    The buffers of a sender and of its receiver have the same addresses. The first word of flow control is the number of
+    bytes of the payload, or 0 for a free buffer.
     """
 
     base: int
@@ -27,16 +27,16 @@ class Slots(NamedTuple):
     buffers: int
 
     def payload(self, number: int) -> int:
-        """Where message ``number`` lies."""
+        """Return the address of message ``number``."""
         return self.base + number % self.buffers * (self.nbytes + SYNC_BYTES)
 
     def sync(self, number: int) -> int:
-        """Where the word of flow control of message ``number`` lies."""
+        """Return the address of the word of flow control of message ``number``."""
         return self.payload(number) + self.nbytes
 
     @property
     def end(self) -> int:
-        """The first address behind all of them."""
+        """The first address behind the ring."""
         return self.base + self.buffers * (self.nbytes + SYNC_BYTES)
 
 
@@ -47,48 +47,48 @@ def send_merged(slots: Slots, number: int, df: EthDataflow) -> None:
 
 
 def send_free(slots: Slots, number: int, df: EthDataflow) -> None:
-    """Tell the sender of message ``number`` that its buffer is free."""
+    """Notify the sender of message ``number`` that its buffer is free."""
     df.write_word(slots.sync(number), 0)
     _send(slots.sync(number), SYNC_BYTES, df)
 
 
 def begin(number: int, df: EthDataflow) -> None:
-    """Both ends of a link begin program ``number``, from 1, when both have come here."""
+    """Barrier of both ends of a link before program ``number``, which counts from 1."""
     _handshake(2 * number - 1, df)
 
 
 def end(number: int, df: EthDataflow) -> None:
-    """Both ends of a link end program ``number`` together: all that was sent has left, and memories may change."""
+    """Barrier of both ends of a link after program ``number``: all messages have left, and memories may change."""
     _handshake(2 * number, df)
 
 
 def _handshake(number: int, df: EthDataflow) -> None:
-    ready, told = df.sync_address(READY_CHANNELS[number % 2]), df.sync_address(TOLD_CHANNEL)
+    ready, peer = df.sync_address(READY_CHANNELS[number % 2]), df.sync_address(PEER_CHANNEL)
     df.write_word(ready, number)
-    df.eth_send_packet(0, ready // WORD_BYTES, told // WORD_BYTES, 1)
-    df.noc_semaphore_wait_min(told, number)
+    df.eth_send_packet(0, ready // WORD_BYTES, peer // WORD_BYTES, 1)
+    df.noc_semaphore_wait_min(peer, number)
 
 
 def settings() -> Any:
-    """What ``ahbm-bench`` has given to the script."""
+    """Return the arguments from ``ahbm-bench``."""
     return json.loads(sys.argv[1])
 
 
-def tell(**figures: object) -> None:
-    """Hand figures to ``ahbm-bench``."""
+def report(**figures: object) -> None:
+    """Report figures to ``ahbm-bench``."""
     print(MARK + json.dumps(figures), flush=True)
 
 
 def pattern(nbytes: int, number: int) -> bytes:
-    """The bytes of message ``number``: other ones than those of its neighbours."""
+    """Return the bytes of message ``number``, which differ from those of adjacent messages."""
     return bytes((7 * number + position) % 251 for position in range(nbytes))
 
 
 def check(what: str, found: bytes, expected: bytes) -> None:
-    """Check what has arrived.
+    """Compare received bytes with the expected ones.
 
     Raises:
-        SimulationError: when it is not what was sent.
+        SimulationError: if a byte differs.
     """
     if found != expected:
         first = next(place for place, pair in enumerate(zip(found, expected, strict=True)) if pair[0] != pair[1])

@@ -1,9 +1,9 @@
-"""The two ends of one direction of a link, as the loop of an Ethernet core visits them: a sender and a receiver.
+"""Sender and receiver of one direction of a link; the loop of an Ethernet core visits both.
 
-A visit that finds work sends one message, or takes one that has come, and then keeps its own books (``data_mover`` of
-the chip). Payload and flow control are one command. A buffer is used again when the receiver has said that it is free:
-at once, or when the payload has left it for a worker. With transaction ids the loop goes on meanwhile, without it waits
-for that. Each message carries its number, which the receiver checks; that takes no simulated time.
+A visit with work sends one message, or takes one that has arrived, and then spends the time of the bookkeeping
+(``data_mover`` of the chip). Payload and flow control are one command. A buffer is reused after the receiver reports it
+as free: at once, or after the payload is written to a worker. With transaction ids the loop continues during the write,
+without them it waits. The receiver checks the number in each message, in zero simulated time.
 """
 
 from typing import Any
@@ -32,7 +32,7 @@ class Sender:
         return self._is_oldest_free() or self._may_send()
 
     def work(self) -> None:
-        """One visit."""
+        """Make one visit."""
         if self._is_oldest_free():
             self._freed += 1
         if self._may_send():
@@ -50,7 +50,7 @@ class Sender:
 
 
 class Receiver:
-    """The receiving side of one direction. ``worker``: the tile that payloads are written to; None: they stay."""
+    """The receiving side of one direction. ``worker``: the tile to which payloads are written; None: they stay."""
 
     def __init__(self, slots: Slots, messages: int, worker: Core | None, mode: str, tt: Any, df: EthDataflow) -> None:
         self._slots, self._messages, self._tt, self._df = slots, messages, tt, df
@@ -60,16 +60,16 @@ class Receiver:
 
     @property
     def is_done(self) -> bool:
-        """Whether all messages have come, and their buffers were freed."""
+        """Whether all messages have arrived and their buffers are free."""
         return self._freed == self._messages
 
     def has_work(self) -> bool:
         """Whether a visit would find anything."""
-        return self._has_come() or self._may_free()
+        return self._has_arrived() or self._may_free()
 
     def work(self) -> None:
-        """One visit."""
-        if self._has_come():
+        """Make one visit."""
+        if self._has_arrived():
             self._take()
             self._taken += 1
         if self._may_free():
@@ -77,7 +77,7 @@ class Receiver:
             self._freed += 1
             self._df.instructions(self._visit_ns)
 
-    def _has_come(self) -> bool:
+    def _has_arrived(self) -> bool:
         in_hand = self._taken - self._freed
         is_room = in_hand < min(self._slots.buffers, TRANSACTION_IDS) and self._taken < self._messages
         return is_room and self._df.peek_word(self._slots.sync(self._taken)) == self._slots.nbytes

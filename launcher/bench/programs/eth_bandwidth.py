@@ -1,6 +1,6 @@
-"""Host script ``eth_bandwidth``: messages over one link, in both directions or one, to an Ethernet core or a worker.
+"""Host script ``eth_bandwidth``: messages over one link, in one or both directions, to an Ethernet core or a worker.
 
-An Ethernet core has ``channels`` buffers a direction and one loop. A turn of it takes a look, and visits the ends of
+An Ethernet core has ``channels`` buffers per direction and one loop. A turn of the loop polls, and visits the ends of
 both directions (:mod:`launcher.bench.programs.ends`).
 """
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from launcher.bench.programs.common import Slots, begin, check, end, pattern, settings, tell
+from launcher.bench.programs.common import Slots, begin, check, end, pattern, report, settings
 from launcher.bench.programs.ends import Receiver, Sender
 from sipsim.chips.tensix.eth_dataflow import SYNC_BYTES, EthDataflow
 from sipsim.chips.tensix.noc import Core
@@ -16,8 +16,8 @@ from sipsim.chips.tensix.noc import Core
 KIB = 2**10
 
 
-def end_of_link(number: int, makers: list[Callable[[EthDataflow], Any]], told: list[float], tt: Any, df: Any) -> None:
-    """The kernel of an Ethernet core. ``told``: gets the time of its loop, in ns."""
+def end_of_link(number: int, makers: list[Callable[[EthDataflow], Any]], times: list[float], tt: Any, df: Any) -> None:
+    """Run the kernel of an Ethernet core. ``times`` gets the time of its loop, in ns."""
     begin(number, df)
     sides = [make(df) for make in makers]
     began_ns = tt.now_ns()
@@ -26,12 +26,12 @@ def end_of_link(number: int, makers: list[Callable[[EthDataflow], Any]], told: l
         for side in sides:
             if side.has_work():
                 side.work()
-    told.append(tt.now_ns() - began_ns)
+    times.append(tt.now_ns() - began_ns)
     end(number, df)
 
 
 def worker(rank: int, world_size: int, tt: Any) -> None:
-    """Run on both chips: sizes one after the other. Tells ``nbytes``, ``loop_ns``, ``channels`` of each that sends."""
+    """Run on both chips, size by size; each sender reports ``nbytes``, ``loop_ns`` and ``channels``."""
     chosen = settings()
     core = tt.ethernet_cores_to(1 - rank)[0]
     for number, nbytes in enumerate(chosen["sizes"], 1):
@@ -52,18 +52,18 @@ def _run(number: int, nbytes: int, rank: int, core: Core, chosen: Any, tt: Any) 
             makers.append(partial(Sender, slots, messages, tt))
         else:
             makers.append(partial(Receiver, slots, messages, far_tile, mode, tt))
-    told: list[float] = []
+    times: list[float] = []
     program = tt.create_program()
-    tt.create_kernel(program, end_of_link, core, args=(number, makers, told, tt))
+    tt.create_kernel(program, end_of_link, core, args=(number, makers, times, tt))
     tt.enqueue_program(program)
     tt.finish()
     _check_last(nbytes, rank, core, senders, rings, messages, far_tile, tt)
     if rank in senders:
-        tell(nbytes=nbytes, loop_ns=told[0], channels=rings[0].buffers, rank=rank)
+        report(nbytes=nbytes, loop_ns=times[0], channels=rings[0].buffers, rank=rank)
 
 
 def _rings(nbytes: int, n_rings: int, channels: int, core: Core, tt: Any) -> list[Slots]:
-    """The buffers of each direction: as many as were asked for, or as fit."""
+    """Return the buffers of each direction: ``channels``, or fewer if not all fit."""
     base = tt.l1_base(core)
     room = (tt.params.ethernet.l1_KiB * KIB - base) // n_rings // (nbytes + SYNC_BYTES)
     rings = [Slots(base, nbytes, min(channels, room))]
@@ -85,6 +85,6 @@ def _check_last(
 
 
 def nearest_worker(core: Core, tt: Any) -> Core:
-    """The worker that fewest hops of NoC 0 lead to."""
+    """Return the worker with the fewest hops of NoC 0 from ``core``."""
     nearest: Core = min(tt.workers, key=lambda each: (tt.noc_hops(0, core, each), each))
     return nearest

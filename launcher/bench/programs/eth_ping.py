@@ -1,19 +1,21 @@
-"""Host script ``eth_ping``: a packet over one link and its answer, each phase between two stamps.
+"""Host script ``eth_ping``: a packet over one link and its answer, with time stamps around each phase.
 
-The sender stamps the ping, the sending and the waiting, each at its start and end; the receiver the waiting and the
-answer. What a reading costs is part of what is measured, as on hardware. Payload and flow control are two commands.
+The sender stamps start and end of ping, send and wait; the receiver those of wait and answer. As on hardware, the times
+include the cost of the stamps. Payload and flow control are two commands.
 """
 
 from typing import Any
 
-from launcher.bench.programs.common import begin, check, end, pattern, settings, tell
+from launcher.bench.programs.common import begin, check, end, pattern, report, settings
 from sipsim.chips.tensix.eth_dataflow import EthDataflow
 
 CHANNEL = 0
 
 
-def ping(number: int, nbytes: int, samples: int, told: list[tuple[float, float]], buffer: int, df: EthDataflow) -> None:
-    """The sender. ``told``: gets the times of a ping and of its sending, in ns; the first ping is not measured."""
+def ping(
+    number: int, nbytes: int, samples: int, times: list[tuple[float, float]], buffer: int, df: EthDataflow
+) -> None:
+    """Run the kernel of the sender. ``times`` gets the times of each ping and its send, in ns; the first is untimed."""
     begin(number, df)
     for sample in range(samples + 1):
         began_ns = df.get_timestamp_ns()
@@ -25,12 +27,12 @@ def ping(number: int, nbytes: int, samples: int, told: list[tuple[float, float]]
         df.get_timestamp_ns()
         ended_ns = df.get_timestamp_ns()
         if sample:
-            told.append((ended_ns - began_ns, sent_ns - send_ns))
+            times.append((ended_ns - began_ns, sent_ns - send_ns))
     end(number, df)
 
 
-def answer(number: int, nbytes: int, samples: int, told: list[float], df: EthDataflow) -> None:
-    """The receiver. ``told``: gets the time of each answer, in ns."""
+def answer(number: int, nbytes: int, samples: int, times: list[float], df: EthDataflow) -> None:
+    """Run the kernel of the receiver. ``times`` gets the time of each answer, in ns."""
     begin(number, df)
     for sample in range(samples + 1):
         df.get_timestamp_ns()
@@ -40,34 +42,34 @@ def answer(number: int, nbytes: int, samples: int, told: list[float], df: EthDat
         df.eth_receiver_channel_done(CHANNEL)
         ended_ns = df.get_timestamp_ns()
         if sample:
-            told.append(ended_ns - began_ns)
+            times.append(ended_ns - began_ns)
     end(number, df)
 
 
 def worker(rank: int, world_size: int, tt: Any) -> None:
-    """Run on both chips. Rank 0 tells ``round_ns`` and ``send_ns`` of each size, rank 1 ``answer_ns``: means;
-    ``bytes_ns``: the payload at the link's rate, without framing."""
+    """Run on both chips. Rank 0 reports the means ``round_ns`` and ``send_ns`` of each size; rank 1 reports the mean
+    ``answer_ns``, and ``bytes_ns``, the time of the payload at the link's rate without framing."""
     chosen = settings()
     core = tt.ethernet_cores_to(1 - rank)[0]
     buffer, samples = tt.l1_base(core), chosen["samples"]
     for number, nbytes in enumerate(chosen["sizes"], 1):
-        told: list[Any] = []
+        times: list[Any] = []
         tt.write(core, buffer, pattern(nbytes, 1 if rank == 0 else 2))
         program = tt.create_program()
         if rank == 0:
-            tt.create_kernel(program, ping, core, args=(number, nbytes, samples, told, buffer))
+            tt.create_kernel(program, ping, core, args=(number, nbytes, samples, times, buffer))
         else:
-            tt.create_kernel(program, answer, core, args=(number, nbytes, samples, told))
+            tt.create_kernel(program, answer, core, args=(number, nbytes, samples, times))
         tt.enqueue_program(program)
         tt.finish()
         if rank == 0:
-            tell(nbytes=nbytes, round_ns=mean(each for each, _ in told), send_ns=mean(each for _, each in told))
+            report(nbytes=nbytes, round_ns=mean(each for each, _ in times), send_ns=mean(each for _, each in times))
         else:
             check(f"a ping of {nbytes} B", tt.read(core, buffer, nbytes), pattern(nbytes, 1))
-            tell(nbytes=nbytes, answer_ns=mean(told), bytes_ns=tt.drain_ns(core, nbytes))
+            report(nbytes=nbytes, answer_ns=mean(times), bytes_ns=tt.drain_ns(core, nbytes))
 
 
 def mean(times_ns: Any) -> float:
-    """Of one or more times."""
+    """Return the mean of one or more times."""
     each = [float(time_ns) for time_ns in times_ns]
     return sum(each) / len(each)

@@ -1,16 +1,15 @@
-"""Host script ``fabric_latency``: packets to a worker of another chip, which answers, or around a ring, one at a time.
+"""Host script ``fabric_latency``: single packets to a worker of another chip, which answers, or around a ring.
 
 Settings: ``fabric`` (arguments of ``tt.open_fabric``), ``sender`` and ``receiver`` by position, the routes ``there``
-and ``back`` as flows of ``fabric_traffic``; ``nbytes``, ``samples``, ``command``. Without ``back`` the packet comes
-back by itself, around the ring. The receiver looks for the last word of the payload, or for its semaphore where the
-command has an increment. Told are the mean round trip, and the time that the receiver has spent between a packet's
-arrival and its answer.
+and ``back`` as flows of ``fabric_traffic``, ``nbytes``, ``samples``, ``command``. Without ``back``, the route ``there``
+leads around the ring back to the sender. The receiver polls the last word of the payload, or its semaphore if the
+command has an increment. Reported are the mean round trip, and the mean time between a packet's arrival and its answer.
 """
 
 from collections.abc import Callable
 from typing import Any
 
-from launcher.bench.programs.common import check, pattern, settings, tell
+from launcher.bench.programs.common import check, pattern, report, settings
 from launcher.bench.programs.fabric_traffic import first_way, route_of
 from sipsim.chips.tensix.dataflow import Dataflow
 from sipsim.chips.tensix.fabric.connection import FabricEndpoint, FabricSender
@@ -19,8 +18,8 @@ from sipsim.chips.tensix.fabric.packet import Route, Target, increment_of, write
 WORD = 4
 
 
-class Place:
-    """Where packets come to on a worker, and how it sees them. ``nbytes``: of a payload, 0 for an increment alone."""
+class Mailbox:
+    """Destination of packets on a worker, with detection of arrivals. ``nbytes``: payload, 0: only an increment."""
 
     def __init__(self, core: Any, base: int, nbytes: int, command: str) -> None:
         self.source, self.arrival, self.semaphore = base + 64, base + 64 + max(nbytes, WORD), base
@@ -36,13 +35,13 @@ class Place:
         return write_to(core, self.arrival)
 
     def send(self, sender: FabricSender, route: Route, number: int, df: Dataflow) -> None:
-        """Packet ``number``, from 1."""
+        """Send packet ``number``, which counts from 1."""
         if self._nbytes >= WORD:
             df.write_word(self.source + self._nbytes - WORD, number)
         sender.send(route, self.target, self.source, self._nbytes)
 
     def wait(self, number: int, df: Dataflow) -> None:
-        """For packet ``number``."""
+        """Wait for packet ``number``."""
         at = self.semaphore if self._has_semaphore else self.arrival + self._nbytes - WORD
         df.wait_until(lambda: df.peek_word(at) == number, f"packet {number}")
 
@@ -50,20 +49,20 @@ class Place:
 def ping(
     endpoint: FabricEndpoint,
     route: Route,
-    place: Place,
+    mailbox: Mailbox,
     samples: int,
     now_ns: Callable[[], float],
     times: list[float],
     df: Dataflow,
 ) -> None:
-    """The kernel of the sender."""
+    """Run the kernel of the sender: ``times`` gets each round trip, in ns."""
     sender = FabricSender(endpoint, df)
     sender.open()
     sender.wait_for_empty_write_slot()
     for number in range(1, samples + 1):
         begin_ns = now_ns()
-        place.send(sender, route, number, df)
-        place.wait(number, df)
+        mailbox.send(sender, route, number, df)
+        mailbox.wait(number, df)
         times.append(now_ns() - begin_ns)
     sender.close()
 
@@ -71,45 +70,45 @@ def ping(
 def pong(
     endpoint: FabricEndpoint,
     route: Route,
-    place: Place,
+    mailbox: Mailbox,
     samples: int,
     now_ns: Callable[[], float],
     times: list[float],
     df: Dataflow,
 ) -> None:
-    """The kernel of the receiver."""
+    """Run the kernel of the receiver: ``times`` gets the time of each answer, in ns."""
     sender = FabricSender(endpoint, df)
     sender.open()
     sender.wait_for_empty_write_slot()
     for number in range(1, samples + 1):
-        place.wait(number, df)
+        mailbox.wait(number, df)
         begin_ns = now_ns()
-        place.send(sender, route, number, df)
+        mailbox.send(sender, route, number, df)
         times.append(now_ns() - begin_ns)
     sender.close()
 
 
 def worker(rank: int, world_size: int, tt: Any) -> None:
-    """One chip: a sender, a receiver, or a chip between them."""
-    asked = settings()
-    nbytes, samples = asked["nbytes"], asked["samples"]
-    fabric = tt.open_fabric(**asked["fabric"])
-    is_sender, is_receiver = fabric.position == asked["sender"], fabric.position == asked["receiver"]
-    is_end = is_sender or (is_receiver and "back" in asked)
+    """Run on one chip: the sender, the receiver, or a chip between them."""
+    chosen = settings()
+    nbytes, samples = chosen["nbytes"], chosen["samples"]
+    fabric = tt.open_fabric(**chosen["fabric"])
+    is_sender, is_receiver = fabric.position == chosen["sender"], fabric.position == chosen["receiver"]
+    is_end = is_sender or (is_receiver and "back" in chosen)
     times = list[float]()
     core = tt.workers[0]
-    place = Place(core, tt.l1_base(core), nbytes, asked["command"])
+    mailbox = Mailbox(core, tt.l1_base(core), nbytes, chosen["command"])
     program = tt.create_program()
     if is_end:
-        flow = asked["there"] if is_sender else asked["back"]
-        tt.write(core, place.source, pattern(nbytes, 1))
+        flow = chosen["there"] if is_sender else chosen["back"]
+        tt.write(core, mailbox.source, pattern(nbytes, 1))
         endpoint = fabric.connect(core, first_way(flow))
-        args = endpoint, route_of(flow), place, samples, tt.now_ns, times
+        args = endpoint, route_of(flow), mailbox, samples, tt.now_ns, times
         config = tt.DataMovementConfig(noc=tt.nearer_noc(core, endpoint.router))
         tt.create_kernel(program, ping if is_sender else pong, core, config, args)
     tt.enqueue_program(program)
     tt.finish()
-    if nbytes > WORD and (is_receiver or (is_sender and "back" in asked)):
-        check(f"chip {fabric.position}", tt.read(core, place.arrival, nbytes - WORD), pattern(nbytes, 1)[:-WORD])
+    if nbytes > WORD and (is_receiver or (is_sender and "back" in chosen)):
+        check(f"chip {fabric.position}", tt.read(core, mailbox.arrival, nbytes - WORD), pattern(nbytes, 1)[:-WORD])
     if times:
-        tell(sender=is_sender, mean_ns=sum(times) / len(times))
+        report(sender=is_sender, mean_ns=sum(times) / len(times))

@@ -1,13 +1,13 @@
-"""Host script ``fabric_mux``: workers that send through a mux, and the bytes a second that it passes on.
+"""Host script ``fabric_mux``: workers that send through a mux.
 
-Settings: ``full`` and ``headers`` (channels), ``slots`` of each, ``packets`` a client, ``nbytes``, ``revision``. A
-client of a full channel sends packets of ``nbytes``, one of a header channel increments of a word. Told is the time
-until all have come.
+Settings: ``full`` and ``headers`` (numbers of channels), ``slots`` of each, ``packets`` per client, ``nbytes``,
+``revision``. A client of a full channel sends packets of ``nbytes``; a client of a header channel sends increments of a
+word. Reported is the time until all packets have arrived.
 """
 
 from typing import Any
 
-from launcher.bench.programs.common import check, pattern, settings, tell
+from launcher.bench.programs.common import check, pattern, report, settings
 from launcher.bench.programs.fabric_traffic import collect
 from sipsim.chips.tensix.dataflow import Dataflow
 from sipsim.chips.tensix.fabric.connection import FabricEndpoint, FabricSender
@@ -17,7 +17,7 @@ from sipsim.chips.tensix.fabric.packet import Target, increment_of, unicast, wri
 def client(
     endpoint: FabricEndpoint, targets: tuple[Target, Target], packets: int, source: int, nbytes: int, df: Dataflow
 ) -> None:
-    """The kernel of a client. ``targets``: of all packets but the last, and of that."""
+    """Run the kernel of a client. ``targets``: of all packets but the last, and of the last."""
     sender = FabricSender(endpoint, df)
     sender.open()
     for number in range(packets):
@@ -26,16 +26,16 @@ def client(
 
 
 def worker(rank: int, world_size: int, tt: Any) -> None:
-    """One chip: the mux and its clients, or their target."""
-    asked = settings()
-    nbytes, packets, full, headers = (asked[name] for name in ("nbytes", "packets", "full", "headers"))
-    fabric = tt.open_fabric("line", revision=asked["revision"])
+    """Run on one chip: the mux and its clients, or the target."""
+    chosen = settings()
+    nbytes, packets, full, headers = (chosen[name] for name in ("nbytes", "packets", "full", "headers"))
+    fabric = tt.open_fabric("line", revision=chosen["revision"])
     target, base = tt.workers[-1], tt.l1_base(tt.workers[0])
     semaphore, arrivals = base, base + 64
     if fabric.position == 0:
         mux_core, *cores = tt.workers
         program = tt.create_program()
-        mux = fabric.create_mux(program, mux_core, "forward", full, headers, asked["slots"])
+        mux = fabric.create_mux(program, mux_core, "forward", full, headers, chosen["slots"])
         for number, core in zip(range(full + headers), cores, strict=False):
             size = nbytes if number < full else 0
             place = (target, arrivals + number * nbytes)
@@ -57,4 +57,4 @@ def worker(rank: int, world_size: int, tt: Any) -> None:
     if fabric.position == 1:
         for number in range(full):
             check(f"client {number}", tt.read(target, arrivals + number * nbytes, nbytes), pattern(nbytes, number))
-        tell(ended_ns=tt.now_ns())
+        report(ended_ns=tt.now_ns())

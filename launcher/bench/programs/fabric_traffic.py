@@ -1,17 +1,18 @@
-"""Host script ``fabric_traffic``: workers that send packets over a fabric, and how long that takes.
+"""Host script ``fabric_traffic``: workers that send packets over a fabric.
 
-Settings: ``fabric`` (arguments of ``tt.open_fabric``), ``workers`` by chip: each has flows, which it serves by turns, a
-packet each; ``packets`` a flow, ``nbytes``, ``command``. A flow goes ``way`` over link ``link``, to ``number`` chips
-from distance ``start`` on, or ``east`` and ``south`` on a mesh. Each flow has bytes and a place of its own at every
-target, which is checked there, as is the number of its last packets. The time is that from the start of a chip's
-workers until the last packets of all flows to it have come.
+Settings: ``fabric`` (arguments of ``tt.open_fabric``), ``workers`` by chip (each worker sends one packet of each of its
+flows in turn), ``packets`` per flow, ``nbytes``, ``command``. A flow on a line or ring goes in direction ``way`` over
+link ``link`` to ``number`` chips from distance ``start`` on; on a mesh, ``ways`` are its hops, and ``writes`` marks the
+hops after which it delivers. Each flow has separate bytes and a separate place at every target, where these and the
+number of last packets are checked. Reported is the time from the start of a chip's workers until the last packets of
+all flows to the chip have arrived.
 """
 
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from launcher.bench.programs.common import check, pattern, settings, tell
+from launcher.bench.programs.common import check, pattern, report, settings
 from sipsim.chips.tensix.dataflow import Dataflow
 from sipsim.chips.tensix.fabric.connection import FabricEndpoint, FabricSender
 from sipsim.chips.tensix.fabric.packet import (
@@ -30,7 +31,7 @@ HALF = 2
 
 
 class Flow(NamedTuple):
-    """Packets of one worker over one route. ``number``: of the flow, unique over the run; ``endpoint``: of its link."""
+    """Packets of one worker over one route. ``number``: unique in the run; ``endpoint``: index of the endpoint."""
 
     number: int
     endpoint: int
@@ -39,8 +40,8 @@ class Flow(NamedTuple):
 
 def send(endpoints: Sequence[FabricEndpoint], flows: Sequence[Flow], targets: Sequence[tuple[Target, Target]],
          packets: int, source: int, nbytes: int, df: Dataflow) -> None:  # fmt: skip
-    """The kernel of a sender. ``targets``: of each flow, for all packets but the last, and for that. All its packets
-    have one payload, which it writes into each slot once.
+    """Run the kernel of a sender. ``targets``: per flow, the target of all packets but the last, and of the last. All
+    packets have the same payload, which the sender writes into each slot once.
     """
     senders = [FabricSender(endpoint, df) for endpoint in endpoints]
     unwritten = [endpoint.ring.slots for endpoint in endpoints]
@@ -60,19 +61,19 @@ def send(endpoints: Sequence[FabricEndpoint], flows: Sequence[Flow], targets: Se
 
 
 def collect(semaphore: int, expected: int, df: Dataflow) -> None:
-    """The kernel of a target: all flows have come."""
+    """Run the kernel of a target: wait until all flows have arrived."""
     df.noc_semaphore_wait(semaphore, expected)
 
 
 def route_of(flow: dict[str, Any]) -> Route:
-    """Of a flow in the settings."""
+    """Return the route of a flow in the settings."""
     if "way" in flow:
         return multicast(flow["start"], flow["number"], Way[flow["way"]])
     return path([Way[each] for each in flow["ways"]], [mark == "1" for mark in flow["writes"]])
 
 
 def reached(flow: dict[str, Any], position: int, size: int, columns: int) -> list[int]:
-    """The chips that a flow of a chip goes to, by position."""
+    """Return the positions of the target chips of a flow of a chip."""
     if "way" in flow:
         sign = 1 if flow["way"] == "E" else -1
         return [(position + sign * hop) % size for hop in range(flow["start"], flow["start"] + flow["number"])]
@@ -84,11 +85,11 @@ def reached(flow: dict[str, Any], position: int, size: int, columns: int) -> lis
 
 
 def worker(rank: int, world_size: int, tt: Any) -> None:
-    """One chip: its senders, and on the same tiles those that wait for what comes."""
-    asked = settings()
-    nbytes, packets, command, flows_of = (asked[name] for name in ("nbytes", "packets", "command", "workers"))
-    fabric = tt.open_fabric(**asked["fabric"])
-    columns = asked["fabric"].get("columns", 0) or fabric.size
+    """Run on one chip: its senders, and on the same tiles the kernels that wait for arrivals."""
+    chosen = settings()
+    nbytes, packets, command, flows_of = (chosen[name] for name in ("nbytes", "packets", "command", "workers"))
+    fabric = tt.open_fabric(**chosen["fabric"])
+    columns = chosen["fabric"].get("columns", 0) or fabric.size
     semaphore = tt.l1_base(tt.workers[0])
     source, arrivals = semaphore + 64, semaphore + 64 + max(nbytes, 16)
     stride, numbers = -(-nbytes // 16) * 16, _numbered(flows_of)
@@ -123,7 +124,7 @@ def worker(rank: int, world_size: int, tt: Any) -> None:
         for number, position, index in coming:
             found = tt.read(tt.workers[index], arrivals + number * stride, nbytes)
             check(f"flow {number} at chip {fabric.position}", found, pattern(nbytes, position))
-    tell(rank=rank, ended_ns=tt.now_ns() - begin_ns)
+    report(rank=rank, ended_ns=tt.now_ns() - begin_ns)
 
 
 def _increments(command: str, packets: int) -> int:
@@ -145,7 +146,7 @@ def _targets(command: str, place: tuple[Any, int], nbytes: int, core: Any, semap
 
 
 def first_way(flow: dict[str, Any]) -> str:
-    """Of a flow in the settings."""
+    """Return the direction of the first hop of a flow in the settings."""
     return str(flow["way"] if "way" in flow else flow["ways"][0])
 
 

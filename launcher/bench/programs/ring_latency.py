@@ -1,20 +1,21 @@
-"""Host script ``ring_latency``: the guide's example program, packets around a ring of chips, no data mover.
+"""Host script ``ring_latency``: the guide's example program, packets around a ring of chips without data movers.
 
-On each chip a receiver takes a packet from the link before, writes it over the NoC to the sender and counts up its
-semaphore; the sender sends it on. The receiver of chip 0 is the master: it puts the packets in and takes the time until
-they are back. The first lap is not measured. Payload and flow control are two commands, or one (``is_merged``).
+On each chip, a receiver takes a packet from the previous link, writes it over the NoC to the sender and increments the
+sender's semaphore; the sender forwards it. The receiver of chip 0 is the master: it injects the packets and measures
+the time until they return. The first lap is not measured. Payload and flow control are two commands, or one
+(``is_merged``).
 """
 
 from typing import Any
 
-from launcher.bench.programs.common import Slots, begin, check, end, pattern, send_free, send_merged, settings, tell
+from launcher.bench.programs.common import Slots, begin, check, end, pattern, report, send_free, send_merged, settings
 from launcher.bench.programs.eth_ping import mean
 from sipsim.chips.tensix.eth_dataflow import EthDataflow
 from sipsim.chips.tensix.noc import Core
 
 
 class Separate:
-    """A payload and, in a command of its own, the words of its channel."""
+    """Signalling with two commands: a payload, and the words of its channel."""
 
     def __init__(self, slots: Slots, df: EthDataflow) -> None:
         self._slots, self._df = slots, df
@@ -33,16 +34,16 @@ class Separate:
         self._df.eth_wait_for_bytes_on_channel(channel)
 
     def received(self, channel: int) -> None:
-        """Tell the sender that the payload is here."""
+        """Notify the sender that the payload has arrived."""
         self._df.eth_receiver_channel_ack(channel, self._df.ack_address)
 
     def done(self, channel: int) -> None:
-        """Tell the sender that the buffer is free."""
+        """Notify the sender that the buffer is free."""
         self._df.eth_receiver_channel_done(channel)
 
 
 class Merged(Separate):
-    """A payload with its word of flow control behind it; the sender hears once, that the buffer is free."""
+    """Signalling with one command: payload and word of flow control; the sender is notified only of free buffers."""
 
     def send(self, channel: int) -> None:
         send_merged(self._slots, channel, self._df)
@@ -54,14 +55,14 @@ class Merged(Separate):
         self._df.noc_semaphore_wait(self._slots.sync(channel), self._slots.nbytes)
 
     def received(self, channel: int) -> None:
-        """Nothing: one notice suffices."""
+        """Send nothing: :meth:`done` suffices."""
 
     def done(self, channel: int) -> None:
         send_free(self._slots, channel, self._df)
 
 
 def sender(number: int, laps: int, slots: Slots, signal: Any, semaphores: list[int], df: EthDataflow) -> None:
-    """Sends on what the receiver of its chip has written here."""
+    """Run the kernel of a sender: forward the packets that the receiver of its chip writes."""
     begin(number, df)
     channels = signal(slots, df)
     for _ in range(laps):
@@ -75,7 +76,7 @@ def sender(number: int, laps: int, slots: Slots, signal: Any, semaphores: list[i
 
 
 def receiver(number: int, laps: int, slots: Slots, signal: Any, semaphores: list[int], to: Core, df: Any) -> None:
-    """Takes what comes and passes it to the sender of its chip, on tile ``to``."""
+    """Run the kernel of a receiver: pass arriving packets to the sender of its chip, on tile ``to``."""
     begin(number, df)
     channels = signal(slots, df)
     for _ in range(laps):
@@ -89,9 +90,9 @@ def receiver(number: int, laps: int, slots: Slots, signal: Any, semaphores: list
 
 
 def master(
-    number: int, laps: int, slots: Slots, signal: Any, semaphores: list[int], to: Core, told: list[float], df: Any
+    number: int, laps: int, slots: Slots, signal: Any, semaphores: list[int], to: Core, times: list[float], df: Any
 ) -> None:
-    """Starts each lap and takes its time, in ns, but for the first."""
+    """Run the kernel of the master: start each lap; ``times`` gets the time of each but the first, in ns."""
     begin(number, df)
     channels = signal(slots, df)
     for lap in range(laps):
@@ -102,7 +103,7 @@ def master(
         for channel in range(len(semaphores)):
             channels.wait_for_payload(channel)
         if lap:
-            told.append(df.get_timestamp_ns() - began_ns)
+            times.append(df.get_timestamp_ns() - began_ns)
         for channel in range(len(semaphores)):
             channels.received(channel)
             channels.done(channel)
@@ -116,34 +117,34 @@ def _pass_on(slots: Slots, channel: int, semaphore: int, to: Core, df: Any) -> N
 
 
 def worker(rank: int, world_size: int, tt: Any) -> None:
-    """Run on each chip. Rank 0 tells ``lap_ns`` of each size, a mean."""
+    """Run on each chip. Rank 0 reports the mean ``lap_ns`` of each size."""
     chosen = settings()
     before = (rank - 1) % world_size
     to = tt.ethernet_cores_to((rank + 1) % world_size)[_link(rank, world_size)]
-    came = tt.ethernet_cores_to(before)[_link(before, world_size)]
+    back = tt.ethernet_cores_to(before)[_link(before, world_size)]
     for number, nbytes in enumerate(chosen["sizes"], 1):
         slots = Slots(tt.l1_base(to), nbytes, chosen["channels"])
-        for core in (to, came):
+        for core in (to, back):
             tt.write(core, slots.base, bytes(slots.end - slots.base))
-        program, told = tt.create_program(), list[float]()
+        program, times = tt.create_program(), list[float]()
         semaphores = [tt.create_semaphore(program, to) for _ in range(slots.buffers)]
-        same = number, chosen["samples"] + 1, slots, Merged if chosen["is_merged"] else Separate, semaphores
-        tt.create_kernel(program, sender, to, args=same)
+        common = number, chosen["samples"] + 1, slots, Merged if chosen["is_merged"] else Separate, semaphores
+        tt.create_kernel(program, sender, to, args=common)
         if rank:
-            tt.create_kernel(program, receiver, came, args=(*same, to))
+            tt.create_kernel(program, receiver, back, args=(*common, to))
         else:
             for channel in range(slots.buffers):
-                tt.write(came, slots.payload(channel), pattern(nbytes, channel))
-            tt.create_kernel(program, master, came, args=(*same, to, told))
+                tt.write(back, slots.payload(channel), pattern(nbytes, channel))
+            tt.create_kernel(program, master, back, args=(*common, to, times))
         tt.enqueue_program(program)
         tt.finish()
         for channel in range(slots.buffers):
             what = f"packet {channel} of {nbytes} B on chip {rank}"
-            check(what, tt.read(came, slots.payload(channel), nbytes), pattern(nbytes, channel))
+            check(what, tt.read(back, slots.payload(channel), nbytes), pattern(nbytes, channel))
         if not rank:
-            tell(nbytes=nbytes, lap_ns=mean(told), hops=world_size)
+            report(nbytes=nbytes, lap_ns=mean(times), hops=world_size)
 
 
 def _link(rank: int, world_size: int) -> int:
-    """Which of the links to the next chip a hop takes: in a ring of two, both hops are between the same chips."""
+    """Return the index of the link to the next chip; in a ring of two, both hops are between the same chips."""
     return 1 if world_size == 2 and rank == 1 else 0

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from runs import ccl_file, run, script_file
 
-from launcher.result import table
 from sipsim.chips.ahbm.collectives.algorithm import Algorithm
 from sipsim.collectives.semantics import Task
 from sipsim.core.errors import ConfigError
@@ -80,7 +79,7 @@ def test_others_go_on_without_it(
     assert rows
     assert all(row["wrong"] == 0 and row["algorithm"] != "mine" for row in rows)
     assert "left out" not in capfd.readouterr().err, "told by the notes of the table"
-    notes = [line for line in table.render(done.document, done.prepared).splitlines() if "left out" in line]
+    notes = [line for line in done.table().splitlines() if "left out" in line]
     assert [note.startswith(f"# algorithm mine is left out: {says}") for note in notes] == [True]
 
 

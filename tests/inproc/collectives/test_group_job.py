@@ -9,7 +9,6 @@ from runs import ccl_file, run
 from sweeps import crossed, some
 
 from launcher.options import parse
-from launcher.result import table
 from launcher.run.prepare import prepare
 from launcher.supervise.run import Run
 from sipsim.chips.ahbm.collectives.cost import Commands
@@ -207,22 +206,22 @@ def test_a_faulty_algorithm_is_refused(says: str, tmp_path: Path) -> None:
 def test_the_table_names_algorithms_where_rows_differ() -> None:
     words = ("--sips", 2, *SMALL, "--collective", "all_reduce", "--n-elem", 8, "--algorithm")
     several, one = (run(*words, names) for names in ("ring,direct", "ring"))
-    text = table.render(several.document, several.prepared)
+    text = several.table()
     assert [line.split()[8] for line in text.splitlines() if not line.startswith("#")] == ["ring", "direct"]
-    assert "algorithm" not in table.render(one.document, one.prepared).splitlines()[1]
+    assert "algorithm" not in one.table().splitlines()[1]
 
 
 def test_what_does_not_suit_is_told() -> None:
     """Not all algorithms that all-gather run in a group of three, or the note would be about none."""
     done = run("--sips", 3, *SMALL, "--collective", "broadcast", "--algorithm", "all", "--n-elem", 8)
-    notes = table.render(done.document, done.prepared, verbose=True)
+    notes = done.table(verbose=True)
     for note in done.prepared.job.notes:
         assert f"# {note}" in notes
 
 
 def test_auto_says_what_it_chose_and_why() -> None:
     done = run("--sips", 4, *SMALL, "--collective", "all_reduce", "--n-elem", "8,4096")
-    said = table.render(done.document, done.prepared, verbose=True)
+    said = done.table(verbose=True)
     lines = said.splitlines()
     for row in done.document["runs"]:
         (at,) = [at for at, line in enumerate(lines) if line.startswith(f"# size {row['bytes']}: auto chose ")]

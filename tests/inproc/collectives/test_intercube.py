@@ -10,7 +10,6 @@ from intercube_bounds import bottleneck_of, bounds
 from runs import Run, run, script_file
 from sweeps import crossed
 
-from launcher.result import table
 from sipsim.core.errors import ConfigError
 
 PIPELINED, HIERARCHICAL = "intercube_pipelined", "intercube_hierarchical"
@@ -62,7 +61,7 @@ def test_all_rows_of_all_ranks_are_the_same_bits(
     script = script_file(tmp_path, SCRIPT.replace("N)", "1111)").replace("DTYPE", repr(dtype)))
     done = right(run(*flags(algorithm, *system, "3x2"), script))
     assert len({row.tobytes() for rank in range(system[0]) for row in done.tensor(rank)}) == 1
-    assert "last bits" not in table.render(done.document, done.prepared)
+    assert "last bits" not in done.table()
 
 
 @pytest.mark.ideal

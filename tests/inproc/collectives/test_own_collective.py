@@ -8,7 +8,6 @@ import pytest
 from lab.gather import GATHER
 from runs import Run, run, script_file
 
-from launcher.result import table
 from sipsim.collectives.schedule import PAIRS, VECTOR
 from sipsim.collectives.semantics import COLLECTIVES, define, every_rank, its_column, its_row
 from sipsim.core.errors import ConfigError
@@ -50,7 +49,7 @@ def test_as_the_built_in_job(flags: list[str]) -> None:
     }
     assert first["count"] == 8 * SIPS * CUBES
     assert second["busbw_GBps"] == pytest.approx(second["algbw_GBps"] * (SIPS - 1) / SIPS)
-    text = table.render(done.document, done.prepared)
+    text = done.table()
     assert "   none " in text
     assert "last bits" not in text  # nothing is added
 

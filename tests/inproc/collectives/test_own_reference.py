@@ -5,8 +5,6 @@ from pathlib import Path
 import pytest
 from runs import Run, ccl_file, run
 
-from launcher.result import table
-
 FLAGS = ("--sips", 2, "--set", "sip.cube_mesh={w: 2, h: 1}", "--n-elem", "6,8")
 REDUCE = """
 import numpy as np
@@ -45,7 +43,7 @@ def test_it_is_right_by_its_reference(tmp_path: Path) -> None:
     ran = done(tmp_path, REDUCE + REFERENCE, "-n", 2)
     assert ran.outcome.error is None
     assert [(row["wrong"], row["checked"]) for row in ran.document["runs"]] == [(0, True)] * 2
-    assert "last bits" not in table.render(ran.document, ran.prepared)
+    assert "last bits" not in ran.table()
 
 
 def test_without_one_the_sum_is_expected_everywhere(tmp_path: Path) -> None:

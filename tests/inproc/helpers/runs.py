@@ -18,6 +18,7 @@ from launcher.report.checks import check_recorded_io, note_verdicts
 from launcher.report.files import write_logs
 from launcher.report.outcome import Outcome
 from launcher.result import document as result
+from launcher.result import table
 from launcher.run import prepare
 from launcher.supervise.run import Run as PreparedRun
 from sipsim.chips.ahbm.host.memory import AddressSpace, Allocation
@@ -78,6 +79,12 @@ class Run(NamedTuple):
     def allocations(self, rank: int) -> list[Allocation]:
         """The placement of all tensors of a rank, in order of creation."""
         return [allocation for allocation, _ in self.freed.of(self.members[rank].chip.torch.space)]
+
+    def table(self, verbose: bool = False) -> str:
+        """The text on standard output."""
+        lines: list[str] = []
+        table.Table(self.prepared, lines.append, verbose).finish(self.document)
+        return "\n".join(lines) + "\n"
 
     def results(self) -> list[tuple[str, str, int]]:
         """Results that must not depend on the mail: each rank's tensors, op log and end time."""

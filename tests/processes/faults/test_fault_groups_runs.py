@@ -308,7 +308,8 @@ def test_an_address_of_another_machine(ssh: dict[str, str], tmp_path: Path) -> N
     flags = ("--engine", "ssh", "--hosts", "a,b", "--bind", "192.0.2.1", "--json", tmp_path / "o.json")
     done = launched(*SMALL, *flags, **ssh)
     assert (done.exit_code, done.made_files) == (2, False)
-    what = "--bind 192.0.2.1: cannot be listened on: Cannot assign requested address; give an address of this machine"
+    why = "Cannot assign requested address; give an address of this machine"
+    what = f"--bind 192.0.2.1: cannot listen on this address: {why}"
     assert done.stderr == f"ahbm-launch: {what}\n"
 
 

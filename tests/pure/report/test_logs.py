@@ -175,7 +175,7 @@ class TestKeeping:
 
     def test_a_disk_that_is_full_at_once(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(os, "replace", _full)
-        with pytest.raises(ConfigError, match="No space left on device; name a folder"):
+        with pytest.raises(ConfigError, match="No space left on device; name a writable folder"):
             prepare_log_dir(tmp_path, 1)
 
     def test_a_disk_that_fills(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -68,7 +68,7 @@ class TestTheBlock:
             "  perhaps by the kernel's out-of-memory killer, which killed a process on this host during the run",
             "  at 42.902 us of simulated time, granted to 42.928 us; incarnation 2 of the rank; 2 restarts so far",
             "  then: peer_lost: rank 0 has lost rank 1",
-            "last lines of its log (all of it: l/rank-1.log):",
+            "last lines of its log (complete: l/rank-1.log):",
             "  | almost",
             "  | gone",
         ]

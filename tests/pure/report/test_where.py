@@ -199,17 +199,17 @@ def test_the_explanation() -> None:
     assert f"      200 ps  20.0 %  {shared}" in lines
     assert "  20.0 %   15.0 %  --set a.bandwidth_GBps=128" in lines
     assert "  17.0 %        -  --set m=1 --set n=2" in lines
-    head = "what crosses each link in an iteration:"
-    assert lines[-3:] == [head, "  a: 9 B payload + 3 B framing, busy 5.0 %", "  1 link: nothing"]
+    head = "traffic of each link in an iteration:"
+    assert lines[-3:] == [head, "  a: 9 B payload + 3 B framing, busy 5.0 %", "  1 link: no traffic"]
 
 
 def test_what_a_run_has_measured_comes_before_what_the_path_estimates() -> None:
-    assert explained()[2] == "change first a: 15.0 % less time, a run with it says so"
+    assert explained()[2] == "change first a: 15.0 % less time, measured in a rerun"
     two = WhatIf("a", ("a=1",), 200, 100), WhatIf("m", ("m=1",), 150, 120), WhatIf("n", ("n=1",), 190)
     told = msgspec.structs.replace(TOLD, what_if=two)
-    assert explained(told)[2] == "change first m: 12.0 % less time, a run with it says so"
+    assert explained(told)[2] == "change first m: 12.0 % less time, measured in a rerun"
     told = msgspec.structs.replace(TOLD, what_if=two[2:])
-    assert explained(told)[2] == "change first n: 19.0 % less time, by the path"
+    assert explained(told)[2] == "change first n: 19.0 % less time, by the critical path"
     told = msgspec.structs.replace(TOLD, what_if=(WhatIf("a", ("a=1",), 200, 0), WhatIf("m", ("m=1",), 0)))
     assert not any(line.startswith("change first") for line in explained(told))
 
@@ -228,7 +228,7 @@ def test_a_whole_run_is_no_iteration() -> None:
     made |= {"whole_run": {**made["runs"][0], "time_ns": 1.0}, "runs": []}
     lines = list(notes(made))
     assert lines[0].startswith("the whole run: busiest link a")
-    assert "what crosses each link in the whole run:" in lines
+    assert "traffic of each link in the whole run:" in lines
 
 
 def test_a_shared_link_is_named_as_a_link() -> None:

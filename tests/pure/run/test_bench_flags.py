@@ -10,7 +10,7 @@ from launcher.bench import command as bench
 from launcher.bench.base import BENCHES, Case, Figure
 from launcher.bench.command import main, parse_bench
 from launcher.bench.published import COLUMNS, Published, default_files, read_published
-from launcher.bench.report import LEAST_POINTS, Line, best_channels, csv_text, plots, tables
+from launcher.bench.report import LEAST_POINTS, ResultRow, best_channels, csv_text, plots, tables
 from launcher.options import Usage
 from sipsim.core.errors import ConfigError
 
@@ -109,7 +109,7 @@ def test_a_row_without_a_figure_is_a_miss_and_one_at_the_limit_is_near() -> None
 
 def test_tables_and_plots_show_simulated_beside_published() -> None:
     lines = [
-        Line("wormhole_b0", CASE, FIGURE._replace(nbytes=nbytes, value=value), row)
+        ResultRow("wormhole_b0", CASE, FIGURE._replace(nbytes=nbytes, value=value), row)
         for nbytes, value, row in (
             (16, 1.0, None), (128, 4.0, None), (1024, 6.0, published(value=8.0)), (8192, 10.0, published(value=8.0)),
         )
@@ -134,7 +134,7 @@ def test_tables_and_plots_show_simulated_beside_published() -> None:
 
 def test_of_several_numbers_of_channels_the_best_is_told() -> None:
     lines = [
-        Line("wormhole_b0", Case("test_erisc_bw_uni_dir", n), FIGURE._replace(value=value), None)
+        ResultRow("wormhole_b0", Case("test_erisc_bw_uni_dir", n), FIGURE._replace(value=value), None)
         for n, value in ((4, 2.0), (16, 3.0))
     ]
     assert best_channels(lines[:1]) == ""

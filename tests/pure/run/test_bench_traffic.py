@@ -7,7 +7,7 @@ import pytest
 from launcher.bench.benches.fabric import (
     FabricBandwidth,
     FabricCase,
-    Line,
+    LinePattern,
     Workers,
     busiest,
     from_one,
@@ -16,8 +16,8 @@ from launcher.bench.benches.fabric import (
     through_one_link,
 )
 
-FOUR = Line(4, is_multicast=True)
-TO_THE_LAST = Line(4, is_multicast=False)
+FOUR = LinePattern(4, is_multicast=True)
+TO_THE_LAST = LinePattern(4, is_multicast=False)
 
 
 def shown(traffic: list[Workers]) -> list[str]:
@@ -37,7 +37,7 @@ TRAFFIC: dict[str, tuple[list[Workers], list[str], int]] = {
     "line, halves": (on_line(FOUR._replace(halves=True)), ["E1-3", "E1-2", "W1-2", "W1-3"], 2),
     "line, ends": (on_line(FOUR._replace(ends_only=True)), ["E1-3", "", "", "W1-3"], 1),
     "line, one end": (on_line(FOUR._replace(ends_only=True, forward_only=True)), ["E1-3", "", "", ""], 1),
-    "line of two links": (on_line(Line(2, True, links=2)), ["E1-1 | E1-1", "W1-1 | W1-1"], 1),
+    "line of two links": (on_line(LinePattern(2, True, links=2)), ["E1-1 | E1-1", "W1-1 | W1-1"], 1),
     "full ring": (on_ring(FOUR, 3, 3), ["E1-3 W1-3"] * 4, 3),
     "half ring": (on_ring(FOUR, 2, 1), ["E1-2 W1-1"] * 4, 2),
     "half ring by turns": (on_ring(FOUR, 2, 1, by_turns=True), ["E1-1 W1-2", "E1-2 W1-1"] * 2, 2),

@@ -157,7 +157,7 @@ def test_a_bootstrap_comes_back():
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"version": 5}', "\0" * 9])
 def test_what_is_no_bootstrap_is_one_line(text: str):
-    with pytest.raises(ConfigError, match=r"^the file holds no bootstrap of ahbm-launch: "):
+    with pytest.raises(ConfigError, match=r"^the file contains no bootstrap of ahbm-launch: "):
         Bootstrap.from_text(text, "the file")
 
 

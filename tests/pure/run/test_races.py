@@ -2,7 +2,7 @@
 
 import pytest
 
-from launcher.commands.races import Ended, Race, difference, first_race, main
+from launcher.commands.races import Race, SearchRun, difference, first_race, main
 
 SUM = {(0, "sum"): "a", (1, "sum"): "b"}
 
@@ -10,27 +10,27 @@ SUM = {(0, "sum"): "a", (1, "sum"): "b"}
 @pytest.mark.parametrize(
     ("other", "what"),
     [
-        (Ended("", SUM, 99), ""),
-        (Ended("", {**SUM, (1, "sum"): "c"}, 5), "other results: sum of rank 1"),
-        (Ended("", {(1, "sum"): "c"}, 5), "other results: sum of rank 0, sum of rank 1"),
-        (Ended("", {**SUM, (1, "more"): "b"}, 5), "other results: more of rank 1"),
-        (Ended("IpcqDeadlock: a cycle", {}, 0), "IpcqDeadlock: a cycle"),
+        (SearchRun("", SUM, 99), ""),
+        (SearchRun("", {**SUM, (1, "sum"): "c"}, 5), "other results: sum of rank 1"),
+        (SearchRun("", {(1, "sum"): "c"}, 5), "other results: sum of rank 0, sum of rank 1"),
+        (SearchRun("", {**SUM, (1, "more"): "b"}, 5), "other results: more of rank 1"),
+        (SearchRun("IpcqDeadlock: a cycle", {}, 0), "IpcqDeadlock: a cycle"),
     ],
 )
-def test_times_are_not_compared(other: Ended, what: str) -> None:
-    assert difference(Ended("", SUM, 5), other) == what
+def test_times_are_not_compared(other: SearchRun, what: str) -> None:
+    assert difference(SearchRun("", SUM, 5), other) == what
 
 
 def test_the_search_ends_at_the_first_seed() -> None:
     asked = []
 
-    def run(seed: int) -> Ended:
+    def run(seed: int) -> SearchRun:
         asked.append(seed)
-        return Ended("exception: no" if seed >= 4 else "", SUM, 0)
+        return SearchRun("exception: no" if seed >= 4 else "", SUM, 0)
 
-    assert first_race(Ended("", SUM, 0), run, range(2, 9)) == Race(4, "exception: no")
+    assert first_race(SearchRun("", SUM, 0), run, range(2, 9)) == Race(4, "exception: no")
     assert asked == [2, 3, 4]
-    assert first_race(Ended("", SUM, 0), run, range(1, 4)) is None
+    assert first_race(SearchRun("", SUM, 0), run, range(1, 4)) is None
 
 
 def test_help(capsys: pytest.CaptureFixture[str]) -> None:

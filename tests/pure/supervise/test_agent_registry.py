@@ -148,7 +148,7 @@ def test_longer_silence_is_allowed_at_the_end():
 def test_a_starter_that_was_killed_without_output_can_be_retried():
     registry = AgentRegistry(SPECS, silence_s=SILENCE_S)
     registry.starter_ended(0, "ssh: connect to host a port 22: Connection refused", 0.1)
-    registry.starter_ended(1, "what started it was killed by SIGKILL", 0.1, silent=True)
+    registry.starter_ended(1, "the process that started it was killed by SIGKILL", 0.1, silent=True)
     facts = registry.overdue(0.1, can_revive=True)
     assert [fact.can_return for fact in facts] == [False, True]
 
@@ -308,4 +308,4 @@ def test_an_agent_exits_with_a_reason_on_an_invalid_command(frame: bytes):
     connection = SimpleNamespace(look=lambda: None)
     agent: Any = SimpleNamespace(_socket=connection, _receive=lambda: next(frames), _server=SimpleNamespace(order=None))
     agent._handle = lambda frame: _Agent._handle(agent, frame)
-    assert _Agent._turn(agent, stdin_is_ready=False).startswith("the launcher sent no valid order: ")
+    assert _Agent._turn(agent, stdin_is_ready=False).startswith("the launcher sent an invalid command: ")

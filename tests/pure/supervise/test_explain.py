@@ -84,7 +84,7 @@ def test_the_broker_books_what_its_decisions_make_wait() -> None:
         (sip(state="running"), "nothing: it runs"),
         (
             sip(state="running", lacks=((1, 3), (4, 1))),
-            "runs, or 3 packets of SIP 1 on their way and 1 packets of SIP 4 on their way",
+            "runs, or 3 packets of SIP 1 in flight and 1 packets of SIP 4 in flight",
         ),
         (sip(state="idle"), "something to arrive: it has no event of its own"),
         (
@@ -96,7 +96,7 @@ def test_the_broker_books_what_its_decisions_make_wait() -> None:
             sip(by=0, chain=("0.E>1.W", "1.W>0.E")),
             "itself, which may send at 1.500 ns; 500 ps by 0.E>1.W, 1.W>0.E",
         ),
-        (sip(by=None), "a grant that is on its way"),
+        (sip(by=None), "a grant that is in flight"),
     ],
 )
 def test_what_a_sip_waits_for(standing: SipSync, said: str) -> None:

@@ -316,7 +316,8 @@ def test_an_agent_that_was_killed_before_it_connected_is_restarted():
     run = Run(hosts=TWO, max_restarts=1)
     run.take(ProcessNews(-1, ProcessStarted(None, 0, 1)))
     run.take(BrokerListens())
-    killed = HostGone(1, "agent_failed", "b: no agent: what started it was killed by SIGKILL", can_return=True)
+    why = "b: no agent: the process that started it was killed by SIGKILL"
+    killed = HostGone(1, "agent_failed", why, can_return=True)
     notice, *rest = run.take(killed)
     assert (isinstance(notice, LogLine), rest) == (True, [Revive(1)])
     assert [start.host for start in run.take(HostJoined(1)) if isinstance(start, Start)] == [1, 1]
