@@ -1,1 +1,1 @@
-"""Collectives: neighbour tables, installation into every PE_IPCQ, algorithm modules, diagnostics."""
+"""Collectives, independent of a chip: definitions, algorithms as schedules, checks of schedules and of calls."""

@@ -1,4 +1,4 @@
-"""One rank's call of a collective: its tensors, the checks of them, and how calls are named in messages."""
+"""One rank's call of a collective: its tensors, the checks of these tensors, and the text of a call in messages."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
@@ -12,17 +12,17 @@ from sipsim.collectives.semantics import INTERCUBE, Collective
 from sipsim.core.dtypes import DType
 
 Range = tuple[int, int]
-"""The address of the first byte, and of the first one behind."""
+"""(start, stop): the address of the first byte, and the address after the last byte."""
 
 
 Array = np.ndarray[Any, Any]
 
 COPIES = "replicate"
-"""The layout of PEs that divide nothing; with one PE a cube, ADR-0032's."""
+"""The layout in which every PE holds the whole of its cube's data; with one PE per cube, the layout of ADR-0032."""
 
 
 class Layout(Protocol):
-    """Over how many cubes and PEs of its SIP a tensor is spread, and how."""
+    """Distribution of a tensor over the cubes and PEs of its SIP (``DPPolicy``)."""
 
     @property
     def num_cubes(self) -> int: ...
@@ -38,7 +38,7 @@ class Layout(Protocol):
 
 
 class DeviceTensor(Protocol):
-    """What a collective asks of a tensor on the device."""
+    """The part of a device tensor's interface that collectives use."""
 
     @property
     def shape(self) -> tuple[int, ...]: ...
@@ -51,22 +51,22 @@ class DeviceTensor(Protocol):
     def numel(self) -> int: ...
     def elements_per_cube(self) -> int: ...
     def ranges(self) -> list[Range]:
-        """Of its addresses, in the order of elements."""
+        """Return the address ranges of the tensor, in element order."""
 
     def numpy(self) -> Array: ...
 
 
 class Call(NamedTuple):
-    """One rank's call of a collective, handed from the script to the launch and its record.
+    """One rank's call of a collective, passed from the host script to the launch and to the result's records.
 
-    ``source`` is read, ``result`` is written, and they may be one tensor. None: it has none, such as the result of a
-    gather on other ranks than the root. A kernel gets the address of the source, that of the result if it is another
-    tensor, then ``values`` (such as the rank of a root), then what the algorithm's ``kernel_args`` returns.
+    The kernel reads ``source`` and writes ``result``; both may be the same tensor. None: this rank has no such tensor,
+    like the result of a gather on ranks other than the root. Kernel arguments: the address of the source, the address
+    of the result if it is another tensor, ``values`` (such as the root's rank), the values of ``kernel_args()``.
 
-    ``collective``: None for a message from one rank to another. Known once it is planned: ``group``, the number of its
-    process group, of the ranks ``sips``; ``number`` in the group, from 1; ``algorithm``; ``text``, alike on all ranks
-    that make it; ``workers``, the PEs that a schedule was made for, 0 without one; ``elements``, those of the
-    larger tensor, also where this rank has none.
+    ``collective``: None for a point-to-point message. Set by planning: ``group``, the number of the process group, and
+    its ranks ``sips``; ``number``, the position among the group's calls, from 1; ``algorithm``; ``text``, equal on all
+    ranks of the call; ``workers``, the number of PEs that share the schedule, 0 without a schedule; ``elements``, the
+    size of the larger tensor of the call, also on ranks that lack this tensor.
     """
 
     source: DeviceTensor | None = None
@@ -84,20 +84,20 @@ class Call(NamedTuple):
 
     @property
     def is_schedule(self) -> bool:
-        """Whether the kernel of schedules carries it out, and not one that was wired before the run."""
+        """True if the schedule kernel runs this call, False if a kernel runs it that was wired before the run."""
         return self.workers > 0
 
     def tensors(self) -> tuple[DeviceTensor, ...]:
-        """The source, and the result if it is another tensor; without those that this rank does not have."""
+        """Return this rank's distinct tensors: the source, and the result if it is another tensor."""
         every = (self.source,) if self.result is self.source else (self.source, self.result)
         return tuple(tensor for tensor in every if tensor is not None)
 
     def n_elem(self) -> int:
-        """Elements a cube of the smaller tensor: what ``kernel_args`` is told."""
+        """Return the elements per cube of the smaller tensor, the ``n_elem`` argument of ``kernel_args``."""
         return min(tensor.elements_per_cube() for tensor in self.tensors())
 
     def sized(self) -> DeviceTensor:
-        """The larger tensor: its bytes are the size that bandwidths refer to, as in nccl-tests."""
+        """Return the larger tensor, whose bytes are the message size in bandwidth figures, as in nccl-tests."""
         return max(self.tensors(), key=lambda tensor: tensor.nbytes)
 
 
@@ -105,7 +105,7 @@ def check_call(collective: Collective, call: Call, size: int, rank: int) -> None
     """Check the call of a rank in a group of ``size``.
 
     Raises:
-        ValueError: an operator or a root that it does not take, tensors that do not fit, or that share memory.
+        ValueError: the operator or the root is not allowed, or the tensors do not match or share memory.
     """
     _check_values(collective, call, size)
     tensors = call.tensors()
@@ -114,7 +114,7 @@ def check_call(collective: Collective, call: Call, size: int, rank: int) -> None
     root, every = (call.values or (0,))[0], range(units(collective.cut, size))
     for what, tensor, has in (("source", call.source, collective.holds), ("result", call.result, collective.needs)):
         if tensor is None and any(has(unit, rank, size, root) for unit in every):
-            raise ValueError(f"{collective.name}: rank {rank} of the group gives no {what}, and needs one")
+            raise ValueError(f"{collective.name}: rank {rank} of the group passes no {what}, but needs one")
     if call.op == AVG and not tensors[0].dtype.is_float:
         raise ValueError(f"{collective.name}: op 'avg' needs a floating type, not {tensors[0].dtype}")
     for each in tensors:
@@ -127,10 +127,10 @@ def check_call(collective: Collective, call: Call, size: int, rank: int) -> None
 def check_rows(
     collective: Collective, call: Call, size: int, n_cubes: int, layout: tuple[str, str] | None = None
 ) -> None:
-    """Check a call of a collective ``per_cube`` on ``size`` SIPs of ``n_cubes``. ``layout``: the algorithm's, if any.
+    """Check a ``per_cube`` call on ``size`` SIPs of ``n_cubes``. ``layout``: the algorithm's (cube, pe) layout, if any.
 
     Raises:
-        ValueError: an operator or a root that it does not take, or tensors that do not fit.
+        ValueError: the operator or the root is not allowed, or the tensors do not match.
     """
     name, source, result = collective.name, call.source, call.result
     if name == INTERCUBE and call.op in REDUCTIONS and call.op not in collective.ops:
@@ -147,7 +147,7 @@ def check_rows(
     have = source.elements_per_cube(), result.elements_per_cube()
     wanted = of_source * call.n_elem(), of_result * call.n_elem()
     if have != wanted:
-        what = f"source and result have {have[0]} and {have[1]} elements a cube"
+        what = f"source and result have {have[0]} and {have[1]} elements per cube"
         raise ValueError(f"{name}: {what}; with {size} ranks it takes {wanted[0]} and {wanted[1]}")
 
 
@@ -163,10 +163,8 @@ def _check_values(collective: Collective, call: Call, size: int) -> None:
 
 
 def _check_layout(collective: Collective, dp: Layout, n_cubes: int, layout: tuple[str, str] | None) -> None:
-    """One PE a cube shares nothing, however that is named. On how many PEs of a cube an algorithm runs is another
-    matter (``Communicator.check_holders``).
-    """
-    name, needs = collective.name, f"{collective.name} needs a row a cube"
+    """Check the layout of a tensor; with one PE per cube, any layout over PEs is accepted."""
+    name, needs = collective.name, f"{collective.name} needs one row per cube"
     if dp.num_cubes != n_cubes:
         raise ValueError(f"{needs}: the tensor lies on {dp.num_cubes} of {n_cubes} cubes")
     if layout is not None:
@@ -176,19 +174,19 @@ def _check_layout(collective: Collective, dp: Layout, n_cubes: int, layout: tupl
             takes = f"cube={layout[0]!r}, " + ("num_pes=1" if layout[1] == COPIES else f"pe={layout[1]!r} on all PEs")
             raise ValueError(f"{name}: the algorithm takes DPPolicy({takes}), and the tensor has {have}")
         return
-    for who, how in (("cubes", dp.cube), ("PEs", dp.pe)):
-        if how == "column_wise":
-            raise ValueError(f"{needs}: the tensor's {who} have columns of it")
+    for units_of_chip, layout_name in (("cubes", dp.cube), ("PEs", dp.pe)):
+        if layout_name == "column_wise":
+            raise ValueError(f"{needs}: the tensor is divided over {units_of_chip} by columns")
     if dp.cube != "row_wise":
-        raise ValueError(f"{needs}: the tensor's cubes have copies of all rows")
+        raise ValueError(f"{needs}: each of the tensor's cubes holds a copy of all rows")
 
 
 def _check_shards(collective: Collective, dp: Layout) -> None:
-    for layout, count, who in ((dp.cube, dp.num_cubes, "cubes"), (dp.pe, dp.num_pes, "PEs")):
+    for layout, count, holders in ((dp.cube, dp.num_cubes, "cubes"), (dp.pe, dp.num_pes, "PEs")):
         if count > 1 and layout == COPIES:
-            raise ValueError(f"{collective.name}: {count} {who} have copies of the tensor; it takes row_wise ones")
+            raise ValueError(f"{collective.name}: {count} {holders} hold copies of the tensor; it must be row_wise")
         if count > 1 and layout == "column_wise" and collective.cut != VECTOR:
-            raise ValueError(f"{collective.name}: {count} {who} share the tensor's columns; it takes row_wise ones")
+            raise ValueError(f"{collective.name}: {count} {holders} share the tensor's columns; it must be row_wise")
 
 
 def _check_pair(collective: Collective, source: DeviceTensor, result: DeviceTensor, size: int) -> None:
@@ -196,7 +194,7 @@ def _check_pair(collective: Collective, source: DeviceTensor, result: DeviceTens
     if source.dtype != result.dtype:
         raise ValueError(f"{name} converts no types: source {source.dtype}, result {result.dtype}")
     if source.dp.places() != result.dp.places():
-        raise ValueError(f"{name}: source and result lie on other PEs than each other")
+        raise ValueError(f"{name}: source and result lie on different PEs")
     of_source, of_result = collective.elements(1, size)
     if source.numel() * of_result != result.numel() * of_source:
         what = f"{source.numel()} and {result.numel()} elements"
@@ -207,7 +205,7 @@ def _check_pair(collective: Collective, source: DeviceTensor, result: DeviceTens
 
 
 def _check_memory(collective: Collective, source: DeviceTensor, result: DeviceTensor, size: int, rank: int) -> None:
-    """In one tensor, a rank's own part at its place is not moved; all else would be written before it is read."""
+    """Check that source and result share memory at most where no data moves: in the rank's part of the larger one."""
     if source is result and collective.in_place:
         return
     own, other = source.ranges(), result.ranges()
@@ -217,17 +215,17 @@ def _check_memory(collective: Collective, source: DeviceTensor, result: DeviceTe
     if collective.cut == RANKS:
         small, large = (own, other) if collective.gathers else (other, own)
         nbytes = min(source.nbytes, result.nbytes)
-        there, elsewhere = split(large, rank * nbytes, nbytes)
-        if there == joined(small) and not overlap(small, elsewhere):
+        part, others = split(large, rank * nbytes, nbytes)
+        if part == merged_ranges(small) and not overlap(small, others):
             return
         takes = f"two tensors, or part {rank} of the larger one as the smaller one on rank {rank} of the group"
-    elif size == 1 and joined(own) == joined(other):
+    elif size == 1 and merged_ranges(own) == merged_ranges(other):
         return
     raise ValueError(f"{collective.name}: source and result share memory; it takes {takes}")
 
 
 def overlap(one: Sequence[Range], other: Sequence[Range]) -> bool:
-    """Whether some byte lies in both: a kernel reads the source of a call while it writes the result."""
+    """Return whether two lists of ranges have a byte in common."""
     stops = [0, 0]
     for start, stop, which in sorted([(*each, 0) for each in one] + [(*each, 1) for each in other]):
         if start < stops[1 - which]:
@@ -237,7 +235,7 @@ def overlap(one: Sequence[Range], other: Sequence[Range]) -> bool:
 
 
 def split(ranges: Sequence[Range], first: int, nbytes: int) -> tuple[list[Range], list[Range]]:
-    """The bytes from number ``first`` on, ``nbytes`` of them in the order of the ranges; and all others."""
+    """Split the bytes of ranges, counted in their order: ``nbytes`` bytes from byte ``first`` on, and all others."""
     inside: list[Range] = []
     outside: list[Range] = []
     number = 0
@@ -246,11 +244,11 @@ def split(ranges: Sequence[Range], first: int, nbytes: int) -> tuple[list[Range]
         inside.append((cuts[0], cuts[1]))
         outside += [(start, cuts[0]), (cuts[1], stop)]
         number += stop - start
-    return joined(inside), joined(outside)
+    return merged_ranges(inside), merged_ranges(outside)
 
 
-def joined(ranges: Sequence[Range]) -> list[Range]:
-    """The same bytes in the same order, ranges that continue each other as one, and none without bytes."""
+def merged_ranges(ranges: Sequence[Range]) -> list[Range]:
+    """Return the ranges with adjacent ones merged and empty ones removed; bytes and order are unchanged."""
     found: list[Range] = []
     for start, stop in ranges:
         if start == stop:
@@ -262,21 +260,21 @@ def joined(ranges: Sequence[Range]) -> list[Range]:
 
 
 GROUPS = -1
-"""The group of calls that make and destroy groups, which all ranks of a run make in one order."""
+"""The group number of calls that create and destroy groups, which all ranks of a run make in one order."""
 WORLD = 0
-"""The group of all ranks. A lesser number than those two: messages from one rank to another."""
+"""The number of the group of all ranks. Numbers below ``GROUPS`` are point-to-point connections of two ranks."""
 PART = "; "
 SAME = "every rank must make the same calls in the same order"
-"""The end of messages about calls."""
+"""The last part of messages about mismatched calls."""
 NEW_GROUP = "new_group"
-"""What calls that make groups begin with, and all ranks of a run make."""
+"""Prefix in the text of a call that creates a group; all ranks of a run make this call."""
 
 
 class GroupCall(msgspec.Struct, frozen=True):
-    """A call in group ``group`` of the ranks ``sips``, empty for all ranks of the run.
+    """A call in the group numbered ``group``, of the ranks ``sips`` (empty: all ranks of the run).
 
-    ``text``: its parts, the plainest first: what is called, in which group, how it is carried out. Ranks that make the
-    same call have the same text. ``nbytes``: of a message from one rank to another.
+    ``text``: the operation, the group and how the call is carried out, joined by ``PART``. Ranks that make the same
+    call have the same text. ``nbytes``: size of a point-to-point message, 0 for other calls.
     """
 
     text: str
@@ -285,47 +283,47 @@ class GroupCall(msgspec.Struct, frozen=True):
     nbytes: int = 0
 
 
-class Told(NamedTuple):
-    """Two calls, each with what sets it apart from the other."""
+class CallDifference(NamedTuple):
+    """Texts of two different calls, each cut down to the parts that show the difference."""
 
     one: str
     other: str
 
 
 def what_of(text: str) -> str:
-    """What is called."""
+    """Return the operation of a call's text, such as ``all_reduce of 8 f32``."""
     return text.partition(PART)[0]
 
 
-def differing(one: str, other: str) -> Told:
-    """Two calls by their texts: what is called, and of the other parts the first in which they differ, if need be."""
+def differing(one: str, other: str) -> CallDifference:
+    """Compare two call texts: return their operations and groups, or if these are equal, all other different parts."""
     pairs = list(zip(one.split(PART), other.split(PART), strict=False))
     shown = pairs[:1]
     shown += [pair for pair in pairs[1:2] if pair[0] != pair[1]]
-    if all(mine == its for mine, its in shown):
+    if all(first == second for first, second in shown):
         shown += [pair for pair in pairs[2:] if pair[0] != pair[1]]
-    return Told(*(", ".join(texts) for texts in zip(*shown, strict=True)))
+    return CallDifference(*(", ".join(texts) for texts in zip(*shown, strict=True)))
 
 
 def group_name(number: int, sips: tuple[int, ...]) -> str:
-    """A group in messages: its ranks in their order, of many in a row the first and the last."""
+    """Return a group's name for messages: its number and ranks, consecutive ranks as first and last."""
     if number == WORLD:
         return "the group of all ranks"
     if number < GROUPS:
-        return f"those from rank {sips[0]} to rank {sips[1]}"
+        return f"the messages from rank {sips[0]} to rank {sips[1]}"
     if len(sips) > 2 and sips == tuple(range(sips[0], sips[0] + len(sips))):
         return f"group {number} of ranks {sips[0]} to {sips[-1]}"
     return f"group {number} of rank{'s' if len(sips) > 1 else ''} {', '.join(map(str, sips))}"
 
 
 CallKey = tuple[int, int]
-"""A group, and the number of a call in it."""
+"""(group number, number of a call in this group)."""
 
 
 class OpenCall(msgspec.Struct, frozen=True):
     """A collective that has not ended on a rank: call ``number``, from 1, of group ``group`` of the ranks ``sips``.
 
-    ``behind``: the open calls that it waits for the end of, as they are before it on one of its PEs, or use its room.
+    ``behind``: the open calls that must end first: they precede this call on a PE, or occupy its queue pairs' memory.
     """
 
     group: int
@@ -336,15 +334,15 @@ class OpenCall(msgspec.Struct, frozen=True):
 
     @property
     def key(self) -> CallKey:
-        """The same on all ranks that make it."""
+        """Identifier of the call, equal on all ranks that make the call."""
         return self.group, self.number
 
 
 def open_call_text(call: OpenCall) -> str:
-    """Such a call in messages."""
+    """Return an open call's operation and place for messages."""
     return f"{what_of(call.text)}, {place_of(call.number, call.group, call.sips)}"
 
 
 def place_of(number: int, group: int, sips: tuple[int, ...]) -> str:
-    """Call ``number``, from 1, of a group in messages."""
+    """Return call ``number``, from 1, of a group for messages."""
     return f"{'message' if group < GROUPS else 'call'} {number} of {group_name(group, sips)}"

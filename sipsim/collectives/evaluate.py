@@ -1,8 +1,8 @@
-"""Runs the steps of a flow for all ranks at once, to find each rank's result and whether every rank ends.
+"""Untimed evaluation of a flow for all ranks at once: each rank's result, and whether every rank ends.
 
-A value is anything that ``combine`` takes. With arrays the result has the algorithm's own order of additions: it is the
-reference of every algorithm that is a schedule. With sets of ranks it shows whether it has each contribution once.
-A rank that waits for a message, or for a free slot, lets the others go on; when all wait, the schedule deadlocks.
+A value is any type that ``combine`` accepts. Arrays are combined in the order of the algorithm, which gives the
+reference result of a schedule. Sets of ranks show whether a result contains each contribution exactly once.
+A rank that waits for a message or a free slot yields to the other ranks; if all ranks wait, the schedule deadlocks.
 """
 
 from collections import defaultdict, deque
@@ -28,7 +28,7 @@ V = TypeVar("V")
 
 
 class ScheduleDeadlock(ScheduleError):
-    """Every rank that has not ended waits for a message or for a slot."""
+    """Deadlock of a schedule: every rank that has not ended waits for a message or for a slot."""
 
 
 def evaluate(
@@ -38,17 +38,16 @@ def evaluate(
     combine: Callable[[V, V], V],
     n_slots: int | None = None,
 ) -> list[dict[int, V]]:
-    """Run the steps of all ranks from ``values``, each rank's blocks by number. Returns the blocks of each rank
-    afterwards; values are not changed in place. The steps have passed
-    :func:`~sipsim.collectives.schedule.check_schedule`. A block is one message: its tiles are sent, and received, in
-    one order, so they wait as it does, and none is sent after it was received in the same step.
+    """Run the steps of all ranks on ``values``, each rank's blocks by number, and return each rank's final blocks.
 
-    ``n_slots``: messages that fit a direction's ring; None: without limit.
+    ``values`` is not modified. The steps must have passed :func:`~sipsim.collectives.schedule.check_schedule`. A block
+    is one message here. The tiles of a block are sent and received in one order, so whole blocks deadlock exactly when
+    tiles would. ``n_slots``: messages that fit into the receive ring of a direction; None: no limit.
 
     Raises:
-        ScheduleDeadlock: with the step of each rank that waits.
-        ScheduleError: for a block that a rank uses and does not have, and for a message that is not due or that no rank
-            receives; with rank and round.
+        ScheduleDeadlock: all ranks wait; the message lists the step of each waiting rank.
+        ScheduleError: a rank uses a block that it does not hold, or a message arrives out of order or is never
+            received; the message states rank and round.
     """
     run = _Run(wiring, combine, n_slots)
     left = [dict(own) for own in values]
@@ -63,7 +62,7 @@ def evaluate(
 
 
 class _Run(Generic[V]):
-    """One evaluation. ``_rings``: the messages under way to each end, as (round, block, value)."""
+    """State of one evaluation. ``_rings``: the messages in flight to each end, as (round, block, value)."""
 
     def __init__(self, wiring: Wiring, combine: Callable[[V, V], V], n_slots: int | None) -> None:
         self._wiring = wiring
@@ -72,54 +71,54 @@ class _Run(Generic[V]):
         self._rings: defaultdict[End, deque[tuple[int, int, V]]] = defaultdict(deque)
 
     def rank(self, rank: int, steps: list[Step], own: dict[int, V]) -> Iterator[str]:
-        """Carry out a rank's steps; yields "" after each message that it moved, and what it waits for when it waits."""
+        """Run a rank's steps. Yields "" after each message sent or received, else the reason why the rank waits."""
         before = dict(own)
         for step in steps:
-            for leaving, coming in zip_longest(step.sends, step.recvs):
-                if leaving is not None:
+            for sent_block, due_block in zip_longest(step.sends, step.recvs):
+                if sent_block is not None:
                     ring = self._rings[self._wiring[rank, step.send]]
                     while self._n_slots is not None and len(ring) >= self._n_slots:
-                        yield f"waits in round {step.round} for a slot {step.send}"
-                    number = number_of(leaving)
-                    value = _block_of(own if leaving >= 0 else before, number, f"rank {rank} sends", step.round)
+                        yield f"waits in round {step.round} for a slot in direction {step.send}"
+                    number = number_of(sent_block)
+                    value = _block_of(own if sent_block >= 0 else before, number, f"rank {rank} sends", step.round)
                     ring.append((step.round, number, value))
                     yield ""
-                if coming is not None:
+                if due_block is not None:
                     ring = self._rings[rank, step.recv]
                     while not ring:
                         peer, _ = self._wiring[rank, step.recv]
-                        yield f"waits in round {step.round} for block {coming} of rank {peer} ({step.recv})"
+                        yield f"waits in round {step.round} for block {due_block} from rank {peer} ({step.recv})"
                     sent_round, block, value = ring.popleft()
-                    if (sent_round, block) != (step.round, coming):
+                    if (sent_round, block) != (step.round, due_block):
                         raise ScheduleError(
                             f"rank {rank} receives block {block} of round {sent_round} in direction {step.recv} where "
-                            f"block {coming} of round {step.round} is due"
+                            f"block {due_block} of round {step.round} is due"
                         )
                     own[block] = value if step.combine == REPLACE else self._combined(rank, step, block, own, value)
                     yield ""
 
     def _combined(self, rank: int, step: Step, block: int, own: dict[int, V], arrived: V) -> V:
-        held = _block_of(own, block, f"rank {rank} combines what comes with", step.round)
+        held = _block_of(own, block, f"rank {rank} combines received data with", step.round)
         return self._combine(held, arrived) if step.combine == OWN_FIRST else self._combine(arrived, held)
 
     def check_received(self) -> None:
-        """Check that no message is left over."""
+        """Raise if some message was sent and never received."""
         for (rank, direction), ring in self._rings.items():
             if ring:
                 number, block, _ = ring[0]
                 raise ScheduleError(
-                    f"rank {rank} never receives block {block}, which comes in direction {direction} in round {number}"
+                    f"rank {rank} never receives block {block}, sent to its direction {direction} in round {number}"
                 )
 
 
 def _block_of(blocks: dict[int, V], number: int, does: str, step_round: int) -> V:
     if number not in blocks:
-        raise ScheduleError(f"{does} block {number} in round {step_round}, which it does not have")
+        raise ScheduleError(f"{does} block {number} in round {step_round}, but does not have this block")
     return blocks[number]
 
 
 class _Ranks(NamedTuple):
-    """The ranks whose values a block combines, as bits. ``once``: at least once; ``again``: more than once."""
+    """Ranks whose values a block combines, as bit masks. ``once``: at least once; ``again``: more than once."""
 
     once: int
     again: int = 0
@@ -130,12 +129,13 @@ def _with(first: _Ranks, second: _Ranks) -> _Ranks:
 
 
 def check_results(schedule: Schedule, wiring: Wiring, task: Task) -> None:
-    """Check that all ranks end, and that each block that a rank needs has each contribution exactly once, or is a copy
-    of a holder's where the collective only moves data. Rings have one slot here: a schedule whose messages are the ones
-    that are due ends with that as with any number (the proof is in :mod:`~sipsim.collectives.schedule`).
+    """Check that all ranks end, and that each block that a rank needs contains each contribution exactly once.
+
+    For a collective that only moves data, the block must be a copy of some holder's block. Rings have one slot here: a
+    schedule that ends with one slot ends with any number (proof: :mod:`~sipsim.collectives.schedule`).
 
     Raises:
-        ScheduleError: with the first rank and block that is wrong.
+        ScheduleError: names the first wrong rank and block.
     """
     for flow in schedule:
         _check_flow(flow, wiring, task)
@@ -151,7 +151,7 @@ def _check_flow(flow: Flow, wiring: Wiring, task: Task) -> None:
         ]
         if combining:
             what = f"rank {rank} combines block {combining[0].recvs[0]} in round {combining[0].round}"
-            raise ScheduleError(f"{what}; {collective.name} moves data, so what comes replaces what a rank has")
+            raise ScheduleError(f"{what}; {collective.name} only moves data: use combine=REPLACE")
     values = [
         {block: _Ranks(1 << rank) for block in blocks if collective.holds(block // pieces, rank, size, root)}
         for rank in ranks
@@ -167,7 +167,7 @@ def _check_flow(flow: Flow, wiring: Wiring, task: Task) -> None:
 
 
 def _wrong(found: _Ranks, holders: int, combines: bool) -> str:
-    """The fault in the contributions to a block; empty without one."""
+    """Describe the error in the contributions to a block; empty if they are correct."""
     if found.again:
         return f"in which the values of {_names(found.again)} are combined more than once"
     if combines:
@@ -176,6 +176,6 @@ def _wrong(found: _Ranks, holders: int, combines: bool) -> str:
 
 
 def _names(ranks: int) -> str:
-    """Ranks from their bits: ``rank 3``, ``ranks 0, 2``."""
+    """Format a bit mask of ranks: ``rank 3``, ``ranks 0, 2``."""
     numbers = [str(rank) for rank in range(ranks.bit_length()) if ranks >> rank & 1]
     return f"rank{'s' * (len(numbers) > 1)} {', '.join(numbers)}"

@@ -1,4 +1,4 @@
-"""A group of ranks as algorithms see it: its SIPs, how links join them, and the routes of its messages. Pure."""
+"""A group of ranks for algorithms: its SIPs, the links between them, and the routes of messages. No side effects."""
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
@@ -14,17 +14,17 @@ NEXT, PREVIOUS = "next", "prev"
 
 
 def direction_of(port: str) -> str:
-    """The direction that leaves a SIP by a port (ADR-0032 D3)."""
+    """Return the name of the direction that leaves a SIP by a port, such as ``global_E`` (ADR-0032 D3)."""
     return f"{PORT_PREFIX}{port}"
 
 
 def towards(rank: int) -> str:
-    """The direction to a rank of the group, by the route of fewest links."""
+    """Return the name of the direction to a rank of the group, over a route with the fewest links."""
     return f"to{rank}"
 
 
 class Group:
-    """``sips``: the SIP of each rank of the group, in order; ``system``: all SIPs and their links."""
+    """Process group. ``sips``: the SIP of each rank of the group, in order; ``system``: all SIPs and their links."""
 
     def __init__(self, sips: tuple[int, ...], system: SipNetwork) -> None:
         self.sips = sips
@@ -36,17 +36,17 @@ class Group:
         return len(self.sips)
 
     def rank_of(self, sip: int) -> int | None:
-        """The group rank of a SIP; None for one outside."""
+        """Return the group rank of a SIP; None if the SIP is not in the group."""
         return self.sips.index(sip) if sip in self.sips else None
 
     @cached_property
     def distances(self) -> list[list[int]]:
-        """How many links the route from a rank to another has."""
+        """Number of links on the route from each rank to each other rank: ``distances[src][dst]``."""
         return [[self.system.hops(a, b) for b in self.sips] for a in self.sips]
 
     @cached_property
     def grid(self) -> Shape:
-        """(width, height) of the rectangle of SIPs whose ranks run along its rows; (size, 1) if it is none."""
+        """(width, height) if the SIPs form a rectangle with ranks numbered row by row; otherwise (size, 1)."""
         width, _ = self.system.shape
         if TOPOLOGIES.get(self.system.topology).dimensions == 1:
             return self.size, 1
@@ -58,7 +58,7 @@ class Group:
 
     @cached_property
     def ring_order(self) -> list[int]:
-        """All ranks, each beside the next where the grid allows it: rows there and back, and home along a column."""
+        """All ranks in a snake order over the grid, so that successive ranks are neighbours where possible."""
         width, height = self.grid
         if height == 1 or width == 1:
             return list(range(self.size))
@@ -70,19 +70,19 @@ class Group:
 
     @cached_property
     def ring(self) -> Path:
-        """All ranks in a ring, in ``ring_order``: by the ports E or S if each link is there, else by routes."""
+        """All ranks as a ring in ``ring_order``: over ports E or S if all these links exist, else over routes."""
         order = self.ring_order
         return next(self._linked([order], ("E", "S"), True), [Path(tuple(order), NEXT, PREVIOUS, True)])[0]
 
     @cached_property
     def line(self) -> Path:
-        """The same without a way from the last rank to the first."""
+        """All ranks as a line in ``ring_order``: ``ring`` without a connection from the last rank to the first."""
         order = self.ring_order
         return next(self._linked([order], ("E", "S"), False), [Path(tuple(order), NEXT, PREVIOUS, False)])[0]
 
     @cached_property
     def is_ring(self) -> bool:
-        """Whether links join each rank of ``ring`` to the next one, and the last to the first by a link of its own."""
+        """True if links join each rank of ``ring`` to the next, and a separate link joins the last to the first."""
         order = self.ring_order
         if self.size < 3:
             return self.ring.has_links
@@ -90,7 +90,7 @@ class Group:
 
     @cached_property
     def is_line(self) -> bool:
-        """Whether links join each rank of ``line`` to the next one, and none the last to the first."""
+        """True if links join each rank of ``line`` to the next, and no link joins the last to the first."""
         return self.size > 1 and self._are_neighbours and not self.is_ring
 
     @property
@@ -99,13 +99,13 @@ class Group:
 
     @cached_property
     def rows(self) -> list[Path]:
-        """The rows of the grid, all of them rings or all of them lines; none if they have one rank each."""
+        """The rows of the grid, either all rings or all lines; empty if a row has one rank."""
         width, height = self.grid
         return self._axis([list(range(y * width, (y + 1) * width)) for y in range(height)], "E", "x")
 
     @cached_property
     def columns(self) -> list[Path]:
-        """The columns of the grid, in the same way."""
+        """The columns of the grid, either all rings or all lines; empty if a column has one rank."""
         width, height = self.grid
         return self._axis([list(range(x, width * height, width)) for x in range(width)], "S", "y")
 
@@ -117,7 +117,7 @@ class Group:
         return next(found, by_routes)
 
     def _linked(self, lines: list[list[int]], ports: tuple[str, ...], closed: bool) -> Iterator[list[Path]]:
-        """The lines as paths, for each of the ports whose links join each rank to the next one in all of them."""
+        """Yield the lines as paths, for each port whose links join each rank to the next in all lines."""
         for port in ports:
             back = OPPOSITE_PORT[port]
             pairs = [pair for line in lines for pair in pairwise([*line, line[0]] if closed else line)]
@@ -134,7 +134,7 @@ class Group:
 
 
 def wiring_of(paths: Iterable[Path]) -> Wiring:
-    """The queue pairs along paths, and those that close them."""
+    """Return a wiring with a queue pair between successive ranks of each path, closed paths included."""
     pairs: dict[End, End] = {}
     for path in paths:
         around = (*path.ranks, path.ranks[0]) if path.closed else path.ranks
@@ -144,12 +144,12 @@ def wiring_of(paths: Iterable[Path]) -> Wiring:
 
 
 def pairwise_wiring(pairs: set[tuple[int, int]]) -> Wiring:
-    """A queue pair between the ranks of each pair, in directions :func:`towards` each other."""
+    """Return a wiring with a queue pair between the ranks of each pair, in directions :func:`towards` each other."""
     return mutual({(a, towards(b)): (b, towards(a)) for a, b in sorted(pairs)})
 
 
 def _there_and_back(width: int, height: int, place: Callable[[int, int], int]) -> list[int]:
-    """A closed tour of a grid with an even height: along rows without their first place, then home along the first."""
+    """Return a closed tour of a grid of even height: the rows without their first place, then back along column 0."""
     tour = [(0, 0)]
     for y in range(height):
         xs = range(1, width)
@@ -165,11 +165,11 @@ def _snake(width: int, height: int) -> Iterator[int]:
 
 
 Port = tuple[int, str]
-"""A SIP, and the port by which a link leaves it."""
+"""(SIP, port by which a link leaves it)."""
 
 
 def route(group: Group, src: int, dst: int, direction: str) -> Iterator[Port]:
-    """The ports by which a message between two ranks leaves a SIP: that of its direction, then the routed ones."""
+    """Yield the ports on a message's route between two ranks: the direction's port, then those of the routing."""
     sip, goal, system = group.sips[src], group.sips[dst], group.system
     port = system.port_towards(sip, goal, direction)
     while sip != goal:

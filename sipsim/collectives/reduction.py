@@ -1,4 +1,4 @@
-"""The operators by which collectives combine values: PE_MATH's operations, so the same bits."""
+"""Reduction operators of collectives, computed with the operations of PE_MATH, so that results are bit-identical."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -12,30 +12,30 @@ from sipsim.core.errors import pass_on_halt
 
 Array = np.ndarray[Any, Any]
 AVG = "avg"
-"""A sum that is divided once, where it is final."""
+"""Average: the sum is divided once, when it is complete."""
 NO_OP = "none"
-"""The operator of a collective that moves data and combines none."""
+"""The operator of a collective that only moves data."""
 REDUCTIONS = ("sum", "max", "min", "prod", AVG)
 ROUNDED = ("sum", "prod", AVG)
-"""Those whose results in floating types depend on the order of operations."""
+"""Operators whose results in floating types depend on the order of operations."""
 MATH_OF = {"sum": "add", AVG: "add", "prod": "mul", "max": "max", "min": "min"}
 """The operation of PE_MATH that combines two values."""
 
 
 def combine(op: str, first: Array, second: Array) -> Array:
-    """Two arrays of one type, as PE_MATH combines them."""
+    """Combine two arrays of one type element by element, as PE_MATH does."""
     return elementwise(MATH_OF[op], (first, second), dtype_of(first.dtype))
 
 
 def final(op: str, total: Array, count: int) -> Array:
-    """What ``count`` combined terms amount to."""
+    """Return the result of a reduction from the combination of ``count`` terms: divided by ``count`` for ``avg``."""
     if op != AVG:
         return total
     return elementwise("div", (total, np.asarray(count, total.dtype)), dtype_of(total.dtype))
 
 
 def combine_all(op: str, terms: Iterable[Array]) -> Array:
-    """All terms, one or more, one after the other."""
+    """Combine all terms (at least one) from first to last."""
     each = iter(terms)
     total, count = next(each), 1
     for term in each:
@@ -44,16 +44,16 @@ def combine_all(op: str, terms: Iterable[Array]) -> Array:
 
 
 MOST_ELEMENTS = 256
-"""A cube's part of the data: enough for every order of additions to round differently somewhere."""
+"""Test elements per cube: enough for two orders of addition to round differently in some element."""
 EXACT = DTYPES["i32"]
 
 
 def rows_differ(reference: Callable[..., Any], system: Any, ranks: int, shape: tuple[int, int], dtype: DType) -> bool:
-    """Whether two rows of any rank differ in ``dtype`` that are equal in integers.
+    """Return whether rows that are equal for integers differ in ``dtype``, because ranks add in different orders.
 
-    They do where ranks add in different orders. ``reference``: the algorithm's, which repeats the kernel's orders, so
-    it is asked, on test data. ``shape``: (cubes, elements a cube) of a rank, of which at most ``MOST_ELEMENTS`` are
-    tried. False for a type whose sums are exact, and for a reference that fails.
+    ``reference``: the algorithm's reference function, which adds in the kernel's order; it is run on test data.
+    ``shape``: (cubes, elements per cube) of a rank; at most ``MOST_ELEMENTS`` elements per cube are tested. False for a
+    type whose sums are exact, and if the reference raises.
     """
     if dtype.exact_int is None:
         return False
@@ -65,13 +65,13 @@ def rows_differ(reference: Callable[..., Any], system: Any, ranks: int, shape: t
             rounded = _rows(reference([*(whole / 2**31).astype(dtype.numpy)], system), cubes)
     except BaseException as error:
         pass_on_halt(error)
-        # A reference that cannot take these data is reported where results are compared with it.
+        # A reference that rejects these data is reported when results are compared with its output.
         return False
     found: dict[bytes, bytes] = {}
     return any(found.setdefault(key, row) != row for key, row in zip(exact, rounded, strict=True))
 
 
 def _rows(outputs: list[Array], cubes: int) -> list[bytes]:
-    """The bytes of each row of all ranks whose result is known."""
+    """Return the bytes of each row of every rank whose result is not None."""
     known = [rank for rank in outputs if rank is not None]
     return [row.tobytes() for rank in known for row in np.broadcast_to(rank, (cubes, np.shape(rank)[-1]))]

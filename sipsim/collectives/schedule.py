@@ -1,25 +1,25 @@
-"""The schedule of a collective algorithm: the blocks that tensors are cut into, and each rank's steps. Pure.
+"""The schedule of a collective algorithm: the blocks that tensors are cut into, and each rank's steps. No side effects.
 
-Three ways to cut tensors, by the ``cut`` of the collective's definition, for G ranks:
+The ``cut`` of a collective's definition says how tensors are cut into units of N elements, for G ranks:
 
-* ``vector``: every rank's tensor is the same N elements. A unit is the vector; block ``p`` is its piece ``p``.
-* ``ranks``: a tensor of N elements for each rank, in a tensor of G * N. Unit ``r`` is rank ``r``'s; its pieces are the
+* ``vector``: every rank's tensor has the same N elements, one unit. Block ``p`` is piece ``p`` of the unit.
+* ``ranks``: the larger tensor has G * N elements, N for each rank. Unit ``r`` belongs to rank ``r``; its pieces are the
   blocks ``r * pieces + p``.
-* ``pairs``: N elements from each rank for each rank. Unit ``i * G + j`` goes from ``i`` to ``j``; pieces as above.
+* ``pairs``: N elements from each rank for each rank. Unit ``i * G + j`` is sent from ``i`` to ``j``; pieces as above.
 
-A schedule is made of flows that run side by side, each on a share of the elements, such as the two directions of a
-ring. A flow gives every rank a list of steps. In a step a rank sends blocks in one direction and receives blocks in one
-direction, tile by tile in turn, or does only one of both.
+A schedule consists of flows that run in parallel, each on a share of the elements, such as the two directions of a
+ring. A flow has a list of steps for every rank. In a step a rank sends blocks in one direction and receives blocks from
+one direction, tile by tile in turn, or does only one of the two.
 
-Steps have *rounds*. A message leaves in the round in which it is received, as the same tile of the step, so that it has
-one position (round, tile) on both sides. A rank sends and receives in order of position, and of one position sends
-first.
+Each step has a *round*. A message is sent and received in the same round and as the same tile of the step, so that it
+has one position (round, tile) on both sides. A rank sends and receives in order of position; at equal positions it
+sends first.
 
-Therefore every schedule ends, with any number of slots. Proof: of the ranks that have not ended, take one whose next
-position is the least. If it is to receive, its sender is at that position or behind it, and at that position it would
-still have to send, which comes first, so it would be earlier: the message is on its way. If it is to send and all slots
-are taken, the receiver has an earlier position before it, which contradicts the choice. The same holds for several
-flows on one worker that takes them in one order of (round, tile, flow).
+Therefore every schedule ends, with any number of slots. Proof: take a rank that has not ended and whose next position
+is minimal. If this rank waits to receive, the sender of the message has passed this position, since no rank is at an
+earlier one and each rank sends first: the message is on its way. If this rank waits to send because all slots are
+taken, the receiver still has to receive a message of an earlier position, which contradicts the choice. The same holds
+for several flows on one worker that processes them in one order of (round, tile, flow).
 """
 
 from collections import defaultdict
@@ -32,10 +32,10 @@ from typing import Any, NamedTuple
 VECTOR, RANKS, PAIRS = "vector", "ranks", "pairs"
 
 
-class Part(NamedTuple):
-    """A share of every unit, such as a worker's: from ``start`` to ``stop`` of ``whole``, in exact proportions.
+class Share(NamedTuple):
+    """A share of every unit, such as the share of one worker: the fractions ``start / whole`` to ``stop / whole``.
 
-    The cuts are the same on all ranks.
+    The shares are cut identically on all ranks.
     """
 
     start: int
@@ -43,12 +43,12 @@ class Part(NamedTuple):
     whole: int
 
     def of(self, n_elem: int) -> tuple[int, int]:
-        """The first element of a unit of ``n_elem``, and the first that is not in the part."""
+        """Return the range (start, stop) of the part's elements in a unit of ``n_elem`` elements."""
         return n_elem * self.start // self.whole, n_elem * self.stop // self.whole
 
 
-class Block(NamedTuple):
-    """``length`` elements; ``source`` and ``result`` are offsets in the tensors of the ranks that have or need it."""
+class Extent(NamedTuple):
+    """Place of a block: ``length`` elements, at offset ``source`` of a holder's source and ``result`` of a result."""
 
     length: int
     source: int
@@ -56,14 +56,14 @@ class Block(NamedTuple):
 
 
 def units(cut: str, size: int) -> int:
-    """How many units a collective of a cut has in a group of ``size`` ranks."""
+    """Return the number of units of a collective with a cut in a group of ``size`` ranks."""
     return {VECTOR: 1, RANKS: size, PAIRS: size * size}[cut]
 
 
-def block_of(cut: str, gathers: bool, n_elem: int, size: int, part: Part, pieces: int, number: int) -> Block:
-    """Block ``number`` of a part of units of ``n_elem`` elements.
+def block_of(cut: str, gathers: bool, n_elem: int, size: int, part: Share, pieces: int, number: int) -> Extent:
+    """Return block ``number`` of a part of units of ``n_elem`` elements, each cut into ``pieces``.
 
-    ``gathers``: with cut ``ranks``, whether the small tensor is the source (of a gather) or the result (of a scatter).
+    ``gathers``: for cut ``ranks``, True if the smaller tensor is the source (gather), False if the result (scatter).
     """
     unit, piece = divmod(number, pieces)
     first, stop = part.of(n_elem)
@@ -71,26 +71,26 @@ def block_of(cut: str, gathers: bool, n_elem: int, size: int, part: Part, pieces
     end = first + (stop - first) * (piece + 1) // pieces
     if cut == PAIRS:
         src, dst = divmod(unit, size)
-        return Block(end - start, dst * n_elem + start, src * n_elem + start)
+        return Extent(end - start, dst * n_elem + start, src * n_elem + start)
     large = unit * n_elem + start
     source, result = (start, large) if gathers else (large, start)
-    return Block(end - start, source, result)
+    return Extent(end - start, source, result)
 
 
 REPLACE, OWN_FIRST, ARRIVED_FIRST = 0, 1, 2
-"""What comes replaces a rank's own values, or is combined with them by the operator, as its second or first operand."""
+"""Handling of received values: they replace the rank's own, or are the operator's second or first operand."""
 
 
 class ScheduleError(ValueError):
-    """A schedule that no kernel can carry out."""
+    """Invalid schedule or wiring: no kernel can run it, or its result is wrong."""
 
 
 class Step(NamedTuple):
-    """One rank's step: ``sends`` leave in direction ``send`` while ``recvs`` come from direction ``recv``.
+    """One rank's step: it sends the blocks ``sends`` in direction ``send`` and receives ``recvs`` from ``recv``.
 
-    An empty direction: it sends, or receives, nothing. A block that is sent as it was before the collective, whatever
-    has been combined with it since, stands as :func:`original`. ``combine``: what becomes of what comes. A rank has one
-    step of a round at most, and steps in order of rounds.
+    An empty direction: nothing is sent, or received. ``sends`` contains :func:`original` of a block to send the block's
+    values from before the collective. ``combine``: how received values are handled. A rank has at most one step per
+    round; its steps are in order of rounds.
     """
 
     round: int
@@ -102,12 +102,12 @@ class Step(NamedTuple):
 
 
 class Ahead(NamedTuple):
-    """How far a worker runs ahead. ``sends``: how many receives of a direction, on which it does not depend, a send may
-    overtake; ``receives``, ``loads``: how many are under way at the same time.
+    """Limits of a worker's lookahead. ``sends``: how many receives of a direction a send may overtake if it does not
+    depend on them; ``receives``, ``loads``: number of receives and of loads in flight.
 
-    A send blocks while its ring is full, and with it the receives that it has overtaken: with ``sends=3`` in place of 1
-    a ring of 4 SIPs takes 80 us in place of 57 us, for 4 MiB. With 4 receives, those of the smallest messages are
-    issued while the first value is loaded.
+    A send that blocks on a full ring also delays the receives that it has overtaken: with ``sends=3`` in place of 1, an
+    all-reduce of 4 MiB on a ring of 4 SIPs takes 80 us in place of 57 us. With 4 receives, all receives of a smallest
+    message are issued while its first value is loaded.
     """
 
     sends: int = 1
@@ -115,16 +115,16 @@ class Ahead(NamedTuple):
     loads: int = 4
 
     def within(self, n_slots: int) -> "Ahead":
-        """The same with rings of ``n_slots``: a send overtakes fewer receives than a ring has slots."""
+        """Limit ``sends`` for rings of ``n_slots`` slots: a send overtakes at most ``n_slots - 1`` receives."""
         return self._replace(sends=min(self.sends, n_slots - 1))
 
 
 class Flow(NamedTuple):
     """A part of a schedule: the steps of all ranks for a share of the elements.
 
-    ``weight``: its share, relative to the other flows. ``pieces``: in how many blocks it wants each unit of data cut.
-    ``steps_of(rank)``: the steps of a rank of the group. ``alike``: all ranks have the same steps, but for the numbers
-    of their blocks. ``ahead``: how far its workers run ahead.
+    ``weight``: the share, relative to the other flows. ``pieces``: number of blocks per unit. ``steps_of(rank)``:
+    returns the steps of a rank of the group. ``alike``: all ranks have the same steps except for block numbers.
+    ``ahead``: limits of the workers' lookahead.
     """
 
     weight: int
@@ -138,28 +138,28 @@ Schedule = list[Flow]
 
 
 def ahead_of(schedule: Schedule) -> Ahead:
-    """How far the workers of a schedule run ahead: as far as any of its flows asks for."""
+    """Return the lookahead limits of a schedule: for each limit the maximum over all flows."""
     return Ahead(*map(max, zip(*(flow.ahead for flow in schedule), strict=True)))
 
 
 End = tuple[int, str]
-"""A rank of the group, and one of its directions."""
+"""(rank of the group, one of its directions): one end of a queue pair."""
 Wiring = dict[End, End]
-"""Where each direction of each rank leads: to a direction of another rank, which leads back."""
+"""Peer of each end. Each connection is contained in both directions."""
 
 
 def original(block: int) -> int:
-    """A block as its rank had it before, in ``sends`` and transfers; of that the block."""
+    """Return the code for a block's values from before the collective, for ``sends`` and transfers; self-inverse."""
     return ~block
 
 
 def number_of(block: int) -> int:
-    """The number of a block, original or not."""
+    """Return the number of a block, which may be coded by :func:`original`."""
     return max(block, ~block)
 
 
 class Transfer(NamedTuple):
-    """In a round ``src`` sends blocks in direction ``send``. ``combine``: what becomes of them at the other end."""
+    """Rank ``src`` sends blocks in direction ``send`` in a round. ``combine``: how the receiver handles the values."""
 
     round: int
     src: int
@@ -169,38 +169,38 @@ class Transfer(NamedTuple):
 
 
 Sends = Callable[[int], Iterable[Transfer]]
-"""The transfers of one rank as ``src``, by rank: what makes no other rank's before somebody asks for them."""
+"""Function that returns the transfers with a given rank as ``src``, so that they are made per rank on demand."""
 
 
 def flow_of(
     weight: int, pieces: int, transfers: Iterable[Transfer] | Sends, wiring: Wiring, alike: bool = False
 ) -> Flow:
-    """A flow from the transfers of all ranks; those without blocks are left out.
+    """Make a flow from the transfers of all ranks; transfers without blocks are omitted.
 
-    The steps of one rank are made from what it and the ranks that its directions lead to send, and from no more.
+    The steps of a rank are made from the transfers of the rank and its neighbours in the wiring only.
 
     Raises:
-        ScheduleError: from ``steps_of``, when a rank sends or receives twice in a round, or in no direction of its own.
+        ScheduleError: by ``steps_of``: a rank sends or receives twice in a round, or in a direction not in the wiring.
     """
 
     sends = transfers if callable(transfers) else _by_sender(transfers, wiring)
-    # No object keeps functions that refer to it: schedules of groups are freed with the last reference to them.
+    # No reference cycles: a group's schedules are freed with the last reference to them.
     sent_by, peers = cache(partial(_sent, sends, wiring)), cache(partial(_peers, wiring))
     return Flow(weight, pieces, cache(partial(_steps_of, sent_by, peers, wiring)), alike)
 
 
 def _by_sender(transfers: Iterable[Transfer], wiring: Wiring) -> Sends:
-    """The transfers of each rank, all of which are checked when the first is asked for."""
+    """Group transfers by sender; all are checked at the first request."""
 
     @cache
-    def found() -> dict[int, list[Transfer]]:
-        of: defaultdict[int, list[Transfer]] = defaultdict(list)
+    def by_sender() -> dict[int, list[Transfer]]:
+        found: defaultdict[int, list[Transfer]] = defaultdict(list)
         for transfer in transfers:
             _check_wired(transfer, wiring)
-            of[transfer.src].append(transfer)
-        return of
+            found[transfer.src].append(transfer)
+        return found
 
-    return lambda rank: found().get(rank, ())
+    return lambda rank: by_sender().get(rank, ())
 
 
 def _check_wired(transfer: Transfer, wiring: Wiring) -> None:
@@ -229,20 +229,20 @@ def _steps_of(sent_by: SentBy, peers: Peers, wiring: Wiring, rank: int) -> list[
     for transfer in chain(*(sent_by(src).get(rank, ()) for src in peers().get(rank, ()))):
         first = recvs.setdefault(transfer.round, transfer)
         if first is not transfer:
-            ways = ", ".join(wiring[each.src, each.send][1] for each in (first, transfer))
+            directions = ", ".join(wiring[each.src, each.send][1] for each in (first, transfer))
             what = f"ranks {first.src} and {transfer.src} send to rank {rank} in round {first.round}"
-            raise ScheduleError(f"{what} (its directions {ways}); a rank receives once in a round")
+            raise ScheduleError(f"{what} (its directions {directions}); a rank receives once in a round")
     return [_step(number, sends.get(number), recvs.get(number), wiring) for number in sorted({*sends, *recvs})]
 
 
 def _sent(sends: Sends, wiring: Wiring, src: int) -> dict[int, list[Transfer]]:
-    """The transfers of a rank, by receiver."""
+    """Return the transfers that a rank sends, by receiver."""
     found: defaultdict[int, list[Transfer]] = defaultdict(list)
     for transfer in sends(src):
         _check_wired(transfer, wiring)
         if transfer.src != src:
             raise ScheduleError(
-                f"the transfers of rank {src} have one that rank {transfer.src} sends; give its own alone"
+                f"the transfers of rank {src} contain one with src={transfer.src}; return only those with src={src}"
             )
         if transfer.blocks:
             found[wiring[src, transfer.send][0]].append(transfer)
@@ -250,7 +250,7 @@ def _sent(sends: Sends, wiring: Wiring, src: int) -> dict[int, list[Transfer]]:
 
 
 def _peers(wiring: Wiring) -> dict[int, dict[int, None]]:
-    """For each rank, the ranks whose directions lead to it."""
+    """Return for each rank the ranks that are wired to it, in order."""
     found: defaultdict[int, dict[int, None]] = defaultdict(dict)
     for (rank, _), (other, _) in wiring.items():
         found[other][rank] = None
@@ -266,22 +266,22 @@ def _step(number: int, out: Transfer | None, into: Transfer | None, wiring: Wiri
 
 
 def joined(*each: Sends) -> Sends:
-    """All that several functions say of a rank."""
+    """Chain several functions: return the transfers of all of them for a rank."""
     return lambda rank: chain(*(sends(rank) for sends in each))
 
 
 def not_wired(rank: int, does: str, direction: str, number: int, wiring: Wiring) -> str:
-    """What is wrong with a direction in a round that a rank does not have."""
-    own = ", ".join(sorted(str(each) for end, each in wiring if end == rank)) or "none"
-    what = f"rank {rank} {does} in direction {direction!r} in round {number}, which its wiring() does not join"
-    return f"{what}; directions of rank {rank}: {own}"
+    """Return the error message for a rank that uses a direction which is not in the wiring."""
+    known = ", ".join(sorted(str(each) for end, each in wiring if end == rank)) or "none"
+    what = f"rank {rank} {does} in direction {direction!r} in round {number}, which is not in wiring()"
+    return f"{what}; directions of rank {rank}: {known}"
 
 
 def mutual(pairs: dict[End, End]) -> Wiring:
-    """A wiring from one end of each of its pairs of directions.
+    """Make a wiring from connections that are given in one direction each.
 
     Raises:
-        ValueError: for a direction that leads to two places.
+        ValueError: an end is connected to two others.
     """
     wiring: Wiring = {}
     for a, b in [*pairs.items(), *((b, a) for a, b in pairs.items())]:
@@ -291,22 +291,22 @@ def mutual(pairs: dict[End, End]) -> Wiring:
 
 
 FOR_NEW_NAMES = "#"
-"""In names of queue pairs that are made while time runs, so in no direction."""
+"""Character in the names of queue pairs that are created during a run, so not allowed in directions."""
 
 
 def check_wiring(wiring: Any, size: int) -> None:
-    """Check the wiring of a group of ``size`` ranks: each direction of a rank leads to one of another, and back.
+    """Check the wiring of a group of ``size`` ranks: each end leads to an end of another rank, which leads back.
 
     Raises:
-        ScheduleError: with the first rank and direction that does not.
+        ScheduleError: names the first wrong rank and direction.
     """
     if not isinstance(wiring, dict):
-        raise ScheduleError(f"wiring() returned {_short(wiring)}; must be a dict of (rank, direction) to the like")
+        raise ScheduleError(f"wiring() returned {_short(wiring)}; must be a dict of (rank, direction) pairs")
     for end, peer in wiring.items():
         for each in (end, peer):
             if not _is_end(each, size):
                 raise ScheduleError(
-                    f"wiring() has {_short(each)}; must be (rank, direction), of ranks 0 to {size - 1} and a name "
+                    f"wiring() contains {_short(each)}; must be (rank, direction) of ranks 0 to {size - 1} and a name "
                     f"without {FOR_NEW_NAMES}"
                 )
         (rank, direction), (other, back) = end, peer
@@ -320,12 +320,12 @@ def check_wiring(wiring: Any, size: int) -> None:
 
 
 def check_schedule(schedule: Any, wiring: Wiring, size: int, n_units: int) -> None:
-    """Check all steps of all ranks. ``n_units``: units of the collective (:func:`units`).
+    """Check all steps of all ranks. ``n_units``: number of units of the collective (:func:`units`).
 
-    Whether all ranks end with the collective's result is for :func:`~sipsim.collectives.evaluate.check_results`.
+    Results are checked by :func:`~sipsim.collectives.evaluate.check_results`.
 
     Raises:
-        ScheduleError: with the first rank and round in which something is wrong.
+        ScheduleError: names the first wrong rank and round.
     """
     if not isinstance(schedule, list) or not schedule or not all(isinstance(flow, Flow) for flow in schedule):
         raise ScheduleError(f"schedule() returned {_short(schedule)}; must be a list of flows, such as [flow_of(...)]")
@@ -340,7 +340,7 @@ def check_schedule(schedule: Any, wiring: Wiring, size: int, n_units: int) -> No
         steps_of = [flow.steps_of(rank) for rank in range(size)]
         for rank, steps in enumerate(steps_of):
             _check_rounds(rank, [step.round for step in steps])
-        # Senders first: what a rank receives wrongly comes from one that sends it wrongly, if flow_of has made it.
+        # Senders first: in a flow made by flow_of, a wrong receive is caused by a wrong send.
         for does in ("sends", "receives"):
             for rank, steps in enumerate(steps_of):
                 for step in steps:
@@ -353,7 +353,7 @@ def check_schedule(schedule: Any, wiring: Wiring, size: int, n_units: int) -> No
 def _check_rounds(rank: int, rounds: list[int]) -> None:
     for earlier, later in pairwise(rounds):
         if later <= earlier:
-            raise ScheduleError(f"rank {rank} has a step of round {later} behind one of round {earlier}; rounds rise")
+            raise ScheduleError(f"rank {rank}: a step of round {later} follows one of round {earlier}; order by round")
 
 
 def _check_step(rank: int, does: str, step: Step, wiring: Wiring, n_units: int, pieces: int) -> None:
@@ -374,13 +374,13 @@ def _check_step(rank: int, does: str, step: Step, wiring: Wiring, n_units: int, 
 
 
 def _check_order(rank: int, step: Step) -> None:
-    """A step sends and receives tiles in turn, and how many tiles a block has depends on its size. So a block that it
-    sends as it is then, and receives, stands behind the same blocks of both.
+    """Check that a block in both ``sends`` and ``recvs`` of a step is preceded by the same blocks in both: a step sends
+    and receives tiles in turn, so otherwise block sizes would decide whether the block is received or sent first.
     """
     for place in range(len(step.sends)):
         block = step.sends[place]
         if block in step.recvs and step.sends[: place + 1] != step.recvs[: place + 1]:
-            what = f"rank {rank} sends and receives block {block} in round {step.round}, behind other blocks"
+            what = f"rank {rank} sends and receives block {block} in round {step.round} after different blocks"
             raise ScheduleError(f"{what}; send it in another round, or as original({block})")
 
 
@@ -403,15 +403,15 @@ MOST_PIECES = 64
 
 
 def pieces_of(nbytes: int, transfers: int, blocks: int = 1, workers: int = 1) -> int:
-    """In how many pieces to send ``nbytes`` through so many transfers one after the other; at least 1.
+    """Return the number of pieces (at least 1) that pipeline ``nbytes`` best through a chain of ``transfers``.
 
-    A message costs its time on a link and, whatever its size, about as much as a link takes for ``MESSAGE_BYTES``. With
-    ``k`` pieces through ``h`` transfers one after the other, ``h + k - 1`` of a piece's time pass, which is least for
-    ``k = sqrt((h - 1) * bytes / MESSAGE_BYTES)``. Where workers share the bytes, the cost of a message and a worker's
-    share of the link shrink alike; but framing and commands cost more of a message of less than ``LEAST_BYTES``.
+    A message costs its serialization time plus a fixed cost, about the link's time for ``MESSAGE_BYTES``. ``k`` pieces
+    through ``h`` successive transfers take ``h + k - 1`` times the time of one piece, which is minimal for
+    ``k = sqrt((h - 1) * bytes / MESSAGE_BYTES)``. Workers that share the bytes also share the link, so both costs
+    scale alike; but in messages of less than ``LEAST_BYTES`` framing and commands dominate.
 
-    ``blocks``: in how many the bytes are cut anyhow. ``workers``: how many share each. A block of a piece is worth its
-    messages.
+    ``blocks``: number of blocks that the bytes are already cut into. ``workers``: number of workers that share each
+    block. A piece of a block has at least ``MESSAGE_BYTES``, and ``LEAST_BYTES`` per worker.
     """
     wanted = isqrt(max(transfers - 1, 0) * nbytes // MESSAGE_BYTES)
     worth = nbytes // (blocks * max(MESSAGE_BYTES, workers * LEAST_BYTES))
@@ -419,23 +419,23 @@ def pieces_of(nbytes: int, transfers: int, blocks: int = 1, workers: int = 1) ->
 
 
 def staggered(flow: Flow, copies: int, lag: int) -> Flow:
-    """The flow ``copies`` times, each ``lag`` rounds behind the one before, on a share of each of its blocks.
+    """Pipeline a flow: run it ``copies`` times, each on one share of every block, each ``lag`` rounds after the last.
 
-    Rounds of the same time follow each other in the order of the copies.
+    Rounds that coincide are run in the order of the copies.
     """
     if copies == 1:
         return flow
 
-    def moved(step: Step, copy: int) -> Step:
+    def delayed(step: Step, copy: int) -> Step:
         def share(blocks: tuple[int, ...]) -> tuple[int, ...]:
-            # Of an original block too: ~(b * copies + copy) is ~b * copies + copies - 1 - copy.
+            # For the code of an original block: ~(b * copies + copy) is ~b * copies + copies - 1 - copy.
             return tuple(block * copies + (copy if block >= 0 else copies - 1 - copy) for block in blocks)
 
         number = (step.round + copy * lag) * copies + copy
         return step._replace(round=number, sends=share(step.sends), recvs=share(step.recvs))
 
     def steps_of(rank: int) -> list[Step]:
-        steps = [moved(step, copy) for step in flow.steps_of(rank) for copy in range(copies)]
+        steps = [delayed(step, copy) for step in flow.steps_of(rank) for copy in range(copies)]
         return sorted(steps, key=lambda step: step.round)
 
     return flow._replace(pieces=flow.pieces * copies, steps_of=steps_of)

@@ -1,8 +1,8 @@
-"""The collectives as a table: what each rank's tensors are, and which rank has which unit before and needs it after.
+"""Table of the collectives: the tensors of each rank, which units a rank holds before and needs afterwards.
 
-Each row is a :class:`Collective`. Eight work elementwise over the ranks of a group, as in ``torch.distributed``;
-``intercube`` is ADR-0032's. Sizes, results and bus bandwidth follow from the row, and so do the tiles of every
-algorithm. A new collective is one row.
+Each row is a :class:`Collective`. Eight rows work elementwise over the ranks of a group, as in ``torch.distributed``;
+``intercube`` is the all-reduce of ADR-0032. Sizes, results, bus bandwidth and the tiles of every algorithm are derived
+from the row. A new collective is one row.
 """
 
 import inspect
@@ -17,14 +17,14 @@ import numpy as np
 
 from sipsim.collectives.group import Group
 from sipsim.collectives.reduction import NO_OP, REDUCTIONS, combine_all
-from sipsim.collectives.schedule import PAIRS, RANKS, VECTOR, Part, block_of, units
+from sipsim.collectives.schedule import PAIRS, RANKS, VECTOR, Share, block_of, units
 from sipsim.collectives.testdata import PIECE, Seeded, seeded_values
 from sipsim.core.dtypes import DType
 from sipsim.core.registry import Registry
 
 Array = np.ndarray[Any, Any]
 Has = Callable[[int, int, int, int], bool]
-"""``(unit, rank, size, root)``: whether a rank of a group of ``size`` has a unit."""
+"""Predicate ``(unit, rank, size, root)``: True if a rank of a group of ``size`` ranks has a unit."""
 
 
 def every_rank(unit: int, rank: int, size: int, root: int) -> bool:
@@ -38,28 +38,28 @@ def only_root(unit: int, rank: int, size: int, root: int) -> bool:
 
 
 def its_own(unit: int, rank: int, size: int, root: int) -> bool:
-    """With cut ``ranks``: each rank has the unit of its number."""
+    """Each rank has the unit of its number, for cut ``ranks``."""
     return unit == rank
 
 
 def its_row(unit: int, rank: int, size: int, root: int) -> bool:
-    """With cut ``pairs``: the units that come from the rank."""
+    """Each rank has the units that it sends, for cut ``pairs``."""
     return unit // size == rank
 
 
 def its_column(unit: int, rank: int, size: int, root: int) -> bool:
-    """With cut ``pairs``: the units that go to the rank."""
+    """Each rank has the units that are sent to it, for cut ``pairs``."""
     return unit % size == rank
 
 
 class Collective(NamedTuple):
-    """A collective, as a row of the table. ``about``: one line for ``--list``. ``cut``: see
-    :mod:`~sipsim.collectives.schedule`.
+    """Definition of a collective, a row of the table. ``about``: one line for ``--list``. ``cut``: how tensors are cut
+    into units (:mod:`~sipsim.collectives.schedule`).
 
-    ``holds``: whether a rank has a unit before; ``needs``: whether it has it afterwards. ``ops``: the operators that
-    combine a unit over the ranks that hold it; none if it only moves data. ``has_root``: the call names a rank.
-    ``per_cube``: its tensors have a row a cube, each cut into the units, and a kernel that is wired before the run
-    carries it out on all SIPs; with operators it combines all rows of all ranks.
+    ``holds``: the units that a rank has before; ``needs``: the units that it has afterwards. ``ops``: operators that
+    combine a unit over all ranks that hold it; empty if data are only moved. ``has_root``: the call names a root rank.
+    ``per_cube``: tensors have one row per cube, each cut into units, and a kernel that is wired before the run runs the
+    collective on all SIPs; with operators, all rows of all ranks are combined.
     """
 
     name: str
@@ -73,26 +73,26 @@ class Collective(NamedTuple):
 
     @property
     def combines(self) -> bool:
-        """Whether values are combined by an operator."""
+        """True if values are combined by an operator."""
         return bool(self.ops)
 
     @property
     def in_place(self) -> bool:
-        """Whether the built-in job and the usual call have one tensor for source and result."""
+        """True if source and result are one tensor in the built-in job and in the ``torch.distributed`` call."""
         return self.cut == VECTOR
 
     @property
     def gathers(self) -> bool:
-        """With cut ``ranks``: whether the result is the large tensor, since each rank holds its own unit alone."""
+        """True if the result is the larger tensor, for cut ``ranks``: each rank holds only its own unit."""
         return self.holds(0, 0, 2, 0) != self.holds(1, 0, 2, 0)
 
     @property
     def is_shared(self) -> bool:
-        """Whether several ranks get the same combination."""
+        """True if several ranks get the same combined values."""
         return self.combines and self.needs(0, 0, 2, 0) and self.needs(0, 1, 2, 0)
 
     def elements(self, n_elem: int, size: int) -> tuple[int, int]:
-        """Elements of source and result (of a cube's row of each) with units of ``n_elem``."""
+        """Return the elements of source and result (with ``per_cube``: of one row) for units of ``n_elem`` elements."""
         if self.cut == VECTOR:
             return n_elem, n_elem
         if self.cut == PAIRS:
@@ -100,23 +100,23 @@ class Collective(NamedTuple):
         return (n_elem, n_elem * size) if self.gathers else (n_elem * size, n_elem)
 
     def busbw_factor(self, size: int) -> Fraction:
-        """Bus bandwidth by algorithm bandwidth in a group of ``size``, as in nccl-tests: what each rank must send or
-        receive at least, in sizes of the larger tensor.
+        """Return bus bandwidth divided by algorithm bandwidth for ``size`` ranks, as in nccl-tests: the least data that
+        each rank must send or receive, relative to the larger tensor.
         """
         if self.cut != VECTOR:
             return Fraction(size - 1, size)
         return Fraction(1) if self.has_root else Fraction(2 * (size - 1), size)
 
     def contributions(self, size: int, rows: int) -> int:
-        """How many rows of ``size`` ranks, each with ``rows``, are combined into one."""
+        """Return the number of rows that are combined into one, for ``size`` ranks with ``rows`` rows each."""
         return size * rows if self.combines else 1
 
     def start_of(self, unit: int, n_elem: int, size: int) -> int:
-        """The first element of a unit of ``n_elem`` in the source of a rank that has it."""
+        """Return the offset of a unit of ``n_elem`` elements in the source of a rank that holds the unit."""
         return unit % self.elements(1, size)[0] * n_elem
 
     def result_of(self, sources: Sequence[Array], size: int, root: int, op: str, rank: int) -> Array | None:
-        """A rank's result from the sources of all, in their type, along the last axis; None if it needs none."""
+        """Return a rank's result from all ranks' sources, along the last axis, in their type; None if it needs none."""
         n_elem = sources[root].shape[-1] // self.elements(1, size)[0]
 
         def total_of(ranks: list[int], unit: int) -> Array:
@@ -126,9 +126,9 @@ class Collective(NamedTuple):
         return self.result_from(total_of, size, root, rank)
 
     def result_from(self, total_of: Callable[[list[int], int], Array], size: int, root: int, rank: int) -> Array | None:
-        """A rank's result by the definition, for exact data; None if it needs none.
+        """Return a rank's result as defined by ``holds`` and ``needs``; None if the rank needs no unit.
 
-        ``total_of(ranks, unit)``: the elements of a unit, combined over the ranks, which have it; one if none combines.
+        ``total_of(ranks, unit)`` returns a unit combined over ``ranks``, its holders (one if data are only moved).
         """
         found = []
         for unit in range(units(self.cut, size)):
@@ -138,12 +138,12 @@ class Collective(NamedTuple):
         return np.concatenate(found, axis=-1) if found else None
 
     def results(self, inputs: Sequence[Array], values: tuple[int, ...]) -> list[Array | None]:
-        """Every rank's result of a collective that only moves data; ``values``: of the call."""
+        """Return every rank's result of a collective that only moves data. ``values``: empty, or the root's rank."""
         root, size = (values or (0,))[0], len(inputs)
         return [self.result_of(inputs, size, root, NO_OP, rank) for rank in range(size)]
 
     def expected(self, data: Seeded, rank: int, values: tuple[int, ...]) -> Array | None:
-        """The result of ``rank`` on seeded rows, one a cube, exactly; an array that can be broadcast to its shape."""
+        """Return the exact result of ``rank`` for seeded rows, one per cube, broadcastable to the result's shape."""
         if self.combines:
             return expected_row(data.ranks, data.shape, data.dtype, data.seed)
         result = self.results([data.rows(each) for each in range(data.ranks)], values)[rank]
@@ -151,7 +151,7 @@ class Collective(NamedTuple):
 
 
 def expected_row(ranks: int, shape: tuple[int, int], dtype: DType, seed: int) -> Array:
-    """The sum of all rows of seeded data, exactly, in ``dtype``; shape (elements,)."""
+    """Return the exact sum of all rows of seeded data in ``dtype``, with shape (elements,)."""
     cubes, n_elem = shape
     total = np.zeros(n_elem, dtype=np.int64)
     for start in range(0, n_elem, PIECE):
@@ -162,7 +162,7 @@ def expected_row(ranks: int, shape: tuple[int, int], dtype: DType, seed: int) ->
 
 
 INTERCUBE = "intercube"
-"""The collective that runs where none is named (ADR-0032)."""
+"""The default collective of the built-in job (ADR-0032)."""
 TABLE = (
     Collective("all_gather", "each rank ends with the tensors of all ranks", RANKS, its_own, every_rank),
     Collective(
@@ -201,7 +201,7 @@ COLLECTIVES: Registry[Collective] = Registry(
 
 
 def _takes(function: object, words: tuple[str, ...]) -> bool:
-    """Whether a function can be called with one argument for each of ``words``."""
+    """Return whether a function can be called with the positional arguments ``words``."""
     try:
         inspect.signature(function).bind(*words)  # type: ignore[arg-type]
     except (TypeError, ValueError):
@@ -210,9 +210,9 @@ def _takes(function: object, words: tuple[str, ...]) -> bool:
 
 
 def wrong_units(row: Collective, size: int, root: int) -> str:
-    """The fault in who has which unit in a group of ``size`` ranks; empty without one."""
+    """Describe an inconsistency of ``holds`` and ``needs`` in a group of ``size`` ranks; empty if there is none."""
     every = range(units(row.cut, size))
-    places = [block_of(row.cut, row.gathers, 1, size, Part(0, 1, 1), 1, unit) for unit in every]
+    places = [block_of(row.cut, row.gathers, 1, size, Share(0, 1, 1), 1, unit) for unit in every]
     holders: Counter[int] = Counter()
     needed: set[int] = set()
     tensors = row.elements(1, size)
@@ -227,31 +227,29 @@ def wrong_units(row: Collective, size: int, root: int) -> str:
                 what = f"rank {rank} of {size} {word} {len(found)} of the {len(every)} units"
                 return f"{what}; with cut {row.cut!r} its tensor has {takes}, and it {word} all of them or none"
             if len(set(found)) < len(found):
-                what = f"rank {rank} of {size} {word} units that lie at one place of its tensor"
-                return f"{what}; with cut {row.cut!r} it holds those that it sends, and needs those that come to it"
+                what = f"rank {rank} of {size} {word} several units at the same place of its tensor"
+                return f"{what}; with cut {row.cut!r} a rank holds the units it sends and needs the units sent to it"
     if unheld := needed - holders.keys():
         return f"in a group of {size} unit {min(unheld)} is needed and no rank holds it"
     several = [unit for unit in sorted(needed) if holders[unit] > 1]
     if several and not row.combines:
-        what = (
-            f"in a group of {size}, {holders[several[0]]} ranks hold unit {several[0]}, and no operator combines them"
-        )
+        what = f"in a group of {size}, {holders[several[0]]} ranks hold unit {several[0]}, and no operator combines it"
         return f"{what}; give ops, or let one rank hold it"
     return ""
 
 
 def define(*collectives: Collective) -> None:
-    """Register rows, for all ranks of a process. A row of a user's has the name of the module that defines it.
+    """Register collectives for all ranks of a process. A user's collective has the name of the module that defines it.
 
     Raises:
-        TypeError: for what is no :class:`Collective`, or for a field of the wrong type.
-        ValueError: for a cut or an operator that does not exist, a name that is another's, or for what is wrong with
-            who has which unit in a group of 2 to 4 ranks (:func:`wrong_units`).
+        TypeError: an argument is not a :class:`Collective`, or a field has the wrong type.
+        ValueError: unknown cut or operator, a name that is taken, or ``holds`` and ``needs`` that are inconsistent in a
+            group of 2 to 4 ranks (:func:`wrong_units`).
     """
     module = sys._getframe(1).f_globals["__name__"]
     for each in collectives:
         if not isinstance(each, Collective):
-            raise TypeError(f"{each!r} is no Collective; write define(Collective(name, about, cut, holds, needs))")
+            raise TypeError(f"{each!r} is not a Collective; write define(Collective(name, about, cut, holds, needs))")
         for name, function in (("holds", each.holds), ("needs", each.needs)):
             if not _takes(function, ("unit", "rank", "size", "root")):
                 raise TypeError(f"collective {each.name}: {name} must be a function of (unit, rank, size, root)")
@@ -275,7 +273,7 @@ define(*TABLE)
 
 
 def operators() -> list[str]:
-    """Every operator that some collective takes."""
+    """Return the operators of all collectives."""
     return sorted({op for name in COLLECTIVES.names() for op in COLLECTIVES.get(name).ops})
 
 
@@ -283,10 +281,10 @@ NO_BOUND = 2**62
 
 
 class Task(NamedTuple):
-    """What an algorithm makes a schedule for. ``root``: a rank of the group; ``n_elem``: elements of a unit.
+    """Input of an algorithm's ``schedule()``. ``n_elem``: elements per unit; ``itemsize``: bytes per element.
 
-    ``in_place``: source and result are one tensor. ``workers``: PEs of a rank that share the elements, each with
-    ``room_bytes`` for what its kernel holds.
+    ``in_place``: source and result are one tensor. ``workers``: number of PEs per rank that share the elements;
+    ``room_bytes``: TCM bytes for the kernel's values on each worker. ``root``: a rank of the group.
     """
 
     collective: Collective

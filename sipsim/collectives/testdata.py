@@ -1,7 +1,7 @@
-"""Test data and its exact check: seeded integers whose every partial sum is exact in the type.
+"""Test data and their exact check: seeded integers whose partial sums are all exact in the type.
 
-No element is zero, so that a dropped contribution shows in every element. The generator is splitmix64 (Steele, Lea and
-Flood, OOPSLA 2014), implemented here so that no digest depends on a library's stream.
+No element is zero, so that a missing contribution changes every element. The generator is splitmix64 (Steele, Lea and
+Flood, OOPSLA 2014), implemented here so that digests do not depend on a library's random stream.
 """
 
 from typing import Any, NamedTuple
@@ -16,11 +16,11 @@ _GOLDEN = 0x9E3779B97F4A7C15
 _SEED_STEP = 0xD1B54A32D192ED03
 _MASK = 2**64 - 1
 PIECE = 2**13
-"""Elements generated at a time: their int64 fit into a cache, and malloc does not ask the kernel for them each time."""
+"""Elements per generated chunk: 64 KiB of int64 fit into a cache, and malloc reuses them without a system call."""
 
 
 class Mismatch(NamedTuple):
-    """The outcome of a comparison: how many elements differ, and the first that does."""
+    """Result of a comparison: number of different elements, and a text about the first."""
 
     elements: int
     first: str
@@ -30,7 +30,7 @@ NONE_WRONG = Mismatch(0, "")
 
 
 class Seeded(NamedTuple):
-    """The sources of all ranks: ``shape`` is (cubes, elements a cube) of one rank."""
+    """Seeded source tensors of all ranks. ``shape``: (cubes, elements per cube) of one rank."""
 
     ranks: int
     shape: tuple[int, int]
@@ -39,19 +39,19 @@ class Seeded(NamedTuple):
     contributions: int
 
     def rows(self, rank: int) -> Array:
-        """The data of one rank as int64."""
+        """Return the data of one rank as int64, with shape ``shape``."""
         return seeded_rows(rank, self.shape, self.dtype, self.seed, self.contributions)
 
     def tensor(self, rank: int) -> Array:
-        """The same in ``dtype``."""
+        """Return the data of one rank in ``dtype``, with shape ``shape``."""
         return seeded_tensor(rank, self.shape, self.dtype, self.seed, self.contributions)
 
 
 def check_contributions(dtype: DType, contributions: int) -> None:
-    """Check that sums of that many contributions can be exact.
+    """Check that sums of ``contributions`` nonzero integers can be exact in ``dtype``.
 
     Raises:
-        ConfigError: when even +-1 could leave the exact range.
+        ConfigError: even contributions of +-1 could leave the exact range.
     """
     if dtype.exact_int is not None and contributions > dtype.exact_int:
         raise ConfigError(
@@ -60,13 +60,13 @@ def check_contributions(dtype: DType, contributions: int) -> None:
 
 
 def seeded_rows(rank: int, shape: tuple[int, int], dtype: DType, seed: int, contributions: int) -> Array:
-    """The data of one rank as int64, ``shape`` = (cubes, elements per cube)."""
+    """Return the data of one rank as int64, ``shape`` = (cubes, elements per cube)."""
     count = shape[0] * shape[1]
     return seeded_values(rank * count, count, dtype, seed, contributions).reshape(shape)
 
 
 def seeded_tensor(rank: int, shape: tuple[int, int], dtype: DType, seed: int, contributions: int) -> Array:
-    """The same in ``dtype``, made piece by piece: allocating whole int64 tensors would cost more than the generator."""
+    """Return the data of one rank in ``dtype``, made in chunks: allocating whole int64 tensors would cost more time."""
     count = shape[0] * shape[1]
     flat = np.empty(count, dtype.numpy)
     for start in range(0, count, PIECE):
@@ -76,7 +76,7 @@ def seeded_tensor(rank: int, shape: tuple[int, int], dtype: DType, seed: int, co
 
 
 def seeded_values(first: int, count: int, dtype: DType, seed: int, contributions: int) -> Array:
-    """``count`` elements as int64, from ``first`` on in the concatenated data of all ranks."""
+    """Return ``count`` elements as int64, from element ``first`` on of the concatenated data of all ranks."""
     state = (seed * _SEED_STEP + first * _GOLDEN + _GOLDEN) & _MASK
     mixed = np.arange(count, dtype=np.uint64)
     mixed *= np.uint64(_GOLDEN)
@@ -85,7 +85,7 @@ def seeded_values(first: int, count: int, dtype: DType, seed: int, contributions
     if dtype.exact_int is None:
         return (mixed >> np.uint64(32)).astype(np.uint32).view(np.int32).astype(dtype.numpy).astype(np.int64) | 1
     limit = dtype.exact_int // contributions
-    # The remainder by a quotient: NumPy divides by a constant with multiplications, but not for a remainder.
+    # Remainder by floor division: NumPy replaces division by a constant with multiplication, but not the % operator.
     mixed -= mixed // np.uint64(2 * limit) * np.uint64(2 * limit)
     values: Array = mixed.view(np.int64)
     values -= limit
@@ -96,7 +96,7 @@ def seeded_values(first: int, count: int, dtype: DType, seed: int, contributions
 def compare(got: Array, expected: Array) -> Mismatch:
     """Compare bit for bit, except that any NaN equals any NaN; ``expected`` is broadcast to the shape of ``got``.
 
-    IEEE 754 leaves open which operand's payload a sum keeps, so the sign and payload of a NaN are not checked.
+    The sign and payload of a NaN are not compared, since IEEE 754 does not define them for a sum.
     """
     expected = np.broadcast_to(expected, got.shape)
     bits = np.dtype(f"u{got.dtype.itemsize}")
@@ -111,7 +111,7 @@ def compare(got: Array, expected: Array) -> Mismatch:
 
 
 def _splitmix64(state: Array) -> None:
-    """The output of the generator in the place of its states."""
+    """Replace an array of generator states by their outputs, in place."""
     state ^= state >> np.uint64(30)
     state *= np.uint64(0xBF58476D1CE4E5B9)
     state ^= state >> np.uint64(27)

@@ -1,1 +1,1 @@
-"""Collective algorithms that come with the simulator; ``ccl.yaml`` names them by module."""
+"""Built-in collective algorithms, each a module; ``ccl.yaml`` lists their module names."""

@@ -1,13 +1,13 @@
-"""A ring in both directions at once: half of the elements each way, each as in :mod:`.ring`.
+"""A ring in both directions at once: half of the elements in each direction, each half as in :mod:`.ring`.
 
-Rounds are those of :mod:`.ring`, and a link carries half as much: ``(G - 1) / G`` n for an all-reduce of n elements.
-For all_reduce, reduce_scatter and all_gather that is the least that a ring allows. In an all-to-all each block goes the
-shorter way, in ``G / 2`` rounds each way, ``G G / 8`` n over a link for an even number of ranks and ``(G G - 1) / 8`` n
-for an odd one, the least again. A broadcast goes by halves all the way round both ways, ``n / 2`` over a link and
-``G + k - 2`` rounds; a short one goes whole half way round each way, ``n`` over a link and ``G / 2`` rounds, and so
-does a short reduction.
+The number of rounds is as in :mod:`.ring`, and a link carries half as much: ``(G - 1) / G`` n for an all-reduce of n
+elements, the minimum on a ring; reduce_scatter and all_gather are also minimal. In an all-to-all each block takes the
+shorter direction, in ``G / 2`` rounds per direction. A link then carries ``G G / 8`` n for an even number of ranks and
+``(G G - 1) / 8`` n for an odd number, also the minimum. A broadcast sends each half once around the ring: ``n / 2``
+over a link and ``G + k - 2`` rounds. A short broadcast or reduction sends all data half way round in both directions:
+``n`` over a link and ``G / 2`` rounds.
 
-Use it on rings. All ranks have the same bits: what is combined is combined in one order, at one rank after the other.
+Use it on rings. All ranks get the same bits: each block is combined in one order, rank by rank.
 """
 
 from fractions import Fraction
@@ -26,13 +26,13 @@ RANK_IDENTICAL = True
 
 
 def wiring(group: Group) -> Wiring:
-    """All ranks in a ring."""
+    """Connect all ranks in a ring."""
     return wiring_of([group.ring])
 
 
 def schedule(task: Task) -> Schedule:
-    """A flow each way, or for a short broadcast or reduction one flow that goes both ways."""
-    if _goes_half_way(task):
+    """Return one flow per direction, or one flow in both directions for a short broadcast or reduction."""
+    if _is_short(task):
         return [_half_way(task)]
     ring, ends = task.group.ring, wiring(task.group)
     if task.collective.name == "all_to_all":
@@ -41,16 +41,16 @@ def schedule(task: Task) -> Schedule:
 
 
 def busiest_link(task: Task) -> Fraction | None:
-    """Elements over the busiest link of a ring of links; None elsewhere."""
+    """Return the elements over the busiest link of a ring of links; None for other groups."""
     if not task.group.is_ring:
         return None
     if task.collective.name == "all_to_all":
         return Fraction(task.size * task.size // 4 * task.n_elem, 2)
-    return Fraction(task.n_elem) if _goes_half_way(task) else busiest_ring_link(task) / 2
+    return Fraction(task.n_elem) if _is_short(task) else busiest_ring_link(task) / 2
 
 
-def _goes_half_way(task: Task) -> bool:
-    """The other half of the ring costs more messages than halves of the data save: ``(G - 2) / 2`` > n / 2."""
+def _is_short(task: Task) -> bool:
+    """Return whether ``(G - 2) / 2`` more rounds of a message cost more than sending half the data saves."""
     is_rooted = task.collective.cut == "vector" and task.collective.has_root
     return is_rooted and task.n_elem * task.itemsize < (task.size - 2) * MESSAGE_BYTES
 
@@ -58,7 +58,7 @@ def _goes_half_way(task: Task) -> bool:
 def _half_way(task: Task) -> Flow:
     ring = task.group.ring.starting_at(task.root)
     ahead = task.size // 2 + 1
-    ways = (ring._replace(ranks=ring.ranks[:ahead]), ring._replace(ranks=ring.ranks[ahead:] + ring.ranks[:1]))
-    tree = Tree(task.root, [edge for way in ways for edge in path_edges(way)])
+    halves = (ring._replace(ranks=ring.ranks[:ahead]), ring._replace(ranks=ring.ranks[ahead:] + ring.ranks[:1]))
+    tree = Tree(task.root, [edge for half in halves for edge in path_edges(half)])
     transfers = tree.reduce((0,))[0] if task.collective.combines else tree.broadcast((0,))
     return flow_of(1, 1, transfers, wiring(task.group))

@@ -1,13 +1,13 @@
-"""Each rank sends straight to each other one, over the route of fewest links.
+"""Direct exchange: each rank sends to each other rank, over the route with the fewest links.
 
-In round ``s`` rank ``i`` sends to ``i + s`` and receives from ``i - s``, so that no two send to one; with a root, one
-rank a round. For G ranks and units of n elements: ``G - 1`` rounds, ``2 (G - 1)`` for an all-reduce, which is a
-reduce-scatter and an all-gather. Each rank sends ``(G - 1)`` n, or ``2 (G - 1) / G`` n for an all-reduce. On a ring of
-an even number of SIPs the busiest link carries ``G (G + 2) / 8`` units, of an odd one ``(G G - 1) / 8``, since a
-message passes all links between: for an all-to-all that is close to the least, for others a ring needs less.
+In round ``s`` rank ``i`` sends to ``i + s`` and receives from ``i - s``, so that no two ranks send to the same rank;
+with a root, one rank per round. For G ranks and units of n elements: ``G - 1`` rounds, ``2 (G - 1)`` for an all-reduce
+(a reduce-scatter and an all-gather). Each rank sends ``(G - 1)`` n, or ``2 (G - 1) / G`` n for an all-reduce. On a ring
+the busiest link carries ``G (G + 2) / 8`` units for an even number of SIPs and ``(G G - 1) / 8`` for an odd number:
+near the minimum for an all-to-all, more than :mod:`.ring` for others.
 
-No message waits for another rank's, so latency is one path and G - 1 messages from each rank. Use it for all_to_all,
-and for small tensors. All ranks have the same bits: each block is combined at one rank, in one order, then copied.
+No message depends on another rank's, so the latency is one path and G - 1 messages per rank. Use it for all_to_all and
+for small tensors. All ranks get the same bits: each block is combined at one rank, in one order, then copied.
 """
 
 from fractions import Fraction
@@ -25,7 +25,7 @@ RANK_IDENTICAL = True
 
 
 def schedule(task: Task) -> Schedule:
-    """One flow."""
+    """Return one flow."""
     size = task.size
     pieces = size if task.collective.name == "all_reduce" else 1
     ends = wiring(task.group)
@@ -40,7 +40,7 @@ def schedule(task: Task) -> Schedule:
 
 
 def _with_root(task: Task) -> list[Transfer]:
-    """To or from each other rank in a round of its own, the nearest first: what comes from the farthest comes last."""
+    """Send to, or receive from, one rank per round, nearest first: data from the farthest rank arrive last."""
     name, root, combine = task.collective.name, task.root, OWN_FIRST if task.collective.combines else REPLACE
     transfers = []
     for turn, rank in enumerate(nearest_first(task.group, root), 1):
@@ -51,7 +51,7 @@ def _with_root(task: Task) -> list[Transfer]:
 
 
 def busiest_link(task: Task) -> Fraction | None:
-    """Elements over the busiest link of a ring of neighbours, for collectives without a root; None elsewhere."""
+    """Return the elements over the busiest link of a ring of neighbours; None for other groups and with a root."""
     load = None if task.collective.has_root else busiest_ring_load(task.group)
     if load is None:
         return None

@@ -1,16 +1,16 @@
-"""Two binary trees at once, half of the data each (Sanders, Speck and Traeff, Parallel Computing 2009).
+"""Two binary trees at once, each with half of the data (Sanders, Speck and Traeff, Parallel Computing 2009).
 
-Ranks with children in one tree are leaves of the other: for an even number of ranks the second tree is the mirror image
-of the first, for an odd one each rank takes the place of the one before it. For G ranks and n elements in k pieces:
+Ranks with children in one tree are leaves of the other. For an even number of ranks the second tree mirrors the first;
+for an odd number each rank takes the place of its predecessor. For G ranks and n elements in k pieces:
 
-* all_reduce: ``4 log2 G + 3 k`` rounds; a rank sends and receives 2 n at most, three halves in one tree and one in
+* all_reduce: ``4 log2 G + 3 k`` rounds; a rank sends and receives at most 2 n, three halves in one tree and one in
   the other.
-* broadcast and reduce: ``2 (2 log2 G + k)`` rounds; each rank but the root sends and receives 3 n / 2 at most. The
-  trees stay the same and hang from the root of the call, which therefore has up to four neighbours in both: 2 n.
+* broadcast and reduce: ``2 (2 log2 G + k)`` rounds; each rank except the root sends and receives at most 3 n / 2. Both
+  trees are rooted at the call's root without changing their edges, so the root may have four neighbours: 2 n.
 
-On a ring a message passes up to ``G / 2`` links. Latency is ``2 log2 G`` messages, twice for an all-reduce. Use it for
-tensors of middle size on many ranks that are not in a ring or grid. All ranks have the same bits: the root of each tree
-combines, others copy.
+On a ring a message passes up to ``G / 2`` links. The latency is ``2 log2 G`` messages, twice that for an all-reduce.
+Use it for tensors of medium size on many ranks that are not in a ring or grid. All ranks get the same bits: the root of
+each tree completes the combination, other ranks copy it.
 """
 
 from sipsim.collectives.patterns.pairs import edges_of
@@ -26,7 +26,7 @@ RANK_IDENTICAL = True
 
 
 def schedule(task: Task) -> Schedule:
-    """A flow for each tree."""
+    """Return one flow per tree."""
     size, ends = task.size, wiring(task.group)
     copies = pieces_of(task.n_elem * task.itemsize // 2, 2 * size.bit_length(), workers=-(-task.workers // 2))
     flows = []
@@ -39,5 +39,5 @@ def schedule(task: Task) -> Schedule:
 
 
 def most_moved(task: Task) -> int:
-    """Elements that a rank sends or receives at most, of an even number."""
+    """Return the most elements that any rank sends or receives, for an even ``n_elem``."""
     return 2 * task.n_elem

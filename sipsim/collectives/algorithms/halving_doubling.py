@@ -1,14 +1,14 @@
 """Recursive halving and doubling (Thakur, Rabenseifner and Gropp 2005).
 
-An all-reduce is a reduce-scatter in which ranks a power of two apart exchange halves of what they are still to combine,
-the nearest first and most, then an all-gather in which they exchange all that they have, the nearest last. For G ranks,
-``2 log2 G`` rounds, or half of them for a reduce-scatter or an all-gather alone; if log2 G is no whole number, the
-floor of it and two more rounds. Each rank that takes part sends ``2 (G - 1) / G`` n for an all-reduce of n elements and
-``(G - 1)`` n for the others of n a rank; each rank that does not sends all it has once. On a ring a step loads its
-busiest link alike whatever its distance, with ``n / 2`` or ``G n / 2``: in all up to ``log2 G`` n for an all-reduce.
+An all-reduce is a reduce-scatter (ranks a power of two apart exchange halves of the remaining blocks, first with the
+nearest rank, where most is sent), then an all-gather (they exchange all blocks that they have, last with the nearest).
+For G ranks this takes ``2 log2 G`` rounds, half of that for a reduce-scatter or an all-gather alone; if log2 G is not
+an integer, its floor and two more rounds. Each participating rank sends ``2 (G - 1) / G`` n for an all-reduce of n
+elements and ``(G - 1)`` n for the others with n per rank; each other rank sends all its data once. On a ring every step
+puts the same load on its busiest link, ``n / 2`` or ``G n / 2``: in all up to ``log2 G`` n for an all-reduce.
 
-Use it for tensors of middle size, and where ranks are joined by a hypercube or a torus of sides that are powers of two.
-All ranks have the same bits: each block is combined at one rank and then copied.
+Use it for tensors of medium size, and on hypercubes or tori whose sides are powers of two. All ranks get the same bits:
+each block is combined at one rank and then copied.
 """
 
 from fractions import Fraction
@@ -26,22 +26,22 @@ RANK_IDENTICAL = True
 
 
 def schedule(task: Task) -> Schedule:
-    """One flow."""
+    """Return one flow."""
     fold, ends = Fold.of(task.size), wiring(task.group)
     if task.collective.cut == VECTOR:
         every: Blocks = tuple(range(fold.members))
-        transfers = fold.hand_over(every) + halving(fold, tuple, 1) + doubling(fold, tuple, 1 + fold.levels)
-        transfers += fold.hand_back({out: every for out, _ in fold.pairs}, 1 + 2 * fold.levels)
+        transfers = fold.fold_in(every) + halving(fold, tuple, 1) + doubling(fold, tuple, 1 + fold.levels)
+        transfers += fold.fold_out({out: every for out, _ in fold.pairs}, 1 + 2 * fold.levels)
         return [flow_of(1, fold.members, transfers, ends)]
     if not task.collective.combines:
         return [flow_of(1, 1, all_gather(task.size), ends)]
-    transfers = fold.hand_over(tuple(range(task.size))) + halving(fold, fold.ranks_of, 1)
-    transfers += fold.hand_back({out: (out,) for out, _ in fold.pairs}, 1 + fold.levels)
+    transfers = fold.fold_in(tuple(range(task.size))) + halving(fold, fold.ranks_of, 1)
+    transfers += fold.fold_out({out: (out,) for out, _ in fold.pairs}, 1 + fold.levels)
     return [flow_of(1, 1, transfers, ends)]
 
 
 def busiest_link(task: Task) -> Fraction | None:
-    """Elements over the busiest link of a ring of a power of two of SIPs; None elsewhere."""
+    """Return the elements over the busiest link of a ring whose SIPs are a power of two in number; else None."""
     if not has_load(task.group):
         return None
     levels = range((task.size - 1).bit_length())

@@ -1,16 +1,16 @@
 """A line in both directions at once, for groups whose last rank has no link to the first.
 
-For G ranks and units of n elements, in rounds and elements over the busiest link:
+Number of rounds, and elements over the busiest link, for G ranks and units of n elements:
 
 * all_reduce: a reduction from both ends to the middle and a broadcast back, in k pieces, ``2 (G / 2 + k)`` rounds, n:
-  pieces go out while others come in. Each link must carry n both ways, so that is the least that a line allows.
-* broadcast and reduce: from or to the root both ways, ``G + k`` rounds or, from the middle, ``G / 2 + 2 k``; n.
-* all_gather and reduce_scatter: every block both ways, or combined from both ends towards its rank, ``2 (G - 1)``
-  rounds, one way in each; ``(G - 1)`` n, the least at the ends.
-* gather and scatter: from both sides of the root, each in a flow of its own rounds; n for each rank of the longer side.
+  pieces of the broadcast and of the reduction overlap. Each link must carry n in both directions, so n is minimal.
+* broadcast and reduce: in both directions from the root, ``G + k`` rounds (``G / 2 + 2 k`` for a middle root), n.
+* all_gather and reduce_scatter: every block in both directions, or combined from both ends towards its rank,
+  ``2 (G - 1)`` rounds, one direction per round, ``(G - 1)`` n, the minimum at the end links.
+* gather and scatter: on both sides of the root, in separate rounds; n for each rank of the longer side.
 
-Use it on lines; in a ring of links it leaves one of them idle. All ranks have the same bits: each block is combined at
-one rank, in one order, then copied.
+Use it on lines; on a ring one link stays idle. All ranks get the same bits: each block is combined at one rank, in one
+order, then copied.
 """
 
 from fractions import Fraction
@@ -28,12 +28,12 @@ RANK_IDENTICAL = True
 
 
 def wiring(group: Group) -> Wiring:
-    """All ranks in a row."""
+    """Connect all ranks in a line."""
     return wiring_of([group.line])
 
 
 def schedule(task: Task) -> Schedule:
-    """One flow, in both directions."""
+    """Return one flow in both directions."""
     line, ends = task.group.line, wiring(task.group)
     if task.collective.cut == VECTOR:
         root = task.root if task.collective.has_root else line.ranks[task.size // 2]
@@ -50,8 +50,8 @@ def _transfers(task: Task, line: Path) -> Sends:
     return (line_reduce_scatter if task.collective.combines else line_all_gather)(line, blocks)
 
 
-def _one_side(task: Task, path: Path, way: int) -> Sends:
-    """One side of the root in even rounds, the other in odd ones."""
+def _one_side(task: Task, path: Path, parity: int) -> Sends:
+    """Return the transfers on one side of the root, in rounds of a parity (0: even, 1: odd)."""
     place = path.ranks.index(task.root)
     if task.collective.name == "gather":
         side = path._replace(ranks=path.ranks[: place + 1])
@@ -59,11 +59,11 @@ def _one_side(task: Task, path: Path, way: int) -> Sends:
     else:
         side = path._replace(ranks=path.ranks[place:])
         found = scatter(side, [(rank,) for rank in side.ranks])
-    return lambda rank: (transfer._replace(round=2 * transfer.round + way) for transfer in found(rank))
+    return lambda rank: (transfer._replace(round=2 * transfer.round + parity) for transfer in found(rank))
 
 
 def busiest_link(task: Task) -> Fraction | None:
-    """Elements over the busiest link of a line of links; None elsewhere."""
+    """Return the elements over the busiest link of a line of links; None for other groups."""
     if not task.group.is_line:
         return None
     if task.collective.cut == VECTOR:

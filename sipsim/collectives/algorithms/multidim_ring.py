@@ -1,18 +1,18 @@
 """Rings along the rows and along the columns of a grid at once: the multi-dimensional ring, or bucket, algorithm
-(Jain and Sabharwal, EuroMPI 2010; Sack and Gropp, EuroMPI 2012). On a mesh lines stand in place of rings.
+(Jain and Sabharwal, EuroMPI 2010; Sack and Gropp, EuroMPI 2012). On a mesh, lines replace the rings.
 
-A flow reduce-scatters along one axis, then along the other, and gathers back in the reverse order; another begins with
-the other axis; on a torus there are two of each, one each way round. Shares of the data are such that all links carry
-the same. For a grid of W x H ranks, G = W H, and units of n elements, over every link of a torus and a mesh:
+A flow reduce-scatters along one axis, then along the other, and gathers in the reverse order; a second flow begins with
+the other axis. On a torus each flow exists twice, once per direction. The shares of the flows put the same load on all
+links. For a grid of W x H ranks, G = W H, and units of n elements, over every link of a torus and of a mesh:
 
-* all_reduce: ``(G - 1) / (2 G)`` n and ``(G - 1) / (2 G - W - H)`` n, the least that all links together allow, in
+* all_reduce: ``(G - 1) / (2 G)`` n and ``(G - 1) / (2 G - W - H)`` n, the minimum for the total of all links, in
   ``2 (W + H - 2)`` and ``4 (W + H - 2)`` rounds.
 * reduce_scatter and all_gather: half as many rounds; ``(G - 1) / 4`` n over every link of a torus. On a mesh the links
   at one end carry most.
-* broadcast and reduce: four trees on a torus without a common link, ``n / 4`` over a link, two on a mesh, ``n / 2``, in
+* broadcast and reduce: four trees without a common link on a torus, ``n / 4`` over a link; two on a mesh, ``n / 2``; in
   k pieces and ``W + H + k - 2`` rounds on a torus.
 
-Use it for large tensors on grids. Row groups and column groups have one axis. All ranks have the same bits: a block is
+Use it for large tensors on grids. Groups in one row or column have one axis. All ranks get the same bits: a block is
 combined in one order and then copied.
 """
 
@@ -39,12 +39,12 @@ RANK_IDENTICAL = True
 
 
 def wiring(group: Group) -> Wiring:
-    """The rows and the columns."""
+    """Connect the ranks along rows and along columns."""
     return wiring_of([*group.rows, *group.columns])
 
 
 def schedule(task: Task) -> Schedule:
-    """Flows that begin with each axis, each way round."""
+    """Return the flows: one per first axis and direction, or one per tree with a root."""
     axes, ends = _axes(task.group), wiring(task.group)
     if not axes:
         return [Flow(1, 1, lambda rank: [])]
@@ -55,8 +55,8 @@ def schedule(task: Task) -> Schedule:
         return [tree_flow(task, tree, 1, ends, copies) for tree in trees]
     flows = []
     for weight, order in _orders(task, axes):
-        ways = [order, [*map(reversed_axis, order)]] if any(axis[0].closed for axis in order) else [order]
-        flows += [grid_flow(task, way, 2 * weight // len(ways), ends) for way in ways]
+        directed = [order, [*map(reversed_axis, order)]] if any(axis[0].closed for axis in order) else [order]
+        flows += [grid_flow(task, each, 2 * weight // len(directed), ends) for each in directed]
     return flows if _is_even(axes) else [_overlapped(task, axes, flow, flows) for flow in flows]
 
 
@@ -65,7 +65,7 @@ def _axes(group: Group) -> list[Axis]:
 
 
 def _orders(task: Task, axes: list[Axis]) -> list[tuple[int, list[Axis]]]:
-    """Orders of the axes with their weights."""
+    """Return the orders of the axes, each with the weight of its flows."""
     if len(axes) < 2:
         return [(1, axes)]
     weights = balanced_weights(task, *axes)
@@ -73,12 +73,12 @@ def _orders(task: Task, axes: list[Axis]) -> list[tuple[int, list[Axis]]]:
 
 
 def _is_even(axes: list[Axis]) -> bool:
-    """Whether at all times all links have the same to carry: rings, as long along both axes."""
+    """Return whether all links carry the same load in every round: rings of one length along both axes."""
     return all(axis[0].closed and len(axis[0].ranks) == len(axes[0][0].ranks) for axis in axes)
 
 
 def _overlapped(task: Task, axes: list[Axis], flow: Flow, flows: Schedule) -> Flow:
-    """Links that are busy in some rounds only carry one piece's first half of rounds beside another's second."""
+    """Pipeline a flow in pieces, so that links which idle in half of one piece's rounds carry the next piece."""
     whole = sum(each.weight for each in flows)
     unit = task.n_elem if task.collective.cut == VECTOR else task.n_elem * task.size
     rounds = sum(rounds_of(axis[0]) for axis in axes) * (2 if task.collective.name == "all_reduce" else 1)
@@ -88,7 +88,7 @@ def _overlapped(task: Task, axes: list[Axis], flow: Flow, flows: Schedule) -> Fl
 
 
 def busiest_link(task: Task) -> Fraction | None:
-    """Elements over the busiest link of a grid of links; None elsewhere."""
+    """Return the elements over the busiest link of a grid of links; None for other groups."""
     axes = _axes(task.group)
     if not axes or not all(axis[0].has_links for axis in axes):
         return None

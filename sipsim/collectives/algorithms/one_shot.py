@@ -1,12 +1,12 @@
-"""An all-reduce in one exchange: each rank sends its whole tensor straight to each other one, and combines all of them.
+"""An all-reduce in one exchange: each rank sends its whole tensor directly to each other rank and combines all tensors.
 
-For G ranks and n elements ``G - 1`` rounds, of which none waits for another: what is sent is what a rank had before.
-Each rank sends ``(G - 1)`` n. The busiest link of a ring of an even number of SIPs carries ``G (G + 2) / 8`` n, of an
-odd one ``(G G - 1) / 8`` n, as in :mod:`.direct`. Latency is one path, which is the least that any algorithm can have,
-and the cost of ``G - 1`` messages. Use it for the smallest tensors on few ranks.
+For G ranks and n elements: ``G - 1`` rounds that do not depend on each other, since original values are sent. Each rank
+sends ``(G - 1)`` n. On a ring the busiest link carries ``G (G + 2) / 8`` n for an even number of SIPs and
+``(G G - 1) / 8`` n for an odd number, as in :mod:`.direct`. The latency is one path, the minimum for any algorithm,
+plus the cost of ``G - 1`` messages. Use it for the smallest tensors on few ranks.
 
-From three ranks on, ranks may differ in the last bits of floating types: each begins with its own values and combines
-them with those of the others in the order of :mod:`.direct`, the one before it first.
+With three or more ranks, results of floating types may differ between ranks in the last bits: each rank combines its
+own values with the received values in the order of :mod:`.direct`, its predecessor first.
 """
 
 from fractions import Fraction
@@ -23,12 +23,12 @@ RANK_IDENTICAL = False
 
 
 def schedule(task: Task) -> Schedule:
-    """One flow."""
+    """Return one flow."""
     transfers = all_pairs(task, lambda src, dst: (original(0),), 0, OWN_FIRST)
     return [flow_of(1, 1, transfers, wiring(task.group))]
 
 
 def busiest_link(task: Task) -> Fraction | None:
-    """Elements over the busiest link of a ring of neighbours; None elsewhere."""
+    """Return the elements over the busiest link of a ring of neighbours; None for other groups."""
     load = busiest_ring_load(task.group)
     return None if load is None else load * task.n_elem

@@ -1,14 +1,13 @@
-"""Recursive doubling: in each step ranks a power of two apart exchange all that they have (Thakur, Rabenseifner and
+"""Recursive doubling: in each step, ranks a power of two apart exchange all their data (Thakur, Rabenseifner and
 Gropp 2005).
 
-``log2 G`` rounds for G ranks; if that is no whole number, its floor and two more. Each rank that takes part sends
-``log2 G`` n for an all-reduce of n elements, ``(G - 1)`` n for an all-gather of n a rank. The path of a step 2^k ranks
-wide is as long as those ranks are apart: ``G / 2`` links for the last one in a ring, which is its busiest step.
-Latency is a message a step, and ``G - 1`` links of a ring in all. Use it for small tensors.
+``log2 G`` rounds for G ranks; if log2 G is not an integer, its floor and two more rounds. Each participating rank sends
+``log2 G`` n for an all-reduce of n elements, ``(G - 1)`` n for an all-gather of n per rank. In the step between ranks
+2^k apart a message passes 2^k links of a ring: ``G / 2`` links in the last step, the busiest one. The latency is one
+message per step and, on a ring, ``G - 1`` links in total. Use it for small tensors.
 
-All ranks have the same bits: when ranks have exchanged with those that differ in the lowest ``k`` bits, all that differ
-in these only have the same; of two that exchange, both combine the values of the lower with those of the higher, in
-this order.
+All ranks get the same bits: both ranks of an exchange combine the values of the lower rank with those of the higher
+rank, in this order. So after ``k`` steps, ranks whose numbers differ only in the lowest ``k`` bits have equal values.
 """
 
 from fractions import Fraction
@@ -25,23 +24,23 @@ RANK_IDENTICAL = True
 
 
 def schedule(task: Task) -> Schedule:
-    """One flow of whole vectors, or of all blocks that a rank has."""
+    """Return one flow, of whole vectors or of all blocks that a rank has."""
     is_vector = task.collective.cut == VECTOR
     transfers = _all_reduce(Fold.of(task.size)) if is_vector else all_gather(task.size)
     return [flow_of(1, 1, transfers, wiring(task.group))]
 
 
 def _all_reduce(fold: Fold) -> list[Transfer]:
-    transfers = fold.hand_over((0,))
+    transfers = fold.fold_in((0,))
     for level in range(fold.levels):
         for bit, combine in ((0, ARRIVED_FIRST), (1, OWN_FIRST)):
             places = [place for place in range(fold.members) if place >> level & 1 == bit]
             transfers += fold.exchange(level, dict.fromkeys(places, (0,)), 1 + level, combine)
-    return transfers + fold.hand_back({out: (0,) for out, _ in fold.pairs}, 1 + fold.levels)
+    return transfers + fold.fold_out({out: (0,) for out, _ in fold.pairs}, 1 + fold.levels)
 
 
 def busiest_link(task: Task) -> Fraction | None:
-    """Elements over the busiest link of a ring of a power of two of SIPs; None elsewhere."""
+    """Return the elements over the busiest link of a ring whose SIPs are a power of two in number; else None."""
     if not has_load(task.group):
         return None
     levels = range((task.size - 1).bit_length())

@@ -1,16 +1,16 @@
-"""A tree: binomial for one message, binary and pipelined in pieces for more.
+"""A tree: binomial for data in one piece, binary and pipelined for data in several pieces.
 
-For G ranks and units of n elements, in rounds, and elements that the busiest rank sends or receives:
+Rounds, and elements that the busiest rank sends or receives, for G ranks and units of n elements:
 
 * broadcast and reduce: binomial ``log2 G``, ``log2 G`` n; binary in k pieces ``2 (log2 G + k)``, 2 n.
-* all_reduce, a reduction to a rank in the middle and a broadcast from it: binomial twice ``log2 G``, ``log2 G`` n;
-  binary in k pieces ``4 log2 G + 3 k``, 3 n: pieces go up while others come down.
+* all_reduce, a reduction to a middle rank and a broadcast from this rank: binomial ``2 log2 G``, ``log2 G`` n; binary
+  in k pieces ``4 log2 G + 3 k``, 3 n: the reduction of later pieces overlaps the broadcast of earlier ones.
 * gather and scatter: binomial, each message with all blocks of a subtree, ``log2 G``, ``(G - 1)`` n.
 
-A rank in the binomial tree hangs from the one whose number from the root on lacks its least bit; the binary tree is in
-the order of ranks. On a ring a message passes up to ``G / 2`` links. Latency is ``log2 G`` messages and their paths.
-Use it for small tensors with a root, and for groups that are spread over the system. All ranks have the same bits: the
-root combines, others copy.
+In the binomial tree, ranks are numbered from the root; a rank's parent is its number without the lowest set bit. The
+binary tree is in the order of ranks. On a ring a message passes up to ``G / 2`` links. The latency is ``log2 G``
+messages and their paths. Use it for small tensors with a root, and for groups that are spread over the system. All
+ranks get the same bits: the root completes the combination, other ranks copy it.
 """
 
 from sipsim.collectives.patterns.pairs import edges_of
@@ -26,7 +26,7 @@ RANK_IDENTICAL = True
 
 
 def schedule(task: Task) -> Schedule:
-    """One flow."""
+    """Return one flow."""
     return [_flow(task)]
 
 
@@ -47,7 +47,7 @@ def _copies(task: Task) -> int:
 
 
 def most_moved(task: Task) -> int:
-    """Elements that a rank sends or receives at most."""
+    """Return the most elements that any rank sends or receives."""
     name, n_elem, size = task.collective.name, task.n_elem, task.size
     if name in ("gather", "scatter"):
         return (size - 1) * n_elem

@@ -1,1 +1,1 @@
-"""Transfers along rings, lines and trees, of which schedules are made."""
+"""Building blocks of schedules: transfers along rings, lines, grids and trees, and between pairs of ranks."""

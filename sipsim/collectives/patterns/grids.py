@@ -1,4 +1,4 @@
-"""Flows over the rows and columns of a grid, and one along a closed path in its direction, for the collectives.
+"""Flows over the rows and columns of a grid, and flows along a closed path in one direction.
 
 Over a grid: reduce-scatter, all-gather, all-reduce, broadcast and reduction. Along a closed path: every collective.
 """
@@ -22,16 +22,16 @@ from sipsim.collectives.schedule import VECTOR, Flow, Sends, Wiring, flow_of, jo
 from sipsim.collectives.semantics import Task
 
 Axis = list[Path]
-"""The rows of a grid, or its columns: one path for each."""
+"""One path per row of a grid, or one path per column."""
 
 
 def reversed_axis(axis: Axis) -> Axis:
-    """Each path from its other end."""
+    """Return the axis with each path reversed."""
     return [path.reversed for path in axis]
 
 
 def grid_flow(task: Task, axes: Sequence[Axis], weight: int, wiring: Wiring) -> Flow:
-    """A reduce-scatter along the axes in their order, an all-gather in the reverse order, or both for an all-reduce."""
+    """Return a flow: reduce-scatter along the axes in order, all-gather in reverse order, or both for an all-reduce."""
     phases = []
     if task.collective.combines:
         phases += [(index, True) for index in range(len(axes))]
@@ -47,12 +47,12 @@ def grid_flow(task: Task, axes: Sequence[Axis], weight: int, wiring: Wiring) -> 
 
 
 def rounds_of(path: Path) -> int:
-    """Of a reduce-scatter or of an all-gather along a path."""
+    """Return the number of rounds of a reduce-scatter, or of an all-gather, along a path."""
     return (len(path.ranks) - 1) * (1 if path.closed else 2)
 
 
 def _blocks(path: Path, later: Sequence[Axis]) -> list[Blocks]:
-    """What the ranks of a path get of a reduce-scatter: the blocks of all ranks that they share a later path with."""
+    """Return each rank's blocks after a reduce-scatter: those of all ranks on the same path of a later axis."""
     owned = []
     for rank in path.ranks:
         own: Blocks = (rank,)
@@ -63,7 +63,7 @@ def _blocks(path: Path, later: Sequence[Axis]) -> list[Blocks]:
 
 
 def _along(axis: Axis, later: Sequence[Axis], combines: bool, first: int) -> Sends:
-    """A reduce-scatter or an all-gather along all paths of an axis."""
+    """Return a reduce-scatter (``combines``) or an all-gather along all paths of an axis, from round ``first`` on."""
     places = {rank: place for place, path in enumerate(axis) for rank in path.ranks}
 
     @cache
@@ -77,10 +77,10 @@ def _along(axis: Axis, later: Sequence[Axis], combines: bool, first: int) -> Sen
 
 
 def link_share(task: Task, axis: Axis) -> Fraction:
-    """Of all elements that an axis is to move, the share over its busiest link.
+    """Return the load of an axis's busiest link as a share of all elements that the axis processes.
 
-    On a ring, with both directions in use, ``(n - 1) / n / 2`` for a reduce-scatter and as much for an all-gather. On a
-    line a link towards an end has ``(n - 1) / n`` in one of them and ``1 / n`` in the other.
+    A ring with both directions in use carries ``(n - 1) / n / 2`` in a reduce-scatter or an all-gather. On a line, the
+    link to an end carries ``(n - 1) / n`` in one of these two phases and ``1 / n`` in the other.
     """
     size = len(axis[0].ranks)
     if task.collective.name == "all_reduce":
@@ -89,10 +89,10 @@ def link_share(task: Task, axis: Axis) -> Fraction:
 
 
 def balanced_weights(task: Task, x: Axis, y: Axis) -> tuple[int, int]:
-    """Weights of the flows that begin with ``x`` and with ``y`` such that the links of both axes carry the same.
+    """Return the weights ``a``, ``b`` of the flows that begin with ``x`` and ``y``, for equal loads on all links.
 
-    Of the elements of a flow that begins with ``x`` its links carry the share ``f_x``, and those of ``y`` the share
-    ``f_y`` of what is left, ``1 / W``; so ``a f_x + b f_x / H = b f_y + a f_y / W``.
+    In the flow that begins with ``x``, links of ``x`` carry the share ``f_x`` of all elements, and links of ``y`` the
+    share ``f_y`` of the remaining ``1 / W``. Equal loads: ``a f_x + b f_x / H = b f_y + a f_y / W``.
     """
     share_x, share_y = link_share(task, x), link_share(task, y)
     a, b = share_y - share_x / len(y[0].ranks), share_x - share_y / len(x[0].ranks)
@@ -101,20 +101,20 @@ def balanced_weights(task: Task, x: Axis, y: Axis) -> tuple[int, int]:
 
 
 def disjoint_trees(axes: Sequence[Axis], root: int) -> list[Tree]:
-    """Trees from one root over the links of a grid, no two of which use a link in the same direction.
+    """Return trees with one root over the links of a grid; no two trees use a link in the same direction.
 
-    Two if an axis is open: along the root's row both ways, from there along all other columns both ways, and into the
-    root's column from the column beside it; and the same with rows and columns exchanged. The first uses links along
-    columns outwards, and links along rows in the root's row outwards, in others inwards; the second the opposite. Four
-    if both are closed, one for each way along each axis: the first goes along its axis ahead from the root, without the
-    last link that would close the path, then across ahead in the same way, and into the root's column by the links that
-    close the other rows. With one axis: both ways round, or the path.
+    An open axis: two trees. The first covers the root's row outwards, then every other column outwards; the ranks of
+    the root's column are reached from the neighbour column. The second has rows and columns exchanged. The first uses
+    column links outwards and row links outwards only in the root's row, inwards elsewhere; the second the opposite.
+    Both axes closed: four trees, one per first axis and direction. Each tree follows the root's path of the first axis
+    without the closing link, then the other axis from each of these ranks; closing links of the first axis reach the
+    ranks on the root's path of the second axis. With one axis: the path, or both directions of the ring.
     """
     closed = all(axis[0].closed for axis in axes)
-    ways = [axes, axes[::-1]] if len(axes) > 1 else [axes]
+    orders = [axes, axes[::-1]] if len(axes) > 1 else [axes]
     if closed:
-        ways += [[reversed_axis(axis) for axis in way] for way in ways]
-    return [Tree(root, (_closed_edges if closed else _open_edges)(way, root)) for way in ways]
+        orders += [[reversed_axis(axis) for axis in order] for order in orders]
+    return [Tree(root, (_closed_edges if closed else _open_edges)(order, root)) for order in orders]
 
 
 def _path_of(axis: Axis, rank: int) -> Path:
@@ -149,7 +149,7 @@ def _open_edges(axes: Sequence[Axis], root: int) -> list[Edge]:
 
 
 def ring_flow(task: Task, ring: Path, wiring: Wiring) -> Flow:
-    """Of weight 1."""
+    """Return a flow of weight 1 that runs any collective along a closed path."""
     if task.collective.cut == VECTOR and task.collective.has_root:
         return _chain(task, ring, wiring)
     pieces = task.size if task.collective.cut == VECTOR else 1
@@ -157,7 +157,7 @@ def ring_flow(task: Task, ring: Path, wiring: Wiring) -> Flow:
 
 
 def busiest_ring_link(task: Task) -> Fraction:
-    """Elements over the busiest link of a flow that has all of them."""
+    """Return the elements over the busiest link of :func:`ring_flow` for all elements of a task."""
     size, n_elem, name = task.size, task.n_elem, task.collective.name
     if size == 1:
         return Fraction(0)
@@ -169,7 +169,7 @@ def busiest_ring_link(task: Task) -> Fraction:
 
 
 def _chain(task: Task, ring: Path, wiring: Wiring) -> Flow:
-    """A broadcast from the root or a reduction to it, in pieces."""
+    """Return a broadcast from the root, or a reduction to the root, pipelined in pieces."""
     if task.collective.combines:
         transfers = lines.reduce(_ending_at(ring, task.root), (0,))
     else:

@@ -1,7 +1,7 @@
-"""Patterns along ranks in a row: what passes along them in one direction.
+"""Communication patterns along a path of ranks.
 
-All functions return what each rank sends of one element range. Blocks are given by place along the path, and rounds
-start at ``first``. Each takes ``len(path.ranks) - 1`` rounds.
+All functions return the transfers of each rank for one element range. Blocks are given per place on the path; rounds
+start at ``first``. A pattern takes ``len(path.ranks) - 1`` rounds unless documented otherwise.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -10,18 +10,18 @@ from typing import NamedTuple
 from sipsim.collectives.schedule import OWN_FIRST, Sends, Transfer, joined
 
 EVERY = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "gather", "scatter", "all_to_all")
-"""The names of the collectives over groups that patterns know the meaning of."""
+"""The collectives over groups that the patterns can implement."""
 
 
 Blocks = tuple[int, ...]
 PORT_PREFIX = "global_"
-"""Of the directions that leave a SIP by a port (ADR-0032 D3)."""
+"""Prefix of the directions that leave a SIP by a port (ADR-0032 D3)."""
 
 
 class Path(NamedTuple):
-    """``ranks``, each joined to the next in direction ``ahead`` and to the one before in direction ``back``.
+    """Sequence of ranks, each connected to the next in direction ``ahead`` and to the previous in direction ``back``.
 
-    ``closed``: the last is joined to the first, too.
+    ``closed``: the last rank is also connected to the first.
     """
 
     ranks: tuple[int, ...]
@@ -31,32 +31,32 @@ class Path(NamedTuple):
 
     @property
     def has_links(self) -> bool:
-        """Whether its directions are those of ports, so that links join its ranks."""
+        """True if links join the ranks: the directions are those of SIP ports."""
         return self.ahead.startswith(PORT_PREFIX)
 
     @property
     def reversed(self) -> "Path":
-        """The same from its other end."""
+        """The path from its other end."""
         return Path(self.ranks[::-1], self.back, self.ahead, self.closed)
 
     def starting_at(self, rank: int) -> "Path":
-        """A closed path from one of its ranks on."""
+        """Return a closed path rotated so that it starts at ``rank``."""
         place = self.ranks.index(rank)
         return self._replace(ranks=self.ranks[place:] + self.ranks[:place])
 
 
 def broadcast(path: Path, blocks: Blocks, first: int = 0) -> Sends:
-    """From the first rank to all, one after the other."""
+    """Send blocks from the first rank to all, rank by rank."""
     return _open(path, lambda place, rank: [Transfer(first + place, rank, path.ahead, blocks)])
 
 
 def reduce(path: Path, blocks: Blocks, first: int = 0) -> Sends:
-    """To the last rank, combined at each."""
+    """Send blocks to the last rank, combined at each rank."""
     return _open(path, lambda place, rank: [Transfer(first + place, rank, path.ahead, blocks, OWN_FIRST)])
 
 
 def gather(path: Path, blocks: Sequence[Blocks], first: int = 0) -> Sends:
-    """Each place's blocks to the last rank, the nearest first."""
+    """Send each place's blocks to the last rank, those of the nearest place first."""
     return _open(
         path,
         lambda place, rank: [
@@ -66,7 +66,7 @@ def gather(path: Path, blocks: Sequence[Blocks], first: int = 0) -> Sends:
 
 
 def scatter(path: Path, blocks: Sequence[Blocks], first: int = 0) -> Sends:
-    """Each place's blocks from the first rank, for the farthest first."""
+    """Send each place's blocks from the first rank, those of the farthest place first."""
     size = len(path.ranks)
     return _open(
         path,
@@ -77,7 +77,7 @@ def scatter(path: Path, blocks: Sequence[Blocks], first: int = 0) -> Sends:
 
 
 def ring_reduce_scatter(path: Path, blocks: Sequence[Blocks], first: int = 0) -> Sends:
-    """On a closed path: each place's blocks, combined over all ranks, to that place."""
+    """Send each place's blocks, combined over all ranks, to this place of a closed path."""
     size = len(path.ranks)
     return _by_place(
         path,
@@ -89,7 +89,7 @@ def ring_reduce_scatter(path: Path, blocks: Sequence[Blocks], first: int = 0) ->
 
 
 def ring_all_gather(path: Path, blocks: Sequence[Blocks], first: int = 0) -> Sends:
-    """On a closed path: each place's blocks to all others."""
+    """Send each place's blocks to all other places of a closed path."""
     size = len(path.ranks)
     return _by_place(
         path,
@@ -100,27 +100,27 @@ def ring_all_gather(path: Path, blocks: Sequence[Blocks], first: int = 0) -> Sen
 
 
 def ring_all_to_all(path: Path, first: int = 0) -> Sends:
-    """On a closed path: block ``src * size + dst`` to ``dst``, passed on by all between. Units of one piece."""
+    """Send block ``src * size + dst`` from ``src`` to ``dst`` along a closed path, hop by hop. Units have one piece."""
     size = len(path.ranks)
 
     def sends(place: int, rank: int) -> Iterator[Transfer]:
         for later in range(size - 1):
             src = path.ranks[(place - later) % size]
-            goals = [path.ranks[(place + ahead) % size] for ahead in range(1, size - later)]
-            yield Transfer(first + later, rank, path.ahead, tuple(src * size + dst for dst in goals))
+            receivers = [path.ranks[(place + ahead) % size] for ahead in range(1, size - later)]
+            yield Transfer(first + later, rank, path.ahead, tuple(src * size + dst for dst in receivers))
 
     return _by_place(path, sends)
 
 
 def shortest_all_to_all(path: Path) -> Sends:
-    """On a closed path, each block the shorter way; units of two pieces, which part where both ways are as long.
+    """Send each block of an all-to-all in the shorter direction of a closed path.
 
-    Even rounds go ahead, odd ones back. What a rank sends is what its neighbour has of it still to go, farthest first.
+    Units have two pieces, one per direction if both are equally long. Even rounds send ahead, odd rounds back.
     """
-    return joined(*(_half_of_all_to_all(along, way) for way, along in enumerate((path, path.reversed))))
+    return joined(*(_half_of_all_to_all(along, parity) for parity, along in enumerate((path, path.reversed))))
 
 
-def _half_of_all_to_all(along: Path, way: int) -> Sends:
+def _half_of_all_to_all(along: Path, parity: int) -> Sends:
     size = len(along.ranks)
 
     def sends(place: int, rank: int) -> Iterator[Transfer]:
@@ -129,20 +129,20 @@ def _half_of_all_to_all(along: Path, way: int) -> Sends:
             blocks = []
             for distance in range(later + 1, size // 2 + 1):
                 unit = src * size + along.ranks[(place - later + distance) % size]
-                blocks += [2 * unit + way] if 2 * distance == size else [2 * unit, 2 * unit + 1]
-            yield Transfer(2 * later + way, rank, along.ahead, tuple(blocks))
+                blocks += [2 * unit + parity] if 2 * distance == size else [2 * unit, 2 * unit + 1]
+            yield Transfer(2 * later + parity, rank, along.ahead, tuple(blocks))
 
     return _by_place(along, sends)
 
 
 def line_reduce_scatter(path: Path, blocks: Sequence[Blocks], first: int = 0) -> Sends:
-    """On an open path, in both directions: as :func:`ring_reduce_scatter`. Twice as many rounds, in turn a direction.
+    """Reduce-scatter on an open path: each place's blocks are combined towards this place from both ends.
 
-    What a rank adds to a block for a place farther on goes with what came from behind it, the farthest first.
+    Takes ``2 * (len(path.ranks) - 1)`` rounds that alternate between the directions, the farthest place's blocks first.
     """
     size = len(path.ranks)
 
-    def one_way(along: Path, own: Sequence[Blocks], first: int) -> Sends:
+    def one_direction(along: Path, own: Sequence[Blocks], first: int) -> Sends:
         return _open(
             along,
             lambda place, rank: [
@@ -151,13 +151,13 @@ def line_reduce_scatter(path: Path, blocks: Sequence[Blocks], first: int = 0) ->
             ],
         )
 
-    return joined(one_way(path, blocks, first), one_way(path.reversed, blocks[::-1], first + 1))
+    return joined(one_direction(path, blocks, first), one_direction(path.reversed, blocks[::-1], first + 1))
 
 
 def line_all_gather(path: Path, blocks: Sequence[Blocks], first: int = 0) -> Sends:
-    """On an open path, in both directions: as :func:`ring_all_gather`. Twice as many rounds, in turn a direction."""
+    """All-gather on an open path, in ``2 * (len(path.ranks) - 1)`` rounds that alternate between the directions."""
 
-    def one_way(along: Path, own: Sequence[Blocks], first: int) -> Sends:
+    def one_direction(along: Path, own: Sequence[Blocks], first: int) -> Sends:
         return _open(
             along,
             lambda place, rank: [
@@ -165,15 +165,15 @@ def line_all_gather(path: Path, blocks: Sequence[Blocks], first: int = 0) -> Sen
             ],
         )
 
-    return joined(one_way(path, blocks, first), one_way(path.reversed, blocks[::-1], first + 1))
+    return joined(one_direction(path, blocks, first), one_direction(path.reversed, blocks[::-1], first + 1))
 
 
 def _by_place(path: Path, sends: Callable[[int, int], Iterable[Transfer]]) -> Sends:
-    """The sends of each rank on a path, from a function of (place on the path, rank)."""
+    """Return the transfers of each rank on a path, given by a function of (place on the path, rank)."""
     places = {rank: place for place, rank in enumerate(path.ranks)}
     return lambda rank: sends(places[rank], rank) if rank in places else ()
 
 
 def _open(path: Path, sends: Callable[[int, int], Iterable[Transfer]]) -> Sends:
-    """The same, of all ranks but the last, which has none before it."""
+    """Return the transfers of each rank on an open path, on which the last rank sends nothing."""
     return _by_place(path._replace(ranks=path.ranks[:-1]), sends)

@@ -1,4 +1,4 @@
-"""Patterns between pairs of ranks: all pairs by the route of fewest links, and pairs a power of two apart."""
+"""Communication patterns between pairs of ranks: all pairs, over shortest routes, and pairs a power of two apart."""
 
 from collections.abc import Callable, Iterator
 from fractions import Fraction
@@ -12,20 +12,20 @@ from sipsim.collectives.schedule import OWN_FIRST, REPLACE, Sends, Transfer, Wir
 from sipsim.collectives.semantics import Task
 
 FEW_BYTES = 2048
-"""A link carries them in as long as its latency."""
+"""Bytes whose serialization time on a link is about the link's latency."""
 
 
 def pairs_wiring(group: Group) -> Wiring:
-    """A queue pair between all ranks."""
+    """Connect all ranks with each other."""
     return pairwise_wiring({(a, b) for b in range(group.size) for a in range(b)})
 
 
 def all_pairs(task: Task, blocks_of: Callable[[int, int], Blocks], first: int, combine: int = REPLACE) -> Sends:
-    """In a round a rank sends to the rank so many behind it as all do: to neighbours in a ring first, so that what
-    comes from the farthest is taken last. ``blocks_of``: source and destination.
+    """Send blocks between all pairs: in a round all ranks send by the same shift, the neighbours of a ring first, so
+    that data of the farthest rank are received last. ``blocks_of``: called with source and destination.
 
-    With few bytes those of a round send as many links far, too, and fewer in earlier rounds. More bytes would meet on
-    the links, which are in use all the time when ranks send to all distances at once.
+    Up to ``FEW_BYTES``, a round contains only messages over the same number of links, in ascending order. Larger
+    messages would collide on the links then; mixed distances use the links evenly.
     """
     size = task.size
     shifts = sorted(range(1, size), key=lambda shift: (min(shift, size - shift), shift))
@@ -33,8 +33,8 @@ def all_pairs(task: Task, blocks_of: Callable[[int, int], Blocks], first: int, c
 
     @cache
     def numbers() -> dict[tuple[int, int], int]:
-        far = {(links(src, shift), turn) for turn, shift in enumerate(shifts, 1) for src in range(size)}
-        return {key: number for number, key in enumerate(sorted(far), 1)}
+        keys = {(links(src, shift), turn) for turn, shift in enumerate(shifts, 1) for src in range(size)}
+        return {key: number for number, key in enumerate(sorted(keys), 1)}
 
     def links(src: int, shift: int) -> int:
         return task.group.distances[src][(src + shift) % size]
@@ -48,20 +48,20 @@ def all_pairs(task: Task, blocks_of: Callable[[int, int], Blocks], first: int, c
 
 
 def rounds_of_all_pairs(task: Task) -> int:
-    """No round of :func:`all_pairs` that starts from 0 is behind this one."""
+    """Return an upper bound of the round numbers of :func:`all_pairs` with ``first=0``."""
     return task.size * task.size
 
 
 def nearest_first(group: Group, root: int) -> list[int]:
-    """The other ranks, that of the fewest links to ``root`` first, and of these the next one."""
+    """Return the other ranks by number of links to ``root``; equal numbers in the order of ranks after ``root``."""
     others = [(root + shift) % group.size for shift in range(1, group.size)]
     return sorted(others, key=lambda rank: group.distances[rank][root])
 
 
 def busiest_ring_load(group: Group) -> Fraction | None:
-    """Messages over the busiest link of a ring of neighbours when each rank sends one to each other; None elsewhere.
+    """Return the messages over the busiest link if each rank of a ring sends one to each other rank; else None.
 
-    Those for a rank ``d`` links on pass ``d`` links, up to half way round; exactly half way they go by port E.
+    A message to a rank at distance ``d`` passes ``d`` links, at most half the ring; at exactly half it uses port E.
     """
     if not group.is_ring or group.grid[1] != 1:
         return None
@@ -70,7 +70,7 @@ def busiest_ring_load(group: Group) -> Fraction | None:
 
 
 def powers_wiring(group: Group) -> Wiring:
-    """A queue pair between all ranks that are a power of two apart, round the end too."""
+    """Connect all ranks that are a power of two apart, modulo the number of ranks."""
     size = group.size
     return pairwise_wiring(
         {
@@ -83,7 +83,7 @@ def powers_wiring(group: Group) -> Wiring:
 
 
 def exchange_wiring(group: Group) -> Wiring:
-    """A queue pair between all ranks that exchange, and of each that takes no part to the one that stands for it."""
+    """Connect all ranks that exchange data, and each folded rank with its representative (:class:`Fold`)."""
     fold = Fold.of(group.size)
     places = [(place, place ^ (1 << level)) for level in range(fold.levels) for place in range(fold.members)]
     pairs = {(fold.rank(place), fold.rank(other)) for place, other in places if place < other}
@@ -91,16 +91,16 @@ def exchange_wiring(group: Group) -> Wiring:
 
 
 def edges_of(pairs: list[Pair]) -> list[Edge]:
-    """Pairs of ranks as edges of a tree in a wiring of pairs."""
+    """Return pairs of ranks as edges of a tree, with directions ``towards`` each other."""
     return [((a, towards(b)), (b, towards(a))) for a, b in pairs]
 
 
 class Fold(NamedTuple):
-    """Which ranks take part in exchanges between halves, and for whom, for any number of ranks.
+    """Reduction of any number of ranks to a power of two, for exchanges between halves.
 
-    The largest power of two up to ``size`` takes part. Each further rank first hands its data to a neighbour, and gets
-    its result from it in the end (Thakur, Rabenseifner and Gropp 2005, section 4.4): the first ``2 * (size - members)``
-    ranks are in such pairs, others stand for themselves.
+    ``members`` ranks, the largest power of two up to ``size``, take part and are numbered by place. Each other (folded)
+    rank sends its data to a neighbour, its representative, and finally gets its result from this neighbour (Thakur,
+    Rabenseifner and Gropp 2005, section 4.4). The first ``2 * (size - members)`` ranks form such pairs.
     """
 
     size: int
@@ -108,48 +108,48 @@ class Fold(NamedTuple):
 
     @classmethod
     def of(cls, size: int) -> "Fold":
-        """``members``: the largest power of two that is not above ``size``."""
+        """Make the fold of ``size`` ranks."""
         return cls(size, 1 << (size.bit_length() - 1))
 
     @property
     def levels(self) -> int:
-        """Exchanges between all that take part."""
+        """Number of exchanges, log2 of ``members``."""
         return self.members.bit_length() - 1
 
     def rank(self, place: int) -> int:
-        """The rank that takes part as number ``place``."""
+        """Return the rank at a place."""
         folded = self.size - self.members
         return 2 * place + 1 if place < folded else place + folded
 
     def ranks(self, place: int) -> Blocks:
-        """The ranks that it stands for."""
+        """Return the ranks that a place represents: its own rank, and the folded rank if there is one."""
         rank = self.rank(place)
         return (rank - 1, rank) if place < self.size - self.members else (rank,)
 
     def share(self, place: int, level: int) -> list[int]:
-        """The places that are equal to one in the lowest ``level`` bits."""
+        """Return the places that equal ``place`` in the lowest ``level`` bits."""
         mask = (1 << level) - 1
         return [other for other in range(self.members) if other & mask == place & mask]
 
     def ranks_of(self, places: list[int]) -> Blocks:
-        """The ranks that places stand for."""
+        """Return the ranks that several places represent."""
         return tuple(rank for place in places for rank in self.ranks(place))
 
-    def hand_over(self, blocks: Blocks) -> list[Transfer]:
-        """From ranks that take no part to those that stand for them, to be combined. Round 0."""
+    def fold_in(self, blocks: Blocks) -> list[Transfer]:
+        """Send blocks of each folded rank to its representative, which combines them, in round 0."""
         return [Transfer(0, out, towards(into), blocks, OWN_FIRST) for out, into in self.pairs]
 
-    def hand_back(self, blocks_of: dict[int, Blocks], number: int) -> list[Transfer]:
-        """The blocks of each rank that takes no part, from the one that stands for it."""
+    def fold_out(self, blocks_of: dict[int, Blocks], number: int) -> list[Transfer]:
+        """Send the blocks of each folded rank from its representative, in round ``number``."""
         return [Transfer(number, into, towards(out), blocks_of[out]) for out, into in self.pairs]
 
     @property
     def pairs(self) -> list[Pair]:
-        """Each rank that takes no part, with the one that stands for it."""
+        """(folded rank, representative) pairs."""
         return [(2 * place, 2 * place + 1) for place in range(self.size - self.members)]
 
     def exchange(self, level: int, blocks_of: dict[int, Blocks], number: int, combine: int = REPLACE) -> list[Transfer]:
-        """Each place sends its blocks to the place whose number differs in bit ``level``, in round ``number``."""
+        """Send each place's blocks to the place whose number differs in bit ``level``, in round ``number``."""
         return [
             Transfer(number, self.rank(place), towards(self.rank(place ^ (1 << level))), blocks, combine)
             for place, blocks in blocks_of.items()
@@ -157,9 +157,9 @@ class Fold(NamedTuple):
 
 
 def halving(fold: Fold, blocks_of: Callable[[list[int]], Blocks], first: int) -> list[Transfer]:
-    """A reduce-scatter: in each exchange a place sends the half of its blocks that the other one keeps, nearest first.
+    """Recursive halving (reduce-scatter): in each exchange a place sends half of its blocks, the nearest place first.
 
-    ``blocks_of`` places: what they end with.
+    ``blocks_of(places)``: the blocks that these places have at the end.
     """
     return [
         transfer
@@ -174,7 +174,7 @@ def halving(fold: Fold, blocks_of: Callable[[list[int]], Blocks], first: int) ->
 
 
 def doubling(fold: Fold, blocks_of: Callable[[list[int]], Blocks], first: int) -> list[Transfer]:
-    """An all-gather: in each exchange a place sends all that it has, to the nearest place last."""
+    """Recursive doubling (all-gather): in each exchange a place sends all its blocks, to the nearest place last."""
     return [
         transfer
         for turn, level in enumerate(reversed(range(fold.levels)))
@@ -185,20 +185,20 @@ def doubling(fold: Fold, blocks_of: Callable[[list[int]], Blocks], first: int) -
 
 
 def all_gather(size: int) -> list[Transfer]:
-    """Of a block a rank: recursive doubling, in ``log2 G`` rounds, two more if that is no whole number."""
+    """Return the all-gather of one block per rank by recursive doubling: ``log2 G`` rounds, or its floor plus two."""
     fold = Fold.of(size)
     transfers = [Transfer(0, out, towards(into), (out,)) for out, into in fold.pairs]
     transfers += doubling(fold, fold.ranks_of, 1)
     others = {out: tuple(rank for rank in range(size) if rank != out) for out, _ in fold.pairs}
-    return transfers + fold.hand_back(others, 1 + fold.levels)
+    return transfers + fold.fold_out(others, 1 + fold.levels)
 
 
 def exchange_load(size: int, weights: list[Fraction]) -> Fraction:
-    """Elements over the busiest link of a ring of a power of two of ranks, where all exchange messages with those
-    2^k places away, of ``weights[k]`` elements.
+    """Return the elements over the busiest link of a ring of ``size`` ranks, a power of two, if all ranks exchange
+    messages of ``weights[k]`` elements with the ranks 2^k places away.
 
-    Between two halves of ``2 d`` ranks, ``d`` apart, link ``o`` of the ``2 d - 1`` has ``min(o + 1, 2 d - 1 - o)``
-    messages each way. Half way round the ring all go the same way, ``size / 2`` over each link.
+    In an exchange at distance ``d`` within ``2 d`` ranks, link ``o`` of ``2 d - 1`` carries ``min(o + 1, 2 d - 1 - o)``
+    messages per direction. At half the ring, all messages take the same direction, ``size / 2`` over each link.
     """
     if size == 1:
         return Fraction(0)
@@ -214,5 +214,5 @@ def exchange_load(size: int, weights: list[Fraction]) -> Fraction:
 
 
 def has_load(group: Group) -> bool:
-    """Whether :func:`exchange_load` holds of a group: a ring of neighbours, a power of two, in the order of links."""
+    """Return whether :func:`exchange_load` applies: the ranks, a power of two, form a ring in the order of links."""
     return group.is_ring and group.grid[1] == 1 and group.size & (group.size - 1) == 0

@@ -1,4 +1,4 @@
-"""Trees of ranks, and what passes from the leaves to the root or from the root to the leaves."""
+"""Trees of ranks, and transfers from the leaves to the root or from the root to the leaves."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
@@ -10,12 +10,12 @@ from sipsim.collectives.schedule import OWN_FIRST, REPLACE, End, Flow, Transfer,
 from sipsim.collectives.semantics import Task
 
 Edge = tuple[End, End]
-"""Two ranks with the directions to each other: an edge of a tree without a root, and a pair of a wiring."""
+"""Undirected edge of a tree: two ranks, each with its direction to the other."""
 Pair = tuple[int, int]
 
 
 class Branch(NamedTuple):
-    """A child, the direction to it, and its direction to its parent."""
+    """Edge to a child: the child's rank, the parent's direction to the child, and the child's direction back."""
 
     child: int
     down: str
@@ -23,7 +23,7 @@ class Branch(NamedTuple):
 
 
 class Tree:
-    """``branches``: of each rank. The tree of ``edges`` that hangs from ``root``."""
+    """Tree of ``edges`` rooted at ``root``. ``branches``: children of each rank; ``below``: ranks of its subtree."""
 
     def __init__(self, root: int, edges: Iterable[Edge]) -> None:
         joined: defaultdict[int, list[Branch]] = defaultdict(list)
@@ -44,23 +44,23 @@ class Tree:
             self.height[rank] = max((self.height[child] + 1 for child in children), default=0)
 
     def reduce(self, blocks: Blocks) -> tuple[list[Transfer], int]:
-        """Blocks of all ranks to the root, combined at each rank; and the number of rounds."""
+        """Send blocks of all ranks to the root, combined at each rank. Returns transfers and number of rounds."""
         return self._upwards(lambda child: blocks, OWN_FIRST)
 
     def gather(self, blocks_of: Callable[[Blocks], Blocks]) -> tuple[list[Transfer], int]:
-        """The blocks of each rank to the root; ``blocks_of`` ranks; and the number of rounds."""
+        """Send the blocks of each rank, ``blocks_of(ranks)``, to the root. Returns transfers and number of rounds."""
         return self._upwards(lambda child: blocks_of(self.below[child]), REPLACE)
 
     def broadcast(self, blocks: Blocks, first: int = 0) -> list[Transfer]:
-        """Blocks of the root to all ranks."""
+        """Send blocks of the root to all ranks, from round ``first`` on."""
         return self._downwards(lambda child: blocks, first)
 
     def scatter(self, blocks_of: Callable[[Blocks], Blocks]) -> list[Transfer]:
-        """The blocks of each rank from the root."""
+        """Send the blocks of each rank, ``blocks_of(ranks)``, from the root."""
         return self._downwards(lambda child: blocks_of(self.below[child]), 0)
 
     def _upwards(self, blocks_of: Callable[[int], Blocks], combine: int) -> tuple[list[Transfer], int]:
-        """A rank takes from one child a round, the first that is ready first, and then is ready to send."""
+        """Schedule transfers to the root: a rank receives from one child per round, the earliest first, then sends."""
         transfers: list[Transfer] = []
         ready: dict[int, int] = {}
         for rank in reversed(self.ranks):
@@ -73,7 +73,7 @@ class Tree:
         return transfers, ready[self.root]
 
     def _downwards(self, blocks_of: Callable[[int], Blocks], first: int) -> list[Transfer]:
-        """A rank that has its blocks sends to one child a round, where it is farthest to a leaf first."""
+        """Schedule transfers from the root: a rank sends to one child per round, the highest subtree first."""
         transfers, ready = [], {self.root: first}
         for rank in self.ranks:
             branches = sorted(self.branches[rank], key=lambda each: -self.height[each.child])
@@ -84,9 +84,9 @@ class Tree:
 
 
 def tree_flow(task: Task, tree: Tree, weight: int, wiring: Wiring, copies: int) -> Flow:
-    """A reduction to the root of a tree, a broadcast from it, or both for an all-reduce, in ``copies`` pieces.
+    """Return a flow, pipelined in ``copies`` pieces: reduction to the root, broadcast from it, or both (all-reduce).
 
-    As many rounds lie between pieces as the busiest rank has transfers of one, in or out.
+    The lag between pieces, in rounds, is the busiest rank's number of transfers per piece, in or out.
     """
     transfers, rounds = tree.reduce((0,)) if task.collective.combines else ([], 0)
     if not task.collective.combines or not task.collective.has_root:
@@ -98,22 +98,22 @@ def tree_flow(task: Task, tree: Tree, weight: int, wiring: Wiring, copies: int) 
 
 
 def path_edges(path: Path) -> list[Edge]:
-    """A path, without the edge that closes it, as a tree."""
+    """Return the edges between successive ranks of a path, without a closing edge."""
     return [((a, path.ahead), (b, path.back)) for a, b in pairwise(path.ranks)]
 
 
 def binomial(size: int, root: int) -> list[Pair]:
-    """(parent, child) of a binomial tree. Counted from the root, ``p`` hangs from ``p`` without its least bit."""
+    """Return (parent, child) pairs of a binomial tree: counted from the root, a parent lacks its child's lowest bit."""
     return [((root + (place & (place - 1))) % size, (root + place) % size) for place in range(1, size)]
 
 
 def in_order(size: int) -> list[Pair]:
-    """(parent, child) of a binary tree in which ranks 0, 2, 4, ... are leaves and each subtree is a range of ranks."""
+    """Return (parent, child) pairs of a binary tree with leaves 0, 2, 4, ...; each subtree is a range of ranks."""
     return _in_order(1, size)[1]
 
 
 def _in_order(first: int, last: int) -> tuple[int, list[Pair]]:
-    """The root, counted from 0, and the edges of places from ``first`` to ``last``, counted from 1."""
+    """Return the root (counted from 0) and the edges of the places ``first`` to ``last`` (counted from 1)."""
     size = last - first + 1
     if size <= 0:
         return -1, []
@@ -127,9 +127,9 @@ def _in_order(first: int, last: int) -> tuple[int, list[Pair]]:
 
 
 def complementary(size: int) -> list[Pair]:
-    """A tree like :func:`in_order` in which no rank has children that has some there (Sanders, Speck, Traeff 2009).
+    """Return a tree whose inner ranks are leaves of :func:`in_order` (Sanders, Speck, Traeff 2009).
 
-    For an even number of ranks it is the mirror image; for an odd one every rank takes the place of the one before it.
+    For an even number of ranks the mirror image; for an odd number every rank takes its predecessor's place.
     """
     if size % 2 == 0:
         return [(size - 1 - parent, size - 1 - child) for parent, child in in_order(size)]

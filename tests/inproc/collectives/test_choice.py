@@ -7,7 +7,7 @@ import pytest
 from launcher.options import parse
 from launcher.run.prepare import prepare
 from sipsim.chips.ahbm.collectives import cost as work
-from sipsim.chips.ahbm.collectives.catalog import BOUNDS, least, ranked
+from sipsim.chips.ahbm.collectives.catalog import BOUNDS, cheapest, ranked
 from sipsim.chips.ahbm.collectives.cost import Cost
 from sipsim.chips.ahbm.collectives.launch import Prepared
 from sipsim.chips.ahbm.host.builtin_job import tasks_of
@@ -37,7 +37,7 @@ def test_no_bound_is_above_the_estimate_and_the_least_estimate_is_chosen(system:
             cost = Cost(choice.algorithm, made)
             for bound in BOUNDS:
                 assert bound(cost) <= choice.estimate.time_ps, (choice.algorithm.name, size, bound)
-        found = least(plan.catalog, made)
+        found = cheapest(plan.catalog, made)
         assert found is not None
         assert found.name == choices[0].algorithm.name
 
@@ -74,6 +74,6 @@ def test_the_work_of_a_choice_grows_as_the_ranks_do(monkeypatch: pytest.MonkeyPa
     for sips in (48, 96):
         plan, made = task_of(f"--topology ring_1d --sips {sips}", "all_reduce", "64K")
         made_moves.clear()
-        least(plan.catalog, made)
+        cheapest(plan.catalog, made)
         counts.append(sum(made_moves))
     assert counts[1] < 2.5 * counts[0]

@@ -100,7 +100,7 @@ def test_other_layouts_are_refused(tmp_path: Path, algorithm: str, dp: str, says
         (
             [*flags(PIPELINED, 3, "custom"), "--set", "system.sips.custom_links="
              "[{a: 0, a_port: E, b: 1, b_port: W}, {a: 1, a_port: N, b: 2, b_port: S}]"],
-            "custom links must join port E of each SIP with port W of the next one, in a line or a ring",
+            "custom links must join port E of each SIP with port W of the next SIP, in a line or a ring",
         ),
         (flags(PIPELINED, root_cube=4), "root_cube = 4: must be null, auto or a cube of the mesh, 0 to 3"),
         (flags(HIERARCHICAL, root_cube="auto"), "root_cube = auto: the algorithm has no root cube; leave it null"),

@@ -99,7 +99,7 @@ MISTAKES = [
     ),
     (
         "dist.collective('lab.scatter')(torch.zeros(2, 3), torch.zeros(2, 9))",
-        "lab.scatter: source and result have 9 and 3 elements a cube; with 4 ranks it takes 12 and 3",
+        "lab.scatter: source and result have 9 and 3 elements per cube; with 4 ranks it takes 12 and 3",
     ),
     (
         "dist.collective('lab.scatter')(torch.zeros(2, 3), torch.zeros((2, 12), dtype='i32'))",
@@ -107,7 +107,7 @@ MISTAKES = [
     ),
     (
         "dist.collective('lab.scatter')(torch.zeros(2, 3, dp=DPPolicy(num_cubes=1)), torch.zeros(2, 12))",
-        "lab.scatter needs a row a cube: the tensor lies on 1 of 2 cubes",
+        "lab.scatter needs one row per cube: the tensor lies on 1 of 2 cubes",
     ),
     ("dist.collective('lab.nothing')", "cannot be imported: ModuleNotFoundError: No module named 'lab.nothing'"),
     ("dist.gather_all(torch.zeros(2, 3))", "'Distributed' object has no attribute 'gather_all'"),
@@ -182,7 +182,7 @@ def test_a_result_that_may_be_anything_is_not_compared(
         ({"needs": lambda unit, rank, size, root: unit == rank or rank == root}, "rank 1 of 2 needs 1 of the 2 units"),
         ({"holds": lambda unit, rank, size, root: unit == rank == 0}, "unit 1 is needed and no rank holds it"),
         ({"cut": VECTOR, "holds": every_rank, "needs": every_rank}, "2 ranks hold unit 0, and no operator"),
-        ({"cut": PAIRS, "holds": its_column, "needs": its_row}, "rank 0 of 2 holds units that lie at one place"),
+        ({"cut": PAIRS, "holds": its_column, "needs": its_row}, "rank 0 of 2 holds several units at the same place"),
     ],
 )
 def test_a_row_that_cannot_be_is_refused_at_once(wrong: dict[str, Any], named: str) -> None:

@@ -307,7 +307,7 @@ VIOLATIONS: dict[str, tuple[NeighbourTable, Change, str]] = {
     "more slots": (
         BOTH_WAYS,
         lambda e, plan: peer_changed(e, n_slots=16),
-        "I3: .* takes the ring W of .* for another size",
+        "I3: .* assumes another size of ring W of .*",
     ),
     "two senders": (
         {0: {"E": 1, "W": 1}, 1: {"E": 0, "W": 0}},

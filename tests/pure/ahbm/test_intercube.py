@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from schedules import carry_out
 
-from sipsim.chips.ahbm.collectives.cube_trees import Axis, Grid, Leg, Rows, Trees, unit_lengths
+from sipsim.chips.ahbm.collectives.cube_trees import Axis, Grid, Owner, Rows, Trees, unit_lengths
 from sipsim.collectives.schedule import check_schedule, check_wiring
 
 Array = np.ndarray[Any, Any]
@@ -75,18 +75,18 @@ def test_bits_are_those_of_the_documented_order(grid: Grid, rows: Rows, lanes: i
     start, found = 0, []
     for number, flow in enumerate(schedule):
         unit, start = by_axis[..., start : start + flow.weight], start + flow.weight
-        for leg in trees.legs(number % sharing, number // sharing):
-            row = reduced(np.moveaxis(unit, leg.axis, 0), grid.axes[leg.axis], leg)
-            unit = np.expand_dims(row, leg.axis)
+        for owner in trees.owners_of(number % sharing, number // sharing):
+            row = reduced(np.moveaxis(unit, owner.axis, 0), grid.axes[owner.axis], owner)
+            unit = np.expand_dims(row, owner.axis)
         found.append(unit.reshape(-1))
     assert trees.combined(data, 0).tobytes() == np.concatenate(found).tobytes()
 
 
-def reduced(values: Array, axis: Axis, leg: Leg) -> Array:
+def reduced(values: Array, axis: Axis, owner: Owner) -> Array:
     """From the end of each arm inwards, own + received; the owner: (own + arm behind) + arm ahead."""
-    total: Array = values[leg.owner]
-    for length, way in zip(leg.arms(axis), (-1, 1), strict=True):
-        arm = [values[(leg.owner + way * hops) % axis.size] for hops in range(length, 0, -1)]
+    total: Array = values[owner.place]
+    for length, way in zip(owner.arms(axis), (-1, 1), strict=True):
+        arm = [values[(owner.place + way * hops) % axis.size] for hops in range(length, 0, -1)]
         if arm:
             partial, *others = arm
             for own in others:

@@ -3,12 +3,12 @@
 import pytest
 from schedules import group_of, task_of
 
-from sipsim.chips.ahbm.collectives.programs import JOINT_BYTES, NOWHERE, Instruction, Shards, programs, with_joints
+from sipsim.chips.ahbm.collectives.programs import COALESCED_BYTES, NOWHERE, Instruction, Shards, coalesced, programs
 from sipsim.collectives.algorithms import direct
 
 RING = group_of("ring_1d", (4, 1))
 WHOLE = Shards(0, 0)
-MOST = JOINT_BYTES // 4
+MOST = COALESCED_BYTES // 4
 
 
 def sent(*places: tuple[int, int], **more: int) -> list[Instruction]:
@@ -23,7 +23,7 @@ def received(*places: tuple[int, int]) -> list[Instruction]:
 def commands(program: list[Instruction], spans: Shards = WHOLE) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
     """What is loaded and what is stored, in the order of commands: the places and lengths."""
     loads, stores = [], []
-    for each in with_joints(program, spans, 4):
+    for each in coalesced(program, spans, 4):
         if each.load_at != NOWHERE and (each.load_with is None or each.load_with.is_first):
             loads.append((each.load_at, each.length) if each.load_with is None else each.load_with[:2])
         if each.store_at != NOWHERE and (each.store_with is None or each.store_with.is_last):

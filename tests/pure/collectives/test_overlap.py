@@ -5,7 +5,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sipsim.collectives.call import Range, joined, overlap, split
+from sipsim.collectives.call import Range, merged_ranges, overlap, split
 
 RANGES = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 6)).map(lambda each: (each[0], sum(each))), max_size=5)
 
@@ -17,7 +17,7 @@ def addresses(ranges: list[Range]) -> list[int]:
 @given(RANGES, RANGES)
 def test_overlap(one: list[Range], other: list[Range]) -> None:
     shared = set(addresses(one)) & set(addresses(other))
-    assert overlap(joined(one), joined(other)) == bool(shared)
+    assert overlap(merged_ranges(one), merged_ranges(other)) == bool(shared)
 
 
 @given(RANGES, st.integers(0, 40), st.integers(0, 40))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from schedules import MODULES, carry_out, group_of, sources_of, task_of
 
-from sipsim.chips.ahbm.collectives.programs import Instruction, with_farthest_first, with_sends_ahead
+from sipsim.chips.ahbm.collectives.programs import Instruction, farthest_first, hoisted_sends
 from sipsim.collectives.evaluate import ScheduleDeadlock, evaluate
 from sipsim.collectives.group import pairwise_wiring, wiring_of
 from sipsim.collectives.patterns.lines import Path
@@ -51,7 +51,7 @@ def test_a_block_can_be_sent_as_it_was() -> None:
     ("steps", "error", "text"),
     [
         ([[Step(0, "", (), "to1", (0,))], [Step(0, "", (), "to0", (0,))]], ScheduleDeadlock, "rank 0 waits in round 0"),
-        ([[Step(0, "to1", (0, 1))], []], ScheduleDeadlock, "for a slot to1"),
+        ([[Step(0, "to1", (0, 1))], []], ScheduleDeadlock, "for a slot in direction to1"),
         ([[Step(0, "to1", (0,))], [Step(1, "", (), "to0", (0,))]], ScheduleError, "rank 1 .* where block 0 of round 1"),
         ([[Step(0, "to1", (0,))], [Step(0, "", (), "to0", (1,))]], ScheduleError, "rank 1 .* where block 1 of round 0"),
         ([[Step(0, "to1", (0,))], []], ScheduleError, "rank 1 never receives block 0"),
@@ -132,7 +132,7 @@ def test_pieces_of_some_sizes(nbytes: int, transfers: int, blocks: int, workers:
 def test_sends_pass_receives_that_they_do_not_need(steps: str, ahead: int, found: str) -> None:
     """``s`` sends, ``r`` receives one message, ``R`` two; then the tile, and the direction."""
     each = steps.split()
-    made = with_sends_ahead(
+    made = hoisted_sends(
         each, ahead, lambda step: step[0] == "s", lambda step: (step[2:], " rR".index(step[0])), same_tile
     )
     assert " ".join(made) == found
@@ -166,14 +166,14 @@ def test_the_first_sends_leave_for_the_farthest_rank_first() -> None:
         Instruction((4,), 4, load_at=4, send="far"),
     ]
     links = {"near": 1, "middle": 2, "far": 3}
-    assert with_farthest_first(program, 2, links.__getitem__) == [
+    assert farthest_first(program, 2, links.__getitem__) == [
         far._replace(load_at=8, store_at=6),
         program[3],
         middle,
         near._replace(keeps=False),
         *program[4:],
     ]
-    ordered = with_farthest_first(program, 1, links.__getitem__)
+    ordered = farthest_first(program, 1, links.__getitem__)
     assert [each.key for each in ordered] == [(1,), (1,), (1,), (2,), (3,), (4,)], "one slot: the second waits for it"
     assert [each.send for each in ordered] == ["far", "middle", "near", "far", "", "far"]
 

@@ -4,7 +4,7 @@ from collections import Counter
 
 from sipsim.chips.ahbm.collectives.programs import work_of
 from sipsim.collectives.group import Port, route
-from sipsim.collectives.schedule import End, Flow, Part, Schedule, Wiring, block_of, number_of
+from sipsim.collectives.schedule import End, Flow, Schedule, Share, Wiring, block_of, number_of
 from sipsim.collectives.semantics import Task
 
 
@@ -22,7 +22,7 @@ def link_elements(task: Task, schedule: Schedule, wiring: Wiring) -> Counter[Por
     return found
 
 
-def _sent_elements(task: Task, flow: Flow, part: Part) -> Counter[End]:
+def _sent_elements(task: Task, flow: Flow, part: Share) -> Counter[End]:
     collective, sent = task.collective, Counter[End]()
     for rank in range(task.size):
         for step in flow.steps_of(rank):

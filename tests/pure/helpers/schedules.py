@@ -14,9 +14,9 @@ from sipsim.chips.ahbm.collectives.programs import (
     NOWHERE,
     Instruction,
     Shards,
+    coalesced,
+    farthest_first,
     programs,
-    with_farthest_first,
-    with_joints,
 )
 from sipsim.collectives.group import Group
 from sipsim.collectives.reduction import combine
@@ -112,7 +112,7 @@ def carry_out(
     wiring, schedule = module.wiring(task.group), module.schedule(task)
     made = [programs(task, schedule, rank, n_workers, shards, tile, n_slots - 1) for rank in range(task.size)]
     of_ranks = [
-        [with_joints(with_farthest_first(program, n_slots, _any_order), shards, task.itemsize) for program in of_rank]
+        [coalesced(farthest_first(program, n_slots, _any_order), shards, task.itemsize) for program in of_rank]
         for of_rank in made
     ]
     for worker in range(n_workers):

@@ -1,1 +1,1 @@
-"""Process groups at run time: where their rings lie, which PEs work for them, and the queue pairs that join these."""
+"""Collectives on AHBM: algorithm modules, choice and cost, worker programs, and the queue pairs of process groups."""

@@ -1,9 +1,9 @@
-"""Loads an algorithm module, checks its contract (ADR-0023 D11, ADR-0032 D7) and calls its hooks.
+"""Loading of an algorithm module, checks of its contract (ADR-0023 D11, ADR-0032 D7), and calls of its hooks.
 
 A module is named by its import path or by the path of a ``.py`` file. It exports ``kernel``, ``kernel_args`` and,
-optionally, ``neighbors``, ``reference``, ``root_cube``, ``LAYOUT`` (how cubes and, in a cube, PEs share its tensors, as
-in ``DPPolicy``) and ``TOPO_NAME_TO_KIND``, which changes the kernel's arguments. One with ``schedule`` exports
-``wiring`` and ``COLLECTIVES``, too, and runs these in any group; it has the kernel of schedules unless it exports one.
+optionally, ``neighbors``, ``reference``, ``root_cube``, ``LAYOUT`` (the layout of its tensors over cubes and PEs, as in
+``DPPolicy``) and ``TOPO_NAME_TO_KIND``, which changes the kernel's arguments. A module with ``schedule`` also exports
+``wiring`` and ``COLLECTIVES`` and runs these collectives in any group, with the schedule kernel unless it exports one.
 """
 
 import ast
@@ -38,7 +38,7 @@ OWN_PACKAGE = "sipsim."
 
 
 class Algorithm:
-    """A loaded algorithm: its hooks, checked, and the hash of its source."""
+    """A loaded algorithm: the checked hooks of its module."""
 
     def __init__(self, name: str, entry: AlgorithmEntry) -> None:
         self.name = name
@@ -47,7 +47,7 @@ class Algorithm:
         self._use_module(self._load())
 
     def fresh_instance(self, rank: int) -> "Algorithm":
-        """The same algorithm from a fresh run of its module, so that SIPs in one process share none of its state."""
+        """Return the algorithm with a newly executed module, so that SIPs in one process share no module state."""
         copied = copy.copy(self)
         path = self._module.__file__
         if path is not None:
@@ -80,64 +80,64 @@ class Algorithm:
 
     @property
     def is_users(self) -> bool:
-        """Whether its module is a user's, and not of this package."""
+        """True if the module is a user's, not part of this package."""
         return not is_own(self._module.__name__)
 
     @property
     def about(self) -> str:
-        """The first sentence of its module's docstring, on one line; empty without one."""
+        """First sentence of the module's docstring, on one line; empty without a docstring."""
         text = " ".join((self._module.__doc__ or "").partition("\n\n")[0].split())
         return re.split(r"(?<=[^ ]{2})\.(?: |$)", re.sub(r":mod:`\.?([^`]*)`", r"\1", text))[0]
 
     @property
     def is_schedule(self) -> bool:
-        """Whether it is a schedule of steps for any group, which is wired when it is used."""
+        """True if the algorithm is a schedule, which runs in any group and is wired at its first use."""
         return self.schedule is not None
 
     def why_not(self, task: Any) -> str:
-        """Why a schedule cannot run a task, in a few words; empty when it can."""
+        """Return a short reason why this schedule cannot run a task; empty if it can."""
         if task.collective.name not in self.collectives:
             return f"it runs {', '.join(self.collectives)}"
         suits = self._suits
         return "" if suits is None else str(self._call("suits", lambda: suits(task)))
 
     def busiest_link(self, task: Any) -> Fraction:
-        """No more than the elements over the busiest link, by the formula of a module of this package; 0 without one.
+        """Return a lower bound of the elements over the busiest link: the formula of a built-in module, otherwise 0.
 
-        The tests hold those of this package.
+        Formulas of users' modules are ignored, since only those of this package are tested.
         """
         formula = None if self.is_users else self._busiest_link
         return (formula and formula(task)) or Fraction(0)
 
     def check_task(self, task: Any) -> str:
-        """Make the wiring and the schedule of a task, and check for all ranks that they can be carried out and leave
-        what the collective asks for. Returns the start of their hash.
+        """Make the wiring and the schedule of a task, and check for all ranks that the schedule can run and that its
+        results are those of the collective. Returns the first 8 hex digits of a hash of wiring and schedule.
 
         Raises:
-            ConfigError: with the module, and what is wrong: rank and round, or where an exception was raised.
+            ConfigError: names the module and the error: rank and round, or the place where an exception was raised.
         """
         wiring, schedule = self.wiring, self.schedule
         assert wiring is not None
         assert schedule is not None
         if wrong := wrong_units(task.collective, task.size, task.root):
             raise ConfigError(f"collective {task.collective.name}: {wrong}")
-        joined = self._call("wiring", lambda: wiring(task.group))
-        self._call("wiring", lambda: check_wiring(joined, task.size))
+        ends = self._call("wiring", lambda: wiring(task.group))
+        self._call("wiring", lambda: check_wiring(ends, task.size))
         made = self._call("schedule", lambda: schedule(task))
-        self._call("schedule", lambda: check_schedule(made, joined, task.size, units(task.collective.cut, task.size)))
-        self._call("schedule", lambda: check_results(made, joined, task))
+        self._call("schedule", lambda: check_schedule(made, ends, task.size, units(task.collective.cut, task.size)))
+        self._call("schedule", lambda: check_results(made, ends, task))
         flows = [(flow.weight, flow.pieces, *map(flow.steps_of, range(task.size))) for flow in made]
-        return hashlib.sha256(repr((sorted(joined.items()), flows)).encode()).hexdigest()[:8]
+        return hashlib.sha256(repr((sorted(ends.items()), flows)).encode()).hexdigest()[:8]
 
     def runs_on(self, topology: str) -> bool:
-        """Whether it has a code for a SIP topology, or needs none."""
+        """Return whether the algorithm runs on a SIP topology: it has a code for it, or takes no topology codes."""
         return self._topologies is None or topology in self._topologies
 
     def topology_kind(self, topology: str) -> int | None:
-        """The kernel's code for a SIP topology; None without ``TOPO_NAME_TO_KIND``.
+        """Return the kernel's code for a SIP topology; None without ``TOPO_NAME_TO_KIND``.
 
         Raises:
-            ConfigError: when this algorithm cannot run on it.
+            ConfigError: the algorithm does not run on this topology.
         """
         if self._topologies is None:
             return None
@@ -149,10 +149,10 @@ class Algorithm:
         return self._topologies[topology]
 
     def check_root_cube(self, system: AhbmSystem) -> None:
-        """Check a configured ``root_cube`` by the module's ``root_cube(system)``: the only one, or None for any.
+        """Check a configured ``root_cube`` against the module's ``root_cube(system)``: the only cube, or None for any.
 
         Raises:
-            ConfigError: for another cube, or when the module has no such hook.
+            ConfigError: another cube is configured, or the module has no such hook.
         """
         if self.entry.root_cube is None:
             return
@@ -167,14 +167,14 @@ class Algorithm:
             raise ConfigError(f"{key}: must be null or {root}, the cube where the reduction ends")
 
     def kernel_args(self, system: AhbmSystem, world_size: int, sip: int, n_elem: int) -> tuple[Any, ...]:
-        """The kernel's arguments on ``sip`` between the tensor's address and ``tl``.
+        """Return the kernel's arguments on ``sip`` between the tensor's address and ``tl``.
 
-        What the hook returns for ``world_size`` ranks of the wiring (ADR-0023 D11). With ``TOPO_NAME_TO_KIND`` the hook
-        gets the number of SIPs instead, and the SIP, topology code, width and height are appended (ADR-0032 D5, D7).
-        The hook may take the system as a third parameter.
+        These are the values of the ``kernel_args`` hook for ``world_size`` ranks of the wiring (ADR-0023 D11). With
+        ``TOPO_NAME_TO_KIND`` the hook gets the number of SIPs instead, and the SIP, topology code, width and height are
+        appended (ADR-0032 D5, D7). The hook may take the system as a third parameter.
 
         Raises:
-            ConfigError: when the hook fails.
+            ConfigError: the hook raised an exception.
         """
         kind = self.topology_kind(system.topology)
         ranks = world_size if kind is None else system.n_sips
@@ -185,10 +185,10 @@ class Algorithm:
         return args if kind is None else (*args, sip, kind, *system.shape)
 
     def check_takes(self, args: tuple[Any, ...], first: tuple[str, ...] = ("the tensor's address",)) -> None:
-        """Check that the kernel can be called with what :meth:`kernel_args` returned. ``first``: what it gets before.
+        """Check that the kernel takes the values of :meth:`kernel_args`. ``first``: names of the arguments before them.
 
         Raises:
-            ConfigError: with the kernel's signature and the values that it gets.
+            ConfigError: shows the kernel's signature and the arguments that it gets.
         """
         refusal = why_not_called(self.kernel, len(first) + len(args) + 1)
         if refusal:
@@ -209,10 +209,10 @@ class Algorithm:
             raise ConfigError(one_line(f"{self._where}: {name} raised {error_text(error)}{where}")) from None
 
     def neighbour_table(self, system: AhbmSystem, world_size: int) -> NeighbourTable:
-        """Every rank's neighbours: the configured table's, after the ``neighbors`` hook changed or replaced them.
+        """Return every rank's neighbours: the configured table, changed or replaced by the ``neighbors`` hook.
 
         Raises:
-            ConfigError: no table and no hook (F4 of ADR-0023), or a hook that fails or returns an impossible neighbour.
+            ConfigError: neither table nor hook (ADR-0023 F4), or the hook raised or returned an impossible neighbour.
         """
         table = TABLES.get(self.entry.topology)
         if self.is_schedule:
@@ -229,7 +229,7 @@ class Algorithm:
         }
 
     def _neighbours(self, rank: int, world_size: int, built_in: NeighbourMap, system: AhbmSystem) -> NeighbourMap:
-        """The hook gets a copy; its changes count only if it returns them (ADR-0023 D11)."""
+        """Call the hook with a copy of the map; changes count only if the hook returns the map (ADR-0023 D11)."""
         if self._neighbors is None:
             return built_in
         try:
@@ -270,12 +270,12 @@ class Algorithm:
 
 
 def is_own(module: str) -> bool:
-    """Whether an entry's module is one of this package, which the program's version stands for."""
+    """Return whether an entry's module belongs to this package; the program's version identifies its source."""
     return module.startswith(OWN_PACKAGE)
 
 
 def source_hash(module: str) -> str:
-    """Hash of the source that an entry's module would be loaded from, without running it; empty if there is none."""
+    """Return the hash of an entry's module source without running the module; empty if no source file is found."""
     found = _source_of(module)
     return "" if found is None else hashlib.sha256(found.read_bytes()).hexdigest()
 
@@ -287,9 +287,9 @@ def _source_of(module: str) -> Path | None:
 
 
 def exports(module: str, name: str) -> bool:
-    """Whether an entry's module binds a name, by its source, for a user's module is not run before it is needed.
+    """Return whether the source of an entry's module binds a name; the module is not run.
 
-    A name that comes with ``from ... import *``, or while the module runs, is not seen.
+    Names from ``from ... import *`` and names that are bound only at run time are not found.
     """
     file = _source_of(module)
     try:
@@ -300,7 +300,7 @@ def exports(module: str, name: str) -> bool:
 
 
 def _bound_by(statement: ast.stmt) -> set[str]:
-    """The names that a statement of a module binds."""
+    """Return the names that a module-level statement binds."""
     match statement:
         case ast.FunctionDef(name=name):
             return {name}
@@ -313,20 +313,20 @@ def _bound_by(statement: ast.stmt) -> set[str]:
 
 
 def _wrong_neighbour(direction: object, peer: object, rank: int, world_size: int) -> str:
-    """The problem with one item of a neighbour map; empty when there is none."""
+    """Describe the error in one item of a neighbour map; empty if there is none."""
     if not isinstance(direction, str):
-        return "is no name; directions are text"
+        return "is not a string; directions are strings"
     if "#" in direction:
-        return "has a #, which is for the names of queue pairs that are made while time runs"
+        return "contains #, which is reserved for queue pairs that are created during the run"
     if not isinstance(peer, int) or isinstance(peer, bool):
-        return f"leads to {peer!r}, which is no rank; ranks are 0 to {world_size - 1}"
+        return f"leads to {peer!r}, which is not a rank; ranks are 0 to {world_size - 1}"
     if not 0 <= peer < world_size:
         return f"leads to rank {peer}, which does not exist; ranks are 0 to {world_size - 1}"
     return "leads back to the rank itself; leave it out" if peer == rank else ""
 
 
 def _on_path(file: str) -> Path:
-    """A ``.py`` file, looked up in the working directory and then in the folders of ``sys.path``."""
+    """Return the path of a ``.py`` file, searched in the working directory and then in the folders of ``sys.path``."""
     candidates = [Path(folder, file) for folder in ("", *sys.path)]
     return next((path for path in candidates if path.is_file()), Path(file))
 
@@ -360,7 +360,7 @@ def load_file(path: Path, name: str) -> ModuleType:
 
 
 def _call_with_optional(hook: Callable[..., Any], args: tuple[Any, ...], extra: Any) -> Any:
-    """Call a hook, with ``extra`` too if it takes one more positional parameter."""
+    """Call a hook, with ``extra`` as last argument if the hook takes one more positional parameter."""
     takes = [
         p for p in inspect.signature(hook).parameters.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
     ]

@@ -1,4 +1,4 @@
-"""The algorithms of ``ccl.yaml``: loaded by name, checked for a task, and chosen by name or by least cost."""
+"""Catalog of the algorithms of ``ccl.yaml``: loading, checks for a task, and choice by name or by lowest cost."""
 
 from collections.abc import Callable, Hashable
 from functools import cached_property
@@ -20,14 +20,13 @@ from sipsim.fabric.sips import SipNetwork
 from sipsim.topology.links import TOPOLOGIES
 
 MOST_CHECKED = 1024
-"""Tasks whose schedules a catalog remembers to have checked."""
+"""Tasks whose check results a catalog caches."""
 
 
 class Catalog:
-    """All entries of a config; each is loaded when it is first asked for. ``chosen``: what was found to cost least, by
-    what was asked.
+    """All algorithm entries of a config, each loaded at its first use. ``chosen``: cached results of :func:`cheapest`.
 
-    ``left_out``: the entries that cannot be used, by name, each with why: ``auto`` and ``all`` go on without them.
+    ``left_out``: the reasons why entries cannot be used, by name; ``auto`` and ``all`` skip these entries.
     """
 
     def __init__(self, resolved: Resolved) -> None:
@@ -39,10 +38,10 @@ class Catalog:
         self._checked: dict[Hashable, tuple[str, str]] = {}
 
     def get(self, name: str, collective: str | None = None) -> Algorithm:
-        """The algorithm of a name. ``collective``: what it is to run, for the message about an unknown name.
+        """Return the algorithm of a name. ``collective``: the collective to run, for the message about unknown names.
 
         Raises:
-            ConfigError: for an unknown name, a module that cannot be loaded, or settings that a schedule cannot have.
+            ConfigError: unknown name, a module that cannot be loaded, or settings that a schedule cannot have.
         """
         if name not in self._entries:
             raise ConfigError(self.unknown(name, collective))
@@ -54,12 +53,12 @@ class Catalog:
         return self._loaded[name]
 
     def unknown(self, name: str, collective: str | None) -> str:
-        """The message about a name that no entry has. It lists the algorithms that run the collective, else all."""
+        """Return the message about an unknown name, which lists the algorithms of the collective, otherwise all."""
         return unknown_algorithm(name, [each.name for each in self.of(collective or "")] or self._entries)
 
     @cached_property
     def _usable(self) -> list[Algorithm]:
-        """Those that can be loaded, in the order of their names."""
+        """The algorithms that can be loaded, sorted by name."""
         found = []
         for name in sorted(self._entries):
             try:
@@ -70,22 +69,22 @@ class Catalog:
 
     @property
     def schedules(self) -> list[Algorithm]:
-        """Those that run in any group, in the order of their names."""
+        """The schedules, which run in any group, sorted by name."""
         return [algorithm for algorithm in self._usable if algorithm.is_schedule]
 
     @property
     def wired(self) -> list[str]:
-        """The names of all others, which are wired before a run."""
+        """The names of the algorithms that are wired before a run, sorted."""
         return [algorithm.name for algorithm in self._usable if not algorithm.is_schedule]
 
     def of(self, collective: str) -> list[Algorithm]:
-        """Those that run a collective."""
+        """Return the schedules that run a collective."""
         return [algorithm for algorithm in self.schedules if collective in algorithm.collectives]
 
-    def judged(self, *tasks: Task) -> list[tuple[Algorithm, str]]:
-        """Those of the collective of some tasks, each with why it cannot run one of them; empty where it runs all.
+    def refusals(self, *tasks: Task) -> list[tuple[Algorithm, str]]:
+        """Return the schedules for tasks of one collective, each with the reason why it refuses a task, or with "".
 
-        One with a schedule of one of them that cannot be carried out is left out.
+        A schedule that fails its check for a task is put into ``left_out`` instead.
         """
         found = []
         for algorithm in self.of(tasks[0].collective.name):
@@ -96,16 +95,16 @@ class Catalog:
         return found
 
     def able(self, task: Task) -> list[Algorithm]:
-        """Those that run a task."""
-        return [algorithm for algorithm, why in self.judged(task) if not why]
+        """Return the schedules that run a task."""
+        return [algorithm for algorithm, why in self.refusals(task) if not why]
 
     def why_not(self, algorithm: Algorithm, task: Task) -> str:
-        """Why a schedule cannot run a task, in a few words; empty when it can.
+        """Return a short reason why a schedule cannot run a task; empty if it can.
 
-        Under ``hw_strict`` a PE has registers for the queue pairs of one wiring at a time, that of its kernel.
+        Under ``hw_strict``, the wiring must fit the registers of a PE, which hold one kernel's queue pairs at a time.
 
         Raises:
-            ConfigError: for one that cannot be carried out.
+            ConfigError: the schedule failed its check.
         """
         why = algorithm.why_not(task)
         if not why and algorithm.is_users:
@@ -118,15 +117,15 @@ class Catalog:
         return f"it has {directions} directions, and under hw_strict a PE has registers for {MAX_DIRECTIONS}"
 
     def made_of(self, algorithm: Algorithm, task: Task) -> str:
-        """The start of a hash of a user's wiring and schedule of a task, which must be alike on all ranks; else empty.
+        """Return the hash of a user's wiring and schedule, which must be equal on all ranks; empty for a built-in one.
 
         Raises:
-            ConfigError: for one that cannot be carried out.
+            ConfigError: the schedule failed its check.
         """
         return self._check(algorithm, task) if algorithm.is_users else ""
 
     def _check(self, algorithm: Algorithm, task: Task) -> str:
-        """Check a user's schedule of a task, once for each task; the tests hold those of this package. Its hash."""
+        """Check a user's schedule for a task, once per task, and return its hash. Built-in ones are tested instead."""
         key = (algorithm.name, *task._replace(group=task.group.sips))  # type: ignore[arg-type]
         if key not in self._checked:
             try:
@@ -142,24 +141,24 @@ class Catalog:
         return made_of
 
 
-MOST_KEPT = 1024
-"""Choices that a catalog keeps."""
-BOUNDS = Cost.formula_ps, Cost.own_ps, Cost.links_ps
+CACHE_SIZE = 1024
+"""Choices that a catalog caches."""
+BOUNDS = Cost.formula_ps, Cost.worker_ps, Cost.links_ps
 HEADS = "algorithm", "estimate", "messages in a row", "busiest link busy"
 
 
-class Choice(NamedTuple):
-    """An algorithm with its estimate."""
+class Candidate(NamedTuple):
+    """An algorithm and its cost estimate."""
 
     algorithm: Algorithm
     estimate: Estimate
 
 
-def least(catalog: Catalog, made: Prepared) -> Algorithm | None:
-    """The algorithm that costs least, the first by name of several; None if none runs the task.
+def cheapest(catalog: Catalog, made: Prepared) -> Algorithm | None:
+    """Return the algorithm with the lowest estimated time, the first by name among equals; None if none runs the task.
 
-    Looked at is always the one of the least bound; so one whose worker or whose busiest link alone takes longer than
-    another in all is not estimated.
+    Branch and bound: always refine the candidate with the lowest bound. So an algorithm whose worker or busiest link
+    alone takes longer than another's total time is never estimated.
     """
     task = made.task
     group = task.group.sips
@@ -177,20 +176,20 @@ def least(catalog: Catalog, made: Prepared) -> Algorithm | None:
         else:
             heappush(bounds, (max(bound_ps, BOUNDS[known](costs[number])), number, known + 1))
     best = able[min(times_ps)[1]] if times_ps else None
-    while len(catalog.chosen) >= MOST_KEPT:
+    while len(catalog.chosen) >= CACHE_SIZE:
         del catalog.chosen[next(iter(catalog.chosen))]
     catalog.chosen[key] = best
     return best
 
 
-def ranked(catalog: Catalog, made: Prepared) -> list[Choice]:
-    """All algorithms that run a task, the one that costs least first."""
-    choices = [Choice(each, estimate(each, made)) for each in catalog.able(made.task)]
+def ranked(catalog: Catalog, made: Prepared) -> list[Candidate]:
+    """Return all algorithms that run a task with their estimates, the cheapest first."""
+    choices = [Candidate(each, estimate(each, made)) for each in catalog.able(made.task)]
     return sorted(choices, key=lambda choice: choice.estimate.time_ps)
 
 
-def reason(choices: list[Choice]) -> list[str]:
-    """Why the first one was chosen: what it waits for, and as a table the estimates of all, a line each."""
+def reason(choices: list[Candidate]) -> list[str]:
+    """Return lines that explain the choice of the first candidate: its main cost, and a table of all estimates."""
     best = choices[0]
     what = "the latency of its messages" if _is_latency(best.estimate) else "the bytes over its busiest link"
     rows = [HEADS, *(_row(each) for each in choices)]
@@ -202,7 +201,7 @@ def _is_latency(cost: Estimate) -> bool:
     return 2 * cost.link_ps < cost.time_ps
 
 
-def _row(choice: Choice) -> tuple[str, ...]:
+def _row(choice: Candidate) -> tuple[str, ...]:
     cost = choice.estimate
     return choice.algorithm.name, format_time_ps(cost.time_ps), str(cost.in_a_row), format_time_ps(cost.link_ps)
 
@@ -214,16 +213,16 @@ def _aligned(row: tuple[str, ...], widths: list[int]) -> str:
 
 
 AUTO, ALL = "auto", "all"
-"""What a user may say in place of an algorithm's name: the one that costs least, or all that suit."""
+"""Values that replace an algorithm's name: the cheapest algorithm, or all that run the collective."""
 
 
 def select(catalog: Catalog, made: Prepared, configured: Algorithm, named: str = "") -> Algorithm:
-    """The algorithm of a task. ``named``: by the call; empty: ``configured`` if it runs
-    such collectives, else as with ``auto`` the one that costs least.
+    """Return the algorithm for a task: ``named`` by the call; or if empty, ``configured`` if it runs this collective,
+    otherwise the cheapest, as for ``auto``.
 
     Raises:
-        ValueError: for one that cannot run it; lists those that can.
-        ConfigError: for one named that cannot be loaded, or whose schedule cannot be carried out.
+        ValueError: the named algorithm cannot run the task (the message lists those that can), or none can.
+        ConfigError: the named algorithm cannot be loaded, or its schedule failed the check.
     """
     task = made.task
     collective = task.collective.name
@@ -236,28 +235,28 @@ def select(catalog: Catalog, made: Prepared, configured: Algorithm, named: str =
             able = ", ".join(each.name for each in catalog.able(task)) or "none"
             raise ValueError(f"algorithm {named} cannot run this {collective}: {why}; those that can: {able}")
         return algorithm
-    chosen = least(catalog, made)
+    chosen = cheapest(catalog, made)
     if chosen is None:
         raise ValueError(f"no algorithm of ccl.yaml runs {collective} in this group")
     return chosen
 
 
 def able(catalog: Catalog, tasks: list[Task]) -> tuple[list[str], list[tuple[str, str]]]:
-    """The algorithms that run all of these tasks of one collective; and those that do not, each with the reason."""
-    judged = [(algorithm.name, why) for algorithm, why in catalog.judged(*tasks)]
-    return [name for name, why in judged if not why], [each for each in judged if each[1]]
+    """Return the names of the algorithms that run all tasks (of one collective), and the others with their reasons."""
+    refusals = [(algorithm.name, why) for algorithm, why in catalog.refusals(*tasks)]
+    return [name for name, why in refusals if not why], [each for each in refusals if each[1]]
 
 
 Groups = tuple[tuple[int, ...], ...]
 
 
 def groups_of(text: str, system: SipNetwork) -> Groups:
-    """The SIPs of each group that ``--group`` names, disjoint groups of one size; empty for the group of all.
+    """Return the SIPs of each group of ``--group``: disjoint groups of equal size; empty for the group of all SIPs.
 
-    ``text``: ranks, or all rows, columns or halves, which then run at the same time.
+    ``text``: ranks, or ``rows``, ``columns`` or ``halves``; these groups run concurrently.
 
     Raises:
-        ConfigError: for ranks that do not exist, or rows and columns where SIPs stand in no grid.
+        ConfigError: a rank does not exist, or rows or columns are given and the SIPs form no grid.
     """
     if not text:
         return ()
@@ -277,7 +276,7 @@ def _columns(system: SipNetwork) -> Groups:
 def _halves(system: SipNetwork) -> Groups:
     half, odd = divmod(system.n_sips, 2)
     if odd:
-        raise ConfigError(f"--group halves: {system.n_sips} SIPs have no equal halves; name the ranks of a group")
+        raise ConfigError(f"--group halves: {system.n_sips} SIPs have no equal halves; give the ranks of a group")
     return tuple(range(half)), tuple(range(half, system.n_sips))
 
 

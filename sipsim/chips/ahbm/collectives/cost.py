@@ -1,16 +1,16 @@
-"""The estimate of a collective's time with an algorithm: its messages over links, its workers' commands. Pure.
+"""Estimate of a collective's time with an algorithm, from its messages over links and its workers' commands.
 
-A :class:`Thread` stands for workers of a rank that are alike. Its moves are those of
-:mod:`~sipsim.chips.ahbm.collectives.programs`, with all tiles of a step in one move. The estimate goes by events of
-threads, all ranks side by side. A thread sends when its values are there and its PE_CPU is free. A message takes the
-links on its way one after the other, each of which serves in the order of senders' times; what a narrower edge inside a
-SIP, shared by all workers, needs longer counts as the link's. A receive waits for its message, latches it, returns the
+A coarse event-driven simulation of all ranks, without side effects. A :class:`Thread` represents equal workers of a
+rank. Its moves are those of :mod:`~sipsim.chips.ahbm.collectives.programs`, with all tiles of a step in one move. A
+thread sends when its values are available and its PE_CPU is free. A message occupies the links of its route one after
+the other; a link serves messages in the order of their arrival. If an edge inside the SIP, shared by all workers, is
+slower than the link, the link is priced at that edge's rate. A receive waits for its message, latches it, returns the
 credit, and combines.
 
-Single commands take what :mod:`sipsim.chips.ahbm.costs.prices` says; here places stand for others that are alike.
+The times of single commands are those of :mod:`sipsim.chips.ahbm.costs.prices`, computed for representative places.
 
-Limits: launch, page walks, and contention away from ports are left out. The first two passes over the data are carried
-out; each further one takes as long as the second.
+Not modelled: launch, page walks, and contention away from ports. Only the first two passes over the data are simulated;
+each further pass is assumed to take as long as the second.
 """
 
 from collections import Counter, defaultdict
@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 from sipsim.chips.ahbm.address import PhysAddr
 from sipsim.chips.ahbm.collectives.algorithm import Algorithm
 from sipsim.chips.ahbm.collectives.launch import Place, Prepared
-from sipsim.chips.ahbm.collectives.programs import JOINT_BYTES, Shards, passes_of, with_sends_ahead
+from sipsim.chips.ahbm.collectives.programs import COALESCED_BYTES, Shards, hoisted_sends, passes_of
 from sipsim.chips.ahbm.collectives.settings import effective_ipcq
 from sipsim.chips.ahbm.collectives.wirings import RingSize, ring_size
 from sipsim.chips.ahbm.costs.prices import Price, Prices, bytes_ps, sum_ps
@@ -40,20 +40,20 @@ from sipsim.core.units import BYTES_PER_KIB
 from sipsim.fabric.graph import Node, port_node
 
 Ps = int
-Ways = tuple[Port, ...]
-"""The ports by which a message leaves one SIP after the other."""
+Route = tuple[Port, ...]
+"""Route of a message: the port by which it leaves each SIP, in order."""
 
 
 Ends = tuple[tuple[int, int, int], str, tuple[int, int, int]]
-"""Two PEs as (SIP, cube, PE), and the direction from the first to the second."""
+"""(source PE, direction, destination PE), each PE as (SIP, cube, PE)."""
 
 
 class Commands:
-    """The times of a worker's commands by :class:`Prices`, each kept once asked for; PE 0 of cube 0 stands for all.
-    None of these times refers to this object, so no cycle arises.
+    """Cached times of a worker's commands by :class:`Prices`, computed for PE 0 of cube 0. The cached functions do not
+    refer to this object, so there is no reference cycle.
 
-    ``knobs``: the queue settings of an algorithm. ``wake_ps``: from an event to the PE that waits for it: a wake-up, or
-    half an interval of polls and a look.
+    ``knobs``: the queue settings of an algorithm. ``wake_ps``: time from an event until the waiting PE sees it: a
+    wake-up, or half a polling interval and a poll.
     """
 
     def __init__(self, system: AhbmSystem, knobs: IpcqKnobs) -> None:
@@ -75,17 +75,17 @@ _HBM = PhysAddr(*_PLACE, "hbm", 0).encode()
 
 
 def _load_ps(prices: Prices, nbytes: int) -> tuple[Ps, Ps]:
-    """The time of a load from the HBM beside a PE: from its command to its first bytes, and that of its bytes."""
+    """Return the times of a load from a PE's own HBM: from the command to the first bytes, and of the bytes."""
     return _head_and_bytes_ps(prices.read(_PLACE, _HBM, nbytes))
 
 
 def _store_ps(prices: Prices, nbytes: int) -> Ps:
-    """The time of a store to the HBM beside a PE."""
+    """Return the time of a store to a PE's own HBM."""
     return sum_ps(prices.write(_PLACE, _HBM, nbytes))
 
 
 def _latch_ps(prices: Prices, latch: str | None, nbytes: int) -> Ps:
-    """The time of the copy of a message out of its slot."""
+    """Return the time to copy a message out of its slot."""
     if latch != COPY:
         return sum_ps(prices.fixed("issue")) if latch == IN_PLACE else 0
     slot = PhysAddr(*_PLACE, "tcm", prices.system.tcm.ipcq.offset).encode()
@@ -93,12 +93,12 @@ def _latch_ps(prices: Prices, latch: str | None, nbytes: int) -> Ps:
 
 
 def _message_ps(prices: Prices, ends: Ends, nbytes: int) -> tuple[Ps, Ps]:
-    """The times of a message: from its PE until its head is in the other PE's TCM, and of its bytes behind the head."""
+    """Return the times of a message: of its head from PE to the other PE's TCM, and of the bytes behind the head."""
     return _head_and_bytes_ps(prices.message(*ends, "tcm", nbytes))
 
 
 def _credit_ps(prices: Prices, knobs: IpcqKnobs, ends: Ends) -> Ps:
-    """For how long a receive is blocked by its credit. Links are alike both ways, so it takes the message's way."""
+    """Return how long its credit blocks a receive. Links are symmetric, so the message's route prices the credit."""
     src, direction, dst = ends
     port = prices.system.port_towards(src[0], dst[0], direction)
     mode = credit_mode_of(knobs.credit_return_mode, prices.system.is_die_to_die(src[0], dst[0], port))
@@ -112,15 +112,15 @@ def _head_and_bytes_ps(price: Price) -> tuple[Ps, Ps]:
     return sum_ps(price) - drain_ps, drain_ps
 
 
-def _link_ps(system: AhbmSystem, wire_format: WireFormat, way: Port, nbytes: int) -> Ps:
-    """For how long a message takes the link behind a port."""
-    return system.link_of(*way).drain_ps(wire_format.message_bytes(nbytes))
+def _link_ps(system: AhbmSystem, wire_format: WireFormat, port: Port, nbytes: int) -> Ps:
+    """Return how long a message occupies the link behind a port."""
+    return system.link_of(*port).drain_ps(wire_format.message_bytes(nbytes))
 
 
 class Move(NamedTuple):
-    """``tiles`` messages of ``nbytes`` each, sent or received in a direction; ``key``: which move of its thread pairs
-    with it at the other end. ``loads``: commands that read its worker's own values for it, each ``load_bytes``;
-    ``stores``: those that write what comes as a result.
+    """``tiles`` messages of ``nbytes`` each, sent or received in a direction. ``key``: (flow, round), equal for the
+    matching move of the peer. ``loads``: load commands of the worker's own values, each ``load_bytes``; ``stores``:
+    store commands of results, each ``store_bytes``.
     """
 
     is_send: bool
@@ -137,7 +137,7 @@ class Move(NamedTuple):
 
 
 class Thread(NamedTuple):
-    """Workers at ``places``, which run the same ``flows``, each on ``width`` of ``whole`` of the data."""
+    """Equal workers at ``places``, which run the same ``flows``, each on the share ``width / whole`` of the data."""
 
     places: tuple[Place, ...]
     flows: tuple[int, ...]
@@ -146,12 +146,12 @@ class Thread(NamedTuple):
 
     @property
     def workers(self) -> int:
-        """Their number."""
+        """Number of workers."""
         return len(self.places)
 
 
 def threads_of(schedule: Schedule, places: tuple[Place, ...], most_per_flow: int) -> list[Thread]:
-    """The threads of every rank: at most so many for a flow; alike on all ranks."""
+    """Return the threads of a rank, at most ``most_per_flow`` per flow; they are equal on all ranks."""
     n_flows, n_workers = len(schedule), len(places)
     weights = [flow.weight for flow in schedule]
     per_flow = max(n_workers // n_flows, 1)
@@ -173,37 +173,37 @@ def threads_of(schedule: Schedule, places: tuple[Place, ...], most_per_flow: int
 
 
 def passes_through(task: Task, thread: Thread) -> int:
-    """How often a worker goes through its flows, each time with a part of the data."""
+    """Return the number of passes of a worker over its flows, each with a part of the data."""
     return passes_of(task, max(thread.width), thread.whole, len(thread.flows))
 
 
 def moves_of(
     task: Task, schedule: Schedule, thread: Thread, rank: int, tile: int, shards: Shards, ahead: int
 ) -> list[Move]:
-    """The moves of a thread on a rank, sends before ``ahead`` messages that they do not need. ``tile``: elements."""
+    """Return a thread's moves on a rank, sends hoisted over up to ``ahead`` messages of ``tile`` elements."""
     passes = passes_through(task, thread)
     found: list[tuple[tuple[int, int], Move]] = []
     for flow, width in zip(thread.flows, thread.width, strict=True):
         share = task.n_elem * width / (thread.whole * passes * schedule[flow].pieces)
         moves = _moves_of_flow(task, schedule[flow], flow, rank, share, _tile(tile, share, shards))
         is_dense = task.collective.cut == VECTOR or width == thread.whole * passes
-        found += _with_joints(moves, 0 if is_dense else task.n_elem * task.itemsize)
+        found += _with_coalesced(moves, 0 if is_dense else task.n_elem * task.itemsize)
     if len(thread.flows) > 1:
         found.sort(key=lambda each: each[0])
-    return with_sends_ahead(
+    return hoisted_sends(
         (move for _, move in found), ahead, attrgetter("is_send"), attrgetter("direction", "tiles"), _has_blocks_of
     )
 
 
-def _with_joints(moves: list[tuple[tuple[int, int], Move]], unit_bytes: int) -> list[tuple[tuple[int, int], Move]]:
-    """Moves whose loads are joined in the first of them that load, and whose stores are in the last.
+def _with_coalesced(moves: list[tuple[tuple[int, int], Move]], unit_bytes: int) -> list[tuple[tuple[int, int], Move]]:
+    """Coalesce small accesses: loads move to the first moves that load, and stores to the last moves that store.
 
-    ``unit_bytes``: from piece to piece of a worker, 0 where they follow each other.
+    ``unit_bytes``: distance between a worker's pieces, 0 if they are contiguous.
     """
-    if not moves or moves[0][1].nbytes * 2 > JOINT_BYTES:
+    if not moves or moves[0][1].nbytes * 2 > COALESCED_BYTES:
         return moves
     nbytes, found = moves[0][1].nbytes, list(moves)
-    in_load = 1 + (JOINT_BYTES - nbytes) // (unit_bytes or nbytes)
+    in_load = 1 + (COALESCED_BYTES - nbytes) // (unit_bytes or nbytes)
     in_store = 1 if unit_bytes else in_load
     loads = -(-sum(move.loads for _, move in moves) // in_load)
     stores = -(-sum(move.stores for _, move in moves) // in_store)
@@ -221,7 +221,7 @@ def _has_blocks_of(send: Move, other: Move) -> bool:
 
 
 def _tile(tile: int, share: float, shards: Shards) -> int:
-    """Elements of a message: no more than a shard's."""
+    """Return the elements of a message, at most those of a shard."""
     return max(min(tile, *(shard for shard in shards if shard)) if any(shards) else tile, 1)
 
 
@@ -241,8 +241,8 @@ def _moves_of_flow(
         held.update(blocks)
         keys = frozenset((number, block) for block in blocks)
         tiles = per_block * len(blocks)
-        ways = is_send, direction, (number, step_round)
-        return Move(*ways, keys, tiles, nbytes, bool(combine), tiles * bool(loads), tiles * stores, nbytes, nbytes)
+        head = is_send, direction, (number, step_round)
+        return Move(*head, keys, tiles, nbytes, bool(combine), tiles * bool(loads), tiles * stores, nbytes, nbytes)
 
     for step in flow.steps_of(rank):
         if step.sends:
@@ -253,15 +253,15 @@ def _moves_of_flow(
 
 
 MOST_MOVES = 6000
-"""The most moves in all threads, where fewer threads can stand for them."""
+"""Limit of the moves of all threads; the number of threads is reduced to meet it."""
 MOST_THREADS = 4
-"""The most threads of a flow: one waits for a message while others keep a link busy."""
+"""Maximum of threads per flow: several, since one waits for a message while others keep a link busy."""
 
 
 class Links(NamedTuple):
-    """The load of all links in one pass. The key is the port by which a link leaves its SIP.
+    """The load of all links in one pass, by the port at which a link leaves its SIP.
 
-    ``busy``: the time in ps for which the link carries bytes. ``users``: by thread, the bytes that it sends there.
+    ``busy``: time in ps for which the link carries bytes. ``users``: bytes that each thread sends over the link.
     """
 
     busy: Counter[Port]
@@ -269,26 +269,26 @@ class Links(NamedTuple):
 
 
 class Crossing(NamedTuple):
-    """The times of one message: of its head, of the bytes behind it, and on each link of its route (``occupied``)."""
+    """Times of one message: of its head, of the bytes behind the head, and on each link of its route (``occupied``)."""
 
     head_ps: Ps
     drain_ps: Ps
     occupied: list[Ps]
 
 
-class Work:
-    """The work of a task with an algorithm and its workers. Each part is computed at its first use.
+class Workload:
+    """Moves, links and times of a task with an algorithm and its workers, each computed at its first use.
 
-    Where all ranks do the same and every link has one thread as its only user, one rank stands for all: what comes to
-    it comes when it has sent the same itself. With several users, ties between them part the ranks.
+    If all ranks do the same and every link is used by one thread only, one rank is simulated for all: a message arrives
+    when this rank has sent the corresponding message. With several users per link, ties make the ranks differ.
     """
 
     def __init__(self, algorithm: Algorithm, made: Prepared) -> None:
         self.task = made.task
         self.made = made
         self._algorithm = algorithm
-        self._ways_of: dict[End, Ways] = {}
-        self._stands_for: dict[End, End] = {}
+        self._routes: dict[End, Route] = {}
+        self._representative: dict[End, End] = {}
         self._first_of: dict[object, End] = {}
         self._crossings: dict[tuple[int, End, int], Crossing] = {}
         self._factors: dict[Port, float] = {}
@@ -308,7 +308,7 @@ class Work:
 
     @cached_property
     def commands(self) -> Commands:
-        """Times of commands and ways."""
+        """The times of commands and messages."""
         return Commands(self.system, self.knobs)
 
     @cached_property
@@ -320,19 +320,19 @@ class Work:
 
     @cached_property
     def wiring(self) -> Wiring:
-        """The queue pairs: by (rank, direction), the rank and direction at the other end."""
+        """The wiring of the algorithm for the group."""
         assert self._algorithm.wiring is not None
         wiring: Wiring = self._algorithm.wiring(self.task.group)
         return wiring
 
     @cached_property
     def rings(self) -> RingSize:
-        """The rings of each direction."""
+        """The size of the receive rings."""
         return ring_size(self.wiring, self.knobs, self.system.resolved.ccl.defaults.group_KiB * BYTES_PER_KIB)
 
     @cached_property
     def ranks(self) -> range:
-        """The ranks that are estimated: rank 0 where all ranks do the same, else all."""
+        """The ranks that are simulated: rank 0 if it represents all ranks, else all."""
         is_one = self._is_alike and self._has_links_of_threads() and self._has_links_alike()
         return range(1 if is_one else self.task.size)
 
@@ -341,23 +341,23 @@ class Work:
         return all(flow.alike for flow in self.schedule)
 
     def _has_links_of_threads(self) -> bool:
-        """Whether no two threads send in one direction."""
+        """Return whether no two threads send in the same direction."""
         flows = [{step.send for step in flow.steps_of(0) if step.send} for flow in self.schedule]
         used = [set[str]().union(*(flows[flow] for flow in thread.flows)) for thread in self.threads]
         return sum(map(len, used)) == len(set[str]().union(*used))
 
     def _has_links_alike(self) -> bool:
-        """Whether each direction leads from all ranks over one link, of one kind and between the same two ports."""
+        """Return whether each direction uses one link on every rank, of one kind and between the same two ports."""
         kinds = set()
         for (rank, direction), (_, back) in self.wiring.items():
-            (sip, port), *more = self.ways((rank, direction))
+            (sip, port), *more = self.route_of((rank, direction))
             if more:
                 return False
             kinds.add((direction, back, port, self.system.far_ends[sip, port].port, self.system.link_of(sip, port)))
         return len(self.wiring) == self.task.size * len(kinds) == self.task.size * len({kind[2] for kind in kinds})
 
     def moves_of(self, thread: Thread, rank: int) -> list[Move]:
-        """The moves of one thread on one rank."""
+        """Return the moves of one thread on one rank."""
         sends = ahead_of(self.schedule).within(self.rings.n_slots).sends
         tile = max(self.rings.slot_size // self.task.itemsize, 1)
         return moves_of(self.task, self.schedule, thread, rank, tile, self.made.shards, sends)
@@ -395,81 +395,81 @@ class Work:
         busy: Counter[Port] = Counter()
         users: defaultdict[Port, Counter[int]] = defaultdict(Counter)
         for end, messages in sent.items():
-            for way in self.ways(end):
+            for port in self.route_of(end):
                 for (thread, nbytes), number in messages.items():
-                    busy[way] += self.commands.link_ps(way, nbytes) * number
-                    users[way][thread] += nbytes * number
+                    busy[port] += self.commands.link_ps(port, nbytes) * number
+                    users[port][thread] += nbytes * number
         return Links(busy, users)
 
-    def ways(self, end: End) -> Ways:
-        """The ports by which a message in a direction of a rank leaves SIPs."""
-        if end not in self._ways_of:
-            self._ways_of[end] = tuple(route(self.task.group, end[0], self.wiring[end][0], end[1]))
-        return self._ways_of[end]
+    def route_of(self, end: End) -> Route:
+        """Return the route of a message that a rank sends in a direction."""
+        if end not in self._routes:
+            self._routes[end] = tuple(route(self.task.group, end[0], self.wiring[end][0], end[1]))
+        return self._routes[end]
 
     def between(self, place: Place, end: End) -> Ends:
-        """The PEs at ``place`` of an end, or of another from which messages take the same ports and links: SIPs are
-        alike, so these take the same time.
+        """Return the PEs at ``place`` at both ends of a connection, or of an equivalent one: SIPs are identical, so
+        messages over the same ports and links take the same time.
         """
-        if end not in self._stands_for:
-            far_ends, ways = self.system.far_ends, self.ways(end)
-            shape = tuple((way[1], far_ends[way].port, self.system.link_of(*way)) for way in ways)
-            self._stands_for[end] = self._first_of.setdefault(shape, end)
-        first, sips = self._stands_for[end], self.task.group.sips
+        if end not in self._representative:
+            far_ends, ports = self.system.far_ends, self.route_of(end)
+            shape = tuple((port[1], far_ends[port].port, self.system.link_of(*port)) for port in ports)
+            self._representative[end] = self._first_of.setdefault(shape, end)
+        first, sips = self._representative[end], self.task.group.sips
         return (sips[first[0]], *place), first[1], (sips[self.wiring[first][0]], *place)
 
     def crossing(self, thread: int, end: End, nbytes: int) -> Crossing:
-        """The times of a message of ``nbytes`` that a thread sends from an end."""
+        """Return the times of a message of ``nbytes`` that a thread sends from an end."""
         key = thread, end, nbytes
         if key not in self._crossings:
             commands, places = self.commands, self.threads[thread].places
-            # Heads do not depend on the bytes, so those of one byte are asked for: they are kept for all sizes.
+            # Heads do not depend on the size: use 1 byte, so that all sizes share one cached value.
             self._crossings[key] = Crossing(
                 max(commands.message_ps(self.between(place, end), 1)[0] for place in places),
                 commands.message_ps(self.between(places[0], end), nbytes)[1],
-                [round(commands.link_ps(way, nbytes) * self._factor(way, nbytes)) for way in self.ways(end)],
+                [round(commands.link_ps(port, nbytes) * self._factor(port, nbytes)) for port in self.route_of(end)],
             )
         return self._crossings[key]
 
-    def _factor(self, way: Port, nbytes: int) -> float:
-        """How much longer than a link the narrowest edge between it and all that use it needs for their bytes."""
-        if way not in self._factors:
-            link_ps = self.commands.link_ps(way, nbytes)
+    def _factor(self, port: Port, nbytes: int) -> float:
+        """Return by how much the busiest edge between a link and its users is slower than the link; at least 1."""
+        if port not in self._factors:
+            link_ps = self.commands.link_ps(port, nbytes)
             loads: Counter[int] = Counter()
-            far = self.system.far_ends[way]
+            far = self.system.far_ends[port]
             total = 0
-            for thread, nbytes_of in self.links.users[way].items():
+            for thread, nbytes_of in self.links.users[port].items():
                 total += nbytes_of
                 n_places = len(self.threads[thread].places)
-                for edge, takes_ps, used in self._edges_of(thread, way[1], far.port, nbytes):
+                for edge, takes_ps, used in self._edges_of(thread, port[1], far.port, nbytes):
                     loads[edge] += nbytes_of * takes_ps // n_places * used
             most = max(loads.values(), default=0)
-            self._factors[way] = max(most / (total * link_ps), 1.0) if total and link_ps else 1.0
-        return self._factors[way]
+            self._factors[port] = max(most / (total * link_ps), 1.0) if total and link_ps else 1.0
+        return self._factors[port]
 
     def _edges_of(self, thread: int, port: str, far_port: str, nbytes: int) -> list[tuple[int, Ps, int]]:
-        """The edges inside SIPs between a thread's workers and a link, by their ids, which are sooner hashed: for how
-        long a message takes each, and how many workers use it.
+        """Return the edges inside SIPs between a thread's workers and a link: id (a fast hash key), the time that a
+        message occupies the edge, and the number of workers that use it.
         """
-        key, way = (thread, port, far_port, nbytes), self.system.graph.route
+        key, path = (thread, port, far_port, nbytes), self.system.graph.route
         if key in self._edges:
             return self._edges[key]
         nodes = [Node("pe", *place) for place in self.threads[thread].places]
-        ways = [(*way(node, port_node(port)).edges, *way(port_node(far_port), node).edges) for node in nodes]
+        paths = [(*path(node, port_node(port)).edges, *path(port_node(far_port), node).edges) for node in nodes]
         wire_bytes = WireFormat(self.knobs.hw_strict).message_bytes(nbytes)
-        edges = {id(edge): edge for way in ways for edge in way}
-        used = Counter(id(edge) for way in ways for edge in way)
+        edges = {id(edge): edge for each in paths for edge in each}
+        used = Counter(id(edge) for each in paths for edge in each)
         self._edges[key] = [(number, edge.drain_ps(wire_bytes), used[number]) for number, edge in edges.items()]
         return self._edges[key]
 
 
-Box = tuple[int, int, str]
-"""A rank, a thread and a direction: where messages arrive."""
+Mailbox = tuple[int, int, str]
+"""Destination of messages: (rank, thread, direction)."""
 
 
 class Estimate(NamedTuple):
-    """``time_ps``: without the launch. ``in_a_row``: messages of the longest chain, each of which waits for the one
-    before it. ``link_ps``: for how long the busiest link carries bytes.
+    """Estimated cost. ``time_ps``: without the launch. ``in_a_row``: length of the longest chain of messages that
+    depend on each other. ``link_ps``: time for which the busiest link carries bytes.
     """
 
     time_ps: Ps
@@ -478,14 +478,15 @@ class Estimate(NamedTuple):
 
 
 def estimate(algorithm: Algorithm, made: Prepared) -> Estimate:
-    """The estimate of a task with an algorithm and its workers."""
+    """Estimate the cost of a task with an algorithm and its workers."""
     return Cost(algorithm, made).estimate()
 
 
 class _State:
-    """A thread on a rank: ``free_ps``: when its PE_CPU has done its last move; ``first_ps``: the first tile of it.
+    """State of a thread on a rank. ``free_ps``: end of the last move on PE_CPU; ``first_ps``: end of its first tile.
 
-    ``idle_ps``: of the last receive, which sends between its tiles fill. ``depth``: messages in a row before now.
+    ``idle_ps``: idle time between tiles of the last receive, which sends can use. ``depth``: length of the chain of
+    dependent messages so far.
     """
 
     __slots__ = ("at", "depth", "first_ps", "free_ps", "idle_ps", "last", "loaded_ps", "moves", "stored_bytes")
@@ -500,13 +501,13 @@ class _State:
 
 
 class _Message:
-    """The messages of a move on their ways: at link ``hop``. ``behind_ps``: the last link's head to the first's end."""
+    """Messages of a move in flight, at link ``hop``. ``behind_ps``: from the last link's head to the first's end."""
 
-    __slots__ = ("behind_ps", "box", "count", "depth", "hop", "hop_ps", "occupied", "spread_ps", "ways")
+    __slots__ = ("behind_ps", "box", "count", "depth", "hop", "hop_ps", "occupied", "route", "spread_ps")
 
-    def __init__(self, box: Box, ways: Ways, occupied: list[Ps], count: int, hop_ps: Ps) -> None:
+    def __init__(self, box: Mailbox, route: Route, occupied: list[Ps], count: int, hop_ps: Ps) -> None:
         self.box = box
-        self.ways = ways
+        self.route = route
         self.occupied = occupied
         self.count = count
         self.hop_ps = hop_ps
@@ -515,28 +516,26 @@ class _Message:
 
 
 class Cost:
-    """The cost of a task with an algorithm and its workers: an estimate and bounds below it, each of which takes less
-    work than the next one.
+    """The cost of a task with an algorithm and its workers: lower bounds, each cheaper to compute than the next, and
+    the estimate.
     """
 
     def __init__(self, algorithm: Algorithm, made: Prepared) -> None:
         self._algorithm = algorithm
-        self._work = Work(algorithm, made)
+        self._work = Workload(algorithm, made)
         workers, holders = len(made.places), _holders(made.task, made.shards)
         self._sharers = max(workers // max(holders, 1), 1)
 
     def formula_ps(self) -> Ps:
-        """The least time for which the busiest link carries bytes, by the algorithm's formula.
+        """Return a lower bound of the time for which the busiest link carries bytes, by the algorithm's formula.
 
-        The estimate's messages have whole elements, so that it may take 2 for 2.49 but no fewer than two thirds.
+        The factor 2/3 accounts for rounding: the estimate's messages have whole elements, such as 2 in place of 2.49.
         """
         nbytes = int(self._algorithm.busiest_link(self._work.task) * 2 / 3) * self._work.task.itemsize
         return min((link.drain_ps(nbytes) for link in self._work.system.link_kinds), default=0)
 
-    def own_ps(self) -> Ps:
-        """The time for which the PE_CPU of one worker is busy in a pass in which it never waits, on two ranks that may
-        differ.
-        """
+    def worker_ps(self) -> Ps:
+        """Return the busy time of one worker's PE_CPU in one pass: the maximum over two ranks that may differ."""
         size = self._work.task.size
         thread, *_ = threads_of(self._work.schedule, self._work.made.places, 1)
         return max(
@@ -548,45 +547,45 @@ class Cost:
         issue_ps = self._work.commands.issue_ps
         if move.is_send:
             return issue_ps
-        own_ps = self._own_ps(rank, place, move)
-        return issue_ps + own_ps + (move.tiles - 1) * (own_ps + issue_ps)
+        receive_ps = self._receive_ps(rank, place, move)
+        return issue_ps + receive_ps + (move.tiles - 1) * (receive_ps + issue_ps)
 
     def links_ps(self) -> Ps:
-        """The time for which the busiest link carries bytes."""
+        """Return the time for which the busiest link carries bytes."""
         return self._work.passes * max(self._work.links.busy.values(), default=0)
 
     def estimate(self) -> Estimate:
-        """The estimate."""
+        """Return the estimate."""
         if self._work.task.size == 1:
             return Estimate(0, 0, 0)
-        found = self._carried_out(1)
+        found = self._simulated(1)
         if self._work.passes > 1:
-            twice, more = self._carried_out(2), self._work.passes - 1
+            twice, more = self._simulated(2), self._work.passes - 1
             time_ps = found.time_ps + more * (twice.time_ps - found.time_ps)
             found = Estimate(time_ps, found.in_a_row, self._work.passes * found.link_ps)
         return found
 
-    def _carried_out(self, passes: int) -> Estimate:
-        """The estimate of ``passes`` passes over the data: all moves, one after the other."""
+    def _simulated(self, passes: int) -> Estimate:
+        """Simulate all moves of ``passes`` passes over the data and return the estimate."""
         states = {key: _State(moves * passes) for key, moves in self._work.moves.items()}
         numbers = count()
         ready: list[tuple[Ps, int, Any]] = [(0, next(numbers), key) for key in states]
         free: defaultdict[Port, Ps] = defaultdict(int)
         busy: Counter[Port] = Counter()
-        mail: defaultdict[Box, list[tuple[Ps, Ps, int]]] = defaultdict(list)
-        taken: Counter[Box] = Counter()
-        waiting: dict[Box, tuple[int, int]] = {}
+        mail: defaultdict[Mailbox, list[tuple[Ps, Ps, int]]] = defaultdict(list)
+        taken: Counter[Mailbox] = Counter()
+        waiting: dict[Mailbox, tuple[int, int]] = {}
         end_ps = depth = 0
         while ready:
             now_ps, _, key = heappop(ready)
             if isinstance(key, _Message):
-                way = key.ways[key.hop]
-                start_ps = max(free[way], now_ps)
-                free[way] = start_ps + key.occupied[key.hop] * key.count
-                busy[way] += key.occupied[key.hop] * key.count
+                port = key.route[key.hop]
+                start_ps = max(free[port], now_ps)
+                free[port] = start_ps + key.occupied[key.hop] * key.count
+                busy[port] += key.occupied[key.hop] * key.count
                 key.hop += 1
                 at_ps = start_ps + key.hop_ps
-                if key.hop < len(key.ways):
+                if key.hop < len(key.route):
                     heappush(ready, (at_ps, next(numbers), key))
                     continue
                 at_ps += key.behind_ps
@@ -617,7 +616,7 @@ class Cost:
         return Estimate(end_ps, depth, max(busy.values(), default=0))
 
     def _end_ps(self, state: _State) -> Ps:
-        """The time at which the last store of a thread has ended."""
+        """Return the time at which the last store of a thread ends."""
         stored = state.stored_bytes
         return max(state.free_ps, state.loaded_ps) + (self._work.commands.store_ps(stored) if stored else 0)
 
@@ -632,14 +631,14 @@ class Cost:
         if move.loads:
             first_ps, free_ps = self._load(state, move, first_ps, free_ps)
         state.free_ps, state.idle_ps = free_ps, 0
-        ways = self._work.ways((rank, move.direction))
+        ports = self._work.route_of((rank, move.direction))
         head_ps, drain_ps, occupied = self._work.crossing(thread, (rank, move.direction), move.nbytes)
         between_ps = max(max(occupied) * workers, drain_ps, (head_ps + drain_ps) // self._work.rings.n_slots)
         to, direction = self._work.wiring[rank, move.direction]
         to %= len(self._work.ranks)
-        message = _Message((to, thread, direction), ways, occupied, workers * tiles, head_ps // len(ways))
-        # What comes last has not waited for less than what came first.
-        message.behind_ps = head_ps - head_ps // len(ways) * len(ways) + max(drain_ps, max(occupied) * workers)
+        message = _Message((to, thread, direction), ports, occupied, workers * tiles, head_ps // len(ports))
+        # The last message waits at least as long as the first.
+        message.behind_ps = head_ps - head_ps // len(ports) * len(ports) + max(drain_ps, max(occupied) * workers)
         message.spread_ps = max((tiles - 1) * between_ps, free_ps - first_ps)
         message.depth = state.depth + 1
         return first_ps, message
@@ -648,29 +647,29 @@ class Cost:
         commands, tiles = self._work.commands, move.tiles
         first_arrives_ps, last_arrives_ps, depth = message
         state.depth = max(state.depth, depth)
-        own_ps = self._own_ps(rank, self._work.threads[thread].places[0], move)
+        receive_ps = self._receive_ps(rank, self._work.threads[thread].places[0], move)
         start_ps = state.free_ps + commands.issue_ps
         seen_ps = start_ps if first_arrives_ps <= start_ps else first_arrives_ps + commands.wake_ps
-        first_ps = seen_ps + own_ps
+        first_ps = seen_ps + receive_ps
         if move.combines and move.loads:
             first_ps, _ = self._load(state, move, first_ps, first_ps)
-        busy_ps = first_ps + (tiles - 1) * (own_ps + commands.issue_ps)
-        last_ps = max(busy_ps, last_arrives_ps + commands.wake_ps + own_ps if tiles > 1 else 0)
+        busy_ps = first_ps + (tiles - 1) * (receive_ps + commands.issue_ps)
+        last_ps = max(busy_ps, last_arrives_ps + commands.wake_ps + receive_ps if tiles > 1 else 0)
         state.first_ps, state.free_ps, state.idle_ps = first_ps, max(last_ps, state.loaded_ps), last_ps - busy_ps
         if move.stores:
             state.stored_bytes = move.store_bytes
 
-    def _own_ps(self, rank: int, place: Place, move: Move) -> Ps:
-        """The time that a message takes of its receiver's PE_CPU, from when the PE_CPU sees it."""
+    def _receive_ps(self, rank: int, place: Place, move: Move) -> Ps:
+        """Return how long a message occupies its receiver's PE_CPU, from the time at which PE_CPU sees the message."""
         commands = self._work.commands
-        own_ps = commands.latch_ps(move.nbytes)
-        own_ps += commands.credit_ps(self._work.between(place, self._work.wiring[rank, move.direction]))
+        receive_ps = commands.latch_ps(move.nbytes)
+        receive_ps += commands.credit_ps(self._work.between(place, self._work.wiring[rank, move.direction]))
         if move.combines:
-            own_ps += commands.issue_ps + commands.math_ps(move.nbytes)
-        return own_ps + commands.issue_ps * (move.stores + move.loads) // move.tiles
+            receive_ps += commands.issue_ps + commands.math_ps(move.nbytes)
+        return receive_ps + commands.issue_ps * (move.stores + move.loads) // move.tiles
 
     def _load(self, state: _State, move: Move, first_ps: Ps, free_ps: Ps) -> tuple[Ps, Ps]:
-        """Loads are issued ahead, so that only the first one's latency counts, and the time of all bytes."""
+        """Account for loads, which are issued ahead: the latency of the first load, and the time of all bytes."""
         latency_ps, bytes_ps = self._work.commands.load_ps(move.load_bytes)
         bytes_ps *= self._sharers
         begins_ps = state.loaded_ps or latency_ps + self._work.commands.issue_ps
@@ -679,6 +678,6 @@ class Cost:
 
 
 def _holders(task: Task, shards: Shards) -> int:
-    """How many PEs of a SIP hold a tensor."""
+    """Return the number of PEs of a SIP that hold a tensor."""
     whole = task.collective.elements(task.n_elem, task.size)
     return max((numel // shard for numel, shard in zip(whole, shards, strict=True) if shard), default=1)

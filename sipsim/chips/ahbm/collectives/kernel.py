@@ -1,7 +1,7 @@
-"""The kernel of every algorithm that is a schedule: it carries out the instructions of its worker.
+"""The kernel of every algorithm that is a schedule: it runs the instructions of its worker.
 
-Loads and receives are issued some instructions ahead. A value that is sent on stays in the TCM; it is stored when it is
-final, and no send waits for a store.
+Loads and receives are issued some instructions ahead. A value that is forwarded stays in the TCM. It is stored when it
+is final; no send waits for a store.
 """
 
 from collections import defaultdict, deque
@@ -19,19 +19,19 @@ if TYPE_CHECKING:
     from sipsim.chips.ahbm.tl.language import TL
 
 SMALL_BYTES = 1024
-"""While the next message is not there, receives of messages of so many bytes are issued without a limit."""
+"""Receives of messages up to this size are issued without a limit while the next message has not arrived."""
 Place = tuple[int, int]
 
 
 def kernel_args(world_size: int, n_elem: int) -> tuple[()]:
-    """None of its own (ADR-0032 D7): the kernel gets its instructions from the communicator."""
+    """Return no arguments (hook of ADR-0032 D7): the kernel gets its programs from the communicator."""
     return ()
 
 
 def kernel(source: Pointer, result: Pointer, op: str, ranks: int, programs: dict[Place, Program], tl: "TL") -> None:
-    """Carry out the program of this PE, by (cube, PE), if it has one.
+    """Run this PE's program of ``programs``, whose keys are (cube, PE), if it has one.
 
-    ``op`` combines values; ``avg`` adds them and divides what is final by ``ranks``.
+    ``op`` combines values; ``avg`` adds them and divides final values by ``ranks``.
     """
     program, ahead = programs.get((tl.program_id(1), tl.program_id(0)), Program([]))
     loads, recvs = _Loads(source, program, ahead.loads, tl), _Receives(source, program, ahead.receives, tl)
@@ -59,9 +59,9 @@ def kernel(source: Pointer, result: Pointer, op: str, ranks: int, programs: dict
 
 
 class _Loads:
-    """The loads of a program, one for each piece of the source or joint of several, ``ahead`` of them under way.
+    """The loads of a program, one per tile or coalesced access, up to ``ahead`` of them in flight.
 
-    ``_joint``: the values of joints, by their place.
+    ``_joint``: values of coalesced loads that are not used up, by their first element.
     """
 
     def __init__(self, source: Pointer, program: list[Instruction], ahead: int, tl: "TL") -> None:
@@ -73,13 +73,13 @@ class _Loads:
         self._joint: dict[int, TensorHandle] = {}
 
     def issue(self) -> None:
-        """Those that may be under way."""
+        """Issue loads up to the limit."""
         while self._left and len(self._coming) < self._ahead:
             first, count = self._left.popleft()
             self._coming.append(self._tl.load_async(_at(self._source, first), count))
 
     def value(self, instruction: Instruction) -> TensorHandle:
-        """What an instruction takes from the source."""
+        """Wait for the value that an instruction loads from the source."""
         joint = instruction.load_with
         if joint is None:
             return self._tl.wait(self._coming.popleft())
@@ -91,7 +91,7 @@ class _Loads:
 
 
 class _Receives:
-    """The receives of a program, ``ahead`` of them issued."""
+    """The receives of a program, up to ``ahead`` of them posted."""
 
     def __init__(self, source: Pointer, program: list[Instruction], ahead: int, tl: "TL") -> None:
         self._ahead = ahead
@@ -102,12 +102,12 @@ class _Receives:
         self._posted: deque[Future] = deque()
 
     def issue(self) -> None:
-        """Those that are issued ahead."""
+        """Post receives up to the limit."""
         while self._left and len(self._posted) < self._ahead:
             self._post()
 
     def message(self) -> TensorHandle:
-        """The next one. Until it comes, further receives are issued, which then are no work behind the last arrival."""
+        """Wait for the next message. Meanwhile post small receives, to save their time after the last arrival."""
         while self._left and self._left[0].length <= self._small and not self._posted[0].is_completed():
             self._post()
         return self._tl.wait(self._posted.popleft())
@@ -118,7 +118,7 @@ class _Receives:
 
 
 class _Stores:
-    """Of final values, which are divided first. ``_joint``: the places and values of joints, by those of the joints."""
+    """The stores of final values, divided first for ``avg``. ``_joint``: parts of coalesced stores by first element."""
 
     def __init__(self, result: Pointer, divisor: int, tl: "TL") -> None:
         self._result = result
@@ -127,7 +127,7 @@ class _Stores:
         self._joint: defaultdict[int, list[tuple[int, TensorHandle]]] = defaultdict(list)
 
     def add(self, instruction: Instruction, value: TensorHandle) -> None:
-        """A value; a joint is stored when it is whole, by one command unless the values lie in slots."""
+        """Store a value. A coalesced store waits for all parts and is one command, unless parts lie in ring slots."""
         joint = instruction.store_with
         if joint is None:
             self._store(instruction.store_at, value)
@@ -148,7 +148,7 @@ class _Stores:
 
 
 def _ranges(program: list[Instruction]) -> Iterator[tuple[int, int]]:
-    """What is loaded by one command: its first element, and the number of elements."""
+    """Yield (first element, number of elements) of each load command of a program."""
     for each in program:
         joint = each.load_with
         if joint is None and each.load_at != NOWHERE:
@@ -162,7 +162,7 @@ def _at(pointer: Pointer, elements: int) -> Pointer:
 
 
 def combined(op: str, first: TensorHandle, second: TensorHandle, tl: "TL") -> TensorHandle:
-    """Two values of a kernel; what is final of ``avg`` is its to divide."""
+    """Combine two values with an operator; for ``avg`` only the sum, which the caller divides."""
     word = MATH_OF[op]
     if word == "add":
         return first + second

@@ -1,11 +1,11 @@
-"""The launch of a collective on one rank: its workers, and the algorithm's schedule as their programs. Pure."""
+"""The launch of a collective on one rank: its workers, and the programs of the workers. No side effects."""
 
 from collections.abc import Sequence
 from functools import cache
 from typing import NamedTuple
 
 from sipsim.chips.ahbm.collectives.algorithm import Algorithm
-from sipsim.chips.ahbm.collectives.programs import Program, Shards, programs, with_farthest_first, with_joints
+from sipsim.chips.ahbm.collectives.programs import Program, Shards, coalesced, farthest_first, programs
 from sipsim.collectives.call import Call
 from sipsim.collectives.group import Group, route
 from sipsim.collectives.schedule import RANKS, Wiring, ahead_of
@@ -16,8 +16,8 @@ Place = tuple[int, int]
 
 
 class WorkerSettings(NamedTuple):
-    """``most``: workers of a SIP at most; ``least_bytes``: of a tensor for each, if there are more than shards;
-    ``room_bytes``: of what the kernel of one holds.
+    """Settings of workers. ``most``: maximum per SIP; ``least_bytes``: tensor bytes per worker beyond one per shard;
+    ``room_bytes``: TCM bytes for the kernel's values on each worker.
     """
 
     most: int
@@ -28,12 +28,11 @@ class WorkerSettings(NamedTuple):
 def worker_places(
     holders: Sequence[Place], nbytes: int, n_pes: int, settings: WorkerSettings, allowed: Sequence[int] = ()
 ) -> list[Place]:
-    """The workers of a tensor of ``nbytes``, in the order of its elements.
+    """Return the workers of a tensor of ``nbytes``, in the order of its elements.
 
-    One for each shard, up to half of the most, or one for each ``least_bytes`` if those are more. Each shard's own PE
-    works for it where there are workers enough; of several shards, that of the middle one; and where there are fewer
-    shards than workers, other PEs of the cube help. ``allowed``: the PEs of a cube that may work;
-    empty for all.
+    Their number is one per shard (at most ``most // 2``) or one per ``least_bytes``, whichever is larger, up to
+    ``most``. A worker is the PE that holds its shard, or the middle shard of several; if there are more workers than
+    shards, further PEs of the cube work, too. ``allowed``: the PEs of a cube that may work; empty: all.
     """
     pes = list(allowed) or list(range(n_pes))
     cubes = list(dict.fromkeys(cube for cube, _ in holders))
@@ -49,13 +48,13 @@ def worker_places(
 
 
 def _from(first: int, pes: Sequence[int]) -> list[int]:
-    """These PEs, the nearest number to the first one first."""
+    """Return the PEs sorted by distance of their number from ``first``."""
     return sorted(pes, key=lambda pe: (abs(pe - first), pe))
 
 
 class Prepared(NamedTuple):
-    """``places``: the workers of each SIP; ``shards``: elements; ``task``: for the algorithm. ``spans``: elements of
-    this rank's tensors that lie beside each other in one memory.
+    """A planned call. ``task``: input of the algorithm; ``places``: the workers on each SIP; ``shards``: elements per
+    shard; ``spans``: elements of this rank's tensors that are contiguous in one memory.
     """
 
     task: Task
@@ -72,7 +71,7 @@ def prepared(
     settings: WorkerSettings,
     allowed: tuple[int, ...],
 ) -> Prepared:
-    """A call as a task, with its workers: alike on all ranks that make it with tensors of the same layout."""
+    """Plan a call: its task and workers, equal on all ranks that call with tensors of the same layout."""
     size = group.size
     of_source, of_result = collective.elements(1, size)
     present = call.tensors()
@@ -81,12 +80,12 @@ def prepared(
     places = worker_places(
         present[0].dp.places(), max(of_source, of_result) * n_elem * itemsize, n_pes, settings, allowed
     )
-    # A tensor that only the root has lies there as the others' do here, or the ranks' calls differ.
+    # A tensor that only the root has is assumed to have the layout of this rank's tensor; otherwise the calls differ.
     whole = (of_source * n_elem, of_result * n_elem)
     layouts = [present[0].dp if tensor is None else tensor.dp for tensor in (call.source, call.result)]
     shards = spans = Shards(*(n // layout.blocks() for n, layout in zip(whole, layouts, strict=True)))
     if collective.cut == RANKS:
-        # Of the small tensor, which every rank has: the large one may be a list of tensors, and has no smaller shards.
+        # Shards of the smaller tensor, which every rank has: the larger one may be a list of tensors of this layout.
         shards = Shards(*[n_elem // layouts[0 if collective.gathers else 1].blocks()] * 2)
     root = call.values[0] if collective.has_root else 0
     task = Task(collective, group, n_elem, itemsize, root, call.source is call.result, len(places), settings.room_bytes)
@@ -96,9 +95,9 @@ def prepared(
 def worker_programs(
     algorithm: Algorithm, wiring: Wiring, prepared: Prepared, rank: int, n_slots: int, slot_bytes: int
 ) -> dict[Place, Program]:
-    """The program of each worker of a rank, with the algorithm's ``wiring`` of the group.
+    """Return the program of each worker of a rank. ``wiring``: the algorithm's wiring of the group.
 
-    A message fills a slot of rings of ``n_slots``; no tile crosses a shard's end.
+    A message has at most ``slot_bytes``, one of the ``n_slots`` slots of a ring. No tile crosses the end of a shard.
     """
     task, group = prepared.task, prepared.task.group
     assert algorithm.schedule is not None
@@ -111,6 +110,6 @@ def worker_programs(
     def links_to(direction: str) -> int:
         return sum(1 for _ in route(group, rank, wiring[rank, direction][0], direction))
 
-    ordered = (with_farthest_first(program, n_slots, links_to) for program in made)
-    joined = (Program(with_joints(program, prepared.spans, task.itemsize), ahead) for program in ordered)
-    return dict(zip(prepared.places, joined, strict=True))
+    ordered = (farthest_first(program, n_slots, links_to) for program in made)
+    found = (Program(coalesced(program, prepared.spans, task.itemsize), ahead) for program in ordered)
+    return dict(zip(prepared.places, found, strict=True))

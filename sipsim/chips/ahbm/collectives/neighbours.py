@@ -1,8 +1,7 @@
-"""Neighbour tables, ``{rank: {direction: rank}}``, their registry, and the direction by which a peer answers.
+"""Neighbour tables, ``{rank: {direction: rank}}``, their registry, and the pairing of directions of two peers.
 
-A rank is a PE in the wiring (``Plan.pe_of_rank``), not a rank of the process group. No table makes a rank its own
-neighbour. Ranks in a square run row by row from the north-west: rank = row * width + column. A tree has rank 0 at its
-root.
+A rank is a PE in the wiring (``Plan.pe_of_rank``), not a rank of the process group. No rank is its own neighbour. Ranks
+in a square are numbered row by row from the north-west: rank = row * width + column. Rank 0 is the root of a tree.
 """
 
 import math
@@ -24,10 +23,10 @@ OPPOSITE = {
     "global_N": "global_S",
     "global_S": "global_N",
 }
-"""ADR-0025 D1, with the inter-SIP names of ADR-0032 D3. An algorithm's ``opposites`` add to it."""
+"""Opposite directions: ADR-0025 D1, with the inter-SIP names of ADR-0032 D3. An algorithm's ``opposites`` are added."""
 
 RECEIVES_IN = {"child_left": "parent", "child_right": "parent"}
-"""The direction of a receive-only ring for a direction without an opposite; by default, the direction itself."""
+"""Names of receive-only rings for directions without an opposite; the default is the sender's direction."""
 
 NeighbourMap = dict[str, int]
 NeighbourTable = dict[int, NeighbourMap]
@@ -36,11 +35,11 @@ NeighbourTable = dict[int, NeighbourMap]
 def reverse_direction(
     table: NeighbourTable, rank: int, peer: int, direction: str, opposite: Mapping[str, str] = OPPOSITE
 ) -> str | None:
-    """The peer's direction that leads back to ``rank``: the opposite if it does, else any that does, else None.
+    """Return the peer's direction that leads back to ``rank``: preferably the opposite, else another, else None.
 
-    ADR-0025 D1. With two SIPs in a ring both directions lead to the same peer, and only the preference for the
-    opposite distinguishes them. A direction whose opposite also leads from ``rank`` to the peer is reserved for that
-    opposite, so that a map from which one direction was dropped pairs like the whole map.
+    Preference: ADR-0025 D1. With two SIPs in a ring both directions lead to the same peer, and only this preference
+    distinguishes them. A direction whose opposite also leads from ``rank`` to the peer is reserved for this opposite,
+    so that pairs do not change if one direction is removed from a map.
     """
     peer_map = table[peer]
     preferred = opposite.get(direction)
@@ -54,10 +53,10 @@ Builder = Callable[[int, int], NeighbourMap]
 
 
 class Table(NamedTuple):
-    """``build(rank, size)`` returns the neighbours of one rank.
+    """A neighbour table. ``build(rank, size)`` returns the neighbours of one rank.
 
-    ``square``: takes square numbers of ranks only. ``one_way``: a direction's opposite only ever receives.
-    ``self_wired``: it is empty, and the algorithm must export ``neighbors()``.
+    ``square``: the number of ranks must be a square. ``one_way``: the opposite of a direction only receives.
+    ``self_wired``: the table is empty, and the algorithm must export ``neighbors()``.
     """
 
     build: Builder
@@ -66,7 +65,7 @@ class Table(NamedTuple):
     self_wired: bool = False
 
     def refuses(self, size: int, most: int) -> str | None:
-        """Why the table cannot wire ``size`` ranks, with the nearest numbers up to ``most`` that it can; else None."""
+        """Return why the table cannot wire ``size`` ranks and the nearest valid numbers up to ``most``; else None."""
         side = math.isqrt(size)
         if not self.square or side * side == size:
             return None
@@ -94,7 +93,7 @@ TABLES: Registry[Table] = Registry(
 def table(
     name: str, *, square: bool = False, one_way: bool = False, self_wired: bool = False
 ) -> Callable[[Builder], Builder]:
-    """Decorator that registers a builder as the table ``name``; two names are two decorators."""
+    """Decorator that registers a builder as the table ``name``; may be applied several times."""
 
     def add(build: Builder) -> Builder:
         TABLES.register(name, build)(Table(build, square, one_way, self_wired))
@@ -109,7 +108,7 @@ STEPS = {"N": (0, -1), "S": (0, 1), "E": (1, 0), "W": (-1, 0)}
 @table("mesh_2d", square=True)
 @table("torus_2d", square=True)
 def wrapping_grid(rank: int, size: int) -> NeighbourMap:
-    """N, S, E, W around both dimensions; ADR-0023 D3 wraps its mesh. In 2 x 2 each neighbour is joined twice."""
+    """N, S, E, W with wrap-around in both dimensions, as in ADR-0023 D3. In 2 x 2 each neighbour is connected twice."""
     side = math.isqrt(size)
     x, y = rank % side, rank // side
     if side == 1:
@@ -129,19 +128,19 @@ def mesh_2d_no_wrap(rank: int, size: int) -> NeighbourMap:
 @table("none", self_wired=True)
 @table("custom", self_wired=True)
 def none(rank: int, size: int) -> NeighbourMap:
-    """No neighbours: the module's neighbors() must return them. ADR-0023 D11 has both names, ADR-0032 D6 uses none."""
+    """No neighbours: the module's neighbors() must return them (``none``, ``custom``: ADR-0023 D11, ADR-0032 D6)."""
     return {}
 
 
 @table("ring_1d")
 def ring_1d(rank: int, size: int) -> NeighbourMap:
-    """E to the next rank, W to the one before (ADR-0023 D3). Two ranks are joined twice; one alone has none."""
+    """E to the next rank, W to the previous (ADR-0023 D3). Two ranks are connected twice; a single rank has none."""
     return {"E": (rank + 1) % size, "W": (rank - 1) % size} if size > 1 else {}
 
 
 @table("ring_1d_unidir", one_way=True)
 def ring_1d_unidir(rank: int, size: int) -> NeighbourMap:
-    """E to the next rank (ADR-0023 D11). A rank receives in W and cannot send there."""
+    """E to the next rank (ADR-0023 D11). Direction W of a rank only receives."""
     return {"E": (rank + 1) % size} if size > 1 else {}
 
 
@@ -154,9 +153,9 @@ def tree_binary(rank: int, size: int) -> NeighbourMap:
 
 
 def intercube_multisip(system: "AhbmSystem", rank: int) -> NeighbourMap:
-    """ADR-0032 D3: the mesh neighbours of a cube's worker, and its twins on the SIPs around.
+    """Neighbours of a cube's worker: the mesh neighbours, and the same cube on neighbouring SIPs (ADR-0032 D3).
 
-    Rank = sip * n_cubes + cube. The cube mesh does not wrap; ``global_X`` is the twin behind the SIP's port X.
+    Rank = sip * n_cubes + cube. The cube mesh does not wrap; ``global_X`` leads to the SIP behind port X.
     """
     sip, cube = divmod(rank, system.n_cubes)
     width, height = system.cube_mesh

@@ -1,7 +1,7 @@
-"""The programs of a rank's workers: a schedule as instructions for tiles, derived alike on every rank. Pure.
+"""The programs of a rank's workers: a schedule translated to instructions for tiles, equally on every rank.
 
-A *worker* is a PE that runs the kernel on its part of the elements. Parts follow each other in the order of elements,
-those of all flows side by side, so that a worker's part lies in the memories near it where the tensor is spread alike.
+A *worker* is a PE that runs the kernel on its part of the elements. Parts are in the order of elements, with the parts
+of all flows interleaved, so that a worker's part is in nearby memory if the tensor is distributed evenly.
 """
 
 from collections import Counter, defaultdict, deque
@@ -10,7 +10,7 @@ from itertools import accumulate, pairwise, zip_longest
 from operator import attrgetter
 from typing import NamedTuple, TypeVar
 
-from sipsim.collectives.schedule import REPLACE, Ahead, Block, Flow, Part, Schedule, Step, block_of, number_of, units
+from sipsim.collectives.schedule import REPLACE, Ahead, Extent, Flow, Schedule, Share, Step, block_of, number_of, units
 from sipsim.collectives.semantics import Task
 
 T = TypeVar("T")
@@ -18,29 +18,29 @@ T = TypeVar("T")
 
 NOWHERE = -1
 Tile = tuple[int, int]
-"""A piece of a block that is one message: its first element, and the first behind it."""
+"""Piece of a block that is sent as one message: (start, stop) of its elements."""
 Message = tuple[int, int, int]
-"""A block, and a tile of it."""
+"""(block, start, stop): a tile of a block."""
 Position = tuple[int, int, int]
-"""Of an instruction among those of its flow: pass, round, and tile of the round."""
+"""(pass, round, tile of the round) of an instruction in its flow."""
 Key = tuple[int, ...]
-"""Of a value that a worker holds: its flow, and its message."""
-PARTS_OF_ROOM = 7
-"""How many times what a worker has at a time fits its kernel's room in the TCM: it may hold a part of each of its flows
-more than once, beside the tiles that it loads and receives."""
+"""Key of a value that a worker holds: (flow if there are several, block, start, stop)."""
+ROOM_DIVISOR = 7
+"""A worker's part of the data may fill 1/7 of its kernel's TCM room: the worker may hold several copies of a part per
+flow, and the tiles that it loads and receives."""
 
 
 class Shards(NamedTuple):
-    """Elements of a PE's shard of source and of result: no access crosses the end of one. 0: no such tensor."""
+    """Elements per PE's shard of source and of result; no access crosses the end of a shard. 0: no such tensor."""
 
     source: int
     result: int
 
 
-class Joint(NamedTuple):
-    """An access of several tiles by one command: ``length`` elements from ``at`` on.
+class CoalescedAccess(NamedTuple):
+    """One command that accesses several tiles: ``length`` elements from ``at`` on.
 
-    A load comes with the first of their instructions, and a store with the last.
+    A load is issued with the first of the tiles' instructions, a store with the last.
     """
 
     at: int
@@ -50,12 +50,12 @@ class Joint(NamedTuple):
 
 
 class Instruction(NamedTuple):
-    """What a worker does with one tile of ``length`` elements.
+    """A worker's operation on one tile of ``length`` elements.
 
-    It takes the tile's value: its own, loaded from ``load_at`` of the source or held since an earlier instruction, and
-    what arrives in ``recv``, which replaces it or is combined with it (``combines``:
-    :mod:`sipsim.collectives.schedule`). It sends the value in ``send``, stores it at ``store_at`` of the result,
-    and holds it for a later instruction if it ``keeps`` it. ``load_with``, ``store_with``: those of several tiles.
+    The value of the tile is loaded from ``load_at`` of the source, or is held since an earlier instruction. A message
+    from direction ``recv`` replaces the value or is combined with it (``combines``:
+    :mod:`sipsim.collectives.schedule`). Then the value is sent in direction ``send``, stored at ``store_at`` of the
+    result, and held for a later instruction if ``keeps``. ``load_with``, ``store_with``: coalesced accesses.
     """
 
     key: Key
@@ -66,12 +66,12 @@ class Instruction(NamedTuple):
     send: str = ""
     store_at: int = NOWHERE
     keeps: bool = False
-    load_with: Joint | None = None
-    store_with: Joint | None = None
+    load_with: CoalescedAccess | None = None
+    store_with: CoalescedAccess | None = None
 
 
 class Program(NamedTuple):
-    """The instructions of a worker, and how far its kernel runs ahead of them."""
+    """The instructions of a worker, and the lookahead limits of its kernel."""
 
     instructions: list[Instruction]
     ahead: Ahead = Ahead()
@@ -80,21 +80,20 @@ class Program(NamedTuple):
 def programs(
     task: Task, schedule: Schedule, rank: int, n_workers: int, shards: Shards, tile: int, sends: int = 0
 ) -> list[list[Instruction]]:
-    """The instructions of each of a rank's workers: :func:`worker_program`."""
+    """Return the instructions of each worker of a rank, as :func:`worker_program`."""
     return [worker_program(task, schedule, rank, each, n_workers, shards, tile, sends) for each in range(n_workers)]
 
 
 def worker_program(
     task: Task, schedule: Schedule, rank: int, worker: int, n_workers: int, shards: Shards, tile: int, sends: int = 0
 ) -> list[Instruction]:
-    """The instructions of one of a rank's workers. ``tile``: elements of a message at most.
+    """Return the instructions of one worker of a rank. ``tile``: maximum elements per message.
 
-    ``sends``: how many receives of a direction, on which it does not depend, a send may overtake; fewer than a ring has
-    slots.
+    ``sends``: number of independent receives of a direction that a send may overtake; less than the slots of a ring.
     """
     shares = work_of(task, schedule, worker, n_workers)
     merged = _merged([[*_program(task, rank, share, shards, tile)] for share in shares])
-    return with_sends_ahead(merged, sends, _sends, _received, _is_of_tile)
+    return hoisted_sends(merged, sends, _sends, _received, _is_of_tile)
 
 
 _sends = attrgetter("send")
@@ -108,41 +107,41 @@ def _is_of_tile(send: Instruction, other: Instruction) -> bool:
     return send.key == other.key
 
 
-def work_of(task: Task, schedule: Schedule, worker: int, n_workers: int) -> list[tuple[Flow, list[Part]]]:
-    """The flows of a worker, with its parts of each, one after the other.
+def work_of(task: Task, schedule: Schedule, worker: int, n_workers: int) -> list[tuple[Flow, list[Share]]]:
+    """Return the flows of a worker, each with the worker's parts, one part per pass.
 
-    With as many workers as flows or more, each has one flow; with fewer, one worker has several.
+    Each worker has one flow if there are at least as many workers as flows; otherwise a worker has several flows.
     """
     *starts, whole = accumulate((flow.weight for flow in schedule), initial=0)
     per_flow = max(n_workers // len(schedule), 1)
-    mine = range(worker, per_flow * len(schedule), n_workers)
+    numbers = range(worker, per_flow * len(schedule), n_workers)
     shares = []
-    for number in mine:
+    for number in numbers:
         position, index = divmod(number, len(schedule))
         first = position * whole + starts[index]
-        part = Part(first, first + schedule[index].weight, per_flow * whole)
-        shares.append((schedule[index], _passes(task, part, len(mine))))
+        part = Share(first, first + schedule[index].weight, per_flow * whole)
+        shares.append((schedule[index], _passes(task, part, len(numbers))))
     return shares
 
 
 def passes_of(task: Task, width: int, whole: int, flows: int) -> int:
-    """How often a worker of so many flows goes through one of them, of which it has ``width`` of ``whole`` of all data:
-    each time with a part that it can hold.
+    """Return the number of passes that a worker of ``flows`` flows needs for the share ``width / whole`` of all data:
+    it must be able to hold its part of each pass.
     """
     nbytes = units(task.collective.cut, task.size) * task.n_elem * task.itemsize * width // whole
-    return max(-(-nbytes * PARTS_OF_ROOM * flows // task.room_bytes), 1)
+    return max(-(-nbytes * ROOM_DIVISOR * flows // task.room_bytes), 1)
 
 
-def _passes(task: Task, part: Part, flows: int) -> list[Part]:
-    """A part in pieces, one for each pass."""
+def _passes(task: Task, part: Share, flows: int) -> list[Share]:
+    """Divide a part into one piece per pass."""
     width = part.stop - part.start
     count = passes_of(task, width, part.whole, flows)
     starts = range(part.start * count, part.stop * count, width)
-    return [Part(start, start + width, part.whole * count) for start in starts]
+    return [Share(start, start + width, part.whole * count) for start in starts]
 
 
-def tiles_of(block: Block, shards: Shards, tile: int) -> list[Tile]:
-    """A block's tiles: at most ``tile`` elements each, and none over the end of a shard."""
+def tiles_of(block: Extent, shards: Shards, tile: int) -> list[Tile]:
+    """Return a block's tiles: at most ``tile`` elements each, none across the end of a shard."""
     cuts = {*range(0, block.length, tile)}
     for offset, shard in ((block.source, shards.source), (block.result, shards.result)):
         if shard:
@@ -152,23 +151,23 @@ def tiles_of(block: Block, shards: Shards, tile: int) -> list[Tile]:
 
 
 def _messages(blocks: tuple[int, ...], tiling: Callable[[int], list[Tile]]) -> list[Message]:
-    """The messages for blocks: the blocks in order, each cut into its tiles."""
+    """Return the messages for blocks: the tiles of each block, in order."""
     return [(block, start, stop) for block in blocks for start, stop in tiling(number_of(block))]
 
 
 def _program(
-    task: Task, rank: int, share: tuple[Flow, list[Part]], shards: Shards, tile: int
+    task: Task, rank: int, share: tuple[Flow, list[Share]], shards: Shards, tile: int
 ) -> Iterator[tuple[Position, Instruction]]:
     flow, parts = share
     steps = flow.steps_of(rank)
     for number, part in enumerate(parts):
-        own = _Translation(task, rank, flow.pieces, part, shards, tile)
+        own = _Translator(task, rank, flow.pieces, part, shards, tile)
         for (turn, place), instruction in own.instructions(steps):
             yield (number, turn, place), instruction
 
 
 class _Move(NamedTuple):
-    """A tile that is sent or received in a round; ``place``: which of the tiles of its step it is."""
+    """A tile that is sent or received in a round; ``place``: index of the tile in its step."""
 
     key: Message
     round: int
@@ -178,28 +177,28 @@ class _Move(NamedTuple):
     is_send: bool
 
 
-class _Translation:
-    """Of the steps of one rank on one part."""
+class _Translator:
+    """Translator of one rank's steps on one part to instructions."""
 
-    def __init__(self, task: Task, rank: int, pieces: int, part: Part, shards: Shards, tile: int) -> None:
+    def __init__(self, task: Task, rank: int, pieces: int, part: Share, shards: Shards, tile: int) -> None:
         self._task = task
         self._rank = rank
         self._pieces = pieces
         self._part = part
         self._shards = shards
         self._tile = tile
-        self._blocks: dict[int, tuple[Block, list[Tile]]] = {}
+        self._blocks: dict[int, tuple[Extent, list[Tile]]] = {}
         self._stored: set[Message] = set()
 
     def instructions(self, steps: list[Step]) -> Iterator[tuple[tuple[int, int], Instruction]]:
-        """The steps tile by tile, sends and receives in turn, and copies of what only changes its place."""
+        """Yield instructions by (round, tile): sends and receives of the steps in turn, then local copies."""
         moves = [move for step in steps for move in self._moves(step)]
         held: set[Message] = set()
-        for move, (keeps, stores) in zip(moves, self._fates(moves), strict=True):
+        for move, (keeps, stores) in zip(moves, self._uses(moves), strict=True):
             key, sends = move.key, move.is_send
             load_at = self._at(key, "source") if (sends or move.combines) and key not in held else NOWHERE
             if load_at != NOWHERE and key[0] >= 0 and key not in self._stored and self._is_to_copy(key):
-                # A rank's own part of the result, such as in an all-gather, is stored as it is sent.
+                # A rank's own part of the result, such as in an all-gather, is stored when it is sent.
                 self._stored.add(key)
                 stores = True
             (held.add if keeps else held.discard)(key)
@@ -211,30 +210,30 @@ class _Translation:
         for place, instruction in enumerate(self._copies()):
             yield (end, place), instruction
 
-    def _fates(self, moves: list[_Move]) -> list[tuple[bool, bool]]:
-        """Of each tile: whether its value is used again, and whether it has come for the last time and is a result."""
+    def _uses(self, moves: list[_Move]) -> list[tuple[bool, bool]]:
+        """Return for each move: whether the tile's value is used later, and whether it is a final result to store."""
         later: dict[Message, _Move] = {}
-        fates = []
+        uses = []
         for move in reversed(moves):
             after = later.get(move.key)
             is_final = not move.is_send and move.key not in self._stored
             if is_final:
                 self._stored.add(move.key)
             keeps = after is not None and bool(after.is_send or after.combines)
-            fates.append((keeps, is_final and self._needs(move.key[0])))
+            uses.append((keeps, is_final and self._needs(move.key[0])))
             later[move.key] = move
-        return fates[::-1]
+        return uses[::-1]
 
     def _moves(self, step: Step) -> Iterator[_Move]:
         out, into = (_messages(blocks, self._tiling) for blocks in (step.sends, step.recvs))
-        for place, (leaving, coming) in enumerate(zip_longest(out, into)):
-            if leaving is not None:
-                yield _Move(leaving, step.round, place, step.send, REPLACE, True)
-            if coming is not None:
-                yield _Move(coming, step.round, place, step.recv, step.combine, False)
+        for place, (sent, received) in enumerate(zip_longest(out, into)):
+            if sent is not None:
+                yield _Move(sent, step.round, place, step.send, REPLACE, True)
+            if received is not None:
+                yield _Move(received, step.round, place, step.recv, step.combine, False)
 
     def _copies(self) -> Iterator[Instruction]:
-        """Of what this rank has before, needs afterwards, and neither receives nor sends."""
+        """Yield copies of the tiles that this rank holds and needs, and neither receives nor sends."""
         for number in range(units(self._task.collective.cut, self._task.size) * self._pieces):
             for key in _messages((number,), self._tiling) if self._is_own(number) else ():
                 if key not in self._stored and self._is_to_copy(key):
@@ -242,7 +241,7 @@ class _Translation:
                     yield Instruction(key, key[2] - key[1], source, store_at=result)
 
     def _is_own(self, block: int) -> bool:
-        """Whether the rank has a block before and needs it afterwards."""
+        """Return whether the rank holds a block before and needs it afterwards."""
         task = self._task
         return self._needs(block) and task.collective.holds(block // self._pieces, self._rank, task.size, task.root)
 
@@ -261,7 +260,7 @@ class _Translation:
     def _tiling(self, number: int) -> list[Tile]:
         return self._block(number)[1]
 
-    def _block(self, number: int) -> tuple[Block, list[Tile]]:
+    def _block(self, number: int) -> tuple[Extent, list[Tile]]:
         if number not in self._blocks:
             task, cut = self._task, self._task.collective
             block = block_of(cut.cut, cut.gathers, task.n_elem, task.size, self._part, self._pieces, number)
@@ -270,7 +269,7 @@ class _Translation:
 
 
 def _merged(programs: list[list[tuple[Position, Instruction]]]) -> list[Instruction]:
-    """The programs of one worker's flows by position, which all ranks give a message alike; so none waits for ever."""
+    """Merge the programs of one worker's flows by position, which is equal on both sides of a message: no deadlock."""
     if len(programs) == 1:
         return [instruction for _, instruction in programs[0]]
     numbered = [
@@ -281,24 +280,24 @@ def _merged(programs: list[list[tuple[Position, Instruction]]]) -> list[Instruct
     return [instruction for *_, instruction in sorted(numbered, key=lambda each: each[:3])]
 
 
-def with_sends_ahead(
+def hoisted_sends(
     steps: Iterable[T],
     ahead: int,
     sends: Callable[[T], object],
     received: Callable[[T], tuple[str, int]],
     needs: Callable[[T, T], bool],
 ) -> list[T]:
-    """Steps of a worker, each send before up to ``ahead`` of each direction's messages received before it, as long as
-    it needs none of them: so a link is busy while a message is under way on it.
+    """Hoist each send of a worker over up to ``ahead`` independent messages per direction that are received before it,
+    so that links stay busy.
 
-    ``sends``: whether a step sends; ``received``: from which direction one that does not send receives, and how many
-    messages; ``needs``: whether the first of two steps, a send, needs the second.
+    ``sends(step)``: whether a step sends; ``received(step)``: direction and number of messages of a step that does not
+    send; ``needs(send, step)``: whether a send depends on another step.
 
-    Sends keep their order, and so do receives. With rings of more than ``ahead`` slots no rank waits for ever: of the
-    waiting ranks take one whose step had the least position (:mod:`sipsim.collectives.schedule`). If it is a send, a
-    ring is full of messages of lesser positions. Its receiver waits at a position that is not less, so it has received
-    all of them if it waits to receive, and all but ``ahead`` if it waits to send. If it is a receive, the sender waits
-    at a position that is not less, and its send has been moved to the front if at all.
+    The order of sends does not change, nor that of receives. With rings of more than ``ahead`` slots this is free of
+    deadlock. Proof: take the waiting rank whose step has the least position (:mod:`sipsim.collectives.schedule`). If
+    the step is a send, the ring is full of messages of lesser positions. The receiver waits at no lesser position: if
+    it waits to receive, it has received all of them, and if it waits to send, all but ``ahead``. If the step is a
+    receive, the sender waits at no lesser position, and its send may only have been moved to the front.
     """
     found: list[T] = []
     for step in steps:
@@ -314,11 +313,10 @@ def with_sends_ahead(
     return found
 
 
-def with_farthest_first(program: list[Instruction], n_slots: int, links_to: Callable[[str], int]) -> list[Instruction]:
-    """The program with its first sends in order of their ways, that of most links first. ``links_to``: by direction.
+def farthest_first(program: list[Instruction], n_slots: int, links_to: Callable[[str], int]) -> list[Instruction]:
+    """Sort the first sends of a program by distance, the farthest first. ``links_to(direction)``: links of the route.
 
-    Only those that no receive comes before, and that find a free slot, so that none of them waits for a rank:
-    whatever their order, each leaves.
+    These are the sends before the first receive that find a free slot: none waits for another rank, so any order works.
     """
     first: list[Instruction] = []
     used = Counter[str]()
@@ -331,62 +329,61 @@ def with_farthest_first(program: list[Instruction], n_slots: int, links_to: Call
     for instruction in first:
         of_key[instruction.key].append(instruction)
     ordered = sorted(first, key=lambda instruction: -links_to(instruction.send))
-    # What is sent in several directions is loaded by the first of its instructions and held by all but the last.
+    # A value that is sent in several directions is loaded by its first instruction and held until the last.
     moved = [of_key[instruction.key].popleft()._replace(send=instruction.send) for instruction in ordered]
     return [*moved, *program[len(first) :]]
 
 
-JOINT_BYTES = 1024
-"""They take a PE some 8 ns more than the first of them, and each further command 15 ns."""
+COALESCED_BYTES = 1024
+"""Maximum bytes of a coalesced access: it costs a PE about 8 ns more than one tile, each further command 15 ns."""
 
 
-class _Piece(NamedTuple):
-    """Of an access: the instruction with that number in its program."""
+class _Access(NamedTuple):
+    """The access of instruction ``number``: ``length`` elements at ``at``."""
 
     at: int
     length: int
     number: int
 
 
-def with_joints(program: list[Instruction], spans: Shards, itemsize: int) -> list[Instruction]:
-    """The program with its small accesses joined: one load for pieces of the source that lie beside each other, and one
-    store for those of the result.
+def coalesced(program: list[Instruction], spans: Shards, itemsize: int) -> list[Instruction]:
+    """Coalesce small accesses of a program: one load for neighbouring tiles of the source, one store for neighbouring
+    tiles of the result.
 
-    A command costs its issue, and small ones wait for each other in the memory, whatever their size. So one command
-    loads pieces within ``JOINT_BYTES``, before the first of them is used, and one stores them when the last is final.
-    What lies between two pieces is loaded, too, and dropped. A message is still sent of its own piece.
+    Every command costs its issue, and small commands queue in the memory. So one command loads all tiles within
+    ``COALESCED_BYTES`` before the first is used, and one command stores tiles when the last is final. Elements in gaps
+    between loaded tiles are loaded and dropped. Messages stay single tiles.
 
-    ``spans``: elements of source and result of which all have addresses one after the other, in one memory; 0: all, or
-    no such tensor.
+    ``spans``: elements of source and result that are contiguous in one memory; 0: all, or no such tensor.
 
-    A value that is stored as it was loaded is loaded alone: else it lies among those beside it in the source, and a
-    store of several takes values that lie beside each other as in the result.
+    A value that is stored unchanged after its load is loaded separately: a coalesced store takes values that are
+    neighbours in the result, but a coalesced load yields neighbours in the source.
     """
     loads = [
-        _Piece(each.load_at, each.length, number)
+        _Access(each.load_at, each.length, number)
         for number, each in enumerate(program)
         if each.load_at != NOWHERE and (each.combines or each.store_at == NOWHERE)
     ]
     stores = [
-        _Piece(each.store_at, each.length, number) for number, each in enumerate(program) if each.store_at != NOWHERE
+        _Access(each.store_at, each.length, number) for number, each in enumerate(program) if each.store_at != NOWHERE
     ]
-    most = JOINT_BYTES // itemsize
+    most = COALESCED_BYTES // itemsize
     found = list(program)
     for pieces in _groups(loads, spans.source, most, lambda gap: True):
-        for number, joint in _joints(pieces):
+        for number, joint in _coalesced_accesses(pieces):
             found[number] = found[number]._replace(load_with=joint)
     for pieces in _groups(stores, spans.result, most, lambda gap: gap == 0):
-        for number, joint in _joints(pieces):
+        for number, joint in _coalesced_accesses(pieces):
             found[number] = found[number]._replace(store_with=joint)
     return found
 
 
-def _groups(pieces: list[_Piece], span: int, most: int, may_pass: Callable[[int], bool]) -> Iterable[list[_Piece]]:
-    """Two pieces or more, in order of their places, within ``most`` elements of one span.
+def _groups(pieces: list[_Access], span: int, most: int, may_pass: Callable[[int], bool]) -> Iterable[list[_Access]]:
+    """Yield groups of two or more accesses within ``most`` elements of one span, sorted by address.
 
-    ``may_pass``: whether so many elements between two pieces may be accessed, too.
+    ``may_pass(gap)``: whether ``gap`` elements between two accesses may be accessed, too.
     """
-    group: list[_Piece] = []
+    group: list[_Access] = []
     for piece in sorted(pieces):
         if group:
             first, last = group[0], group[-1]
@@ -399,8 +396,8 @@ def _groups(pieces: list[_Piece], span: int, most: int, may_pass: Callable[[int]
     yield from (group,) if len(group) > 1 else ()
 
 
-def _joints(pieces: list[_Piece]) -> Iterable[tuple[int, Joint]]:
-    """Of each piece, by its instruction's number."""
+def _coalesced_accesses(pieces: list[_Access]) -> Iterable[tuple[int, CoalescedAccess]]:
+    """Return (instruction number, coalesced access) for each access of a group."""
     at, numbers = pieces[0].at, sorted(piece.number for piece in pieces)
     length = pieces[-1].at + pieces[-1].length - at
-    return [(number, Joint(at, length, number == numbers[0], number == numbers[-1])) for number in numbers]
+    return [(number, CoalescedAccess(at, length, number == numbers[0], number == numbers[-1])) for number in numbers]

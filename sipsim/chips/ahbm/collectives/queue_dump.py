@@ -1,4 +1,4 @@
-"""The queue state of a SIP: a dump for the deadlock report, and the same as text (ADR-0023 D14)."""
+"""The queue state of a SIP: a dump for the deadlock report, and a text dump (ADR-0023 D14)."""
 
 from collections.abc import Iterable
 
@@ -12,12 +12,12 @@ from sipsim.records.dump import Place, QueueState, SipDump, place_name
 
 
 def dump(tasks: SipDump, sip: Sip) -> bytes:
-    """A SIP's state for the deadlock report: the dump of its tasks, with its queues."""
+    """Return a SIP's state for the deadlock report as JSON: the dump of its tasks, with its queues added."""
     return msgspec.json.encode(replace(tasks, queues=tuple(queue_states(sip)), has_ipcq=True))
 
 
 def pointer_dump(sip: Sip) -> str:
-    """Every queue pair of a SIP as text: its four pointers, and the address range of its receive ring."""
+    """Return every queue pair of a SIP as text: its four pointers, and the address range of its receive ring."""
     lines = [f"rank {sip.sip} at {format_time_ps(sip.engine.now_ps)}"]
     for queue in queue_states(sip):
         _, cube, pe = queue.place
@@ -28,14 +28,14 @@ def pointer_dump(sip: Sip) -> str:
 
 
 def queue_states(sip: Sip) -> Iterable[QueueState]:
-    """The queue pairs of all PEs in use, in order of cube and PE: the plan's, then later ones by full name."""
+    """Yield the queue pairs of all PEs in use by cube and PE: those of the plan, then those created later, by name."""
     for pe in sip.pes_in_use():
         for queue in pe.ipcq.every.values():
             yield _queue_state(pe.ipcq.place, queue)
 
 
 def pointers(queue: QueueState) -> str:
-    """The four pointers by their names in ADR-0023 D2."""
+    """Return the four pointers with their names of ADR-0023 D2."""
     return (
         f"my_head={queue.my_head} my_tail={queue.my_tail} "
         f"peer_head_cache={queue.peer_head_cache} peer_tail_cache={queue.peer_tail_cache}"

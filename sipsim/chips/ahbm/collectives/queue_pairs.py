@@ -1,6 +1,6 @@
-"""Makes the queue pairs of every PE from a neighbour table: paired rings, their addresses, their credit latencies.
+"""Creation of the queue pairs of every PE from a neighbour table: paired rings, their addresses, credit latencies.
 
-Derived from the config without communication, so that every process has the same plan. A table that cannot be
+They are derived from the config without communication, so every process has the same plan. A table that cannot be
 installed raises a ``ConfigError`` before the run (ADR-0023 F4, I3, I4; ADR-0025 I3.1).
 """
 
@@ -31,13 +31,13 @@ RingMap = dict[Ring, Ring]
 InstallPlan = dict[PePlace, list[IpcqInitEntry]]
 
 MAX_DIRECTIONS = 8
-"""Queue pairs that a PE has registers for (ADR-0023 D17); checked under ``hw_strict`` only, for groups too."""
+"""Queue pairs for which a PE has registers (ADR-0023 D17); checked only under ``hw_strict``, also for groups."""
 RING_VA_ALIGN_BYTES = 256
-"""Of the virtual addresses of rings, which say nothing of the physical ones."""
+"""Alignment of the virtual addresses of rings, which are independent of the physical addresses."""
 
 
 def places_in_order(system: AhbmSystem, rank_per: RankPer, world_size: int) -> list[PePlace]:
-    """The PEs of ranks 0, 1, ...: the first of all PEs, of the lead PEs of all cubes, or of all SIPs' cubes 0."""
+    """Return the PEs of ranks 0, 1, ...: the first of all PEs, of all cubes' lead PEs, or of all SIPs' cubes 0."""
     cubes = range(1 if rank_per == "sip" else system.n_cubes)
     pes = range(system.n_pes) if rank_per == "pe" else (LEAD_PE,)
     every = (PePlace(*place) for place in product(range(system.n_sips), cubes, pes))
@@ -45,13 +45,13 @@ def places_in_order(system: AhbmSystem, rank_per: RankPer, world_size: int) -> l
 
 
 def pair_rings(table: NeighbourTable, one_way: bool = False, opposite: Mapping[str, str] = OPPOSITE) -> RingMap:
-    """The ring that each direction writes to: ``{(rank, direction): (peer, its direction)}``.
+    """Return the ring that each direction writes to: ``{(rank, direction): (peer, peer's direction)}``.
 
     A peer without a direction back (unidirectional ring) gets a receive-only ring in the opposite direction. With
-    ``one_way`` every peer does: of two ranks with E only, neither E leads back.
+    ``one_way`` every peer gets one: with two ranks that have only E, neither E leads back.
 
     Raises:
-        ConfigError: when two senders would write to one ring.
+        ConfigError: two senders would write to one ring.
     """
     pairs: RingMap = {}
     writer: dict[Ring, Ring] = {}
@@ -78,7 +78,7 @@ def pair_rings(table: NeighbourTable, one_way: bool = False, opposite: Mapping[s
 
 
 def _check_mutual(pairs: RingMap, writer: RingMap) -> None:
-    """I3 of ADR-0023: a direction sends to and receives from the same peer; credits rely on it."""
+    """Check that a direction sends to and receives from the same peer, as credits require (ADR-0023 I3)."""
     for ring, peer in pairs.items():
         sender = writer.get(ring)
         if sender is not None and sender.rank != peer.rank:
@@ -96,10 +96,10 @@ def install(
     one_way: bool = False,
     opposite: Mapping[str, str] = OPPOSITE,
 ) -> InstallPlan:
-    """The entries of every PE, in the order of its rings in memory.
+    """Return the entries of every PE, in the order of its rings in memory.
 
     Raises:
-        ConfigError: rings that do not fit their memory, more than a PE may have, or a table that cannot be paired.
+        ConfigError: rings do not fit their memory or exceed the limit of a PE, or a table cannot be paired.
     """
     pairs = pair_rings(table, one_way, opposite)
     writer = {ring: sender for sender, ring in pairs.items()}
@@ -141,7 +141,7 @@ def _check_room(system: AhbmSystem, knobs: IpcqKnobs, directions: dict[int, list
 
 
 def _ring_base_pa(system: AhbmSystem, knobs: IpcqKnobs, place: PePlace, index: int, count: int) -> int:
-    """Rings are contiguous: in the TCM's IPCQ region, at the top of the PE's HBM, or in the PE's share of SRAM."""
+    """Return a ring's address: rings are contiguous in the TCM's IPCQ region, at the top of HBM, or in shared SRAM."""
     ring_bytes = knobs.n_slots * knobs.slot_size
     kind = knobs.buffer_kind
     if kind == "tcm":
@@ -154,13 +154,13 @@ def _ring_base_pa(system: AhbmSystem, knobs: IpcqKnobs, place: PePlace, index: i
 
 
 def _ring_vas(knobs: IpcqKnobs, bases: Mapping[Ring, int]) -> dict[Ring, int]:
-    """Virtual addresses of all rings, one after the other (ADR-0023 D2.5, MMU mode)."""
+    """Return consecutive virtual addresses of all rings (ADR-0023 D2.5, MMU mode)."""
     stride = -(-knobs.n_slots * knobs.slot_size // RING_VA_ALIGN_BYTES) * RING_VA_ALIGN_BYTES
     return {ring: RING_VA_BASE + index * stride for index, ring in enumerate(bases)}
 
 
 class EntryBuilder:
-    """Makes the entries of a wiring whose rings have their addresses: ``bases`` physical, ``vas`` virtual ones."""
+    """Builder of a wiring's entries from the addresses of its rings: ``bases`` are physical, ``vas`` virtual."""
 
     def __init__(
         self,
@@ -182,7 +182,7 @@ class EntryBuilder:
         self._credit_ps: dict[tuple[Node, Node, object], int] = {}
 
     def entry(self, ring: Ring) -> IpcqInitEntry:
-        """The queue pair of one direction. A receive-only ring's peer is the rank that writes to it."""
+        """Return the queue pair of one direction. The peer of a receive-only ring is the rank that writes to it."""
         can_send, system = ring in self._pairs, self._system
         peer_ring = self._pairs[ring] if can_send else self._writer[ring]
         knobs, place, peer_place = self._knobs, self._places[ring.rank], self._places[peer_ring.rank]
@@ -204,7 +204,7 @@ class EntryBuilder:
         )
 
     def _credit_latency_ps(self, src: PePlace, dst: PePlace, port: str | None) -> int:
-        """The whole path's latency for a credit (ADR-0023 D9). SIPs are alike, so paths over one link are shared."""
+        """Return a credit's latency over the whole path (ADR-0023 D9). Equal paths between SIPs share a cache entry."""
         system = self._system
         start, end = Node("pe", src.cube, src.pe), Node("pe", dst.cube, dst.pe)
         path: tuple[object, ...] | None = None
@@ -220,10 +220,10 @@ class EntryBuilder:
 
 
 def check_rings_disjoint(plan: InstallPlan) -> None:
-    """I3.1 of ADR-0025: receive rings never overlap. Sorted sweep, O(n log n).
+    """Check that receive rings do not overlap (ADR-0025 I3.1), by a sorted sweep, O(n log n).
 
     Raises:
-        ConfigError: with two rings that overlap.
+        ConfigError: names two rings that overlap.
     """
     rings = sorted(
         (e.my_rx_base_pa, e.my_rx_base_pa + e.n_slots * e.slot_size, place, e.direction)
@@ -238,12 +238,12 @@ def check_rings_disjoint(plan: InstallPlan) -> None:
 
 
 def check_endpoints(plan: InstallPlan, kind: str) -> None:
-    """I3 and I4 of ADR-0023 on an installed plan: ends name each other, and all rings are in ``kind``.
+    """Check ADR-0023 I3 and I4 on an installed plan: the ends of a pair name each other, and all rings are in ``kind``.
 
-    Each receive ring has exactly one sender, at the place that its entry names, with the same ring size.
+    Each receive ring has exactly one sender, at the place in its entry, with the same ring size.
 
     Raises:
-        ConfigError: with the first end that violates this.
+        ConfigError: names the first end that violates this.
     """
     rings = {e.my_rx_base_pa: (place, e) for place, entries in plan.items() for e in entries}
     written: dict[int, tuple[PePlace, str]] = {}
@@ -256,7 +256,7 @@ def check_endpoints(plan: InstallPlan, kind: str) -> None:
         if peer_place != entry.peer[:3] or facing.peer[:3] != place:
             raise ConfigError(f"I3: {where} sends to {entry.peer[:3]}, where no ring faces it")
         if (facing.n_slots, facing.slot_size) != (entry.peer.n_slots, entry.peer.slot_size):
-            raise ConfigError(f"I3: {where} takes the ring {facing.direction} of {entry.peer[:3]} for another size")
+            raise ConfigError(f"I3: {where} assumes another size of ring {facing.direction} of {entry.peer[:3]}")
         if entry.peer.rx_base_pa in written:
             other, direction = written[entry.peer.rx_base_pa]
             raise ConfigError(f"I3: {direction} of {tuple(other)} and {where} write to one ring")

@@ -1,6 +1,6 @@
-"""What a schedule leaves on every rank of a group, from the sources of all: its messages carried out in NumPy. Pure.
+"""Reference results of schedules: the schedule's messages evaluated in NumPy for all ranks. No side effects.
 
-Parts, blocks and the order of additions are those of the kernels, and so is the arithmetic: bit for bit.
+Parts, blocks, order of additions and arithmetic are those of the kernels, so results are bit-identical.
 """
 
 from collections.abc import Sequence
@@ -13,15 +13,14 @@ from sipsim.chips.ahbm.collectives.programs import work_of
 from sipsim.collectives.call import Array
 from sipsim.collectives.evaluate import evaluate
 from sipsim.collectives.reduction import combine, final
-from sipsim.collectives.schedule import Flow, Part, Schedule, Wiring, block_of, units
+from sipsim.collectives.schedule import Flow, Schedule, Share, Wiring, block_of, units
 from sipsim.collectives.semantics import Has, Task
 
 
 def group_results(algorithm: Algorithm, task: Task, op: str, sources: Sequence[Array | None]) -> list[Array | None]:
-    """Every rank's result, flat; None for one that needs none, and whose tensor may be anything.
+    """Return every rank's flat result; None for a rank that needs none (its tensor is unspecified).
 
-    ``sources``: by rank, flat, None for one that has none. A rank that needs no result keeps its source where both are
-    one tensor.
+    ``sources``: flat, by rank; None for a rank without a source. In place, a rank without a result keeps its source.
     """
     assert algorithm.schedule is not None
     assert algorithm.wiring is not None
@@ -31,7 +30,7 @@ def group_results(algorithm: Algorithm, task: Task, op: str, sources: Sequence[A
 def schedule_results(
     schedule: Schedule, wiring: Wiring, task: Task, op: str, sources: Sequence[Array | None]
 ) -> list[Array | None]:
-    """The same of a wiring and a schedule that :func:`~sipsim.collectives.evaluate.check_results` accepts."""
+    """Return every rank's flat result of a schedule that :func:`~sipsim.collectives.evaluate.check_results` accepts."""
     results = [_empty(task, rank, sources) for rank in range(task.size)]
     for worker in range(task.workers):
         for flow, parts in work_of(task, schedule, worker, task.workers):
@@ -43,16 +42,16 @@ def schedule_results(
 def _carry_out(
     task: Task,
     flow: Flow,
-    part: Part,
+    part: Share,
     wiring: Wiring,
     op: str,
     sources: Sequence[Array | None],
     results: list[Array | None],
 ) -> None:
-    """Carry out a part of a flow. Where an element goes does not depend on its message, so a block is one message."""
-    meaning, size = task.collective, task.size
-    place_of = partial(block_of, meaning.cut, meaning.gathers, task.n_elem, size, part, flow.pieces)
-    places = [place_of(number) for number in range(units(meaning.cut, size) * flow.pieces)]
+    """Evaluate a part of a flow, whole blocks as messages: tiles do not change which elements are combined."""
+    collective, size = task.collective, task.size
+    place_of = partial(block_of, collective.cut, collective.gathers, task.n_elem, size, part, flow.pieces)
+    places = [place_of(number) for number in range(units(collective.cut, size) * flow.pieces)]
 
     def blocks(has: Has, rank: int) -> list[int]:
         return [number for number in range(len(places)) if has(number // flow.pieces, rank, size, task.root)]
@@ -60,12 +59,12 @@ def _carry_out(
     values: list[dict[int, Array]] = [{} for _ in sources]
     for rank, source in enumerate(sources):
         if source is not None:
-            for number in blocks(meaning.holds, rank):
+            for number in blocks(collective.holds, rank):
                 at = places[number]
                 values[rank][number] = source[at.source : at.source + at.length]
     left = evaluate([flow.steps_of(rank) for rank in range(size)], wiring, values, partial(combine, op))
     for rank, result in enumerate(results):
-        for number in blocks(meaning.needs, rank):
+        for number in blocks(collective.needs, rank):
             assert result is not None
             at = places[number]
             result[at.result : at.result + at.length] = final(op, left[rank][number], size)

@@ -1,4 +1,4 @@
-"""Rules for the algorithm that runs: its table, its ranks, its queues and rings."""
+"""Config rules for the default algorithm: its neighbour table, ranks, queues and rings."""
 
 from collections.abc import Callable, Sequence
 
@@ -8,7 +8,7 @@ from sipsim.chips.ahbm.address import MIB
 from sipsim.chips.ahbm.collectives.algorithm import exports
 from sipsim.chips.ahbm.collectives.neighbours import OPPOSITE, TABLES
 from sipsim.chips.ahbm.collectives.settings import (
-    OF_A_QUEUE_PAIR,
+    PER_QUEUE_PAIR,
     credit_modes,
     effective_ipcq,
     effective_rank_per,
@@ -31,21 +31,21 @@ NO_CREDITS = "has no effect with credit_return_mode fast_path, whose credits hav
 
 
 def check_overrides(resolved: Resolved, overrides: Sequence[Override]) -> None:
-    """Refuse an override of ``defaults.KEY`` that an entry of a file hides, for it would have no effect in any run.
+    """Refuse an override of ``defaults.KEY`` that an algorithm's entry hides, since it would have no effect.
 
     Raises:
-        ConfigError: with the key path that has one.
+        ConfigError: names the key path that has an effect.
     """
-    _check_hidden(resolved, overrides, [resolved.ccl.defaults.algorithm], lambda key: key not in OF_A_QUEUE_PAIR)
+    _check_hidden(resolved, overrides, [resolved.ccl.defaults.algorithm], lambda key: key not in PER_QUEUE_PAIR)
 
 
 def check_overrides_of_job(resolved: Resolved, overrides: Sequence[Override], names: Sequence[str]) -> None:
-    """The same for a run of the algorithms ``names`` alone, without messages between two ranks.
+    """Refuse overrides that have no effect if only the algorithms ``names`` run, without point-to-point messages.
 
     Raises:
-        ConfigError: with a key path that has an effect.
+        ConfigError: names a key path that has an effect.
     """
-    _check_hidden(resolved, overrides, names, OF_A_QUEUE_PAIR.__contains__)
+    _check_hidden(resolved, overrides, names, PER_QUEUE_PAIR.__contains__)
     channel = dotted(knob_path(resolved, "credit_virtual_channel"))
     given = next((each for each in overrides if channel in each.paths()), None)
     is_used = effective_ipcq(resolved, resolved.ccl.defaults.algorithm).credit_virtual_channel
@@ -55,10 +55,10 @@ def check_overrides_of_job(resolved: Resolved, overrides: Sequence[Override], na
 
 
 def check_overrides_of_groups(resolved: Resolved, overrides: Sequence[Override]) -> None:
-    """Check the user's overrides for a run of collectives over SIPs alone.
+    """Check the user's overrides for a run that has only collectives over SIPs.
 
     Raises:
-        ConfigError: with what they do not do.
+        ConfigError: an override has no effect on these.
     """
     kind = resolved.ccl.defaults.buffer_kind
     given = next((each for each in overrides if "defaults.buffer_kind" in each.paths()), None)
@@ -86,7 +86,7 @@ def _check_hidden(
 
 
 def known_algorithm(resolved: Resolved) -> None:
-    """``defaults.algorithm`` has an entry in ``algorithms``."""
+    """Check that ``defaults.algorithm`` has an entry in ``algorithms``."""
     name = resolved.ccl.defaults.algorithm
     if name not in resolved.ccl.algorithms:
         text = unknown_algorithm(name, resolved.ccl.algorithms)
@@ -94,13 +94,13 @@ def known_algorithm(resolved: Resolved) -> None:
 
 
 def known_neighbour_table(resolved: Resolved) -> None:
-    """The algorithm's ``topology`` is a registered neighbour table."""
+    """Check that the algorithm's ``topology`` is a registered neighbour table."""
     name = resolved.ccl.defaults.algorithm
     check_registered(("algorithms", name, "topology"), resolved.ccl.algorithms[name].topology, TABLES)
 
 
 def world_size_has_places(resolved: Resolved) -> None:
-    """A configured world size takes that many places, so there must be as many."""
+    """Check that there are as many places as a configured world size has ranks."""
     name = resolved.ccl.defaults.algorithm
     size, places = effective_world_size(resolved, name), rank_places(resolved, name)
     if size > places:
@@ -110,7 +110,7 @@ def world_size_has_places(resolved: Resolved) -> None:
 
 
 def table_takes_the_ranks(resolved: Resolved) -> None:
-    """The neighbour table can wire that number of ranks (a grid needs a square)."""
+    """Check that the neighbour table can wire the number of ranks (a grid needs a square)."""
     name = resolved.ccl.defaults.algorithm
     kind = resolved.ccl.algorithms[name].topology
     refusal = TABLES.get(kind).refuses(effective_world_size(resolved, name), rank_places(resolved, name))
@@ -120,12 +120,12 @@ def table_takes_the_ranks(resolved: Resolved) -> None:
 
 
 def _rank_paths(name: str) -> tuple[Path, ...]:
-    """The values that the number of places follows from."""
+    """Return the key paths that determine the number of places."""
     return ("algorithms", name, "rank_per"), ("system", "sips", "count"), ("sip", "cube_mesh"), ("cube", "pes")
 
 
 def opposites_are_pairs(resolved: Resolved) -> None:
-    """A direction is in one pair of opposites, with another direction."""
+    """Check that each direction is in only one pair of opposites, with another direction."""
     name = resolved.ccl.defaults.algorithm
     pairs = dict(OPPOSITE)
     for a, b in resolved.ccl.algorithms[name].opposites.items():
@@ -140,15 +140,15 @@ def opposites_are_pairs(resolved: Resolved) -> None:
 
 
 def a_ring_fits_its_memory(resolved: Resolved) -> None:
-    """One receive ring fits. The installation, which knows the number of rings a PE has, checks again."""
+    """Check that one receive ring fits; the installation checks again with the number of rings per PE."""
     check_room_of_rings(resolved, effective_ipcq(resolved, resolved.ccl.defaults.algorithm), 1)
 
 
 def check_room_of_rings(resolved: Resolved, knobs: IpcqKnobs, rings: int) -> None:
-    """Check that ``rings`` rings a PE fit. A TCM and a slice of HBM serve one PE; PEs share a cube's SRAM.
+    """Check that ``rings`` rings per PE fit. A TCM and a slice of HBM serve one PE; PEs share a cube's SRAM.
 
     Raises:
-        Problem: with the keys that make them smaller.
+        Problem: names the keys that make the rings smaller.
     """
     need, (owner, room) = rings * knobs.n_slots * knobs.slot_size, _ring_room(resolved, knobs.buffer_kind)
     if need <= room:
@@ -172,7 +172,7 @@ def _ring_room(resolved: Resolved, buffer_kind: str) -> tuple[Path, int]:
 
 
 def hardware_is_strict(resolved: Resolved) -> None:
-    """``hw_strict``: a slot is found with a mask (ADR-0023 D21), and a credit is one header flit (D19)."""
+    """Check ``hw_strict``: a slot is addressed with a mask (ADR-0023 D21), and a credit is one header flit (D19)."""
     knobs = effective_ipcq(resolved, resolved.ccl.defaults.algorithm)
     if not knobs.hw_strict:
         return
@@ -187,7 +187,7 @@ def hardware_is_strict(resolved: Resolved) -> None:
 
 
 def credits_have_a_channel_to_use(resolved: Resolved) -> None:
-    """A virtual channel for credits needs virtual channels, and credits that travel over the fabric."""
+    """Check that a virtual channel for credits has virtual channels, and credits that travel over the fabric."""
     knobs = effective_ipcq(resolved, resolved.ccl.defaults.algorithm)
     if not knobs.credit_virtual_channel:
         return
@@ -202,7 +202,7 @@ def credits_have_a_channel_to_use(resolved: Resolved) -> None:
 
 
 def a_channel_has_weight(resolved: Resolved) -> None:
-    """A weight of 0 is strict priority, which one of the two channels may have."""
+    """Check that at most one of the two channels has weight 0, which means strict priority."""
     knobs = effective_ipcq(resolved, resolved.ccl.defaults.algorithm)
     if knobs.virtual_channels and not knobs.vc_compute_weight and not knobs.vc_comm_weight:
         what = "must be 1 to 100 where the other is 0, which is strict priority"
@@ -210,7 +210,7 @@ def a_channel_has_weight(resolved: Resolved) -> None:
 
 
 def buffers_hold_packets(resolved: Resolved) -> None:
-    """Finite buffers hold packets of at least a chunk of the arbitration; those of links need those of routers."""
+    """Check finite buffers: packets hold at least an arbitration chunk, and link buffers require router buffers."""
     router, io_port = resolved.components.router, resolved.components.io_port
     if io_port.buffer_packets is not None and router.buffer_packets is None:
         path, what = ("io_port", "buffer_packets"), "needs router.buffer_packets, or leave it null"
@@ -229,7 +229,7 @@ def buffers_hold_packets(resolved: Resolved) -> None:
 
 
 def schedules_share_their_pes(resolved: Resolved) -> None:
-    """What a PE has for all its queue pairs, no schedule has of its own; those that are seen without running them."""
+    """Check that no schedule sets what applies to all queue pairs of a PE; modules are inspected, not run."""
     for name in sorted(resolved.ccl.algorithms):
         try:
             check_schedule_settings(resolved, name)
@@ -239,15 +239,15 @@ def schedules_share_their_pes(resolved: Resolved) -> None:
 
 
 def check_schedule_settings(resolved: Resolved, name: str) -> None:
-    """Check that an entry can be a schedule's, which runs beside other algorithms, and in the TCM.
+    """Check the settings of a schedule's entry: schedules share PEs with other algorithms, and use rings in the TCM.
 
     Raises:
-        Problem: with the first setting that it cannot have.
+        Problem: names the first setting that a schedule cannot have.
     """
     entry = msgspec.structs.asdict(resolved.ccl.algorithms[name])
     of_pe = {**msgspec.structs.asdict(resolved.ccl.defaults), "buffer_kind": TCM}
     for key in IpcqKnobs.__struct_fields__:
-        if key in OF_A_QUEUE_PAIR or entry[key] in (None, of_pe[key]):
+        if key in PER_QUEUE_PAIR or entry[key] in (None, of_pe[key]):
             continue
         what = "the rings of groups lie in the TCM; leave it out"
         if key != "buffer_kind":

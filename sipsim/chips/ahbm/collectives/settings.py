@@ -1,4 +1,4 @@
-"""Settings of the algorithm that runs, as they follow from ``ccl.yaml``: its own entry over ``defaults``."""
+"""Effective settings of an algorithm: the values of its ``ccl.yaml`` entry, otherwise those of ``defaults``."""
 
 from collections.abc import Iterable
 from pathlib import PurePath
@@ -13,7 +13,7 @@ from sipsim.core.registry import unknown_name
 
 
 def unknown_algorithm(name: str, entries: Iterable[str]) -> str:
-    """What is wrong with a name that no entry of ``ccl.yaml`` has; of a file, how to make it one."""
+    """Return the message about an unknown algorithm; for a ``.py`` file, with the entry that would define it."""
     hint = ""
     if name.endswith(".py"):
         stem = PurePath(name).stem
@@ -22,26 +22,26 @@ def unknown_algorithm(name: str, entries: Iterable[str]) -> str:
     return unknown_name("algorithm", name, entries, hint)
 
 
-OF_A_QUEUE_PAIR = frozenset({"n_slots", "slot_size", "credit_return_mode"})
-"""The queue settings that a schedule may have of its own; a PE has the others for all its queue pairs."""
+PER_QUEUE_PAIR = frozenset({"n_slots", "slot_size", "credit_return_mode"})
+"""The queue settings that a schedule's entry may set; the others apply to all queue pairs of a PE."""
 
 
 def effective_ipcq(resolved: Resolved, algorithm_name: str) -> IpcqKnobs:
-    """The IPCQ settings of an algorithm: its own entry over ``defaults``, key by key."""
+    """Return the IPCQ settings of an algorithm: each key of its entry, otherwise of ``defaults``."""
     entry, defaults = resolved.ccl.algorithms[algorithm_name], resolved.ccl.defaults
     own = msgspec.structs.asdict(entry)
     return merged(IpcqKnobs, {key: defaults if own[key] is None else entry for key in IpcqKnobs.__struct_fields__})
 
 
 def pair_ipcq(resolved: Resolved) -> IpcqKnobs:
-    """The settings of messages between two ranks: those of a queue pair are of ``defaults``, whatever is wired."""
+    """Return the settings of point-to-point messages: per-queue-pair keys from ``defaults``, others as on the PE."""
     defaults = resolved.ccl.defaults
     every = dict.fromkeys(IpcqKnobs.__struct_fields__, effective_ipcq(resolved, defaults.algorithm))
-    return merged(IpcqKnobs, {**every, **dict.fromkeys(OF_A_QUEUE_PAIR, defaults)})
+    return merged(IpcqKnobs, {**every, **dict.fromkeys(PER_QUEUE_PAIR, defaults)})
 
 
 def credit_modes(resolved: Resolved) -> set[str]:
-    """Each ``credit_return_mode`` of a queue pair that may be made: of ``defaults``, and of every algorithm's entry."""
+    """Return every ``credit_return_mode`` that a queue pair can have: in ``defaults`` or for any algorithm."""
     return {
         resolved.ccl.defaults.credit_return_mode,
         *(effective_ipcq(resolved, name).credit_return_mode for name in resolved.ccl.algorithms),
@@ -49,19 +49,19 @@ def credit_modes(resolved: Resolved) -> set[str]:
 
 
 def least_credit_bytes(resolved: Resolved) -> int:
-    """The least ``ipcq_credit_size_bytes`` of a queue pair that may be made: of ``defaults``, and of every entry."""
+    """Return the least ``ipcq_credit_size_bytes`` that a queue pair can have: in ``defaults`` or for any algorithm."""
     every = (effective_ipcq(resolved, name).ipcq_credit_size_bytes for name in resolved.ccl.algorithms)
     return min(resolved.ccl.defaults.ipcq_credit_size_bytes, *every)
 
 
 def effective_rank_per(resolved: Resolved, algorithm_name: str) -> RankPer:
-    """The kind of a rank of the wiring: a cube for a self-wired algorithm (ADR-0032 D3), else a PE (ADR-0023 D11)."""
+    """Return what a rank of the wiring is: a cube for a self-wired table (ADR-0032 D3), else a PE (ADR-0023 D11)."""
     entry = resolved.ccl.algorithms[algorithm_name]
     return entry.rank_per or ("cube" if TABLES.get(entry.topology).self_wired else "pe")
 
 
 def rank_places(resolved: Resolved, algorithm_name: str) -> int:
-    """Number of places for ranks in the system."""
+    """Return the number of places for ranks in the system."""
     sips, mesh = resolved.topology.system.sips.count, resolved.topology.sip.cube_mesh
     cubes = sips * mesh.w * mesh.h
     return {"sip": sips, "cube": cubes, "pe": cubes * resolved.topology.cube.pes}[
@@ -70,25 +70,25 @@ def rank_places(resolved: Resolved, algorithm_name: str) -> int:
 
 
 def effective_world_size(resolved: Resolved, algorithm_name: str) -> int:
-    """Ranks of the wiring as ADR-0023 D11 resolves them: the algorithm's entry, else ``defaults``, else every place."""
+    """Return the number of ranks: the algorithm's entry, else ``defaults``, else all places (ADR-0023 D11)."""
     own = resolved.ccl.algorithms[algorithm_name].world_size
     return own or resolved.ccl.defaults.world_size or rank_places(resolved, algorithm_name)
 
 
 def effective_opposites(resolved: Resolved, algorithm_name: str) -> dict[str, str]:
-    """The opposite of each direction that has one: the built-in pairs and those of the algorithm's entry."""
+    """Return the opposites of directions: the built-in pairs, and those of the algorithm's entry."""
     own = resolved.ccl.algorithms[algorithm_name].opposites
     return {**OPPOSITE, **own, **{b: a for a, b in own.items()}}
 
 
 def label_of(module: str) -> str:
-    """The name of an algorithm's module in digests: a built-in one keeps its label wherever its file lies."""
+    """Return an algorithm module's name in digests; the label of a built-in module does not depend on its path."""
     package, _, name = module.rpartition(".")
     return f"{LABEL}.{name}" if package in HOMES else module
 
 
 def canonical_ipcq(resolved: Resolved, algorithm_name: str) -> dict[str, object]:
-    """What a digest covers of an algorithm's IPCQ settings: all, but headers of chunks only where there are some."""
+    """Return the IPCQ settings that enter digests: all of them; ``vc_chunk_header_bytes`` only if not 0."""
     knobs: dict[str, object] = msgspec.to_builtins(effective_ipcq(resolved, algorithm_name))
     if not knobs["vc_chunk_header_bytes"]:
         del knobs["vc_chunk_header_bytes"]
@@ -96,9 +96,9 @@ def canonical_ipcq(resolved: Resolved, algorithm_name: str) -> dict[str, object]
 
 
 def canonical_algorithm(resolved: Resolved, algorithm_name: str) -> list[object]:
-    """What a digest covers of an algorithm: name, module, queue settings, then table, kind and number of ranks.
+    """Return an algorithm's values that enter digests: name, module, queue settings, table, kind and number of ranks.
 
-    The last three are left out for the wiring of ADR-0032: no table, every cube a rank. Added opposites follow.
+    The last three are omitted for the wiring of ADR-0032: no table, every cube a rank. Added opposites are appended.
     """
     entry, per = resolved.ccl.algorithms[algorithm_name], effective_rank_per(resolved, algorithm_name)
     size = effective_world_size(resolved, algorithm_name)
@@ -111,10 +111,10 @@ def canonical_algorithm(resolved: Resolved, algorithm_name: str) -> list[object]
 
 
 def canonical_groups(resolved: Resolved) -> list[object]:
-    """What a digest covers of groups' collectives: their settings, then each entry's name, module and queue settings.
+    """Return the values of collectives over groups that enter digests: their settings, then all algorithm entries.
 
-    All entries are covered: a call may name any, ``auto`` compares all, and which of them are schedules is known only
-    when their modules have run.
+    All entries are included: a call may name any, ``auto`` compares all, and only a loaded module shows whether it is a
+    schedule.
     """
     defaults = resolved.ccl.defaults
     every = (
@@ -125,7 +125,7 @@ def canonical_groups(resolved: Resolved) -> list[object]:
 
 
 def knob_path(resolved: Resolved, key: str) -> Path:
-    """The key path of the running algorithm's value of a queue setting: in its entry or in ``defaults``."""
+    """Return the key path of the default algorithm's value of a queue setting: in its entry or in ``defaults``."""
     name = resolved.ccl.defaults.algorithm
     own = getattr(resolved.ccl.algorithms[name], key) is not None
     return ("algorithms", name, key) if own else ("defaults", key)

@@ -1,8 +1,8 @@
-"""The wiring of a process group: its queue pairs, and the room in the TCM for their receive rings.
+"""The wiring of a process group: its queue pairs, and the TCM windows for their receive rings.
 
-Every rank derives windows, rings and generations alike, without communication: all ranks of a run make and destroy
+Every rank derives the same windows, rings and generations without communication: all ranks of a run create and destroy
 groups in one order, and all ranks of a group make the same calls in the same order. So a sender knows the address of
-its peer's ring without asking. A group has the same window on every PE of a SIP.
+its peer's ring without a request. A group has the same window on every PE of a SIP.
 """
 
 from collections import Counter
@@ -19,15 +19,15 @@ from sipsim.chips.ahbm.collectives.queue_pairs import EntryBuilder, InstallPlan,
 from sipsim.chips.ahbm.system import AhbmSystem
 from sipsim.collectives.call import COPIES, DeviceTensor, Layout, group_name
 from sipsim.collectives.group import Group, towards
-from sipsim.collectives.schedule import Block, Part, Wiring
+from sipsim.collectives.schedule import Extent, Share, Wiring
 from sipsim.config.schema import IpcqKnobs
 from sipsim.core.errors import ConfigError
 
 
 class Communicator(NamedTuple):
-    """A group of ranks, the algorithm that they run, and the queue pairs ``entries`` that join them.
+    """A group of ranks, the algorithm that they run, and the queue pairs ``entries`` between them.
 
-    ``pe_of_rank``: the PEs by rank, on which the group's kernels run.
+    ``pe_of_rank``: the PE of each rank, on which the kernels run.
     """
 
     algorithm: Algorithm
@@ -36,23 +36,23 @@ class Communicator(NamedTuple):
 
     @property
     def world_size(self) -> int:
-        """The number of its ranks."""
+        """Number of ranks."""
         return len(self.pe_of_rank)
 
     def on_sip(self, sip: int) -> "Communicator":
-        """The same for one SIP: SIPs in one process share no state of the algorithm's module."""
+        """Return a copy for one SIP: SIPs in one process share no state of the algorithm's module."""
         return self._replace(algorithm=self.algorithm.fresh_instance(sip))
 
     def places_on(self, sip: int) -> list[PePlace]:
-        """Its PEs on one SIP, by rank."""
+        """Return the PEs on one SIP, by rank."""
         return [place for place in self.pe_of_rank if place.sip == sip]
 
     def check_holders(self, layouts: Iterable[Layout], sip: int) -> None:
-        """Check that kernels run on all PEs besides the lead PEs that hold parts of tensors; on these alone, if the
-        algorithm divides tensors among PEs.
+        """Check that a kernel runs on every non-lead PE that holds a part of a tensor. If the algorithm divides tensors
+        among PEs, also check that kernels run on no other PEs.
 
         Raises:
-            ValueError: for a part that no kernel would touch, or a kernel without a part.
+            ValueError: a part that no kernel would process, or a kernel without a part.
         """
         running = set(self.places_on(sip))
         is_divided = self.algorithm.layout is not None and self.algorithm.layout[1] != COPIES
@@ -70,7 +70,7 @@ class Communicator(NamedTuple):
                     )
 
     def kernel_args(self, system: AhbmSystem, sip: int, n_elem: int) -> tuple[Any, ...]:
-        """What the algorithm gives its kernel on ``sip``; see :meth:`Algorithm.kernel_args`."""
+        """Return the algorithm's kernel arguments on ``sip`` (:meth:`Algorithm.kernel_args`)."""
         return self.algorithm.kernel_args(system, self.world_size, sip, n_elem)
 
 
@@ -80,7 +80,7 @@ def _instead(running: int, n_cubes: int) -> str:
 
 
 SLOT_STEP_BYTES = 256
-"""Slots that are made smaller, so that a window holds them, are a multiple of it."""
+"""Granularity of slot sizes that are reduced to fit a window."""
 
 
 class RingSize(NamedTuple):
@@ -96,37 +96,37 @@ class RingSize(NamedTuple):
 
     @property
     def nbytes(self) -> int:
-        """All rings of a PE."""
+        """Bytes of all rings of a PE."""
         return self.directions * self.ring_bytes
 
 
 def ring_size(wiring: Wiring, knobs: IpcqKnobs, window_bytes: int) -> RingSize:
-    """Rings as the settings have them, with smaller slots, then fewer, where so many do not fit the window.
+    """Return the rings of a wiring: as configured, or with smaller, then fewer slots if they do not fit the window.
 
     Raises:
-        ConfigError: when not even one slot of 256 B a ring fits.
+        ConfigError: not even one slot of 256 B per ring fits.
     """
     directions = most_directions(wiring)
     if not directions:
         return RingSize(knobs.n_slots, knobs.slot_size, 0)
     if not window_bytes:
         raise ConfigError(
-            "the TCM has no room for rings of groups: set defaults.group_KiB lower, or the slots of the algorithm that "
+            "the TCM has no room for rings of groups: lower defaults.group_KiB, or the slots of the algorithm that "
             "is wired before the run"
         )
     n_slots, slot_size = slots_in(window_bytes // directions, knobs.n_slots, knobs.slot_size, knobs.hw_strict)
     if not slot_size:
         raise ConfigError(
-            f"{directions} rings of a PE do not fit the {window_bytes} bytes of the TCM that its group has; "
-            f"set defaults.group_KiB higher"
+            f"{directions} rings of a PE do not fit the {window_bytes} bytes of the group's window in the TCM; "
+            f"raise defaults.group_KiB"
         )
     return RingSize(n_slots, slot_size, directions)
 
 
 def slots_in(room_bytes: int, n_slots: int, slot_size: int, hw_strict: bool) -> tuple[int, int]:
-    """Number and bytes of the slots of a ring in so much room, at most these; 0 bytes where none fits.
+    """Return number and bytes of the slots of a ring in ``room_bytes``, at most the given ones; 0 bytes if none fits.
 
-    Powers of two under ``hw_strict``, so that a slot is found with a mask (ADR-0023 D21).
+    Both are powers of two under ``hw_strict``, so that a slot is addressed with a mask (ADR-0023 D21).
     """
     count = max(min(n_slots, room_bytes // SLOT_STEP_BYTES), 1)
     if hw_strict:
@@ -140,7 +140,7 @@ def _power_of_two(most: int) -> int:
 
 
 def most_directions(wiring: Wiring) -> int:
-    """The queue pairs of the PE that has most."""
+    """Return the largest number of queue pairs of any PE."""
     return max(Counter(rank for rank, _ in wiring).values(), default=0)
 
 
@@ -153,7 +153,7 @@ def group_entries(
     offsets: dict[int, int],
     rank: int,
 ) -> InstallPlan:
-    """The entries of all workers of a rank. ``knobs``: with their rings' size; ``offsets``: in each SIP's TCM."""
+    """Return the entries of a rank's workers. ``knobs``: with the ring size; ``offsets``: of the rings in each TCM."""
     directions: dict[int, list[str]] = {}
     for end, direction in sorted(wiring):
         directions.setdefault(end, []).append(direction)
@@ -177,7 +177,7 @@ def group_entries(
 
 
 class Windows:
-    """``count`` windows of ``nbytes`` each, from ``first`` on, in the TCM of every PE of ``n_sips`` SIPs."""
+    """Allocator of group windows: ``count`` windows of ``nbytes`` each, from offset ``first`` on, in every PE's TCM."""
 
     def __init__(self, n_sips: int, first: int, nbytes: int, count: int) -> None:
         self._first = first
@@ -186,29 +186,29 @@ class Windows:
         self.count = count
 
     def take(self, sips: tuple[int, ...]) -> dict[int, int]:
-        """The TCM offset of a group's window on each of its SIPs: the lowest free one.
+        """Allocate a window on each SIP of a group, the lowest free one; return the TCM offsets by SIP.
 
         Raises:
-            ConfigError: when a SIP has none left; nothing is taken.
+            ConfigError: a SIP has no free window; nothing is allocated.
         """
         full = next((sip for sip in sips if not self._free[sip]), None)
         if full is not None:
             raise ConfigError(
-                f"SIP {full} is in {self.count} groups, and its PEs' TCM has room for the rings of no more; give one "
-                f"back with destroy_process_group(group), or set defaults.group_KiB or defaults.slot_size lower"
+                f"SIP {full} is in {self.count} groups, and its PEs' TCM has no room for the rings of another; destroy "
+                f"one with destroy_process_group(group), or lower defaults.group_KiB or defaults.slot_size"
             )
         return {sip: self._first + self._free[sip].pop(0) * self.nbytes for sip in sips}
 
     def give(self, window: dict[int, int]) -> None:
-        """Return a group's window."""
+        """Free a group's window."""
         for sip, offset in window.items():
             self._free[sip] = sorted([*self._free[sip], (offset - self._first) // self.nbytes])
 
 
-class Room:
-    """The room inside one window, shared by wirings: the least recently used ones make room for a new one.
+class RingAllocator:
+    """Allocator of a window's bytes for wirings; evicts the least recently used wirings for a new one.
 
-    A group takes and gives back room in the order of its calls, which is the same on all of its ranks.
+    A group allocates in the order of its calls, so that all of its ranks get the same offsets.
     """
 
     def __init__(self, nbytes: int) -> None:
@@ -216,20 +216,20 @@ class Room:
         self._taken: dict[str, tuple[int, int]] = {}
 
     def use(self, name: str) -> bool:
-        """Whether a wiring has room; it counts as used now."""
+        """Return whether a wiring is allocated, and mark it as most recently used."""
         taken = self._taken.pop(name, None)
         if taken is not None:
             self._taken[name] = taken
         return taken is not None
 
     def take(self, name: str, nbytes: int) -> tuple[int, list[str]]:
-        """The offset of a new wiring in the window, and the wirings that must go before.
+        """Allocate a new wiring; return its offset in the window, and the wirings that are evicted for it.
 
         Raises:
-            ConfigError: for more than the whole window.
+            ConfigError: the wiring is larger than the window.
         """
         if nbytes > self._nbytes:
-            raise ConfigError(f"{name} needs {nbytes} bytes for its rings, and a group has {self._nbytes}")
+            raise ConfigError(f"{name} needs {nbytes} bytes for its rings, but a group has {self._nbytes}")
         gone: list[str] = []
         while (offset := self._gap(nbytes)) is None:
             gone.append(next(iter(self._taken)))
@@ -238,7 +238,7 @@ class Room:
         return offset, gone
 
     def _gap(self, nbytes: int) -> int | None:
-        """The first offset with so much free room behind it."""
+        """Return the first offset with ``nbytes`` free bytes; None if there is none."""
         offset = 0
         for start, size in sorted(self._taken.values()):
             if start - offset >= nbytes:
@@ -248,29 +248,29 @@ class Room:
 
 
 FIRST_PAIR = 2**14
-"""Within a group generations below are those of its wirings, the others those of its pairs of ranks."""
+"""First generation of point-to-point pairs within a group; lower numbers are generations of wirings."""
 PER_GROUP = 2 * FIRST_PAIR
 MOST_GROUPS = 2**16
-"""In a run."""
+"""Maximum number of groups in a run."""
 PER_TURN = MOST_GROUPS * PER_GROUP
-"""A group with more wirings goes on in another range of as many generations for all groups, and so on, up to 2**63."""
+"""Generations of all groups in one range; a group with more wirings continues in further ranges, up to 2**63."""
 
 
 def wiring_generation(group: int, number: int) -> int:
-    """The generation of wiring ``number``, from 1, of a group by its number."""
+    """Return the generation of wiring ``number``, counted from 1, of the group with number ``group``."""
     turn, place = divmod(number, FIRST_PAIR)
     return turn * PER_TURN + group * PER_GROUP + place
 
 
 def pair_generation(group: int, number: int, row: int = 0) -> int:
-    """The generation of pair ``number``, from 0, of a group by its number; in its row ``row`` it is another one."""
+    """Return the generation of pair ``number``, counted from 0, of a group; it differs for each result row ``row``."""
     return row * PER_TURN + group * PER_GROUP + FIRST_PAIR + number
 
 
 class Wired(NamedTuple):
-    """An algorithm's queue pairs: rings of a size at an offset of the window, on ``places``, which grow with use.
+    """An algorithm's queue pairs: rings at an offset of the window, on ``places``, to which calls add workers.
 
-    All ranks of a group give a wiring the same generation and room.
+    A wiring has the same generation and offset on all ranks of a group.
     """
 
     generation: int
@@ -281,17 +281,17 @@ class Wired(NamedTuple):
     places: dict[Place, None]
 
 
-class Replaced(NamedTuple):
-    """A wiring to use, and those whose room it has taken, which must be closed first."""
+class WiringUse(NamedTuple):
+    """A wiring to use, and the evicted wirings, which must be closed first."""
 
     wired: Wired
     gone: list[Wired]
 
 
 class ProcessGroup:
-    """Group ``number`` of a run, counted alike on all ranks; 0 is that of all SIPs. ``window``: by SIP, its offset in
-    the TCM. ``calls``: how many collectives it has run or begun. ``pes``: those of each cube that may work for
-    it, all if empty. ``rows``: how many rows have started since it was made.
+    """Process group ``number`` of a run, equal on all ranks; 0 is the group of all SIPs. ``window``: its TCM offset by
+    SIP. ``calls``: number of collectives that the group has started. ``pes``: the PEs of each cube that may work for
+    the group; empty: all. ``rows``: number of result rows since the creation of the group.
     """
 
     def __init__(
@@ -303,27 +303,27 @@ class ProcessGroup:
         self.calls = self.rows = 0
         self.pes = pes
         self.window_bytes = window_bytes
-        self._room = Room(window_bytes)
+        self._room = RingAllocator(window_bytes)
         self._wired: dict[str, Wired] = {}
         self._made = 0
 
     @property
     def name(self) -> str:
-        """For messages."""
+        """Name of the group in messages."""
         return group_name(self.number, self.group.sips)
 
     def __repr__(self) -> str:
         return self.name
 
-    def wired(self, algorithm: Algorithm, knobs: IpcqKnobs) -> Replaced:
-        """The wiring of an algorithm, made if it has no room in the window any more.
+    def wired(self, algorithm: Algorithm, knobs: IpcqKnobs) -> WiringUse:
+        """Return the wiring of an algorithm, made anew if it is not allocated in the window.
 
         Raises:
-            ConfigError: when its rings do not fit the window.
+            ConfigError: its rings do not fit the window.
         """
         name = algorithm.name
         if self._room.use(name):
-            return Replaced(self._wired[name], [])
+            return WiringUse(self._wired[name], [])
         assert algorithm.wiring is not None
         wiring: Wiring = algorithm.wiring(self.group)
         size = ring_size(wiring, knobs, self.window_bytes)
@@ -332,26 +332,26 @@ class ProcessGroup:
         self._made += 1
         generation = wiring_generation(self.number, self._made)
         self._wired[name] = Wired(generation, name, wiring, size, offset, {})
-        return Replaced(self._wired[name], gone)
+        return WiringUse(self._wired[name], gone)
 
     def close(self) -> list[Wired]:
-        """All its wirings, which must be closed; it has none afterwards."""
+        """Remove and return all wirings of the group, which the caller must close."""
         gone = [*self._wired.values()]
         self._wired.clear()
-        self._room = Room(self.window_bytes)
+        self._room = RingAllocator(self.window_bytes)
         return gone
 
 
 PAIR_BYTES = 16384
-"""Of each PE's TCM, for each group: the rings in which it receives from the other ranks of the group, one at a time."""
+"""TCM bytes per PE and group for the rings of point-to-point messages from the other ranks of the group."""
 MOST_SLOTS = 4
 
 
 class Pair(NamedTuple):
-    """Group ranks ``src`` and ``dst`` of a group, which exchange messages.
+    """Point-to-point connection from group rank ``src`` to group rank ``dst``.
 
-    Both derive all of it from the tensor's size and layout, which must be alike, and from the group alone, in whatever
-    order their calls come.
+    Both ranks derive its properties only from the group and from the tensor's size and layout, which must be equal on
+    both; the order of calls does not matter.
     """
 
     group: ProcessGroup
@@ -360,42 +360,40 @@ class Pair(NamedTuple):
 
     @property
     def sips(self) -> tuple[int, int]:
-        """Of source and destination."""
+        """SIPs of source and destination."""
         return self.group.group.sips[self.src], self.group.group.sips[self.dst]
 
     @property
     def generation(self) -> int:
-        """The number of its queue pairs in this row, which does not depend on the order of calls."""
+        """Generation of its queue pairs in this result row; it does not depend on the order of calls."""
         return pair_generation(self.group.number, self.src * self.group.group.size + self.dst, self.group.rows)
 
     def slots(self, knobs: IpcqKnobs) -> tuple[int, int]:
-        """Number and bytes of the slots of a ring: at most those of ``knobs``, and as many as have room.
+        """Return number and bytes of the slots of a ring: at most those of ``knobs``, reduced to fit.
 
         Raises:
-            ConfigError: for a group without room for rings, or of so many ranks that a ring has none.
+            ConfigError: the group has no window, or so many ranks that no slot fits.
         """
         if not self.group.window:
-            raise ConfigError(f"{self.group.name} has no room for rings in the TCM; set defaults.group_KiB lower")
+            raise ConfigError(f"{self.group.name} has no room for rings in the TCM; lower defaults.group_KiB")
         room = PAIR_BYTES // (self.group.group.size - 1)
         count, nbytes = slots_in(room, min(MOST_SLOTS, knobs.n_slots), knobs.slot_size, knobs.hw_strict)
         if not nbytes:
-            raise ConfigError(
-                f"{self.group.name} has too many ranks for messages between two of them; make a smaller one"
-            )
+            raise ConfigError(f"{self.group.name} has too many ranks for point-to-point messages; make a smaller group")
         return count, nbytes
 
     def ring_offset(self, rank: int, sender: int, ring_bytes: int) -> int:
-        """In the TCM of ``rank``'s workers, where it receives from ``sender``."""
+        """Return the TCM offset of the ring in which ``rank``'s workers receive from ``sender``."""
         window = self.group.window[self.group.group.sips[rank]]
         return window + self.group.window_bytes + (sender - (sender > rank)) * ring_bytes
 
 
 def turn(src: int, dst: int, size: int) -> tuple[int, int]:
-    """When ranks that send to each other in a batch take the message from ``src`` to ``dst``, of ``size`` ranks.
+    """Return the turn of the message from ``src`` to ``dst`` in a batch between ``size`` ranks, as a sort key.
 
-    By distance, then in up to three rounds: messages of one distance form rings of ranks, and those that follow each
-    other in a ring, one received and the other sent by the same rank, have different rounds. So no rank has two
-    messages in one turn, but those from ``src`` to ``dst`` itself.
+    Turns are ordered by distance, then by up to three rounds: the messages of one distance form rings of ranks, and two
+    messages that follow each other in a ring (a rank receives one and sends the other) are in different rounds. So a
+    rank has at most one message per turn, apart from several messages from ``src`` to ``dst``.
     """
     distance = (dst - src) % size
     rings = gcd(distance, size)
@@ -407,7 +405,7 @@ def turn(src: int, dst: int, size: int) -> tuple[int, int]:
 
 
 class PairWorkers(NamedTuple):
-    """The PEs that send on the source, and those that receive on the destination, in pairs."""
+    """Paired workers of a message: the PEs that send on the source, and the PEs that receive on the destination."""
 
     senders: list[Place]
     receivers: list[Place]
@@ -416,12 +414,11 @@ class PairWorkers(NamedTuple):
 def pair_workers(
     tensor: DeviceTensor, n_pes: int, settings: WorkerSettings, allowed: tuple[int, ...] = ()
 ) -> PairWorkers:
-    """The workers of a message of the size and layout of a tensor.
+    """Return the workers of a message with the size and layout of a tensor.
 
-    Sending and receiving have PEs of their own, where a cube has two, so that a rank that sends can receive at the same
-    time: ranks that all send first, and then receive, do not wait for each other. The PE that receives follows from the
-    PE that sends alone, and no other PE sends to it: so messages of all layouts between two ranks share their queue
-    pairs.
+    If a cube has two PEs or more, different PEs send and receive, so that a rank can do both at the same time: ranks
+    that all send first, and then receive, do not deadlock. The receiving PE depends only on the sending PE, and no
+    other PE sends to it: so messages of all layouts between two ranks share their queue pairs.
     """
     pes = list(allowed or range(n_pes))
     halves = (pes[::2], pes[1::2]) if len(pes) > 1 else (pes, pes)
@@ -433,25 +430,25 @@ def pair_workers(
 def pair_program(
     pair: Pair, tensor: DeviceTensor, worker: int, n_workers: int, slot_bytes: int, sends: bool
 ) -> Program:
-    """The program of one worker: its part of the elements, tile by tile."""
+    """Return the program of one worker: its part of the elements, tile by tile."""
     shard = tensor.numel() // tensor.dp.blocks()
-    first, stop = Part(worker, worker + 1, n_workers).of(tensor.numel())
+    first, stop = Share(worker, worker + 1, n_workers).of(tensor.numel())
     tiles = tiles_of(
-        Block(stop - first, first, first), Shards(shard, shard), max(slot_bytes // tensor.dtype.itemsize, 1)
+        Extent(stop - first, first, first), Shards(shard, shard), max(slot_bytes // tensor.dtype.itemsize, 1)
     )
     if sends:
-        way = towards(pair.dst)
-        return Program([Instruction((0, a, b), b - a, load_at=first + a, send=way) for a, b in tiles])
-    way = towards(pair.src)
-    return Program([Instruction((0, a, b), b - a, recv=way, store_at=first + a) for a, b in tiles])
+        direction = towards(pair.dst)
+        return Program([Instruction((0, a, b), b - a, load_at=first + a, send=direction) for a, b in tiles])
+    direction = towards(pair.src)
+    return Program([Instruction((0, a, b), b - a, recv=direction, store_at=first + a) for a, b in tiles])
 
 
 def pair_entries(
     system: AhbmSystem, knobs: IpcqKnobs, pair: Pair, places: list[tuple[Place, Place]]
 ) -> tuple[InstallPlan, list[list[PePlace]]]:
-    """The queue pairs of pairs of workers, and the PEs of each, source first. ``knobs``: with their rings' size.
+    """Return the queue pairs of pairs of workers, and the PEs of each, source first. ``knobs``: with the ring size.
 
-    Only the destination has a ring: where the source's would lie, it receives by the pair of the other direction.
+    Only the destination has a ring. The source's ring of the opposite direction belongs to another pair.
     """
     plan: InstallPlan = {}
     out, back = Ring(0, towards(pair.dst)), Ring(1, towards(pair.src))

@@ -1,1 +1,1 @@
-"""Built-in algorithms that are kernels. The schedules lie in :mod:`sipsim.collectives.algorithms`."""
+"""Built-in algorithms that have their own kernels. Schedules are in :mod:`sipsim.collectives.algorithms`."""

@@ -1,17 +1,17 @@
 """All-reduce in five phases over cube mesh and SIPs, on the lead PE of every cube (ADR-0032 D1).
 
 1. Rows reduce W to E. 2. The last column reduces N to S into the root cube, in the south-east corner.
-3. Root cubes exchange between SIPs: a ring, a ring along rows and then columns, or on a mesh without wrap a
-chain that reduces and broadcasts back, rows and then columns. 4. The last column broadcasts S to N.
+3. Root cubes exchange between SIPs: in a ring; on a torus in rings along rows, then columns; on a mesh without wrap in
+a chain that reduces and broadcasts back, along rows, then columns. 4. The last column broadcasts S to N.
 5. Rows broadcast E to W.
 
-A shard larger than a slot is sent in tiles. The root cube keeps its partial sums in its own shard between the
-phases, so that no phase needs more than a ring's worth of tiles in the PE.
+A shard larger than a slot is sent in tiles. The root cube stores its partial sums in its own shard between the
+phases, so that no phase needs more tiles in the PE than a ring has slots.
 
-**Order of additions**, which :func:`reference` repeats: a cube adds what arrives to its own data, so a row is
-``((c0 + c1) + c2) + ...`` and so is the last column, from the north. In a ring, a rank adds to its own the
-partial sums of the ranks behind it, nearest first; from three ranks on, ranks may therefore differ in the last
-bits of floating types. On a mesh the chain runs from W to E and from N to S, and all ranks agree.
+**Order of additions**, which :func:`reference` repeats: a cube adds received values to its own, so the sum of a row is
+``((c0 + c1) + c2) + ...``, and likewise of the last column, from the north. In a ring, a rank adds the partial sums of
+its predecessors to its own, the nearest first; with three or more ranks, results may therefore differ between ranks in
+the last bits of floating types. On a mesh the chain runs from W to E and from N to S, and all ranks get the same bits.
 """
 
 from collections.abc import Callable
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from sipsim.chips.ahbm.tl.language import TL
 
 Array = np.ndarray[Any, Any]
-Block = list[TensorHandle]
+BlockValues = list[TensorHandle]
 Tile = tuple[Pointer, int]
-"""Address and elements."""
+"""(address, number of elements)."""
 
 SIP_TOPO_RING = 0
 SIP_TOPO_TORUS = 1
@@ -39,21 +39,21 @@ TOPO_NAME_TO_KIND = {"ring_1d": SIP_TOPO_RING, "torus_2d": SIP_TOPO_TORUS, "mesh
 
 
 def kernel_args(world_size: int, n_elem: int, system: "AhbmSystem") -> tuple[int, int, int, int]:
-    """(elements a cube, cube mesh width, height, number of SIPs)."""
+    """Return (elements per cube, cube mesh width, height, number of SIPs)."""
     width, height = system.cube_mesh
     return n_elem, width, height, world_size
 
 
 def root_cube(system: "AhbmSystem") -> int:
-    """The south-east cube: rows reduce eastwards, the last column southwards."""
+    """Return the south-east cube: rows reduce eastwards, the last column southwards."""
     return system.n_cubes - 1
 
 
 def neighbors(rank: int, world_size: int, neighbor_map: NeighbourMap, system: "AhbmSystem") -> NeighbourMap:
-    """The lead PE of every cube to its mesh neighbours and its twins on other SIPs (ADR-0032 D3).
+    """Return the mesh neighbours of a cube's lead PE, and the same cube on neighbouring SIPs (ADR-0032 D3).
 
     Raises:
-        ValueError: when the ranks are not all cubes of all SIPs.
+        ValueError: the ranks are not all cubes of all SIPs.
     """
     per = effective_rank_per(system.resolved, system.resolved.ccl.defaults.algorithm)
     if per != "cube" or world_size != system.n_sips * system.n_cubes:
@@ -73,7 +73,7 @@ def kernel(
     sip_topo_h: int,
     tl: "TL",
 ) -> None:
-    """All-reduce the shards of ``n_elem`` elements at ``t_ptr``, one a cube, in place."""
+    """All-reduce the shards of ``n_elem`` elements at ``t_ptr``, one per cube, in place."""
     cube = tl.program_id(1)
     x, y = cube % cube_w, cube // cube_w
     is_root = (x, y) == (cube_w - 1, cube_h - 1)
@@ -97,7 +97,7 @@ def kernel(
 
 
 def tiles_of(shard: Pointer, n_elem: int, tl: "TL") -> list[Tile]:
-    """(address, elements) of the pieces of a shard that fit a slot; one piece where there is no neighbour."""
+    """Return the tiles of a shard, each at most a slot; one tile if there is no neighbour."""
     itemsize = shard.dtype.itemsize
     slots = [tl.ipcq_slots(d)[1] for d in _ALL_DIRECTIONS if tl.has_direction(d)]
     most = max(min(slots) // itemsize, 1) if slots else n_elem
@@ -105,7 +105,7 @@ def tiles_of(shard: Pointer, n_elem: int, tl: "TL") -> list[Tile]:
 
 
 def blocks_of(tiles: list[Tile], tl: "TL") -> list[list[Tile]]:
-    """As many tiles at once as every ring between SIPs has slots: all are sent before the first is received."""
+    """Group tiles into blocks of as many as every ring between SIPs has slots: a block is sent before any receive."""
     depth = min(tl.ipcq_slots(d)[0] for d in _SIP_DIRECTIONS if tl.has_direction(d))
     return [tiles[start : start + depth] for start in range(0, len(tiles), depth)]
 
@@ -113,7 +113,7 @@ def blocks_of(tiles: list[Tile], tl: "TL") -> list[list[Tile]]:
 def reduce_to_root(
     ptr: Pointer, length: int, x: int, y: int, cube_w: int, cube_h: int, tl: "TL"
 ) -> TensorHandle | None:
-    """Phases 1 and 2 for one tile: the sum of this SIP on the root cube, None on others."""
+    """Run phases 1 and 2 for one tile: return the sum of this SIP on the root cube, None on other cubes."""
     with tl.phase("reduce rows"):
         total = tl.load(ptr, length)
         if x > 0:
@@ -131,7 +131,7 @@ def reduce_to_root(
 
 
 def _broadcast_from_root(ptr: Pointer, length: int, x: int, y: int, cube_w: int, is_root: bool, tl: "TL") -> None:
-    """Phases 4 and 5 for one tile."""
+    """Run phases 4 and 5 for one tile."""
     in_last_column = x == cube_w - 1
     with tl.phase("broadcast last column" if in_last_column else "broadcast rows"):
         total = tl.load(ptr, length) if is_root else tl.recv("S" if in_last_column else "E", length, ptr.dtype)
@@ -143,8 +143,8 @@ def _broadcast_from_root(ptr: Pointer, length: int, x: int, y: int, cube_w: int,
             tl.store(ptr, total)
 
 
-def _ring(sums: Block, size: int, to: str, source: str, tl: "TL") -> Block:
-    """``size - 1`` rounds: pass on what arrived last round, add what arrives now."""
+def _ring(sums: BlockValues, size: int, to: str, source: str, tl: "TL") -> BlockValues:
+    """Run ``size - 1`` rounds on a ring: forward the tiles received in the last round, receive and add new tiles."""
     moving = sums
     for _ in range(size - 1):
         for tile in moving:
@@ -154,7 +154,7 @@ def _ring(sums: Block, size: int, to: str, source: str, tl: "TL") -> Block:
     return sums
 
 
-def _chain(sums: Block, place: int, size: int, to: str, source: str, tl: "TL") -> Block:
+def _chain(sums: BlockValues, place: int, size: int, to: str, source: str, tl: "TL") -> BlockValues:
     """Reduce along a line towards its last rank, then broadcast back."""
     if place > 0:
         sums = [total + tl.recv(source, total.shape, total.dtype) for total in sums]
@@ -168,22 +168,22 @@ def _chain(sums: Block, place: int, size: int, to: str, source: str, tl: "TL") -
     return sums
 
 
-def _inter_sip_ring(sums: Block, rank: int, w: int, h: int, tl: "TL") -> Block:
+def _inter_sip_ring(sums: BlockValues, rank: int, w: int, h: int, tl: "TL") -> BlockValues:
     return _ring(sums, w, "global_E", "global_W", tl)
 
 
-def _inter_sip_torus_2d(sums: Block, rank: int, w: int, h: int, tl: "TL") -> Block:
+def _inter_sip_torus_2d(sums: BlockValues, rank: int, w: int, h: int, tl: "TL") -> BlockValues:
     return _ring(_ring(sums, w, "global_E", "global_W", tl), h, "global_S", "global_N", tl)
 
 
-def _inter_sip_mesh_2d(sums: Block, rank: int, w: int, h: int, tl: "TL") -> Block:
+def _inter_sip_mesh_2d(sums: BlockValues, rank: int, w: int, h: int, tl: "TL") -> BlockValues:
     rows = _chain(sums, rank % w, w, "global_E", "global_W", tl)
     return _chain(rows, rank // w, h, "global_S", "global_N", tl)
 
 
 _SIP_DIRECTIONS = ("global_E", "global_W", "global_N", "global_S")
 _ALL_DIRECTIONS = ("E", "W", "N", "S", *_SIP_DIRECTIONS)
-EXCHANGES: dict[int, Callable[[Block, int, int, int, "TL"], Block]] = {
+EXCHANGES: dict[int, Callable[[BlockValues, int, int, int, "TL"], BlockValues]] = {
     SIP_TOPO_RING: _inter_sip_ring,
     SIP_TOPO_TORUS: _inter_sip_torus_2d,
     SIP_TOPO_MESH: _inter_sip_mesh_2d,
@@ -191,7 +191,7 @@ EXCHANGES: dict[int, Callable[[Block, int, int, int, "TL"], Block]] = {
 
 
 def reference(tensors: list[Array], system: "AhbmSystem") -> list[Array]:
-    """The exact rows of each rank from all (cubes, elements) inputs, in NumPy, with the kernel's order of additions."""
+    """Return each rank's result row from all (cubes, elements) inputs, with the kernel's order of additions."""
     width, height = system.cube_mesh
     kind = TOPO_NAME_TO_KIND[system.topology]
     with np.errstate(over="ignore", invalid="ignore"):

@@ -1,14 +1,14 @@
 """The all-reduce of ADR-0032 with its phases fused: partial sums stay in the PE, and no store delays a send.
 
-Phases, wiring and order of additions are those of :mod:`.intercube_allreduce`, so results are the same bit for bit. It
-differs in what a cube does between them:
+Phases, wiring and order of additions are those of :mod:`.intercube_allreduce`, so results are bit-identical. Two
+differences between the phases:
 
-* The root cube holds its partial sums in its TCM from the reduction to the broadcast. There they are written to the
-  root's shard after phase 2, and read and written again around phase 3.
-* A cube passes a tile on before it stores it, and does not wait for the store (``tl.store_async``).
+* The root cube holds its partial sums in its TCM from the reduction to the broadcast; :mod:`.intercube_allreduce`
+  stores them in the root's shard after phase 2, and loads and stores them again around phase 3.
+* A cube forwards a tile before it stores the tile, and does not wait for the store (``tl.store_async``).
 
-A shard is worked on in blocks of ``BLOCK_BYTES``, so that what the root holds has a bound: a block passes all phases
-before the next one begins. Limit: the exchange begins when the whole block is reduced; phases do not overlap there.
+A shard is processed in blocks of ``BLOCK_BYTES``, which limits the memory of the root: a block passes all phases
+before the next block begins. Limitation: the exchange begins after the reduction of the whole block, without overlap.
 """
 
 from typing import TYPE_CHECKING
@@ -19,7 +19,7 @@ from sipsim.chips.ahbm.collectives.algorithms.intercube_allreduce import (
     SIP_TOPO_RING,
     SIP_TOPO_TORUS,
     TOPO_NAME_TO_KIND,
-    Block,
+    BlockValues,
     Tile,
     blocks_of,
     neighbors,
@@ -48,12 +48,12 @@ __all__ = [
 ]
 
 BLOCK_BYTES = 4 * 2**20
-"""The exchange holds the sums of a block, the tiles of a round and their new sums: less than a kernel's 14 MiB. Where
-the TCM has less for kernels, a block is as much smaller."""
+"""The exchange holds the sums of a block, the tiles of a round and their new sums: less than a kernel's 14 MiB. With
+less TCM for kernels, blocks are smaller in proportion."""
 
 
 def kernel_args(world_size: int, n_elem: int, system: "AhbmSystem") -> tuple[int, ...]:
-    """The arguments of :mod:`.intercube_allreduce`, and the bytes of a block."""
+    """Return the arguments of :mod:`.intercube_allreduce` and the bytes of a block."""
     room_bytes = system.tcm.kernel.size
     return *args_of_phases(world_size, n_elem, system), min(BLOCK_BYTES, room_bytes * 2 // 7)
 
@@ -71,7 +71,7 @@ def kernel(
     sip_topo_h: int,
     tl: "TL",
 ) -> None:
-    """All-reduce the shards of ``n_elem`` elements at ``t_ptr``, one a cube, in place."""
+    """All-reduce the shards of ``n_elem`` elements at ``t_ptr``, one per cube, in place."""
     cube = tl.program_id(1)
     x, y = cube % cube_w, cube // cube_w
     is_root = (x, y) == (cube_w - 1, cube_h - 1)
@@ -86,16 +86,16 @@ def kernel(
         _broadcast(block, sums, x, y, cube_w, tl)
 
 
-def _exchange(block: list[Tile], sums: Block, kind: int, rank: int, w: int, h: int, tl: "TL") -> Block:
-    """Phase 3, as many tiles at a time as the rings between SIPs have slots."""
+def _exchange(block: list[Tile], sums: BlockValues, kind: int, rank: int, w: int, h: int, tl: "TL") -> BlockValues:
+    """Run phase 3 on as many tiles at a time as the rings between SIPs have slots."""
     with tl.phase("exchange between SIPs"):
         depth = len(blocks_of(block, tl)[0])
         parts = [sums[start : start + depth] for start in range(0, len(sums), depth)]
         return [total for part in parts for total in EXCHANGES[kind](part, rank, w, h, tl)]
 
 
-def _broadcast(block: list[Tile], sums: Block, x: int, y: int, cube_w: int, tl: "TL") -> None:
-    """Phases 4 and 5; ``sums`` are the root's, empty on others."""
+def _broadcast(block: list[Tile], sums: BlockValues, x: int, y: int, cube_w: int, tl: "TL") -> None:
+    """Run phases 4 and 5; ``sums`` are those of the root cube, empty on other cubes."""
     in_last_column = x == cube_w - 1
     with tl.phase("broadcast last column" if in_last_column else "broadcast rows"):
         for index, (ptr, length) in enumerate(block):
