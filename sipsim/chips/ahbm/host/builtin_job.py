@@ -20,7 +20,7 @@ from sipsim.chips.ahbm.collectives.cost import estimate
 from sipsim.chips.ahbm.collectives.launch import Prepared, prepared
 from sipsim.chips.ahbm.collectives.wirings import ProcessGroup
 from sipsim.chips.ahbm.host.distributed import kernel_takes
-from sipsim.chips.ahbm.host.layout import COPIES, ROWS, DPPolicy, HostTensor, Operand
+from sipsim.chips.ahbm.host.layout import COPIES, ROWS, DPPolicy, HostTensor, TensorBase
 from sipsim.chips.ahbm.host.memory import aligned
 from sipsim.chips.ahbm.host.process_groups import NonMember
 from sipsim.chips.ahbm.host.tensor import Tensor
@@ -155,7 +155,7 @@ def spread(sizes: tuple[int, ...], itemsize: int, n_cubes: int, n_pes: int) -> D
 
 
 @dataclass(frozen=True)
-class _Planned(Operand):
+class _Planned(TensorBase):
     """A tensor before any SIP exists."""
 
     shape: tuple[int, ...]
