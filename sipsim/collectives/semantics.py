@@ -18,8 +18,6 @@ import numpy as np
 from sipsim.collectives.group import Group
 from sipsim.collectives.reduction import NO_OP, REDUCTIONS, combine_all
 from sipsim.collectives.schedule import PAIRS, RANKS, VECTOR, Share, block_of, units
-from sipsim.collectives.testdata import PIECE, Seeded, seeded_values
-from sipsim.core.dtypes import DType
 from sipsim.core.registry import Registry
 
 Array = np.ndarray[Any, Any]
@@ -141,24 +139,6 @@ class Collective(NamedTuple):
         """Return every rank's result of a collective that only moves data. ``values``: empty, or the root's rank."""
         root, size = (values or (0,))[0], len(inputs)
         return [self.result_of(inputs, size, root, NO_OP, rank) for rank in range(size)]
-
-    def expected(self, data: Seeded, rank: int, values: tuple[int, ...]) -> Array | None:
-        """Return the exact result of ``rank`` for seeded rows, one per cube, broadcastable to the result's shape."""
-        if self.combines:
-            return expected_row(data.ranks, data.shape, data.dtype, data.seed)
-        result = self.results([data.rows(each) for each in range(data.ranks)], values)[rank]
-        return None if result is None else result.astype(data.dtype.numpy)
-
-
-def expected_row(ranks: int, shape: tuple[int, int], dtype: DType, seed: int) -> Array:
-    """Return the exact sum of all rows of seeded data in ``dtype``, with shape (elements,)."""
-    cubes, n_elem = shape
-    total = np.zeros(n_elem, dtype=np.int64)
-    for start in range(0, n_elem, PIECE):
-        piece = total[start : start + PIECE]
-        for row in range(ranks * cubes):
-            piece += seeded_values(row * n_elem + start, len(piece), dtype, seed, ranks * cubes)
-    return total.astype(dtype.numpy)
 
 
 INTERCUBE = "intercube"

@@ -29,24 +29,6 @@ class Mismatch(NamedTuple):
 NONE_WRONG = Mismatch(0, "")
 
 
-class Seeded(NamedTuple):
-    """Seeded source tensors of all ranks. ``shape``: (cubes, elements per cube) of one rank."""
-
-    ranks: int
-    shape: tuple[int, int]
-    dtype: DType
-    seed: int
-    contributions: int
-
-    def rows(self, rank: int) -> Array:
-        """Return the data of one rank as int64, with shape ``shape``."""
-        return seeded_rows(rank, self.shape, self.dtype, self.seed, self.contributions)
-
-    def tensor(self, rank: int) -> Array:
-        """Return the data of one rank in ``dtype``, with shape ``shape``."""
-        return seeded_tensor(rank, self.shape, self.dtype, self.seed, self.contributions)
-
-
 def check_contributions(dtype: DType, contributions: int) -> None:
     """Check that sums of ``contributions`` nonzero integers can be exact in ``dtype``.
 
@@ -57,22 +39,6 @@ def check_contributions(dtype: DType, contributions: int) -> None:
         raise ConfigError(
             f"{contributions} contributions cannot be summed exactly in {dtype}; use --dtype f32 or --dtype i32"
         )
-
-
-def seeded_rows(rank: int, shape: tuple[int, int], dtype: DType, seed: int, contributions: int) -> Array:
-    """Return the data of one rank as int64, ``shape`` = (cubes, elements per cube)."""
-    count = shape[0] * shape[1]
-    return seeded_values(rank * count, count, dtype, seed, contributions).reshape(shape)
-
-
-def seeded_tensor(rank: int, shape: tuple[int, int], dtype: DType, seed: int, contributions: int) -> Array:
-    """Return the data of one rank in ``dtype``, made in chunks: allocating whole int64 tensors would cost more time."""
-    count = shape[0] * shape[1]
-    flat = np.empty(count, dtype.numpy)
-    for start in range(0, count, PIECE):
-        piece = flat[start : start + PIECE]
-        piece[:] = seeded_values(rank * count + start, len(piece), dtype, seed, contributions)
-    return flat.reshape(shape)
 
 
 def seeded_values(first: int, count: int, dtype: DType, seed: int, contributions: int) -> Array:

@@ -8,6 +8,7 @@ import pytest
 from hardware import WiredPlan, config
 from msgspec.structs import replace
 from offline import Offline
+from seeded import seeded_rows
 from sips import check_second_passes, run_sips, spawn
 
 from launcher.engines.inproc import InProcess
@@ -22,7 +23,6 @@ from sipsim.chips.ahbm.pe.math import PeMath
 from sipsim.chips.ahbm.plan import Plan
 from sipsim.chips.ahbm.tl.language import TL
 from sipsim.chips.ahbm.tl.values import Pointer, TensorHandle
-from sipsim.collectives.testdata import seeded_rows
 from sipsim.core.dtypes import DTYPES
 from sipsim.node.sip_node import SipNode
 from sipsim.records.oplog import FIELDS

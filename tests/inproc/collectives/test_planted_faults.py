@@ -10,9 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from runs import Run, ccl_file, run, script_file
+from seeded import seeded_rows
 from sweeps import crossed
 
-from sipsim.collectives.testdata import compare, seeded_rows
+from sipsim.collectives.testdata import compare
 from sipsim.core.dtypes import DTYPES
 
 SMALL = ("--set", "sip.cube_mesh.w=2", "--set", "sip.cube_mesh.h=2")

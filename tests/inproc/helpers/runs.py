@@ -11,6 +11,7 @@ from unittest.mock import patch
 
 import numpy as np
 from msgspec import structs
+from seeded import seeded_rows
 
 from launcher import options
 from launcher.engines.inproc import InProcess
@@ -22,7 +23,6 @@ from launcher.result import table
 from launcher.run import prepare
 from launcher.supervise.run import Run as PreparedRun
 from sipsim.chips.ahbm.host.memory import AddressSpace, Allocation
-from sipsim.collectives.testdata import seeded_rows
 from sipsim.core.dtypes import DTYPES
 from sipsim.node.sip_node import SipNode
 

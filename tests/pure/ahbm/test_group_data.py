@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from sipsim.chips.ahbm.host import builtin_job as group_data
-from sipsim.chips.ahbm.host.builtin_job import GroupData
+from sipsim.chips.ahbm.host.builtin_job import JobData
 from sipsim.collectives.call import Array
 from sipsim.collectives.reduction import NO_OP
 from sipsim.collectives.semantics import COLLECTIVES, Collective
@@ -36,8 +36,8 @@ KINDS = [
 ]
 
 
-def data_of(name: str, op: str, dtype: str) -> GroupData:
-    return GroupData(definition(name), N_ELEM, SIPS, DTYPES[dtype], op, 1)
+def data_of(name: str, op: str, dtype: str) -> JobData:
+    return JobData(definition(name), definition(name).elements(N_ELEM, SIZE)[:1], SIPS, DTYPES[dtype], op, 1)
 
 
 def carried_out(name: str, op: str, sources: list[Array], rank: int, root: int = ROOT) -> Array | None:
@@ -115,7 +115,7 @@ def test_sums_are_exact_in_every_order(dtype: str) -> None:
 @pytest.mark.parametrize("dtype", [name for name in DTYPES if DTYPES[name].is_float])
 def test_products_of_many_ranks_are_exact_in_every_order(dtype: str) -> None:
     """Of 64, those with a factor of 2 first: 256 is the most, 1/256 the least."""
-    data = GroupData(definition("all_reduce"), 8, tuple(range(64)), DTYPES[dtype], "prod", 0)
+    data = JobData(definition("all_reduce"), (8,), tuple(range(64)), DTYPES[dtype], "prod", 0)
     terms = [data.source(rank) for rank in (*range(1, 64, 2), *range(0, 64, 2))]
     total = terms[0]
     for term in terms[1:]:
@@ -173,7 +173,8 @@ def test_a_fault_shows(fault: Fault, name: str, op: str, dtype: str) -> None:
 def test_groups_have_data_of_their_own() -> None:
     """What another group sends by mistake shows."""
     one, other = (
-        GroupData(definition("all_reduce"), 64, sips, DTYPES["f16"], "sum", 0).result(0, 0) for sips in ((0, 1), (2, 3))
+        JobData(definition("all_reduce"), (64,), sips, DTYPES["f16"], "sum", 0).result(0, 0)
+        for sips in ((0, 1), (2, 3))
     )
     assert one is not None
     assert other is not None

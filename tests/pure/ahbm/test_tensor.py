@@ -324,6 +324,40 @@ def test_copy_between_device_tensors_and_fill() -> None:
     assert two.cpu().numpy().tolist() == [[2.5] * 5] * 4
 
 
+@given(st.data())
+def test_a_view_is_its_rows_of_the_same_memory(data: st.DataObject) -> None:
+    """Rows inside a block or whole blocks, of a tensor or of a view, at their addresses; others stay as they are."""
+    made, _, addresses = tensor((24, 2))
+    view, want = made, np.arange(48, dtype=np.int32).reshape(24, 2)
+    made.copy_(HostTensor(want))
+    for _ in range(data.draw(st.integers(1, 3))):
+        block = view.shape[0] // len(view.shards)
+        step = data.draw(st.sampled_from([1, block]))
+        within = block if step == 1 else view.shape[0]
+        start = data.draw(st.integers(0, within // step - 1)) * step
+        length = data.draw(st.integers(1, (within - start) // step)) * step
+        start += data.draw(st.integers(0, view.shape[0] // within - 1)) * within
+        view, want = view.narrow(0, start, length), want[start : start + length]
+        assert np.array_equal(view.numpy(), want)
+        assert view.tobytes() == want.tobytes()
+    assert int(view.pointer()) == made.va + int(want[0, 0]) * 4
+    assert view.dp.places() == made.dp.places()
+    whole, start = made.numpy(), int(want[0, 0]) // 2
+    whole[start : start + len(want)] = -1
+    view.fill_(-1)
+    assert np.array_equal(made.numpy(), whole)
+    assert addresses.translate(int(view.pointer()), view.shards[0].nbytes) == view.shards[0].pa
+
+
+def test_operations_take_whole_tensors() -> None:
+    made, _, _ = tensor((8, 3), "f32")
+    view = made.narrow(0, 0, 2)
+    calls = (lambda: view + 1, lambda: made + view, lambda: view @ made, lambda: made @ view)
+    for operation in (*calls, view.relu, view.softmax, lambda: view[0], lambda: view.to("f16")):
+        with pytest.raises(TypeError, match="view of rows"):
+            operation()
+
+
 def test_numpy_is_a_copy() -> None:
     made, _, _ = tensor((4,))
     array = made.numpy()

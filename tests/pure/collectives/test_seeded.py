@@ -4,9 +4,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from seeded import seeded_rows
 
-from sipsim.collectives.semantics import expected_row
-from sipsim.collectives.testdata import check_contributions, compare, seeded_rows
+from sipsim.chips.ahbm.host.builtin_job import JobData
+from sipsim.collectives.semantics import COLLECTIVES, INTERCUBE
+from sipsim.collectives.testdata import check_contributions, compare
 from sipsim.core.dtypes import DTYPES, DType
 from sipsim.core.errors import ConfigError
 
@@ -14,6 +16,13 @@ SIPS, CUBES, N = 16, 16, 64
 LARGEST = SIPS * CUBES
 GOLDEN = {"i32": [[-501176263, 1853398635, 113532185, -125060951]], "f16": [[5, -8, -3, 1], [-5, 7, 5, -6]]}
 types = pytest.mark.parametrize("dtype", DTYPES.values(), ids=str)
+
+
+def expected_row(ranks: int, shape: tuple[int, int], dtype: DType, seed: int) -> np.ndarray:
+    """The row that every row of every rank becomes, by the data of the built-in job."""
+    found = JobData(COLLECTIVES.get(INTERCUBE), shape, tuple(range(ranks)), dtype, "sum", seed).result(ranks - 1, 0)
+    assert found is not None
+    return found
 
 
 def rows_of_all(dtype: DType, ranks: int = SIPS, seed: int = 0) -> list[np.ndarray]:

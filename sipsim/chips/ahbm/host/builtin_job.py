@@ -20,7 +20,7 @@ from sipsim.chips.ahbm.collectives.cost import estimate
 from sipsim.chips.ahbm.collectives.launch import Prepared, prepared
 from sipsim.chips.ahbm.collectives.wirings import ProcessGroup
 from sipsim.chips.ahbm.host.distributed import kernel_takes
-from sipsim.chips.ahbm.host.layout import COPIES, ROWS, DPPolicy, HostTensor, Operand
+from sipsim.chips.ahbm.host.layout import COPIES, ROWS, DPPolicy, HostTensor, TensorBase
 from sipsim.chips.ahbm.host.memory import aligned
 from sipsim.chips.ahbm.host.process_groups import NonMember
 from sipsim.chips.ahbm.host.tensor import Tensor
@@ -31,7 +31,7 @@ from sipsim.collectives.call import Array, Call
 from sipsim.collectives.group import Group
 from sipsim.collectives.reduction import NO_OP, combine_all, final
 from sipsim.collectives.semantics import COLLECTIVES, INTERCUBE, Collective
-from sipsim.collectives.testdata import NONE_WRONG, PIECE, Mismatch, Seeded, check_contributions, compare, seeded_values
+from sipsim.collectives.testdata import NONE_WRONG, PIECE, Mismatch, check_contributions, compare, seeded_values
 from sipsim.core.dtypes import DTYPES, DType
 from sipsim.core.errors import ConfigError
 from sipsim.core.registry import UnknownName
@@ -43,64 +43,69 @@ MOST_FACTORS = 16
 """Ranks with a factor of 2 or 1/2: the products of any of them are exact in every floating type."""
 
 
-class GroupData:
-    """The sources of the ranks of a group, the SIPs ``sips``, with units of ``n_elem`` elements, and exact results.
+class JobData:
+    """The sources of the ranks of a collective, the SIPs ``sips``, and their exact results.
 
-    An element of a source depends on its SIP and place alone. Sums are of small integers, so that every partial sum is
-    exact. Factors of a product are 2 and 1/2, or odd integers in integer types, of either sign, so that a lost one
-    shows in every element. In floating types, ranks from ``MOST_FACTORS`` on have factors 1 and -1 instead: a lost one
-    shows in half of the elements.
+    ``shape``: of a source, (elements,), or (rows, elements) of a collective with a row per cube. An element depends on
+    its SIP and place alone. Sums are of small integers, so that every partial sum is exact. Factors of a product are 2
+    and 1/2, or odd integers in integer types, of either sign, so that a lost one shows in every element. In floating
+    types, ranks from ``MOST_FACTORS`` on have factors 1 and -1 instead: a lost one shows in half of the elements.
     """
 
     def __init__(
-        self, collective: Collective, n_elem: int, sips: tuple[int, ...], dtype: DType, op: str, seed: int
+        self, collective: Collective, shape: tuple[int, ...], sips: tuple[int, ...], dtype: DType, op: str, seed: int
     ) -> None:
+        self.shape = shape
+        self.dtype = dtype
         self._collective = collective
-        self._n_elem = n_elem
         self._sips = sips
-        self._size = len(sips)
-        self._dtype = dtype
         self._op = op
         self._seed = seed
+        size, rows = len(sips), prod(shape[:-1])
+        self._n_elem = shape[-1] // collective.elements(1, size)[0]
+        self._contributions = collective.contributions(size, rows) if collective.per_cube else size
 
     def source(self, rank: int) -> Array:
-        """The whole source of a rank of the group."""
-        return self._combined([rank], 0, self._collective.elements(self._n_elem, self._size)[0])
+        """The whole source of a rank."""
+        return self._combined([(rank, 0)], prod(self.shape)).reshape(self.shape)
 
     def result(self, rank: int, root: int) -> Array | None:
-        """A rank's result, exactly; None if it needs none."""
-        return self._collective.result_from(self._total, self._size, root, rank)
+        """A rank's result, exactly, which may be one row for all; None if it needs none."""
+        return self._collective.result_from(self._total, len(self._sips), root, rank)
 
     def _total(self, ranks: list[int], unit: int) -> Array:
-        start = self._collective.start_of(unit, self._n_elem, self._size)
-        return final(self._op, self._combined(ranks, start, self._n_elem), len(ranks))
+        start = self._collective.start_of(unit, self._n_elem, len(self._sips))
+        starts = [(rank, start + row) for rank in ranks for row in range(0, prod(self.shape), self.shape[-1])]
+        if self._collective.combines:
+            return final(self._op, self._combined(starts, self._n_elem), len(starts))
+        return np.reshape([self._combined([each], self._n_elem) for each in starts], (*self.shape[:-1], self._n_elem))
 
-    def _combined(self, ranks: list[int], start: int, count: int) -> Array:
-        """``count`` elements from ``start`` on of the sources of ranks, combined; ``avg`` adds. Made piece by piece."""
-        found = np.empty(count, self._dtype.numpy)
-        for first in range(0, count, PIECE):
-            piece = found[first : first + PIECE]
-            terms = (self._integers(rank, start + first, len(piece)) for rank in ranks)
+    def _combined(self, starts: list[tuple[int, int]], count: int) -> Array:
+        """``count`` elements from each of ``starts`` on, (rank, element), combined; ``avg`` adds. Made in pieces."""
+        found = np.empty(count, self.dtype.numpy)
+        for done in range(0, count, PIECE):
+            piece = found[done : done + PIECE]
+            terms = (self._integers(rank, start + done, len(piece)) for rank, start in starts)
             if self._op in ("sum", "avg"):
                 # The sum in the type is that of the integers: exact in a floating type, wrapped in an integer one.
                 piece[:] = reduce(np.add, terms)
             else:
-                typed = [self._typed(rank, term) for rank, term in zip(ranks, terms, strict=True)]
+                typed = [self._typed(rank, term) for (rank, _), term in zip(starts, terms, strict=True)]
                 piece[:] = combine_all(self._op, typed)
         return found
 
     def _integers(self, rank: int, start: int, count: int) -> Array:
-        source = self._collective.elements(self._n_elem, self._size)[0]
-        return seeded_values(self._sips[rank] * source + start, count, self._dtype, self._seed, self._size)
+        first = self._sips[rank] * prod(self.shape) + start
+        return seeded_values(first, count, self.dtype, self._seed, self._contributions)
 
     def _typed(self, rank: int, values: Array) -> Array:
         """The elements that a rank has for these integers, with an operator that does not add."""
         if self._op != "prod":
-            return values.astype(self._dtype.numpy)
-        if not self._dtype.is_float:
-            return (values * 2 + 1).astype(self._dtype.numpy)
+            return values.astype(self.dtype.numpy)
+        if not self.dtype.is_float:
+            return (values * 2 + 1).astype(self.dtype.numpy)
         factor = 1.0 if rank >= MOST_FACTORS else 2.0 if rank % 2 else 0.5
-        return np.where(values < 0, -factor, factor).astype(self._dtype.numpy)
+        return np.where(values < 0, -factor, factor).astype(self.dtype.numpy)
 
 
 class Buffers(NamedTuple):
@@ -155,7 +160,7 @@ def spread(sizes: tuple[int, ...], itemsize: int, n_cubes: int, n_pes: int) -> D
 
 
 @dataclass(frozen=True)
-class _Planned(Operand):
+class _Planned(TensorBase):
     """A tensor before any SIP exists."""
 
     shape: tuple[int, ...]
@@ -525,27 +530,19 @@ class BuiltinJob:
             dist.records.add(call, work, times, wrong if job.verify_data else None)
 
     def _buffers(self, n_elem: int) -> Buffers:
-        return self._of_rows(n_elem) if self._collective.per_cube else self._of_units(n_elem)
-
-    def _of_rows(self, n_elem: int) -> Buffers:
-        """The buffers of a collective whose tensors have a row a cube."""
-        job, collective, size = self._job, self._collective, len(self._sips)
-        dp, n_cubes = job_layout(self._plan), self._plan.system.n_cubes
-        rows = dp.parts(ROWS)
-        source, result = ((rows, numel * n_cubes // rows) for numel in collective.elements(n_elem, size))
+        job, collective, system = self._job, self._collective, self._plan.system
+        size, rows = len(self._sips), tuple[int, ...]()
+        if collective.per_cube:
+            dp = job_layout(self._plan)
+            rows = (dp.parts(ROWS),)
+            sizes = collective.elements(n_elem * system.n_cubes // rows[0], size)
+        else:
+            sizes = collective.elements(n_elem, size)
+            dp = layout_of(job, sizes, system)
+        source, result = ((*rows, numel) for numel in sizes)
         call = self._call(source, result, dp)
-        seeded = Seeded(size, source, DTYPES[job.dtype], job.seed, collective.contributions(size, rows))
-        expected = self._expected(seeded, call) if job.verify_data else None
-        return Buffers(call, HostTensor(seeded.tensor(self._rank)), expected)
-
-    def _of_units(self, n_elem: int) -> Buffers:
-        """The buffers of a collective over a group, whose tensors have the units of its definition."""
-        job, collective = self._job, self._collective
-        sizes = collective.elements(n_elem, len(self._sips))
-        source, result = ((numel,) for numel in sizes)
-        call = self._call(source, result, layout_of(job, sizes, self._plan.system))
-        data = GroupData(collective, n_elem, self._sips, DTYPES[job.dtype], job.op, job.seed)
-        expected = data.result(self._rank, job.root) if job.verify_data else None
+        data = JobData(collective, source, self._sips, DTYPES[job.dtype], job.op, job.seed)
+        expected = self._expected(data, call) if job.verify_data else None
         return Buffers(call, HostTensor(data.source(self._rank)), expected)
 
     def _call(self, source: tuple[int, ...], result: tuple[int, ...], dp: DPPolicy) -> Call:
@@ -555,22 +552,22 @@ class BuiltinJob:
         written = read if _is_in_place(job, collective) else self._torch.zeros(result, dtype=dtype, dp=dp)
         return Call(read, written, job.op, (self._sips[job.root],) if collective.has_root else (), collective)
 
-    def _expected(self, seeded: Seeded, call: Call) -> Array | None:
-        """This rank's result with a row a cube; None if it may be anything.
+    def _expected(self, data: JobData, call: Call) -> Array | None:
+        """This rank's result, which may be one row for all; None if it may be anything.
 
-        An algorithm of a user may mean something else by a collective that adds: its ``reference`` says what. That of
-        an algorithm of this package is the exact sum, which takes less time and memory than all ranks' results.
+        An algorithm of a user may mean something else by a collective that adds rows: its ``reference`` says what. That
+        of an algorithm of this package is the exact sum, which takes less time and memory than all ranks' results.
         """
-        algorithm, system = self._plan.algorithm, self._plan.system
-        if algorithm.reference is None or not algorithm.is_users or not self._collective.ops:
-            return self._collective.expected(seeded, self._rank, call.values)
-        row = algorithm.reference([seeded.tensor(rank) for rank in range(seeded.ranks)], system)[self._rank]
+        algorithm, collective = self._plan.algorithm, self._collective
+        is_users = collective.per_cube and collective.combines and algorithm.is_users
+        if algorithm.reference is None or not is_users:
+            return data.result(self._rank, self._job.root)
+        row = algorithm.reference([data.source(rank) for rank in range(len(self._sips))], self._plan.system)[self._rank]
         if row is None or call.result is None:
             return None
-        expected, rows = np.asarray(row), seeded.shape[0]
-        shape = (rows, call.result.elements_per_cube() * system.n_cubes // rows)
-        if expected.dtype != seeded.dtype.numpy or expected.shape not in (shape, shape[1:]):
-            found, must = f"{expected.dtype}{list(expected.shape)}", f"{seeded.dtype.numpy}{list(shape)}"
+        expected, shape = np.asarray(row), call.result.shape
+        if expected.dtype != data.dtype.numpy or expected.shape not in (shape, shape[1:]):
+            found, must = f"{expected.dtype}{list(expected.shape)}", f"{data.dtype.numpy}{list(shape)}"
             raise ValueError(
                 f"algorithm {algorithm.name}: its reference() returned {found} for rank {self._rank}; must be {must}"
             )

@@ -85,6 +85,10 @@ class DPPolicy:
         """How many blocks make the tensor, copies not counted."""
         return len(self.holders())
 
+    def part(self, blocks: int) -> "PartLayout":
+        """The layout of ``blocks`` blocks of such tensors."""
+        return PartLayout(num_cubes=self.num_cubes, num_pes=self.num_pes, count=blocks)
+
     def block_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """The shape of a PE's block of a tensor.
 
@@ -140,11 +144,34 @@ def _groups(layout: str, count: int) -> list[list[int]]:
     return [list(range(count))] if layout == COPIES else [[each] for each in range(count)]
 
 
+@dataclass(frozen=True)
+class PartLayout(DPPolicy):
+    """Layout of rows of a tensor, or of several tensors as one: ``count`` blocks on PEs of the whole tensor.
+
+    ``num_cubes`` and ``num_pes`` are those of the whole, so that all its parts have the same workers on every rank.
+    """
+
+    cube: str = "part"
+    pe: str = "part"
+    count: int = 1
+
+    def __post_init__(self) -> None:
+        """Nothing to check: the layout of the whole tensor was checked."""
+
+    def blocks(self) -> int:
+        """How many blocks make the part."""
+        return self.count
+
+    def cube_blocks(self) -> int:
+        """Always one, as a part may lie on one cube or on several."""
+        return 1
+
+
 NO_NUMBERS = "OUSMm"
 """Kinds of NumPy's types whose elements are objects, texts or times."""
 
 
-class Operand:
+class TensorBase:
     """``shape`` elements of ``dtype`` at addresses of a SIP, laid out by ``dp``: a tensor, rows of one, or several.
 
     As an argument of a kernel it stands for its address.

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from sipsim.chips.ahbm.address import PePlace
 from sipsim.chips.ahbm.control import Launch
-from sipsim.chips.ahbm.host.layout import Operand
+from sipsim.chips.ahbm.host.layout import TensorBase
 from sipsim.chips.ahbm.host.memory import AddressSpace, translation_on
 from sipsim.chips.ahbm.host.tensor import TensorList
 from sipsim.chips.ahbm.sip import Sip
@@ -284,7 +284,7 @@ class KernelQueue:
             work.on_start(work)
         self._mark(work)
         self._under_way += 1
-        args = tuple(arg.pointer() if isinstance(arg, Operand) else arg for arg in work.args)
+        args = tuple(arg.pointer() if isinstance(arg, TensorBase) else arg for arg in work.args)
         span = self._sip.recorder.span("host", "launch", work.start_ps, work.start_ps, cause)
 
         def begin(place: tuple[int, int], span: int) -> None:

@@ -6,20 +6,20 @@ contiguous in it and lies in that PE's HBM. Copies have the same addresses
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from math import prod
+from copy import copy
 from typing import Any
 
 import numpy as np
 
 from sipsim.chips.ahbm.host.layout import (
+    COLUMNS,
+    COPIES,
     NO_NUMBERS,
-    ROWS,
     Array,
     DPPolicy,
     HostTensor,
-    Operand,
-    Place,
+    PartLayout,
+    TensorBase,
     array_for,
     whole,
 )
@@ -35,6 +35,9 @@ from sipsim.core.dtypes import DType
 
 class Tensor(TensorMath):
     """A tensor in simulated memory: ``shape`` elements of ``dtype``, laid out by ``dp``, of ``shard_shape`` on a PE.
+
+    ``shards``: its blocks in the order of addresses, each on one PE or in copies on several. A view (:meth:`narrow`)
+    has some of the shards, or a part of one, and its layout is a :class:`~sipsim.chips.ahbm.host.layout.PartLayout`.
 
     Raises:
         ValueError: a shape that the layout cannot divide.
@@ -58,11 +61,7 @@ class Tensor(TensorMath):
         self.dtype = dtype
         self.dp = dp
         self._storage = space.allocate(shape, dtype, dp)
-
-    @property
-    def shards(self) -> list[Segment]:
-        """Its blocks in the order of addresses, each on one PE or in copies on several."""
-        return self._storage.allocation.segments
+        self.shards = self._storage.allocation.segments
 
     @property
     def va(self) -> int:
@@ -127,117 +126,56 @@ class Tensor(TensorMath):
     def pointer(self) -> Pointer:
         return Pointer(self.va, self.dtype)
 
-    def narrow(self, dim: int, start: int, length: int) -> "TensorView":
-        """``length`` rows from ``start`` on, as a view: they share the tensor's memory. ``dim`` is 0.
+    def narrow(self, dim: int, start: int, length: int) -> "Tensor":
+        """``length`` rows from ``start`` on, as a view: a tensor in the same memory. ``dim`` is 0.
 
         Raises:
-            ValueError: for another dimension, or rows that are no view
-            (:class:`~sipsim.chips.ahbm.host.tensor.TensorView`). IndexError: for rows that do not exist.
+            ValueError: for another dimension, a tensor that is not split by rows alone, or a view that begins or ends
+                inside several blocks.
+            IndexError: for rows that do not exist, or none.
         """
         if dim != 0:
             raise ValueError(f"narrow(dim={dim}): views are of rows, dim 0")
-        return TensorView(self, whole("narrow: start", start), whole("narrow: length", length))
+        return self._view(whole("narrow: start", start), whole("narrow: length", length))
 
-    def chunk(self, chunks: int) -> "list[TensorView]":
+    def chunk(self, chunks: int) -> "list[Tensor]":
         """The rows in so many equal parts, as views.
 
         Raises:
-            ValueError: when the rows cannot be shared equally, or a part is no view.
+            ValueError: when the rows cannot be shared equally, or a part is no view (:meth:`narrow`).
         """
         chunks = whole("chunk: chunks", chunks)
         if chunks < 1 or self.shape[0] % chunks:
             raise ValueError(f"chunk({chunks}): {self.shape[0]} rows cannot be shared equally")
         rows = self.shape[0] // chunks
-        return [TensorView(self, start, rows) for start in range(0, self.shape[0], rows)]
+        return [self._view(start, rows) for start in range(0, self.shape[0], rows)]
+
+    def _view(self, start: int, rows: int) -> "Tensor":
+        if rows < 1 or start < 0 or start + rows > self.shape[0]:
+            raise IndexError(f"rows {start} to {start + rows - 1} of a tensor of shape {self.shape} do not exist")
+        if any(count > 1 and layout in (COLUMNS, COPIES) for layout, count in self.dp.splits()):
+            raise ValueError(f"rows of a tensor are a view where it is split by rows alone, not as {self.dp}")
+        block = self.shape[0] // len(self.shards)
+        first, skipped = divmod(start, block)
+        if skipped + rows > block and (skipped or rows % block):
+            raise ValueError(
+                f"rows {start} to {start + rows - 1} begin or end inside a block of {block} rows; "
+                f"take rows of one block, or whole blocks"
+            )
+        row_bytes = self.shards[0].nbytes // block
+        at, nbytes = skipped * row_bytes, min(rows, block) * row_bytes
+        shards = self.shards[first : first - (-rows // block)]
+        view = copy(self)
+        view.shape, view.shard_shape = (rows, *self.shape[1:]), (min(rows, block), *self.shape[1:])
+        view.shards = [Segment(each.va + at, nbytes, each.pa + at, nbytes) for each in shards]
+        view.dp = self.dp.part(len(shards))
+        return view
 
     def __repr__(self) -> str:
         return f"Tensor(shape={self.shape}, dtype={self.dtype}, cubes={self.dp.num_cubes})"
 
 
-@dataclass(frozen=True)
-class PartLayout:
-    """The layout of a part of a tensor: its memory is that of the PEs of the ``whole``, in ``count`` blocks."""
-
-    whole: DPPolicy
-    count: int
-    cube: str = "part"
-    pe: str = "part"
-
-    @property
-    def num_cubes(self) -> int:
-        """The cubes in the layout of the whole tensor."""
-        return self.whole.num_cubes
-
-    @property
-    def num_pes(self) -> int:
-        """The PEs of a cube in the layout of the whole tensor."""
-        return self.whole.num_pes
-
-    def places(self) -> list[Place]:
-        """The PEs of the whole tensor, so that all its parts have the same workers, on every rank."""
-        return self.whole.places()
-
-    def blocks(self) -> int:
-        """How many blocks make the part."""
-        return self.count
-
-    def cube_blocks(self) -> int:
-        """Always one, as a part may lie on one cube or on several."""
-        return 1
-
-
-class TensorView(Operand):
-    """Rows of a tensor that share its memory: ``rows`` of them from ``start`` on.
-
-    Raises:
-        IndexError: for rows that do not exist, or none.
-        ValueError: for a tensor that is not split by rows alone, or a view that begins or ends inside several blocks.
-    """
-
-    dp: PartLayout
-
-    def __init__(self, base: Tensor, start: int, rows: int) -> None:
-        if rows < 1 or start < 0 or start + rows > base.shape[0]:
-            raise IndexError(f"rows {start} to {start + rows - 1} of a tensor of shape {base.shape} do not exist")
-        if any(count > 1 and layout != ROWS for layout, count in base.dp.splits()):
-            raise ValueError(f"rows of a tensor are a view where it is split by rows alone, not as {base.dp}")
-        block = base.shape[0] // base.dp.blocks()
-        is_inside = start // block == (start + rows - 1) // block
-        if not is_inside and (start % block or rows % block):
-            raise ValueError(
-                f"rows {start} to {start + rows - 1} begin or end inside a block of {block} rows; "
-                f"take rows of one block, or whole blocks"
-            )
-        self._base = base
-        self._start = start
-        self.shape = (rows, *base.shape[1:])
-        self.dtype = base.dtype
-        self.dp = PartLayout(base.dp, 1 if is_inside else rows // block)
-
-    def pointer(self) -> Pointer:
-        row_bytes = prod(self.shape[1:]) * self.dtype.itemsize
-        return Pointer(self._base.va + self._start * row_bytes, self.dtype)
-
-    def numpy(self) -> Array:
-        """A copy on the host."""
-        return self._base.numpy()[self._start : self._start + self.shape[0]]
-
-    def copy_(self, source: Any) -> "TensorView":
-        """Overwrite with another tensor's elements, as :meth:`sipsim.chips.ahbm.host.tensor.Tensor.copy_`.
-
-        Raises:
-            ValueError: when the shapes differ.
-        """
-        array, whole = array_for(self.shape, source), self._base.numpy()
-        whole[self._start : self._start + self.shape[0]] = array
-        self._base.copy_(HostTensor(whole))
-        return self
-
-    def __repr__(self) -> str:
-        return f"TensorView(shape={self.shape}, dtype={self.dtype})"
-
-
-class TensorList(Operand):
+class TensorList(TensorBase):
     """Tensors of one shape, type and layout that a collective takes as one, one after the other.
 
     Raises:
@@ -260,8 +198,7 @@ class TensorList(Operand):
         self.tensors = list(tensors)
         self.shape = (len(tensors), *first.shape)
         self.dtype = first.dtype
-        whole = first.dp if isinstance(first.dp, DPPolicy) else first.dp.whole
-        self.dp = PartLayout(whole, len(tensors) * first.dp.blocks())
+        self.dp = first.dp.part(len(tensors) * first.dp.blocks())
 
     def pointer(self) -> PointerList:
         pointers = [each.pointer() for each in self.tensors]
@@ -282,7 +219,7 @@ def device_tensor(name: str, tensor: Any) -> Any:
     Raises:
         TypeError: for anything else.
     """
-    if not isinstance(tensor, Operand):
+    if not isinstance(tensor, TensorBase):
         kind = type(tensor).__name__
         raise TypeError(f"{name} takes tensors of the device, not a {kind}; give what torch.zeros returns")
     return tensor

@@ -13,7 +13,7 @@ from math import prod
 from typing import Any, Protocol, TypeVar
 
 from sipsim.chips.ahbm.host import tensor_kernels as kernels
-from sipsim.chips.ahbm.host.layout import COLUMNS, COPIES, ROWS, DPPolicy, Operand
+from sipsim.chips.ahbm.host.layout import COLUMNS, COPIES, ROWS, DPPolicy, PartLayout, TensorBase
 from sipsim.chips.ahbm.host.tensor_kernels import Blocks, Copy, Place
 from sipsim.chips.ahbm.tl.arguments import as_number
 from sipsim.core.dtypes import DType, dtype_of
@@ -108,7 +108,7 @@ class Device(Protocol):
         """Run a kernel on PEs, and wait."""
 
 
-class TensorMath(Operand):
+class TensorMath(TensorBase):
     """What a tensor can compute. ``device``: where it lies."""
 
     device: Device
@@ -186,8 +186,7 @@ class TensorMath(Operand):
         kind = dtype_of(dtype)
         if kind is self.dtype:
             return self
-        result: T = self.device.empty(self.shape, dtype=kind, dp=self.dp)
-        return self._mapped("to", lambda tl, x: tl.cast(x, kind), result)
+        return self._mapped("to", lambda tl, x: tl.cast(x, kind), self._new(self.shape, self.dp, kind))
 
     def __getitem__(self: T, index: object) -> T:
         """Rows: one (without the first dimension, replicated), those of a slice, or of a list of numbers.
@@ -198,6 +197,7 @@ class TensorMath(Operand):
             TypeError: for another index.
             IndexError: for a row that does not exist, or none.
         """
+        _check_whole(self)
         rows, is_one = _rows_of(index, self.shape[0]), not isinstance(index, slice | Collection)
         dp = self._layout_of_rows(rows, is_one)
         result = self._new(self.shape[1:] if is_one and self.shape[1:] else (len(rows), *self.shape[1:]), dp)
@@ -205,8 +205,9 @@ class TensorMath(Operand):
         _launch("rows", partial(kernels.copy, copies), (self, result))
         return result
 
-    def _new(self: T, shape: Shape, dp: DPPolicy) -> T:
-        tensor: T = self.device.empty(shape, dtype=self.dtype, dp=dp)
+    def _new(self: T, shape: Shape, dp: DPPolicy, dtype: DType | None = None) -> T:
+        _check_whole(self)
+        tensor: T = self.device.empty(shape, dtype=dtype or self.dtype, dp=dp)
         return tensor
 
     def _mapped(self: T, name: str, function: Callable[..., Any], result: T) -> T:
@@ -271,9 +272,16 @@ def _launch(name: str, kernel: Kernel, tensors: tuple[TensorMath, ...]) -> None:
     result.device.launch(run, *tensors, cubes=range(result.dp.num_cubes), pes=range(result.dp.num_pes))
 
 
+def _check_whole(tensor: TensorMath) -> None:
+    if isinstance(tensor.dp, PartLayout):
+        raise TypeError(f"{tensor!r} is a view of rows, which has no operations; copy_ it into a tensor of its own")
+
+
 def _check_type(name: str, a: TensorMath, b: object) -> None:
     if not isinstance(b, TensorMath):
         raise TypeError(f"a {name} b takes a tensor of the device, not {type(b).__name__}; copy_ it into one")
+    for each in (a, b):
+        _check_whole(each)
     if a.dtype is not b.dtype:
         raise TypeError(f"a {name} b takes one type, not {a.dtype} and {b.dtype}; write b.to('{a.dtype}')")
 

@@ -10,7 +10,10 @@ from sipsim.core.errors import KernelError
 
 
 class Future:
-    """Future of a command of the kernel on ``pe``: a load or a gemm; subclasses are for stores and receives."""
+    """Future of a command of the kernel on ``pe``: a load or a gemm; subclasses are for stores and receives.
+
+    ``handle``: the handle that the future keeps alive; None for a composite command.
+    """
 
     __slots__ = ("_handle", "completion", "pe")
 
@@ -34,7 +37,11 @@ class StoreFuture(Future):
     returned it, and a weak reference afterwards: then only the kernel's references keep the handle's TCM space.
     """
 
-    __slots__ = ()
+    __slots__ = ("_stored",)
+
+    def __init__(self, pe: KernelContext, completion: Completion, handle: TensorHandle) -> None:
+        super().__init__(pe, completion, handle)
+        self._stored = ref(handle)
 
     def result(self) -> TensorHandle:
         """Return the stored handle.
@@ -42,12 +49,12 @@ class StoreFuture(Future):
         Raises:
             KernelError: if it was returned before and the kernel has dropped it since.
         """
-        handle: TensorHandle | None = self._handle() if isinstance(self._handle, ref) else self._handle
+        handle = self._stored()
         if handle is None:
             raise KernelError(
                 "tl.wait has returned the value of this store before, and the kernel has dropped it since"
             )
-        self._handle = ref(handle)
+        self._handle = None
         return handle
 
 
