@@ -133,7 +133,8 @@ class GroupLauncher:
         number, shard = next(queues.numbers), tensor.numel() // tensor.dp.blocks()
         where = f"on {places_text(workers.senders)} with shards of {shard} elements"
         call = Call(
-            *((tensor, None) if sends else (None, tensor)),
+            tensor if sends else None,
+            None if sends else tensor,
             group=-pair.generation,
             sips=pair.sips,
             number=number,
