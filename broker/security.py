@@ -108,7 +108,7 @@ class JobKeys(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return SipKeys(self.sips[rank], self.broker.public, self._sips)
 
     def for_broker(self) -> BrokerKeys:
-        """The broker's part."""
+        """The broker's part of the keys."""
         return BrokerKeys(self.broker, self.launcher.public, self._sips)
 
     def for_launcher(self) -> LauncherKeys:

@@ -82,7 +82,7 @@ class Report(Message, tag="report", frozen=True):
 
 
 class Grant(Message, tag="grant", frozen=True):
-    """Run every event before ``horizon_ps`` once ``need`` = (source, count) packets have been taken.
+    """The SIP must run all events before ``horizon_ps``, after taking the packets ``need`` = (source, total count).
 
     ``colocate``: share a processor with the broker, since no other SIP would run in parallel (``ColocationPolicy``).
     """

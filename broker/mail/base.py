@@ -75,7 +75,7 @@ class Mail(Protocol):
 
 
 class MailEnd(ABC):
-    """An end of mail between processes."""
+    """Base of the three ends of mail between processes."""
 
     def notices(self) -> list[Notice]:
         """Events of connections since the last call; never waits."""
@@ -126,7 +126,7 @@ class SipMail(MailEnd, Mail):
 
     @abstractmethod
     def recv_data(self) -> bytes:
-        """Wait for a frame of a peer, or for one of the broker if that arrives first."""
+        """Wait for a frame of a peer or of the broker, whichever arrives first."""
 
     @abstractmethod
     def poll_control(self) -> list[bytes]:
@@ -134,7 +134,7 @@ class SipMail(MailEnd, Mail):
 
 
 class BrokerMail(MailEnd):
-    """The broker's end."""
+    """The broker's end of mail between processes."""
 
     @abstractmethod
     def __init__(self, endpoint: str, keys: BrokerKeys | None = None, options: MailOptions = DEFAULTS) -> None:
@@ -184,4 +184,4 @@ class LauncherMail(MailEnd):
 
     @abstractmethod
     def receive_waiting(self) -> Iterator[bytes]:
-        """Frames that have arrived."""
+        """Yield the frames that have arrived, without waiting."""

@@ -241,7 +241,7 @@ class _End:
 
 
 class UnixSipMail(_End, SipMail):
-    """One SIP's end, with a second receiver for peers."""
+    """One SIP's end of mail over Unix datagrams, with a second receiver for peers."""
 
     def __init__(
         self, address: int, broker: str, endpoint: str, keys: SipKeys | None = None, options: MailOptions = DEFAULTS
@@ -302,7 +302,7 @@ class UnixSipMail(_End, SipMail):
 
 
 class UnixBroker(_End, BrokerMail):
-    """The broker's end."""
+    """The broker's end of mail over Unix datagrams."""
 
     def __init__(self, endpoint: str, keys: BrokerKeys | None = None, options: MailOptions = DEFAULTS) -> None:
         check_bind(endpoint, None)
@@ -318,7 +318,7 @@ class UnixBroker(_End, BrokerMail):
 
 
 class UnixLauncher(_End, LauncherMail):
-    """The launcher's end. Frames sent before the broker listens are queued."""
+    """The launcher's end of mail over Unix datagrams. Frames sent before the broker listens are queued."""
 
     def __init__(self, broker: str, keys: LauncherKeys | None = None, options: MailOptions = DEFAULTS) -> None:
         check_bind(broker, None)

@@ -30,7 +30,7 @@ def routing_id(address: int) -> bytes:
 
 
 def sender_of(name: bytes) -> int | None:
-    """The address of a SIP, or ``LAUNCHER``, from a routing id; None for any other."""
+    """Return the mail address of a SIP, or ``LAUNCHER``, from a routing id; None for other routing ids."""
     if name == LAUNCHER_NAME:
         return LAUNCHER
     digits = name.removeprefix(b"sip-")
@@ -51,7 +51,7 @@ def _own_id(address: int, monitored: bool) -> bytes:
 
 
 class ZmqLauncher(LauncherMail):
-    """The launcher's end."""
+    """The launcher's end of mail over ZeroMQ: a DEALER."""
 
     def __init__(self, broker: str, keys: LauncherKeys | None = None, options: MailOptions = DEFAULTS) -> None:
         self._monitored = _is_monitored(keys, broker)
@@ -85,7 +85,7 @@ class ZmqLauncher(LauncherMail):
 
 
 class ZmqSipMail(SipMail):
-    """One SIP's end. It listens on ``endpoint`` from the start and connects to a peer on the first packet."""
+    """One SIP's end of mail over ZeroMQ: listens on ``endpoint``, and connects to a peer at the first packet to it."""
 
     def __init__(
         self, address: int, broker: str, endpoint: str, keys: SipKeys | None = None, options: MailOptions = DEFAULTS
@@ -223,7 +223,7 @@ class ZmqSipMail(SipMail):
 
 
 class ZmqBroker(BrokerMail):
-    """The broker's ROUTER."""
+    """The broker's end of mail over ZeroMQ: a ROUTER."""
 
     def __init__(self, endpoint: str, keys: BrokerKeys | None = None, options: MailOptions = DEFAULTS) -> None:
         self._has_keys = keys is not None

@@ -202,7 +202,7 @@ class Bound(NamedTuple):
 
 
 def least(*times: Ps | None) -> Ps | None:
-    """The earliest of some times, where None is never."""
+    """Return the earliest of some times; None means never."""
     known = [t for t in times if t is not None]
     return min(known) if known else None
 

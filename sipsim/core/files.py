@@ -61,7 +61,7 @@ class Folder:
         self.close()
 
     def open(self, name: str, flags: int, mode: int = PRIVATE) -> int:
-        """Open a regular file of this user, for writing only without a second hard link; return its descriptor.
+        """Open a regular file of this user; return its descriptor. A file to write must not have a second hard link.
 
         Raises:
             OSError: when it cannot be opened; :class:`Unsafe` when it is anything else.

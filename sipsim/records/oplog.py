@@ -41,7 +41,7 @@ class LineFile:
         """Write whole lines.
 
         Raises:
-            OutputError: when the disk is full.
+            OutputError: when writing fails, such as on a full disk.
         """
         try:
             self._file.write(lines)

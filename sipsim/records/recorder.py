@@ -22,7 +22,7 @@ from sipsim.records.replay import Feed, SecondPass
 
 Ps = int
 Cause = int | tuple[int, int]
-"""The number of a span of this SIP, or (rank, number)."""
+"""A span: its number if it is on this SIP, else (rank, number)."""
 
 
 class Span(NamedTuple):

@@ -20,13 +20,13 @@ _EXP_FACTORS = [1.0 / factorial(power) for power in range(14)]
 _LOG_FACTORS = [1.0 / (2 * term + 1) for term in range(10)]
 _SQRT_HALF = 0.7071067811865476
 _LEAST, _MOST = -700.0, 709.0
-"""Beyond these, the exponential is 0 or infinite in 32 bits anyway; between them, it is a normal number of 64 bits."""
+"""Bounds of the argument: outside, the exponential is 0 or infinite in 32 bits; inside, a normal 64-bit number."""
 
 
 def exp(x: Array) -> Array:
-    """e to the power of ``x``, elements of float64.
+    """Return e to the power of ``x``, for elements of float64.
 
-    ``x = n ln 2 + r`` with an integer ``n``; the Taylor polynomial of degree 13 in ``r``, by Horner; times ``2**n``.
+    Method: ``x = n ln 2 + r`` with an integer ``n``; the Taylor polynomial of degree 13 in ``r``, times ``2**n``.
     """
     with np.errstate(invalid="ignore", over="ignore"):
         bounded = np.minimum(np.maximum(x, _LEAST), _MOST)
@@ -39,9 +39,9 @@ def exp(x: Array) -> Array:
 
 
 def log(x: Array) -> Array:
-    """The natural logarithm, elements of float64: minus infinity of 0, NaN below.
+    """Return the natural logarithm of elements of float64: minus infinity for 0, NaN for negative numbers.
 
-    ``x = 2**e m`` with ``m`` between sqrt(1/2) and sqrt(2); the series of ``2 atanh(s)`` in ``s = (m-1)/(m+1)``.
+    Method: ``x = 2**e m`` with ``m`` from sqrt(1/2) to sqrt(2); the series of ``2 atanh(s)`` in ``s = (m-1)/(m+1)``.
     """
     with np.errstate(invalid="ignore", divide="ignore"):
         is_normal = (x > 0) & np.isfinite(x)

@@ -148,7 +148,7 @@ class Differences:
 
     @property
     def count(self) -> int:
-        """Differences that no race has explained so far."""
+        """The number of differences that no race has explained so far."""
         return len(self._pending) + self._beyond
 
     def wrote(

@@ -241,7 +241,7 @@ def test_the_successor_of_a_sip_that_stands_fails_again() -> None:
     assert not [each for each in to_launcher(out) if isinstance(each, RankFailed)]
 
 
-def test_a_sip_that_does_not_run_cannot_stand() -> None:
+def test_a_sip_that_does_not_run_cannot_defer_its_failure() -> None:
     hub = running()
     assert isinstance(hub.handle(1, Failed("LinkLoss", "m", "", 0, deferred=True))[0][1], RankFailed)
 
